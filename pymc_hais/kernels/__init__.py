@@ -1,0 +1,1 @@
+"""One transition each, pure: a function of one particle."""
