@@ -1,0 +1,18 @@
+"""The only place that touches PyTensor graphs."""
+
+from pymc_hais.model.checks import check_model
+from pymc_hais.model.density import DensityGraph, build_density
+from pymc_hais.model.evaluation import check_joint_logp, check_state
+from pymc_hais.model.layout import Layout, build_layout
+from pymc_hais.model.outputs import build_outputs
+
+__all__ = [
+    "DensityGraph",
+    "Layout",
+    "build_density",
+    "build_layout",
+    "build_outputs",
+    "check_joint_logp",
+    "check_model",
+    "check_state",
+]

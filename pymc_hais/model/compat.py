@@ -1,0 +1,98 @@
+"""Every private or moving name of PyMC and PyTensor that the package touches, in one file."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import warnings
+from collections.abc import Callable, Iterator, MutableMapping
+from typing import Any
+
+from pymc.pytensorf import find_rng_nodes, replace_rng_nodes, reseed_rngs, toposort_replace
+from pymc.util import _get_seeds_per_chain
+from pytensor.compile.rewriting import inline_ofg_node
+from pytensor.graph.rewriting.utils import rewrite_graph
+from pytensor.graph.traversal import ancestors
+
+__all__ = [
+    "find_rng_nodes",
+    "inline_inner_graph",
+    "lower_xtensor",
+    "numba_cache_key",
+    "quiet_compilation",
+    "refuse_object_mode",
+    "register_numba_cache_key",
+    "replace_rng_nodes",
+    "reseed_rngs",
+    "seeds_per_chain",
+    "toposort_replace",
+    "traceable",
+    "unsupported_op",
+]
+
+seeds_per_chain = _get_seeds_per_chain
+inline_inner_graph = inline_ofg_node
+
+
+def lower_xtensor(outputs: list[Any]) -> list[Any]:
+    """Rewrite the labelled operations of ``pymc.dims`` as ordinary ones."""
+    # Asking for the rewrite before pytensor.xtensor is imported would make that import fail.
+    if not any(hasattr(variable.type, "dims") for variable in ancestors(outputs)):
+        return outputs
+    return list(rewrite_graph(outputs, include=("lower_xtensor",), clone=True))
+
+
+def traceable(function: Any) -> Callable:
+    """Return the JAX- or Numba-compiled function inside a compiled PyTensor function."""
+    return function.vm.jit_fn
+
+
+def numba_cache_key(dispatcher: Any) -> str | None:
+    """Return the key under which PyTensor keeps a compiled graph on disk; None if it does not."""
+    return _numba_cache_keys().get(dispatcher.py_func)
+
+
+def register_numba_cache_key(function: Callable, key: str) -> None:
+    """Let PyTensor's locator keep the machine code of a Python function on disk, under a key of our own."""
+    _numba_cache_keys()[function] = hashlib.sha256(key.encode()).hexdigest()
+
+
+def _numba_cache_keys() -> MutableMapping:
+    try:
+        from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
+    except ImportError:  # moved: without it the engine compiles in every process, and works
+        return {}
+    return CACHED_SRC_FUNCTIONS
+
+
+def unsupported_op(error: BaseException) -> str:
+    """Name what a linker could not convert, from its error message."""
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+@contextlib.contextmanager
+def quiet_compilation() -> Iterator[None]:
+    """Silence the linkers' remarks about slower code paths; they are not about the user's model."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*object mode.*")
+        warnings.filterwarnings("ignore", message=".*faster on contiguous arrays.*")
+        warnings.filterwarnings("ignore", message=".*Cannot cache compiled function.*")
+        warnings.filterwarnings("ignore", message=".*Explicitly requested dtype.*")
+        yield
+
+
+@contextlib.contextmanager
+def refuse_object_mode() -> Iterator[None]:
+    """Turn the Numba linker's remark that it would call an Op's Python code into an error.
+
+    Raises
+    ------
+    NotImplementedError
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*object mode.*")
+        try:
+            yield
+        except UserWarning as remark:
+            reason = str(remark).split(". ")[0].replace("Numba will use", "Numba would need")
+            raise NotImplementedError(reason) from None

@@ -1,0 +1,127 @@
+"""What evaluated prior draws say about a model: refusals that cost one evaluation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytensor
+
+from pymc_hais.model.layout import Layout
+from pymc_hais.types import ParticleState
+
+__all__ = ["check_joint_logp", "check_state"]
+
+#: Draws at which the terms of a log density that is never finite are looked at.
+_EXAMINED = 20
+
+
+def check_state(model: Any, layout: Layout, state: ParticleState) -> int:
+    """Refuse a model whose log density or gradient is unusable at every prior draw.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    layout : Layout
+    state : ParticleState
+        P evaluated prior draws.
+
+    Returns
+    -------
+    int
+        How many draws have a finite log density and a gradient that is not finite.  Moves from them
+        are rejected, which is right but may be slow.
+
+    Raises
+    ------
+    ValueError
+        If the log density is -inf or NaN at every draw, naming the terms that are; or if the gradient
+        is not finite at every draw with a finite log density, naming the variables.
+    """
+    position = np.asarray(state.position)
+    finite = np.isfinite(np.asarray(state.log_reference) + np.asarray(state.log_ratio))
+    if not finite.any():
+        _raise_for_terms(model, layout, position[:_EXAMINED], len(position))
+    gradient = np.asarray(state.grad_reference)[finite] + np.asarray(state.grad_ratio)[finite]
+    unusable = ~np.isfinite(gradient)
+    dimensions = np.flatnonzero(unusable.all(axis=0))
+    if dimensions.size:
+        owners = dict.fromkeys(layout.owner_of(dimension) for dimension in dimensions)
+        raise ValueError(
+            f"The gradient of the log density with respect to {_join(owners)} is NaN or infinite at every prior "
+            "draw although the log density is finite. Look for pt.switch or pt.where with an infinite or NaN "
+            "branch, a square root or power at zero, or a custom Op with a wrong gradient."
+        )
+    return int(unusable.any(axis=1).sum())
+
+
+def check_joint_logp(model: Any, layout: Layout, state: ParticleState, clipped: np.ndarray | None = None) -> None:
+    """Compare log prior + log ratio with ``model.logp()`` at one prior draw.
+
+    A guard against a wrong compilation: a backend's implementation of a function, or a rewrite.  The
+    likeliest of the draws is taken because there rounding is smallest.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    layout : Layout
+    state : ParticleState
+        P evaluated prior draws.
+    clipped : ndarray (P,) of bool, optional
+        Draws beyond the range of floating point, which are not compared.
+
+    Raises
+    ------
+    RuntimeError
+        If the two differ by more than 0.001 nats and more than rounding explains.
+    """
+    log_reference, log_ratio = np.asarray(state.log_reference), np.asarray(state.log_ratio)
+    joint = log_reference + log_ratio
+    usable = np.isfinite(joint) if clipped is None else np.isfinite(joint) & ~clipped
+    if not usable.any():
+        return
+    chosen = int(np.argmax(np.where(usable, joint, -np.inf)))
+    expected = float(model.compile_logp(mode="FAST_COMPILE")(_point(model, layout, state.position[chosen])))
+    rounding = np.sqrt(np.finfo(pytensor.config.floatX).eps)
+    tolerance = 1e-3 + rounding * (abs(log_reference[chosen]) + abs(log_ratio[chosen]))
+    if not abs(joint[chosen] - expected) <= tolerance:
+        raise RuntimeError(
+            f"At a prior draw the compiled log prior + log ratio is {joint[chosen]:.6f} but model.logp() is "
+            f"{expected:.6f}: they differ by {joint[chosen] - expected:.3g} nats. Either the backend computes a "
+            'function of the model wrongly (try backend="c") or this is a bug: please report it with the model.'
+        )
+
+
+def _point(model: Any, layout: Layout, position: Any) -> dict[str, np.ndarray]:
+    """Name the values of one position (D,), with the dtypes that ``model`` declares."""
+    values = layout.unflatten(np.asarray(position))
+    return {var.name: values[var.name].astype(var.dtype) for var in model.value_vars}
+
+
+def _raise_for_terms(model: Any, layout: Layout, positions: np.ndarray, n_draws: int) -> None:
+    terms = _evaluate_terms(model, layout, positions)
+    bad = {name: ~np.isfinite(values) for name, values in terms.items()}
+    always = [name for name, rows in bad.items() if rows.all()]
+    named = always or sorted((name for name in bad if bad[name].any()), key=lambda name: -bad[name].sum())
+    kind = "NaN" if any(np.isnan(terms[name]).any() for name in named) else "-inf"
+    where = _join(named) if named else "the sum of its terms"
+    raise ValueError(
+        f"The log density is not finite at any of {n_draws} prior draws; the {kind} comes from {where}. "
+        "Check the support and the parameters of that term (model.debug() helps), check the data for "
+        "missing values, or choose a prior that covers the values under which the data are possible."
+    )
+
+
+def _evaluate_terms(model: Any, layout: Layout, positions: np.ndarray) -> dict[str, np.ndarray]:
+    """Evaluate the log density of each variable and potential (P,) at positions (P, D)."""
+    factors = [*model.basic_RVs, *model.potentials]
+    sums = [factor.sum() for factor in model.logp(factors, sum=False)]
+    function = model.compile_fn(sums, inputs=model.value_vars, mode="FAST_COMPILE")
+    rows = [function(_point(model, layout, position)) for position in positions]
+    return {
+        factor.name: np.array([float(row[i]) for row in rows]) for i, factor in enumerate(factors)
+    }
+
+
+def _join(names: Any) -> str:
+    return ", ".join(f"`{name}`" for name in names)

@@ -1,0 +1,94 @@
+"""The flat vector <-> the model's named value variables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Layout", "build_layout"]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each value variable sits in the flat vector, in the order of ``model.value_vars``.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Names of the value variables (``"tau_log__"``).
+    owners : tuple of str
+        Names of the random variables they belong to (``"tau"``).
+    shapes : tuple of tuple of int
+        Unconstrained shapes.
+    is_periodic : tuple of bool
+        Whether the density is periodic in the value variable (circular transforms).
+    """
+
+    names: tuple[str, ...]
+    owners: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    is_periodic: tuple[bool, ...]
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Number of flat dimensions of each value variable."""
+        return np.array([int(np.prod(shape)) for shape in self.shapes])
+
+    @property
+    def n_dims(self) -> int:
+        """D."""
+        return int(self.sizes.sum())
+
+    @property
+    def offsets(self) -> np.ndarray:
+        """Where each value variable starts, and D at the end."""
+        return np.concatenate([[0], np.cumsum(self.sizes)])
+
+    def owner_of(self, dimension: int) -> str:
+        """Name the random variable that a flat dimension belongs to."""
+        return self.owners[int(np.searchsorted(self.offsets, dimension, side="right")) - 1]
+
+    def is_identity(self, dimension: int) -> bool:
+        """Whether a flat dimension is a coordinate of its random variable itself, untransformed."""
+        i = int(np.searchsorted(self.offsets, dimension, side="right")) - 1
+        return self.names[i] == self.owners[i]
+
+    def flatten(self, values: list[np.ndarray]) -> np.ndarray:
+        """Join value arrays (..., *shape) into (..., D)."""
+        batch = values[0].shape[: values[0].ndim - len(self.shapes[0])]
+        parts = [
+            np.asarray(value, dtype=np.float64).reshape((*batch, size))
+            for value, size in zip(values, self.sizes, strict=True)
+        ]
+        return np.concatenate(parts, axis=-1)
+
+    def unflatten(self, flat: np.ndarray) -> dict[str, np.ndarray]:
+        """Split (..., D) into a dictionary of arrays (..., *shape)."""
+        parts = np.split(flat, self.offsets[1:-1], axis=-1)
+        return {
+            name: part.reshape((*flat.shape[:-1], *shape))
+            for name, part, shape in zip(self.names, parts, self.shapes, strict=True)
+        }
+
+
+def build_layout(model: Any, values: list[np.ndarray]) -> Layout:
+    """Read the layout off one unconstrained draw of the free variables, in ``model.free_RVs`` order.
+
+    Raises
+    ------
+    ValueError
+        If all free variables are empty arrays.
+    """
+    transforms = [model.rvs_to_transforms[rv] for rv in model.free_RVs]
+    layout = Layout(
+        names=tuple(model.rvs_to_values[rv].name for rv in model.free_RVs),
+        owners=tuple(rv.name for rv in model.free_RVs),
+        shapes=tuple(np.shape(value) for value in values),
+        # By name: pymc.dims has transforms of its own.
+        is_periodic=tuple(getattr(transform, "name", "") == "circular" for transform in transforms),
+    )
+    if layout.n_dims == 0:
+        raise ValueError("The free variables of the model have no elements: there is nothing to integrate over.")
+    return layout

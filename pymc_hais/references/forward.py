@@ -1,0 +1,159 @@
+"""The graph of one joint prior draw in the unconstrained space, and the same graph for many draws at once."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pymc.distributions.distribution import SymbolicRandomVariable
+from pymc.distributions.transforms import Ordered
+from pytensor.graph.basic import Constant
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.replace import vectorize_graph
+from pytensor.tensor.random.op import RandomVariable
+
+from pymc_hais.model.compat import inline_inner_graph, lower_xtensor, replace_rng_nodes, toposort_replace
+
+__all__ = ["batch", "compile_forward", "forward_graph"]
+
+
+def compile_forward(outputs: list[Any]) -> Any:
+    """Compile a forward graph; it is called a few hundred times at most, so the interpreter will do."""
+    return pm.compile([], outputs, mode="FAST_COMPILE")
+
+
+def forward_graph(model: Any) -> list[Any]:
+    """Return the unconstrained value of each free variable.
+
+    A draw outside the range of its transform comes out as NaN: the log density has no mass there, so
+    such joint draws are to be rejected.  A variable with an ``ordered`` transform is sorted where all
+    its elements have the same prior, which is the same and wastes nothing.  The generators are copies:
+    seeding them leaves the model's own alone.
+    """
+    free_rvs = list(model.free_RVs)
+    transforms = [model.rvs_to_transforms[rv] for rv in free_rvs]
+    graph = FunctionGraph(outputs=free_rvs, clone=True)
+    draws = list(graph.outputs)
+    replacements = [
+        (draw, _arrange(draw, transform))
+        for draw, transform in zip(draws, transforms, strict=True)
+        if isinstance(_steps(transform)[-1], Ordered) and _is_exchangeable(draw)
+    ]
+    # Children see the arranged variable, as they do in the log density.
+    toposort_replace(graph, tuple(replacements), reverse=True)
+    values = [
+        output if transform is None else transform.forward(output, *draw.owner.inputs)
+        for draw, output, transform in zip(draws, graph.outputs, transforms, strict=True)
+    ]
+    return replace_rng_nodes([pt.as_tensor(value, allow_xtensor_conversion=True) for value in values])
+
+
+def _steps(transform: Any) -> list[Any]:
+    return list(getattr(transform, "transform_list", [transform]))
+
+
+def _arrange(draw: Any, transform: Any) -> Any:
+    """Sort a draw so that what its ordered transform sees is ordered."""
+    *before, ordered = _steps(transform)
+    value = draw
+    for step in before:  # a default transform, such as the logarithm of a positive variable
+        value = step.forward(value, *draw.owner.inputs)
+    order = pt.argsort(value, axis=-1)
+    return pt.take_along_axis(draw, order if ordered.ascending else order[..., ::-1], axis=-1)
+
+
+def _is_exchangeable(draw: Any) -> bool:
+    """Whether the elements along the last axis are independent and identical, given the parents."""
+    op = draw.owner.op
+    if not isinstance(op, RandomVariable) or op.ndim_supp != 0:
+        return False
+    return all(
+        p.ndim == 0 or p.type.broadcastable[-1] or _is_constant_row(p) for p in op.dist_params(draw.owner)
+    )
+
+
+def _is_constant_row(parameter: Any) -> bool:
+    data = getattr(parameter, "data", None)
+    return data is not None and bool(np.all(data == np.asarray(data)[..., :1]))
+
+
+def batch(outputs: list[Any], n: int) -> tuple[list[Any], int]:
+    """Give a forward graph a leading axis of independent draws.
+
+    Every random node is drawn with its own fixed shape after the new axis, with the parameters of the
+    same row.  Nothing is left to PyTensor's own rule for vectorising random variables, which draws
+    wrong shapes when only the second parameter of a distribution gains an axis.
+
+    Parameters
+    ----------
+    outputs : list of TensorVariable
+    n : int
+        How many draws; a few more are made if a dimension of the model has the same length, so that a
+        misplaced axis cannot go unnoticed.
+
+    Returns
+    -------
+    batched : list of TensorVariable
+        The outputs with the leading axis.
+    n : int
+
+    Raises
+    ------
+    Exception
+        Of PyTensor, for a graph that cannot be batched (a scan with random numbers inside).
+    """
+    graph = FunctionGraph(outputs=_inline(outputs), clone=False)
+    random_nodes = [node for node in graph.toposort() if isinstance(node.op, RandomVariable)]
+    shapes = _static_shapes([node.outputs[1] for node in random_nodes])
+    lengths = set(itertools.chain.from_iterable(shapes))
+    n = next(size for size in itertools.count(n) if size not in lengths)
+    mapped: dict[Any, Any] = {}
+    for node in graph.toposort():
+        if isinstance(node.op, RandomVariable):
+            new = _batch_random(node, mapped, (n, *shapes[random_nodes.index(node)]))
+        elif any(variable in mapped for variable in node.inputs):
+            known = {v: mapped[v] for v in node.inputs if v in mapped}
+            new = vectorize_graph(node.outputs, known)
+        else:
+            continue
+        mapped.update(zip(node.outputs, new, strict=True))
+    return [_with_axis(output, mapped, n) for output in graph.outputs], n
+
+
+def _inline(outputs: list[Any]) -> list[Any]:
+    """Open up PyMC's composite distributions until only elementary random nodes are left."""
+    graph = FunctionGraph(outputs=lower_xtensor(outputs), clone=True)
+    while composite := [n for n in graph.toposort() if isinstance(n.op, SymbolicRandomVariable)]:
+        inlined = inline_inner_graph(composite[0])
+        graph.replace_all(tuple(zip(composite[0].outputs, inlined, strict=True)), import_missing=True)
+    return list(graph.outputs)
+
+
+def _static_shapes(variables: list[Any]) -> list[tuple[int, ...]]:
+    """Evaluate shapes; in a PyMC model they do not depend on the values drawn."""
+    shapes = compile_forward([variable.shape for variable in variables])()
+    return [tuple(int(length) for length in shape) for shape in shapes]
+
+
+def _batch_random(node: Any, mapped: dict[Any, Any], shape: tuple[int, ...]) -> list[Any]:
+    op = node.op
+    rng, _, *parameters = node.inputs
+    size = shape[: len(shape) - op.ndim_supp]
+    aligned = []
+    for parameter, ndim_core in zip(parameters, op.ndims_params, strict=True):
+        if parameter in mapped:
+            missing = len(size) - 1 - (parameter.ndim - ndim_core)
+            parameter = pt.expand_dims(mapped[parameter], tuple(range(1, 1 + missing)))
+        aligned.append(parameter)
+    return op.make_node(mapped.get(rng, rng), pt.constant(np.array(size, dtype="int64")), *aligned).outputs
+
+
+def _with_axis(output: Any, mapped: dict[Any, Any], n: int) -> Any:
+    if output in mapped:
+        return mapped[output]
+    if isinstance(output, Constant):
+        return pt.alloc(output, n, *output.shape)
+    raise NotImplementedError(f"{output} does not vary from draw to draw")

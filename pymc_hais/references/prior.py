@@ -1,0 +1,179 @@
+"""The prior as the reference: exact joint draws by PyMC's forward sampling, in the unconstrained space.
+
+Never an ``initval``: a start that is not a prior draw gives a wrong Z without any warning.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pymc_hais.model.compat import find_rng_nodes, replace_rng_nodes, reseed_rngs
+from pymc_hais.references.forward import batch, compile_forward, forward_graph
+
+__all__ = ["PriorReference", "build_prior"]
+
+#: Draws made by one call of the batched forward graph.
+_BATCH = 500
+#: Give up on rejection when fewer than one joint draw in this many obeys the orderings.
+_MAX_REJECTION = 2000
+
+
+@dataclass
+class PriorReference:
+    """Joint draws of the free variables, unconstrained.
+
+    Attributes
+    ----------
+    names : list of str
+        Free variables, in the order of ``model.free_RVs``.
+    transforms : list of str
+        Name of each variable's transform, empty without one.
+    batch_size : int
+        Draws made by one call of the forward graph; 1 for a model that cannot be drawn in batches.
+    """
+
+    names: list[str]
+    transforms: list[str]
+    batch_size: int
+    _function: Any
+    _rngs: list[Any]
+
+    def sample(self, n: int, seed: int) -> tuple[list[np.ndarray], np.ndarray]:
+        """Draw ``n`` joint prior draws; the same ``n`` and ``seed`` give the same draws.
+
+        Parameters
+        ----------
+        n : int
+        seed : int
+
+        Returns
+        -------
+        values : list of ndarray (n, *shape)
+        clipped : ndarray (n,) of bool
+            Which draws lay beyond what floating point can hold (a positive variable that underflowed to
+            zero, a probability that rounded to one).  They are moved to the edge of what it holds,
+            where the density has reached its limit.
+
+        Raises
+        ------
+        ValueError
+            If joint draws are almost never inside the range of the transforms (an ``ordered`` variable
+            whose elements differ, a mistaken ``random`` function), or a parameter leaves its domain.
+        """
+        reseed_rngs(self._rngs, seed)
+        kept: list[list[np.ndarray]] = []
+        n_kept = n_tried = 0
+        while n_kept < n:
+            values = self._call()
+            accepted = ~self._outside(values).any(axis=0)
+            n_tried += accepted.size
+            n_kept += int(accepted.sum())
+            kept.append([value[accepted] for value in values])
+            if n_tried > _MAX_REJECTION * max(n_kept, 1) + 10 * _BATCH:
+                self._give_up(values, n_tried, n_kept)
+        return self._clip([np.concatenate([k[i] for k in kept])[:n] for i in range(len(self.names))])
+
+    def _call(self) -> list[np.ndarray]:
+        try:
+            values = self._function()
+        except ValueError as error:
+            raise ValueError(
+                f"PyMC could not draw from the prior: {error}. A parameter of a distribution has left its domain; "
+                "give the variable it depends on a prior that stays inside."
+            ) from error
+        return values if self.batch_size > 1 else [np.asarray(value)[None] for value in values]
+
+    def _outside(self, values: list[np.ndarray]) -> np.ndarray:
+        """Tell for each variable which rows are outside the range of its transform: (V, n)."""
+        # A simplex with an element that underflowed is inf - inf: beyond floating point, not outside.
+        return np.array(
+            [
+                np.isnan(value).reshape(len(value), -1).any(axis=1) & (transform != "simplex")
+                for value, transform in zip(values, self.transforms, strict=True)
+            ]
+        )
+
+    def _give_up(self, values: list[np.ndarray], n_tried: int, n_kept: int) -> None:
+        share = self._outside(values).mean(axis=1)
+        names = ", ".join(f"`{name}`" for name, s in zip(self.names, share, strict=True) if s > 0)
+        raise ValueError(
+            f"Of {n_tried} joint prior draws only {n_kept} are inside the support that the transforms allow; most "
+            f"draws of {names} are NaN or outside. For an ordered variable, give all its elements the same "
+            "prior (then draws are sorted) or parameters that already increase; otherwise check the "
+            "variable's parameters, its `random` function and its `transform`."
+        )
+
+    def _clip(self, values: list[np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:
+        clipped = np.zeros(len(values[0]), dtype=bool)
+        result = []
+        for transform, value in zip(self.transforms, values, strict=True):
+            beyond = ~np.isfinite(value)
+            # exp(-700) is the smallest scale of float64, exp(-36) the smallest distance from one.
+            highest = 700.0 if transform in ("", "log") else 36.0
+            edge = np.clip(np.nan_to_num(value, nan=0.0, posinf=np.inf, neginf=-np.inf), -700.0, highest)
+            result.append(np.where(beyond, edge, value))
+            clipped |= beyond.reshape(len(value), -1).any(axis=1)
+        return result, clipped
+
+
+def build_prior(model: Any) -> PriorReference:
+    """Compile the forward sampler of a model's free variables.
+
+    Raises
+    ------
+    NotImplementedError
+        If PyMC has no forward sampler for a variable, naming it.
+    ValueError
+        If a parameter is never in its domain, naming the variable.
+    """
+    outputs = forward_graph(model)
+    single = compile_forward(outputs)
+    shapes = [np.shape(value) for value in _draw_once(single, model)]
+    function, batch_size = single, 1
+    try:
+        batched, n = batch(outputs, _BATCH)
+        candidate = compile_forward(batched)
+        if _is_batch(candidate(), shapes, n):
+            function, batch_size = candidate, n
+    except Exception:  # a graph that cannot be batched: one joint draw at a time is always right
+        pass
+    return PriorReference(
+        names=[rv.name for rv in model.free_RVs],
+        transforms=[getattr(model.rvs_to_transforms[rv], "name", "") for rv in model.free_RVs],
+        batch_size=batch_size,
+        _function=function,
+        _rngs=find_rng_nodes(function.maker.fgraph.outputs),
+    )
+
+
+def _draw_once(function: Any, model: Any) -> list[np.ndarray]:
+    try:
+        return function()
+    except NotImplementedError as error:
+        raise NotImplementedError(
+            f"PyMC cannot draw from the prior of `{_first_undrawable(model)}`, and prior draws are where "
+            "annealing starts. If it is a pm.CustomDist, pass it a `random=` function or `dist=`; if it is built "
+            "on an improper distribution (pm.Flat), use a proper one."
+        ) from error
+    except ValueError as error:
+        raise ValueError(f"PyMC cannot draw from the prior of `{_first_undrawable(model)}`: {error}.") from error
+
+
+def _first_undrawable(model: Any) -> str:
+    for rv in model.free_RVs:  # parents come before children
+        try:
+            compile_forward(replace_rng_nodes([rv]))()
+        except (NotImplementedError, ValueError):
+            return rv.name
+    return model.free_RVs[-1].name
+
+
+def _is_batch(values: list[np.ndarray], shapes: list[tuple[int, ...]], n: int) -> bool:
+    """Whether every variable has n rows of the right shape, and was drawn anew for each."""
+    if any(value.shape != (n, *shape) for value, shape in zip(values, shapes, strict=True)):
+        return False
+    draws = (value.reshape(n, -1) for value in values if value.size)
+    return all(len(np.unique(rows, axis=0)) > n // 2 for rows in draws)
