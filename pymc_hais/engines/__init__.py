@@ -1,0 +1,8 @@
+"""Graphs -> machine code: how one particle's step becomes many."""
+
+from __future__ import annotations
+
+from pymc_hais.engines.base import Engine
+from pymc_hais.engines.choice import compile_engine, resolve_backend
+
+__all__ = ["Engine", "compile_engine", "resolve_backend"]

@@ -1,0 +1,56 @@
+"""What an engine is: the same segment of the same kernel, made machine code in its own way."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from pymc_hais.types import ParticleState, SegmentTrace
+
+__all__ = ["Engine"]
+
+
+class Engine(Protocol):
+    """Moves many particles at once; two engines differ by rounding only.
+
+    Attributes
+    ----------
+    name : str
+        "jax", "numba" or "python".
+    backend : str
+        The PyTensor backend that evaluates the model.
+    compile_seconds : float
+    max_workers : int or None
+        How many populations may usefully run at the same time; None leaves it to the caller.
+    """
+
+    name: str
+    backend: str
+    compile_seconds: float
+    max_workers: int | None
+
+    def set_cores(self, cores: int) -> None:
+        """Limit the threads of an engine that is parallel itself."""
+        ...
+
+    def start(self, positions: np.ndarray, key: np.ndarray) -> ParticleState:
+        """Evaluate positions (P, D) and give them fresh momenta."""
+        ...
+
+    def run_segment(
+        self,
+        state: ParticleState,
+        betas: np.ndarray,
+        step_sizes: np.ndarray,
+        persistence: np.ndarray,
+        metric: np.ndarray,
+        key: np.ndarray,
+        first_step: int,
+    ) -> tuple[ParticleState, SegmentTrace]:
+        """Make one transition at each of S betas, S at most ``annealing.SEGMENT_LENGTH``."""
+        ...
+
+    def take(self, state: ParticleState, chosen: np.ndarray) -> ParticleState:
+        """Copy the chosen particles."""
+        ...

@@ -1,0 +1,113 @@
+"""Which engine runs a model: the one asked for, or the fastest that its graph supports."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import logging
+import time
+import warnings
+from typing import Any
+
+import pymc as pm
+
+from pymc_hais.engines.base import Engine
+from pymc_hais.model.compat import quiet_compilation, refuse_object_mode, traceable, unsupported_op
+from pymc_hais.model.density import DensityGraph
+
+__all__ = ["compile_engine", "resolve_backend"]
+
+_log = logging.getLogger("pymc.hais")
+
+_BACKENDS = ("jax", "numba", "c")
+
+
+def resolve_backend(backend: str | None, compile_kwargs: dict | None) -> tuple[str | None, dict]:
+    """Check ``backend`` and ``compile_kwargs`` before any work.
+
+    Raises
+    ------
+    ValueError
+        For an unknown backend, or one given twice.
+    ImportError
+        For ``backend="jax"`` without JAX.
+    """
+    compile_kwargs = dict(compile_kwargs or {})
+    if backend is not None and "mode" in compile_kwargs:
+        raise ValueError("Pass either `backend` or `compile_kwargs['mode']`, not both.")
+    if backend is not None and str(backend).lower() not in _BACKENDS:
+        raise ValueError(f'Unknown backend {backend!r}: pass "jax", "numba", "c" or None to choose.')
+    if backend is not None:
+        backend = backend.lower()
+    if backend == "jax" and not _has_jax():
+        raise ImportError(
+            'backend="jax" needs JAX, which is not installed: pip install "pymc-hais[jax]", '
+            'or pass backend="numba".'
+        )
+    return backend, compile_kwargs
+
+
+def _has_jax() -> bool:
+    return importlib.util.find_spec("jax") is not None
+
+
+def compile_engine(graph: DensityGraph, backend: str | None, compile_kwargs: dict) -> Engine:
+    """Compile the density for the backend asked for; None takes JAX, else Numba, else Python.
+
+    A backend that was asked for and cannot take the graph is an error of its linker; one that was
+    chosen here falls back with one warning that names the cause.
+    """
+    if "mode" in compile_kwargs:
+        return _compile("python", graph, compile_kwargs)
+    if backend is not None:
+        return _compile(backend, graph, compile_kwargs)
+    candidates = ["jax", "numba", "c"] if _has_jax() else ["numba", "c"]
+    obstacles = []
+    for candidate in candidates:
+        try:
+            engine = _compile(candidate, graph, compile_kwargs)
+        except Exception as error:  # linkers and tracers raise whatever the graph makes them raise
+            _log.debug("The %s engine cannot take the model", candidate, exc_info=error)
+            obstacles.append(f"no {candidate} form ({unsupported_op(error)})")
+        else:
+            break
+    else:
+        # PyTensor's interpreter takes any graph; what it raises is about the model.
+        candidate, engine = "python", _compile("python", graph, {**compile_kwargs, "mode": "FAST_COMPILE"})
+    if obstacles:
+        silence = f" Pass backend={candidate!r} to silence this warning." if candidate in _BACKENDS else ""
+        warnings.warn(
+            f"The model has {' and '.join(obstacles)}; using {candidate} instead, which is slower.{silence}",
+            UserWarning,
+            stacklevel=4,
+        )
+    return engine
+
+
+def _compile(backend: str, graph: DensityGraph, compile_kwargs: dict) -> Engine:
+    begin = time.perf_counter()
+    kwargs = dict(compile_kwargs)
+    if backend != "python":
+        kwargs["mode"] = {"jax": "JAX", "numba": "NUMBA", "c": "cvm"}[backend]
+    refuse = refuse_object_mode() if backend == "numba" else contextlib.nullcontext()
+    with graph.model, quiet_compilation(), refuse:
+        function = pm.compile([graph.position, *graph.data], graph.density, **kwargs)
+    function.trust_input = True
+    engine = _build(backend, function, graph)
+    engine.compile_seconds += time.perf_counter() - begin
+    return engine
+
+
+def _build(backend: str, function: Any, graph: DensityGraph) -> Engine:
+    n_dims, data = graph.layout.n_dims, graph.data_values
+    if backend == "jax":
+        from pymc_hais.engines.jax import JaxEngine
+
+        return JaxEngine(traceable(function), data, n_dims)
+    if backend == "numba":
+        from pymc_hais.engines.numba import NumbaEngine
+
+        return NumbaEngine(traceable(function), data, n_dims)
+    from pymc_hais.engines.python import PythonEngine
+
+    return PythonEngine(function, data, n_dims, backend)

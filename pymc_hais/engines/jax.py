@@ -1,0 +1,131 @@
+"""A whole segment as one JAX program: vmap over particles, a loop over temperatures."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pymc_hais.annealing import SEGMENT_LENGTH
+from pymc_hais.kernels.hamiltonian import build_hamiltonian
+from pymc_hais.noise import INITIAL_STEP, build_noise
+from pymc_hais.types import KernelParams, ParticleState, SegmentTrace
+
+__all__ = ["JaxEngine"]
+
+
+class JaxEngine:
+    """See :class:`pymc_hais.engines.base.Engine`.
+
+    Parameters
+    ----------
+    density : callable
+        JAX function ``(x, *data) -> log_reference, log_ratio, grad_reference, grad_ratio``.
+    data : list of ndarray
+    n_dims : int
+    """
+
+    name = "jax"
+    backend = "jax"
+    max_workers: int | None = None
+
+    def __init__(self, density: Any, data: list[np.ndarray], n_dims: int) -> None:
+        self.compile_seconds = 0.0
+        self._data = tuple(jnp.asarray(array) for array in data)
+        self._noise = build_noise(jnp, n_dims)
+        self._density = lambda x, data: density(x, *data)
+        self._transition = build_hamiltonian(jnp, self._density)
+        self._start = jax.jit(self._build_start())
+        self._segment = jax.jit(self._build_segment(), donate_argnums=0)
+        self._take = jax.jit(lambda state, chosen: jax.tree.map(lambda leaf: leaf[chosen], state))
+        self._compiled: set[tuple] = set()
+        # Linking succeeds for graphs that tracing refuses: trace once, so that this is known before any work.
+        jax.eval_shape(self._density, jnp.zeros(n_dims), self._data)
+
+    def set_cores(self, cores: int) -> None:
+        """Do nothing: threads belong to the chains."""
+
+    def start(self, positions: np.ndarray, key: np.ndarray) -> ParticleState:
+        """Evaluate positions (P, D) and give them fresh momenta."""
+        return self._timed(("start", positions.shape), self._start, positions, self._data, key)
+
+    def run_segment(
+        self,
+        state: ParticleState,
+        betas: np.ndarray,
+        step_sizes: np.ndarray,
+        persistence: np.ndarray,
+        metric: np.ndarray,
+        key: np.ndarray,
+        first_step: int,
+    ) -> tuple[ParticleState, SegmentTrace]:
+        """Make one transition at each of S betas."""
+        n = len(betas)
+        padding = (0, SEGMENT_LENGTH - n)
+        settings = [np.pad(array, padding) for array in (betas, step_sizes, persistence)]
+        state, trace = self._timed(
+            ("segment", state.position.shape, metric.shape),
+            self._segment,
+            state,
+            self._data,
+            *settings,
+            metric,
+            key,
+            np.uint32(first_step),
+            n,
+        )
+        return state, SegmentTrace(*(np.asarray(leaf)[:n] for leaf in trace))
+
+    def take(self, state: ParticleState, chosen: np.ndarray) -> ParticleState:
+        """Copy the chosen particles."""
+        return self._take(state, chosen)
+
+    def _timed(self, kind: tuple, function: Any, *args: Any) -> Any:
+        """Call, and count the first call of each shape as compilation."""
+        if kind in self._compiled:
+            return function(*args)
+        begin = time.perf_counter()
+        result = jax.block_until_ready(function(*args))
+        self.compile_seconds += time.perf_counter() - begin
+        self._compiled.add(kind)
+        return result
+
+    def _build_start(self) -> Any:
+        def one(position, data, particle, key):
+            values = self._density(position, data)
+            momentum = self._noise(key, particle[None], jnp.uint32(INITIAL_STEP)).normal
+            return ParticleState(position, momentum.astype(position.dtype), *values)
+
+        def start(positions, data, key):
+            particles = jnp.arange(positions.shape[0], dtype=jnp.uint32)
+            return jax.vmap(one, (0, None, 0, None))(positions, data, particles, key)
+
+        return start
+
+    def _build_segment(self) -> Any:
+        def move(data, beta, params, key, step, state, particle):
+            noise = self._noise(key, particle[None], step)
+            return self._transition(state, noise, beta, params, data)
+
+        def segment(state, data, betas, step_sizes, persistence, metric, key, first_step, n_steps):
+            particles = jnp.arange(state.log_ratio.shape[0], dtype=jnp.uint32)
+
+            def body(i, carry):
+                state, trace = carry
+                params = KernelParams(step_sizes[i], metric, persistence[i])
+                step = first_step + i.astype(jnp.uint32)
+                move_all = jax.vmap(partial(move, data, betas[i], params, key, step))
+                moved, info = move_all(state, particles)
+                row = SegmentTrace(state.log_ratio, info.acceptance_rate, info.is_divergent)
+                trace = jax.tree.map(lambda whole, new: whole.at[i].set(new), trace, row)
+                return moved, trace
+
+            shape = (SEGMENT_LENGTH, *state.log_ratio.shape)
+            empty = SegmentTrace(jnp.zeros(shape), jnp.zeros(shape), jnp.zeros(shape, bool))
+            return jax.lax.fori_loop(0, n_steps, body, (state, empty))
+
+        return segment
