@@ -1,0 +1,49 @@
+"""Inverse temperatures at constant thermodynamic speed.
+
+Syed, Bouchard-Cote, Chern & Doucet (2024), arXiv:2408.12057: with the local barrier
+lambda(beta) = sd_beta(log ratio) and Lambda(beta) its integral, T equal increments of Lambda spread the
+discrepancy between neighbours evenly.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.interpolate import PchipInterpolator
+
+from pymc_hais.types import Schedule
+
+__all__ = ["constant_speed", "cumulative_barrier"]
+
+
+def cumulative_barrier(betas: np.ndarray, speeds: np.ndarray) -> np.ndarray:
+    """Integrate local speeds (K,) known at ``betas`` (K,) by the trapezoid rule: Lambda (K,) in nats."""
+    steps = 0.5 * (speeds[1:] + speeds[:-1]) * np.diff(betas)
+    return np.concatenate([[0.0], np.cumsum(steps)])
+
+
+def constant_speed(betas: np.ndarray, barrier: np.ndarray, n_steps: int) -> Schedule:
+    """Place ``n_steps`` + 1 betas at equal increments of a cumulative barrier.
+
+    Parameters
+    ----------
+    betas : ndarray (K,)
+        Knots from 0 to 1, increasing.
+    barrier : ndarray (K,)
+        Lambda at the knots, non-decreasing; a flat barrier gives a linear schedule.
+    n_steps : int
+        T.
+
+    Returns
+    -------
+    Schedule
+    """
+    # A sliver of the identity keeps the inverse well defined where the barrier is flat.
+    total = max(float(barrier[-1]), np.finfo(float).tiny)
+    progress = barrier / total if barrier[-1] > 0 else betas
+    progress = (1.0 - 1e-6) * progress + 1e-6 * betas
+    placed = PchipInterpolator(progress, betas)(np.linspace(0.0, 1.0, n_steps + 1))
+    placed[0], placed[-1] = 0.0, 1.0
+    placed = np.maximum.accumulate(placed)
+    if np.any(np.diff(placed) <= 0):  # below rounding: give up exact speed for strict increase
+        placed = np.unique(placed)
+    return Schedule(placed)
