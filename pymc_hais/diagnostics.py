@@ -1,0 +1,190 @@
+"""Numbers -> findings, each with advice."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+from arviz_stats.base import array_stats
+from scipy.stats import f as f_distribution
+
+from pymc_hais.estimators.annealed import Variance, family_masses, relative_variance
+from pymc_hais.estimators.lag import Round
+from pymc_hais.types import AnnealingRun, Finding, LogZEstimate
+from pymc_hais.weights import log_mean_exp
+
+__all__ = ["diagnose", "pareto_k"]
+
+#: Pareto k beyond which importance weights are not to be trusted (Vehtari et al. 2024).
+PARETO_K_LIMIT = 0.7
+_FEW_FAMILIES = 20
+_DISAGREEMENT = 4.0
+_FALSE_ALARM = 1e-4
+
+
+def pareto_k(masses: np.ndarray) -> float:
+    """Fit the tail of the family masses of all populations: the shape k of Vehtari et al. (2024).
+
+    k < 0.5: finite variance; k > 0.7: the estimate rests on a few families.  -inf for equal masses.
+    """
+    log_masses = np.log(masses[masses > 0])
+    if log_masses.size < 25 or np.ptp(log_masses) < 1e-8:
+        return -np.inf
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            # ArviZ expects log densities of what is left out, whose weights are their reciprocals.
+            _, k = array_stats.psislw(-log_masses)
+        except ValueError:  # the largest masses are all the same: no tail
+            return -np.inf
+    return float(k)
+
+
+def diagnose(
+    run: AnnealingRun,
+    estimate: LogZEstimate,
+    target_se: float | None,
+    rounds: tuple[Round, ...] = (),
+) -> tuple[Finding, ...]:
+    """Say what the numbers of a run mean.
+
+    Parameters
+    ----------
+    run : AnnealingRun
+    estimate : LogZEstimate
+        Of this run.
+    target_se : float or None
+    rounds : tuple of Round
+        Earlier rounds, with fewer temperatures.
+    """
+    masses = family_masses(run)
+    scaled = masses * np.exp(run.log_z - run.log_z.max())[:, None]
+    variance = relative_variance(run.log_z, masses)
+    findings = [
+        _large_error(estimate, target_se),
+        _tail(pareto_k(scaled)),
+        _families(scaled),
+        _chains(variance),
+        _rounds(estimate, rounds),
+        _acceptance(run),
+        _divergences(run),
+        _missing(run),
+        _dropped(run, estimate),
+    ]
+    return tuple(finding for finding in findings if finding is not None)
+
+
+def _large_error(estimate: LogZEstimate, target_se: float | None) -> Finding | None:
+    if target_se is None or estimate.se <= target_se:
+        return None
+    return Finding(
+        "standard_error",
+        "warning",
+        f"The standard error of log Z is {estimate.se:.2g}, above target_se = {target_se:g}, and the budget ended.",
+        "Raise `max_temperatures`, `draws` or `chains`.",
+    )
+
+
+def _tail(k: float) -> Finding | None:
+    if k <= PARETO_K_LIMIT:
+        return None
+    return Finding(
+        "pareto_k",
+        "error",
+        f"The log weights have a heavy tail (Pareto k = {k:.2f} > {PARETO_K_LIMIT}): a few particles decide log Z, "
+        "and the error bar is too small.",
+        "Raise `max_temperatures` or `draws`, or reparametrise so that the prior is closer to the posterior.",
+    )
+
+
+def _families(masses: np.ndarray) -> Finding | None:
+    shares = masses / masses.sum()
+    effective = 1.0 / np.sum(shares**2)
+    if effective >= _FEW_FAMILIES:
+        return None
+    return Finding(
+        "few_ancestors",
+        "error",
+        f"All particles descend from about {effective:.0f} effective prior draws: the posterior may have regions that "
+        "no prior draw led to.",
+        "Raise `draws` or `max_temperatures`.",
+    )
+
+
+def _chains(variance: Variance) -> Finding | None:
+    if variance.between_dof == 0 or variance.within <= 0:
+        return None
+    ratio = variance.between / variance.within
+    if f_distribution.sf(ratio, variance.between_dof, variance.within_dof) > _FALSE_ALARM:
+        return None
+    return Finding(
+        "chains_disagree",
+        "error",
+        f"The chains' estimates of log Z differ {np.sqrt(ratio):.1f} times more than their own errors allow.",
+        "Raise `max_temperatures`; if that does not help, the posterior has modes that single chains miss.",
+    )
+
+
+def _rounds(estimate: LogZEstimate, rounds: tuple[Round, ...]) -> Finding | None:
+    if not rounds:
+        return None
+    before = rounds[-1]
+    distance = (estimate.value - before.log_z) / np.hypot(estimate.se, before.se)
+    if abs(distance) < _DISAGREEMENT:
+        return None
+    return Finding(
+        "rounds_disagree",
+        "error",
+        f"log Z moved from {before.log_z:.2f} at {before.n_steps} temperatures to {estimate.value:.2f}, "
+        f"{abs(distance):.1f} standard errors: the particles do not keep up with the annealing.",
+        "Raise `max_temperatures`, or reparametrise (for example non-centred).",
+    )
+
+
+def _acceptance(run: AnnealingRun) -> Finding | None:
+    rate = float(np.min(run.temperature["acceptance_rate"].mean(axis=0)))
+    if rate >= 0.2:
+        return None
+    return Finding(
+        "low_acceptance",
+        "warning",
+        f"At some temperatures only {rate:.0%} of the moves were accepted.",
+        "The plan's step sizes do not suit all of the posterior: reparametrise, or raise `draws`.",
+    )
+
+
+def _divergences(run: AnnealingRun) -> Finding | None:
+    n_steps = run.temperature["ess"].shape[1]
+    share = float(np.mean(run.n_divergent)) / n_steps
+    if share < 0.01:
+        return None
+    return Finding(
+        "divergences",
+        "warning",
+        f"{share:.1%} of the moves diverged (an energy error above 1000 nats, or NaN).",
+        "The density has regions of extreme curvature: reparametrise (for example non-centred).",
+    )
+
+
+def _missing(run: AnnealingRun) -> Finding | None:
+    if run.n_nan == 0:
+        return None
+    return Finding(
+        "nan",
+        "warning",
+        f"The log-likelihood was NaN {run.n_nan} times; those particles were given weight zero.",
+        "Look at `model.debug()` for the term that is not a number.",
+    )
+
+
+def _dropped(run: AnnealingRun, estimate: LogZEstimate) -> Finding | None:
+    share = float(np.exp(log_mean_exp(run.log_z_dropped) - estimate.value))
+    if share < 0.1 * max(estimate.se, 1e-3):
+        return None
+    return Finding(
+        "prior_range",
+        "error",
+        "Prior draws beyond the range of floating point (underflow to 0, or a probability rounded to 1) had to be "
+        f"dropped, and the likelihood does not vanish there: up to {share:.1%} of Z is missing.",
+        "Use a less diffuse prior.",
+    )

@@ -1,0 +1,107 @@
+"""log Z and its error from independent annealed populations.
+
+Two views of the same variance are pooled.  Within a population: the families of particles that share
+a first ancestor are the independent units (Chan & Lai 2013; Lee & Whiteley 2018), and the spread of
+their masses is the variance of Z_hat / Z.  Between populations: the spread of their estimates.  Each is
+weighted by its degrees of freedom, which for the within view follow from the fourth moment of the
+family masses (Satterthwaite 1946): when a few families carry everything the between view takes over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import t as student_t
+
+from pymc_hais.types import AnnealingRun, LogZEstimate
+from pymc_hais.weights import log_mean_exp
+
+__all__ = ["Variance", "estimate_log_z", "family_masses", "relative_variance", "widen"]
+
+
+class Variance(NamedTuple):
+    """The relative variance of the combined Z_hat, and how well it is known."""
+
+    pooled: float
+    dof: float
+    within: float
+    within_dof: float
+    between: float
+    between_dof: float
+
+
+def family_masses(run: AnnealingRun) -> np.ndarray:
+    """Sum the normalised weights of each first ancestor's descendants: (C, P), rows sum to one."""
+    n_particles = run.log_weights.shape[1]
+    return np.stack(
+        [
+            np.bincount(ancestors, np.exp(log_weights), n_particles)
+            for ancestors, log_weights in zip(run.ancestors, run.log_weights, strict=True)
+        ]
+    )
+
+
+def relative_variance(log_z: np.ndarray, masses: np.ndarray) -> Variance:
+    """Estimate Var(Z_hat / Z) of the mean of C populations' estimates.
+
+    Parameters
+    ----------
+    log_z : ndarray (C,)
+        Each population's estimate.
+    masses : ndarray (C, P)
+        Family masses.
+    """
+    n_chains, n_particles = masses.shape
+    ratios = np.exp(log_z - log_mean_exp(log_z))
+    units = ratios[:, None] * (masses - 1.0 / n_particles) / n_chains
+    within = float(np.sum(units**2)) * n_particles / (n_particles - 1)
+    within_dof = _satterthwaite(units.ravel())
+    if n_chains == 1:
+        return Variance(within, within_dof, within, within_dof, np.nan, 0.0)
+    between_dof = n_chains - 1.0
+    between = float(np.sum((ratios - 1.0) ** 2)) / (n_chains * between_dof)
+    dof = within_dof + between_dof
+    pooled = (within_dof * within + between_dof * between) / dof
+    return Variance(pooled, dof, within, within_dof, between, between_dof)
+
+
+def _satterthwaite(units: np.ndarray) -> float:
+    """Degrees of freedom of a sum of squares: 2 V^2 / Var(V), at least one."""
+    squares = units**2
+    total = squares.sum()
+    spread = np.sum(squares**2) - total**2 / squares.size
+    if total == 0 or spread <= 0:
+        return float(units.size)
+    return float(max(1.0, 2.0 * total**2 / spread))
+
+
+def estimate_log_z(run: AnnealingRun) -> LogZEstimate:
+    """Combine independent populations into one estimate with standard error and 95% interval.
+
+    log Z_hat is the log of the mean of the populations' unbiased estimates, so it errs low by about half
+    its variance; the interval takes Z_hat / Z as log-normal, which puts that back.
+    """
+    variance = relative_variance(run.log_z, family_masses(run))
+    value = float(log_mean_exp(run.log_z))
+    log_variance = float(np.log1p(variance.pooled))
+    se = float(np.sqrt(log_variance))
+    reach = float(student_t.ppf(0.975, variance.dof)) * se
+    centre = value + 0.5 * log_variance
+    return LogZEstimate(
+        value=value,
+        se=se,
+        lower=centre - reach,
+        upper=centre + reach,
+        per_chain=tuple(float(z) for z in run.log_z),
+    )
+
+
+def widen(estimate: LogZEstimate, shortfall: float) -> LogZEstimate:
+    """Count a possible shortfall of log Z (nats) into the standard error and the upper end of the interval."""
+    if shortfall == 0.0:
+        return estimate
+    se = float(np.hypot(estimate.se, shortfall))
+    reach = (estimate.upper - estimate.lower) / (2.0 * estimate.se)
+    return replace(estimate, se=se, upper=estimate.upper + reach * (se - estimate.se))
