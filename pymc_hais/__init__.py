@@ -1,0 +1,17 @@
+"""How likely are the data under a PyMC model: log Z with an honest error bar.
+
+Importing this package makes ``pm.sample_hais`` available.
+"""
+
+import pymc as _pymc
+
+from pymc_hais.inference_data import log_marginal_likelihood
+from pymc_hais.sampling import sample_hais
+from pymc_hais.types import Finding, LogZEstimate
+
+__all__ = ["Finding", "LogZEstimate", "log_marginal_likelihood", "sample_hais"]
+
+__version__ = "0.1.0"
+
+# PyMC has no entry points for samplers; setting the name again is harmless.
+_pymc.sample_hais = sample_hais

@@ -1,0 +1,5 @@
+"""Where chains run."""
+
+from pymc_hais.executors.local import execute
+
+__all__ = ["execute"]

@@ -1,0 +1,71 @@
+"""What is said about a finished run: log messages for a person, attributes for the file."""
+
+from __future__ import annotations
+
+import json
+import logging
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from pymc_hais.engines import Engine
+from pymc_hais.rounds import Outcome
+from pymc_hais.settings import Settings
+from pymc_hais.tuning import Pilot
+
+__all__ = ["attributes", "log_outcome"]
+
+# A child of PyMC's logger, so that messages appear where PyMC's do.
+_log = logging.getLogger("pymc.hais")
+
+_LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+_PACKAGES = ("pymc-hais", "pymc", "pytensor", "arviz", "numpy", "scipy", "jax")
+
+
+def log_outcome(outcome: Outcome, settings: Settings) -> None:
+    """Log the estimate, why the rounds ended, and every finding."""
+    estimate = outcome.estimate
+    why = {
+        "target_se": f"below target_se = {settings.target_se}",
+        "single_round": "after one round, as asked for",
+        "max_temperatures": f"the budget of {settings.max_temperatures} temperatures is spent",
+        "interrupt": "interrupted",
+    }[outcome.stopped_by]
+    rounds = f"{outcome.n_rounds} round{'s' if outcome.n_rounds > 1 else ''}"
+    _log.info(
+        f"log marginal likelihood {estimate.value:.3f} ± {estimate.se:.3f} ({rounds}, "
+        f"{len(outcome.plan.schedule)} temperatures, {outcome.seconds:.0f} s; {why})"
+    )
+    for finding in estimate.findings:
+        _log.log(_LEVELS[finding.severity], str(finding))
+
+
+def attributes(
+    engine: Engine, pilot: Pilot, outcome: Outcome, settings: Settings, seconds: float
+) -> dict[str, Any]:
+    """Gather plain numbers and strings that say how a result came about."""
+    return {
+        "sampler": "hais",
+        "engine": engine.name,
+        "backend": engine.backend,
+        "reference": "prior",
+        "random_seed": json.dumps(settings.seeds.chains),
+        "target_se": -1.0 if settings.target_se is None else settings.target_se,
+        "stopped_by": outcome.stopped_by,
+        "n_rounds": outcome.n_rounds,
+        "n_temperatures": len(outcome.plan.schedule),
+        "n_gradients": outcome.n_gradients,
+        "n_gradients_last_round": outcome.run.n_gradients,
+        "n_gradients_pilot": pilot.n_gradients,
+        "compile_time": engine.compile_seconds,
+        "pilot_time": pilot.seconds,
+        "sampling_time": outcome.seconds,
+        "total_time": seconds,
+        "versions": json.dumps({name: v for name in _PACKAGES if (v := _version(name))}),
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

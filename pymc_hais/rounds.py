@@ -1,0 +1,164 @@
+"""Rounds of a frozen plan, each with fresh particles, until the standard error asked for is reached."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pymc_hais.annealing import Population, anneal, join
+from pymc_hais.diagnostics import diagnose
+from pymc_hais.estimators import Round, estimate_log_z, residual_lag, widen
+from pymc_hais.executors import execute
+from pymc_hais.problem import Problem
+from pymc_hais.settings import Settings
+from pymc_hais.tuning import Pilot, build_plan, next_length, refine, run_pilot, suggest_length
+from pymc_hais.types import AnnealingRun, Finding, LogZEstimate, Plan
+
+__all__ = ["Outcome", "Progress", "learn", "run_rounds"]
+
+#: Particles of the pilot: enough for a dense metric of moderate dimension.
+_PILOT_PARTICLES = 500
+_SHORTEST = 64
+_FINAL_MOVES = 8
+
+#: Opens the progress bars of one phase: ``progress(title, n_bars)`` with an ``update`` method.
+type Progress = Callable[[str, int], AbstractContextManager[Any]]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The last round, which is the result, and what all of it cost."""
+
+    plan: Plan
+    run: AnnealingRun
+    estimate: LogZEstimate
+    n_rounds: int
+    n_gradients: int  # of all rounds, the pilot's not counted
+    seconds: float
+    stopped_by: str  # "target_se", "single_round", "max_temperatures" or "interrupt"
+
+
+def learn(problem: Problem, settings: Settings, progress: Progress) -> Pilot:
+    """Run the pilot on its own prior draws."""
+    begin = time.perf_counter()
+    seed, key, stream = _streams(settings.seeds.pilot())
+    state, _ = problem.start(*problem.draw(_PILOT_PARTICLES, seed), key)
+    with progress("Pilot", 1) as bars:
+        pilot = run_pilot(
+            problem.engine,
+            state,
+            key,
+            np.random.default_rng(stream),
+            lambda *reached: bars.update(0, *reached),
+        )
+    return replace(pilot, seconds=time.perf_counter() - begin)
+
+
+def run_rounds(problem: Problem, pilot: Pilot, settings: Settings, progress: Progress) -> Outcome:
+    """Anneal, estimate, and lengthen the plan until the error is small enough or the budget ends.
+
+    Only the last round makes the estimate: its plan was fixed before its particles were drawn.  An
+    interrupted round is dropped; the last finished one is returned.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        If interrupted before the first round ended.
+    """
+    begin = time.perf_counter()
+    target, longest = settings.target_se, settings.max_temperatures
+    plan = build_plan(pilot, _first_length(pilot, settings), _FINAL_MOVES)
+    rounds: list[Round] = []
+    outcome: Outcome | None = None
+    n_gradients = 0
+    while True:
+        try:
+            run = _run_round(problem, plan, settings, progress, len(rounds) + 1)
+        except KeyboardInterrupt:
+            if outcome is None:
+                raise
+            return _interrupted(outcome)
+        n_gradients += run.n_gradients
+        estimate = _conclude(run, len(plan.schedule), rounds, target)
+        reason = _reason_to_stop(estimate, target, rounds, longest)
+        seconds = time.perf_counter() - begin
+        outcome = Outcome(plan, run, estimate, len(rounds), n_gradients, seconds, reason or "")
+        if reason:
+            return outcome
+        plan = refine(
+            pilot, plan, run, next_length(len(plan.schedule), estimate.se, target or np.inf, longest)
+        )
+
+
+def _first_length(pilot: Pilot, settings: Settings) -> int:
+    """Start at a quarter of the length that should do: the rounds' agreement is part of the result."""
+    longest = settings.max_temperatures
+    enough = suggest_length(pilot, _SHORTEST, longest)
+    return enough if settings.target_se is None else max(enough // 4, min(_SHORTEST, longest))
+
+
+def _conclude(run: AnnealingRun, n_steps: int, rounds: list[Round], target_se: float | None) -> LogZEstimate:
+    """Estimate, note the round, and count the lag that the rounds reveal into the error."""
+    estimate = estimate_log_z(run)
+    earlier = tuple(rounds)
+    rounds.append(Round(n_steps, estimate.value, estimate.se))
+    estimate = widen(estimate, residual_lag(rounds))
+    return replace(estimate, findings=diagnose(run, estimate, target_se, earlier))
+
+
+def _reason_to_stop(
+    estimate: LogZEstimate, target_se: float | None, rounds: list[Round], longest: int
+) -> str | None:
+    if target_se is None:
+        return "single_round"
+    if estimate.se <= target_se and estimate.is_trustworthy and len(rounds) > 1:
+        return "target_se"
+    return "max_temperatures" if rounds[-1].n_steps >= longest else None
+
+
+def _interrupted(outcome: Outcome) -> Outcome:
+    finding = Finding(
+        "interrupted",
+        "warning",
+        "The run was interrupted; this is the last round that finished.",
+        "Run again for the standard error asked for.",
+    )
+    estimate = replace(outcome.estimate, findings=(*outcome.estimate.findings, finding))
+    return replace(outcome, estimate=estimate, stopped_by="interrupt")
+
+
+def _streams(seeds: np.random.SeedSequence) -> tuple[int, np.ndarray, np.random.SeedSequence]:
+    """Split a seed into one for the reference draws, a noise key and a stream for resampling."""
+    reference, noise, resampling = seeds.spawn(3)
+    return int(reference.generate_state(1)[0]), noise.generate_state(2), resampling
+
+
+def _run_round(
+    problem: Problem, plan: Plan, settings: Settings, progress: Progress, number: int
+) -> AnnealingRun:
+    begin = time.perf_counter()
+    streams = [_streams(settings.seeds.chain(chain, number)) for chain in range(settings.chains)]
+    draws = [problem.draw(settings.draws, seed) for seed, _, _ in streams]
+    n_steps = len(plan.schedule)
+
+    with progress(f"Round {number}, {n_steps} temperatures", settings.chains) as bars:
+
+        def run_chain(chain: int, check: Callable[[], None]) -> Population:
+            def report(fraction: float, beta: float, log_z: float) -> None:
+                check()
+                bars.update(chain, fraction, beta, log_z)
+
+            _, key, stream = streams[chain]
+            state, lost = problem.start(*draws[chain], key)
+            population = anneal(problem.engine, plan, state, key, np.random.default_rng(stream), report)
+            return population._replace(log_z_dropped=lost)
+
+        workers = min(settings.workers, problem.engine.max_workers or settings.workers)
+        populations = execute(run_chain, settings.chains, workers)
+    n_gradients = settings.chains * settings.draws * (n_steps + 1 + plan.n_final_moves)
+    return join(populations, time.perf_counter() - begin, n_gradients)
