@@ -1,0 +1,192 @@
+"""One kernel, three engines: the same noise gives the same run."""
+
+import dataclasses
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import numba
+import numpy as np
+import pytest
+
+from pymc_hais import noise as noise_module
+from pymc_hais.annealing import anneal
+from pymc_hais.engines.numba import NumbaEngine, _namespace
+from pymc_hais.noise import INITIAL_STEP, build_noise
+from pymc_hais.tuning import build_plan, run_pilot
+from pymc_hais.types import ParticleState
+from tests.engines.models import build_engine, build_graph
+from tests.toys import HAS_JAX
+
+KEY = np.array([11, 2**32 - 5], dtype=np.uint32)
+#: Runs are deterministic and contract, so rounding (1e-16 an operation) stays far below this.
+TOLERANCE = {"rtol": 0.0, "atol": 1e-10}
+
+needs_jax = pytest.mark.skipif(not HAS_JAX, reason="JAX is not installed: its engine cannot be compared")
+BACKENDS = [pytest.param("jax", marks=needs_jax), "c"]
+ALL_BACKENDS = ["numba", *BACKENDS]
+
+
+@cache
+def plan(name, metric):
+    """Learn a plan on one engine; it is frozen, so every engine can follow it."""
+    engine, positions = build_engine(name, "numba"), build_graph(name)[1]
+    rng = np.random.default_rng(3)
+    learnt = build_plan(run_pilot(engine, engine.start(positions, KEY), KEY, rng), 40, 3)
+    scales = [m if m.ndim == 1 else np.sqrt((m**2).sum(axis=1)) for m in learnt.metrics]
+    if metric == "diagonal":
+        return dataclasses.replace(learnt, metrics=tuple(scales))
+    n_dims = build_graph(name)[0].layout.n_dims
+    factor = np.tril(np.full((n_dims, n_dims), 0.3) + 0.7 * np.eye(n_dims))
+    return dataclasses.replace(learnt, metrics=tuple(scale[:, None] * factor for scale in scales))
+
+
+@cache
+def population(name, backend, metric):
+    """Anneal one population; the model's positions have to be copied, as JAX may take them over."""
+    engine, positions = build_engine(name, backend), build_graph(name)[1]
+    state = engine.start(positions.copy(), KEY)
+    return anneal(engine, plan(name, metric), state, KEY, np.random.default_rng(4))
+
+
+@pytest.mark.parametrize("metric", ["diagonal", "dense"])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_whole_run_is_the_same_on_every_engine(backend, metric):
+    ours, theirs = population("regression", "numba", metric), population("regression", backend, metric)
+    assert ours.n_resampled > 0
+    assert 0.2 < ours.acceptance_rate.mean() < 0.99
+    np.testing.assert_allclose(ours.log_z, theirs.log_z, **TOLERANCE)
+    np.testing.assert_allclose(ours.log_weights, theirs.log_weights, **TOLERANCE)
+    np.testing.assert_allclose(ours.positions, theirs.positions, **TOLERANCE)
+    np.testing.assert_allclose(ours.acceptance_rate, theirs.acceptance_rate, **TOLERANCE)
+    np.testing.assert_array_equal(ours.ancestors, theirs.ancestors)
+
+
+def segment(engine, positions, steps=slice(0, 6), state=None, step_size=0.5):
+    """Move the particles of an engine by some steps of a path of six."""
+    n_dims = positions.shape[1]
+    state = engine.start(positions.copy(), KEY) if state is None else state
+    settings = (np.linspace(0.2, 1.0, 6), np.full(6, step_size), np.linspace(0.1, 0.9, 6))
+    return engine.run_segment(
+        state, *(setting[steps] for setting in settings), np.linspace(0.5, 1.0, n_dims), KEY, steps.start
+    )
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_is_not_finite_is_rejected_alike(backend):
+    positions = build_graph("cliff")[1]
+    (ours, trace), (theirs, their_trace) = (
+        segment(build_engine("cliff", name), positions, step_size=1.5) for name in ("numba", backend)
+    )
+    np.testing.assert_array_equal(trace.is_divergent, their_trace.is_divergent)
+    np.testing.assert_allclose(trace.acceptance_rate, their_trace.acceptance_rate, **TOLERANCE)
+    np.testing.assert_allclose(trace.log_ratio, their_trace.log_ratio, **TOLERANCE)
+    np.testing.assert_allclose(ours.position, theirs.position, **TOLERANCE)
+    # Leaving through the hole is a rejection, leaving through the cut a divergence, and nobody gets through.
+    inside = np.isfinite(trace.log_ratio[0])
+    rejected = trace.acceptance_rate[:, inside] == 0.0
+    assert trace.is_divergent[:, inside].sum() > 10
+    assert (rejected & ~trace.is_divergent[:, inside]).sum() > 10
+    assert np.all(np.isfinite(ours.log_ratio[inside]))
+
+
+@pytest.mark.parametrize("backend", ALL_BACKENDS)
+def test_two_short_segments_make_one_long(backend):
+    engine, positions = build_engine("regression", backend), build_graph("regression")[1]
+    whole, trace = segment(engine, positions)
+    whole = ParticleState(*map(np.array, whole))
+    state, first = segment(engine, positions, slice(0, 2))
+    state, second = segment(engine, positions, slice(2, 6), state)
+    for one, two in zip(whole, state, strict=True):
+        np.testing.assert_array_equal(one, two)
+    for one, *two in zip(trace, first, second, strict=True):
+        np.testing.assert_array_equal(one, np.concatenate(two))
+
+
+# LAPACK's compilation alone takes most of a minute.
+@pytest.mark.parametrize("name", ["regression", pytest.param("cholesky", marks=pytest.mark.slow)])
+def test_threads_do_not_change_the_result(name):
+    engine, positions = build_engine(name, "numba"), build_graph(name)[1]
+    results = []
+    for cores in (2, 1):
+        engine.set_cores(cores)
+        results.append(segment(engine, positions))
+    (two, trace_two), (one, trace_one) = results
+    for left, right in zip((*two, *trace_two), (*one, *trace_one), strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+def test_a_segment_leaves_its_input_alone():
+    engine, positions = build_engine("regression", "numba"), build_graph("regression")[1]
+    state = engine.start(positions, KEY)
+    before = [leaf.copy() for leaf in state]
+    segment(engine, positions, state=state)
+    for one, two in zip(before, state, strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+# The noise -----------------------------------------------------------------------------------------------
+
+
+def test_numba_encrypts_in_32_bits():
+    words = np.random.default_rng(0).integers(2**32, size=(4, 500), dtype=np.uint32)
+    ours, theirs = numba.njit(noise_module._threefry)(*words), noise_module._threefry(*words)
+    for one, two in zip(ours, theirs, strict=True):
+        assert one.dtype == np.uint32
+        np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize("n_dims", [1, 4])
+@pytest.mark.parametrize("step", [0, 7, INITIAL_STEP])
+def test_noise_is_the_same_in_three_namespaces(n_dims, step):
+    particle, step = np.array([123], dtype=np.uint32), np.uint32(step)
+    draws = [build_noise(np, n_dims)(KEY, particle, step)]
+    draws.append(numba.njit(build_noise(_namespace(), n_dims, numba.njit))(KEY, particle, step))
+    if HAS_JAX:
+        import jax
+        import jax.numpy as jnp
+
+        draws.append(jax.jit(build_noise(jnp, n_dims))(KEY, particle, step))
+    for drawn in draws[1:]:
+        # The uniforms are the bits themselves; the normals are logarithms and sines of them.
+        np.testing.assert_array_equal(np.asarray(drawn.uniform), draws[0].uniform)
+        np.testing.assert_allclose(drawn.normal, draws[0].normal, rtol=1e-13, atol=1e-15)
+
+
+# What is particular to Numba -----------------------------------------------------------------------------
+
+
+def test_an_error_in_the_model_comes_through_the_threads():
+    @numba.njit
+    def density(x):
+        if x[0] > 2.0:
+            raise ValueError("beyond the model")
+        return 0.0, 0.0, np.ones(1), np.ones(1)
+
+    engine = NumbaEngine(density, [], 1)
+    state = engine.start(np.zeros((40, 1)), KEY)
+    one = np.ones(20)
+    with pytest.raises(ValueError, match="beyond the model"):
+        engine.run_segment(state, one, one, one, np.ones(1), KEY, 0)
+
+
+def test_single_precision_is_widened():
+    @numba.njit
+    def density(x):
+        half = np.float32(0.5)
+        return np.array(-half * np.float32(x[0]) ** 2), half, -x[::-1].astype(np.float32), np.zeros(2)[::-1]
+
+    engine = NumbaEngine(density, [], 2)
+    state, trace = segment(engine, np.zeros((5, 2)))
+    assert {leaf.dtype for leaf in state} == {np.dtype(float)}
+    assert np.all(trace.log_ratio == 0.5)
+
+
+def test_another_process_finds_the_machine_code():
+    build_engine("regression", "numba")
+    hits = "sum(build_engine('regression', 'numba')._segment.stats.cache_hits.values())"
+    program = f"from tests.engines.models import build_engine; print({hits})"
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "1", done.stderr

@@ -1,0 +1,258 @@
+"""Every kind of PyMC model: densities, gradients, prior draws and outputs against PyMC's own."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from types import SimpleNamespace
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytest
+from scipy import stats
+
+from pymc_hais.engines import compile_engine
+from pymc_hais.model import (
+    build_density,
+    build_layout,
+    build_outputs,
+    check_joint_logp,
+    check_model,
+    check_state,
+)
+from pymc_hais.references import build_prior
+from pymc_hais.references.audit import find_mismatches
+from tests.model.catalogue import MODELS
+
+N_DRAWS = 500
+#: Shared by all two-sample tests of this file: about 300 coordinates.
+FALSE_ALARM = 1e-4 / 300
+
+# pm.draw of these is not a prior draw: their transforms condition the prior on an order or a range.
+CONDITIONED = {
+    "ordered_exchangeable",
+    "ordered_increasing",
+    "ordered_descending",
+    "ordered_positive",
+    "ordered_chained",
+    "ordered_likelihood",
+    "restricted",
+}
+# Scans with random numbers inside, and pymc.dims' or LKJ's own loops, are drawn one at a time.
+UNBATCHED = {"lkj_cholesky", "lkj_correlation", "autoregression", "scan_distribution"}
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
+
+
+def adapt(model, n=N_DRAWS, n_evaluated=N_DRAWS, seed=3, backend=None):
+    check_model(model)
+    prior = build_prior(model)
+    values, clipped = prior.sample(n, seed)
+    layout = build_layout(model, [value[0] for value in values])
+    graph = build_density(model, layout)
+    engine = compile_engine(graph, backend, {} if backend else {"mode": "FAST_COMPILE"})
+    positions = layout.flatten(values)
+    state = engine.start(positions[:n_evaluated], np.array([1, 2], dtype=np.uint32))
+    return SimpleNamespace(
+        model=model, prior=prior, layout=layout, state=state, positions=positions, clipped=clipped
+    )
+
+
+@lru_cache(maxsize=None)
+def adapted(name):
+    return adapt(MODELS[name]())
+
+
+def point(case, row):
+    values = case.layout.unflatten(np.asarray(case.state.position[row]))
+    return {var.name: values[var.name].astype(var.dtype) for var in case.model.value_vars}
+
+
+def assert_density_is_pymcs(case, rows=4, rtol=1e-8):
+    rows = np.flatnonzero(~case.clipped[: len(case.state.log_ratio)])[:rows]
+    logp = case.model.compile_logp(mode="FAST_COMPILE")
+    dlogp = case.model.compile_dlogp(mode="FAST_COMPILE")
+    for row in rows:
+        joint = case.state.log_reference[row] + case.state.log_ratio[row]
+        gradient = np.asarray(case.state.grad_reference[row] + case.state.grad_ratio[row])
+        np.testing.assert_allclose(joint, logp(point(case, row)), rtol=rtol, atol=rtol)
+        np.testing.assert_allclose(gradient, dlogp(point(case, row)), rtol=rtol, atol=rtol)
+
+
+def assert_same_distribution(ours, theirs):
+    ours, theirs = ours.reshape(len(ours), -1), theirs.reshape(len(theirs), -1)
+    assert ours.shape[1] == theirs.shape[1]
+    for a, b in zip(ours.T, theirs.T, strict=True):
+        assert stats.ks_2samp(a, b).pvalue > FALSE_ALARM
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_density_and_gradient_are_pymcs(name):
+    assert_density_is_pymcs(adapted(name))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_layout_is_that_of_the_value_variables(name):
+    case = adapted(name)
+    start = case.model.initial_point()
+    assert list(case.layout.names) == [var.name for var in case.model.value_vars]
+    assert [start[n].shape for n in case.layout.names] == list(case.layout.shapes)
+    unflat = case.layout.unflatten(case.positions)
+    assert all(unflat[n].shape == (N_DRAWS, *start[n].shape) for n in case.layout.names)
+    np.testing.assert_array_equal(case.layout.flatten(list(unflat.values())), case.positions)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_evaluated_prior_draws_pass_every_check(name):
+    """The audit's false-alarm level is 1e-6 a model, by construction."""
+    case = adapted(name)
+    assert check_state(case.model, case.layout, case.state) == 0
+    check_joint_logp(case.model, case.layout, case.state, case.clipped)
+    gradient = np.asarray(case.state.grad_reference)
+    assert find_mismatches(case.layout, case.positions, gradient, case.clipped) == []
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_outputs_are_pymcs(name):
+    case = adapted(name)
+    expected = case.model.compile_fn(case.model.unobserved_value_vars, inputs=case.model.value_vars, mode="FAST_COMPILE")
+    names = [var.name for var in case.model.unobserved_value_vars]
+    outputs = build_outputs(case.model, case.layout, include_transformed=True)(case.positions[:6].reshape(2, 3, -1))
+    assert set(outputs) == set(names)
+    for row in range(6):
+        for name_, value in zip(names, expected(point(case, row)), strict=True):
+            ours = outputs[name_][row // 3, row % 3]
+            assert type(ours) in (np.ndarray, np.float64)
+            np.testing.assert_allclose(ours, value, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", sorted(set(MODELS) - CONDITIONED))
+def test_prior_draws_are_those_of_pymc(name):
+    """Two-sample Kolmogorov-Smirnov tests; joint correctness is the audit's business."""
+    case = adapted(name)
+    ours = build_outputs(case.model, case.layout, [rv.name for rv in case.model.free_RVs])(case.positions)
+    theirs = pm.draw(case.model.free_RVs, N_DRAWS, random_seed=11, mode="FAST_COMPILE")
+    for rv, draws in zip(case.model.free_RVs, theirs, strict=True):
+        assert_same_distribution(ours[rv.name], draws)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_draws_are_batched_and_repeatable(name):
+    case = adapted(name)
+    assert (case.prior.batch_size == 1) == (name in UNBATCHED)
+    n = 40 if name in UNBATCHED else 700
+    first, second, other = (case.prior.sample(n, seed)[0] for seed in (5, 5, 6))
+    for a, b, c in zip(first, second, other, strict=True):
+        assert a.shape[0] == n
+        np.testing.assert_array_equal(a, b)
+        assert a.size == 0 or not np.array_equal(a, c)
+
+
+@pytest.mark.parametrize("name", ["hierarchical", "random_walk", "gp_latent", "mixture_prior", "zero_sum"])
+def test_one_draw_at_a_time_agrees_with_batches(name, monkeypatch):
+    monkeypatch.setattr("pymc_hais.references.prior.batch", None)  # calling it fails, as an unknown Op does
+    case = adapted(name)
+    single = build_prior(case.model)
+    assert single.batch_size == 1
+    values, _ = single.sample(N_DRAWS, 21)
+    assert_same_distribution(case.positions, case.layout.flatten(values))
+
+
+@pytest.mark.parametrize("name", sorted(CONDITIONED - {"restricted"}))
+def test_ordered_draws_are_ordered(name):
+    case = adapted(name)
+    variable = "cut" if name == "ordered_likelihood" else "x"
+    draws = build_outputs(case.model, case.layout, [variable])(case.positions)[variable]
+    step = np.diff(draws, axis=-1)
+    assert np.all(step < 0 if name == "ordered_descending" else step > 0)
+
+
+def test_ordered_draws_have_the_law_of_the_ordered_prior():
+    """Increasing means: draws conditioned on the order, here by an independent rejection in NumPy."""
+    x = np.random.default_rng(8).normal([-1.0, 0.0, 2.0], 1.0, size=(4 * N_DRAWS, 3))
+    x = x[np.all(np.diff(x, axis=1) > 0, axis=1)]
+    case = adapted("ordered_increasing")
+    assert_same_distribution(build_outputs(case.model, case.layout, ["x"])(case.positions)["x"], x)
+    case = adapted("ordered_exchangeable")
+    x = np.sort(np.random.default_rng(9).normal(0.0, 2.0, size=(N_DRAWS, 3)), axis=1)
+    assert_same_distribution(build_outputs(case.model, case.layout, ["x"])(case.positions)["x"], x)
+
+
+def test_a_transform_that_restricts_a_prior_conditions_its_draws():
+    case = adapted("restricted")
+    draws = build_outputs(case.model, case.layout)(case.positions)["x"]
+    expected = stats.truncnorm(-0.5, np.inf, loc=0.5)
+    assert stats.kstest(draws, expected.cdf).pvalue > FALSE_ALARM
+
+
+def test_initval_does_not_influence_prior_draws():
+    case = adapted("own_start")
+    mu, log_sigma = case.positions.T
+    assert stats.kstest(mu, stats.norm.cdf).pvalue > FALSE_ALARM
+    assert stats.kstest(np.exp(log_sigma), stats.halfnorm.cdf).pvalue > FALSE_ALARM
+
+
+def test_sampling_leaves_the_models_generators_alone():
+    model = MODELS["positive"]()
+    before = pm.draw(model["sigma"], random_seed=4, mode="FAST_COMPILE")
+    generators = [rv.owner.inputs[0].get_value().bit_generator.state for rv in model.free_RVs]
+    build_prior(model).sample(10, 1)
+    assert generators == [rv.owner.inputs[0].get_value().bit_generator.state for rv in model.free_RVs]
+    assert before == pm.draw(model["sigma"], random_seed=4, mode="FAST_COMPILE")
+
+
+def test_periodic_coordinates_are_marked():
+    assert adapted("circular").layout.is_periodic == (True,)
+    assert adapted("interval").layout.is_periodic == (False, False)
+
+
+def test_new_data_are_seen_after_set_data():
+    model = MODELS["mutable_data"]()
+    before = adapt(model, n=5, n_evaluated=5)
+    with model:
+        pm.set_data({"x": np.arange(7.0), "y_data": np.ones(7)})
+    after = adapt(model, n=5, n_evaluated=5)
+    np.testing.assert_array_equal(before.positions, after.positions)
+    assert not np.any(before.state.log_ratio == after.state.log_ratio)
+    assert_density_is_pymcs(after)
+
+
+def test_a_constant_potential_is_part_of_the_ratio():
+    case = adapted("potential")
+    x = case.positions
+    np.testing.assert_allclose(case.state.log_ratio, -(x.sum(axis=1) ** 2) - 3.7 - 2.5, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["hierarchical", "simplex", "lkj_correlation"])
+def test_jax_agrees(name):
+    pytest.importorskip("jax")
+    assert_density_is_pymcs(adapt(MODELS[name](), n=8, n_evaluated=8, backend="jax"), rtol=1e-6)
+
+
+def test_single_precision():
+    with pytensor.config.change_flags(floatX="float32"):
+        case = adapt(MODELS["interval"](), n=20, n_evaluated=20)
+        assert_density_is_pymcs(case, rtol=1e-4)
+        check_joint_logp(case.model, case.layout, case.state, case.clipped)
+
+
+def test_rare_values_beyond_floating_point_are_marked():
+    """Gamma(0.001) underflows to zero with probability (about) exp(-0.001 * 745) = 0.47."""
+    with pm.Model() as model:
+        pm.Gamma("x", 0.001, 1.0)
+        pm.Dirichlet("p", np.full(3, 1e-3))
+    values, clipped = build_prior(model).sample(1000, 1)
+    assert clipped.shape == (1000,)
+    assert 0.3 < clipped.mean() < 0.95
+    assert all(np.isfinite(value).all() for value in values)
+
+
+def test_a_batch_is_never_as_long_as_a_dimension_of_the_model():
+    with pm.Model() as model:
+        pm.Normal("x", 0.0, pm.HalfNormal("sigma"), shape=(500, 2))
+    prior = build_prior(model)
+    (sigma, x), _ = prior.sample(2000, 1)
+    assert prior.batch_size == 501
+    assert x.shape == (2000, 500, 2)
+    scale = x.std(axis=(1, 2))  # of 1000 values each: within 5 standard errors 1/sqrt(2000) of sigma
+    np.testing.assert_allclose(scale, np.exp(sigma), rtol=6 / np.sqrt(2000))

@@ -1,0 +1,109 @@
+"""Imports point downward only, and each outside library has one home (ARCHITECTURE.md)."""
+
+import ast
+import graphlib
+from pathlib import Path
+
+import pytest
+
+import pymc_hais
+
+ROOT = Path(pymc_hais.__file__).parent
+
+#: Top-level modules and folders, from the ground up; a module imports from its own level or below.
+LEVELS = [
+    {"types", "weights"},
+    {"paths", "schedules", "kernels", "resampling", "noise", "estimators", "diagnostics"},
+    {"annealing"},
+    {"model", "engines", "executors"},
+    {"references"},
+    {"tuning"},
+    {"settings", "problem", "rounds"},
+    {"inference_data"},
+    {"sampling", "heldout", "comparison", "plots", "integrations", "progress", "report"},
+    {"__init__"},
+]
+LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
+
+#: Outside library -> the modules and folders that may import it.
+PYMC_HOMES = {"model", "references", "engines/choice", "sampling", "progress", "integrations", "__init__"}
+LABEL_HOMES = {"inference_data", "plots"}
+HOMES = {
+    "pymc": PYMC_HOMES,
+    "pytensor": PYMC_HOMES,
+    "jax": {"engines/jax"},
+    "numba": {"engines/numba"},
+    "xarray": LABEL_HOMES,
+    "arviz": LABEL_HOMES,
+    "arviz_base": LABEL_HOMES,
+    "arviz_plots": LABEL_HOMES,
+    "arviz_stats": LABEL_HOMES | {"diagnostics"},
+    "matplotlib": {"plots"},
+    "rich": {"progress"},
+}
+
+#: Deviations that exist, each with its reason; a line that is no longer needed fails the suite.
+TOLERATED = {
+    ("inference_data", "pymc"): "PyMC's own finders of constants, observations, coords and dims",
+    ("sampling", "xarray"): "the return type of sample_hais",
+}
+
+
+def name_of(path):
+    return path.relative_to(ROOT).with_suffix("").as_posix()
+
+
+MODULES = {name_of(path): path for path in sorted(ROOT.rglob("*.py"))}
+
+
+def find(dotted):
+    """Return the package's module of a dotted name, if it is one."""
+    path = dotted.removeprefix("pymc_hais").lstrip(".").replace(".", "/")
+    candidates = (path, f"{path}/__init__".lstrip("/"))
+    inside = dotted.partition(".")[0] == "pymc_hais"
+    return next((candidate for candidate in candidates if inside and candidate in MODULES), None)
+
+
+def imports(name):
+    """Return the dotted names that a module imports anywhere, also inside functions."""
+    found = set()
+    for node in ast.walk(ast.parse(MODULES[name].read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name} imports relatively; the package's imports are absolute"
+            members = [f"{node.module}.{alias.name}" for alias in node.names]
+            found |= {member if find(member) else node.module for member in members}
+    return found
+
+
+def inner_imports(name):
+    """Return the package's modules that a module imports."""
+    return {find(imported) for imported in imports(name)} - {None, name}
+
+
+def is_home(name, homes):
+    return any(name == home or name.startswith(f"{home}/") for home in homes)
+
+
+def outside(name):
+    return {imported.partition(".")[0] for imported in imports(name)} & set(HOMES)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_imports_point_downward_only(name):
+    top = name.partition("/")[0]
+    assert top in LEVEL, f"{top} has no level yet: say in LEVELS (and ARCHITECTURE.md) where it belongs"
+    upward = [other for other in inner_imports(name) if LEVEL[other.partition("/")[0]] > LEVEL[top]]
+    assert not upward, f"{name} imports upward: {upward}"
+
+
+def test_no_import_cycles():
+    graph = {name: inner_imports(name) for name in MODULES}
+    list(graphlib.TopologicalSorter(graph).static_order())
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_each_outside_library_has_one_home(name):
+    strays = {library for library in outside(name) if not is_home(name, HOMES[library])}
+    assert strays == {library for module, library in TOLERATED if module == name}

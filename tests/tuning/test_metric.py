@@ -1,0 +1,73 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pymc_hais.tuning.metric import estimate_metric
+
+MIX = np.array([[1.0, 0.0, 0.0], [-0.8, 0.7, 0.0], [30.0, 1.0, 5.0]])
+
+
+def normals(n, n_dims, seed=0):
+    return np.random.default_rng(seed).standard_normal((n, n_dims))
+
+
+def test_recovers_the_factor_of_a_normal():
+    metric = estimate_metric(7.0 + normals(40_000, 3) @ MIX.T)
+    np.testing.assert_allclose(metric, np.tril(metric))
+    scale = np.sqrt(np.diag(MIX @ MIX.T))
+    np.testing.assert_allclose(metric / scale[:, None], MIX / scale[:, None], atol=0.03)
+
+
+@pytest.mark.parametrize(
+    ("n", "n_dims", "shape"),
+    [(100, 1, (1,)), (11, 3, (3,)), (12, 3, (3, 3)), (2000, 256, (256, 256)), (2000, 257, (257,))],
+)
+def test_dense_where_the_particles_can_carry_it(n, n_dims, shape):
+    metric = estimate_metric(normals(n, n_dims))
+    assert metric.shape == shape
+    assert np.all(metric > 0) if len(shape) == 1 else np.all(np.diag(metric) > 0)
+
+
+@given(st.integers(0, 2**31), st.floats(-1e3, 1e3), st.floats(1e-3, 1e3))
+def test_moves_with_the_scale_and_not_with_the_place(seed, shift, scale):
+    positions = normals(60, 3, seed) @ MIX.T
+    metric = estimate_metric(positions)
+    np.testing.assert_allclose(
+        estimate_metric(shift + scale * positions), scale * metric, rtol=1e-6, atol=1e-8 * scale
+    )
+
+
+@given(st.integers(0, 2**31), st.permutations(range(60)))
+def test_the_order_of_particles_does_not_matter(seed, order):
+    positions = normals(60, 3, seed) @ MIX.T
+    np.testing.assert_allclose(
+        estimate_metric(positions[order]), estimate_metric(positions), rtol=1e-9, atol=1e-12
+    )
+
+
+def test_a_few_far_particles_do_not_set_the_scale():
+    positions = normals(1000, 2)
+    scales = np.linalg.norm(estimate_metric(positions), axis=1)
+    positions[:5, 0] = 1e12
+    np.testing.assert_allclose(np.linalg.norm(estimate_metric(positions), axis=1), scales, rtol=0.2)
+    cauchy = np.random.default_rng(0).standard_cauchy((5000, 1))
+    assert 0.5 < estimate_metric(cauchy)[0] < 6.0
+
+
+@pytest.mark.parametrize("n", [5, 100])
+def test_a_dimension_without_spread_keeps_a_positive_scale(n):
+    positions = normals(n, 2)
+    positions[:, 1] = 3.0
+    metric = estimate_metric(positions)
+    assert np.all(np.isfinite(metric))
+    scales = metric if metric.ndim == 1 else np.diag(metric)
+    assert np.all(scales > 0)
+
+
+@given(st.integers(2, 9), st.integers(0, 2**31))
+def test_collinear_particles_give_an_invertible_factor(n_dims, seed):
+    positions = normals(50, 1, seed) * np.ones(n_dims)
+    metric = estimate_metric(positions)
+    assert metric.shape == (n_dims, n_dims)
+    assert np.all(np.diag(metric) > 0)

@@ -1,0 +1,100 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pymc_hais.annealing import segments
+from pymc_hais.tuning.pilot import Pilot, Stage
+from pymc_hais.tuning.plan import build_plan, next_length, refine, suggest_length
+from tests.runs import build_run
+
+
+def build_pilot(
+    betas=(0.0, 0.01, 0.1, 0.4, 1.0), speeds=(8.0, 6.0, 4.0, 2.0, 1.0), times=(1.0, 2.0, 3.0, 4.0, 4.0)
+):
+    sizes = 1.0 + np.arange(len(betas))
+    stages = [
+        Stage(beta, speed, time, size, np.full(2, size))
+        for beta, speed, time, size in zip(betas, speeds, times, sizes, strict=True)
+    ]
+    return Pilot(tuple(stages), 0.0, 0.1, 100)
+
+
+@given(st.integers(1, 300), st.integers(0, 5))
+def test_a_plan_has_a_setting_for_every_step(n_steps, n_final_moves):
+    plan = build_plan(build_pilot(), n_steps, n_final_moves)
+    assert len(plan.schedule) == len(plan.step_sizes) == len(plan.metric_index) == n_steps
+    assert len(plan.metrics) == 4
+    assert plan.n_final_moves == n_final_moves
+    assert np.all((plan.step_sizes >= 2.0) & (plan.step_sizes <= 5.0))  # between the stages' own
+    assert np.all(np.diff(plan.metric_index) >= 0)
+    assert list(segments(plan))[-1].stop == n_steps
+
+
+def test_every_step_uses_the_metric_of_the_stage_above_it():
+    pilot, plan = build_pilot(), build_plan(build_pilot(), 60, 0)
+    above = pilot.betas[1:][plan.metric_index]
+    targets = plan.schedule.betas[1:]
+    assert np.all(above >= targets * (1 - 1e-9))
+    below = np.where(plan.metric_index > 0, pilot.betas[plan.metric_index], 0.0)
+    assert np.all(below <= targets * (1 + 1e-9))
+    assert plan.metric_index[-1] == 3
+
+
+def test_step_sizes_meet_the_stages():
+    pilot = build_pilot()
+    plan = build_plan(pilot, 4000, 0)
+    for stage in pilot.stages[1:]:
+        at = np.argmin(np.abs(plan.schedule.betas[1:] - stage.beta))
+        np.testing.assert_allclose(plan.step_sizes[at], stage.step_size, rtol=0.01)
+
+
+def test_slow_temperatures_get_more_steps():
+    betas = (0.0, *np.linspace(0.02, 1, 50))
+    even = np.ones(51)
+    slow = np.where(np.array(betas) > 0.5, 9.0, 1.0)  # an autocorrelation time of 9 counts three times
+    count = [
+        np.mean(build_plan(build_pilot(betas, even, t), 1000, 0).schedule.betas > 0.5) for t in (even, slow)
+    ]
+    np.testing.assert_allclose(count, [0.5, 0.75], atol=0.02)
+
+
+@pytest.mark.parametrize("first", [1e12, np.inf])
+def test_a_huge_speed_at_the_reference_is_capped(first):
+    pilot = build_pilot(speeds=(first, 6.0, 4.0, 2.0, 1.0))
+    plan = build_plan(pilot, 100, 0)
+    # Capped at 1 / beta_1: the first stretch is at most about half a nat long.
+    assert np.mean(plan.schedule.betas < 0.01) < 0.25
+
+
+def test_a_run_refines_the_schedule():
+    pilot = build_pilot(times=np.ones(5))
+    plan = build_plan(pilot, 50, 3)
+    speeds = np.where(plan.schedule.betas[:-1] < 0.3, 1.0, 10.0) * np.ones((2, 1))
+    run = build_run(np.zeros((2, 30)), temperature={"sd_log_ratio": speeds})
+    refined = refine(pilot, plan, run, 400)
+    assert len(refined.schedule) == 400
+    assert refined.n_final_moves == 3
+    # Lambda = 0.3 below 0.3 and 7 above.
+    np.testing.assert_allclose(np.mean(refined.schedule.betas < 0.3), 0.3 / 7.3, atol=0.03)
+
+
+def test_the_first_length_follows_the_square_of_the_barrier():
+    betas = (0.0, *np.linspace(0.02, 1, 50))
+    lengths = [
+        suggest_length(build_pilot(betas, np.full(51, s), np.ones(51)), 1, 10**6) for s in (20.0, 40.0)
+    ]
+    assert lengths == [50, 200]
+    assert suggest_length(build_pilot(betas, np.full(51, 20.0), np.ones(51)), 64, 100) == 64
+    assert suggest_length(build_pilot(betas, np.full(51, 40.0), np.ones(51)), 64, 100) == 100
+
+
+@given(st.integers(1, 1000), st.floats(1e-3, 10.0), st.floats(1e-3, 10.0))
+def test_the_next_length_doubles_until_the_target_is_expected_with_room(n_steps, se, target):
+    length = next_length(n_steps, se, target, 10**9)
+    factor = length // n_steps
+    assert length == factor * n_steps
+    assert factor in (2, 4, 8)
+    assert factor == 8 or se / np.sqrt(factor) <= 0.7 * target
+    assert factor == 2 or se / np.sqrt(factor / 2) > 0.7 * target
+    assert next_length(n_steps, se, target, n_steps) == n_steps
