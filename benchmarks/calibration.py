@@ -30,9 +30,7 @@ def gamma_poisson() -> tuple[pm.Model, float]:
         rate = pm.Gamma("rate", a, b)
         pm.Poisson("y", rate, observed=y)
     n, s = len(y), y.sum()
-    return model, float(
-        a * np.log(b) - gammaln(a) + gammaln(a + s) - (a + s) * np.log(b + n) - gammaln(y + 1).sum()
-    )
+    return model, float(a * np.log(b) - gammaln(a) + gammaln(a + s) - (a + s) * np.log(b + n) - gammaln(y + 1).sum())
 
 
 def beta_binomial() -> tuple[pm.Model, float]:
@@ -50,13 +48,7 @@ def exponential_scale() -> tuple[pm.Model, float]:
         variance = pm.InverseGamma("variance", a, b)
         pm.Normal("y", 0.0, pm.math.sqrt(variance), observed=y)
     n, s = len(y), 0.5 * np.sum(y**2)
-    value = (
-        a * np.log(b)
-        - gammaln(a)
-        + gammaln(a + n / 2)
-        - (a + n / 2) * np.log(b + s)
-        - n / 2 * np.log(2 * np.pi)
-    )
+    value = a * np.log(b) - gammaln(a) + gammaln(a + n / 2) - (a + n / 2) * np.log(b + s) - n / 2 * np.log(2 * np.pi)
     return model, float(value)
 
 
@@ -81,9 +73,7 @@ def two_modes() -> tuple[pm.Model, float]:
     log_z = -np.inf
     for sign in (1.0, -1.0):
         mean = (1.0 / 9 + 4 * sign * 2.0) / precision
-        branch = norm(1.0, np.sqrt(9 + 0.25)).logpdf(sign * 2.0) + norm(0, 1).logcdf(
-            sign * mean * np.sqrt(precision)
-        )
+        branch = norm(1.0, np.sqrt(9 + 0.25)).logpdf(sign * 2.0) + norm(0, 1).logcdf(sign * mean * np.sqrt(precision))
         log_z = np.logaddexp(log_z, branch)
     return model, float(log_z)
 

@@ -59,9 +59,7 @@ def _gaussian(tau: float, mean_sd: float) -> float:
 def _exact_hierarchical() -> float:
     """Integrate the Gaussian marginal over the half-Cauchy tau, relative to its value at tau = 0."""
     top = _gaussian(0.0, 5.0)
-    integral, _ = quad(
-        lambda tau: np.exp(_gaussian(tau, 5.0) - top) * halfcauchy.pdf(tau, scale=5.0), 0, np.inf
-    )
+    integral, _ = quad(lambda tau: np.exp(_gaussian(tau, 5.0) - top) * halfcauchy.pdf(tau, scale=5.0), 0, np.inf)
     return top + np.log(integral)
 
 

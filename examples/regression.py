@@ -50,9 +50,7 @@ def main() -> None:
         estimate = pymc_hais.log_marginal_likelihood(idata)
         estimates.append(estimate)
         interval = f"[{estimate.lower:.3f}, {estimate.upper:.3f}]"
-        print(
-            f"{title:22s} {estimate.value:9.3f} {estimate.se:6.3f} {interval:>20s} {exact(columns, response):9.3f}"
-        )
+        print(f"{title:22s} {estimate.value:9.3f} {estimate.se:6.3f} {interval:>20s} {exact(columns, response):9.3f}")
     large, small = estimates
     print(
         f"\nlog Bayes factor, small against large: {small.value - large.value:.3f} ± {np.hypot(small.se, large.se):.3f}"

@@ -20,6 +20,14 @@ PARETO_K_LIMIT = 0.7
 _FEW_FAMILIES = 20
 _DISAGREEMENT = 4.0
 _FALSE_ALARM = 1e-4
+_ROUNDING = 1e-20
+
+_NO_WEIGHT = Finding(
+    "no_weight",
+    "error",
+    "Every particle of every chain ended with weight zero: no way was found from the prior to the posterior.",
+    "Raise `draws`, or soften hard constraints.",
+)
 
 
 def pareto_k(masses: np.ndarray) -> float:
@@ -57,6 +65,8 @@ def diagnose(
     rounds : tuple of Round
         Earlier rounds, with fewer temperatures.
     """
+    if not np.isfinite(estimate.value):
+        return (_NO_WEIGHT,)
     masses = family_masses(run)
     scaled = masses * np.exp(run.log_z - run.log_z.max())[:, None]
     variance = relative_variance(run.log_z, masses)
@@ -112,9 +122,9 @@ def _families(masses: np.ndarray) -> Finding | None:
 
 
 def _chains(variance: Variance) -> Finding | None:
-    if variance.between_dof == 0 or variance.within <= 0:
+    if variance.between_dof == 0 or variance.within_dof == 0 or variance.between < _ROUNDING:
         return None
-    ratio = variance.between / variance.within
+    ratio = variance.between / variance.within if variance.within > 0 else np.inf
     if f_distribution.sf(ratio, variance.between_dof, variance.within_dof) > _FALSE_ALARM:
         return None
     return Finding(
@@ -129,14 +139,14 @@ def _rounds(estimate: LogZEstimate, rounds: tuple[Round, ...]) -> Finding | None
     if not rounds:
         return None
     before = rounds[-1]
-    distance = (estimate.value - before.log_z) / np.hypot(estimate.se, before.se)
-    if abs(distance) < _DISAGREEMENT:
+    moved, error = abs(estimate.value - before.log_z), np.hypot(estimate.se, before.se)
+    if moved <= _DISAGREEMENT * error:
         return None
     return Finding(
         "rounds_disagree",
         "error",
         f"log Z moved from {before.log_z:.2f} at {before.n_steps} temperatures to {estimate.value:.2f}, "
-        f"{abs(distance):.1f} standard errors: the particles do not keep up with the annealing.",
+        f"{moved / error if error else np.inf:.1f} standard errors: the particles do not keep up with the annealing.",
         "Raise `max_temperatures`, or reparametrise (for example non-centred).",
     )
 

@@ -77,9 +77,7 @@ def _dataset(values: Mapping[str, np.ndarray], **kwargs: Any) -> Any:
 def _data(values: Mapping[str, Any], labels: dict[str, Any]) -> Any:
     if not values:
         return None
-    filled = {
-        name: np.ma.filled(value, np.nan) if np.ma.isMA(value) else value for name, value in values.items()
-    }
+    filled = {name: np.ma.filled(value, np.nan) if np.ma.isMA(value) else value for name, value in values.items()}
     return _dataset(filled, sample_dims=[], **labels)
 
 
@@ -108,8 +106,7 @@ def _annealing(plan: Plan, run: AnnealingRun) -> Any:
 def _evidence(estimate: LogZEstimate, attrs: Mapping[str, Any]) -> Any:
     values = {name: np.asarray(getattr(estimate, name)) for name in ("value", "se", "lower", "upper")}
     findings = [
-        {"name": f.name, "severity": f.severity, "message": f.message, "advice": f.advice}
-        for f in estimate.findings
+        {"name": f.name, "severity": f.severity, "message": f.message, "advice": f.advice} for f in estimate.findings
     ]
     extra = {"estimator": estimate.estimator, "findings": json.dumps(findings, ensure_ascii=False)}
     dataset = _dataset(values, sample_dims=[], attrs={**attrs, **extra})
@@ -139,7 +136,8 @@ def log_marginal_likelihood(idata: DataTree) -> LogZEstimate:
         kind = type(idata).__name__
         found = ", ".join(idata.children) if isinstance(idata, DataTree) else "none"
         raise ValueError(
-            f"Expected the DataTree that sample_hais returns, with a `{_GROUP}` group; got a {kind} with groups: {found}."
+            f"Expected the DataTree that sample_hais returns, with a `{_GROUP}` group; got a {kind} with groups: "
+            f"{found}."
         )
     group = idata[_GROUP].to_dataset()
     findings = tuple(Finding(**finding) for finding in json.loads(group.attrs["findings"]))

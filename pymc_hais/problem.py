@@ -32,9 +32,7 @@ class Problem:
         values, clipped = self.prior.sample(n, seed)
         return self.layout.flatten(values), clipped
 
-    def start(
-        self, positions: np.ndarray, clipped: np.ndarray, key: np.ndarray
-    ) -> tuple[ParticleState, float]:
+    def start(self, positions: np.ndarray, clipped: np.ndarray, key: np.ndarray) -> tuple[ParticleState, float]:
         """Evaluate reference draws and drop the clipped ones; see :func:`drop`."""
         return drop(self.engine.start(positions, key), clipped)
 

@@ -30,7 +30,8 @@ def log_outcome(outcome: Outcome, settings: Settings) -> None:
         "max_temperatures": f"the budget of {settings.max_temperatures} temperatures is spent",
         "interrupt": "interrupted",
     }[outcome.stopped_by]
-    rounds = f"{outcome.n_rounds} round{'s' if outcome.n_rounds > 1 else ''}"
+    n_rounds = len(outcome.rounds)
+    rounds = f"{n_rounds} round{'s' if n_rounds > 1 else ''}"
     _log.info(
         f"log marginal likelihood {estimate.value:.3f} ± {estimate.se:.3f} ({rounds}, "
         f"{len(outcome.plan.schedule)} temperatures, {outcome.seconds:.0f} s; {why})"
@@ -39,9 +40,7 @@ def log_outcome(outcome: Outcome, settings: Settings) -> None:
         _log.log(_LEVELS[finding.severity], str(finding))
 
 
-def attributes(
-    engine: Engine, pilot: Pilot, outcome: Outcome, settings: Settings, seconds: float
-) -> dict[str, Any]:
+def attributes(engine: Engine, pilot: Pilot, outcome: Outcome, settings: Settings, seconds: float) -> dict[str, Any]:
     """Gather plain numbers and strings that say how a result came about."""
     return {
         "sampler": "hais",
@@ -51,7 +50,8 @@ def attributes(
         "random_seed": json.dumps(settings.seeds.chains),
         "target_se": -1.0 if settings.target_se is None else settings.target_se,
         "stopped_by": outcome.stopped_by,
-        "n_rounds": outcome.n_rounds,
+        "n_rounds": len(outcome.rounds),
+        "rounds": json.dumps([r._asdict() for r in outcome.rounds]),
         "n_temperatures": len(outcome.plan.schedule),
         "n_gradients": outcome.n_gradients,
         "n_gradients_last_round": outcome.run.n_gradients,

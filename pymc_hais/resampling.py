@@ -28,4 +28,5 @@ def systematic(log_weights: np.ndarray, uniform: float) -> np.ndarray:
     cumulative = np.cumsum(np.exp(normalise(log_weights)))
     # The last positive weight closes the comb, so that rounding cannot reach beyond it.
     cumulative[cumulative >= cumulative[-1]] = 1.0
-    return np.searchsorted(cumulative, (np.arange(n) + uniform) / n, side="right")
+    comb = np.minimum((np.arange(n) + uniform) / n, np.nextafter(1.0, 0.0))
+    return np.searchsorted(cumulative, comb, side="right")

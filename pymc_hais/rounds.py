@@ -37,7 +37,7 @@ class Outcome:
     plan: Plan
     run: AnnealingRun
     estimate: LogZEstimate
-    n_rounds: int
+    rounds: tuple[Round, ...]  # all of them, each with its own log Z and error
     n_gradients: int  # of all rounds, the pilot's not counted
     seconds: float
     stopped_by: str  # "target_se", "single_round", "max_temperatures" or "interrupt"
@@ -87,12 +87,10 @@ def run_rounds(problem: Problem, pilot: Pilot, settings: Settings, progress: Pro
         estimate = _conclude(run, len(plan.schedule), rounds, target)
         reason = _reason_to_stop(estimate, target, rounds, longest)
         seconds = time.perf_counter() - begin
-        outcome = Outcome(plan, run, estimate, len(rounds), n_gradients, seconds, reason or "")
+        outcome = Outcome(plan, run, estimate, tuple(rounds), n_gradients, seconds, reason or "")
         if reason:
             return outcome
-        plan = refine(
-            pilot, plan, run, next_length(len(plan.schedule), estimate.se, target or np.inf, longest)
-        )
+        plan = refine(pilot, plan, run, next_length(len(plan.schedule), estimate.se, target or np.inf, longest))
 
 
 def _first_length(pilot: Pilot, settings: Settings) -> int:
@@ -111,9 +109,7 @@ def _conclude(run: AnnealingRun, n_steps: int, rounds: list[Round], target_se: f
     return replace(estimate, findings=diagnose(run, estimate, target_se, earlier))
 
 
-def _reason_to_stop(
-    estimate: LogZEstimate, target_se: float | None, rounds: list[Round], longest: int
-) -> str | None:
+def _reason_to_stop(estimate: LogZEstimate, target_se: float | None, rounds: list[Round], longest: int) -> str | None:
     if target_se is None:
         return "single_round"
     if estimate.se <= target_se and estimate.is_trustworthy and len(rounds) > 1:
@@ -138,9 +134,7 @@ def _streams(seeds: np.random.SeedSequence) -> tuple[int, np.ndarray, np.random.
     return int(reference.generate_state(1)[0]), noise.generate_state(2), resampling
 
 
-def _run_round(
-    problem: Problem, plan: Plan, settings: Settings, progress: Progress, number: int
-) -> AnnealingRun:
+def _run_round(problem: Problem, plan: Plan, settings: Settings, progress: Progress, number: int) -> AnnealingRun:
     begin = time.perf_counter()
     streams = [_streams(settings.seeds.chain(chain, number)) for chain in range(settings.chains)]
     draws = [problem.draw(settings.draws, seed) for seed, _, _ in streams]

@@ -131,9 +131,7 @@ def sample_hais(
     def progress(title: str, n_bars: int) -> AbstractContextManager[Any]:
         return AnnealingProgress(title, n_bars, progressbar, progressbar_theme)
 
-    _log.info(
-        f"Annealing {settings.chains} x {settings.draws} particles from the prior ({problem.engine.name})"
-    )
+    _log.info(f"Annealing {settings.chains} x {settings.draws} particles from the prior ({problem.engine.name})")
     pilot = learn(problem, settings, progress)
     outcome = run_rounds(problem, pilot, settings, progress)
     log_outcome(outcome, settings)

@@ -83,9 +83,7 @@ def build_settings(
     ):
         _check_integer(name, value, least)
     if target_se is not None and not (_is_number(target_se) and 0 < target_se < np.inf):
-        raise ValueError(
-            f"`target_se` must be a positive number of nats, or None for one round; got {target_se!r}."
-        )
+        raise ValueError(f"`target_se` must be a positive number of nats, or None for one round; got {target_se!r}.")
     if reference != "prior":
         raise ValueError(f'`reference` must be "prior", the only reference so far; got {reference!r}.')
     seeds = tuple(int(seed) for seed in seeds_per_chain(random_state=random_seed, chains=chains))

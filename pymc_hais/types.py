@@ -67,9 +67,9 @@ class KernelInfo(NamedTuple):
 class SegmentTrace(NamedTuple):
     """What a segment of S steps leaves behind for P particles."""
 
-    log_ratio: np.ndarray  # (S, P), before the move of each step
-    acceptance_rate: np.ndarray  # (S, P)
-    is_divergent: np.ndarray  # (S, P)
+    log_ratio: Any  # (S, P), before the move of each step
+    acceptance_rate: Any  # (S, P)
+    is_divergent: Any  # (S, P)
 
 
 type Metric = np.ndarray

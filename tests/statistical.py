@@ -17,9 +17,7 @@ _spent = 0
 def _spend():
     global _spent
     _spent += 1
-    assert _spent <= N_ASSERTIONS, (
-        "more statistical assertions than share the suite's level: raise N_ASSERTIONS"
-    )
+    assert _spent <= N_ASSERTIONS, "more statistical assertions than share the suite's level: raise N_ASSERTIONS"
 
 
 def threshold(n_comparisons=1):

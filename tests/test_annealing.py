@@ -78,11 +78,11 @@ def test_doubling_the_temperatures_halves_the_variance_of_the_log_weights():
     metrics = [1.0 / np.sqrt(1.0 + beta / 0.16) * np.ones(4) for beta in np.linspace(0.05, 0.95, 10)]
     engine, rng = build_engine(toy), np.random.default_rng(3)
     variances = []
-    for n_steps in (100, 200, 400) if HAS_JAX else (50, 100):
+    for n_steps in (100, 200, 400) if HAS_JAX else (100, 200):
         betas = constant_speed(knots, barrier, n_steps).betas
         index = np.minimum((10 * betas[1:]).astype(int), 9)
         plan = build_plan(betas, 0.9, metrics, index)
-        population = anneal_toy(toy, engine, plan, 6000 if HAS_JAX else 500, rng)
+        population = anneal_toy(toy, engine, plan, 6000 if HAS_JAX else 400, rng)
         assert population.n_resampled == 0
         variances.append(np.var(population.log_weights))
     # The variance of n log weights is known to sqrt(2 / n) = 2%, a ratio to 3%; five times that is 13%.
@@ -265,13 +265,9 @@ def test_the_final_moves_are_at_beta_one_and_leave_the_estimate_alone():
 
 def test_each_step_moves_at_the_later_beta_with_its_own_settings():
     _, engine = run_script(np.zeros((70, 3)), [0] * 40 + [1] * 30)
-    np.testing.assert_array_equal(
-        np.concatenate([call[1] for call in engine.calls]), np.linspace(0, 1, 71)[1:]
-    )
+    np.testing.assert_array_equal(np.concatenate([call[1] for call in engine.calls]), np.linspace(0, 1, 71)[1:])
     persistence = np.concatenate([call[3] for call in engine.calls])
-    np.testing.assert_allclose(
-        persistence**2, np.exp(-2.0 * 0.5)
-    )  # power decays as exp(-damping * step size)
+    np.testing.assert_allclose(persistence**2, np.exp(-2.0 * 0.5))  # power decays as exp(-damping * step size)
     assert [(call[0], call[4][0]) for call in engine.calls] == [(0, 1.0), (32, 1.0), (40, 2.0)]
 
 
@@ -290,7 +286,6 @@ def test_report_hears_every_segment_and_may_stop_the_run():
         run_script(table, report=stop)
 
 
-@pytest.mark.xfail(strict=True, reason="bug: weighted_moments of a dead population warns")
 def test_a_dead_population_estimates_zero_quietly():
     population, _ = run_script(np.full((3, 5), -np.inf), [0, 1, 0])
     assert population.log_z == -np.inf
@@ -323,9 +318,7 @@ def test_joining_stacks_populations():
 
 @pytest.mark.skipif(not HAS_JAX, reason="needs JAX")
 def test_engines_agree_to_rounding():
-    plan = build_plan(
-        np.linspace(0, 1, 41), 0.4, [SCALES, 0.5 * np.eye(2)], [0] * 15 + [1] * 25, n_final_moves=2
-    )
+    plan = build_plan(np.linspace(0, 1, 41), 0.4, [SCALES, 0.5 * np.eye(2)], [0] * 15 + [1] * 25, n_final_moves=2)
     positions = HARD.sample(np.random.default_rng(1), 30, 0.0)
     results = []
     for engine in (build_engine(HARD), PythonEngine(HARD.density(np), [], 2, "c")):

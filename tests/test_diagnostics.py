@@ -140,7 +140,6 @@ def test_rounds_that_disagree(sign):
     assert findings(run, estimate) == {}
 
 
-@pytest.mark.xfail(strict=True, reason="bug: 0 / 0 where both errors are zero")
 def test_exact_rounds_that_agree_are_no_finding():
     run = build_run(np.zeros((4, 250)))
     assert findings(run, estimate_of(1.0, 0.0), rounds=(Round(64, 1.0, 0.0),)) == {}
@@ -171,9 +170,7 @@ def test_nan():
 
 def test_dropped_prior_draws():
     run, estimate = healthy(), estimate_of(-3.0, 0.05)
-    lost = replace(
-        run, log_z_dropped=np.full(4, -3.0 + np.log(0.02))
-    )  # 2% of Z, against a tenth of the error
+    lost = replace(run, log_z_dropped=np.full(4, -3.0 + np.log(0.02)))  # 2% of Z, against a tenth of the error
     finding = only(findings(lost, estimate), "prior_range", "error", "2.0% of Z")
     assert "prior" in finding.advice
     little = replace(run, log_z_dropped=np.full(4, -3.0 + np.log(0.004)))

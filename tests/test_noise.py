@@ -93,9 +93,7 @@ def test_the_noise_of_a_particle_does_not_depend_on_its_company(n_dims):
 @pytest.mark.parametrize("step", [0, 1, 2**32 - 1])
 def test_extreme_words_stay_finite(step):
     noise = build_noise(np, 4)
-    drawn = noise(
-        np.array([2**32 - 1] * 2, dtype=np.uint32), np.array([2**31], dtype=np.uint32), np.uint32(step)
-    )
+    drawn = noise(np.array([2**32 - 1] * 2, dtype=np.uint32), np.array([2**31], dtype=np.uint32), np.uint32(step))
     assert np.all(np.isfinite(drawn.normal))
 
 

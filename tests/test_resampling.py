@@ -43,7 +43,6 @@ def test_edges_of_the_comb(uniform):
     np.testing.assert_array_equal(systematic(np.array([0.0, zero]), uniform), [0, 0])
 
 
-@pytest.mark.xfail(strict=True, reason="bug: (P - 1 + u) / P rounds to one for u just below one")
 @given(log_weights)
 def test_the_last_uniform_below_one_stays_inside(lw):
     assert systematic(lw, np.nextafter(1.0, 0.0)).max() < len(lw)

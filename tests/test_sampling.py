@@ -298,9 +298,7 @@ def test_backends_agree_with_the_truth(backend):
 
 def test_any_pytensor_mode():
     settings = {**QUICK, "draws": 100, "max_temperatures": 16}
-    idata = pymc_hais.sample_hais(
-        model=one_mean(), compile_kwargs={"mode": "FAST_COMPILE"}, random_seed=2, **settings
-    )
+    idata = pymc_hais.sample_hais(model=one_mean(), compile_kwargs={"mode": "FAST_COMPILE"}, random_seed=2, **settings)
     assert idata["posterior"].attrs["engine"] == "python"
     estimate = pymc_hais.log_marginal_likelihood(idata)
     assert abs(estimate.value - TRUTH) < 5 * estimate.se

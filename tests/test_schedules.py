@@ -81,7 +81,6 @@ def test_flat_stretches_of_the_barrier_are_crossed(barrier, n_steps):
     assert len(constant_speed(*barrier, n_steps)) == n_steps
 
 
-@pytest.mark.xfail(strict=True, reason="bug: equal progress to rounding breaks the interpolator")
 def test_flat_stretches_between_close_knots_are_crossed():
     betas = np.array([0.0, 0.5, 0.5 + 1e-11, 1.0])
     assert len(constant_speed(betas, np.array([0.0, 1.0, 1.0, 2.0]), 10)) == 10

@@ -59,22 +59,16 @@ def test_speed_of_a_toy_is_the_sd_of_its_log_ratio(name):
 
 
 def test_evidences():
-    np.testing.assert_allclose(
-        TOYS["gamma_poisson"].log_z(), truth.log_evidence_gamma_poisson([2, 0, 5], 1.5, 0.7)
-    )
+    np.testing.assert_allclose(TOYS["gamma_poisson"].log_z(), truth.log_evidence_gamma_poisson([2, 0, 5], 1.5, 0.7))
     np.testing.assert_allclose(
         TOYS["gamma_exponential"].log_z(), truth.log_evidence_gamma_exponential([0.3, 2.0], 1.0, 2.0)
     )
     np.testing.assert_allclose(TOYS["normal"].log_z(), truth.log_evidence_normal([1.3], 0.0, 2.0, 0.8))
-    np.testing.assert_allclose(
-        TOYS["beta_binomial"].log_z(), truth.log_evidence_beta_binomial(3, 11, 0.7, 2.0)
-    )
+    np.testing.assert_allclose(TOYS["beta_binomial"].log_z(), truth.log_evidence_beta_binomial(3, 11, 0.7, 2.0))
     np.testing.assert_allclose(
         truth.log_evidence_beta_binomial(3, 11, 0.7, 2.0), stats.betabinom(11, 0.7, 2.0).logpmf(3)
     )
-    np.testing.assert_allclose(
-        truth.log_evidence_gamma_poisson([4], 1.5, 0.7), stats.nbinom(1.5, 0.7 / 1.7).logpmf(4)
-    )
+    np.testing.assert_allclose(truth.log_evidence_gamma_poisson([4], 1.5, 0.7), stats.nbinom(1.5, 0.7 / 1.7).logpmf(4))
     np.testing.assert_allclose(
         truth.log_evidence_regression(np.ones((3, 1)), np.array([0.1, 1.0, -0.4]), 2.0, 0.8),
         truth.log_evidence_normal([0.1, 1.0, -0.4], 0.0, 2.0, 0.8),

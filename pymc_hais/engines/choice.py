@@ -41,8 +41,7 @@ def resolve_backend(backend: str | None, compile_kwargs: dict | None) -> tuple[s
         backend = backend.lower()
     if backend == "jax" and not _has_jax():
         raise ImportError(
-            'backend="jax" needs JAX, which is not installed: pip install "pymc-hais[jax]", '
-            'or pass backend="numba".'
+            'backend="jax" needs JAX, which is not installed: pip install "pymc-hais[jax]", or pass backend="numba".'
         )
     return backend, compile_kwargs
 

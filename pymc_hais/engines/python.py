@@ -42,10 +42,7 @@ class PythonEngine:
     def start(self, positions: np.ndarray, key: np.ndarray) -> ParticleState:
         """Evaluate positions (P, D) and give them fresh momenta."""
         momenta = self._noise(key, _column(len(positions)), np.uint32(INITIAL_STEP)).normal
-        rows = [
-            ParticleState(x, u, *self._density(x, self._data))
-            for x, u in zip(positions, momenta, strict=True)
-        ]
+        rows = [ParticleState(x, u, *self._density(x, self._data)) for x, u in zip(positions, momenta, strict=True)]
         return _stack(rows)
 
     def run_segment(

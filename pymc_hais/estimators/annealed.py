@@ -18,6 +18,9 @@ from scipy.stats import t as student_t
 from pymc_hais.types import AnnealingRun, LogZEstimate
 from pymc_hais.weights import log_mean_exp
 
+#: Standard errors from the centre of a 95% interval to its end.
+_NORMAL_REACH = 1.96
+
 __all__ = ["Variance", "estimate_log_z", "family_masses", "relative_variance", "widen"]
 
 
@@ -57,9 +60,11 @@ def relative_variance(log_z: np.ndarray, masses: np.ndarray) -> Variance:
     ratios = np.exp(log_z - log_mean_exp(log_z))
     units = ratios[:, None] * (masses - 1.0 / n_particles) / n_chains
     within = float(np.sum(units**2)) * n_particles / (n_particles - 1)
-    within_dof = _satterthwaite(units.ravel())
+    # A population that descends from one ancestor has one large square, worth two degrees by its fourth moment;
+    # of its own variance it knows nothing.
+    within_dof = max(0.0, _satterthwaite(units.ravel()) - 2.0 * n_chains)
     if n_chains == 1:
-        return Variance(within, within_dof, within, within_dof, np.nan, 0.0)
+        return Variance(within, max(within_dof, 1.0), within, within_dof, np.nan, 0.0)
     between_dof = n_chains - 1.0
     between = float(np.sum((ratios - 1.0) ** 2)) / (n_chains * between_dof)
     dof = within_dof + between_dof
@@ -68,13 +73,13 @@ def relative_variance(log_z: np.ndarray, masses: np.ndarray) -> Variance:
 
 
 def _satterthwaite(units: np.ndarray) -> float:
-    """Degrees of freedom of a sum of squares: 2 V^2 / Var(V), at least one."""
+    """Degrees of freedom of a sum of squares: 2 V^2 / Var(V)."""
     squares = units**2
     total = squares.sum()
     spread = np.sum(squares**2) - total**2 / squares.size
     if total == 0 or spread <= 0:
         return float(units.size)
-    return float(max(1.0, 2.0 * total**2 / spread))
+    return float(2.0 * total**2 / spread)
 
 
 def estimate_log_z(run: AnnealingRun) -> LogZEstimate:
@@ -83,8 +88,11 @@ def estimate_log_z(run: AnnealingRun) -> LogZEstimate:
     log Z_hat is the log of the mean of the populations' unbiased estimates, so it errs low by about half
     its variance; the interval takes Z_hat / Z as log-normal, which puts that back.
     """
-    variance = relative_variance(run.log_z, family_masses(run))
     value = float(log_mean_exp(run.log_z))
+    per_chain = tuple(float(z) for z in run.log_z)
+    if not np.isfinite(value):  # every particle of every chain has weight zero
+        return LogZEstimate(value, np.inf, -np.inf, np.inf, per_chain=per_chain)
+    variance = relative_variance(run.log_z, family_masses(run))
     log_variance = float(np.log1p(variance.pooled))
     se = float(np.sqrt(log_variance))
     reach = float(student_t.ppf(0.975, variance.dof)) * se
@@ -94,7 +102,7 @@ def estimate_log_z(run: AnnealingRun) -> LogZEstimate:
         se=se,
         lower=centre - reach,
         upper=centre + reach,
-        per_chain=tuple(float(z) for z in run.log_z),
+        per_chain=per_chain,
     )
 
 
@@ -103,5 +111,5 @@ def widen(estimate: LogZEstimate, shortfall: float) -> LogZEstimate:
     if shortfall == 0.0:
         return estimate
     se = float(np.hypot(estimate.se, shortfall))
-    reach = (estimate.upper - estimate.lower) / (2.0 * estimate.se)
-    return replace(estimate, se=se, upper=estimate.upper + reach * (se - estimate.se))
+    # A shortfall is one-sided: the interval grows upwards.
+    return replace(estimate, se=se, upper=estimate.upper + _NORMAL_REACH * (se - estimate.se))

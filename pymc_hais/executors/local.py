@@ -15,9 +15,7 @@ from pymc_hais.annealing import Population
 __all__ = ["execute"]
 
 
-def execute(
-    run_chain: Callable[[int, Callable[[], None]], Population], chains: int, workers: int
-) -> list[Population]:
+def execute(run_chain: Callable[[int, Callable[[], None]], Population], chains: int, workers: int) -> list[Population]:
     """Run ``run_chain(chain, check)`` for every chain, at most ``workers`` at a time.
 
     ``check`` is to be called between segments: it raises when the user has interrupted, so that no

@@ -67,7 +67,7 @@ def _refuse_improper(rv: Any) -> None:
     proper = {
         "pm.Flat": f'pm.Normal("{rv.name}", 0, 10)',
         "pm.HalfFlat": f'pm.HalfNormal("{rv.name}", 10)',
-        "pm.ICAR": f'pm.CAR("{rv.name}", ..., alpha=0.99)',
+        "pm.ICAR": f'pm.MvNormal("{rv.name}", 0, tau=np.diag(W.sum(axis=0)) - 0.99 * W)',
     }[kind]
     raise ValueError(
         f"The prior of `{rv.name}` is improper ({kind}), so there are no prior draws to start from and the "

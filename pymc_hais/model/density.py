@@ -10,7 +10,7 @@ import pytensor
 import pytensor.tensor as pt
 from pymc.model.transform.optimization import freeze_dims_and_data
 from pymc.pytensorf import rewrite_pregrad
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Constant
 from pytensor.graph.replace import clone_replace, graph_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.type import TensorType
@@ -73,15 +73,15 @@ def on_position(frozen: Any, layout: Layout, outputs: list[Any]) -> tuple[Any, l
     return position, clone_replace(outputs, replacements, rebuild_strict=False)
 
 
-def _gradient(output: Variable, position: Variable) -> Variable:
+def _gradient(output: Any, position: Any) -> Any:
     if position not in ancestors([output]):
         return pt.zeros_like(position)
     return pytensor.grad(rewrite_pregrad(output), position)
 
 
-def _lift_data(outputs: list[Variable]) -> tuple[list[Variable], list[Variable], list[np.ndarray]]:
+def _lift_data(outputs: list[Any]) -> tuple[list[Any], list[Any], list[np.ndarray]]:
     """Turn the large constants of a graph into inputs."""
-    constants = {
+    constants: dict[Any, Any] = {
         variable: pt.tensor(f"data_{i}", dtype=variable.type.dtype, shape=variable.type.shape)
         for i, variable in enumerate(ancestors(outputs))
         if isinstance(variable, Constant)

@@ -46,7 +46,7 @@ def check_state(model: Any, layout: Layout, state: ParticleState) -> int:
     unusable = ~np.isfinite(gradient)
     dimensions = np.flatnonzero(unusable.all(axis=0))
     if dimensions.size:
-        owners = dict.fromkeys(layout.owner_of(dimension) for dimension in dimensions)
+        owners = dict.fromkeys(layout.owner_of(int(dimension)) for dimension in dimensions)
         raise ValueError(
             f"The gradient of the log density with respect to {_join(owners)} is NaN or infinite at every prior "
             "draw although the log density is finite. Look for pt.switch or pt.where with an infinite or NaN "
@@ -118,9 +118,7 @@ def _evaluate_terms(model: Any, layout: Layout, positions: np.ndarray) -> dict[s
     sums = [factor.sum() for factor in model.logp(factors, sum=False)]
     function = model.compile_fn(sums, inputs=model.value_vars, mode="FAST_COMPILE")
     rows = [function(_point(model, layout, position)) for position in positions]
-    return {
-        factor.name: np.array([float(row[i]) for row in rows]) for i, factor in enumerate(factors)
-    }
+    return {factor.name: np.array([float(row[i]) for row in rows]) for i, factor in enumerate(factors)}
 
 
 def _join(names: Any) -> str:

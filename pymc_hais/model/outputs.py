@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import pymc as pm
 import pytensor.tensor as pt
 from pymc.model.transform.optimization import freeze_dims_and_data
 from pytensor.graph.replace import vectorize_graph
 
+from pymc_hais.model.compat import compile_interpreted
 from pymc_hais.model.density import on_position
 from pymc_hais.model.layout import Layout
 
@@ -53,7 +53,7 @@ def build_outputs(
     graphs = {variable.name: variable for variable in frozen.unobserved_value_vars}
     tensors = [pt.as_tensor(graphs[name], allow_xtensor_conversion=True) for name in names]
     position, outputs = on_position(frozen, layout, tensors)
-    single = _compile(position, outputs)
+    single = compile_interpreted([position], outputs)
     size = sum(np.size(value) for value in single(np.zeros(layout.n_dims, position.dtype)))
     chunk = int(np.clip(_CHUNK_SIZE // max(size, 1), 1, _MAX_CHUNK))
     function = _batch(position, outputs, single)
@@ -81,13 +81,6 @@ def _wanted_names(model: Any, var_names: Sequence[str] | None, include_transform
     return [*names, *(name for name in values if name not in known)]
 
 
-def _compile(position: Any, outputs: list[Any]) -> Any:
-    # A posterior is computed once: the interpreter on whole batches beats any compile time.
-    function = pm.compile([position], outputs, mode="FAST_COMPILE", on_unused_input="ignore")
-    function.trust_input = True
-    return function
-
-
 def _batch(position: Any, outputs: list[Any], single: Any) -> Callable[[np.ndarray], list[np.ndarray]]:
     """Vectorise over a leading axis; one draw at a time where the graph does not allow it."""
 
@@ -97,11 +90,12 @@ def _batch(position: Any, outputs: list[Any], single: Any) -> Callable[[np.ndarr
     positions = pt.matrix("positions", dtype=position.dtype, shape=(None, *position.type.shape))
     probe = np.stack([np.zeros(position.type.shape), np.full(position.type.shape, 0.1)]).astype(position.dtype)
     try:
-        vectorised = [
+        vectorised: list[Any] = vectorize_graph(outputs, {position: positions})
+        complete = [
             batched if batched.ndim > output.ndim else pt.alloc(batched, positions.shape[0], *batched.shape)
-            for batched, output in zip(vectorize_graph(outputs, {position: positions}), outputs, strict=True)
+            for batched, output in zip(vectorised, outputs, strict=True)
         ]
-        function = _compile(positions, vectorised)
+        function = compile_interpreted([positions], complete)
         agrees = all(
             a.shape == b.shape and np.allclose(a, b, equal_nan=True)
             for a, b in zip(function(probe), loop(probe), strict=True)

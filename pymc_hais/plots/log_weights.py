@@ -41,9 +41,7 @@ def plot_log_weights(idata: DataTree, axes: Any = None) -> Any:
     bins = np.histogram_bin_edges(finite, bins=40)
     for chain, values in enumerate(relative):
         colour = f"C{chain % 10}"
-        weights.hist(
-            values[np.isfinite(values)], bins=bins, histtype="step", color=colour, label=f"chain {chain}"
-        )
+        weights.hist(values[np.isfinite(values)], bins=bins, histtype="step", color=colour, label=f"chain {chain}")
         share = path["ess"].values[chain] / relative.shape[1]
         ess.plot(path["temperature"], share, color=colour)
         running.plot(path["temperature"], path["log_z"].values[chain], color=colour)
@@ -52,7 +50,5 @@ def plot_log_weights(idata: DataTree, axes: Any = None) -> Any:
     ess.set(xlabel="temperature", ylabel="ESS / particles", ylim=(0, 1.05), title="Effective sample size")
     ess.axhline(0.5, color="0.6", linestyle=":", label="resampling below")
     ess.legend(frameon=False)
-    running.set(
-        xlabel="temperature", ylabel="nats", title=f"log Z = {estimate.value:.2f} ± {estimate.se:.2f}"
-    )
+    running.set(xlabel="temperature", ylabel="nats", title=f"log Z = {estimate.value:.2f} ± {estimate.se:.2f}")
     return np.asarray(axes)

@@ -46,8 +46,7 @@ def check_prior_draws(layout: Layout, positions: np.ndarray, gradient: np.ndarra
     Raises
     ------
     ValueError
-        If a variable has point masses, or draws of another density; naming the variables, the most
-        conspicuous first.
+        If a variable has point masses, or draws of another density; naming it.
     """
     _refuse_point_masses(layout, positions[~np.asarray(clipped)])
     names = find_mismatches(layout, positions, gradient, clipped)
@@ -69,16 +68,15 @@ def _refuse_point_masses(layout: Layout, positions: np.ndarray) -> None:
         # Near one, a transformed probability has few floating-point values left: ties mean nothing there.
         inner = np.ones(len(values), bool) if layout.is_identity(i) else np.abs(values) < _INNER
         if counts[inner].max(initial=0) >= _TIES:
+            repeated = values[inner][counts[inner].argmax()]
             raise ValueError(
-                f"Prior draws of `{layout.owner_of(i)}` repeat the value {values[inner][counts[inner].argmax()]:.6g}: it "
+                f"Prior draws of `{layout.owner_of(i)}` repeat the value {repeated:.6g}: it "
                 "has point masses (pm.Censored, or a pm.Mixture with pm.DiracDelta), which gradients cannot "
                 "anneal. Use it for observed data only, or write the model with a continuous latent variable."
             )
 
 
-def find_mismatches(
-    layout: Layout, positions: np.ndarray, gradient: np.ndarray, clipped: np.ndarray
-) -> list[str]:
+def find_mismatches(layout: Layout, positions: np.ndarray, gradient: np.ndarray, clipped: np.ndarray) -> list[str]:
     """Name the variables whose forward draws do not follow the log prior.
 
     Rows that are clipped or not finite, periodic coordinates and constant coordinates are left out.
@@ -94,7 +92,8 @@ def find_mismatches(
     Returns
     -------
     list of str
-        Most conspicuous first; empty if nothing is wrong, or with fewer than 100 usable draws.
+        The first is surely wrong; the others may only be parents of a wrong one.  Empty if nothing is
+        wrong, or with fewer than 100 usable draws.
     """
     usable = ~np.asarray(clipped) & np.isfinite(positions).all(axis=1) & np.isfinite(gradient).all(axis=1)
     if usable.sum() < _MIN_DRAWS:
@@ -108,9 +107,9 @@ def find_mismatches(
     evidence = _largest_statistics(z, score[:, tested] * (high - low)[tested])
     n_tests = 2 * tested.size * (min(tested.size, _MAX_COLUMNS) + 1)
     threshold = stats.t.isf(_FALSE_ALARM / (2 * n_tests), df=len(z) - 1)
-    strongest = np.argsort(-evidence, kind="stable")
-    flagged = [layout.owner_of(int(tested[i])) for i in strongest if evidence[i] > threshold]
-    return list(dict.fromkeys(flagged))
+    flagged = [layout.owner_of(int(i)) for i in tested[evidence > threshold]]
+    # A wrong child spoils its parents' scores as well, and children come after their parents.
+    return list(dict.fromkeys(reversed(flagged)))
 
 
 def _largest_statistics(z: np.ndarray, score: np.ndarray) -> np.ndarray:
@@ -120,11 +119,11 @@ def _largest_statistics(z: np.ndarray, score: np.ndarray) -> np.ndarray:
     drift = slope + window * score
     columns = np.unique(np.linspace(0, z.shape[1] - 1, _MAX_COLUMNS).round().astype(int))
     largest = np.zeros(z.shape[1])
-    for h, dh in ((np.tanh(z), 1 / np.cosh(z) ** 2), (1 / np.cosh(z), -np.tanh(z) / np.cosh(z))):
+    odd, even = np.tanh(z), 1 / np.cosh(np.clip(z, -300, 300))
+    for h, dh in ((odd, even**2), (even, -odd * even)):
         own = h * drift + dh * window
-        largest = np.maximum(largest, _statistic(*(np.mean(own**k, axis=0) for k in (1, 2, 3)), len(z)))
-        moments = [(drift**k).T @ (h[:, columns] ** k) / len(z) for k in (1, 2, 3)]
-        crossed = _statistic(*moments, len(z))
+        largest = np.maximum(largest, _statistic([np.mean(own**k, axis=0) for k in (1, 2, 3)], len(z)))
+        crossed = _statistic([(drift**k).T @ (h[:, columns] ** k) / len(z) for k in (1, 2, 3)], len(z))
         crossed[columns, np.arange(len(columns))] = 0.0  # tested above, with the divergence
         largest = np.maximum(largest, crossed.max(axis=1))
     return largest
@@ -137,8 +136,9 @@ def _window(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return 16 * (u * (1 - u)) ** 2, 32 * u * (1 - u) * (1 - 2 * u) / (high - low)
 
 
-def _statistic(first: np.ndarray, second: np.ndarray, third: np.ndarray, n: int) -> np.ndarray:
-    """Return |t| from raw moments, or Hall's corrected |t| where that is smaller."""
+def _statistic(raw_moments: list[np.ndarray], n: int) -> np.ndarray:
+    """Return |t| from the first three raw moments, or Hall's corrected |t| where that is smaller."""
+    first, second, third = raw_moments
     variance = np.maximum(second - first**2, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
         deviation = np.sqrt(variance)

@@ -6,7 +6,6 @@ import itertools
 from typing import Any
 
 import numpy as np
-import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.distribution import SymbolicRandomVariable
 from pymc.distributions.transforms import Ordered
@@ -15,14 +14,15 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.random.op import RandomVariable
 
-from pymc_hais.model.compat import inline_inner_graph, lower_xtensor, replace_rng_nodes, toposort_replace
+from pymc_hais.model.compat import (
+    compile_interpreted,
+    inline_inner_graph,
+    lower_xtensor,
+    replace_rng_nodes,
+    toposort_replace,
+)
 
-__all__ = ["batch", "compile_forward", "forward_graph"]
-
-
-def compile_forward(outputs: list[Any]) -> Any:
-    """Compile a forward graph; it is called a few hundred times at most, so the interpreter will do."""
-    return pm.compile([], outputs, mode="FAST_COMPILE")
+__all__ = ["batch", "forward_graph"]
 
 
 def forward_graph(model: Any) -> list[Any]:
@@ -36,7 +36,7 @@ def forward_graph(model: Any) -> list[Any]:
     free_rvs = list(model.free_RVs)
     transforms = [model.rvs_to_transforms[rv] for rv in free_rvs]
     graph = FunctionGraph(outputs=free_rvs, clone=True)
-    draws = list(graph.outputs)
+    draws: list[Any] = list(graph.outputs)
     replacements = [
         (draw, _arrange(draw, transform))
         for draw, transform in zip(draws, transforms, strict=True)
@@ -70,9 +70,8 @@ def _is_exchangeable(draw: Any) -> bool:
     op = draw.owner.op
     if not isinstance(op, RandomVariable) or op.ndim_supp != 0:
         return False
-    return all(
-        p.ndim == 0 or p.type.broadcastable[-1] or _is_constant_row(p) for p in op.dist_params(draw.owner)
-    )
+    parameters: list[Any] = list(op.dist_params(draw.owner))
+    return all(p.ndim == 0 or p.type.broadcastable[-1] or _is_constant_row(p) for p in parameters)
 
 
 def _is_constant_row(parameter: Any) -> bool:
@@ -134,7 +133,7 @@ def _inline(outputs: list[Any]) -> list[Any]:
 
 def _static_shapes(variables: list[Any]) -> list[tuple[int, ...]]:
     """Evaluate shapes; in a PyMC model they do not depend on the values drawn."""
-    shapes = compile_forward([variable.shape for variable in variables])()
+    shapes = compile_interpreted([], [variable.shape for variable in variables])()
     return [tuple(int(length) for length in shape) for shape in shapes]
 
 
@@ -155,5 +154,5 @@ def _with_axis(output: Any, mapped: dict[Any, Any], n: int) -> Any:
     if output in mapped:
         return mapped[output]
     if isinstance(output, Constant):
-        return pt.alloc(output, n, *output.shape)
+        return pt.alloc(output, n, *output.type.shape)
     raise NotImplementedError(f"{output} does not vary from draw to draw")

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pymc as pm
 
-from pymc_hais.model.compat import find_rng_nodes, replace_rng_nodes, reseed_rngs
-from pymc_hais.references.forward import batch, compile_forward, forward_graph
+from pymc_hais.model.compat import compile_interpreted, find_rng_nodes, reseed_rngs
+from pymc_hais.references.forward import batch, forward_graph
 
 __all__ = ["PriorReference", "build_prior"]
 
@@ -130,12 +131,12 @@ def build_prior(model: Any) -> PriorReference:
         If a parameter is never in its domain, naming the variable.
     """
     outputs = forward_graph(model)
-    single = compile_forward(outputs)
+    single = compile_interpreted([], outputs)
     shapes = [np.shape(value) for value in _draw_once(single, model)]
     function, batch_size = single, 1
     try:
         batched, n = batch(outputs, _BATCH)
-        candidate = compile_forward(batched)
+        candidate = compile_interpreted([], batched)
         if _is_batch(candidate(), shapes, n):
             function, batch_size = candidate, n
     except Exception:  # a graph that cannot be batched: one joint draw at a time is always right
@@ -165,7 +166,7 @@ def _draw_once(function: Any, model: Any) -> list[np.ndarray]:
 def _first_undrawable(model: Any) -> str:
     for rv in model.free_RVs:  # parents come before children
         try:
-            compile_forward(replace_rng_nodes([rv]))()
+            pm.draw(rv, mode="FAST_COMPILE")
         except (NotImplementedError, ValueError):
             return rv.name
     return model.free_RVs[-1].name

@@ -41,7 +41,9 @@ def constant_speed(betas: np.ndarray, barrier: np.ndarray, n_steps: int) -> Sche
     total = max(float(barrier[-1]), np.finfo(float).tiny)
     progress = barrier / total if barrier[-1] > 0 else betas
     progress = (1.0 - 1e-6) * progress + 1e-6 * betas
-    placed = PchipInterpolator(progress, betas)(np.linspace(0.0, 1.0, n_steps + 1))
+    # Of knots that rounding put together the last stays, so that beta = 1 does.
+    progress, kept = np.unique(progress[::-1], return_index=True)
+    placed = PchipInterpolator(progress, betas[::-1][kept])(np.linspace(0.0, 1.0, n_steps + 1))
     placed[0], placed[-1] = 0.0, 1.0
     placed = np.maximum.accumulate(placed)
     if np.any(np.diff(placed) <= 0):  # below rounding: give up exact speed for strict increase

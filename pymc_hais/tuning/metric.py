@@ -30,7 +30,7 @@ def estimate_metric(positions: np.ndarray) -> Metric:
         Scales, or a lower Cholesky factor.
     """
     n, n_dims = positions.shape
-    low, median, high = np.quantile(positions, [0.1, 0.5, 0.9], axis=0)
+    low, median, high = np.sort(positions, axis=0)[[n // 10, n // 2, n - 1 - n // 10]]
     spread = 3.0 * (high - low)
     centred = np.clip(positions, median - spread, median + spread)
     centred = centred - centred.mean(axis=0)

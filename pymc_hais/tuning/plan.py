@@ -10,8 +10,8 @@ from pymc_hais.types import AnnealingRun, Plan
 
 __all__ = ["build_plan", "next_length", "refine", "suggest_length"]
 
-#: Where the first round starts: more than this and the estimate leans on resampling.
-_LOG_WEIGHT_VARIANCE = 8.0
+#: Where the first round starts: fewer temperatures and the estimate leans on resampling.
+_LOG_WEIGHT_VARIANCE = 16.0
 
 
 def build_plan(pilot: Pilot, n_steps: int, n_final_moves: int) -> Plan:
@@ -31,11 +31,9 @@ def suggest_length(pilot: Pilot, shortest: int, longest: int) -> int:
 
 
 def next_length(n_steps: int, se: float, target_se: float, longest: int) -> int:
-    """Double T until the variance, which falls as 1/T, should meet the target with some room."""
-    factor = 2
-    while factor < 8 and se / np.sqrt(factor) > 0.7 * target_se:
-        factor *= 2
-    return min(n_steps * factor, longest)
+    """Lengthen T, two- to eightfold, until the variance, which falls as 1/T, should meet the target with some room."""
+    factor = np.clip((se / (0.8 * target_se)) ** 2, 2.0, 8.0)
+    return min(int(np.ceil(n_steps * factor)), longest)
 
 
 def refine(pilot: Pilot, plan: Plan, run: AnnealingRun, n_steps: int) -> Plan:

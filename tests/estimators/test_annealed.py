@@ -98,9 +98,7 @@ def test_one_family_that_carries_everything_leaves_the_weight_to_the_chains():
     assert variance.within_dof < 2.1
     assert variance.dof < 9.1  # student-t with the chains' degrees of freedom and hardly more
     share = variance.between_dof / variance.dof
-    np.testing.assert_allclose(
-        variance.pooled, share * variance.between + (1 - share) * variance.within, rtol=1e-12
-    )
+    np.testing.assert_allclose(variance.pooled, share * variance.between + (1 - share) * variance.within, rtol=1e-12)
     assert share > 0.75
 
 
@@ -147,10 +145,7 @@ def synthetic(rng, n_chains, n_particles, first_sigma, second_sigma):
 CASES = [
     (4, 500, 1.0, 0),
     (4, 500, 0.8, 0.5),
-    *(
-        pytest.param(*case, marks=pytest.mark.slow)
-        for case in [(4, 500, 0.3, 0), (1, 1000, 0.8, 0), (8, 250, 0.8, 0)]
-    ),
+    *(pytest.param(*case, marks=pytest.mark.slow) for case in [(4, 500, 0.3, 0), (1, 1000, 0.8, 0), (8, 250, 0.8, 0)]),
 ]
 
 

@@ -33,16 +33,15 @@ def test_one_round_noise_and_a_falling_log_z_are_no_lag():
 
 @given(st.floats(20.0, 1e4), st.floats(-1e3, 1e3))
 def test_moves_with_the_shortfall_and_not_with_log_z(shortfall, constant):
-    np.testing.assert_allclose(
-        residual_lag(line(shortfall, log_z=constant)), residual_lag(line(shortfall)), atol=1e-8
-    )
+    np.testing.assert_allclose(residual_lag(line(shortfall, log_z=constant)), residual_lag(line(shortfall)), atol=1e-8)
 
 
 def test_noise_alone_is_taken_for_a_lag_one_time_in_forty_four():
     # A normal slope lies two standard errors below zero with probability 0.0228.
     rng = np.random.default_rng(0)
-    found = [
-        residual_lag([Round(n, 0.1 * rng.standard_normal(), 0.1) for n in (50, 100, 200)])
-        for _ in range(5000)
-    ]
+    found = [residual_lag([Round(n, 0.1 * rng.standard_normal(), 0.1) for n in (50, 100, 200)]) for _ in range(5000)]
     assert_share(int(np.sum(np.array(found) > 0)), 5000, 0.0228, 0.0228)
+
+
+def test_exact_rounds_have_no_lag():
+    assert residual_lag(line(0.0, se=0.0)) == 0.0

@@ -22,9 +22,7 @@ METRICS = {"diagonal": np.array([1.0, 0.6]), "dense": MIX @ np.diag([1.1, 0.6])}
 
 def skewed_toy(mix=None):
     # At beta = 0.6: shapes 0.9 and 2, skewness -1.2 and -0.8.
-    return LogGamma(
-        np.array([0.6, 1.4]), np.array([0.5, 1.0]), np.array([0.5, 1.0]), np.array([1.0, 3.0]), mix=mix
-    )
+    return LogGamma(np.array([0.6, 1.4]), np.array([0.5, 1.0]), np.array([0.5, 1.0]), np.array([1.0, 3.0]), mix=mix)
 
 
 def observables(toy, x, v):
@@ -137,9 +135,7 @@ def test_a_non_finite_energy_is_never_accepted(bad):
     assert info.acceptance_rate == 0.0
 
 
-@pytest.mark.parametrize(
-    ("there", "divergent"), [(np.nan, True), (-1e9, True), (-np.inf, False), (0.0, False)]
-)
+@pytest.mark.parametrize(("there", "divergent"), [(np.nan, True), (-1e9, True), (-np.inf, False), (0.0, False)])
 def test_divergence_is_nan_or_a_huge_energy_error_but_not_the_edge_of_the_support(there, divergent):
     toy = skewed_toy()
     state = one_state(toy, np.array([0.1, -0.4]), np.array([0.5, -1.0]))

@@ -48,9 +48,7 @@ def ordered_exchangeable():
 
 def ordered_increasing():
     with pm.Model() as model:
-        x = pm.Normal(
-            "x", np.array([-1.0, 0.0, 2.0]), 1.0, transform=pm.distributions.transforms.ordered
-        )
+        x = pm.Normal("x", np.array([-1.0, 0.0, 2.0]), 1.0, transform=pm.distributions.transforms.ordered)
         pm.Normal("y", x.sum(), pm.HalfNormal("sigma"), observed=Y)
     return model
 
@@ -278,9 +276,7 @@ def scan_distribution():
         return new, collect_default_updates([new])
 
     def dist(mu, sigma, size):
-        path, _ = pytensor.scan(
-            transition, outputs_info=[pt.zeros(())], non_sequences=[mu, sigma], n_steps=5
-        )
+        path, _ = pytensor.scan(transition, outputs_info=[pt.zeros(())], non_sequences=[mu, sigma], n_steps=5)
         return path
 
     with pm.Model() as model:

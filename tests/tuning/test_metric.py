@@ -33,17 +33,13 @@ def test_dense_where_the_particles_can_carry_it(n, n_dims, shape):
 def test_moves_with_the_scale_and_not_with_the_place(seed, shift, scale):
     positions = normals(60, 3, seed) @ MIX.T
     metric = estimate_metric(positions)
-    np.testing.assert_allclose(
-        estimate_metric(shift + scale * positions), scale * metric, rtol=1e-6, atol=1e-8 * scale
-    )
+    np.testing.assert_allclose(estimate_metric(shift + scale * positions), scale * metric, rtol=1e-6, atol=1e-8 * scale)
 
 
 @given(st.integers(0, 2**31), st.permutations(range(60)))
 def test_the_order_of_particles_does_not_matter(seed, order):
     positions = normals(60, 3, seed) @ MIX.T
-    np.testing.assert_allclose(
-        estimate_metric(positions[order]), estimate_metric(positions), rtol=1e-9, atol=1e-12
-    )
+    np.testing.assert_allclose(estimate_metric(positions[order]), estimate_metric(positions), rtol=1e-9, atol=1e-12)
 
 
 def test_a_few_far_particles_do_not_set_the_scale():

@@ -9,9 +9,7 @@ from pymc_hais.tuning.plan import build_plan, next_length, refine, suggest_lengt
 from tests.runs import build_run
 
 
-def build_pilot(
-    betas=(0.0, 0.01, 0.1, 0.4, 1.0), speeds=(8.0, 6.0, 4.0, 2.0, 1.0), times=(1.0, 2.0, 3.0, 4.0, 4.0)
-):
+def build_pilot(betas=(0.0, 0.01, 0.1, 0.4, 1.0), speeds=(8.0, 6.0, 4.0, 2.0, 1.0), times=(1.0, 2.0, 3.0, 4.0, 4.0)):
     sizes = 1.0 + np.arange(len(betas))
     stages = [
         Stage(beta, speed, time, size, np.full(2, size))
@@ -53,9 +51,7 @@ def test_slow_temperatures_get_more_steps():
     betas = (0.0, *np.linspace(0.02, 1, 50))
     even = np.ones(51)
     slow = np.where(np.array(betas) > 0.5, 9.0, 1.0)  # an autocorrelation time of 9 counts three times
-    count = [
-        np.mean(build_plan(build_pilot(betas, even, t), 1000, 0).schedule.betas > 0.5) for t in (even, slow)
-    ]
+    count = [np.mean(build_plan(build_pilot(betas, even, t), 1000, 0).schedule.betas > 0.5) for t in (even, slow)]
     np.testing.assert_allclose(count, [0.5, 0.75], atol=0.02)
 
 
@@ -81,9 +77,7 @@ def test_a_run_refines_the_schedule():
 
 def test_the_first_length_follows_the_square_of_the_barrier():
     betas = (0.0, *np.linspace(0.02, 1, 50))
-    lengths = [
-        suggest_length(build_pilot(betas, np.full(51, s), np.ones(51)), 1, 10**6) for s in (20.0, 40.0)
-    ]
+    lengths = [suggest_length(build_pilot(betas, np.full(51, s), np.ones(51)), 1, 10**6) for s in (20.0, 40.0)]
     assert lengths == [50, 200]
     assert suggest_length(build_pilot(betas, np.full(51, 20.0), np.ones(51)), 64, 100) == 64
     assert suggest_length(build_pilot(betas, np.full(51, 40.0), np.ones(51)), 64, 100) == 100

@@ -1,0 +1,169 @@
+"""Each refusal names the variable and says what to do, on the model that deserves it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+
+from pymc_hais.engines import compile_engine
+from pymc_hais.model import build_density, build_layout, check_joint_logp, check_model, check_state
+from pymc_hais.references import build_prior
+from tests.model.catalogue import MODELS, Y
+
+# pm.Simulator and pm.DensityDist warn about themselves.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+
+
+def evaluated(model, n=30):
+    values, clipped = build_prior(model).sample(n, 1)
+    layout = build_layout(model, [value[0] for value in values])
+    engine = compile_engine(build_density(model, layout), None, {"mode": "FAST_COMPILE"})
+    return layout, engine.start(layout.flatten(values), np.zeros(2, dtype=np.uint32)), clipped
+
+
+REFUSED_FIRST = {
+    "observed only": (lambda: pm.Normal("y", observed=1.0), ValueError, "no free random variables"),
+    "discrete": (
+        lambda: (pm.Poisson("k", 3.0), pm.Bernoulli("b", 0.5), pm.Normal("x")),
+        NotImplementedError,
+        "`k`, `b` are discrete.*marginalize",
+    ),
+    "flat": (lambda: pm.Flat("x"), ValueError, r"`x` is improper \(pm.Flat\).*pm.Normal\(\"x\", 0, 10\)"),
+    "half-flat": (lambda: pm.HalfFlat("x"), ValueError, r"`x` is improper \(pm.HalfFlat\).*pm.HalfNormal"),
+    "icar": (
+        lambda: pm.ICAR("x", W=np.array([[0, 1], [1, 0]])),
+        ValueError,
+        r"`x` is improper \(pm.ICAR\).*pm.MvNormal",
+    ),
+    "minibatch": (
+        lambda: pm.Normal("y", pm.Normal("m"), observed=Y, total_size=10),
+        ValueError,
+        "`y` was given `total_size`.*full data",
+    ),
+    "simulator": (
+        lambda: pm.Simulator("s", lambda rng, m, size: rng.normal(m, size=size), pm.Normal("m"), observed=Y),
+        NotImplementedError,
+        "`s` is a pm.Simulator.*pm.sample_smc",
+    ),
+}
+
+
+@pytest.mark.parametrize(("build", "kind", "message"), REFUSED_FIRST.values(), ids=REFUSED_FIRST)
+def test_refused_before_any_work(build, kind, message):
+    with pm.Model() as model:
+        build()
+    with pytest.raises(kind, match=message):
+        check_model(model)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_improper_in_dims():
+    import pymc.dims as pmd
+
+    with pm.Model() as model:
+        pmd.Flat("x")
+    with pytest.raises(ValueError, match=r"`x` is improper \(pm.Flat\)"):
+        check_model(model)
+
+
+@pytest.mark.parametrize("name", ["circular", "hierarchical", "several_observed"])
+def test_accepted(name):
+    check_model(MODELS[name]())
+
+
+NO_DRAWS = {
+    "custom": lambda: pm.CustomDist("x", pm.Normal("m"), logp=lambda v, m: -((v - m) ** 2)),
+    "density": lambda: pm.DensityDist("x", logp=lambda v: -(v**2)),
+    "parent of another": lambda: pm.Normal("z", pm.CustomDist("x", logp=lambda v: -(v**2))),
+    "truncated flat": lambda: pm.Truncated("x", pm.Flat.dist(), lower=0.0, upper=1.0),
+}
+
+
+@pytest.mark.parametrize("build", NO_DRAWS.values(), ids=NO_DRAWS)
+def test_a_variable_that_cannot_be_drawn_is_named(build):
+    with pm.Model() as model:
+        build()
+    with pytest.raises(NotImplementedError, match=r"cannot draw from the prior of `x`.*`random=`"):
+        build_prior(model)
+
+
+def test_a_parameter_outside_its_domain():
+    with pm.Model() as model:
+        pm.Normal("x", 0.0, -1.0)
+    with pytest.raises(ValueError, match="prior of `x`: scale < 0"):
+        build_prior(model)
+    with pm.Model() as model:
+        pm.Normal("x", 0.0, pm.Normal("s", 3.0, 1.0))
+    with pytest.raises(ValueError, match=r"draw from the prior.*scale < 0"):
+        build_prior(model).sample(10_000, 1)
+
+
+def test_an_order_that_the_prior_never_has():
+    with pm.Model() as model:
+        pm.Normal("m")
+        pm.Normal("x", np.array([10.0, 0.0]), 0.1, transform=pm.distributions.transforms.ordered)
+    with pytest.raises(ValueError, match=r"only 0 .*most draws of `x` .*ordered"):
+        build_prior(model).sample(10, 1)
+
+
+def test_empty_free_variables():
+    with pm.Model() as model:
+        pm.Normal("x", shape=(0,))
+    values, _ = build_prior(model).sample(3, 1)
+    with pytest.raises(ValueError, match="no elements"):
+        build_layout(model, [value[0] for value in values])
+
+
+def test_impossible_data_are_named():
+    with pm.Model() as model:
+        mu = pm.Normal("mu")
+        pm.Normal("fine", mu, 1.0, observed=Y)
+        pm.Exponential("y", pt.exp(mu), observed=[1.0, -1.0])
+    layout, state, _ = evaluated(model)
+    with pytest.raises(ValueError, match="any of 30 prior draws; the -inf comes from `y`"):
+        check_state(model, layout, state)
+
+
+def test_an_impossible_potential_is_named():
+    with pm.Model() as model:
+        x = pm.Normal("x")
+        pm.Potential("p", pt.log(-pt.exp(x)))
+    layout, state, _ = evaluated(model)
+    with pytest.raises(ValueError, match="the NaN comes from `p`"):
+        check_state(model, layout, state)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_nan_gradient_is_named():
+    with pm.Model() as model:
+        x = pm.Normal("x")
+        z = pm.Normal("z")
+        # The derivative of the square root at zero is infinite, and 0 * inf is NaN.
+        pm.Normal("y", pt.sqrt(0.0 * x) + z, 1.0, observed=Y)
+    layout, state, _ = evaluated(model)
+    assert np.isfinite(state.log_ratio).all()
+    state = state._replace(grad_ratio=np.where([True, False], np.nan, state.grad_ratio))
+    with pytest.raises(ValueError, match="with respect to `x` is NaN or infinite at every"):
+        check_state(model, layout, state)
+
+
+def test_some_nan_gradients_are_counted():
+    model = MODELS["positive"]()
+    layout, state, _ = evaluated(model)
+    gradient = state.grad_ratio.copy()
+    gradient[[2, 7]] = np.nan
+    log_ratio = state.log_ratio.copy()
+    log_ratio[7] = -np.inf  # its gradient is not needed
+    assert check_state(model, layout, state._replace(grad_ratio=gradient, log_ratio=log_ratio)) == 1
+
+
+def test_a_wrong_joint_density_is_measured():
+    model = MODELS["hierarchical"]()
+    layout, state, clipped = evaluated(model)
+    check_joint_logp(model, layout, state, clipped)
+    wrong = state._replace(log_ratio=state.log_ratio + 0.25)
+    with pytest.raises(RuntimeError, match=r"they differ by 0\.25 nats"):
+        check_joint_logp(model, layout, wrong, clipped)
+    check_joint_logp(model, layout, wrong, np.ones_like(clipped))  # nothing left to compare
