@@ -9,7 +9,7 @@ import numpy as np
 
 from pymc_hais.resampling import systematic
 from pymc_hais.types import AnnealingRun, ParticleState, Plan, SegmentTrace
-from pymc_hais.weights import effective_sample_size, log_mean_exp, normalise, weighted_moments
+from pymc_hais.weights import discrepancy, effective_sample_size, log_mean_exp, normalise
 
 __all__ = ["SEGMENT_LENGTH", "Population", "Segment", "anneal", "join", "segments"]
 
@@ -68,15 +68,14 @@ class _Weights:
         missing = np.isnan(log_ratio)
         self.n_nan += int(missing.sum())
         log_ratio = np.where(missing, -np.inf, log_ratio)
-        paths = self.log_weights + np.cumsum(increments[:, None] * log_ratio, axis=0)
+        steps = increments[:, None] * log_ratio
+        paths = self.log_weights + np.cumsum(steps, axis=0)
         before = np.concatenate([self.log_weights[None], paths[:-1]])
-        mean, variance = weighted_moments(np.where(np.isneginf(log_ratio), -np.inf, before), log_ratio)
         self.log_weights = paths[-1]
         return {
             "ess": effective_sample_size(paths),
             "log_z": self.log_z + log_mean_exp(paths),
-            "mean_log_ratio": mean,
-            "sd_log_ratio": np.sqrt(variance),
+            "discrepancy": discrepancy(before, steps),
         }
 
     def resample(self, uniform: float) -> np.ndarray:

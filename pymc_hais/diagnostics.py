@@ -19,8 +19,9 @@ __all__ = ["diagnose", "pareto_k"]
 PARETO_K_LIMIT = 0.7
 _FEW_FAMILIES = 20
 _DISAGREEMENT = 4.0
+_TAIL_FACTOR = np.log(2.0)
 _FALSE_ALARM = 1e-4
-_ROUNDING = 1e-20
+_ROUNDING = 1e-9
 
 _NO_WEIGHT = Finding(
     "no_weight",
@@ -35,8 +36,10 @@ def pareto_k(masses: np.ndarray) -> float:
 
     k < 0.5: finite variance; k > 0.7: the estimate rests on a few families.  -inf for equal masses.
     """
-    log_masses = np.log(masses[masses > 0])
-    if log_masses.size < 25 or np.ptp(log_masses) < 1e-8:
+    log_masses = np.sort(np.log(masses[masses > 0]))
+    n_tail = int(min(0.2 * log_masses.size, 3.0 * np.sqrt(log_masses.size)))
+    # Families of nearly the same size, often small whole numbers of particles, have no tail to fit.
+    if n_tail < 5 or np.ptp(log_masses[-n_tail:]) < _TAIL_FACTOR:
         return -np.inf
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -122,7 +125,7 @@ def _families(masses: np.ndarray) -> Finding | None:
 
 
 def _chains(variance: Variance) -> Finding | None:
-    if variance.between_dof == 0 or variance.within_dof == 0 or variance.between < _ROUNDING:
+    if variance.between_dof == 0 or variance.within_dof == 0 or variance.between < _ROUNDING**2:
         return None
     ratio = variance.between / variance.within if variance.within > 0 else np.inf
     if f_distribution.sf(ratio, variance.between_dof, variance.within_dof) > _FALSE_ALARM:
@@ -140,7 +143,7 @@ def _rounds(estimate: LogZEstimate, rounds: tuple[Round, ...]) -> Finding | None
         return None
     before = rounds[-1]
     moved, error = abs(estimate.value - before.log_z), np.hypot(estimate.se, before.se)
-    if moved <= _DISAGREEMENT * error:
+    if moved <= _DISAGREEMENT * error + _ROUNDING * abs(estimate.value):
         return None
     return Finding(
         "rounds_disagree",

@@ -23,7 +23,7 @@ __all__ = ["Outcome", "Progress", "learn", "run_rounds"]
 
 #: Particles of the pilot: enough for a dense metric of moderate dimension.
 _PILOT_PARTICLES = 500
-_SHORTEST = 64
+_SHORTEST = 128
 _FINAL_MOVES = 8
 
 #: Opens the progress bars of one phase: ``progress(title, n_bars)`` with an ``update`` method.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["conditional_ess", "effective_sample_size", "log_mean_exp", "log_sum_exp", "normalise", "weighted_moments"]
+__all__ = ["discrepancy", "effective_sample_size", "log_mean_exp", "log_sum_exp", "normalise"]
 
 
 def log_sum_exp(log_weights: np.ndarray, axis: int = -1, keepdims: bool = False) -> np.ndarray:
@@ -44,24 +44,26 @@ def effective_sample_size(log_weights: np.ndarray) -> np.ndarray:
     return np.exp(-log_sum_exp(2.0 * normalised, axis=-1))
 
 
-def conditional_ess(log_weights: np.ndarray, log_increments: np.ndarray) -> float:
-    """Return the conditional effective sample size as a share of one.
+def discrepancy(log_weights: np.ndarray, log_increments: np.ndarray) -> np.ndarray:
+    """Return how far a step moves a weighted population: minus log of its conditional ESS, as a share of one.
 
-    Zhou, Johansen & Aston (2016), eq. 16: ``(sum W g)^2 / sum W g^2`` for normalised weights W and
-    incremental weights g.
+    Zhou, Johansen & Aston (2016), eq. 16: the conditional ESS is ``(sum W g)^2 / sum W g^2`` for normalised weights W
+    and incremental weights g, so this is the step's D in Syed et al. (2024), about the variance of log g when small.
+    Particles whose increment is -inf left the target for good; no choice of step changes that, and they do not count.
+
+    Parameters
+    ----------
+    log_weights, log_increments : ndarray (..., P)
+
+    Returns
+    -------
+    ndarray (...)
+        At least 0; 0 where no particle is left.
     """
-    normalised = normalise(log_weights)
-    first = log_sum_exp(normalised + log_increments)
-    second = log_sum_exp(normalised + 2.0 * log_increments)
-    return float(np.exp(2.0 * first - second)) if np.isfinite(first) else 0.0
-
-
-def weighted_moments(log_weights: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and variance of ``values`` (..., P), leaving out particles of weight zero."""
-    weights = np.exp(normalise(log_weights))
-    counted = (weights > 0) & np.isfinite(values)
-    weights = np.where(counted, weights, 0.0)
-    kept = np.where(counted, values, 0.0)
-    mean = np.sum(weights * kept, axis=-1)
-    deviation = np.where(counted, kept - mean[..., None], 0.0)
-    return mean, np.sum(weights * deviation**2, axis=-1)
+    counted = np.isfinite(log_weights) & np.isfinite(log_increments)
+    before = np.where(counted, log_weights, -np.inf)
+    step = np.where(counted, log_increments, 0.0)
+    zeroth, first, second = (log_sum_exp(before + power * step) for power in (0.0, 1.0, 2.0))
+    with np.errstate(invalid="ignore"):
+        result = second + zeroth - 2.0 * first
+    return np.maximum(np.where(np.isneginf(zeroth), 0.0, result), 0.0)

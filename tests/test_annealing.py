@@ -10,7 +10,9 @@ from hypothesis.extra.numpy import arrays
 
 from pymc_hais import annealing
 from pymc_hais.annealing import SEGMENT_LENGTH, anneal, join, segments
+from pymc_hais.diagnostics import diagnose
 from pymc_hais.engines.python import PythonEngine
+from pymc_hais.estimators.annealed import estimate_log_z
 from pymc_hais.schedules.constant_speed import constant_speed, cumulative_barrier
 from pymc_hais.types import ParticleState, SegmentTrace
 from pymc_hais.weights import effective_sample_size, log_mean_exp
@@ -289,6 +291,10 @@ def test_report_hears_every_segment_and_may_stop_the_run():
 def test_a_dead_population_estimates_zero_quietly():
     population, _ = run_script(np.full((3, 5), -np.inf), [0, 1, 0])
     assert population.log_z == -np.inf
+    run = join([population, population], 1.0, 1)
+    estimate = estimate_log_z(run)
+    assert (estimate.value, estimate.upper) == (-np.inf, np.inf)
+    assert [finding.name for finding in diagnose(run, estimate, 0.1)] == ["no_weight"]
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 80)), min_size=1, max_size=6))

@@ -119,6 +119,28 @@ def test_chains_disagree_rarely_by_chance():
     assert_share(sum("chains_disagree" in findings(run) for run in runs), 500, 0.0, 1e-3)
 
 
+def test_exact_chains_disagree_where_they_differ_by_more_than_rounding():
+    exact = build_run(np.zeros((4, 250)), np.full(4, -700.0))
+    assert findings(exact) == {}
+    rounded = replace(exact, log_z=np.full(4, -700.0) * (1 + np.arange(4) * np.finfo(float).eps))
+    assert findings(rounded) == {}
+    only(findings(replace(exact, log_z=np.array([-700.0, -699.9, -700.0, -699.8]))), "chains_disagree", "error")
+
+
+def test_chains_of_a_single_family_each_cannot_tell_whether_they_disagree():
+    # Their own errors are unknown; what is said is that there are few families.
+    log_z = np.array([-1.0, 1.0, -1.0, 1.0])
+    run = build_run(np.zeros((4, 240)), log_z, ancestors=np.full((4, 240), 17))
+    assert relative_variance(run.log_z, family_masses(run)).within_dof == 0.0
+    assert list(findings(run)) == ["few_ancestors"]
+
+
+def test_no_weight_is_the_only_finding():
+    run = healthy(log_z=np.full(4, -np.inf), n_nan=17)
+    finding = only(findings(run, target_se=0.1, rounds=(Round(64, 1.0, 0.1),)), "no_weight", "error", "weight zero")
+    assert "draws" in finding.advice
+
+
 def test_one_chain_cannot_disagree():
     assert findings(build_run(0.3 * np.random.default_rng(0).standard_normal((1, 500)))) == {}
 
@@ -143,6 +165,15 @@ def test_rounds_that_disagree(sign):
 def test_exact_rounds_that_agree_are_no_finding():
     run = build_run(np.zeros((4, 250)))
     assert findings(run, estimate_of(1.0, 0.0), rounds=(Round(64, 1.0, 0.0),)) == {}
+    moved = findings(run, estimate_of(1.0, 0.0), rounds=(Round(64, 0.9, 0.0),))
+    only(moved, "rounds_disagree", "error", "from 0.90 at 64 temperatures to 1.00")
+
+
+@pytest.mark.xfail(strict=True, reason="bug: rounds that differ by rounding only are said to disagree")
+def test_exact_rounds_that_differ_by_rounding_are_no_finding():
+    run, value = build_run(np.zeros((4, 250))), -1234.567
+    before = Round(64, value * (1 + np.finfo(float).eps), 6e-15)
+    assert findings(run, estimate_of(value, 6e-15), rounds=(before,)) == {}
 
 
 def test_low_acceptance_at_some_temperature():

@@ -33,6 +33,7 @@ HOMES = {
     "pytensor": PYMC_HOMES,
     "jax": {"engines/jax"},
     "numba": {"engines/numba"},
+    "threadpoolctl": {"engines/numba"},
     "xarray": LABEL_HOMES,
     "arviz": LABEL_HOMES,
     "arviz_base": LABEL_HOMES,

@@ -244,7 +244,7 @@ def test_bad_arguments_are_named_before_any_work(wrong, message):
 
 
 def test_a_model_is_needed():
-    with pytest.raises(TypeError, match="[Nn]o model"):
+    with pytest.raises(TypeError, match=r"[Nn]o model"):
         pymc_hais.sample_hais()
 
 

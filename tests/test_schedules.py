@@ -81,6 +81,16 @@ def test_flat_stretches_of_the_barrier_are_crossed(barrier, n_steps):
     assert len(constant_speed(*barrier, n_steps)) == n_steps
 
 
-def test_flat_stretches_between_close_knots_are_crossed():
-    betas = np.array([0.0, 0.5, 0.5 + 1e-11, 1.0])
-    assert len(constant_speed(betas, np.array([0.0, 1.0, 1.0, 2.0]), 10)) == 10
+@pytest.mark.parametrize(
+    ("betas", "barrier"),
+    [
+        ([0.0, 0.5, 0.5 + 1e-11, 1.0], [0.0, 1.0, 1.0, 2.0]),
+        ([0.0, 0.5, 1.0 - 1e-15, 1.0], [0.0, 1.0, 2.0, 2.0]),
+    ],
+    ids=["inside", "at the target"],
+)
+def test_flat_stretches_between_close_knots_are_crossed(betas, barrier):
+    # But for the close knots the barrier is a straight line.
+    schedule = constant_speed(np.array(betas), np.array(barrier), 10)
+    assert (schedule.betas[0], schedule.betas[-1]) == (0.0, 1.0)
+    np.testing.assert_allclose(schedule.betas, np.linspace(0, 1, 11), atol=1e-9)

@@ -42,15 +42,18 @@ def residual_lag(rounds: list[Round]) -> float:
     float
         Zero where the rounds agree within their errors.
     """
-    n_steps, log_z, se = np.array(rounds[-_RECENT:], dtype=float).T
-    if len(np.unique(n_steps)) < 2 or not np.all(np.isfinite(log_z)):
+    if not np.isfinite(rounds[-1].log_z):
+        return 0.0
+    alive = [one for one in rounds if np.isfinite(one.log_z)]
+    n_steps, log_z, se = np.array(alive[-_RECENT:], dtype=float).T
+    if len(np.unique(n_steps)) < 2:
         return 0.0
     # Rounding bounds the errors from below where all particles weigh the same.
     weights = 1.0 / np.maximum(se, 1e-12 * np.maximum(1.0, np.abs(log_z))) ** 2
     slowness = n_steps**-0.5
     centred = slowness - np.average(slowness, weights=weights)
     precision = np.sum(weights * centred**2)
-    slope = np.sum(weights * centred * log_z) / precision
+    slope = np.sum(weights * centred * (log_z - np.average(log_z, weights=weights))) / precision
     if -slope * np.sqrt(precision) < _SIGNIFICANT:
         return 0.0
     return float(-slope * slowness[-1])

@@ -1,8 +1,8 @@
 """Inverse temperatures at constant thermodynamic speed.
 
-Syed, Bouchard-Cote, Chern & Doucet (2024), arXiv:2408.12057: with the local barrier
-lambda(beta) = sd_beta(log ratio) and Lambda(beta) its integral, T equal increments of Lambda spread the
-discrepancy between neighbours evenly.
+Syed, Bouchard-Cote, Chern & Doucet (2024), arXiv:2408.12057: a step of discrepancy D moves the population by sqrt(D);
+the sum of these is the barrier Lambda, and T equal increments of Lambda spread the discrepancy evenly.  Where the log
+ratio is remembered for tau steps, D counts tau times (Sivak & Crooks 2012).
 """
 
 from __future__ import annotations
@@ -15,10 +15,22 @@ from pymc_hais.types import Schedule
 __all__ = ["constant_speed", "cumulative_barrier"]
 
 
-def cumulative_barrier(betas: np.ndarray, speeds: np.ndarray) -> np.ndarray:
-    """Integrate local speeds (K,) known at ``betas`` (K,) by the trapezoid rule: Lambda (K,) in nats."""
-    steps = 0.5 * (speeds[1:] + speeds[:-1]) * np.diff(betas)
-    return np.concatenate([[0.0], np.cumsum(steps)])
+def cumulative_barrier(discrepancies: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """Add up the barrier over K steps.
+
+    Parameters
+    ----------
+    discrepancies : ndarray (K,)
+        D of each step.
+    times : ndarray (K,)
+        Autocorrelation time of the log ratio at its end, in moves.
+
+    Returns
+    -------
+    ndarray (K + 1,)
+        From 0.
+    """
+    return np.concatenate([[0.0], np.cumsum(np.sqrt(discrepancies * times))])
 
 
 def constant_speed(betas: np.ndarray, barrier: np.ndarray, n_steps: int) -> Schedule:

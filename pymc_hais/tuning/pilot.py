@@ -8,17 +8,21 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
+from scipy.stats import rankdata
 
 from pymc_hais.resampling import systematic
 from pymc_hais.tuning.metric import estimate_metric
 from pymc_hais.types import Metric, ParticleState
-from pymc_hais.weights import conditional_ess, log_mean_exp, weighted_moments
+from pymc_hais.weights import discrepancy, log_mean_exp
 
 __all__ = ["Pilot", "Stage", "run_pilot"]
 
 #: Momentum power decays as exp(-damping * step size); flat between 1 and 4 on the models measured.
 DAMPING = 2.0
 _CONDITIONAL_ESS = 0.8
+#: Percent of the particles that count as the slowest, and the acceptance that these should have.
+_SLOWEST = 5
+_SLOWEST_TARGET = 0.6
 # High for one leapfrog step: on smooth targets 0.65 to 0.9 cost the same, in narrow necks the lower ones get stuck.
 _ACCEPTANCE_TARGET = 0.88
 _MOVES = 5
@@ -30,25 +34,24 @@ class Stage:
     """What the pilot learnt at one beta."""
 
     beta: float
-    speed: float  # local barrier: sd of the log ratio at this beta
-    persistence_time: float  # autocorrelation time of the log ratio, in steps
+    discrepancy: float  # of the step that led here from the stage before
+    autocorrelation_time: float  # of the log ratio, in steps
     step_size: float
     metric: Metric
 
 
 @dataclass(frozen=True)
 class Pilot:
-    """The stages of a pilot run, from beta = 0 to 1, and its own rough log Z."""
+    """The stages of a pilot run, from the first beta above 0 to 1, and its own rough log Z."""
 
     stages: tuple[Stage, ...]
     log_z: float
     n_gradients: int
     seconds: float = 0.0
 
-    @property
-    def betas(self) -> np.ndarray:
-        """The stages' betas."""
-        return np.array([stage.beta for stage in self.stages])
+    def gather(self, name: str) -> np.ndarray:
+        """Return one attribute of all K stages, (K,)."""
+        return np.array([getattr(stage, name) for stage in self.stages])
 
 
 def run_pilot(
@@ -61,7 +64,7 @@ def run_pilot(
     """Temper P particles from the reference to the target, adapting everything on the way.
 
     Each stage chooses the next beta by conditional ESS (Zhou, Johansen & Aston 2016), resamples,
-    measures the local barrier, the metric and the step size, and moves.
+    measures the metric, the step size and how long the log ratio is remembered, and moves.
 
     Parameters
     ----------
@@ -75,14 +78,16 @@ def run_pilot(
     """
     n_particles = len(state.log_ratio)
     beta, log_z, step, step_size = 0.0, 0.0, 0, 1.0
-    first_speed = _speed(_clean(state.log_ratio))
-    stages = [Stage(0.0, first_speed, 1.0, step_size, estimate_metric(np.asarray(state.position)))]
+    stages: list[Stage] = []
+    recent = np.full(n_particles, _ACCEPTANCE_TARGET)
     while beta < 1.0:
         log_ratio = _clean(state.log_ratio)
         new_beta = _next_beta(log_ratio, beta)
         increments = (new_beta - beta) * log_ratio
+        moved = float(discrepancy(np.zeros(n_particles), increments))
         log_z += float(log_mean_exp(increments))
-        state = engine.take(state, systematic(increments, rng.random()))
+        chosen = systematic(increments, rng.random())
+        state, recent = engine.take(state, chosen), recent[chosen]
         beta = new_beta
         metric = estimate_metric(np.asarray(state.position))
         before = _clean(state.log_ratio)
@@ -98,10 +103,10 @@ def run_pilot(
                 step,
             )
             step += 1
-            acceptance = float(trace.acceptance_rate.mean())
-            step_size *= float(np.exp(1.0 * (acceptance - _ACCEPTANCE_TARGET)))
+            recent = 0.5 * (recent + trace.acceptance_rate[0])
+            step_size *= float(np.exp(_step_size_drift(trace.acceptance_rate[0], recent)))
         after = _clean(state.log_ratio)
-        stages.append(Stage(beta, _speed(after), _autocorrelation_time(before, after, _MOVES), step_size, metric))
+        stages.append(Stage(beta, moved, _autocorrelation_time(before, after, _MOVES), step_size, metric))
         report(beta, beta, log_z)
         if len(stages) > _MAX_STAGES:
             raise RuntimeError(
@@ -109,6 +114,16 @@ def run_pilot(
                 "posterior are too far apart for the prior path: rescale the model or use a tighter prior."
             )
     return Pilot(tuple(stages), log_z, n_particles * (step + 1))
+
+
+def _step_size_drift(acceptance: np.ndarray, recent: np.ndarray) -> float:
+    """Say how to change the log step size, from the particles' acceptance now and lately.
+
+    The mean alone would let the particles in a narrow neck get stuck, and others never enter it; so the slowest few
+    are to keep moving too.
+    """
+    slowest = float(np.sort(recent)[recent.size * _SLOWEST // 100])
+    return min(float(acceptance.mean()) - _ACCEPTANCE_TARGET, slowest - _SLOWEST_TARGET)
 
 
 def _clean(log_ratio: np.ndarray) -> np.ndarray:
@@ -121,31 +136,22 @@ def _next_beta(log_ratio: np.ndarray, beta: float) -> float:
     alive = log_ratio[np.isfinite(log_ratio)]
     if alive.size == 0:
         raise FloatingPointError("no particle has a finite log ratio")
-    equal = np.zeros(alive.size)
+    equal, alive, target = np.zeros(alive.size), alive - alive.max(), -np.log(_CONDITIONAL_ESS)
 
     def excess(log_step: float) -> float:
-        return conditional_ess(equal, np.exp(log_step) * (alive - alive.max())) - _CONDITIONAL_ESS
+        return float(discrepancy(equal, np.exp(log_step) * alive)) - target
 
     largest = np.log(1.0 - beta)
-    if excess(largest) >= 0:
+    if excess(largest) <= 0:
         return 1.0
     return min(1.0, beta + float(np.exp(brentq(excess, -100.0, largest, xtol=1e-3))))
 
 
-def _speed(log_ratio: np.ndarray) -> float:
-    """Local barrier, from the middle of the distribution where its tails have no finite variance."""
-    alive = log_ratio[np.isfinite(log_ratio)]
-    if alive.size == 0:
-        return 0.0
-    _, variance = weighted_moments(np.zeros(alive.size), alive)
-    return float(np.sqrt(variance))
-
-
 def _autocorrelation_time(before: np.ndarray, after: np.ndarray, n_moves: int) -> float:
-    """Integrated autocorrelation time of the log ratio in steps, from its correlation over a stage."""
+    """Integrated autocorrelation time of the log ratio in steps, from its rank correlation over a stage."""
     alive = np.isfinite(before) & np.isfinite(after)
-    if alive.sum() < 3 or before[alive].std() == 0 or after[alive].std() == 0:
+    if alive.sum() < 3 or np.ptp(before[alive]) == 0 or np.ptp(after[alive]) == 0:
         return 1.0
-    correlation = float(np.corrcoef(before[alive], after[alive])[0, 1])
-    correlation = float(np.clip(correlation, 0.01, 0.995))
+    ranks = rankdata([before[alive], after[alive]], axis=1)
+    correlation = float(np.clip(np.corrcoef(ranks)[0, 1], 0.01, 0.995))
     return max(1.0, -2.0 * n_moves / np.log(correlation))

@@ -14,7 +14,7 @@ from tests.toys import HAS_JAX, build_engine, build_key
 from tests.truth import LogGamma
 
 TOY = LogGamma(np.array([0.8, 1.4]), np.array([0.1, 0.2]), np.array([5.0, 30.0]), np.array([10.0, 6.0]), -4.0)
-MOVES, SHARE = pilot_module._MOVES, pilot_module._CONDITIONAL_ESS
+MOVES, SHARE, ACCEPTANCE = pilot_module._MOVES, pilot_module._CONDITIONAL_ESS, pilot_module._ACCEPTANCE_TARGET
 N_PARTICLES = 4000 if HAS_JAX else 400
 
 
@@ -63,7 +63,7 @@ def test_step_sizes_reach_the_acceptance_target(pilot):
         _, trace = engine.run_segment(
             state, np.array([stage.beta]), np.array([stage.step_size]), np.array([0.5]), stage.metric, key, 0
         )
-        np.testing.assert_allclose(trace.acceptance_rate.mean(), 0.75, atol=0.1)
+        np.testing.assert_allclose(trace.acceptance_rate.mean(), ACCEPTANCE, atol=0.1)
 
 
 def test_report_hears_every_stage_and_may_stop_the_pilot():
@@ -110,6 +110,13 @@ def test_no_particle_of_positive_weight_is_an_error():
     state = engine.start(rng.standard_normal((20, 1)), build_key(rng))
     with pytest.raises(FloatingPointError, match="no particle"):
         run_pilot(engine, state, build_key(rng), rng)
+
+
+@pytest.mark.parametrize("outside", [[], [-np.inf], [-np.inf, np.inf]])
+def test_the_speed_is_that_of_the_particles_alive(outside):
+    values = np.array([1.0, 2.0, 6.0])
+    np.testing.assert_allclose(pilot_module._speed(np.array([*values, *outside])), values.std())
+    assert pilot_module._speed(np.array(outside)) == 0.0
 
 
 @given(arrays(float, st.integers(2, 50), elements=st.floats(-1e4, 1e4)), st.floats(0, 0.99))

@@ -76,19 +76,31 @@ def test_a_run_refines_the_schedule():
 
 
 def test_the_first_length_follows_the_square_of_the_barrier():
-    betas = (0.0, *np.linspace(0.02, 1, 50))
-    lengths = [suggest_length(build_pilot(betas, np.full(51, s), np.ones(51)), 1, 10**6) for s in (20.0, 40.0)]
-    assert lengths == [50, 200]
-    assert suggest_length(build_pilot(betas, np.full(51, 20.0), np.ones(51)), 64, 100) == 64
-    assert suggest_length(build_pilot(betas, np.full(51, 40.0), np.ones(51)), 64, 100) == 100
+    def length(speed, time=1.0, shortest=1, longest=10**6):
+        # A constant speed over betas from 0 to 1 is the barrier; an autocorrelation time of 4 doubles it.
+        betas = (0.0, *np.linspace(0.02, 1, 50))
+        return suggest_length(build_pilot(betas, np.full(51, speed), np.full(51, time)), shortest, longest)
+
+    for speed, time in [(21.0, 1.0), (42.0, 1.0), (21.0, 4.0)]:
+        # Var(log w) = Lambda^2 / T, with sd four nats at most: no T shorter than this one does.
+        variance = speed**2 * time
+        assert variance / length(speed, time) <= 4.0**2 < variance / (length(speed, time) - 1)
+    assert length(21.0, shortest=64, longest=100) == 64
+    assert length(84.0, shortest=64, longest=100) == 100
 
 
 @given(st.integers(1, 1000), st.floats(1e-3, 10.0), st.floats(1e-3, 10.0))
-def test_the_next_length_doubles_until_the_target_is_expected_with_room(n_steps, se, target):
+def test_the_next_length_is_the_shortest_that_should_meet_the_target_with_room(n_steps, se, target):
     length = next_length(n_steps, se, target, 10**9)
-    factor = length // n_steps
-    assert length == factor * n_steps
-    assert factor in (2, 4, 8)
-    assert factor == 8 or se / np.sqrt(factor) <= 0.7 * target
-    assert factor == 2 or se / np.sqrt(factor / 2) > 0.7 * target
+    assert 2 * n_steps <= length <= 8 * n_steps
+
+    def expected(n):  # the variance falls as 1/T
+        return se * np.sqrt(n_steps / n)
+
+    assert length == 8 * n_steps or expected(length) <= 0.8 * target * (1 + 1e-9)
+    assert length == 2 * n_steps or expected(length - 1) > 0.8 * target * (1 - 1e-9)
     assert next_length(n_steps, se, target, n_steps) == n_steps
+
+
+def test_a_round_without_weight_is_lengthened_as_far_as_any():
+    assert next_length(64, np.inf, 0.1, 10**9) == 8 * 64
