@@ -10,10 +10,14 @@ from models import gaussian
 import pymc_hais
 
 
+#: Memory does not depend on the number of temperatures; without a cap the largest model takes an hour.
+BUDGET = {1000: 10_000, 10_000: 128}
+
+
 def run(n_dims: int) -> None:
     model, truth = gaussian(n_dims)
     begin = time.perf_counter()
-    idata = pymc_hais.sample_hais(model=model, random_seed=1, progressbar=False)
+    idata = pymc_hais.sample_hais(model=model, random_seed=1, progressbar=False, max_temperatures=BUDGET[n_dims])
     estimate = pymc_hais.log_marginal_likelihood(idata)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(

@@ -65,7 +65,7 @@ class _Weights:
 
     def update(self, increments: np.ndarray, log_ratio: np.ndarray) -> dict[str, np.ndarray]:
         """Add (S,) increments of beta times log ratios (S, P); return statistics per temperature."""
-        missing = np.isnan(log_ratio)
+        missing = np.isnan(log_ratio) | np.isposinf(log_ratio)
         self.n_nan += int(missing.sum())
         log_ratio = np.where(missing, -np.inf, log_ratio)
         steps = increments[:, None] * log_ratio

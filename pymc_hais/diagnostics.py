@@ -39,16 +39,15 @@ def pareto_k(masses: np.ndarray) -> float:
     log_masses = np.sort(np.log(masses[masses > 0]))
     n_tail = int(min(0.2 * log_masses.size, 3.0 * np.sqrt(log_masses.size)))
     # Families of nearly the same size, often small whole numbers of particles, have no tail to fit.
-    if n_tail < 5 or np.ptp(log_masses[-n_tail:]) < _TAIL_FACTOR:
+    if n_tail <= 5 or np.ptp(log_masses[-n_tail:]) < _TAIL_FACTOR:
         return -np.inf
+    # The fit takes clusters of equal sizes for a tail: blur them, by less than a tail would span.
+    log_masses = log_masses + 0.5 * _TAIL_FACTOR * np.random.default_rng(0).normal(size=log_masses.size)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        try:
-            # ArviZ expects log densities of what is left out, whose weights are their reciprocals.
-            _, k = array_stats.psislw(-log_masses)
-        except ValueError:  # the largest masses are all the same: no tail
-            return -np.inf
-    return float(k)
+        # ArviZ expects log densities of what is left out, whose weights are their reciprocals.
+        _, k = array_stats.psislw(-log_masses)
+    return float(k) if np.isfinite(k) else -np.inf
 
 
 def diagnose(

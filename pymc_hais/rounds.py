@@ -114,7 +114,9 @@ def _reason_to_stop(estimate: LogZEstimate, target_se: float | None, rounds: lis
         return "single_round"
     if estimate.se <= target_se and estimate.is_trustworthy and len(rounds) > 1:
         return "target_se"
-    return "max_temperatures" if rounds[-1].n_steps >= longest else None
+    # A schedule cannot have more temperatures than floating point tells apart.
+    exhausted = len(rounds) > 1 and rounds[-1].n_steps <= rounds[-2].n_steps
+    return "max_temperatures" if rounds[-1].n_steps >= longest or exhausted else None
 
 
 def _interrupted(outcome: Outcome) -> Outcome:

@@ -18,7 +18,7 @@ def log_sum_exp(log_weights: np.ndarray, axis: int = -1, keepdims: bool = False)
     """
     log_weights = np.asarray(log_weights)
     top = np.max(log_weights, axis=axis, keepdims=True)
-    top = np.where(np.isneginf(top), 0.0, top)
+    top = np.where(np.isfinite(top), top, 0.0)
     with np.errstate(divide="ignore"):
         total = np.log(np.sum(np.exp(log_weights - top), axis=axis, keepdims=True)) + top
     return total if keepdims else np.squeeze(total, axis=axis)

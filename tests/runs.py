@@ -7,8 +7,11 @@ from pymc_hais.types import AnnealingRun
 
 
 def temperature(acceptance_rate):
-    """Build the statistics per temperature (C, T) that the diagnostics read."""
-    return {"acceptance_rate": acceptance_rate, "ess": np.full_like(acceptance_rate, 100.0)}
+    """Build the statistics per temperature (C, T); all but the acceptance rate are harmless."""
+    others = {"ess": 100.0, "log_z": 0.0, "discrepancy": 0.01}
+    return {"acceptance_rate": acceptance_rate} | {
+        name: np.full_like(acceptance_rate, value) for name, value in others.items()
+    }
 
 
 def build_run(log_weights, log_z=None, ancestors=None, **replaced):

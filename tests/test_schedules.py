@@ -1,10 +1,13 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from scipy.integrate import quad
 
 from pymc_hais.schedules.constant_speed import constant_speed, cumulative_barrier
-from tests.truth import Normal
+from tests.truth import LogGamma, Normal, step_discrepancy
 
 increments = st.floats(1e-6, 1e3)
 
@@ -63,17 +66,36 @@ def test_equal_increments_of_a_known_barrier():
     np.testing.assert_allclose(np.diff(schedule**2), 0.05, rtol=2e-3)
 
 
+def small_discrepancies(toy, knots):
+    """Return D of small steps: the variance of the log ratio in the middle times the step squared."""
+    speeds = np.array([toy.speed(beta) for beta in 0.5 * (knots[1:] + knots[:-1])])
+    return (speeds * np.diff(knots)) ** 2
+
+
 def test_equal_increments_of_a_real_barrier():
     toy = Normal(np.full(3, 10.0), np.array([5.0, -2.0, 0.3]), 0.5)
     knots = np.concatenate([[0.0], np.geomspace(1e-6, 1.0, 2000)])
-    barrier = cumulative_barrier(knots, np.array([toy.speed(beta) for beta in knots]))
+    barrier = cumulative_barrier(small_discrepancies(toy, knots), np.ones(2000))
     schedule = constant_speed(knots, barrier, 50).betas
     np.testing.assert_allclose(np.diff(np.interp(schedule, knots, barrier)), barrier[-1] / 50, rtol=0.02)
 
 
-def test_the_cumulative_barrier_is_the_trapezoid_rule():
-    betas = np.array([0.0, 0.25, 1.0])
-    np.testing.assert_allclose(cumulative_barrier(betas, np.array([4.0, 2.0, 1.0])), [0.0, 0.75, 1.875])
+def test_the_cumulative_barrier_by_hand():
+    discrepancies, times = np.array([4.0, 0.25, 0.0, 1.0]), np.array([1.0, 4.0, 7.0, 9.0])
+    np.testing.assert_allclose(cumulative_barrier(discrepancies, times), [0.0, 2.0, 3.0, 3.0, 6.0])
+
+
+@pytest.mark.parametrize("n_knots", [50, 400])
+def test_the_barrier_is_the_integral_of_the_speed_wherever_the_knots_are(n_knots):
+    toy = LogGamma(np.array([1.0, 2.0]), np.array([1.0, 0.5]), np.array([3.0, 2.0]), np.array([1.0, 1.5]))
+    expected, _ = quad(toy.speed, 0.0, 1.0)
+    for power in (1.0, 2.0):
+        knots = np.linspace(0.0, 1.0, n_knots) ** power
+        discrepancies = np.array([step_discrepancy(toy, *step) for step in pairwise(knots)])
+        barrier = cumulative_barrier(discrepancies, np.ones(n_knots - 1))
+        # A step's D exceeds or falls short of its variance by about its third cumulant.
+        np.testing.assert_allclose(barrier[-1], expected, rtol=2.0 / n_knots)
+        np.testing.assert_allclose(cumulative_barrier(discrepancies, np.full(n_knots - 1, 9.0)), 3.0 * barrier)
 
 
 @given(barriers(flat=True), st.integers(1, 100))

@@ -54,6 +54,15 @@ def log_evidence_beta_binomial(k, n, a, b):
     return float(betaln(a + k, b + n - k) - betaln(a, b) - betaln(k + 1, n - k + 1) - np.log(n + 1.0))
 
 
+# Steps from one temperature to another ------------------------------------------------------------------
+
+
+def step_discrepancy(toy, before, after):
+    """Return log E g^2 - 2 log E g under pi_before, with g = exp((after - before) log ratio)."""
+    # E g^n is the ratio of the normalisers at before + n (after - before) and at before.
+    return toy.log_z(2.0 * after - before) + toy.log_z(before) - 2.0 * toy.log_z(after)
+
+
 # Toys on the unconstrained scale -------------------------------------------------------------------------
 
 

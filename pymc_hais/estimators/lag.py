@@ -16,7 +16,7 @@ import numpy as np
 __all__ = ["Round", "residual_lag"]
 
 #: Slopes nearer to zero than this many standard errors are taken for noise.
-_SIGNIFICANT = 2.0
+_SIGNIFICANT = 2.5
 #: Rounds before the last few are too short to be on the same curve.
 _RECENT = 3
 

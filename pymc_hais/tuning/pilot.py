@@ -128,7 +128,7 @@ def _step_size_drift(acceptance: np.ndarray, recent: np.ndarray) -> float:
 
 def _clean(log_ratio: np.ndarray) -> np.ndarray:
     log_ratio = np.asarray(log_ratio)
-    return np.where(np.isnan(log_ratio), -np.inf, log_ratio)
+    return np.where(np.isnan(log_ratio) | np.isposinf(log_ratio), -np.inf, log_ratio)
 
 
 def _next_beta(log_ratio: np.ndarray, beta: float) -> float:
@@ -144,7 +144,7 @@ def _next_beta(log_ratio: np.ndarray, beta: float) -> float:
     largest = np.log(1.0 - beta)
     if excess(largest) <= 0:
         return 1.0
-    return min(1.0, beta + float(np.exp(brentq(excess, -100.0, largest, xtol=1e-3))))
+    return min(1.0, beta + float(np.exp(brentq(excess, -700.0, largest, xtol=1e-3))))
 
 
 def _autocorrelation_time(before: np.ndarray, after: np.ndarray, n_moves: int) -> float:

@@ -113,25 +113,21 @@ def test_the_pool_is_weighted_by_degrees_of_freedom_less_two_a_chain():
     np.testing.assert_allclose(variance.pooled, share * variance.between + (1 - share) * variance.within, rtol=1e-12)
 
 
-@pytest.mark.parametrize(
-    "spread",
-    [
-        0.3,
-        pytest.param(
-            0.02,
-            marks=pytest.mark.xfail(
-                strict=True,
-                reason="bug: a single family has 2 (1 + 3 / P) degrees of freedom, of which 2 are taken off",
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize("spread", [0.02, 0.3])
 def test_a_single_family_in_every_chain_leaves_the_variance_to_the_chains(spread):
     # Long runs resample so often that one ancestor is left in each chain.
     log_z = spread * np.array([-1.0, 1.0, -1.0, 1.0])
     variance = variance_of(build_run(np.zeros((4, 400)), log_z, np.full((4, 400), 17)))
     np.testing.assert_allclose(variance.pooled, variance.between, rtol=0.01)
     np.testing.assert_allclose(variance.dof, 3.0, rtol=0.01)
+
+
+@pytest.mark.parametrize("n_particles", [2, 5, 60, 4000])
+@pytest.mark.parametrize("n_chains", [1, 2, 7])
+def test_lone_families_have_no_degrees_of_freedom(n_chains, n_particles):
+    lone = np.full((n_chains, n_particles), n_particles - 1)
+    within_dof = variance_of(build_run(np.zeros((n_chains, n_particles)), ancestors=lone)).within_dof
+    np.testing.assert_allclose(within_dof, 0.0, atol=1e-9)
 
 
 def test_a_single_family_in_a_single_chain_keeps_one_degree_of_freedom():

@@ -34,10 +34,10 @@ def test_one_round_noise_and_a_falling_log_z_are_no_lag():
     assert residual_lag([Round(100, -7.0, 0.1)]) == 0.0
     assert residual_lag(line(0.0)) == 0.0
     assert residual_lag(line(-500.0)) == 0.0
-    # Two rounds apart by less and by more than two of their standard errors.
-    assert residual_lag([Round(50, 0.0, 0.3), Round(100, 0.99, 0.4)]) == 0.0
-    expected = 1.01 / (np.sqrt(2) - 1)  # doubling T removes 1 - 1 / sqrt(2) of the shortfall
-    np.testing.assert_allclose(residual_lag([Round(50, 0.0, 0.3), Round(100, 1.01, 0.4)]), expected)
+    # Two rounds apart by less and by more than two and a half of their standard errors.
+    assert residual_lag([Round(50, 0.0, 0.3), Round(100, 1.24, 0.4)]) == 0.0
+    expected = 1.26 / (np.sqrt(2) - 1)  # doubling T removes 1 - 1 / sqrt(2) of the shortfall
+    np.testing.assert_allclose(residual_lag([Round(50, 0.0, 0.3), Round(100, 1.26, 0.4)]), expected)
 
 
 @given(st.floats(20.0, 1e4), st.floats(-1e3, 1e3))
@@ -45,11 +45,11 @@ def test_moves_with_the_shortfall_and_not_with_log_z(shortfall, constant):
     np.testing.assert_allclose(residual_lag(line(shortfall, log_z=constant)), residual_lag(line(shortfall)), atol=1e-8)
 
 
-def test_noise_alone_is_taken_for_a_lag_one_time_in_forty_four():
-    # A normal slope lies two standard errors below zero with probability 0.0228.
+def test_noise_alone_is_taken_for_a_lag_one_time_in_160():
+    # A normal slope lies two and a half standard errors below zero with probability 0.00621.
     rng = np.random.default_rng(0)
     found = [residual_lag([Round(n, 0.1 * rng.standard_normal(), 0.1) for n in (50, 100, 200)]) for _ in range(5000)]
-    assert_share(int(np.sum(np.array(found) > 0)), 5000, 0.0228, 0.0228)
+    assert_share(int(np.sum(np.array(found) > 0)), 5000, 0.00621, 0.00621)
 
 
 def test_exact_rounds_have_no_lag():
@@ -62,10 +62,9 @@ def test_exact_rounds_with_a_shortfall_have_a_lag():
     np.testing.assert_allclose(residual_lag(line(100.0, se=0.0)), 100.0 / np.sqrt(200), rtol=1e-9)
 
 
-@pytest.mark.xfail(strict=True, reason="bug: the slope cancels where one weight is 1e22 times another")
 def test_an_exact_round_after_a_noisy_one_leaves_the_noise_of_that():
-    assert residual_lag([Round(50, 0.0, 0.1), Round(100, 0.19, 0.0)]) == 0.0
-    np.testing.assert_allclose(residual_lag([Round(50, 0.0, 0.1), Round(100, 0.21, 0.0)]), 0.21 / (np.sqrt(2) - 1))
+    assert residual_lag([Round(50, 0.0, 0.1), Round(100, 0.24, 0.0)]) == 0.0
+    np.testing.assert_allclose(residual_lag([Round(50, 0.0, 0.1), Round(100, 0.26, 0.0)]), 0.26 / (np.sqrt(2) - 1))
 
 
 @pytest.mark.parametrize("se", [0.0, 0.1])
@@ -77,7 +76,6 @@ def test_a_last_round_without_weight_has_no_lag():
     assert residual_lag([Round(50, -3.0, 0.1), Round(100, -np.inf, np.inf)]) == 0.0
 
 
-@pytest.mark.xfail(strict=True, reason="bug: one dead round hides the lag that all later ones show")
 def test_a_round_without_weight_does_not_hide_the_lag_of_the_others():
     rounds = line(100.0, (100, 200))
     np.testing.assert_allclose(residual_lag([Round(50, -np.inf, np.inf), *rounds]), residual_lag(rounds))

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from pymc_hais.tuning.metric import estimate_metric
 
@@ -67,3 +68,32 @@ def test_collinear_particles_give_an_invertible_factor(n_dims, seed):
     metric = estimate_metric(positions)
     assert metric.shape == (n_dims, n_dims)
     assert np.all(np.diag(metric) > 0)
+
+
+def test_heavy_tails_are_pulled_in():
+    # A Cauchy law has deciles of +-tan(0.4 pi), and is cut at three times their distance.
+    c = 6.0 * np.tan(0.4 * np.pi)
+    second_moment = 2.0 / np.pi * (c - np.arctan(c) + c**2 * np.arctan(1.0 / c))
+    cauchy = 5.0 + 7.0 * np.random.default_rng(0).standard_cauchy((100_000, 1))
+    np.testing.assert_allclose(estimate_metric(cauchy), 7.0 * np.sqrt(second_moment), rtol=0.05)
+
+
+def test_nine_percent_of_the_particles_count_as_if_near_however_far_they_are():
+    n, share = 100_000, 0.09
+    positions = normals(n, 1)
+    positions[: int(share * n)] = 1e100
+    low, median, high = stats.norm.ppf(np.array([0.1, 0.5, 0.9]) / (1 - share))
+    cut = median + 3.0 * (high - low)
+    # A mixture of a standard normal and a point.
+    expected = np.sqrt((1 - share) * (1 + share * cut**2))
+    np.testing.assert_allclose(estimate_metric(positions), expected, rtol=0.02)
+
+
+def test_heavy_tails_leave_the_directions_alone():
+    rng = np.random.default_rng(0)
+    # Student's t with 1.5 degrees of freedom: no variance, but elliptical.
+    elliptical = normals(40_000, 2) / np.sqrt(rng.chisquare(1.5, (40_000, 1)) / 1.5) @ np.array([[1, 0], [0.9, 0.3]]).T
+    metric = estimate_metric(elliptical)
+    covariance = metric @ metric.T
+    correlation = covariance[0, 1] / np.sqrt(covariance[0, 0] * covariance[1, 1])
+    np.testing.assert_allclose(correlation, 0.9 / np.sqrt(0.9**2 + 0.3**2), atol=0.05)

@@ -1,5 +1,7 @@
 """What the pilot measures, against closed forms."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,12 +11,13 @@ from hypothesis.extra.numpy import arrays
 from pymc_hais.engines.python import PythonEngine
 from pymc_hais.tuning import pilot as pilot_module
 from pymc_hais.tuning.pilot import run_pilot
-from pymc_hais.weights import conditional_ess
+from pymc_hais.weights import discrepancy
 from tests.toys import HAS_JAX, build_engine, build_key
-from tests.truth import LogGamma
+from tests.truth import LogGamma, step_discrepancy
 
 TOY = LogGamma(np.array([0.8, 1.4]), np.array([0.1, 0.2]), np.array([5.0, 30.0]), np.array([10.0, 6.0]), -4.0)
-MOVES, SHARE, ACCEPTANCE = pilot_module._MOVES, pilot_module._CONDITIONAL_ESS, pilot_module._ACCEPTANCE_TARGET
+MOVES, SHARE = pilot_module._MOVES, pilot_module._CONDITIONAL_ESS
+ACCEPTANCE, SLOWEST = 0.88, 0.6
 N_PARTICLES = 4000 if HAS_JAX else 400
 
 
@@ -30,46 +33,56 @@ def pilot():
 
 
 def test_stages_run_from_the_reference_to_the_target(pilot):
-    assert pilot.betas[0] == 0.0
-    assert pilot.betas[-1] == 1.0
-    assert np.all(np.diff(pilot.betas) > 0)
-    assert pilot.n_gradients == N_PARTICLES * (MOVES * (len(pilot.stages) - 1) + 1)
+    betas = pilot.gather("beta")
+    assert betas.shape == (len(pilot.stages),)
+    assert betas[0] > 0.0
+    assert betas[-1] == 1.0
+    assert np.all(np.diff(betas) > 0)
+    assert pilot.n_gradients == N_PARTICLES * (MOVES * len(pilot.stages) + 1)
 
 
-def test_the_local_barrier_is_the_sd_of_the_log_ratio(pilot):
-    expected = [TOY.speed(beta) for beta in pilot.betas]
-    # The sd of n draws with kurtosis about 6 to 9 is known to 2%; moves have not quite mixed.
-    np.testing.assert_allclose([stage.speed for stage in pilot.stages], expected, rtol=0.15 if HAS_JAX else 0.5)
+def test_the_discrepancy_is_that_of_the_step(pilot):
+    betas = np.concatenate([[0.0], pilot.gather("beta")])
+    expected = [step_discrepancy(TOY, *step) for step in pairwise(betas)]
+    # Known to a few percent from n draws; moves have not quite mixed.
+    np.testing.assert_allclose(pilot.gather("discrepancy"), expected, rtol=0.15 if HAS_JAX else 0.5)
+    np.testing.assert_allclose(np.exp(-pilot.gather("discrepancy")[:-1]), SHARE, atol=1e-3)
+    assert np.exp(-pilot.gather("discrepancy")[-1]) >= SHARE - 1e-3
 
 
 def test_the_metric_is_the_covariance_of_its_stage(pilot):
-    for stage in pilot.stages[1:]:
+    for stage in pilot.stages:
         samples = TOY.sample(np.random.default_rng(1), 50_000, stage.beta)
         np.testing.assert_allclose(np.linalg.norm(stage.metric, axis=1), samples.std(axis=0), rtol=0.15)
 
 
 def test_its_own_log_z_is_near(pilot):
     # A stage adds about (1 / share - 1) (1 + time / moves) / n to the variance; half a dozen times its root.
-    times = np.array([stage.persistence_time for stage in pilot.stages])
+    times = pilot.gather("autocorrelation_time")
     error = np.sqrt((1.0 / SHARE - 1.0) * np.sum(1.0 + times / MOVES) / N_PARTICLES)
     np.testing.assert_allclose(pilot.log_z, TOY.log_z(), atol=6 * error)
 
 
-def test_step_sizes_reach_the_acceptance_target(pilot):
+def test_step_sizes_reach_the_acceptance_targets(pilot):
     engine, rng = build_engine(TOY), np.random.default_rng(5)
     for stage in pilot.stages[len(pilot.stages) // 2 :: 3]:
         key = build_key(rng)
         state = engine.start(TOY.sample(rng, 2000 if HAS_JAX else 200, stage.beta), key)
-        _, trace = engine.run_segment(
-            state, np.array([stage.beta]), np.array([stage.step_size]), np.array([0.5]), stage.metric, key, 0
-        )
-        np.testing.assert_allclose(trace.acceptance_rate.mean(), ACCEPTANCE, atol=0.1)
+        n_moves = 10
+        settings = (np.full(n_moves, value) for value in (stage.beta, stage.step_size, 0.5))
+        _, trace = engine.run_segment(state, *settings, stage.metric, key, 0)
+        rate, recent = trace.acceptance_rate, np.full(trace.acceptance_rate.shape[1], ACCEPTANCE)
+        for now in rate:
+            recent = 0.5 * (recent + now)
+        # The stricter of the two targets is met, the other one exceeded.
+        room = [rate.mean() - ACCEPTANCE, np.quantile(recent, 0.05) - SLOWEST]
+        np.testing.assert_allclose(min(room), 0.0, atol=0.1)
 
 
 def test_report_hears_every_stage_and_may_stop_the_pilot():
     heard = []
     told = pilot_of(TOY, 200, report=lambda *progress: heard.append(progress))
-    np.testing.assert_array_equal([beta for _, beta, _ in heard], told.betas[1:])
+    np.testing.assert_array_equal([beta for _, beta, _ in heard], told.gather("beta"))
     assert heard[-1][2] == told.log_z
 
     def stop(*progress):
@@ -86,7 +99,8 @@ def test_a_constant_log_ratio_is_one_stage():
     engine, rng = PythonEngine(density, [], 1, "c"), np.random.default_rng(0)
     state = engine.start(rng.standard_normal((50, 1)), build_key(rng))
     pilot = run_pilot(engine, state, build_key(rng), rng)
-    np.testing.assert_array_equal(pilot.betas, [0.0, 1.0])
+    np.testing.assert_array_equal(pilot.gather("beta"), [1.0])
+    np.testing.assert_allclose(pilot.gather("discrepancy"), 0.0, atol=1e-12)
     np.testing.assert_allclose(pilot.log_z, 2.5)
 
 
@@ -112,18 +126,11 @@ def test_no_particle_of_positive_weight_is_an_error():
         run_pilot(engine, state, build_key(rng), rng)
 
 
-@pytest.mark.parametrize("outside", [[], [-np.inf], [-np.inf, np.inf]])
-def test_the_speed_is_that_of_the_particles_alive(outside):
-    values = np.array([1.0, 2.0, 6.0])
-    np.testing.assert_allclose(pilot_module._speed(np.array([*values, *outside])), values.std())
-    assert pilot_module._speed(np.array(outside)) == 0.0
-
-
 @given(arrays(float, st.integers(2, 50), elements=st.floats(-1e4, 1e4)), st.floats(0, 0.99))
 def test_the_next_beta_meets_the_conditional_ess(log_ratio, beta):
     following = pilot_module._next_beta(log_ratio, beta)
     assert beta <= following <= 1.0
-    share = conditional_ess(np.zeros(len(log_ratio)), (following - beta) * log_ratio)
+    share = np.exp(-discrepancy(np.zeros(len(log_ratio)), (following - beta) * log_ratio))
     if following == 1.0:
         assert share >= SHARE - 1e-6
     elif following - beta > 1e-9:
@@ -151,3 +158,55 @@ def test_the_autocorrelation_time_of_hopeless_cases():
     assert pilot_module._autocorrelation_time(x[:2], x[:2], 8) == 1.0
     assert np.isfinite(pilot_module._autocorrelation_time(x, x, 8))
     assert pilot_module._autocorrelation_time(x, -x, 8) >= 1.0
+
+
+@pytest.mark.parametrize("transform", [np.exp, lambda x: x**3, lambda x: -1e6 * np.exp(-5 * x)])
+def test_the_autocorrelation_time_is_that_of_the_ranks(transform):
+    # Log ratios may have tails without moments; only the particles' order counts.
+    rng = np.random.default_rng(0)
+    before = rng.standard_normal(500)
+    after = 0.8 * before + 0.6 * rng.standard_normal(500)
+    expected = pilot_module._autocorrelation_time(before, after, 5)
+    for pair in [(transform(before), after), (before, transform(after)), (transform(before), transform(after))]:
+        assert pilot_module._autocorrelation_time(*pair, 5) == expected
+
+
+def test_particles_of_weight_zero_do_not_count_for_the_autocorrelation_time():
+    rng = np.random.default_rng(0)
+    before, gone = rng.standard_normal(100), np.full(20, -np.inf)
+    after, others = 0.8 * before + 0.6 * rng.standard_normal(100), rng.standard_normal(20)
+    expected = pilot_module._autocorrelation_time(before, after, 5)
+    for more, less in [(others, gone), (gone, others), (gone, gone)]:
+        pair = np.concatenate([before, more]), np.concatenate([after, less])
+        assert pilot_module._autocorrelation_time(*pair, 5) == expected
+
+
+def stuck(n_stuck, rate=0.97):
+    """Acceptance rates of 100 particles, of which some never move."""
+    return np.where(np.arange(100) < n_stuck, 0.0, rate)
+
+
+def test_step_sizes_fall_for_a_few_stuck_particles_although_the_mean_is_high():
+    acceptance = stuck(8)
+    assert acceptance.mean() > ACCEPTANCE
+    assert pilot_module._step_size_drift(acceptance, acceptance) < 0.0
+    # Who is stuck is a matter of several moves: one rejection by all of these does not count.
+    assert pilot_module._step_size_drift(acceptance, stuck(0)) > 0.0
+    # Nor do fewer than five in a hundred.
+    assert pilot_module._step_size_drift(stuck(4), stuck(4)) > 0.0
+
+
+@pytest.mark.parametrize("mean", [0.5, 0.88, 1.0])
+def test_step_sizes_follow_the_mean_where_no_particle_is_stuck(mean):
+    acceptance = mean + 0.1 * np.sin(np.arange(100))
+    drift = pilot_module._step_size_drift(acceptance, np.full(100, 0.995))
+    np.testing.assert_allclose(drift, acceptance.mean() - ACCEPTANCE, atol=1e-12)
+
+
+@given(arrays(float, st.integers(1, 200), elements=st.floats(0, 1)), st.data())
+def test_the_order_of_particles_does_not_matter_for_step_sizes(acceptance, data):
+    recent = data.draw(arrays(float, len(acceptance), elements=st.floats(0, 1)))
+    order = np.array(data.draw(st.permutations(range(len(acceptance)))))
+    one, other = (pilot_module._step_size_drift(*pair) for pair in [(acceptance, recent), (acceptance[order], recent)])
+    np.testing.assert_allclose(one, other, atol=1e-12)
+    assert pilot_module._step_size_drift(acceptance, recent[order]) == one
