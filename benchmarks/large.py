@@ -9,7 +9,6 @@ from models import gaussian
 
 import pymc_hais
 
-
 #: Memory does not depend on the number of temperatures; without a cap the largest model takes an hour.
 BUDGET = {1000: 10_000, 10_000: 128}
 
