@@ -26,8 +26,8 @@ _PILOT_PARTICLES = 500
 _SHORTEST = 128
 _FINAL_MOVES = 8
 
-#: Opens the progress bars of one phase: ``progress(title, n_bars)`` with an ``update`` method.
-type Progress = Callable[[str, int], AbstractContextManager[Any]]
+#: Opens the progress bars of one phase: ``progress(title, n_bars, n_steps)`` with an ``update`` method.
+type Progress = Callable[[str, int, int | None], AbstractContextManager[Any]]
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def learn(problem: Problem, settings: Settings, progress: Progress) -> Pilot:
     begin = time.perf_counter()
     seed, key, stream = _streams(settings.seeds.pilot())
     state, _ = problem.start(*problem.draw(_PILOT_PARTICLES, seed), key)
-    with progress("Pilot", 1) as bars:
+    with progress("Pilot", 1, None) as bars:
         pilot = run_pilot(
             problem.engine,
             state,
@@ -142,7 +142,7 @@ def _run_round(problem: Problem, plan: Plan, settings: Settings, progress: Progr
     draws = [problem.draw(settings.draws, seed) for seed, _, _ in streams]
     n_steps = len(plan.schedule)
 
-    with progress(f"Round {number}, {n_steps} temperatures", settings.chains) as bars:
+    with progress(f"Round {number}", settings.chains, n_steps) as bars:
 
         def run_chain(chain: int, check: Callable[[], None]) -> Population:
             def report(fraction: float, beta: float, log_z: float) -> None:

@@ -128,8 +128,8 @@ def sample_hais(
     outputs = build_outputs(model, problem.layout, var_names, settings.output.include_transformed)
     problem.engine.set_cores(settings.workers)
 
-    def progress(title: str, n_bars: int) -> AbstractContextManager[Any]:
-        return AnnealingProgress(title, n_bars, progressbar, progressbar_theme)
+    def progress(title: str, n_bars: int, n_steps: int | None) -> AbstractContextManager[Any]:
+        return AnnealingProgress(title, n_bars, n_steps, progressbar, progressbar_theme)
 
     _log.info(f"Annealing {settings.chains} x {settings.draws} particles from the prior ({problem.engine.name})")
     pilot = learn(problem, settings, progress)

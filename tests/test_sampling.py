@@ -193,12 +193,31 @@ def test_target_none_makes_one_round_and_the_budget_is_kept(caplog):
     assert "above target_se" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("progressbar", "words"),
+    [
+        (True, ["Pilot", "Round 1", "Temperature", "Beta", "log Z"]),
+        ("split+stats", ["Pilot", "Round 1", "Temperature", "Beta", "log Z"]),
+        ("combined", ["Temperature"]),
+    ],
+)
+def test_the_progress_bars_show_phase_beta_and_log_z(capsys, monkeypatch, progressbar, words):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "160")
+    pymc_hais.sample_hais(model=one_mean(), random_seed=1, **{**QUICK, "progressbar": progressbar})
+    captured = capsys.readouterr()
+    shown = captured.out + captured.err
+    assert "Error" not in shown
+    for word in words:
+        assert word in shown
+
+
 def test_an_interrupt_keeps_the_last_finished_round(monkeypatch):
     from pymc_hais import progress
 
     class Interrupting(progress.AnnealingProgress):
         def update(self, bar, fraction, beta, log_z):
-            if self.step_name.startswith("Round 2"):
+            if self.title.startswith("Round 2"):
                 raise KeyboardInterrupt
             super().update(bar, fraction, beta, log_z)
 
@@ -209,7 +228,7 @@ def test_an_interrupt_keeps_the_last_finished_round(monkeypatch):
 
     class Immediate(Interrupting):
         def update(self, bar, fraction, beta, log_z):
-            if self.step_name.startswith("Round 1"):
+            if self.title.startswith("Round 1"):
                 raise KeyboardInterrupt
 
     monkeypatch.setattr("pymc_hais.sampling.AnnealingProgress", Immediate)

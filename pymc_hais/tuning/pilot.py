@@ -77,7 +77,7 @@ def run_pilot(
         Told progress (0 to 1), beta and the running log Z after every stage; may raise to stop.
     """
     n_particles = len(state.log_ratio)
-    beta, log_z, step, step_size = 0.0, 0.0, 0, 1.0
+    beta, log_z, step_size = 0.0, 0.0, 1.0
     stages: list[Stage] = []
     recent = np.full(n_particles, _ACCEPTANCE_TARGET)
     while beta < 1.0:
@@ -91,20 +91,10 @@ def run_pilot(
         beta = new_beta
         metric = estimate_metric(np.asarray(state.position))
         before = _clean(state.log_ratio)
-        for _ in range(_MOVES):
-            persistence = np.exp(-0.5 * DAMPING * step_size)
-            state, trace = engine.run_segment(
-                state,
-                np.array([beta]),
-                np.array([step_size]),
-                np.array([persistence]),
-                metric,
-                key,
-                step,
-            )
-            step += 1
-            recent = 0.5 * (recent + trace.acceptance_rate[0])
-            step_size *= float(np.exp(_step_size_drift(trace.acceptance_rate[0], recent)))
+        for step in range(len(stages) * _MOVES, (len(stages) + 1) * _MOVES):
+            state, acceptance = _move(engine, state, beta, step_size, metric, key, step)
+            recent = 0.5 * (recent + acceptance)
+            step_size *= float(np.exp(_step_size_drift(acceptance, recent)))
         after = _clean(state.log_ratio)
         stages.append(Stage(beta, moved, _autocorrelation_time(before, after, _MOVES), step_size, metric))
         report(beta, beta, log_z)
@@ -113,7 +103,22 @@ def run_pilot(
                 f"The pilot made {_MAX_STAGES} stages and only reached beta = {beta:.2e}. The prior and the "
                 "posterior are too far apart for the prior path: rescale the model or use a tighter prior."
             )
-    return Pilot(tuple(stages), log_z, n_particles * (step + 1))
+    return Pilot(tuple(stages), log_z, n_particles * (1 + _MOVES * len(stages)))
+
+
+def _move(
+    engine: Any,
+    state: ParticleState,
+    beta: float,
+    step_size: float,
+    metric: Metric,
+    key: np.ndarray,
+    step: int,
+) -> tuple[ParticleState, np.ndarray]:
+    """Make one transition; return the particles and their acceptance rates (P,)."""
+    settings = (np.array([value]) for value in (beta, step_size, np.exp(-0.5 * DAMPING * step_size)))
+    state, trace = engine.run_segment(state, *settings, metric, key, step)
+    return state, trace.acceptance_rate[0]
 
 
 def _step_size_drift(acceptance: np.ndarray, recent: np.ndarray) -> float:
