@@ -69,8 +69,8 @@ def build_noise(xp: Any, n_dims: int, jit: Any = lambda f: f) -> Any:
         first = second * np.uint32(0) + step
         bits0, bits1 = threefry(key[0:1], key[1:2], first, second)
         # In (0, 1): the logarithm below never meets zero.
-        unit = (bits0.astype(np.float64) + 0.5) * _UNIT
-        angle = (bits1[..., :half].astype(np.float64) + 0.5) * (2.0 * np.pi * _UNIT)
+        unit = bits0 * _UNIT + 0.5 * _UNIT
+        angle = (bits1[..., :half] * _UNIT + 0.5 * _UNIT) * (2.0 * np.pi)
         radius = xp.sqrt(-2.0 * xp.log(unit[..., :half]))
         normal = xp.concatenate((radius * xp.cos(angle), radius * xp.sin(angle)), -1)
         return Noise(normal[..., :n_dims], unit[..., half])
