@@ -11,6 +11,8 @@ from pymc_hais.inference_data import log_marginal_likelihood
 
 __all__ = ["plot_log_weights"]
 
+_LOWEST = -6.0
+
 
 def plot_log_weights(idata: DataTree, axes: Any = None) -> Any:
     """Plot the final log weights of each chain, and ESS and running log Z along the path.
@@ -37,18 +39,21 @@ def plot_log_weights(idata: DataTree, axes: Any = None) -> Any:
     relative = idata["sample_stats"].to_dataset()["log_weight"].values
     relative = relative + np.log(relative.shape[1])
     path = idata["annealing"].to_dataset()
-    finite = relative[np.isfinite(relative)]
-    bins = np.histogram_bin_edges(finite, bins=40)
+    # Hopeless particles may lie thousands of nats down; they would squeeze all others into one bin.
+    relative = np.maximum(relative, _LOWEST)
+    bins = np.histogram_bin_edges(relative, bins=40)
     for chain, values in enumerate(relative):
         colour = f"C{chain % 10}"
-        weights.hist(values[np.isfinite(values)], bins=bins, histtype="step", color=colour, label=f"chain {chain}")
+        weights.hist(values, bins=bins, histtype="step", color=colour, label=f"chain {chain}")
         share = path["ess"].values[chain] / relative.shape[1]
         ess.plot(path["temperature"], share, color=colour)
         running.plot(path["temperature"], path["log_z"].values[chain], color=colour)
-    weights.set(xlabel="final log weight (0: the average)", ylabel="particles", title="Log weights")
+    weights.set(
+        xlabel=f"final log weight (0: the average; {_LOWEST:.0f}: or less)", ylabel="particles", title="Log weights"
+    )
     weights.legend(frameon=False)
     ess.set(xlabel="temperature", ylabel="ESS / particles", ylim=(0, 1.05), title="Effective sample size")
     ess.axhline(0.5, color="0.6", linestyle=":", label="resampling below")
     ess.legend(frameon=False)
-    running.set(xlabel="temperature", ylabel="nats", title=f"log Z = {estimate.value:.2f} ± {estimate.se:.2f}")
+    running.set(xlabel="temperature", ylabel="nats", title=f"log Z = {estimate.value:.3f} ± {estimate.se:.3f}")
     return np.asarray(axes)
