@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from functools import partial
 from typing import Any
@@ -43,6 +44,7 @@ class JaxEngine:
         self._segment = jax.jit(self._build_segment(), donate_argnums=0)
         self._take = jax.jit(lambda state, chosen: jax.tree.map(lambda leaf: leaf[chosen], state))
         self._compiled: set[tuple] = set()
+        self._compiling = threading.Lock()
         # Linking succeeds for graphs that tracing refuses: trace once, so that this is known before any work.
         jax.eval_shape(self._density, jnp.zeros(n_dims), self._data)
 
@@ -88,11 +90,14 @@ class JaxEngine:
         """Call, and count the first call of each shape as compilation."""
         if kind in self._compiled:
             return function(*args)
-        begin = time.perf_counter()
-        result = jax.block_until_ready(function(*args))
-        self.compile_seconds += time.perf_counter() - begin
-        self._compiled.add(kind)
-        return result
+        with self._compiling:  # chains on other threads wait for the one program instead of building it again
+            if kind in self._compiled:
+                return function(*args)
+            begin = time.perf_counter()
+            result = jax.block_until_ready(function(*args))
+            self.compile_seconds += time.perf_counter() - begin
+            self._compiled.add(kind)
+            return result
 
     def _build_start(self) -> Any:
         def one(position, data, particle, key):
