@@ -6,7 +6,7 @@ import pytest
 from benchmarks.calibration import MODELS, coverage
 from tests.statistical import assert_share
 
-N_SEEDS = 200
+N_SEEDS = 100
 
 
 @pytest.mark.slow
