@@ -9,8 +9,8 @@ from models import gaussian
 
 import pymc_hais
 
-#: Memory does not depend on the number of temperatures; without a cap the largest model takes an hour.
-BUDGET = {1000: 10_000, 10_000: 128}
+#: Memory does not depend on the number of temperatures; without a cap these runs take long.
+BUDGET = {1000: 256, 10_000: 32}
 
 
 def run(n_dims: int) -> None:
