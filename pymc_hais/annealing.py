@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pymc_hais.kernels.refresh import persistence
 from pymc_hais.resampling import systematic
 from pymc_hais.types import AnnealingRun, ParticleState, Plan, SegmentTrace
-from pymc_hais.weights import discrepancy, effective_sample_size, log_mean_exp, normalise
+from pymc_hais.weights import clean, discrepancy, effective_sample_size, log_mean_exp, normalise
 
 __all__ = ["SEGMENT_LENGTH", "Population", "Segment", "anneal", "join", "segments"]
 
@@ -65,10 +66,9 @@ class _Weights:
 
     def update(self, increments: np.ndarray, log_ratio: np.ndarray) -> dict[str, np.ndarray]:
         """Add (S,) increments of beta times log ratios (S, P); return statistics per temperature."""
-        missing = np.isnan(log_ratio) | np.isposinf(log_ratio)
-        self.n_nan += int(missing.sum())
-        log_ratio = np.where(missing, -np.inf, log_ratio)
-        steps = increments[:, None] * log_ratio
+        cleaned = clean(log_ratio)
+        self.n_nan += int(np.sum(cleaned != log_ratio))
+        steps = increments[:, None] * cleaned
         paths = self.log_weights + np.cumsum(steps, axis=0)
         before = np.concatenate([self.log_weights[None], paths[:-1]])
         self.log_weights = paths[-1]
@@ -78,9 +78,14 @@ class _Weights:
             "discrepancy": discrepancy(before, steps),
         }
 
+    def running_log_z(self) -> float:
+        """Return the log of the estimate of Z so far."""
+        return float(self.log_z + log_mean_exp(self.log_weights))
+
     def resample(self, uniform: float) -> np.ndarray:
+        """Resample by one uniform number in [0, 1); return the chosen particles (P,)."""
         chosen = systematic(self.log_weights, uniform)
-        self.log_z += float(log_mean_exp(self.log_weights))
+        self.log_z = self.running_log_z()
         self.log_weights = np.zeros_like(self.log_weights)
         self.ancestors = self.ancestors[chosen]
         self.n_resampled += 1
@@ -119,7 +124,7 @@ def anneal(
     Population
     """
     betas = plan.schedule.betas
-    persistence = np.exp(-0.5 * plan.damping * plan.step_sizes)
+    kept = persistence(plan.damping, plan.step_sizes)
     n_particles = len(state.log_ratio)
     weights = _Weights(n_particles)
     n_steps = len(plan.schedule)
@@ -128,7 +133,7 @@ def anneal(
     for start, stop, metric in segments(plan):
         steps = slice(start, stop)
         state, trace = engine.run_segment(
-            state, betas[start + 1 : stop + 1], plan.step_sizes[steps], persistence[steps], metric, key, start
+            state, betas[start + 1 : stop + 1], plan.step_sizes[steps], kept[steps], metric, key, start
         )
         row = weights.update(np.diff(betas[start : stop + 1]), trace.log_ratio)
         row["acceptance_rate"] = _alive_mean(trace, weights.log_weights)
@@ -139,13 +144,12 @@ def anneal(
             chosen = weights.resample(rng.random())
             state = engine.take(state, chosen)
             accepted, divergent = accepted[chosen], divergent[chosen]
-        report(stop / n_steps, betas[stop], float(weights.log_z + log_mean_exp(weights.log_weights)))
+        report(stop / n_steps, betas[stop], weights.running_log_z())
 
-    log_z = float(weights.log_z + log_mean_exp(weights.log_weights))
     chosen = systematic(weights.log_weights, rng.random())
     state = _final_moves(engine, plan, engine.take(state, chosen), key)
     return Population(
-        log_z=log_z,
+        log_z=weights.running_log_z(),
         log_weights=normalise(weights.log_weights),
         ancestors=weights.ancestors,
         positions=np.asarray(state.position),
@@ -173,7 +177,7 @@ def _final_moves(engine: Any, plan: Plan, state: ParticleState, key: np.ndarray)
             state,
             np.ones(n),
             sizes,
-            np.exp(-0.5 * plan.damping * sizes),
+            persistence(plan.damping, sizes),
             plan.metrics[plan.metric_index[-1]],
             key,
             start + first,

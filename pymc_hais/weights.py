@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["discrepancy", "effective_sample_size", "log_mean_exp", "log_sum_exp", "normalise"]
+__all__ = ["clean", "discrepancy", "effective_sample_size", "log_mean_exp", "log_sum_exp", "normalise"]
 
 
 def log_sum_exp(log_weights: np.ndarray, axis: int = -1, keepdims: bool = False) -> np.ndarray:
@@ -22,6 +22,12 @@ def log_sum_exp(log_weights: np.ndarray, axis: int = -1, keepdims: bool = False)
     with np.errstate(divide="ignore"):
         total = np.log(np.sum(np.exp(log_weights - top), axis=axis, keepdims=True)) + top
     return total if keepdims else np.squeeze(total, axis=axis)
+
+
+def clean(log_ratio: np.ndarray) -> np.ndarray:
+    """Return log ratios with NaN and +inf, which are no densities, as -inf: weight zero."""
+    log_ratio = np.asarray(log_ratio)
+    return np.where(np.isnan(log_ratio) | np.isposinf(log_ratio), -np.inf, log_ratio)
 
 
 def log_mean_exp(log_weights: np.ndarray, axis: int = -1) -> np.ndarray:

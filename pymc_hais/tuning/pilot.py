@@ -10,10 +10,11 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.stats import rankdata
 
+from pymc_hais.kernels.refresh import persistence
 from pymc_hais.resampling import systematic
 from pymc_hais.tuning.metric import estimate_metric
 from pymc_hais.types import Metric, ParticleState
-from pymc_hais.weights import discrepancy, log_mean_exp
+from pymc_hais.weights import clean, discrepancy, log_mean_exp
 
 __all__ = ["Pilot", "Stage", "run_pilot"]
 
@@ -81,7 +82,7 @@ def run_pilot(
     stages: list[Stage] = []
     recent = np.full(n_particles, _ACCEPTANCE_TARGET)
     while beta < 1.0:
-        log_ratio = _clean(state.log_ratio)
+        log_ratio = clean(state.log_ratio)
         new_beta = _next_beta(log_ratio, beta)
         increments = (new_beta - beta) * log_ratio
         moved = float(discrepancy(np.zeros(n_particles), increments))
@@ -90,12 +91,12 @@ def run_pilot(
         state, recent = engine.take(state, chosen), recent[chosen]
         beta = new_beta
         metric = estimate_metric(np.asarray(state.position))
-        before = _clean(state.log_ratio)
+        before = clean(state.log_ratio)
         for step in range(len(stages) * _MOVES, (len(stages) + 1) * _MOVES):
             state, acceptance = _move(engine, state, beta, step_size, metric, key, step)
             recent = 0.5 * (recent + acceptance)
             step_size *= float(np.exp(_step_size_drift(acceptance, recent)))
-        after = _clean(state.log_ratio)
+        after = clean(state.log_ratio)
         stages.append(Stage(beta, moved, _autocorrelation_time(before, after, _MOVES), step_size, metric))
         report(beta, beta, log_z)
         if len(stages) > _MAX_STAGES:
@@ -116,7 +117,7 @@ def _move(
     step: int,
 ) -> tuple[ParticleState, np.ndarray]:
     """Make one transition; return the particles and their acceptance rates (P,)."""
-    settings = (np.array([value]) for value in (beta, step_size, np.exp(-0.5 * DAMPING * step_size)))
+    settings = (np.array([value]) for value in (beta, step_size, persistence(DAMPING, step_size)))
     state, trace = engine.run_segment(state, *settings, metric, key, step)
     return state, trace.acceptance_rate[0]
 
@@ -129,11 +130,6 @@ def _step_size_drift(acceptance: np.ndarray, recent: np.ndarray) -> float:
     """
     slowest = float(np.sort(recent)[recent.size * _SLOWEST // 100])
     return min(float(acceptance.mean()) - _ACCEPTANCE_TARGET, slowest - _SLOWEST_TARGET)
-
-
-def _clean(log_ratio: np.ndarray) -> np.ndarray:
-    log_ratio = np.asarray(log_ratio)
-    return np.where(np.isnan(log_ratio) | np.isposinf(log_ratio), -np.inf, log_ratio)
 
 
 def _next_beta(log_ratio: np.ndarray, beta: float) -> float:
