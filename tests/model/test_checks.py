@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+from pytensor.compile.mode import Mode
 
 from pymc_hais.engines import compile_engine
 from pymc_hais.model import build_density, build_layout, check_joint_logp, check_model, check_state
@@ -16,10 +19,10 @@ from tests.model.catalogue import MODELS, Y
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
 
-def evaluated(model, n=30):
+def evaluated(model, n=30, mode: Any = "FAST_COMPILE"):
     values, clipped = build_prior(model).sample(n, 1)
     layout = build_layout(model, [value[0] for value in values])
-    engine = compile_engine(build_density(model, layout), None, {"mode": "FAST_COMPILE"})
+    engine = compile_engine(build_density(model, layout), None, {"mode": mode})
     return layout, engine.start(layout.flatten(values), np.zeros(2, dtype=np.uint32)), clipped
 
 
@@ -167,3 +170,18 @@ def test_a_wrong_joint_density_is_measured():
     with pytest.raises(RuntimeError, match=r"they differ by 0\.25 nats"):
         check_joint_logp(model, layout, wrong, clipped)
     check_joint_logp(model, layout, wrong, np.ones_like(clipped))  # nothing left to compare
+
+
+def test_a_model_that_saturates_as_written_is_judged_by_its_stable_form():
+    """With logits of hundreds, log(1 - sigmoid) as written is -inf or rounded; what is compiled is neither."""
+    rng = np.random.default_rng(5)
+    with pm.Model() as model:
+        slope = pm.Normal("slope", 0, 100, shape=3)
+        pm.Bernoulli("y", logit_p=rng.normal(size=(40, 3)) @ slope, observed=rng.integers(0, 2, 40))
+    layout, state, clipped = evaluated(model, mode=Mode(linker="py", optimizer="fast_run"))
+    as_written = model.compile_logp(mode="FAST_COMPILE")
+    finite = [np.isfinite(as_written({"slope": row})) for row in np.asarray(state.position)]
+    assert not all(finite)
+    for rows in np.split(np.arange(len(finite)), len(finite) // 5):
+        part = type(state)(*(np.asarray(leaf)[rows] for leaf in state))
+        check_joint_logp(model, layout, part, clipped[rows])
