@@ -28,6 +28,8 @@ _SLOWEST_TARGET = 0.6
 _ACCEPTANCE_TARGET = 0.88
 _MOVES = 5
 _MAX_STAGES = 1000
+#: Moves at beta = 1, at least and at most, after which resampled copies count as apart.
+_PARTING_MOVES = (10, 50)
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class Pilot:
     stages: tuple[Stage, ...]
     log_z: float
     n_gradients: int
+    positions: np.ndarray  # (P, D) at beta = 1, equally weighted, after moves that let copies part
     seconds: float = 0.0
 
     def gather(self, name: str) -> np.ndarray:
@@ -104,7 +107,12 @@ def run_pilot(
                 f"The pilot made {_MAX_STAGES} stages and only reached beta = {beta:.2e}. The prior and the "
                 "posterior are too far apart for the prior path: rescale the model or use a tighter prior."
             )
-    return Pilot(tuple(stages), log_z, n_particles * (1 + _MOVES * len(stages)))
+    n_parting = int(np.clip(np.ceil(2 * stages[-1].autocorrelation_time), *_PARTING_MOVES))
+    n_moves = _MOVES * len(stages)
+    for step in range(n_moves, n_moves + n_parting):
+        state, _ = _move(engine, state, 1.0, step_size, metric, key, step)
+    n_gradients = n_particles * (1 + n_moves + n_parting)
+    return Pilot(tuple(stages), log_z, n_gradients, np.asarray(state.position))
 
 
 def _move(

@@ -38,7 +38,18 @@ def test_stages_run_from_the_reference_to_the_target(pilot):
     assert betas[0] > 0.0
     assert betas[-1] == 1.0
     assert np.all(np.diff(betas) > 0)
-    assert pilot.n_gradients == N_PARTICLES * (MOVES * len(pilot.stages) + 1)
+    fewest, most = pilot_module._PARTING_MOVES
+    before_parting = MOVES * len(pilot.stages) + 1
+    assert fewest <= pilot.n_gradients / N_PARTICLES - before_parting <= most
+
+
+def test_the_final_particles_are_those_of_the_target(pilot):
+    samples = TOY.sample(np.random.default_rng(1), 100_000, 1.0)
+    assert pilot.positions.shape == (N_PARTICLES, samples.shape[1])
+    assert len(np.unique(pilot.positions, axis=0)) > 0.9 * N_PARTICLES
+    # Standard errors as of independent draws, doubled; false alarms below 1e-4 a dimension (four of those).
+    reach = 2 * 4 * samples.std(axis=0) / np.sqrt(N_PARTICLES)
+    assert np.all(np.abs(pilot.positions.mean(axis=0) - samples.mean(axis=0)) < reach)
 
 
 def test_the_discrepancy_is_that_of_the_step(pilot):

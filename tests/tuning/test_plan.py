@@ -14,7 +14,7 @@ def build_pilot(betas=(0.01, 0.1, 0.4, 1.0), discrepancies=(0.2, 0.22, 0.2, 0.1)
         Stage(beta, discrepancy, time, size, np.full(2, size))
         for beta, discrepancy, time, size in zip(betas, discrepancies, times, sizes, strict=True)
     ]
-    return Pilot(tuple(stages), 0.0, 100, 0.1)
+    return Pilot(tuple(stages), 0.0, 100, np.zeros((10, 2)), 0.1)
 
 
 @given(st.integers(1, 300), st.integers(0, 5))
