@@ -20,7 +20,10 @@ __all__ = ["Pilot", "Stage", "run_pilot"]
 
 #: Momentum power decays as exp(-damping * step size); flat between 1 and 4 on the models measured.
 DAMPING = 2.0
+#: Conditional ESS of a stage in up to ``_MANY`` dimensions, and the least that is taken with more of them.
 _CONDITIONAL_ESS = 0.8
+_LEAST_CONDITIONAL_ESS = 0.3
+_MANY = 100
 #: Percent of the particles that count as the slowest, and the acceptance that these should have.
 _SLOWEST = 5
 _SLOWEST_TARGET = 0.6
@@ -80,13 +83,14 @@ def run_pilot(
     report : callable
         Told progress (0 to 1), beta and the running log Z after every stage; may raise to stop.
     """
-    n_particles = len(state.log_ratio)
+    n_particles, n_dims = state.position.shape
+    share = _conditional_ess(n_dims)
     beta, log_z, step_size = 0.0, 0.0, 1.0
     stages: list[Stage] = []
     recent = np.full(n_particles, _ACCEPTANCE_TARGET)
     while beta < 1.0:
         log_ratio = clean(state.log_ratio)
-        new_beta = _next_beta(log_ratio, beta)
+        new_beta = _next_beta(log_ratio, beta, share)
         increments = (new_beta - beta) * log_ratio
         moved = float(discrepancy(np.zeros(n_particles), increments))
         log_z += float(log_mean_exp(increments))
@@ -101,7 +105,7 @@ def run_pilot(
             step_size *= float(np.exp(_step_size_drift(acceptance, recent)))
         after = clean(state.log_ratio)
         stages.append(Stage(beta, moved, _autocorrelation_time(before, after, _MOVES), step_size, metric))
-        report(beta, beta, log_z)
+        report(_fraction(beta, stages[0].beta), beta, log_z)
         if len(stages) > _MAX_STAGES:
             raise RuntimeError(
                 f"The pilot made {_MAX_STAGES} stages and only reached beta = {beta:.2e}. The prior and the "
@@ -140,12 +144,26 @@ def _step_size_drift(acceptance: np.ndarray, recent: np.ndarray) -> float:
     return min(float(acceptance.mean()) - _ACCEPTANCE_TARGET, slowest - _SLOWEST_TARGET)
 
 
-def _next_beta(log_ratio: np.ndarray, beta: float) -> float:
-    """Find the next beta at which the conditional ESS of the particles still alive meets its target."""
+def _conditional_ess(n_dims: int) -> float:
+    """Say which share of the particles a stage is to keep.
+
+    The number of stages grows as the square root of the dimensions, and each coordinate moves the less between two of
+    them: with more dimensions wider stages teach the same.
+    """
+    return max(_CONDITIONAL_ESS ** max(1.0, np.sqrt(n_dims / _MANY)), _LEAST_CONDITIONAL_ESS)
+
+
+def _fraction(beta: float, first: float) -> float:
+    """Say how much of the pilot is done: its stages are about evenly spread in log beta, after the first."""
+    return 1.0 if beta >= 1.0 else float(1.0 - np.log(beta) / np.log(first))
+
+
+def _next_beta(log_ratio: np.ndarray, beta: float, share: float) -> float:
+    """Find the next beta at which the conditional ESS of the particles still alive is ``share``."""
     alive = log_ratio[np.isfinite(log_ratio)]
     if alive.size == 0:
         raise FloatingPointError("no particle has a finite log ratio")
-    equal, alive, target = np.zeros(alive.size), alive - alive.max(), -np.log(_CONDITIONAL_ESS)
+    equal, alive, target = np.zeros(alive.size), alive - alive.max(), -np.log(share)
 
     def excess(log_step: float) -> float:
         return float(discrepancy(equal, np.exp(log_step) * alive)) - target

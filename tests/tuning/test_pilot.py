@@ -95,6 +95,10 @@ def test_report_hears_every_stage_and_may_stop_the_pilot():
     told = pilot_of(TOY, 200, report=lambda *progress: heard.append(progress))
     np.testing.assert_array_equal([beta for _, beta, _ in heard], told.gather("beta"))
     assert heard[-1][2] == told.log_z
+    done = np.array([fraction for fraction, _, _ in heard])
+    assert done[0] == 0.0
+    assert done[-1] == 1.0
+    assert np.all(np.diff(done) > 0)
 
     def stop(*progress):
         raise KeyboardInterrupt
@@ -137,9 +141,43 @@ def test_no_particle_of_positive_weight_is_an_error():
         run_pilot(engine, state, build_key(rng), rng)
 
 
+@pytest.mark.parametrize(("n_dims", "share"), [(1, SHARE), (100, SHARE), (400, SHARE**2), (10_000, 0.3)])
+def test_stages_grow_wider_with_many_dimensions(n_dims, share):
+    assert pilot_module._conditional_ess(n_dims) == pytest.approx(share)
+
+
+def test_wide_stages_still_teach_the_scales_the_step_size_and_the_barrier():
+    # Standard-normal prior, one observation of each coordinate with variance 1 / 4: all coordinates are alike.
+    n_dims, precision, n = 400, 4.0, 500
+
+    def density(x):
+        return -0.5 * (x * x).sum(), -0.5 * precision * (x * x).sum(), -x, -precision * x
+
+    if HAS_JAX:
+        from pymc_hais.engines.jax import JaxEngine
+
+        engine = JaxEngine(density, [], n_dims)
+    else:
+        engine = PythonEngine(density, [], n_dims, "c")
+    rng = np.random.default_rng(0)
+    state = engine.start(rng.standard_normal((n, n_dims)), build_key(rng))
+    pilot = run_pilot(engine, state, build_key(rng), rng)
+    # sd of the log ratio at beta, for observations at 0: its integral from 0 to 1 is the barrier.
+    barrier = np.sqrt(n_dims / 2.0) * np.log1p(precision)
+    np.testing.assert_allclose(np.sqrt(pilot.gather("discrepancy")).sum(), barrier, rtol=0.15)
+    for stage in pilot.stages:
+        expected = 1.0 / np.sqrt(1.0 + stage.beta * precision)
+        # Each scale is known to 1 / sqrt(2 n), and lags a little behind.
+        assert abs(stage.metric.mean() / expected - 1.0) < 0.05
+    scale = 1.0 / np.sqrt(1.0 + precision)
+    # A mean square over 400 coordinates of n draws: its standard error is 0.0032 of its value; eight of these.
+    assert abs(np.mean(pilot.positions**2) / scale**2 - 1.0) < 0.026
+    assert abs(pilot.positions.mean()) < 5 * scale / np.sqrt(n * n_dims)
+
+
 @given(arrays(float, st.integers(2, 50), elements=st.floats(-1e4, 1e4)), st.floats(0, 0.99))
 def test_the_next_beta_meets_the_conditional_ess(log_ratio, beta):
-    following = pilot_module._next_beta(log_ratio, beta)
+    following = pilot_module._next_beta(log_ratio, beta, SHARE)
     assert beta <= following <= 1.0
     share = np.exp(-discrepancy(np.zeros(len(log_ratio)), (following - beta) * log_ratio))
     if following == 1.0:
@@ -151,7 +189,7 @@ def test_the_next_beta_meets_the_conditional_ess(log_ratio, beta):
 def test_particles_of_weight_zero_do_not_steer_the_next_beta():
     log_ratio = np.random.default_rng(0).normal(0, 5, 100)
     more = np.concatenate([log_ratio, np.full(30, -np.inf)])
-    assert pilot_module._next_beta(more, 0.1) == pilot_module._next_beta(log_ratio, 0.1)
+    assert pilot_module._next_beta(more, 0.1, SHARE) == pilot_module._next_beta(log_ratio, 0.1, SHARE)
 
 
 @pytest.mark.parametrize("time", [5.0, 10.0, 40.0])
