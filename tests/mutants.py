@@ -1,9 +1,10 @@
 """Wrong programs that a test must catch, made from the package's own source so that they follow it."""
 
 import inspect
+import sys
 import types
 
-from pymc_hais.kernels import hamiltonian, leapfrog
+from pymc_hais.kernels import hamiltonian, leapfrog, metropolis
 
 
 def mutate(module, *replacements, **replaced_names):
@@ -13,13 +14,21 @@ def mutate(module, *replacements, **replaced_names):
         assert source.count(old) == 1, f"{module.__name__} no longer holds {old!r} exactly once"
         source = source.replace(old, new)
     mutant = types.ModuleType(f"{module.__name__}_mutant")
-    exec(compile(source, f"<mutant of {module.__name__}>", "exec"), mutant.__dict__)
+    sys.modules[mutant.__name__] = mutant  # dataclasses look their module up
+    try:
+        exec(compile(source, f"<mutant of {module.__name__}>", "exec"), mutant.__dict__)
+    finally:
+        del sys.modules[mutant.__name__]
     mutant.__dict__.update(replaced_names)
     return mutant
 
 
 def _of_leapfrog(*replacements):
     return mutate(hamiltonian, build_leapfrog=mutate(leapfrog, *replacements).build_leapfrog)
+
+
+def _of_metropolis(*replacements):
+    return mutate(hamiltonian, build_accept=mutate(metropolis, *replacements).build_accept)
 
 
 def _first_half_kick_missing():
@@ -46,15 +55,15 @@ def _energy_of_the_wrong_beta():
 
 
 def _accept_always():
-    return mutate(hamiltonian, ("noise.uniform < acceptance", "noise.uniform < 2.0"))
+    return _of_metropolis(("uniform < acceptance", "uniform < 2.0"))
 
 
 def _sign_of_the_energy_error():
-    return mutate(hamiltonian, ("log_start - log_end", "log_end - log_start"))
+    return _of_metropolis(("log_start - log_end", "log_end - log_start"))
 
 
 def _no_flip_on_rejection():
-    return mutate(hamiltonian, ("end.momentum, -momentum)", "end.momentum, momentum)"))
+    return mutate(hamiltonian, ("-momentum, *rest", "momentum, *rest"))
 
 
 def _refresh_without_the_square_root():

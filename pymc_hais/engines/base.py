@@ -6,6 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
+from pymc_hais.kernels import Kernel
 from pymc_hais.types import ParticleState, SegmentTrace
 
 __all__ = ["Engine"]
@@ -18,6 +19,7 @@ class Engine(Protocol):
     ----------
     name : str
         "jax", "numba" or "python".
+    kernel : Kernel
     backend : str
         The PyTensor backend that evaluates the model.
     compile_seconds : float
@@ -26,6 +28,7 @@ class Engine(Protocol):
     """
 
     name: str
+    kernel: Kernel
     backend: str
     compile_seconds: float
     max_workers: int | None

@@ -12,6 +12,7 @@ from typing import Any
 import pymc as pm
 
 from pymc_hais.engines.base import Engine
+from pymc_hais.kernels import Kernel
 from pymc_hais.model.compat import quiet_compilation, refuse_object_mode, traceable, unsupported_op
 from pymc_hais.model.density import DensityGraph
 
@@ -50,21 +51,25 @@ def _has_jax() -> bool:
     return importlib.util.find_spec("jax") is not None
 
 
-def compile_engine(graph: DensityGraph, backend: str | None, compile_kwargs: dict) -> Engine:
-    """Compile the density for the backend asked for; None takes JAX, else Numba, else Python.
+def compile_engine(
+    graph: DensityGraph, backend: str | None, compile_kwargs: dict, kernel: Kernel | None = None
+) -> Engine:
+    """Compile for the backend asked for; None takes JAX, else Numba, else Python.
+
+    The kernel is ``Hamiltonian()`` by default.
 
     A backend that was asked for and cannot take the graph is an error of its linker; one that was
     chosen here falls back with one warning that names the cause.
     """
     if "mode" in compile_kwargs:
-        return _compile("python", graph, compile_kwargs)
+        return _compile("python", graph, compile_kwargs, kernel)
     if backend is not None:
-        return _compile(backend, graph, compile_kwargs)
+        return _compile(backend, graph, compile_kwargs, kernel)
     candidates = ["jax", "numba", "c"] if _has_jax() else ["numba", "c"]
     obstacles = []
     for candidate in candidates:
         try:
-            engine = _compile(candidate, graph, compile_kwargs)
+            engine = _compile(candidate, graph, compile_kwargs, kernel)
         except Exception as error:  # linkers and tracers raise whatever the graph makes them raise
             _log.debug("The %s engine cannot take the model", candidate, exc_info=error)
             obstacles.append(f"no {candidate} form ({unsupported_op(error)})")
@@ -72,7 +77,7 @@ def compile_engine(graph: DensityGraph, backend: str | None, compile_kwargs: dic
             break
     else:
         # PyTensor's interpreter takes any graph; what it raises is about the model.
-        candidate, engine = "python", _compile("python", graph, {**compile_kwargs, "mode": "FAST_COMPILE"})
+        candidate, engine = "python", _compile("python", graph, {**compile_kwargs, "mode": "FAST_COMPILE"}, kernel)
     if obstacles:
         silence = f" Pass backend={candidate!r} to silence this warning." if candidate in _BACKENDS else ""
         warnings.warn(
@@ -83,7 +88,7 @@ def compile_engine(graph: DensityGraph, backend: str | None, compile_kwargs: dic
     return engine
 
 
-def _compile(backend: str, graph: DensityGraph, compile_kwargs: dict) -> Engine:
+def _compile(backend: str, graph: DensityGraph, compile_kwargs: dict, kernel: Kernel | None) -> Engine:
     begin = time.perf_counter()
     kwargs = dict(compile_kwargs)
     if backend != "python":
@@ -92,21 +97,21 @@ def _compile(backend: str, graph: DensityGraph, compile_kwargs: dict) -> Engine:
     with graph.model, quiet_compilation(), refuse:
         function = pm.compile([graph.position, *graph.data], graph.density, **kwargs)
     function.trust_input = True
-    engine = _build(backend, function, graph)
+    engine = _build(backend, function, graph, kernel)
     engine.compile_seconds += time.perf_counter() - begin
     return engine
 
 
-def _build(backend: str, function: Any, graph: DensityGraph) -> Engine:
+def _build(backend: str, function: Any, graph: DensityGraph, kernel: Kernel | None) -> Engine:
     n_dims, data = graph.layout.n_dims, graph.data_values
     if backend == "jax":
         from pymc_hais.engines.jax import JaxEngine
 
-        return JaxEngine(traceable(function), data, n_dims)
+        return JaxEngine(traceable(function), data, n_dims, kernel)
     if backend == "numba":
         from pymc_hais.engines.numba import NumbaEngine
 
-        return NumbaEngine(traceable(function), data, n_dims)
+        return NumbaEngine(traceable(function), data, n_dims, kernel)
     from pymc_hais.engines.python import PythonEngine
 
-    return PythonEngine(function, data, n_dims, backend)
+    return PythonEngine(function, data, n_dims, backend, kernel)

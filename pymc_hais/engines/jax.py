@@ -12,11 +12,22 @@ import jax.numpy as jnp
 import numpy as np
 
 from pymc_hais.annealing import SEGMENT_LENGTH
-from pymc_hais.kernels.hamiltonian import build_hamiltonian
+from pymc_hais.kernels import Hamiltonian, Kernel
 from pymc_hais.noise import INITIAL_STEP, build_noise
 from pymc_hais.types import KernelParams, ParticleState, SegmentTrace
 
 __all__ = ["JaxEngine"]
+
+
+def _loop(condition: Any, body: Any) -> Any:
+    """Build a while loop as :func:`pymc_hais.kernels.base.plain_loop` does."""
+
+    def run(carry, constants):
+        return jax.lax.while_loop(
+            lambda carry: condition(carry, constants), lambda carry: body(carry, constants), carry
+        )
+
+    return run
 
 
 class JaxEngine:
@@ -28,18 +39,21 @@ class JaxEngine:
         JAX function ``(x, *data) -> log_reference, log_ratio, grad_reference, grad_ratio``.
     data : list of ndarray
     n_dims : int
+    kernel : Kernel, optional
+        ``Hamiltonian()`` by default.
     """
 
     name = "jax"
     backend = "jax"
     max_workers: int | None = None
 
-    def __init__(self, density: Any, data: list[np.ndarray], n_dims: int) -> None:
+    def __init__(self, density: Any, data: list[np.ndarray], n_dims: int, kernel: Kernel | None = None) -> None:
+        self.kernel: Kernel = kernel or Hamiltonian()
         self.compile_seconds = 0.0
         self._data = tuple(jnp.asarray(array) for array in data)
         self._noise = build_noise(jnp, n_dims)
         self._density = lambda x, data: density(x, *data)
-        self._transition = build_hamiltonian(jnp, self._density)
+        self._transition = self.kernel.build(jnp, self._density, loop=_loop)
         self._start = jax.jit(self._build_start())
         self._segment = jax.jit(self._build_segment(), donate_argnums=0)
         self._take = jax.jit(lambda state, chosen: jax.tree.map(lambda leaf: leaf[chosen], state))

@@ -19,7 +19,7 @@ from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 from pymc_hais import noise as noise_module
 from pymc_hais import types as types_module
-from pymc_hais.kernels import hamiltonian, leapfrog
+from pymc_hais.kernels import Hamiltonian, Kernel, base, hamiltonian, leapfrog, metropolis
 from pymc_hais.model.compat import numba_cache_key, quiet_compilation, register_numba_cache_key
 from pymc_hais.types import KernelParams, Noise, ParticleState, SegmentTrace
 
@@ -28,6 +28,8 @@ __all__ = ["NumbaEngine"]
 _MAX_CORES: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
 #: Chunks of particles a thread: more than one, so that no thread waits long for the last.
 _CHUNKS = 4
+#: What the kernels are written in.
+_KERNEL_MODULES = (base, hamiltonian, leapfrog, metropolis)
 
 # Only compiled code calls the inner functions; without entry points for Python they compile faster.
 _inner = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[call-overload]
@@ -79,19 +81,22 @@ class NumbaEngine:
         Numba dispatcher ``(x, *data) -> log_reference, log_ratio, grad_reference, grad_ratio``.
     data : list of ndarray
     n_dims : int
+    kernel : Kernel, optional
+        ``Hamiltonian()`` by default.
     """
 
     name = "numba"
     backend = "numba"
     max_workers: int | None = 1  # one population already takes all threads
 
-    def __init__(self, density: Any, data: list[np.ndarray], n_dims: int) -> None:
+    def __init__(self, density: Any, data: list[np.ndarray], n_dims: int, kernel: Kernel | None = None) -> None:
+        self.kernel: Kernel = kernel or Hamiltonian()
         self.compile_seconds = 0.0
         self._cores = _MAX_CORES
         self._data = tuple(_plain(array) for array in data)
         self._density = density
         self._noise = noise_module.build_noise(np, n_dims)
-        self._segment = _build(density, n_dims)
+        self._segment = _build(density, n_dims, self.kernel)
         self._compiled: set[int] = set()
         # No particles: a graph that Numba cannot take is known before any work.
         none, one = np.empty((0, n_dims)), np.ones(1)
@@ -162,7 +167,7 @@ def _plain(array: np.ndarray) -> np.ndarray:
     return np.require(array, requirements=["C", "W"])
 
 
-def _build(density: Any, n_dims: int) -> Any:
+def _build(density: Any, n_dims: int, kernel: Kernel) -> Any:
     """Compile the loop over particles and temperatures around the one kernel; see :func:`_segment`."""
     xp = _namespace()
 
@@ -172,29 +177,35 @@ def _build(density: Any, n_dims: int) -> Any:
         return _float64(log_reference), _float64(log_ratio), _float64(grad_reference), _float64(grad_ratio)
 
     draw = _inner(noise_module.build_noise(xp, n_dims, _inner))
-    transition = _inlined(hamiltonian.build_hamiltonian(xp, evaluate, _inner, _inlined))
+    transition = _inlined(kernel.build(xp, evaluate, _inner, _inlined))
     # A closure would do, but Numba's cache compares the pickled cells of closures, and a pickled
     # dispatcher is another one in every process.  So the functions become globals of a copy.
     segment = types.FunctionType(
         _segment.__code__, {**globals(), "draw": draw, "transition": transition}, "hais_segment"
     )
-    key = _cache_key(density, n_dims)
+    key = _cache_key(density, n_dims, kernel)
     if key is not None:
         register_numba_cache_key(segment, key)
     return numba.njit(nogil=True, cache=key is not None)(segment)
 
 
-def _cache_key(density: Any, n_dims: int) -> str | None:
+def _cache_key(density: Any, n_dims: int, kernel: Kernel) -> str | None:
     """Everything that the compiled segment depends on, and None if that cannot be told."""
     graph = numba_cache_key(density)
     if graph is None:
         return None
-    modules = (noise_module, types_module, hamiltonian, leapfrog, sys.modules[__name__])
+    modules = (
+        noise_module,
+        types_module,
+        *_KERNEL_MODULES,
+        sys.modules[type(kernel).__module__],
+        sys.modules[__name__],
+    )
     try:
         sources = [inspect.getsource(module) for module in modules]
     except OSError:  # installed without its source
         return None
-    return "\n".join([graph, str(n_dims), *sources])
+    return "\n".join([graph, str(n_dims), kernel.program, *sources])
 
 
 def _namespace() -> types.ModuleType:

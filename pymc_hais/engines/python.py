@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pymc_hais.kernels.hamiltonian import build_hamiltonian
+from pymc_hais.kernels import Hamiltonian, Kernel
 from pymc_hais.noise import INITIAL_STEP, build_noise
 from pymc_hais.types import KernelParams, Noise, ParticleState, SegmentTrace
 
@@ -23,18 +23,23 @@ class PythonEngine:
     data : list of ndarray
     n_dims : int
     backend : str
+    kernel : Kernel, optional
+        ``Hamiltonian()`` by default.
     """
 
     name = "python"
     max_workers: int | None = 1  # the interpreter runs one population at a time
 
-    def __init__(self, density: Any, data: list[np.ndarray], n_dims: int, backend: str) -> None:
+    def __init__(
+        self, density: Any, data: list[np.ndarray], n_dims: int, backend: str, kernel: Kernel | None = None
+    ) -> None:
+        self.kernel: Kernel = kernel or Hamiltonian()
         self.backend = backend
         self.compile_seconds = 0.0
         self._data = tuple(data)
         self._noise = build_noise(np, n_dims)
         self._density = lambda x, data: density(x, *data)
-        self._transition = build_hamiltonian(np, self._density)
+        self._transition = self.kernel.build(np, self._density)
 
     def set_cores(self, cores: int) -> None:
         """Do nothing: threads belong to the chains."""

@@ -6,18 +6,104 @@ refresh restored and with Horowitz's (1991) momentum flip on rejection.
 
 from __future__ import annotations
 
-from typing import Any
+import operator
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from pymc_hais.kernels.leapfrog import build_leapfrog
-from pymc_hais.types import KernelInfo, ParticleState
+import numpy as np
 
-__all__ = ["build_hamiltonian"]
+from pymc_hais.kernels.base import check_step_size, identity, plain_loop
+from pymc_hais.kernels.leapfrog import INTEGRATORS, build_leapfrog
+from pymc_hais.kernels.metropolis import build_accept
+from pymc_hais.kernels.refresh import persistence
+from pymc_hais.types import ParticleState
+
+__all__ = ["Hamiltonian", "build_hamiltonian"]
 
 #: An energy error beyond this many nats marks a divergence, as in PyMC's and Stan's samplers.
 DIVERGENCE_THRESHOLD = 1000.0
 
 
-def build_hamiltonian(xp: Any, density: Any, jit: Any = lambda f: f, jit_density: Any = None) -> Any:
+@dataclass(frozen=True)
+class Hamiltonian:
+    """Leapfrog steps with a momentum that is refreshed a little before each transition.
+
+    A transition covers the simulation time ``step_size * n_leapfrog``.
+
+    Parameters
+    ----------
+    integrator : {"kick-drift-kick", "drift-kick-drift"}
+        The first costs one evaluation of value and gradient a step, the second, the paper's, one more a transition.
+    n_leapfrog : int
+        Leapfrog steps of a transition.
+    damping : float
+        The momentum's power decays as ``exp(-damping)`` per unit of simulation time.  ``math.log(2)`` is
+        the paper's; ``math.inf`` renews the momentum at every transition (its gamma = 1).
+    step_size : float, optional
+        None is tuned by the pilot; a number is used as it is, with a unit metric.
+
+    Raises
+    ------
+    ValueError
+        For a value that makes no transition.
+
+    References
+    ----------
+    Sohl-Dickstein & Culpepper (2012), arXiv:1205.1925, section 3.
+    """
+
+    integrator: str = "kick-drift-kick"
+    n_leapfrog: int = 1
+    damping: float = 2.0
+    step_size: float | None = None
+
+    uses_gradients: ClassVar[bool] = True
+    #: High for one leapfrog step: on smooth targets 0.65 to 0.9 cost the same, in narrow necks the lower get stuck.
+    acceptance_target: ClassVar[float] = 0.88
+
+    def __post_init__(self) -> None:
+        if self.integrator not in INTEGRATORS:
+            raise ValueError(f"Unknown integrator {self.integrator!r}: pass {' or '.join(map(repr, INTEGRATORS))}.")
+        try:
+            enough = operator.index(self.n_leapfrog) >= 1
+        except TypeError:
+            enough = False
+        if not enough:
+            raise ValueError(f"n_leapfrog is {self.n_leapfrog!r}: pass an integer of at least 1.")
+        if not self.damping > 0.0:
+            raise ValueError(
+                f"damping is {self.damping!r}: pass a positive number, or math.inf to renew the momentum each time."
+            )
+        check_step_size(self.step_size)
+
+    @property
+    def n_gradients(self) -> int:
+        """Evaluations of values and gradients a transition."""
+        return self.n_leapfrog + (self.integrator == "drift-kick-drift")
+
+    @property
+    def program(self) -> str:
+        """Everything that the built transition depends on."""
+        return f"Hamiltonian {self.integrator} {self.n_leapfrog}"
+
+    def persistence(self, step_sizes: np.ndarray | float) -> np.ndarray:
+        """Return the share of the momentum that a transition's refresh keeps at each step size."""
+        return persistence(self.damping, step_sizes, self.n_leapfrog)
+
+    def build(self, xp: Any, density: Any, jit: Any = identity, jit_density: Any = None, loop: Any = plain_loop) -> Any:
+        """Build the transition; see :meth:`pymc_hais.kernels.base.Kernel.build`."""
+        return build_hamiltonian(xp, density, jit, jit_density, loop, self.integrator, self.n_leapfrog)
+
+
+def build_hamiltonian(
+    xp: Any,
+    density: Any,
+    jit: Any = identity,
+    jit_density: Any = None,
+    loop: Any = plain_loop,
+    integrator: str = "kick-drift-kick",
+    n_leapfrog: int = 1,
+) -> Any:
     """Build ``transition(state, noise, beta, params, data) -> (ParticleState, KernelInfo)``.
 
     The transition leaves ``exp(log_reference + beta * log_ratio) x N(momentum; 0, I)`` invariant and
@@ -25,49 +111,23 @@ def build_hamiltonian(xp: Any, density: Any, jit: Any = lambda f: f, jit_density
 
     Parameters
     ----------
-    xp : module
-        The array namespace (numpy or jax.numpy).
-    density : callable
-        ``density(x, data) -> log_reference, log_ratio, grad_reference, grad_ratio``.
-    jit : callable
-        Applied to the inner functions (Numba needs them compiled).
-    jit_density : callable, optional
-        The same for the function that calls ``density``; ``jit`` by default.
+    xp, density, jit, jit_density, loop
+        As :meth:`pymc_hais.kernels.base.Kernel.build` describes them.
+    integrator, n_leapfrog
+        As :class:`Hamiltonian` describes them.
     """
-    leapfrog = (jit_density or jit)(build_leapfrog(density, jit))
+    leapfrog = (jit_density or jit)(build_leapfrog(xp, density, integrator, n_leapfrog, jit, jit_density, loop))
+    accept = jit(build_accept(xp, DIVERGENCE_THRESHOLD))
 
     def transition(state, noise, beta, params, data):
         keep = params.persistence
         momentum = keep * state.momentum + xp.sqrt(1.0 - keep * keep) * noise.normal
-        start = ParticleState(
-            state.position,
-            momentum,
-            state.log_reference,
-            state.log_ratio,
-            state.grad_reference,
-            state.grad_ratio,
-        )
+        rest = (state.log_reference, state.log_ratio, state.grad_reference, state.grad_ratio)
+        start = ParticleState(state.position, momentum, *rest)
         end = leapfrog(start, beta, params.step_size, params.metric, data)
-
         log_start = start.log_reference + beta * start.log_ratio - 0.5 * xp.sum(momentum * momentum)
         log_end = end.log_reference + beta * end.log_ratio - 0.5 * xp.sum(end.momentum * end.momentum)
-        energy_error = log_start - log_end
-        # A non-finite energy error is a rejection and a divergence, never an acceptance.
-        finite = xp.isfinite(energy_error)
-        acceptance = xp.where(finite, xp.exp(xp.minimum(0.0, xp.where(finite, -energy_error, 0.0))), 0.0)
-        accept = noise.uniform < acceptance
-
-        moved = ParticleState(
-            xp.where(accept, end.position, start.position),
-            xp.where(accept, end.momentum, -momentum),
-            xp.where(accept, end.log_reference, start.log_reference),
-            xp.where(accept, end.log_ratio, start.log_ratio),
-            xp.where(accept, end.grad_reference, start.grad_reference),
-            xp.where(accept, end.grad_ratio, start.grad_ratio),
-        )
-        # Leaving the support (-inf) is an ordinary rejection; a particle that starts there has weight zero.
-        exploded = xp.isnan(energy_error) | ((energy_error > DIVERGENCE_THRESHOLD) & (log_end > -xp.inf))
-        is_divergent = xp.isfinite(log_start) & exploded
-        return moved, KernelInfo(acceptance, is_divergent, energy_error)
+        flipped = ParticleState(state.position, -momentum, *rest)
+        return accept(flipped, end, log_start, log_end, noise.uniform)
 
     return transition

@@ -1,21 +1,17 @@
-"""One kick-drift-kick leapfrog step in whitened coordinates."""
+"""Leapfrog steps in whitened coordinates, kick-drift-kick or drift-kick-drift."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from pymc_hais.kernels.base import identity, plain_loop
 from pymc_hais.types import ParticleState
 
-__all__ = ["build_leapfrog"]
+__all__ = ["INTEGRATORS", "build_free_drift", "build_leapfrog", "build_metric"]
 
 
-def build_leapfrog(density: Any, jit: Any = lambda f: f) -> Any:
-    """Build ``leapfrog(state, beta, step_size, metric, data) -> ParticleState``.
-
-    ``density(x, data)`` returns ``log_reference, log_ratio, grad_reference, grad_ratio``.  With L the
-    metric's factor and u the whitened momentum: u moves by eps/2 L' g, x by eps L u, u by eps/2 L' g'.
-    One fused evaluation a step, since the gradients at the start are carried in the state.
-    """
+def build_metric(jit: Any = identity) -> tuple[Any, Any]:
+    """Build ``push(metric, vector)``, the product L v, and ``pull(metric, vector)``, L' v."""
 
     @jit
     def push(metric, vector):
@@ -29,12 +25,108 @@ def build_leapfrog(density: Any, jit: Any = lambda f: f) -> Any:
             return metric * vector
         return metric.T @ vector
 
-    def leapfrog(state, beta, step_size, metric, data):
+    return push, pull
+
+
+def build_free_drift(push: Any) -> Any:
+    """Build ``drift(position, momentum, time, metric) -> position, momentum`` without walls."""
+
+    def drift(position, momentum, time, metric):
+        return position + time * push(metric, momentum), momentum
+
+    return drift
+
+
+def build_leapfrog(
+    xp: Any,
+    density: Any,
+    integrator: str = "kick-drift-kick",
+    n_leapfrog: int = 1,
+    jit: Any = identity,
+    jit_density: Any = None,
+    loop: Any = plain_loop,
+) -> Any:
+    """Build ``leapfrog(state, beta, step_size, metric, data) -> ParticleState``.
+
+    With L the metric's factor and u the whitened momentum, a kick moves u by eps L' g and a drift moves x
+    by eps L u.
+
+    Parameters
+    ----------
+    xp, density, jit, jit_density, loop
+        As :meth:`pymc_hais.kernels.base.Kernel.build` describes them.
+    integrator : {"kick-drift-kick", "drift-kick-drift"}
+    n_leapfrog : int
+        Steps of length eps.
+    """
+    push, pull = build_metric(jit)
+    drift = jit(build_free_drift(push))
+    return INTEGRATORS[integrator](xp, density, pull, drift, n_leapfrog, jit, jit_density or jit, loop)
+
+
+def _build_kick_drift_kick(xp, density, pull, drift, n_leapfrog, jit, jit_density, loop):
+    """One evaluation a step, since the gradients at its start are carried in the state."""
+
+    def step(state, beta, step_size, metric, data):
         gradient = state.grad_reference + beta * state.grad_ratio
         momentum = state.momentum + 0.5 * step_size * pull(metric, gradient)
-        position = state.position + step_size * push(metric, momentum)
+        position, momentum = drift(state.position, momentum, step_size, metric)
         log_reference, log_ratio, grad_reference, grad_ratio = density(position, data)
         momentum = momentum + 0.5 * step_size * pull(metric, grad_reference + beta * grad_ratio)
         return ParticleState(position, momentum, log_reference, log_ratio, grad_reference, grad_ratio)
 
+    if n_leapfrog == 1:
+        return step
+    compiled_step = jit_density(step)
+
+    def go_on(carry, constants):
+        return carry[0] < n_leapfrog
+
+    def one_more(carry, constants):
+        n_done, state = carry
+        beta, step_size, metric, data = constants
+        return n_done + 1, compiled_step(state, beta, step_size, metric, data)
+
+    run = jit_density(loop(jit(go_on), jit_density(one_more)))
+
+    def leapfrog(state, beta, step_size, metric, data):
+        return run((0, state), (beta, step_size, metric, data))[1]
+
     return leapfrog
+
+
+def _build_drift_kick_drift(xp, density, pull, drift, n_leapfrog, jit, jit_density, loop):
+    """Sohl-Dickstein & Culpepper (2012), arXiv:1205.1925, section 3: a gradient midway, an energy at the end.
+
+    The fused density gives both at either place, so n steps cost n + 1 evaluations.  The half drifts
+    between steps are joined.  One loop holds the only call of the density: compiling it takes longest.
+    """
+
+    def go_on(carry, constants):
+        return carry[0] <= n_leapfrog
+
+    def one_more(carry, constants):
+        n_done, state = carry
+        beta, step_size, metric, data = constants
+        position = state.position
+        log_reference, log_ratio, grad_reference, grad_ratio = density(position, data)
+        kick = step_size * pull(metric, grad_reference + beta * grad_ratio)
+        # The last round is at the end: it only evaluates.  A choice, not a factor 0: 0 * nan is nan.
+        momentum = xp.where(n_done < n_leapfrog, state.momentum + kick, state.momentum)
+        share = xp.where(n_done < n_leapfrog - 1, 1.0, xp.where(n_done < n_leapfrog, 0.5, 0.0))
+        position, momentum = drift(position, momentum, share * step_size, metric)
+        return n_done + 1, ParticleState(position, momentum, log_reference, log_ratio, grad_reference, grad_ratio)
+
+    run = jit_density(loop(jit(go_on), jit_density(one_more)))
+
+    def leapfrog(state, beta, step_size, metric, data):
+        position, momentum = drift(state.position, state.momentum, 0.5 * step_size, metric)
+        start = ParticleState(
+            position, momentum, state.log_reference, state.log_ratio, state.grad_reference, state.grad_ratio
+        )
+        return run((0, start), (beta, step_size, metric, data))[1]
+
+    return leapfrog
+
+
+INTEGRATORS = {"kick-drift-kick": _build_kick_drift_kick, "drift-kick-drift": _build_drift_kick_drift}
