@@ -4,7 +4,7 @@ import inspect
 import sys
 import types
 
-from pymc_hais.kernels import hamiltonian, leapfrog, metropolis
+from pymc_hais.kernels import hamiltonian, leapfrog, metropolis, random_walk, reflection
 
 
 def mutate(module, *replacements, **replaced_names):
@@ -81,3 +81,90 @@ HAMILTONIAN_MUTANTS = [
     _no_flip_on_rejection,
     _refresh_without_the_square_root,
 ]
+
+
+def _first_half_drift_short():
+    return _of_leapfrog(("state.momentum, 0.5 * step_size", "state.momentum, 0.3 * step_size"))
+
+
+def _last_half_drift_short():
+    return _of_leapfrog(("n_done < n_leapfrog, 0.5, 0.0", "n_done < n_leapfrog, 0.3, 0.0"))
+
+
+def _energy_of_the_midpoint():
+    return _of_leapfrog(("carry[0] <= n_leapfrog", "carry[0] < n_leapfrog"))
+
+
+#: The same for the drift-kick-drift integrator.
+DRIFT_KICK_DRIFT_MUTANTS = [
+    _accept_always,
+    _energy_of_the_wrong_beta,
+    _energy_of_the_midpoint,
+    _first_half_drift_short,
+    _last_half_drift_short,
+    _no_flip_on_rejection,
+]
+
+
+def _walk_that_accepts_always():
+    return mutate(random_walk, build_accept=mutate(metropolis, ("uniform < acceptance", "uniform < 2.0")).build_accept)
+
+
+def _walk_with_the_sign_wrong():
+    return mutate(
+        random_walk, build_accept=mutate(metropolis, ("log_start - log_end", "log_end - log_start")).build_accept
+    )
+
+
+def _walk_of_the_wrong_beta():
+    return mutate(random_walk, ("(position), log_reference + beta", "(position), log_reference + 0.8 * beta"))
+
+
+def _walk_with_a_lopsided_proposal():
+    return mutate(random_walk, ("position = state.position +", "position = 0.9 * state.position +"))
+
+
+#: Each builds a module with a wrong ``RandomWalk``.
+RANDOM_WALK_MUTANTS = [
+    _walk_that_accepts_always,
+    _walk_with_the_sign_wrong,
+    _walk_of_the_wrong_beta,
+    _walk_with_a_lopsided_proposal,
+]
+
+
+def of_reflection(*replacements, **replaced_names):
+    """Return a Hamiltonian module whose walls are wrong."""
+    wrong = mutate(reflection, *replacements, **replaced_names)
+    of_leapfrog = mutate(leapfrog, build_reflecting_drift=wrong.build_reflecting_drift)
+    return mutate(hamiltonian, build_leapfrog=of_leapfrog.build_leapfrog)
+
+
+def _momentum_not_negated():
+    return of_reflection(("position, momentum, _, remaining", "position, _, _, remaining"))
+
+
+def _euclidean_normal():
+    return of_reflection(("pull(metric, normals[nearest])", "normals[nearest]"))
+
+
+def _build_mirror(xp, constraints, push, pull, jit, loop):
+    """Mirror the end of a free drift at the walls that it passed, and leave the momentum."""
+    normals, bounds = xp.asarray(constraints.normals), xp.asarray(constraints.bounds)
+
+    def drift(position, momentum, time, metric):
+        position = position + time * push(metric, momentum)
+        for normal, bound in zip(normals, bounds, strict=True):
+            excess = xp.maximum(xp.sum(normal * position) - bound, 0.0) / xp.sum(normal * normal)
+            position = position - 2.0 * excess * normal
+        return position, momentum
+
+    return drift
+
+
+def _position_only_mirrored():
+    return mutate(hamiltonian, build_leapfrog=mutate(leapfrog, build_reflecting_drift=_build_mirror).build_leapfrog)
+
+
+#: Each builds a module with a ``build_hamiltonian`` that reflects wrongly, under a correlated metric at least.
+REFLECTION_MUTANTS = [_momentum_not_negated, _euclidean_normal, _position_only_mirrored]

@@ -61,6 +61,7 @@ def compile_engine(
     A backend that was asked for and cannot take the graph is an error of its linker; one that was
     chosen here falls back with one warning that names the cause.
     """
+    _check_constraints(kernel, graph.layout.n_dims)
     if "mode" in compile_kwargs:
         return _compile("python", graph, compile_kwargs, kernel)
     if backend is not None:
@@ -86,6 +87,15 @@ def compile_engine(
             stacklevel=4,
         )
     return engine
+
+
+def _check_constraints(kernel: Kernel | None, n_dims: int) -> None:
+    constraints = None if kernel is None else kernel.constraints
+    if constraints is not None and constraints.n_dims != n_dims:
+        raise ValueError(
+            f"The kernel's constraints have {constraints.n_dims} dimensions and the model's unconstrained vector "
+            f"has {n_dims}: pass normals of shape (m, {n_dims})."
+        )
 
 
 def _compile(backend: str, graph: DensityGraph, compile_kwargs: dict, kernel: Kernel | None) -> Engine:

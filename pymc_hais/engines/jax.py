@@ -16,10 +16,10 @@ from pymc_hais.kernels import Hamiltonian, Kernel
 from pymc_hais.noise import INITIAL_STEP, build_noise
 from pymc_hais.types import KernelParams, ParticleState, SegmentTrace
 
-__all__ = ["JaxEngine"]
+__all__ = ["JaxEngine", "build_loop"]
 
 
-def _loop(condition: Any, body: Any) -> Any:
+def build_loop(condition: Any, body: Any) -> Any:
     """Build a while loop as :func:`pymc_hais.kernels.base.plain_loop` does."""
 
     def run(carry, constants):
@@ -53,7 +53,7 @@ class JaxEngine:
         self._data = tuple(jnp.asarray(array) for array in data)
         self._noise = build_noise(jnp, n_dims)
         self._density = lambda x, data: density(x, *data)
-        self._transition = self.kernel.build(jnp, self._density, loop=_loop)
+        self._transition = self.kernel.build(jnp, self._density, loop=build_loop)
         self._start = jax.jit(self._build_start())
         self._segment = jax.jit(self._build_segment(), donate_argnums=0)
         self._take = jax.jit(lambda state, chosen: jax.tree.map(lambda leaf: leaf[chosen], state))

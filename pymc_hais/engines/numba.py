@@ -19,7 +19,7 @@ from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 from pymc_hais import noise as noise_module
 from pymc_hais import types as types_module
-from pymc_hais.kernels import Hamiltonian, Kernel, base, hamiltonian, leapfrog, metropolis
+from pymc_hais.kernels import Hamiltonian, Kernel, base, hamiltonian, leapfrog, metropolis, reflection
 from pymc_hais.model.compat import numba_cache_key, quiet_compilation, register_numba_cache_key
 from pymc_hais.types import KernelParams, Noise, ParticleState, SegmentTrace
 
@@ -28,8 +28,10 @@ __all__ = ["NumbaEngine"]
 _MAX_CORES: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
 #: Chunks of particles a thread: more than one, so that no thread waits long for the last.
 _CHUNKS = 4
+#: Beyond this many bytes Numba takes an array by its address, and caches no function that does.
+_LARGEST_CONSTANT = 10**6
 #: What the kernels are written in.
-_KERNEL_MODULES = (base, hamiltonian, leapfrog, metropolis)
+_KERNEL_MODULES = (base, hamiltonian, leapfrog, metropolis, reflection)
 
 # Only compiled code calls the inner functions; without entry points for Python they compile faster.
 _inner = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[call-overload]
@@ -193,6 +195,8 @@ def _cache_key(density: Any, n_dims: int, kernel: Kernel) -> str | None:
     """Everything that the compiled segment depends on, and None if that cannot be told."""
     graph = numba_cache_key(density)
     if graph is None:
+        return None
+    if kernel.constraints is not None and kernel.constraints.normals.nbytes > _LARGEST_CONSTANT:
         return None
     modules = (
         noise_module,

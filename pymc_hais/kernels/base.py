@@ -18,6 +18,11 @@ class Kernel(Protocol):
         ...
 
     @property
+    def constraints(self) -> Any:
+        """The :class:`pymc_hais.kernels.reflection.LinearConstraints` that positions keep, or None."""
+        ...
+
+    @property
     def uses_gradients(self) -> bool:
         """Without, the density may return zeros for its gradients."""
         ...

@@ -15,6 +15,7 @@ import numpy as np
 from pymc_hais.kernels.base import check_step_size, identity, plain_loop
 from pymc_hais.kernels.leapfrog import INTEGRATORS, build_leapfrog
 from pymc_hais.kernels.metropolis import build_accept
+from pymc_hais.kernels.reflection import LinearConstraints
 from pymc_hais.kernels.refresh import persistence
 from pymc_hais.types import ParticleState
 
@@ -41,6 +42,8 @@ class Hamiltonian:
         the paper's; ``math.inf`` renews the momentum at every transition (its gamma = 1).
     step_size : float, optional
         None is tuned by the pilot; a number is used as it is, with a unit metric.
+    constraints : LinearConstraints, optional
+        Walls at which the particle is reflected.
 
     Raises
     ------
@@ -56,6 +59,7 @@ class Hamiltonian:
     n_leapfrog: int = 1
     damping: float = 2.0
     step_size: float | None = None
+    constraints: LinearConstraints | None = None
 
     uses_gradients: ClassVar[bool] = True
     #: High for one leapfrog step: on smooth targets 0.65 to 0.9 cost the same, in narrow necks the lower get stuck.
@@ -84,7 +88,7 @@ class Hamiltonian:
     @property
     def program(self) -> str:
         """Everything that the built transition depends on."""
-        return f"Hamiltonian {self.integrator} {self.n_leapfrog}"
+        return f"Hamiltonian {self.integrator} {self.n_leapfrog} {self.constraints}"
 
     def persistence(self, step_sizes: np.ndarray | float) -> np.ndarray:
         """Return the share of the momentum that a transition's refresh keeps at each step size."""
@@ -92,7 +96,9 @@ class Hamiltonian:
 
     def build(self, xp: Any, density: Any, jit: Any = identity, jit_density: Any = None, loop: Any = plain_loop) -> Any:
         """Build the transition; see :meth:`pymc_hais.kernels.base.Kernel.build`."""
-        return build_hamiltonian(xp, density, jit, jit_density, loop, self.integrator, self.n_leapfrog)
+        return build_hamiltonian(
+            xp, density, jit, jit_density, loop, self.integrator, self.n_leapfrog, self.constraints
+        )
 
 
 def build_hamiltonian(
@@ -103,6 +109,7 @@ def build_hamiltonian(
     loop: Any = plain_loop,
     integrator: str = "kick-drift-kick",
     n_leapfrog: int = 1,
+    constraints: LinearConstraints | None = None,
 ) -> Any:
     """Build ``transition(state, noise, beta, params, data) -> (ParticleState, KernelInfo)``.
 
@@ -113,10 +120,12 @@ def build_hamiltonian(
     ----------
     xp, density, jit, jit_density, loop
         As :meth:`pymc_hais.kernels.base.Kernel.build` describes them.
-    integrator, n_leapfrog
+    integrator, n_leapfrog, constraints
         As :class:`Hamiltonian` describes them.
     """
-    leapfrog = (jit_density or jit)(build_leapfrog(xp, density, integrator, n_leapfrog, jit, jit_density, loop))
+    leapfrog = (jit_density or jit)(
+        build_leapfrog(xp, density, integrator, n_leapfrog, constraints, jit, jit_density, loop)
+    )
     accept = jit(build_accept(xp, DIVERGENCE_THRESHOLD))
 
     def transition(state, noise, beta, params, data):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pymc_hais.kernels.base import identity, plain_loop
+from pymc_hais.kernels.reflection import LinearConstraints, build_reflecting_drift
 from pymc_hais.types import ParticleState
 
 __all__ = ["INTEGRATORS", "build_free_drift", "build_leapfrog", "build_metric"]
@@ -42,6 +43,7 @@ def build_leapfrog(
     density: Any,
     integrator: str = "kick-drift-kick",
     n_leapfrog: int = 1,
+    constraints: LinearConstraints | None = None,
     jit: Any = identity,
     jit_density: Any = None,
     loop: Any = plain_loop,
@@ -58,9 +60,14 @@ def build_leapfrog(
     integrator : {"kick-drift-kick", "drift-kick-drift"}
     n_leapfrog : int
         Steps of length eps.
+    constraints : LinearConstraints, optional
+        Walls at which every drift reflects.
     """
     push, pull = build_metric(jit)
-    drift = jit(build_free_drift(push))
+    if constraints is None:
+        drift = jit(build_free_drift(push))
+    else:
+        drift = jit(build_reflecting_drift(xp, constraints, push, pull, jit, loop))
     return INTEGRATORS[integrator](xp, density, pull, drift, n_leapfrog, jit, jit_density or jit, loop)
 
 

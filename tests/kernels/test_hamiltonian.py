@@ -9,41 +9,17 @@ from pymc_hais.kernels import leapfrog as leapfrog_module
 from pymc_hais.kernels.hamiltonian import build_hamiltonian
 from pymc_hais.kernels.leapfrog import build_leapfrog
 from pymc_hais.types import KernelParams, Noise, ParticleState
+from tests.kernels.targets import BETA, METRICS, MIX, move, observables, skewed_toy
 from tests.mutants import HAMILTONIAN_MUTANTS, mutate
 from tests.statistical import assert_mean, is_mean
-from tests.toys import HAS_JAX, build_params, evaluate, iterate
-from tests.truth import LogGamma, Normal
-
-BETA = 0.6
-N_PARTICLES = 40_000 if HAS_JAX else 10_000
-MIX = np.array([[1.0, 0.0], [-0.8, 0.7]])
-METRICS = {"diagonal": np.array([1.0, 0.6]), "dense": MIX @ np.diag([1.1, 0.6])}
-
-
-def skewed_toy(mix=None):
-    # At beta = 0.6: shapes 0.9 and 2, skewness -1.2 and -0.8.
-    return LogGamma(np.array([0.6, 1.4]), np.array([0.5, 1.0]), np.array([0.5, 1.0]), np.array([1.0, 3.0]), mix=mix)
-
-
-def observables(toy, x, v):
-    """Return moments (N, K) of x, v and x v, and their exact expectations (K,)."""
-    s, skewness = toy.standardise(x, BETA)
-    pairs = (s[:, :, None] * v[:, None, :]).reshape(len(s), -1)
-    squares = (s[:, :, None] ** 2 * v[:, None, :]).reshape(len(s), -1)
-    swapped = (s[:, :, None] * v[:, None, :] ** 2).reshape(len(s), -1)
-    columns = [s, s**2, s**3, v, v**2, v**3, v**4, pairs, squares, swapped]
-    expected = [np.zeros(2), np.ones(2), skewness, np.zeros(2), np.ones(2), np.zeros(2), np.full(2, 3.0)]
-    return np.hstack(columns), np.concatenate([*expected, np.zeros(12)])
+from tests.toys import HAS_JAX, build_params, evaluate
+from tests.truth import Normal
 
 
 def moved(metric, n_steps, build=build_hamiltonian):
-    """Start from exact draws of pi_beta x N(0, I) and move them."""
+    """Move exact draws; return their moments, the exact expectations, and the acceptance rate."""
     toy = skewed_toy(MIX if metric == "dense" else None)
-    rng = np.random.default_rng(20240 + n_steps)
-    x = toy.sample(rng, N_PARTICLES, BETA)
-    v = rng.standard_normal(x.shape)
-    params = build_params(1.1, METRICS[metric], 0.7)
-    x, v, rate = iterate(toy, x, v, rng, n_steps, BETA, params, build)
+    x, v, rate = move(toy, build, n_steps, 1.1, METRICS[metric])
     return *observables(toy, x, v), rate
 
 

@@ -1,0 +1,76 @@
+"""Gaussian random-walk Metropolis: no gradients, and no use for the momentum.
+
+Metropolis et al. (1953); the transition of the plain annealed importance sampling in Sohl-Dickstein &
+Culpepper (2012), arXiv:1205.1925, figures 2 and 3, there with standard deviation 0.1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from pymc_hais.kernels.base import check_step_size, identity, plain_loop
+from pymc_hais.kernels.leapfrog import build_metric
+from pymc_hais.kernels.metropolis import build_accept
+from pymc_hais.kernels.reflection import LinearConstraints, build_inside
+from pymc_hais.types import ParticleState
+
+__all__ = ["RandomWalk"]
+
+
+@dataclass(frozen=True)
+class RandomWalk:
+    """Propose ``x + step_size * L r`` with r ~ N(0, I) and L the metric's factor.
+
+    Parameters
+    ----------
+    step_size : float, optional
+        None is tuned by the pilot; a number is used as it is, with a unit metric: the proposal's standard
+        deviation.
+    constraints : LinearConstraints, optional
+        Proposals outside are rejected.
+
+    Raises
+    ------
+    ValueError
+        For a step size that is not positive.
+    """
+
+    step_size: float | None = None
+    constraints: LinearConstraints | None = None
+
+    uses_gradients: ClassVar[bool] = False
+    #: Between the optima of one dimension (0.44) and of many (0.234): Gelman, Roberts & Gilks (1996).
+    acceptance_target: ClassVar[float] = 0.35
+    n_gradients: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        check_step_size(self.step_size)
+
+    @property
+    def program(self) -> str:
+        """Everything that the built transition depends on."""
+        return f"RandomWalk {self.constraints}"
+
+    def persistence(self, step_sizes: np.ndarray | float) -> np.ndarray:
+        """Return ones: the momentum is left alone."""
+        return np.ones_like(step_sizes, dtype=float)
+
+    def build(self, xp: Any, density: Any, jit: Any = identity, jit_density: Any = None, loop: Any = plain_loop) -> Any:
+        """Build the transition; see :meth:`pymc_hais.kernels.base.Kernel.build`."""
+        push, _ = build_metric(jit)
+        is_inside = jit(build_inside(xp, self.constraints, jit))
+        # A proposal into a region of low density is no divergence, however low.
+        accept = jit(build_accept(xp, np.inf))
+
+        def transition(state, noise, beta, params, data):
+            position = state.position + params.step_size * push(params.metric, noise.normal)
+            log_reference, log_ratio, grad_reference, grad_ratio = density(position, data)
+            end = ParticleState(position, state.momentum, log_reference, log_ratio, grad_reference, grad_ratio)
+            log_start = state.log_reference + beta * state.log_ratio
+            log_end = xp.where(is_inside(position), log_reference + beta * log_ratio, -xp.inf)
+            return accept(state, end, log_start, log_end, noise.uniform)
+
+        return transition
