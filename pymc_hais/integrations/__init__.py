@@ -1,5 +1,6 @@
 """PyMC's own doors: a step method for ``pm.sample`` and a kernel for ``pm.sample_smc``."""
 
 from pymc_hais.integrations.persistent_hmc import PersistentHMC
+from pymc_hais.integrations.smc_kernel import HAIS
 
-__all__ = ["PersistentHMC"]
+__all__ = ["HAIS", "PersistentHMC"]
