@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+import pytest
 from scipy import stats
 
 from tests.statistical import is_mean
@@ -18,6 +19,8 @@ BETA = 0.6
 N_PARTICLES = 40_000 if HAS_JAX else 10_000
 MIX = np.array([[1.0, 0.0], [-0.8, 0.7]])
 METRICS = {"diagonal": np.array([1.0, 0.6]), "dense": MIX @ np.diag([1.1, 0.6])}
+
+needs_jax = pytest.mark.skipif(not HAS_JAX, reason="needs JAX: to move so many particles one by one takes minutes")
 
 
 def skewed_toy(mix=None):

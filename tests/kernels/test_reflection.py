@@ -11,7 +11,7 @@ from pymc_hais.kernels import Hamiltonian, LinearConstraints, RandomWalk
 from pymc_hais.kernels.leapfrog import build_metric
 from pymc_hais.kernels.reflection import build_reflecting_drift
 from pymc_hais.types import Noise, ParticleState
-from tests.kernels.targets import BETA, Truncated, is_seen, move, observables
+from tests.kernels.targets import BETA, Truncated, is_seen, move, needs_jax, observables
 from tests.mutants import (
     REFLECTION_MUTANTS,
     mirrored_at_each_wall_once,
@@ -57,6 +57,7 @@ def test_leaves_a_truncated_target_invariant(target, name, n_steps):
     assert_mean(*observables(toy, x, v))
 
 
+@needs_jax
 @pytest.mark.parametrize("integrator", ["kick-drift-kick", "drift-kick-drift"])
 @pytest.mark.parametrize("build_mutant", REFLECTION_MUTANTS, ids=lambda f: f.__name__.strip("_"))
 def test_a_wrong_reflection_is_seen(build_mutant, integrator):
@@ -65,12 +66,14 @@ def test_a_wrong_reflection_is_seen(build_mutant, integrator):
     assert is_seen(toy, build, 1.4, METRICS["wedge"])
 
 
+@needs_jax
 def test_mirroring_the_end_is_wrong_in_a_corner():
     toy = TARGETS["wedge"]
     build = partial(mirrored_at_each_wall_once().build_hamiltonian, constraints=region(toy))
     assert is_seen(toy, build, 1.4, METRICS["wedge"])
 
 
+@needs_jax
 def test_a_random_walk_through_the_walls_is_seen():
     toy = TARGETS["wedge"]
     walk = walk_that_ignores_the_walls().RandomWalk(constraints=region(toy))
@@ -85,6 +88,7 @@ def test_rejecting_what_bounces_too_often_is_invariant_too(n_steps):
     assert_mean(*observables(toy, x, v))
 
 
+@needs_jax
 def test_stopping_what_bounces_too_often_is_seen():
     toy = TARGETS["wedge"]
     module = of_reflection(ONE_BOUNCE, ("xp.nan, 1.0", "1.0, 1.0"))

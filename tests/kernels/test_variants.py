@@ -9,7 +9,7 @@ from pymc_hais.kernels import Hamiltonian, RandomWalk, leapfrog
 from pymc_hais.kernels.hamiltonian import build_hamiltonian
 from pymc_hais.kernels.leapfrog import build_leapfrog
 from pymc_hais.types import Noise, ParticleState
-from tests.kernels.targets import BETA, METRICS, MIX, is_seen, move, observables, skewed_toy
+from tests.kernels.targets import BETA, METRICS, MIX, is_seen, move, needs_jax, observables, skewed_toy
 from tests.mutants import DRIFT_KICK_DRIFT_MUTANTS, HAMILTONIAN_MUTANTS, RANDOM_WALK_MUTANTS, mutate
 from tests.statistical import assert_mean
 from tests.toys import build_params
@@ -38,6 +38,7 @@ def named(mutants):
     return pytest.mark.parametrize("build_mutant", mutants, ids=lambda f: f.__name__.strip("_"))
 
 
+@needs_jax
 @named(DRIFT_KICK_DRIFT_MUTANTS)
 @pytest.mark.parametrize("n_leapfrog", [1, 2])
 def test_a_wrong_drift_kick_drift_is_seen(build_mutant, n_leapfrog):
@@ -45,11 +46,13 @@ def test_a_wrong_drift_kick_drift_is_seen(build_mutant, n_leapfrog):
     assert is_seen(TOY, build, 1.2, METRICS["dense"])
 
 
+@needs_jax
 @named([mutant for mutant in HAMILTONIAN_MUTANTS if "half_kick" in mutant.__name__])
 def test_a_wrong_step_among_three_is_seen(build_mutant):
     assert is_seen(TOY, partial(build_mutant().build_hamiltonian, n_leapfrog=3), 1.1, METRICS["dense"])
 
 
+@needs_jax
 @named(RANDOM_WALK_MUTANTS)
 def test_a_wrong_random_walk_is_seen(build_mutant):
     assert is_seen(TOY, build_mutant().RandomWalk().build, 1.5, METRICS["dense"])
