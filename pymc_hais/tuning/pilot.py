@@ -10,7 +10,6 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.stats import rankdata
 
-from pymc_hais.kernels.refresh import persistence
 from pymc_hais.resampling import systematic
 from pymc_hais.tuning.metric import estimate_metric
 from pymc_hais.types import Metric, ParticleState
@@ -18,18 +17,20 @@ from pymc_hais.weights import clean, discrepancy, log_mean_exp
 
 __all__ = ["Pilot", "Stage", "run_pilot"]
 
-#: Momentum power decays as exp(-damping * step size); flat between 1 and 4 on the models measured.
 DAMPING = 2.0
 #: Conditional ESS of a stage in up to ``_MANY`` dimensions, and the least that is taken with more of them.
 _CONDITIONAL_ESS = 0.8
 _LEAST_CONDITIONAL_ESS = 0.3
 _MANY = 100
-#: Percent of the particles that count as the slowest, and the acceptance that these should have.
+#: Percent of the particles that count as the slowest, and the share of the target acceptance that these should have.
 _SLOWEST = 5
-_SLOWEST_TARGET = 0.6
-# High for one leapfrog step: on smooth targets 0.65 to 0.9 cost the same, in narrow necks the lower ones get stuck.
-_ACCEPTANCE_TARGET = 0.88
-_MOVES = 5
+_SLOWEST_TARGET = 0.68
+#: Moves of a stage, at least and at most, and as a share of the log ratio's autocorrelation time: particles that lag
+#: behind teach step sizes and metrics of where they were, and a barrier that is too small.
+_MOVES = (5, 50)
+_MOVES_PER_TIME = 0.25
+#: After this many moves in all a stage gets the fewest: the pilot is to cost less than the rounds.
+_PATIENCE = 2000
 _MAX_STAGES = 1000
 #: Moves at beta = 1, at least and at most, after which resampled copies count as apart.
 _PARTING_MOVES = (10, 50)
@@ -83,65 +84,93 @@ def run_pilot(
     report : callable
         Told progress (0 to 1), beta and the running log Z after every stage; may raise to stop.
     """
-    n_particles, n_dims = state.position.shape
-    share = _conditional_ess(n_dims)
-    beta, log_z, step_size = 0.0, 0.0, 1.0
+    particles = _Particles(engine, state, key)
+    share = _conditional_ess(state.position.shape[1])
+    beta, log_z = 0.0, 0.0
     stages: list[Stage] = []
-    recent = np.full(n_particles, _ACCEPTANCE_TARGET)
     while beta < 1.0:
-        log_ratio = clean(state.log_ratio)
+        log_ratio = clean(particles.state.log_ratio)
         new_beta = _next_beta(log_ratio, beta, share)
         increments = (new_beta - beta) * log_ratio
-        moved = float(discrepancy(np.zeros(n_particles), increments))
+        moved = float(discrepancy(np.zeros(increments.size), increments))
         log_z += float(log_mean_exp(increments))
-        chosen = systematic(increments, rng.random())
-        state, recent = engine.take(state, chosen), recent[chosen]
+        particles.take(systematic(increments, rng.random()))
         beta = new_beta
-        metric = estimate_metric(np.asarray(state.position))
-        before = clean(state.log_ratio)
-        for step in range(len(stages) * _MOVES, (len(stages) + 1) * _MOVES):
-            state, acceptance = _move(engine, state, beta, step_size, metric, key, step)
-            recent = 0.5 * (recent + acceptance)
-            step_size *= float(np.exp(_step_size_drift(acceptance, recent)))
-        after = clean(state.log_ratio)
-        stages.append(Stage(beta, moved, _autocorrelation_time(before, after, _MOVES), step_size, metric))
+        is_patient = stages and particles.n_moves < _PATIENCE
+        time = particles.adapt(beta, _moves(stages[-1].autocorrelation_time if is_patient else 0.0))
+        stages.append(Stage(beta, moved, time, particles.step_size, particles.metric))
         report(_fraction(beta, stages[0].beta), beta, log_z)
         if len(stages) > _MAX_STAGES:
             raise RuntimeError(
                 f"The pilot made {_MAX_STAGES} stages and only reached beta = {beta:.2e}. The prior and the "
                 "posterior are too far apart for the prior path: rescale the model or use a tighter prior."
             )
-    n_parting = int(np.clip(np.ceil(2 * stages[-1].autocorrelation_time), *_PARTING_MOVES))
-    n_moves = _MOVES * len(stages)
-    for step in range(n_moves, n_moves + n_parting):
-        state, _ = _move(engine, state, 1.0, step_size, metric, key, step)
-    n_gradients = n_particles * (1 + n_moves + n_parting)
-    return Pilot(tuple(stages), log_z, n_gradients, np.asarray(state.position))
+    particles.part(stages[-1].autocorrelation_time)
+    return Pilot(tuple(stages), log_z, particles.n_gradients, np.asarray(particles.state.position))
 
 
-def _move(
-    engine: Any,
-    state: ParticleState,
-    beta: float,
-    step_size: float,
-    metric: Metric,
-    key: np.ndarray,
-    step: int,
-) -> tuple[ParticleState, np.ndarray]:
-    """Make one transition; return the particles and their acceptance rates (P,)."""
-    settings = (np.array([value]) for value in (beta, step_size, persistence(DAMPING, step_size)))
-    state, trace = engine.run_segment(state, *settings, metric, key, step)
-    return state, trace.acceptance_rate[0]
+class _Particles:
+    """The pilot's particles and the kernel's settings that suit them."""
+
+    def __init__(self, engine: Any, state: ParticleState, key: np.ndarray) -> None:
+        self.state = state
+        self._engine, self._key, self._kernel = engine, key, engine.kernel
+        n_particles, n_dims = state.position.shape
+        self._is_tuned = self._kernel.step_size is None
+        self.step_size = float(self._kernel.step_size or 1.0)
+        self.metric: Metric = np.ones(n_dims)
+        self._recent = np.full(n_particles, self._kernel.acceptance_target)
+        self.n_moves = 0
+
+    @property
+    def n_gradients(self) -> int:
+        """Evaluations of value and gradient so far."""
+        return len(self._recent) * (1 + self.n_moves * self._kernel.n_gradients)
+
+    def take(self, chosen: np.ndarray) -> None:
+        """Copy the chosen particles."""
+        self.state, self._recent = self._engine.take(self.state, chosen), self._recent[chosen]
+
+    def adapt(self, beta: float, n_moves: int) -> float:
+        """Measure the metric, adapt the step size over n moves; return the log ratio's autocorrelation time."""
+        if self._is_tuned:
+            self.metric = estimate_metric(np.asarray(self.state.position))
+        before = clean(self.state.log_ratio)
+        for _ in range(n_moves):
+            acceptance = self._move(beta)
+            self._recent = 0.5 * (self._recent + acceptance)
+            if self._is_tuned:
+                drift = _step_size_drift(acceptance, self._recent, self._kernel.acceptance_target)
+                self.step_size *= float(np.exp(drift))
+        return _autocorrelation_time(before, clean(self.state.log_ratio), n_moves)
+
+    def part(self, autocorrelation_time: float) -> None:
+        """Move at beta = 1 until resampled copies are apart."""
+        for _ in range(int(np.clip(np.ceil(2 * autocorrelation_time), *_PARTING_MOVES))):
+            self._move(1.0)
+
+    def _move(self, beta: float) -> np.ndarray:
+        """Make one transition; return the particles' acceptance rates (P,)."""
+        settings = (beta, self.step_size, self._kernel.persistence(self.step_size))
+        arrays = (np.array([value]) for value in settings)
+        self.state, trace = self._engine.run_segment(self.state, *arrays, self.metric, self._key, self.n_moves)
+        self.n_moves += 1
+        return trace.acceptance_rate[0]
 
 
-def _step_size_drift(acceptance: np.ndarray, recent: np.ndarray) -> float:
-    """Say how to change the log step size, from the particles' acceptance now and lately.
+def _moves(autocorrelation_time: float) -> int:
+    """Say how many moves a stage needs, from the time of the stage before."""
+    return int(np.clip(np.ceil(_MOVES_PER_TIME * autocorrelation_time), *_MOVES))
+
+
+def _step_size_drift(acceptance: np.ndarray, recent: np.ndarray, target: float) -> float:
+    """Say how to change the log step size, from the particles' acceptance now and lately and its target.
 
     The mean alone would let the particles in a narrow neck get stuck, and others never enter it; so the slowest few
     are to keep moving too.
     """
     slowest = float(np.sort(recent)[recent.size * _SLOWEST // 100])
-    return min(float(acceptance.mean()) - _ACCEPTANCE_TARGET, slowest - _SLOWEST_TARGET)
+    return min(float(acceptance.mean()) - target, slowest - _SLOWEST_TARGET * target)
 
 
 def _conditional_ess(n_dims: int) -> float:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from pymc_hais.engines.python import PythonEngine
+from pymc_hais.kernels import Hamiltonian
 from pymc_hais.tuning import pilot as pilot_module
 from pymc_hais.tuning.pilot import run_pilot
 from pymc_hais.weights import discrepancy
@@ -16,7 +17,7 @@ from tests.toys import HAS_JAX, build_engine, build_key
 from tests.truth import LogGamma, step_discrepancy
 
 TOY = LogGamma(np.array([0.8, 1.4]), np.array([0.1, 0.2]), np.array([5.0, 30.0]), np.array([10.0, 6.0]), -4.0)
-MOVES, SHARE = pilot_module._MOVES, pilot_module._CONDITIONAL_ESS
+FEWEST_MOVES, SHARE = pilot_module._MOVES[0], pilot_module._CONDITIONAL_ESS
 ACCEPTANCE, SLOWEST = 0.88, 0.6
 N_PARTICLES = 4000 if HAS_JAX else 400
 
@@ -25,6 +26,12 @@ def pilot_of(toy, n_particles=N_PARTICLES, seed=0, **kwargs):
     engine, rng = build_engine(toy), np.random.default_rng(seed)
     state = engine.start(toy.sample(rng, n_particles, 0.0), build_key(rng))
     return run_pilot(engine, state, build_key(rng), rng, **kwargs)
+
+
+def n_moves(pilot):
+    """Count the moves that the times of a pilot's stages ask for: at least 5 and at most 50 a stage, then 10 to 50."""
+    times = pilot.gather("autocorrelation_time")
+    return FEWEST_MOVES + sum(np.clip(np.ceil(times[:-1] / 4), 5, 50)) + np.clip(np.ceil(2 * times[-1]), 10, 50)
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +45,7 @@ def test_stages_run_from_the_reference_to_the_target(pilot):
     assert betas[0] > 0.0
     assert betas[-1] == 1.0
     assert np.all(np.diff(betas) > 0)
-    fewest, most = pilot_module._PARTING_MOVES
-    before_parting = MOVES * len(pilot.stages) + 1
-    assert fewest <= pilot.n_gradients / N_PARTICLES - before_parting <= most
+    assert pilot.n_gradients == N_PARTICLES * (1 + n_moves(pilot))
 
 
 def test_the_final_particles_are_those_of_the_target(pilot):
@@ -70,7 +75,7 @@ def test_the_metric_is_the_covariance_of_its_stage(pilot):
 def test_its_own_log_z_is_near(pilot):
     # A stage adds about (1 / share - 1) (1 + time / moves) / n to the variance; half a dozen times its root.
     times = pilot.gather("autocorrelation_time")
-    error = np.sqrt((1.0 / SHARE - 1.0) * np.sum(1.0 + times / MOVES) / N_PARTICLES)
+    error = np.sqrt((1.0 / SHARE - 1.0) * np.sum(1.0 + times / FEWEST_MOVES) / N_PARTICLES)
     np.testing.assert_allclose(pilot.log_z, TOY.log_z(), atol=6 * error)
 
 
@@ -105,6 +110,46 @@ def test_report_hears_every_stage_and_may_stop_the_pilot():
 
     with pytest.raises(KeyboardInterrupt):
         pilot_of(TOY, 200, report=stop)
+
+
+def normal_density(x):
+    """Standard-normal reference, four observations at 0."""
+    return -0.5 * (x * x).sum(), -2.0 * (x * x).sum(), -x, -4.0 * x
+
+
+def pilot_with(kernel, n_particles=200):
+    engine, rng = PythonEngine(normal_density, [], 2, "c", kernel), np.random.default_rng(0)
+    state = engine.start(rng.standard_normal((n_particles, 2)), build_key(rng))
+    return run_pilot(engine, state, build_key(rng), rng)
+
+
+def test_a_step_size_of_the_kernel_is_kept_with_a_unit_metric():
+    pilot = pilot_with(Hamiltonian(step_size=0.25))
+    np.testing.assert_array_equal(pilot.gather("step_size"), 0.25)
+    np.testing.assert_array_equal(pilot.gather("metric"), 1.0)
+
+
+def test_gradients_are_counted_as_the_kernel_makes_them():
+    few, many = pilot_with(Hamiltonian(step_size=0.25)), pilot_with(Hamiltonian("drift-kick-drift", 2, step_size=0.25))
+    assert few.n_gradients == 200 * (1 + n_moves(few))
+    assert many.n_gradients == 200 * (1 + 3 * n_moves(many))
+
+
+def test_a_pilot_that_takes_long_gets_the_fewest_moves_a_stage(monkeypatch):
+    monkeypatch.setattr(pilot_module, "_MOVES_PER_TIME", 1e9)
+    patient = pilot_with(Hamiltonian(step_size=0.25))
+    monkeypatch.setattr(pilot_module, "_PATIENCE", 6)
+    hasty = pilot_with(Hamiltonian(step_size=0.25))
+    # The first stage has no time to go by; the second is patient; the third is not any more.
+    assert len(hasty.stages) > 2
+    for pilot, expected in [(patient, 5 + 50 * (len(patient.stages) - 1)), (hasty, 55 + 5 * (len(hasty.stages) - 2))]:
+        parting = np.clip(np.ceil(2 * pilot.stages[-1].autocorrelation_time), 10, 50)
+        assert pilot.n_gradients == 200 * (1 + expected + parting)
+
+
+@pytest.mark.parametrize(("time", "moves"), [(0.0, 5), (20.0, 5), (21.0, 6), (100.0, 25), (1e9, 50)])
+def test_slow_log_ratios_get_more_moves(time, moves):
+    assert pilot_module._moves(time) == moves
 
 
 def test_a_constant_log_ratio_is_one_stage():
@@ -238,17 +283,17 @@ def stuck(n_stuck, rate=0.97):
 def test_step_sizes_fall_for_a_few_stuck_particles_although_the_mean_is_high():
     acceptance = stuck(8)
     assert acceptance.mean() > ACCEPTANCE
-    assert pilot_module._step_size_drift(acceptance, acceptance) < 0.0
+    assert pilot_module._step_size_drift(acceptance, acceptance, ACCEPTANCE) < 0.0
     # Who is stuck is a matter of several moves: one rejection by all of these does not count.
-    assert pilot_module._step_size_drift(acceptance, stuck(0)) > 0.0
+    assert pilot_module._step_size_drift(acceptance, stuck(0), ACCEPTANCE) > 0.0
     # Nor do fewer than five in a hundred.
-    assert pilot_module._step_size_drift(stuck(4), stuck(4)) > 0.0
+    assert pilot_module._step_size_drift(stuck(4), stuck(4), ACCEPTANCE) > 0.0
 
 
 @pytest.mark.parametrize("mean", [0.5, 0.88, 1.0])
 def test_step_sizes_follow_the_mean_where_no_particle_is_stuck(mean):
     acceptance = mean + 0.1 * np.sin(np.arange(100))
-    drift = pilot_module._step_size_drift(acceptance, np.full(100, 0.995))
+    drift = pilot_module._step_size_drift(acceptance, np.full(100, 0.995), ACCEPTANCE)
     np.testing.assert_allclose(drift, acceptance.mean() - ACCEPTANCE, atol=1e-12)
 
 
@@ -256,6 +301,6 @@ def test_step_sizes_follow_the_mean_where_no_particle_is_stuck(mean):
 def test_the_order_of_particles_does_not_matter_for_step_sizes(acceptance, data):
     recent = data.draw(arrays(float, len(acceptance), elements=st.floats(0, 1)))
     order = np.array(data.draw(st.permutations(range(len(acceptance)))))
-    one, other = (pilot_module._step_size_drift(*pair) for pair in [(acceptance, recent), (acceptance[order], recent)])
-    np.testing.assert_allclose(one, other, atol=1e-12)
-    assert pilot_module._step_size_drift(acceptance, recent[order]) == one
+    one = pilot_module._step_size_drift(acceptance, recent, ACCEPTANCE)
+    np.testing.assert_allclose(pilot_module._step_size_drift(acceptance[order], recent, ACCEPTANCE), one, atol=1e-12)
+    assert pilot_module._step_size_drift(acceptance, recent[order], ACCEPTANCE) == one
