@@ -9,9 +9,10 @@ import pymc as pm
 from scipy.special import betaln, gammaln
 from scipy.stats import multivariate_normal, norm
 
-from pymc_hais.problem import build_problem
-from pymc_hais.rounds import learn, run_rounds
+from pymc_hais.problem import Compiler, build_problem
+from pymc_hais.rounds import run_rounds
 from pymc_hais.settings import build_settings
+from pymc_hais.starting import choose_start
 
 
 def normal_mean() -> tuple[pm.Model, float]:
@@ -95,7 +96,8 @@ def coverage(build, n_seeds: int, **options) -> tuple[float, np.ndarray]:
             return None
 
     model, truth = build()
-    problem = build_problem(model, None, {}, 1)
+    compiler = Compiler()
+    problem = build_problem(model, "prior", compiler, 1)
     held, scores = [], []
     for seed in range(n_seeds):
         settings = build_settings(
@@ -107,12 +109,11 @@ def coverage(build, n_seeds: int, **options) -> tuple[float, np.ndarray]:
                 "max_temperatures": 10_000,
                 **options,
             },
-            reference="prior",
             random_seed=seed,
             idata_kwargs=None,
         )
-        pilot = learn(problem, settings, lambda *_: NoProgress())
-        estimate = run_rounds(problem, pilot, settings, lambda *_: NoProgress()).estimate
+        choice = choose_start(problem, settings, lambda *_: NoProgress(), "auto", compiler)
+        estimate = run_rounds(choice.problem, choice.pilot, settings, lambda *_: NoProgress()).estimate
         held.append(estimate.lower <= truth <= estimate.upper)
         scores.append((estimate.value - truth) / estimate.se)
     return float(np.mean(held)), np.array(scores)

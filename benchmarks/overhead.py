@@ -10,7 +10,7 @@ import numpy as np
 from models import experts, logistic
 
 from pymc_hais.annealing import SEGMENT_LENGTH
-from pymc_hais.problem import build_problem
+from pymc_hais.problem import Compiler, build_problem
 
 warnings.filterwarnings("ignore", category=UserWarning)
 
@@ -45,12 +45,12 @@ def main() -> None:
     options = parser.parse_args()
     for name, model in {"logistic 500 x 20": logistic(), "experts, 36 dimensions": experts()}.items():
         begin = time.perf_counter()
-        problem = build_problem(model, "jax", {}, 1)
+        problem = build_problem(model, "prior", Compiler(backend="jax"), 1)
         positions, _ = problem.draw(options.particles, 1)
         n_dims = positions.shape[1]
         step_time(problem, positions, np.ones(n_dims))
         compile_time = time.perf_counter() - begin
-        numba = build_problem(model, "numba", {}, 1)
+        numba = build_problem(model, "prior", Compiler(backend="numba"), 1)
         print(f"{name}: model to first segment {compile_time:.1f} s with JAX")
         for metric in (np.full(n_dims, 0.1), 0.1 * np.eye(n_dims)):
             bare, step, other = np.array(

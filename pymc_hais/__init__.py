@@ -6,10 +6,29 @@ Importing this package makes ``pm.sample_hais`` available.
 import pymc as _pymc
 
 from pymc_hais.inference_data import log_marginal_likelihood
+from pymc_hais.integrations import HAIS, PersistentHMC
+from pymc_hais.kernels import Hamiltonian, LinearConstraints, RandomWalk
+from pymc_hais.references import Box, Gaussian, Mixture, StudentT
 from pymc_hais.sampling import sample_hais
+from pymc_hais.settings import paper_settings
 from pymc_hais.types import Finding, LogZEstimate
 
-__all__ = ["Finding", "LogZEstimate", "log_marginal_likelihood", "sample_hais"]
+__all__ = [
+    "HAIS",
+    "Box",
+    "Finding",
+    "Gaussian",
+    "Hamiltonian",
+    "LinearConstraints",
+    "LogZEstimate",
+    "Mixture",
+    "PersistentHMC",
+    "RandomWalk",
+    "StudentT",
+    "log_marginal_likelihood",
+    "paper_settings",
+    "sample_hais",
+]
 
 __version__ = "0.1.0"
 

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_hais.kernels.refresh import persistence
 from pymc_hais.resampling import systematic
 from pymc_hais.types import AnnealingRun, ParticleState, Plan, SegmentTrace
 from pymc_hais.weights import clean, discrepancy, effective_sample_size, log_mean_exp, normalise
@@ -104,7 +103,7 @@ def anneal(
 
     E[exp(log_z)] = Z exactly, for any plan that does not depend on these particles (Neal 2001; with
     resampling, Del Moral 2004), since the plan fixes everything but the resampling times, which the
-    adaptive rule ESS < P/2 may choose (Whiteley, Lee & Heine 2016).
+    adaptive rule on the ESS may choose (Whiteley, Lee & Heine 2016).
 
     Parameters
     ----------
@@ -124,7 +123,6 @@ def anneal(
     Population
     """
     betas = plan.schedule.betas
-    kept = persistence(plan.damping, plan.step_sizes)
     n_particles = len(state.log_ratio)
     weights = _Weights(n_particles)
     n_steps = len(plan.schedule)
@@ -133,14 +131,14 @@ def anneal(
     for start, stop, metric in segments(plan):
         steps = slice(start, stop)
         state, trace = engine.run_segment(
-            state, betas[start + 1 : stop + 1], plan.step_sizes[steps], kept[steps], metric, key, start
+            state, betas[start + 1 : stop + 1], plan.step_sizes[steps], plan.persistence[steps], metric, key, start
         )
         row = weights.update(np.diff(betas[start : stop + 1]), trace.log_ratio)
         row["acceptance_rate"] = _alive_mean(trace, weights.log_weights)
         statistics.append(row)
         accepted += trace.acceptance_rate.sum(axis=0)
         divergent += trace.is_divergent.sum(axis=0)
-        if stop < n_steps and effective_sample_size(weights.log_weights) < 0.5 * n_particles:
+        if stop < n_steps and effective_sample_size(weights.log_weights) < plan.resample_below * n_particles:
             chosen = weights.resample(rng.random())
             state = engine.take(state, chosen)
             accepted, divergent = accepted[chosen], divergent[chosen]
@@ -172,12 +170,11 @@ def _final_moves(engine: Any, plan: Plan, state: ParticleState, key: np.ndarray)
     start, step_size = len(plan.schedule), plan.step_sizes[-1]
     for first in range(0, plan.n_final_moves, SEGMENT_LENGTH):
         n = min(SEGMENT_LENGTH, plan.n_final_moves - first)
-        sizes = np.full(n, step_size)
         state, _ = engine.run_segment(
             state,
             np.ones(n),
-            sizes,
-            persistence(plan.damping, sizes),
+            np.full(n, step_size),
+            np.full(n, plan.persistence[-1]),
             plan.metrics[plan.metric_index[-1]],
             key,
             start + first,

@@ -2,73 +2,140 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from pymc_hais.engines import Engine, compile_engine
-from pymc_hais.model import Layout, build_density, build_layout, check_joint_logp, check_model, check_state
-from pymc_hais.references import PriorReference, build_prior, check_prior_draws
+from pymc_hais.kernels import Hamiltonian, Kernel, LinearConstraints
+from pymc_hais.model import (
+    DensityGraph,
+    Layout,
+    build_density,
+    build_layout,
+    check_joint_logp,
+    check_model,
+    check_state,
+)
+from pymc_hais.references import Start, bind, build_prior, check_prior_draws, find_mismatches, uses_prior
 from pymc_hais.types import ParticleState
 from pymc_hais.weights import log_mean_exp
 
-__all__ = ["Problem", "build_problem", "drop"]
+__all__ = ["Compiler", "Problem", "build_problem", "drop", "with_start"]
 
 #: Draws that check a model before any long work; as many as the pilot's, so that nothing compiles twice.
 _PROBE_DRAWS = 500
 
 
 @dataclass(frozen=True)
+class Compiler:
+    """How graphs become an engine.
+
+    Attributes
+    ----------
+    kernel : Kernel
+    backend : {"jax", "numba", "c"} or None
+    compile_kwargs : dict
+    cores : int, optional
+        Limits the threads of an engine that is parallel itself.
+    """
+
+    kernel: Kernel = field(default_factory=Hamiltonian)
+    backend: str | None = None
+    compile_kwargs: dict[str, Any] = field(default_factory=dict)
+    cores: int | None = None
+
+    def __call__(self, graph: DensityGraph) -> Engine:
+        """Compile a model's graphs with the kernel."""
+        engine = compile_engine(graph, self.backend, self.compile_kwargs, self.kernel)
+        if self.cores is not None:
+            engine.set_cores(self.cores)
+        return engine
+
+
+@dataclass(frozen=True)
 class Problem:
     """A compiled model and its reference."""
 
+    model: Any
     layout: Layout
-    prior: PriorReference
+    start: Start
     engine: Engine
 
     def draw(self, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
         """Draw (n, D) reference positions; and a mask of those beyond the range of floating point."""
-        values, clipped = self.prior.sample(n, seed)
-        return self.layout.flatten(values), clipped
+        return self.start.sample(n, seed)
 
-    def start(self, positions: np.ndarray, clipped: np.ndarray, key: np.ndarray) -> tuple[ParticleState, float]:
-        """Evaluate reference draws and drop the clipped ones; see :func:`drop`."""
-        return drop(self.engine.start(positions, key), clipped)
+    def evaluate(self, positions: np.ndarray, clipped: np.ndarray, key: np.ndarray) -> tuple[ParticleState, float]:
+        """Evaluate reference draws; drop the clipped ones, see :func:`drop`, and those outside the constraints."""
+        state, log_z_dropped = drop(self.engine.start(positions, key), clipped)
+        if constraints := self.engine.kernel.constraints:
+            outside = ~constraints.contains(positions)
+            state = state._replace(log_ratio=np.where(outside, -np.inf, np.asarray(state.log_ratio)))
+        return state, log_z_dropped
 
 
-def build_problem(model: Any, backend: str | None, compile_kwargs: dict[str, Any], seed: int) -> Problem:
+def build_problem(model: Any, reference: Any, compiler: Compiler, seed: int) -> Problem:
     """Compile a model and refuse, before any long work, what annealing could not get right.
 
     Parameters
     ----------
     model : pymc.Model
-    backend : {"jax", "numba", "c"} or None
-    compile_kwargs : dict
+    reference : str or object
+        As :func:`pymc_hais.references.bind` takes it.
+    compiler : Compiler
     seed : int
-        Of the prior draws that the checks look at.
+        Of the reference draws that the checks look at.
 
     Raises
     ------
     ValueError
-        An improper prior, minibatches, a likelihood of zero at every prior draw, a NaN gradient, or draws that
-        do not follow the log prior.
+        An improper prior to start from, minibatches, a density of zero at every reference draw, a NaN gradient, or
+        draws that do not follow the reference's log density.
     NotImplementedError
         Discrete free variables or a ``pm.Simulator``.
     RuntimeError
         The compiled log density differs from ``model.logp()``.
     """
-    check_model(model)
-    prior = build_prior(model)
-    values, clipped = prior.sample(_PROBE_DRAWS, seed)
-    layout = build_layout(model, [value[0] for value in values])
-    engine = compile_engine(build_density(model, layout), backend, compile_kwargs)
-    positions = layout.flatten(values)
+    check_model(model, uses_prior(reference))
+    prior = build_prior(model) if uses_prior(reference) else None
+    layout = build_layout(model, None if prior is None else [value[0] for value in prior.sample(1, seed)[0]])
+    return with_start(model, layout, bind(reference, layout, prior), compiler, seed)
+
+
+def with_start(model: Any, layout: Layout, start: Start, compiler: Compiler, seed: int) -> Problem:
+    """Compile a model for one bound reference, and check it at the reference's draws; see :func:`build_problem`."""
+    positions, clipped = start.sample(_PROBE_DRAWS, seed)
+    log_reference = None if start.is_prior else start.logp
+    engine = compiler(build_density(model, layout, log_reference, compiler.kernel.uses_gradients))
     state = engine.start(positions, np.zeros(2, dtype=np.uint32))
-    check_state(model, layout, state)
+    _check_inside(compiler.kernel.constraints, positions, start.label)
+    check_state(model, layout, state, start.label)
     check_joint_logp(model, layout, state, clipped)
-    check_prior_draws(layout, positions, np.asarray(state.grad_reference), clipped)
-    return Problem(layout, prior, engine)
+    if compiler.kernel.uses_gradients:  # without them the draws cannot be held against the density
+        _check_draws(layout, start, positions, np.asarray(state.grad_reference), clipped)
+    return Problem(model, layout, start, engine)
+
+
+def _check_draws(
+    layout: Layout, start: Start, positions: np.ndarray, gradient: np.ndarray, clipped: np.ndarray
+) -> None:
+    if start.is_prior:
+        check_prior_draws(layout, positions, gradient, clipped)
+    elif find_mismatches(layout, positions, gradient, clipped):
+        raise ValueError(
+            f"The draws of {start.label} do not follow its own log density, so log Z would be wrong: make the "
+            "reference's sample(n, rng) draw from the density that its logp(x) computes."
+        )
+
+
+def _check_inside(constraints: LinearConstraints | None, positions: np.ndarray, label: str) -> None:
+    if constraints is not None and not constraints.contains(positions).any():
+        raise ValueError(
+            f"None of {len(positions)} draws of {label} lies inside the constraints: pass a reference that does, "
+            "such as pymc_hais.Box."
+        )
 
 
 def drop(state: ParticleState, clipped: np.ndarray) -> tuple[ParticleState, float]:

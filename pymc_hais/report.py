@@ -7,12 +7,11 @@ import logging
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from pymc_hais.engines import Engine
 from pymc_hais.rounds import Outcome
 from pymc_hais.settings import Settings
-from pymc_hais.tuning import Pilot
+from pymc_hais.starting import Choice
 
-__all__ = ["attributes", "log_outcome"]
+__all__ = ["attributes", "log_outcome", "log_start"]
 
 # A child of PyMC's logger, so that messages appear where PyMC's do.
 _log = logging.getLogger("pymc.hais")
@@ -21,7 +20,15 @@ _LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ER
 _PACKAGES = ("pymc-hais", "pymc", "pytensor", "arviz", "numpy", "scipy", "jax")
 
 
-def log_outcome(outcome: Outcome, settings: Settings) -> None:
+def log_start(choice: Choice, settings: Settings) -> None:
+    """Log what is annealed from where, and why."""
+    _log.info(
+        f"Annealing {settings.chains} x {settings.draws} particles from {choice.problem.start.label} "
+        f"({choice.problem.engine.name}): {choice.reason}"
+    )
+
+
+def log_outcome(outcome: Outcome, choice: Choice, settings: Settings) -> None:
     """Log the estimate, why the rounds ended, and every finding."""
     estimate = outcome.estimate
     why = {
@@ -33,20 +40,24 @@ def log_outcome(outcome: Outcome, settings: Settings) -> None:
     n_rounds = len(outcome.rounds)
     rounds = f"{n_rounds} round{'s' if n_rounds > 1 else ''}"
     _log.info(
-        f"log marginal likelihood {estimate.value:.3f} ± {estimate.se:.3f} ({rounds}, "
+        f"{choice.quantity} {estimate.value:.3f} ± {estimate.se:.3f} ({rounds}, "
         f"{len(outcome.plan.schedule)} temperatures, {outcome.seconds:.0f} s; {why})"
     )
     for finding in estimate.findings:
         _log.log(_LEVELS[finding.severity], str(finding))
 
 
-def attributes(engine: Engine, pilot: Pilot, outcome: Outcome, settings: Settings, seconds: float) -> dict[str, Any]:
+def attributes(choice: Choice, outcome: Outcome, settings: Settings, seconds: float) -> dict[str, Any]:
     """Gather plain numbers and strings that say how a result came about."""
+    engine, pilot = choice.problem.engine, choice.pilot
     return {
         "sampler": "hais",
         "engine": engine.name,
         "backend": engine.backend,
-        "reference": "prior",
+        "quantity": choice.quantity,
+        "reference": choice.problem.start.label,
+        "reference_reason": choice.reason,
+        "kernel": repr(settings.recipe.kernel),
         "random_seed": json.dumps(settings.seeds.chains),
         "target_se": -1.0 if settings.target_se is None else settings.target_se,
         "stopped_by": outcome.stopped_by,
@@ -55,9 +66,9 @@ def attributes(engine: Engine, pilot: Pilot, outcome: Outcome, settings: Setting
         "n_temperatures": len(outcome.plan.schedule),
         "n_gradients": outcome.n_gradients,
         "n_gradients_last_round": outcome.run.n_gradients,
-        "n_gradients_pilot": pilot.n_gradients,
+        "n_gradients_pilot": pilot.n_gradients if pilot else 0,
         "compile_time": engine.compile_seconds,
-        "pilot_time": pilot.seconds,
+        "pilot_time": pilot.seconds if pilot else 0.0,
         "sampling_time": outcome.seconds,
         "total_time": seconds,
         "versions": json.dumps({name: v for name in _PACKAGES if (v := _version(name))}),

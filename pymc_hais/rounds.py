@@ -14,17 +14,21 @@ from pymc_hais.annealing import Population, anneal, join
 from pymc_hais.diagnostics import diagnose
 from pymc_hais.estimators import Round, estimate_log_z, residual_lag, widen
 from pymc_hais.executors import execute
+from pymc_hais.model import improper_priors
 from pymc_hais.problem import Problem
 from pymc_hais.settings import Settings
-from pymc_hais.tuning import Pilot, build_plan, next_length, refine, run_pilot, suggest_length
+from pymc_hais.tuning import Pilot, build_plan, next_length, refine, run_pilot, suggest_length, untuned_plan
 from pymc_hais.types import AnnealingRun, Finding, LogZEstimate, Plan
 
 __all__ = ["Outcome", "Progress", "learn", "run_rounds"]
 
 #: Particles of the pilot: enough for a dense metric of moderate dimension.
 _PILOT_PARTICLES = 500
+#: Temperatures of the first round, at least.  From a reference near the target the barrier asks for fewer; without
+#: a prior, for more, because the way into heavy tails is long and the barrier does not show it.
 _SHORTEST = 128
-_FINAL_MOVES = 8
+_SHORTEST_NEAR = 32
+_SHORTEST_UNNORMALISED = 512
 
 #: Opens the progress bars of one phase: ``progress(title, n_bars, n_steps)`` with an ``update`` method.
 type Progress = Callable[[str, int, int | None], AbstractContextManager[Any]]
@@ -47,7 +51,7 @@ def learn(problem: Problem, settings: Settings, progress: Progress) -> Pilot:
     """Run the pilot on its own prior draws."""
     begin = time.perf_counter()
     seed, key, stream = _streams(settings.seeds.pilot())
-    state, _ = problem.start(*problem.draw(_PILOT_PARTICLES, seed), key)
+    state, _ = problem.evaluate(*problem.draw(_PILOT_PARTICLES, seed), key)
     with progress("Pilot", 1, None) as bars:
         pilot = run_pilot(
             problem.engine,
@@ -59,7 +63,7 @@ def learn(problem: Problem, settings: Settings, progress: Progress) -> Pilot:
     return replace(pilot, seconds=time.perf_counter() - begin)
 
 
-def run_rounds(problem: Problem, pilot: Pilot, settings: Settings, progress: Progress) -> Outcome:
+def run_rounds(problem: Problem, pilot: Pilot | None, settings: Settings, progress: Progress) -> Outcome:
     """Anneal, estimate, and lengthen the plan until the error is small enough or the budget ends.
 
     Only the last round makes the estimate: its plan was fixed before its particles were drawn.  An
@@ -72,7 +76,7 @@ def run_rounds(problem: Problem, pilot: Pilot, settings: Settings, progress: Pro
     """
     begin = time.perf_counter()
     target, longest = settings.target_se, settings.max_temperatures
-    plan = build_plan(pilot, _first_length(pilot, settings), _FINAL_MOVES)
+    plan = _plan(problem, pilot, _first_length(problem, pilot, settings), settings)
     rounds: list[Round] = []
     outcome: Outcome | None = None
     n_gradients = 0
@@ -90,14 +94,33 @@ def run_rounds(problem: Problem, pilot: Pilot, settings: Settings, progress: Pro
         outcome = Outcome(plan, run, estimate, tuple(rounds), n_gradients, seconds, reason or "")
         if reason:
             return outcome
-        plan = refine(pilot, plan, run, next_length(len(plan.schedule), estimate.se, target or np.inf, longest))
+        n_steps = next_length(len(plan.schedule), estimate.se, target or np.inf, longest)
+        if pilot is None or settings.recipe.schedule:
+            plan = _plan(problem, pilot, n_steps, settings)
+        else:
+            plan = refine(pilot, plan, run, n_steps, settings.recipe)
 
 
-def _first_length(pilot: Pilot, settings: Settings) -> int:
+def _plan(problem: Problem, pilot: Pilot | None, n_steps: int, settings: Settings) -> Plan:
+    if pilot is None:
+        return untuned_plan(settings.recipe, problem.layout.n_dims, n_steps)
+    return build_plan(pilot, n_steps, settings.recipe)
+
+
+def _first_length(problem: Problem, pilot: Pilot | None, settings: Settings) -> int:
     """Start at a quarter of the length that should do: the rounds' agreement is part of the result."""
+    if pilot is None or settings.n_temperatures is not None:
+        return int(settings.n_temperatures or 1)
     longest = settings.max_temperatures
-    enough = suggest_length(pilot, _SHORTEST, longest)
-    return enough if settings.target_se is None else max(enough // 4, min(_SHORTEST, longest))
+    shortest = _shortest(problem)
+    enough = suggest_length(pilot, shortest, longest)
+    return enough if settings.target_se is None else max(enough // 4, min(shortest, longest))
+
+
+def _shortest(problem: Problem) -> int:
+    if improper_priors(problem.model):
+        return _SHORTEST_UNNORMALISED
+    return _SHORTEST if problem.start.is_prior else _SHORTEST_NEAR
 
 
 def _conclude(run: AnnealingRun, n_steps: int, rounds: list[Round], target_se: float | None) -> LogZEstimate:
@@ -150,11 +173,12 @@ def _run_round(problem: Problem, plan: Plan, settings: Settings, progress: Progr
                 bars.update(chain, fraction, beta, log_z)
 
             _, key, stream = streams[chain]
-            state, lost = problem.start(*draws[chain], key)
+            state, lost = problem.evaluate(*draws[chain], key)
             population = anneal(problem.engine, plan, state, key, np.random.default_rng(stream), report)
             return population._replace(log_z_dropped=lost)
 
         workers = min(settings.workers, problem.engine.max_workers or settings.workers)
         populations = execute(run_chain, settings.chains, workers)
-    n_gradients = settings.chains * settings.draws * (n_steps + 1 + plan.n_final_moves)
+    n_moves = (n_steps + plan.n_final_moves) * settings.recipe.kernel.n_gradients
+    n_gradients = settings.chains * settings.draws * (1 + n_moves)
     return join(populations, time.perf_counter() - begin, n_gradients)

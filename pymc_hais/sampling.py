@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -13,25 +12,31 @@ from pymc.model import modelcontext
 from pymc.progress_bar import default_progress_theme
 from xarray import DataTree
 
+from pymc_hais.constraints import build_constraints, with_walls
 from pymc_hais.engines import resolve_backend
 from pymc_hais.inference_data import to_datatree
-from pymc_hais.model import build_outputs
-from pymc_hais.problem import build_problem
+from pymc_hais.kernels import Kernel
+from pymc_hais.model import build_layout, build_outputs
+from pymc_hais.problem import Compiler, build_problem
 from pymc_hais.progress import AnnealingProgress
-from pymc_hais.report import attributes, log_outcome
-from pymc_hais.rounds import learn, run_rounds
+from pymc_hais.report import attributes, log_outcome, log_start
+from pymc_hais.rounds import run_rounds
 from pymc_hais.settings import build_settings
+from pymc_hais.starting import choose_start, first_reference, note_prior_mass
 
 __all__ = ["sample_hais"]
-
-_log = logging.getLogger("pymc.hais")
 
 
 def sample_hais(
     draws: int = 1000,
     *,
     chains: int = 4,
-    reference: str = "prior",
+    reference: Any = "auto",
+    kernel: Kernel | None = None,
+    constraints: Any = None,
+    schedule: Any = "constant_speed",
+    n_temperatures: int | None = None,
+    resample: bool = True,
     target_se: float | None = 0.1,
     max_temperatures: int = 10_000,
     random_seed: Any = None,
@@ -46,10 +51,13 @@ def sample_hais(
 ) -> DataTree:
     r"""Draw from the posterior and estimate the log marginal likelihood by Hamiltonian annealed importance sampling.
 
-    Particles start as exact prior draws and are annealed to the posterior through
-    :math:`p(\theta)\,p(y \mid \theta)^\beta`, with a Hamiltonian momentum that persists from one temperature to the
-    next.  A pilot run first learns the temperatures, step sizes and metrics; the main run, with fresh
-    particles, keeps them frozen, so that its estimate of Z is unbiased.
+    Particles start as exact draws of a reference :math:`q`, such as the prior, and are annealed to the posterior
+    through :math:`q(\theta)^{1-\beta}\,(p(\theta)\,p(y \mid \theta))^\beta`, with a Hamiltonian momentum that
+    persists from one temperature to the next.  A pilot run first learns the temperatures, step sizes and metrics; the
+    main run, with fresh particles, keeps them frozen, so that its estimate of Z is unbiased.
+
+    An unnormalised model (``pm.Flat`` or ``pm.HalfFlat`` variables and a ``pm.Potential``) has no marginal likelihood;
+    its log Z is the log partition function, :math:`\log \int \exp(\text{model.logp}(x))\,dx`.
 
     Parameters
     ----------
@@ -57,8 +65,30 @@ def sample_hais(
         Particles per chain, and posterior draws per chain.
     chains : int, default 4
         Independent populations.  Each gives its own estimate of log Z.
-    reference : "prior"
-        Where the annealing starts.
+    reference : str or object, default "auto"
+        Where the annealing starts, on the unconstrained space:
+
+        - "prior": prior draws;
+        - "gaussian": a standard normal; or a :class:`pymc_hais.Gaussian`, :class:`pymc_hais.StudentT`,
+          :class:`pymc_hais.Box` or :class:`pymc_hais.Mixture`;
+        - a PyMC distribution of all dimensions such as ``pm.Normal.dist(0, 2, shape=36)``, or a dict of one for
+          each variable;
+        - any object with ``sample(n, rng) -> (n, D)`` and ``logp(x) -> PyTensor scalar``, normalised;
+        - "fitted": a Gaussian or Student-t fitted to a pilot's final particles, with a tenth of the draws from the
+          prior (or from a Student-t where the prior is improper) in case it misses a region;
+        - "auto": the prior or "fitted", whichever is much nearer; the log and the attributes of the result say which
+          and why.
+    kernel : Hamiltonian or RandomWalk, optional
+        The transition between temperatures: :class:`pymc_hais.Hamiltonian` with one leapfrog step by default.
+    constraints : LinearConstraints or dict, optional
+        Walls at which the particles are reflected: a region ``A x <= b`` of the flat vector, or ``{variable: (lower,
+        upper)}`` for untransformed variables such as ``pm.Flat``.  The target is restricted to the region.
+    schedule : {"constant_speed", "linear", "sigmoid", "geometric"} or array_like (T + 1,)
+        The inverse temperatures: as the pilot measures, or fixed.
+    n_temperatures : int, optional
+        Intermediate distributions T of the first round; the pilot decides by default.  0 is plain importance sampling.
+    resample : bool, default True
+        Whether a chain whose effective sample size has fallen below half of its particles resamples them.
     target_se : float or None, default 0.1
         Rounds with twice the temperatures (or more) follow until the standard error of log Z, in nats, is below
         this and no finding says that it cannot be trusted.  None makes one round.
@@ -93,8 +123,8 @@ def sample_hais(
     Raises
     ------
     ValueError
-        Arguments out of range, an improper prior, minibatches, prior draws that do not follow the prior's own
-        density, a likelihood of zero at every prior draw, or a NaN gradient.
+        Arguments out of range, an improper prior to start from, minibatches, reference draws that do not follow the
+        reference's own density, a density of zero at every reference draw, or a NaN gradient.
     NotImplementedError
         Discrete free variables or a ``pm.Simulator``.
     ImportError
@@ -119,23 +149,35 @@ def sample_hais(
     """
     model = modelcontext(model)
     settings = build_settings(
-        draws, chains, cores, target_se, max_temperatures, reference, random_seed, idata_kwargs, var_names
+        draws,
+        chains,
+        cores,
+        target_se,
+        max_temperatures,
+        random_seed,
+        idata_kwargs,
+        var_names,
+        kernel,
+        schedule,
+        n_temperatures,
+        resample,
     )
     backend, compile_kwargs = resolve_backend(backend, compile_kwargs)
+    walls = build_constraints(constraints, build_layout(model)) if constraints is not None else None
     begin = time.perf_counter()
 
-    problem = build_problem(model, backend, compile_kwargs, settings.seeds.probe())
+    compiler = Compiler(with_walls(settings.recipe.kernel, walls), backend, compile_kwargs, settings.workers)
+    problem = build_problem(model, first_reference(reference, model, walls), compiler, settings.seeds.probe())
     outputs = build_outputs(model, problem.layout, var_names, settings.output.include_transformed)
-    problem.engine.set_cores(settings.workers)
 
     def progress(title: str, n_bars: int, n_steps: int | None) -> AbstractContextManager[Any]:
         return AnnealingProgress(title, n_bars, n_steps, progressbar, progressbar_theme)
 
-    _log.info(f"Annealing {settings.chains} x {settings.draws} particles from the prior ({problem.engine.name})")
-    pilot = learn(problem, settings, progress)
-    outcome = run_rounds(problem, pilot, settings, progress)
-    log_outcome(outcome, settings)
+    choice = choose_start(problem, settings, progress, reference, compiler)
+    log_start(choice, settings)
+    outcome = note_prior_mass(run_rounds(choice.problem, choice.pilot, settings, progress), choice.problem)
+    log_outcome(outcome, choice, settings)
 
     posterior = outputs(outcome.run.positions)
-    attrs = attributes(problem.engine, pilot, outcome, settings, time.perf_counter() - begin)
+    attrs = attributes(choice, outcome, settings, time.perf_counter() - begin)
     return to_datatree(model, posterior, outcome, attrs, settings.output)

@@ -9,9 +9,18 @@ from typing import Any
 
 import numpy as np
 
+from pymc_hais.kernels import Hamiltonian, Kernel
 from pymc_hais.model.compat import seeds_per_chain
+from pymc_hais.schedules import FIXED
+from pymc_hais.tuning import Recipe
+from pymc_hais.types import Schedule
 
-__all__ = ["Output", "Seeds", "Settings", "build_settings"]
+__all__ = ["Output", "Seeds", "Settings", "build_settings", "paper_settings"]
+
+#: Moves at beta = 1 that let resampled posterior draws part.
+_FINAL_MOVES = 8
+#: Particles of a chain that resample at all do so below this share of their number.
+_RESAMPLE_BELOW = 0.5
 
 
 @dataclass(frozen=True)
@@ -53,6 +62,8 @@ class Settings:
     workers: int
     target_se: float | None
     max_temperatures: int
+    n_temperatures: int | None  # of the first round; None leaves it to the pilot
+    recipe: Recipe
     seeds: Seeds
     output: Output
 
@@ -63,10 +74,13 @@ def build_settings(
     cores: Any,
     target_se: Any,
     max_temperatures: Any,
-    reference: Any,
     random_seed: Any,
     idata_kwargs: dict[str, Any] | None,
     var_names: Iterable[str] | None = None,
+    kernel: Any = None,
+    schedule: Any = "constant_speed",
+    n_temperatures: Any = None,
+    resample: Any = True,
 ) -> Settings:
     """Check the arguments of ``sample_hais``.
 
@@ -80,17 +94,68 @@ def build_settings(
         ("chains", chains, 1),
         ("max_temperatures", max_temperatures, 2),
         *([("cores", cores, 1)] if cores is not None else []),
+        *([("n_temperatures", n_temperatures, 0)] if n_temperatures is not None else []),
     ):
         _check_integer(name, value, least)
     if target_se is not None and not (_is_number(target_se) and 0 < target_se < np.inf):
         raise ValueError(f"`target_se` must be a positive number of nats, or None for one round; got {target_se!r}.")
-    if reference != "prior":
-        raise ValueError(f'`reference` must be "prior", the only reference so far; got {reference!r}.')
+    kernel = _build_kernel(kernel)
+    recipe, length = _build_recipe(kernel, schedule, n_temperatures, resample)
+    if length is not None and target_se is not None and isinstance(schedule, str) and length > max_temperatures:
+        raise ValueError(f"`n_temperatures` = {length} is above `max_temperatures` = {max_temperatures}.")
     seeds = tuple(int(seed) for seed in seeds_per_chain(random_state=random_seed, chains=chains))
     workers = min(int(chains), int(cores or os.cpu_count() or 1))
     target = None if target_se is None else float(target_se)
     output = _build_output(idata_kwargs, var_names)
-    return Settings(int(draws), int(chains), workers, target, int(max_temperatures), Seeds(seeds), output)
+    return Settings(
+        draws=int(draws),
+        chains=int(chains),
+        workers=workers,
+        target_se=target,
+        max_temperatures=max(int(max_temperatures), length or 0),
+        n_temperatures=length,
+        recipe=recipe,
+        seeds=Seeds(seeds),
+        output=output,
+    )
+
+
+def _build_kernel(kernel: Any) -> Kernel:
+    if kernel is None:
+        return Hamiltonian()
+    if isinstance(kernel, type) or not hasattr(kernel, "build"):
+        raise ValueError(
+            f"`kernel` must be a pymc_hais.Hamiltonian(...) or pymc_hais.RandomWalk(...), or None; got {kernel!r}."
+        )
+    return kernel
+
+
+def _build_recipe(kernel: Kernel, schedule: Any, n_temperatures: Any, resample: Any) -> tuple[Recipe, int | None]:
+    """Return what the plan keeps from the user, and the length of the first round where it is given."""
+    length = None if n_temperatures is None else max(int(n_temperatures), 1)
+    build: Any
+    if isinstance(schedule, str):
+        if schedule not in ("constant_speed", *FIXED):
+            raise ValueError(
+                f"`schedule` must be one of {', '.join(map(repr, ('constant_speed', *FIXED)))}, or an increasing array "
+                f"of betas from 0 to 1; got {schedule!r}."
+            )
+        build = FIXED.get(schedule)
+    else:
+        fixed = Schedule(schedule)
+        if length is not None and length != len(fixed):
+            raise ValueError(f"`schedule` has {len(fixed)} steps; leave out `n_temperatures` (got {n_temperatures}).")
+        build, length = (lambda n_steps: fixed), len(fixed)
+    recipe = Recipe(
+        kernel=kernel,
+        n_final_moves=0 if n_temperatures == 0 else _FINAL_MOVES,
+        resample_below=_RESAMPLE_BELOW if resample else 0.0,
+        # One step from 0 to 1 needs no thought.
+        schedule=FIXED["linear"] if n_temperatures == 0 else build,
+    )
+    if not recipe.needs_pilot and length is None:
+        raise ValueError("A fixed step size on a fixed schedule leaves nothing to tune: pass `n_temperatures` too.")
+    return recipe, length
 
 
 def _build_output(idata_kwargs: dict[str, Any] | None, var_names: Iterable[str] | None) -> Output:
@@ -114,3 +179,31 @@ def _is_number(value: Any) -> bool:
 def _check_integer(name: str, value: Any, least: int) -> None:
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
         raise ValueError(f"`{name}` must be a whole number of at least {least}; got {value!r}.")
+
+
+def paper_settings(n_distributions: int) -> dict[str, Any]:
+    """Return the arguments of :func:`sample_hais` that run the recipe of the HAIS report.
+
+    Linear betas, one drift-kick-drift leapfrog step of 0.2 a distribution, half of the momentum's power renewed per
+    unit of simulation time, no resampling, no tuning, one round, as in
+    ``pm.sample_hais(200, chains=1, **paper_settings(1000))``.
+    The report anneals from a standard normal (analysis models: add ``reference="gaussian"``) or from the prior of the
+    latent variables (generative models: add ``reference="prior"``).
+
+    Parameters
+    ----------
+    n_distributions : int
+        N, the intermediate distributions.
+
+    References
+    ----------
+    Sohl-Dickstein & Culpepper (2012), arXiv:1205.1925, sections 3 and 5.
+    """
+    _check_integer("n_distributions", n_distributions, 1)
+    return {
+        "kernel": Hamiltonian(integrator="drift-kick-drift", step_size=0.2, damping=float(np.log(2.0))),
+        "schedule": "linear",
+        "n_temperatures": int(n_distributions),
+        "resample": False,
+        "target_se": None,
+    }

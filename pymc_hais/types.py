@@ -114,19 +114,22 @@ class Plan:
     metric_index : ndarray (T,)
         Which of ``metrics`` that transition uses.
     metrics : tuple of Metric
-    damping : float
-        The momentum's power decays as ``exp(-damping * step_size)`` a step.
+    persistence : ndarray (T,)
+        Share of the momentum that the refresh of each transition keeps.
     n_final_moves : int
         Extra transitions at beta = 1 after the last resampling.  They refresh the posterior draws
         and do not touch the estimate.
+    resample_below : float
+        Resample where the effective sample size falls below this share of the particles; 0 never does.
     """
 
     schedule: Schedule
     step_sizes: np.ndarray
     metric_index: np.ndarray
     metrics: tuple[Metric, ...]
-    damping: float
+    persistence: np.ndarray
     n_final_moves: int = 0
+    resample_below: float = 0.5
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 from scipy import stats
 
 SUITE_LEVEL = 1e-4
-N_ASSERTIONS = 200
+N_ASSERTIONS = 400
 LEVEL = SUITE_LEVEL / N_ASSERTIONS
 
 _spent = 0

@@ -18,7 +18,7 @@ LEVELS = [
     {"model", "engines", "executors"},
     {"references"},
     {"tuning"},
-    {"settings", "problem", "rounds"},
+    {"settings", "constraints", "problem", "rounds", "starting"},
     {"inference_data"},
     {"sampling", "heldout", "comparison", "plots", "integrations", "progress", "report"},
     {"__init__"},

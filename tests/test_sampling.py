@@ -249,7 +249,7 @@ def test_an_interrupt_keeps_the_last_finished_round(monkeypatch):
         ({"target_se": -0.1}, "`target_se` must be a positive number"),
         ({"target_se": "small"}, "`target_se`"),
         ({"max_temperatures": 1}, "`max_temperatures`"),
-        ({"reference": "posterior"}, '`reference` must be "prior"'),
+        ({"reference": "posterior"}, '`reference` must be "auto", "prior"'),
         ({"backend": "torch"}, "Unknown backend 'torch'"),
         ({"backend": "c", "compile_kwargs": {"mode": "FAST_COMPILE"}}, "either `backend` or"),
         ({"idata_kwargs": {"log_lik": True}}, "Unknown `idata_kwargs`"),

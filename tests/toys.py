@@ -7,6 +7,7 @@ import numpy as np
 
 from pymc_hais.annealing import anneal
 from pymc_hais.kernels.hamiltonian import build_hamiltonian
+from pymc_hais.kernels.refresh import persistence
 from pymc_hais.types import KernelParams, Noise, ParticleState, Plan, Schedule
 
 HAS_JAX = importlib.util.find_spec("jax") is not None
@@ -36,7 +37,8 @@ def build_plan(betas, step_size, metrics, metric_index=None, damping=2.0, n_fina
     n_steps = len(betas) - 1
     index = np.zeros(n_steps, dtype=int) if metric_index is None else np.asarray(metric_index)
     sizes = np.broadcast_to(np.asarray(step_size, dtype=float), n_steps).copy()
-    return Plan(Schedule(np.asarray(betas)), sizes, index, tuple(metrics), damping, n_final_moves)
+    kept = persistence(damping, sizes)
+    return Plan(Schedule(np.asarray(betas)), sizes, index, tuple(metrics), kept, n_final_moves)
 
 
 def anneal_toy(toy, engine, plan, n_particles, rng, function=anneal):

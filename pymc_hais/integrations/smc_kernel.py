@@ -14,10 +14,8 @@ from pytensor.link.numba import NumbaLinker
 from scipy.optimize import brentq
 from scipy.stats import rankdata
 
-from pymc_hais.engines import Engine, compile_engine
 from pymc_hais.kernels import Hamiltonian
-from pymc_hais.model import DensityGraph
-from pymc_hais.problem import Problem, build_problem
+from pymc_hais.problem import Compiler, Problem, build_problem
 from pymc_hais.resampling import systematic
 from pymc_hais.tuning.metric import estimate_metric
 from pymc_hais.types import ParticleState
@@ -119,13 +117,12 @@ class HAIS(SMC_KERNEL):
         return {**self.__dict__, "_problem": None, "_engine": None, "_state": None}
 
     def _build_problem(self) -> Problem:
-        return build_problem(self._model, "prior", self._compile, seed=0)
+        return build_problem(self._model, "prior", self._compiler(), seed=0)
 
-    def _compile(self, graph: DensityGraph) -> Engine:
-        engine = compile_engine(graph, self._backend, self._engine_kwargs, self._kernel)
-        if multiprocessing.parent_process() is not None:
-            engine.set_cores(1)  # the other cores are for the other chains
-        return engine
+    def _compiler(self) -> Compiler:
+        # In a worker process the other cores are for the other chains.
+        cores = None if multiprocessing.parent_process() is None else 1
+        return Compiler(self._kernel, self._backend, self._engine_kwargs, cores)
 
     def initialize_population(self) -> dict[str, np.ndarray]:
         """Draw from the prior.

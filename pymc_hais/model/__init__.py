@@ -1,6 +1,6 @@
 """The only place that touches PyTensor graphs."""
 
-from pymc_hais.model.checks import check_model
+from pymc_hais.model.checks import check_model, improper_priors, unnormalised_priors
 from pymc_hais.model.density import DensityGraph, build_density
 from pymc_hais.model.evaluation import check_joint_logp, check_state
 from pymc_hais.model.layout import Layout, build_layout
@@ -15,4 +15,6 @@ __all__ = [
     "check_joint_logp",
     "check_model",
     "check_state",
+    "improper_priors",
+    "unnormalised_priors",
 ]

@@ -5,20 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from pymc.distributions.continuous import FlatRV, HalfFlatRV
-from pymc.distributions.multivariate import ICARRV
+from pymc.distributions.custom import CustomDistRV
+from pymc.distributions.multivariate import CARRV, ICARRV
 from pymc.distributions.simulator import SimulatorRV
+from pymc.distributions.transforms import Ordered
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
 
-__all__ = ["check_model"]
+__all__ = ["check_model", "improper_priors", "unnormalised_priors"]
 
 
-def check_model(model: Any) -> None:
-    """Raise one clear error for a model that the prior path cannot anneal.
+def check_model(model: Any, from_prior: bool = True) -> None:
+    """Raise one clear error for a model that cannot be annealed from the prior, or from another reference.
 
     Raises
     ------
     ValueError
-        No free variables, an improper prior, or minibatches (``total_size``).
+        No free variables, minibatches (``total_size``), a start from an improper prior, or a periodic variable with
+        another start.
     NotImplementedError
         Discrete free variables, or a ``pm.Simulator``.
     """
@@ -41,7 +44,35 @@ def check_model(model: Any) -> None:
                 "inconsistent: pass the full data without `total_size`."
             )
     for rv in model.free_RVs:
-        _refuse_improper(rv)
+        if from_prior:
+            _refuse_improper(rv)
+        elif getattr(model.rvs_to_transforms[rv], "name", "") == "circular":
+            raise ValueError(
+                f"`{rv.name}` is periodic: its unconstrained density repeats for ever and has no finite integral, so "
+                'only the prior can be the reference. Pass reference="prior".'
+            )
+
+
+def improper_priors(model: Any) -> list[str]:
+    """Name the free variables whose prior is improper by construction."""
+    return [rv.name for rv in model.free_RVs if _improper_kind(rv) is not None]
+
+
+def unnormalised_priors(model: Any) -> list[str]:
+    """Name the free variables whose log density in PyMC may not integrate to one.
+
+    An ``ordered`` transform keeps 1/n! of the mass, the normalisers of the LKJ distributions and of pm.CAR have been
+    wrong in releases of PyMC, and what a pm.CustomDist's ``logp`` leaves out only its author knows.
+    """
+    return [rv.name for rv in model.free_RVs if _is_suspect(rv, model.rvs_to_transforms[rv])]
+
+
+def _is_suspect(rv: Any, transform: Any) -> bool:
+    steps = getattr(transform, "transform_list", [transform])
+    if any(isinstance(step, Ordered) or getattr(step, "name", "") == "circular" for step in steps):
+        return True
+    op = _core_op(rv)
+    return isinstance(op, CustomDistRV | CARRV) or "lkj" in type(op).__name__.lower()
 
 
 def _refuse_discrete(model: Any) -> None:
@@ -60,8 +91,12 @@ def _core_op(rv: Any) -> Any:
     return getattr(rv.owner.op, "core_op", rv.owner.op)
 
 
+def _improper_kind(rv: Any) -> str | None:
+    return {FlatRV: "pm.Flat", HalfFlatRV: "pm.HalfFlat", ICARRV: "pm.ICAR"}.get(type(_core_op(rv)))
+
+
 def _refuse_improper(rv: Any) -> None:
-    kind = {FlatRV: "pm.Flat", HalfFlatRV: "pm.HalfFlat", ICARRV: "pm.ICAR"}.get(type(_core_op(rv)))
+    kind = _improper_kind(rv)
     if kind is None:
         return
     proper = {
@@ -72,6 +107,6 @@ def _refuse_improper(rv: Any) -> None:
     raise ValueError(
         f"The prior of `{rv.name}` is improper ({kind}), so there are no prior draws to start from and the "
         f"marginal likelihood is defined only up to a constant. Give it a proper prior, for example {proper}; "
-        "if the target is an unnormalised density, subtract that prior's log density in the pm.Potential, "
-        "and log Z is then the log partition function."
+        'or, if log of the integral of exp(model.logp()) is what you want, pass reference="gaussian" or another '
+        "reference that can be sampled."
     )

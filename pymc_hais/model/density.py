@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,9 @@ from pytensor.tensor.type import TensorType
 
 from pymc_hais.model.layout import Layout
 
-__all__ = ["DensityGraph", "build_density", "on_position"]
+__all__ = ["DensityGraph", "LogReference", "build_density", "on_position"]
+
+type LogReference = Callable[[Any, Any], Any]
 
 #: Arrays of at least this many elements travel as arguments; smaller ones may steer shapes and stay.
 _LIFTED_SIZE = 32
@@ -47,17 +50,33 @@ class DensityGraph:
     data_values: list[np.ndarray]
 
 
-def build_density(model: Any, layout: Layout) -> DensityGraph:
-    """Build the prior path's graphs: ``model.varlogp`` and ``model.datalogp`` (likelihood, potentials).
+def build_density(
+    model: Any, layout: Layout, log_reference: LogReference | None = None, with_gradients: bool = True
+) -> DensityGraph:
+    """Build the graphs of the path from a reference to ``model.logp()``, geometric in the densities.
 
-    The log ratio is computed directly, never as the difference of two large numbers.  Shapes are
-    frozen so that every backend can compile; the data become arguments, so that compile time
-    does not grow with them.
+    From the prior the log ratio is ``model.datalogp`` (likelihood, potentials) itself, never the difference of two
+    large numbers.  Shapes are frozen so that every backend can compile; the data become arguments, so that compile
+    time does not grow with them.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    layout : Layout
+    log_reference : callable, optional
+        ``(position, log_prior) -> log density`` of the reference, as graphs; the prior by default.
+    with_gradients : bool
+        Whether the kernel uses them; zeros stand in if not, and cost nothing.
     """
     frozen = freeze_dims_and_data(model)
-    position, outputs = on_position(frozen, layout, [frozen.varlogp, frozen.datalogp])
+    position, (log_prior, log_rest) = on_position(frozen, layout, [frozen.varlogp, frozen.datalogp])
+    outputs = [log_prior, log_rest]
+    if log_reference is not None:
+        reference = log_reference(position, log_prior).astype(position.dtype)
+        outputs = [reference, log_prior + log_rest - reference]
     outputs, data, data_values = _lift_data(outputs)
-    density = [*outputs, *(_gradient(output, position) for output in outputs)]
+    gradient = _gradient if with_gradients else lambda _, position: pt.zeros_like(position)
+    density = [*outputs, *(gradient(output, position) for output in outputs)]
     return DensityGraph(model, layout, position, density, data, data_values)
 
 
@@ -74,9 +93,10 @@ def on_position(frozen: Any, layout: Layout, outputs: list[Any]) -> tuple[Any, l
 
 
 def _gradient(output: Any, position: Any) -> Any:
-    if position not in ancestors([output]):
+    simplified = rewrite_pregrad(output)  # which may find that the position does not matter
+    if position not in ancestors([simplified]):
         return pt.zeros_like(position)
-    return pytensor.grad(rewrite_pregrad(output), position)
+    return pytensor.grad(simplified, position)
 
 
 def _lift_data(outputs: list[Any]) -> tuple[list[Any], list[Any], list[np.ndarray]]:

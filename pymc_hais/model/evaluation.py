@@ -17,15 +17,17 @@ __all__ = ["check_joint_logp", "check_state"]
 _EXAMINED = 20
 
 
-def check_state(model: Any, layout: Layout, state: ParticleState) -> int:
-    """Refuse a model whose log density or gradient is unusable at every prior draw.
+def check_state(model: Any, layout: Layout, state: ParticleState, source: str = "the prior") -> int:
+    """Refuse a model whose log density or gradient is unusable at every draw of the reference.
 
     Parameters
     ----------
     model : pymc.Model
     layout : Layout
     state : ParticleState
-        P evaluated prior draws.
+        P evaluated draws of the reference.
+    source : str
+        Names the reference in messages.
 
     Returns
     -------
@@ -42,22 +44,22 @@ def check_state(model: Any, layout: Layout, state: ParticleState) -> int:
     position = np.asarray(state.position)
     finite = np.isfinite(np.asarray(state.log_reference) + np.asarray(state.log_ratio))
     if not finite.any():
-        _raise_for_terms(model, layout, position[:_EXAMINED], len(position))
+        _raise_for_terms(model, layout, position[:_EXAMINED], len(position), source)
     gradient = np.asarray(state.grad_reference)[finite] + np.asarray(state.grad_ratio)[finite]
     unusable = ~np.isfinite(gradient)
     dimensions = np.flatnonzero(unusable.all(axis=0))
     if dimensions.size:
         owners = dict.fromkeys(layout.owner_of(int(dimension)) for dimension in dimensions)
         raise ValueError(
-            f"The gradient of the log density with respect to {_join(owners)} is NaN or infinite at every prior "
-            "draw although the log density is finite. Look for pt.switch or pt.where with an infinite or NaN "
+            f"The gradient of the log density with respect to {_join(owners)} is NaN or infinite at every draw of "
+            f"{source} although the log density is finite. Look for pt.switch or pt.where with an infinite or NaN "
             "branch, a square root or power at zero, or a custom Op with a wrong gradient."
         )
     return int(unusable.any(axis=1).sum())
 
 
 def check_joint_logp(model: Any, layout: Layout, state: ParticleState, clipped: np.ndarray | None = None) -> None:
-    """Compare log prior + log ratio with ``model.logp()`` at one prior draw.
+    """Compare log reference + log ratio with ``model.logp()`` at one draw of the reference.
 
     A guard against a wrong compilation: a backend's implementation of a function, or a rewrite.  The
     likeliest of the draws is taken because there rounding is smallest.
@@ -92,9 +94,9 @@ def check_joint_logp(model: Any, layout: Layout, state: ParticleState, clipped: 
         # As written, log(1 - sigmoid(40)) is -inf: judge what the model means by its stable form.
     else:
         raise RuntimeError(
-            f"At a prior draw the compiled log prior + log ratio is {joint[chosen]:.6f} but model.logp() is "
-            f"{expected:.6f}: they differ by {joint[chosen] - expected:.3g} nats. Either the backend computes a "
-            'function of the model wrongly (try backend="c") or this is a bug: please report it with the model.'
+            f"At a draw of the reference the compiled log reference + log ratio is {joint[chosen]:.6f} but "
+            f"model.logp() is {expected:.6f}: they differ by {joint[chosen] - expected:.3g} nats. Either the backend "
+            'computes a function of the model wrongly (try backend="c") or this is a bug: please report it.'
         )
 
 
@@ -104,7 +106,7 @@ def _point(model: Any, layout: Layout, position: Any) -> dict[str, np.ndarray]:
     return {var.name: values[var.name].astype(var.dtype) for var in model.value_vars}
 
 
-def _raise_for_terms(model: Any, layout: Layout, positions: np.ndarray, n_draws: int) -> None:
+def _raise_for_terms(model: Any, layout: Layout, positions: np.ndarray, n_draws: int, source: str) -> None:
     terms = _evaluate_terms(model, layout, positions)
     bad = {name: ~np.isfinite(values) for name, values in terms.items()}
     always = [name for name, rows in bad.items() if rows.all()]
@@ -112,7 +114,7 @@ def _raise_for_terms(model: Any, layout: Layout, positions: np.ndarray, n_draws:
     kind = "NaN" if any(np.isnan(terms[name]).any() for name in named) else "-inf"
     where = _join(named) if named else "the sum of its terms"
     raise ValueError(
-        f"The log density is not finite at any of {n_draws} prior draws; the {kind} comes from {where}. "
+        f"The log density is not finite at any of {n_draws} draws of {source}; the {kind} comes from {where}. "
         "Check the support and the parameters of that term (model.debug() helps), check the data for "
         "missing values, or choose a prior that covers the values under which the data are possible."
     )

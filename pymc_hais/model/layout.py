@@ -73,14 +73,20 @@ class Layout:
         }
 
 
-def build_layout(model: Any, values: list[np.ndarray]) -> Layout:
+def build_layout(model: Any, values: list[np.ndarray] | None = None) -> Layout:
     """Read the layout off one unconstrained draw of the free variables, in ``model.free_RVs`` order.
+
+    Without a draw, as of a model that cannot be drawn from, PyMC's own starting point gives the shapes (and nothing
+    but the shapes).
 
     Raises
     ------
     ValueError
         If all free variables are empty arrays.
     """
+    if values is None:
+        point = model.initial_point()
+        values = [point[model.rvs_to_values[rv].name] for rv in model.free_RVs]
     transforms = [model.rvs_to_transforms[rv] for rv in model.free_RVs]
     layout = Layout(
         names=tuple(model.rvs_to_values[rv].name for rv in model.free_RVs),

@@ -1,5 +1,6 @@
 """Where on a path to stop."""
 
 from pymc_hais.schedules.constant_speed import constant_speed
+from pymc_hais.schedules.fixed import FIXED
 
-__all__ = ["constant_speed"]
+__all__ = ["FIXED", "constant_speed"]

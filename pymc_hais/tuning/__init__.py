@@ -1,6 +1,18 @@
 """The pilot learns, the plan keeps: no adaptation leaks into an estimate."""
 
+from pymc_hais.tuning.fit import fit_reference
 from pymc_hais.tuning.pilot import Pilot, Stage, run_pilot
-from pymc_hais.tuning.plan import build_plan, next_length, refine, suggest_length
+from pymc_hais.tuning.plan import Recipe, build_plan, next_length, refine, suggest_length, untuned_plan
 
-__all__ = ["Pilot", "Stage", "build_plan", "next_length", "refine", "run_pilot", "suggest_length"]
+__all__ = [
+    "Pilot",
+    "Recipe",
+    "Stage",
+    "build_plan",
+    "fit_reference",
+    "next_length",
+    "refine",
+    "run_pilot",
+    "suggest_length",
+    "untuned_plan",
+]

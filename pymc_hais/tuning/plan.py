@@ -2,22 +2,59 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import numpy as np
 
+from pymc_hais.kernels import Kernel
 from pymc_hais.schedules.constant_speed import constant_speed, cumulative_barrier
-from pymc_hais.tuning.pilot import DAMPING, Pilot
-from pymc_hais.types import AnnealingRun, Plan
+from pymc_hais.tuning.pilot import Pilot
+from pymc_hais.types import AnnealingRun, Plan, Schedule
 
-__all__ = ["build_plan", "next_length", "refine", "suggest_length"]
+__all__ = ["Recipe", "build_plan", "next_length", "refine", "suggest_length", "untuned_plan"]
 
 #: Where the first round starts: fewer temperatures and the estimate leans on resampling.
 _LOG_WEIGHT_VARIANCE = 8.0
 
 
-def build_plan(pilot: Pilot, n_steps: int, n_final_moves: int) -> Plan:
+@dataclass(frozen=True)
+class Recipe:
+    """What a plan keeps from the user; the pilot finds the rest.
+
+    Attributes
+    ----------
+    kernel : Kernel
+        Its own step size, where it has one, is used with a unit metric.
+    n_final_moves : int
+        Transitions at beta = 1 after the estimate is made.
+    resample_below : float
+        Share of the particles below which the effective sample size leads to resampling.
+    schedule : callable, optional
+        ``n_steps -> Schedule``; at constant speed by default.
+    """
+
+    kernel: Kernel
+    n_final_moves: int = 0
+    resample_below: float = 0.5
+    schedule: Callable[[int], Schedule] | None = None
+
+    @property
+    def needs_pilot(self) -> bool:
+        """Whether anything is left to learn."""
+        return self.schedule is None or self.kernel.step_size is None
+
+
+def untuned_plan(recipe: Recipe, n_dims: int, n_steps: int) -> Plan:
+    """Plan without a pilot: a fixed schedule, a fixed step size and a unit metric."""
+    assert recipe.schedule is not None
+    return _uniform(recipe, recipe.schedule(n_steps), n_dims)
+
+
+def build_plan(pilot: Pilot, n_steps: int, recipe: Recipe) -> Plan:
     """Spread ``n_steps`` over the barrier that the pilot measured."""
     betas = np.concatenate([[0.0], pilot.gather("beta")])
-    return _plan(pilot, betas, _barrier(pilot), n_steps, n_final_moves)
+    return _plan(pilot, betas, _barrier(pilot), n_steps, recipe)
 
 
 def suggest_length(pilot: Pilot, shortest: int, longest: int) -> int:
@@ -34,30 +71,44 @@ def next_length(n_steps: int, se: float, target_se: float, longest: int) -> int:
     return min(int(np.ceil(n_steps * factor)), longest)
 
 
-def refine(pilot: Pilot, plan: Plan, run: AnnealingRun, n_steps: int) -> Plan:
+def refine(pilot: Pilot, plan: Plan, run: AnnealingRun, n_steps: int, recipe: Recipe) -> Plan:
     """Spread ``n_steps`` over the barrier as a whole run measured it; the run's estimate stays apart."""
     betas = plan.schedule.betas
     times = np.interp(np.log(betas[1:]), np.log(pilot.gather("beta")), pilot.gather("autocorrelation_time"))
     barrier = cumulative_barrier(run.temperature["discrepancy"].mean(axis=0), times)
-    return _plan(pilot, betas, barrier, n_steps, plan.n_final_moves)
+    return _plan(pilot, betas, barrier, n_steps, recipe)
 
 
 def _barrier(pilot: Pilot) -> np.ndarray:
     return cumulative_barrier(pilot.gather("discrepancy"), pilot.gather("autocorrelation_time"))
 
 
-def _plan(pilot: Pilot, betas: np.ndarray, barrier: np.ndarray, n_steps: int, n_final_moves: int) -> Plan:
-    schedule = constant_speed(betas, barrier, n_steps)
-    targets = schedule.betas[1:]
+def _plan(pilot: Pilot, betas: np.ndarray, barrier: np.ndarray, n_steps: int, recipe: Recipe) -> Plan:
+    schedule = recipe.schedule(n_steps) if recipe.schedule else constant_speed(betas, barrier, n_steps)
+    if recipe.kernel.step_size is not None:
+        return _uniform(recipe, schedule, pilot.positions.shape[1])
     # Between the pilot's stages: interpolate in log beta, where stages are about evenly spread.
-    knots, points = np.log(pilot.gather("beta")), np.log(targets)
-    log_sizes = np.log(pilot.gather("step_size"))
+    knots, points = np.log(pilot.gather("beta")), np.log(schedule.betas[1:])
+    sizes = np.exp(np.interp(points, knots, np.log(pilot.gather("step_size"))))
     index = np.clip(np.searchsorted(knots, points), 0, len(knots) - 1)
+    return _frozen(recipe, schedule, sizes, index, tuple(stage.metric for stage in pilot.stages))
+
+
+def _uniform(recipe: Recipe, schedule: Schedule, n_dims: int) -> Plan:
+    """Keep the kernel's own step size, with a unit metric."""
+    sizes = np.full(len(schedule), recipe.kernel.step_size)
+    return _frozen(recipe, schedule, sizes, np.zeros(len(schedule), int), (np.ones(n_dims),))
+
+
+def _frozen(
+    recipe: Recipe, schedule: Schedule, step_sizes: np.ndarray, index: np.ndarray, metrics: tuple[np.ndarray, ...]
+) -> Plan:
     return Plan(
         schedule=schedule,
-        step_sizes=np.exp(np.interp(points, knots, log_sizes)),
+        step_sizes=step_sizes,
         metric_index=index,
-        metrics=tuple(stage.metric for stage in pilot.stages),
-        damping=DAMPING,
-        n_final_moves=n_final_moves,
+        metrics=metrics,
+        persistence=recipe.kernel.persistence(step_sizes),
+        n_final_moves=recipe.n_final_moves,
+        resample_below=recipe.resample_below,
     )

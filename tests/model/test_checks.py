@@ -125,7 +125,7 @@ def test_impossible_data_are_named():
         pm.Normal("fine", mu, 1.0, observed=Y)
         pm.Exponential("y", pt.exp(mu), observed=[1.0, -1.0])
     layout, state, _ = evaluated(model)
-    with pytest.raises(ValueError, match="any of 30 prior draws; the -inf comes from `y`"):
+    with pytest.raises(ValueError, match="any of 30 draws of the prior; the -inf comes from `y`"):
         check_state(model, layout, state)
 
 

@@ -1,0 +1,162 @@
+"""References bound to one model: positions out, graphs of their log density."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+
+from pymc_hais.model.layout import Layout
+from pymc_hais.references.base import Reference, Start
+from pymc_hais.references.distribution import Distributions, is_distribution
+from pymc_hais.references.gaussian import Gaussian
+from pymc_hais.references.mixture import Mixture
+from pymc_hais.references.prior import PriorReference
+
+__all__ = ["IndependentStart", "MixtureStart", "PriorStart", "bind", "uses_prior"]
+
+
+@dataclass(frozen=True)
+class PriorStart:
+    """The model's own prior."""
+
+    layout: Layout
+    prior: PriorReference
+    label: str = "the prior"
+    is_prior: bool = True
+
+    def sample(self, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """Draw joint prior draws (n, D), and tell which (n,) lie beyond the range of floating point."""
+        values, clipped = self.prior.sample(n, seed)
+        return self.layout.flatten(values), clipped
+
+    def logp(self, position: Any, log_prior: Any) -> Any:
+        """Return the model's log prior."""
+        return log_prior
+
+
+@dataclass(frozen=True)
+class IndependentStart:
+    """A reference that knows nothing of the model."""
+
+    reference: Reference
+    n_dims: int
+    is_prior: bool = False
+
+    @property
+    def label(self) -> str:
+        """Name the reference."""
+        return str(self.reference) if type(self.reference).__str__ is not object.__str__ else repr(self.reference)
+
+    def sample(self, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """Draw positions (n, D).
+
+        Raises
+        ------
+        ValueError
+            If the reference returns another shape, or NaN.
+        """
+        positions = np.asarray(self.reference.sample(n, np.random.default_rng(seed)), dtype=np.float64)
+        if positions.shape != (n, self.n_dims):
+            raise ValueError(
+                f"The reference's sample({n}, rng) has shape {positions.shape}; it must return ({n}, {self.n_dims}): "
+                "one row a draw, one column for each unconstrained dimension of the model."
+            )
+        if not np.isfinite(positions).all():
+            raise ValueError("The reference's sample(n, rng) returned NaN or infinite values.")
+        return positions, np.zeros(n, dtype=bool)
+
+    def logp(self, position: Any, log_prior: Any) -> Any:
+        """Return the reference's log density.
+
+        Raises
+        ------
+        ValueError
+            If it is no PyTensor scalar.
+        """
+        value = pt.as_tensor_variable(self.reference.logp(position))
+        if value.ndim != 0:
+            raise ValueError(f"The reference's logp(x) must return a PyTensor scalar; it has {value.ndim} dimensions.")
+        return value
+
+
+@dataclass(frozen=True)
+class MixtureStart:
+    """Several starts, each with its share of the draws."""
+
+    parts: tuple[Start, ...]
+    weights: np.ndarray
+    is_prior: bool = False
+
+    @property
+    def label(self) -> str:
+        """Name the parts with their shares."""
+        return " + ".join(f"{w:.0%} {part.label}" for w, part in zip(self.weights, self.parts, strict=True))
+
+    def sample(self, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """Draw positions (n, D): the part of each is drawn independently."""
+        counting, *seeds = np.random.SeedSequence(seed).spawn(1 + len(self.parts))
+        counts = np.random.default_rng(counting).multinomial(n, self.weights)
+        drawn = [
+            part.sample(int(count), int(one.generate_state(1)[0]))
+            for part, count, one in zip(self.parts, counts, seeds, strict=True)
+            if count
+        ]
+        return np.concatenate([positions for positions, _ in drawn]), np.concatenate([clipped for _, clipped in drawn])
+
+    def logp(self, position: Any, log_prior: Any) -> Any:
+        """Return the log of the weighted sum of the parts' densities."""
+        terms = [
+            float(np.log(weight)) + part.logp(position, log_prior)
+            for weight, part in zip(self.weights, self.parts, strict=True)
+        ]
+        return functools.reduce(pt.logaddexp, terms)
+
+
+def uses_prior(spec: Any) -> bool:
+    """Whether a reference, or a part of it, is the prior."""
+    if isinstance(spec, Mixture):
+        return any(uses_prior(part) for part in spec.parts)
+    return isinstance(spec, str) and spec == "prior"
+
+
+def bind(spec: Any, layout: Layout, prior: PriorReference | None) -> Start:
+    """Bind what the user passed as ``reference=`` to a model.
+
+    Parameters
+    ----------
+    spec : str or object
+        "prior", "gaussian", one of this package's references, a PyMC distribution or a dict of them, a
+        :class:`Mixture`, or any object with ``sample`` and ``logp``.
+    layout : Layout
+    prior : PriorReference or None
+        Needed where ``uses_prior(spec)``.
+
+    Raises
+    ------
+    ValueError
+        If it is none of these, or does not fit the model's dimensions.
+    """
+    n_dims = layout.n_dims
+    if isinstance(spec, Mixture):
+        return MixtureStart(tuple(bind(part, layout, prior) for part in spec.parts), spec.shares)
+    if uses_prior(spec):
+        assert prior is not None  # the caller compiles it where uses_prior says so
+        return PriorStart(layout, prior)
+    if isinstance(spec, str) and spec == "gaussian":
+        spec = Gaussian()
+    if isinstance(spec, Mapping) or is_distribution(spec):
+        return IndependentStart(Distributions.build(spec, layout), n_dims)
+    if hasattr(spec, "for_dimensions") and not isinstance(spec, type):
+        return IndependentStart(spec.for_dimensions(n_dims), n_dims)
+    if isinstance(spec, Reference) and not isinstance(spec, type):
+        return IndependentStart(spec, n_dims)
+    raise ValueError(
+        '`reference` must be "auto", "prior", "gaussian", "fitted", a pymc_hais.Gaussian, StudentT, Box or Mixture, a '
+        "PyMC distribution, a dict of them by variable, a pm.Model, or an object with sample(n, rng) and logp(x); "
+        f"got {spec!r}."
+    )

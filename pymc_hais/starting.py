@@ -1,0 +1,159 @@
+"""Which reference to start from: the one asked for, or the nearer one of the prior and a fit to the pilot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pymc_hais.constraints import axis_bounds
+from pymc_hais.kernels import LinearConstraints
+from pymc_hais.model import improper_priors, unnormalised_priors
+from pymc_hais.problem import Compiler, Problem, with_start
+from pymc_hais.references import Box, StudentT
+from pymc_hais.references.start import IndependentStart, MixtureStart
+from pymc_hais.rounds import Outcome, Progress, learn
+from pymc_hais.settings import Settings
+from pymc_hais.tuning import Pilot, fit_reference, suggest_length
+from pymc_hais.types import Finding
+
+__all__ = ["Choice", "choose_start", "first_reference", "note_prior_mass"]
+
+#: Share of the draws that still come from the first reference, in case the fit misses a region.
+_DEFENCE = 0.1
+#: Degrees of freedom of the start where no prior says how far the target may reach, and of the fit to particles that
+#: have tails of up to so many: a reference with lighter tails than the target leaves its particles to wander there,
+#: too few and unnoticed.
+_HEAVY = 2.0
+_TAILED = 10.0
+#: Temperatures from the first reference up to which a second pilot is not worth its time.
+_NEAR_ENOUGH = 100
+#: The fit must need so many times fewer temperatures: its density costs more a step.
+_GAIN = 2.0
+#: Nats by which the two pilots' rough log Z may differ.
+_AGREEMENT = 2.0
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A reference and why it was taken."""
+
+    problem: Problem
+    pilot: Pilot | None
+    reason: str
+
+    @property
+    def quantity(self) -> str:
+        """What log Z is."""
+        return "log partition function" if improper_priors(self.problem.model) else "log marginal likelihood"
+
+
+def first_reference(reference: Any, model: Any, constraints: LinearConstraints | None = None) -> Any:
+    """Say where the first pilot starts for ``reference="auto"`` and ``"fitted"``; another one stays as it is.
+
+    Parameters
+    ----------
+    reference : str or object
+    model : pymc.Model
+    constraints : LinearConstraints, optional
+
+    Raises
+    ------
+    ValueError
+        For "auto", if a prior is improper although the model has data: the marginal likelihood is then defined only
+        up to a constant, which must be the user's decision.
+    """
+    if not isinstance(reference, str) or reference not in ("auto", "fitted"):
+        return reference
+    improper = improper_priors(model)
+    if not improper or (reference == "auto" and model.observed_RVs):
+        return "prior"  # which names an improper prior in its error
+    return StudentT(_HEAVY) if constraints is None else Box(*axis_bounds(constraints))
+
+
+def choose_start(
+    problem: Problem,
+    settings: Settings,
+    progress: Progress,
+    reference: Any,
+    compiler: Compiler,
+) -> Choice:
+    """Run the pilot; where the reference is left to us, fit another to its particles and keep the nearer one.
+
+    The fit is a part of a mixture with the first reference, so that a region which it misses is still reached.
+
+    Parameters
+    ----------
+    problem : Problem
+        Compiled for the first reference.
+    settings : Settings
+    progress : callable
+    reference : str or object
+        As the user gave it.
+    compiler : Compiler
+    """
+    if not settings.recipe.needs_pilot and reference != "fitted":
+        return Choice(problem, None, "as asked for")
+    pilot = learn(problem, settings, progress)
+    if reference not in ("auto", "fitted"):
+        return Choice(problem, pilot, "as asked for")
+    longest = settings.max_temperatures
+    length = suggest_length(pilot, 1, longest)
+    if reference == "auto" and (reason := _reason_to_stay(problem, length)):
+        return Choice(problem, pilot, reason)
+    fitted = _fit(problem, pilot, compiler, settings)
+    second = learn(fitted, settings, progress)
+    fitted_length = suggest_length(second, 1, longest)
+    if reference == "fitted":
+        return Choice(fitted, _paid(second, pilot), "as asked for")
+    if abs(second.log_z - pilot.log_z) > _AGREEMENT:
+        reason = f"a fit to the pilot's particles gave log Z = {second.log_z:.1f}, the pilot {pilot.log_z:.1f}"
+        return Choice(problem, _paid(pilot, second), reason)
+    if fitted_length * _GAIN > length:
+        reason = f"from a fit to the pilot's particles {fitted_length} temperatures would do, from here {length}"
+        return Choice(problem, _paid(pilot, second), reason)
+    reason = f"about {fitted_length} temperatures do, from {problem.start.label} {length}"
+    return Choice(fitted, _paid(second, pilot), reason)
+
+
+def _paid(pilot: Pilot, other: Pilot) -> Pilot:
+    """Add the cost of the other pilot to the one that is kept."""
+    return replace(pilot, n_gradients=pilot.n_gradients + other.n_gradients, seconds=pilot.seconds + other.seconds)
+
+
+def _reason_to_stay(problem: Problem, length: int) -> str:
+    """Say why the first reference should be kept without a second pilot, if it should."""
+    if problem.engine.kernel.constraints is not None:
+        return "a fit would not keep to the constraints"
+    if length <= _NEAR_ENOUGH:
+        return f"about {length} temperatures do from there"
+    if suspects := unnormalised_priors(problem.model):
+        return f"the density of {', '.join(f'`{name}`' for name in suspects)} may not integrate to one in PyMC"
+    return ""
+
+
+def _fit(problem: Problem, pilot: Pilot, compiler: Compiler, settings: Settings) -> Problem:
+    fit = fit_reference(pilot.positions)
+    # A prior says how far the target may reach; without one the fit must be the heavier of the two.
+    if not problem.start.is_prior and isinstance(fit, StudentT) and fit.df <= _TAILED:
+        fit = replace(fit, df=_HEAVY)
+    near = IndependentStart(fit, problem.layout.n_dims)
+    start = MixtureStart((problem.start, near), np.array([_DEFENCE, 1.0 - _DEFENCE]))
+    return with_start(problem.model, problem.layout, start, compiler, settings.seeds.probe())
+
+
+def note_prior_mass(outcome: Outcome, problem: Problem) -> Outcome:
+    """Add a finding where log Z counts a prior that may not integrate to one; from prior draws it cannot."""
+    suspects = () if problem.start.is_prior else unnormalised_priors(problem.model)
+    if not suspects:
+        return outcome
+    names = ", ".join(f"`{name}`" for name in suspects)
+    finding = Finding(
+        "prior_mass",
+        "warning",
+        f"log Z is log of the integral of exp(model.logp()), and the density of {names} may not integrate to one "
+        "in PyMC.",
+        'Pass reference="prior" for the log marginal likelihood.',
+    )
+    return replace(outcome, estimate=replace(outcome.estimate, findings=(*outcome.estimate.findings, finding)))

@@ -1,0 +1,163 @@
+"""References integrate to one, draw from their own density, and say what does not fit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from scipy import stats
+from scipy.integrate import quad
+
+from pymc_hais.model import build_layout
+from pymc_hais.references import Box, Gaussian, Mixture, StudentT, bind, build_prior, find_mismatches, uses_prior
+from tests.statistical import assert_mean, assert_share
+
+FACTOR = np.array([[1.0, 0.0, 0.0], [0.5, 2.0, 0.0], [-0.3, 0.7, 0.4]])
+LOC = np.array([1.0, -2.0, 0.5])
+
+
+def flat_model(shape=3):
+    with pm.Model() as model:
+        x = pm.Flat("x", shape=shape)
+        pm.Potential("energy", -0.5 * (x**2).sum())
+    return model
+
+
+def compiled(start, n_dims):
+    """Return ``positions (n, D) -> log densities (n,), gradients (n, D)``."""
+    x = pt.vector("x", shape=(n_dims,))
+    value = start.logp(x, -0.5 * (x**2).sum() - 0.5 * n_dims * np.log(2 * np.pi))
+    function = pytensor.function([x], [value, pytensor.grad(value, x)], mode="FAST_COMPILE")
+
+    def evaluate(positions):
+        rows = [function(row) for row in positions]
+        return np.array([row[0] for row in rows]), np.array([row[1] for row in rows])
+
+    return evaluate
+
+
+SPECS = {
+    "gaussian": ("gaussian", stats.multivariate_normal(np.zeros(3), np.eye(3))),
+    "dense Gaussian": (Gaussian(LOC, FACTOR), stats.multivariate_normal(LOC, FACTOR @ FACTOR.T)),
+    "diagonal Gaussian": (Gaussian(LOC, [1, 2, 3]), stats.multivariate_normal(LOC, np.diag([1.0, 4.0, 9.0]))),
+    "Student-t": (StudentT(3.0, LOC, FACTOR), stats.multivariate_t(LOC, FACTOR @ FACTOR.T, df=3.0)),
+    "PyMC distribution": (pm.Normal.dist(1.0, 2.0, shape=3), stats.multivariate_normal(np.ones(3), 4.0 * np.eye(3))),
+    "dict": ({"x": pm.Logistic.dist(0.5, 1.5, shape=3)}, None),
+    "mixture": (Mixture([Gaussian(), StudentT(4.0, LOC)], [1, 3]), None),
+}
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_a_reference_draws_from_its_own_density(name):
+    spec, known = SPECS[name]
+    layout = build_layout(flat_model())
+    start = bind(spec, layout, None)
+    positions, clipped = start.sample(500, 3)
+    evaluate = compiled(start, 3)
+    density, gradient = evaluate(positions)
+    assert not clipped.any()
+    assert find_mismatches(layout, positions, gradient, clipped) == []  # false alarm: 1e-6
+    wrong = 1.6 * positions + 1.0
+    assert find_mismatches(layout, wrong, evaluate(wrong)[1], clipped)  # and it does notice
+    if known is not None:
+        # PyMC folds small constants in single precision.
+        np.testing.assert_allclose(density, known.logpdf(positions), rtol=1e-8, atol=1e-8)
+    np.testing.assert_array_equal(positions, start.sample(500, 3)[0])
+    assert not np.array_equal(positions, start.sample(500, 4)[0])
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        Box([-1.0], [2.0]),
+        Box([0.5], [np.inf], 2.0),
+        Box([-np.inf], [0.5], 0.7),
+        Box([-np.inf], [np.inf], 0.3),
+        Mixture([Box([0.0], [np.inf]), StudentT(2.0)], [0.4, 0.6]),
+        StudentT(2.0, 1.0, 0.5),
+    ],
+    ids=str,
+)
+def test_a_reference_integrates_to_one(spec):
+    start = bind(spec, build_layout(flat_model(1)), None)
+    evaluate = compiled(start, 1)
+    mass, _ = quad(lambda x: np.exp(evaluate([[x]])[0][0]), -np.inf, np.inf, points=None, limit=400)
+    np.testing.assert_allclose(mass, 1.0, atol=1e-5)
+    # The mean of a bounded function of the draws, against quadrature.
+    mean, _ = quad(lambda x: np.tanh(x) * np.exp(evaluate([[x]])[0][0]), -np.inf, np.inf, limit=400)
+    draws = np.tanh(start.sample(20_000, 1)[0][:, 0])
+    assert_mean(draws, mean)
+
+
+def test_a_mixture_may_contain_the_prior():
+    with pm.Model() as model:
+        pm.Normal("x", 0.0, 1.0, shape=2)
+    prior = build_prior(model)
+    layout = build_layout(model)
+    spec = Mixture(["prior", Gaussian(50.0, 0.1)], [0.25, 0.75])
+    assert uses_prior(spec)
+    assert not uses_prior(Gaussian())
+    start = bind(spec, layout, prior)
+    positions, clipped = start.sample(4000, 2)
+    near = positions[:, 0] > 25
+    assert clipped.shape == (4000,)
+    assert_share(int(near.sum()), 4000, 0.75, 0.75)
+    value, _ = compiled(start, 2)(np.zeros((1, 2)))
+    np.testing.assert_allclose(value, np.log(0.25) - np.log(2 * np.pi))
+    assert start.label == "25% the prior + 75% a Gaussian"
+
+
+class Wrong:
+    def __init__(self, sample=None, logp=None):
+        self._sample, self._logp = sample, logp
+
+    def sample(self, n, rng):
+        return self._sample(n, rng)
+
+    def logp(self, x):
+        return self._logp(x)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("posterior", "`reference` must be"),
+        (3, "`reference` must be"),
+        (Gaussian, "`reference` must be"),
+        (Gaussian(np.zeros(4)), "`loc` must be a number or have the model's 3 dimensions"),
+        (Gaussian(scale=[1.0, -1.0, 1.0]), "`scale` must be positive"),
+        (Gaussian(scale=np.ones((3, 3))), "lower Cholesky factor"),
+        (Box(1.0, 0.0), "lower bound must be below"),
+        (Box(0.0, np.inf, 0.0), "`scale` must be positive"),
+        (pm.Normal.dist(shape=2), r"has shape \(2,\), but the model has 3"),
+        ({"y": pm.Normal.dist(shape=3)}, r"names the variables \['y'\]"),
+        ({"x": pm.Normal.dist(shape=2)}, r"reference of `x` has shape \(2,\)"),
+    ],
+    ids=str,
+)
+def test_what_does_not_fit_is_refused(spec, message):
+    with pytest.raises(ValueError, match=message):
+        bind(spec, build_layout(flat_model()), None)
+
+
+def test_a_users_reference_is_checked_where_it_is_used():
+    layout = build_layout(flat_model())
+    for sample, message in (
+        (lambda n, rng: rng.normal(size=(n, 2)), r"must return \(5, 3\)"),
+        (lambda n, rng: np.full((n, 3), np.nan), "NaN or infinite"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            bind(Wrong(sample, None), layout, None).sample(5, 1)
+    with pytest.raises(ValueError, match="must return a PyTensor scalar"):
+        bind(Wrong(None, lambda x: x), layout, None).logp(pt.vector("x"), None)
+
+
+def test_mixtures_and_degrees_of_freedom_are_checked_at_once():
+    with pytest.raises(ValueError, match="at least one part"):
+        Mixture([])
+    with pytest.raises(ValueError, match="2 positive numbers"):
+        Mixture([Gaussian(), "prior"], [1.0, 0.0])
+    with pytest.raises(ValueError, match="`df` must be a positive number"):
+        StudentT(np.inf)
