@@ -32,6 +32,7 @@ class Population(NamedTuple):
     log_weights: np.ndarray  # (P,) normalised, before the last resampling
     ancestors: np.ndarray  # (P,) Eve indices
     positions: np.ndarray  # (P, D) equally weighted
+    families: np.ndarray  # (P,) Eve indices of these
     acceptance_rate: np.ndarray  # (P,)
     n_divergent: np.ndarray  # (P,)
     temperature: dict[str, np.ndarray]  # (T,) each
@@ -151,6 +152,7 @@ def anneal(
         log_weights=normalise(weights.log_weights),
         ancestors=weights.ancestors,
         positions=np.asarray(state.position),
+        families=weights.ancestors[chosen],
         acceptance_rate=accepted / n_steps,
         n_divergent=divergent,
         temperature={name: np.concatenate([row[name] for row in statistics]) for name in statistics[0]},

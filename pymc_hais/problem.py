@@ -18,7 +18,7 @@ from pymc_hais.model import (
     check_model,
     check_state,
 )
-from pymc_hais.references import Start, bind, build_prior, check_prior_draws, find_mismatches, uses_prior
+from pymc_hais.references import ModelStart, Start, bind, build_prior, check_prior_draws, find_mismatches, uses_prior
 from pymc_hais.types import ParticleState
 from pymc_hais.weights import log_mean_exp
 
@@ -113,7 +113,8 @@ def with_start(model: Any, layout: Layout, start: Start, compiler: Compiler, see
     _check_inside(compiler.kernel.constraints, positions, start.label)
     check_state(model, layout, state, start.label)
     check_joint_logp(model, layout, state, clipped)
-    if compiler.kernel.uses_gradients:  # without them the draws cannot be held against the density
+    exact = not isinstance(start, ModelStart)
+    if exact and compiler.kernel.uses_gradients:  # without them the draws cannot be held against the density
         _check_draws(layout, start, positions, np.asarray(state.grad_reference), clipped)
     return Problem(model, layout, start, engine)
 

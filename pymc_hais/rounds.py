@@ -16,11 +16,12 @@ from pymc_hais.estimators import Round, estimate_log_z, residual_lag, widen
 from pymc_hais.executors import execute
 from pymc_hais.model import improper_priors
 from pymc_hais.problem import Problem
+from pymc_hais.references import ModelStart
 from pymc_hais.settings import Settings
 from pymc_hais.tuning import Pilot, build_plan, next_length, refine, run_pilot, suggest_length, untuned_plan
 from pymc_hais.types import AnnealingRun, Finding, LogZEstimate, Plan
 
-__all__ = ["Outcome", "Progress", "learn", "run_rounds"]
+__all__ = ["Outcome", "Progress", "learn", "run_rounds", "streams"]
 
 #: Particles of the pilot: enough for a dense metric of moderate dimension.
 _PILOT_PARTICLES = 500
@@ -50,7 +51,7 @@ class Outcome:
 def learn(problem: Problem, settings: Settings, progress: Progress) -> Pilot:
     """Run the pilot on its own prior draws."""
     begin = time.perf_counter()
-    seed, key, stream = _streams(settings.seeds.pilot())
+    seed, key, stream = streams(settings.seeds.pilot())
     state, _ = problem.evaluate(*problem.draw(_PILOT_PARTICLES, seed), key)
     with progress("Pilot", 1, None) as bars:
         pilot = run_pilot(
@@ -153,7 +154,7 @@ def _interrupted(outcome: Outcome) -> Outcome:
     return replace(outcome, estimate=estimate, stopped_by="interrupt")
 
 
-def _streams(seeds: np.random.SeedSequence) -> tuple[int, np.ndarray, np.random.SeedSequence]:
+def streams(seeds: np.random.SeedSequence) -> tuple[int, np.ndarray, np.random.SeedSequence]:
     """Split a seed into one for the reference draws, a noise key and a stream for resampling."""
     reference, noise, resampling = seeds.spawn(3)
     return int(reference.generate_state(1)[0]), noise.generate_state(2), resampling
@@ -161,8 +162,8 @@ def _streams(seeds: np.random.SeedSequence) -> tuple[int, np.ndarray, np.random.
 
 def _run_round(problem: Problem, plan: Plan, settings: Settings, progress: Progress, number: int) -> AnnealingRun:
     begin = time.perf_counter()
-    streams = [_streams(settings.seeds.chain(chain, number)) for chain in range(settings.chains)]
-    draws = [problem.draw(settings.draws, seed) for seed, _, _ in streams]
+    seeds = [streams(settings.seeds.chain(chain, number)) for chain in range(settings.chains)]
+    draws = [problem.draw(settings.draws, seed) for seed, _, _ in seeds]
     n_steps = len(plan.schedule)
 
     with progress(f"Round {number}", settings.chains, n_steps) as bars:
@@ -172,9 +173,12 @@ def _run_round(problem: Problem, plan: Plan, settings: Settings, progress: Progr
                 check()
                 bars.update(chain, fraction, beta, log_z)
 
-            _, key, stream = streams[chain]
+            _, key, stream = seeds[chain]
             state, lost = problem.evaluate(*draws[chain], key)
             population = anneal(problem.engine, plan, state, key, np.random.default_rng(stream), report)
+            if isinstance(problem.start, ModelStart):  # its draws come in families already
+                families = problem.start.families(settings.draws, seeds[chain][0])
+                population = population._replace(ancestors=families[population.ancestors])
             return population._replace(log_z_dropped=lost)
 
         workers = min(settings.workers, problem.engine.max_workers or settings.workers)

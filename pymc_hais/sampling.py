@@ -17,11 +17,13 @@ from pymc_hais.engines import resolve_backend
 from pymc_hais.inference_data import to_datatree
 from pymc_hais.kernels import Kernel
 from pymc_hais.model import build_layout, build_outputs
-from pymc_hais.problem import Compiler, build_problem
+from pymc_hais.problem import Compiler, Problem, build_problem
 from pymc_hais.progress import AnnealingProgress
+from pymc_hais.ratio import build_ratio_problem
+from pymc_hais.references import check_same_variables
 from pymc_hais.report import attributes, log_outcome, log_start
-from pymc_hais.rounds import run_rounds
-from pymc_hais.settings import build_settings
+from pymc_hais.rounds import Progress, run_rounds
+from pymc_hais.settings import Settings, build_settings
 from pymc_hais.starting import choose_start, first_reference, note_prior_mass
 
 __all__ = ["sample_hais"]
@@ -73,6 +75,8 @@ def sample_hais(
           :class:`pymc_hais.Box` or :class:`pymc_hais.Mixture`;
         - a PyMC distribution of all dimensions such as ``pm.Normal.dist(0, 2, shape=36)``, or a dict of one for
           each variable;
+        - another ``pm.Model`` with the same free variables: log Z is then the log ratio of the two models' integrals of
+          ``exp(logp)``;
         - any object with ``sample(n, rng) -> (n, D)`` and ``logp(x) -> PyTensor scalar``, normalised;
         - "fitted": a Gaussian or Student-t fitted to a pilot's final particles, with a tenth of the draws from the
           prior (or from a Student-t where the prior is improper) in case it misses a region;
@@ -167,11 +171,12 @@ def sample_hais(
     begin = time.perf_counter()
 
     compiler = Compiler(with_walls(settings.recipe.kernel, walls), backend, compile_kwargs, settings.workers)
-    problem = build_problem(model, first_reference(reference, model, walls), compiler, settings.seeds.probe())
-    outputs = build_outputs(model, problem.layout, var_names, settings.output.include_transformed)
 
     def progress(title: str, n_bars: int, n_steps: int | None) -> AbstractContextManager[Any]:
         return AnnealingProgress(title, n_bars, n_steps, progressbar, progressbar_theme)
+
+    problem = _compile(model, reference, compiler, settings, progress)
+    outputs = build_outputs(model, problem.layout, var_names, settings.output.include_transformed)
 
     choice = choose_start(problem, settings, progress, reference, compiler)
     log_start(choice, settings)
@@ -181,3 +186,17 @@ def sample_hais(
     posterior = outputs(outcome.run.positions)
     attrs = attributes(choice, outcome, settings, time.perf_counter() - begin)
     return to_datatree(model, posterior, outcome, attrs, settings.output)
+
+
+def _compile(model: pm.Model, reference: Any, compiler: Compiler, settings: Settings, progress: Progress) -> Problem:
+    """Compile the path to the model, from another model by way of its own pilot."""
+    seed = settings.seeds.probe()
+
+    def start(target: pm.Model, where: Any) -> Problem:
+        return build_problem(target, first_reference(where, target, compiler.kernel.constraints), compiler, seed)
+
+    if not isinstance(reference, pm.Model):
+        return start(model, reference)
+    layout = check_same_variables(model, reference)
+    source = choose_start(start(reference, "auto"), settings, progress, "auto", compiler)
+    return build_ratio_problem(model, layout, source, compiler, settings, progress)

@@ -11,7 +11,7 @@ from pymc_hais.constraints import axis_bounds
 from pymc_hais.kernels import LinearConstraints
 from pymc_hais.model import improper_priors, unnormalised_priors
 from pymc_hais.problem import Compiler, Problem, with_start
-from pymc_hais.references import Box, StudentT
+from pymc_hais.references import Box, ModelStart, StudentT
 from pymc_hais.references.start import IndependentStart, MixtureStart
 from pymc_hais.rounds import Outcome, Progress, learn
 from pymc_hais.settings import Settings
@@ -46,6 +46,8 @@ class Choice:
     @property
     def quantity(self) -> str:
         """What log Z is."""
+        if isinstance(self.problem.start, ModelStart):
+            return "log ratio of partition functions"
         return "log partition function" if improper_priors(self.problem.model) else "log marginal likelihood"
 
 

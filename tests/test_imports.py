@@ -18,7 +18,7 @@ LEVELS = [
     {"model", "engines", "executors"},
     {"references"},
     {"tuning"},
-    {"settings", "constraints", "problem", "rounds", "starting"},
+    {"settings", "constraints", "problem", "rounds", "starting", "ratio"},
     {"inference_data"},
     {"sampling", "heldout", "comparison", "plots", "integrations", "progress", "report"},
     {"__init__"},

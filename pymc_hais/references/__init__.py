@@ -5,6 +5,7 @@ from pymc_hais.references.base import Reference, Start
 from pymc_hais.references.box import Box
 from pymc_hais.references.gaussian import Gaussian
 from pymc_hais.references.mixture import Mixture
+from pymc_hais.references.model import ModelStart, check_same_variables
 from pymc_hais.references.prior import PriorReference, build_prior
 from pymc_hais.references.start import PriorStart, bind, uses_prior
 from pymc_hais.references.student_t import StudentT
@@ -13,6 +14,7 @@ __all__ = [
     "Box",
     "Gaussian",
     "Mixture",
+    "ModelStart",
     "PriorReference",
     "PriorStart",
     "Reference",
@@ -21,6 +23,7 @@ __all__ = [
     "bind",
     "build_prior",
     "check_prior_draws",
+    "check_same_variables",
     "find_mismatches",
     "uses_prior",
 ]
