@@ -12,7 +12,7 @@ import pytest
 from scipy.special import gammaln
 
 import pymc_hais
-from pymc_hais import Box, Gaussian, Hamiltonian, LinearConstraints, Mixture, RandomWalk, StudentT
+from pymc_hais import Gaussian, Hamiltonian, LinearConstraints, Mixture, RandomWalk, StudentT
 
 QUICK = {"draws": 500, "chains": 2, "progressbar": False, "random_seed": 1}
 FACTOR = np.array([[1.0, 0.0], [0.9, 0.3]])
