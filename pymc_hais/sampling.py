@@ -15,6 +15,7 @@ from xarray import DataTree
 from pymc_hais.constraints import build_constraints, with_walls
 from pymc_hais.engines import resolve_backend
 from pymc_hais.inference_data import to_datatree
+from pymc_hais.interpolation import build_parameter_problem, reference_at_start
 from pymc_hais.kernels import Kernel
 from pymc_hais.model import build_layout, build_outputs
 from pymc_hais.problem import Compiler, Problem, build_problem
@@ -36,6 +37,7 @@ def sample_hais(
     reference: Any = "auto",
     kernel: Kernel | None = None,
     constraints: Any = None,
+    path: Any = "geometric",
     schedule: Any = "constant_speed",
     n_temperatures: int | None = None,
     resample: bool = True,
@@ -87,6 +89,10 @@ def sample_hais(
     constraints : LinearConstraints or dict, optional
         Walls at which the particles are reflected: a region ``A x <= b`` of the flat vector, or ``{variable: (lower,
         upper)}`` for untransformed variables such as ``pm.Flat``.  The target is restricted to the region.
+    path : "geometric" or dict, default "geometric"
+        How the intermediate distributions lie between reference and target: the geometric mean of their densities, or
+        ``{name of a pm.Data: (value at beta = 0, value at beta = 1)}`` to interpolate parameters of the model; then
+        ``reference`` must be, up to a constant, the model at beta = 0.
     schedule : {"constant_speed", "linear", "sigmoid", "geometric"} or array_like (T + 1,)
         The inverse temperatures: as the pilot measures, or fixed.
     n_temperatures : int, optional
@@ -175,7 +181,9 @@ def sample_hais(
     def progress(title: str, n_bars: int, n_steps: int | None) -> AbstractContextManager[Any]:
         return AnnealingProgress(title, n_bars, n_steps, progressbar, progressbar_theme)
 
-    problem = _compile(model, reference, compiler, settings, progress)
+    if not _is_geometric(path):
+        reference = reference_at_start(reference, model)
+    problem = _compile(model, path, reference, compiler, settings, progress)
     outputs = build_outputs(model, problem.layout, var_names, settings.output.include_transformed)
 
     choice = choose_start(problem, settings, progress, reference, compiler)
@@ -188,9 +196,13 @@ def sample_hais(
     return to_datatree(model, posterior, outcome, attrs, settings.output)
 
 
-def _compile(model: pm.Model, reference: Any, compiler: Compiler, settings: Settings, progress: Progress) -> Problem:
-    """Compile the path to the model, from another model by way of its own pilot."""
+def _compile(
+    model: pm.Model, path: Any, reference: Any, compiler: Compiler, settings: Settings, progress: Progress
+) -> Problem:
+    """Compile the path to the model: from another model by way of its own pilot, or by moving a parameter."""
     seed = settings.seeds.probe()
+    if not _is_geometric(path):
+        return build_parameter_problem(model, path, reference, compiler, seed)
 
     def start(target: pm.Model, where: Any) -> Problem:
         return build_problem(target, first_reference(where, target, compiler.kernel.constraints), compiler, seed)
@@ -200,3 +212,7 @@ def _compile(model: pm.Model, reference: Any, compiler: Compiler, settings: Sett
     layout = check_same_variables(model, reference)
     source = choose_start(start(reference, "auto"), settings, progress, "auto", compiler)
     return build_ratio_problem(model, layout, source, compiler, settings, progress)
+
+
+def _is_geometric(path: Any) -> bool:
+    return isinstance(path, str) and path == "geometric"

@@ -18,7 +18,7 @@ LEVELS = [
     {"model", "engines", "executors"},
     {"references"},
     {"tuning"},
-    {"settings", "constraints", "problem", "rounds", "starting", "ratio"},
+    {"settings", "constraints", "problem", "rounds", "starting", "ratio", "interpolation"},
     {"inference_data"},
     {"sampling", "heldout", "comparison", "plots", "integrations", "progress", "report"},
     {"__init__"},

@@ -232,3 +232,37 @@ def test_draws_that_do_not_follow_their_density_are_refused():
 
     with pytest.raises(ValueError, match="do not follow its own log density"):
         estimate(flat_gaussian(), reference=Narrow())
+
+
+def moving_gaussian():
+    with pm.Model() as model:
+        precision = pm.Data("precision", PRECISION)
+        x = pm.Flat("x", shape=2)
+        pm.Potential("energy", -0.5 * x @ precision @ x)
+    return model
+
+
+@pytest.mark.parametrize("options", [{}, {"schedule": "linear", "n_temperatures": 100, "target_se": None}], ids=str)
+def test_a_parameter_may_move_instead_of_the_energy(options):
+    found, idata = estimate(moving_gaussian(), path={"precision": (2 * np.eye(2), PRECISION)}, **options, **FROM_TWO)
+    assert_right(found, LOG_Z)
+    # log Z(beta) of the Gaussian whose precision is the mean of both ends: not that of the geometric path's constants.
+    annealing = idata["annealing"].isel(temperature=slice(0, None, 10))
+    beta = annealing["beta"].values[0]
+    between = [np.linalg.slogdet((1 - b) * 2 * np.eye(2) + b * PRECISION)[1] for b in beta]
+    exact = np.log(2 * np.pi) - 0.5 * np.array(between)
+    np.testing.assert_allclose(annealing["log_z"].values.mean(axis=0), exact, atol=6 * found.se)
+
+
+FROM_TWO = {"reference": Gaussian(scale=2**-0.5)}
+
+
+def test_a_parameter_path_starts_at_its_reference():
+    ends = {"precision": (np.eye(2), PRECISION)}
+    assert_right(estimate(moving_gaussian(), path=ends)[0], LOG_Z)  # "auto" is the standard normal here
+    with pytest.raises(ValueError, match=r"log density differs from that of a Student-t.*pass as `reference`"):
+        estimate(moving_gaussian(), path=ends, reference=StudentT(3.0))
+    with pytest.raises(ValueError, match=r"data containers are \['precision'\]; got \['Phi'\]"):
+        estimate(moving_gaussian(), path={"Phi": (0.0, 1.0)})
+    with pytest.raises(ValueError, match=r"pair of arrays of its shape \(2, 2\)"):
+        estimate(moving_gaussian(), path={"precision": (np.eye(3), PRECISION)})

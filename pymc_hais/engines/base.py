@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -37,6 +38,10 @@ class Engine(Protocol):
         """Limit the threads of an engine that is parallel itself."""
         ...
 
+    def set_data(self, data: list[np.ndarray]) -> None:
+        """Replace the values of the density's data inputs."""
+        ...
+
     def start(self, positions: np.ndarray, key: np.ndarray) -> ParticleState:
         """Evaluate positions (P, D) and give them fresh momenta."""
         ...
@@ -56,4 +61,8 @@ class Engine(Protocol):
 
     def take(self, state: ParticleState, chosen: np.ndarray) -> ParticleState:
         """Copy the chosen particles."""
+        ...
+
+    def bind(self, row: Sequence[np.ndarray]) -> Engine:
+        """Share the machine code with an engine whose first data are ``row``."""
         ...

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -30,6 +32,11 @@ def build_loop(condition: Any, body: Any) -> Any:
     return run
 
 
+def _keep(function: Any) -> Any:
+    """Have a function's results computed once: XLA would work out the random bits anew for every use of them."""
+    return lambda *args: jax.lax.optimization_barrier(function(*args))
+
+
 class JaxEngine:
     """See :class:`pymc_hais.engines.base.Engine`.
 
@@ -50,24 +57,29 @@ class JaxEngine:
     def __init__(self, density: Any, data: list[np.ndarray], n_dims: int, kernel: Kernel | None = None) -> None:
         self.kernel: Kernel = kernel or Hamiltonian()
         self.compile_seconds = 0.0
-        self._data = tuple(jnp.asarray(array) for array in data)
-        self._noise = build_noise(jnp, n_dims)
+        self.data = tuple(jnp.asarray(array) for array in data)
+        self._noise = build_noise(jnp, n_dims, _keep)
         self._density = lambda x, data: density(x, *data)
         self._transition = self.kernel.build(jnp, self._density, loop=build_loop)
-        self._start = jax.jit(self._build_start())
-        self._segment = jax.jit(self._build_segment(), donate_argnums=0)
+        self.start_program, self.segment_program = self._build_start(), self._build_segment()
+        self._start = jax.jit(self.start_program)
+        self._segment = jax.jit(self.segment_program, donate_argnums=0)
         self._take = jax.jit(lambda state, chosen: jax.tree.map(lambda leaf: leaf[chosen], state))
         self._compiled: set[tuple] = set()
         self._compiling = threading.Lock()
         # Linking succeeds for graphs that tracing refuses: trace once, so that this is known before any work.
-        jax.eval_shape(self._density, jnp.zeros(n_dims), self._data)
+        jax.eval_shape(self._density, jnp.zeros(n_dims), self.data)
 
     def set_cores(self, cores: int) -> None:
         """Do nothing: threads belong to the chains."""
 
+    def set_data(self, data: list[np.ndarray]) -> None:
+        """Replace the values of the density's data inputs."""
+        self.data = tuple(jnp.asarray(array) for array in data)
+
     def start(self, positions: np.ndarray, key: np.ndarray) -> ParticleState:
         """Evaluate positions (P, D) and give them fresh momenta."""
-        return self._timed(("start", positions.shape), self._start, positions, self._data, key)
+        return self._timed(("start", positions.shape), self._start, positions, self.data, key)
 
     def run_segment(
         self,
@@ -87,7 +99,7 @@ class JaxEngine:
             ("segment", state.position.shape, metric.shape),
             self._segment,
             state,
-            self._data,
+            self.data,
             *settings,
             metric,
             key,
@@ -99,6 +111,12 @@ class JaxEngine:
     def take(self, state: ParticleState, chosen: np.ndarray) -> ParticleState:
         """Copy the chosen particles."""
         return self._take(state, chosen)
+
+    def bind(self, row: Sequence[np.ndarray]) -> JaxEngine:
+        """Share the compiled programs with an engine whose first data are ``row``."""
+        other = copy.copy(self)
+        other.data = (*map(jnp.asarray, row), *self.data[len(row) :])
+        return other
 
     def _timed(self, kind: tuple, function: Any, *args: Any) -> Any:
         """Call, and count the first call of each shape as compilation."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import sys
 import threading
 import time
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -110,6 +111,10 @@ class NumbaEngine:
         """Use at most this many threads, and no more than Numba would."""
         self._cores = max(1, min(cores, _MAX_CORES))
 
+    def set_data(self, data: list[np.ndarray]) -> None:
+        """Replace the values of the density's data inputs."""
+        self._data = tuple(_plain(array) for array in data)
+
     def start(self, positions: np.ndarray, key: np.ndarray) -> ParticleState:
         """Evaluate positions (P, D) and give them fresh momenta."""
         positions = _plain(positions)
@@ -143,6 +148,12 @@ class NumbaEngine:
     def take(self, state: ParticleState, chosen: np.ndarray) -> ParticleState:
         """Copy the chosen particles."""
         return ParticleState(*(leaf[chosen] for leaf in state))
+
+    def bind(self, row: Sequence[np.ndarray]) -> NumbaEngine:
+        """Share the machine code with an engine whose first data are ``row``."""
+        other = copy.copy(self)
+        other._data = (*map(_plain, row), *self._data[len(row) :])
+        return other
 
     def _compile(self, rest: tuple, kind: int) -> None:
         begin = time.perf_counter()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -43,6 +45,10 @@ class PythonEngine:
 
     def set_cores(self, cores: int) -> None:
         """Do nothing: threads belong to the chains."""
+
+    def set_data(self, data: list[np.ndarray]) -> None:
+        """Replace the values of the density's data inputs."""
+        self._data = tuple(data)
 
     def start(self, positions: np.ndarray, key: np.ndarray) -> ParticleState:
         """Evaluate positions (P, D) and give them fresh momenta."""
@@ -91,6 +97,12 @@ class PythonEngine:
     def take(self, state: ParticleState, chosen: np.ndarray) -> ParticleState:
         """Copy the chosen particles."""
         return ParticleState(*(leaf[chosen] for leaf in state))
+
+    def bind(self, row: Sequence[np.ndarray]) -> PythonEngine:
+        """Share the compiled density with an engine whose first data are ``row``."""
+        other = copy.copy(self)
+        other._data = (*row, *self._data[len(row) :])
+        return other
 
 
 def _column(n: int) -> np.ndarray:

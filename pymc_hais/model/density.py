@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from pytensor.tensor.type import TensorType
 
 from pymc_hais.model.layout import Layout
 
-__all__ = ["DensityGraph", "LogReference", "build_density", "on_position"]
+__all__ = ["DensityGraph", "LogReference", "build_density", "build_parameter_density", "on_position"]
 
 type LogReference = Callable[[Any, Any], Any]
 
@@ -78,6 +78,40 @@ def build_density(
     gradient = _gradient if with_gradients else lambda _, position: pt.zeros_like(position)
     density = [*outputs, *(gradient(output, position) for output in outputs)]
     return DensityGraph(model, layout, position, density, data, data_values)
+
+
+def build_parameter_density(
+    model: Any, layout: Layout, endpoints: Mapping[str, tuple[Any, Any]], with_gradients: bool = True
+) -> DensityGraph:
+    """Build the graphs of a path that moves data containers of the model: f at two betas, as value and difference.
+
+    The two betas are the last of the data inputs.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    layout : Layout
+    endpoints : dict
+        Data container -> its values at beta = 0 and 1.
+    with_gradients : bool
+    """
+    others = [variable.name for variable in model.data_vars if variable.name not in endpoints]
+    frozen = freeze_dims_and_data(model, data=others)
+    position, (logp,) = on_position(frozen, layout, [frozen.logp()])
+    betas = pt.vector("path_betas", dtype=position.dtype, shape=(2,))
+
+    def at(beta: Any) -> Any:
+        moved = {
+            frozen[name]: ((1.0 - beta) * np.asarray(first) + beta * np.asarray(last)).astype(frozen[name].dtype)
+            for name, (first, last) in endpoints.items()
+        }
+        return clone_replace(logp, moved, rebuild_strict=False)
+
+    here, there = at(betas[0]), at(betas[1])
+    outputs, data, data_values = _lift_data([here, there - here])
+    gradient = _gradient if with_gradients else lambda _, position: pt.zeros_like(position)
+    density = [*outputs, *(gradient(output, position) for output in outputs)]
+    return DensityGraph(model, layout, position, density, [*data, betas], [*data_values, np.zeros(2, position.dtype)])
 
 
 def on_position(frozen: Any, layout: Layout, outputs: list[Any]) -> tuple[Any, list[Any]]:
