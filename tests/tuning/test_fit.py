@@ -1,0 +1,42 @@
+import numpy as np
+import pytest
+
+from pymc_hais.references import Gaussian, StudentT
+from pymc_hais.tuning import fit_reference
+
+LOC = np.array([1.0, -2.0, 100.0])
+FACTOR = np.array([[1.0, 0.0, 0.0], [0.5, 2.0, 0.0], [-0.3, 0.7, 0.01]])
+
+
+def test_gaussian_particles_give_a_gaussian():
+    rng = np.random.default_rng(1)
+    fit = fit_reference(LOC + rng.normal(size=(2000, 3)) @ FACTOR.T)
+    assert isinstance(fit, Gaussian)
+    np.testing.assert_allclose(fit.loc, LOC, atol=5 * np.sqrt(np.diag(FACTOR @ FACTOR.T) / 2000).max())
+    # As good along the narrow direction, of scale 0.01, as along the others.
+    np.testing.assert_allclose(np.linalg.solve(FACTOR, fit.scale), np.eye(3), atol=0.1)
+
+
+@pytest.mark.parametrize("df", [2.0, 5.0])
+def test_heavy_tails_give_a_student_t_of_their_own_degrees(df):
+    rng = np.random.default_rng(2)
+    radius = np.sqrt(rng.chisquare(df, size=(2000, 1)) / df)
+    fit = fit_reference(LOC + (rng.normal(size=(2000, 3)) / radius) @ FACTOR.T)
+    assert isinstance(fit, StudentT)
+    assert df / 2 < fit.df <= 2 * df
+    np.testing.assert_allclose(np.linalg.solve(FACTOR, fit.scale), np.eye(3), atol=0.25)
+
+
+def test_the_tails_decide_also_in_many_dimensions():
+    rng = np.random.default_rng(3)
+    light = rng.normal(size=(500, 200))
+    heavy = light / np.sqrt(rng.chisquare(3.0, size=(500, 1)) / 3.0)
+    assert isinstance(fit_reference(light), Gaussian)
+    assert fit_reference(heavy).df <= 5.0
+    assert fit_reference(heavy).scale.shape == (200,)  # too few particles for a dense one
+
+
+def test_one_dimension():
+    fit = fit_reference(np.random.default_rng(4).normal(3.0, 0.1, size=(500, 1)))
+    np.testing.assert_allclose(fit.loc, 3.0, atol=0.03)
+    np.testing.assert_allclose(fit.scale, 0.1, rtol=0.2)
