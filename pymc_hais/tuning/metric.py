@@ -6,7 +6,7 @@ import numpy as np
 
 from pymc_hais.types import Metric
 
-__all__ = ["estimate_metric"]
+__all__ = ["MovingMetric", "estimate_metric"]
 
 #: Dense metrics cost D^2 a step and need several particles per dimension.
 _MAX_DENSE = 256
@@ -14,6 +14,8 @@ _PARTICLES_PER_DIMENSION = 4
 #: How many numbers are sorted to tell where the tails begin, if that leaves this many particles: rough bounds do.
 _SORTED = 1_000_000
 _SORTED_PARTICLES = 200
+#: Weight of the newest particles in a metric that is averaged over stages.
+_NEWEST = 0.3
 
 
 def estimate_metric(positions: np.ndarray) -> Metric:
@@ -59,3 +61,24 @@ def _deciles(positions: np.ndarray) -> np.ndarray:
     stride = max(1, min(n // _SORTED_PARTICLES, n * n_dims // _SORTED))
     some = np.sort(positions[::stride], axis=0)
     return some[[len(some) // 10, len(some) // 2, len(some) - 1 - len(some) // 10]]
+
+
+class MovingMetric:
+    """Follows particles from stage to stage.
+
+    A metric measured on the very particles that it moves pushes them apart: an error of about n_dims / n_particles
+    nats in the log ratio.  Where that matters, and a stage changes single scales little, the geometric mean of earlier
+    stages is used; it is less noisy as well.
+    """
+
+    def __init__(self) -> None:
+        self._earlier: Metric | None = None
+
+    def update(self, positions: np.ndarray) -> Metric:
+        """Take note of equally weighted particles (P, D); return the metric to move them with."""
+        newest = estimate_metric(positions)
+        if positions.shape[1] <= positions.shape[0]:
+            return newest
+        earlier = newest if self._earlier is None else self._earlier
+        self._earlier = earlier ** (1.0 - _NEWEST) * newest**_NEWEST
+        return earlier

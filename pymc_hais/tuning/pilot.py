@@ -11,13 +11,12 @@ from scipy.optimize import brentq
 from scipy.stats import rankdata
 
 from pymc_hais.resampling import systematic
-from pymc_hais.tuning.metric import estimate_metric
+from pymc_hais.tuning.metric import MovingMetric
 from pymc_hais.types import Metric, ParticleState
 from pymc_hais.weights import clean, discrepancy, log_mean_exp
 
 __all__ = ["Pilot", "Stage", "run_pilot"]
 
-DAMPING = 2.0
 #: Conditional ESS of a stage in up to ``_MANY`` dimensions, and the least that is taken with more of them.
 _CONDITIONAL_ESS = 0.8
 _LEAST_CONDITIONAL_ESS = 0.3
@@ -119,6 +118,7 @@ class _Particles:
         self._is_tuned = self._kernel.step_size is None
         self.step_size = float(self._kernel.step_size or 1.0)
         self.metric: Metric = np.ones(n_dims)
+        self._follow = MovingMetric()
         self._recent = np.full(n_particles, self._kernel.acceptance_target)
         self.n_moves = 0
 
@@ -134,7 +134,7 @@ class _Particles:
     def adapt(self, beta: float, n_moves: int) -> float:
         """Measure the metric, adapt the step size over n moves; return the log ratio's autocorrelation time."""
         if self._is_tuned:
-            self.metric = estimate_metric(np.asarray(self.state.position))
+            self.metric = self._follow.update(np.asarray(self.state.position))
         before = clean(self.state.log_ratio)
         for _ in range(n_moves):
             acceptance = self._move(beta)

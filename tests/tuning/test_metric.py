@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from pymc_hais.tuning.metric import estimate_metric
+from pymc_hais.tuning.metric import MovingMetric, estimate_metric
 
 MIX = np.array([[1.0, 0.0, 0.0], [-0.8, 0.7, 0.0], [30.0, 1.0, 5.0]])
 
@@ -97,3 +97,21 @@ def test_heavy_tails_leave_the_directions_alone():
     covariance = metric @ metric.T
     correlation = covariance[0, 1] / np.sqrt(covariance[0, 0] * covariance[1, 1])
     np.testing.assert_allclose(correlation, 0.9 / np.sqrt(0.9**2 + 0.3**2), atol=0.05)
+
+
+def test_with_many_dimensions_earlier_particles_make_the_metric():
+    moving = MovingMetric()
+    steps = [scale * normals(20, 30, seed) for seed, scale in enumerate([1.0, 2.0, 0.5])]
+    first, second, third = (estimate_metric(step) for step in steps)
+    np.testing.assert_allclose(moving.update(steps[0]), first)  # there are no earlier ones
+    np.testing.assert_allclose(moving.update(steps[1]), first)
+    between = first**0.7 * second**0.3
+    np.testing.assert_allclose(moving.update(steps[2]), between)
+    np.testing.assert_allclose(moving.update(steps[0]), between**0.7 * third**0.3)
+
+
+def test_with_few_dimensions_the_particles_make_their_own_metric():
+    moving = MovingMetric()
+    for seed in range(3):
+        positions = normals(30, 30, seed)
+        np.testing.assert_array_equal(moving.update(positions), estimate_metric(positions))
