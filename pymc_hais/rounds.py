@@ -14,22 +14,18 @@ from pymc_hais.annealing import Population, anneal, join
 from pymc_hais.diagnostics import diagnose
 from pymc_hais.estimators import Round, estimate_log_z, residual_lag, widen
 from pymc_hais.executors import execute
-from pymc_hais.model import improper_priors
 from pymc_hais.problem import Problem
 from pymc_hais.references import ModelStart
 from pymc_hais.settings import Settings
 from pymc_hais.tuning import Pilot, build_plan, next_length, refine, run_pilot, suggest_length, untuned_plan
 from pymc_hais.types import AnnealingRun, Finding, LogZEstimate, Plan
 
-__all__ = ["Outcome", "Progress", "learn", "run_rounds", "streams"]
+__all__ = ["SHORTEST", "Outcome", "Progress", "learn", "run_rounds", "streams"]
 
 #: Particles of the pilot: enough for a dense metric of moderate dimension.
 _PILOT_PARTICLES = 500
-#: Temperatures of the first round, at least.  From a reference near the target the barrier asks for fewer; without
-#: a prior, for more, because the way into heavy tails is long and the barrier does not show it.
-_SHORTEST = 128
-_SHORTEST_NEAR = 32
-_SHORTEST_UNNORMALISED = 512
+#: Temperatures of the first round, at least, unless the start asks for another number.
+SHORTEST = 128
 
 #: Opens the progress bars of one phase: ``progress(title, n_bars, n_steps)`` with an ``update`` method.
 type Progress = Callable[[str, int, int | None], AbstractContextManager[Any]]
@@ -64,11 +60,23 @@ def learn(problem: Problem, settings: Settings, progress: Progress) -> Pilot:
     return replace(pilot, seconds=time.perf_counter() - begin)
 
 
-def run_rounds(problem: Problem, pilot: Pilot | None, settings: Settings, progress: Progress) -> Outcome:
+def run_rounds(
+    problem: Problem, pilot: Pilot | None, settings: Settings, progress: Progress, shortest: int = SHORTEST
+) -> Outcome:
     """Anneal, estimate, and lengthen the plan until the error is small enough or the budget ends.
 
     Only the last round makes the estimate: its plan was fixed before its particles were drawn.  An
     interrupted round is dropped; the last finished one is returned.
+
+    Parameters
+    ----------
+    problem : Problem
+    pilot : Pilot or None
+        None where nothing is tuned.
+    settings : Settings
+    progress : callable
+    shortest : int
+        Temperatures of the first round, at least.
 
     Raises
     ------
@@ -77,7 +85,7 @@ def run_rounds(problem: Problem, pilot: Pilot | None, settings: Settings, progre
     """
     begin = time.perf_counter()
     target, longest = settings.target_se, settings.max_temperatures
-    plan = _plan(problem, pilot, _first_length(problem, pilot, settings), settings)
+    plan = _plan(problem, pilot, _first_length(pilot, settings, shortest), settings)
     rounds: list[Round] = []
     outcome: Outcome | None = None
     n_gradients = 0
@@ -108,20 +116,13 @@ def _plan(problem: Problem, pilot: Pilot | None, n_steps: int, settings: Setting
     return build_plan(pilot, n_steps, settings.recipe)
 
 
-def _first_length(problem: Problem, pilot: Pilot | None, settings: Settings) -> int:
+def _first_length(pilot: Pilot | None, settings: Settings, shortest: int) -> int:
     """Start at a quarter of the length that should do: the rounds' agreement is part of the result."""
     if pilot is None or settings.n_temperatures is not None:
         return int(settings.n_temperatures or 1)
     longest = settings.max_temperatures
-    shortest = _shortest(problem)
     enough = suggest_length(pilot, shortest, longest)
     return enough if settings.target_se is None else max(enough // 4, min(shortest, longest))
-
-
-def _shortest(problem: Problem) -> int:
-    if improper_priors(problem.model):
-        return _SHORTEST_UNNORMALISED
-    return _SHORTEST if problem.start.is_prior else _SHORTEST_NEAR
 
 
 def _conclude(run: AnnealingRun, n_steps: int, rounds: list[Round], target_se: float | None) -> LogZEstimate:

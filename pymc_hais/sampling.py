@@ -188,7 +188,9 @@ def sample_hais(
 
     choice = choose_start(problem, settings, progress, reference, compiler)
     log_start(choice, settings)
-    outcome = note_prior_mass(run_rounds(choice.problem, choice.pilot, settings, progress), choice.problem)
+    outcome = note_prior_mass(
+        run_rounds(choice.problem, choice.pilot, settings, progress, choice.shortest), choice.problem
+    )
     log_outcome(outcome, choice, settings)
 
     posterior = outputs(outcome.run.positions)

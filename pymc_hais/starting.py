@@ -13,7 +13,7 @@ from pymc_hais.model import improper_priors, unnormalised_priors
 from pymc_hais.problem import Compiler, Problem, with_start
 from pymc_hais.references import Box, ModelStart, StudentT
 from pymc_hais.references.start import IndependentStart, MixtureStart
-from pymc_hais.rounds import Outcome, Progress, learn
+from pymc_hais.rounds import SHORTEST, Outcome, Progress, learn
 from pymc_hais.settings import Settings
 from pymc_hais.tuning import Pilot, fit_reference, suggest_length
 from pymc_hais.types import Finding
@@ -31,6 +31,13 @@ _TAILED = 10.0
 _NEAR_ENOUGH = 100
 #: The fit must need so many times fewer temperatures: its density costs more a step.
 _GAIN = 2.0
+#: Temperatures of the first round, at least: from a reference near the target the barrier asks for fewer; without a
+#: prior for more, because the way into heavy tails is long and the barrier does not show it.
+_SHORTEST_FITTED = 32
+_SHORTEST_UNNORMALISED = 512
+#: Autocorrelation times that particles get to move into the tail of the log ratio, and where the tail begins.
+_TIMES = 4.0
+_TAIL_PERCENT = 99.5
 #: Nats by which the two pilots' rough log Z may differ.
 _AGREEMENT = 2.0
 
@@ -42,6 +49,7 @@ class Choice:
     problem: Problem
     pilot: Pilot | None
     reason: str
+    shortest: int = SHORTEST  # temperatures of the first round, at least
 
     @property
     def quantity(self) -> str:
@@ -95,28 +103,56 @@ def choose_start(
         As the user gave it.
     compiler : Compiler
     """
+    shortest = _SHORTEST_UNNORMALISED if improper_priors(problem.model) else SHORTEST
     if not settings.recipe.needs_pilot and reference != "fitted":
         return Choice(problem, None, "as asked for")
     pilot = learn(problem, settings, progress)
     if reference not in ("auto", "fitted"):
-        return Choice(problem, pilot, "as asked for")
-    longest = settings.max_temperatures
-    length = suggest_length(pilot, 1, longest)
+        return Choice(problem, pilot, "as asked for", shortest)
+    length = suggest_length(pilot, 1, settings.max_temperatures)
     if reference == "auto" and (reason := _reason_to_stay(problem, length)):
-        return Choice(problem, pilot, reason)
+        return Choice(problem, pilot, reason, shortest)
+    fitted, second = _choose_fit(problem, pilot, settings, progress, compiler)
+    if reference == "fitted":
+        return fitted
+    log_z = second.log_z
+    if abs(log_z - pilot.log_z) > _AGREEMENT:
+        reason = f"a fit to the pilot's particles gave log Z = {log_z:.1f}, the pilot {pilot.log_z:.1f}"
+    elif fitted.shortest * _GAIN > length:
+        reason = f"from a fit to the pilot's particles {fitted.shortest} temperatures would do, from here {length}"
+    else:
+        reason = f"about {fitted.shortest} temperatures do, from {problem.start.label} {length}"
+        return replace(fitted, reason=reason)
+    return Choice(problem, _paid(pilot, second), reason, shortest)
+
+
+def _choose_fit(
+    problem: Problem, pilot: Pilot, settings: Settings, progress: Progress, compiler: Compiler
+) -> tuple[Choice, Pilot]:
+    """Fit a reference to a pilot's particles, run a pilot from there, and say how long a round must be."""
     fitted = _fit(problem, pilot, compiler, settings)
     second = learn(fitted, settings, progress)
-    fitted_length = suggest_length(second, 1, longest)
-    if reference == "fitted":
-        return Choice(fitted, _paid(second, pilot), "as asked for")
-    if abs(second.log_z - pilot.log_z) > _AGREEMENT:
-        reason = f"a fit to the pilot's particles gave log Z = {second.log_z:.1f}, the pilot {pilot.log_z:.1f}"
-        return Choice(problem, _paid(pilot, second), reason)
-    if fitted_length * _GAIN > length:
-        reason = f"from a fit to the pilot's particles {fitted_length} temperatures would do, from here {length}"
-        return Choice(problem, _paid(pilot, second), reason)
-    reason = f"about {fitted_length} temperatures do, from {problem.start.label} {length}"
-    return Choice(fitted, _paid(second, pilot), reason)
+    shortest = max(
+        _SHORTEST_UNNORMALISED if improper_priors(problem.model) else _SHORTEST_FITTED,
+        suggest_length(second, 1, settings.max_temperatures),
+        _tail_length(fitted, pilot, second),
+    )
+    choice = Choice(fitted, _paid(second, pilot), "as asked for", min(shortest, settings.max_temperatures))
+    return choice, second
+
+
+def _tail_length(fitted: Problem, first: Pilot, second: Pilot) -> int:
+    """Say how many temperatures let particles move to where the fit has too few.
+
+    Where the target's density is exp(d) times what the fit leads one to expect, particles must come in from elsewhere
+    while beta > 1 - 1/d: that takes a few autocorrelation times.  The barrier, made of what the bulk of the particles
+    sees, does not know of it.
+    """
+    positions = np.concatenate([first.positions, second.positions])
+    state, _ = fitted.evaluate(positions, np.zeros(len(positions), bool), np.zeros(2, dtype=np.uint32))
+    log_ratio = np.asarray(state.log_ratio)
+    excess = np.percentile(log_ratio[np.isfinite(log_ratio)], _TAIL_PERCENT) - second.log_z
+    return int(np.ceil(_TIMES * max(float(excess), 0.0) * second.stages[-1].autocorrelation_time))
 
 
 def _paid(pilot: Pilot, other: Pilot) -> Pilot:
