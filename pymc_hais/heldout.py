@@ -24,7 +24,7 @@ from pymc_hais.problem import Compiler
 from pymc_hais.progress import AnnealingProgress
 from pymc_hais.rows import RowSettings, build_row_problem, estimate_rows
 from pymc_hais.rows.labels import HeldOut, summarise, to_heldout_tree
-from pymc_hais.rows.predictive import average, check_independence, pointwise, tail_finding
+from pymc_hais.rows.predictive import average, evaluate_table, tail_finding
 from pymc_hais.sampling import sample_hais
 from pymc_hais.settings import build_settings
 
@@ -166,7 +166,7 @@ def _integrate(
         se=done.gather("se"),
         ess=done.gather("ess"),
         pareto_k=done.gather("pareto_k"),
-        findings=summarise([row.findings for row in done.rows]),
+        findings=(*done.findings, *summarise([row.findings for row in done.rows])),
     )
     return result, {
         "quantity": "log marginal likelihood of each row",
@@ -212,8 +212,8 @@ def _normalise(
 def _predict(model: Any, data: Mapping[str, Any], posterior: Any, n_draws: int) -> tuple[HeldOut, dict[str, Any]]:
     """Average the likelihood of each row over posterior draws."""
     table = check_table(model, data)
-    values = pointwise(with_table(model, table), posterior, n_draws)
-    check_independence(values, lambda rows: with_table(model, rows), table, posterior, n_draws)
+    length = len(declared_value(model, next(iter(table))))
+    values = evaluate_table(lambda rows: with_table(model, rows), table, length, posterior, n_draws)
     value, se, ess, tail = average(values)
     findings = summarise([tail_finding(k) for k in tail])
     attrs = {"quantity": "log predictive density of each row", "n_draws": int(np.prod(values.shape[:2]))}

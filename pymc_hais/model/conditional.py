@@ -43,14 +43,13 @@ def build_row_density(
     with_gradients : bool
         Whether the kernel uses them.
     """
-    frozen = freeze_dims_and_data(model)
-    position, (log_prior, log_rest) = on_position(frozen, layout, [frozen.varlogp, frozen.datalogp])
-    targets = [frozen.rvs_to_values.get(frozen[name], frozen[name]) for name in names]
+    frozen, targets = _find_inputs(model, names)
     first = [np.asarray(value[0]) for value in values]
     inputs = [pt.tensor(f"row_{name}", dtype=v.dtype, shape=v.shape) for name, v in zip(names, first, strict=True)]
-    outputs: list[Any] = clone_replace(
-        [log_prior, log_rest], dict(zip(targets, inputs, strict=True)), rebuild_strict=False
-    )
+    terms: list[Any] = [frozen.varlogp, frozen.datalogp]
+    # Before anything else is: a value that is computed from a data container would become another variable.
+    terms = clone_replace(terms, dict(zip(targets, inputs, strict=True)), rebuild_strict=False)
+    position, outputs = on_position(frozen, layout, terms)
     if near is not None:
         logp, share = near
         centre = pt.tensor("row_centre", dtype=position.dtype, shape=(layout.n_dims,))
@@ -64,10 +63,17 @@ def build_row_density(
     return DensityGraph(model, layout, position, density, [*inputs, *data], [*first, *data_values])
 
 
+def _find_inputs(model: Any, names: tuple[str, ...]) -> tuple[Any, list[Any]]:
+    """Freeze a model but for the named data containers; return it and the variables that stand for the names."""
+    frozen = freeze_dims_and_data(
+        model, data=[variable.name for variable in model.data_vars if variable.name not in names]
+    )
+    return frozen, [frozen.rvs_to_values.get(frozen[name], frozen[name]) for name in names]
+
+
 def build_row_logp(model: Any, names: tuple[str, ...]) -> Callable[..., float]:
     """Build ``logp(*row) -> float``, the log density of a row in a model without free variables."""
-    frozen = freeze_dims_and_data(model)
-    targets = [frozen.rvs_to_values.get(frozen[name], frozen[name]) for name in names]
+    frozen, targets = _find_inputs(model, names)
     inputs = [target.type() for target in targets]
     (output,) = clone_replace([frozen.datalogp], dict(zip(targets, inputs, strict=True)), rebuild_strict=False)
     function = compile_interpreted(inputs, [output])
@@ -80,14 +86,12 @@ def observe_first(model: Any, rows: Mapping[str, np.ndarray]) -> Any:
 
 
 def with_table(model: Any, data: Mapping[str, np.ndarray]) -> Any:
-    """Return a copy of the model with whole tables of data (R, ...) in place of its own (n, ...)."""
+    """Return a copy of the model with other data of the same shapes (n, ...) in place of its own."""
     copied = model.copy()
-    containers = {variable.name: variable for variable in copied.data_vars}
+    containers = {variable.name for variable in copied.data_vars}
     for name, value in data.items():
         if name in containers:
-            dims = copied.named_vars_to_dims.get(name, ())
-            coords = {dims[0]: np.arange(len(value))} if dims and dims[0] is not None else None
-            copied.set_data(name, value, coords=coords)
+            copied.set_data(name, value)
             continue
         variable = copied[name]
         old, new = copied.rvs_to_values[variable], pt.constant(value, name=name)

@@ -12,7 +12,7 @@ import numpy as np
 
 from pymc_hais.annealing import Population, join
 from pymc_hais.diagnostics import diagnose, pareto_k
-from pymc_hais.estimators import Round, estimate_log_z
+from pymc_hais.estimators import estimate_log_z
 from pymc_hais.estimators.annealed import family_masses
 from pymc_hais.kernels import Kernel
 from pymc_hais.problem import Compiler
@@ -85,7 +85,6 @@ def run_round(
     problem: RowProblem,
     plan: Plan,
     rows: np.ndarray,
-    before: list[RowResult],
     number: int,
     settings: RowSettings,
 ) -> list[RowResult]:
@@ -99,8 +98,6 @@ def run_round(
     problem : RowProblem
     plan : Plan
     rows : ndarray of int
-    before : list of RowResult
-        Of all R rows, from the rounds before; empty in the first.
     number : int
         Of the round, from 1.
     settings : RowSettings
@@ -116,11 +113,10 @@ def run_round(
             # Filled up with its last row, so that all blocks are the same program.
             filled = np.concatenate([block, np.repeat(block[-1:], size - len(block))])
             groups = _run_block(problem, plan, filled, number, settings, meter.report(index))
-            earlier = [before[row] if before else None for row in block]
             n_kept = max(_KEPT_PER_ROW, _KEPT_PARTICLES // problem.n_rows)
             results = [
-                _conclude(join(group, 0.0, 0), one, len(plan.schedule), settings.target_se, n_kept)
-                for group, one in zip(groups, earlier, strict=False)
+                _conclude(join(group, 0.0, 0), len(plan.schedule), settings.target_se, n_kept)
+                for group in groups[: len(block)]
             ]
             meter.finish(results)
             return results
@@ -193,13 +189,10 @@ def _run_block(
     return [populations[i : i + n_chains] for i in range(0, len(populations), n_chains)]
 
 
-def _conclude(
-    run: AnnealingRun, before: RowResult | None, n_steps: int, target_se: float | None, n_kept: int
-) -> RowResult:
+def _conclude(run: AnnealingRun, n_steps: int, target_se: float | None, n_kept: int) -> RowResult:
     """Estimate one row's log Z from its populations, and keep a few particles for a fit."""
     estimate = estimate_log_z(run)
-    earlier = () if before is None else (Round(before.n_temperatures, before.value, before.se),)
-    findings = diagnose(run, estimate, target_se, earlier)
+    findings = diagnose(run, estimate, target_se)
     shares = np.exp(run.log_z - run.log_z.max()) if np.isfinite(estimate.value) else np.ones(len(run.log_z))
     masses = family_masses(run) * shares[:, None] / shares.sum()
     weights = (np.exp(run.log_weights) * shares[:, None] / shares.sum()).ravel()

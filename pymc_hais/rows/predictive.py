@@ -13,10 +13,7 @@ from xarray import DataTree
 from pymc_hais.diagnostics import PARETO_K_LIMIT, pareto_k
 from pymc_hais.types import Finding
 
-__all__ = ["average", "check_independence", "pointwise", "tail_finding"]
-
-#: Draws at which the rows' independence is checked.
-_CHECKED = 4
+__all__ = ["average", "evaluate_table", "pointwise", "tail_finding"]
 
 
 def pointwise(model: Any, posterior: Any, n_draws: int) -> np.ndarray:
@@ -61,45 +58,57 @@ def _per_row(values: np.ndarray) -> np.ndarray:
     return values.reshape(*values.shape[:2], values.shape[2] if values.ndim > 2 else 1, -1).sum(axis=-1)
 
 
-def check_independence(
-    values: np.ndarray,
+def evaluate_table(
     with_table: Callable[[Mapping[str, np.ndarray]], Any],
     table: Mapping[str, np.ndarray],
+    length: int,
     posterior: Any,
     n_draws: int,
-) -> None:
-    """Refuse a model whose rows, given the parameters, are not independent.
+) -> np.ndarray:
+    """Evaluate the log-likelihood of a table of R rows, as many rows at a time as the model's own data have.
+
+    Many models do not allow another number of rows, because PyMC takes the shape of a variable from its data.
 
     Parameters
     ----------
-    values : ndarray (C, S, R)
-        From the whole table.
     with_table : callable
         ``table -> model``.
     table : dict of ndarray (R, ...)
+    length : int
+        Of the model's own table.
     posterior, n_draws
         As :func:`pointwise` takes them.
+
+    Returns
+    -------
+    ndarray (C, S, R)
 
     Raises
     ------
     ValueError
-        If there is no value for each row, or the value of a row depends on what other rows there are.
+        If there is no value for each row, or the value of a row depends on the others or on its place.
     """
-    n = len(next(iter(table.values())))
-    if values.shape[2] != n:
+    n_rows = len(next(iter(table.values())))
+
+    def evaluate(rows: np.ndarray) -> np.ndarray:
+        values = pointwise(with_table({name: value[rows] for name, value in table.items()}), posterior, n_draws)
+        if values.shape[2] != length:
+            raise ValueError(
+                f"The log-likelihood of {length} rows has {values.shape[2]} entries, so they are not independent given "
+                "the parameters (a multivariate distribution over the rows?)."
+            )
+        return values
+
+    # The last rows are repeated to fill the last table.
+    tables = np.minimum(np.arange(-(-n_rows // length) * length), n_rows - 1).reshape(-1, length)
+    values = [evaluate(rows) for rows in tables]
+    turned = evaluate(tables[0][::-1])[..., ::-1]
+    if not np.allclose(turned, values[0], rtol=1e-6, atol=1e-8, equal_nan=True):
         raise ValueError(
-            f"The log-likelihood of {n} rows has {values.shape[2]} entries, so they are not independent given the "
-            "parameters (a multivariate distribution over the rows?): pass one row of the model an entry."
+            "The log-likelihood of a row changes with its place in the table or with the rows around it: the rows are "
+            "not independent given the parameters, or a variable has an entry for each row of the training data."
         )
-    half = (n + 1) // 2
-    if n == 1:
-        return
-    alone = pointwise(with_table({name: value[:half] for name, value in table.items()}), posterior, n_draws)
-    if alone.shape[2] != half or not np.allclose(alone, values[..., :half], rtol=1e-6, atol=1e-8, equal_nan=True):
-        raise ValueError(
-            "The log-likelihood of a row depends on which other rows there are, so the rows are not independent given "
-            "the parameters."
-        )
+    return np.concatenate(values, axis=2)[..., :n_rows]
 
 
 def average(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,6 +21,8 @@ from pymc_hais.weights import log_mean_exp
 
 __all__ = ["RowProblem", "RowStart", "build_row_problem", "with_fit"]
 
+#: The compiled forward sampler has one generator: blocks on several threads take turns.
+_drawing = threading.Lock()
 #: Draws that check the model before any long work.
 _PROBE_DRAWS = 500
 #: Share of a row's particles that start at prior draws, in case the fit misses a region.
@@ -120,7 +123,8 @@ class RowProblem:
         log_z_dropped : ndarray (B,)
             What the dropped draws would have added to Z, at most; see :func:`pymc_hais.problem.drop`.
         """
-        drawn = [self.start.sample(row, n, one) for row, one in zip(rows, seeds, strict=True)]
+        with _drawing:
+            drawn = [self.start.sample(row, n, one) for row, one in zip(rows, seeds, strict=True)]
         clipped = np.stack([mask for _, mask in drawn])
         state = self.engine.start(np.stack([positions for positions, _ in drawn]), self.inputs(rows), keys)
         if not clipped.any():

@@ -12,18 +12,23 @@ from pymc_hais.rows.blocks import RowResult, RowSettings, run_round
 from pymc_hais.rows.planning import choose_rows, learn_rows
 from pymc_hais.rows.problem import RowProblem, with_fit
 from pymc_hais.tuning import Pilot, Recipe, build_plan, fit_reference, next_length, suggest_length
+from pymc_hais.types import Finding
 
 __all__ = ["RowEstimates", "estimate_rows"]
 
 #: Temperatures of a round, at least: from the prior, and from a fit to each row.
 _SHORTEST = 64
-_SHORTEST_NEAR = 16
+_SHORTEST_NEAR = 32
 #: A pilot's suggested length makes the log weights vary by about so many nats squared.
 _SUGGESTED_VARIANCE = 8.0
 #: A fit to each row must need so many times fewer temperatures: its density costs more a step.
 _GAIN = 2.0
 #: Nats by which a fit's pilots may differ from the round before.
 _AGREEMENT = 2.0
+#: Standard errors by which the mean over the rows may move from one round to the next, and what is mere rounding.
+_DISAGREEMENT = 4.0
+_ROUNDING = 1e-9
+_PAIR = ("value", "se")
 #: The share of the rows whose standard error the next round's length is to bring below the target.
 _MOST_ROWS = 0.95
 
@@ -46,6 +51,7 @@ class RowEstimates:
     compile_seconds: float = 0.0
     rounds: list[dict[str, Any]] = field(default_factory=list)
     reference: str = "the prior"
+    findings: tuple[Finding, ...] = ()
 
     def gather(self, name: str) -> np.ndarray:
         """Return one attribute of all rows, (R,)."""
@@ -91,11 +97,33 @@ def _refine(problem: RowProblem, pilot: Pilot, n_steps: int, settings: RowSettin
         if len(state.rounds) > 1 or not problem.start.is_near:
             n_steps = next_length(n_steps, se, settings.target_se, longest)
         results = _run(problem, pilot, n_steps, rows, settings, state)
+        state.findings = _compare([state.rows[row] for row in rows], results)
         for row, result in zip(rows, results, strict=True):
             state.rows[row] = result
         rows = np.flatnonzero([result.se > settings.target_se for result in state.rows])
         if rows.size == 0 or n_steps >= longest:
             return
+
+
+def _compare(before: list[RowResult], after: list[RowResult]) -> tuple[Finding, ...]:
+    """Say whether the mean over the rows rose from one round to the next by more than its error.
+
+    Row by row a short round has too few particles in its tail to know its own error; in the mean that evens out.
+    """
+    values, errors = (np.array([[getattr(row, name) for row in rows] for rows in (before, after)]) for name in _PAIR)
+    moved = float(np.mean(values[1] - values[0]))
+    # The log of an unbiased estimate errs low by about half its variance.
+    error = float(np.sqrt(np.sum(errors**2))) / len(after)
+    if not np.isfinite(moved) or abs(moved) <= _DISAGREEMENT * error + float(np.mean(errors[0] ** 2)) + _ROUNDING:
+        return ()
+    finding = Finding(
+        "rounds_disagree",
+        "error",
+        f"The mean over {len(after)} rows moved by {moved:+.3f} nats from one round to the next, more than its error of "
+        f"{error:.3f}: the particles do not keep up with the annealing.",
+        "Raise `max_temperatures` or `draws`, or reparametrise (for example non-centred).",
+    )
+    return (finding,)
 
 
 def _fit(
@@ -132,7 +160,7 @@ def _run(
 ) -> list[RowResult]:
     """Make one round over some rows, and note what it cost."""
     plan = build_plan(pilot, n_steps, Recipe(settings.kernel))
-    results = run_round(problem, plan, rows, state.rows, len(state.rounds) + 1, settings)
+    results = run_round(problem, plan, rows, len(state.rounds) + 1, settings)
     state.n_gradients += len(rows) * settings.chains * settings.draws * (1 + n_steps * settings.kernel.n_gradients)
     state.rounds.append({"n_rows": len(rows), "n_temperatures": n_steps})
     return results

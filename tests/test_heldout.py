@@ -1,0 +1,411 @@
+"""Held-out rows against closed forms, and one clear error for each way to ask for them wrongly."""
+
+import json
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from arviz_base import from_dict
+from scipy.special import gammaln
+from scipy.stats import multivariate_normal, norm
+
+import tests.statistical as statistical
+from pymc_hais.annealing import anneal
+from pymc_hais.engines import compile_engine
+from pymc_hais.engines.rows import LoopedRows, build_row_engine
+from pymc_hais.heldout import log_likelihood
+from pymc_hais.kernels import Hamiltonian
+from pymc_hais.model import build_layout
+from pymc_hais.model.conditional import build_row_density
+from pymc_hais.rows.annealing import anneal_rows
+from pymc_hais.rows.labels import HeldOut, summarise
+from pymc_hais.types import Finding, Plan, Schedule
+
+SIGMA = 0.1
+
+
+def basis(n_dims, n_causes, seed=0):
+    return np.random.default_rng(seed).normal(size=(n_dims, n_causes)) / np.sqrt(n_causes)
+
+
+def linear(phi, sigma=SIGMA):
+    """x = Phi a + noise, for one row."""
+    with pm.Model() as model:
+        a = pm.Normal("a", 0.0, 1.0, shape=phi.shape[1])
+        pm.Normal("x", phi @ a, sigma, observed=np.zeros(len(phi)))
+    return model
+
+
+def exact_linear(phi, x, sigma=SIGMA):
+    # A linear map of standard normals plus independent noise: x ~ N(0, Phi Phi' + sigma^2 I).
+    return multivariate_normal(np.zeros(len(phi)), phi @ phi.T + sigma**2 * np.eye(len(phi))).logpdf(x)
+
+
+def generate(phi, n, seed=1):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n, phi.shape[1])) @ phi.T + SIGMA * rng.normal(size=(n, len(phi)))
+
+
+def held_out(model, data, **kwargs):
+    return log_likelihood(model, data, **{"random_seed": 1, "progressbar": False, **kwargs})["held_out"]
+
+
+def largest_score(result, exact):
+    return float(np.max(np.abs(result["value"].values - exact) / result["se"].values))
+
+
+# Generative models ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def small():
+    phi = basis(6, 4)
+    x = generate(phi, 100)
+    return phi, x, held_out(linear(phi), {"x": x}, cores=2)
+
+
+def test_linear_gaussian_rows_are_exact(small):
+    phi, x, result = small
+    exact = exact_linear(phi, x)
+    assert largest_score(result, exact) <= statistical.threshold(100)
+    assert abs(float(result["mean"]) - exact.mean()) < 0.05
+    # The rows' errors are honest on average: the mean square of 100 scores is a chi-square over 100.
+    scores = (result["value"].values - exact) / result["se"].values
+    assert 0.5 < np.mean(scores**2) < 1.8
+    # All of this sees a noise that is a fifth too large.
+    wrong = exact_linear(phi, x, 1.2 * SIGMA)
+    assert largest_score(result, wrong) > statistical.threshold(100)
+
+
+def test_two_errors_are_kept_apart(small):
+    _, _, result = small
+    value, se = result["value"].values, result["se"].values
+    assert np.all(se <= 0.1)
+    np.testing.assert_allclose(float(result["sem"]), value.std(ddof=1) / 10.0)
+    # Independent errors of the rows, and half the variance by which the log of an unbiased estimate errs low.
+    np.testing.assert_allclose(float(result["mcse"]), np.hypot(np.sqrt(np.sum(se**2)) / 100, np.mean(se**2) / 2))
+    assert result.attrs["n_gradients"] > 0
+    assert result.attrs["engine"] == "jax"
+    assert result.sizes["row"] == 100
+
+
+def test_same_bits_however_many_blocks_are_in_flight(small):
+    phi, x, result = small
+    alone = held_out(linear(phi), {"x": x}, cores=1)
+    np.testing.assert_array_equal(alone["value"].values, result["value"].values)
+
+
+@pytest.mark.slow
+def test_the_report_s_size_within_four_standard_errors():
+    # 100 rows, 36 latents, 200 particles: under a normal law one of 100 scores is beyond 4 once in 160 seeds.
+    phi = basis(36, 36)
+    x = generate(phi, 100)
+    result, exact = held_out(linear(phi), {"x": x}), exact_linear(phi, x)
+    assert largest_score(result, exact) < 4.0
+    assert abs(float(result["mean"]) - exact.mean()) < 0.05
+
+
+def test_without_causes_the_weights_are_constant():
+    # Phi = 0: p(x) = N(x; 0, sigma^2 I), Eq. 41 of the report.
+    x = 0.3 * np.random.default_rng(0).normal(size=(5, 3))
+    result = held_out(linear(np.zeros((3, 2))), {"x": x})
+    np.testing.assert_allclose(result["value"], norm(0.0, SIGMA).logpdf(x).sum(axis=1), rtol=1e-10)
+    assert np.all(result["se"].values < 1e-12)
+    np.testing.assert_allclose(result["ess"], 200.0)
+
+
+def test_counts_that_are_observed_from_a_data_container_in_several_chains():
+    y = np.array([[1, 2], [3, 4], [0, 9]])
+    with pm.Model() as model:
+        counts = pm.Data("counts", np.zeros(2, dtype=int))
+        rate = pm.Gamma("rate", 2.0, 1.0)
+        pm.Poisson("y", rate, observed=counts)
+    # Gamma(2, 1) prior, two counts of sum S: Gamma(2 + S) / Gamma(2) / 3^(2 + S) / prod y!.
+    total = y.sum(axis=1)
+    exact = gammaln(2 + total) - (2 + total) * np.log(3.0) - gammaln(y + 1.0).sum(axis=1)
+    result = held_out(model, {"y": y}, chains=2, draws=100, reference="prior")
+    assert largest_score(result, exact) <= statistical.threshold(3)
+
+
+def test_covariates_of_a_row_are_data_too():
+    rng = np.random.default_rng(3)
+    size, x = np.array([1.0, 2.0, 3.0]), rng.normal(size=3)
+    with pm.Model() as model:
+        scale = pm.Data("scale", 1.0)
+        a = pm.Normal("a", 0.0, 1.0)
+        pm.Normal("x", scale * a, 0.5, observed=0.0)
+    result = held_out(model, {"x": x, "scale": size})
+    assert largest_score(result, norm(0.0, np.sqrt(size**2 + 0.25)).logpdf(x)) <= statistical.threshold(3)
+
+
+# Engines -------------------------------------------------------------------------------------------------
+
+
+def row_engine(backend):
+    phi = basis(3, 2)
+    x = generate(phi, 3)
+    model = linear(phi)
+    graph = build_row_density(model, build_layout(model), ("x",), (x,))
+    return compile_engine(graph, backend, {}, Hamiltonian()), x
+
+
+def anneal_both(engine, rows_engine, x):
+    """Anneal three rows one by one and together."""
+    schedule = Schedule(np.linspace(0.0, 1.0, 41) ** 3)
+    plan = Plan(schedule, np.full(40, 0.1), np.zeros(40, int), (np.ones(2),), np.full(40, 0.9), 0, 0.7)
+    positions = np.random.default_rng(0).normal(size=(3, 100, 2))
+    keys = np.arange(6, dtype=np.uint32).reshape(3, 2)
+    rngs = [np.random.default_rng(row) for row in range(3)]
+    together = anneal_rows(rows_engine, plan, rows_engine.start(positions, [x], keys), [x], keys, rngs)
+    alone = []
+    for row in range(3):
+        one = engine.bind([x[row]])
+        state = one.start(positions[row], keys[row])
+        alone.append(anneal(one, plan, state, keys[row], np.random.default_rng(row)))
+    return alone, together
+
+
+@pytest.mark.parametrize("backend", ["c", "jax"])
+def test_rows_together_are_the_rows_one_by_one(backend):
+    engine, x = row_engine(backend)
+    for rows_engine in (LoopedRows(engine), build_row_engine(engine, 1)):
+        alone, together = anneal_both(engine, rows_engine, x)
+        assert any(one.n_resampled for one in alone)
+        for one, other in zip(alone, together, strict=True):
+            np.testing.assert_allclose(other.log_z, one.log_z, rtol=1e-10)
+            np.testing.assert_array_equal(other.ancestors, one.ancestors)
+            np.testing.assert_allclose(other.log_weights, one.log_weights, rtol=1e-8, atol=1e-10)
+            np.testing.assert_allclose(other.acceptance_rate, one.acceptance_rate, rtol=1e-8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["numba", "c"])
+def test_every_backend_gives_the_same_rows(backend):
+    phi = basis(3, 2)
+    x = generate(phi, 3)
+    by_jax, other = (held_out(linear(phi), {"x": x}, backend=name, reference="prior") for name in ("jax", backend))
+    np.testing.assert_allclose(other["value"], by_jax["value"], rtol=1e-6)
+
+
+# Unnormalised models -------------------------------------------------------------------------------------
+
+
+def test_a_complete_product_of_experts_has_one_error_for_all_rows():
+    filters = np.array([[1.0, 0.3, 0.0], [0.0, 1.2, -0.4], [0.2, 0.0, 0.8]])
+    with pm.Model() as model:
+        x = pm.Flat("x", shape=3)
+        pm.Potential("experts", -pt.abs(pt.dot(filters, x)).sum())
+    rows = np.random.default_rng(0).normal(size=(20, 3))
+    # u = Phi x: Z is the product of three integrals of exp(-|u|), each 2, over |det Phi|.
+    log_z = 3 * np.log(2.0) - np.linalg.slogdet(filters)[1]
+    exact = -np.abs(rows @ filters.T).sum(axis=1) - log_z
+    result = held_out(model, {"x": rows}, sample_kwargs={"chains": 2})
+    error = result["value"].values - exact
+    np.testing.assert_allclose(error, error[0], atol=1e-9)
+    se = float(result["log_z_se"])
+    assert 0 < abs(error[0]) <= statistical.threshold() * se
+    assert np.all(result["se"].values == 0.0)
+    assert float(result["mcse"]) == se
+
+
+def test_a_free_variable_s_density_is_in_its_own_space():
+    with pm.Model() as model:
+        x = pm.HalfFlat("x")
+        pm.Potential("rate", -2.0 * x)
+    rows = np.array([0.5, 1.0, 4.0])
+    result = held_out(model, {"x": rows})
+    error = result["value"].values - (np.log(2.0) - 2.0 * rows)
+    assert np.max(np.abs(error)) <= statistical.threshold() * float(result["log_z_se"])
+
+
+def test_hidden_variables_are_integrated_out_of_every_row():
+    with pm.Model() as model:
+        x = pm.Flat("x", shape=2)
+        hidden = pm.Normal("hidden", 0.0, 1.0)
+        pm.Potential("energy", -0.5 * ((x - hidden) ** 2).sum())
+    rows = np.random.default_rng(0).normal(size=(4, 2))
+    # x given hidden is N(hidden, I): together x ~ N(0, I + 1 1').
+    exact = multivariate_normal(np.zeros(2), np.eye(2) + 1.0).logpdf(rows)
+    result = held_out(model, {"x": rows})
+    se = np.hypot(result["se"].values, float(result["log_z_se"]))
+    assert np.all(np.abs(result["value"].values - exact) <= statistical.threshold(4) * se)
+
+
+# Posterior draws -----------------------------------------------------------------------------------------
+
+
+def regression(seed=0):
+    """A conjugate regression, exact posterior draws of its coefficients, and held-out rows with their log density."""
+    rng = np.random.default_rng(seed)
+    X, X_new = rng.normal(size=(8, 3)), rng.normal(size=(12, 3))
+    b = rng.normal(size=3)
+    y, y_new = (rows @ b + 0.7 * rng.normal(size=len(rows)) for rows in (X, X_new))
+    with pm.Model(coords={"obs": range(8)}) as model:
+        design = pm.Data("X", X, dims=("obs", "column"))
+        coefficients = pm.Normal("b", 0.0, 1.0, shape=3)
+        pm.Normal("y", design @ coefficients, 0.7, observed=y, dims="obs")
+    # Precision I + X'X / 0.49; a new row is N(x' mean, x' covariance x + 0.49).
+    covariance = np.linalg.inv(np.eye(3) + X.T @ X / 0.49)
+    mean = covariance @ X.T @ y / 0.49
+    draws = rng.multivariate_normal(mean, covariance, size=(4, 1000))
+    exact = norm(X_new @ mean, np.sqrt(np.einsum("ri,ij,rj->r", X_new, covariance, X_new) + 0.49)).logpdf(y_new)
+    return model, from_dict({"posterior": {"b": draws}}), {"X": X_new, "y": y_new}, exact
+
+
+def test_predictive_density_of_a_regression():
+    model, posterior, data, exact = regression()
+    result = held_out(model, data, posterior=posterior, n_draws=2000)
+    # Rows share the draws, so their errors are not independent; each one keeps to its own.
+    assert largest_score(result, exact) <= statistical.threshold(len(exact))
+    assert np.all(result["se"].values < 0.2)
+    assert result.attrs["n_draws"] == 2000
+    assert result["mcse"] >= np.sqrt(np.sum(result["se"].values ** 2)) / len(exact)
+    assert model["X"].get_value().shape == (8, 3)  # the user's model keeps its data
+
+
+def test_predictive_density_needs_draws_and_independent_rows():
+    model, posterior, data, _ = regression()
+    with pytest.raises(ValueError, match="no draws of `b`"):
+        held_out(model, data, posterior=from_dict({"posterior": {"c": np.zeros((1, 10))}}))
+    with pytest.raises(ValueError, match=r"shape \(rows, 3\)"):
+        held_out(model, {"y": data["y"], "X": data["X"][:, :2]}, posterior=posterior)
+    with pytest.raises(ValueError, match="different numbers of rows"):
+        held_out(model, {"y": data["y"], "X": data["X"][:5]}, posterior=posterior)
+    with pm.Model() as tied:
+        b = pm.Normal("b", 0.0, 1.0, shape=3)
+        pm.MvNormal("y", pt.zeros(4) + b.sum(), cov=np.eye(4), observed=np.zeros(4))
+    with pytest.raises(ValueError, match="not independent"):
+        held_out(tied, {"y": np.ones(4)}, posterior=posterior)
+    with pm.Model() as local:
+        b = pm.Normal("b", 0.0, 1.0, shape=3)
+        pm.Normal("y", b, 1.0, observed=np.zeros(3))
+    with pytest.raises(ValueError, match="changes with its place"):
+        held_out(local, {"y": np.arange(3.0)}, posterior=posterior)
+
+
+# What a user may do wrong --------------------------------------------------------------------------------
+
+
+def faulty():
+    phi = basis(6, 4)
+    with pm.Model() as model:
+        source = pm.Data("source", np.zeros(6))
+        unused = pm.Data("unused", np.zeros(6))
+        a = pm.Normal("a", 0.0, 1.0, shape=4)
+        pm.Normal("x", phi @ a, 0.5, observed=source)
+        pm.Normal("y", a.sum(), 1.0, observed=0.3)
+        pm.Deterministic("d", a.sum() + 0.0 * unused.sum())
+    return model
+
+
+X, Y = np.zeros((3, 6)), np.zeros(3)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (X, "must be a dictionary"),
+        ({}, "must be a dictionary"),
+        ({"z": X}, "not in the model"),
+        ({"d": Y}, "a Deterministic or a Potential"),
+        ({"x": X, "a": np.zeros((3, 4))}, "together with data"),
+        ({"x": np.zeros((3, 5)), "y": Y}, r"shape \(rows, 6\).*got \(3, 5\)"),
+        ({"x": np.zeros(6), "y": Y}, r"x\[None\]"),
+        ({"x": X[:0], "y": Y[:0]}, "got"),
+        ({"x": X, "y": np.array([0.0, np.nan, 1.0])}, "missing or infinite values .row 1 first"),
+        ({"x": X.astype(str), "y": Y}, "must be numbers"),
+        ({"x": X, "y": Y[:2]}, "different numbers of rows"),
+        ({"x": X}, "also observes `y`"),
+        ({"x": X, "source": X, "y": Y}, "given twice"),
+        ({"x": X, "y": Y, "unused": X}, "would make no difference"),
+    ],
+)
+def test_data_that_do_not_fit(data, message):
+    with pytest.raises(ValueError, match=message):
+        held_out(faulty(), data)
+
+
+def test_a_table_is_not_a_row():
+    phi = basis(6, 4)
+    with pm.Model() as local:
+        a = pm.Normal("a", 0.0, 1.0, shape=(10, 4))
+        pm.Normal("x", a @ phi.T, 0.5, observed=np.zeros((10, 6)))
+    with pytest.raises(ValueError, match=r"table of 10 rows.*Drop the first axis of `a`"):
+        held_out(local, {"x": X})
+    with pm.Model() as common:
+        a = pm.Normal("a", 0.0, 1.0, shape=4)
+        pm.Normal("x", (phi @ a)[None], 0.5, observed=np.zeros((10, 6)))
+    with pytest.raises(ValueError, match="pass their draws as `posterior`"):
+        held_out(common, {"x": X})
+
+
+def test_a_row_may_reach_the_likelihood_only():
+    with pm.Model() as by_prior:
+        source = pm.Data("source", np.zeros(2))
+        a = pm.Normal("a", source, 1.0, shape=2)
+        pm.Normal("x", a, 1.0, observed=source)
+    for name in ("source", "x"):
+        with pytest.raises(ValueError, match="`source` feeds the prior of `a`"):
+            held_out(by_prior, {name: np.zeros((3, 2))})
+    with pm.Model() as by_potential:
+        source = pm.Data("source", np.zeros(2))
+        a = pm.Normal("a", 0.0, 1.0, shape=2)
+        pm.Potential("fit", -((source - a) ** 2).sum())
+    with pytest.raises(ValueError, match=r"feeds the pm.Potential `fit`"):
+        held_out(by_potential, {"source": np.zeros((3, 2))})
+
+
+def test_counts_must_be_whole_and_rows_possible():
+    with pm.Model() as counts:
+        pm.Poisson("y", pm.Gamma("rate", 2.0, 1.0), observed=1)
+    with pytest.raises(ValueError, match="whole numbers"):
+        held_out(counts, {"y": [1.5]})
+    with pm.Model() as bounded:
+        pm.Uniform("y", 0.0, pm.Uniform("top", 0.0, 1.0), observed=0.5)
+    with pytest.raises(ValueError, match=r"1 of 2 rows \(row 1\)"):
+        held_out(bounded, {"y": [0.5, 2.0]})
+
+
+def test_settings_out_of_range():
+    with pytest.raises(ValueError, match="`reference` must be"):
+        held_out(linear(np.ones((2, 1))), {"x": np.zeros((1, 2))}, reference="gaussian")
+    with pytest.raises(ValueError, match="`draws` must be"):
+        held_out(linear(np.ones((2, 1))), {"x": np.zeros((1, 2))}, draws=3)
+
+
+def test_fixed_parameters_need_no_annealing():
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0.0, 1.0)
+        pm.Normal("x", mu, 2.0, observed=0.0)
+    rows = np.array([0.0, 1.0, 5.0])
+    result = held_out(pm.do(model, {"mu": 1.0}), {"x": rows})
+    np.testing.assert_allclose(result["value"], norm(1.0, 2.0).logpdf(rows), rtol=1e-8)
+    assert np.all(result["se"].values == 0.0)
+
+
+# Numbers -> labels ---------------------------------------------------------------------------------------
+
+
+def test_findings_say_how_many_rows():
+    bad = Finding("pareto_k", "error", "k = 0.9.", "More.")
+    (merged,) = summarise([(), (bad,), (), (bad,)])
+    assert merged.message == "2 of 4 rows (row 1, 3); the first: k = 0.9."
+    assert summarise([(), ()]) == ()
+
+
+def test_rows_that_cannot_be_trusted_are_counted():
+    # One temperature would do for the first row; the second is 40 prior standard deviations away.
+    with pm.Model() as model:
+        a = pm.StudentT("a", 2.0)
+        pm.Normal("x", a, 0.01, observed=0.0)
+    result = held_out(model, {"x": [0.0, 300.0]}, draws=100, target_se=0.001, max_temperatures=2)
+    findings = json.loads(result.attrs["findings"])
+    assert any("of 2 rows" in finding["message"] for finding in findings)
+
+
+def test_the_common_error_does_not_average_away():
+    zeros = np.zeros(100)
+    assert HeldOut(zeros, zeros, zeros, zeros, common_se=0.2).mcse == pytest.approx(0.2)
+    assert HeldOut(zeros, zeros + 0.1, zeros, zeros).mcse == pytest.approx(np.hypot(0.01, 0.005))
+    assert np.isnan(HeldOut(zeros[:1], zeros[:1], zeros[:1], zeros[:1]).sem)
