@@ -20,8 +20,8 @@ from tests.toys import HAS_JAX
 pytestmark = pytest.mark.skipif(not HAS_JAX, reason="without JAX these take minutes")
 
 RENEWED = pymc_hais.Hamiltonian("drift-kick-drift", step_size=0.2, damping=math.inf)
-#: Kernel and N from which on, in examples/convergence.csv, one run of 200 particles is within about half a nat of the truth
-#: although the experts there are harder (condition number 100 instead of 4).
+#: Kernel and N from which on, in examples/convergence.csv, runs of 200 particles are about half a nat from the truth or
+#: nearer, although the experts there are harder (condition number 100 instead of 4).
 KERNELS = {
     "the report's": (None, 1000),
     "kick-drift-kick": (pymc_hais.Hamiltonian(step_size=0.2, damping=math.log(2.0)), 1000),
