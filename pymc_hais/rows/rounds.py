@@ -119,8 +119,8 @@ def _compare(before: list[RowResult], after: list[RowResult]) -> tuple[Finding, 
     finding = Finding(
         "rounds_disagree",
         "error",
-        f"The mean over {len(after)} rows moved by {moved:+.3f} nats from one round to the next, more than its error of "
-        f"{error:.3f}: the particles do not keep up with the annealing.",
+        f"The mean over {len(after)} rows moved by {moved:+.3f} nats from one round to the next, beyond its error "
+        f"of {error:.3f}: the particles do not keep up with the annealing.",
         "Raise `max_temperatures` or `draws`, or reparametrise (for example non-centred).",
     )
     return (finding,)
