@@ -5,6 +5,7 @@ Importing this package makes ``pm.sample_hais`` available.
 
 import pymc as _pymc
 
+from pymc_hais.heldout import log_likelihood
 from pymc_hais.inference_data import log_marginal_likelihood
 from pymc_hais.integrations import HAIS, PersistentHMC
 from pymc_hais.kernels import Hamiltonian, LinearConstraints, RandomWalk
@@ -25,6 +26,7 @@ __all__ = [
     "PersistentHMC",
     "RandomWalk",
     "StudentT",
+    "log_likelihood",
     "log_marginal_likelihood",
     "paper_settings",
     "sample_hais",
