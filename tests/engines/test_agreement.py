@@ -13,8 +13,9 @@ import pytest
 from pymc_hais import noise as noise_module
 from pymc_hais.annealing import anneal
 from pymc_hais.engines.numba import NumbaEngine, _namespace
+from pymc_hais.kernels import Hamiltonian
 from pymc_hais.noise import INITIAL_STEP, build_noise
-from pymc_hais.tuning import build_plan, run_pilot
+from pymc_hais.tuning import Recipe, build_plan, run_pilot
 from pymc_hais.types import ParticleState
 from tests.engines.models import build_engine, build_graph
 from tests.toys import HAS_JAX
@@ -33,7 +34,7 @@ def plan(name, metric):
     """Learn a plan on one engine; it is frozen, so every engine can follow it."""
     engine, positions = build_engine(name, "numba"), build_graph(name)[1]
     rng = np.random.default_rng(3)
-    learnt = build_plan(run_pilot(engine, engine.start(positions, KEY), KEY, rng), 40, 3)
+    learnt = build_plan(run_pilot(engine, engine.start(positions, KEY), KEY, rng), 40, Recipe(Hamiltonian(), 3))
     scales = [m if m.ndim == 1 else np.sqrt((m**2).sum(axis=1)) for m in learnt.metrics]
     if metric == "diagonal":
         return dataclasses.replace(learnt, metrics=tuple(scales))
