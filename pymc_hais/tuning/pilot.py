@@ -28,7 +28,8 @@ _SLOWEST_TARGET = 0.68
 #: behind teach step sizes and metrics of where they were, and a barrier that is too small.
 _MOVES = (5, 50)
 _MOVES_PER_TIME = 0.25
-#: After this many moves in all a stage gets the fewest: the pilot is to cost less than the rounds.
+#: After this many moves in all a stage gets the fewest, and always with more dimensions than particles: the pilot is
+#: to cost less than the rounds, and a log ratio of many terms lags long before any of its coordinates does.
 _PATIENCE = 2000
 _MAX_STAGES = 1000
 #: Moves at beta = 1, at least and at most, after which resampled copies count as apart.
@@ -84,7 +85,8 @@ def run_pilot(
         Told progress (0 to 1), beta and the running log Z after every stage; may raise to stop.
     """
     particles = _Particles(engine, state, key)
-    share = _conditional_ess(state.position.shape[1])
+    n_particles, n_dims = state.position.shape
+    share, patience = _conditional_ess(n_dims), _PATIENCE if n_dims <= n_particles else 0
     beta, log_z = 0.0, 0.0
     stages: list[Stage] = []
     while beta < 1.0:
@@ -95,7 +97,7 @@ def run_pilot(
         log_z += float(log_mean_exp(increments))
         particles.take(systematic(increments, rng.random()))
         beta = new_beta
-        is_patient = stages and particles.n_moves < _PATIENCE
+        is_patient = stages and particles.n_moves < patience
         time = particles.adapt(beta, _moves(stages[-1].autocorrelation_time if is_patient else 0.0))
         stages.append(Stage(beta, moved, time, particles.step_size, particles.metric))
         report(_fraction(beta, stages[0].beta), beta, log_z)

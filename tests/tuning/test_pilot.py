@@ -147,6 +147,15 @@ def test_a_pilot_that_takes_long_gets_the_fewest_moves_a_stage(monkeypatch):
         assert pilot.n_gradients == 200 * (1 + expected + parting)
 
 
+def test_a_pilot_with_more_dimensions_than_particles_gets_the_fewest_moves_a_stage(monkeypatch):
+    monkeypatch.setattr(pilot_module, "_MOVES_PER_TIME", 1e9)
+    for n_particles, each in [(29, 5), (30, 50)]:
+        pilot = pilot_of_diagonal_normal(30, 10.0, n_particles)
+        assert len(pilot.stages) > 2
+        parting = np.clip(np.ceil(2 * pilot.stages[-1].autocorrelation_time), 10, 50)
+        assert pilot.n_gradients == n_particles * (1 + 5 + each * (len(pilot.stages) - 1) + parting)
+
+
 @pytest.mark.parametrize(("time", "moves"), [(0.0, 5), (20.0, 5), (21.0, 6), (100.0, 25), (1e9, 50)])
 def test_slow_log_ratios_get_more_moves(time, moves):
     assert pilot_module._moves(time) == moves
