@@ -12,7 +12,14 @@ pytestmark = [
 ]
 
 #: Minutes each on two cores; `benchmarks/cases.py` runs them.
-LONG = {"coal_mining:marginal", "gbs_funnel16", "gbs_cauchy48", "co2_local_level:noncentred", "co2_local_level:centred"}
+LONG = {
+    "coal_mining:marginal",
+    "gbs_funnel16",
+    "gbs_cauchy48",
+    "many_well32:flat",
+    "co2_local_level:noncentred",
+    "co2_local_level:centred",
+}
 
 
 @pytest.mark.filterwarnings("ignore")  # the cases' own code
