@@ -242,7 +242,13 @@ def moving_gaussian():
     return model
 
 
-@pytest.mark.parametrize("options", [{}, {"schedule": "linear", "n_temperatures": 100, "target_se": None}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({}, marks=pytest.mark.slow, id="tuned"),
+        pytest.param({"schedule": "linear", "n_temperatures": 100, "target_se": None}, id="linear"),
+    ],
+)
 def test_a_parameter_may_move_instead_of_the_energy(options):
     found, idata = estimate(moving_gaussian(), path={"precision": (2 * np.eye(2), PRECISION)}, **options, **FROM_TWO)
     assert_right(found, LOG_Z)
@@ -259,7 +265,8 @@ FROM_TWO = {"reference": Gaussian(scale=2**-0.5)}
 
 def test_a_parameter_path_starts_at_its_reference():
     ends = {"precision": (np.eye(2), PRECISION)}
-    assert_right(estimate(moving_gaussian(), path=ends)[0], LOG_Z)  # "auto" is the standard normal here
+    # "auto" is the standard normal here.
+    assert_right(estimate(moving_gaussian(), path=ends, n_temperatures=50, target_se=None)[0], LOG_Z)
     with pytest.raises(ValueError, match=r"log density differs from that of a Student-t.*pass as `reference`"):
         estimate(moving_gaussian(), path=ends, reference=StudentT(3.0))
     with pytest.raises(ValueError, match=r"data containers are \['precision'\]; got \['Phi'\]"):

@@ -37,11 +37,27 @@ def far():
 
 
 @pytest.fixture(scope="module")
+def pilots(far, settings):
+    """The first pilot, and what the fit to it gives."""
+    problem, compiler = far
+    pilot = starting.learn(problem, settings, no_progress)
+    return pilot, starting._choose_fit(problem, pilot, settings, no_progress, compiler)
+
+
+@pytest.fixture(scope="module")
 def settings():
     return build_settings(500, 2, 1, None, 10_000, 1, None)
 
 
-def test_a_near_fit_is_taken_and_both_pilots_are_paid(far, settings):
+@pytest.fixture
+def learnt(pilots, monkeypatch):
+    """Let the pilots be those, without running them again."""
+    monkeypatch.setattr(starting, "learn", lambda *_: pilots[0])
+    monkeypatch.setattr(starting, "_choose_fit", lambda *_: pilots[1])
+    return monkeypatch
+
+
+def test_a_near_fit_is_taken_and_both_pilots_are_paid(far, settings, learnt):
     problem, compiler = far
     choice = choose_start(problem, settings, no_progress, "auto", compiler)
     assert choice.problem.start.label.startswith("10% the prior + 90%")
@@ -52,14 +68,14 @@ def test_a_near_fit_is_taken_and_both_pilots_are_paid(far, settings):
     assert choice.pilot.n_gradients > prior.pilot.n_gradients
 
 
-def test_pilots_that_disagree_keep_the_prior(far, settings, monkeypatch):
+def test_pilots_that_disagree_keep_the_prior(far, settings, learnt):
     problem, compiler = far
-    monkeypatch.setattr(starting, "_AGREEMENT", -1.0)
+    learnt.setattr(starting, "_AGREEMENT", -1.0)
     choice = choose_start(problem, settings, no_progress, "auto", compiler)
     assert choice.problem is problem
     assert choice.reason.startswith("a fit to the pilot's particles gave log Z")
-    monkeypatch.undo()
-    monkeypatch.setattr(starting, "_GAIN", 1e6)
+    learnt.setattr(starting, "_AGREEMENT", np.inf)
+    learnt.setattr(starting, "_GAIN", 1e6)
     choice = choose_start(problem, settings, no_progress, "auto", compiler)
     assert choice.problem is problem
     assert "temperatures would do, from here" in choice.reason

@@ -88,6 +88,7 @@ def test_log_z_is_right(name):
     assert p_value(np.array(log_z) + 0.33, truth) < LEVEL
 
 
+@pytest.mark.slow
 def test_log_z_is_right_where_the_default_kernel_of_pymc_is_not():
     model, truth = regression(20, 60)
     kernel, default = build(model), build(model, IMH, compile_kwargs={})
@@ -182,6 +183,7 @@ def test_statistics_of_every_stage(idata):
     assert idata["posterior"]["g"].shape == (2, 200)
 
 
+@pytest.mark.slow
 def test_processes_give_what_one_process_gives(idata):
     # Not forked: another test may have started JAX's threads in this process.
     again = sample(counts()[0], cores=2, mp_ctx="forkserver")
