@@ -38,7 +38,8 @@ _SHORTEST_UNNORMALISED = 512
 #: Autocorrelation times that particles get to move into the tail of the log ratio, and where the tail begins.
 _TIMES = 4.0
 _TAIL_PERCENT = 99.5
-#: Nats by which the two pilots' rough log Z may differ.
+#: Nats by which the fit's rough log Z may be the lower one: estimates that miss something are too low, so a higher one
+#: is no alarm.
 _AGREEMENT = 2.0
 
 
@@ -116,7 +117,7 @@ def choose_start(
     if reference == "fitted":
         return fitted
     log_z = second.log_z
-    if abs(log_z - pilot.log_z) > _AGREEMENT:
+    if pilot.log_z - log_z > _AGREEMENT:
         reason = f"a fit to the pilot's particles gave log Z = {log_z:.1f}, the pilot {pilot.log_z:.1f}"
     elif fitted.shortest * _GAIN > length:
         reason = f"from a fit to the pilot's particles {fitted.shortest} temperatures would do, from here {length}"

@@ -70,7 +70,7 @@ def test_a_near_fit_is_taken_and_both_pilots_are_paid(far, settings, learnt):
 
 def test_pilots_that_disagree_keep_the_prior(far, settings, learnt):
     problem, compiler = far
-    learnt.setattr(starting, "_AGREEMENT", -1.0)
+    learnt.setattr(starting, "_AGREEMENT", -np.inf)
     choice = choose_start(problem, settings, no_progress, "auto", compiler)
     assert choice.problem is problem
     assert choice.reason.startswith("a fit to the pilot's particles gave log Z")
