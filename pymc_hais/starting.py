@@ -166,7 +166,7 @@ def _reason_to_stay(problem: Problem, length: int) -> str:
     if problem.engine.kernel.constraints is not None:
         return "a fit would not keep to the constraints"
     if length <= _NEAR_ENOUGH:
-        return f"about {length} temperatures do from there"
+        return f"about {length} temperature{'s' if length > 1 else ''} would do from there"
     if suspects := unnormalised_priors(problem.model):
         return f"the density of {', '.join(f'`{name}`' for name in suspects)} may not integrate to one in PyMC"
     return ""
