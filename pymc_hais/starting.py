@@ -117,7 +117,9 @@ def choose_start(
     if reference == "fitted":
         return fitted
     log_z = second.log_z
-    if pilot.log_z - log_z > _AGREEMENT:
+    # With more dimensions than particles adaptation carries the pilots' log Z up.
+    n_particles, n_dims = pilot.positions.shape
+    if pilot.log_z - log_z > _AGREEMENT * (1.0 + n_dims / n_particles):
         reason = f"a fit to the pilot's particles gave log Z = {log_z:.1f}, the pilot {pilot.log_z:.1f}"
     elif fitted.shortest * _GAIN > length:
         reason = f"from a fit to the pilot's particles {fitted.shortest} temperatures would do, from here {length}"
