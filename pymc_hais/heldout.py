@@ -22,6 +22,7 @@ from pymc_hais.model.conditional import build_row_logp, observe_first, with_tabl
 from pymc_hais.model.row_checks import as_rows, check_known, check_rows, check_table, declared_value
 from pymc_hais.problem import Compiler
 from pymc_hais.progress import AnnealingProgress
+from pymc_hais.report import log_findings
 from pymc_hais.rows import RowSettings, build_row_problem, estimate_rows
 from pymc_hais.rows.labels import HeldOut, summarise, to_heldout_tree
 from pymc_hais.rows.predictive import average, evaluate_table, tail_finding
@@ -31,7 +32,6 @@ from pymc_hais.settings import build_settings
 __all__ = ["log_likelihood"]
 
 _log = logging.getLogger("pymc.hais")
-_LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 #: Places in the stream of seeds that no round reaches.
 _PROBE, _LOG_Z = 2**31, 2**31 + 1
@@ -230,5 +230,4 @@ def _report(result: HeldOut) -> None:
         f"Mean log-likelihood of {len(result.value)} rows {np.mean(result.value):.3f} ± {result.mcse:.3f} "
         f"(Monte Carlo) ± {result.sem:.3f} (test set)"
     )
-    for finding in result.findings:
-        _log.log(_LEVELS[finding.severity], str(finding))
+    log_findings(result.findings)

@@ -7,17 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from pymc_hais.model import Layout, build_layout, build_parameter_density, check_model, check_state, improper_priors
+from pymc_hais.model import Layout, build_parameter_density, check_state, improper_priors
 from pymc_hais.model.compat import compile_interpreted
 from pymc_hais.model.density import on_position
 from pymc_hais.paths import ParameterEngine
-from pymc_hais.problem import Compiler, Problem
-from pymc_hais.references import Start, bind, build_prior, uses_prior
+from pymc_hais.problem import PROBE_DRAWS, Compiler, Problem, bind_reference
+from pymc_hais.references import Start
 from pymc_hais.types import ParticleState
 
 __all__ = ["build_parameter_problem", "reference_at_start"]
 
-_PROBE_DRAWS = 500
 #: Draws at which the reference is held against the model at the start of the path, and the nats that may differ.
 _COMPARED = 20
 _TOLERANCE = 1e-5
@@ -42,22 +41,14 @@ def build_parameter_problem(model: Any, path: Any, reference: Any, compiler: Com
         If the path names no data container or its shapes differ, or the reference is not the model at beta = 0.
     """
     endpoints = _check_path(model, path)
-    check_model(model, uses_prior(reference))
-    prior = build_prior(model) if uses_prior(reference) else None
-    layout = build_layout(model)
-    start = bind(reference, layout, prior)
+    layout, start = bind_reference(model, reference, seed)
     graph = build_parameter_density(model, layout, endpoints, compiler.kernel.uses_gradients)
-    engine = compiler(graph)
-
-    def set_betas(first: float, second: float) -> None:
-        engine.set_data([*graph.data_values[:-1], np.array([first, second], graph.data_values[-1].dtype)])
-
-    positions, _ = start.sample(_PROBE_DRAWS, seed)
-    moving = ParameterEngine(engine, set_betas, 0.0)
-    state = moving.start(positions, np.zeros(2, dtype=np.uint32))
+    engine, dtype = compiler(graph), graph.data_values[0].dtype
+    positions, _ = start.sample(PROBE_DRAWS, seed)
+    state = ParameterEngine(engine, dtype, 0.0).start(positions, np.zeros(2, dtype=np.uint32))
     check_state(model, layout, state, start.label)
     log_z_start = _log_z_start(model, layout, start, state)
-    return Problem(model, layout, start, ParameterEngine(engine, set_betas, log_z_start))
+    return Problem(model, layout, start, ParameterEngine(engine, dtype, log_z_start))
 
 
 def reference_at_start(reference: Any, model: Any) -> Any:

@@ -22,10 +22,10 @@ from pymc_hais.references import ModelStart, Start, bind, build_prior, check_pri
 from pymc_hais.types import ParticleState
 from pymc_hais.weights import log_mean_exp
 
-__all__ = ["Compiler", "Problem", "build_problem", "drop", "with_start"]
+__all__ = ["PROBE_DRAWS", "Compiler", "Problem", "bind_reference", "build_problem", "drop", "with_start"]
 
 #: Draws that check a model before any long work; as many as the pilot's, so that nothing compiles twice.
-_PROBE_DRAWS = 500
+PROBE_DRAWS = 500
 
 
 @dataclass(frozen=True)
@@ -69,11 +69,11 @@ class Problem:
 
     def evaluate(self, positions: np.ndarray, clipped: np.ndarray, key: np.ndarray) -> tuple[ParticleState, float]:
         """Evaluate reference draws; drop the clipped ones, see :func:`drop`, and those outside the constraints."""
-        state, log_z_dropped = drop(self.engine.start(positions, key), clipped)
+        state, dropped = drop(self.engine.start(positions, key), clipped)
         if constraints := self.engine.kernel.constraints:
             outside = ~constraints.contains(positions)
             state = state._replace(log_ratio=np.where(outside, -np.inf, np.asarray(state.log_ratio)))
-        return state, log_z_dropped
+        return state, float(dropped)
 
 
 def build_problem(model: Any, reference: Any, compiler: Compiler, seed: int) -> Problem:
@@ -98,15 +98,28 @@ def build_problem(model: Any, reference: Any, compiler: Compiler, seed: int) -> 
     RuntimeError
         The compiled log density differs from ``model.logp()``.
     """
+    return with_start(model, *bind_reference(model, reference, seed), compiler, seed)
+
+
+def bind_reference(model: Any, reference: Any, seed: int) -> tuple[Layout, Start]:
+    """Refuse a model that cannot be annealed from a reference; lay it out, and bind the reference to it.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    reference : str or object
+    seed : int
+        Of the prior draw that shows the model's shapes.
+    """
     check_model(model, uses_prior(reference))
     prior = build_prior(model) if uses_prior(reference) else None
     layout = build_layout(model, None if prior is None else [value[0] for value in prior.sample(1, seed)[0]])
-    return with_start(model, layout, bind(reference, layout, prior), compiler, seed)
+    return layout, bind(reference, layout, prior)
 
 
 def with_start(model: Any, layout: Layout, start: Start, compiler: Compiler, seed: int) -> Problem:
     """Compile a model for one bound reference, and check it at the reference's draws; see :func:`build_problem`."""
-    positions, clipped = start.sample(_PROBE_DRAWS, seed)
+    positions, clipped = start.sample(PROBE_DRAWS, seed)
     log_reference = None if start.is_prior else start.logp
     engine = compiler(build_density(model, layout, log_reference, compiler.kernel.uses_gradients))
     state = engine.start(positions, np.zeros(2, dtype=np.uint32))
@@ -139,8 +152,8 @@ def _check_inside(constraints: LinearConstraints | None, positions: np.ndarray, 
         )
 
 
-def drop(state: ParticleState, clipped: np.ndarray) -> tuple[ParticleState, float]:
-    """Give weight zero to draws (P,) beyond the range of floating point.
+def drop(state: ParticleState, clipped: np.ndarray) -> tuple[ParticleState, np.ndarray]:
+    """Give weight zero to draws (..., P) beyond the range of floating point.
 
     There the log density itself cannot be evaluated, so the target is the model on the numbers that a
     computer holds; dropping the draws, and keeping them in the denominator, is unbiased for that.
@@ -148,13 +161,13 @@ def drop(state: ParticleState, clipped: np.ndarray) -> tuple[ParticleState, floa
     Returns
     -------
     state : ParticleState
-    log_z_dropped : float
+    log_z_dropped : ndarray (...)
         What the dropped draws would have added to Z, at most: the log of their share of the mean likelihood,
         taken at the edge of the range.  -inf if there are none.
     """
     if not clipped.any():
-        return state, -np.inf
+        return state, np.full(clipped.shape[:-1], -np.inf)
     log_ratio = np.asarray(state.log_ratio)
     dropped = np.where(clipped & ~np.isnan(log_ratio), log_ratio, -np.inf)
     state = state._replace(log_ratio=np.where(clipped, -np.inf, log_ratio))
-    return state, float(log_mean_exp(dropped))
+    return state, log_mean_exp(dropped)

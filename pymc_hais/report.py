@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from pymc_hais.rounds import Outcome
 from pymc_hais.settings import Settings
 from pymc_hais.starting import Choice
+from pymc_hais.types import Finding
 
-__all__ = ["attributes", "log_outcome", "log_start"]
+__all__ = ["attributes", "log_findings", "log_outcome", "log_start"]
 
 # A child of PyMC's logger, so that messages appear where PyMC's do.
 _log = logging.getLogger("pymc.hais")
@@ -43,7 +45,12 @@ def log_outcome(outcome: Outcome, choice: Choice, settings: Settings) -> None:
         f"{choice.quantity} {estimate.value:.3f} ± {estimate.se:.3f} ({rounds}, "
         f"{len(outcome.plan.schedule)} temperatures, {outcome.seconds:.0f} s; {why})"
     )
-    for finding in estimate.findings:
+    log_findings(estimate.findings)
+
+
+def log_findings(findings: Iterable[Finding]) -> None:
+    """Log every finding at the level of its severity."""
+    for finding in findings:
         _log.log(_LEVELS[finding.severity], str(finding))
 
 
@@ -67,7 +74,7 @@ def attributes(choice: Choice, outcome: Outcome, settings: Settings, seconds: fl
         "n_gradients": outcome.n_gradients,
         "n_gradients_last_round": outcome.run.n_gradients,
         "n_gradients_pilot": pilot.n_gradients if pilot else 0,
-        "compile_time": engine.compile_seconds,
+        "compile_time": engine.clock.seconds,
         "pilot_time": pilot.seconds if pilot else 0.0,
         "sampling_time": outcome.seconds,
         "total_time": seconds,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -10,7 +11,14 @@ import numpy as np
 from pymc_hais.kernels import Kernel
 from pymc_hais.types import ParticleState, SegmentTrace
 
-__all__ = ["Engine"]
+__all__ = ["CompileClock", "Engine"]
+
+
+@dataclass
+class CompileClock:
+    """Seconds spent compiling, counted once for all engines that share machine code."""
+
+    seconds: float = 0.0
 
 
 class Engine(Protocol):
@@ -23,7 +31,7 @@ class Engine(Protocol):
     kernel : Kernel
     backend : str
         The PyTensor backend that evaluates the model.
-    compile_seconds : float
+    clock : CompileClock
     max_workers : int or None
         How many populations may usefully run at the same time; None leaves it to the caller.
     """
@@ -31,15 +39,11 @@ class Engine(Protocol):
     name: str
     kernel: Kernel
     backend: str
-    compile_seconds: float
+    clock: CompileClock
     max_workers: int | None
 
     def set_cores(self, cores: int) -> None:
         """Limit the threads of an engine that is parallel itself."""
-        ...
-
-    def set_data(self, data: list[np.ndarray]) -> None:
-        """Replace the values of the density's data inputs."""
         ...
 
     def start(self, positions: np.ndarray, key: np.ndarray) -> ParticleState:

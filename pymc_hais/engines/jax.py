@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pymc_hais.annealing import SEGMENT_LENGTH
+from pymc_hais.engines.base import CompileClock
 from pymc_hais.kernels import Hamiltonian, Kernel
 from pymc_hais.noise import INITIAL_STEP, build_noise
 from pymc_hais.types import KernelParams, ParticleState, SegmentTrace
@@ -56,7 +57,7 @@ class JaxEngine:
 
     def __init__(self, density: Any, data: list[np.ndarray], n_dims: int, kernel: Kernel | None = None) -> None:
         self.kernel: Kernel = kernel or Hamiltonian()
-        self.compile_seconds = 0.0
+        self.clock = CompileClock()
         self.data = tuple(jnp.asarray(array) for array in data)
         self._noise = build_noise(jnp, n_dims, _keep)
         self._density = lambda x, data: density(x, *data)
@@ -73,13 +74,9 @@ class JaxEngine:
     def set_cores(self, cores: int) -> None:
         """Do nothing: threads belong to the chains."""
 
-    def set_data(self, data: list[np.ndarray]) -> None:
-        """Replace the values of the density's data inputs."""
-        self.data = tuple(jnp.asarray(array) for array in data)
-
     def start(self, positions: np.ndarray, key: np.ndarray) -> ParticleState:
         """Evaluate positions (P, D) and give them fresh momenta."""
-        return self._timed(("start", positions.shape), self._start, positions, self.data, key)
+        return self.timed(("start", positions.shape), self._start, positions, self.data, key)
 
     def run_segment(
         self,
@@ -95,7 +92,7 @@ class JaxEngine:
         n = len(betas)
         padding = (0, SEGMENT_LENGTH - n)
         settings = [np.pad(array, padding) for array in (betas, step_sizes, persistence)]
-        state, trace = self._timed(
+        state, trace = self.timed(
             ("segment", state.position.shape, metric.shape),
             self._segment,
             state,
@@ -118,7 +115,7 @@ class JaxEngine:
         other.data = (*map(jnp.asarray, row), *self.data[len(row) :])
         return other
 
-    def _timed(self, kind: tuple, function: Any, *args: Any) -> Any:
+    def timed(self, kind: tuple, function: Any, *args: Any) -> Any:
         """Call, and count the first call of each shape as compilation."""
         if kind in self._compiled:
             return function(*args)
@@ -127,7 +124,7 @@ class JaxEngine:
                 return function(*args)
             begin = time.perf_counter()
             result = jax.block_until_ready(function(*args))
-            self.compile_seconds += time.perf_counter() - begin
+            self.clock.seconds += time.perf_counter() - begin
             self._compiled.add(kind)
             return result
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -42,14 +40,6 @@ class JaxRows:
         segment = jax.vmap(engine.segment_program, (0, axes, None, None, None, None, 0, None, None))
         self._segment = jax.jit(segment, donate_argnums=0)
         self._take = jax.jit(jax.vmap(lambda state, chosen: jax.tree.map(lambda leaf: leaf[chosen], state)))
-        self._seconds = 0.0
-        self._compiled: set[tuple] = set()
-        self._compiling = threading.Lock()
-
-    @property
-    def compile_seconds(self) -> float:
-        """Seconds spent compiling so far."""
-        return self.engine.compile_seconds + self._seconds
 
     def block(self, n_particles: int) -> int:
         """Say how many populations of so many particles one call should move."""
@@ -58,7 +48,7 @@ class JaxRows:
 
     def start(self, positions: np.ndarray, rows: Sequence[np.ndarray], keys: np.ndarray) -> ParticleState:
         """Evaluate positions (B, P, D), and give them fresh momenta."""
-        return self._timed(("start", positions.shape), self._start, positions, (*rows, *self._shared), keys)
+        return self.engine.timed(("start rows", positions.shape), self._start, positions, (*rows, *self._shared), keys)
 
     def run_segment(
         self,
@@ -74,8 +64,8 @@ class JaxRows:
         """Make one transition at each of S betas."""
         n = len(betas)
         settings = [np.pad(array, (0, SEGMENT_LENGTH - n)) for array in (betas, step_sizes, persistence)]
-        state, trace = self._timed(
-            ("segment", state.position.shape, metric.shape),
+        state, trace = self.engine.timed(
+            ("segment rows", state.position.shape, metric.shape),
             self._segment,
             state,
             (*rows, *self._shared),
@@ -90,14 +80,3 @@ class JaxRows:
     def take(self, state: ParticleState, chosen: np.ndarray) -> ParticleState:
         """Copy the chosen particles of each population."""
         return self._take(state, chosen)
-
-    def _timed(self, kind: tuple, function: Any, *args: Any) -> Any:
-        """Call, and count the first call of each shape as compilation."""
-        if kind in self._compiled:
-            return function(*args)
-        with self._compiling:
-            begin = time.perf_counter()
-            result = jax.block_until_ready(function(*args))
-            self._seconds += 0.0 if kind in self._compiled else time.perf_counter() - begin
-            self._compiled.add(kind)
-            return result

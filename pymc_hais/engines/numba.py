@@ -20,6 +20,7 @@ from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 from pymc_hais import noise as noise_module
 from pymc_hais import types as types_module
+from pymc_hais.engines.base import CompileClock
 from pymc_hais.kernels import Hamiltonian, Kernel, base, hamiltonian, leapfrog, metropolis, reflection
 from pymc_hais.model.compat import numba_cache_key, quiet_compilation, register_numba_cache_key
 from pymc_hais.types import KernelParams, Noise, ParticleState, SegmentTrace
@@ -94,7 +95,7 @@ class NumbaEngine:
 
     def __init__(self, density: Any, data: list[np.ndarray], n_dims: int, kernel: Kernel | None = None) -> None:
         self.kernel: Kernel = kernel or Hamiltonian()
-        self.compile_seconds = 0.0
+        self.clock = CompileClock()
         self._cores = _MAX_CORES
         self._data = tuple(_plain(array) for array in data)
         self._density = density
@@ -105,15 +106,11 @@ class NumbaEngine:
         none, one = np.empty((0, n_dims)), np.ones(1)
         state = ParticleState(none, none, np.empty(0), np.empty(0), none, none)
         self.run_segment(state, one, one, one, np.ones(n_dims), np.zeros(2, dtype=np.uint32), 0)
-        self.compile_seconds = 0.0  # the caller times the construction
+        self.clock.seconds = 0.0  # the caller times the construction
 
     def set_cores(self, cores: int) -> None:
         """Use at most this many threads, and no more than Numba would."""
         self._cores = max(1, min(cores, _MAX_CORES))
-
-    def set_data(self, data: list[np.ndarray]) -> None:
-        """Replace the values of the density's data inputs."""
-        self._data = tuple(_plain(array) for array in data)
 
     def start(self, positions: np.ndarray, key: np.ndarray) -> ParticleState:
         """Evaluate positions (P, D) and give them fresh momenta."""
@@ -160,7 +157,7 @@ class NumbaEngine:
         with quiet_compilation():
             self._segment(0, 0, *rest)
         self._compiled.add(kind)
-        self.compile_seconds += time.perf_counter() - begin
+        self.clock.seconds += time.perf_counter() - begin
 
     def _share_out(self, n_particles: int, move: Callable[[int, int], None]) -> None:
         """Call ``move(first, last)`` for chunks of the particles."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pymc_hais.engines.base import CompileClock
 from pymc_hais.kernels import Hamiltonian, Kernel
 from pymc_hais.noise import INITIAL_STEP, build_noise
 from pymc_hais.types import KernelParams, Noise, ParticleState, SegmentTrace
@@ -37,7 +38,7 @@ class PythonEngine:
     ) -> None:
         self.kernel: Kernel = kernel or Hamiltonian()
         self.backend = backend
-        self.compile_seconds = 0.0
+        self.clock = CompileClock()
         self._data = tuple(data)
         self._noise = build_noise(np, n_dims)
         self._density = lambda x, data: density(x, *data)
@@ -45,10 +46,6 @@ class PythonEngine:
 
     def set_cores(self, cores: int) -> None:
         """Do nothing: threads belong to the chains."""
-
-    def set_data(self, data: list[np.ndarray]) -> None:
-        """Replace the values of the density's data inputs."""
-        self._data = tuple(data)
 
     def start(self, positions: np.ndarray, key: np.ndarray) -> ParticleState:
         """Evaluate positions (P, D) and give them fresh momenta."""

@@ -24,11 +24,6 @@ class RowEngine(Protocol):
 
     engine: Engine
 
-    @property
-    def compile_seconds(self) -> float:
-        """Seconds spent compiling so far."""
-        ...
-
     def block(self, n_particles: int) -> int:
         """Say how many populations of so many particles one call should move."""
         ...
@@ -61,11 +56,6 @@ class LoopedRows:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-
-    @property
-    def compile_seconds(self) -> float:
-        """Seconds spent compiling so far."""
-        return self.engine.compile_seconds
 
     def block(self, n_particles: int) -> int:
         """One: nothing is gained by more."""

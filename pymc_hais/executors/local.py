@@ -10,13 +10,11 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from pymc_hais.annealing import Population
-
 __all__ = ["execute"]
 
 
-def execute(run_chain: Callable[[int, Callable[[], None]], Population], chains: int, workers: int) -> list[Population]:
-    """Run ``run_chain(chain, check)`` for every chain, at most ``workers`` at a time.
+def execute[Result](run_chain: Callable[[int, Callable[[], None]], Result], chains: int, workers: int) -> list[Result]:
+    """Run ``run_chain(chain, check)`` for every chain (or block of rows), at most ``workers`` at a time.
 
     ``check`` is to be called between segments: it raises when the user has interrupted, so that no
     thread outlives the call.

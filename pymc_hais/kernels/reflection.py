@@ -26,7 +26,7 @@ _AT_HAND = 1e-30
 class LinearConstraints:
     """The region ``normals @ x <= bounds`` of the flat unconstrained vector.
 
-    Target and reference are understood as restricted to the region: draws of the reference must lie in it.
+    The target is restricted to the region; draws of the reference outside count with weight zero.
 
     Parameters
     ----------

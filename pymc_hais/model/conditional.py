@@ -12,7 +12,7 @@ from pymc.model.transform.optimization import freeze_dims_and_data
 from pytensor.graph.replace import clone_replace
 
 from pymc_hais.model.compat import compile_interpreted
-from pymc_hais.model.density import DensityGraph, _gradient, _lift_data, on_position
+from pymc_hais.model.density import DensityGraph, assemble, on_position
 from pymc_hais.model.layout import Layout
 
 __all__ = ["build_row_density", "build_row_logp", "observe_first", "with_table"]
@@ -57,10 +57,7 @@ def build_row_density(
         reference = pt.logaddexp(np.log1p(-share) + log_prior, np.log(share) + logp(position - centre))
         outputs = [reference.astype(position.dtype), log_prior + log_rest - reference]
         inputs, first = [*inputs, centre], [*first, np.zeros(layout.n_dims, position.dtype)]
-    outputs, data, data_values = _lift_data(outputs)
-    gradient = _gradient if with_gradients else lambda _, position: pt.zeros_like(position)
-    density = [*outputs, *(gradient(output, position) for output in outputs)]
-    return DensityGraph(model, layout, position, density, [*inputs, *data], [*first, *data_values])
+    return assemble(model, layout, position, outputs, with_gradients, inputs, first)
 
 
 def _find_inputs(model: Any, names: tuple[str, ...]) -> tuple[Any, list[Any]]:

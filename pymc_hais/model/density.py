@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from pytensor.tensor.type import TensorType
 
 from pymc_hais.model.layout import Layout
 
-__all__ = ["DensityGraph", "LogReference", "build_density", "build_parameter_density", "on_position"]
+__all__ = ["DensityGraph", "LogReference", "assemble", "build_density", "build_parameter_density", "on_position"]
 
 type LogReference = Callable[[Any, Any], Any]
 
@@ -74,10 +74,7 @@ def build_density(
     if log_reference is not None:
         reference = log_reference(position, log_prior).astype(position.dtype)
         outputs = [reference, log_prior + log_rest - reference]
-    outputs, data, data_values = _lift_data(outputs)
-    gradient = _gradient if with_gradients else lambda _, position: pt.zeros_like(position)
-    density = [*outputs, *(gradient(output, position) for output in outputs)]
-    return DensityGraph(model, layout, position, density, data, data_values)
+    return assemble(model, layout, position, outputs, with_gradients)
 
 
 def build_parameter_density(
@@ -85,7 +82,7 @@ def build_parameter_density(
 ) -> DensityGraph:
     """Build the graphs of a path that moves data containers of the model: f at two betas, as value and difference.
 
-    The two betas are the last of the data inputs.
+    The two betas are the first of the data inputs.
 
     Parameters
     ----------
@@ -108,10 +105,37 @@ def build_parameter_density(
         return clone_replace(logp, moved, rebuild_strict=False)
 
     here, there = at(betas[0]), at(betas[1])
-    outputs, data, data_values = _lift_data([here, there - here])
+    outputs = [here, there - here]
+    return assemble(model, layout, position, outputs, with_gradients, [betas], [np.zeros(2, position.dtype)])
+
+
+def assemble(
+    model: Any,
+    layout: Layout,
+    position: Any,
+    outputs: list[Any],
+    with_gradients: bool,
+    inputs: Sequence[Any] = (),
+    values: Sequence[np.ndarray] = (),
+) -> DensityGraph:
+    """Complete log reference and log ratio: large constants become data inputs, after ``inputs``, and gradients follow.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    layout : Layout
+    position : TensorVariable (D,)
+    outputs : list of TensorVariable
+        ``log_reference, log_ratio``.
+    with_gradients : bool
+        Whether the kernel uses them; zeros stand in if not, and cost nothing.
+    inputs, values : sequence
+        Data inputs that the outputs have already, and what to pass for them.
+    """
+    outputs, data, data_values = _lift_data(outputs)
     gradient = _gradient if with_gradients else lambda _, position: pt.zeros_like(position)
     density = [*outputs, *(gradient(output, position) for output in outputs)]
-    return DensityGraph(model, layout, position, density, [*data, betas], [*data_values, np.zeros(2, position.dtype)])
+    return DensityGraph(model, layout, position, density, [*inputs, *data], [*values, *data_values])
 
 
 def on_position(frozen: Any, layout: Layout, outputs: list[Any]) -> tuple[Any, list[Any]]:

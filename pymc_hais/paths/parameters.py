@@ -7,7 +7,6 @@ the density at two temperatures, and the secant between them takes the place of 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -29,17 +28,17 @@ class ParameterEngine:
     Parameters
     ----------
     engine : Engine
-        Its density is ``log_reference = f_b0, log_ratio = f_b1 - f_b0``.
-    set_betas : callable
-        ``(b0, b1)`` -> nothing: puts the two betas among the engine's data.
+        Its density is ``log_reference = f_b0, log_ratio = f_b1 - f_b0``, and its first data are the betas (2,).
+    dtype : dtype
+        Of the betas.
     log_z_start : float
         log Z at beta = 0, which the first increment carries.
     """
 
-    max_workers: int | None = 1  # the two betas are the engine's, not a population's
+    max_workers: int | None = 1  # populations take turns: most of a step is spent between two calls of the engine
 
-    def __init__(self, engine: Any, set_betas: Callable[[float, float], None], log_z_start: float) -> None:
-        self._engine, self._set_betas, self._log_z_start = engine, set_betas, log_z_start
+    def __init__(self, engine: Any, dtype: Any, log_z_start: float) -> None:
+        self._engine, self._dtype, self._log_z_start = engine, dtype, log_z_start
         self._reached: dict[bytes, float] = {}  # beta of each population, by its noise stream
 
     def __getattr__(self, name: str) -> Any:
@@ -49,8 +48,7 @@ class ParameterEngine:
     def start(self, positions: np.ndarray, key: np.ndarray) -> ParticleState:
         """Evaluate positions (P, D) at beta = 0 and give them fresh momenta."""
         self._reached[np.asarray(key).tobytes()] = 0.0
-        self._set_betas(0.0, 0.0)
-        return self._with_slope(self._engine.start(positions, key), 0.0, key)
+        return self._with_slope(self._at(0.0, 0.0).start(positions, key), 0.0, key)
 
     def run_segment(
         self,
@@ -67,10 +65,9 @@ class ParameterEngine:
         for i, beta in enumerate(np.asarray(betas, dtype=float)):
             state, log_ratio = self._arrive(state, self._reached[name], float(beta), key)
             self._reached[name] = float(beta)
-            self._set_betas(beta, beta)
             here = slice(i, i + 1)
             settings = (betas[here], step_sizes[here], persistence[here])
-            state, trace = self._engine.run_segment(state, *settings, metric, key, first_step + i)
+            state, trace = self._at(beta, beta).run_segment(state, *settings, metric, key, first_step + i)
             traces.append(trace._replace(log_ratio=log_ratio[None]))
         state = self._with_slope(state, float(betas[-1]), key)
         return state, SegmentTrace(*(np.concatenate(column) for column in zip(*traces, strict=True)))
@@ -105,8 +102,11 @@ class ParameterEngine:
     def _evaluate(self, state: ParticleState, first: float, second: float, key: np.ndarray) -> ParticleState:
         """Evaluate f at two betas where the particles are; they keep their momenta."""
         momentum = np.asarray(state.momentum)
-        self._set_betas(first, second)
-        return self._engine.start(np.asarray(state.position), key)._replace(momentum=momentum)
+        return self._at(first, second).start(np.asarray(state.position), key)._replace(momentum=momentum)
+
+    def _at(self, first: float, second: float) -> Any:
+        """Return the engine at two betas."""
+        return self._engine.bind([np.array([first, second], self._dtype)])
 
 
 def _gather(state: ParticleState, beta: float) -> ParticleState:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +13,7 @@ from pymc_hais.annealing import Population, join
 from pymc_hais.diagnostics import diagnose, pareto_k
 from pymc_hais.estimators import estimate_log_z
 from pymc_hais.estimators.annealed import family_masses
+from pymc_hais.executors import execute
 from pymc_hais.kernels import Kernel
 from pymc_hais.problem import Compiler
 from pymc_hais.rounds import Progress
@@ -104,15 +104,14 @@ def run_round(
     """
     size = max(1, problem.engine.block(settings.draws) // settings.chains)
     blocks = [rows[i : i + size] for i in range(0, len(rows), size)]
-    stopped = threading.Event()
     with settings.progress(f"Round {number}", 1, None) as bars:
-        meter = _Meter(bars, len(blocks), stopped)
+        meter = _Meter(bars, len(blocks))
 
-        def run(index: int) -> list[RowResult]:
+        def run(index: int, check: Callable[[], None]) -> list[RowResult]:
             block = blocks[index]
             # Filled up with its last row, so that all blocks are the same program.
             filled = np.concatenate([block, np.repeat(block[-1:], size - len(block))])
-            groups = _run_block(problem, plan, filled, number, settings, meter.report(index))
+            groups = _run_block(problem, plan, filled, number, settings, meter.report(index, check))
             n_kept = max(_KEPT_PER_ROW, _KEPT_PARTICLES // problem.n_rows)
             results = [
                 _conclude(join(group, 0.0, 0), len(plan.schedule), settings.target_se, n_kept)
@@ -122,39 +121,24 @@ def run_round(
             return results
 
         workers = min(settings.cores, problem.engine.engine.max_workers or settings.cores)
-        results = _map(run, len(blocks), workers, stopped)
+        results = execute(run, len(blocks), min(workers, len(blocks)))
     return [one for block in results for one in block]
-
-
-def _map(run: Callable[[int], list[RowResult]], n: int, workers: int, stopped: threading.Event) -> list[Any]:
-    if workers == 1 or n == 1:
-        return [run(index) for index in range(n)]
-    with ThreadPoolExecutor(workers, thread_name_prefix="hais-rows") as pool:
-        futures = [pool.submit(run, index) for index in range(n)]
-        try:
-            return [future.result() for future in futures]
-        except BaseException:
-            stopped.set()
-            for future in futures:
-                future.cancel()
-            raise
 
 
 class _Meter:
     """One progress bar for many blocks on many threads."""
 
-    def __init__(self, bars: Any, n_blocks: int, stopped: threading.Event) -> None:
-        self._bars, self._stopped = bars, stopped
+    def __init__(self, bars: Any, n_blocks: int) -> None:
+        self._bars = bars
         self._done = np.zeros(n_blocks)
         self._values: list[float] = []
         self._lock = threading.Lock()
 
-    def report(self, index: int) -> Callable[[float, float], None]:
-        """Build the function that a block calls between segments."""
+    def report(self, index: int, check: Callable[[], None]) -> Callable[[float, float], None]:
+        """Build the function that a block calls between segments; ``check`` raises where the user has interrupted."""
 
         def tell(fraction: float, beta: float) -> None:
-            if self._stopped.is_set():
-                raise KeyboardInterrupt
+            check()
             with self._lock:
                 self._done[index] = fraction
                 mean = float(np.mean(self._values)) if self._values else 0.0

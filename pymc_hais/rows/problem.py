@@ -11,20 +11,16 @@ import numpy as np
 
 from pymc_hais.engines import Engine
 from pymc_hais.engines.rows import RowEngine, build_row_engine
-from pymc_hais.model import Layout, build_layout, check_model
+from pymc_hais.model import Layout
 from pymc_hais.model.conditional import build_row_density
-from pymc_hais.problem import Compiler
-from pymc_hais.references import Gaussian, StudentT, build_prior, check_prior_draws
-from pymc_hais.references.start import PriorStart
+from pymc_hais.problem import PROBE_DRAWS, Compiler, bind_reference, drop
+from pymc_hais.references import Gaussian, Start, StudentT, check_prior_draws
 from pymc_hais.types import ParticleState
-from pymc_hais.weights import log_mean_exp
 
 __all__ = ["RowProblem", "RowStart", "build_row_problem", "with_fit"]
 
 #: The compiled forward sampler has one generator: blocks on several threads take turns.
 _drawing = threading.Lock()
-#: Draws that check the model before any long work.
-_PROBE_DRAWS = 500
 #: Share of a row's particles that start at prior draws, in case the fit misses a region.
 _DEFENCE = 0.1
 
@@ -35,13 +31,13 @@ class RowStart:
 
     Attributes
     ----------
-    prior : PriorStart
+    prior : Start
     shape : Gaussian or StudentT, optional
         Around the origin; moved to the row's centre.
     centres : ndarray (R, D), optional
     """
 
-    prior: PriorStart
+    prior: Start
     shape: Gaussian | StudentT | None = None
     centres: np.ndarray | None = None
 
@@ -127,11 +123,7 @@ class RowProblem:
             drawn = [self.start.sample(row, n, one) for row, one in zip(rows, seeds, strict=True)]
         clipped = np.stack([mask for _, mask in drawn])
         state = self.engine.start(np.stack([positions for positions, _ in drawn]), self.inputs(rows), keys)
-        if not clipped.any():
-            return state, np.full(len(rows), -np.inf)
-        log_ratio = np.asarray(state.log_ratio)
-        dropped = np.where(clipped & ~np.isnan(log_ratio), log_ratio, -np.inf)
-        return state._replace(log_ratio=np.where(clipped, -np.inf, log_ratio)), log_mean_exp(dropped)
+        return drop(state, clipped)
 
 
 def build_row_problem(
@@ -155,16 +147,13 @@ def build_row_problem(
     ValueError, NotImplementedError
         As :func:`pymc_hais.problem.build_problem`.
     """
-    check_model(model)
-    prior = build_prior(model)
-    layout = build_layout(model, [value[0] for value in prior.sample(1, seed)[0]])
-    start = RowStart(PriorStart(layout, prior))
-    problem = _compile(RowProblem(model, layout, names, values, start), compiler)
-    positions, clipped = start.prior.sample(_PROBE_DRAWS, seed)
+    layout, prior = bind_reference(model, "prior", seed)
+    problem = _compile(RowProblem(model, layout, names, values, RowStart(prior)), compiler)
+    positions, clipped = prior.sample(PROBE_DRAWS, seed)
     state = problem.one(0).start(positions, np.zeros(2, dtype=np.uint32))
     if compiler.kernel.uses_gradients:
         check_prior_draws(layout, positions, np.asarray(state.grad_reference), clipped)
-    return replace(problem, surprise=_surprise(problem, positions[: _PROBE_DRAWS // 5]))
+    return replace(problem, surprise=_surprise(problem, positions[: PROBE_DRAWS // 5]))
 
 
 def with_fit(problem: RowProblem, shape: Gaussian | StudentT, centres: np.ndarray, compiler: Compiler) -> RowProblem:

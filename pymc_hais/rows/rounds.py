@@ -84,7 +84,7 @@ def estimate_rows(problem: RowProblem, settings: RowSettings) -> RowEstimates:
         _refine(problem, pilot, n_steps, settings, state)
     state.reference = problem.start.label
     state.seconds = time.perf_counter() - begin
-    state.compile_seconds += problem.engine.compile_seconds
+    state.compile_seconds += problem.engine.engine.clock.seconds
     return state
 
 
@@ -146,7 +146,7 @@ def _fit(
     moved = [abs(one.log_z - state.rows[row].value) for row, one in zip(chosen, pilots, strict=True)]
     if length * _GAIN > next_steps or max(moved) > _AGREEMENT:
         return problem, pilot, n_steps
-    state.compile_seconds += problem.engine.compile_seconds
+    state.compile_seconds += problem.engine.engine.clock.seconds
     return fitted, near, length
 
 
