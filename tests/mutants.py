@@ -88,18 +88,19 @@ def _first_half_drift_short():
 
 
 def _last_half_drift_short():
-    return _of_leapfrog(("n_done < n_leapfrog, 0.5, 0.0", "n_done < n_leapfrog, 0.3, 0.0"))
+    return _of_leapfrog(("n_leapfrog - 1, 1.0, 0.5)", "n_leapfrog - 1, 1.0, 0.3)"))
 
 
-def _energy_of_the_midpoint():
-    return _of_leapfrog(("carry[0] <= n_leapfrog", "carry[0] < n_leapfrog"))
+def _energy_of_the_start():
+    evaluation = "log_reference, log_ratio, _, _ = density("
+    return _of_leapfrog((evaluation + "position", evaluation + "state.position"))
 
 
 #: The same for the drift-kick-drift integrator.
 DRIFT_KICK_DRIFT_MUTANTS = [
     _accept_always,
     _energy_of_the_wrong_beta,
-    _energy_of_the_midpoint,
+    _energy_of_the_start,
     _first_half_drift_short,
     _last_half_drift_short,
     _no_flip_on_rejection,

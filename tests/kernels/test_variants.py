@@ -90,8 +90,12 @@ def test_a_transition_costs_the_evaluations_it_says_and_carries_those_of_its_end
     assert len(counts) == kernel.n_gradients
     assert info.acceptance_rate > 0.0
     assert not np.array_equal(end.position, one_state().position)
-    for carried, fresh in zip(end[2:], TOY.density(np)(end.position), strict=True):
-        np.testing.assert_array_equal(carried, fresh)
+    energies, gradients = slice(2, 4), slice(4, 6)
+    evaluated = ParticleState(*end[:2], *TOY.density(np)(end.position))
+    np.testing.assert_array_equal(end[energies], evaluated[energies])
+    # A drift-kick-drift step reads gradients midway only, and need not work them out at its end.
+    keeps_gradients = getattr(kernel, "integrator", "") == DRIFT_KICK_DRIFT
+    np.testing.assert_array_equal(end[gradients], (one_state() if keeps_gradients else evaluated)[gradients])
 
 
 def leap(state, step_size, **settings):
@@ -142,7 +146,7 @@ def test_the_energy_error_of_drift_kick_drift_is_of_third_order():
 def test_a_gradient_of_the_wrong_beta_in_drift_kick_drift_loses_the_third_order():
     wrong = mutate(
         leapfrog,
-        ("= step_size * pull(metric, grad_reference + beta", "= step_size * pull(metric, grad_reference + 1.0"),
+        ("+ step_size * pull(metric, grad_reference + beta", "+ step_size * pull(metric, grad_reference + 1.0"),
     )
     assert np.all(energy_orders(wrong.build_leapfrog, integrator=DRIFT_KICK_DRIFT) < 2.0)
 
