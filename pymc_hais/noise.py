@@ -85,7 +85,7 @@ def build_noise(xp: Any, n_dims: int, jit: Any = lambda f: f) -> Any:
         unit = bits0 * _UNIT + 0.5 * _UNIT
         word = bits1[..., :half]
         cosine, sine = polar((word >> _TWO) * _QUARTER + (0.5 * _QUARTER - 0.25 * np.pi))
-        # The quarter around the x axis becomes a full circle: mirrored at the diagonal or not, and at the origin or not.
+        # The quarter around the x axis becomes a circle: mirrored at the diagonal or not, and at the origin or not.
         swapped = (word & _ONE) * 1.0
         radius = xp.sqrt(-2.0 * xp.log(unit[..., :half])) * (1.0 - (word & _TWO))
         first = cosine + swapped * (sine - cosine)

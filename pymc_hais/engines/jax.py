@@ -21,6 +21,10 @@ from pymc_hais.types import KernelParams, ParticleState, SegmentTrace
 
 __all__ = ["JaxEngine", "build_loop"]
 
+#: A multiple of so many particles, which are the pilot's, goes through the pilot's programs: compiling others takes
+#: longer than the calls, and a part of the particles stays closer to the processor.
+_BLOCK = 500
+
 
 def build_loop(condition: Any, body: Any) -> Any:
     """Build a while loop as :func:`pymc_hais.kernels.base.plain_loop` does."""
@@ -36,6 +40,25 @@ def build_loop(condition: Any, body: Any) -> Any:
 def _keep(function: Any) -> Any:
     """Have a function's results computed once: XLA would work out the random bits anew for every use of them."""
     return lambda *args: jax.lax.optimization_barrier(function(*args))
+
+
+def _blocks(n_particles: int) -> list[tuple[int, int]]:
+    """Divide the particles among calls: the first of each, and the end."""
+    divides = n_particles % _BLOCK == 0 and jax.default_backend() == "cpu"
+    size = _BLOCK if divides else max(n_particles, 1)
+    return [(first, first + size) for first in range(0, n_particles, size)]
+
+
+def _cut(state: ParticleState, first: int, last: int) -> ParticleState:
+    if (first, last) == (0, len(state.log_ratio)):
+        return state
+    return ParticleState(*(np.asarray(leaf)[first:last] for leaf in state))
+
+
+def _join(parts: Sequence[ParticleState]) -> ParticleState:
+    if len(parts) == 1:
+        return parts[0]
+    return ParticleState(*(np.concatenate(leaves) for leaves in zip(*parts, strict=True)))
 
 
 class JaxEngine:
@@ -76,7 +99,11 @@ class JaxEngine:
 
     def start(self, positions: np.ndarray, key: np.ndarray) -> ParticleState:
         """Evaluate positions (P, D) and give them fresh momenta."""
-        return self.timed(("start", positions.shape), self._start, positions, self.data, key)
+
+        def start(first: int, positions: np.ndarray) -> ParticleState:
+            return self.timed(("start", positions.shape), self._start, positions, self.data, key, np.uint32(first))
+
+        return _join([start(first, positions[first:last]) for first, last in _blocks(len(positions))])
 
     def run_segment(
         self,
@@ -92,18 +119,16 @@ class JaxEngine:
         n = len(betas)
         padding = (0, SEGMENT_LENGTH - n)
         settings = [np.pad(array, padding) for array in (betas, step_sizes, persistence)]
-        state, trace = self.timed(
-            ("segment", state.position.shape, metric.shape),
-            self._segment,
-            state,
-            self.data,
-            *settings,
-            metric,
-            key,
-            np.uint32(first_step),
-            n,
-        )
-        return state, SegmentTrace(*(np.asarray(leaf)[:n] for leaf in trace))
+
+        def run(part: ParticleState, first: int) -> tuple[ParticleState, SegmentTrace]:
+            counters = (np.uint32(first_step), n, np.uint32(first))
+            kind = ("segment", part.position.shape, metric.shape)
+            return self.timed(kind, self._segment, part, self.data, *settings, metric, key, *counters)
+
+        blocks = _blocks(len(state.log_ratio))
+        parts, traces = zip(*(run(_cut(state, *block), block[0]) for block in blocks), strict=True)
+        trace = (np.concatenate(leaves, axis=1)[:n] for leaves in zip(*traces, strict=True))
+        return _join(parts), SegmentTrace(*trace)
 
     def take(self, state: ParticleState, chosen: np.ndarray) -> ParticleState:
         """Copy the chosen particles."""
@@ -134,8 +159,8 @@ class JaxEngine:
             momentum = self._noise(key, particle[None], jnp.uint32(INITIAL_STEP)).normal
             return ParticleState(position, momentum.astype(position.dtype), *values)
 
-        def start(positions, data, key):
-            particles = jnp.arange(positions.shape[0], dtype=jnp.uint32)
+        def start(positions, data, key, first):
+            particles = first + jnp.arange(positions.shape[0], dtype=jnp.uint32)
             return jax.vmap(one, (0, None, 0, None))(positions, data, particles, key)
 
         return start
@@ -145,8 +170,8 @@ class JaxEngine:
             noise = self._noise(key, particle[None], step)
             return self._transition(state, noise, beta, params, data)
 
-        def segment(state, data, betas, step_sizes, persistence, metric, key, first_step, n_steps):
-            particles = jnp.arange(state.log_ratio.shape[0], dtype=jnp.uint32)
+        def segment(state, data, betas, step_sizes, persistence, metric, key, first_step, n_steps, first):
+            particles = first + jnp.arange(state.log_ratio.shape[0], dtype=jnp.uint32)
 
             def body(i, carry):
                 state, trace = carry

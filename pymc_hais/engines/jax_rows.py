@@ -17,6 +17,8 @@ __all__ = ["JaxRows"]
 #: than 1 or 16); an accelerator wants to be filled.
 _PARTICLES = {"cpu": 1024}
 _PARTICLES_ACCELERATOR = 2**17
+#: A row's particles are never divided among calls.
+_FIRST = np.uint32(0)
 
 
 class JaxRows:
@@ -36,8 +38,8 @@ class JaxRows:
         self.engine = engine
         axes = (0,) * n_inputs + (None,) * (len(engine.data) - n_inputs)
         self._shared = engine.data[n_inputs:]
-        self._start = jax.jit(jax.vmap(engine.start_program, (0, axes, 0)))
-        segment = jax.vmap(engine.segment_program, (0, axes, None, None, None, None, 0, None, None))
+        self._start = jax.jit(jax.vmap(engine.start_program, (0, axes, 0, None)))
+        segment = jax.vmap(engine.segment_program, (0, axes, None, None, None, None, 0, None, None, None))
         self._segment = jax.jit(segment, donate_argnums=0)
         self._take = jax.jit(jax.vmap(lambda state, chosen: jax.tree.map(lambda leaf: leaf[chosen], state)))
 
@@ -48,7 +50,9 @@ class JaxRows:
 
     def start(self, positions: np.ndarray, rows: Sequence[np.ndarray], keys: np.ndarray) -> ParticleState:
         """Evaluate positions (B, P, D), and give them fresh momenta."""
-        return self.engine.timed(("start rows", positions.shape), self._start, positions, (*rows, *self._shared), keys)
+        return self.engine.timed(
+            ("start rows", positions.shape), self._start, positions, (*rows, *self._shared), keys, _FIRST
+        )
 
     def run_segment(
         self,
@@ -74,6 +78,7 @@ class JaxRows:
             keys,
             np.uint32(first_step),
             n,
+            _FIRST,
         )
         return state, SegmentTrace(*(np.asarray(leaf)[:, :n] for leaf in trace))
 

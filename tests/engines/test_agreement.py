@@ -118,6 +118,20 @@ def test_threads_do_not_change_the_result(name):
         np.testing.assert_array_equal(left, right)
 
 
+@needs_jax
+def test_particles_in_several_calls_are_the_particles_of_one(monkeypatch):
+    engine, positions = build_engine("regression", "jax"), build_graph("regression")[1]
+    n_particles = len(positions)
+    assert n_particles % 2 == 0
+    state, trace = segment(engine, positions)
+    monkeypatch.setattr("pymc_hais.engines.jax._BLOCK", n_particles // 2)
+    start_in_two = engine.start(positions.copy(), KEY)
+    state_in_two, trace_in_two = segment(engine, positions, state=start_in_two)
+    assert trace_in_two.log_ratio.shape == (6, n_particles)
+    for one, two in zip((*state, *trace), (*state_in_two, *trace_in_two), strict=True):
+        np.testing.assert_allclose(two, one, **TOLERANCE)
+
+
 def test_a_segment_leaves_its_input_alone():
     engine, positions = build_engine("regression", "numba"), build_graph("regression")[1]
     state = engine.start(positions, KEY)
