@@ -6,7 +6,6 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
-from arviz_base import from_dict
 from scipy.special import gammaln
 from scipy.stats import multivariate_normal, norm
 
@@ -230,58 +229,6 @@ def test_hidden_variables_are_integrated_out_of_every_row():
     result = held_out(model, {"x": rows})
     se = np.hypot(result["se"].values, float(result["log_z_se"]))
     assert np.all(np.abs(result["value"].values - exact) <= statistical.threshold(4) * se)
-
-
-# Posterior draws -----------------------------------------------------------------------------------------
-
-
-def regression(seed=0):
-    """A conjugate regression, exact posterior draws of its coefficients, and held-out rows with their log density."""
-    rng = np.random.default_rng(seed)
-    X, X_new = rng.normal(size=(8, 3)), rng.normal(size=(12, 3))
-    b = rng.normal(size=3)
-    y, y_new = (rows @ b + 0.7 * rng.normal(size=len(rows)) for rows in (X, X_new))
-    with pm.Model(coords={"obs": range(8)}) as model:
-        design = pm.Data("X", X, dims=("obs", "column"))
-        coefficients = pm.Normal("b", 0.0, 1.0, shape=3)
-        pm.Normal("y", design @ coefficients, 0.7, observed=y, dims="obs")
-    # Precision I + X'X / 0.49; a new row is N(x' mean, x' covariance x + 0.49).
-    covariance = np.linalg.inv(np.eye(3) + X.T @ X / 0.49)
-    mean = covariance @ X.T @ y / 0.49
-    draws = rng.multivariate_normal(mean, covariance, size=(4, 1000))
-    exact = norm(X_new @ mean, np.sqrt(np.einsum("ri,ij,rj->r", X_new, covariance, X_new) + 0.49)).logpdf(y_new)
-    return model, from_dict({"posterior": {"b": draws}}), {"X": X_new, "y": y_new}, exact
-
-
-def test_predictive_density_of_a_regression():
-    model, posterior, data, exact = regression()
-    result = held_out(model, data, posterior=posterior, n_draws=2000)
-    # Rows share the draws, so their errors are not independent; each one keeps to its own.
-    assert largest_score(result, exact) <= statistical.threshold(len(exact))
-    assert np.all(result["se"].values < 0.2)
-    assert result.attrs["n_draws"] == 2000
-    assert result["mcse"] >= np.sqrt(np.sum(result["se"].values ** 2)) / len(exact)
-    assert model["X"].get_value().shape == (8, 3)  # the user's model keeps its data
-
-
-def test_predictive_density_needs_draws_and_independent_rows():
-    model, posterior, data, _ = regression()
-    with pytest.raises(ValueError, match="no draws of `b`"):
-        held_out(model, data, posterior=from_dict({"posterior": {"c": np.zeros((1, 10))}}))
-    with pytest.raises(ValueError, match=r"shape \(rows, 3\)"):
-        held_out(model, {"y": data["y"], "X": data["X"][:, :2]}, posterior=posterior)
-    with pytest.raises(ValueError, match="different numbers of rows"):
-        held_out(model, {"y": data["y"], "X": data["X"][:5]}, posterior=posterior)
-    with pm.Model() as tied:
-        b = pm.Normal("b", 0.0, 1.0, shape=3)
-        pm.MvNormal("y", pt.zeros(4) + b.sum(), cov=np.eye(4), observed=np.zeros(4))
-    with pytest.raises(ValueError, match="not independent"):
-        held_out(tied, {"y": np.ones(4)}, posterior=posterior)
-    with pm.Model() as local:
-        b = pm.Normal("b", 0.0, 1.0, shape=3)
-        pm.Normal("y", b, 1.0, observed=np.zeros(3))
-    with pytest.raises(ValueError, match="changes with its place"):
-        held_out(local, {"y": np.arange(3.0)}, posterior=posterior)
 
 
 # What a user may do wrong --------------------------------------------------------------------------------

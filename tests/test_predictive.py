@@ -1,0 +1,101 @@
+"""Held-out predictive densities: posterior draws of the parameters, rows that the draws have not seen."""
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from arviz_base import from_dict
+from scipy.special import gammaln
+from scipy.stats import norm
+
+import tests.statistical as statistical
+from tests.test_heldout import held_out, largest_score
+
+
+def regression(seed=0):
+    """A conjugate regression, exact posterior draws of its coefficients, and held-out rows with their log density."""
+    rng = np.random.default_rng(seed)
+    X, X_new = rng.normal(size=(8, 3)), rng.normal(size=(12, 3))
+    b = rng.normal(size=3)
+    y, y_new = (rows @ b + 0.7 * rng.normal(size=len(rows)) for rows in (X, X_new))
+    with pm.Model(coords={"obs": range(8)}) as model:
+        design = pm.Data("X", X, dims=("obs", "column"))
+        coefficients = pm.Normal("b", 0.0, 1.0, shape=3)
+        pm.Normal("y", design @ coefficients, 0.7, observed=y, dims="obs")
+    # Precision I + X'X / 0.49; a new row is N(x' mean, x' covariance x + 0.49).
+    covariance = np.linalg.inv(np.eye(3) + X.T @ X / 0.49)
+    mean = covariance @ X.T @ y / 0.49
+    draws = rng.multivariate_normal(mean, covariance, size=(4, 1000))
+    exact = norm(X_new @ mean, np.sqrt(np.einsum("ri,ij,rj->r", X_new, covariance, X_new) + 0.49)).logpdf(y_new)
+    return model, from_dict({"posterior": {"b": draws}}), {"X": X_new, "y": y_new}, exact
+
+
+def test_predictive_density_of_a_regression():
+    model, posterior, data, exact = regression()
+    result = held_out(model, data, posterior=posterior, n_draws=2000)
+    # Rows share the draws, so their errors are not independent; each one keeps to its own.
+    assert largest_score(result, exact) <= statistical.threshold(len(exact))
+    assert np.all(result["se"].values < 0.2)
+    assert result.attrs["n_draws"] == 2000
+    assert result["mcse"] >= np.sqrt(np.sum(result["se"].values ** 2)) / len(exact)
+    assert model["X"].get_value().shape == (8, 3)  # the user's model keeps its data
+
+
+def test_predictive_density_needs_draws_and_independent_rows():
+    model, posterior, data, _ = regression()
+    with pytest.raises(ValueError, match="no draws of `b`"):
+        held_out(model, data, posterior=from_dict({"posterior": {"c": np.zeros((1, 10))}}))
+    with pytest.raises(ValueError, match=r"shape \(rows, 3\)"):
+        held_out(model, {"y": data["y"], "X": data["X"][:, :2]}, posterior=posterior)
+    with pytest.raises(ValueError, match="different numbers of rows"):
+        held_out(model, {"y": data["y"], "X": data["X"][:5]}, posterior=posterior)
+    with pm.Model() as tied:
+        b = pm.Normal("b", 0.0, 1.0, shape=3)
+        pm.MvNormal("y", pt.zeros(4) + b.sum(), cov=np.eye(4), observed=np.zeros(4))
+    with pytest.raises(ValueError, match="not independent"):
+        held_out(tied, {"y": np.ones(4)}, posterior=posterior)
+    with pm.Model() as local:
+        b = pm.Normal("b", 0.0, 1.0, shape=3)
+        pm.Normal("y", b, 1.0, observed=np.zeros(3))
+    with pytest.raises(ValueError, match="changes with its place"):
+        held_out(local, {"y": np.arange(3.0)}, posterior=posterior)
+
+
+def robust_regression():
+    """Student-t regression on the diabetes data, as a user writes it: 400 rows to learn from, 42 to predict."""
+    from sklearn.datasets import load_diabetes
+
+    X, y = load_diabetes(return_X_y=True)
+    X, y = X / X.std(axis=0), (y - y.mean()) / y.std()
+    with pm.Model() as model:
+        design = pm.Data("X", X[:400])
+        intercept, slopes = pm.Normal("intercept", 0.0, 1.0), pm.Normal("slopes", 0.0, 1.0, shape=X.shape[1])
+        scale, dof = pm.HalfNormal("scale", 1.0), pm.Gamma("dof", 2.0, 0.1)
+        pm.StudentT("y", nu=dof, mu=intercept + design @ slopes, sigma=scale, observed=y[:400])
+    return model, {"X": X[400:], "y": y[400:]}
+
+
+def student_t_logpdf(y, dof, mean, scale):
+    z = (y - mean) / scale
+    normaliser = gammaln(0.5 * (dof + 1)) - gammaln(0.5 * dof) - 0.5 * np.log(np.pi * dof) - np.log(scale)
+    return normaliser - 0.5 * (dof + 1) * np.log1p(z**2 / dof)
+
+
+@pytest.mark.slow
+def test_predictive_density_agrees_with_a_long_posterior_run():
+    model, data = robust_regression()
+    with model:
+        short = pm.sample_hais(random_seed=3, progressbar=False)
+        long = pm.sample(5000, tune=1000, chains=4, random_seed=4, progressbar=False)
+    result = held_out(model, data, posterior=short)
+    draws = {name: values.values[..., None] for name, values in long["posterior"].data_vars.items()}
+    mean = draws["intercept"] + draws["slopes"][..., 0] @ data["X"].T
+    logp = student_t_logpdf(data["y"], draws["dof"], mean, draws["scale"])  # (chain, draw, row)
+    # Means of 40 batches of 500 draws, on the scale of the likelihood.
+    batches = np.exp(logp.reshape(40, 500, -1)).mean(axis=1)
+    reference = np.log(batches.mean(axis=0))
+    reference_se = batches.std(axis=0, ddof=1) / np.sqrt(len(batches)) / batches.mean(axis=0)
+    error = result["value"].values - reference
+    assert np.all(np.abs(error) <= statistical.threshold(error.size) * np.hypot(result["se"].values, reference_se))
+    assert result["se"].max() < 0.05
+    assert abs(error.mean()) <= statistical.threshold(1) * np.hypot(result["mcse"].item(), reference_se.mean())
