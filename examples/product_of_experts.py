@@ -33,13 +33,14 @@ def energy(u, kind: str, weights):
     return (weights * (pt.abs(u) if kind == "laplace" else pt.log1p(u**2))).sum(axis=-1)
 
 
-def build_model(phi: np.ndarray, kind: str, weights=None) -> pm.Model:
+def build_model(phi, kind: str, weights=None) -> pm.Model:
     """Build the unnormalised density exp(-E(x)).
 
-    ``phi`` (D, D) holds a filter in each row; ``kind`` is "laplace" or "student", ``weights`` lambda, a number or (D,).
+    ``phi`` (L, D), numbers or a PyTensor matrix, holds a filter in each row; ``kind`` is "laplace" or "student",
+    ``weights`` lambda, a number or (L,).
     """
     with pm.Model() as model:
-        x = pm.Flat("x", shape=len(phi))
+        x = pm.Flat("x", shape=pt.as_tensor(phi).type.shape[1])
         pm.Potential("experts", -energy(pt.dot(phi, x), kind, default_weights(kind) if weights is None else weights))
     return model
 

@@ -1,0 +1,31 @@
+"""Bilinear generative model: x = Phi a + noise, a = (Theta c) * (Psi d) elementwise.  Model 2 of arXiv:1205.1925.
+
+Sparse causes c, p(c_k) = exp(-|c_k|) / 2, each shaped by common intensities d >= 0, p(d_j) = exp(-d_j).
+"""
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+
+from examples.image_models.filters import NOISE, starting_filters
+
+
+def build_model(parameters: dict) -> pm.Model:
+    """Build the model of one row from ``phi`` (M, L), ``theta`` (L, K) and ``psi`` (L, J)."""
+    phi, theta, psi = (pt.as_tensor(parameters[name]) for name in ("phi", "theta", "psi"))
+    with pm.Model() as model:
+        c = pm.Laplace("c", 0.0, 1.0, shape=theta.type.shape[1])
+        d = pm.Exponential("d", 1.0, shape=psi.type.shape[1])  # sampled as log d, so it stays positive
+        a = pt.dot(theta, c) * pt.dot(psi, d)
+        pm.Normal("x", pt.dot(phi, a), NOISE, observed=np.zeros(phi.type.shape[0]))
+    return model
+
+
+def initialise(patches: np.ndarray, size: int, seed: int = 0) -> dict[str, np.ndarray]:
+    """Start with M products of K = M causes and J = size - M > 0 intensities that every product shares."""
+    n_dims = patches.shape[1]
+    if size <= n_dims:
+        raise ValueError(f"A bilinear model needs more than {n_dims} causes and intensities together; got {size}.")
+    psi = np.random.default_rng(seed).uniform(0.0, 0.1, size=(n_dims, size - n_dims))
+    psi[:, 0] = 0.7  # one intensity of the whole patch, its contrast; the others are to find what they are for
+    return {"phi": starting_filters(patches, n_dims, np.sqrt(0.5), seed=seed).T, "theta": np.eye(n_dims), "psi": psi}
