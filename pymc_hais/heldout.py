@@ -122,8 +122,7 @@ def log_likelihood(
     if posterior is not None:
         result, attrs = _predict(model, data, posterior, n_draws)
     else:
-        if reference not in ("auto", "prior"):
-            raise ValueError(f'`reference` must be "auto" or "prior"; got {reference!r}.')
+        _check_choices(reference, kernel, sample_kwargs or {})
 
         def progress(title: str, n_bars: int, n_steps: int | None) -> AbstractContextManager[Any]:
             return AnnealingProgress(title, n_bars, n_steps, progressbar, progressbar_theme)
@@ -148,6 +147,16 @@ def log_likelihood(
     tree = to_heldout_tree(result, attrs | {"total_time": time.perf_counter() - begin})
     _report(result)
     return tree
+
+
+def _check_choices(reference: str, kernel: Kernel | None, sample_kwargs: Mapping[str, Any]) -> None:
+    if reference not in ("auto", "prior"):
+        raise ValueError(f'`reference` must be "auto" or "prior"; got {reference!r}.')
+    if (kernel is not None and kernel.constraints is not None) or sample_kwargs.get("constraints") is not None:
+        raise ValueError(
+            "log_likelihood takes no constraints: give bounded variables a bounded prior, or restrict an unnormalised "
+            "density with a pm.Potential that is -inf outside."
+        )
 
 
 def _integrate(

@@ -17,7 +17,17 @@ from pymc_hais.executors import execute
 from pymc_hais.problem import Problem
 from pymc_hais.references import ModelStart
 from pymc_hais.settings import Settings
-from pymc_hais.tuning import Pilot, build_plan, next_length, refine, run_pilot, suggest_length, untuned_plan
+from pymc_hais.tuning import (
+    NO_TAIL,
+    Pilot,
+    Tail,
+    build_plan,
+    next_length,
+    refine,
+    run_pilot,
+    suggest_length,
+    untuned_plan,
+)
 from pymc_hais.types import AnnealingRun, Finding, LogZEstimate, Plan
 
 __all__ = ["SHORTEST", "Outcome", "Progress", "learn", "run_rounds", "streams"]
@@ -61,7 +71,12 @@ def learn(problem: Problem, settings: Settings, progress: Progress) -> Pilot:
 
 
 def run_rounds(
-    problem: Problem, pilot: Pilot | None, settings: Settings, progress: Progress, shortest: int = SHORTEST
+    problem: Problem,
+    pilot: Pilot | None,
+    settings: Settings,
+    progress: Progress,
+    shortest: int = SHORTEST,
+    tail: Tail = NO_TAIL,
 ) -> Outcome:
     """Anneal, estimate, and lengthen the plan until the error is small enough or the budget ends.
 
@@ -77,6 +92,8 @@ def run_rounds(
     progress : callable
     shortest : int
         Temperatures of the first round, at least.
+    tail : Tail
+        Of the log ratio; what may be missing from log Z because of it is counted into the error.
 
     Raises
     ------
@@ -97,7 +114,7 @@ def run_rounds(
                 raise
             return _interrupted(outcome)
         n_gradients += run.n_gradients
-        estimate = _conclude(run, len(plan.schedule), rounds, target)
+        estimate = _conclude(run, len(plan.schedule), rounds, target, tail)
         reason = _reason_to_stop(estimate, target, rounds, longest)
         seconds = time.perf_counter() - begin
         outcome = Outcome(plan, run, estimate, tuple(rounds), n_gradients, seconds, reason or "")
@@ -117,20 +134,22 @@ def _plan(problem: Problem, pilot: Pilot | None, n_steps: int, settings: Setting
 
 
 def _first_length(pilot: Pilot | None, settings: Settings, shortest: int) -> int:
-    """Start at a quarter of the length that should do: the rounds' agreement is part of the result."""
+    """Start at half of the length that should do, so that the second round, which has to agree, has all of it."""
     if pilot is None or settings.n_temperatures is not None:
         return int(settings.n_temperatures or 1)
     longest = settings.max_temperatures
     enough = suggest_length(pilot, shortest, longest)
-    return enough if settings.target_se is None else max(enough // 4, min(shortest, longest))
+    return enough if settings.target_se is None else max(-(-enough // 2), min(shortest, longest))
 
 
-def _conclude(run: AnnealingRun, n_steps: int, rounds: list[Round], target_se: float | None) -> LogZEstimate:
-    """Estimate, note the round, and count the lag that the rounds reveal into the error."""
+def _conclude(
+    run: AnnealingRun, n_steps: int, rounds: list[Round], target_se: float | None, tail: Tail
+) -> LogZEstimate:
+    """Estimate, note the round, and count the lag that the rounds and the tail reveal into the error."""
     estimate = estimate_log_z(run)
     earlier = tuple(rounds)
     rounds.append(Round(n_steps, estimate.value, estimate.se))
-    estimate = widen(estimate, residual_lag(rounds))
+    estimate = widen(estimate, float(np.hypot(residual_lag(rounds), tail.shortfall(n_steps))))
     return replace(estimate, findings=diagnose(run, estimate, target_se, earlier))
 
 

@@ -25,7 +25,7 @@ from pymc_hais.references import check_same_variables
 from pymc_hais.report import attributes, log_outcome, log_start
 from pymc_hais.rounds import Progress, run_rounds
 from pymc_hais.settings import Settings, build_settings
-from pymc_hais.starting import choose_start, first_reference, note_prior_mass
+from pymc_hais.starting import choose_start, first_reference, note_prior_mass, note_tail
 
 __all__ = ["sample_hais"]
 
@@ -188,9 +188,8 @@ def sample_hais(
 
     choice = choose_start(problem, settings, progress, reference, compiler)
     log_start(choice, settings)
-    outcome = note_prior_mass(
-        run_rounds(choice.problem, choice.pilot, settings, progress, choice.shortest), choice.problem
-    )
+    outcome = run_rounds(choice.problem, choice.pilot, settings, progress, choice.shortest, choice.tail)
+    outcome = note_tail(note_prior_mass(outcome, choice.problem), choice)
     log_outcome(outcome, choice, settings)
 
     posterior = outputs(outcome.run.positions)

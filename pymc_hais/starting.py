@@ -10,15 +10,16 @@ import numpy as np
 from pymc_hais.constraints import axis_bounds
 from pymc_hais.kernels import LinearConstraints
 from pymc_hais.model import improper_priors, unnormalised_priors
+from pymc_hais.paths.parameters import ParameterEngine
 from pymc_hais.problem import Compiler, Problem, with_start
 from pymc_hais.references import Box, ModelStart, StudentT
 from pymc_hais.references.start import IndependentStart, MixtureStart
 from pymc_hais.rounds import SHORTEST, Outcome, Progress, learn
 from pymc_hais.settings import Settings
-from pymc_hais.tuning import Pilot, fit_reference, suggest_length
+from pymc_hais.tuning import NO_TAIL, Pilot, Tail, fit_reference, measure_tail, suggest_length
 from pymc_hais.types import Finding
 
-__all__ = ["Choice", "choose_start", "first_reference", "note_prior_mass"]
+__all__ = ["Choice", "choose_start", "first_reference", "note_prior_mass", "note_tail"]
 
 #: Share of the draws that still come from the first reference, in case the fit misses a region.
 _DEFENCE = 0.1
@@ -29,15 +30,12 @@ _HEAVY = 2.0
 _TAILED = 10.0
 #: Temperatures from the first reference up to which a second pilot is not worth its time.
 _NEAR_ENOUGH = 100
-#: The fit must need so many times fewer temperatures: its density costs more a step.
-_GAIN = 2.0
 #: Temperatures of the first round, at least: from a reference near the target the barrier asks for fewer; without a
 #: prior for more, because the way into heavy tails is long and the barrier does not show it.
 _SHORTEST_FITTED = 32
 _SHORTEST_UNNORMALISED = 512
-#: Autocorrelation times that particles get to move into the tail of the log ratio, and where the tail begins.
-_TIMES = 4.0
-_TAIL_PERCENT = 99.5
+#: Nats beyond a normal tail of the log ratio that are worth a warning.
+_HEAVY_TAIL = 2.0
 #: Nats by which the fit's rough log Z may be the lower one: estimates that miss something are too low, so a higher one
 #: is no alarm.
 _AGREEMENT = 2.0
@@ -51,6 +49,7 @@ class Choice:
     pilot: Pilot | None
     reason: str
     shortest: int = SHORTEST  # temperatures of the first round, at least
+    tail: Tail = NO_TAIL
 
     @property
     def quantity(self) -> str:
@@ -108,25 +107,26 @@ def choose_start(
     if not settings.recipe.needs_pilot and reference != "fitted":
         return Choice(problem, None, "as asked for")
     pilot = learn(problem, settings, progress)
+    first = _measured(problem, pilot, [pilot], shortest, settings)
     if reference not in ("auto", "fitted"):
-        return Choice(problem, pilot, "as asked for", shortest)
+        return first
     length = suggest_length(pilot, 1, settings.max_temperatures)
     if reference == "auto" and (reason := _reason_to_stay(problem, length)):
-        return Choice(problem, pilot, reason, shortest)
+        return replace(first, reason=reason)
     fitted, second = _choose_fit(problem, pilot, settings, progress, compiler)
     if reference == "fitted":
         return fitted
-    log_z = second.log_z
+    log_z, length = second.log_z, max(length, first.tail.length)
     # With more dimensions than particles adaptation carries the pilots' log Z up.
     n_particles, n_dims = pilot.positions.shape
     if pilot.log_z - log_z > _AGREEMENT * (1.0 + n_dims / n_particles):
         reason = f"a fit to the pilot's particles gave log Z = {log_z:.1f}, the pilot {pilot.log_z:.1f}"
-    elif fitted.shortest * _GAIN > length:
+    elif fitted.shortest >= length:
         reason = f"from a fit to the pilot's particles {fitted.shortest} temperatures would do, from here {length}"
     else:
         reason = f"about {fitted.shortest} temperatures do, from {problem.start.label} {length}"
         return replace(fitted, reason=reason)
-    return Choice(problem, _paid(pilot, second), reason, shortest)
+    return replace(first, pilot=_paid(pilot, second), reason=reason)
 
 
 def _choose_fit(
@@ -135,27 +135,25 @@ def _choose_fit(
     """Fit a reference to a pilot's particles, run a pilot from there, and say how long a round must be."""
     fitted = _fit(problem, pilot, compiler, settings)
     second = learn(fitted, settings, progress)
-    shortest = max(
-        _SHORTEST_UNNORMALISED if improper_priors(problem.model) else _SHORTEST_FITTED,
-        suggest_length(second, 1, settings.max_temperatures),
-        _tail_length(fitted, pilot, second),
-    )
-    choice = Choice(fitted, _paid(second, pilot), "as asked for", min(shortest, settings.max_temperatures))
-    return choice, second
+    shortest = _SHORTEST_UNNORMALISED if improper_priors(problem.model) else _SHORTEST_FITTED
+    enough = max(shortest, suggest_length(second, 1, settings.max_temperatures))
+    choice = _measured(fitted, second, [pilot, second], enough, settings)
+    return replace(choice, pilot=_paid(second, pilot)), second
 
 
-def _tail_length(fitted: Problem, first: Pilot, second: Pilot) -> int:
-    """Say how many temperatures let particles move to where the fit has too few.
+def _measured(problem: Problem, pilot: Pilot, seen: list[Pilot], shortest: int, settings: Settings) -> Choice:
+    """Choose a problem, with rounds long enough for the upper tail of its log ratio over what pilots have seen."""
+    if isinstance(problem.engine, ParameterEngine):  # its log ratio is a slope, and another one at every beta
+        return Choice(problem, pilot, "as asked for", shortest)
+    log_ratios = [_log_ratio(problem, one.positions) for one in seen]
+    tail = measure_tail(log_ratios, pilot.stages[-1].autocorrelation_time)
+    length = min(max(shortest, tail.length), settings.max_temperatures)
+    return Choice(problem, pilot, "as asked for", length, tail)
 
-    Where the target's density is exp(d) times what the fit leads one to expect, particles must come in from elsewhere
-    while beta > 1 - 1/d: that takes a few autocorrelation times.  The barrier, made of what the bulk of the particles
-    sees, does not know of it.
-    """
-    positions = np.concatenate([first.positions, second.positions])
-    state, _ = fitted.evaluate(positions, np.zeros(len(positions), bool), np.zeros(2, dtype=np.uint32))
-    log_ratio = np.asarray(state.log_ratio)
-    excess = np.percentile(log_ratio[np.isfinite(log_ratio)], _TAIL_PERCENT) - second.log_z
-    return int(np.ceil(_TIMES * max(float(excess), 0.0) * second.stages[-1].autocorrelation_time))
+
+def _log_ratio(problem: Problem, positions: np.ndarray) -> np.ndarray:
+    state, _ = problem.evaluate(positions, np.zeros(len(positions), bool), np.zeros(2, dtype=np.uint32))
+    return np.asarray(state.log_ratio)
 
 
 def _paid(pilot: Pilot, other: Pilot) -> Pilot:
@@ -184,6 +182,29 @@ def _fit(problem: Problem, pilot: Pilot, compiler: Compiler, settings: Settings)
     return with_start(problem.model, problem.layout, start, compiler, settings.seeds.probe())
 
 
+def note_tail(outcome: Outcome, choice: Choice) -> Outcome:
+    """Add a finding where few particles reach the places that the target prefers to the reference most."""
+    problem = choice.problem
+    if isinstance(problem.engine, ParameterEngine):
+        return outcome
+    log_ratio = np.concatenate([_log_ratio(problem, positions) for positions in outcome.run.positions])
+    tail = measure_tail([log_ratio], 1.0)
+    if tail.excess <= _HEAVY_TAIL or tail.mass == 0.0:
+        return outcome
+    return _with_finding(
+        outcome,
+        Finding(
+            "heavy_tail",
+            "warning",
+            f"The log ratio of target and reference has a heavy upper tail: {tail.excess:.1f} nats beyond a "
+            "normal one for the highest 0.5% of the draws. Few particles get there, and log Z may come out "
+            "too low.",
+            "Pass a `reference` with heavier tails, reparametrise, or see whether log Z moves up with more "
+            "temperatures (`n_temperatures`).",
+        ),
+    )
+
+
 def note_prior_mass(outcome: Outcome, problem: Problem) -> Outcome:
     """Add a finding where log Z counts a prior that may not integrate to one; from prior draws it cannot."""
     suspects = () if problem.start.is_prior else unnormalised_priors(problem.model)
@@ -197,4 +218,8 @@ def note_prior_mass(outcome: Outcome, problem: Problem) -> Outcome:
         "in PyMC.",
         'Pass reference="prior" for the log marginal likelihood.',
     )
+    return _with_finding(outcome, finding)
+
+
+def _with_finding(outcome: Outcome, finding: Finding) -> Outcome:
     return replace(outcome, estimate=replace(outcome.estimate, findings=(*outcome.estimate.findings, finding)))

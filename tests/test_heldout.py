@@ -14,7 +14,7 @@ from pymc_hais.annealing import anneal
 from pymc_hais.engines import compile_engine
 from pymc_hais.engines.rows import LoopedRows, build_row_engine
 from pymc_hais.heldout import log_likelihood
-from pymc_hais.kernels import Hamiltonian
+from pymc_hais.kernels import Hamiltonian, LinearConstraints
 from pymc_hais.model import build_layout
 from pymc_hais.model.conditional import build_row_density
 from pymc_hais.rows.annealing import anneal_rows
@@ -319,6 +319,10 @@ def test_settings_out_of_range():
         held_out(linear(np.ones((2, 1))), {"x": np.zeros((1, 2))}, reference="gaussian")
     with pytest.raises(ValueError, match="`draws` must be"):
         held_out(linear(np.ones((2, 1))), {"x": np.zeros((1, 2))}, draws=3)
+    walls = LinearConstraints.box(np.zeros(1), np.ones(1))
+    for wrong in ({"kernel": Hamiltonian(constraints=walls)}, {"sample_kwargs": {"constraints": walls}}):
+        with pytest.raises(ValueError, match="takes no constraints"):
+            held_out(linear(np.ones((2, 1))), {"x": np.zeros((1, 2))}, **wrong)
 
 
 def test_fixed_parameters_need_no_annealing():

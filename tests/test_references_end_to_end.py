@@ -12,6 +12,7 @@ import pytest
 from scipy.special import gammaln
 
 import pymc_hais
+from examples import product_of_experts as experts
 from pymc_hais import Gaussian, Hamiltonian, LinearConstraints, Mixture, RandomWalk, StudentT
 
 QUICK = {"draws": 500, "chains": 2, "progressbar": False, "random_seed": 1}
@@ -273,3 +274,13 @@ def test_a_parameter_path_starts_at_its_reference():
         estimate(moving_gaussian(), path={"Phi": (0.0, 1.0)})
     with pytest.raises(ValueError, match=r"pair of arrays of its shape \(2, 2\)"):
         estimate(moving_gaussian(), path={"precision": (np.eye(3), PRECISION)})
+
+
+@pytest.mark.parametrize(("weight", "is_heavy"), [(1.0, True), (2.5, False)])
+def test_tails_heavier_than_the_reference_raise_a_finding(weight, is_heavy):
+    """Experts with lambda = 1 are Cauchy distributions, with lambda = 5/2 t distributions of 4 degrees of freedom."""
+    phi = experts.build_filters(10)
+    found, _ = estimate(experts.build_model(phi, "student", weight), draws=1000, chains=4)
+    assert ("heavy_tail" in [finding.name for finding in found.findings]) == is_heavy
+    if not is_heavy:
+        assert_right(found, experts.exact_log_z(phi, "student", weight))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pymc as pm
@@ -75,7 +76,8 @@ def test_pilots_that_disagree_keep_the_prior(far, settings, learnt):
     assert choice.problem is problem
     assert choice.reason.startswith("a fit to the pilot's particles gave log Z")
     learnt.setattr(starting, "_AGREEMENT", np.inf)
-    learnt.setattr(starting, "_GAIN", 1e6)
+    fitted, second = starting._choose_fit()
+    learnt.setattr(starting, "_choose_fit", lambda *_: (replace(fitted, shortest=10**6), second))
     choice = choose_start(problem, settings, no_progress, "auto", compiler)
     assert choice.problem is problem
     assert "temperatures would do, from here" in choice.reason

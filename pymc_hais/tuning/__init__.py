@@ -3,13 +3,17 @@
 from pymc_hais.tuning.fit import fit_reference
 from pymc_hais.tuning.pilot import Pilot, Stage, run_pilot
 from pymc_hais.tuning.plan import Recipe, build_plan, next_length, refine, suggest_length, untuned_plan
+from pymc_hais.tuning.tail import NO_TAIL, Tail, measure_tail
 
 __all__ = [
+    "NO_TAIL",
     "Pilot",
     "Recipe",
     "Stage",
+    "Tail",
     "build_plan",
     "fit_reference",
+    "measure_tail",
     "next_length",
     "refine",
     "run_pilot",
