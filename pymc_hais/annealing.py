@@ -11,10 +11,12 @@ from pymc_hais.resampling import systematic
 from pymc_hais.types import AnnealingRun, ParticleState, Plan, SegmentTrace
 from pymc_hais.weights import clean, discrepancy, effective_sample_size, log_mean_exp, normalise
 
-__all__ = ["SEGMENT_LENGTH", "Population", "Segment", "anneal", "join", "segments"]
+__all__ = ["SEGMENT_LENGTH", "UNBROKEN_LENGTH", "Population", "Segment", "anneal", "join", "segments"]
 
 #: The most steps of a segment: between segments the population may meet and resample.
 SEGMENT_LENGTH = 32
+#: The same where a plan never resamples: each segment costs some work outside the compiled program.
+UNBROKEN_LENGTH = 256
 
 
 class Segment(NamedTuple):
@@ -42,11 +44,12 @@ class Population(NamedTuple):
 
 
 def segments(plan: Plan) -> Iterator[Segment]:
-    """Cut a plan where the metric changes and after ``SEGMENT_LENGTH`` steps."""
+    """Cut a plan where the metric changes, and after ``SEGMENT_LENGTH`` steps or ``UNBROKEN_LENGTH``."""
     start, n_steps = 0, len(plan.schedule)
+    longest = SEGMENT_LENGTH if plan.resample_below > 0.0 else UNBROKEN_LENGTH
     while start < n_steps:
         index = plan.metric_index[start]
-        stop = min(start + SEGMENT_LENGTH, n_steps)
+        stop = min(start + longest, n_steps)
         change = np.flatnonzero(plan.metric_index[start:stop] != index)
         if change.size:
             stop = start + int(change[0])

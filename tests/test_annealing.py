@@ -1,5 +1,6 @@
 """One annealed population: unbiased, equivariant, and honest in its bookkeeping."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from pymc_hais import annealing
-from pymc_hais.annealing import SEGMENT_LENGTH, anneal, join, segments
+from pymc_hais.annealing import SEGMENT_LENGTH, UNBROKEN_LENGTH, anneal, join, segments
 from pymc_hais.diagnostics import diagnose
 from pymc_hais.engines.python import PythonEngine
 from pymc_hais.estimators.annealed import estimate_log_z
@@ -298,17 +299,20 @@ def test_a_dead_population_estimates_zero_quietly():
     assert [finding.name for finding in diagnose(run, estimate, 0.1)] == ["no_weight"]
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 80)), min_size=1, max_size=6))
-def test_segments_cover_the_plan_with_one_metric_each(runs):
+@pytest.mark.parametrize(("resample_below", "longest"), [(0.5, SEGMENT_LENGTH), (0.0, UNBROKEN_LENGTH)])
+@given(runs=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 300)), min_size=1, max_size=6))
+def test_segments_cover_the_plan_with_one_metric_each(runs, resample_below, longest):
     index = np.concatenate([np.full(length, metric) for metric, length in runs])
     metrics = [np.full(2, float(i)) for i in range(4)]
     plan = build_plan(np.linspace(0, 1, len(index) + 1), 0.5, metrics, index)
-    pieces = list(segments(plan))
+    pieces = list(segments(replace(plan, resample_below=resample_below)))
     assert pieces[0].start == 0
     assert pieces[-1].stop == len(index)
     assert all(one.stop == other.start for one, other in pairwise(pieces))
     for start, stop, metric in pieces:
-        assert 0 < stop - start <= SEGMENT_LENGTH
+        assert 0 < stop - start <= longest
+        # It ends for a reason: full, the end, or another metric.
+        assert stop - start == longest or stop == len(index) or index[stop] != metric[0]
         assert np.all(index[start:stop] == metric[0])
 
 

@@ -60,7 +60,7 @@ class Engine(Protocol):
         key: np.ndarray,
         first_step: int,
     ) -> tuple[ParticleState, SegmentTrace]:
-        """Make one transition at each of S betas, S at most ``annealing.SEGMENT_LENGTH``."""
+        """Make one transition at each of S betas, S at most ``annealing.UNBROKEN_LENGTH``."""
         ...
 
     def take(self, state: ParticleState, chosen: np.ndarray) -> ParticleState:

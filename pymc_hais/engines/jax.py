@@ -13,13 +13,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pymc_hais.annealing import SEGMENT_LENGTH
+from pymc_hais.annealing import SEGMENT_LENGTH, UNBROKEN_LENGTH
 from pymc_hais.engines.base import CompileClock
 from pymc_hais.kernels import Hamiltonian, Kernel
 from pymc_hais.noise import INITIAL_STEP, build_noise
 from pymc_hais.types import KernelParams, ParticleState, SegmentTrace
 
-__all__ = ["JaxEngine", "build_loop"]
+__all__ = ["JaxEngine", "build_loop", "pad"]
 
 #: A multiple of so many particles, which are the pilot's, goes through the pilot's programs: compiling others takes
 #: longer than the calls, and a part of the particles stays closer to the processor.
@@ -40,6 +40,13 @@ def build_loop(condition: Any, body: Any) -> Any:
 def _keep(function: Any) -> Any:
     """Have a function's results computed once: XLA would work out the random bits anew for every use of them."""
     return lambda *args: jax.lax.optimization_barrier(function(*args))
+
+
+def pad(*settings: np.ndarray) -> list[np.ndarray]:
+    """Fill arrays (S,) up to one of two lengths, so that there are two programs and not one for each S."""
+    n = len(settings[0])
+    length = SEGMENT_LENGTH if n <= SEGMENT_LENGTH else UNBROKEN_LENGTH
+    return [np.pad(array, (0, length - n)) for array in settings]
 
 
 def _blocks(n_particles: int) -> list[tuple[int, int]]:
@@ -117,12 +124,11 @@ class JaxEngine:
     ) -> tuple[ParticleState, SegmentTrace]:
         """Make one transition at each of S betas."""
         n = len(betas)
-        padding = (0, SEGMENT_LENGTH - n)
-        settings = [np.pad(array, padding) for array in (betas, step_sizes, persistence)]
+        settings = pad(betas, step_sizes, persistence)
 
         def run(part: ParticleState, first: int) -> tuple[ParticleState, SegmentTrace]:
             counters = (np.uint32(first_step), n, np.uint32(first))
-            kind = ("segment", part.position.shape, metric.shape)
+            kind = ("segment", part.position.shape, metric.shape, settings[0].shape)
             return self.timed(kind, self._segment, part, self.data, *settings, metric, key, *counters)
 
         blocks = _blocks(len(state.log_ratio))
@@ -183,7 +189,7 @@ class JaxEngine:
                 trace = jax.tree.map(lambda whole, new: whole.at[i].set(new), trace, row)
                 return moved, trace
 
-            shape = (SEGMENT_LENGTH, *state.log_ratio.shape)
+            shape = (*betas.shape, *state.log_ratio.shape)
             empty = SegmentTrace(jnp.zeros(shape), jnp.zeros(shape), jnp.zeros(shape, bool))
             return jax.lax.fori_loop(0, n_steps, body, (state, empty))
 

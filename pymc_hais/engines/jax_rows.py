@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from pymc_hais.annealing import SEGMENT_LENGTH
+from pymc_hais.engines.jax import pad
 from pymc_hais.types import ParticleState, SegmentTrace
 
 __all__ = ["JaxRows"]
@@ -67,9 +67,9 @@ class JaxRows:
     ) -> tuple[ParticleState, SegmentTrace]:
         """Make one transition at each of S betas."""
         n = len(betas)
-        settings = [np.pad(array, (0, SEGMENT_LENGTH - n)) for array in (betas, step_sizes, persistence)]
+        settings = pad(betas, step_sizes, persistence)
         state, trace = self.engine.timed(
-            ("segment rows", state.position.shape, metric.shape),
+            ("segment rows", state.position.shape, metric.shape, settings[0].shape),
             self._segment,
             state,
             (*rows, *self._shared),
