@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,13 +17,11 @@ from pymc_hais.references import Box, ModelStart, StudentT
 from pymc_hais.references.start import IndependentStart, MixtureStart
 from pymc_hais.rounds import SHORTEST, Outcome, Progress, learn
 from pymc_hais.settings import Settings
-from pymc_hais.tuning import NO_TAIL, Pilot, Tail, fit_reference, measure_tail, suggest_length
+from pymc_hais.tuning import DEFENCE, NO_TAIL, Pilot, Tail, fit_reference, measure_tail, suggest_length
 from pymc_hais.types import Finding
 
 __all__ = ["Choice", "choose_start", "first_reference", "note_prior_mass", "note_tail"]
 
-#: Share of the draws that still come from the first reference, in case the fit misses a region.
-_DEFENCE = 0.1
 #: Degrees of freedom of the start where no prior says how far the target may reach, and of the fit to particles that
 #: have tails of up to so many: a reference with lighter tails than the target leaves its particles to wander there,
 #: too few and unnoticed.
@@ -143,17 +142,19 @@ def _choose_fit(
 
 def _measured(problem: Problem, pilot: Pilot, seen: list[Pilot], shortest: int, settings: Settings) -> Choice:
     """Choose a problem, with rounds long enough for the upper tail of its log ratio over what pilots have seen."""
-    if isinstance(problem.engine, ParameterEngine):  # its log ratio is a slope, and another one at every beta
-        return Choice(problem, pilot, "as asked for", shortest)
-    log_ratios = [_log_ratio(problem, one.positions) for one in seen]
+    log_ratios = _log_ratios(problem, [one.positions for one in seen])
     tail = measure_tail(log_ratios, pilot.stages[-1].autocorrelation_time)
     length = min(max(shortest, tail.length), settings.max_temperatures)
     return Choice(problem, pilot, "as asked for", length, tail)
 
 
-def _log_ratio(problem: Problem, positions: np.ndarray) -> np.ndarray:
-    state, _ = problem.evaluate(positions, np.zeros(len(positions), bool), np.zeros(2, dtype=np.uint32))
-    return np.asarray(state.log_ratio)
+def _log_ratios(problem: Problem, samples: Iterable[np.ndarray]) -> list[np.ndarray]:
+    """Evaluate the log ratio at samples of particles (P, D) at beta = 1; none where it is not one number."""
+    if isinstance(problem.engine, ParameterEngine):  # its log ratio is a slope, and another one at every beta
+        return []
+    key = np.zeros(2, dtype=np.uint32)
+    states = (problem.evaluate(one, np.zeros(len(one), bool), key)[0] for one in samples)
+    return [np.asarray(state.log_ratio) for state in states]
 
 
 def _paid(pilot: Pilot, other: Pilot) -> Pilot:
@@ -178,17 +179,14 @@ def _fit(problem: Problem, pilot: Pilot, compiler: Compiler, settings: Settings)
     if not problem.start.is_prior and isinstance(fit, StudentT) and fit.df <= _TAILED:
         fit = replace(fit, df=_HEAVY)
     near = IndependentStart(fit, problem.layout.n_dims)
-    start = MixtureStart((problem.start, near), np.array([_DEFENCE, 1.0 - _DEFENCE]))
+    start = MixtureStart((problem.start, near), np.array([DEFENCE, 1.0 - DEFENCE]))
     return with_start(problem.model, problem.layout, start, compiler, settings.seeds.probe())
 
 
 def note_tail(outcome: Outcome, choice: Choice) -> Outcome:
     """Add a finding where few particles reach the places that the target prefers to the reference most."""
-    problem = choice.problem
-    if isinstance(problem.engine, ParameterEngine):
-        return outcome
-    log_ratio = np.concatenate([_log_ratio(problem, positions) for positions in outcome.run.positions])
-    tail = measure_tail([log_ratio], 1.0)
+    log_ratios = _log_ratios(choice.problem, outcome.run.positions)
+    tail = measure_tail([np.concatenate(log_ratios)] if log_ratios else [])
     if tail.excess <= _HEAVY_TAIL or tail.mass == 0.0:
         return outcome
     return _with_finding(

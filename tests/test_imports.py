@@ -104,7 +104,7 @@ def test_imports_point_downward_only(name):
 
 def test_no_import_cycles():
     graph = {name: inner_imports(name) for name in MODULES}
-    list(graphlib.TopologicalSorter(graph).static_order())
+    assert set(graphlib.TopologicalSorter(graph).static_order()) >= set(MODULES)  # an error if there is a cycle
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -15,14 +15,13 @@ from pymc_hais.model import Layout
 from pymc_hais.model.conditional import build_row_density
 from pymc_hais.problem import PROBE_DRAWS, Compiler, bind_reference, drop
 from pymc_hais.references import Gaussian, Start, StudentT, check_prior_draws
+from pymc_hais.tuning import DEFENCE
 from pymc_hais.types import ParticleState
 
 __all__ = ["RowProblem", "RowStart", "build_row_problem", "with_fit"]
 
 #: The compiled forward sampler has one generator: blocks on several threads take turns.
 _drawing = threading.Lock()
-#: Share of a row's particles that start at prior draws, in case the fit misses a region.
-_DEFENCE = 0.1
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class RowStart:
         """Name it in messages."""
         if self.shape is None:
             return self.prior.label
-        return f"{_DEFENCE:.0%} {self.prior.label} + {1.0 - _DEFENCE:.0%} {self.shape} fitted to each row"
+        return f"{DEFENCE:.0%} {self.prior.label} + {1.0 - DEFENCE:.0%} {self.shape} fitted to each row"
 
     def sample(self, row: int, n: int, seeds: np.random.SeedSequence) -> tuple[np.ndarray, np.ndarray]:
         """Draw positions (n, D) for one row, and tell which (n,) lie beyond the range of floating point."""
@@ -59,7 +58,7 @@ class RowStart:
         seed = int(of_prior.generate_state(1)[0])
         if self.shape is None or self.centres is None:
             return self.prior.sample(n, seed)
-        n_prior = int(np.random.default_rng(counting).binomial(n, _DEFENCE))
+        n_prior = int(np.random.default_rng(counting).binomial(n, DEFENCE))
         near = self.centres[row] + self.shape.sample(n - n_prior, np.random.default_rng(of_shape))
         if n_prior == 0:
             return near, np.zeros(n, dtype=bool)
@@ -164,7 +163,7 @@ def with_fit(problem: RowProblem, shape: Gaussian | StudentT, centres: np.ndarra
 
 def _compile(problem: RowProblem, compiler: Compiler) -> RowProblem:
     start = problem.start
-    near = None if start.shape is None else (start.shape.logp, 1.0 - _DEFENCE)
+    near = None if start.shape is None else (start.shape.logp, 1.0 - DEFENCE)
     with_gradients = compiler.kernel.uses_gradients
     graph = build_row_density(problem.model, problem.layout, problem.names, problem.values, near, with_gradients)
     return replace(problem, engine=build_row_engine(compiler(graph), len(problem.inputs([0]))))

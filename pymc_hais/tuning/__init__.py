@@ -1,11 +1,12 @@
 """The pilot learns, the plan keeps: no adaptation leaks into an estimate."""
 
-from pymc_hais.tuning.fit import fit_reference
+from pymc_hais.tuning.fit import DEFENCE, fit_reference
 from pymc_hais.tuning.pilot import Pilot, Stage, run_pilot
 from pymc_hais.tuning.plan import Recipe, build_plan, next_length, refine, suggest_length, untuned_plan
 from pymc_hais.tuning.tail import NO_TAIL, Tail, measure_tail
 
 __all__ = [
+    "DEFENCE",
     "NO_TAIL",
     "Pilot",
     "Recipe",

@@ -8,8 +8,10 @@ from scipy.special import gammaln
 from pymc_hais.references import Gaussian, StudentT
 from pymc_hais.types import Metric
 
-__all__ = ["fit_reference"]
+__all__ = ["DEFENCE", "fit_reference"]
 
+#: Share of the draws that still come from the reference before the fit, in case the fit misses a region.
+DEFENCE = 0.1
 #: Degrees of freedom that are tried.
 _DEGREES = (2.0, 3.0, 5.0, 10.0, 30.0, np.inf)
 _SWEEPS = 20

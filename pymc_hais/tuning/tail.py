@@ -27,7 +27,7 @@ _TIMES = 8.0
 
 @dataclass(frozen=True)
 class Tail:
-    """The upper tail of the log ratio over a pilot's final particles.
+    """The upper tail of the log ratio over particles at beta = 1.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class Tail:
     mass : float
         The share of the particles beyond that normal's, less the 0.5% that would be; 0 if the excess may be chance.
     length : int
-        Temperatures that a round should have.
+        Temperatures that a round should have; 0 if nobody asked.
     """
 
     excess: float = 0.0
@@ -51,16 +51,18 @@ class Tail:
 NO_TAIL = Tail()
 
 
-def measure_tail(log_ratios: list[np.ndarray], autocorrelation_time: float) -> Tail:
+def measure_tail(log_ratios: list[np.ndarray], autocorrelation_time: float = 0.0) -> Tail:
     """Measure the heaviest of several samples' tails.
 
     Parameters
     ----------
     log_ratios : list of ndarray (P,)
-        What is not finite is left out.
+        What is not finite is left out; no samples have no tail.
     autocorrelation_time : float
-        Of the log ratio at beta = 1, in steps.
+        Of the log ratio at beta = 1, in steps; for ``length``.
     """
+    if not log_ratios:
+        return NO_TAIL
     excess, mass = max(_measure(log_ratio[np.isfinite(log_ratio)]) for log_ratio in log_ratios)
     times = max(_TIMES, _TIMES_PER_NAT * excess)
     return Tail(excess, mass, int(np.ceil(times * autocorrelation_time)))

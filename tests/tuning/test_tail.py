@@ -35,6 +35,10 @@ def test_the_heaviest_sample_counts_and_what_is_not_finite_does_not():
     assert measure_tail([np.full(4, np.nan)], 6.0) == Tail(0.0, 0.0, 48)
 
 
+def test_no_samples_have_no_tail():
+    assert measure_tail([], 6.0) == Tail()
+
+
 def test_a_light_tail_is_none():
     assert measure_tail([-EXPONENTIAL], 1.0) == Tail(0.0, 0.0, 8)
 
