@@ -126,17 +126,15 @@ def anneal(
     -------
     Population
     """
-    betas = plan.schedule.betas
+    betas, n_steps = plan.schedule.betas, len(plan.schedule)
     n_particles = len(state.log_ratio)
     weights = _Weights(n_particles)
-    n_steps = len(plan.schedule)
     accepted, divergent = np.zeros(n_particles), np.zeros(n_particles, dtype=int)
     statistics: list[dict[str, np.ndarray]] = []
     for start, stop, metric in segments(plan):
         steps = slice(start, stop)
-        state, trace = engine.run_segment(
-            state, betas[start + 1 : stop + 1], plan.step_sizes[steps], plan.persistence[steps], metric, key, start
-        )
+        settings = (betas[start + 1 : stop + 1], plan.step_sizes[steps], plan.persistence[steps], metric)
+        state, trace = engine.run_segment(state, *settings, key, start)
         row = weights.update(np.diff(betas[start : stop + 1]), trace.log_ratio)
         row["acceptance_rate"] = _alive_mean(trace, weights.log_weights)
         statistics.append(row)

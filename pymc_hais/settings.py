@@ -89,16 +89,7 @@ def build_settings(
     ValueError
         Naming the argument, what was given and what to pass.
     """
-    for name, value, least in (
-        ("draws", draws, 100),
-        ("chains", chains, 1),
-        ("max_temperatures", max_temperatures, 2),
-        *([("cores", cores, 1)] if cores is not None else []),
-        *([("n_temperatures", n_temperatures, 0)] if n_temperatures is not None else []),
-    ):
-        _check_integer(name, value, least)
-    if target_se is not None and not (_is_number(target_se) and 0 < target_se < np.inf):
-        raise ValueError(f"`target_se` must be a positive number of nats, or None for one round; got {target_se!r}.")
+    _check_numbers(draws, chains, cores, target_se, max_temperatures, n_temperatures)
     kernel = _build_kernel(kernel)
     recipe, length = _build_recipe(kernel, schedule, n_temperatures, resample)
     if length is not None and target_se is not None and isinstance(schedule, str) and length > max_temperatures:
@@ -118,6 +109,21 @@ def build_settings(
         seeds=Seeds(seeds),
         output=output,
     )
+
+
+def _check_numbers(
+    draws: Any, chains: Any, cores: Any, target_se: Any, max_temperatures: Any, n_temperatures: Any
+) -> None:
+    for name, value, least in (
+        ("draws", draws, 100),
+        ("chains", chains, 1),
+        ("max_temperatures", max_temperatures, 2),
+        *([("cores", cores, 1)] if cores is not None else []),
+        *([("n_temperatures", n_temperatures, 0)] if n_temperatures is not None else []),
+    ):
+        _check_integer(name, value, least)
+    if target_se is not None and not (_is_number(target_se) and 0 < target_se < np.inf):
+        raise ValueError(f"`target_se` must be a positive number of nats, or None for one round; got {target_se!r}.")
 
 
 def _build_kernel(kernel: Any) -> Kernel:

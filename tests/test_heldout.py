@@ -1,6 +1,4 @@
-"""Held-out rows against closed forms, and one clear error for each way to ask for them wrongly."""
-
-import json
+"""Held-out rows against closed forms, whatever the kind of model and the engine."""
 
 import numpy as np
 import pymc as pm
@@ -13,46 +11,13 @@ import tests.statistical as statistical
 from pymc_hais.annealing import anneal
 from pymc_hais.engines import compile_engine
 from pymc_hais.engines.rows import LoopedRows, build_row_engine
-from pymc_hais.heldout import log_likelihood
-from pymc_hais.kernels import Hamiltonian, LinearConstraints
+from pymc_hais.kernels import Hamiltonian
 from pymc_hais.model import build_layout
 from pymc_hais.model.conditional import build_row_density
 from pymc_hais.rows.annealing import anneal_rows
-from pymc_hais.rows.labels import HeldOut, summarise
-from pymc_hais.types import Finding, Plan, Schedule
-
-SIGMA = 0.1
-
-
-def basis(n_dims, n_causes, seed=0):
-    return np.random.default_rng(seed).normal(size=(n_dims, n_causes)) / np.sqrt(n_causes)
-
-
-def linear(phi, sigma=SIGMA):
-    """x = Phi a + noise, for one row."""
-    with pm.Model() as model:
-        a = pm.Normal("a", 0.0, 1.0, shape=phi.shape[1])
-        pm.Normal("x", phi @ a, sigma, observed=np.zeros(len(phi)))
-    return model
-
-
-def exact_linear(phi, x, sigma=SIGMA):
-    # A linear map of standard normals plus independent noise: x ~ N(0, Phi Phi' + sigma^2 I).
-    return multivariate_normal(np.zeros(len(phi)), phi @ phi.T + sigma**2 * np.eye(len(phi))).logpdf(x)
-
-
-def generate(phi, n, seed=1):
-    rng = np.random.default_rng(seed)
-    return rng.normal(size=(n, phi.shape[1])) @ phi.T + SIGMA * rng.normal(size=(n, len(phi)))
-
-
-def held_out(model, data, **kwargs):
-    return log_likelihood(model, data, **{"random_seed": 1, "progressbar": False, **kwargs})["held_out"]
-
-
-def largest_score(result, exact):
-    return float(np.max(np.abs(result["value"].values - exact) / result["se"].values))
-
+from pymc_hais.rows.labels import HeldOut
+from pymc_hais.types import Plan, Schedule
+from tests.rows import SIGMA, basis, exact_linear, generate, held_out, largest_score, linear
 
 # Generative models ---------------------------------------------------------------------------------------
 
@@ -136,6 +101,16 @@ def test_covariates_of_a_row_are_data_too():
         pm.Normal("x", scale * a, 0.5, observed=0.0)
     result = held_out(model, {"x": x, "scale": size})
     assert largest_score(result, norm(0.0, np.sqrt(size**2 + 0.25)).logpdf(x)) <= statistical.threshold(3)
+
+
+def test_fixed_parameters_need_no_annealing():
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0.0, 1.0)
+        pm.Normal("x", mu, 2.0, observed=0.0)
+    rows = np.array([0.0, 1.0, 5.0])
+    result = held_out(pm.do(model, {"mu": 1.0}), {"x": rows})
+    np.testing.assert_allclose(result["value"], norm(1.0, 2.0).logpdf(rows), rtol=1e-8)
+    assert np.all(result["se"].values == 0.0)
 
 
 # Engines -------------------------------------------------------------------------------------------------
@@ -231,128 +206,7 @@ def test_hidden_variables_are_integrated_out_of_every_row():
     assert np.all(np.abs(result["value"].values - exact) <= statistical.threshold(4) * se)
 
 
-# What a user may do wrong --------------------------------------------------------------------------------
-
-
-def faulty():
-    phi = basis(6, 4)
-    with pm.Model() as model:
-        source = pm.Data("source", np.zeros(6))
-        unused = pm.Data("unused", np.zeros(6))
-        a = pm.Normal("a", 0.0, 1.0, shape=4)
-        pm.Normal("x", phi @ a, 0.5, observed=source)
-        pm.Normal("y", a.sum(), 1.0, observed=0.3)
-        pm.Deterministic("d", a.sum() + 0.0 * unused.sum())
-    return model
-
-
-X, Y = np.zeros((3, 6)), np.zeros(3)
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (X, "must be a dictionary"),
-        ({}, "must be a dictionary"),
-        ({"z": X}, "not in the model"),
-        ({"d": Y}, "a Deterministic or a Potential"),
-        ({"x": X, "a": np.zeros((3, 4))}, "together with data"),
-        ({"x": np.zeros((3, 5)), "y": Y}, r"shape \(rows, 6\).*got \(3, 5\)"),
-        ({"x": np.zeros(6), "y": Y}, r"x\[None\]"),
-        ({"x": X[:0], "y": Y[:0]}, "got"),
-        ({"x": X, "y": np.array([0.0, np.nan, 1.0])}, "missing or infinite values .row 1 first"),
-        ({"x": X.astype(str), "y": Y}, "must be numbers"),
-        ({"x": X, "y": Y[:2]}, "different numbers of rows"),
-        ({"x": X}, "also observes `y`"),
-        ({"x": X, "source": X, "y": Y}, "given twice"),
-        ({"x": X, "y": Y, "unused": X}, "would make no difference"),
-    ],
-)
-def test_data_that_do_not_fit(data, message):
-    with pytest.raises(ValueError, match=message):
-        held_out(faulty(), data)
-
-
-def test_a_table_is_not_a_row():
-    phi = basis(6, 4)
-    with pm.Model() as local:
-        a = pm.Normal("a", 0.0, 1.0, shape=(10, 4))
-        pm.Normal("x", a @ phi.T, 0.5, observed=np.zeros((10, 6)))
-    with pytest.raises(ValueError, match=r"table of 10 rows.*Drop the first axis of `a`"):
-        held_out(local, {"x": X})
-    with pm.Model() as common:
-        a = pm.Normal("a", 0.0, 1.0, shape=4)
-        pm.Normal("x", (phi @ a)[None], 0.5, observed=np.zeros((10, 6)))
-    with pytest.raises(ValueError, match="pass their draws as `posterior`"):
-        held_out(common, {"x": X})
-
-
-def test_a_row_may_reach_the_likelihood_only():
-    with pm.Model() as by_prior:
-        source = pm.Data("source", np.zeros(2))
-        a = pm.Normal("a", source, 1.0, shape=2)
-        pm.Normal("x", a, 1.0, observed=source)
-    for name in ("source", "x"):
-        with pytest.raises(ValueError, match="`source` feeds the prior of `a`"):
-            held_out(by_prior, {name: np.zeros((3, 2))})
-    with pm.Model() as by_potential:
-        source = pm.Data("source", np.zeros(2))
-        a = pm.Normal("a", 0.0, 1.0, shape=2)
-        pm.Potential("fit", -((source - a) ** 2).sum())
-    with pytest.raises(ValueError, match=r"feeds the pm.Potential `fit`"):
-        held_out(by_potential, {"source": np.zeros((3, 2))})
-
-
-def test_counts_must_be_whole_and_rows_possible():
-    with pm.Model() as counts:
-        pm.Poisson("y", pm.Gamma("rate", 2.0, 1.0), observed=1)
-    with pytest.raises(ValueError, match="whole numbers"):
-        held_out(counts, {"y": [1.5]})
-    with pm.Model() as bounded:
-        pm.Uniform("y", 0.0, pm.Uniform("top", 0.0, 1.0), observed=0.5)
-    with pytest.raises(ValueError, match=r"1 of 2 rows \(row 1\)"):
-        held_out(bounded, {"y": [0.5, 2.0]})
-
-
-def test_settings_out_of_range():
-    with pytest.raises(ValueError, match="`reference` must be"):
-        held_out(linear(np.ones((2, 1))), {"x": np.zeros((1, 2))}, reference="gaussian")
-    with pytest.raises(ValueError, match="`draws` must be"):
-        held_out(linear(np.ones((2, 1))), {"x": np.zeros((1, 2))}, draws=3)
-    walls = LinearConstraints.box(np.zeros(1), np.ones(1))
-    for wrong in ({"kernel": Hamiltonian(constraints=walls)}, {"sample_kwargs": {"constraints": walls}}):
-        with pytest.raises(ValueError, match="takes no constraints"):
-            held_out(linear(np.ones((2, 1))), {"x": np.zeros((1, 2))}, **wrong)
-
-
-def test_fixed_parameters_need_no_annealing():
-    with pm.Model() as model:
-        mu = pm.Normal("mu", 0.0, 1.0)
-        pm.Normal("x", mu, 2.0, observed=0.0)
-    rows = np.array([0.0, 1.0, 5.0])
-    result = held_out(pm.do(model, {"mu": 1.0}), {"x": rows})
-    np.testing.assert_allclose(result["value"], norm(1.0, 2.0).logpdf(rows), rtol=1e-8)
-    assert np.all(result["se"].values == 0.0)
-
-
 # Numbers -> labels ---------------------------------------------------------------------------------------
-
-
-def test_findings_say_how_many_rows():
-    bad = Finding("pareto_k", "error", "k = 0.9.", "More.")
-    (merged,) = summarise([(), (bad,), (), (bad,)])
-    assert merged.message == "2 of 4 rows (row 1, 3); the first: k = 0.9."
-    assert summarise([(), ()]) == ()
-
-
-def test_rows_that_cannot_be_trusted_are_counted():
-    # One temperature would do for the first row; the second is 40 prior standard deviations away.
-    with pm.Model() as model:
-        a = pm.StudentT("a", 2.0)
-        pm.Normal("x", a, 0.01, observed=0.0)
-    result = held_out(model, {"x": [0.0, 300.0]}, draws=100, target_se=0.001, max_temperatures=2)
-    findings = json.loads(result.attrs["findings"])
-    assert any("of 2 rows" in finding["message"] for finding in findings)
 
 
 def test_the_common_error_does_not_average_away():

@@ -9,7 +9,7 @@ from scipy.special import gammaln
 from scipy.stats import norm
 
 import tests.statistical as statistical
-from tests.test_heldout import held_out, largest_score
+from tests.rows import held_out, largest_score
 
 
 def regression(seed=0):

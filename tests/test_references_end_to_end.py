@@ -284,3 +284,23 @@ def test_tails_heavier_than_the_reference_raise_a_finding(weight, is_heavy):
     assert ("heavy_tail" in [finding.name for finding in found.findings]) == is_heavy
     if not is_heavy:
         assert_right(found, experts.exact_log_z(phi, "student", weight))
+
+
+def test_a_spike_on_a_hill_counts_where_the_reference_has_it():
+    """Annealing from the prior alone leaves it out without a finding, as docs/reading_the_result.md says."""
+    shape, centre = 20, 0.1
+
+    def log_sum(x, mean, sd):
+        return (-0.5 * ((x - mean) / sd) ** 2 - np.log(sd * np.sqrt(2 * np.pi))).sum()
+
+    with pm.Model() as model:
+        x = pm.Normal("x", 0, 1, shape=shape)
+        spike = np.log(100.0) + log_sum(x, centre, 0.02)
+        pm.Potential("hill and spike", pt.logaddexp(log_sum(x, 0.0, 0.3), spike))
+
+    def evidence(mean, sd):
+        variance = 1.0 + sd**2
+        return -0.5 * shape * (mean**2 / variance + np.log(2 * np.pi * variance))
+
+    found, _ = estimate(model, reference=Mixture(["prior", Gaussian(centre, 0.02)]))
+    assert_right(found, np.logaddexp(evidence(0.0, 0.3), np.log(100.0) + evidence(centre, 0.02)))

@@ -98,9 +98,22 @@ def anneal_rows(
             accepted = np.take_along_axis(accepted, chosen, axis=1)
             divergent = np.take_along_axis(divergent, chosen, axis=1)
         report(stop / n_steps, float(betas[stop]))
-    rate = np.concatenate(rates, axis=1)
-    log_z, positions = weights.running_log_z(), np.asarray(state.position)
-    log_weights = normalise(weights.log_weights)
+    return _populations(weights, np.asarray(state.position), np.concatenate(rates, axis=1), accepted, divergent)
+
+
+def _alive_mean(acceptance: np.ndarray, log_weights: np.ndarray) -> np.ndarray:
+    """Average the acceptance rate (B, S, P) over the particles that carry weight: (B, S)."""
+    alive = np.isfinite(log_weights)
+    alive[~alive.any(axis=1)] = True
+    return np.sum(acceptance * alive[:, None], axis=2) / alive.sum(axis=1)[:, None]
+
+
+def _populations(
+    weights: _Weights, positions: np.ndarray, rates: np.ndarray, accepted: np.ndarray, divergent: np.ndarray
+) -> list[Population]:
+    """Take B populations apart: ``rates`` (B, T) are means over particles, ``accepted`` (B, P) sums over steps."""
+    log_z, log_weights = weights.running_log_z(), normalise(weights.log_weights)
+    n_steps = rates.shape[1]
     return [
         Population(
             log_z=float(log_z[b]),
@@ -110,16 +123,9 @@ def anneal_rows(
             families=weights.ancestors[b],
             acceptance_rate=accepted[b] / n_steps,
             n_divergent=divergent[b],
-            temperature={"acceptance_rate": rate[b], "ess": np.full(n_steps, np.nan)},
+            temperature={"acceptance_rate": rates[b], "ess": np.full(n_steps, np.nan)},
             n_resampled=int(weights.n_resampled[b]),
             n_nan=int(weights.n_nan[b]),
         )
-        for b in range(shape[0])
+        for b in range(len(positions))
     ]
-
-
-def _alive_mean(acceptance: np.ndarray, log_weights: np.ndarray) -> np.ndarray:
-    """Average the acceptance rate (B, S, P) over the particles that carry weight: (B, S)."""
-    alive = np.isfinite(log_weights)
-    alive[~alive.any(axis=1)] = True
-    return np.sum(acceptance * alive[:, None], axis=2) / alive.sum(axis=1)[:, None]

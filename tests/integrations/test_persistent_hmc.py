@@ -18,8 +18,8 @@ from pymc.exceptions import SamplingError
 from pymc.sampling.mcmc import assign_step_methods
 
 from pymc_hais.integrations import PersistentHMC
+from tests.quick import schools
 from tests.statistical import threshold
-from tests.test_sampling import schools
 
 QUIET = {"cores": 1, "chains": 2, "progressbar": False, "quiet": True, "compute_convergence_checks": False}
 

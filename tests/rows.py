@@ -1,0 +1,39 @@
+"""Rows of a linear Gaussian model, whose log-likelihood is known, and how tests ask for rows and score them."""
+
+import numpy as np
+import pymc as pm
+from scipy.stats import multivariate_normal
+
+from pymc_hais.heldout import log_likelihood
+
+SIGMA = 0.1
+
+
+def basis(n_dims, n_causes, seed=0):
+    return np.random.default_rng(seed).normal(size=(n_dims, n_causes)) / np.sqrt(n_causes)
+
+
+def linear(phi, sigma=SIGMA):
+    """x = Phi a + noise, for one row."""
+    with pm.Model() as model:
+        a = pm.Normal("a", 0.0, 1.0, shape=phi.shape[1])
+        pm.Normal("x", phi @ a, sigma, observed=np.zeros(len(phi)))
+    return model
+
+
+def exact_linear(phi, x, sigma=SIGMA):
+    # A linear map of standard normals plus independent noise: x ~ N(0, Phi Phi' + sigma^2 I).
+    return multivariate_normal(np.zeros(len(phi)), phi @ phi.T + sigma**2 * np.eye(len(phi))).logpdf(x)
+
+
+def generate(phi, n, seed=1):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n, phi.shape[1])) @ phi.T + SIGMA * rng.normal(size=(n, len(phi)))
+
+
+def held_out(model, data, **kwargs):
+    return log_likelihood(model, data, **{"random_seed": 1, "progressbar": False, **kwargs})["held_out"]
+
+
+def largest_score(result, exact):
+    return float(np.max(np.abs(result["value"].values - exact) / result["se"].values))

@@ -1,0 +1,149 @@
+"""What a caller of sample_hais may ask for and is told: seeds, budgets, progress, names to keep, and plain errors."""
+
+import logging
+
+import pytest
+from xarray import DataTree
+
+import pymc_hais
+from tests.quick import QUICK, one_mean, schools
+
+TWO_ROUNDS = {**QUICK, "target_se": 0.1, "max_temperatures": 512}
+
+
+def test_the_same_seed_gives_the_same_bits_whatever_the_number_of_cores():
+    model = schools()
+    one, two, other = (
+        pymc_hais.sample_hais(model=model, random_seed=seed, cores=cores, **QUICK)
+        for seed, cores in ((11, 1), (11, 2), (12, 2))
+    )
+    for group in ("posterior", "sample_stats", "annealing"):
+        assert one[group].to_dataset().equals(two[group].to_dataset())
+    assert not one["posterior"].to_dataset().equals(other["posterior"].to_dataset())
+
+
+def test_seeds_of_single_chains_stand_for_themselves():
+    model = one_mean()
+    listed = pymc_hais.sample_hais(model=model, random_seed=[5, 6], **QUICK)
+    again = pymc_hais.sample_hais(model=model, random_seed=[5, 6], **QUICK)
+    assert listed["posterior"].to_dataset().equals(again["posterior"].to_dataset())
+    with pytest.raises(ValueError, match="seed"):
+        pymc_hais.sample_hais(model=model, random_seed=[5, 6, 7], **QUICK)
+
+
+def test_target_none_makes_one_round_and_the_budget_is_kept(caplog):
+    with caplog.at_level(logging.INFO, logger="pymc"):
+        idata = pymc_hais.sample_hais(model=one_mean(), random_seed=1, **QUICK)
+    assert idata["posterior"].attrs["n_rounds"] == 1
+    assert idata["posterior"].attrs["n_temperatures"] <= 64
+    assert "log marginal likelihood" in caplog.text
+
+    tight = {**QUICK, "target_se": 1e-5}
+    with caplog.at_level(logging.WARNING, logger="pymc"):
+        idata = pymc_hais.sample_hais(model=one_mean(), random_seed=1, **tight)
+    assert idata["posterior"].attrs["stopped_by"] == "max_temperatures"
+    findings = pymc_hais.log_marginal_likelihood(idata).findings
+    assert "standard_error" in [finding.name for finding in findings]
+    assert "above target_se" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("progressbar", "words"),
+    [
+        (True, ["Pilot", "Round 1", "Temperature", "Beta", "log Z"]),
+        ("split+stats", ["Pilot", "Round 1", "Temperature", "Beta", "log Z"]),
+        ("combined", ["Temperature"]),
+    ],
+)
+def test_the_progress_bars_show_phase_beta_and_log_z(capsys, monkeypatch, progressbar, words):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "160")
+    pymc_hais.sample_hais(model=one_mean(), random_seed=1, **{**QUICK, "progressbar": progressbar})
+    captured = capsys.readouterr()
+    shown = captured.out + captured.err
+    assert "Error" not in shown
+    for word in words:
+        assert word in shown
+
+
+def test_an_interrupt_keeps_the_last_finished_round(monkeypatch):
+    from pymc_hais import progress
+
+    class Interrupting(progress.AnnealingProgress):
+        def update(self, bar, fraction, beta, log_z):
+            if self.title.startswith("Round 2"):
+                raise KeyboardInterrupt
+            super().update(bar, fraction, beta, log_z)
+
+    monkeypatch.setattr("pymc_hais.sampling.AnnealingProgress", Interrupting)
+    idata = pymc_hais.sample_hais(model=one_mean(), random_seed=1, **TWO_ROUNDS)
+    assert idata["posterior"].attrs["stopped_by"] == "interrupt"
+    assert "interrupted" in [f.name for f in pymc_hais.log_marginal_likelihood(idata).findings]
+
+    class Immediate(Interrupting):
+        def update(self, bar, fraction, beta, log_z):
+            if self.title.startswith("Round 1"):
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr("pymc_hais.sampling.AnnealingProgress", Immediate)
+    with pytest.raises(KeyboardInterrupt):
+        pymc_hais.sample_hais(model=one_mean(), random_seed=1, **QUICK)
+    import threading
+
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("hais")]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"draws": 10}, "`draws` must be a whole number of at least 100; got 10"),
+        ({"draws": 200.0}, "`draws`"),
+        ({"chains": 0}, "`chains` must be a whole number of at least 1; got 0"),
+        ({"cores": 0}, "`cores`"),
+        ({"target_se": -0.1}, "`target_se` must be a positive number"),
+        ({"target_se": "small"}, "`target_se`"),
+        ({"max_temperatures": 1}, "`max_temperatures`"),
+        ({"reference": "posterior"}, '`reference` must be "auto", "prior"'),
+        ({"backend": "torch"}, "Unknown backend 'torch'"),
+        ({"backend": "c", "compile_kwargs": {"mode": "FAST_COMPILE"}}, "either `backend` or"),
+        ({"idata_kwargs": {"log_lik": True}}, "Unknown `idata_kwargs`"),
+        ({"var_names": ["theta"]}, "theta"),
+        ({"var_names": ["mu"], "idata_kwargs": {"log_likelihood": True}}, "leave out `var_names`"),
+    ],
+)
+def test_bad_arguments_are_named_before_any_work(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        pymc_hais.sample_hais(model=one_mean(), **{**QUICK, **wrong})
+
+
+def test_a_model_is_needed():
+    with pytest.raises(TypeError, match=r"[Nn]o model"):
+        pymc_hais.sample_hais()
+
+
+def test_missing_jax_is_said(monkeypatch):
+    monkeypatch.setattr("pymc_hais.engines.choice._has_jax", lambda: False)
+    with pytest.raises(ImportError, match="needs JAX"):
+        pymc_hais.sample_hais(model=one_mean(), backend="jax", **QUICK)
+
+
+def test_reading_an_estimate_from_something_else():
+    with pytest.raises(ValueError, match="DataTree that sample_hais returns"):
+        pymc_hais.log_marginal_likelihood(DataTree())
+
+
+def test_idata_kwargs_and_var_names():
+    idata = pymc_hais.sample_hais(
+        model=schools(),
+        random_seed=1,
+        idata_kwargs={"log_likelihood": True, "log_prior": True, "include_transformed": True},
+        **QUICK,
+    )
+    assert {"mu", "tau", "theta", "tau_log__"} <= set(idata["posterior"].data_vars)
+    assert idata["log_likelihood"]["y"].shape == (2, 200, 8)
+    assert "mu" in idata["log_prior"]
+
+
+def test_var_names_choose_what_is_kept():
+    idata = pymc_hais.sample_hais(model=schools(), random_seed=1, var_names=["mu", "theta"], **QUICK)
+    assert set(idata["posterior"].data_vars) == {"mu", "theta"}
