@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
-from arviz_stats.base import array_stats
 from scipy.stats import f as f_distribution
 
 from pymc_hais.estimators.annealed import Variance, family_masses, relative_variance
 from pymc_hais.estimators.lag import Round
+from pymc_hais.estimators.unseen import pareto_k
 from pymc_hais.types import AnnealingRun, Finding, LogZEstimate
 from pymc_hais.weights import log_mean_exp
 
-__all__ = ["diagnose", "pareto_k"]
+__all__ = ["diagnose"]
 
 #: Pareto k beyond which importance weights are not to be trusted (Vehtari et al. 2024).
 PARETO_K_LIMIT = 0.7
 _FEW_FAMILIES = 20
 _DISAGREEMENT = 4.0
-_TAIL_FACTOR = np.log(2.0)
 _FALSE_ALARM = 1e-4
 _ROUNDING = 1e-9
 
@@ -29,25 +26,6 @@ _NO_WEIGHT = Finding(
     "Every particle of every chain ended with weight zero: no way was found from the prior to the posterior.",
     "Raise `draws`, or soften hard constraints.",
 )
-
-
-def pareto_k(masses: np.ndarray) -> float:
-    """Fit the tail of the family masses of all populations: the shape k of Vehtari et al. (2024).
-
-    k < 0.5: finite variance; k > 0.7: the estimate rests on a few families.  -inf for equal masses.
-    """
-    log_masses = np.sort(np.log(masses[masses > 0]))
-    n_tail = int(min(0.2 * log_masses.size, 3.0 * np.sqrt(log_masses.size)))
-    # Families of nearly the same size, often small whole numbers of particles, have no tail to fit.
-    if n_tail <= 5 or np.ptp(log_masses[-n_tail:]) < _TAIL_FACTOR:
-        return -np.inf
-    # The fit takes clusters of equal sizes for a tail: blur them, by less than a tail would span.
-    log_masses = log_masses + 0.5 * _TAIL_FACTOR * np.random.default_rng(0).normal(size=log_masses.size)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        # ArviZ expects log densities of what is left out, whose weights are their reciprocals.
-        _, k = array_stats.psislw(-log_masses)
-    return float(k) if np.isfinite(k) else -np.inf
 
 
 def diagnose(

@@ -38,7 +38,7 @@ HOMES = {
     "arviz": LABEL_HOMES,
     "arviz_base": LABEL_HOMES,
     "arviz_plots": LABEL_HOMES,
-    "arviz_stats": LABEL_HOMES | {"diagnostics"},
+    "arviz_stats": LABEL_HOMES | {"estimators/unseen"},
     "matplotlib": {"plots"},
     "rich": {"progress"},
 }

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import t as student_t
 
+from pymc_hais.estimators.unseen import unseen_share
 from pymc_hais.types import AnnealingRun, LogZEstimate
 from pymc_hais.weights import log_mean_exp
 
@@ -87,24 +88,22 @@ def estimate_log_z(run: AnnealingRun) -> LogZEstimate:
     """Combine independent populations into one estimate with standard error and 95% interval.
 
     log Z_hat is the log of the mean of the populations' unbiased estimates, so it errs low by about half
-    its variance; the interval takes Z_hat / Z as log-normal, which puts that back.
+    its variance; the interval takes Z_hat / Z as log-normal, which puts that back.  What a heavy tail of the weights
+    keeps from most estimates is counted into the error.
     """
     value = float(log_mean_exp(run.log_z))
     per_chain = tuple(float(z) for z in run.log_z)
     if not np.isfinite(value):  # every particle of every chain has weight zero
         return LogZEstimate(value, np.inf, -np.inf, np.inf, per_chain=per_chain)
-    variance = relative_variance(run.log_z, family_masses(run))
+    masses = family_masses(run)
+    variance = relative_variance(run.log_z, masses)
     log_variance = float(np.log1p(variance.pooled))
     se = float(np.sqrt(log_variance))
     reach = float(student_t.ppf(0.975, variance.dof)) * se
     centre = value + 0.5 * log_variance
-    return LogZEstimate(
-        value=value,
-        se=se,
-        lower=centre - reach,
-        upper=centre + reach,
-        per_chain=per_chain,
-    )
+    estimate = LogZEstimate(value, se, centre - reach, centre + reach, per_chain=per_chain)
+    scaled = masses * np.exp(run.log_z - run.log_z.max())[:, None]
+    return widen(estimate, float(np.log1p(unseen_share(scaled))))
 
 
 def widen(estimate: LogZEstimate, shortfall: float) -> LogZEstimate:

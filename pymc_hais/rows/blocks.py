@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from pymc_hais.annealing import Population, join
-from pymc_hais.diagnostics import diagnose, pareto_k
+from pymc_hais.diagnostics import diagnose
 from pymc_hais.estimators import estimate_log_z
 from pymc_hais.estimators.annealed import family_masses
+from pymc_hais.estimators.unseen import pareto_k
 from pymc_hais.executors import execute
 from pymc_hais.kernels import Kernel
 from pymc_hais.problem import Compiler

@@ -10,7 +10,8 @@ from arviz_stats.base import array_stats
 from pymc.stats.log_density import compute_log_likelihood
 from xarray import DataTree
 
-from pymc_hais.diagnostics import PARETO_K_LIMIT, pareto_k
+from pymc_hais.diagnostics import PARETO_K_LIMIT
+from pymc_hais.estimators.unseen import pareto_k
 from pymc_hais.types import Finding
 
 __all__ = ["average", "evaluate_table", "pointwise", "tail_finding"]

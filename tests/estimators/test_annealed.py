@@ -201,7 +201,8 @@ def test_a_95_percent_interval_covers_95_percent(n_chains, n_particles, first_si
     covered = np.mean([estimate.lower <= 0.0 <= estimate.upper for estimate in estimates])
     assert 0.93 <= covered <= 0.97
     errors, ses = np.array([(estimate.value, estimate.se) for estimate in estimates]).T
-    np.testing.assert_allclose(np.sqrt(np.mean(errors**2)), np.sqrt(np.mean(ses**2)), rtol=0.1)
+    # Scores: where the weights of a run look heavy-tailed by chance its error is wider, and its square counts too much.
+    np.testing.assert_allclose(np.sqrt(np.mean((errors / ses) ** 2)), 1.0, rtol=0.1)
 
 
 def test_ignoring_the_families_is_caught():

@@ -1,0 +1,60 @@
+"""The tail of the weights: how heavy it is, and what lies beyond the largest weight that was seen.
+
+A sum of heavy-tailed weights is too small most of the time and far too large now and then, and so is the variance
+computed from the same weights: intervals then miss log Z upwards.  The tail itself says what is typically missing.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+from arviz_stats.base import array_stats
+
+__all__ = ["pareto_k", "unseen_share"]
+
+#: Masses within a factor of two are no tail.
+_TAIL_FACTOR = np.log(2.0)
+#: With three finite moments the variance of the weights says what their sum's error is; with less than two it says too
+#: little.  Between the two shapes the tail is taken into account more and more.
+_THREE_MOMENTS, _TWO_MOMENTS = 1.0 / 3.0, 0.5
+#: The mean of a tail with k = 1 is infinite; beyond this k it is not to be told.
+_LARGEST_K = 0.9
+
+
+def pareto_k(masses: np.ndarray) -> float:
+    """Fit the tail of the family masses of all populations: the shape k of Vehtari et al. (2024).
+
+    k < 0.5: finite variance; k > 0.7: the estimate rests on a few families.  -inf for equal masses.
+    """
+    log_masses = np.sort(np.log(masses[masses > 0]))
+    n_tail = int(min(0.2 * log_masses.size, 3.0 * np.sqrt(log_masses.size)))
+    # Families of nearly the same size, often small whole numbers of particles, have no tail to fit.
+    if n_tail <= 5 or np.ptp(log_masses[-n_tail:]) < _TAIL_FACTOR:
+        return -np.inf
+    # The fit takes clusters of equal sizes for a tail: blur them, by less than a tail would span.
+    log_masses = log_masses + 0.5 * _TAIL_FACTOR * np.random.default_rng(0).normal(size=log_masses.size)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        # ArviZ expects log densities of what is left out, whose weights are their reciprocals.
+        _, k = array_stats.psislw(-log_masses)
+    return float(k) if np.isfinite(k) else -np.inf
+
+
+def unseen_share(masses: np.ndarray) -> float:
+    """Say which share of Z the weights beyond the largest have on average, where their variance does not tell.
+
+    Of n weights with a generalised Pareto tail of shape k, those beyond the quantile 1 - 1/n, which is about the
+    largest, have on average 1 / (1 - k) times its mass.  A tail with three moments counts for nothing, one without a
+    variance in full.
+
+    Parameters
+    ----------
+    masses : ndarray (C, P)
+        Family masses, those of all populations on one scale.
+    """
+    k = min(pareto_k(masses), _LARGEST_K)
+    if k <= _THREE_MOMENTS:
+        return 0.0
+    heaviness = min(1.0, (k - _THREE_MOMENTS) / (_TWO_MOMENTS - _THREE_MOMENTS))
+    return float(heaviness * masses.max() / masses.sum() / (1.0 - k))
