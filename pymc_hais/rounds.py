@@ -32,8 +32,9 @@ from pymc_hais.types import AnnealingRun, Finding, LogZEstimate, Plan
 
 __all__ = ["SHORTEST", "Outcome", "Progress", "learn", "run_rounds", "streams"]
 
-#: Particles of the pilot: enough for a dense metric of moderate dimension.
-_PILOT_PARTICLES = 500
+#: Particles of the pilot up to so many dimensions: enough for dense metrics, which without a limit would cost too much.
+_PILOT_PARTICLES = {125: 500, 250: 1000}
+_LEAST_PARTICLES = 500
 #: Temperatures of the first round, at least, unless the start asks for another number.
 SHORTEST = 128
 
@@ -58,7 +59,7 @@ def learn(problem: Problem, settings: Settings, progress: Progress) -> Pilot:
     """Run the pilot on its own prior draws."""
     begin = time.perf_counter()
     seed, key, stream = streams(settings.seeds.pilot())
-    state, _ = problem.evaluate(*problem.draw(_PILOT_PARTICLES, seed), key)
+    state, _ = problem.evaluate(*problem.draw(_n_particles(problem.layout.n_dims), seed), key)
     with progress("Pilot", 1, None) as bars:
         pilot = run_pilot(
             problem.engine,
@@ -68,6 +69,10 @@ def learn(problem: Problem, settings: Settings, progress: Progress) -> Pilot:
             lambda *reached: bars.update(0, *reached),
         )
     return replace(pilot, seconds=time.perf_counter() - begin)
+
+
+def _n_particles(n_dims: int) -> int:
+    return next((n for limit, n in _PILOT_PARTICLES.items() if n_dims <= limit), _LEAST_PARTICLES)
 
 
 def run_rounds(

@@ -9,6 +9,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+from scipy import stats
 from scipy.special import gammaln
 
 import pymc_hais
@@ -304,3 +305,17 @@ def test_a_spike_on_a_hill_counts_where_the_reference_has_it():
 
     found, _ = estimate(model, reference=Mixture(["prior", Gaussian(centre, 0.02)]))
     assert_right(found, np.logaddexp(evidence(0.0, 0.3), np.log(100.0) + evidence(centre, 0.02)))
+
+
+@pytest.mark.slow
+def test_150_correlated_coefficients():
+    """Scales of the posterior differ sixtyfold along directions that no coordinate shows."""
+    rng, n = np.random.default_rng(7), 150
+    design, y = 3.0 * rng.normal(size=(n, n)) / np.sqrt(n), 2.0 * rng.normal(size=n)
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, 1, shape=n)
+        pm.Normal("y", design @ b, 0.1, observed=y)
+    found, idata = estimate(model, draws=1000, chains=4)
+    assert_right(found, stats.multivariate_normal.logpdf(y, np.zeros(n), design @ design.T + 0.01 * np.eye(n)))
+    assert found.se <= 0.1
+    assert idata["posterior"].attrs["n_temperatures"] < 1000

@@ -83,6 +83,16 @@ def test_pilots_that_disagree_keep_the_prior(far, settings, learnt):
     assert "temperatures would do, from here" in choice.reason
 
 
+def test_a_pilot_of_many_stages_in_many_dimensions_may_lie_high(pilots):
+    """150 correlated coefficients: 148 stages of 1,000 particles carried a pilot's log Z up by 8 nats."""
+    pilot = replace(pilots[0], stages=pilots[0].stages[:1] * 148, positions=np.zeros((1000, 150)))
+    assert starting._adaptation_bias(pilot) == pytest.approx(148 * 0.15)
+    few = replace(pilot, positions=np.zeros((1000, 2)))
+    assert starting._adaptation_bias(few) < 0.3
+    many = replace(pilot, positions=np.zeros((500, 1000)))
+    assert starting._adaptation_bias(many) == pytest.approx(4.0)
+
+
 def test_where_the_first_pilot_starts():
     with pm.Model() as proper:
         pm.Normal("x")

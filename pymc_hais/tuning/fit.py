@@ -6,6 +6,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from pymc_hais.references import Gaussian, StudentT
+from pymc_hais.tuning.metric import needs_dense
 from pymc_hais.types import Metric
 
 __all__ = ["DEFENCE", "fit_reference"]
@@ -15,9 +16,6 @@ DEFENCE = 0.1
 #: Degrees of freedom that are tried.
 _DEGREES = (2.0, 3.0, 5.0, 10.0, 30.0, np.inf)
 _SWEEPS = 20
-#: A dense scale matrix needs several particles a dimension, and costs D^2 a step.
-_PARTICLES_PER_DIMENSION = 4
-_MAX_DENSE = 256
 
 
 def fit_reference(positions: np.ndarray) -> Gaussian | StudentT:
@@ -40,7 +38,7 @@ def fit_reference(positions: np.ndarray) -> Gaussian | StudentT:
 
 def _fit(positions: np.ndarray, df: float) -> tuple[np.ndarray, Metric]:
     n, n_dims = positions.shape
-    is_dense = 1 < n_dims <= _MAX_DENSE and n >= _PARTICLES_PER_DIMENSION * n_dims
+    is_dense = needs_dense(positions)
     loc = np.median(positions, axis=0)
     spread = np.maximum(np.median(np.abs(positions - loc), axis=0), np.finfo(float).tiny)
     scale: Metric = np.diag(spread) if is_dense else spread

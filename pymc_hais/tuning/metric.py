@@ -6,10 +6,12 @@ import numpy as np
 
 from pymc_hais.types import Metric
 
-__all__ = ["MovingMetric", "estimate_metric"]
+__all__ = ["MovingMetric", "estimate_metric", "needs_dense"]
 
-#: Dense metrics cost D^2 a step and need several particles per dimension.
-_MAX_DENSE = 256
+#: Dense metrics cost D^2 a step and need several particles per dimension.  Up to so many dimensions the cost does not
+#: matter; beyond, correlations must show first.
+_MAX_DENSE = 250
+_CHEAP = 125
 _PARTICLES_PER_DIMENSION = 4
 #: How many numbers are sorted to tell where the tails begin, if that leaves this many particles: rough bounds do.
 _SORTED = 1_000_000
@@ -43,13 +45,24 @@ def estimate_metric(positions: np.ndarray) -> Metric:
     centred -= centred.mean(axis=0)
     scales = np.sqrt(np.einsum("ij,ij->j", centred, centred) / n)
     scales = np.where(scales > 0, scales, np.maximum(np.abs(median), 1.0) * 1e-8)
-    if n_dims == 1 or n_dims > _MAX_DENSE or n < _PARTICLES_PER_DIMENSION * n_dims:
+    if not needs_dense(centred):
         return scales
     centred /= scales
     correlation = centred.T @ centred / n
     shrinkage = min(1.0, n_dims / n) * 0.5
     correlation = (1.0 - shrinkage) * correlation + shrinkage * np.eye(n_dims)
     return scales[:, None] * np.linalg.cholesky(correlation)
+
+
+def needs_dense(positions: np.ndarray) -> bool:
+    """Whether particles (P, D) can carry a dense matrix, and it is worth its cost."""
+    n, n_dims = positions.shape
+    if not 1 < n_dims <= _MAX_DENSE or n < _PARTICLES_PER_DIMENSION * n_dims:
+        return False
+    if n_dims <= _CHEAP:
+        return True
+    _, log_det = np.linalg.slogdet(np.corrcoef(positions, rowvar=False))
+    return bool(-0.5 * n * log_det > 0.5 * n_dims * (n_dims - 1))  # Akaike (1974)
 
 
 def _deciles(positions: np.ndarray) -> np.ndarray:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from pymc_hais.tuning.metric import MovingMetric, estimate_metric
+from pymc_hais.tuning.metric import MovingMetric, estimate_metric, needs_dense
 
 MIX = np.array([[1.0, 0.0, 0.0], [-0.8, 0.7, 0.0], [30.0, 1.0, 5.0]])
 
@@ -22,12 +22,20 @@ def test_recovers_the_factor_of_a_normal():
 
 @pytest.mark.parametrize(
     ("n", "n_dims", "shape"),
-    [(100, 1, (1,)), (11, 3, (3,)), (12, 3, (3, 3)), (2000, 256, (256, 256)), (2000, 257, (257,))],
+    [(100, 1, (1,)), (11, 3, (3,)), (12, 3, (3, 3)), (1000, 250, (250, 250)), (999, 250, (250,)), (2000, 251, (251,))],
 )
 def test_dense_where_the_particles_can_carry_it(n, n_dims, shape):
-    metric = estimate_metric(normals(n, n_dims))
+    metric = estimate_metric(np.cumsum(normals(n, n_dims), axis=1))
     assert metric.shape == shape
     assert np.all(metric > 0) if len(shape) == 1 else np.all(np.diag(metric) > 0)
+
+
+def test_many_dimensions_are_dense_only_if_correlated():
+    independent = normals(1000, 200)
+    assert needs_dense(independent[:, :125])
+    assert not needs_dense(independent)
+    neighbours = independent[:, 1:] + independent[:, :-1]  # a correlation of a half is worth its cost
+    assert needs_dense(neighbours)
 
 
 @given(st.integers(0, 2**31), st.floats(-1e3, 1e3), st.floats(1e-3, 1e3))
