@@ -113,7 +113,9 @@ def coverage(build, n_seeds: int, **options) -> tuple[float, np.ndarray]:
             idata_kwargs=None,
         )
         choice = choose_start(problem, settings, lambda *_: NoProgress(), "auto", compiler)
-        estimate = run_rounds(choice.problem, choice.pilot, settings, lambda *_: NoProgress(), choice.shortest).estimate
+        estimate = run_rounds(
+            choice.problem, choice.pilot, settings, lambda *_: NoProgress(), choice.shortest, choice.tail
+        ).estimate
         held.append(estimate.lower <= truth <= estimate.upper)
         scores.append((estimate.value - truth) / estimate.se)
     return float(np.mean(held)), np.array(scores)

@@ -67,9 +67,14 @@ def build(case: str) -> tuple[pm.Model, float, float]:
     return model, 0.0 if name == "lkj_prior" else log_z - LOG_PRIOR_MASS.get(name, 0.0), sd
 
 
-def run(case: str, seed: int = 1, **kwargs) -> str:
+def header() -> str:
+    """Name what :func:`describe` tells."""
+    names = ["case", "log Z", "error", "se", "error / se", "rounds", "T", "time", "findings"]
+    return f"| {' | '.join(names)} |\n" + "| --- " * len(names) + "|"
+
+
+def describe(case: str, model: pm.Model, truth: float, sd: float, seed: int = 1, **kwargs) -> str:
     """Run one case and describe the outcome on a line."""
-    model, truth, sd = build(case)
     begin = time.perf_counter()
     idata = pymc_hais.sample_hais(model=model, random_seed=seed, progressbar=False, **kwargs)
     seconds = time.perf_counter() - begin
@@ -90,10 +95,9 @@ def main() -> None:
         return
     warnings.simplefilter("ignore")
     logging.getLogger("pymc").setLevel(logging.CRITICAL)
-    print("| case | log Z | error | se | error / se | rounds | T | time | findings |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    print(header())
     for case in sys.argv[1:] or VARIANTS:
-        print(run(case), flush=True)
+        print(describe(case, *build(case)), flush=True)
 
 
 if __name__ == "__main__":
