@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.stats import f as f_distribution
 
-from pymc_hais.estimators.annealed import Variance, family_masses, relative_variance
+from pymc_hais.estimators.annealed import Variance, family_masses, population_shares, relative_variance
 from pymc_hais.estimators.lag import Round
 from pymc_hais.estimators.unseen import pareto_k
 from pymc_hais.types import AnnealingRun, Finding, LogZEstimate
@@ -48,12 +48,12 @@ def diagnose(
     if not np.isfinite(estimate.value):
         return (_NO_WEIGHT,)
     masses = family_masses(run)
-    scaled = masses * np.exp(run.log_z - run.log_z.max())[:, None]
+    shares = masses * population_shares(run.log_z)[:, None]
     variance = relative_variance(run.log_z, masses)
     findings = [
         _large_error(estimate, target_se),
-        _tail(pareto_k(scaled)),
-        _families(scaled),
+        _tail(pareto_k(shares)),
+        _families(shares),
         _chains(variance),
         _rounds(estimate, rounds),
         _acceptance(run),
@@ -87,8 +87,7 @@ def _tail(k: float) -> Finding | None:
     )
 
 
-def _families(masses: np.ndarray) -> Finding | None:
-    shares = masses / masses.sum()
+def _families(shares: np.ndarray) -> Finding | None:
     effective = 1.0 / np.sum(shares**2)
     if effective >= _FEW_FAMILIES:
         return None

@@ -23,6 +23,7 @@ from pymc_hais.tuning import (
     Tail,
     build_plan,
     next_length,
+    particles_for_dense,
     refine,
     run_pilot,
     suggest_length,
@@ -32,9 +33,8 @@ from pymc_hais.types import AnnealingRun, Finding, LogZEstimate, Plan
 
 __all__ = ["SHORTEST", "Outcome", "Progress", "learn", "run_rounds", "streams"]
 
-#: Particles of the pilot up to so many dimensions: enough for dense metrics, which without a limit would cost too much.
-_PILOT_PARTICLES = {125: 500, 250: 1000}
-_LEAST_PARTICLES = 500
+#: The pilot has so many particles, or a multiple where a dense metric takes more.
+_PILOT_PARTICLES = 500
 #: Temperatures of the first round, at least, unless the start asks for another number.
 SHORTEST = 128
 
@@ -72,7 +72,7 @@ def learn(problem: Problem, settings: Settings, progress: Progress) -> Pilot:
 
 
 def _n_particles(n_dims: int) -> int:
-    return next((n for limit, n in _PILOT_PARTICLES.items() if n_dims <= limit), _LEAST_PARTICLES)
+    return _PILOT_PARTICLES * max(1, -(-particles_for_dense(n_dims) // _PILOT_PARTICLES))
 
 
 def run_rounds(

@@ -38,6 +38,8 @@ _HEAVY_TAIL = 2.0
 #: Nats by which the fit's rough log Z may be the lower one: estimates that miss something are too low, so a higher one
 #: is no alarm.
 _AGREEMENT = 2.0
+#: Stages that count for the bias of a pilot with more dimensions than particles, whose metrics are of earlier stages.
+_BIASED_STAGES = 2.0
 
 
 @dataclass(frozen=True)
@@ -130,12 +132,10 @@ def _adaptation_bias(pilot: Pilot) -> float:
     """Say by how many nats adaptation may have carried a pilot's log Z up.
 
     A metric measured on the very particles that it moves pushes them apart, by up to n_dims / n_particles nats a stage.
-    Seen for regressions in 100 to 200 dimensions: a third to five sixths of that.  With more dimensions than particles
-    the metric is that of earlier stages, and the bias no longer one a stage.
+    Seen for regressions in 100 to 200 dimensions: a third to five sixths of that.
     """
     n_particles, n_dims = pilot.positions.shape
-    per_stage = n_dims / n_particles
-    return per_stage * (len(pilot.stages) if per_stage <= 1.0 else _AGREEMENT)
+    return n_dims / n_particles * (len(pilot.stages) if n_dims <= n_particles else _BIASED_STAGES)
 
 
 def _choose_fit(

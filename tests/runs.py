@@ -34,3 +34,8 @@ def build_run(log_weights, log_z=None, ancestors=None, **replaced):
         "seconds": 1.0,
     }
     return AnnealingRun(**(fields | replaced))
+
+
+def pareto(shape, n, seed=0):
+    """Draw from a Pareto law whose tail has this shape k."""
+    return np.random.default_rng(seed).random(n) ** -shape

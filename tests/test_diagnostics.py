@@ -10,7 +10,7 @@ from pymc_hais.estimators.annealed import estimate_log_z, family_masses, relativ
 from pymc_hais.estimators.lag import Round
 from pymc_hais.estimators.unseen import pareto_k
 from pymc_hais.types import LogZEstimate
-from tests.runs import build_run, temperature
+from tests.runs import build_run, pareto, temperature
 from tests.statistical import assert_share
 
 
@@ -51,11 +51,6 @@ def test_standard_error_above_its_target():
     assert findings(run, estimate, None) == {}
     finding = only(findings(run, estimate, 0.1), "standard_error", "warning", "0.12", "target_se = 0.1")
     assert "max_temperatures" in finding.advice
-
-
-def pareto(shape, n, seed=0):
-    """Draw from a Pareto law whose tail has this shape k."""
-    return np.random.default_rng(seed).random(n) ** -shape
 
 
 def test_heavy_tail():

@@ -22,7 +22,7 @@ from pymc_hais.weights import log_mean_exp
 #: Standard errors from the centre of a 95% interval to its end.
 _NORMAL_REACH = 1.96
 
-__all__ = ["Variance", "estimate_log_z", "family_masses", "relative_variance", "widen"]
+__all__ = ["Variance", "estimate_log_z", "family_masses", "population_shares", "relative_variance", "widen"]
 
 
 class Variance(NamedTuple):
@@ -45,6 +45,13 @@ def family_masses(run: AnnealingRun) -> np.ndarray:
             for ancestors, log_weights in zip(run.ancestors, run.log_weights, strict=True)
         ]
     )
+
+
+def population_shares(log_z: np.ndarray) -> np.ndarray:
+    """Return the populations' shares of the combined Z_hat, (C,): equal ones if all estimates are zero."""
+    largest = log_z.max()
+    shares = np.exp(log_z - largest) if np.isfinite(largest) else np.ones(len(log_z))
+    return shares / shares.sum()
 
 
 def relative_variance(log_z: np.ndarray, masses: np.ndarray) -> Variance:
@@ -102,8 +109,8 @@ def estimate_log_z(run: AnnealingRun) -> LogZEstimate:
     reach = float(student_t.ppf(0.975, variance.dof)) * se
     centre = value + 0.5 * log_variance
     estimate = LogZEstimate(value, se, centre - reach, centre + reach, per_chain=per_chain)
-    scaled = masses * np.exp(run.log_z - run.log_z.max())[:, None]
-    return widen(estimate, float(np.log1p(unseen_share(scaled))))
+    shares = population_shares(run.log_z)
+    return widen(estimate, float(np.log1p(unseen_share(masses * shares[:, None]))))
 
 
 def widen(estimate: LogZEstimate, shortfall: float) -> LogZEstimate:

@@ -12,7 +12,7 @@ import numpy as np
 from pymc_hais.annealing import Population, join
 from pymc_hais.diagnostics import diagnose
 from pymc_hais.estimators import estimate_log_z
-from pymc_hais.estimators.annealed import family_masses
+from pymc_hais.estimators.annealed import family_masses, population_shares
 from pymc_hais.estimators.unseen import pareto_k
 from pymc_hais.executors import execute
 from pymc_hais.kernels import Kernel
@@ -178,9 +178,9 @@ def _conclude(run: AnnealingRun, n_steps: int, target_se: float | None, n_kept: 
     """Estimate one row's log Z from its populations, and keep a few particles for a fit."""
     estimate = estimate_log_z(run)
     findings = diagnose(run, estimate, target_se)
-    shares = np.exp(run.log_z - run.log_z.max()) if np.isfinite(estimate.value) else np.ones(len(run.log_z))
-    masses = family_masses(run) * shares[:, None] / shares.sum()
-    weights = (np.exp(run.log_weights) * shares[:, None] / shares.sum()).ravel()
+    shares = population_shares(run.log_z)[:, None]
+    masses = family_masses(run) * shares
+    weights = (np.exp(run.log_weights) * shares).ravel()
     positions = run.positions.reshape(weights.size, -1)
     centre = weights @ positions
     kept = np.searchsorted(np.cumsum(weights), (np.arange(n_kept) + 0.5) / n_kept)

@@ -28,7 +28,8 @@ def fit_reference(positions: np.ndarray) -> Gaussian | StudentT:
     ----------
     positions : ndarray (P, D)
     """
-    fits = [_fit(positions, df) for df in _DEGREES]
+    is_dense = needs_dense(positions)
+    fits = [_fit(positions, df, is_dense) for df in _DEGREES]
     likelihoods = [_log_likelihood(positions, df, *fit) for df, fit in zip(_DEGREES, fits, strict=True)]
     best = int(np.argmax(likelihoods))
     loc, scale = fits[best]
@@ -36,9 +37,8 @@ def fit_reference(positions: np.ndarray) -> Gaussian | StudentT:
     return Gaussian(loc, scale) if np.isinf(_DEGREES[best]) else StudentT(_DEGREES[best], loc, scale)
 
 
-def _fit(positions: np.ndarray, df: float) -> tuple[np.ndarray, Metric]:
+def _fit(positions: np.ndarray, df: float, is_dense: bool) -> tuple[np.ndarray, Metric]:
     n, n_dims = positions.shape
-    is_dense = needs_dense(positions)
     loc = np.median(positions, axis=0)
     spread = np.maximum(np.median(np.abs(positions - loc), axis=0), np.finfo(float).tiny)
     scale: Metric = np.diag(spread) if is_dense else spread

@@ -6,7 +6,7 @@ import numpy as np
 
 from pymc_hais.types import Metric
 
-__all__ = ["MovingMetric", "estimate_metric", "needs_dense"]
+__all__ = ["MovingMetric", "estimate_metric", "needs_dense", "particles_for_dense"]
 
 #: Dense metrics cost D^2 a step and need several particles per dimension.  Up to so many dimensions the cost does not
 #: matter; beyond, correlations must show first.
@@ -45,10 +45,12 @@ def estimate_metric(positions: np.ndarray) -> Metric:
     centred -= centred.mean(axis=0)
     scales = np.sqrt(np.einsum("ij,ij->j", centred, centred) / n)
     scales = np.where(scales > 0, scales, np.maximum(np.abs(median), 1.0) * 1e-8)
-    if not needs_dense(centred):
+    if not _can_be_dense(n, n_dims):
         return scales
     centred /= scales
     correlation = centred.T @ centred / n
+    if n_dims > _CHEAP and not _stands_out(correlation, n):
+        return scales
     shrinkage = min(1.0, n_dims / n) * 0.5
     correlation = (1.0 - shrinkage) * correlation + shrinkage * np.eye(n_dims)
     return scales[:, None] * np.linalg.cholesky(correlation)
@@ -57,12 +59,24 @@ def estimate_metric(positions: np.ndarray) -> Metric:
 def needs_dense(positions: np.ndarray) -> bool:
     """Whether particles (P, D) can carry a dense matrix, and it is worth its cost."""
     n, n_dims = positions.shape
-    if not 1 < n_dims <= _MAX_DENSE or n < _PARTICLES_PER_DIMENSION * n_dims:
+    if not _can_be_dense(n, n_dims):
         return False
-    if n_dims <= _CHEAP:
-        return True
-    _, log_det = np.linalg.slogdet(np.corrcoef(positions, rowvar=False))
-    return bool(-0.5 * n * log_det > 0.5 * n_dims * (n_dims - 1))  # Akaike (1974)
+    return n_dims <= _CHEAP or _stands_out(np.corrcoef(positions, rowvar=False), n)
+
+
+def particles_for_dense(n_dims: int) -> int:
+    """Say how many particles a dense matrix takes; 0 where there is none."""
+    return _PARTICLES_PER_DIMENSION * n_dims if 1 < n_dims <= _MAX_DENSE else 0
+
+
+def _can_be_dense(n: int, n_dims: int) -> bool:
+    return 0 < particles_for_dense(n_dims) <= n
+
+
+def _stands_out(correlation: np.ndarray, n: int) -> bool:
+    """Whether n particles support as many correlations as there are (Akaike 1974)."""
+    n_dims = len(correlation)
+    return bool(-0.5 * n * np.linalg.slogdet(correlation)[1] > 0.5 * n_dims * (n_dims - 1))
 
 
 def _deciles(positions: np.ndarray) -> np.ndarray:

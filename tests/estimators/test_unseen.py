@@ -5,13 +5,8 @@ import pytest
 
 from pymc_hais.estimators.annealed import estimate_log_z
 from pymc_hais.estimators.unseen import pareto_k, unseen_share
-from tests.runs import build_run
+from tests.runs import build_run, pareto
 from tests.statistical import assert_share
-
-
-def pareto(shape, n, seed=0):
-    """Draw from a Pareto law whose tail has this shape k."""
-    return np.random.default_rng(seed).random(n) ** -shape
 
 
 @pytest.mark.parametrize("shape", [0.2, 0.5, 0.9, 1.2])
