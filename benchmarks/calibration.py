@@ -9,9 +9,9 @@ import pymc as pm
 from scipy.special import betaln, gammaln
 from scipy.stats import multivariate_normal, norm
 
-from pymc_hais.problem import Compiler, build_problem
-from pymc_hais.rounds import run_rounds
-from pymc_hais.settings import build_settings
+from pymc_hais.run.problem import Compiler, build_problem
+from pymc_hais.run.rounds import run_rounds
+from pymc_hais.run.settings import build_settings
 from pymc_hais.starting import choose_start
 
 

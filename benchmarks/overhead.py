@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from models import experts, logistic
 
-from pymc_hais.annealing import SEGMENT_LENGTH
-from pymc_hais.problem import Compiler, build_problem
+from pymc_hais.core.annealing import SEGMENT_LENGTH
+from pymc_hais.run.problem import Compiler, build_problem
 
 warnings.filterwarnings("ignore", category=UserWarning)
 

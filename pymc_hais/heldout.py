@@ -2,39 +2,42 @@
 
 from __future__ import annotations
 
-import json
-import logging
-import os
 import time
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pymc.progress_bar import default_progress_theme
-from xarray import DataTree
 
-from pymc_hais.engines import resolve_backend
-from pymc_hais.inference_data import log_marginal_likelihood
-from pymc_hais.kernels import Kernel
-from pymc_hais.model.conditional import build_row_logp, observe_first, with_table
+from pymc_hais.estimators.predictive import average_likelihood
+from pymc_hais.model import (
+    build_pointwise,
+    build_row_logp,
+    evaluate_tables,
+    is_model,
+    observe_first,
+    with_table,
+)
 from pymc_hais.model.row_checks import as_rows, check_known, check_rows, check_table, declared_value
-from pymc_hais.problem import Compiler
-from pymc_hais.progress import AnnealingProgress
-from pymc_hais.report import log_findings
-from pymc_hais.rows import RowSettings, build_row_problem, estimate_rows
-from pymc_hais.rows.labels import HeldOut, summarise, to_heldout_tree
-from pymc_hais.rows.predictive import average, evaluate_table, tail_finding
+from pymc_hais.results.datatree import log_marginal_likelihood
+from pymc_hais.results.diagnostics import diagnose_predictive, findings_of_rows, summarise
+from pymc_hais.results.heldout import HeldOut, of_rows, thin, to_heldout_tree
+from pymc_hais.results.report import attributes_of_rows, log_held_out
+from pymc_hais.run.planning import choose_reference, first_reference
+from pymc_hais.run.problem import build_problem
+from pymc_hais.run.progress import default_theme
+from pymc_hais.run.rounds import run_rounds
+from pymc_hais.run.seeds import Branch, Purpose
+from pymc_hais.run.settings import Settings, build_settings
 from pymc_hais.sampling import sample_hais
-from pymc_hais.settings import build_settings
+from pymc_hais.types import Kernel
+
+if TYPE_CHECKING:
+    from xarray import DataTree
 
 __all__ = ["log_likelihood"]
 
-_log = logging.getLogger("pymc.hais")
-
-#: Places in the stream of seeds that no round reaches.
-_PROBE, _LOG_Z = 2**31, 2**31 + 1
+#: What a run of the unnormalised model and the rows' own runs cost together.
 _COSTS = ("n_gradients", "n_gradients_pilot", "compile_time", "pilot_time", "sampling_time")
 
 
@@ -48,14 +51,14 @@ def log_likelihood(
     chains: int = 1,
     target_se: float | None = 0.1,
     max_temperatures: int = 10_000,
-    reference: str = "auto",
+    reference: Any = "auto",
     kernel: Kernel | None = None,
     random_seed: Any = None,
     cores: int | None = None,
     backend: str | None = None,
     compile_kwargs: dict[str, Any] | None = None,
     progressbar: Any = True,
-    progressbar_theme: Any = default_progress_theme,
+    progressbar_theme: Any = default_theme,
     sample_kwargs: Mapping[str, Any] | None = None,
 ) -> DataTree:
     r"""Estimate the log-likelihood of held-out rows under a model with fixed parameters, or with posterior draws.
@@ -88,8 +91,8 @@ def log_likelihood(
         Standard error of each row's value, in nats; None makes one round.
     max_temperatures : int, default 10000
         No round has more intermediate distributions than this.
-    reference : {"auto", "prior"}
-        Whether a start near each row's posterior, mixed with the prior, may be fitted.
+    reference : str or object, default "auto"
+        As in :func:`sample_hais`, but for another model; "auto" may fit a shape and move it to each row's posterior.
     kernel : Kernel, optional
     random_seed : optional
         The same seed gives the same values whatever ``cores`` is.
@@ -123,35 +126,35 @@ def log_likelihood(
         result, attrs = _predict(model, data, posterior, n_draws)
     else:
         _check_choices(reference, kernel, sample_kwargs or {})
-
-        def progress(title: str, n_bars: int, n_steps: int | None) -> AbstractContextManager[Any]:
-            return AnnealingProgress(title, n_bars, n_steps, progressbar, progressbar_theme)
-
-        checked = build_settings(draws, chains, cores, target_se, max_temperatures, random_seed, None, kernel=kernel)
-        settings = RowSettings(
-            draws=checked.draws,
-            chains=checked.chains,
-            target_se=checked.target_se,
-            max_temperatures=checked.max_temperatures,
-            fits=reference == "auto",
-            cores=int(cores or os.cpu_count() or 1),
-            seed=checked.seeds.chains,
-            compiler=Compiler(checked.recipe.kernel, *resolve_backend(backend, compile_kwargs), cores),
-            progress=progress,
+        shared = {
+            "cores": cores,
+            "kernel": kernel,
+            "backend": backend,
+            "compile_kwargs": compile_kwargs,
+            "progressbar": progressbar,
+            "progressbar_theme": progressbar_theme,
+        }
+        settings = build_settings(
+            model,
+            draws=draws,
+            chains=chains,
+            target_se=target_se,
+            max_temperatures=max_temperatures,
+            random_seed=random_seed,
+            **shared,
         )
         if any(model[name] in model.free_RVs for name in names):
-            shared = {"progressbar": progressbar, "progressbar_theme": progressbar_theme, "cores": cores}
-            result, attrs = _normalise(model, data, settings, {**shared, **(sample_kwargs or {})})
+            result, attrs = _normalise(model, data, reference, settings, {**shared, **(sample_kwargs or {})})
         else:
-            result, attrs = _integrate(model, *check_rows(model, data), settings)
+            result, attrs = _integrate(model, check_rows(model, data), reference, settings)
     tree = to_heldout_tree(result, attrs | {"total_time": time.perf_counter() - begin})
-    _report(result)
+    log_held_out(result)
     return tree
 
 
-def _check_choices(reference: str, kernel: Kernel | None, sample_kwargs: Mapping[str, Any]) -> None:
-    if reference not in ("auto", "prior"):
-        raise ValueError(f'`reference` must be "auto" or "prior"; got {reference!r}.')
+def _check_choices(reference: Any, kernel: Kernel | None, sample_kwargs: Mapping[str, Any]) -> None:
+    if is_model(reference):
+        raise ValueError("`reference` of log_likelihood cannot be another model: pass a distribution, or \"auto\".")
     if (kernel is not None and kernel.constraints is not None) or sample_kwargs.get("constraints") is not None:
         raise ValueError(
             "log_likelihood takes no constraints: give bounded variables a bounded prior, or restrict an unnormalised "
@@ -160,55 +163,35 @@ def _check_choices(reference: str, kernel: Kernel | None, sample_kwargs: Mapping
 
 
 def _integrate(
-    model: Any, names: tuple[str, ...], values: tuple[np.ndarray, ...], settings: RowSettings
+    model: Any, rows: Mapping[str, np.ndarray], reference: Any, settings: Settings
 ) -> tuple[HeldOut, dict[str, Any]]:
     """Integrate each row's own variables out of a model of one row."""
     if not model.free_RVs:
-        logp = build_row_logp(model, names)
-        value = np.array([logp(*row) for row in zip(*values, strict=True)])
+        logp = build_row_logp(model, tuple(rows))
+        value = np.array([logp(*row) for row in zip(*rows.values(), strict=True)])
         return _without_error(value), {"quantity": "log density of each row", "n_gradients": 0}
-    probe = int(settings.stream(_PROBE).generate_state(1)[0])
-    problem = build_row_problem(model, names, values, settings.compiler, probe)
-    done = estimate_rows(problem, settings)
-    result = HeldOut(
-        value=done.gather("value"),
-        se=done.gather("se"),
-        ess=done.gather("ess"),
-        pareto_k=done.gather("pareto_k"),
-        findings=(*done.findings, *summarise([row.findings for row in done.rows])),
-    )
-    return result, {
-        "quantity": "log marginal likelihood of each row",
-        "engine": problem.engine.engine.name,
-        "backend": problem.engine.engine.backend,
-        "reference": done.reference,
-        "random_seed": json.dumps(settings.seed),
-        "draws": settings.draws,
-        "chains": settings.chains,
-        "rounds": json.dumps(done.rounds),
-        "n_gradients": done.n_gradients,
-        "n_gradients_pilot": done.n_gradients_pilot,
-        "compile_time": done.compile_seconds,
-        "pilot_time": done.pilot_seconds,
-        "sampling_time": done.seconds,
-    }
+    if len(next(iter(rows.values()))) == 1:  # what no population differs in is the model's own data
+        model, rows = with_table(model, {name: value[0] for name, value in rows.items()}), {}
+    problem = build_problem(model, first_reference(reference, model), settings.compiler, settings.seeds, rows)
+    choice = choose_reference(problem, settings, reference)
+    outcome = run_rounds(choice, settings)
+    findings = findings_of_rows(outcome, choice, settings)
+    return of_rows(outcome.rows, findings), attributes_of_rows(choice, outcome, settings)
 
 
 def _normalise(
-    model: Any, data: Mapping[str, Any], settings: RowSettings, sample_kwargs: Mapping[str, Any]
+    model: Any, data: Mapping[str, Any], reference: Any, settings: Settings, sample_kwargs: Mapping[str, Any]
 ) -> tuple[HeldOut, dict[str, Any]]:
     """Evaluate an unnormalised model at each row, hidden variables integrated out, and take one log Z from all."""
     rows = {name: as_rows(model, name, value, declared_value(model, name)) for name, value in data.items()}
     observed = observe_first(model, rows)
-    result, attrs = _integrate(observed, *check_rows(observed, rows, is_joint=True), settings)
-    seed = int(settings.stream(_LOG_Z).generate_state(1)[0])
-    options = {"random_seed": seed, "kernel": settings.kernel, "backend": settings.compiler.backend}
-    options["compile_kwargs"] = settings.compiler.compile_kwargs
-    idata = sample_hais(model=model, **{**options, **sample_kwargs})
+    result, attrs = _integrate(observed, check_rows(observed, rows, is_joint=True), reference, settings)
+    seed = settings.seeds.branch(Branch.LOG_Z).sequence(Purpose.ROUND).generate_state(1)[0]
+    idata = sample_hais(model=model, **{"random_seed": int(seed), **sample_kwargs})
     log_z, of_run = log_marginal_likelihood(idata), idata["posterior"].attrs
     attrs |= {name: of_run[name] + attrs.get(name, 0) for name in _COSTS}
     attrs |= {name: of_run[name] for name in ("engine", "backend", "reference", "n_temperatures")}
-    attrs |= {"quantity": "log density of each row minus log Z", "random_seed": json.dumps(settings.seed)}
+    attrs |= {"quantity": "log density of each row minus log Z"}
     return replace(
         result,
         value=result.value - log_z.value,
@@ -221,22 +204,14 @@ def _normalise(
 def _predict(model: Any, data: Mapping[str, Any], posterior: Any, n_draws: int) -> tuple[HeldOut, dict[str, Any]]:
     """Average the likelihood of each row over posterior draws."""
     table = check_table(model, data)
+    draws = thin(posterior, [rv.name for rv in model.free_RVs], n_draws)
     length = len(declared_value(model, next(iter(table))))
-    values = evaluate_table(lambda rows: with_table(model, rows), table, length, posterior, n_draws)
-    value, se, ess, tail = average(values)
-    findings = summarise([tail_finding(k) for k in tail])
+    values = evaluate_tables(build_pointwise(model, tuple(table)), draws, list(table.values()), length)
+    predictive = average_likelihood(values)
+    findings = summarise([diagnose_predictive(k) for k in predictive.pareto_k])
     attrs = {"quantity": "log predictive density of each row", "n_draws": int(np.prod(values.shape[:2]))}
-    return HeldOut(value, se, ess, tail, findings=findings), attrs
+    return HeldOut(*predictive, findings=findings), attrs
 
 
 def _without_error(value: np.ndarray) -> HeldOut:
-    return HeldOut(value, np.zeros_like(value), np.full_like(value, np.nan), np.full_like(value, -np.inf))
-
-
-def _report(result: HeldOut) -> None:
-    """Log the mean and every finding."""
-    _log.info(
-        f"Mean log-likelihood of {len(result.value)} rows {np.mean(result.value):.3f} ± {result.mcse:.3f} "
-        f"(Monte Carlo) ± {result.sem:.3f} (test set)"
-    )
-    log_findings(result.findings)
+    return HeldOut(value, np.zeros_like(value), np.full_like(value, np.nan), np.full_like(value, -np.inf), 0.0)

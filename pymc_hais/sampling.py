@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-import pymc as pm
-from pymc.model import modelcontext
-from pymc.progress_bar import default_progress_theme
-from xarray import DataTree
-
-from pymc_hais.constraints import build_constraints, with_walls
-from pymc_hais.engines import resolve_backend
-from pymc_hais.inference_data import to_datatree
-from pymc_hais.interpolation import build_parameter_problem, reference_at_start
-from pymc_hais.kernels import Kernel
-from pymc_hais.model import build_layout, build_outputs
-from pymc_hais.problem import Compiler, Problem, build_problem
-from pymc_hais.progress import AnnealingProgress
-from pymc_hais.ratio import build_ratio_problem
+from pymc_hais.kernels import Hamiltonian
+from pymc_hais.model import build_outputs, find_model, is_model
 from pymc_hais.references import check_same_variables
-from pymc_hais.report import attributes, log_outcome, log_start
-from pymc_hais.rounds import Progress, run_rounds
-from pymc_hais.settings import Settings, build_settings
-from pymc_hais.starting import choose_start, first_reference, note_prior_mass, note_tail
+from pymc_hais.results.datatree import to_datatree
+from pymc_hais.results.diagnostics import with_findings
+from pymc_hais.results.report import attributes, log_outcome, log_start
+from pymc_hais.run.parameter_path import build_parameter_problem, is_geometric
+from pymc_hais.run.planning import Choice, choose_reference, first_reference
+from pymc_hais.run.posterior import draw_posterior
+from pymc_hais.run.problem import Problem, build_problem
+from pymc_hais.run.progress import default_theme
+from pymc_hais.run.reference_model import build_ratio_problem
+from pymc_hais.run.rounds import run_rounds
+from pymc_hais.run.seeds import Branch
+from pymc_hais.run.settings import Settings, build_settings
+from pymc_hais.tuning import Recipe
+from pymc_hais.types import Kernel
+
+if TYPE_CHECKING:
+    import pymc as pm
+    from xarray import DataTree
 
 __all__ = ["sample_hais"]
 
@@ -50,7 +52,7 @@ def sample_hais(
     backend: str | None = None,
     compile_kwargs: dict[str, Any] | None = None,
     progressbar: Any = True,
-    progressbar_theme: Any = default_progress_theme,
+    progressbar_theme: Any = default_theme,
     idata_kwargs: dict[str, Any] | None = None,
 ) -> DataTree:
     r"""Draw from the posterior and estimate the log marginal likelihood by Hamiltonian annealed importance sampling.
@@ -157,63 +159,61 @@ def sample_hais(
     ...     idata = pm.sample_hais(random_seed=1)
     >>> pymc_hais.log_marginal_likelihood(idata)  # doctest: +SKIP
     """
-    model = modelcontext(model)
-    settings = build_settings(
-        draws,
-        chains,
-        cores,
-        target_se,
-        max_temperatures,
-        random_seed,
-        idata_kwargs,
-        var_names,
-        kernel,
-        schedule,
-        n_temperatures,
-        resample,
-    )
-    backend, compile_kwargs = resolve_backend(backend, compile_kwargs)
-    walls = build_constraints(constraints, build_layout(model)) if constraints is not None else None
     begin = time.perf_counter()
+    model = find_model(model)
+    settings = build_settings(
+        model,
+        draws=draws,
+        chains=chains,
+        target_se=target_se,
+        max_temperatures=max_temperatures,
+        random_seed=random_seed,
+        cores=cores,
+        kernel=kernel,
+        constraints=constraints,
+        schedule=schedule,
+        n_temperatures=n_temperatures,
+        resample=resample,
+        var_names=var_names,
+        idata_kwargs=idata_kwargs,
+        backend=backend,
+        compile_kwargs=compile_kwargs,
+        progressbar=progressbar,
+        progressbar_theme=progressbar_theme,
+    )
+    problem = _build(model, path, reference, settings)
+    named = build_outputs(model, problem.layout, var_names, settings.output.include_transformed)
 
-    compiler = Compiler(with_walls(settings.recipe.kernel, walls), backend, compile_kwargs, settings.workers)
-
-    def progress(title: str, n_bars: int, n_steps: int | None) -> AbstractContextManager[Any]:
-        return AnnealingProgress(title, n_bars, n_steps, progressbar, progressbar_theme)
-
-    if not _is_geometric(path):
-        reference = reference_at_start(reference, model)
-    problem = _compile(model, path, reference, compiler, settings, progress)
-    outputs = build_outputs(model, problem.layout, var_names, settings.output.include_transformed)
-
-    choice = choose_start(problem, settings, progress, reference, compiler)
+    choice = choose_reference(problem, settings, reference)
     log_start(choice, settings)
-    outcome = run_rounds(choice.problem, choice.pilot, settings, progress, choice.shortest, choice.tail)
-    outcome = note_tail(note_prior_mass(outcome, choice.problem), choice)
-    log_outcome(outcome, choice, settings)
+    outcome = run_rounds(choice, settings)
+    estimate = with_findings(outcome, choice, settings)
+    log_outcome(estimate, outcome, choice, settings)
 
-    posterior = outputs(outcome.run.positions)
-    attrs = attributes(choice, outcome, settings, time.perf_counter() - begin)
-    return to_datatree(model, posterior, outcome, attrs, settings.output)
-
-
-def _compile(
-    model: pm.Model, path: Any, reference: Any, compiler: Compiler, settings: Settings, progress: Progress
-) -> Problem:
-    """Compile the path to the model: from another model by way of its own pilot, or by moving a parameter."""
-    seed = settings.seeds.probe()
-    if not _is_geometric(path):
-        return build_parameter_problem(model, path, reference, compiler, seed)
-
-    def start(target: pm.Model, where: Any) -> Problem:
-        return build_problem(target, first_reference(where, target, compiler.kernel.constraints), compiler, seed)
-
-    if not isinstance(reference, pm.Model):
-        return start(model, reference)
-    layout = check_same_variables(model, reference)
-    source = choose_start(start(reference, "auto"), settings, progress, "auto", compiler)
-    return build_ratio_problem(model, layout, source, compiler, settings, progress)
+    posterior = draw_posterior(choice.problem, outcome.plan, outcome.run, settings)
+    attrs = attributes(choice, outcome, posterior, settings, time.perf_counter() - begin)
+    return to_datatree(model, named(posterior.positions), posterior, outcome, estimate, attrs, settings.output)
 
 
-def _is_geometric(path: Any) -> bool:
-    return isinstance(path, str) and path == "geometric"
+def _build(model: Any, path: Any, reference: Any, settings: Settings) -> Problem:
+    """Compile the path to the model: from a reference, from another model, or by moving a parameter."""
+    if not is_geometric(path):
+        return build_parameter_problem(model, path, reference, settings.compiler, settings.seeds)
+    if is_model(reference):
+        layout = check_same_variables(model, reference)
+        return build_ratio_problem(model, layout, _learn_reference(reference, settings), settings)
+    start = first_reference(reference, model, settings.recipe.kernel.constraints)
+    return build_problem(model, start, settings.compiler, settings.seeds)
+
+
+def _learn_reference(model: Any, settings: Settings) -> Choice:
+    """Choose how to anneal to a reference model; with a tuned kernel, whatever the user's own is."""
+    kernel = Hamiltonian(constraints=settings.recipe.kernel.constraints)
+    own = replace(
+        settings,
+        recipe=Recipe(kernel),
+        n_temperatures=None,
+        seeds=settings.seeds.branch(Branch.REFERENCE_MODEL),
+        compiler=replace(settings.compiler, kernel=kernel),
+    )
+    return choose_reference(_build(model, "geometric", "auto", own), own, "auto")

@@ -1,42 +1,50 @@
-"""The records that travel through an annealing run and the ones that stay.
+"""The records of an annealing run, and the protocols that its parts follow.
 
-Travelling records are ``NamedTuple`` so that JAX and Numba take them as they are; staying records
-are frozen dataclasses.  Shapes: D unconstrained dimensions, P particles, C chains, T temperatures.
+Records that travel through compiled code are ``NamedTuple``, which JAX and Numba take as they are; records that stay
+are frozen dataclasses.  Shapes: B populations of P particles in D unconstrained dimensions, T temperatures, S steps of
+a segment.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 __all__ = [
     "AnnealingRun",
+    "Engine",
     "Finding",
+    "Kernel",
     "KernelInfo",
     "KernelParams",
     "LogZEstimate",
     "Metric",
     "Noise",
     "ParticleState",
+    "Particles",
+    "Path",
+    "PathFunctions",
     "Plan",
+    "Reference",
     "Schedule",
     "SegmentTrace",
 ]
 
 
 class ParticleState(NamedTuple):
-    """What the next step of one particle needs; the engines add a leading particle axis.
+    """What the next step of one particle needs; the engines add leading axes (B, P).
 
-    ``log_reference`` and ``log_ratio`` are kept apart, with their gradients, so that a change of
-    beta costs nothing and is exact.
+    The log density at beta is ``log_reference + beta * log_ratio``: at every beta on a geometric path, at the beta of
+    the last evaluation on another one.
     """
 
     position: Any  # (D,)
     momentum: Any  # (D,), whitened: its target is N(0, I) at every beta
-    log_reference: Any  # log q(x)
-    log_ratio: Any  # log p(x) - log q(x)
+    log_reference: Any
+    log_ratio: Any  # the derivative of the log density in beta
     grad_reference: Any  # (D,)
     grad_ratio: Any  # (D,)
 
@@ -65,15 +73,163 @@ class KernelInfo(NamedTuple):
 
 
 class SegmentTrace(NamedTuple):
-    """What a segment of S steps leaves behind for P particles."""
+    """What a segment of S steps leaves behind for B populations of P particles."""
 
-    log_ratio: Any  # (S, P), before the move of each step
-    acceptance_rate: Any  # (S, P)
-    is_divergent: Any  # (S, P)
+    log_increment: Any  # (B, S, P), what each step adds to the log weights before its move
+    acceptance_rate: Any  # (B, S, P)
+    is_divergent: Any  # (B, S, P)
+
+
+class Particles(NamedTuple):
+    """B populations of P evaluated reference draws, ready to be annealed."""
+
+    state: ParticleState  # (B, P, ...)
+    alive: np.ndarray  # (B, P) of bool; False for draws that count with weight zero
+    ancestors: np.ndarray  # (B, P) of int; draws with the same number are not independent
+    inputs: Sequence[np.ndarray]  # (B, ...) each: the data in which the populations differ
+    keys: np.ndarray  # uint32 (B, 2), their noise streams
+    rngs: Sequence[np.random.Generator]  # for resampling, one a population
+    log_z_dropped: np.ndarray  # (B,) what draws beyond the range of floating point would have added, at most
+
+
+class PathFunctions(NamedTuple):
+    """A path between reference and target, in functions of one particle.
+
+    ``values`` are ``(log_reference, log_ratio, grad_reference, grad_ratio)`` as in :class:`ParticleState`.
+    """
+
+    evaluate: Any  # (position, beta, data) -> values
+    log_density: Any  # (log_reference, log_ratio, beta) -> log density at beta
+    gradient: Any  # (grad_reference, grad_ratio, beta) -> its gradient (D,)
+    arrive: Any  # (state, beta before, beta, data) -> state evaluated for beta, log weight increment
 
 
 type Metric = np.ndarray
 """(D,) scales or a (D, D) lower Cholesky factor."""
+
+
+class Path(Protocol):
+    """What lies between the reference (beta = 0) and the target (beta = 1)."""
+
+    name: str
+    #: Evaluations of the density that a change of beta costs.
+    n_evaluations: int
+
+    def build(self, xp: Any, density: Any, jit: Any = ..., jit_density: Any = ...) -> PathFunctions:
+        """Build the path's functions of one particle; the arguments are those of :meth:`Kernel.build`."""
+        ...
+
+
+class Kernel(Protocol):
+    """Describes a transition that leaves the path's density at beta, times N(momentum; 0, I), invariant."""
+
+    @property
+    def step_size(self) -> float | None:
+        """None is tuned by the pilot; a number is used as it is, with a unit metric."""
+        ...
+
+    @property
+    def constraints(self) -> Any:
+        """The :class:`pymc_hais.kernels.reflection.LinearConstraints` that positions keep, or None."""
+        ...
+
+    @property
+    def uses_gradients(self) -> bool:
+        """Without, the density may return zeros for its gradients."""
+        ...
+
+    @property
+    def acceptance_target(self) -> float:
+        """The mean acceptance rate that the pilot steers the step size to."""
+        ...
+
+    @property
+    def n_gradients(self) -> int:
+        """Evaluations of the density, values and gradients together, that a transition costs."""
+        ...
+
+    @property
+    def program(self) -> str:
+        """Everything that the built transition depends on: kernels of the same program share machine code."""
+        ...
+
+    def persistence(self, step_sizes: np.ndarray | float) -> np.ndarray:
+        """Return the share of the momentum that a transition's refresh keeps at each step size."""
+        ...
+
+    def build(self, xp: Any, path: PathFunctions, jit: Any = ..., jit_density: Any = ..., loop: Any = ...) -> Any:
+        """Build ``transition(state, noise, beta, params, data) -> (ParticleState, KernelInfo)`` of one particle.
+
+        Parameters
+        ----------
+        xp : module
+            The array namespace (numpy or jax.numpy).
+        path : PathFunctions
+        jit : callable
+            Applied to the inner functions (Numba needs them compiled).
+        jit_density : callable, optional
+            The same for the functions that evaluate the density; ``jit`` by default.
+        loop : callable
+            Builds a while loop as :func:`pymc_hais.kernels.base.plain_loop` does.
+        """
+        ...
+
+
+class Engine(Protocol):
+    """Moves B populations of P particles at once; two engines differ by rounding only.
+
+    Particles travel alone, and how they are divided among calls and threads depends on P and the device only.
+    ``inputs`` are the data that differ between populations, arrays (B, ...); a model without such rows has none.
+    """
+
+    name: str  # "jax", "numba" or "python"
+    backend: str  # the PyTensor backend that evaluates the model
+    kernel: Kernel
+    path: Path
+    compile_seconds: float
+
+    def set_cores(self, cores: int) -> None:
+        """Use at most so many threads."""
+        ...
+
+    def start(self, positions: np.ndarray, inputs: Sequence[np.ndarray], keys: np.ndarray) -> ParticleState:
+        """Evaluate positions (B, P, D) at beta = 0, and draw momenta from the noise streams ``keys`` (B, 2)."""
+        ...
+
+    def run_segment(
+        self,
+        state: ParticleState,
+        inputs: Sequence[np.ndarray],
+        betas: np.ndarray,
+        step_sizes: np.ndarray,
+        persistence: np.ndarray,
+        metric: Metric,
+        keys: np.ndarray,
+        first_step: int,
+    ) -> tuple[ParticleState, SegmentTrace]:
+        """Make S transitions, the i-th after a change from ``betas[i]`` to ``betas[i + 1]`` (S + 1 betas)."""
+        ...
+
+    def take(self, state: ParticleState, chosen: np.ndarray) -> ParticleState:
+        """Copy the chosen particles (B, P) of each population."""
+        ...
+
+
+@runtime_checkable
+class Reference(Protocol):
+    """What a user may pass as ``reference=``: anything with these two methods.
+
+    The flat vector x (D,) joins the model's value variables, raveled, in the order of ``model.value_vars``: the
+    unconstrained space, in which a positive variable is its logarithm.
+    """
+
+    def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        """Draw (n, D) independent positions."""
+        ...
+
+    def logp(self, position: Any) -> Any:
+        """Return the normalised log density as a PyTensor scalar, given the symbolic position (D,)."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -134,20 +290,31 @@ class Plan:
 
 @dataclass(frozen=True)
 class AnnealingRun:
-    """The arrays that C independent populations of P particles leave behind."""
+    """The arrays that B independent populations of P particles leave behind.
 
-    log_z: np.ndarray  # (C,) log of each population's unbiased estimate of Z
-    log_weights: np.ndarray  # (C, P) normalised, before the last resampling
-    ancestors: np.ndarray  # (C, P) the first ancestor of each particle (its Eve index)
-    positions: np.ndarray  # (C, P, D) equally weighted
-    acceptance_rate: np.ndarray  # (C, P) of each particle's line of descent over the whole run
-    n_divergent: np.ndarray  # (C, P) likewise
-    temperature: dict[str, np.ndarray]  # per-temperature statistics, each (C, T)
-    n_resampled: np.ndarray  # (C,) how often the population was resampled
-    log_z_dropped: np.ndarray  # (C,) what draws beyond the range of floating point might have added
-    n_nan: int  # log ratios that were NaN, treated as -inf
-    n_gradients: int
-    seconds: float
+    What belongs to one particle (state, ancestor, weight, acceptance, divergences) has the axes (B, P) and belongs to
+    the same particle in every field: the weighted particles after the last step, before any final resampling.
+    """
+
+    log_z: np.ndarray  # (B,) log of each population's estimate of Z
+    log_weights: np.ndarray  # (B, P) normalised
+    ancestors: np.ndarray  # (B, P) the first ancestor of each particle (its Eve index)
+    state: ParticleState  # (B, P, ...)
+    acceptance_rate: np.ndarray  # (B, P) of each particle's genealogy over the whole run
+    n_divergent: np.ndarray  # (B, P) likewise
+    temperature: dict[str, np.ndarray]  # statistics per temperature, each (B, T)
+    n_resampled: np.ndarray  # (B,) how often the population was resampled
+    n_nan: np.ndarray  # (B,) log weight increments that were NaN, treated as -inf
+    n_infinite: np.ndarray  # (B,) those that were +inf, treated as -inf
+    log_z_dropped: np.ndarray  # (B,) what draws beyond the range of floating point might have added
+
+    def select(self, populations: slice) -> AnnealingRun:
+        """Return the run of some of the populations."""
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        fields["state"] = ParticleState(*(np.asarray(leaf)[populations] for leaf in self.state))
+        fields["temperature"] = {name: values[populations] for name, values in self.temperature.items()}
+        others = {name: value[populations] for name, value in fields.items() if isinstance(value, np.ndarray)}
+        return AnnealingRun(**{**fields, **others})
 
 
 @dataclass(frozen=True)
@@ -178,14 +345,17 @@ class Finding:
 
 @dataclass(frozen=True)
 class LogZEstimate:
-    """A log marginal likelihood (in nats) with its Monte Carlo error.
+    """A log marginal likelihood (in nats) with its error.
 
     Attributes
     ----------
     value : float
-        log of the mean of the chains' unbiased estimates of Z.
-    se : float
-        Standard error of ``value``.
+        log of the mean of the populations' estimates of Z.
+    mc_se : float
+        Monte Carlo standard error of ``value``: the spread that another seed would show.
+    shortfall : float
+        How far below log Z the value may lie because particles missed what is hard to reach: a one-sided bound by
+        rules of thumb, 0 where nothing points to it.
     lower, upper : float
         95% interval for log Z.
     estimator : str
@@ -195,12 +365,18 @@ class LogZEstimate:
     """
 
     value: float
-    se: float
+    mc_se: float
     lower: float
     upper: float
+    shortfall: float = 0.0
     estimator: str = "annealed"
     findings: tuple[Finding, ...] = field(default=(), repr=False)
     per_chain: tuple[float, ...] = field(default=(), repr=False)
+
+    @property
+    def se(self) -> float:
+        """The whole error, ``mc_se + shortfall``."""
+        return self.mc_se + self.shortfall
 
     @property
     def is_trustworthy(self) -> bool:

@@ -8,14 +8,14 @@ from scipy.special import gammaln
 from scipy.stats import multivariate_normal, norm
 
 import tests.statistical as statistical
-from pymc_hais.annealing import anneal
+from pymc_hais.core.annealing import anneal
 from pymc_hais.engines import compile_engine
 from pymc_hais.engines.rows import LoopedRows, build_row_engine
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.model import build_layout
 from pymc_hais.model.conditional import build_row_density
 from pymc_hais.rows.annealing import anneal_rows
-from pymc_hais.rows.labels import HeldOut
+from pymc_hais.results.heldout import HeldOut
 from pymc_hais.types import Plan, Schedule
 from tests.rows import SIGMA, basis, exact_linear, generate, held_out, largest_score, linear
 

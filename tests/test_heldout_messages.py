@@ -7,7 +7,7 @@ import pymc as pm
 import pytest
 
 from pymc_hais.kernels import Hamiltonian, LinearConstraints
-from pymc_hais.rows.labels import summarise
+from pymc_hais.results.diagnostics import summarise
 from pymc_hais.types import Finding
 from tests.rows import basis, held_out, linear
 

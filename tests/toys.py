@@ -5,7 +5,7 @@ import importlib.util
 
 import numpy as np
 
-from pymc_hais.annealing import anneal
+from pymc_hais.core.annealing import anneal
 from pymc_hais.kernels.hamiltonian import build_hamiltonian
 from pymc_hais.kernels.refresh import persistence
 from pymc_hais.types import KernelParams, Noise, ParticleState, Plan, Schedule

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pymc_hais.engines.base import Engine
 from pymc_hais.engines.choice import compile_engine, resolve_backend
 
-__all__ = ["Engine", "compile_engine", "resolve_backend"]
+__all__ = ["compile_engine", "resolve_backend"]

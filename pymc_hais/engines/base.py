@@ -1,72 +1,39 @@
-"""What an engine is: the same segment of the same kernel, made machine code in its own way."""
+"""What engines share: the density's arguments, calls spread over threads, and states that are gathered."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 
-from pymc_hais.kernels import Kernel
-from pymc_hais.types import ParticleState, SegmentTrace
+from pymc_hais.paths import Geometric
+from pymc_hais.types import ParticleState, Path
 
-__all__ = ["CompileClock", "Engine"]
-
-
-@dataclass
-class CompileClock:
-    """Seconds spent compiling, counted once for all engines that share machine code."""
-
-    seconds: float = 0.0
+__all__ = ["on_tuple", "spread", "take"]
 
 
-class Engine(Protocol):
-    """Moves many particles at once; two engines differ by rounding only.
+def on_tuple(xp: Any, density: Any, path: Path) -> Any:
+    """Take the data of a density as one tuple, and beta as a number where the path has it in the density."""
+    if path.name == Geometric.name:
+        return lambda x, data: density(x, *data)
+    return lambda x, beta, data: density(x, xp.full(1, beta, dtype=x.dtype), *data)
 
-    Attributes
-    ----------
-    name : str
-        "jax", "numba" or "python".
-    kernel : Kernel
-    backend : str
-        The PyTensor backend that evaluates the model.
-    clock : CompileClock
-    max_workers : int or None
-        How many populations may usefully run at the same time; None leaves it to the caller.
+
+def spread[Result](call: Callable[..., Result], tasks: Sequence[Any], cores: int) -> list[Result]:
+    """Make one call a task, at most ``cores`` at a time; results in order.
+
+    A pool for each batch of calls costs a fraction of a millisecond, and leaves no threads behind that a fork would
+    lose.
     """
+    if cores == 1 or len(tasks) == 1:
+        return [call(task) for task in tasks]
+    with ThreadPoolExecutor(min(cores, len(tasks)), thread_name_prefix="hais") as pool:
+        return list(pool.map(call, tasks))
 
-    name: str
-    kernel: Kernel
-    backend: str
-    clock: CompileClock
-    max_workers: int | None
 
-    def set_cores(self, cores: int) -> None:
-        """Limit the threads of an engine that is parallel itself."""
-        ...
-
-    def start(self, positions: np.ndarray, key: np.ndarray) -> ParticleState:
-        """Evaluate positions (P, D) and give them fresh momenta."""
-        ...
-
-    def run_segment(
-        self,
-        state: ParticleState,
-        betas: np.ndarray,
-        step_sizes: np.ndarray,
-        persistence: np.ndarray,
-        metric: np.ndarray,
-        key: np.ndarray,
-        first_step: int,
-    ) -> tuple[ParticleState, SegmentTrace]:
-        """Make one transition at each of S betas, S at most ``annealing.UNBROKEN_LENGTH``."""
-        ...
-
-    def take(self, state: ParticleState, chosen: np.ndarray) -> ParticleState:
-        """Copy the chosen particles."""
-        ...
-
-    def bind(self, row: Sequence[np.ndarray]) -> Engine:
-        """Share the machine code with an engine whose first data are ``row``."""
-        ...
+def take(state: ParticleState, chosen: np.ndarray) -> ParticleState:
+    """Copy the chosen particles (B, P) of each population of a state of NumPy arrays."""
+    populations = np.arange(len(chosen))[:, None]
+    return ParticleState(*(np.asarray(leaf)[populations, chosen] for leaf in state))

@@ -9,12 +9,9 @@ import time
 import warnings
 from typing import Any
 
-import pymc as pm
-
-from pymc_hais.engines.base import Engine
-from pymc_hais.kernels import Kernel
-from pymc_hais.model.compat import quiet_compilation, refuse_object_mode, traceable, unsupported_op
+from pymc_hais.model.compat import compile_density, refuse_object_mode, traceable, unsupported_op
 from pymc_hais.model.density import DensityGraph
+from pymc_hais.types import Engine, Kernel
 
 __all__ = ["compile_engine", "resolve_backend"]
 
@@ -103,12 +100,10 @@ def _compile(backend: str, graph: DensityGraph, compile_kwargs: dict, kernel: Ke
     kwargs = dict(compile_kwargs)
     if backend != "python":
         kwargs["mode"] = {"jax": "JAX", "numba": "NUMBA", "c": "cvm"}[backend]
-    refuse = refuse_object_mode() if backend == "numba" else contextlib.nullcontext()
-    with graph.model, quiet_compilation(), refuse:
-        function = pm.compile([graph.position, *graph.data], graph.density, **kwargs)
-    function.trust_input = True
+    with refuse_object_mode() if backend == "numba" else contextlib.nullcontext():
+        function = compile_density(graph, **kwargs)
     engine = _build(backend, function, graph, kernel)
-    engine.clock.seconds += time.perf_counter() - begin
+    engine.compile_seconds += time.perf_counter() - begin
     return engine
 
 
@@ -117,11 +112,11 @@ def _build(backend: str, function: Any, graph: DensityGraph, kernel: Kernel | No
     if backend == "jax":
         from pymc_hais.engines.jax import JaxEngine
 
-        return JaxEngine(traceable(function), data, n_dims, kernel)
+        return JaxEngine(traceable(function), data, n_dims, kernel, graph.path, graph.input_values)
     if backend == "numba":
         from pymc_hais.engines.numba import NumbaEngine
 
-        return NumbaEngine(traceable(function), data, n_dims, kernel)
+        return NumbaEngine(traceable(function), data, n_dims, kernel, graph.path, graph.input_values)
     from pymc_hais.engines.python import PythonEngine
 
-    return PythonEngine(function, data, n_dims, backend, kernel)
+    return PythonEngine(function, data, n_dims, backend, kernel, graph.path)

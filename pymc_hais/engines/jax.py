@@ -1,29 +1,30 @@
-"""A whole segment as one JAX program: vmap over particles, a loop over temperatures."""
+"""A whole segment as one JAX program: vmap over populations and particles, a loop over temperatures."""
 
 from __future__ import annotations
 
-import copy
+import os
 import threading
 import time
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pymc_hais.annealing import SEGMENT_LENGTH, UNBROKEN_LENGTH
-from pymc_hais.engines.base import CompileClock
-from pymc_hais.kernels import Hamiltonian, Kernel
-from pymc_hais.noise import INITIAL_STEP, build_noise
-from pymc_hais.types import KernelParams, ParticleState, SegmentTrace
+from pymc_hais.core.annealing import SEGMENT_LENGTH, UNBROKEN_LENGTH
+from pymc_hais.core.noise import INITIAL_STEP, build_noise
+from pymc_hais.engines.base import on_tuple, spread, take
+from pymc_hais.engines.tiles import Tile, cut, cut_tiles, merge
+from pymc_hais.kernels import Hamiltonian
+from pymc_hais.paths import Geometric
+from pymc_hais.types import Kernel, KernelParams, Metric, Noise, ParticleState, Path, SegmentTrace
 
-__all__ = ["JaxEngine", "build_loop", "pad"]
+__all__ = ["JaxEngine", "build_loop"]
 
-#: A multiple of so many particles, which are the pilot's, goes through the pilot's programs: compiling others takes
-#: longer than the calls, and a part of the particles stays closer to the processor.
-_BLOCK = 500
+#: Particles that one call moves: on a CPU their state stays in the cache, an accelerator wants to be filled.
+_PARTICLES = {"cpu": 512}
+_PARTICLES_ACCELERATOR = 2**17
 
 
 def build_loop(condition: Any, body: Any) -> Any:
@@ -42,155 +43,173 @@ def _keep(function: Any) -> Any:
     return lambda *args: jax.lax.optimization_barrier(function(*args))
 
 
-def pad(*settings: np.ndarray) -> list[np.ndarray]:
-    """Fill arrays (S,) up to one of two lengths, so that there are two programs and not one for each S."""
-    n = len(settings[0])
-    length = SEGMENT_LENGTH if n <= SEGMENT_LENGTH else UNBROKEN_LENGTH
-    return [np.pad(array, (0, length - n)) for array in settings]
-
-
-def _blocks(n_particles: int) -> list[tuple[int, int]]:
-    """Divide the particles among calls: the first of each, and the end."""
-    divides = n_particles % _BLOCK == 0 and jax.default_backend() == "cpu"
-    size = _BLOCK if divides else max(n_particles, 1)
-    return [(first, first + size) for first in range(0, n_particles, size)]
-
-
-def _cut(state: ParticleState, first: int, last: int) -> ParticleState:
-    if (first, last) == (0, len(state.log_ratio)):
-        return state
-    return ParticleState(*(np.asarray(leaf)[first:last] for leaf in state))
-
-
-def _join(parts: Sequence[ParticleState]) -> ParticleState:
-    if len(parts) == 1:
-        return parts[0]
-    return ParticleState(*(np.concatenate(leaves) for leaves in zip(*parts, strict=True)))
+def _pad(array: np.ndarray, n: int) -> np.ndarray:
+    return np.pad(array, (0, n - len(array)))
 
 
 class JaxEngine:
-    """See :class:`pymc_hais.engines.base.Engine`.
+    """See :class:`pymc_hais.types.Engine`.
 
     Parameters
     ----------
     density : callable
-        JAX function ``(x, *data) -> log_reference, log_ratio, grad_reference, grad_ratio``.
+        JAX function ``(x, *inputs, *data)``, on a parameter path ``(x, betas (1,), *inputs, *data)``, that returns the
+        values which ``path`` describes.
     data : list of ndarray
+        What all populations share.
     n_dims : int
     kernel : Kernel, optional
         ``Hamiltonian()`` by default.
+    path : Path, optional
+        ``Geometric()`` by default.
+    inputs : sequence of ndarray
+        One population's own data, or arrays like them.
     """
 
     name = "jax"
     backend = "jax"
-    max_workers: int | None = None
 
-    def __init__(self, density: Any, data: list[np.ndarray], n_dims: int, kernel: Kernel | None = None) -> None:
+    def __init__(
+        self,
+        density: Any,
+        data: list[np.ndarray],
+        n_dims: int,
+        kernel: Kernel | None = None,
+        path: Path | None = None,
+        inputs: Sequence[np.ndarray] = (),
+    ) -> None:
         self.kernel: Kernel = kernel or Hamiltonian()
-        self.clock = CompileClock()
-        self.data = tuple(jnp.asarray(array) for array in data)
+        self.path: Path = path or Geometric()
+        self.compile_seconds = 0.0
+        self._cores = os.cpu_count() or 1
+        self._data = tuple(jnp.asarray(array) for array in data)
+        self._axes = (0,) * len(inputs) + (None,) * len(data)
         self._noise = build_noise(jnp, n_dims, _keep)
-        self._density = lambda x, data: density(x, *data)
-        self._transition = self.kernel.build(jnp, self._density, loop=build_loop)
-        self.start_program, self.segment_program = self._build_start(), self._build_segment()
-        self._start = jax.jit(self.start_program)
-        self._segment = jax.jit(self.segment_program, donate_argnums=0)
-        self._take = jax.jit(lambda state, chosen: jax.tree.map(lambda leaf: leaf[chosen], state))
-        self._compiled: set[tuple] = set()
+        self._path = self.path.build(jnp, on_tuple(jnp, density, self.path))
+        self._transition = self.kernel.build(jnp, self._path, loop=build_loop)
+        self._programs: dict[tuple, Any] = {}
         self._compiling = threading.Lock()
         # Linking succeeds for graphs that tracing refuses: trace once, so that this is known before any work.
-        jax.eval_shape(self._density, jnp.zeros(n_dims), self.data)
+        own = tuple(jnp.asarray(array) for array in inputs)
+        jax.eval_shape(self._path.evaluate, jnp.zeros(n_dims), jnp.zeros(()), (*own, *self._data))
 
     def set_cores(self, cores: int) -> None:
-        """Do nothing: threads belong to the chains."""
+        """Use at most so many threads."""
+        self._cores = cores
 
-    def start(self, positions: np.ndarray, key: np.ndarray) -> ParticleState:
-        """Evaluate positions (P, D) and give them fresh momenta."""
+    def start(self, positions: np.ndarray, inputs: Sequence[np.ndarray], keys: np.ndarray) -> ParticleState:
+        """Evaluate positions (B, P, D) and give them fresh momenta."""
 
-        def start(first: int, positions: np.ndarray) -> ParticleState:
-            return self.timed(("start", positions.shape), self._start, positions, self.data, key, np.uint32(first))
+        def call(tile: Tile) -> ParticleState:
+            of_tile = cut(positions, tile), self._of(tile, inputs), keys[tile.populations], _counter(tile)
+            return self._call("start", _start, of_tile)
 
-        return _join([start(first, positions[first:last]) for first, last in _blocks(len(positions))])
+        return self._gather(call, positions.shape[:2])
 
     def run_segment(
         self,
         state: ParticleState,
+        inputs: Sequence[np.ndarray],
         betas: np.ndarray,
         step_sizes: np.ndarray,
         persistence: np.ndarray,
-        metric: np.ndarray,
-        key: np.ndarray,
+        metric: Metric,
+        keys: np.ndarray,
         first_step: int,
     ) -> tuple[ParticleState, SegmentTrace]:
         """Make one transition at each of S betas."""
-        n = len(betas)
-        settings = pad(betas, step_sizes, persistence)
+        n, dtype = len(step_sizes), state.position.dtype
+        # Two lengths, so that there are two programs and not one for each S.
+        length = SEGMENT_LENGTH if n <= SEGMENT_LENGTH else UNBROKEN_LENGTH
+        settings = (_pad(betas, length + 1), _pad(step_sizes, length), _pad(persistence, length), metric)
+        settings = tuple(np.asarray(one, dtype) for one in settings)
+        steps = np.uint32(first_step), np.int32(n)
+        shape = state.log_ratio.shape
+        tiles = self._tiles(shape)
 
-        def run(part: ParticleState, first: int) -> tuple[ParticleState, SegmentTrace]:
-            counters = (np.uint32(first_step), n, np.uint32(first))
-            kind = ("segment", part.position.shape, metric.shape, settings[0].shape)
-            return self.timed(kind, self._segment, part, self.data, *settings, metric, key, *counters)
+        def call(tile: Tile) -> tuple[ParticleState, SegmentTrace]:
+            part = ParticleState(*(cut(leaf, tile) for leaf in state))
+            of_tile = self._of(tile, inputs), *settings, keys[tile.populations], *steps, _counter(tile)
+            return self._call("segment", _segment, (part, *of_tile))
 
-        blocks = _blocks(len(state.log_ratio))
-        parts, traces = zip(*(run(_cut(state, *block), block[0]) for block in blocks), strict=True)
-        trace = (np.concatenate(leaves, axis=1)[:n] for leaves in zip(*traces, strict=True))
-        return _join(parts), SegmentTrace(*trace)
+        moved, traces = zip(*spread(call, tiles, self._cores), strict=True)
+        columns = (merge(leaves, tiles, shape, axis=2)[:, :n] for leaves in zip(*traces, strict=True))
+        return _join(moved, tiles, shape), SegmentTrace(*columns)
 
     def take(self, state: ParticleState, chosen: np.ndarray) -> ParticleState:
-        """Copy the chosen particles."""
-        return self._take(state, chosen)
+        """Copy the chosen particles of each population."""
+        return take(state, chosen)
 
-    def bind(self, row: Sequence[np.ndarray]) -> JaxEngine:
-        """Share the compiled programs with an engine whose first data are ``row``."""
-        other = copy.copy(self)
-        other.data = (*map(jnp.asarray, row), *self.data[len(row) :])
-        return other
+    def _tiles(self, shape: tuple[int, ...]) -> list[Tile]:
+        most = _PARTICLES.get(jax.default_backend(), _PARTICLES_ACCELERATOR)
+        return cut_tiles(shape[0], shape[1], most)
 
-    def timed(self, kind: tuple, function: Any, *args: Any) -> Any:
-        """Call, and count the first call of each shape as compilation."""
-        if kind in self._compiled:
-            return function(*args)
-        with self._compiling:  # chains on other threads wait for the one program instead of building it again
-            if kind in self._compiled:
-                return function(*args)
-            begin = time.perf_counter()
-            result = jax.block_until_ready(function(*args))
-            self.clock.seconds += time.perf_counter() - begin
-            self._compiled.add(kind)
-            return result
+    def _of(self, tile: Tile, inputs: Sequence[np.ndarray]) -> tuple:
+        """Return the data of a tile's populations."""
+        return (*(np.asarray(one)[tile.populations] for one in inputs), *self._data)
 
-    def _build_start(self) -> Any:
-        def one(position, data, particle, key):
-            values = self._density(position, data)
-            momentum = self._noise(key, particle[None], jnp.uint32(INITIAL_STEP)).normal
-            return ParticleState(position, momentum.astype(position.dtype), *values)
+    def _gather(self, call: Callable[[Tile], ParticleState], shape: tuple[int, int]) -> ParticleState:
+        tiles = self._tiles(shape)
+        return _join(spread(call, tiles, self._cores), tiles, shape)
 
-        def start(positions, data, key, first):
-            particles = first + jnp.arange(positions.shape[0], dtype=jnp.uint32)
-            return jax.vmap(one, (0, None, 0, None))(positions, data, particles, key)
+    def _call(self, name: str, build: Callable[[JaxEngine], Any], args: tuple) -> Any:
+        """Call a program, compiled once for each shape; threads wait for the one that compiles it."""
+        kind = (name, *(np.shape(leaf) for leaf in jax.tree.leaves(args)))
+        if kind not in self._programs:
+            with self._compiling:
+                if kind not in self._programs:
+                    begin = time.perf_counter()
+                    self._programs[kind] = jax.jit(build(self)).lower(*args).compile()
+                    self.compile_seconds += time.perf_counter() - begin
+        return self._programs[kind](*args)
 
-        return start
 
-    def _build_segment(self) -> Any:
-        def move(data, beta, params, key, step, state, particle):
-            noise = self._noise(key, particle[None], step)
-            return self._transition(state, noise, beta, params, data)
+def _counter(tile: Tile) -> np.ndarray:
+    """Number the particles, for their noise."""
+    return tile.particles.astype(np.uint32)
 
-        def segment(state, data, betas, step_sizes, persistence, metric, key, first_step, n_steps, first):
-            particles = first + jnp.arange(state.log_ratio.shape[0], dtype=jnp.uint32)
 
-            def body(i, carry):
-                state, trace = carry
-                params = KernelParams(step_sizes[i], metric, persistence[i])
-                step = first_step + i.astype(jnp.uint32)
-                move_all = jax.vmap(partial(move, data, betas[i], params, key, step))
-                moved, info = move_all(state, particles)
-                row = SegmentTrace(state.log_ratio, info.acceptance_rate, info.is_divergent)
-                trace = jax.tree.map(lambda whole, new: whole.at[i].set(new), trace, row)
-                return moved, trace
+def _join(parts: Sequence[ParticleState], tiles: Sequence[Tile], shape: tuple[int, ...]) -> ParticleState:
+    if len(parts) == 1 and np.shape(parts[0].log_ratio) == shape:
+        return parts[0]  # stays on the device
+    return ParticleState(*(merge(leaves, tiles, (shape[0], shape[1])) for leaves in zip(*parts, strict=True)))
 
-            shape = (*betas.shape, *state.log_ratio.shape)
-            empty = SegmentTrace(jnp.zeros(shape), jnp.zeros(shape), jnp.zeros(shape, bool))
-            return jax.lax.fori_loop(0, n_steps, body, (state, empty))
 
-        return segment
+def _start(engine: JaxEngine) -> Any:
+    def one(position, particle, data, key):
+        values = engine._path.evaluate(position, jnp.zeros((), position.dtype), data)
+        momentum = engine._noise(key, particle[None], jnp.uint32(INITIAL_STEP)).normal
+        return ParticleState(position, momentum.astype(position.dtype), *values)
+
+    population = jax.vmap(one, (0, 0, None, None))
+
+    def start(positions, data, keys, particles):
+        return jax.vmap(population, (0, None, engine._axes, 0))(positions, particles, data, keys)
+
+    return start
+
+
+def _segment(engine: JaxEngine) -> Any:
+    def one(state, particle, data, key, step, before, beta, params):
+        normal, uniform = engine._noise(key, particle[None], step)
+        noise = Noise(normal.astype(state.position.dtype), uniform)
+        state, increment = engine._path.arrive(state, before, beta, data)
+        moved, info = engine._transition(state, noise, beta, params, data)
+        return moved, SegmentTrace(increment, info.acceptance_rate, info.is_divergent)
+
+    population = jax.vmap(one, (0, 0, *(None,) * 6))
+    populations = jax.vmap(population, (0, None, engine._axes, 0, *(None,) * 4))
+
+    def segment(state, data, betas, step_sizes, persistence, metric, keys, first_step, n_steps, particles):
+        def body(i, carry):
+            state, trace = carry
+            params = KernelParams(step_sizes[i], metric, persistence[i])
+            step = first_step + i.astype(jnp.uint32)
+            moved, row = populations(state, particles, data, keys, step, betas[i], betas[i + 1], params)
+            return moved, jax.tree.map(lambda whole, new: whole.at[:, i].set(new), trace, row)
+
+        shape = (len(keys), len(step_sizes), len(particles))
+        empty = jnp.zeros(shape, state.position.dtype)
+        return jax.lax.fori_loop(0, n_steps, body, (state, SegmentTrace(empty, empty, jnp.zeros(shape, bool))))
+
+    return segment

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import inspect
+import itertools
 import sys
 import threading
 import time
 import types
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from typing import Any
 
 import numba
@@ -18,12 +17,13 @@ import numpy as np
 from numba.extending import overload
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
-from pymc_hais import noise as noise_module
 from pymc_hais import types as types_module
-from pymc_hais.engines.base import CompileClock
-from pymc_hais.kernels import Hamiltonian, Kernel, base, hamiltonian, leapfrog, metropolis, reflection
+from pymc_hais.core import noise as noise_module
+from pymc_hais.engines.base import on_tuple, spread, take
+from pymc_hais.kernels import Hamiltonian, base, hamiltonian, leapfrog, metropolis, reflection
 from pymc_hais.model.compat import numba_cache_key, quiet_compilation, register_numba_cache_key
-from pymc_hais.types import KernelParams, Noise, ParticleState, SegmentTrace
+from pymc_hais.paths import Geometric, geometric, parameters
+from pymc_hais.types import Kernel, KernelParams, Metric, Noise, ParticleState, Path, SegmentTrace
 
 __all__ = ["NumbaEngine"]
 
@@ -32,8 +32,8 @@ _MAX_CORES: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
 _CHUNKS = 4
 #: Beyond this many bytes Numba takes an array by its address, and caches no function that does.
 _LARGEST_CONSTANT = 10**6
-#: What the kernels are written in.
-_KERNEL_MODULES = (base, hamiltonian, leapfrog, metropolis, reflection)
+#: What kernels and paths are written in.
+_SOURCES = (base, geometric, hamiltonian, leapfrog, metropolis, parameters, reflection)
 
 # Only compiled code calls the inner functions; without entry points for Python they compile faster.
 _inner = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[call-overload]
@@ -74,7 +74,7 @@ _one_blas_thread = _OneBlasThread()
 
 
 class NumbaEngine:
-    """See :class:`pymc_hais.engines.base.Engine`.
+    """See :class:`pymc_hais.types.Engine`.
 
     Threads of this process run a compiled function that holds no interpreter lock.  Numba's own parallel
     loops would do the same, but compile longer, hide the model's errors and end a forked process.
@@ -82,94 +82,111 @@ class NumbaEngine:
     Parameters
     ----------
     density : callable
-        Numba dispatcher ``(x, *data) -> log_reference, log_ratio, grad_reference, grad_ratio``.
+        Numba dispatcher ``(x, *inputs, *data)``, on a parameter path ``(x, betas (1,), *inputs, *data)``, that returns
+        the values which ``path`` describes.
     data : list of ndarray
+        What all populations share.
     n_dims : int
     kernel : Kernel, optional
         ``Hamiltonian()`` by default.
+    path : Path, optional
+        ``Geometric()`` by default.
+    inputs : sequence of ndarray
+        One population's own data, or arrays like them.
     """
 
     name = "numba"
     backend = "numba"
-    max_workers: int | None = 1  # one population already takes all threads
 
-    def __init__(self, density: Any, data: list[np.ndarray], n_dims: int, kernel: Kernel | None = None) -> None:
+    def __init__(
+        self,
+        density: Any,
+        data: list[np.ndarray],
+        n_dims: int,
+        kernel: Kernel | None = None,
+        path: Path | None = None,
+        inputs: Sequence[np.ndarray] = (),
+    ) -> None:
         self.kernel: Kernel = kernel or Hamiltonian()
-        self.clock = CompileClock()
+        self.path: Path = path or Geometric()
         self._cores = _MAX_CORES
         self._data = tuple(_plain(array) for array in data)
-        self._density = density
         self._noise = noise_module.build_noise(np, n_dims)
-        self._segment = _build(density, n_dims, self.kernel)
+        self._path = self.path.build(np, on_tuple(np, density, self.path))
+        self._segment = _build(density, n_dims, self.kernel, self.path)
         self._compiled: set[int] = set()
         # No particles: a graph that Numba cannot take is known before any work.
-        none, one = np.empty((0, n_dims)), np.ones(1)
-        state = ParticleState(none, none, np.empty(0), np.empty(0), none, none)
-        self.run_segment(state, one, one, one, np.ones(n_dims), np.zeros(2, dtype=np.uint32), 0)
-        self.clock.seconds = 0.0  # the caller times the construction
+        none, scalars = np.empty((1, 0, n_dims)), np.empty((1, 0))
+        state = ParticleState(none, none, scalars, scalars, none, none)
+        of_one = [np.asarray(one)[None] for one in inputs]
+        key = np.zeros((1, 2), dtype=np.uint32)
+        self.run_segment(state, of_one, np.ones(2), np.ones(1), np.ones(1), np.ones(n_dims), key, 0)
+        self.compile_seconds = 0.0  # the caller times the construction
 
     def set_cores(self, cores: int) -> None:
         """Use at most this many threads, and no more than Numba would."""
         self._cores = max(1, min(cores, _MAX_CORES))
 
-    def start(self, positions: np.ndarray, key: np.ndarray) -> ParticleState:
-        """Evaluate positions (P, D) and give them fresh momenta."""
-        positions = _plain(positions)
-        particles = np.arange(len(positions), dtype=np.uint32)[:, None]
-        momenta = self._noise(key, particles, np.uint32(noise_module.INITIAL_STEP)).normal
-        rows = [self._density(position, *self._data) for position in positions]
-        values = (np.stack(column).astype(np.float64) for column in zip(*rows, strict=True))
+    def start(self, positions: np.ndarray, inputs: Sequence[np.ndarray], keys: np.ndarray) -> ParticleState:
+        """Evaluate positions (B, P, D) and give them fresh momenta."""
+        positions = _plain(np.asarray(positions, np.float64))
+        particles = np.arange(positions.shape[1], dtype=np.uint32)[:, None]
+        momenta = np.stack([self._noise(key, particles, np.uint32(noise_module.INITIAL_STEP)).normal for key in keys])
+        rows = [
+            [self._path.evaluate(position, 0.0, data) for position in population]
+            for population, data in zip(positions, self._data_of_all(inputs, len(keys)), strict=True)
+        ]
+        values = [np.array([[particle[i] for particle in row] for row in rows], np.float64) for i in range(4)]
         return ParticleState(positions, momenta, *values)
 
     def run_segment(
         self,
         state: ParticleState,
+        inputs: Sequence[np.ndarray],
         betas: np.ndarray,
         step_sizes: np.ndarray,
         persistence: np.ndarray,
-        metric: np.ndarray,
-        key: np.ndarray,
+        metric: Metric,
+        keys: np.ndarray,
         first_step: int,
     ) -> tuple[ParticleState, SegmentTrace]:
         """Make one transition at each of S betas."""
         state = ParticleState(*(leaf.copy() for leaf in state))
-        shape = (len(betas), len(state.log_ratio))
+        n_populations, n_particles = state.log_ratio.shape
+        shape = (n_populations, len(step_sizes), n_particles)
         trace = SegmentTrace(np.empty(shape), np.empty(shape), np.empty(shape, dtype=bool))
-        settings = [_plain(array) for array in (key, betas, step_sizes, persistence, metric)]
-        rest = (*settings, first_step, state, trace, self._data)
+        settings = [_plain(array) for array in (betas, step_sizes, persistence, metric)]
+        calls = []
+        for b, data in enumerate(self._data_of_all(inputs, n_populations)):
+            own = ParticleState(*(leaf[b] for leaf in state)), SegmentTrace(*(leaf[b] for leaf in trace))
+            calls.append((_plain(keys[b]), *settings, first_step, *own, data))
         if metric.ndim not in self._compiled:
-            self._compile(rest, metric.ndim)
-        self._share_out(shape[1], lambda first, last: self._segment(first, last, *rest))
+            self._compile(calls[0], metric.ndim)
+        self._share_out(n_particles, calls)
         return state, trace
 
     def take(self, state: ParticleState, chosen: np.ndarray) -> ParticleState:
-        """Copy the chosen particles."""
-        return ParticleState(*(leaf[chosen] for leaf in state))
+        """Copy the chosen particles of each population."""
+        return take(state, chosen)
 
-    def bind(self, row: Sequence[np.ndarray]) -> NumbaEngine:
-        """Share the machine code with an engine whose first data are ``row``."""
-        other = copy.copy(self)
-        other._data = (*map(_plain, row), *self._data[len(row) :])
-        return other
+    def _data_of_all(self, inputs: Sequence[np.ndarray], n_populations: int) -> list[tuple]:
+        return [(*(_plain(np.asarray(one[b])) for one in inputs), *self._data) for b in range(n_populations)]
 
     def _compile(self, rest: tuple, kind: int) -> None:
         begin = time.perf_counter()
         with quiet_compilation():
             self._segment(0, 0, *rest)
         self._compiled.add(kind)
-        self.clock.seconds += time.perf_counter() - begin
+        # The attribute does not exist yet when the constructor compiles: the caller times that.
+        self.compile_seconds = getattr(self, "compile_seconds", 0.0) + time.perf_counter() - begin
 
-    def _share_out(self, n_particles: int, move: Callable[[int, int], None]) -> None:
-        """Call ``move(first, last)`` for chunks of the particles."""
-        if self._cores == 1:
-            with _one_blas_thread:
-                return move(0, n_particles)
-        edges = np.linspace(0, n_particles, _CHUNKS * self._cores + 1).astype(int).tolist()
-        # A pool for each call costs a fraction of a millisecond, and leaves no threads behind that a fork would lose.
-        pool = ThreadPoolExecutor(self._cores, thread_name_prefix="hais-numba")
-        with _one_blas_thread, pool:
-            for _ in pool.map(move, edges[:-1], edges[1:]):
-                pass
+    def _share_out(self, n_particles: int, calls: list[tuple]) -> None:
+        """Move the particles of every population, in chunks on several threads."""
+        n_chunks = 1 if self._cores == 1 else max(1, _CHUNKS * self._cores // len(calls))
+        edges = np.linspace(0, n_particles, n_chunks + 1).astype(int).tolist()
+        tasks = [(first, last, *rest) for rest in calls for first, last in itertools.pairwise(edges)]
+        with _one_blas_thread:
+            spread(lambda task: self._segment(*task), tasks, self._cores)
 
 
 def _plain(array: np.ndarray) -> np.ndarray:
@@ -177,29 +194,44 @@ def _plain(array: np.ndarray) -> np.ndarray:
     return np.require(array, requirements=["C", "W"])
 
 
-def _build(density: Any, n_dims: int, kernel: Kernel) -> Any:
+def _build(density: Any, n_dims: int, kernel: Kernel, path: Path) -> Any:
     """Compile the loop over particles and temperatures around the one kernel; see :func:`_segment`."""
     xp = _namespace()
-
-    @_inlined
-    def evaluate(position, data):
-        log_reference, log_ratio, grad_reference, grad_ratio = density(position, *data)
-        return _float64(log_reference), _float64(log_ratio), _float64(grad_reference), _float64(grad_ratio)
-
+    functions = path.build(xp, _build_density(density, path), _inner, _inlined)
     draw = _inner(noise_module.build_noise(xp, n_dims, _inner))
-    transition = _inlined(kernel.build(xp, evaluate, _inner, _inlined))
+    arrive = functions.arrive
+    transition = _inlined(kernel.build(xp, functions, _inner, _inlined))
     # A closure would do, but Numba's cache compares the pickled cells of closures, and a pickled
     # dispatcher is another one in every process.  So the functions become globals of a copy.
     segment = types.FunctionType(
-        _segment.__code__, {**globals(), "draw": draw, "transition": transition}, "hais_segment"
+        _segment.__code__, {**globals(), "draw": draw, "arrive": arrive, "transition": transition}, "hais_segment"
     )
-    key = _cache_key(density, n_dims, kernel)
+    key = _cache_key(density, n_dims, kernel, path)
     if key is not None:
         register_numba_cache_key(segment, key)
     return numba.njit(nogil=True, cache=key is not None)(segment)
 
 
-def _cache_key(density: Any, n_dims: int, kernel: Kernel) -> str | None:
+def _build_density(density: Any, path: Path) -> Any:
+    """Take the data as one tuple, and return floats and vectors of floats."""
+    if path.name == Geometric.name:
+
+        @_inlined
+        def evaluate(position, data):
+            log_reference, log_ratio, grad_reference, grad_ratio = density(position, *data)
+            return _float64(log_reference), _float64(log_ratio), _float64(grad_reference), _float64(grad_ratio)
+
+        return evaluate
+
+    @_inlined
+    def evaluate_at(position, beta, data):
+        value, slope, gradient, zeros = density(position, np.full(1, beta), *data)
+        return _float64(value), _float64(slope), _float64(gradient), _float64(zeros)
+
+    return evaluate_at
+
+
+def _cache_key(density: Any, n_dims: int, kernel: Kernel, path: Path) -> str | None:
     """Everything that the compiled segment depends on, and None if that cannot be told."""
     graph = numba_cache_key(density)
     if graph is None:
@@ -209,7 +241,7 @@ def _cache_key(density: Any, n_dims: int, kernel: Kernel) -> str | None:
     modules = (
         noise_module,
         types_module,
-        *_KERNEL_MODULES,
+        *_SOURCES,
         sys.modules[type(kernel).__module__],
         sys.modules[__name__],
     )
@@ -217,7 +249,7 @@ def _cache_key(density: Any, n_dims: int, kernel: Kernel) -> str | None:
         sources = [inspect.getsource(module) for module in modules]
     except OSError:  # installed without its source
         return None
-    return "\n".join([graph, str(n_dims), kernel.program, *sources])
+    return "\n".join([graph, str(n_dims), kernel.program, path.name, *sources])
 
 
 def _namespace() -> types.ModuleType:
@@ -259,8 +291,9 @@ def _store(rows, p, values):
         rows[p, d] = values[d]
 
 
-# `_segment` finds these two in the global scope that `_build` gives it.
+# `_segment` finds these three in the global scope that `_build` gives it.
 draw: Any = None
+arrive: Any = None
 transition: Any = None
 
 
@@ -276,13 +309,14 @@ def _segment(first, last, key, betas, step_sizes, persistence, metric, first_ste
             states.grad_reference[p].copy(),
             states.grad_ratio[p].copy(),
         )
-        for i in range(betas.size):
+        for i in range(step_sizes.size):
             noise = draw(key, particle, np.uint32(first_step + i))
             # What NumPy reads as a number, Numba reads as a 0-d array.
             noise = Noise(noise.normal, _float64(noise.uniform))
-            trace.log_ratio[i, p] = state.log_ratio
+            state, increment = arrive(state, betas[i], betas[i + 1], data)
+            trace.log_increment[i, p] = increment
             params = KernelParams(step_sizes[i], metric, persistence[i])
-            state, info = transition(state, noise, betas[i], params, data)
+            state, info = transition(state, noise, betas[i + 1], params, data)
             trace.acceptance_rate[i, p] = info.acceptance_rate
             trace.is_divergent[i, p] = info.is_divergent
         _store(states.position, p, state.position)

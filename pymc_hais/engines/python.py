@@ -2,109 +2,123 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from pymc_hais.engines.base import CompileClock
-from pymc_hais.kernels import Hamiltonian, Kernel
-from pymc_hais.noise import INITIAL_STEP, build_noise
-from pymc_hais.types import KernelParams, Noise, ParticleState, SegmentTrace
+from pymc_hais.core.noise import INITIAL_STEP, build_noise
+from pymc_hais.engines.base import on_tuple, take
+from pymc_hais.kernels import Hamiltonian
+from pymc_hais.paths import Geometric
+from pymc_hais.types import Kernel, KernelParams, Metric, Noise, ParticleState, Path, SegmentTrace
 
 __all__ = ["PythonEngine"]
 
 
 class PythonEngine:
-    """See :class:`pymc_hais.engines.base.Engine`.
+    """See :class:`pymc_hais.types.Engine`.
 
     Parameters
     ----------
     density : callable
-        ``(x, *data) -> log_reference, log_ratio, grad_reference, grad_ratio``.
+        ``(x, *inputs, *data)``, on a parameter path ``(x, betas (1,), *inputs, *data)``, that returns the values which
+        ``path`` describes.
     data : list of ndarray
+        What all populations share.
     n_dims : int
     backend : str
     kernel : Kernel, optional
         ``Hamiltonian()`` by default.
+    path : Path, optional
+        ``Geometric()`` by default.
     """
 
     name = "python"
-    max_workers: int | None = 1  # the interpreter runs one population at a time
 
     def __init__(
-        self, density: Any, data: list[np.ndarray], n_dims: int, backend: str, kernel: Kernel | None = None
+        self,
+        density: Any,
+        data: list[np.ndarray],
+        n_dims: int,
+        backend: str,
+        kernel: Kernel | None = None,
+        path: Path | None = None,
     ) -> None:
         self.kernel: Kernel = kernel or Hamiltonian()
+        self.path: Path = path or Geometric()
         self.backend = backend
-        self.clock = CompileClock()
+        self.compile_seconds = 0.0
         self._data = tuple(data)
         self._noise = build_noise(np, n_dims)
-        self._density = lambda x, data: density(x, *data)
-        self._transition = self.kernel.build(np, self._density)
+        self._path = self.path.build(np, on_tuple(np, density, self.path))
+        self._transition = self.kernel.build(np, self._path)
 
     def set_cores(self, cores: int) -> None:
-        """Do nothing: threads belong to the chains."""
+        """Do nothing: the interpreter runs one particle at a time."""
 
-    def start(self, positions: np.ndarray, key: np.ndarray) -> ParticleState:
-        """Evaluate positions (P, D) and give them fresh momenta."""
-        momenta = self._noise(key, _column(len(positions)), np.uint32(INITIAL_STEP)).normal
-        rows = [ParticleState(x, u, *self._density(x, self._data)) for x, u in zip(positions, momenta, strict=True)]
-        return _stack(rows)
+    def start(self, positions: np.ndarray, inputs: Sequence[np.ndarray], keys: np.ndarray) -> ParticleState:
+        """Evaluate positions (B, P, D) and give them fresh momenta."""
+        return _stack([self._start(positions[b], self._of(inputs, b), keys[b]) for b in range(len(keys))])
 
     def run_segment(
         self,
         state: ParticleState,
+        inputs: Sequence[np.ndarray],
         betas: np.ndarray,
         step_sizes: np.ndarray,
         persistence: np.ndarray,
-        metric: np.ndarray,
-        key: np.ndarray,
+        metric: Metric,
+        keys: np.ndarray,
         first_step: int,
     ) -> tuple[ParticleState, SegmentTrace]:
         """Make one transition at each of S betas."""
-        particles = _column(len(state.log_ratio))
-        trace = []
-        with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-            for i, beta in enumerate(betas):
-                noise = self._noise(key, particles, np.uint32(first_step + i))
-                params = KernelParams(step_sizes[i], metric, persistence[i])
-                moves = [
-                    self._transition(
-                        ParticleState(*(leaf[p] for leaf in state)),
-                        Noise(noise.normal[p], noise.uniform[p]),
-                        beta,
-                        params,
-                        self._data,
-                    )
-                    for p in range(len(particles))
-                ]
-                infos = [info for _, info in moves]
-                trace.append(
-                    (
-                        state.log_ratio,
-                        np.array([info.acceptance_rate for info in infos]),
-                        np.array([info.is_divergent for info in infos]),
-                    )
-                )
-                state = _stack([moved for moved, _ in moves])
-        return state, SegmentTrace(*(np.stack(column) for column in zip(*trace, strict=True)))
+        moved, traces = [], []
+        for b, key in enumerate(keys):
+            population, rows = ParticleState(*(leaf[b] for leaf in state)), []
+            for i, (step_size, kept) in enumerate(zip(step_sizes, persistence, strict=True)):
+                noise = self._noise(key, _column(len(population.log_ratio)), np.uint32(first_step + i))
+                params = KernelParams(step_size, metric, kept)
+                population, row = self._step(population, noise, betas[i : i + 2], params, self._of(inputs, b))
+                rows.append(row)
+            moved.append(population)
+            traces.append(_stack(rows))
+        return _stack(moved), _stack(traces)
 
     def take(self, state: ParticleState, chosen: np.ndarray) -> ParticleState:
-        """Copy the chosen particles."""
-        return ParticleState(*(leaf[chosen] for leaf in state))
+        """Copy the chosen particles of each population."""
+        return take(state, chosen)
 
-    def bind(self, row: Sequence[np.ndarray]) -> PythonEngine:
-        """Share the compiled density with an engine whose first data are ``row``."""
-        other = copy.copy(self)
-        other._data = (*row, *self._data[len(row) :])
-        return other
+    def _of(self, inputs: Sequence[np.ndarray], population: int) -> tuple:
+        return (*(np.asarray(one[population]) for one in inputs), *self._data)
+
+    def _start(self, positions: np.ndarray, data: tuple, key: np.ndarray) -> ParticleState:
+        momenta = self._noise(key, _column(len(positions)), np.uint32(INITIAL_STEP)).normal
+        momenta = momenta.astype(positions.dtype)
+        rows = [
+            ParticleState(x, u, *self._path.evaluate(x, 0.0, data)) for x, u in zip(positions, momenta, strict=True)
+        ]
+        return _stack(rows)
+
+    def _step(
+        self, state: ParticleState, noise: Noise, betas: np.ndarray, params: KernelParams, data: tuple
+    ) -> tuple[ParticleState, SegmentTrace]:
+        """Move every particle of one population from one beta to the next."""
+        before, beta = betas
+        moved, rows = [], []
+        with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+            for p in range(len(state.log_ratio)):
+                particle, increment = self._path.arrive(ParticleState(*(leaf[p] for leaf in state)), before, beta, data)
+                own = Noise(noise.normal[p], noise.uniform[p])
+                particle, info = self._transition(particle, own, beta, params, data)
+                moved.append(particle)
+                rows.append(SegmentTrace(increment, info.acceptance_rate, info.is_divergent))
+        return _stack(moved), _stack(rows)
 
 
 def _column(n: int) -> np.ndarray:
     return np.arange(n, dtype=np.uint32)[:, None]
 
 
-def _stack(rows: list[ParticleState]) -> ParticleState:
-    return ParticleState(*(np.stack(leaf) for leaf in zip(*rows, strict=True)))
+def _stack(records: Sequence[Any]) -> Any:
+    return type(records[0])(*(np.stack(leaves) for leaves in zip(*records, strict=True)))

@@ -1,6 +1,19 @@
 """Arrays -> a log Z with its error."""
 
-from pymc_hais.estimators.annealed import estimate_log_z, widen
+from pymc_hais.estimators.annealed import combine, estimate_log_z, with_shortfall
 from pymc_hais.estimators.lag import Round, residual_lag
+from pymc_hais.estimators.symptoms import Symptoms, measure_symptoms
+from pymc_hais.estimators.tail import NO_TAIL, Tail, measure_tail
 
-__all__ = ["Round", "estimate_log_z", "residual_lag", "widen"]
+__all__ = [
+    "NO_TAIL",
+    "Round",
+    "Symptoms",
+    "Tail",
+    "combine",
+    "estimate_log_z",
+    "measure_symptoms",
+    "measure_tail",
+    "residual_lag",
+    "with_shortfall",
+]

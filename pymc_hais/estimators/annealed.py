@@ -9,6 +9,7 @@ family masses (Satterthwaite 1946): when a few families carry everything the bet
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -17,12 +18,12 @@ from scipy.stats import t as student_t
 
 from pymc_hais.estimators.unseen import unseen_share
 from pymc_hais.types import AnnealingRun, LogZEstimate
-from pymc_hais.weights import log_mean_exp
+from pymc_hais.core.weights import log_mean_exp, log_sum_exp
 
 #: Standard errors from the centre of a 95% interval to its end.
 _NORMAL_REACH = 1.96
 
-__all__ = ["Variance", "estimate_log_z", "family_masses", "population_shares", "relative_variance", "widen"]
+__all__ = ["Variance", "combine", "estimate_log_z", "family_masses", "population_shares", "relative_variance", "with_shortfall"]
 
 
 class Variance(NamedTuple):
@@ -96,7 +97,7 @@ def estimate_log_z(run: AnnealingRun) -> LogZEstimate:
 
     log Z_hat is the log of the mean of the populations' unbiased estimates, so it errs low by about half
     its variance; the interval takes Z_hat / Z as log-normal, which puts that back.  What a heavy tail of the weights
-    keeps from most estimates is counted into the error.
+    keeps from most estimates is the shortfall.
     """
     value = float(log_mean_exp(run.log_z))
     per_chain = tuple(float(z) for z in run.log_z)
@@ -110,13 +111,35 @@ def estimate_log_z(run: AnnealingRun) -> LogZEstimate:
     centre = value + 0.5 * log_variance
     estimate = LogZEstimate(value, se, centre - reach, centre + reach, per_chain=per_chain)
     shares = population_shares(run.log_z)
-    return widen(estimate, float(np.log1p(unseen_share(masses * shares[:, None]))))
+    return with_shortfall(estimate, float(np.log1p(unseen_share(masses * shares[:, None]))))
 
 
-def widen(estimate: LogZEstimate, shortfall: float) -> LogZEstimate:
-    """Count a possible shortfall of log Z (nats) into the standard error and the upper end of the interval."""
-    if shortfall == 0.0:
-        return estimate
-    se = float(np.hypot(estimate.se, shortfall))
-    # A shortfall is one-sided: the interval grows upwards.
-    return replace(estimate, se=se, upper=estimate.upper + _NORMAL_REACH * (se - estimate.se))
+def combine(estimates: Sequence[LogZEstimate], costs: Sequence[float]) -> LogZEstimate:
+    """Average the estimates of Z of several rounds by what each cost, which was fixed before its particles were drawn.
+
+    The variance of Z_hat falls as one over the cost, so these weights are near the best, and no estimate has a say in
+    them.  The shortfall is the last round's, which has the most temperatures.
+    """
+    if len(estimates) == 1:
+        return estimates[0]
+    values = np.array([estimate.value for estimate in estimates])
+    log_shares = np.log(np.asarray(costs, float) / np.sum(costs))
+    value = float(log_sum_exp(values + log_shares))
+    if not np.isfinite(value):
+        return estimates[-1]
+    variances = np.expm1(np.array([estimate.mc_se for estimate in estimates]) ** 2)
+    log_variance = float(np.log1p(np.sum(np.exp(2.0 * (values + log_shares - value)) * variances)))
+    mc_se, last = float(np.sqrt(log_variance)), estimates[-1]
+    # The quantile of Student's t that the last round's interval has.
+    quantile = (last.value + 0.5 * last.mc_se**2 - last.lower) / last.mc_se if last.mc_se > 0 else _NORMAL_REACH
+    reach, centre = quantile * mc_se, value + 0.5 * log_variance
+    combined = replace(last, value=value, mc_se=mc_se, lower=centre - reach, upper=centre + reach, shortfall=0.0)
+    return with_shortfall(combined, last.shortfall)
+
+
+def with_shortfall(estimate: LogZEstimate, shortfall: float) -> LogZEstimate:
+    """Count another possible shortfall of log Z (nats): it is one-sided, so the interval grows upwards."""
+    total = float(np.hypot(estimate.shortfall, shortfall))
+    return replace(
+        estimate, shortfall=total, upper=estimate.upper + _NORMAL_REACH * (total - estimate.shortfall)
+    )

@@ -1,4 +1,4 @@
-"""The persistent-momentum kernel behind PyMC's own door: ``pm.sample(step=PersistentHMC())``."""
+"""The persistent-momentum kernel as a step method of PyMC: ``pm.sample(step=PersistentHMC())``."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from pymc.util import RandomGenerator, get_value_vars_from_user_vars
 from pymc.vartypes import discrete_types
 
 from pymc_hais.kernels import Hamiltonian
+from pymc_hais.paths import Geometric
 from pymc_hais.types import KernelInfo, KernelParams, Noise, ParticleState
 
 __all__ = ["PersistentHMC"]
@@ -132,7 +133,7 @@ class PersistentHMC(GradientSharedStep):
         super().__init__(vars, model=model, logp_dlogp_func=function, initial_point=initial_point, **kwargs)
         self.beta, self.target_accept, self.n_transitions = float(beta), float(target_accept), int(n_transitions)
         self.kernel = Hamiltonian(n_leapfrog=n_leapfrog, damping=damping)
-        self._transition = self.kernel.build(np, self._density)
+        self._transition = self.kernel.build(np, Geometric().build(np, self._density))
         self._start = np.concatenate([np.ravel(initial_point[var.name]) for var in vars])
         self._first_step_size = step_scale / self._start.size**0.25
         self.momentum = np.zeros(self._start.size)
@@ -148,7 +149,7 @@ class PersistentHMC(GradientSharedStep):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Build the transition again."""
         self.__dict__.update(state)
-        self._transition = self.kernel.build(np, self._density)
+        self._transition = self.kernel.build(np, Geometric().build(np, self._density))
 
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
         """Start a chain: a new generator, a fresh momentum and nothing remembered."""

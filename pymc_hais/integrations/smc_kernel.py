@@ -1,4 +1,4 @@
-"""The persistent-momentum kernel behind PyMC's own door: ``pm.sample_smc(kernel=HAIS)``."""
+"""The persistent-momentum kernel for PyMC's own SMC sampler: ``pm.sample_smc(kernel=HAIS)``."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pymc.smc.kernels import SMC_KERNEL, SMCSettings, SMCStats
 from pytensor.compile.mode import get_mode
 from pytensor.link.jax import JAXLinker
 from pytensor.link.numba import NumbaLinker
-from scipy.optimize import brentq
-from scipy.stats import rankdata
 
 from pymc_hais.kernels import Hamiltonian
-from pymc_hais.problem import Compiler, Problem, build_problem
-from pymc_hais.resampling import systematic
+from pymc_hais.core.resampling import systematic
+from pymc_hais.core.weights import clean, log_mean_exp, normalise
+from pymc_hais.run.problem import Compiler, Problem, build_problem
+from pymc_hais.run.seeds import Seeds
 from pymc_hais.tuning.metric import estimate_metric
+from pymc_hais.tuning.pilot import next_beta, rank_correlation
 from pymc_hais.types import ParticleState
-from pymc_hais.weights import clean, discrepancy, log_mean_exp, normalise
 
 __all__ = ["HAIS"]
 
@@ -117,7 +117,7 @@ class HAIS(SMC_KERNEL):
         return {**self.__dict__, "_problem": None, "_engine": None, "_state": None}
 
     def _build_problem(self) -> Problem:
-        return build_problem(self._model, "prior", self._compiler(), seed=0)
+        return build_problem(self._model, "prior", self._compiler(), Seeds((0,)))
 
     def _compiler(self) -> Compiler:
         # In a worker process the other cores are for the other chains.
@@ -134,8 +134,9 @@ class HAIS(SMC_KERNEL):
         """
         if self._problem is None:
             self._problem = self._build_problem()
-        positions, self._clipped = self._problem.draw(self.draws, int(self.rng.integers(2**31)))
-        return self._problem.layout.unflatten(positions)
+        drawn = self._problem.reference.draw(0, self.draws, np.random.SeedSequence(int(self.rng.integers(2**31))))
+        self._clipped = drawn.clipped
+        return self._problem.layout.unflatten(drawn.positions)
 
     def _reset_state(self) -> None:
         super()._reset_state()
@@ -146,7 +147,10 @@ class HAIS(SMC_KERNEL):
         if self._problem is None:
             self._problem = self._build_problem()
         self._engine = self._problem.engine
-        self._state, _ = self._problem.evaluate(self.tempered_posterior, self._clipped, self._draw_key())
+        positions = self.tempered_posterior.astype(self._problem.layout.dtype)
+        state = self._engine.start(positions[None], [], self._draw_key()[None])
+        # Draws beyond the range of floating point count with weight zero; the first resampling drops them.
+        self._state = state._replace(log_ratio=np.where(self._clipped, -np.inf, np.asarray(state.log_ratio)))
         self._keys = (self._draw_key(), self._draw_key())
         self._n_moved = 0
         self.step_size = self.tempered_posterior.shape[1] ** -0.25
@@ -157,9 +161,11 @@ class HAIS(SMC_KERNEL):
 
     def _publish(self) -> None:
         """Show the particles under the names that ``pm.sample_smc`` reads."""
-        self.tempered_posterior = np.asarray(self._state.position)
-        self.prior_logp = np.asarray(self._state.log_reference)
-        self.likelihood_logp = clean(self._state.log_ratio)
+        self.tempered_posterior, self.prior_logp, log_ratio = (
+            np.asarray(leaf, np.float64)[0]
+            for leaf in (self._state.position, self._state.log_reference, self._state.log_ratio)
+        )
+        self.likelihood_logp = clean(log_ratio)
 
     def update_beta_and_weights(self) -> None:
         """Take the longest step in beta whose conditional ESS is ``threshold``, and weight by it.
@@ -170,16 +176,15 @@ class HAIS(SMC_KERNEL):
             If no particle has a finite log-likelihood.
         """
         self.iteration += 1
-        step = _longest_step(self.likelihood_logp, 1.0 - self.beta, self.threshold)
-        self.beta = 1.0 if step >= 1.0 - self.beta else self.beta + step
-        self._log_weights = step * self.likelihood_logp
+        before, self.beta = self.beta, next_beta(self.likelihood_logp, self.beta, self.threshold)
+        self._log_weights = (self.beta - before) * self.likelihood_logp
         self.weights = np.exp(normalise(self._log_weights))
         self.log_marginal_likelihood += float(log_mean_exp(self._log_weights))
 
     def resample(self) -> None:
         """Resample by the weights; momenta and gradients go along."""
         self.resampling_indexes = systematic(self._log_weights, self.rng.random())
-        self._state = self._engine.take(self._state, self.resampling_indexes)
+        self._state = self._engine.take(self._state, self.resampling_indexes[None])
         self._publish()
         self.tempered_posterior_logp = self.prior_logp + self.beta * self.likelihood_logp
 
@@ -203,7 +208,7 @@ class HAIS(SMC_KERNEL):
         rates: list[float] = []
         while len(rates) < self.max_moves:
             rates += self._move(min(_BLOCK, self.max_moves - len(rates)))
-            if _rank_correlation(before, clean(self._state.log_ratio)) <= memory:
+            if rank_correlation(before, clean(np.asarray(self._state.log_ratio)[0])) <= memory:
                 break
         self.accept_rate, self.n_moves = float(np.mean(rates)), len(rates)
         self._publish()
@@ -211,15 +216,16 @@ class HAIS(SMC_KERNEL):
 
     def _move(self, n_moves: int) -> list[float]:
         """Make a few transitions, then correct the step size; return their mean acceptance rates."""
-        betas, step_sizes = np.full(n_moves, self.beta), np.full(n_moves, self.step_size)
+        betas, step_sizes = np.full(n_moves + 1, self.beta), np.full(n_moves, self.step_size)
         kept = self._kernel.persistence(step_sizes)
         moved, rates = [], []
         for half, metric, key in zip(self._halves(), self._metrics, self._keys, strict=True):
-            state = ParticleState(*(np.asarray(leaf)[half] for leaf in self._state))
-            state, trace = self._engine.run_segment(state, betas, step_sizes, kept, metric, key, self._n_moved)
+            state = ParticleState(*(np.asarray(leaf)[:, half] for leaf in self._state))
+            settings = betas, step_sizes, kept, metric, key[None], self._n_moved
+            state, trace = self._engine.run_segment(state, [], *settings)
             moved.append(state)
-            rates.append(np.asarray(trace.acceptance_rate).mean(axis=1))
-        self._state = ParticleState(*(np.concatenate(leaves) for leaves in zip(*moved, strict=True)))
+            rates.append(np.asarray(trace.acceptance_rate)[0].mean(axis=1))
+        self._state = ParticleState(*(np.concatenate(leaves, axis=1) for leaves in zip(*moved, strict=True)))
         self._n_moved += n_moves
         rate = np.mean(rates, axis=0)
         self.step_size *= float(np.exp(2.0 * (rate.mean() - self.target_accept)))
@@ -264,30 +270,3 @@ def _choose_backend(compile_kwargs: dict[str, Any] | None) -> tuple[str | None, 
     if isinstance(linker, NumbaLinker):
         return "numba", kwargs
     return None, {**kwargs, "mode": mode}
-
-
-def _longest_step(log_likelihood: np.ndarray, longest: float, share: float) -> float:
-    """Find the step in beta, at most ``longest``, at which the conditional ESS of the particles alive is ``share``.
-
-    The logarithm of the step is searched, so that the scale of the log-likelihood does not matter.
-    """
-    alive = log_likelihood[np.isfinite(log_likelihood)]
-    if alive.size == 0:
-        raise FloatingPointError("No particle has a finite log-likelihood.")
-    equal, alive = np.zeros(alive.size), alive - alive.max()
-
-    def excess(log_step: float) -> float:
-        return float(discrepancy(equal, np.exp(log_step) * alive)) + np.log(share)
-
-    top = np.log(longest)
-    if excess(top) <= 0.0:
-        return longest
-    return float(np.exp(brentq(excess, -700.0, top, xtol=1e-6)))
-
-
-def _rank_correlation(before: np.ndarray, after: np.ndarray) -> float:
-    """Spearman's correlation; zero where one of the two does not vary."""
-    ranks = rankdata([before, after], axis=1)
-    if np.any(np.ptp(ranks, axis=1) == 0.0):
-        return 0.0
-    return float(np.corrcoef(ranks)[0, 1])

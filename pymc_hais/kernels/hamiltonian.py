@@ -17,7 +17,7 @@ from pymc_hais.kernels.leapfrog import INTEGRATORS, build_leapfrog
 from pymc_hais.kernels.metropolis import build_accept
 from pymc_hais.kernels.reflection import LinearConstraints
 from pymc_hais.kernels.refresh import persistence
-from pymc_hais.types import ParticleState
+from pymc_hais.types import ParticleState, PathFunctions
 
 __all__ = ["Hamiltonian", "build_hamiltonian"]
 
@@ -94,16 +94,18 @@ class Hamiltonian:
         """Return the share of the momentum that a transition's refresh keeps at each step size."""
         return persistence(self.damping, step_sizes, self.n_leapfrog)
 
-    def build(self, xp: Any, density: Any, jit: Any = identity, jit_density: Any = None, loop: Any = plain_loop) -> Any:
-        """Build the transition; see :meth:`pymc_hais.kernels.base.Kernel.build`."""
+    def build(
+        self, xp: Any, path: PathFunctions, jit: Any = identity, jit_density: Any = None, loop: Any = plain_loop
+    ) -> Any:
+        """Build the transition; see :meth:`pymc_hais.types.Kernel.build`."""
         return build_hamiltonian(
-            xp, density, jit, jit_density, loop, self.integrator, self.n_leapfrog, self.constraints
+            xp, path, jit, jit_density, loop, self.integrator, self.n_leapfrog, self.constraints
         )
 
 
 def build_hamiltonian(
     xp: Any,
-    density: Any,
+    path: PathFunctions,
     jit: Any = identity,
     jit_density: Any = None,
     loop: Any = plain_loop,
@@ -113,20 +115,20 @@ def build_hamiltonian(
 ) -> Any:
     """Build ``transition(state, noise, beta, params, data) -> (ParticleState, KernelInfo)``.
 
-    The transition leaves ``exp(log_reference + beta * log_ratio) x N(momentum; 0, I)`` invariant and
-    carries its momentum along.  It is written for one particle.
+    The transition leaves the path's density at beta, times N(momentum; 0, I), invariant and carries its momentum along.  It is written for one particle.
 
     Parameters
     ----------
-    xp, density, jit, jit_density, loop
-        As :meth:`pymc_hais.kernels.base.Kernel.build` describes them.
+    xp, path, jit, jit_density, loop
+        As :meth:`pymc_hais.types.Kernel.build` describes them.
     integrator, n_leapfrog, constraints
         As :class:`Hamiltonian` describes them.
     """
     leapfrog = (jit_density or jit)(
-        build_leapfrog(xp, density, integrator, n_leapfrog, constraints, jit, jit_density, loop)
+        build_leapfrog(xp, path, integrator, n_leapfrog, constraints, jit, jit_density, loop)
     )
     accept = jit(build_accept(xp, DIVERGENCE_THRESHOLD))
+    log_density = path.log_density
 
     def transition(state, noise, beta, params, data):
         keep = params.persistence
@@ -134,8 +136,8 @@ def build_hamiltonian(
         rest = (state.log_reference, state.log_ratio, state.grad_reference, state.grad_ratio)
         start = ParticleState(state.position, momentum, *rest)
         end = leapfrog(start, beta, params.step_size, params.metric, data)
-        log_start = start.log_reference + beta * start.log_ratio - 0.5 * xp.sum(momentum * momentum)
-        log_end = end.log_reference + beta * end.log_ratio - 0.5 * xp.sum(end.momentum * end.momentum)
+        log_start = log_density(start.log_reference, start.log_ratio, beta) - 0.5 * xp.sum(momentum * momentum)
+        log_end = log_density(end.log_reference, end.log_ratio, beta) - 0.5 * xp.sum(end.momentum * end.momentum)
         flipped = ParticleState(state.position, -momentum, *rest)
         return accept(flipped, end, log_start, log_end, noise.uniform)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pymc_hais.kernels.base import identity, plain_loop
 from pymc_hais.kernels.reflection import LinearConstraints, build_reflecting_drift
-from pymc_hais.types import ParticleState
+from pymc_hais.types import ParticleState, PathFunctions
 
 __all__ = ["INTEGRATORS", "build_free_drift", "build_leapfrog", "build_metric"]
 
@@ -40,7 +40,7 @@ def build_free_drift(push: Any) -> Any:
 
 def build_leapfrog(
     xp: Any,
-    density: Any,
+    path: PathFunctions,
     integrator: str = "kick-drift-kick",
     n_leapfrog: int = 1,
     constraints: LinearConstraints | None = None,
@@ -55,8 +55,8 @@ def build_leapfrog(
 
     Parameters
     ----------
-    xp, density, jit, jit_density, loop
-        As :meth:`pymc_hais.kernels.base.Kernel.build` describes them.
+    xp, path, jit, jit_density, loop
+        As :meth:`pymc_hais.types.Kernel.build` describes them.
     integrator : {"kick-drift-kick", "drift-kick-drift"}
     n_leapfrog : int
         Steps of length eps.
@@ -68,18 +68,19 @@ def build_leapfrog(
         drift = jit(build_free_drift(push))
     else:
         drift = jit(build_reflecting_drift(xp, constraints, push, pull, jit, loop))
-    return INTEGRATORS[integrator](xp, density, pull, drift, n_leapfrog, jit, jit_density or jit, loop)
+    return INTEGRATORS[integrator](xp, path, pull, drift, n_leapfrog, jit, jit_density or jit, loop)
 
 
-def _build_kick_drift_kick(xp, density, pull, drift, n_leapfrog, jit, jit_density, loop):
+def _build_kick_drift_kick(xp, path, pull, drift, n_leapfrog, jit, jit_density, loop):
     """One evaluation a step, since the gradients at its start are carried in the state."""
+    evaluate, gradient_at = path.evaluate, path.gradient
 
     def step(state, beta, step_size, metric, data):
-        gradient = state.grad_reference + beta * state.grad_ratio
+        gradient = gradient_at(state.grad_reference, state.grad_ratio, beta)
         momentum = state.momentum + 0.5 * step_size * pull(metric, gradient)
         position, momentum = drift(state.position, momentum, step_size, metric)
-        log_reference, log_ratio, grad_reference, grad_ratio = density(position, data)
-        momentum = momentum + 0.5 * step_size * pull(metric, grad_reference + beta * grad_ratio)
+        log_reference, log_ratio, grad_reference, grad_ratio = evaluate(position, beta, data)
+        momentum = momentum + 0.5 * step_size * pull(metric, gradient_at(grad_reference, grad_ratio, beta))
         return ParticleState(position, momentum, log_reference, log_ratio, grad_reference, grad_ratio)
 
     if n_leapfrog == 1:
@@ -102,12 +103,13 @@ def _build_kick_drift_kick(xp, density, pull, drift, n_leapfrog, jit, jit_densit
     return leapfrog
 
 
-def _build_drift_kick_drift(xp, density, pull, drift, n_leapfrog, jit, jit_density, loop):
+def _build_drift_kick_drift(xp, path, pull, drift, n_leapfrog, jit, jit_density, loop):
     """Sohl-Dickstein & Culpepper (2012), arXiv:1205.1925, section 3: gradients midway, an energy at the end.
 
     n steps cost n + 1 evaluations; XLA leaves out the energies and the gradient of them that nothing reads.  The half
     drifts between steps are joined.  The state's gradients stay as they are: no step reads them.
     """
+    evaluate, gradient_at = path.evaluate, path.gradient
 
     def go_on(carry, constants):
         return carry[0] < n_leapfrog
@@ -115,8 +117,8 @@ def _build_drift_kick_drift(xp, density, pull, drift, n_leapfrog, jit, jit_densi
     def one_more(carry, constants):
         n_done, position, momentum = carry
         beta, step_size, metric, data = constants
-        _, _, grad_reference, grad_ratio = density(position, data)
-        momentum = momentum + step_size * pull(metric, grad_reference + beta * grad_ratio)
+        _, _, grad_reference, grad_ratio = evaluate(position, beta, data)
+        momentum = momentum + step_size * pull(metric, gradient_at(grad_reference, grad_ratio, beta))
         share = xp.where(n_done < n_leapfrog - 1, 1.0, 0.5)
         position, momentum = drift(position, momentum, share * step_size, metric)
         return n_done + 1, position, momentum
@@ -126,7 +128,7 @@ def _build_drift_kick_drift(xp, density, pull, drift, n_leapfrog, jit, jit_densi
     def leapfrog(state, beta, step_size, metric, data):
         position, momentum = drift(state.position, state.momentum, 0.5 * step_size, metric)
         _, position, momentum = run((0, position, momentum), (beta, step_size, metric, data))
-        log_reference, log_ratio, _, _ = density(position, data)
+        log_reference, log_ratio, _, _ = evaluate(position, beta, data)
         return ParticleState(position, momentum, log_reference, log_ratio, state.grad_reference, state.grad_ratio)
 
     return leapfrog

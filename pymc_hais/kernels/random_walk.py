@@ -15,7 +15,7 @@ from pymc_hais.kernels.base import check_step_size, identity, plain_loop
 from pymc_hais.kernels.leapfrog import build_metric
 from pymc_hais.kernels.metropolis import build_accept
 from pymc_hais.kernels.reflection import LinearConstraints, build_inside
-from pymc_hais.types import ParticleState
+from pymc_hais.types import ParticleState, PathFunctions
 
 __all__ = ["RandomWalk"]
 
@@ -58,19 +58,22 @@ class RandomWalk:
         """Return ones: the momentum is left alone."""
         return np.ones_like(step_sizes, dtype=float)
 
-    def build(self, xp: Any, density: Any, jit: Any = identity, jit_density: Any = None, loop: Any = plain_loop) -> Any:
-        """Build the transition; see :meth:`pymc_hais.kernels.base.Kernel.build`."""
+    def build(
+        self, xp: Any, path: PathFunctions, jit: Any = identity, jit_density: Any = None, loop: Any = plain_loop
+    ) -> Any:
+        """Build the transition; see :meth:`pymc_hais.types.Kernel.build`."""
         push, _ = build_metric(jit)
         is_inside = jit(build_inside(xp, self.constraints, jit))
         # A proposal into a region of low density is no divergence, however low.
         accept = jit(build_accept(xp, np.inf))
+        evaluate, log_density = path.evaluate, path.log_density
 
         def transition(state, noise, beta, params, data):
             position = state.position + params.step_size * push(params.metric, noise.normal)
-            log_reference, log_ratio, grad_reference, grad_ratio = density(position, data)
+            log_reference, log_ratio, grad_reference, grad_ratio = evaluate(position, beta, data)
             end = ParticleState(position, state.momentum, log_reference, log_ratio, grad_reference, grad_ratio)
-            log_start = state.log_reference + beta * state.log_ratio
-            log_end = xp.where(is_inside(position), log_reference + beta * log_ratio, -xp.inf)
+            log_start = log_density(state.log_reference, state.log_ratio, beta)
+            log_end = xp.where(is_inside(position), log_density(log_reference, log_ratio, beta), -xp.inf)
             return accept(state, end, log_start, log_end, noise.uniform)
 
         return transition

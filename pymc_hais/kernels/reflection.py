@@ -153,7 +153,7 @@ def build_reflecting_drift(
     Parameters
     ----------
     xp, jit, loop
-        As :meth:`pymc_hais.kernels.base.Kernel.build` describes them.
+        As :meth:`pymc_hais.types.Kernel.build` describes them.
     constraints : LinearConstraints
     push, pull : callable
         Of :func:`pymc_hais.kernels.leapfrog.build_metric`.

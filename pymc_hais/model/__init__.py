@@ -1,6 +1,8 @@
 """The only place that touches PyTensor graphs."""
 
-from pymc_hais.model.checks import check_model, improper_priors, unnormalised_priors
+from pymc_hais.model.checks import check_model, find_model, improper_priors, is_model, unnormalised_priors
+from pymc_hais.model.pointwise import build_pointwise, evaluate_tables
+from pymc_hais.model.row_models import build_row_logp, observe_first, with_table
 from pymc_hais.model.density import DensityGraph, build_density, build_parameter_density
 from pymc_hais.model.evaluation import check_joint_logp, check_state
 from pymc_hais.model.layout import Layout, build_layout
@@ -13,9 +15,16 @@ __all__ = [
     "build_layout",
     "build_outputs",
     "build_parameter_density",
+    "build_pointwise",
+    "build_row_logp",
     "check_joint_logp",
     "check_model",
     "check_state",
+    "evaluate_tables",
+    "find_model",
     "improper_priors",
+    "is_model",
+    "observe_first",
     "unnormalised_priors",
+    "with_table",
 ]

@@ -9,9 +9,30 @@ from pymc.distributions.custom import CustomDistRV
 from pymc.distributions.multivariate import CARRV, ICARRV
 from pymc.distributions.simulator import SimulatorRV
 from pymc.distributions.transforms import Ordered
+from pymc.model import Model, modelcontext
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
 
-__all__ = ["check_model", "improper_priors", "unnormalised_priors"]
+__all__ = ["check_model", "find_model", "improper_priors", "is_model", "unnormalised_priors"]
+
+
+def find_model(model: Any = None) -> Any:
+    """Return the model that was given, or the one of the ``with`` block around the call.
+
+    Raises
+    ------
+    ValueError
+        If what was given is no PyMC model.
+    TypeError
+        Of PyMC, if there is none.
+    """
+    if model is not None and not is_model(model):
+        raise ValueError(f"`model` must be a pm.Model; got {model!r}.")
+    return modelcontext(model)
+
+
+def is_model(thing: Any) -> bool:
+    """Whether something is a PyMC model."""
+    return isinstance(thing, Model)
 
 
 def check_model(model: Any, from_prior: bool = True) -> None:

@@ -19,6 +19,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import Clip
 
 __all__ = [
+    "compile_density",
     "compile_interpreted",
     "find_rng_nodes",
     "inline_inner_graph",
@@ -50,6 +51,14 @@ def compile_interpreted(inputs: list[Any], outputs: list[Any]) -> Any:
             x, low, high = node.inputs
             graph.replace(node.outputs[0], pt.minimum(pt.maximum(x, low), high), import_missing=True)
     function = pm.compile(inputs, list(graph.outputs), mode="FAST_COMPILE", on_unused_input="ignore")
+    function.trust_input = True
+    return function
+
+
+def compile_density(graph: Any, mode: Any, **kwargs: Any) -> Any:
+    """Compile the graphs of a :class:`pymc_hais.model.DensityGraph` in the context of its model."""
+    with graph.model, quiet_compilation():
+        function = pm.compile(graph.arguments, graph.density, mode=mode, **kwargs)
     function.trust_input = True
     return function
 

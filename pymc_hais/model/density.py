@@ -17,10 +17,20 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.type import TensorType
 
 from pymc_hais.model.layout import Layout
+from pymc_hais.paths import Geometric, Parameters
+from pymc_hais.types import Path
 
-__all__ = ["DensityGraph", "LogReference", "assemble", "build_density", "build_parameter_density", "on_position"]
+__all__ = [
+    "DensityGraph",
+    "LogReference",
+    "build_density",
+    "build_parameter_density",
+    "freeze_with_inputs",
+    "on_position",
+]
 
-type LogReference = Callable[[Any, Any], Any]
+#: ``(position, log_prior, *own inputs) -> log density`` of a reference, as graphs.
+type LogReference = Callable[..., Any]
 
 #: Arrays of at least this many elements travel as arguments; smaller ones may steer shapes and stay.
 _LIFTED_SIZE = 32
@@ -37,21 +47,40 @@ class DensityGraph:
     layout : Layout
     position : TensorVariable (D,)
     density : list of TensorVariable
-        ``log_reference, log_ratio, grad_reference, grad_ratio``.
+        What ``path`` describes: ``log_reference, log_ratio, grad_reference, grad_ratio`` on a geometric one.
+    path : Path
+    betas : list of TensorVariable
+        One vector (1,) on a path that has beta in its density, else none.
+    inputs, input_values : list
+        Data that differ between populations, and one population's values.
     data, data_values : list
-        Large arrays of the model as symbolic inputs, and what to pass for them.
+        Large arrays that all populations share, and what to pass for them.
     """
 
     model: Any
     layout: Layout
     position: Any
     density: list[Any]
+    path: Path
+    betas: list[Any]
+    inputs: list[Any]
+    input_values: list[np.ndarray]
     data: list[Any]
     data_values: list[np.ndarray]
 
+    @property
+    def arguments(self) -> list[Any]:
+        """All symbolic inputs, in the order of the compiled function."""
+        return [self.position, *self.betas, *self.inputs, *self.data]
+
 
 def build_density(
-    model: Any, layout: Layout, log_reference: LogReference | None = None, with_gradients: bool = True
+    model: Any,
+    layout: Layout,
+    log_reference: LogReference | None = None,
+    with_gradients: bool = True,
+    rows: Mapping[str, np.ndarray] | None = None,
+    own_inputs: Sequence[np.ndarray] = (),
 ) -> DensityGraph:
     """Build the graphs of the path from a reference to ``model.logp()``, geometric in the densities.
 
@@ -64,25 +93,40 @@ def build_density(
     model : pymc.Model
     layout : Layout
     log_reference : callable, optional
-        ``(position, log_prior) -> log density`` of the reference, as graphs; the prior by default.
+        ``(position, log_prior, *own inputs) -> log density`` of the reference, as graphs; the prior by default.
     with_gradients : bool
         Whether the kernel uses them; zeros stand in if not, and cost nothing.
+    rows : dict of ndarray, optional
+        Observed variables or data containers that differ between populations, with one population's values.
+    own_inputs : sequence of ndarray
+        One population's values of the reference's own inputs.
     """
-    frozen = freeze_dims_and_data(model)
-    position, (log_prior, log_rest) = on_position(frozen, layout, [frozen.varlogp, frozen.datalogp])
-    outputs = [log_prior, log_rest]
+    values = [np.asarray(value) for value in (rows or {}).values()]
+    frozen, targets = freeze_with_inputs(model, list(rows or {}))
+    inputs = _symbols("row", values)
+    # Before anything else: a value that is computed from a data container would become another variable.
+    terms = clone_replace([frozen.varlogp, frozen.datalogp], dict(zip(targets, inputs, strict=True)), rebuild_strict=False)
+    position, outputs = on_position(frozen, layout, terms)
     if log_reference is not None:
-        reference = log_reference(position, log_prior).astype(position.dtype)
+        own = _symbols("reference", own_inputs)
+        log_prior, log_rest = outputs
+        reference = log_reference(position, log_prior, *own).astype(position.dtype)
         outputs = [reference, log_prior + log_rest - reference]
-    return assemble(model, layout, position, outputs, with_gradients)
+        inputs, values = [*inputs, *own], [*values, *own_inputs]
+    outputs, data, data_values = _lift_data(outputs)
+    gradient = _gradient if with_gradients else lambda _, position: pt.zeros_like(position)
+    density = [*outputs, *(gradient(output, position) for output in outputs)]
+    return DensityGraph(model, layout, position, density, Geometric(), [], inputs, values, data, data_values)
+
+
+def _symbols(kind: str, values: Sequence[np.ndarray]) -> list[Any]:
+    return [pt.tensor(f"{kind}_{i}", dtype=value.dtype, shape=value.shape) for i, value in enumerate(values)]
 
 
 def build_parameter_density(
     model: Any, layout: Layout, endpoints: Mapping[str, tuple[Any, Any]], with_gradients: bool = True
 ) -> DensityGraph:
-    """Build the graphs of a path that moves data containers of the model: f at two betas, as value and difference.
-
-    The two betas are the first of the data inputs.
+    """Build the graphs of a path that moves data containers of the model: f at beta, its slope in beta, its gradient.
 
     Parameters
     ----------
@@ -92,50 +136,18 @@ def build_parameter_density(
         Data container -> its values at beta = 0 and 1.
     with_gradients : bool
     """
-    others = [variable.name for variable in model.data_vars if variable.name not in endpoints]
-    frozen = freeze_dims_and_data(model, data=others)
+    frozen, targets = freeze_with_inputs(model, list(endpoints))
     position, (logp,) = on_position(frozen, layout, [frozen.logp()])
-    betas = pt.vector("path_betas", dtype=position.dtype, shape=(2,))
-
-    def at(beta: Any) -> Any:
-        moved = {
-            frozen[name]: ((1.0 - beta) * np.asarray(first) + beta * np.asarray(last)).astype(frozen[name].dtype)
-            for name, (first, last) in endpoints.items()
-        }
-        return clone_replace(logp, moved, rebuild_strict=False)
-
-    here, there = at(betas[0]), at(betas[1])
-    outputs = [here, there - here]
-    return assemble(model, layout, position, outputs, with_gradients, [betas], [np.zeros(2, position.dtype)])
-
-
-def assemble(
-    model: Any,
-    layout: Layout,
-    position: Any,
-    outputs: list[Any],
-    with_gradients: bool,
-    inputs: Sequence[Any] = (),
-    values: Sequence[np.ndarray] = (),
-) -> DensityGraph:
-    """Complete log reference and log ratio: large constants become data inputs, after ``inputs``, and gradients follow.
-
-    Parameters
-    ----------
-    model : pymc.Model
-    layout : Layout
-    position : TensorVariable (D,)
-    outputs : list of TensorVariable
-        ``log_reference, log_ratio``.
-    with_gradients : bool
-        Whether the kernel uses them; zeros stand in if not, and cost nothing.
-    inputs, values : sequence
-        Data inputs that the outputs have already, and what to pass for them.
-    """
-    outputs, data, data_values = _lift_data(outputs)
-    gradient = _gradient if with_gradients else lambda _, position: pt.zeros_like(position)
-    density = [*outputs, *(gradient(output, position) for output in outputs)]
-    return DensityGraph(model, layout, position, density, [*inputs, *data], [*values, *data_values])
+    betas = pt.vector("path_beta", dtype=position.dtype, shape=(1,))
+    moved = {
+        target: ((1.0 - betas[0]) * np.asarray(first) + betas[0] * np.asarray(last)).astype(target.dtype)
+        for target, (first, last) in zip(targets, endpoints.values(), strict=True)
+    }
+    (value,), data, data_values = _lift_data([clone_replace(logp, moved, rebuild_strict=False)])
+    zeros = pt.zeros_like(position)
+    gradient = _gradient(value, position) if with_gradients else zeros
+    density = [value, _gradient(value, betas)[0].astype(position.dtype), gradient, zeros]
+    return DensityGraph(model, layout, position, density, Parameters(), [betas], [], [], data, data_values)
 
 
 def on_position(frozen: Any, layout: Layout, outputs: list[Any]) -> tuple[Any, list[Any]]:
@@ -148,6 +160,13 @@ def on_position(frozen: Any, layout: Layout, outputs: list[Any]) -> tuple[Any, l
         part = position[layout.offsets[i] : layout.offsets[i + 1]].reshape(shape).astype(value_var.dtype)
         replacements[value_var] = value_var.type.filter_variable(part)
     return position, clone_replace(outputs, replacements, rebuild_strict=False)
+
+
+def freeze_with_inputs(model: Any, names: Sequence[str]) -> tuple[Any, list[Any]]:
+    """Freeze a model but for some observed variables or data containers; return it and what stands for these."""
+    kept = [variable.name for variable in model.data_vars if variable.name not in names]
+    frozen = freeze_dims_and_data(model, data=kept)
+    return frozen, [frozen.rvs_to_values.get(frozen[name], frozen[name]) for name in names]
 
 
 def _gradient(output: Any, position: Any) -> Any:

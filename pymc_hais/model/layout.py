@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pytensor
 
 __all__ = ["Layout", "build_layout"]
 
@@ -40,6 +41,11 @@ class Layout:
     def n_dims(self) -> int:
         """D."""
         return int(self.sizes.sum())
+
+    @property
+    def dtype(self) -> np.dtype:
+        """PyTensor's floating type, in which positions travel."""
+        return np.dtype(pytensor.config.floatX)
 
     @property
     def offsets(self) -> np.ndarray:

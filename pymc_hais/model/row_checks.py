@@ -49,8 +49,8 @@ def check_known(model: Any, data: Any) -> tuple[str, ...]:
 
 def check_rows(
     model: Any, data: Mapping[str, Any], is_joint: bool = False
-) -> tuple[tuple[str, ...], tuple[np.ndarray, ...]]:
-    """Return names and values (R, ...) of rows for a model that describes one of them.
+) -> dict[str, np.ndarray]:
+    """Return the rows (R, ...) by name, for a model that describes one of them.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def check_rows(
     values = tuple(as_rows(model, name, data[name], declared_value(model, name)) for name in names)
     _check_lengths(names, values)
     _check_dependence(model, names, is_joint)
-    return names, values
+    return dict(zip(names, values, strict=True))
 
 
 def check_table(model: Any, data: Mapping[str, Any]) -> dict[str, np.ndarray]:

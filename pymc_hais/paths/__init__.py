@@ -1,5 +1,6 @@
 """What lies between the reference and the target."""
 
-from pymc_hais.paths.parameters import ParameterEngine
+from pymc_hais.paths.geometric import Geometric
+from pymc_hais.paths.parameters import Parameters
 
-__all__ = ["ParameterEngine"]
+__all__ = ["Geometric", "Parameters"]

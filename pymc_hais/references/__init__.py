@@ -1,24 +1,27 @@
 """Where beta = 0 starts: a distribution that can be sampled."""
 
 from pymc_hais.references.audit import check_prior_draws, find_mismatches
-from pymc_hais.references.base import Reference, Start
+from pymc_hais.references.base import BoundReference, Draws
+from pymc_hais.references.bound import Fitted, Independent, Mixed, Prior, bind, uses_prior
 from pymc_hais.references.box import Box
 from pymc_hais.references.gaussian import Gaussian
 from pymc_hais.references.mixture import Mixture
-from pymc_hais.references.model import ModelStart, check_same_variables
-from pymc_hais.references.prior import PriorReference, build_prior
-from pymc_hais.references.start import PriorStart, bind, uses_prior
+from pymc_hais.references.model import AnnealedModel, check_same_variables
+from pymc_hais.references.prior import PriorSampler, build_prior
 from pymc_hais.references.student_t import StudentT
 
 __all__ = [
+    "AnnealedModel",
+    "BoundReference",
     "Box",
+    "Draws",
+    "Fitted",
     "Gaussian",
+    "Independent",
+    "Mixed",
     "Mixture",
-    "ModelStart",
-    "PriorReference",
-    "PriorStart",
-    "Reference",
-    "Start",
+    "Prior",
+    "PriorSampler",
     "StudentT",
     "bind",
     "build_prior",

@@ -1,33 +1,25 @@
-"""What a reference is: a normalised distribution of the flat vector that can be sampled."""
+"""What a reference is once it is bound to a model: draws for a row of data, and a graph of its log density."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-__all__ = ["Reference", "Start"]
+__all__ = ["BoundReference", "Draws"]
 
 
-@runtime_checkable
-class Reference(Protocol):
-    """What a user may pass as ``reference=``: anything with these two methods.
+class Draws(NamedTuple):
+    """Reference draws of one population."""
 
-    The flat vector x (D,) joins the model's value variables, raveled, in the order of ``model.value_vars``: the
-    unconstrained space, in which a positive variable is its logarithm.
-    """
-
-    def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """Draw (n, D) independent positions."""
-        ...
-
-    def logp(self, position: Any) -> Any:
-        """Return the normalised log density as a PyTensor scalar, given the symbolic position (D,)."""
-        ...
+    positions: np.ndarray  # (n, D)
+    clipped: np.ndarray  # (n,) of bool: beyond the range of floating point
+    families: np.ndarray  # (n,) of int: draws of one family are not independent
 
 
-class Start(Protocol):
-    """A reference bound to one model: where its particles start, at beta = 0.
+class BoundReference(Protocol):
+    """A reference bound to one model.
 
     Attributes
     ----------
@@ -47,10 +39,18 @@ class Start(Protocol):
         """Tell whether it is the prior."""
         ...
 
-    def sample(self, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """Draw positions (n, D), and tell which (n,) lie beyond the range of floating point."""
+    def draw(self, row: int, n: int, seeds: np.random.SeedSequence) -> Draws:
+        """Draw n positions for one row of data."""
         ...
 
-    def logp(self, position: Any, log_prior: Any) -> Any:
-        """Return the log density as a graph, given the graph of the model's own log prior."""
+    def logp(self, position: Any, log_prior: Any, *own: Any) -> Any:
+        """Return the log density as a graph, given the graph of the model's own log prior and its own inputs."""
+        ...
+
+    def cost(self, n: int) -> int:
+        """Count the evaluations of a density that n draws cost."""
+        ...
+
+    def inputs(self, rows: Sequence[int] | np.ndarray) -> list[np.ndarray]:
+        """Return its own inputs for some rows of data, arrays (B, ...)."""
         ...

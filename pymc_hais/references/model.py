@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,15 +12,12 @@ from pytensor.graph.replace import clone_replace
 
 from pymc_hais.model.density import on_position
 from pymc_hais.model.layout import Layout, build_layout
+from pymc_hais.references.base import Draws
 
-__all__ = ["ModelStart", "check_same_variables"]
-
-#: ``(n, seed) -> positions (n, D), first ancestors (n,)``
-type Draw = Callable[[int, int], tuple[np.ndarray, np.ndarray]]
-
+__all__ = ["AnnealedModel", "check_same_variables"]
 
 @dataclass(frozen=True, eq=False)
-class ModelStart:
+class AnnealedModel:
     """Draws of another model's own annealed populations, with that model's unnormalised log density.
 
     Attributes
@@ -28,31 +25,36 @@ class ModelStart:
     model : pymc.Model
     layout : Layout
         Of both models.
-    draw : callable
-        ``(n, seed) -> positions (n, D), first ancestors (n,)`` of one population annealed to that model.
+    anneal : callable
+        ``(n, seeds) -> Draws`` of one population annealed to that model.
+    n_evaluations : int
+        Of that model's density, a draw.
     """
 
     model: Any
     layout: Layout
-    draw: Draw
+    anneal: Callable[[int, np.random.SeedSequence], Draws]
+    n_evaluations: int
     label: str = "the reference model"
     is_prior: bool = False
-    _families: dict[tuple[int, int], np.ndarray] = field(default_factory=dict, repr=False)
 
-    def sample(self, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    def draw(self, row: int, n: int, seeds: np.random.SeedSequence) -> Draws:
         """Anneal a population of n particles to the reference model."""
-        positions, self._families[n, seed] = self.draw(n, seed)
-        return positions, np.zeros(n, dtype=bool)
+        return self.anneal(n, seeds)
 
-    def families(self, n: int, seed: int) -> np.ndarray:
-        """Tell which of the draws (n,) of a seed share a first ancestor: these are not independent."""
-        return self._families.pop((n, seed))
-
-    def logp(self, position: Any, log_prior: Any) -> Any:
+    def logp(self, position: Any, log_prior: Any, *own: Any) -> Any:
         """Return the reference model's own log density, not normalised."""
         frozen = freeze_dims_and_data(self.model)
-        own, (logp,) = on_position(frozen, self.layout, [frozen.logp()])
-        return clone_replace(logp, {own: position}, rebuild_strict=False)
+        own_position, (logp,) = on_position(frozen, self.layout, [frozen.logp()])
+        return clone_replace(logp, {own_position: position}, rebuild_strict=False)
+
+    def cost(self, n: int) -> int:
+        """Count the evaluations of the reference model's density that n draws cost."""
+        return n * self.n_evaluations
+
+    def inputs(self, rows: Sequence[int] | np.ndarray) -> list[np.ndarray]:
+        """Return nothing: it is the same for all rows of data."""
+        return []
 
 
 def check_same_variables(model: Any, reference: Any) -> Layout:

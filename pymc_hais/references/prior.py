@@ -14,7 +14,7 @@ import pymc as pm
 from pymc_hais.model.compat import compile_interpreted, find_rng_nodes, reseed_rngs
 from pymc_hais.references.forward import batch, forward_graph
 
-__all__ = ["PriorReference", "build_prior"]
+__all__ = ["PriorSampler", "build_prior"]
 
 #: Draws made by one call of the batched forward graph.
 _BATCH = 500
@@ -23,7 +23,7 @@ _MAX_REJECTION = 2000
 
 
 @dataclass
-class PriorReference:
+class PriorSampler:
     """Joint draws of the free variables, unconstrained.
 
     Attributes
@@ -120,7 +120,7 @@ class PriorReference:
         return result, clipped
 
 
-def build_prior(model: Any) -> PriorReference:
+def build_prior(model: Any) -> PriorSampler:
     """Compile the forward sampler of a model's free variables.
 
     Raises
@@ -141,7 +141,7 @@ def build_prior(model: Any) -> PriorReference:
             function, batch_size = candidate, n
     except Exception:  # a graph that cannot be batched: one joint draw at a time is always right
         pass
-    return PriorReference(
+    return PriorSampler(
         names=[rv.name for rv in model.free_RVs],
         transforms=[getattr(model.rvs_to_transforms[rv], "name", "") for rv in model.free_RVs],
         batch_size=batch_size,

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import brentq
 from scipy.stats import rankdata
 
-from pymc_hais.resampling import systematic
+from pymc_hais.core.resampling import systematic
+from pymc_hais.core.weights import clean, discrepancy, log_mean_exp
+from pymc_hais.schedules.constant_speed import cumulative_barrier
 from pymc_hais.tuning.metric import MovingMetric
-from pymc_hais.types import Metric, ParticleState
-from pymc_hais.weights import clean, discrepancy, log_mean_exp
+from pymc_hais.types import Engine, Metric, Particles
 
-__all__ = ["Pilot", "Stage", "run_pilot"]
+__all__ = ["Pilot", "Stage", "merge", "next_beta", "rank_correlation", "run_pilot"]
 
 #: Conditional ESS of a stage in up to ``_MANY`` dimensions, and the least that is taken with more of them.
 _CONDITIONAL_ESS = 0.8
@@ -61,12 +61,15 @@ class Pilot:
         """Return one attribute of all K stages, (K,)."""
         return np.array([getattr(stage, name) for stage in self.stages])
 
+    @property
+    def barrier(self) -> np.ndarray:
+        """Lambda at beta = 0 and at the K stages, (K + 1,), in units of the log ratio's autocorrelation time."""
+        return cumulative_barrier(self.gather("discrepancy"), self.gather("autocorrelation_time"))
+
 
 def run_pilot(
-    engine: Any,
-    state: ParticleState,
-    key: np.ndarray,
-    rng: np.random.Generator,
+    engine: Engine,
+    population: Particles,
     report: Callable[[float, float, float], None] = lambda fraction, beta, log_z: None,
 ) -> Pilot:
     """Temper P particles from the reference to the target, adapting everything on the way.
@@ -77,28 +80,25 @@ def run_pilot(
     Parameters
     ----------
     engine : Engine
-    state : ParticleState
-        P evaluated reference draws.
-    key : ndarray of uint32 (2,)
-    rng : numpy.random.Generator
+    population : Particles
+        Reference draws of one population (B = 1).
     report : callable
         Told progress (0 to 1), beta and the running log Z after every stage; may raise to stop.
     """
-    particles = _Particles(engine, state, key)
-    n_particles, n_dims = state.position.shape
+    particles, rng = _Moving(engine, population), population.rngs[0]
+    _, n_particles, n_dims = population.state.position.shape
     share, patience = _conditional_ess(n_dims), _PATIENCE if n_dims <= n_particles else 0
-    beta, log_z = 0.0, 0.0
+    beta, log_z, log_ratio = 0.0, 0.0, np.where(population.alive[0], particles.log_ratio, -np.inf)
     stages: list[Stage] = []
     while beta < 1.0:
-        log_ratio = clean(particles.state.log_ratio)
-        new_beta = _next_beta(log_ratio, beta, share)
+        new_beta = next_beta(log_ratio, beta, share)
         increments = (new_beta - beta) * log_ratio
         moved = float(discrepancy(np.zeros(increments.size), increments))
         log_z += float(log_mean_exp(increments))
         particles.take(systematic(increments, rng.random()))
-        beta = new_beta
         is_patient = stages and particles.n_moves < patience
-        time = particles.adapt(beta, _moves(stages[-1].autocorrelation_time if is_patient else 0.0))
+        time = particles.adapt(beta, new_beta, _moves(stages[-1].autocorrelation_time if is_patient else 0.0))
+        beta, log_ratio = new_beta, particles.log_ratio
         stages.append(Stage(beta, moved, time, particles.step_size, particles.metric))
         report(_fraction(beta, stages[0].beta), beta, log_z)
         if len(stages) > _MAX_STAGES:
@@ -107,16 +107,16 @@ def run_pilot(
                 "posterior are too far apart for the prior path: rescale the model or use a tighter prior."
             )
     particles.part(stages[-1].autocorrelation_time)
-    return Pilot(tuple(stages), log_z, particles.n_gradients, np.asarray(particles.state.position))
+    return Pilot(tuple(stages), log_z, particles.n_gradients, particles.positions)
 
 
-class _Particles:
+class _Moving:
     """The pilot's particles and the kernel's settings that suit them."""
 
-    def __init__(self, engine: Any, state: ParticleState, key: np.ndarray) -> None:
-        self.state = state
-        self._engine, self._key, self._kernel = engine, key, engine.kernel
-        n_particles, n_dims = state.position.shape
+    def __init__(self, engine: Engine, particles: Particles) -> None:
+        self._state, self._inputs, self._keys = particles.state, particles.inputs, particles.keys
+        self._engine, self._kernel = engine, engine.kernel
+        _, n_particles, n_dims = particles.state.position.shape
         self._is_tuned = self._kernel.step_size is None
         self.step_size = float(self._kernel.step_size or 1.0)
         self.metric: Metric = np.ones(n_dims)
@@ -127,37 +127,48 @@ class _Particles:
     @property
     def n_gradients(self) -> int:
         """Evaluations of value and gradient so far."""
-        return len(self._recent) * (1 + self.n_moves * self._kernel.n_gradients)
+        a_move = self._kernel.n_gradients + self._engine.path.n_evaluations
+        return len(self._recent) * (1 + self.n_moves * a_move)
+
+    @property
+    def positions(self) -> np.ndarray:
+        """Positions (P, D)."""
+        return np.asarray(self._state.position, np.float64)[0]
+
+    @property
+    def log_ratio(self) -> np.ndarray:
+        """Log ratios (P,), what is no density as -inf."""
+        return clean(np.asarray(self._state.log_ratio, np.float64)[0])
 
     def take(self, chosen: np.ndarray) -> None:
         """Copy the chosen particles."""
-        self.state, self._recent = self._engine.take(self.state, chosen), self._recent[chosen]
+        self._state, self._recent = self._engine.take(self._state, chosen[None]), self._recent[chosen]
 
-    def adapt(self, beta: float, n_moves: int) -> float:
+    def adapt(self, before: float, beta: float, n_moves: int) -> float:
         """Measure the metric, adapt the step size over n moves; return the log ratio's autocorrelation time."""
         if self._is_tuned:
-            self.metric = self._follow.update(np.asarray(self.state.position))
-        before = clean(self.state.log_ratio)
-        for _ in range(n_moves):
-            acceptance = self._move(beta)
+            self.metric = self._follow.update(self.positions)
+        log_ratio = self.log_ratio
+        for i in range(n_moves):
+            acceptance = self._move(beta if i else before, beta)
             self._recent = 0.5 * (self._recent + acceptance)
             if self._is_tuned:
                 drift = _step_size_drift(acceptance, self._recent, self._kernel.acceptance_target)
                 self.step_size *= float(np.exp(drift))
-        return _autocorrelation_time(before, clean(self.state.log_ratio), n_moves)
+        return _autocorrelation_time(log_ratio, self.log_ratio, n_moves)
 
     def part(self, autocorrelation_time: float) -> None:
-        """Move at beta = 1 until resampled copies are apart."""
+        """Move at beta = 1 until resampled copies have decorrelated."""
         for _ in range(int(np.clip(np.ceil(2 * autocorrelation_time), *_PARTING_MOVES))):
-            self._move(1.0)
+            self._move(1.0, 1.0)
 
-    def _move(self, beta: float) -> np.ndarray:
+    def _move(self, before: float, beta: float) -> np.ndarray:
         """Make one transition; return the particles' acceptance rates (P,)."""
-        settings = (beta, self.step_size, self._kernel.persistence(self.step_size))
-        arrays = (np.array([value]) for value in settings)
-        self.state, trace = self._engine.run_segment(self.state, *arrays, self.metric, self._key, self.n_moves)
+        step_size = np.array([self.step_size])
+        settings = np.array([before, beta]), step_size, self._kernel.persistence(step_size), self.metric
+        self._state, trace = self._engine.run_segment(self._state, self._inputs, *settings, self._keys, self.n_moves)
         self.n_moves += 1
-        return trace.acceptance_rate[0]
+        return np.asarray(trace.acceptance_rate, np.float64)[0, 0]
 
 
 def _moves(autocorrelation_time: float) -> int:
@@ -189,11 +200,27 @@ def _fraction(beta: float, first: float) -> float:
     return 1.0 if beta >= 1.0 else float(1.0 - np.log(beta) / np.log(first))
 
 
-def _next_beta(log_ratio: np.ndarray, beta: float, share: float) -> float:
-    """Find the next beta at which the conditional ESS of the particles still alive is ``share``."""
+def next_beta(log_ratio: np.ndarray, beta: float, share: float) -> float:
+    """Find the next beta at which the conditional ESS of the particles still alive is ``share``.
+
+    The logarithm of the step is searched, so that the scale of the log ratio does not matter.
+
+    Parameters
+    ----------
+    log_ratio : ndarray (P,)
+        -inf for particles of weight zero.
+    beta : float
+    share : float
+        Of the particles alive.
+
+    Raises
+    ------
+    FloatingPointError
+        If no particle is alive.
+    """
     alive = log_ratio[np.isfinite(log_ratio)]
     if alive.size == 0:
-        raise FloatingPointError("no particle has a finite log ratio")
+        raise FloatingPointError("No particle has a finite log ratio of target and reference.")
     equal, alive, target = np.zeros(alive.size), alive - alive.max(), -np.log(share)
 
     def excess(log_step: float) -> float:
@@ -205,11 +232,42 @@ def _next_beta(log_ratio: np.ndarray, beta: float, share: float) -> float:
     return min(1.0, beta + float(np.exp(brentq(excess, -700.0, largest, xtol=1e-3))))
 
 
+def rank_correlation(before: np.ndarray, after: np.ndarray) -> float:
+    """Spearman's correlation; zero where one of the two does not vary."""
+    ranks = rankdata([before, after], axis=1)
+    return float(np.corrcoef(ranks)[0, 1]) if np.all(np.ptp(ranks, axis=1) > 0.0) else 0.0
+
+
 def _autocorrelation_time(before: np.ndarray, after: np.ndarray, n_moves: int) -> float:
     """Integrated autocorrelation time of the log ratio in steps, from its rank correlation over a stage."""
     alive = np.isfinite(before) & np.isfinite(after)
-    if alive.sum() < 3 or np.ptp(before[alive]) == 0 or np.ptp(after[alive]) == 0:
+    if alive.sum() < 3 or np.ptp(before[alive]) == 0.0:
         return 1.0
-    ranks = rankdata([before[alive], after[alive]], axis=1)
-    correlation = float(np.clip(np.corrcoef(ranks)[0, 1], 0.01, 0.995))
-    return max(1.0, -2.0 * n_moves / np.log(correlation))
+    correlation = np.clip(rank_correlation(before[alive], after[alive]), 0.01, 0.995)
+    return float(max(1.0, -2.0 * n_moves / np.log(correlation)))
+
+
+def merge(pilots: Sequence[Pilot]) -> Pilot:
+    """Join pilots of several rows of data into one that serves all rows.
+
+    The schedule is that of the most demanding, the step sizes are the smallest, and the metrics are averaged.
+    """
+    if len(pilots) == 1:
+        return pilots[0]
+    lead = max(pilots, key=lambda pilot: pilot.barrier[-1])
+    knots = [np.log(pilot.gather("beta")) for pilot in pilots]
+    stages = []
+    for stage in lead.stages:
+        point = np.log(stage.beta)
+        sizes = [np.exp(np.interp(point, k, np.log(p.gather("step_size")))) for k, p in zip(knots, pilots, strict=True)]
+        near = [p.stages[int(np.argmin(np.abs(k - point)))].metric for k, p in zip(knots, pilots, strict=True)]
+        stages.append(replace(stage, step_size=float(min(sizes)), metric=_average(near)))
+    return replace(lead, stages=tuple(stages), n_gradients=sum(pilot.n_gradients for pilot in pilots))
+
+
+def _average(metrics: Sequence[Metric]) -> Metric:
+    """Average covariances, given as factors."""
+    if any(metric.ndim == 1 for metric in metrics):
+        scales = [metric if metric.ndim == 1 else np.sqrt(np.sum(metric**2, axis=1)) for metric in metrics]
+        return np.sqrt(np.mean(np.square(scales), axis=0))
+    return np.linalg.cholesky(np.mean([metric @ metric.T for metric in metrics], axis=0))

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pymc_hais.kernels import Kernel
 from pymc_hais.schedules.constant_speed import constant_speed, cumulative_barrier
 from pymc_hais.tuning.pilot import Pilot
-from pymc_hais.types import AnnealingRun, Plan, Schedule
+from pymc_hais.types import AnnealingRun, Kernel, Plan, Schedule
 
 __all__ = ["Recipe", "build_plan", "next_length", "refine", "suggest_length", "untuned_plan"]
 
@@ -32,12 +31,15 @@ class Recipe:
         Share of the particles below which the effective sample size leads to resampling.
     schedule : callable, optional
         ``n_steps -> Schedule``; at constant speed by default.
+    is_fixed : bool
+        Whether there is one schedule only, of the user's own length.
     """
 
     kernel: Kernel
     n_final_moves: int = 0
     resample_below: float = 0.5
     schedule: Callable[[int], Schedule] | None = None
+    is_fixed: bool = False
 
     @property
     def needs_pilot(self) -> bool:
@@ -54,7 +56,7 @@ def untuned_plan(recipe: Recipe, n_dims: int, n_steps: int) -> Plan:
 def build_plan(pilot: Pilot, n_steps: int, recipe: Recipe) -> Plan:
     """Spread ``n_steps`` over the barrier that the pilot measured."""
     betas = np.concatenate([[0.0], pilot.gather("beta")])
-    return _plan(pilot, betas, _barrier(pilot), n_steps, recipe)
+    return _plan(pilot, betas, pilot.barrier, n_steps, recipe)
 
 
 def suggest_length(pilot: Pilot, shortest: int, longest: int) -> int:
@@ -62,7 +64,7 @@ def suggest_length(pilot: Pilot, shortest: int, longest: int) -> int:
 
     Var(log w) is about Lambda^2 / T, with Lambda the barrier in units of the autocorrelation time.
     """
-    return int(np.clip(np.ceil(_barrier(pilot)[-1] ** 2 / _LOG_WEIGHT_VARIANCE), shortest, longest))
+    return int(np.clip(np.ceil(pilot.barrier[-1] ** 2 / _LOG_WEIGHT_VARIANCE), shortest, longest))
 
 
 def next_length(n_steps: int, se: float, target_se: float, longest: int) -> int:
@@ -77,10 +79,6 @@ def refine(pilot: Pilot, plan: Plan, run: AnnealingRun, n_steps: int, recipe: Re
     times = np.interp(np.log(betas[1:]), np.log(pilot.gather("beta")), pilot.gather("autocorrelation_time"))
     barrier = cumulative_barrier(run.temperature["discrepancy"].mean(axis=0), times)
     return _plan(pilot, betas, barrier, n_steps, recipe)
-
-
-def _barrier(pilot: Pilot) -> np.ndarray:
-    return cumulative_barrier(pilot.gather("discrepancy"), pilot.gather("autocorrelation_time"))
 
 
 def _plan(pilot: Pilot, betas: np.ndarray, barrier: np.ndarray, n_steps: int, recipe: Recipe) -> Plan:

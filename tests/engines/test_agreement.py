@@ -10,11 +10,11 @@ import numba
 import numpy as np
 import pytest
 
-from pymc_hais import noise as noise_module
-from pymc_hais.annealing import anneal
+from pymc_hais.core import noise as noise_module
+from pymc_hais.core.annealing import anneal
 from pymc_hais.engines.numba import NumbaEngine, _namespace
 from pymc_hais.kernels import Hamiltonian
-from pymc_hais.noise import INITIAL_STEP, build_noise
+from pymc_hais.core.noise import INITIAL_STEP, build_noise
 from pymc_hais.tuning import Recipe, build_plan, run_pilot
 from pymc_hais.types import ParticleState
 from tests.engines.models import build_engine, build_graph

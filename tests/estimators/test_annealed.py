@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from pymc_hais.estimators.annealed import estimate_log_z, family_masses, relative_variance, widen
-from pymc_hais.resampling import systematic
+from pymc_hais.core.resampling import systematic
 from pymc_hais.types import LogZEstimate
-from pymc_hais.weights import log_mean_exp
+from pymc_hais.core.weights import log_mean_exp
 from tests.runs import build_run
 
 

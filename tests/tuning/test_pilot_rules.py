@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from pymc_hais.tuning import pilot as pilot_module
-from pymc_hais.weights import discrepancy
+from pymc_hais.core.weights import discrepancy
 
 SHARE, ACCEPTANCE = pilot_module._CONDITIONAL_ESS, 0.88
 

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pymc_hais.annealing import segments
+from pymc_hais.core.annealing import segments
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.schedules import FIXED
 from pymc_hais.tuning.pilot import Pilot, Stage

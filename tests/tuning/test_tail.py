@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pymc_hais.tuning import Tail, measure_tail
+from pymc_hais.estimators import Tail, measure_tail
 
 RNG = np.random.default_rng(3)
 NORMAL, EXPONENTIAL = RNG.normal(40.0, 7.0, 50_000), RNG.exponential(2.0, 50_000)

@@ -1,0 +1,177 @@
+"""Populations annealed by one plan: weight, resample each by its own weights, move all, segment by segment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_hais.core.resampling import systematic
+from pymc_hais.core.weights import clean, discrepancy, effective_sample_size, log_mean_exp, normalise
+from pymc_hais.types import AnnealingRun, Engine, Metric, Particles, ParticleState, Plan
+
+__all__ = ["SEGMENT_LENGTH", "UNBROKEN_LENGTH", "Segment", "anneal", "move", "segments"]
+
+#: The most steps of a segment: between segments the population may meet and resample.
+SEGMENT_LENGTH = 32
+#: The same where a plan never resamples: each segment costs some work outside the compiled program.
+UNBROKEN_LENGTH = 256
+
+#: Told the share of the plan that is done, beta and the running log Z (B,); may raise to stop.
+type Report = Callable[[float, float, np.ndarray], None]
+
+
+class Segment(NamedTuple):
+    """A stretch of the plan with one metric, in which every particle travels alone."""
+
+    start: int
+    stop: int
+    metric: Metric
+
+
+def segments(plan: Plan) -> Iterator[Segment]:
+    """Cut a plan where the metric changes, and after ``SEGMENT_LENGTH`` steps or ``UNBROKEN_LENGTH``."""
+    start, n_steps = 0, len(plan.schedule)
+    longest = SEGMENT_LENGTH if plan.resample_below > 0.0 else UNBROKEN_LENGTH
+    while start < n_steps:
+        index = plan.metric_index[start]
+        stop = min(start + longest, n_steps)
+        change = np.flatnonzero(plan.metric_index[start:stop] != index)
+        if change.size:
+            stop = start + int(change[0])
+        yield Segment(start, stop, plan.metrics[index])
+        start = stop
+
+
+class _Weights:
+    """Log weights (B, P) of populations between resamplings, and the log Z (B,) gathered before them."""
+
+    def __init__(self, particles: Particles, log_z: float) -> None:
+        self.log_weights = np.where(particles.alive, 0.0, -np.inf)
+        self.ancestors = particles.ancestors
+        n_populations = len(particles.ancestors)
+        self.log_z = np.full(n_populations, log_z)
+        self.n_resampled, self.n_nan, self.n_infinite = np.zeros((3, n_populations), dtype=int)
+
+    def update(self, log_increment: np.ndarray) -> dict[str, np.ndarray]:
+        """Add increments (B, S, P); return statistics per temperature (B, S)."""
+        self.n_nan += np.isnan(log_increment).sum(axis=(1, 2))
+        self.n_infinite += np.isposinf(log_increment).sum(axis=(1, 2))
+        steps = clean(log_increment)
+        paths = self.log_weights[:, None] + np.cumsum(steps, axis=1)
+        before = np.concatenate([self.log_weights[:, None], paths[:, :-1]], axis=1)
+        self.log_weights = paths[:, -1]
+        return {
+            "ess": effective_sample_size(paths),
+            "log_z": self.log_z[:, None] + log_mean_exp(paths),
+            "discrepancy": discrepancy(before, steps),
+        }
+
+    def running_log_z(self) -> np.ndarray:
+        """Return the log of the estimates of Z so far (B,)."""
+        return self.log_z + log_mean_exp(self.log_weights)
+
+    def resample(self, low: np.ndarray, rngs: Sequence[np.random.Generator]) -> np.ndarray:
+        """Resample the populations where ``low`` (B,); return the chosen particles (B, P) of all."""
+        chosen = np.tile(np.arange(self.log_weights.shape[1]), (len(low), 1))
+        log_z = self.running_log_z()
+        for b in np.flatnonzero(low).tolist():
+            chosen[b] = systematic(self.log_weights[b], rngs[b].random())
+        self.log_z = np.where(low, log_z, self.log_z)
+        self.log_weights = np.where(low[:, None], 0.0, self.log_weights)
+        self.ancestors = np.take_along_axis(self.ancestors, chosen, axis=1)
+        self.n_resampled += low
+        return chosen
+
+
+def anneal(
+    engine: Engine,
+    plan: Plan,
+    particles: Particles,
+    report: Report = lambda fraction, beta, log_z: None,
+    log_z_reference: float = 0.0,
+) -> AnnealingRun:
+    """Anneal B populations of reference draws along a frozen plan.
+
+    E[exp(log_z)] = Z exactly, for any plan that does not depend on these particles (Neal 2001; with resampling, Del
+    Moral 2004), since the plan fixes everything but the resampling times, which the adaptive rule on the ESS may
+    choose (Whiteley, Lee & Heine 2016).
+
+    Parameters
+    ----------
+    engine : Engine
+    plan : Plan
+    particles : Particles
+        Evaluated reference draws.
+    report : callable
+        Told progress after every segment; may raise to stop.
+    log_z_reference : float
+        Log Z at beta = 0.
+    """
+    betas, n_steps = plan.schedule.betas, len(plan.schedule)
+    state, inputs, keys = particles.state, particles.inputs, particles.keys
+    shape = particles.alive.shape
+    weights = _Weights(particles, log_z_reference)
+    accepted, divergent = np.zeros(shape), np.zeros(shape, dtype=int)
+    statistics: list[dict[str, np.ndarray]] = []
+    for start, stop, metric in segments(plan):
+        steps = slice(start, stop)
+        settings = (betas[start : stop + 1], plan.step_sizes[steps], plan.persistence[steps], metric)
+        state, trace = engine.run_segment(state, inputs, *settings, keys, start)
+        row = weights.update(np.asarray(trace.log_increment))
+        row["acceptance_rate"] = _mean_of_alive(np.asarray(trace.acceptance_rate), weights.log_weights)
+        statistics.append(row)
+        accepted += np.sum(trace.acceptance_rate, axis=1)
+        divergent += np.sum(trace.is_divergent, axis=1)
+        low = effective_sample_size(weights.log_weights) < plan.resample_below * shape[1]
+        if stop < n_steps and low.any():
+            chosen = weights.resample(low, particles.rngs)
+            state = engine.take(state, chosen)
+            accepted, divergent = (np.take_along_axis(one, chosen, axis=1) for one in (accepted, divergent))
+        report(stop / n_steps, float(betas[stop]), weights.running_log_z())
+    return AnnealingRun(
+        log_z=weights.running_log_z(),
+        log_weights=normalise(weights.log_weights),
+        ancestors=weights.ancestors,
+        state=state,
+        acceptance_rate=accepted / n_steps,
+        n_divergent=divergent,
+        temperature={name: np.concatenate([row[name] for row in statistics], axis=1) for name in statistics[0]},
+        n_resampled=weights.n_resampled,
+        n_nan=weights.n_nan,
+        n_infinite=weights.n_infinite,
+        log_z_dropped=particles.log_z_dropped,
+    )
+
+
+def _mean_of_alive(acceptance: np.ndarray, log_weights: np.ndarray) -> np.ndarray:
+    """Average the acceptance rate (B, S, P) over the particles that carry weight: (B, S)."""
+    alive = np.isfinite(log_weights)
+    alive[~alive.any(axis=1)] = True
+    return np.einsum("bsp,bp->bs", acceptance, alive) / alive.sum(axis=1)[:, None]
+
+
+def move(
+    engine: Engine,
+    plan: Plan,
+    state: ParticleState,
+    inputs: Sequence[np.ndarray],
+    keys: np.ndarray,
+    n_moves: int,
+    first_step: int,
+) -> ParticleState:
+    """Make transitions at beta = 1 with the last step's settings, so that resampled copies decorrelate."""
+    for first in range(0, n_moves, SEGMENT_LENGTH):
+        n = min(SEGMENT_LENGTH, n_moves - first)
+        state, _ = engine.run_segment(
+            state,
+            inputs,
+            np.ones(n + 1),
+            np.full(n, plan.step_sizes[-1]),
+            np.full(n, plan.persistence[-1]),
+            plan.metrics[plan.metric_index[-1]],
+            keys,
+            first_step + first,
+        )
+    return state

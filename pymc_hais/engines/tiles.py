@@ -1,0 +1,67 @@
+"""Populations cut into tiles of one shape, so that one compiled program moves them all.
+
+The shape depends on the number of particles and on the device alone.  Programs of different shapes round differently,
+so results would otherwise change with the number of populations, of threads or of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+__all__ = ["Tile", "cut", "cut_tiles", "merge", "tile_shape"]
+
+
+class Tile(NamedTuple):
+    """Indices of ``shape``, filled up by repeating the last, and how many of them count."""
+
+    populations: np.ndarray  # (b,)
+    particles: np.ndarray  # (p,)
+    counted: tuple[int, int]
+
+
+def tile_shape(n_particles: int, most: int) -> tuple[int, int]:
+    """Say how many populations, and how many of the particles of each, a tile has: about ``most`` together."""
+    n_parts = -(-n_particles // most)
+    size = -(-n_particles // n_parts)
+    return max(1, most // size), size
+
+
+def cut_tiles(n_populations: int, n_particles: int, most: int) -> list[Tile]:
+    """Cut (B, P) particles into tiles."""
+    b, p = tile_shape(n_particles, most)
+    return [
+        Tile(
+            np.minimum(np.arange(first, first + b), n_populations - 1),
+            np.minimum(np.arange(start, start + p), n_particles - 1),
+            (min(b, n_populations - first), min(p, n_particles - start)),
+        )
+        for first in range(0, n_populations, b)
+        for start in range(0, n_particles, p)
+    ]
+
+
+def cut(array: Any, tile: Tile) -> Any:
+    """Copy a tile out of an array (B, P, ...)."""
+    populations, particles, counted = tile
+    if counted == (len(populations), len(particles)):
+        if counted == array.shape[:2]:
+            return array  # stays on the device
+        rows, columns = slice(populations[0], populations[-1] + 1), slice(particles[0], particles[-1] + 1)
+        return array[rows, columns]
+    return array[np.ix_(populations, particles)]
+
+
+def merge(parts: Sequence[Any], tiles: Sequence[Tile], shape: tuple[int, int], axis: int = 1) -> Any:
+    """Put arrays (b, p, ...), one a tile, together to (B, P, ...); the particles may be another ``axis``."""
+    first = np.asarray(parts[0])
+    inner = list(first.shape)
+    inner[0], inner[axis] = shape
+    whole = np.empty(inner, first.dtype)
+    between = (slice(None),) * (axis - 1)
+    for part, (populations, particles, (b, p)) in zip(parts, tiles, strict=True):
+        rows, columns = slice(populations[0], populations[0] + b), slice(particles[0], particles[0] + p)
+        whole[(rows, *between, columns)] = np.asarray(part)[(slice(b), *between, slice(p))]
+    return whole

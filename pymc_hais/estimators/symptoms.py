@@ -1,0 +1,98 @@
+"""What a finished run shows besides its estimate, as numbers, and beyond which of them it is not to be trusted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import f as f_distribution
+
+from pymc_hais.core.weights import log_mean_exp
+from pymc_hais.estimators.annealed import Variance, family_masses, population_shares, relative_variance
+from pymc_hais.estimators.unseen import pareto_k
+from pymc_hais.types import AnnealingRun
+
+__all__ = ["FEWEST_FAMILIES", "PARETO_K_LIMIT", "Symptoms", "measure_symptoms"]
+
+#: Pareto k beyond which importance weights are not to be trusted (Vehtari et al. 2024).
+PARETO_K_LIMIT = 0.7
+#: Effective number of first ancestors below which parts of the target may be missing altogether.
+FEWEST_FAMILIES = 20.0
+#: Probability that chains which agree are said not to.
+_FALSE_ALARM = 1e-4
+#: Spread of estimates that rounding explains.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Symptoms:
+    """Numbers of one run.
+
+    Attributes
+    ----------
+    is_alive : bool
+        Whether any particle ended with a weight above zero.
+    pareto_k : float
+        Shape of the upper tail of the weights; -inf for equal ones.
+    n_families : float
+        Effective number of first ancestors.
+    disagreement : float
+        How many times more the chains' estimates differ than their own errors allow; 0 where chance explains it.
+    acceptance_rate : float
+        The lowest mean acceptance rate of any temperature.
+    divergent_share : float
+        Share of the moves that diverged.
+    n_nan, n_infinite : int
+        Log weight increments that were NaN, or plus infinity.
+    dropped_share : float
+        Share of Z, at most, that draws beyond the range of floating point would have added.
+    """
+
+    is_alive: bool
+    pareto_k: float
+    n_families: float
+    disagreement: float
+    acceptance_rate: float
+    divergent_share: float
+    n_nan: int
+    n_infinite: int
+    dropped_share: float
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether the weights can carry an estimate."""
+        return (
+            self.is_alive
+            and self.pareto_k <= PARETO_K_LIMIT
+            and self.n_families >= FEWEST_FAMILIES
+            and self.disagreement == 0.0
+        )
+
+
+def measure_symptoms(run: AnnealingRun) -> Symptoms:
+    """Measure what a run of C populations shows."""
+    log_z = float(log_mean_exp(run.log_z))
+    is_alive = bool(np.isfinite(log_z))
+    masses = family_masses(run)
+    shares = masses * population_shares(run.log_z)[:, None]
+    n_steps = run.temperature["ess"].shape[1]
+    return Symptoms(
+        is_alive=is_alive,
+        pareto_k=pareto_k(shares) if is_alive else -np.inf,
+        n_families=float(1.0 / np.sum(shares**2)),
+        disagreement=_disagreement(relative_variance(run.log_z, masses)) if is_alive else 0.0,
+        acceptance_rate=float(np.min(run.temperature["acceptance_rate"].mean(axis=0))),
+        divergent_share=float(np.mean(run.n_divergent)) / n_steps,
+        n_nan=int(np.sum(run.n_nan)),
+        n_infinite=int(np.sum(run.n_infinite)),
+        dropped_share=float(np.exp(log_mean_exp(run.log_z_dropped) - log_z)) if is_alive else 0.0,
+    )
+
+
+def _disagreement(variance: Variance) -> float:
+    """Compare the spread between the chains with that within them (F test)."""
+    if variance.between_dof == 0 or variance.within_dof == 0 or variance.between < _ROUNDING**2:
+        return 0.0
+    ratio = variance.between / variance.within if variance.within > 0 else np.inf
+    chance = f_distribution.sf(ratio, variance.between_dof, variance.within_dof)
+    return float(np.sqrt(ratio)) if chance <= _FALSE_ALARM else 0.0

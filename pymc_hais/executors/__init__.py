@@ -1,5 +1,0 @@
-"""Where chains run."""
-
-from pymc_hais.executors.local import execute
-
-__all__ = ["execute"]

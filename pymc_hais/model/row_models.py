@@ -1,0 +1,45 @@
+"""Held-out rows -> models that hold them: one row, or a table of the same shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor.graph.replace import clone_replace
+
+from pymc_hais.model.compat import compile_interpreted
+from pymc_hais.model.density import freeze_with_inputs
+
+__all__ = ["build_row_logp", "observe_first", "with_table"]
+
+
+def build_row_logp(model: Any, names: tuple[str, ...]) -> Callable[..., float]:
+    """Build ``logp(*row) -> float``, the log density of a row in a model without free variables."""
+    frozen, targets = freeze_with_inputs(model, names)
+    inputs = [target.type() for target in targets]
+    (output,) = clone_replace([frozen.datalogp], dict(zip(targets, inputs, strict=True)), rebuild_strict=False)
+    function = compile_interpreted(inputs, [output])
+    return lambda *row: float(function(*(np.asarray(value) for value in row))[0])
+
+
+def observe_first(model: Any, rows: Mapping[str, np.ndarray]) -> Any:
+    """Return the model with free variables observed, at their first row; the density is then in their own space."""
+    return pm.observe(model, {name: value[0] for name, value in rows.items()})
+
+
+def with_table(model: Any, data: Mapping[str, np.ndarray]) -> Any:
+    """Return a copy of the model with other data of the same shapes (n, ...) in place of its own."""
+    copied = model.copy()
+    containers = {variable.name for variable in copied.data_vars}
+    for name, value in data.items():
+        if name in containers:
+            copied.set_data(name, value)
+            continue
+        variable = copied[name]
+        old, new = copied.rvs_to_values[variable], pt.constant(value, name=name)
+        copied.rvs_to_values[variable], copied.values_to_rvs[new] = new, variable
+        del copied.values_to_rvs[old]
+    return copied

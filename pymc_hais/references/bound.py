@@ -1,0 +1,231 @@
+"""References bound to one model: positions out, graphs of their log density."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+
+from pymc_hais.model.layout import Layout
+from pymc_hais.references.base import BoundReference, Draws
+from pymc_hais.references.distribution import Distributions, is_distribution
+from pymc_hais.references.gaussian import Gaussian
+from pymc_hais.references.mixture import Mixture
+from pymc_hais.references.prior import PriorSampler
+from pymc_hais.references.student_t import StudentT
+from pymc_hais.types import Reference
+
+__all__ = ["Fitted", "Independent", "Mixed", "Prior", "bind", "uses_prior"]
+
+
+class _Direct:
+    """A reference that is drawn without annealing."""
+
+    def cost(self, n: int) -> int:
+        """Return 0."""
+        return 0
+
+
+class _Common(_Direct):
+    """A reference that is the same for all rows of data."""
+
+    def inputs(self, rows: Sequence[int] | np.ndarray) -> list[np.ndarray]:
+        """Return nothing."""
+        return []
+
+
+@dataclass(frozen=True)
+class Prior(_Common):
+    """The model's own prior.
+
+    Attributes
+    ----------
+    layout : Layout
+    sampler : PriorSampler
+    log_mass : float
+        Log of the integral of ``exp(model.varlogp)``, by which its density is normalised where it is a part of a
+        mixture.
+    """
+
+    layout: Layout
+    sampler: PriorSampler
+    log_mass: float = 0.0
+    label: str = "the prior"
+    is_prior: bool = True
+
+    def draw(self, row: int, n: int, seeds: np.random.SeedSequence) -> Draws:
+        """Draw joint prior draws."""
+        values, clipped = self.sampler.sample(n, int(seeds.generate_state(1)[0]))
+        return Draws(self.layout.flatten(values), clipped, np.arange(n))
+
+    def logp(self, position: Any, log_prior: Any, *own: Any) -> Any:
+        """Return the model's log prior, normalised."""
+        return log_prior - self.log_mass if self.log_mass else log_prior
+
+
+@dataclass(frozen=True)
+class Independent(_Common):
+    """A reference that knows nothing of the model."""
+
+    reference: Reference
+    n_dims: int
+    is_prior: bool = False
+
+    @property
+    def label(self) -> str:
+        """Name the reference."""
+        return str(self.reference) if type(self.reference).__str__ is not object.__str__ else repr(self.reference)
+
+    def draw(self, row: int, n: int, seeds: np.random.SeedSequence) -> Draws:
+        """Draw positions.
+
+        Raises
+        ------
+        ValueError
+            If the reference returns another shape, or NaN.
+        """
+        positions = np.asarray(self.reference.sample(n, np.random.default_rng(seeds)), dtype=np.float64)
+        if positions.shape != (n, self.n_dims):
+            raise ValueError(
+                f"The reference's sample({n}, rng) has shape {positions.shape}; it must return ({n}, {self.n_dims}): "
+                "one row a draw, one column for each unconstrained dimension of the model."
+            )
+        if not np.isfinite(positions).all():
+            raise ValueError("The reference's sample(n, rng) returned NaN or infinite values.")
+        return Draws(positions, np.zeros(n, dtype=bool), np.arange(n))
+
+    def logp(self, position: Any, log_prior: Any, *own: Any) -> Any:
+        """Return the reference's log density.
+
+        Raises
+        ------
+        ValueError
+            If it is no PyTensor scalar.
+        """
+        value = pt.as_tensor_variable(self.reference.logp(position))
+        if value.ndim != 0:
+            raise ValueError(f"The reference's logp(x) must return a PyTensor scalar; it has {value.ndim} dimensions.")
+        return value
+
+
+@dataclass(frozen=True)
+class Fitted(_Direct):
+    """A shape fitted to particles, around a centre for each row of data.
+
+    Attributes
+    ----------
+    shape : Gaussian or StudentT
+        Around the origin.
+    centres : ndarray (R, D)
+    """
+
+    shape: Gaussian | StudentT
+    centres: np.ndarray
+    is_prior: bool = False
+
+    @property
+    def label(self) -> str:
+        """Name the shape."""
+        return f"{self.shape}{' around each row' if len(self.centres) > 1 else ''}"
+
+    def draw(self, row: int, n: int, seeds: np.random.SeedSequence) -> Draws:
+        """Draw positions."""
+        positions = self.centres[row] + self.shape.sample(n, np.random.default_rng(seeds))
+        return Draws(positions, np.zeros(n, dtype=bool), np.arange(n))
+
+    def logp(self, position: Any, log_prior: Any, *own: Any) -> Any:
+        """Return the shape's log density around the centre, which is its one input."""
+        (centre,) = own
+        return self.shape.logp(position - centre)
+
+    def inputs(self, rows: Sequence[int] | np.ndarray) -> list[np.ndarray]:
+        """Return the rows' centres (B, D)."""
+        return [self.centres[np.asarray(rows)].astype(pytensor.config.floatX)]
+
+
+@dataclass(frozen=True)
+class Mixed(_Direct):
+    """Several references, each with its share of the draws; the last may have inputs of its own."""
+
+    parts: tuple[BoundReference, ...]
+    weights: np.ndarray
+    is_prior: bool = False
+
+    @property
+    def label(self) -> str:
+        """Name the parts with their shares."""
+        return " + ".join(f"{w:.0%} {part.label}" for w, part in zip(self.weights, self.parts, strict=True))
+
+    def draw(self, row: int, n: int, seeds: np.random.SeedSequence) -> Draws:
+        """Draw positions: the part of each is drawn independently."""
+        counting, *children = seeds.spawn(1 + len(self.parts))
+        counts = np.random.default_rng(counting).multinomial(n, self.weights)
+        drawn = [
+            part.draw(row, int(count), one)
+            for part, count, one in zip(self.parts, counts, children, strict=True)
+            if count
+        ]
+        positions, clipped = (np.concatenate(column) for column in list(zip(*drawn, strict=True))[:2])
+        return Draws(positions, clipped, np.arange(n))
+
+    def logp(self, position: Any, log_prior: Any, *own: Any) -> Any:
+        """Return the log of the weighted sum of the parts' densities."""
+        terms = [
+            float(np.log(weight)) + part.logp(position, log_prior, *own)
+            for weight, part in zip(self.weights, self.parts, strict=True)
+        ]
+        return functools.reduce(pt.logaddexp, terms)
+
+    def inputs(self, rows: Sequence[int] | np.ndarray) -> list[np.ndarray]:
+        """Return the parts' inputs."""
+        return [one for part in self.parts for one in part.inputs(rows)]
+
+
+def uses_prior(spec: Any) -> bool:
+    """Whether a reference, or a part of it, is the prior."""
+    if isinstance(spec, Mixture):
+        return any(uses_prior(part) for part in spec.parts)
+    return isinstance(spec, str) and spec == "prior"
+
+
+def bind(spec: Any, layout: Layout, prior: Prior | None) -> BoundReference:
+    """Bind what the user passed as ``reference=`` to a model.
+
+    Parameters
+    ----------
+    spec : str or object
+        "prior", "gaussian", one of this package's references, a PyMC distribution or a dict of them, a
+        :class:`Mixture`, or any object with ``sample`` and ``logp``.
+    layout : Layout
+    prior : Prior or None
+        Needed where ``uses_prior(spec)``.
+
+    Raises
+    ------
+    ValueError
+        If it is none of these, or does not fit the model's dimensions.
+    """
+    n_dims = layout.n_dims
+    if isinstance(spec, Mixture):
+        return Mixed(tuple(bind(part, layout, prior) for part in spec.parts), spec.shares)
+    if uses_prior(spec):
+        assert prior is not None  # the caller compiles it where uses_prior says so
+        return prior
+    if isinstance(spec, str) and spec == "gaussian":
+        spec = Gaussian()
+    if isinstance(spec, Mapping) or is_distribution(spec):
+        return Independent(Distributions.build(spec, layout), n_dims)
+    if hasattr(spec, "for_dimensions") and not isinstance(spec, type):
+        return Independent(spec.for_dimensions(n_dims), n_dims)
+    if isinstance(spec, Reference) and not isinstance(spec, type):
+        return Independent(spec, n_dims)
+    raise ValueError(
+        '`reference` must be "auto", "prior", "gaussian", "fitted", a pymc_hais.Gaussian, StudentT, Box or Mixture, a '
+        "PyMC distribution, a dict of them by variable, a pm.Model, or an object with sample(n, rng) and logp(x); "
+        f"got {spec!r}."
+    )

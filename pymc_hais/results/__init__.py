@@ -1,0 +1,1 @@
+"""Numbers -> findings, messages and labelled arrays."""

@@ -1,0 +1,168 @@
+"""Arrays -> DataTree, and a log Z back out of one: the only labelled-array file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pymc
+from arviz_base import dict_to_dataset
+from pymc.backends.arviz import coords_and_dims_for_inferencedata, find_constants, find_observations
+from pymc.stats.log_density import compute_log_likelihood, compute_log_prior
+from xarray import DataTree
+
+from pymc_hais.run.posterior import PosteriorDraws
+from pymc_hais.run.rounds import Outcome
+from pymc_hais.run.settings import Output
+from pymc_hais.types import AnnealingRun, Finding, LogZEstimate, Plan
+
+__all__ = ["findings_as_json", "log_marginal_likelihood", "to_datatree"]
+
+_GROUP = "log_marginal_likelihood"
+#: Numbers of an estimate that are kept as they are.
+_NUMBERS = ("value", "mc_se", "shortfall", "lower", "upper")
+
+
+def to_datatree(
+    model: Any,
+    values: Mapping[str, np.ndarray],
+    draws: PosteriorDraws,
+    outcome: Outcome,
+    estimate: LogZEstimate,
+    attrs: Mapping[str, Any],
+    output: Output,
+) -> DataTree:
+    """Label a run as ArviZ expects.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    values : dict of ndarray (C, P, ...)
+        Equally weighted draws in the constrained space.
+    draws : PosteriorDraws
+        The same draws, with the statistics of their particles.
+    outcome : Outcome
+        Of one model, with its run.
+    estimate : LogZEstimate
+    attrs : dict
+        Plain numbers and strings; they go to every group of the run.
+    output : Output
+        The user's ``idata_kwargs``.
+
+    Returns
+    -------
+    DataTree
+        Groups ``posterior``, ``sample_stats``, ``annealing``, ``log_marginal_likelihood``, ``observed_data``,
+        ``constant_data`` and, where asked for, ``log_likelihood`` and ``log_prior``.
+    """
+    assert outcome.run is not None
+    coords, dims = coords_and_dims_for_inferencedata(model)
+    labels = {"coords": {**coords, **output.coords}, "dims": {**dims, **output.dims}}
+    groups = {
+        "posterior": _dataset(values, attrs=attrs, **labels),
+        "sample_stats": _sample_stats(draws, outcome.run, attrs),
+        "annealing": _annealing(outcome.plan, outcome.run),
+        _GROUP: _evidence(estimate, outcome, attrs),
+        "observed_data": _data(find_observations(model), labels),
+        "constant_data": _data(find_constants(model), labels),
+    }
+    idata = DataTree.from_dict({f"/{name}": group for name, group in groups.items() if group is not None})
+    for wanted, compute in (
+        (output.log_likelihood, compute_log_likelihood),
+        (output.log_prior, compute_log_prior),
+    ):
+        if wanted:
+            names = None if wanted is True else list(wanted)
+            idata = compute(idata, var_names=names, model=model, progressbar=False)
+    return idata
+
+
+def _dataset(values: Mapping[str, np.ndarray], **kwargs: Any) -> Any:
+    return dict_to_dataset(dict(values), inference_library=pymc, **kwargs)
+
+
+def _data(values: Mapping[str, Any], labels: dict[str, Any]) -> Any:
+    if not values:
+        return None
+    filled = {name: np.ma.filled(value, np.nan) if np.ma.isMA(value) else value for name, value in values.items()}
+    return _dataset(filled, sample_dims=[], **labels)
+
+
+def _sample_stats(draws: PosteriorDraws, run: AnnealingRun, attrs: Mapping[str, Any]) -> Any:
+    per_draw = {
+        "log_weight": draws.log_weights,
+        "acceptance_rate": draws.acceptance_rate,
+        "diverging": draws.is_divergent,
+    }
+    dataset = _dataset(per_draw, attrs=attrs)
+    dataset["log_marginal_likelihood"] = ("chain", run.log_z)
+    return dataset
+
+
+def _annealing(plan: Plan, run: AnnealingRun) -> Any:
+    temperature = np.arange(1, len(plan.schedule) + 1)
+    chains = len(run.log_z)
+    values = {
+        **run.temperature,
+        "beta": np.tile(plan.schedule.betas[1:], (chains, 1)),
+        "step_size": np.tile(plan.step_sizes, (chains, 1)),
+    }
+    dataset = _dataset(values, sample_dims=["chain", "temperature"], coords={"temperature": temperature})
+    # The weighted particles, before the resampling that makes posterior draws of them.
+    dataset["final_log_weight"] = (("chain", "particle"), run.log_weights)
+    return dataset
+
+
+def _evidence(estimate: LogZEstimate, outcome: Outcome, attrs: Mapping[str, Any]) -> Any:
+    values = {name: np.asarray(getattr(estimate, name)) for name in (*_NUMBERS, "se")}
+    extra = {"estimator": estimate.estimator, "findings": findings_as_json(estimate.findings)}
+    dataset = _dataset(values, sample_dims=[], attrs={**attrs, **extra})
+    dataset["per_chain"] = ("chain", np.asarray(estimate.per_chain))
+    rounds = outcome.rows[0].rounds
+    dataset = dataset.assign_coords({"chain": np.arange(len(estimate.per_chain)), "round": np.arange(len(rounds)) + 1})
+    for name, field in (("round_n_temperatures", "n_steps"), ("round_value", "log_z"), ("round_mc_se", "se")):
+        dataset[name] = ("round", np.array([getattr(one, field) for one in rounds]))
+    return dataset
+
+
+def findings_as_json(findings: Sequence[Finding]) -> str:
+    """Write findings as one string, which every file format takes."""
+    return json.dumps([asdict(finding) for finding in findings], ensure_ascii=False)
+
+
+def log_marginal_likelihood(idata: DataTree) -> LogZEstimate:
+    """Read the log marginal likelihood out of a result of :func:`sample_hais`, fresh or re-read from a file.
+
+    Parameters
+    ----------
+    idata : DataTree
+        As ``sample_hais`` returned it.
+
+    Returns
+    -------
+    LogZEstimate
+        With ``value``, ``mc_se``, ``shortfall``, ``se``, ``lower`` and ``upper`` (95%) in nats, and ``findings``.
+
+    Raises
+    ------
+    ValueError
+        If ``idata`` holds no such estimate.
+    """
+    if not isinstance(idata, DataTree) or _GROUP not in idata.children:
+        kind = type(idata).__name__
+        found = ", ".join(idata.children) if isinstance(idata, DataTree) else "none"
+        raise ValueError(
+            f"Expected the DataTree that sample_hais returns, with a `{_GROUP}` group; got a {kind} with groups: "
+            f"{found}."
+        )
+    group = idata[_GROUP].to_dataset()
+    findings = tuple(Finding(**finding) for finding in json.loads(group.attrs["findings"]))
+    return LogZEstimate(
+        **{name: float(group[name]) for name in _NUMBERS},
+        estimator=str(group.attrs["estimator"]),
+        findings=findings,
+        per_chain=tuple(float(z) for z in group["per_chain"].values),
+    )

@@ -1,0 +1,292 @@
+"""Numbers -> findings, each with advice: the only place where they are made."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from pymc_hais.estimators import Round, Symptoms, measure_tail
+from pymc_hais.estimators.symptoms import FEWEST_FAMILIES, PARETO_K_LIMIT
+from pymc_hais.model import unnormalised_priors
+from pymc_hais.run.planning import Choice
+from pymc_hais.run.problem import Problem
+from pymc_hais.run.rounds import Outcome, RowResult
+from pymc_hais.run.settings import Settings
+from pymc_hais.types import AnnealingRun, Finding, LogZEstimate
+
+__all__ = ["diagnose", "diagnose_predictive", "findings_of_rows", "summarise", "with_findings"]
+
+_DISAGREEMENT = 4.0
+_ROUNDING = 1e-9
+#: The lowest mean acceptance rate of a temperature, and the largest share of divergent moves, without a finding.
+_LEAST_ACCEPTANCE = 0.2
+_MOST_DIVERGENT = 0.01
+#: The share of Z that dropped draws may be missing, as a share of the standard error.
+_MOST_DROPPED = 0.1
+#: Nats beyond a normal tail of the log ratio that are worth a warning.
+_HEAVY_TAIL = 2.0
+#: Rows named in a message.
+_SHOWN = 5
+
+
+def with_findings(outcome: Outcome, choice: Choice, settings: Settings) -> LogZEstimate:
+    """Return the estimate of a single model with all its findings."""
+    assert outcome.run is not None
+    (result,), problem = outcome.rows, choice.problem
+    findings = [*diagnose(result, settings.target_se), *_prior_mass(problem), *_heavy_tail(problem, outcome.run)]
+    if outcome.stopped_by == "interrupt":
+        findings.append(_INTERRUPTED)
+    return replace(result.estimate, findings=tuple(findings))
+
+
+def findings_of_rows(outcome: Outcome, choice: Choice, settings: Settings) -> tuple[Finding, ...]:
+    """Say what the numbers of R rows mean: of the rows together, then one of each name for single rows."""
+    per_row = [diagnose(result, settings.target_se) for result in outcome.rows]
+    common = [*_prior_mass(choice.problem), *_rows_moved(outcome.rows)]
+    if outcome.stopped_by == "interrupt":
+        common.append(_INTERRUPTED)
+    return (*common, *summarise(per_row))
+
+
+def diagnose(result: RowResult, target_se: float | None) -> tuple[Finding, ...]:
+    """Say what the numbers of one row's run mean.
+
+    Parameters
+    ----------
+    result : RowResult
+    target_se : float or None
+    """
+    estimate, symptoms = result.estimate, result.symptoms
+    if not symptoms.is_alive:
+        return (_NO_WEIGHT,)
+    findings = [
+        _large_error(estimate, target_se),
+        _tail_of_weights(symptoms.pareto_k),
+        _families(symptoms.n_families),
+        _chains(symptoms.disagreement),
+        _rounds(result.rounds),
+        _acceptance(symptoms.acceptance_rate),
+        _divergences(symptoms.divergent_share),
+        _missing(symptoms),
+        _dropped(symptoms.dropped_share, estimate.se),
+    ]
+    return tuple(finding for finding in findings if finding is not None)
+
+
+_NO_WEIGHT = Finding(
+    "no_weight",
+    "error",
+    "Every particle of every chain ended with weight zero: no way was found from the prior to the posterior.",
+    "Raise `draws`, or soften hard constraints.",
+)
+
+
+def _large_error(estimate: LogZEstimate, target_se: float | None) -> Finding | None:
+    if target_se is None or estimate.se <= target_se:
+        return None
+    return Finding(
+        "standard_error",
+        "warning",
+        f"The standard error of log Z is {estimate.se:.2g}, above target_se = {target_se:g}, and the budget ended.",
+        "Raise `max_temperatures`, `draws` or `chains`.",
+    )
+
+
+def _tail_of_weights(k: float) -> Finding | None:
+    if k <= PARETO_K_LIMIT:
+        return None
+    return Finding(
+        "pareto_k",
+        "error",
+        f"The log weights have a heavy tail (Pareto k = {k:.2f} > {PARETO_K_LIMIT}): a few particles decide log Z, "
+        "and the error bar is too small.",
+        "Raise `max_temperatures` or `draws`, or reparametrise so that the prior is closer to the posterior.",
+    )
+
+
+def _families(effective: float) -> Finding | None:
+    if effective >= FEWEST_FAMILIES:
+        return None
+    return Finding(
+        "few_ancestors",
+        "error",
+        f"All particles descend from about {effective:.0f} effective prior draws: the posterior may have regions that "
+        "no prior draw led to.",
+        "Raise `draws` or `max_temperatures`.",
+    )
+
+
+def _chains(disagreement: float) -> Finding | None:
+    if disagreement == 0.0:
+        return None
+    return Finding(
+        "chains_disagree",
+        "error",
+        f"The chains' estimates of log Z differ {disagreement:.1f} times more than their own errors allow.",
+        "Raise `max_temperatures`; if that does not help, the posterior has modes that single chains miss.",
+    )
+
+
+def _rounds(rounds: Sequence[Round]) -> Finding | None:
+    if len(rounds) < 2:
+        return None
+    before, last = rounds[-2:]
+    moved, error = abs(last.log_z - before.log_z), float(np.hypot(last.se, before.se))
+    if moved <= _DISAGREEMENT * error + _ROUNDING * abs(last.log_z):
+        return None
+    return Finding(
+        "rounds_disagree",
+        "error",
+        f"log Z moved from {before.log_z:.2f} at {before.n_steps} temperatures to {last.log_z:.2f}, "
+        f"{moved / error if error else np.inf:.1f} standard errors: the particles do not keep up with the annealing.",
+        "Raise `max_temperatures`, or reparametrise (for example non-centred).",
+    )
+
+
+def _acceptance(rate: float) -> Finding | None:
+    if rate >= _LEAST_ACCEPTANCE:
+        return None
+    return Finding(
+        "low_acceptance",
+        "warning",
+        f"At some temperatures only {rate:.0%} of the moves were accepted.",
+        "The plan's step sizes do not suit all of the posterior: reparametrise, or raise `draws`.",
+    )
+
+
+def _divergences(share: float) -> Finding | None:
+    if share < _MOST_DIVERGENT:
+        return None
+    return Finding(
+        "divergences",
+        "warning",
+        f"{share:.1%} of the moves diverged (an energy error above 1000 nats, or NaN).",
+        "The density has regions of extreme curvature: reparametrise (for example non-centred).",
+    )
+
+
+def _missing(symptoms: Symptoms) -> Finding | None:
+    counts = (("NaN", symptoms.n_nan), ("plus infinity", symptoms.n_infinite))
+    seen = " and ".join(f"{what} {n} times" for what, n in counts if n)
+    if not seen:
+        return None
+    return Finding(
+        "nan",
+        "warning",
+        f"The log-likelihood was {seen}; those particles were given weight zero.",
+        "Look at `model.debug()` for the term that is not a number.",
+    )
+
+
+def _dropped(share: float, se: float) -> Finding | None:
+    if share < _MOST_DROPPED * max(se, 1e-3):
+        return None
+    return Finding(
+        "prior_range",
+        "error",
+        "Prior draws beyond the range of floating point (underflow to 0, or a probability rounded to 1) had to be "
+        f"dropped, and the likelihood does not vanish there: up to {share:.1%} of Z is missing.",
+        "Use a less diffuse prior.",
+    )
+
+
+_INTERRUPTED = Finding(
+    "interrupted",
+    "warning",
+    "The run was interrupted; this is what had been finished.",
+    "Run again for the standard error asked for.",
+)
+
+
+def _heavy_tail(problem: Problem, run: AnnealingRun) -> tuple[Finding, ...]:
+    """Say that few particles reach the places that the target prefers to the reference most, if so."""
+    if problem.engine.path.n_evaluations:  # its log ratio is another one at every beta
+        return ()
+    tail = measure_tail([np.asarray(run.state.log_ratio, np.float64).ravel()])
+    if tail.excess <= _HEAVY_TAIL or tail.mass == 0.0:
+        return ()
+    return (
+        Finding(
+            "heavy_tail",
+            "warning",
+            f"The log ratio of target and reference has a heavy upper tail: {tail.excess:.1f} nats beyond a "
+            "normal one for the highest 0.5% of the draws. Few particles get there, and log Z may come out "
+            "too low.",
+            "Pass a `reference` with heavier tails, reparametrise, or see whether log Z moves up with more "
+            "temperatures (`n_temperatures`).",
+        ),
+    )
+
+
+def _prior_mass(problem: Problem) -> tuple[Finding, ...]:
+    """Say that log Z counts a prior that may not integrate to one, if it does."""
+    suspects = () if problem.reference.is_prior else unnormalised_priors(problem.model)
+    if not suspects:
+        return ()
+    names = ", ".join(f"`{name}`" for name in suspects)
+    return (
+        Finding(
+            "prior_mass",
+            "warning",
+            f"log Z is log of the integral of exp(model.logp()), and the density of {names} may not integrate to one "
+            "in PyMC.",
+            'Pass reference="prior" for the log marginal likelihood.',
+        ),
+    )
+
+
+def _rows_moved(results: Sequence[RowResult]) -> tuple[Finding, ...]:
+    """Say that the mean over the rows moved from one round to the next by more than its error, if it did.
+
+    Row by row a short round has too few particles in its tail to know its own error; in the mean that evens out.
+    """
+    pairs = [result.rounds[-2:] for result in results if len(result.rounds) > 1]
+    if not pairs:
+        return ()
+    before, after = (np.array([[pair[i].log_z, pair[i].se] for pair in pairs]) for i in (0, 1))
+    moved = float(np.mean(after[:, 0] - before[:, 0]))
+    # The log of an unbiased estimate errs low by about half its variance.
+    error = float(np.sqrt(np.sum(before[:, 1] ** 2 + after[:, 1] ** 2))) / len(pairs)
+    bias = float(np.mean(before[:, 1] ** 2))
+    if not np.isfinite(moved) or abs(moved) <= _DISAGREEMENT * error + bias + _ROUNDING:
+        return ()
+    return (
+        Finding(
+            "rounds_disagree",
+            "error",
+            f"The mean over {len(pairs)} rows moved by {moved:+.3f} nats from one round to the next, beyond its error "
+            f"of {error:.3f}: the particles do not keep up with the annealing.",
+            "Raise `max_temperatures` or `draws`, or reparametrise (for example non-centred).",
+        ),
+    )
+
+
+def diagnose_predictive(k: float) -> tuple[Finding, ...]:
+    """Say that a few posterior draws decide the predictive density of a row, if they do."""
+    if k <= PARETO_K_LIMIT:
+        return ()
+    return (
+        Finding(
+            "pareto_k",
+            "warning",
+            f"The likelihood varies over the posterior draws with a heavy tail (Pareto k = {k:.2f} > "
+            f"{PARETO_K_LIMIT}): a few draws decide.",
+            "Use more posterior draws (`n_draws`).",
+        ),
+    )
+
+
+def summarise(per_row: Sequence[Sequence[Finding]]) -> tuple[Finding, ...]:
+    """Merge the findings of the rows: one of each name, with how many rows have it."""
+    counts = Counter(finding.name for findings in per_row for finding in findings)
+    merged = []
+    for name in counts:
+        rows = [row for row, findings in enumerate(per_row) if any(finding.name == name for finding in findings)]
+        first = next(finding for finding in per_row[rows[0]] if finding.name == name)
+        shown = ", ".join(map(str, rows[:_SHOWN])) + (", ..." if len(rows) > _SHOWN else "")
+        message = f"{len(rows)} of {len(per_row)} rows (row {shown}); the first: {first.message}"
+        merged.append(Finding(name, first.severity, message, first.advice))
+    return tuple(merged)

@@ -1,0 +1,117 @@
+"""Values per row -> a labelled result with its two errors kept apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pymc
+from arviz_base import dict_to_dataset
+from xarray import DataTree
+
+from pymc_hais.results.datatree import findings_as_json
+from pymc_hais.run.rounds import RowResult
+from pymc_hais.types import Finding
+
+__all__ = ["HeldOut", "of_rows", "thin", "to_heldout_tree"]
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Log-likelihoods of R rows, in nats.
+
+    Attributes
+    ----------
+    value, se, ess, pareto_k : ndarray (R,)
+        Of each row.
+    se_of_mean : float
+        Monte Carlo standard error of the mean over the rows, without the next two.
+    shortfall : ndarray (R,) or float
+        How far each value may lie too low; it does not average out.
+    common : dict
+        Numbers common to all rows, such as ``log_z``.
+    common_se : float
+        The error of a number that was subtracted from all rows.
+    findings : tuple of Finding
+    """
+
+    value: np.ndarray
+    se: np.ndarray
+    ess: np.ndarray
+    pareto_k: np.ndarray
+    se_of_mean: float
+    shortfall: np.ndarray | float = 0.0
+    common: dict[str, float] = field(default_factory=dict)
+    common_se: float = 0.0
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def mcse(self) -> float:
+        """Monte Carlo error of the mean over the rows, with what all rows share.
+
+        The log of an unbiased estimate errs low by half its variance, for every row alike.
+        """
+        bias = 0.5 * np.mean(np.square(self.se - self.shortfall)) + np.mean(self.shortfall)
+        return float(np.sqrt(self.se_of_mean**2 + self.common_se**2 + bias**2))
+
+    @property
+    def sem(self) -> float:
+        """What another set of as many rows would change: the rows' standard deviation over the root of R."""
+        n = len(self.value)
+        return float(np.std(self.value, ddof=1) / np.sqrt(n)) if n > 1 else float("nan")
+
+
+def of_rows(results: Sequence[RowResult], findings: tuple[Finding, ...]) -> HeldOut:
+    """Gather the estimates of R rows, whose random numbers are independent."""
+    estimates = [result.estimate for result in results]
+    value, se, mc_se, shortfall = (
+        np.array([getattr(one, name) for one in estimates]) for name in ("value", "se", "mc_se", "shortfall")
+    )
+    return HeldOut(
+        value,
+        se,
+        np.array([result.symptoms.n_families for result in results]),
+        np.array([result.symptoms.pareto_k for result in results]),
+        float(np.sqrt(np.sum(mc_se**2)) / len(value)),
+        shortfall,
+        findings=findings,
+    )
+
+
+def thin(posterior: Any, names: Sequence[str], n_draws: int) -> dict[str, np.ndarray]:
+    """Pick at most so many draws of some variables, evenly spaced in every chain: arrays (C, S, ...).
+
+    Raises
+    ------
+    ValueError
+        If a variable has no draws.
+    """
+    group = posterior["posterior"]
+    missing = [name for name in names if name not in group]
+    if missing:
+        raise ValueError(
+            f"`posterior` has no draws of {', '.join(f'`{name}`' for name in missing)}. Variables that belong to a row "
+            "cannot be integrated out together with posterior draws of the others: fix the parameters with pm.do."
+        )
+    n_chains, length = group.sizes["chain"], group.sizes["draw"]
+    kept = np.unique(np.linspace(0, length - 1, max(1, min(length, n_draws // n_chains))).round().astype(int))
+    ordered = group.to_dataset().transpose("chain", "draw", ...)
+    return {name: ordered[name].values[:, kept] for name in names}
+
+
+def to_heldout_tree(result: HeldOut, attrs: Mapping[str, Any]) -> DataTree:
+    """Label a result: group ``held_out``, per ``row`` and with the mean."""
+    per_row = {name: getattr(result, name) for name in ("value", "se", "ess", "pareto_k")}
+    dataset = dict_to_dataset(
+        per_row,
+        sample_dims=["row"],
+        coords={"row": np.arange(len(result.value))},
+        inference_library=pymc,
+        attrs={**attrs, "findings": findings_as_json(result.findings)},
+    )
+    scalars = {"mean": float(np.mean(result.value)), "mcse": result.mcse, "sem": result.sem, **result.common}
+    for name, number in scalars.items():
+        dataset[name] = ((), np.asarray(number))
+    return DataTree.from_dict({"/held_out": dataset})

@@ -1,0 +1,133 @@
+"""What is said about a finished run: log messages for a person, attributes for the file."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+
+from pymc_hais.model import improper_priors
+from pymc_hais.references import AnnealedModel
+from pymc_hais.results.heldout import HeldOut
+from pymc_hais.run.planning import Choice
+from pymc_hais.run.posterior import PosteriorDraws
+from pymc_hais.run.rounds import Outcome
+from pymc_hais.run.settings import Settings
+from pymc_hais.types import Finding, LogZEstimate
+
+__all__ = ["attributes", "attributes_of_rows", "log_held_out", "log_outcome", "log_start"]
+
+# A child of PyMC's logger, so that messages appear where PyMC's do.
+_log = logging.getLogger("pymc.hais")
+
+_LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+_PACKAGES = ("pymc-hais", "pymc", "pytensor", "arviz", "numpy", "scipy", "jax")
+
+
+def _quantity(choice: Choice) -> str:
+    """Say what log Z is."""
+    if isinstance(choice.problem.reference, AnnealedModel):
+        return "log ratio of partition functions"
+    return "log partition function" if improper_priors(choice.problem.model) else "log marginal likelihood"
+
+
+def log_start(choice: Choice, settings: Settings) -> None:
+    """Log what is annealed from where, and why."""
+    problem = choice.problem
+    _log.info(
+        f"Annealing {settings.chains} x {settings.draws} particles from {problem.reference.label} "
+        f"({problem.engine.name}): {choice.reason}"
+    )
+
+
+def log_outcome(estimate: LogZEstimate, outcome: Outcome, choice: Choice, settings: Settings) -> None:
+    """Log the estimate, why the rounds ended, and every finding."""
+    why = {
+        "target_se": f"below target_se = {settings.target_se}",
+        "single_round": "after one round, as asked for",
+        "max_temperatures": f"the budget of {settings.max_temperatures} temperatures is spent",
+        "interrupt": "interrupted",
+    }[outcome.stopped_by]
+    n_rounds = len(outcome.rows[0].rounds)
+    rounds = f"{n_rounds} round{'s' if n_rounds > 1 else ''}"
+    _log.info(
+        f"{_quantity(choice)} {estimate.value:.3f} ± {estimate.se:.3f} ({rounds}, "
+        f"{len(outcome.plan.schedule)} temperatures, {outcome.seconds:.0f} s; {why})"
+    )
+    log_findings(estimate.findings)
+
+
+def log_findings(findings: Iterable[Finding]) -> None:
+    """Log every finding at the level of its severity."""
+    for finding in findings:
+        _log.log(_LEVELS[finding.severity], str(finding))
+
+
+def log_held_out(result: HeldOut) -> None:
+    """Log the mean over held-out rows and every finding."""
+    _log.info(
+        f"Mean log-likelihood of {len(result.value)} rows {np.mean(result.value):.3f} ± {result.mcse:.3f} "
+        f"(Monte Carlo) ± {result.sem:.3f} (test set)"
+    )
+    log_findings(result.findings)
+
+
+def attributes(
+    choice: Choice, outcome: Outcome, posterior: PosteriorDraws, settings: Settings, seconds: float
+) -> dict[str, Any]:
+    """Gather plain numbers and strings that say how a result of ``sample_hais`` came about."""
+    common = _attributes(choice, outcome, settings)
+    return {
+        **common,
+        "quantity": _quantity(choice),
+        "n_gradients": outcome.n_gradients + posterior.n_gradients,
+        "n_rounds": len(outcome.rows[0].rounds),
+        "n_temperatures": len(outcome.plan.schedule),
+        "total_time": seconds,
+    }
+
+
+def attributes_of_rows(choice: Choice, outcome: Outcome, settings: Settings) -> dict[str, Any]:
+    """Gather plain numbers and strings that say how values of held-out rows came about."""
+    lengths, counts = np.unique([result.rounds[-1].n_steps for result in outcome.rows], return_counts=True)
+    return {
+        **_attributes(choice, outcome, settings),
+        "quantity": "log marginal likelihood of each row",
+        "rounds": json.dumps(
+            [{"n_rows": int(n), "n_temperatures": int(t)} for t, n in zip(lengths, counts, strict=True)]
+        ),
+    }
+
+
+def _attributes(choice: Choice, outcome: Outcome, settings: Settings) -> dict[str, Any]:
+    engine, spent = choice.problem.engine, choice.spent
+    return {
+        "sampler": "hais",
+        "engine": engine.name,
+        "backend": engine.backend,
+        "reference": choice.problem.reference.label,
+        "reference_reason": choice.reason,
+        "kernel": repr(settings.recipe.kernel),
+        "random_seed": json.dumps(settings.seeds.entropy),
+        "target_se": -1.0 if settings.target_se is None else settings.target_se,
+        "stopped_by": outcome.stopped_by,
+        "draws": settings.draws,
+        "chains": settings.chains,
+        "n_gradients": outcome.n_gradients,
+        "n_gradients_pilot": spent.n_gradients_pilot,
+        "compile_time": choice.compile_seconds,
+        "pilot_time": spent.pilot_seconds,
+        "sampling_time": outcome.seconds,
+        "versions": json.dumps({name: v for name in _PACKAGES if (v := _version(name))}),
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,56 @@
+"""Weighted particles of all chains -> equally weighted posterior draws, and what belongs to each of them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_hais.core.annealing import move
+from pymc_hais.core.resampling import systematic
+from pymc_hais.core.weights import normalise
+from pymc_hais.run.problem import Problem
+from pymc_hais.run.seeds import Purpose
+from pymc_hais.run.settings import Settings
+from pymc_hais.types import AnnealingRun, ParticleState, Plan
+
+__all__ = ["PosteriorDraws", "draw_posterior"]
+
+
+class PosteriorDraws(NamedTuple):
+    """C chains of P draws, and the statistics of the same particles."""
+
+    positions: np.ndarray  # (C, P, D)
+    log_weights: np.ndarray  # (C, P) of the annealed particle, as a share of its population
+    acceptance_rate: np.ndarray  # (C, P)
+    is_divergent: np.ndarray  # (C, P) whether a move of its genealogy diverged
+    n_gradients: int
+
+
+def draw_posterior(problem: Problem, plan: Plan, run: AnnealingRun, settings: Settings) -> PosteriorDraws:
+    """Resample the particles of all populations by their share of the estimate of Z, and let copies decorrelate.
+
+    A chain whose estimate of Z is higher gives more draws, as it counts more in the estimate.  Draws lie in the order
+    of their populations, so that where the chains agree each keeps its own.
+    """
+    shape = run.log_weights.shape
+    pooled = normalise((run.log_weights + normalise(run.log_z)[:, None]).ravel())
+    seeds = settings.seeds.streams(Purpose.POSTERIOR, 0, [0], shape[0])
+    chosen = systematic(pooled, seeds[0].rng.random()).reshape(shape)
+
+    def take(array: np.ndarray) -> np.ndarray:
+        array = np.asarray(array)
+        return array.reshape(-1, *array.shape[2:])[chosen]
+
+    state = ParticleState(*map(take, run.state))
+    keys = np.stack([stream.key for stream in seeds])
+    inputs = problem.inputs([0] * shape[0])
+    moved = move(problem.engine, plan, state, inputs, keys, plan.n_final_moves, 0)
+    a_move = problem.engine.kernel.n_gradients + problem.engine.path.n_evaluations
+    return PosteriorDraws(
+        np.asarray(moved.position, np.float64),
+        take(run.log_weights),
+        take(run.acceptance_rate),
+        take(run.n_divergent) > 0,
+        chosen.size * plan.n_final_moves * a_move,
+    )

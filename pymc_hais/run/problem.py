@@ -1,0 +1,227 @@
+"""PyMC model -> a problem that can be annealed: rows of data in, evaluated particles out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from pymc_hais.core.weights import log_mean_exp
+from pymc_hais.engines import compile_engine
+from pymc_hais.kernels import Hamiltonian, LinearConstraints
+from pymc_hais.model import (
+    DensityGraph,
+    Layout,
+    build_density,
+    build_layout,
+    check_joint_logp,
+    check_model,
+    check_state,
+    with_table,
+)
+from pymc_hais.references import (
+    AnnealedModel,
+    BoundReference,
+    Draws,
+    Prior,
+    bind,
+    build_prior,
+    check_prior_draws,
+    find_mismatches,
+    uses_prior,
+)
+from pymc_hais.run.seeds import Purpose, Seeds, Stream
+from pymc_hais.types import Engine, Kernel, Particles, ParticleState
+
+__all__ = ["CHECK_DRAWS", "Compiler", "Problem", "bind_reference", "build_problem", "with_reference"]
+
+#: Draws that check a model before any long work; as many as the pilot's, so that nothing compiles twice.
+CHECK_DRAWS = 500
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """How graphs become an engine.
+
+    Attributes
+    ----------
+    kernel : Kernel
+    backend : {"jax", "numba", "c"} or None
+    compile_kwargs : dict
+    cores : int, optional
+        Limits the threads of the engine.
+    """
+
+    kernel: Kernel = field(default_factory=Hamiltonian)
+    backend: str | None = None
+    compile_kwargs: dict[str, Any] = field(default_factory=dict)
+    cores: int | None = None
+
+    def __call__(self, graph: DensityGraph) -> Engine:
+        """Compile a model's graphs with the kernel."""
+        engine = compile_engine(graph, self.backend, self.compile_kwargs, self.kernel)
+        if self.cores is not None:
+            engine.set_cores(self.cores)
+        return engine
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A compiled model, its reference, and the rows of data for each of which there is a log Z.
+
+    Attributes
+    ----------
+    rows : dict of ndarray (R, ...)
+        Observed variables or data containers that differ from row to row; empty for the model as it is (R = 1).
+    log_z_reference : float
+        Log Z at beta = 0, where the path's density is not normalised there.
+    """
+
+    model: Any
+    layout: Layout
+    reference: BoundReference
+    engine: Engine
+    rows: Mapping[str, np.ndarray] = field(default_factory=dict)
+    log_z_reference: float = 0.0
+
+    @property
+    def n_rows(self) -> int:
+        """R."""
+        return len(next(iter(self.rows.values()))) if self.rows else 1
+
+    def model_of_row(self, row: int) -> Any:
+        """Return the model with a row's data in place of its own."""
+        return with_table(self.model, {name: value[row] for name, value in self.rows.items()}) if self.rows else self.model
+
+    def inputs(self, rows: Sequence[int] | np.ndarray) -> list[np.ndarray]:
+        """Return what the engine takes for populations of some rows of data."""
+        return [*(value[np.asarray(rows)] for value in self.rows.values()), *self.reference.inputs(rows)]
+
+    def draw(self, rows: Sequence[int], streams: Sequence[Stream], n: int) -> Particles:
+        """Draw and evaluate n particles for each of B populations, given the row of each."""
+        drawn = [self.reference.draw(row, n, stream.draws) for row, stream in zip(rows, streams, strict=True)]
+        keys, inputs = np.stack([stream.key for stream in streams]), self.inputs(rows)
+        positions = np.stack([draws.positions for draws in drawn]).astype(self.layout.dtype)
+        state = self.engine.start(positions, inputs, keys)
+        clipped = np.stack([draws.clipped for draws in drawn])
+        return Particles(
+            state=state,
+            alive=~clipped & _are_inside(self.engine.kernel.constraints, positions),
+            ancestors=np.stack([draws.families for draws in drawn]),
+            inputs=inputs,
+            keys=keys,
+            rngs=[stream.rng for stream in streams],
+            log_z_dropped=_log_mean(state, clipped),
+        )
+
+
+def _are_inside(constraints: LinearConstraints | None, positions: np.ndarray) -> np.ndarray:
+    """Tell which positions (B, P, D) keep the constraints, (B, P)."""
+    return np.ones(positions.shape[:-1], dtype=bool) if constraints is None else constraints.contains(positions)
+
+
+def _log_mean(state: ParticleState, clipped: np.ndarray) -> np.ndarray:
+    """Return what clipped draws would add to the log mean likelihood (B,), at most.
+
+    Beyond the range of floating point the density cannot be evaluated, so the target is the model on the numbers that a
+    computer holds; giving these draws weight zero is unbiased for that.  At the edge of the range the likelihood says
+    how much is missing.
+    """
+    if not clipped.any():
+        return np.full(len(clipped), -np.inf)
+    log_ratio = np.asarray(state.log_ratio, np.float64)
+    return log_mean_exp(np.where(clipped & ~np.isnan(log_ratio), log_ratio, -np.inf))
+
+
+def build_problem(
+    model: Any, reference: Any, compiler: Compiler, seeds: Seeds, rows: Mapping[str, np.ndarray] | None = None
+) -> Problem:
+    """Compile a model and refuse, before any long work, what annealing could not get right.
+
+    Parameters
+    ----------
+    model : pymc.Model
+        Of one row, where there are rows.
+    reference : str or object
+        As :func:`pymc_hais.references.bind` takes it.
+    compiler : Compiler
+    seeds : Seeds
+    rows : dict of ndarray (R, ...), optional
+        Observed variables or data containers that differ from row to row.
+
+    Raises
+    ------
+    ValueError
+        An improper prior to start from, minibatches, a density of zero at every reference draw, a NaN gradient, or
+        draws that do not follow the reference's log density.
+    NotImplementedError
+        Discrete free variables or a ``pm.Simulator``.
+    RuntimeError
+        The compiled log density differs from ``model.logp()``.
+    """
+    layout, bound = bind_reference(model, reference, seeds)
+    return with_reference(model, layout, bound, compiler, seeds, rows)
+
+
+def bind_reference(model: Any, reference: Any, seeds: Seeds) -> tuple[Layout, BoundReference]:
+    """Refuse a model that cannot be annealed from a reference; lay it out, and bind the reference to it."""
+    check_model(model, uses_prior(reference))
+    if not uses_prior(reference):
+        layout = build_layout(model)
+        return layout, bind(reference, layout, None)
+    sampler = build_prior(model)
+    seed = int(seeds.sequence(Purpose.CHECK).generate_state(1)[0])
+    layout = build_layout(model, [value[0] for value in sampler.sample(1, seed)[0]])
+    return layout, bind(reference, layout, Prior(layout, sampler))
+
+
+def with_reference(
+    model: Any,
+    layout: Layout,
+    reference: BoundReference,
+    compiler: Compiler,
+    seeds: Seeds,
+    rows: Mapping[str, np.ndarray] | None = None,
+) -> Problem:
+    """Compile a model for one bound reference, and check it at the reference's draws; see :func:`build_problem`."""
+    log_reference = None if reference.is_prior else reference.logp
+    first = {name: value[0] for name, value in (rows or {}).items()}
+    own, uses_gradients = [one[0] for one in reference.inputs([0])], compiler.kernel.uses_gradients
+    engine = compiler(build_density(model, layout, log_reference, uses_gradients, first, own))
+    problem = Problem(model, layout, reference, engine, rows or {})
+    _check(problem, seeds)
+    return problem
+
+
+def _check(problem: Problem, seeds: Seeds) -> None:
+    """Check a problem at draws of its reference, for the first row of data."""
+    reference, layout, kernel = problem.reference, problem.layout, problem.engine.kernel
+    draws = reference.draw(0, CHECK_DRAWS, seeds.sequence(Purpose.CHECK, 1))
+    positions = draws.positions.astype(layout.dtype)
+    state = problem.engine.start(positions[None], problem.inputs([0]), np.zeros((1, 2), dtype=np.uint32))
+    state = ParticleState(*(np.asarray(leaf)[0] for leaf in state))
+    if not _are_inside(kernel.constraints, positions).any():
+        raise ValueError(
+            f"None of {len(positions)} draws of {reference.label} lies inside the constraints: pass a reference that "
+            "does, such as pymc_hais.Box."
+        )
+    model = problem.model_of_row(0)
+    check_state(model, layout, state, reference.label)
+    check_joint_logp(model, layout, state, draws.clipped)
+    # Without gradients the draws cannot be held against the density; those of an annealed model have none of their own.
+    if kernel.uses_gradients and not isinstance(reference, AnnealedModel):
+        _check_draws(problem, draws, state)
+
+
+def _check_draws(problem: Problem, draws: Draws, state: ParticleState) -> None:
+    reference = problem.reference
+    arguments = (problem.layout, draws.positions, state.grad_reference, draws.clipped)
+    if reference.is_prior:
+        check_prior_draws(*arguments)
+    elif find_mismatches(*arguments):
+        raise ValueError(
+            f"The draws of {reference.label} do not follow its own log density, so log Z would be wrong: make the "
+            "reference's sample(n, rng) draw from the density that its logp(x) computes."
+        )

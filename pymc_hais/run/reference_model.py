@@ -1,0 +1,63 @@
+"""Draws of a reference model: its own plan, learnt once, and a fresh population for every call."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from pymc_hais.core.annealing import anneal, move
+from pymc_hais.core.resampling import systematic
+from pymc_hais.model import Layout
+from pymc_hais.references import AnnealedModel, Draws
+from pymc_hais.run.planning import Choice
+from pymc_hais.run.problem import Problem, with_reference
+from pymc_hais.run.seeds import Stream
+from pymc_hais.run.settings import Settings
+from pymc_hais.tuning import build_plan, suggest_length
+
+__all__ = ["build_ratio_problem"]
+
+#: Temperatures on the way to the reference model, against what its log Z would need, and at least.
+_SLOWER = 4
+_SHORTEST = 512
+#: Moves at beta = 1 that make a population's draws as good as independent.
+_FINAL_MOVES = 100
+
+
+def build_ratio_problem(model: Any, layout: Layout, source: Choice, settings: Settings) -> Problem:
+    """Compile the path from one model to another.
+
+    The draws of the reference model are those of annealed populations: right as their number grows, and each chain has
+    its own, so that what is left of their error shows in the spread of the chains.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    layout : Layout
+        Of both models.
+    source : Choice
+        The reference model's own problem and pilot.
+    settings : Settings
+        Of the run from one model to the other.
+    """
+    problem, pilot = source.problem, source.pilot
+    assert pilot is not None  # its settings leave something to tune
+    n_steps = max(_SHORTEST, _SLOWER * suggest_length(pilot, 1, settings.max_temperatures))
+    plan = build_plan(pilot, n_steps, replace(settings.recipe, schedule=None))
+
+    def draw(n: int, seeds: np.random.SeedSequence) -> Draws:
+        draws, noise, resampling = seeds.spawn(3)
+        stream = Stream(draws, noise.generate_state(2), np.random.default_rng(resampling))
+        particles = problem.draw([0], [stream], n)
+        with settings.progress("Reference", n_steps) as bar:
+            run = anneal(problem.engine, plan, particles, bar.update)
+        chosen = systematic(run.log_weights[0], stream.rng.random())
+        state = problem.engine.take(run.state, chosen[None])
+        state = move(problem.engine, plan, state, particles.inputs, particles.keys, _FINAL_MOVES, n_steps)
+        return Draws(np.asarray(state.position)[0], np.zeros(n, dtype=bool), run.ancestors[0][chosen])
+
+    n_evaluations = 1 + (n_steps + _FINAL_MOVES) * problem.engine.kernel.n_gradients
+    reference = AnnealedModel(problem.model, layout, draw, n_evaluations)
+    return with_reference(model, layout, reference, settings.compiler, settings.seeds)

@@ -1,0 +1,70 @@
+"""One tree of seeds: every random number belongs to a purpose, a round, a row of data and a chain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+
+__all__ = ["Branch", "Purpose", "Seeds", "Stream"]
+
+
+class Purpose(IntEnum):
+    """What random numbers are drawn for."""
+
+    CHECK = 0  # draws that check a model before any long work
+    PILOT = 1
+    ROUND = 2
+    POSTERIOR = 3  # resampling of the final particles, and the moves after it
+
+
+class Branch(IntEnum):
+    """A run within a run, with a tree of its own."""
+
+    REFERENCE_MODEL = 0
+    PRIOR_MASS = 1
+    LOG_Z = 2  # of an unnormalised model whose rows are scored
+
+
+class Stream(NamedTuple):
+    """The randomness of one population."""
+
+    draws: np.random.SeedSequence  # for the reference draws
+    key: np.ndarray  # uint32 (2,), names the noise of its particles
+    rng: np.random.Generator  # for resampling
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """What the user gave, and the branch of the tree.
+
+    Attributes
+    ----------
+    entropy : tuple of int
+    branch : tuple of int
+        The branches taken from the root.
+    """
+
+    entropy: tuple[int, ...]
+    branches: tuple[int, ...] = ()
+
+    def branch(self, branch: Branch) -> Seeds:
+        """Return the tree of a run within this one."""
+        return replace(self, branches=(*self.branches, int(branch)))
+
+    def sequence(self, purpose: Purpose, number: int = 0, row: int = 0, chain: int = 0) -> np.random.SeedSequence:
+        """Return the seed of one place: ``number`` tells rounds and pilots apart."""
+        place = (len(self.branches), *self.branches, int(purpose), int(number), int(row), int(chain))
+        return np.random.SeedSequence(self.entropy, spawn_key=place)
+
+    def stream(self, purpose: Purpose, number: int = 0, row: int = 0, chain: int = 0) -> Stream:
+        """Return the randomness of one population."""
+        draws, noise, resampling = self.sequence(purpose, number, row, chain).spawn(3)
+        return Stream(draws, noise.generate_state(2), np.random.default_rng(resampling))
+
+    def streams(self, purpose: Purpose, number: int, rows: Sequence[int], n_chains: int) -> list[Stream]:
+        """Return those of several chains of several rows, chain after chain of each row."""
+        return [self.stream(purpose, number, row, chain) for row in rows for chain in range(n_chains)]

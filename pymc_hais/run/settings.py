@@ -1,0 +1,237 @@
+"""What a user may ask for, checked before any work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+
+from pymc_hais.engines import resolve_backend
+from pymc_hais.kernels import Hamiltonian
+from pymc_hais.model import build_layout
+from pymc_hais.model.compat import seeds_per_chain
+from pymc_hais.run.constraints import build_constraints, with_walls
+from pymc_hais.run.problem import Compiler
+from pymc_hais.run.progress import AnnealingProgress
+from pymc_hais.run.seeds import Seeds
+from pymc_hais.schedules import FIXED
+from pymc_hais.tuning import Recipe
+from pymc_hais.types import Kernel, Schedule
+
+__all__ = ["Output", "Progress", "Settings", "build_settings", "paper_settings"]
+
+#: Moves at beta = 1 that decorrelate resampled posterior draws.
+_FINAL_MOVES = 8
+#: Particles of a chain that resample at all do so below this share of their number.
+_RESAMPLE_BELOW = 0.5
+
+#: Opens the progress bar of one phase: ``progress(title, n_steps)``, whose result has an ``update`` method.
+type Progress = Callable[[str, int | None], AbstractContextManager[Any]]
+
+
+@dataclass(frozen=True)
+class Output:
+    """Checked ``idata_kwargs``."""
+
+    coords: dict[str, Any] = field(default_factory=dict)
+    dims: dict[str, Any] = field(default_factory=dict)
+    log_likelihood: bool | list[str] = False
+    log_prior: bool | list[str] = False
+    include_transformed: bool = False
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Checked arguments of ``sample_hais`` and ``log_likelihood``.
+
+    Attributes
+    ----------
+    draws, chains : int
+        Particles of a population, and independent populations of a row.
+    target_se : float or None
+        Of each row's log Z, in nats.
+    max_temperatures : int
+    n_temperatures : int or None
+        Of the first round; None leaves it to the pilot.
+    recipe : Recipe
+    seeds : Seeds
+    output : Output
+    compiler : Compiler
+        Of the recipe's kernel, with the constraints.
+    progress : callable
+    """
+
+    draws: int
+    chains: int
+    target_se: float | None
+    max_temperatures: int
+    n_temperatures: int | None
+    recipe: Recipe
+    seeds: Seeds
+    output: Output
+    compiler: Compiler
+    progress: Progress
+
+
+def build_settings(
+    model: Any,
+    *,
+    draws: Any,
+    chains: Any,
+    target_se: Any = 0.1,
+    max_temperatures: Any = 10_000,
+    random_seed: Any = None,
+    cores: Any = None,
+    kernel: Any = None,
+    constraints: Any = None,
+    schedule: Any = "constant_speed",
+    n_temperatures: Any = None,
+    resample: Any = True,
+    var_names: Iterable[str] | None = None,
+    idata_kwargs: dict[str, Any] | None = None,
+    backend: str | None = None,
+    compile_kwargs: dict[str, Any] | None = None,
+    progressbar: Any = False,
+    progressbar_theme: Any = None,
+) -> Settings:
+    """Check the arguments of ``sample_hais`` and ``log_likelihood``.
+
+    Raises
+    ------
+    ValueError
+        Naming the argument, what was given and what to pass.
+    ImportError
+        ``backend="jax"`` without JAX.
+    """
+    _check_numbers(draws, chains, cores, target_se, max_temperatures, n_temperatures)
+    kernel = _build_kernel(kernel)
+    if constraints is not None:
+        kernel = with_walls(kernel, build_constraints(constraints, build_layout(model)))
+    recipe, length = _build_recipe(kernel, schedule, n_temperatures, resample)
+    if length is not None and target_se is not None and isinstance(schedule, str) and length > max_temperatures:
+        raise ValueError(f"`n_temperatures` = {length} is above `max_temperatures` = {max_temperatures}.")
+    entropy = tuple(int(seed) for seed in seeds_per_chain(random_state=random_seed, chains=chains))
+
+    def progress(title: str, n_steps: int | None) -> AbstractContextManager[Any]:
+        return AnnealingProgress(title, n_steps, progressbar, progressbar_theme)
+
+    return Settings(
+        draws=int(draws),
+        chains=int(chains),
+        target_se=None if target_se is None else float(target_se),
+        max_temperatures=max(int(max_temperatures), length or 0),
+        n_temperatures=length,
+        recipe=recipe,
+        seeds=Seeds(entropy),
+        output=_build_output(idata_kwargs, var_names),
+        compiler=Compiler(kernel, *resolve_backend(backend, compile_kwargs), cores),
+        progress=progress,
+    )
+
+
+def _check_numbers(
+    draws: Any, chains: Any, cores: Any, target_se: Any, max_temperatures: Any, n_temperatures: Any
+) -> None:
+    for name, value, least in (
+        ("draws", draws, 100),
+        ("chains", chains, 1),
+        ("max_temperatures", max_temperatures, 2),
+        *([("cores", cores, 1)] if cores is not None else []),
+        *([("n_temperatures", n_temperatures, 0)] if n_temperatures is not None else []),
+    ):
+        _check_integer(name, value, least)
+    if target_se is not None and not (_is_number(target_se) and 0 < target_se < np.inf):
+        raise ValueError(f"`target_se` must be a positive number of nats, or None for one round; got {target_se!r}.")
+
+
+def _build_kernel(kernel: Any) -> Kernel:
+    if kernel is None:
+        return Hamiltonian()
+    if isinstance(kernel, type) or not hasattr(kernel, "build"):
+        raise ValueError(
+            f"`kernel` must be a pymc_hais.Hamiltonian(...) or pymc_hais.RandomWalk(...), or None; got {kernel!r}."
+        )
+    return kernel
+
+
+def _build_recipe(kernel: Kernel, schedule: Any, n_temperatures: Any, resample: Any) -> tuple[Recipe, int | None]:
+    """Return what the plan keeps from the user, and the length of the first round where it is given."""
+    length = None if n_temperatures is None else max(int(n_temperatures), 1)
+    build: Any
+    if isinstance(schedule, str):
+        if schedule not in ("constant_speed", *FIXED):
+            raise ValueError(
+                f"`schedule` must be one of {', '.join(map(repr, ('constant_speed', *FIXED)))}, or an increasing array "
+                f"of betas from 0 to 1; got {schedule!r}."
+            )
+        build = FIXED.get(schedule)
+    else:
+        fixed = Schedule(schedule)
+        if length is not None and length != len(fixed):
+            raise ValueError(f"`schedule` has {len(fixed)} steps; leave out `n_temperatures` (got {n_temperatures}).")
+        build, length = (lambda n_steps: fixed), len(fixed)
+    recipe = Recipe(
+        kernel=kernel,
+        n_final_moves=0 if n_temperatures == 0 else _FINAL_MOVES,
+        resample_below=_RESAMPLE_BELOW if resample else 0.0,
+        # One step from 0 to 1 needs no thought.
+        schedule=FIXED["linear"] if n_temperatures == 0 else build,
+        is_fixed=n_temperatures == 0 or not isinstance(schedule, str),
+    )
+    if not recipe.needs_pilot and length is None:
+        raise ValueError("A fixed step size on a fixed schedule leaves nothing to tune: pass `n_temperatures` too.")
+    return recipe, length
+
+
+def _build_output(idata_kwargs: dict[str, Any] | None, var_names: Iterable[str] | None) -> Output:
+    known = [f.name for f in fields(Output)]
+    unknown = sorted(set(idata_kwargs or {}) - set(known))
+    if unknown:
+        raise ValueError(f"Unknown `idata_kwargs` {unknown}: pass some of {known}.")
+    output = Output(**(idata_kwargs or {}))
+    if var_names is not None and (output.log_likelihood or output.log_prior):
+        raise ValueError(
+            "`log_likelihood` and `log_prior` are computed from all variables: leave out `var_names`, or call "
+            "pm.compute_log_likelihood on a result with all of them."
+        )
+    return output
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+
+
+def _check_integer(name: str, value: Any, least: int) -> None:
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+        raise ValueError(f"`{name}` must be a whole number of at least {least}; got {value!r}.")
+
+
+def paper_settings(n_distributions: int) -> dict[str, Any]:
+    """Return the arguments of :func:`sample_hais` that run the recipe of the HAIS report.
+
+    Linear betas, one drift-kick-drift leapfrog step of 0.2 a distribution, half of the momentum's power renewed per
+    unit of simulation time, no resampling, no tuning, one round, as in
+    ``pm.sample_hais(200, chains=1, **paper_settings(1000))``.
+    The report anneals from a standard normal (analysis models: add ``reference="gaussian"``) or from the prior of the
+    latent variables (generative models: add ``reference="prior"``).
+
+    Parameters
+    ----------
+    n_distributions : int
+        N, the intermediate distributions.
+
+    References
+    ----------
+    Sohl-Dickstein & Culpepper (2012), arXiv:1205.1925, sections 3 and 5.
+    """
+    _check_integer("n_distributions", n_distributions, 1)
+    return {
+        "kernel": Hamiltonian(integrator="drift-kick-drift", step_size=0.2, damping=float(np.log(2.0))),
+        "schedule": "linear",
+        "n_temperatures": int(n_distributions),
+        "resample": False,
+        "target_se": None,
+    }

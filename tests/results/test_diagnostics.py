@@ -1,0 +1,199 @@
+"""Each finding appears when it should and only then, with its number and its advice."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pymc_hais.results.diagnostics import diagnose
+from pymc_hais.estimators.annealed import estimate_log_z, family_masses, relative_variance
+from pymc_hais.estimators.lag import Round
+from pymc_hais.estimators.unseen import pareto_k
+from pymc_hais.types import LogZEstimate
+from tests.runs import build_run, pareto, temperature
+from tests.statistical import assert_share
+
+
+def healthy(seed=0, **replaced):
+    """Build a run of 4 chains, 250 particles, sd of the log weights 0.3."""
+    return build_run(0.3 * np.random.default_rng(seed).standard_normal((4, 250)), **replaced)
+
+
+def findings(run, estimate=None, target_se=None, rounds=()):
+    estimate = estimate_log_z(run) if estimate is None else estimate
+    return {finding.name: finding for finding in diagnose(run, estimate, target_se, rounds)}
+
+
+def only(found, name, severity, *said):
+    """Check that one finding stands alone and says its numbers."""
+    assert list(found) == [name]
+    assert found[name].severity == severity
+    for piece in said:
+        assert piece in found[name].message
+    assert found[name].advice.endswith(".")
+    return found[name]
+
+
+def estimate_of(value, se):
+    return LogZEstimate(value, se, value - 2 * se, value + 2 * se)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_healthy_run_has_no_findings(seed):
+    run = healthy(seed)
+    estimate = estimate_log_z(run)
+    assert diagnose(run, estimate, 2 * estimate.se, (Round(64, estimate.value + 0.01, 0.02),)) == ()
+
+
+def test_standard_error_above_its_target():
+    run, estimate = healthy(), estimate_of(0.0, 0.123)
+    assert findings(run, estimate, 0.123) == {}
+    assert findings(run, estimate, None) == {}
+    finding = only(findings(run, estimate, 0.1), "standard_error", "warning", "0.12", "target_se = 0.1")
+    assert "max_temperatures" in finding.advice
+
+
+def test_heavy_tail():
+    masses = pareto(0.85, 4000).reshape(4, 1000)
+    run = build_run(np.log(masses), log_z=np.zeros(4))
+    k = pareto_k(family_masses(run))
+    assert k > 0.7
+    finding = findings(run)["pareto_k"]
+    assert finding.severity == "error"
+    assert f"{k:.2f} > 0.7" in finding.message
+    assert "draws" in finding.advice
+    light = build_run(np.log(pareto(0.4, 4000).reshape(4, 1000)), log_z=np.zeros(4))
+    assert "pareto_k" not in findings(light)
+
+
+@pytest.mark.parametrize(("n_families", "alarm"), [(4, True), (6, False)])
+def test_few_ancestors(n_families, alarm):
+    # Four chains of n equal families each: 4 n effective prior draws, against a limit of 20.
+    ancestors = np.tile(np.arange(240) % n_families, (4, 1))
+    run = build_run(np.zeros((4, 240)), log_z=np.zeros(4), ancestors=ancestors)
+    if alarm:
+        finding = only(findings(run), "few_ancestors", "error", f"about {4 * n_families} effective")
+        assert "draws" in finding.advice
+    else:
+        assert findings(run) == {}
+
+
+def test_one_chain_that_outweighs_the_others_has_few_ancestors():
+    ancestors = np.tile(np.arange(240), (4, 1))
+    ancestors[2] %= 3
+    run = build_run(np.zeros((4, 240)), log_z=np.array([0.0, 0.0, 12.0, 0.0]), ancestors=ancestors)
+    assert "about 3 effective" in findings(run)["few_ancestors"].message
+
+
+def test_chains_that_disagree():
+    run = healthy()
+    se = np.sqrt(relative_variance(run.log_z, family_masses(run)).within * 4)
+    apart = replace(run, log_z=run.log_z + se * np.array([-6.0, 6.0, -6.0, 6.0]))
+    finding = only(findings(apart), "chains_disagree", "error")
+    variance = relative_variance(apart.log_z, family_masses(apart))
+    assert f"differ {np.sqrt(variance.between / variance.within):.1f} times" in finding.message
+    assert "max_temperatures" in finding.advice
+
+
+def test_chains_disagree_rarely_by_chance():
+    rng = np.random.default_rng(1)
+    runs = [build_run(0.5 * rng.standard_normal((4, 100))) for _ in range(500)]
+    assert_share(sum("chains_disagree" in findings(run) for run in runs), 500, 0.0, 1e-3)
+
+
+def test_exact_chains_disagree_where_they_differ_by_more_than_rounding():
+    exact = build_run(np.zeros((4, 250)), np.full(4, -700.0))
+    assert findings(exact) == {}
+    rounded = replace(exact, log_z=np.full(4, -700.0) * (1 + np.arange(4) * np.finfo(float).eps))
+    assert findings(rounded) == {}
+    only(findings(replace(exact, log_z=np.array([-700.0, -699.9, -700.0, -699.8]))), "chains_disagree", "error")
+
+
+def test_chains_of_a_single_family_each_cannot_tell_whether_they_disagree():
+    # Their own errors are unknown; what is said is that there are few families.
+    log_z = np.array([-1.0, 1.0, -1.0, 1.0])
+    run = build_run(np.zeros((4, 240)), log_z, ancestors=np.full((4, 240), 17))
+    assert relative_variance(run.log_z, family_masses(run)).within_dof == 0.0
+    assert list(findings(run)) == ["few_ancestors"]
+
+
+def test_no_weight_is_the_only_finding():
+    run = healthy(log_z=np.full(4, -np.inf), n_nan=17)
+    finding = only(findings(run, target_se=0.1, rounds=(Round(64, 1.0, 0.1),)), "no_weight", "error", "weight zero")
+    assert "draws" in finding.advice
+
+
+def test_one_chain_cannot_disagree():
+    assert findings(build_run(0.3 * np.random.default_rng(0).standard_normal((1, 500)))) == {}
+
+
+@pytest.mark.parametrize("sign", [-1.0, 1.0])
+def test_rounds_that_disagree(sign):
+    run, estimate = healthy(), estimate_of(1.0, 0.03)
+    last = Round(128, 1.0 - 0.25 * sign, 0.04)  # 0.25 is five standard errors
+    far_before = Round(64, -9.0, 0.01)
+    finding = only(
+        findings(run, estimate, rounds=(far_before, last)),
+        "rounds_disagree",
+        "error",
+        f"from {last.log_z:.2f} at 128 temperatures to 1.00",
+        "5.0 standard errors",
+    )
+    assert "max_temperatures" in finding.advice
+    assert findings(run, estimate, rounds=(far_before, Round(128, 1.0 - 0.19 * sign, 0.04))) == {}
+    assert findings(run, estimate) == {}
+
+
+def test_exact_rounds_that_agree_are_no_finding():
+    run = build_run(np.zeros((4, 250)))
+    assert findings(run, estimate_of(1.0, 0.0), rounds=(Round(64, 1.0, 0.0),)) == {}
+    moved = findings(run, estimate_of(1.0, 0.0), rounds=(Round(64, 0.9, 0.0),))
+    only(moved, "rounds_disagree", "error", "from 0.90 at 64 temperatures to 1.00")
+
+
+def test_exact_rounds_that_differ_by_rounding_are_no_finding():
+    run, value = build_run(np.zeros((4, 250))), -1234.567
+    before = Round(64, value * (1 + np.finfo(float).eps), 6e-15)
+    assert findings(run, estimate_of(value, 6e-15), rounds=(before,)) == {}
+
+
+def test_low_acceptance_at_some_temperature():
+    rates = np.full((4, 5), 0.8)
+    rates[:, 3] = 0.14
+    finding = only(findings(healthy(temperature=temperature(rates))), "low_acceptance", "warning", "only 14%")
+    assert "reparametrise" in finding.advice
+    rates[:, 3] = 0.21
+    assert findings(healthy(temperature=temperature(rates))) == {}
+
+
+def test_divergences_of_at_least_one_move_in_a_hundred():
+    n_divergent = np.zeros((4, 250), dtype=int)  # of 5 moves each
+    n_divergent[0, :49] = 1
+    assert findings(healthy(n_divergent=n_divergent)) == {}
+    n_divergent[1, :34] = 3
+    finding = only(findings(healthy(n_divergent=n_divergent)), "divergences", "warning", "3.0% of the moves")
+    assert "non-centred" in finding.advice
+
+
+def test_nan():
+    finding = only(findings(healthy(n_nan=17)), "nan", "warning", "NaN 17 times")
+    assert "model.debug()" in finding.advice
+
+
+def test_dropped_prior_draws():
+    run, estimate = healthy(), estimate_of(-3.0, 0.05)
+    lost = replace(run, log_z_dropped=np.full(4, -3.0 + np.log(0.02)))  # 2% of Z, against a tenth of the error
+    finding = only(findings(lost, estimate), "prior_range", "error", "2.0% of Z")
+    assert "prior" in finding.advice
+    little = replace(run, log_z_dropped=np.full(4, -3.0 + np.log(0.004)))
+    assert findings(little, estimate) == {}
+
+
+def test_several_findings_come_together_and_decide_about_trust():
+    run = healthy(n_nan=1, n_divergent=np.ones((4, 250), dtype=int))
+    estimate = estimate_of(1.0, 0.1)
+    found = diagnose(run, estimate, None)
+    assert [finding.name for finding in found] == ["divergences", "nan"]
+    assert replace(estimate, findings=found).is_trustworthy
+    found = diagnose(run, estimate, None, (Round(64, 9.0, 0.1),))
+    assert not replace(estimate, findings=found).is_trustworthy
