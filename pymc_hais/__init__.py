@@ -6,12 +6,12 @@ Importing this package makes ``pm.sample_hais`` available.
 import pymc as _pymc
 
 from pymc_hais.heldout import log_likelihood
-from pymc_hais.results.datatree import log_marginal_likelihood
 from pymc_hais.integrations import HAIS, PersistentHMC
 from pymc_hais.kernels import Hamiltonian, LinearConstraints, RandomWalk
 from pymc_hais.references import Box, Gaussian, Mixture, StudentT
-from pymc_hais.sampling import sample_hais
+from pymc_hais.results.datatree import log_marginal_likelihood
 from pymc_hais.run.settings import paper_settings
+from pymc_hais.sampling import sample_hais
 from pymc_hais.types import Finding, LogZEstimate
 
 __all__ = [

@@ -154,7 +154,7 @@ def log_likelihood(
 
 def _check_choices(reference: Any, kernel: Kernel | None, sample_kwargs: Mapping[str, Any]) -> None:
     if is_model(reference):
-        raise ValueError("`reference` of log_likelihood cannot be another model: pass a distribution, or \"auto\".")
+        raise ValueError('`reference` of log_likelihood cannot be another model: pass a distribution, or "auto".')
     if (kernel is not None and kernel.constraints is not None) or sample_kwargs.get("constraints") is not None:
         raise ValueError(
             "log_likelihood takes no constraints: give bounded variables a bounded prior, or restrict an unnormalised "

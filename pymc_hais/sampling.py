@@ -190,7 +190,7 @@ def sample_hais(
     estimate = with_findings(outcome, choice, settings)
     log_outcome(estimate, outcome, choice, settings)
 
-    posterior = draw_posterior(choice.problem, outcome.plan, outcome.run, settings)
+    posterior = draw_posterior(choice.problem, outcome, settings)
     attrs = attributes(choice, outcome, posterior, settings, time.perf_counter() - begin)
     return to_datatree(model, named(posterior.positions), posterior, outcome, estimate, attrs, settings.output)
 

@@ -111,9 +111,15 @@ type Metric = np.ndarray
 class Path(Protocol):
     """What lies between the reference (beta = 0) and the target (beta = 1)."""
 
-    name: str
-    #: Evaluations of the density that a change of beta costs.
-    n_evaluations: int
+    @property
+    def name(self) -> str:
+        """Tell the density's form: whether beta is one of its arguments."""
+        ...
+
+    @property
+    def n_evaluations(self) -> int:
+        """Evaluations of the density that a change of beta costs."""
+        ...
 
     def build(self, xp: Any, density: Any, jit: Any = ..., jit_density: Any = ...) -> PathFunctions:
         """Build the path's functions of one particle; the arguments are those of :meth:`Kernel.build`."""

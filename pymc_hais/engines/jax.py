@@ -79,7 +79,7 @@ class JaxEngine:
         inputs: Sequence[np.ndarray] = (),
     ) -> None:
         self.kernel: Kernel = kernel or Hamiltonian()
-        self.path: Path = path or Geometric()
+        self.path: Path = Geometric() if path is None else path
         self.compile_seconds = 0.0
         self._cores = os.cpu_count() or 1
         self._data = tuple(jnp.asarray(array) for array in data)
@@ -121,8 +121,8 @@ class JaxEngine:
         n, dtype = len(step_sizes), state.position.dtype
         # Two lengths, so that there are two programs and not one for each S.
         length = SEGMENT_LENGTH if n <= SEGMENT_LENGTH else UNBROKEN_LENGTH
-        settings = (_pad(betas, length + 1), _pad(step_sizes, length), _pad(persistence, length), metric)
-        settings = tuple(np.asarray(one, dtype) for one in settings)
+        padded = (_pad(betas, length + 1), _pad(step_sizes, length), _pad(persistence, length), metric)
+        settings = tuple(np.asarray(one, dtype) for one in padded)
         steps = np.uint32(first_step), np.int32(n)
         shape = state.log_ratio.shape
         tiles = self._tiles(shape)
@@ -165,7 +165,7 @@ class JaxEngine:
 
 
 def _counter(tile: Tile) -> np.ndarray:
-    """Number the particles, for their noise."""
+    """Return the numbers of the particles, which their noise depends on."""
     return tile.particles.astype(np.uint32)
 
 

@@ -108,7 +108,7 @@ class NumbaEngine:
         inputs: Sequence[np.ndarray] = (),
     ) -> None:
         self.kernel: Kernel = kernel or Hamiltonian()
-        self.path: Path = path or Geometric()
+        self.path: Path = Geometric() if path is None else path
         self._cores = _MAX_CORES
         self._data = tuple(_plain(array) for array in data)
         self._noise = noise_module.build_noise(np, n_dims)

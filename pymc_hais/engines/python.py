@@ -46,7 +46,7 @@ class PythonEngine:
         path: Path | None = None,
     ) -> None:
         self.kernel: Kernel = kernel or Hamiltonian()
-        self.path: Path = path or Geometric()
+        self.path: Path = Geometric() if path is None else path
         self.backend = backend
         self.compile_seconds = 0.0
         self._data = tuple(data)

@@ -16,14 +16,22 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import t as student_t
 
+from pymc_hais.core.weights import log_mean_exp, log_sum_exp
 from pymc_hais.estimators.unseen import unseen_share
 from pymc_hais.types import AnnealingRun, LogZEstimate
-from pymc_hais.core.weights import log_mean_exp, log_sum_exp
 
 #: Standard errors from the centre of a 95% interval to its end.
 _NORMAL_REACH = 1.96
 
-__all__ = ["Variance", "combine", "estimate_log_z", "family_masses", "population_shares", "relative_variance", "with_shortfall"]
+__all__ = [
+    "Variance",
+    "combine",
+    "estimate_log_z",
+    "family_masses",
+    "population_shares",
+    "relative_variance",
+    "with_shortfall",
+]
 
 
 class Variance(NamedTuple):
@@ -140,6 +148,4 @@ def combine(estimates: Sequence[LogZEstimate], costs: Sequence[float]) -> LogZEs
 def with_shortfall(estimate: LogZEstimate, shortfall: float) -> LogZEstimate:
     """Count another possible shortfall of log Z (nats): it is one-sided, so the interval grows upwards."""
     total = float(np.hypot(estimate.shortfall, shortfall))
-    return replace(
-        estimate, shortfall=total, upper=estimate.upper + _NORMAL_REACH * (total - estimate.shortfall)
-    )
+    return replace(estimate, shortfall=total, upper=estimate.upper + _NORMAL_REACH * (total - estimate.shortfall))

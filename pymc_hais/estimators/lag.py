@@ -9,6 +9,7 @@ where the shortfall falls faster this errs on the safe side.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -29,12 +30,12 @@ class Round(NamedTuple):
     se: float
 
 
-def residual_lag(rounds: list[Round]) -> float:
+def residual_lag(rounds: Sequence[Round]) -> float:
     """Estimate how far below log Z the last round still lies, in nats.
 
     Parameters
     ----------
-    rounds : list of Round
+    rounds : sequence of Round
         At least one; the last is the one that is reported.
 
     Returns

@@ -98,9 +98,7 @@ class Hamiltonian:
         self, xp: Any, path: PathFunctions, jit: Any = identity, jit_density: Any = None, loop: Any = plain_loop
     ) -> Any:
         """Build the transition; see :meth:`pymc_hais.types.Kernel.build`."""
-        return build_hamiltonian(
-            xp, path, jit, jit_density, loop, self.integrator, self.n_leapfrog, self.constraints
-        )
+        return build_hamiltonian(xp, path, jit, jit_density, loop, self.integrator, self.n_leapfrog, self.constraints)
 
 
 def build_hamiltonian(
@@ -115,7 +113,8 @@ def build_hamiltonian(
 ) -> Any:
     """Build ``transition(state, noise, beta, params, data) -> (ParticleState, KernelInfo)``.
 
-    The transition leaves the path's density at beta, times N(momentum; 0, I), invariant and carries its momentum along.  It is written for one particle.
+    The transition leaves the path's density at beta, times N(momentum; 0, I), invariant and carries its momentum
+    along.  It is written for one particle.
 
     Parameters
     ----------

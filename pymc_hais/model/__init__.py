@@ -1,12 +1,12 @@
 """The only place that touches PyTensor graphs."""
 
 from pymc_hais.model.checks import check_model, find_model, improper_priors, is_model, unnormalised_priors
-from pymc_hais.model.pointwise import build_pointwise, evaluate_tables
-from pymc_hais.model.row_models import build_row_logp, observe_first, with_table
 from pymc_hais.model.density import DensityGraph, build_density, build_parameter_density
 from pymc_hais.model.evaluation import check_joint_logp, check_state
 from pymc_hais.model.layout import Layout, build_layout
 from pymc_hais.model.outputs import build_outputs
+from pymc_hais.model.pointwise import build_pointwise, evaluate_tables
+from pymc_hais.model.row_models import build_row_logp, observe_first, with_table
 
 __all__ = [
     "DensityGraph",

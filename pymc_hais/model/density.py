@@ -105,7 +105,9 @@ def build_density(
     frozen, targets = freeze_with_inputs(model, list(rows or {}))
     inputs = _symbols("row", values)
     # Before anything else: a value that is computed from a data container would become another variable.
-    terms = clone_replace([frozen.varlogp, frozen.datalogp], dict(zip(targets, inputs, strict=True)), rebuild_strict=False)
+    terms = clone_replace(
+        [frozen.varlogp, frozen.datalogp], dict(zip(targets, inputs, strict=True)), rebuild_strict=False
+    )
     position, outputs = on_position(frozen, layout, terms)
     if log_reference is not None:
         own = _symbols("reference", own_inputs)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -39,10 +41,12 @@ def build_pointwise(model: Any, names: Sequence[str]) -> Pointwise:
     terms = [pt.as_tensor(term, allow_xtensor_conversion=True) for term in lower_xtensor(terms)]
     tables = [pt.tensor(f"table_{i}", dtype=t.type.dtype, shape=t.type.shape) for i, t in enumerate(targets)]
     values = {rv.name: frozen.rvs_to_values[rv] for rv in frozen.free_RVs}
-    per_row = clone_replace([_sum_rows(term) for term in terms], dict(zip(targets, tables, strict=True)), rebuild_strict=False)
-    total = sum(per_row[1:], start=per_row[0])
-    batched = {v: pt.tensor(f"{v.name}_draws", dtype=v.type.dtype, shape=(None, *v.type.shape)) for v in values.values()}
-    (outputs,) = vectorize_graph([total], batched)
+    total: Any = functools.reduce(operator.add, map(_sum_rows, terms))
+    (total,) = clone_replace([total], dict(zip(targets, tables, strict=True)), rebuild_strict=False)
+    batched = {
+        v: pt.tensor(f"{v.name}_draws", dtype=v.type.dtype, shape=(None, *v.type.shape)) for v in values.values()
+    }
+    outputs: Any = vectorize_graph([total], batched)[0]
     if outputs.ndim == total.ndim:  # no parameter matters
         outputs = pt.alloc(outputs, next(iter(batched.values())).shape[0], *outputs.shape)
     function = compile_interpreted([*batched.values(), *tables], [outputs])

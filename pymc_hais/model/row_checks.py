@@ -47,9 +47,7 @@ def check_known(model: Any, data: Any) -> tuple[str, ...]:
     return tuple(data)
 
 
-def check_rows(
-    model: Any, data: Mapping[str, Any], is_joint: bool = False
-) -> dict[str, np.ndarray]:
+def check_rows(model: Any, data: Mapping[str, Any], is_joint: bool = False) -> dict[str, np.ndarray]:
     """Return the rows (R, ...) by name, for a model that describes one of them.
 
     Parameters

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from xarray import DataTree
 
-from pymc_hais.inference_data import log_marginal_likelihood
+from pymc_hais.results.datatree import log_marginal_likelihood
 
 __all__ = ["plot_log_weights"]
 
@@ -36,9 +36,9 @@ def plot_log_weights(idata: DataTree, axes: Any = None) -> Any:
     if axes is None:
         _, axes = plt.subplots(1, 3, figsize=(13, 3.6), layout="constrained")
     weights, ess, running = axes
-    relative = idata["sample_stats"].to_dataset()["log_weight"].values
-    relative = relative + np.log(relative.shape[1])
     path = idata["annealing"].to_dataset()
+    relative = path["final_log_weight"].values
+    relative = relative + np.log(relative.shape[1])
     # Hopeless particles may lie thousands of nats down; they would squeeze all others into one bin.
     relative = np.maximum(relative, _LOWEST)
     bins = np.histogram_bin_edges(relative, bins=40)

@@ -16,6 +16,7 @@ from pymc_hais.references.base import Draws
 
 __all__ = ["AnnealedModel", "check_same_variables"]
 
+
 @dataclass(frozen=True, eq=False)
 class AnnealedModel:
     """Draws of another model's own annealed populations, with that model's unnormalised log density.

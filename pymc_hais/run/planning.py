@@ -1,4 +1,4 @@
-"""Which reference to start from, and how long a round must be: pilots, and a scouting round where there are many rows."""
+"""Which reference to start from, and how long a round must be: by pilots, and a scouting round of many rows."""
 
 from __future__ import annotations
 
@@ -186,7 +186,9 @@ def choose_reference(problem: Problem, settings: Settings, reference: Any) -> Ch
         return replace(first, reason=reason)
     near = _fit(problem, known, settings)
     near_pilots = _learn(near, rows, 1, spent, settings)
-    fitted = _decide(near, near_pilots, [*pilots, *near_pilots], _of_pilots(near, near_pilots, settings), spent, settings)
+    fitted = _decide(
+        near, near_pilots, [*pilots, *near_pilots], _of_pilots(near, near_pilots, settings), spent, settings
+    )
     if reference == "auto" and (reason := _reason_against(fitted, near_pilots, first, pilots)):
         return replace(first, reason=reason)
     if near.n_rows > 1:
@@ -215,8 +217,8 @@ def _choose_rows(problem: Problem, settings: Settings) -> list[int]:
         shown = ", ".join(map(str, impossible[:5])) + (", ..." if impossible.size > 5 else "")
         raise ValueError(
             f"The log-likelihood is not finite at any of {_LOOKED_AT} draws of {problem.reference.label} for "
-            f"{impossible.size} of {problem.n_rows} rows (row {shown}). Check that these rows lie in the support of the "
-            "likelihood."
+            f"{impossible.size} of {problem.n_rows} rows (row {shown}). Check that these rows lie in the support of "
+            "the likelihood."
         )
     ranked = np.argsort(np.median(np.where(possible, log_ratio, -np.inf), axis=1), kind="stable")
     chosen = np.linspace(0, problem.n_rows - 1, min(_PILOT_ROWS, problem.n_rows)).round().astype(int)
@@ -293,7 +295,7 @@ def _shortest(problem: Problem) -> int:
 def _decide(
     problem: Problem, pilots: Sequence[Pilot], seen: Sequence[Pilot], known: _Rows, spent: Spent, settings: Settings
 ) -> Choice:
-    """Say how long rounds from a reference must be, for the upper tail of its log ratio over what pilots have seen too."""
+    """Say how long rounds from a reference must be, also for the upper tail of its log ratio at pilots' particles."""
     pilot = merge(pilots)
     tail = measure_tail(_log_ratios(problem, seen), pilot.stages[-1].autocorrelation_time)
     shortest, longest = max(_shortest(problem), tail.length), settings.max_temperatures

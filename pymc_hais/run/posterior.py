@@ -10,9 +10,10 @@ from pymc_hais.core.annealing import move
 from pymc_hais.core.resampling import systematic
 from pymc_hais.core.weights import normalise
 from pymc_hais.run.problem import Problem
+from pymc_hais.run.rounds import Outcome
 from pymc_hais.run.seeds import Purpose
 from pymc_hais.run.settings import Settings
-from pymc_hais.types import AnnealingRun, ParticleState, Plan
+from pymc_hais.types import ParticleState
 
 __all__ = ["PosteriorDraws", "draw_posterior"]
 
@@ -27,12 +28,14 @@ class PosteriorDraws(NamedTuple):
     n_gradients: int
 
 
-def draw_posterior(problem: Problem, plan: Plan, run: AnnealingRun, settings: Settings) -> PosteriorDraws:
+def draw_posterior(problem: Problem, outcome: Outcome, settings: Settings) -> PosteriorDraws:
     """Resample the particles of all populations by their share of the estimate of Z, and let copies decorrelate.
 
     A chain whose estimate of Z is higher gives more draws, as it counts more in the estimate.  Draws lie in the order
     of their populations, so that where the chains agree each keeps its own.
     """
+    plan, run = outcome.plan, outcome.run
+    assert run is not None  # of one model
     shape = run.log_weights.shape
     pooled = normalise((run.log_weights + normalise(run.log_z)[:, None]).ravel())
     seeds = settings.seeds.streams(Purpose.POSTERIOR, 0, [0], shape[0])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -93,7 +93,9 @@ class Problem:
 
     def model_of_row(self, row: int) -> Any:
         """Return the model with a row's data in place of its own."""
-        return with_table(self.model, {name: value[row] for name, value in self.rows.items()}) if self.rows else self.model
+        if not self.rows:
+            return self.model
+        return with_table(self.model, {name: value[row] for name, value in self.rows.items()})
 
     def inputs(self, rows: Sequence[int] | np.ndarray) -> list[np.ndarray]:
         """Return what the engine takes for populations of some rows of data."""

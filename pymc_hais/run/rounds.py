@@ -114,8 +114,10 @@ def _until_target(choice: Choice, settings: Settings) -> Outcome:
         if reason:
             return outcome
         n_steps = next_length(len(plan.schedule), estimate.se, target or np.inf, settings.max_temperatures)
-        refined = choice.pilot is not None and settings.recipe.schedule is None
-        plan = refine(choice.pilot, plan, run, n_steps, settings.recipe) if refined else _plan(choice, n_steps, settings)
+        if choice.pilot is None or settings.recipe.schedule is not None:
+            plan = _plan(choice, n_steps, settings)
+        else:
+            plan = refine(choice.pilot, plan, run, n_steps, settings.recipe)
 
 
 def _once(choice: Choice, settings: Settings) -> Outcome:
