@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.model import build_outputs, find_model, is_model
 from pymc_hais.references import check_same_variables
-from pymc_hais.results.datatree import to_datatree
+from pymc_hais.results.datatree import check_labels, to_datatree
 from pymc_hais.results.diagnostics import with_findings
 from pymc_hais.results.report import attributes, log_outcome, log_start
 from pymc_hais.run.parameter_path import build_parameter_problem, is_geometric
@@ -183,6 +185,7 @@ def sample_hais(
     )
     problem = _build(model, path, reference, settings)
     named = build_outputs(model, problem.layout, var_names, settings.output.include_transformed)
+    check_labels(model, named(np.zeros((1, 1, problem.layout.n_dims))), settings.output)
 
     choice = choose_reference(problem, settings, reference)
     log_start(choice, settings)

@@ -247,7 +247,7 @@ def _cache_key(density: Any, n_dims: int, kernel: Kernel, path: Path) -> str | N
     )
     try:
         sources = [inspect.getsource(module) for module in modules]
-    except OSError:  # installed without its source
+    except (OSError, TypeError):  # installed without its source, or defined in a notebook
         return None
     return "\n".join([graph, str(n_dims), kernel.program, path.name, *sources])
 

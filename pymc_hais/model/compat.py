@@ -34,6 +34,7 @@ __all__ = [
     "toposort_replace",
     "traceable",
     "unsupported_op",
+    "without_initvals",
 ]
 
 seeds_per_chain = _get_seeds_per_chain
@@ -98,6 +99,19 @@ def _numba_cache_keys() -> MutableMapping:
 def unsupported_op(error: BaseException) -> str:
     """Name what a linker could not convert, from its error message."""
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+@contextlib.contextmanager
+def without_initvals(model: Any) -> Iterator[Any]:
+    """Set aside the initial values of a model's variables: PyMC copies and transforms no model that has any."""
+    saved = dict(model.rvs_to_initial_values)
+    for variable in saved:
+        model.rvs_to_initial_values[variable] = None
+    try:
+        yield model
+    finally:
+        for variable, value in saved.items():
+            model.rvs_to_initial_values[variable] = value
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ import pytensor.tensor as pt
 from pymc.model.transform.conditioning import remove_value_transforms
 from pytensor.graph.replace import clone_replace, vectorize_graph
 
-from pymc_hais.model.compat import compile_interpreted, lower_xtensor
+from pymc_hais.model.compat import compile_interpreted, lower_xtensor, without_initvals
 from pymc_hais.model.density import freeze_with_inputs
 
 __all__ = ["Pointwise", "build_pointwise", "evaluate_tables"]
@@ -34,7 +34,8 @@ def build_pointwise(model: Any, names: Sequence[str]) -> Pointwise:
     names : sequence of str
         Observed variables and data containers that other tables of the same shapes replace.
     """
-    plain = remove_value_transforms(model)  # a result keeps the variables' own values
+    with without_initvals(model):
+        plain = remove_value_transforms(model)  # a result keeps the variables' own values
     frozen, targets = freeze_with_inputs(plain, names)
     with frozen:
         terms = frozen.logp(vars=frozen.observed_RVs, sum=False)

@@ -10,7 +10,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.replace import clone_replace
 
-from pymc_hais.model.compat import compile_interpreted
+from pymc_hais.model.compat import compile_interpreted, without_initvals
 from pymc_hais.model.density import freeze_with_inputs
 
 __all__ = ["build_row_logp", "observe_first", "with_table"]
@@ -27,12 +27,14 @@ def build_row_logp(model: Any, names: tuple[str, ...]) -> Callable[..., float]:
 
 def observe_first(model: Any, rows: Mapping[str, np.ndarray]) -> Any:
     """Return the model with free variables observed, at their first row; the density is then in their own space."""
-    return pm.observe(model, {name: value[0] for name, value in rows.items()})
+    with without_initvals(model):
+        return pm.observe(model, {name: value[0] for name, value in rows.items()})
 
 
 def with_table(model: Any, data: Mapping[str, np.ndarray]) -> Any:
     """Return a copy of the model with other data of the same shapes (n, ...) in place of its own."""
-    copied = model.copy()
+    with without_initvals(model):
+        copied = model.copy()
     containers = {variable.name for variable in copied.data_vars}
     for name, value in data.items():
         if name in containers:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -14,16 +15,42 @@ from pymc.backends.arviz import coords_and_dims_for_inferencedata, find_constant
 from pymc.stats.log_density import compute_log_likelihood, compute_log_prior
 from xarray import DataTree
 
+from pymc_hais.model.compat import without_initvals
 from pymc_hais.run.posterior import PosteriorDraws
 from pymc_hais.run.rounds import Outcome
 from pymc_hais.run.settings import Output
 from pymc_hais.types import AnnealingRun, Finding, LogZEstimate, Plan
 
-__all__ = ["findings_as_json", "log_marginal_likelihood", "to_datatree"]
+__all__ = ["check_labels", "findings_as_json", "log_marginal_likelihood", "to_datatree"]
 
 _GROUP = "log_marginal_likelihood"
 #: Numbers of an estimate that are kept as they are.
 _NUMBERS = ("value", "mc_se", "shortfall", "lower", "upper")
+
+
+def check_labels(model: Any, values: Mapping[str, np.ndarray], output: Output) -> None:
+    """Label one draw, so that coords and dims that do not fit are known before any long work.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    values : dict of ndarray (1, 1, ...)
+    output : Output
+
+    Raises
+    ------
+    ValueError
+        Naming what does not fit.
+    """
+    unknown = sorted(set(output.dims) - set(values) - set(model.named_vars))
+    if unknown:
+        raise ValueError(f"`idata_kwargs` gives dims to {unknown}, which the model does not have.")
+    try:
+        _dataset(values, **_labels(model, output))
+    except Exception as error:
+        raise ValueError(
+            f"`idata_kwargs`: the result cannot be labelled with these coords and dims: {error}"
+        ) from error
 
 
 def to_datatree(
@@ -56,28 +83,46 @@ def to_datatree(
     -------
     DataTree
         Groups ``posterior``, ``sample_stats``, ``annealing``, ``log_marginal_likelihood``, ``observed_data``,
-        ``constant_data`` and, where asked for, ``log_likelihood`` and ``log_prior``.
+        ``constant_data`` and, where asked for, ``log_likelihood`` and ``log_prior``.  What cannot be added is a
+        warning: a finished run is never lost.
     """
     assert outcome.run is not None
-    coords, dims = coords_and_dims_for_inferencedata(model)
-    labels = {"coords": {**coords, **output.coords}, "dims": {**dims, **output.dims}}
+    labels = _labels(model, output)
     groups = {
         "posterior": _dataset(values, attrs=attrs, **labels),
         "sample_stats": _sample_stats(draws, outcome.run, attrs),
         "annealing": _annealing(outcome.plan, outcome.run),
         _GROUP: _evidence(estimate, outcome, attrs),
-        "observed_data": _data(find_observations(model), labels),
-        "constant_data": _data(find_constants(model), labels),
     }
-    idata = DataTree.from_dict({f"/{name}": group for name, group in groups.items() if group is not None})
-    for wanted, compute in (
-        (output.log_likelihood, compute_log_likelihood),
-        (output.log_prior, compute_log_prior),
+    idata = DataTree.from_dict({f"/{name}": group for name, group in groups.items()})
+    for name, find in (("observed_data", find_observations), ("constant_data", find_constants)):
+        _add(idata, name, lambda find=find: _data(find(model), labels))
+    for name, wanted, compute in (
+        ("log_likelihood", output.log_likelihood, compute_log_likelihood),
+        ("log_prior", output.log_prior, compute_log_prior),
     ):
         if wanted:
             names = None if wanted is True else list(wanted)
-            idata = compute(idata, var_names=names, model=model, progressbar=False)
+            options = {"var_names": names, "model": model, "progressbar": False, "extend_inferencedata": False}
+            with without_initvals(model):
+                _add(idata, name, lambda compute=compute, options=options: compute(idata, **options))
     return idata
+
+
+def _add(idata: DataTree, name: str, build: Callable[[], Any]) -> None:
+    """Add a group to a finished result; a warning says so where it cannot be made."""
+    try:
+        group = build()
+    except Exception as error:
+        warnings.warn(f"The group `{name}` could not be added to the result: {error}", UserWarning, stacklevel=4)
+        return
+    if group is not None:
+        idata[name] = DataTree(group)
+
+
+def _labels(model: Any, output: Output) -> dict[str, Any]:
+    coords, dims = coords_and_dims_for_inferencedata(model)
+    return {"coords": {**coords, **output.coords}, "dims": {**dims, **output.dims}}
 
 
 def _dataset(values: Mapping[str, np.ndarray], **kwargs: Any) -> Any:
@@ -159,6 +204,12 @@ def log_marginal_likelihood(idata: DataTree) -> LogZEstimate:
             f"{found}."
         )
     group = idata[_GROUP].to_dataset()
+    kept, all_chains = group.sizes.get("chain", 0), int(group.attrs["chains"])
+    if kept != all_chains:
+        raise ValueError(
+            f"This is an estimate from {all_chains} chains, of which {kept} are left: call log_marginal_likelihood on "
+            "the whole result, before any selection of chains."
+        )
     findings = tuple(Finding(**finding) for finding in json.loads(group.attrs["findings"]))
     return LogZEstimate(
         **{name: float(group[name]) for name in _NUMBERS},

@@ -24,6 +24,8 @@ _ROUNDING = 1e-9
 #: The lowest mean acceptance rate of a temperature, and the largest share of divergent moves, without a finding.
 _LEAST_ACCEPTANCE = 0.2
 _MOST_DIVERGENT = 0.01
+#: The share beyond which particles hardly move.
+_HOPELESSLY_DIVERGENT = 0.5
 #: The share of Z that dropped draws may be missing, as a share of the standard error.
 _MOST_DROPPED = 0.1
 #: Nats beyond a normal tail of the log ratio that are worth a warning.
@@ -36,34 +38,32 @@ def with_findings(outcome: Outcome, choice: Choice, settings: Settings) -> LogZE
     """Return the estimate of a single model with all its findings."""
     assert outcome.run is not None
     (result,), problem = outcome.rows, choice.problem
-    findings = [*diagnose(result, settings.target_se), *_prior_mass(problem), *_heavy_tail(problem, outcome.run)]
-    if outcome.stopped_by == "interrupt":
-        findings.append(_INTERRUPTED)
+    findings = [*diagnose(result, outcome.stopped_by, settings)]
+    findings += [*_no_data(problem), *_prior_mass(problem), *_heavy_tail(problem, outcome.run)]
     return replace(result.estimate, findings=tuple(findings))
 
 
 def findings_of_rows(outcome: Outcome, choice: Choice, settings: Settings) -> tuple[Finding, ...]:
     """Say what the numbers of R rows mean: of the rows together, then one of each name for single rows."""
-    per_row = [diagnose(result, settings.target_se) for result in outcome.rows]
-    common = [*_prior_mass(choice.problem), *_rows_moved(outcome.rows)]
-    if outcome.stopped_by == "interrupt":
-        common.append(_INTERRUPTED)
-    return (*common, *summarise(per_row))
+    per_row = [diagnose(result, outcome.stopped_by, settings) for result in outcome.rows]
+    return (*_prior_mass(choice.problem), *_rows_moved(outcome.rows), *summarise(per_row))
 
 
-def diagnose(result: RowResult, target_se: float | None) -> tuple[Finding, ...]:
+def diagnose(result: RowResult, stopped_by: str, settings: Settings) -> tuple[Finding, ...]:
     """Say what the numbers of one row's run mean.
 
     Parameters
     ----------
     result : RowResult
-    target_se : float or None
+    stopped_by : str
+        As of :class:`pymc_hais.run.rounds.Outcome`.
+    settings : Settings
     """
     estimate, symptoms = result.estimate, result.symptoms
     if not symptoms.is_alive:
         return (_NO_WEIGHT,)
     findings = [
-        _large_error(estimate, target_se),
+        _large_error(estimate, stopped_by, settings),
         _tail_of_weights(symptoms.pareto_k),
         _families(symptoms.n_families),
         _chains(symptoms.disagreement),
@@ -84,15 +84,19 @@ _NO_WEIGHT = Finding(
 )
 
 
-def _large_error(estimate: LogZEstimate, target_se: float | None) -> Finding | None:
-    if target_se is None or estimate.se <= target_se:
-        return None
-    return Finding(
-        "standard_error",
-        "warning",
-        f"The standard error of log Z is {estimate.se:.2g}, above target_se = {target_se:g}, and the budget ended.",
-        "Raise `max_temperatures`, `draws` or `chains`.",
-    )
+def _large_error(estimate: LogZEstimate, stopped_by: str, settings: Settings) -> Finding | None:
+    target = settings.target_se
+    if target is None or estimate.se <= target:
+        return _INTERRUPTED if stopped_by == "interrupt" else None
+    above = f"The standard error of log Z is {estimate.se:.2g}, above target_se = {target:g}"
+    if stopped_by == "interrupt":
+        return replace(_INTERRUPTED, message=f"{_INTERRUPTED.message} {above}.")
+    if settings.recipe.is_fixed:
+        return Finding(
+            "standard_error", "warning", f"{above}.", "Raise `draws` or `chains`, or leave the schedule to the pilot."
+        )
+    advice = "Raise `max_temperatures`, `draws` or `chains`."
+    return Finding("standard_error", "warning", f"{above}, and the budget ended.", advice)
 
 
 def _tail_of_weights(k: float) -> Finding | None:
@@ -162,7 +166,7 @@ def _divergences(share: float) -> Finding | None:
         return None
     return Finding(
         "divergences",
-        "warning",
+        "error" if share > _HOPELESSLY_DIVERGENT else "warning",
         f"{share:.1%} of the moves diverged (an energy error above 1000 nats, or NaN).",
         "The density has regions of extreme curvature: reparametrise (for example non-centred).",
     )
@@ -199,6 +203,20 @@ _INTERRUPTED = Finding(
     "The run was interrupted; this is what had been finished.",
     "Run again for the standard error asked for.",
 )
+
+
+def _no_data(problem: Problem) -> tuple[Finding, ...]:
+    """Say that a model has nothing but a prior, if so."""
+    if problem.model.observed_RVs or problem.model.potentials or not problem.reference.is_prior:
+        return ()
+    return (
+        Finding(
+            "no_data",
+            "error",
+            "The model has no observed variable and no potential: these are prior draws, and log Z of a prior is 0.",
+            "Pass `observed=` to the variable that the data belong to.",
+        ),
+    )
 
 
 def _heavy_tail(problem: Problem, run: AnnealingRun) -> tuple[Finding, ...]:
