@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -45,12 +46,13 @@ def check_labels(model: Any, values: Mapping[str, np.ndarray], output: Output) -
     unknown = sorted(set(output.dims) - set(values) - set(model.named_vars))
     if unknown:
         raise ValueError(f"`idata_kwargs` gives dims to {unknown}, which the model does not have.")
+    labels = _labels(model, output)
     try:
-        _dataset(values, **_labels(model, output))
+        _dataset(values, **labels)
+        for find in (find_observations, find_constants):
+            _data(find(model), labels)
     except Exception as error:
-        raise ValueError(
-            f"`idata_kwargs`: the result cannot be labelled with these coords and dims: {error}"
-        ) from error
+        raise ValueError(f"The coords and dims of `idata_kwargs` do not fit the result: {error}") from error
 
 
 def to_datatree(
@@ -95,8 +97,8 @@ def to_datatree(
         _GROUP: _evidence(estimate, outcome, attrs),
     }
     idata = DataTree.from_dict({f"/{name}": group for name, group in groups.items()})
-    for name, find in (("observed_data", find_observations), ("constant_data", find_constants)):
-        _add(idata, name, lambda find=find: _data(find(model), labels))
+    _add(idata, "observed_data", lambda: _data(find_observations(model), labels))
+    _add(idata, "constant_data", lambda: _data(find_constants(model), labels))
     for name, wanted, compute in (
         ("log_likelihood", output.log_likelihood, compute_log_likelihood),
         ("log_prior", output.log_prior, compute_log_prior),
@@ -105,7 +107,7 @@ def to_datatree(
             names = None if wanted is True else list(wanted)
             options = {"var_names": names, "model": model, "progressbar": False, "extend_inferencedata": False}
             with without_initvals(model):
-                _add(idata, name, lambda compute=compute, options=options: compute(idata, **options))
+                _add(idata, name, functools.partial(compute, idata, **options))
     return idata
 
 
