@@ -6,7 +6,7 @@ from pymc_hais.model.evaluation import check_joint_logp, check_state
 from pymc_hais.model.layout import Layout, build_layout
 from pymc_hais.model.outputs import build_outputs
 from pymc_hais.model.pointwise import build_pointwise, evaluate_tables
-from pymc_hais.model.row_models import build_row_logp, observe_first, with_table
+from pymc_hais.model.variants import build_row_logp, observe_first, prior_alone, with_table
 
 __all__ = [
     "DensityGraph",
@@ -25,6 +25,7 @@ __all__ = [
     "improper_priors",
     "is_model",
     "observe_first",
+    "prior_alone",
     "unnormalised_priors",
     "with_table",
 ]

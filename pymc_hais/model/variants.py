@@ -1,4 +1,4 @@
-"""Held-out rows -> models that hold them: one row, or a table of the same shape."""
+"""Variants of a user's model: with other data, with observed free variables, or with its prior alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pytensor.graph.replace import clone_replace
 from pymc_hais.model.compat import compile_interpreted, without_initvals
 from pymc_hais.model.density import freeze_with_inputs
 
-__all__ = ["build_row_logp", "observe_first", "with_table"]
+__all__ = ["build_row_logp", "observe_first", "prior_alone", "with_table"]
 
 
 def build_row_logp(model: Any, names: tuple[str, ...]) -> Callable[..., float]:
@@ -44,4 +44,15 @@ def with_table(model: Any, data: Mapping[str, np.ndarray]) -> Any:
         old, new = copied.rvs_to_values[variable], pt.constant(value, name=name)
         copied.rvs_to_values[variable], copied.values_to_rvs[new] = new, variable
         del copied.values_to_rvs[old]
+    return copied
+
+
+def prior_alone(model: Any) -> Any:
+    """Return a copy of the model without observed variables and potentials: its logp is the log prior."""
+    with without_initvals(model):
+        copied = model.copy()
+    for variable in (*copied.observed_RVs, *copied.potentials, *copied.deterministics):
+        del copied.named_vars[variable.name]
+    for terms in (copied.observed_RVs, copied.potentials, copied.deterministics):
+        terms.clear()
     return copied

@@ -1,0 +1,56 @@
+"""How much mass a prior's density has in PyMC: log of the integral of exp(model.varlogp).
+
+An ``ordered`` transform keeps 1/n! of the mass, the LKJ distributions have had wrong normalisers, and what a
+``pm.CustomDist`` leaves out only its author knows.  Annealing from prior draws is not concerned: it averages the
+likelihood over the prior.  From any other reference one gets log of the integral of exp(model.logp()), and the log
+marginal likelihood is that minus the log mass of the prior.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from pymc_hais.kernels import Hamiltonian
+from pymc_hais.model import prior_alone
+from pymc_hais.references import Independent
+from pymc_hais.run.planning import choose_reference
+from pymc_hais.run.problem import bind_reference, with_reference
+from pymc_hais.run.rounds import RowResult, run_rounds
+from pymc_hais.run.seeds import Branch, Purpose
+from pymc_hais.run.settings import Settings
+from pymc_hais.tuning import Recipe, fit_reference
+
+__all__ = ["measure_prior_mass"]
+
+#: Prior draws to which the reference is fitted.
+_FITTED = 2000
+#: Standard error of the log mass that is asked for, as a share of the run's own target.
+_SHARE_OF_TARGET = 0.3
+
+
+def measure_prior_mass(model: Any, settings: Settings) -> RowResult:
+    """Anneal from a fit to prior draws to the prior's own density.
+
+    Parameters
+    ----------
+    model : pymc.Model
+        With priors that can be drawn from.
+    settings : Settings
+        Of the run that needs the mass.
+    """
+    prior, kernel = prior_alone(model), Hamiltonian()
+    own = replace(
+        settings,
+        target_se=_SHARE_OF_TARGET * (settings.target_se or 0.1),
+        n_temperatures=None,
+        recipe=Recipe(kernel),
+        seeds=settings.seeds.branch(Branch.PRIOR_MASS),
+        compiler=replace(settings.compiler, kernel=kernel),
+    )
+    layout, drawn = bind_reference(prior, "prior", own.seeds)
+    draws = drawn.draw(0, _FITTED, own.seeds.sequence(Purpose.CHECK, 2))
+    fit = Independent(fit_reference(draws.positions[~draws.clipped]), layout.n_dims)
+    problem = with_reference(prior, layout, fit, own.compiler, own.seeds)
+    (result,) = run_rounds(choose_reference(problem, own, fit), own).rows
+    return result
