@@ -172,7 +172,8 @@ def _integrate(
         return _without_error(value), {"quantity": "log density of each row", "n_gradients": 0}
     if len(next(iter(rows.values()))) == 1:  # what no population differs in is the model's own data
         model, rows = with_table(model, {name: value[0] for name, value in rows.items()}), {}
-    problem = build_problem(model, first_reference(reference, model), settings.compiler, settings.seeds, rows)
+    start, takes_fit = first_reference(reference, model), isinstance(reference, str) and reference in ("auto", "fitted")
+    problem = build_problem(model, start, settings.compiler, settings.seeds, rows, takes_fit)
     choice = choose_reference(problem, settings, reference)
     outcome = run_rounds(choice, settings)
     findings = findings_of_rows(outcome, choice, settings)

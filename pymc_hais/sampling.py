@@ -206,7 +206,8 @@ def _build(model: Any, path: Any, reference: Any, settings: Settings) -> Problem
         layout = check_same_variables(model, reference)
         return build_ratio_problem(model, layout, _learn_reference(reference, settings), settings)
     start = first_reference(reference, model, settings.recipe.kernel.constraints)
-    return build_problem(model, start, settings.compiler, settings.seeds)
+    takes_fit = isinstance(reference, str) and reference in ("auto", "fitted")
+    return build_problem(model, start, settings.compiler, settings.seeds, takes_fit=takes_fit)
 
 
 def _learn_reference(model: Any, settings: Settings) -> Choice:

@@ -95,7 +95,8 @@ class Particles(NamedTuple):
 class PathFunctions(NamedTuple):
     """A path between reference and target, in functions of one particle.
 
-    ``values`` are ``(log_reference, log_ratio, grad_reference, grad_ratio)`` as in :class:`ParticleState`.
+    ``data`` is a pair: the path's own inputs and arrays, and the arguments of the density.  ``values`` are
+    ``(log_reference, log_ratio, grad_reference, grad_ratio)`` as in :class:`ParticleState`.
     """
 
     evaluate: Any  # (position, beta, data) -> values
@@ -119,6 +120,16 @@ class Path(Protocol):
     @property
     def n_evaluations(self) -> int:
         """Evaluations of the density that a change of beta costs."""
+        ...
+
+    @property
+    def n_inputs(self) -> int:
+        """How many arrays of its own differ between populations; they come last among an engine's inputs."""
+        ...
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """What its functions take besides the inputs."""
         ...
 
     def build(self, xp: Any, density: Any, jit: Any = ..., jit_density: Any = ...) -> PathFunctions:
@@ -192,10 +203,14 @@ class Engine(Protocol):
     backend: str  # the PyTensor backend that evaluates the model
     kernel: Kernel
     path: Path
-    compile_seconds: float
+    clock: Any  # its attribute ``seconds`` counts the time spent compiling
 
     def set_cores(self, cores: int) -> None:
         """Use at most so many threads."""
+        ...
+
+    def along(self, path: Path, tuned: Sequence[np.ndarray] = ()) -> Engine:
+        """Share the machine code with an engine on another path, and with other tuned data of the density."""
         ...
 
     def start(self, positions: np.ndarray, inputs: Sequence[np.ndarray], keys: np.ndarray) -> ParticleState:

@@ -4,21 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from pymc_hais.paths import Geometric
+from pymc_hais.paths import Parameters
 from pymc_hais.types import ParticleState, Path
 
-__all__ = ["on_tuple", "spread", "take"]
+__all__ = ["CompileClock", "on_tuple", "split_inputs", "spread", "take"]
+
+
+@dataclass
+class CompileClock:
+    """Seconds spent compiling, counted once for all engines that share machine code."""
+
+    seconds: float = 0.0
 
 
 def on_tuple(xp: Any, density: Any, path: Path) -> Any:
     """Take the data of a density as one tuple, and beta as a number where the path has it in the density."""
-    if path.name == Geometric.name:
-        return lambda x, data: density(x, *data)
-    return lambda x, beta, data: density(x, xp.full(1, beta, dtype=x.dtype), *data)
+    if path.name == Parameters.name:
+        return lambda x, beta, data: density(x, xp.full(1, beta, dtype=x.dtype), *data)
+    return lambda x, data: density(x, *data)
+
+
+def split_inputs(inputs: Sequence[np.ndarray], path: Path) -> tuple[Sequence[np.ndarray], Sequence[np.ndarray]]:
+    """Tell the density's inputs from the path's own, which come last."""
+    n_rows = len(inputs) - path.n_inputs
+    return inputs[:n_rows], inputs[n_rows:]
 
 
 def spread[Result](call: Callable[..., Result], tasks: Sequence[Any], cores: int) -> list[Result]:

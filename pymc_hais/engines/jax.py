@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import threading
 import time
@@ -15,7 +16,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from pymc_hais.core.annealing import SEGMENT_LENGTH, UNBROKEN_LENGTH
 from pymc_hais.core.noise import INITIAL_STEP, build_noise
-from pymc_hais.engines.base import on_tuple, spread, take
+from pymc_hais.engines.base import CompileClock, on_tuple, split_inputs, spread, take
 from pymc_hais.engines.disk import cache_folder
 from pymc_hais.engines.tiles import Tile, cut, cut_tiles, merge
 from pymc_hais.kernels import Hamiltonian
@@ -82,18 +83,34 @@ class JaxEngine:
     ) -> None:
         self.kernel: Kernel = kernel or Hamiltonian()
         self.path: Path = Geometric() if path is None else path
-        self.compile_seconds = 0.0
+        self.clock = CompileClock()
         self._cores = os.cpu_count() or 1
-        self._data = tuple(jnp.asarray(array) for array in data)
-        self._axes = (0,) * len(inputs) + (None,) * len(data)
+        self._density, self._data = density, tuple(jnp.asarray(array) for array in data)
+        self._n_rows = len(inputs)
         self._noise = build_noise(jnp, n_dims, _keep)
-        self._path = self.path.build(jnp, on_tuple(jnp, density, self.path))
-        self._transition = self.kernel.build(jnp, self._path, loop=build_loop)
         self._programs: dict[tuple, Any] = {}
         self._compiling = threading.Lock()
+        self._build()
         # Linking succeeds for graphs that tracing refuses: trace once, so that this is known before any work.
-        own = tuple(jnp.asarray(array) for array in inputs)
-        jax.eval_shape(self._path.evaluate, jnp.zeros(n_dims), jnp.zeros(()), (*own, *self._data))
+        rows, zeros = tuple(jnp.asarray(array) for array in inputs), jnp.zeros(n_dims)
+        own = (*(zeros,) * self.path.n_inputs, *self.path.arrays)
+        jax.eval_shape(self._path.evaluate, zeros, jnp.zeros(()), (own, (*rows, *self._data)))
+
+    def _build(self) -> None:
+        path = self.path
+        self._path = path.build(jnp, on_tuple(jnp, self._density, path))
+        self._transition = self.kernel.build(jnp, self._path, loop=build_loop)
+        self._axes = (
+            (0,) * path.n_inputs + (None,) * len(path.arrays),
+            (0,) * self._n_rows + (None,) * len(self._data),
+        )
+
+    def along(self, path: Path, tuned: Sequence[np.ndarray] = ()) -> JaxEngine:
+        """Share the compiled programs with an engine on another path, and with other tuned data."""
+        other = copy.copy(self)
+        other.path, other._data = path, (*map(jnp.asarray, tuned), *self._data[len(tuned) :])
+        other._build()
+        return other
 
     def set_cores(self, cores: int) -> None:
         """Use at most so many threads."""
@@ -146,9 +163,11 @@ class JaxEngine:
         most = _PARTICLES.get(jax.default_backend(), _PARTICLES_ACCELERATOR)
         return cut_tiles(shape[0], shape[1], most)
 
-    def _of(self, tile: Tile, inputs: Sequence[np.ndarray]) -> tuple:
-        """Return the data of a tile's populations."""
-        return (*(np.asarray(one)[tile.populations] for one in inputs), *self._data)
+    def _of(self, tile: Tile, inputs: Sequence[np.ndarray]) -> tuple[tuple, tuple]:
+        """Return the data of a tile's populations: the path's, and the density's."""
+        parts = split_inputs(inputs, self.path)
+        rows, own = ([np.asarray(one)[tile.populations] for one in part] for part in parts)
+        return (*own, *self.path.arrays), (*rows, *self._data)
 
     def _gather(self, call: Callable[[Tile], ParticleState], shape: tuple[int, int]) -> ParticleState:
         tiles = self._tiles(shape)
@@ -156,13 +175,13 @@ class JaxEngine:
 
     def _call(self, name: str, build: Callable[[JaxEngine], Any], args: tuple) -> Any:
         """Call a program, compiled once for each shape; threads wait for the one that compiles it."""
-        kind = (name, *(np.shape(leaf) for leaf in jax.tree.leaves(args)))
+        kind = (name, self.path.name, *(np.shape(leaf) for leaf in jax.tree.leaves(args)))
         if kind not in self._programs:
             with self._compiling:
                 if kind not in self._programs:
                     begin = time.perf_counter()
                     self._programs[kind] = _compile(build(self), args)
-                    self.compile_seconds += time.perf_counter() - begin
+                    self.clock.seconds += time.perf_counter() - begin
         return self._programs[kind](*args)
 
 

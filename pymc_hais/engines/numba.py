@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import itertools
@@ -19,10 +20,10 @@ from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 from pymc_hais import types as types_module
 from pymc_hais.core import noise as noise_module
-from pymc_hais.engines.base import on_tuple, spread, take
+from pymc_hais.engines.base import CompileClock, on_tuple, split_inputs, spread, take
 from pymc_hais.kernels import Hamiltonian, base, hamiltonian, leapfrog, metropolis, reflection
 from pymc_hais.model.compat import numba_cache_key, quiet_compilation, register_numba_cache_key
-from pymc_hais.paths import Geometric, geometric, parameters
+from pymc_hais.paths import Parameters, defended, geometric, parameters
 from pymc_hais.types import Kernel, KernelParams, Metric, Noise, ParticleState, Path, SegmentTrace
 
 __all__ = ["NumbaEngine"]
@@ -33,7 +34,7 @@ _CHUNKS = 4
 #: Beyond this many bytes Numba takes an array by its address, and caches no function that does.
 _LARGEST_CONSTANT = 10**6
 #: What kernels and paths are written in.
-_SOURCES = (base, geometric, hamiltonian, leapfrog, metropolis, parameters, reflection)
+_SOURCES = (base, defended, geometric, hamiltonian, leapfrog, metropolis, parameters, reflection)
 
 # Only compiled code calls the inner functions; without entry points for Python they compile faster.
 _inner = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[call-overload]
@@ -108,20 +109,35 @@ class NumbaEngine:
         inputs: Sequence[np.ndarray] = (),
     ) -> None:
         self.kernel: Kernel = kernel or Hamiltonian()
-        self.path: Path = Geometric() if path is None else path
+        self.path: Path = geometric.Geometric() if path is None else path
+        self.clock = CompileClock()
         self._cores = _MAX_CORES
+        self._density, self._n_dims = density, n_dims
         self._data = tuple(_plain(array) for array in data)
         self._noise = noise_module.build_noise(np, n_dims)
-        self._path = self.path.build(np, on_tuple(np, density, self.path))
-        self._segment = _build(density, n_dims, self.kernel, self.path)
-        self._compiled: set[int] = set()
+        self._segments: dict[str, Any] = {}
+        self._compiled: set[tuple] = set()
+        self._build()
         # No particles: a graph that Numba cannot take is known before any work.
         none, scalars = np.empty((1, 0, n_dims)), np.empty((1, 0))
         state = ParticleState(none, none, scalars, scalars, none, none)
-        of_one = [np.asarray(one)[None] for one in inputs]
+        of_one = [np.asarray(one)[None] for one in inputs] + [np.zeros((1, n_dims))] * self.path.n_inputs
         key = np.zeros((1, 2), dtype=np.uint32)
         self.run_segment(state, of_one, np.ones(2), np.ones(1), np.ones(1), np.ones(n_dims), key, 0)
-        self.compile_seconds = 0.0  # the caller times the construction
+        self.clock.seconds = 0.0  # the caller times the construction
+
+    def _build(self) -> None:
+        self._path = self.path.build(np, on_tuple(np, self._density, self.path))
+        if self.path.name not in self._segments:
+            self._segments[self.path.name] = _build(self._density, self._n_dims, self.kernel, self.path)
+        self._segment = self._segments[self.path.name]
+
+    def along(self, path: Path, tuned: Sequence[np.ndarray] = ()) -> NumbaEngine:
+        """Share the machine code with an engine on another path, and with other tuned data."""
+        other = copy.copy(self)
+        other.path, other._data = path, (*map(_plain, tuned), *self._data[len(tuned) :])
+        other._build()
+        return other
 
     def set_cores(self, cores: int) -> None:
         """Use at most this many threads, and no more than Numba would."""
@@ -160,8 +176,9 @@ class NumbaEngine:
         for b, data in enumerate(self._data_of_all(inputs, n_populations)):
             own = ParticleState(*(leaf[b] for leaf in state)), SegmentTrace(*(leaf[b] for leaf in trace))
             calls.append((_plain(keys[b]), *settings, first_step, *own, data))
-        if metric.ndim not in self._compiled:
-            self._compile(calls[0], metric.ndim)
+        kind = (self.path.name, metric.ndim, *(np.ndim(array) for array in self.path.arrays))
+        if kind not in self._compiled:
+            self._compile(calls[0], kind)
         self._share_out(n_particles, calls)
         return state, trace
 
@@ -169,16 +186,21 @@ class NumbaEngine:
         """Copy the chosen particles of each population."""
         return take(state, chosen)
 
-    def _data_of_all(self, inputs: Sequence[np.ndarray], n_populations: int) -> list[tuple]:
-        return [(*(_plain(np.asarray(one[b])) for one in inputs), *self._data) for b in range(n_populations)]
+    def _data_of_all(self, inputs: Sequence[np.ndarray], n_populations: int) -> list[tuple[tuple, tuple]]:
+        """Return the data of every population: the path's, and the density's."""
+        rows, own = split_inputs(inputs, self.path)
+        arrays = tuple(map(_plain, self.path.arrays))
+        return [
+            ((*(_plain(one[b]) for one in own), *arrays), (*(_plain(one[b]) for one in rows), *self._data))
+            for b in range(n_populations)
+        ]
 
-    def _compile(self, rest: tuple, kind: int) -> None:
+    def _compile(self, rest: tuple, kind: tuple) -> None:
         begin = time.perf_counter()
         with quiet_compilation():
             self._segment(0, 0, *rest)
         self._compiled.add(kind)
-        # The attribute does not exist yet when the constructor compiles: the caller times that.
-        self.compile_seconds = getattr(self, "compile_seconds", 0.0) + time.perf_counter() - begin
+        self.clock.seconds += time.perf_counter() - begin
 
     def _share_out(self, n_particles: int, calls: list[tuple]) -> None:
         """Move the particles of every population, in chunks on several threads."""
@@ -214,21 +236,21 @@ def _build(density: Any, n_dims: int, kernel: Kernel, path: Path) -> Any:
 
 def _build_density(density: Any, path: Path) -> Any:
     """Take the data as one tuple, and return floats and vectors of floats."""
-    if path.name == Geometric.name:
+    if path.name == Parameters.name:
 
         @_inlined
-        def evaluate(position, data):
-            log_reference, log_ratio, grad_reference, grad_ratio = density(position, *data)
-            return _float64(log_reference), _float64(log_ratio), _float64(grad_reference), _float64(grad_ratio)
+        def evaluate_at(position, beta, data):
+            value, slope, gradient, zeros = density(position, np.full(1, beta), *data)
+            return _float64(value), _float64(slope), _float64(gradient), _float64(zeros)
 
-        return evaluate
+        return evaluate_at
 
     @_inlined
-    def evaluate_at(position, beta, data):
-        value, slope, gradient, zeros = density(position, np.full(1, beta), *data)
-        return _float64(value), _float64(slope), _float64(gradient), _float64(zeros)
+    def evaluate(position, data):
+        log_reference, log_ratio, grad_reference, grad_ratio = density(position, *data)
+        return _float64(log_reference), _float64(log_ratio), _float64(grad_reference), _float64(grad_ratio)
 
-    return evaluate_at
+    return evaluate
 
 
 def _cache_key(density: Any, n_dims: int, kernel: Kernel, path: Path) -> str | None:

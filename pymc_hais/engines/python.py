@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from pymc_hais.core.noise import INITIAL_STEP, build_noise
-from pymc_hais.engines.base import on_tuple, take
+from pymc_hais.engines.base import CompileClock, on_tuple, split_inputs, take
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.paths import Geometric
 from pymc_hais.types import Kernel, KernelParams, Metric, Noise, ParticleState, Path, SegmentTrace
@@ -48,11 +49,21 @@ class PythonEngine:
         self.kernel: Kernel = kernel or Hamiltonian()
         self.path: Path = Geometric() if path is None else path
         self.backend = backend
-        self.compile_seconds = 0.0
-        self._data = tuple(data)
+        self.clock = CompileClock()
+        self._density, self._data = density, tuple(data)
         self._noise = build_noise(np, n_dims)
-        self._path = self.path.build(np, on_tuple(np, density, self.path))
+        self._build()
+
+    def _build(self) -> None:
+        self._path = self.path.build(np, on_tuple(np, self._density, self.path))
         self._transition = self.kernel.build(np, self._path)
+
+    def along(self, path: Path, tuned: Sequence[np.ndarray] = ()) -> PythonEngine:
+        """Share the compiled density with an engine on another path, and with other tuned data."""
+        other = copy.copy(self)
+        other.path, other._data = path, (*tuned, *self._data[len(tuned) :])
+        other._build()
+        return other
 
     def set_cores(self, cores: int) -> None:
         """Do nothing: the interpreter runs one particle at a time."""
@@ -89,8 +100,10 @@ class PythonEngine:
         """Copy the chosen particles of each population."""
         return take(state, chosen)
 
-    def _of(self, inputs: Sequence[np.ndarray], population: int) -> tuple:
-        return (*(np.asarray(one[population]) for one in inputs), *self._data)
+    def _of(self, inputs: Sequence[np.ndarray], population: int) -> tuple[tuple, tuple]:
+        """Return the data of one population: the path's, and the density's."""
+        rows, own = ([np.asarray(one[population]) for one in part] for part in split_inputs(inputs, self.path))
+        return (*own, *self.path.arrays), (*rows, *self._data)
 
     def _start(self, positions: np.ndarray, data: tuple, key: np.ndarray) -> ParticleState:
         momenta = self._noise(key, _column(len(positions)), np.uint32(INITIAL_STEP)).normal

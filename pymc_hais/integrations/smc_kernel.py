@@ -134,7 +134,7 @@ class HAIS(SMC_KERNEL):
         """
         if self._problem is None:
             self._problem = self._build_problem()
-        drawn = self._problem.reference.draw(0, self.draws, np.random.SeedSequence(int(self.rng.integers(2**31))))
+        drawn = self._problem.reference.draw(self.draws, np.random.SeedSequence(int(self.rng.integers(2**31))))
         self._clipped = drawn.clipped
         return self._problem.layout.unflatten(drawn.positions)
 

@@ -1,5 +1,6 @@
 """The only place that touches PyTensor graphs."""
 
+from pymc_hais.model.centring import Chart, Sites, build_chart
 from pymc_hais.model.checks import check_model, find_model, improper_priors, is_model, unnormalised_priors
 from pymc_hais.model.density import DensityGraph, build_density, build_parameter_density
 from pymc_hais.model.evaluation import check_joint_logp, check_state
@@ -9,8 +10,11 @@ from pymc_hais.model.pointwise import build_pointwise, evaluate_tables
 from pymc_hais.model.variants import build_row_logp, observe_first, prior_alone, with_table
 
 __all__ = [
+    "Chart",
     "DensityGraph",
     "Layout",
+    "Sites",
+    "build_chart",
     "build_density",
     "build_layout",
     "build_outputs",

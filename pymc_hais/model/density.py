@@ -16,7 +16,8 @@ from pytensor.graph.replace import clone_replace, graph_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.type import TensorType
 
-from pymc_hais.model.layout import Layout
+from pymc_hais.model.centring import recentre
+from pymc_hais.model.layout import Layout, build_position, on_position
 from pymc_hais.paths import Geometric, Parameters
 from pymc_hais.types import Path
 
@@ -26,11 +27,10 @@ __all__ = [
     "build_density",
     "build_parameter_density",
     "freeze_with_inputs",
-    "on_position",
 ]
 
-#: ``(position, log_prior, *own inputs) -> log density`` of a reference, as graphs.
-type LogReference = Callable[..., Any]
+#: ``(x, log_prior) -> log density`` of a reference, as graphs.
+type LogReference = Callable[[Any, Any], Any]
 
 #: Arrays of at least this many elements travel as arguments; smaller ones may steer shapes and stay.
 _LIFTED_SIZE = 32
@@ -80,7 +80,7 @@ def build_density(
     log_reference: LogReference | None = None,
     with_gradients: bool = True,
     rows: Mapping[str, np.ndarray] | None = None,
-    own_inputs: Sequence[np.ndarray] = (),
+    has_chart: bool = False,
 ) -> DensityGraph:
     """Build the graphs of the path from a reference to ``model.logp()``, geometric in the densities.
 
@@ -93,36 +93,39 @@ def build_density(
     model : pymc.Model
     layout : Layout
     log_reference : callable, optional
-        ``(position, log_prior, *own inputs) -> log density`` of the reference, as graphs; the prior by default.
+        ``(x, log_prior) -> log density`` of the reference, as graphs; the prior by default.
     with_gradients : bool
         Whether the kernel uses them; zeros stand in if not, and cost nothing.
     rows : dict of ndarray, optional
         Observed variables or data containers that differ between populations, with one population's values.
-    own_inputs : sequence of ndarray
-        One population's values of the reference's own inputs.
+    has_chart : bool
+        Whether the position holds the coordinates of :mod:`pymc_hais.model.centring`; the sites are then the first
+        two of the data, to be tuned.
     """
     values = [np.asarray(value) for value in (rows or {}).values()]
     frozen, targets = freeze_with_inputs(model, list(rows or {}))
-    inputs = _symbols("row", values)
+    inputs = [pt.tensor(f"row_{i}", dtype=value.dtype, shape=value.shape) for i, value in enumerate(values)]
+    given = dict(zip(targets, inputs, strict=True))
     # Before anything else: a value that is computed from a data container would become another variable.
-    terms = clone_replace(
-        [frozen.varlogp, frozen.datalogp], dict(zip(targets, inputs, strict=True)), rebuild_strict=False
-    )
-    position, outputs = on_position(frozen, layout, terms)
+    terms = clone_replace([frozen.varlogp, frozen.datalogp], given, rebuild_strict=False)
+    position = build_position(layout)
+    sites = [position.type(name) for name in ("precision", "shift") if has_chart]
+    x, log_jacobian = recentre(frozen, layout, position, sites)
+    log_prior, log_rest = clone_replace(terms, x, rebuild_strict=False)
+    outputs: list[Any] = [log_prior, log_rest]
     if log_reference is not None:
-        own = _symbols("reference", own_inputs)
-        log_prior, log_rest = outputs
-        reference = log_reference(position, log_prior, *own).astype(position.dtype)
+        flat = pt.concatenate([value.ravel() for value in x.values()]) if has_chart else position
+        reference = log_reference(flat, log_prior).astype(position.dtype)
         outputs = [reference, log_prior + log_rest - reference]
-        inputs, values = [*inputs, *own], [*values, *own_inputs]
+    if has_chart:
+        outputs[0] += log_jacobian
     outputs, data, data_values = _lift_data(outputs)
     gradient = _gradient if with_gradients else lambda _, position: pt.zeros_like(position)
     density = [*outputs, *(gradient(output, position) for output in outputs)]
-    return DensityGraph(model, layout, position, density, Geometric(), [], inputs, values, data, data_values)
-
-
-def _symbols(kind: str, values: Sequence[np.ndarray]) -> list[Any]:
-    return [pt.tensor(f"{kind}_{i}", dtype=value.dtype, shape=value.shape) for i, value in enumerate(values)]
+    none = [np.zeros(layout.n_dims, position.dtype) for _ in sites]
+    return DensityGraph(
+        model, layout, position, density, Geometric(), [], inputs, values, [*sites, *data], [*none, *data_values]
+    )
 
 
 def build_parameter_density(
@@ -150,18 +153,6 @@ def build_parameter_density(
     gradient = _gradient(value, position) if with_gradients else zeros
     density = [value, _gradient(value, betas)[0].astype(position.dtype), gradient, zeros]
     return DensityGraph(model, layout, position, density, Parameters(), [betas], [], [], data, data_values)
-
-
-def on_position(frozen: Any, layout: Layout, outputs: list[Any]) -> tuple[Any, list[Any]]:
-    """Rewrite graphs of a model's value variables as graphs of one flat vector (D,)."""
-    # JAX needs the static length.
-    position = pt.tensor("position", dtype=pytensor.config.floatX, shape=(layout.n_dims,))
-    replacements = {}
-    for i, (owner, shape) in enumerate(zip(layout.owners, layout.shapes, strict=True)):
-        value_var = frozen.rvs_to_values[frozen[owner]]
-        part = position[layout.offsets[i] : layout.offsets[i + 1]].reshape(shape).astype(value_var.dtype)
-        replacements[value_var] = value_var.type.filter_variable(part)
-    return position, clone_replace(outputs, replacements, rebuild_strict=False)
 
 
 def freeze_with_inputs(model: Any, names: Sequence[str]) -> tuple[Any, list[Any]]:

@@ -17,15 +17,19 @@ __all__ = ["check_joint_logp", "check_state"]
 _EXAMINED = 20
 
 
-def check_state(model: Any, layout: Layout, state: ParticleState, source: str = "the prior") -> int:
+def check_state(
+    model: Any, layout: Layout, positions: np.ndarray, state: ParticleState, source: str = "the prior"
+) -> int:
     """Refuse a model whose log density or gradient is unusable at every draw of the reference.
 
     Parameters
     ----------
     model : pymc.Model
     layout : Layout
+    positions : ndarray (P, D)
+        Flat vectors of draws of the reference.
     state : ParticleState
-        P evaluated draws of the reference.
+        The same, evaluated.
     source : str
         Names the reference in messages.
 
@@ -41,10 +45,9 @@ def check_state(model: Any, layout: Layout, state: ParticleState, source: str = 
         If the log density is -inf or NaN at every draw, naming the terms that are; or if the gradient
         is not finite at every draw with a finite log density, naming the variables.
     """
-    position = np.asarray(state.position)
     finite = np.isfinite(np.asarray(state.log_reference) + np.asarray(state.log_ratio))
     if not finite.any():
-        _raise_for_terms(model, layout, position[:_EXAMINED], len(position), source)
+        _raise_for_terms(model, layout, positions[:_EXAMINED], len(positions), source)
     gradient = np.asarray(state.grad_reference)[finite] + np.asarray(state.grad_ratio)[finite]
     unusable = ~np.isfinite(gradient)
     dimensions = np.flatnonzero(unusable.all(axis=0))
@@ -58,8 +61,15 @@ def check_state(model: Any, layout: Layout, state: ParticleState, source: str = 
     return int(unusable.any(axis=1).sum())
 
 
-def check_joint_logp(model: Any, layout: Layout, state: ParticleState, clipped: np.ndarray | None = None) -> None:
-    """Compare log reference + log ratio with ``model.logp()`` at one draw of the reference.
+def check_joint_logp(
+    model: Any,
+    layout: Layout,
+    positions: np.ndarray,
+    joint: np.ndarray,
+    magnitude: np.ndarray,
+    clipped: np.ndarray | None = None,
+) -> None:
+    """Compare the compiled log density with ``model.logp()`` at one draw of the reference.
 
     A guard against a wrong compilation: a backend's implementation of a function, or a rewrite.  The
     likeliest of the draws is taken because there rounding is smallest.
@@ -68,8 +78,12 @@ def check_joint_logp(model: Any, layout: Layout, state: ParticleState, clipped: 
     ----------
     model : pymc.Model
     layout : Layout
-    state : ParticleState
-        P evaluated prior draws.
+    positions : ndarray (P, D)
+        Flat vectors of draws of the reference.
+    joint : ndarray (P,)
+        The compiled log density at them.
+    magnitude : ndarray (P,)
+        Of the numbers whose sum it is: rounding is in proportion.
     clipped : ndarray (P,) of bool, optional
         Draws beyond the range of floating point, which are not compared.
 
@@ -78,15 +92,13 @@ def check_joint_logp(model: Any, layout: Layout, state: ParticleState, clipped: 
     RuntimeError
         If the two differ by more than 0.001 nats and more than rounding explains.
     """
-    log_reference, log_ratio = np.asarray(state.log_reference), np.asarray(state.log_ratio)
-    joint = log_reference + log_ratio
     usable = np.isfinite(joint) if clipped is None else np.isfinite(joint) & ~clipped
     if not usable.any():
         return
     chosen = int(np.argmax(np.where(usable, joint, -np.inf)))
-    point = _point(model, layout, state.position[chosen])
+    point = _point(model, layout, positions[chosen])
     rounding = np.sqrt(np.finfo(pytensor.config.floatX).eps)
-    tolerance = 1e-3 + rounding * (abs(log_reference[chosen]) + abs(log_ratio[chosen]))
+    tolerance = 1e-3 + rounding * magnitude[chosen]
     for mode in ("FAST_COMPILE", Mode(linker="py", optimizer="stabilize")):
         expected = float(model.compile_logp(mode=mode)(point))
         if abs(joint[chosen] - expected) <= tolerance:

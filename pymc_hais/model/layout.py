@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytensor
+import pytensor.tensor as pt
+from pytensor.graph.replace import clone_replace
 
-__all__ = ["Layout", "build_layout"]
+__all__ = ["Layout", "build_layout", "build_position", "on_position"]
 
 
 @dataclass(frozen=True)
@@ -104,3 +106,18 @@ def build_layout(model: Any, values: list[np.ndarray] | None = None) -> Layout:
     if layout.n_dims == 0:
         raise ValueError("The free variables of the model have no elements: there is nothing to integrate over.")
     return layout
+
+
+def build_position(layout: Layout) -> Any:
+    """Return the symbolic flat vector (D,); JAX needs its static length."""
+    return pt.tensor("position", dtype=pytensor.config.floatX, shape=(layout.n_dims,))
+
+
+def on_position(frozen: Any, layout: Layout, outputs: list[Any]) -> tuple[Any, list[Any]]:
+    """Rewrite graphs of a model's value variables as graphs of one flat vector (D,)."""
+    position, values = build_position(layout), {}
+    for i, (owner, shape) in enumerate(zip(layout.owners, layout.shapes, strict=True)):
+        value_var = frozen.rvs_to_values[frozen[owner]]
+        part = position[layout.offsets[i] : layout.offsets[i + 1]].reshape(shape).astype(value_var.dtype)
+        values[value_var] = value_var.type.filter_variable(part)
+    return position, clone_replace(outputs, values, rebuild_strict=False)

@@ -11,8 +11,7 @@ from pymc.model.transform.optimization import freeze_dims_and_data
 from pytensor.graph.replace import vectorize_graph
 
 from pymc_hais.model.compat import compile_interpreted
-from pymc_hais.model.density import on_position
-from pymc_hais.model.layout import Layout
+from pymc_hais.model.layout import Layout, on_position
 
 __all__ = ["build_outputs"]
 

@@ -19,13 +19,15 @@ class Geometric:
 
     name: ClassVar[str] = "geometric"
     n_evaluations: ClassVar[int] = 0
+    n_inputs: ClassVar[int] = 0
+    arrays: ClassVar[tuple] = ()
 
     def build(self, xp: Any, density: Any, jit: Any = lambda f: f, jit_density: Any = None) -> PathFunctions:
         """Build the path's functions of one particle."""
 
         @(jit_density or jit)
         def evaluate(position, beta, data):
-            return density(position, data)
+            return density(position, data[1])
 
         @jit
         def at(reference, ratio, beta):

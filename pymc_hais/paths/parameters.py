@@ -24,13 +24,15 @@ class Parameters:
 
     name: ClassVar[str] = "parameters"
     n_evaluations: ClassVar[int] = 1
+    n_inputs: ClassVar[int] = 0
+    arrays: ClassVar[tuple] = ()
 
     def build(self, xp: Any, density: Any, jit: Any = lambda f: f, jit_density: Any = None) -> PathFunctions:
         """Build the path's functions of one particle."""
 
         @(jit_density or jit)
         def evaluate(position, beta, data):
-            value, slope, gradient, zeros = density(position, beta, data)
+            value, slope, gradient, zeros = density(position, beta, data[1])
             return value - beta * slope, slope, gradient, zeros
 
         @jit

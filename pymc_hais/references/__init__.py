@@ -2,8 +2,9 @@
 
 from pymc_hais.references.audit import check_prior_draws, find_mismatches
 from pymc_hais.references.base import BoundReference, Draws
-from pymc_hais.references.bound import Fitted, Independent, Mixed, Prior, bind, uses_prior
+from pymc_hais.references.bound import Independent, Mixed, Prior, bind, uses_prior
 from pymc_hais.references.box import Box
+from pymc_hais.references.fitted import Fitted
 from pymc_hais.references.gaussian import Gaussian
 from pymc_hais.references.mixture import Mixture
 from pymc_hais.references.model import AnnealedModel, check_same_variables

@@ -1,8 +1,7 @@
-"""What a reference is once it is bound to a model: draws for a row of data, and a graph of its log density."""
+"""What a reference is once it is bound to a model: draws, and a graph of its log density."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -39,18 +38,14 @@ class BoundReference(Protocol):
         """Tell whether it is the prior."""
         ...
 
-    def draw(self, row: int, n: int, seeds: np.random.SeedSequence) -> Draws:
-        """Draw n positions for one row of data."""
+    def draw(self, n: int, seeds: np.random.SeedSequence) -> Draws:
+        """Draw n positions."""
         ...
 
-    def logp(self, position: Any, log_prior: Any, *own: Any) -> Any:
-        """Return the log density as a graph, given the graph of the model's own log prior and its own inputs."""
+    def logp(self, position: Any, log_prior: Any) -> Any:
+        """Return the log density as a graph, given the graph of the model's own log prior."""
         ...
 
     def cost(self, n: int) -> int:
         """Count the evaluations of a density that n draws cost."""
-        ...
-
-    def inputs(self, rows: Sequence[int] | np.ndarray) -> list[np.ndarray]:
-        """Return its own inputs for some rows of data, arrays (B, ...)."""
         ...

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pytensor
 import pytensor.tensor as pt
 
 from pymc_hais.model.layout import Layout
@@ -17,10 +16,9 @@ from pymc_hais.references.distribution import Distributions, is_distribution
 from pymc_hais.references.gaussian import Gaussian
 from pymc_hais.references.mixture import Mixture
 from pymc_hais.references.prior import PriorSampler
-from pymc_hais.references.student_t import StudentT
 from pymc_hais.types import Reference
 
-__all__ = ["Fitted", "Independent", "Mixed", "Prior", "bind", "uses_prior"]
+__all__ = ["Independent", "Mixed", "Prior", "bind", "uses_prior"]
 
 
 class _Direct:
@@ -31,16 +29,8 @@ class _Direct:
         return 0
 
 
-class _Common(_Direct):
-    """A reference that is the same for all rows of data."""
-
-    def inputs(self, rows: Sequence[int] | np.ndarray) -> list[np.ndarray]:
-        """Return nothing."""
-        return []
-
-
 @dataclass(frozen=True)
-class Prior(_Common):
+class Prior(_Direct):
     """The model's own prior.
 
     Attributes
@@ -58,18 +48,18 @@ class Prior(_Common):
     label: str = "the prior"
     is_prior: bool = True
 
-    def draw(self, row: int, n: int, seeds: np.random.SeedSequence) -> Draws:
+    def draw(self, n: int, seeds: np.random.SeedSequence) -> Draws:
         """Draw joint prior draws."""
         values, clipped = self.sampler.sample(n, int(seeds.generate_state(1)[0]))
         return Draws(self.layout.flatten(values), clipped, np.arange(n))
 
-    def logp(self, position: Any, log_prior: Any, *own: Any) -> Any:
+    def logp(self, position: Any, log_prior: Any) -> Any:
         """Return the model's log prior, normalised."""
         return log_prior - self.log_mass if self.log_mass else log_prior
 
 
 @dataclass(frozen=True)
-class Independent(_Common):
+class Independent(_Direct):
     """A reference that knows nothing of the model."""
 
     reference: Reference
@@ -81,7 +71,7 @@ class Independent(_Common):
         """Name the reference."""
         return str(self.reference) if type(self.reference).__str__ is not object.__str__ else repr(self.reference)
 
-    def draw(self, row: int, n: int, seeds: np.random.SeedSequence) -> Draws:
+    def draw(self, n: int, seeds: np.random.SeedSequence) -> Draws:
         """Draw positions.
 
         Raises
@@ -99,7 +89,7 @@ class Independent(_Common):
             raise ValueError("The reference's sample(n, rng) returned NaN or infinite values.")
         return Draws(positions, np.zeros(n, dtype=bool), np.arange(n))
 
-    def logp(self, position: Any, log_prior: Any, *own: Any) -> Any:
+    def logp(self, position: Any, log_prior: Any) -> Any:
         """Return the reference's log density.
 
         Raises
@@ -114,43 +104,8 @@ class Independent(_Common):
 
 
 @dataclass(frozen=True)
-class Fitted(_Direct):
-    """A shape fitted to particles, around a centre for each row of data.
-
-    Attributes
-    ----------
-    shape : Gaussian or StudentT
-        Around the origin.
-    centres : ndarray (R, D)
-    """
-
-    shape: Gaussian | StudentT
-    centres: np.ndarray
-    is_prior: bool = False
-
-    @property
-    def label(self) -> str:
-        """Name the shape."""
-        return f"{self.shape}{' around each row' if len(self.centres) > 1 else ''}"
-
-    def draw(self, row: int, n: int, seeds: np.random.SeedSequence) -> Draws:
-        """Draw positions."""
-        positions = self.centres[row] + self.shape.sample(n, np.random.default_rng(seeds))
-        return Draws(positions, np.zeros(n, dtype=bool), np.arange(n))
-
-    def logp(self, position: Any, log_prior: Any, *own: Any) -> Any:
-        """Return the shape's log density around the centre, which is its one input."""
-        (centre,) = own
-        return self.shape.logp(position - centre)
-
-    def inputs(self, rows: Sequence[int] | np.ndarray) -> list[np.ndarray]:
-        """Return the rows' centres (B, D)."""
-        return [self.centres[np.asarray(rows)].astype(pytensor.config.floatX)]
-
-
-@dataclass(frozen=True)
 class Mixed(_Direct):
-    """Several references, each with its share of the draws; the last may have inputs of its own."""
+    """Several references, each with its share of the draws."""
 
     parts: tuple[BoundReference, ...]
     weights: np.ndarray
@@ -161,29 +116,23 @@ class Mixed(_Direct):
         """Name the parts with their shares."""
         return " + ".join(f"{w:.0%} {part.label}" for w, part in zip(self.weights, self.parts, strict=True))
 
-    def draw(self, row: int, n: int, seeds: np.random.SeedSequence) -> Draws:
+    def draw(self, n: int, seeds: np.random.SeedSequence) -> Draws:
         """Draw positions: the part of each is drawn independently."""
         counting, *children = seeds.spawn(1 + len(self.parts))
         counts = np.random.default_rng(counting).multinomial(n, self.weights)
         drawn = [
-            part.draw(row, int(count), one)
-            for part, count, one in zip(self.parts, counts, children, strict=True)
-            if count
+            part.draw(int(count), one) for part, count, one in zip(self.parts, counts, children, strict=True) if count
         ]
         positions, clipped = (np.concatenate(column) for column in list(zip(*drawn, strict=True))[:2])
         return Draws(positions, clipped, np.arange(n))
 
-    def logp(self, position: Any, log_prior: Any, *own: Any) -> Any:
+    def logp(self, position: Any, log_prior: Any) -> Any:
         """Return the log of the weighted sum of the parts' densities."""
         terms = [
-            float(np.log(weight)) + part.logp(position, log_prior, *own)
+            float(np.log(weight)) + part.logp(position, log_prior)
             for weight, part in zip(self.weights, self.parts, strict=True)
         ]
         return functools.reduce(pt.logaddexp, terms)
-
-    def inputs(self, rows: Sequence[int] | np.ndarray) -> list[np.ndarray]:
-        """Return the parts' inputs."""
-        return [one for part in self.parts for one in part.inputs(rows)]
 
 
 def uses_prior(spec: Any) -> bool:

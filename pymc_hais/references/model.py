@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +10,7 @@ import numpy as np
 from pymc.model.transform.optimization import freeze_dims_and_data
 from pytensor.graph.replace import clone_replace
 
-from pymc_hais.model.density import on_position
-from pymc_hais.model.layout import Layout, build_layout
+from pymc_hais.model.layout import Layout, build_layout, on_position
 from pymc_hais.references.base import Draws
 
 __all__ = ["AnnealedModel", "check_same_variables"]
@@ -39,11 +38,11 @@ class AnnealedModel:
     label: str = "the reference model"
     is_prior: bool = False
 
-    def draw(self, row: int, n: int, seeds: np.random.SeedSequence) -> Draws:
+    def draw(self, n: int, seeds: np.random.SeedSequence) -> Draws:
         """Anneal a population of n particles to the reference model."""
         return self.anneal(n, seeds)
 
-    def logp(self, position: Any, log_prior: Any, *own: Any) -> Any:
+    def logp(self, position: Any, log_prior: Any) -> Any:
         """Return the reference model's own log density, not normalised."""
         frozen = freeze_dims_and_data(self.model)
         own_position, (logp,) = on_position(frozen, self.layout, [frozen.logp()])
@@ -52,10 +51,6 @@ class AnnealedModel:
     def cost(self, n: int) -> int:
         """Count the evaluations of the reference model's density that n draws cost."""
         return n * self.n_evaluations
-
-    def inputs(self, rows: Sequence[int] | np.ndarray) -> list[np.ndarray]:
-        """Return nothing: it is the same for all rows of data."""
-        return []
 
 
 def check_same_variables(model: Any, reference: Any) -> Layout:

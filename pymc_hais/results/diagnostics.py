@@ -207,7 +207,7 @@ _INTERRUPTED = Finding(
 
 def _no_data(problem: Problem) -> tuple[Finding, ...]:
     """Say that a model has nothing but a prior, if so."""
-    if problem.model.observed_RVs or problem.model.potentials or not problem.reference.is_prior:
+    if problem.model.observed_RVs or problem.model.potentials or not problem.is_prior:
         return ()
     return (
         Finding(
@@ -241,7 +241,7 @@ def _heavy_tail(problem: Problem, run: AnnealingRun) -> tuple[Finding, ...]:
 
 def _prior_mass(problem: Problem) -> tuple[Finding, ...]:
     """Say that log Z counts a prior that may not integrate to one, if it does."""
-    suspects = () if problem.reference.is_prior else unnormalised_priors(problem.model)
+    suspects = () if problem.is_prior else unnormalised_priors(problem.model)
     if not suspects:
         return ()
     names = ", ".join(f"`{name}`" for name in suspects)

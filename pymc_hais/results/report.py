@@ -39,7 +39,7 @@ def log_start(choice: Choice, settings: Settings) -> None:
     """Log what is annealed from where, and why."""
     problem = choice.problem
     _log.info(
-        f"Annealing {settings.chains} x {settings.draws} particles from {problem.reference.label} "
+        f"Annealing {settings.chains} x {settings.draws} particles from {problem.label} "
         f"({problem.engine.name}): {choice.reason}"
     )
 
@@ -109,7 +109,7 @@ def _attributes(choice: Choice, outcome: Outcome, settings: Settings) -> dict[st
         "sampler": "hais",
         "engine": engine.name,
         "backend": engine.backend,
-        "reference": choice.problem.reference.label,
+        "reference": choice.problem.label,
         "reference_reason": choice.reason,
         "kernel": repr(settings.recipe.kernel),
         "random_seed": json.dumps(settings.seeds.entropy),

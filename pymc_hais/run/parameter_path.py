@@ -9,7 +9,7 @@ import numpy as np
 
 from pymc_hais.model import Layout, build_parameter_density, check_state, improper_priors
 from pymc_hais.model.compat import compile_interpreted
-from pymc_hais.model.density import on_position
+from pymc_hais.model.layout import on_position
 from pymc_hais.references import BoundReference
 from pymc_hais.run.problem import CHECK_DRAWS, Compiler, Problem, bind_reference
 from pymc_hais.run.seeds import Purpose, Seeds
@@ -43,11 +43,11 @@ def build_parameter_problem(model: Any, path: Any, reference: Any, compiler: Com
     endpoints = _check_path(model, path)
     layout, bound = bind_reference(model, _reference_at_start(reference, model), seeds)
     engine = compiler(build_parameter_density(model, layout, endpoints, compiler.kernel.uses_gradients))
-    draws = bound.draw(0, CHECK_DRAWS, seeds.sequence(Purpose.CHECK, 1))
+    draws = bound.draw(CHECK_DRAWS, seeds.sequence(Purpose.CHECK, 1))
     positions = draws.positions.astype(layout.dtype)
     state = engine.start(positions[None], [], np.zeros((1, 2), dtype=np.uint32))
     state = ParticleState(*(np.asarray(leaf)[0] for leaf in state))
-    check_state(model, layout, state, bound.label)
+    check_state(model, layout, positions, state, bound.label)
     return Problem(model, layout, bound, engine, log_z_reference=_log_z_start(model, layout, bound, state))
 
 

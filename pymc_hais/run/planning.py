@@ -13,10 +13,10 @@ from pymc_hais.core.weights import normalise
 from pymc_hais.estimators import NO_TAIL, Round, Tail, estimate_log_z, measure_tail
 from pymc_hais.kernels import LinearConstraints
 from pymc_hais.model import improper_priors, unnormalised_priors
-from pymc_hais.references import Box, Fitted, Mixed, StudentT
+from pymc_hais.references import Box, Fitted, StudentT
 from pymc_hais.run.constraints import axis_bounds
 from pymc_hais.run.populations import anneal_rows, count_gradients
-from pymc_hais.run.problem import Problem, with_reference
+from pymc_hais.run.problem import Problem
 from pymc_hais.run.seeds import Purpose
 from pymc_hais.run.settings import Settings
 from pymc_hais.tuning import (
@@ -24,6 +24,7 @@ from pymc_hais.tuning import (
     Pilot,
     build_plan,
     fit_reference,
+    fit_sites,
     merge,
     particles_for_dense,
     run_pilot,
@@ -174,7 +175,7 @@ def choose_reference(problem: Problem, settings: Settings, reference: Any) -> Ch
     """
     if not settings.recipe.needs_pilot and reference != "fitted":
         lengths = np.full(problem.n_rows, settings.n_temperatures or 1)
-        return Choice(problem, None, lengths, compile_seconds=problem.engine.compile_seconds)
+        return Choice(problem, None, lengths, compile_seconds=problem.engine.clock.seconds)
     spent = Spent()
     rows = _choose_rows(problem, settings)
     pilots = _learn(problem, rows, 0, spent, settings)
@@ -184,7 +185,7 @@ def choose_reference(problem: Problem, settings: Settings, reference: Any) -> Ch
         return first
     if reference == "auto" and (reason := _reason_to_stay(first)):
         return replace(first, reason=reason)
-    near = _fit(problem, known, settings)
+    near = _fit(problem, known)
     near_pilots = _learn(near, rows, 1, spent, settings)
     fitted = _decide(
         near, near_pilots, [*pilots, *near_pilots], _of_pilots(near, near_pilots, settings), spent, settings
@@ -194,7 +195,7 @@ def choose_reference(problem: Problem, settings: Settings, reference: Any) -> Ch
     if near.n_rows > 1:
         fitted = _decide(near, near_pilots, pilots, _scout(near, near_pilots, spent, settings), spent, settings)
     needed, before = int(fitted.lengths.max()), int(first.lengths.max())
-    reason = f"about {needed} temperatures do, from {problem.reference.label} {before}"
+    reason = f"about {needed} temperatures do, from {problem.label} {before}"
     return replace(fitted, reason=reason if reference == "auto" else "as asked for")
 
 
@@ -216,7 +217,7 @@ def _choose_rows(problem: Problem, settings: Settings) -> list[int]:
     if impossible.size:
         shown = ", ".join(map(str, impossible[:5])) + (", ..." if impossible.size > 5 else "")
         raise ValueError(
-            f"The log-likelihood is not finite at any of {_LOOKED_AT} draws of {problem.reference.label} for "
+            f"The log-likelihood is not finite at any of {_LOOKED_AT} draws of {problem.label} for "
             f"{impossible.size} of {problem.n_rows} rows (row {shown}). Check that these rows lie in the support of "
             "the likelihood."
         )
@@ -289,7 +290,7 @@ def _shortest(problem: Problem) -> int:
     """Say how many temperatures a reported round has at least."""
     if improper_priors(problem.model):
         return _SHORTEST_UNNORMALISED
-    return _SHORTEST_FITTED if isinstance(problem.reference, Mixed) else _SHORTEST
+    return _SHORTEST_FITTED if not problem.is_prior else _SHORTEST
 
 
 def _decide(
@@ -301,7 +302,7 @@ def _decide(
     shortest, longest = max(_shortest(problem), tail.length), settings.max_temperatures
     given = settings.n_temperatures
     lengths = np.minimum(np.maximum(known.lengths, shortest), longest) if given is None else 0 * known.lengths + given
-    seconds = problem.engine.compile_seconds
+    seconds = problem.engine.clock.seconds
     return Choice(problem, pilot, lengths, tail, known.rounds, spent=spent, compile_seconds=seconds)
 
 
@@ -327,15 +328,24 @@ def _reason_to_stay(first: Choice) -> str:
     return ""
 
 
-def _fit(problem: Problem, known: _Rows, settings: Settings) -> Problem:
-    """Fit a reference to particles at beta = 1, one shape around each row's centre, and mix it with the first."""
-    fit = fit_reference(known.residuals)
+def _fit(problem: Problem, known: _Rows) -> Problem:
+    """Mix the reference with a fit to particles at beta = 1, one shape around each row's centre."""
+    assert problem.fitted is not None  # compiled for it
+    sites, particles = problem.sites, known.residuals
+    centres = known.centres
+    if problem.chart is not None:
+        x = problem.to_model(particles + centres[0])
+        sites = fit_sites(problem.chart, x)
+        particles = problem.chart.to_coordinates(x, sites)
+        centres = particles.mean(axis=0, keepdims=True)
+        particles = particles - centres
+    fit = fit_reference(particles)
     # A prior says how far the target may reach; without one the fit must be the heavier of the two.
     if not problem.reference.is_prior and isinstance(fit, StudentT) and fit.df <= _TAILED:
         fit = replace(fit, df=_HEAVY)
-    near = Fitted(replace(fit, loc=0.0 * fit.loc), known.centres + fit.loc)
-    mixed = Mixed((problem.reference, near), np.array([DEFENCE, 1.0 - DEFENCE]))
-    return with_reference(problem.model, problem.layout, mixed, settings.compiler, settings.seeds, problem.rows)
+    scale = fit.scale if not problem.fitted.is_dense or fit.scale.ndim == 2 else np.diag(fit.scale)
+    shape = replace(fit, loc=0.0 * fit.loc, scale=scale)
+    return problem.with_fit(Fitted(shape, centres + fit.loc, DEFENCE), sites)
 
 
 def _reason_against(fitted: Choice, near: Sequence[Pilot], first: Choice, far: Sequence[Pilot]) -> str:

@@ -51,7 +51,7 @@ def draw_posterior(problem: Problem, outcome: Outcome, settings: Settings) -> Po
     moved = move(problem.engine, plan, state, inputs, keys, plan.n_final_moves, 0)
     a_move = problem.engine.kernel.n_gradients + problem.engine.path.n_evaluations
     return PosteriorDraws(
-        np.asarray(moved.position, np.float64),
+        problem.to_model(np.asarray(moved.position, np.float64)),
         take(run.log_weights),
         take(run.acceptance_rate),
         take(run.n_divergent) > 0,

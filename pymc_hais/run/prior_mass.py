@@ -49,7 +49,7 @@ def measure_prior_mass(model: Any, settings: Settings) -> RowResult:
         compiler=replace(settings.compiler, kernel=kernel),
     )
     layout, drawn = bind_reference(prior, "prior", own.seeds)
-    draws = drawn.draw(0, _FITTED, own.seeds.sequence(Purpose.CHECK, 2))
+    draws = drawn.draw(_FITTED, own.seeds.sequence(Purpose.CHECK, 2))
     fit = Independent(fit_reference(draws.positions[~draws.clipped]), layout.n_dims)
     problem = with_reference(prior, layout, fit, own.compiler, own.seeds)
     (result,) = run_rounds(choose_reference(problem, own, fit), own).rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,11 @@ from pymc_hais.core.weights import log_mean_exp
 from pymc_hais.engines import compile_engine
 from pymc_hais.kernels import Hamiltonian, LinearConstraints
 from pymc_hais.model import (
+    Chart,
     DensityGraph,
     Layout,
+    Sites,
+    build_chart,
     build_density,
     build_layout,
     check_joint_logp,
@@ -25,6 +28,7 @@ from pymc_hais.references import (
     AnnealedModel,
     BoundReference,
     Draws,
+    Fitted,
     Prior,
     bind,
     build_prior,
@@ -33,6 +37,7 @@ from pymc_hais.references import (
     uses_prior,
 )
 from pymc_hais.run.seeds import Purpose, Seeds, Stream
+from pymc_hais.tuning import particles_for_dense
 from pymc_hais.types import Engine, Kernel, Particles, ParticleState
 
 __all__ = ["CHECK_DRAWS", "Compiler", "Problem", "bind_reference", "build_problem", "with_reference"]
@@ -73,6 +78,17 @@ class Problem:
 
     Attributes
     ----------
+    model : pymc.Model
+        Of one row, where there are rows.
+    layout : Layout
+    reference : BoundReference
+    engine : Engine
+    fitted : Fitted or None
+        Mixed with the reference; None on a path that does not take one.
+    chart : Chart or None
+        The way from the particles' coordinates to the model's flat vector; None if they are the same.
+    sites : Sites or None
+        Of the chart.
     rows : dict of ndarray (R, ...)
         Observed variables or data containers that differ from row to row; empty for the model as it is (R = 1).
     log_z_reference : float
@@ -83,6 +99,9 @@ class Problem:
     layout: Layout
     reference: BoundReference
     engine: Engine
+    fitted: Fitted | None = None
+    chart: Chart | None = None
+    sites: Sites | None = None
     rows: Mapping[str, np.ndarray] = field(default_factory=dict)
     log_z_reference: float = 0.0
 
@@ -91,19 +110,51 @@ class Problem:
         """R."""
         return len(next(iter(self.rows.values()))) if self.rows else 1
 
+    @property
+    def label(self) -> str:
+        """Name what the particles start from."""
+        return self.fitted.label(self.reference.label) if self.fitted else self.reference.label
+
+    @property
+    def is_prior(self) -> bool:
+        """Whether all particles start from the prior."""
+        return self.reference.is_prior and (self.fitted is None or self.fitted.share_of_other == 1.0)
+
     def model_of_row(self, row: int) -> Any:
         """Return the model with a row's data in place of its own."""
         if not self.rows:
             return self.model
         return with_table(self.model, {name: value[row] for name, value in self.rows.items()})
 
+    def with_fit(self, fitted: Fitted, sites: Sites | None) -> Problem:
+        """Start from a mixture with a fit, in the coordinates of other sites, without compiling the density again."""
+        engine = self.engine.along(fitted.path, sites.arrays if sites else ())
+        return replace(self, engine=engine, fitted=fitted, sites=sites)
+
+    def to_model(self, positions: np.ndarray) -> np.ndarray:
+        """Return the model's flat vectors (..., D) of particles' coordinates."""
+        if self.chart is None or self.sites is None:
+            return positions
+        flat = positions.reshape(-1, positions.shape[-1])
+        return self.chart.to_model(flat, self.sites).reshape(positions.shape)
+
+    def to_coordinates(self, x: np.ndarray) -> np.ndarray:
+        """Return the particles' coordinates (n, D) of flat vectors."""
+        return x if self.chart is None or self.sites is None else self.chart.to_coordinates(x, self.sites)
+
+    def log_jacobian(self, x: np.ndarray) -> np.ndarray | float:
+        """Return log of dx / dz (n,) at flat vectors."""
+        return 0.0 if self.chart is None or self.sites is None else self.chart.log_jacobian(x, self.sites)
+
     def inputs(self, rows: Sequence[int] | np.ndarray) -> list[np.ndarray]:
         """Return what the engine takes for populations of some rows of data."""
-        return [*(value[np.asarray(rows)] for value in self.rows.values()), *self.reference.inputs(rows)]
+        chosen = np.asarray(rows)
+        own = [self.fitted.centres[chosen].astype(self.layout.dtype)] if self.fitted else []
+        return [*(value[chosen] for value in self.rows.values()), *own]
 
     def draw(self, rows: Sequence[int], streams: Sequence[Stream], n: int) -> Particles:
         """Draw and evaluate n particles for each of B populations, given the row of each."""
-        drawn = [self.reference.draw(row, n, stream.draws) for row, stream in zip(rows, streams, strict=True)]
+        drawn = [self._draw(row, n, stream.draws) for row, stream in zip(rows, streams, strict=True)]
         keys, inputs = np.stack([stream.key for stream in streams]), self.inputs(rows)
         positions = np.stack([draws.positions for draws in drawn]).astype(self.layout.dtype)
         state = self.engine.start(positions, inputs, keys)
@@ -117,6 +168,23 @@ class Problem:
             rngs=[stream.rng for stream in streams],
             log_z_dropped=_log_mean(state, clipped),
         )
+
+    def _draw(self, row: int, n: int, seeds: np.random.SeedSequence) -> Draws:
+        """Draw n positions, in the particles' coordinates, for one row."""
+        of_own, counting, of_fit = seeds.spawn(3)
+        fitted = self.fitted
+        n_own = n
+        if fitted and fitted.share_of_other < 1.0:
+            n_own = int(np.random.default_rng(counting).binomial(n, fitted.share_of_other))
+        parts = []
+        if n_own:
+            own = self.reference.draw(n_own, of_own)
+            parts.append(own._replace(positions=self.to_coordinates(own.positions)))
+        if fitted and n_own < n:
+            near = fitted.draw(row, n - n_own, np.random.default_rng(of_fit))
+            families = np.arange(n_own, n)  # those of an annealed model are below the number of its draws
+            parts.append(Draws(near, np.zeros(n - n_own, dtype=bool), families))
+        return parts[0] if len(parts) == 1 else Draws(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def _are_inside(constraints: LinearConstraints | None, positions: np.ndarray) -> np.ndarray:
@@ -138,7 +206,12 @@ def _log_mean(state: ParticleState, clipped: np.ndarray) -> np.ndarray:
 
 
 def build_problem(
-    model: Any, reference: Any, compiler: Compiler, seeds: Seeds, rows: Mapping[str, np.ndarray] | None = None
+    model: Any,
+    reference: Any,
+    compiler: Compiler,
+    seeds: Seeds,
+    rows: Mapping[str, np.ndarray] | None = None,
+    takes_fit: bool = False,
 ) -> Problem:
     """Compile a model and refuse, before any long work, what annealing could not get right.
 
@@ -152,6 +225,8 @@ def build_problem(
     seeds : Seeds
     rows : dict of ndarray (R, ...), optional
         Observed variables or data containers that differ from row to row.
+    takes_fit : bool
+        Whether a fit may be mixed with the reference later, in the same machine code.
 
     Raises
     ------
@@ -164,7 +239,7 @@ def build_problem(
         The compiled log density differs from ``model.logp()``.
     """
     layout, bound = bind_reference(model, reference, seeds)
-    return with_reference(model, layout, bound, compiler, seeds, rows)
+    return with_reference(model, layout, bound, compiler, seeds, rows, takes_fit)
 
 
 def bind_reference(model: Any, reference: Any, seeds: Seeds) -> tuple[Layout, BoundReference]:
@@ -186,13 +261,22 @@ def with_reference(
     compiler: Compiler,
     seeds: Seeds,
     rows: Mapping[str, np.ndarray] | None = None,
+    takes_fit: bool = False,
 ) -> Problem:
     """Compile a model for one bound reference, and check it at the reference's draws; see :func:`build_problem`."""
-    log_reference = None if reference.is_prior else reference.logp
+    kernel = compiler.kernel
+    # Walls, and step sizes that the user gave, are those of the model's own flat vector; rows have no sites of theirs.
+    chart = None if kernel.constraints or kernel.step_size or rows else build_chart(model, layout)
     first = {name: value[0] for name, value in (rows or {}).items()}
-    own, uses_gradients = [one[0] for one in reference.inputs([0])], compiler.kernel.uses_gradients
-    engine = compiler(build_density(model, layout, log_reference, uses_gradients, first, own))
-    problem = Problem(model, layout, reference, engine, rows or {})
+    log_reference = None if reference.is_prior else reference.logp
+    graph = build_density(model, layout, log_reference, kernel.uses_gradients, first, chart is not None)
+    problem = Problem(model, layout, reference, compiler(graph), chart=chart, rows=rows or {})
+    sites = chart.without_sites() if chart else None
+    if takes_fit:
+        is_dense = particles_for_dense(layout.n_dims) > 0
+        problem = problem.with_fit(Fitted.none(problem.n_rows, layout.n_dims, is_dense), sites)
+    else:
+        problem = replace(problem, sites=sites)
     _check(problem, seeds)
     return problem
 
@@ -200,21 +284,23 @@ def with_reference(
 def _check(problem: Problem, seeds: Seeds) -> None:
     """Check a problem at draws of its reference, for the first row of data."""
     reference, layout, kernel = problem.reference, problem.layout, problem.engine.kernel
-    draws = reference.draw(0, CHECK_DRAWS, seeds.sequence(Purpose.CHECK, 1))
-    positions = draws.positions.astype(layout.dtype)
+    draws = reference.draw(CHECK_DRAWS, seeds.sequence(Purpose.CHECK, 1))
+    positions = problem.to_coordinates(draws.positions).astype(layout.dtype)
     state = problem.engine.start(positions[None], problem.inputs([0]), np.zeros((1, 2), dtype=np.uint32))
-    state = ParticleState(*(np.asarray(leaf)[0] for leaf in state))
+    state = ParticleState(*(np.asarray(leaf, np.float64)[0] for leaf in state))
     if not _are_inside(kernel.constraints, positions).any():
         raise ValueError(
             f"None of {len(positions)} draws of {reference.label} lies inside the constraints: pass a reference that "
             "does, such as pymc_hais.Box."
         )
     model = problem.model_of_row(0)
-    check_state(model, layout, state, reference.label)
-    check_joint_logp(model, layout, state, draws.clipped)
+    check_state(model, layout, draws.positions, state, reference.label)
+    joint = state.log_reference + state.log_ratio - problem.log_jacobian(draws.positions)
+    magnitude = np.abs(state.log_reference) + np.abs(state.log_ratio)
+    check_joint_logp(model, layout, draws.positions, joint, magnitude, draws.clipped)
     # Without gradients the draws cannot be held against the density; those of an annealed model have none of their own.
     if kernel.uses_gradients and not isinstance(reference, AnnealedModel):
-        _check_draws(problem, draws, state)
+        _check_draws(problem, draws._replace(positions=positions), state)
 
 
 def _check_draws(problem: Problem, draws: Draws, state: ParticleState) -> None:

@@ -56,7 +56,8 @@ def build_ratio_problem(model: Any, layout: Layout, source: Choice, settings: Se
         chosen = systematic(run.log_weights[0], stream.rng.random())
         state = problem.engine.take(run.state, chosen[None])
         state = move(problem.engine, plan, state, particles.inputs, particles.keys, _FINAL_MOVES, n_steps)
-        return Draws(np.asarray(state.position)[0], np.zeros(n, dtype=bool), run.ancestors[0][chosen])
+        x = problem.to_model(np.asarray(state.position, np.float64)[0])
+        return Draws(x, np.zeros(n, dtype=bool), run.ancestors[0][chosen])
 
     n_evaluations = 1 + (n_steps + _FINAL_MOVES) * problem.engine.kernel.n_gradients
     reference = AnnealedModel(problem.model, layout, draw, n_evaluations)

@@ -4,6 +4,7 @@ from pymc_hais.tuning.fit import DEFENCE, fit_reference
 from pymc_hais.tuning.metric import particles_for_dense
 from pymc_hais.tuning.pilot import Pilot, Stage, merge, run_pilot
 from pymc_hais.tuning.plan import Recipe, build_plan, next_length, refine, suggest_length, untuned_plan
+from pymc_hais.tuning.sites import fit_sites
 
 __all__ = [
     "DEFENCE",
@@ -12,6 +13,7 @@ __all__ = [
     "Stage",
     "build_plan",
     "fit_reference",
+    "fit_sites",
     "merge",
     "next_length",
     "particles_for_dense",

@@ -1,0 +1,117 @@
+"""A geometric path from a mixture: the density's own reference, in case a fit misses something, and the fit.
+
+The own reference, such as the prior, keeps a share a of the draws, so that weights stay bounded where the likelihood
+is (Hesterberg 1995, Technometrics 37, 185-194).  The fit is a multivariate Student-t, or a Gaussian.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from scipy.special import gammaln
+
+from pymc_hais.kernels.leapfrog import build_metric
+from pymc_hais.types import Metric, PathFunctions
+
+__all__ = ["Defended"]
+
+
+@dataclass(frozen=True, eq=False)
+class Defended:
+    """See :class:`pymc_hais.types.Path`; the density is ``(position, data) -> values`` of its own reference.
+
+    The centre of the fit (D,) is the path's own input: it may differ between populations.
+
+    Attributes
+    ----------
+    inverse : ndarray (D,) or (D, D)
+        Of the scales, or of the lower Cholesky factor of the scale matrix.
+    numbers : ndarray (6,)
+        Log shares of own reference and fit, log normaliser, 1 / df, (df + D) / 2, and whether it is a Gaussian.
+    """
+
+    inverse: np.ndarray
+    numbers: np.ndarray
+
+    name: ClassVar[str] = "defended"
+    n_evaluations: ClassVar[int] = 0
+    n_inputs: ClassVar[int] = 1
+
+    @classmethod
+    def from_fit(cls, df: float, scale: Metric, share: float) -> Self:
+        """Mix a fit with the own reference.
+
+        Parameters
+        ----------
+        df : float
+            Degrees of freedom; infinite for a Gaussian.
+        scale : ndarray (D,) or (D, D)
+            Scales, or a lower Cholesky factor.
+        share : float
+            Of the own reference.
+        """
+        n_dims = len(scale)
+        inverse = 1.0 / scale if scale.ndim == 1 else np.tril(np.linalg.inv(scale))
+        log_norm = float(np.log(np.abs(inverse if scale.ndim == 1 else np.diag(inverse))).sum())
+        if np.isinf(df):
+            rest = (log_norm - 0.5 * n_dims * np.log(2.0 * np.pi), 0.0, 0.0, 1.0)
+        else:
+            of_df = gammaln(0.5 * (df + n_dims)) - gammaln(0.5 * df) - 0.5 * n_dims * np.log(df * np.pi)
+            rest = (log_norm + of_df, 1.0 / df, 0.5 * (df + n_dims), 0.0)
+        with np.errstate(divide="ignore"):
+            return cls(inverse, np.array([np.log(share), np.log1p(-share), *rest]))
+
+    @classmethod
+    def without_fit(cls, n_dims: int, is_dense: bool) -> Self:
+        """Leave all draws to the own reference, in the same program."""
+        return cls.from_fit(np.inf, np.eye(n_dims) if is_dense else np.ones(n_dims), 1.0)
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """What the path's functions take besides the inputs."""
+        return self.inverse, self.numbers
+
+    def build(self, xp: Any, density: Any, jit: Any = lambda f: f, jit_density: Any = None) -> PathFunctions:
+        """Build the path's functions of one particle."""
+        push, pull = build_metric(jit)
+
+        @jit
+        def fit_at(position, centre, inverse, numbers):
+            z = push(inverse, position - centre)
+            distance = xp.sum(z * z)
+            is_gaussian, spread = numbers[5] > 0.0, 1.0 + distance * numbers[3]
+            value = numbers[2] - xp.where(is_gaussian, 0.5 * distance, numbers[4] * xp.log(spread))
+            slope = -xp.where(is_gaussian, 1.0, 2.0 * numbers[4] * numbers[3] / spread)
+            return value, slope * pull(inverse, z)
+
+        @(jit_density or jit)
+        def evaluate(position, beta, data):
+            (centre, inverse, numbers), of_density = data
+            log_own, log_ratio, grad_own, grad_ratio = density(position, of_density)
+            log_fit, grad_fit = fit_at(position, centre, inverse, numbers)
+            from_own, from_fit = numbers[0] + log_own, numbers[1] + log_fit
+            top = xp.maximum(from_own, from_fit)
+            top = xp.where(xp.isfinite(top), top, 0.0)
+            log_reference = top + xp.log(xp.exp(from_own - top) + xp.exp(from_fit - top))
+            share = xp.exp(from_own - log_reference)
+            # Where the own reference has no density it has no gradient either.
+            grad_reference = xp.where(share > 0.0, share * grad_own, 0.0 * grad_fit) + (1.0 - share) * grad_fit
+            only_own = numbers[1] == -xp.inf
+            return (
+                xp.where(only_own, log_own, log_reference),
+                xp.where(only_own, log_ratio, log_own + log_ratio - log_reference),
+                xp.where(only_own, grad_own, grad_reference),
+                xp.where(only_own, grad_ratio, grad_own + grad_ratio - grad_reference),
+            )
+
+        @jit
+        def at(reference, ratio, beta):
+            return reference + beta * ratio
+
+        @jit
+        def arrive(state, before, beta, data):
+            return state, (beta - before) * state.log_ratio
+
+        return PathFunctions(evaluate, at, at, arrive)

@@ -1,0 +1,77 @@
+"""Particles at beta = 1 -> the sites of partial non-centring, by maximum likelihood.
+
+An element x with prior location m and scale s, and a site with natural parameters (p, h), is a normal with natural
+parameters (1 / s^2 + p, m / s^2 + h): an exponential family with an offset for each particle.  Its log-likelihood is
+concave in (p, h), and Newton's method, for all elements at a time, finds the maximum.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pymc_hais.model import Chart, Sites
+
+__all__ = ["fit_sites"]
+
+_STEPS = 30
+_HALVINGS = 8
+#: The most and the least precise site, in units of the particles' variance: beyond either nothing changes.
+_MOST, _LEAST = 1e4, 1e-6
+
+
+def fit_sites(chart: Chart, x: np.ndarray) -> Sites:
+    """Fit the sites to flat vectors x (P, D).
+
+    Parameters
+    ----------
+    chart : Chart
+    x : ndarray (P, D)
+        Equally weighted.
+    """
+    moved = np.flatnonzero(chart.is_moved)
+    location, log_scale = (moment[:, moved] for moment in chart.moments(x))
+    centre, spread = np.median(x[:, moved], axis=0), np.maximum(x[:, moved].std(axis=0), np.finfo(float).tiny)
+    y = (x[:, moved] - centre) / spread
+    prior_precision = np.exp(-2.0 * (log_scale - np.log(spread)))
+    prior_shift = prior_precision * (location - centre) / spread
+    precision, shift = _maximise(y, prior_precision, prior_shift)
+    # Back to the scale of x: p / spread^2, and h so that the site's mean is centre + spread * mean of y.
+    sites = np.zeros((2, x.shape[1]))
+    sites[0, moved] = precision / spread**2
+    sites[1, moved] = shift / spread + sites[0, moved] * centre
+    return Sites(*sites)
+
+
+def _maximise(y: np.ndarray, offset_precision: np.ndarray, offset_shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Maximise the mean log-likelihood of y (P, K) over precision and shift (K,) of each column."""
+    precision, shift = np.full(y.shape[1], 1.0), np.zeros(y.shape[1])
+
+    def score(precision: np.ndarray, shift: np.ndarray) -> np.ndarray:
+        total, pull = offset_precision + precision, offset_shift + shift
+        return np.mean(0.5 * np.log(total) - 0.5 * total * (y - pull / total) ** 2, axis=0)
+
+    value = score(precision, shift)
+    for _ in range(_STEPS):
+        total = offset_precision + precision
+        mean, variance = (offset_shift + shift) / total, 1.0 / total
+        first = np.mean(0.5 * (mean**2 + variance) - 0.5 * y**2, axis=0)
+        second = np.mean(y - mean, axis=0)
+        # Covariance of the sufficient statistics -y^2 / 2 and y.
+        a = np.mean(0.5 * variance**2 + mean**2 * variance, axis=0)
+        b, c = np.mean(-mean * variance, axis=0), np.mean(variance, axis=0)
+        determinant = np.maximum(a * c - b * b, 1e-300)
+        step = (c * first - b * second) / determinant, (a * second - b * first) / determinant
+        length = np.ones_like(value)
+        for _ in range(_HALVINGS):
+            tried = np.clip(precision + length * step[0], _LEAST, _MOST), shift + length * step[1]
+            better = score(*tried)
+            worse = ~(better >= value)
+            if not worse.any():
+                break
+            length = np.where(worse, 0.5 * length, length)
+        kept = better >= value
+        precision, shift = (np.where(kept, new, old) for new, old in zip(tried, (precision, shift), strict=True))
+        gain, value = np.max(np.where(kept, better - value, 0.0), initial=0.0), np.where(kept, better, value)
+        if gain < 1e-6:
+            break
+    return precision, shift
