@@ -9,10 +9,10 @@ import pymc as pm
 from scipy.special import betaln, gammaln
 from scipy.stats import multivariate_normal, norm
 
-from pymc_hais.run.problem import Compiler, build_problem
+from pymc_hais.run.planning import choose_reference
+from pymc_hais.run.problem import build_problem
 from pymc_hais.run.rounds import run_rounds
 from pymc_hais.run.settings import build_settings
-from pymc_hais.starting import choose_start
 
 
 def normal_mean() -> tuple[pm.Model, float]:
@@ -84,38 +84,15 @@ MODELS = [normal_mean, gamma_poisson, beta_binomial, exponential_scale, regressi
 
 def coverage(build, n_seeds: int, **options) -> tuple[float, np.ndarray]:
     """Return the share of intervals that hold the truth, and the standardised errors."""
-
-    class NoProgress:
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_):
-            return None
-
-        def update(self, *_):
-            return None
-
     model, truth = build()
-    compiler = Compiler()
-    problem = build_problem(model, "prior", compiler, 1)
+    sizes = {"draws": 1000, "chains": 4, **options}
+    settings = build_settings(model, **sizes, random_seed=1)
+    problem = build_problem(model, "prior", settings.compiler, settings.seeds, takes_fit=True)
     held, scores = [], []
     for seed in range(n_seeds):
-        settings = build_settings(
-            **{
-                "draws": 1000,
-                "chains": 4,
-                "cores": None,
-                "target_se": 0.1,
-                "max_temperatures": 10_000,
-                **options,
-            },
-            random_seed=seed,
-            idata_kwargs=None,
-        )
-        choice = choose_start(problem, settings, lambda *_: NoProgress(), "auto", compiler)
-        estimate = run_rounds(
-            choice.problem, choice.pilot, settings, lambda *_: NoProgress(), choice.shortest, choice.tail
-        ).estimate
+        settings = build_settings(model, **sizes, random_seed=seed)
+        (row,) = run_rounds(choose_reference(problem, settings, "auto"), settings).rows
+        estimate = row.estimate
         held.append(estimate.lower <= truth <= estimate.upper)
         scores.append((estimate.value - truth) / estimate.se)
     return float(np.mean(held)), np.array(scores)

@@ -36,20 +36,22 @@ def _first_half_kick_missing():
 
 
 def _second_half_kick_missing():
-    kick = "momentum + 0.5 * step_size * pull(metric, grad_reference + beta * grad_ratio)"
+    kick = "momentum + 0.5 * step_size * pull(metric, gradient_at(grad_reference, grad_ratio, beta))"
     return _of_leapfrog((kick, "momentum"))
 
 
 def _gradient_of_the_wrong_beta():
     # In one half kick: the same wrong gradient in both is still reversible, hence invariant, and only
     # costs acceptance (the energy error's order in the step size shows it).
-    return _of_leapfrog(("beta * state.grad_ratio", "0.5 * beta * state.grad_ratio"))
+    return _of_leapfrog(
+        ("(state.grad_reference, state.grad_ratio, beta)", "(state.grad_reference, state.grad_ratio, 0.5 * beta)")
+    )
 
 
 def _energy_of_the_wrong_beta():
     energies = (
-        ("beta * start.log_ratio", "0.8 * beta * start.log_ratio"),
-        ("beta * end", "0.8 * beta * end"),
+        ("start.log_ratio, beta)", "start.log_ratio, 0.8 * beta)"),
+        ("end.log_ratio, beta)", "end.log_ratio, 0.8 * beta)"),
     )
     return mutate(hamiltonian, *energies)
 
@@ -92,7 +94,7 @@ def _last_half_drift_short():
 
 
 def _energy_of_the_start():
-    evaluation = "log_reference, log_ratio, _, _ = density("
+    evaluation = "log_reference, log_ratio, _, _ = evaluate("
     return _of_leapfrog((evaluation + "position", evaluation + "state.position"))
 
 
@@ -118,7 +120,9 @@ def _walk_with_the_sign_wrong():
 
 
 def _walk_of_the_wrong_beta():
-    return mutate(random_walk, ("(position), log_reference + beta", "(position), log_reference + 0.8 * beta"))
+    return mutate(
+        random_walk, ("(log_reference, log_ratio, beta), -xp.inf", "(log_reference, log_ratio, 0.8 * beta), -xp.inf")
+    )
 
 
 def _walk_with_a_lopsided_proposal():

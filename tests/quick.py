@@ -1,8 +1,10 @@
-"""Two small PyMC models, one of them with a known log Z, and settings that sample them in a moment."""
+"""Small PyMC models, most of them with a known log Z, settings that sample them in a moment, and Ctrl-C."""
 
 import numpy as np
 import pymc as pm
+from scipy.stats import multivariate_normal
 
+from pymc_hais.run.progress import AnnealingProgress
 from tests.truth import log_evidence_normal
 
 EFFECT = np.array([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0])
@@ -27,5 +29,27 @@ def one_mean():
     return model
 
 
+def hierarchy():
+    """Three means around one; y ~ N(1, 11' + (4 + 1) I)."""
+    y = np.array([2.0, -1.0, 3.5])
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 1.0, 1.0)
+        x = pm.Normal("x", mu, 2.0, shape=3)
+        pm.Normal("y", x, 1.0, observed=y)
+    return model, float(multivariate_normal(np.ones(3), np.ones((3, 3)) + 5.0 * np.eye(3)).logpdf(y))
+
+
 TRUTH = log_evidence_normal([1.2, 0.3, 2.5], 0.0, 3.0, 1.0)
 QUICK = {"draws": 200, "chains": 2, "target_se": None, "max_temperatures": 64, "progressbar": False}
+
+
+def interrupt(monkeypatch, phase):
+    """Press Ctrl-C as soon as the progress bar of a phase moves."""
+
+    class Interrupting(AnnealingProgress):
+        def update(self, fraction, beta, log_z):
+            if self.title == phase:
+                raise KeyboardInterrupt
+            super().update(fraction, beta, log_z)
+
+    monkeypatch.setattr("pymc_hais.run.settings.AnnealingProgress", Interrupting)

@@ -5,6 +5,11 @@ import pymc as pm
 from scipy.stats import multivariate_normal
 
 from pymc_hais.heldout import log_likelihood
+from pymc_hais.model.row_checks import check_rows
+from pymc_hais.run.planning import choose_reference, first_reference
+from pymc_hais.run.problem import build_problem
+from pymc_hais.run.rounds import run_rounds
+from tests.runs import settings_of
 
 SIGMA = 0.1
 
@@ -37,3 +42,13 @@ def held_out(model, data, **kwargs):
 
 def largest_score(result, exact):
     return float(np.max(np.abs(result["value"].values - exact) / result["se"].values))
+
+
+def run_rows(model, data, reference="auto", **options):
+    """Take the trip of held-out rows step by step; return the choice and the outcome."""
+    settings = settings_of(model, **{"draws": 200, "chains": 1, "target_se": 0.1, **options})
+    start = first_reference(reference, model)
+    fits = reference in ("auto", "fitted")
+    problem = build_problem(model, start, settings.compiler, settings.seeds, check_rows(model, data), fits)
+    choice = choose_reference(problem, settings, reference)
+    return choice, run_rounds(choice, settings)

@@ -1,9 +1,11 @@
-"""Annealing runs made of numbers, without any annealing."""
+"""Pilots and annealing runs made of numbers, without any annealing, and the settings that they are judged by."""
 
 import numpy as np
 from scipy.special import logsumexp
 
-from pymc_hais.types import AnnealingRun
+from pymc_hais.run.settings import build_settings
+from pymc_hais.tuning import Pilot, Stage
+from pymc_hais.types import AnnealingRun, ParticleState
 
 
 def temperature(acceptance_rate):
@@ -12,6 +14,12 @@ def temperature(acceptance_rate):
     return {"acceptance_rate": acceptance_rate} | {
         name: np.full_like(acceptance_rate, value) for name, value in others.items()
     }
+
+
+def still(n_chains, n_particles, n_dims=1):
+    """Build the state of particles that have not moved from the origin."""
+    vectors, scalars = np.zeros((n_chains, n_particles, n_dims)), np.zeros((n_chains, n_particles))
+    return ParticleState(vectors, vectors, scalars, scalars, vectors, vectors)
 
 
 def build_run(log_weights, log_z=None, ancestors=None, **replaced):
@@ -23,19 +31,32 @@ def build_run(log_weights, log_z=None, ancestors=None, **replaced):
         "log_z": total[:, 0] - np.log(n_particles) if log_z is None else np.asarray(log_z, dtype=float),
         "log_weights": log_weights - total,
         "ancestors": np.tile(np.arange(n_particles), (n_chains, 1)) if ancestors is None else ancestors,
-        "positions": np.zeros((n_chains, n_particles, 1)),
+        "state": still(n_chains, n_particles),
         "acceptance_rate": np.full((n_chains, n_particles), 0.8),
         "n_divergent": np.zeros((n_chains, n_particles), dtype=int),
         "temperature": temperature(np.full((n_chains, 5), 0.8)),
         "n_resampled": np.zeros(n_chains, dtype=int),
+        "n_nan": np.zeros(n_chains, dtype=int),
+        "n_infinite": np.zeros(n_chains, dtype=int),
         "log_z_dropped": np.full(n_chains, -np.inf),
-        "n_nan": 0,
-        "n_gradients": 1,
-        "seconds": 1.0,
     }
     return AnnealingRun(**(fields | replaced))
+
+
+def build_pilot(betas=(0.01, 0.1, 0.4, 1.0), discrepancies=(0.2, 0.22, 0.2, 0.1), times=(2.0, 3.0, 4.0, 4.0)):
+    sizes = 2.0 + np.arange(len(betas))
+    stages = [
+        Stage(beta, discrepancy, time, size, np.full(2, size))
+        for beta, discrepancy, time, size in zip(betas, discrepancies, times, sizes, strict=True)
+    ]
+    return Pilot(tuple(stages), 0.0, 100, np.zeros((10, 2)), 0.1)
 
 
 def pareto(shape, n, seed=0):
     """Draw from a Pareto law whose tail has this shape k."""
     return np.random.default_rng(seed).random(n) ** -shape
+
+
+def settings_of(model=None, **options):
+    """Check settings as the front door does; without a target, without a progress bar."""
+    return build_settings(model, **{"draws": 100, "chains": 2, "target_se": None, "random_seed": 1, **options})

@@ -96,7 +96,9 @@ def test_counts_must_be_whole_and_rows_possible():
 
 def test_settings_out_of_range():
     with pytest.raises(ValueError, match="`reference` must be"):
-        held_out(linear(np.ones((2, 1))), {"x": np.zeros((1, 2))}, reference="gaussian")
+        held_out(linear(np.ones((2, 1))), {"x": np.zeros((1, 2))}, reference="posterior")
+    with pytest.raises(ValueError, match="cannot be another model"):
+        held_out(linear(np.ones((2, 1))), {"x": np.zeros((1, 2))}, reference=linear(np.ones((2, 1))))
     with pytest.raises(ValueError, match="`draws` must be"):
         held_out(linear(np.ones((2, 1))), {"x": np.zeros((1, 2))}, draws=3)
     walls = LinearConstraints.box(np.zeros(1), np.ones(1))

@@ -9,6 +9,9 @@ from scipy.special import gammaln
 from scipy.stats import norm
 
 import tests.statistical as statistical
+from pymc_hais.estimators.predictive import average_likelihood
+from pymc_hais.model import build_pointwise, evaluate_tables, pointwise
+from pymc_hais.model.compat import compile_interpreted
 from tests.rows import held_out, largest_score
 
 
@@ -39,6 +42,43 @@ def test_predictive_density_of_a_regression():
     assert result.attrs["n_draws"] == 2000
     assert result["mcse"] >= np.sqrt(np.sum(result["se"].values ** 2)) / len(exact)
     assert model["X"].get_value().shape == (8, 3)  # the user's model keeps its data
+
+
+def test_the_likelihood_of_a_row_is_compiled_once_however_many_tables_there_are(monkeypatch):
+    model, posterior, data, _ = regression()
+    compiled, calls = [], []
+
+    def counting(inputs, outputs):
+        function = compile_interpreted(inputs, outputs)
+        compiled.append(function)
+        return lambda *args: calls.append(args) or function(*args)
+
+    monkeypatch.setattr(pointwise, "compile_interpreted", counting)
+    whole = held_out(model, data, posterior=posterior, n_draws=200)
+    # 12 rows in tables of 8: two of them, and the first once more in the other order.
+    assert (len(compiled), len(calls)) == (1, 3)
+    logp = pointwise.build_pointwise(model, ("X", "y"))
+    draws = {"b": posterior["posterior"]["b"].values[:, :5]}
+    tables = [[value[rows] for value in (data["X"], data["y"])] for rows in (slice(0, 8), slice(4, 12))]
+    for table in tables:
+        values = logp({"b": draws["b"].reshape(-1, 3)}, table)
+        expected = norm(draws["b"].reshape(-1, 3) @ table[0].T, 0.7).logpdf(table[1])
+        np.testing.assert_allclose(values, expected, rtol=1e-6)
+    assert len(compiled) == 2
+    assert whole.sizes["row"] == 12
+
+
+def test_the_errors_of_rows_that_share_draws_are_not_independent():
+    model, posterior, data, _ = regression()
+    result = held_out(model, data, posterior=posterior, n_draws=2000)
+    table = build_pointwise(model, ("X", "y"))
+    kept = posterior["posterior"]["b"].values[:, np.linspace(0, 999, 500).round().astype(int)]
+    values = evaluate_tables(table, {"b": kept}, [data["X"], data["y"]], 8)
+    predictive = average_likelihood(values)
+    np.testing.assert_array_equal(result["value"], predictive.value)
+    np.testing.assert_array_equal(result["se"], predictive.se)
+    bias = 0.5 * np.mean(predictive.se**2)
+    np.testing.assert_allclose(result["mcse"], np.hypot(predictive.se_of_mean, bias))
 
 
 def test_predictive_density_needs_draws_and_independent_rows():

@@ -244,6 +244,9 @@ def moving_gaussian():
 def test_a_parameter_may_move_instead_of_the_energy(options):
     found, idata = estimate(moving_gaussian(), path={"precision": (2 * np.eye(2), PRECISION)}, **options, **FROM_TWO)
     assert_right(found, LOG_Z)
+    # A step evaluates the density where it arrives and where it moves to; so do the 8 moves of the draws.
+    lengths = idata["log_marginal_likelihood"]["round_n_temperatures"].values
+    assert idata["posterior"].attrs["n_gradients"] == 2 * 500 * (np.sum(1 + 2 * lengths) + 2 * 8)
     # log Z(beta) of the Gaussian whose precision is the mean of both ends: not that of the geometric path's constants.
     annealing = idata["annealing"].isel(temperature=slice(0, None, 10))
     beta = annealing["beta"].values[0]

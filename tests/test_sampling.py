@@ -47,7 +47,10 @@ def test_groups_names_dims_and_dtypes(idata):
 
 def test_statistics_and_attributes(idata):
     stats = idata["sample_stats"].to_dataset()
-    np.testing.assert_allclose(np.exp(stats["log_weight"]).sum("draw"), 1.0)
+    particles = idata["annealing"]["final_log_weight"]
+    assert particles.dims == ("chain", "particle")
+    np.testing.assert_allclose(np.exp(particles).sum("particle"), 1.0)
+    assert np.isin(stats["log_weight"], particles).all()  # those of the particles that became draws
     assert stats["log_marginal_likelihood"].dims == ("chain",)
     assert ((stats["acceptance_rate"] >= 0) & (stats["acceptance_rate"] <= 1)).all()
     path = idata["annealing"].to_dataset()
@@ -56,8 +59,12 @@ def test_statistics_and_attributes(idata):
     assert (path["beta"].diff("temperature") > 0).all()
     np.testing.assert_allclose(path["log_z"][:, -1], stats["log_marginal_likelihood"])
     attrs = idata["posterior"].attrs
-    assert attrs["n_gradients_last_round"] == 3 * 300 * (attrs["n_temperatures"] + 1 + 8)
-    assert attrs["n_gradients"] > attrs["n_gradients_last_round"]
+    lengths = idata["log_marginal_likelihood"]["round_n_temperatures"].values
+    assert len(lengths) == attrs["n_rounds"]
+    assert lengths[-1] == attrs["n_temperatures"]
+    # Each round evaluates a particle where it starts and at every temperature; the draws make 8 moves more.
+    assert attrs["n_gradients"] == 3 * 300 * (np.sum(1 + lengths) + 8)
+    assert attrs["n_gradients_pilot"] > 0
     assert attrs["stopped_by"] in {"target_se", "max_temperatures"}
     assert json.loads(attrs["versions"])["pymc"] == pm.__version__
 

@@ -1,14 +1,14 @@
 """What a caller of sample_hais may ask for and is told: seeds, budgets, progress, names to keep, and plain errors."""
 
 import logging
+import threading
+from dataclasses import replace
 
 import pytest
 from xarray import DataTree
 
 import pymc_hais
-from tests.quick import QUICK, one_mean, schools
-
-TWO_ROUNDS = {**QUICK, "target_se": 0.1, "max_temperatures": 512}
+from tests.quick import QUICK, interrupt, one_mean, schools
 
 
 def test_the_same_seed_gives_the_same_bits_whatever_the_number_of_cores():
@@ -66,30 +66,31 @@ def test_the_progress_bars_show_phase_beta_and_log_z(capsys, monkeypatch, progre
         assert word in shown
 
 
-def test_an_interrupt_keeps_the_last_finished_round(monkeypatch):
-    from pymc_hais import progress
+def test_an_interrupt_keeps_the_finished_rounds(monkeypatch):
+    # Rounds of 128, 1,024 and 8,192 temperatures: the third is interrupted, or the budget ends before it.
+    options = {**QUICK, "target_se": 1e-4, "random_seed": 1}
+    whole = pymc_hais.sample_hais(model=one_mean(), **options | {"max_temperatures": 1024})
+    interrupt(monkeypatch, "Round 3")
+    kept = pymc_hais.sample_hais(model=one_mean(), **options | {"max_temperatures": 8192})
+    assert whole["posterior"].attrs["stopped_by"] == "max_temperatures"
+    assert kept["posterior"].attrs["stopped_by"] == "interrupt"
+    assert kept["posterior"].attrs["n_rounds"] == 2
+    assert kept["posterior"].to_dataset().equals(whole["posterior"].to_dataset())
+    ours, theirs = (pymc_hais.log_marginal_likelihood(idata) for idata in (kept, whole))
+    assert replace(ours, findings=()) == replace(theirs, findings=())
+    assert "interrupted" in [finding.name for finding in ours.findings]
+    assert_no_threads_are_left()
 
-    class Interrupting(progress.AnnealingProgress):
-        def update(self, bar, fraction, beta, log_z):
-            if self.title.startswith("Round 2"):
-                raise KeyboardInterrupt
-            super().update(bar, fraction, beta, log_z)
 
-    monkeypatch.setattr("pymc_hais.sampling.AnnealingProgress", Interrupting)
-    idata = pymc_hais.sample_hais(model=one_mean(), random_seed=1, **TWO_ROUNDS)
-    assert idata["posterior"].attrs["stopped_by"] == "interrupt"
-    assert "interrupted" in [f.name for f in pymc_hais.log_marginal_likelihood(idata).findings]
-
-    class Immediate(Interrupting):
-        def update(self, bar, fraction, beta, log_z):
-            if self.title.startswith("Round 1"):
-                raise KeyboardInterrupt
-
-    monkeypatch.setattr("pymc_hais.sampling.AnnealingProgress", Immediate)
+@pytest.mark.parametrize("phase", ["Pilot", "Round 1"])
+def test_an_interrupt_before_any_round_is_finished_is_one(phase, monkeypatch):
+    interrupt(monkeypatch, phase)
     with pytest.raises(KeyboardInterrupt):
         pymc_hais.sample_hais(model=one_mean(), random_seed=1, **QUICK)
-    import threading
+    assert_no_threads_are_left()
 
+
+def assert_no_threads_are_left():
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("hais")]
 
 

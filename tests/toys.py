@@ -8,9 +8,13 @@ import numpy as np
 from pymc_hais.core.annealing import anneal
 from pymc_hais.kernels.hamiltonian import build_hamiltonian
 from pymc_hais.kernels.refresh import persistence
+from pymc_hais.paths import Geometric
 from pymc_hais.types import KernelParams, Noise, ParticleState, Plan, Schedule
+from tests.populations import anneal_one, build_key
 
 HAS_JAX = importlib.util.find_spec("jax") is not None
+#: Neither the path nor the density takes any.
+NO_DATA = ((), ())
 
 
 @functools.cache
@@ -27,9 +31,9 @@ def build_engine(toy):
     return PythonEngine(toy.density(np), [], toy.n_dims, "c")
 
 
-def build_key(rng):
-    """Draw the key of a noise stream."""
-    return rng.integers(2**32, size=2, dtype=np.uint32)
+def build_path(xp, density):
+    """Build the geometric path of a density ``x -> values``, which takes no data."""
+    return Geometric().build(xp, lambda x, data: density(x))
 
 
 def build_plan(betas, step_size, metrics, metric_index=None, damping=2.0, n_final_moves=0):
@@ -44,8 +48,7 @@ def build_plan(betas, step_size, metrics, metric_index=None, damping=2.0, n_fina
 def anneal_toy(toy, engine, plan, n_particles, rng, function=anneal):
     """Anneal one population of a toy from exact reference draws."""
     key = build_key(rng)
-    state = engine.start(toy.sample(rng, n_particles, 0.0), key)
-    return function(engine, plan, state, key, rng)
+    return anneal_one(engine, plan, toy.sample(rng, n_particles, 0.0), key, rng, function)
 
 
 def evaluate(density, positions, momenta):
@@ -69,8 +72,8 @@ def _iterate_jax(toy, positions, momenta, rng, n_steps, beta, params, build):
     import jax.numpy as jnp
 
     density = toy.density(jnp)
-    transition = build(jnp, lambda x, data: density(x))
-    move = jax.jit(jax.vmap(lambda state, noise: transition(state, noise, beta, params, ())))
+    transition = build(jnp, build_path(jnp, density))
+    move = jax.jit(jax.vmap(lambda state, noise: transition(state, noise, beta, params, NO_DATA)))
     evaluated = jax.jit(jax.vmap(density))(positions)
     state = ParticleState(jnp.asarray(positions), jnp.asarray(momenta), *evaluated)
     for _ in range(n_steps):
@@ -80,13 +83,13 @@ def _iterate_jax(toy, positions, momenta, rng, n_steps, beta, params, build):
 
 def _iterate_numpy(toy, positions, momenta, rng, n_steps, beta, params, build):
     density = toy.density(np)
-    transition = build(np, lambda x, data: density(x))
+    transition = build(np, build_path(np, density))
     state = evaluate(density, positions, momenta)
     with np.errstate(over="ignore", invalid="ignore"):
         for _ in range(n_steps):
             noise = _draw(rng, positions.shape)
             moves = [
-                transition(ParticleState(*one), Noise(normal, uniform), beta, params, ())
+                transition(ParticleState(*one), Noise(normal, uniform), beta, params, NO_DATA)
                 for *one, normal, uniform in zip(*state, *noise, strict=True)
             ]
             state = ParticleState(*(np.stack(leaf) for leaf in zip(*(m for m, _ in moves), strict=True)))

@@ -111,8 +111,8 @@ def build_density(
     position = build_position(layout)
     sites = [position.type(name) for name in ("precision", "shift") if has_chart]
     x, log_jacobian = recentre(frozen, layout, position, sites)
-    log_prior, log_rest = clone_replace(terms, x, rebuild_strict=False)
-    outputs: list[Any] = [log_prior, log_rest]
+    outputs: list[Any] = clone_replace(terms, x, rebuild_strict=False)
+    log_prior, log_rest = outputs
     if log_reference is not None:
         flat = pt.concatenate([value.ravel() for value in x.values()]) if has_chart else position
         reference = log_reference(flat, log_prior).astype(position.dtype)

@@ -1,15 +1,18 @@
-"""One annealed population: unbiased, moved by what moves its target, and the same on every engine."""
+"""Annealed populations: unbiased, moved by what moves their target, and the same on every engine."""
 
 import numpy as np
 import pytest
 
 from pymc_hais.core import annealing
-from pymc_hais.core.annealing import anneal
+from pymc_hais.core.annealing import anneal, move
+from pymc_hais.core.resampling import systematic
 from pymc_hais.engines.python import PythonEngine
+from pymc_hais.paths import geometric
 from pymc_hais.schedules.constant_speed import constant_speed, cumulative_barrier
 from tests.mutants import mutate
+from tests.populations import anneal_one, build_key, start, start_one
 from tests.statistical import assert_caught, assert_mean
-from tests.toys import HAS_JAX, anneal_toy, build_engine, build_key, build_plan
+from tests.toys import HAS_JAX, anneal_toy, build_engine, build_plan
 from tests.truth import LogGamma, Normal
 
 KEY = np.array([1, 2], dtype=np.uint32)
@@ -25,11 +28,13 @@ METRIC_INDEX = {"without resampling": [0, 0, 0, 0], "with resampling": [0, 1, 0,
 N_POPULATIONS = 800 if HAS_JAX else 500
 
 
-def relative_z(toy, plan, function=anneal, n_populations=N_POPULATIONS, n_particles=16):
+def relative_z(toy, plan, function=anneal, n_populations=N_POPULATIONS, n_particles=16, engine=None):
     """Return Z_hat / Z of many small populations and how often they resampled."""
-    engine, rng = build_engine(toy), np.random.default_rng(42)
-    runs = [anneal_toy(toy, engine, plan, n_particles, rng, function) for _ in range(n_populations)]
-    return np.exp([run.log_z - toy.log_z() for run in runs]), np.mean([run.n_resampled for run in runs])
+    engine, rng = engine or build_engine(toy), np.random.default_rng(42)
+    positions = toy.sample(rng, n_populations * n_particles, 0.0).reshape(n_populations, n_particles, -1)
+    keys = rng.integers(2**32, size=(n_populations, 2), dtype=np.uint32)
+    run = function(engine, plan, start(engine, positions, keys, rng.spawn(n_populations)))
+    return np.exp(run.log_z - toy.log_z()), np.mean(run.n_resampled)
 
 
 @pytest.mark.parametrize("metric_index", METRIC_INDEX.values(), ids=METRIC_INDEX)
@@ -42,11 +47,12 @@ def test_the_estimate_of_z_is_unbiased_under_a_bad_plan(metric_index):
 
 
 def test_wrong_resampling_is_caught():
-    forgets = mutate(annealing, ("self.log_z = self.running_log_z()", "pass"))
-    keeps = mutate(annealing, ("self.log_weights = np.zeros_like(self.log_weights)", "pass"))
+    forgets = mutate(annealing, ("self.log_z = np.where(low, log_z, self.log_z)", "pass"))
+    keeps = mutate(annealing, ("self.log_weights = np.where(low[:, None], 0.0, self.log_weights)", "pass"))
     stays = mutate(annealing, ("state = engine.take(state, chosen)\n            accepted", "accepted"))
+    everyone = mutate(annealing, ("np.where(low[:, None], 0.0, self.log_weights)", "np.zeros_like(self.log_weights)"))
     plan = build_plan(BAD_BETAS, 1.3, [SCALES, SCALES], [0, 1, 0, 1])
-    for mutant in (forgets, keeps, stays):
+    for mutant in (forgets, keeps, stays, everyone):
         ratios, _ = relative_z(HARD, plan, mutant.anneal, 300)
         assert_caught(ratios, 1.0, mutant)
 
@@ -55,12 +61,22 @@ def test_wrong_resampling_is_caught():
 MILD = LogGamma(np.array([6.0]), np.array([4.0]), np.zeros(1), np.array([1.2]), -0.3)
 
 
+MILD_PLAN = build_plan(BAD_BETAS, 1.3, [np.array([0.5])])
+
+
 def test_the_wrong_sign_of_the_increment_is_caught():
-    wrong = mutate(annealing, ("increments[:, None] * cleaned", "-increments[:, None] * cleaned"))
-    plan = build_plan(BAD_BETAS, 1.3, [np.array([0.5])])
-    right, _ = relative_z(MILD, plan, n_populations=300)
+    right, _ = relative_z(MILD, MILD_PLAN, n_populations=300)
     assert_mean(right, 1.0)
-    ratios, _ = relative_z(MILD, plan, wrong.anneal, 300)
+    wrong = mutate(annealing, ("steps = clean(log_increment)", "steps = -clean(log_increment)"))
+    ratios, _ = relative_z(MILD, MILD_PLAN, wrong.anneal, 300)
+    assert_caught(ratios, 1.0)
+
+
+@pytest.mark.parametrize("increment", ["(before - beta)", "beta", "0.9 * (beta - before)"])
+def test_a_wrong_increment_of_the_path_is_caught(increment):
+    path = mutate(geometric, ("(beta - before) * state.log_ratio", f"{increment} * state.log_ratio")).Geometric()
+    engine = PythonEngine(MILD.density(np), [], 1, "c", path=path)
+    ratios, _ = relative_z(MILD, MILD_PLAN, n_populations=300, engine=engine)
     assert_caught(ratios, 1.0)
 
 
@@ -98,12 +114,17 @@ def test_log_z_moves_with_the_target(constant):
 def test_engines_agree_to_rounding():
     plan = build_plan(np.linspace(0, 1, 41), 0.4, [SCALES, 0.5 * np.eye(2)], [0] * 15 + [1] * 25, n_final_moves=2)
     positions = HARD.sample(np.random.default_rng(1), 30, 0.0)
-    results = []
+    runs, draws = [], []
     for engine in (build_engine(HARD), PythonEngine(HARD.density(np), [], 2, "c")):
         key = build_key(np.random.default_rng(2))
-        results.append(anneal(engine, plan, engine.start(positions, key), key, np.random.default_rng(3)))
-    np.testing.assert_allclose(results[0].log_z, results[1].log_z, rtol=1e-10)
-    np.testing.assert_allclose(results[0].positions, results[1].positions, rtol=1e-7, atol=1e-8)
+        particles = start_one(engine, positions, key, np.random.default_rng(3))
+        run = anneal(engine, plan, particles)
+        state = engine.take(run.state, systematic(run.log_weights[0], 0.3)[None])
+        runs.append(run)
+        draws.append(move(engine, plan, state, [], particles.keys, plan.n_final_moves, 0).position)
+    np.testing.assert_allclose(runs[0].log_z, runs[1].log_z, rtol=1e-10)
+    np.testing.assert_allclose(runs[0].state.position, runs[1].state.position, rtol=1e-7, atol=1e-8)
+    np.testing.assert_allclose(draws[0], draws[1], rtol=1e-7, atol=1e-8)
 
 
 # Particles of weight zero --------------------------------------------------------------------------------
@@ -119,18 +140,31 @@ def truncated(outside):
     return PythonEngine(density, [], 1, "c")
 
 
-@pytest.mark.parametrize("outside", [-np.inf, np.nan], ids=["minus infinity", "nan"])
-def test_weights_of_zero_stay_in_the_denominator_and_nan_is_one_of_them(outside):
+@pytest.mark.parametrize("outside", [-np.inf, np.nan, np.inf], ids=["minus infinity", "nan", "plus infinity"])
+def test_weights_of_zero_stay_in_the_denominator_and_what_is_no_density_is_one_of_them(outside):
     engine, n_steps = truncated(outside), 4
     positions = np.random.default_rng(5).standard_normal((60, 1))
     plan = build_plan(np.linspace(0, 1, n_steps + 1), 0.8, [np.ones(1)])
-    population = anneal(engine, plan, engine.start(positions, KEY), KEY, np.random.default_rng(6))
+    population = anneal_one(engine, plan, positions, KEY, np.random.default_rng(6))
     alive = positions[:, 0] < 0.3
     # Moves leave the support with probability zero, so Z_hat is the share that started inside.
     np.testing.assert_allclose(population.log_z, np.log(alive.mean()), rtol=1e-12)
     np.testing.assert_array_equal(np.isfinite(population.log_weights), alive)
     np.testing.assert_allclose(np.exp(population.log_weights).sum(), 1.0)
-    assert population.n_nan == (n_steps * np.sum(~alive) if np.isnan(outside) else 0)
-    assert np.all(population.positions < 0.3)
+    # What is no density is counted at every step, NaN and plus infinity apart.
+    n_dead = n_steps * np.sum(~alive)
+    assert population.n_nan == (n_dead if np.isnan(outside) else 0)
+    assert population.n_infinite == (n_dead if outside == np.inf else 0)
+    assert np.all(population.state.position[alive] < 0.3)
+    assert np.all(population.state.position[systematic(population.log_weights, 0.5)] < 0.3)
     # Among the particles alive the log ratio is constant.
     np.testing.assert_allclose(population.temperature["discrepancy"], 0.0, atol=1e-12)
+
+
+def test_draws_that_are_not_alive_weigh_nothing_whatever_their_log_ratio():
+    engine, positions = truncated(0.0), np.random.default_rng(5).standard_normal((1, 60, 1))
+    plan = build_plan(np.linspace(0, 1, 5), 0.8, [np.ones(1)])
+    particles = start(engine, positions, KEY[None], [np.random.default_rng(6)])
+    run = anneal(engine, plan, particles._replace(alive=positions[..., 0] < 0.3))
+    np.testing.assert_allclose(run.log_z, np.log(np.mean(positions < 0.3)), rtol=1e-12)
+    np.testing.assert_array_equal(np.isfinite(run.log_weights), positions[..., 0] < 0.3)

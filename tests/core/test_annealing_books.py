@@ -1,4 +1,4 @@
-"""The books of one annealed population, on log ratios that are given: weights, lines of descent and statistics."""
+"""The books of annealed populations, on log ratios that are given: weights, lines of descent and statistics."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -9,50 +9,60 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from pymc_hais.core.annealing import SEGMENT_LENGTH, UNBROKEN_LENGTH, anneal, join, segments
-from pymc_hais.results.diagnostics import diagnose
-from pymc_hais.estimators.annealed import estimate_log_z
-from pymc_hais.types import ParticleState, SegmentTrace
+from pymc_hais.core.annealing import SEGMENT_LENGTH, UNBROKEN_LENGTH, anneal, move, segments
 from pymc_hais.core.weights import effective_sample_size, log_mean_exp
+from pymc_hais.engines.base import take
+from pymc_hais.estimators import NO_TAIL
+from pymc_hais.results.diagnostics import diagnose
+from pymc_hais.run.rounds import estimate_row
+from pymc_hais.types import ParticleState, SegmentTrace
+from tests.populations import gather, only
+from tests.runs import settings_of
 from tests.toys import build_plan
-
-KEY = np.array([1, 2], dtype=np.uint32)
 
 
 class Scripted:
-    """An engine whose log ratios (T, P) are given, whatever the particles do; positions are their columns."""
+    """An engine whose log ratios (B, T, P) are given, whatever the particles do; positions are their columns."""
 
     def __init__(self, log_ratio, acceptance_rate=None):
         self.log_ratio = np.asarray(log_ratio, dtype=float)
-        n = self.log_ratio.shape[1]
+        n = self.log_ratio.shape[2]
         self.acceptance_rate = np.ones(n) if acceptance_rate is None else acceptance_rate
         self.calls = []
 
     def start(self):
-        columns = np.arange(self.log_ratio.shape[1])
-        zeros = np.zeros_like(columns, dtype=float)
-        return ParticleState(columns[:, None], zeros[:, None], zeros, zeros, zeros[:, None], zeros[:, None])
+        n_populations, _, n_particles = self.log_ratio.shape
+        columns = np.tile(np.arange(n_particles), (n_populations, 1))
+        zeros = np.zeros(columns.shape)
+        return ParticleState(columns[..., None], zeros[..., None], zeros, zeros, zeros[..., None], zeros[..., None])
 
-    def run_segment(self, state, betas, step_sizes, persistence, metric, key, first_step):
+    def run_segment(self, state, inputs, betas, step_sizes, persistence, metric, keys, first_step):
         self.calls.append((first_step, np.array(betas), np.array(step_sizes), np.array(persistence), metric))
-        columns = state.position[:, 0]
-        rows = np.minimum(first_step + np.arange(len(betas)), len(self.log_ratio) - 1)
-        log_ratio = self.log_ratio[rows][:, columns]
-        rate = np.broadcast_to(self.acceptance_rate[columns], log_ratio.shape)
-        return state, SegmentTrace(log_ratio, rate, rate < 0.5)
+        columns = state.position[..., 0]
+        rows = np.minimum(first_step + np.arange(len(step_sizes)), self.log_ratio.shape[1] - 1)
+        log_ratio = np.take_along_axis(self.log_ratio[:, rows], columns[:, None], axis=2)
+        rate = np.broadcast_to(self.acceptance_rate[columns][:, None], log_ratio.shape)
+        return state, SegmentTrace(np.diff(betas)[:, None] * log_ratio, rate, rate < 0.5)
 
     def take(self, state, chosen):
-        return ParticleState(*(leaf[chosen] for leaf in state))
+        return take(state, chosen)
 
 
-def run_script(log_ratio, metric_index=None, rate=None, n_final_moves=0, seed=0, **kwargs):
-    engine = Scripted(log_ratio, rate)
-    betas = np.linspace(0, 1, len(engine.log_ratio) + 1)
+def run_scripts(log_ratios, metric_index=None, rate=None, seeds=(0,), **kwargs):
+    """Anneal populations of given log ratios (B, T, P)."""
+    engine = Scripted(log_ratios, rate)
+    n_populations, n_steps, _ = engine.log_ratio.shape
     n_metrics = 1 if metric_index is None else max(metric_index) + 1
     metrics = [np.full(1, 1.0 + i) for i in range(n_metrics)]
-    plan = build_plan(betas, 0.5, metrics, metric_index, n_final_moves=n_final_moves)
-    population = anneal(engine, plan, engine.start(), KEY, np.random.default_rng(seed), **kwargs)
-    return population, engine
+    plan = build_plan(np.linspace(0, 1, n_steps + 1), 0.5, metrics, metric_index, n_final_moves=7)
+    keys, rngs = np.zeros((n_populations, 2)), [np.random.default_rng(seed) for seed in seeds]
+    return anneal(engine, plan, gather(engine.start(), keys, rngs), **kwargs), engine
+
+
+def run_script(log_ratio, metric_index=None, rate=None, **kwargs):
+    """Anneal one population of given log ratios (T, P)."""
+    run, engine = run_scripts(np.asarray(log_ratio, dtype=float)[None], metric_index, rate, **kwargs)
+    return only(run), engine
 
 
 tables = arrays(float, st.tuples(st.integers(1, 6), st.integers(2, 12)), elements=st.floats(-20, 20))
@@ -94,7 +104,7 @@ def test_resampling_keeps_lines_of_descent_together():
     # A scripted particle's rate is its first ancestor's at every step.
     np.testing.assert_allclose(population.acceptance_rate, rate[population.ancestors])
     np.testing.assert_array_equal(population.n_divergent, 6 * (rate[population.ancestors] < 0.5))
-    assert set(population.positions[:, 0]) <= set(population.ancestors)
+    np.testing.assert_array_equal(population.state.position[:, 0], population.ancestors)
 
 
 def test_resampling_happens_below_half_the_particles_only():
@@ -136,22 +146,29 @@ def test_running_log_z_continues_across_resampling():
     np.testing.assert_allclose(population.temperature["log_z"][-1], population.log_z)
 
 
-def test_the_final_moves_are_at_beta_one_and_leave_the_estimate_alone():
-    table = np.random.default_rng(4).normal(0, 1, (5, 8))
-    without, _ = run_script(table)
+def test_moves_after_the_end_are_at_beta_one_with_the_last_settings_and_leave_the_estimate_alone():
+    run, engine = run_scripts(np.random.default_rng(4).normal(0, 1, (1, 5, 8)), [0, 0, 0, 1, 1])
+    assert sum(len(call[2]) for call in engine.calls) == 5  # the plan's final moves are not the estimate's
+    assert run.temperature["ess"].shape == (1, 5)
     n_moves = SEGMENT_LENGTH + 3
-    population, engine = run_script(table, n_final_moves=n_moves)
-    assert population.log_z == without.log_z
-    final = [call for call in engine.calls if call[0] >= 5]
-    assert [call[0] for call in final] == [5, 5 + SEGMENT_LENGTH]  # noise of steps not yet used
-    assert sum(len(call[1]) for call in final) == n_moves
-    assert all(np.all(call[1] == 1.0) for call in final)
-    assert len(population.temperature["ess"]) == 5
+    plan = build_plan(np.linspace(0, 1, 6), [1, 2, 3, 4, 5], [np.full(1, 7.0), np.full(1, 8.0)], [1, 1, 1, 1, 0])
+    engine.calls.clear()
+    move(engine, plan, run.state, [], np.zeros((1, 2)), n_moves, 11)
+    assert [call[0] for call in engine.calls] == [11, 11 + SEGMENT_LENGTH]
+    assert sum(len(call[2]) for call in engine.calls) == n_moves
+    for _, betas, step_sizes, persistence, metric in engine.calls:
+        assert np.all(betas == 1.0)
+        assert np.all(step_sizes == 5.0)
+        assert np.all(persistence == plan.persistence[-1])
+        assert metric[0] == 7.0
 
 
 def test_each_step_moves_at_the_later_beta_with_its_own_settings():
     _, engine = run_script(np.zeros((70, 3)), [0] * 40 + [1] * 30)
-    np.testing.assert_array_equal(np.concatenate([call[1] for call in engine.calls]), np.linspace(0, 1, 71)[1:])
+    betas = [call[1] for call in engine.calls]
+    np.testing.assert_array_equal(np.concatenate([one[1:] for one in betas]), np.linspace(0, 1, 71)[1:])
+    # Each segment starts at the beta where the one before it ended.
+    np.testing.assert_array_equal([one[0] for one in betas], [0.0, *(one[-1] for one in betas[:-1])])
     persistence = np.concatenate([call[3] for call in engine.calls])
     np.testing.assert_allclose(persistence**2, np.exp(-2.0 * 0.5))  # power decays as exp(-damping * step size)
     assert [(call[0], call[4][0]) for call in engine.calls] == [(0, 1.0), (32, 1.0), (40, 2.0)]
@@ -163,7 +180,7 @@ def test_report_hears_every_segment_and_may_stop_the_run():
     shares, betas, log_z = zip(*heard, strict=True)
     np.testing.assert_allclose(shares, [32 / 70, 64 / 70, 1.0])
     np.testing.assert_allclose(betas, shares)
-    np.testing.assert_allclose(log_z, population.temperature["log_z"][[31, 63, 69]])
+    np.testing.assert_allclose(np.concatenate(log_z), population.temperature["log_z"][[31, 63, 69]])
 
     def stop(*progress):
         raise KeyboardInterrupt
@@ -173,12 +190,11 @@ def test_report_hears_every_segment_and_may_stop_the_run():
 
 
 def test_a_dead_population_estimates_zero_quietly():
-    population, _ = run_script(np.full((3, 5), -np.inf), [0, 1, 0])
-    assert population.log_z == -np.inf
-    run = join([population, population], 1.0, 1)
-    estimate = estimate_log_z(run)
-    assert (estimate.value, estimate.upper) == (-np.inf, np.inf)
-    assert [finding.name for finding in diagnose(run, estimate, 0.1)] == ["no_weight"]
+    run, _ = run_scripts(np.full((2, 3, 5), -np.inf), [0, 1, 0], seeds=(0, 1))
+    np.testing.assert_array_equal(run.log_z, [-np.inf, -np.inf])
+    result = estimate_row(run, 3, (), NO_TAIL)
+    assert (result.estimate.value, result.estimate.upper) == (-np.inf, np.inf)
+    assert [finding.name for finding in diagnose(result, "target_se", settings_of(target_se=0.1))] == ["no_weight"]
 
 
 @pytest.mark.parametrize(("resample_below", "longest"), [(0.5, SEGMENT_LENGTH), (0.0, UNBROKEN_LENGTH)])
@@ -198,12 +214,62 @@ def test_segments_cover_the_plan_with_one_metric_each(runs, resample_below, long
         assert np.all(index[start:stop] == metric[0])
 
 
-def test_joining_stacks_populations():
-    table = np.random.default_rng(4).normal(0, 1, (5, 8))
-    populations = [run_script(table, seed=seed)[0] for seed in (0, 1, 2)]
-    run = join(populations, seconds=1.5, n_gradients=120)
-    assert run.log_z.shape == (3,)
-    assert run.log_weights.shape == run.ancestors.shape == run.acceptance_rate.shape == (3, 8)
-    assert run.positions.shape == (3, 8, 1)
-    assert run.temperature["ess"].shape == (3, 5)
-    assert (run.seconds, run.n_gradients, run.n_nan) == (1.5, 120, 0)
+# Several populations -------------------------------------------------------------------------------------
+
+
+def assert_same(one, other):
+    """Assert that two runs are the same to the bit."""
+    for name, value in vars(one).items():
+        others = getattr(other, name)
+        leaves = zip(value, others, strict=True) if name == "state" else [(value, others)]
+        if name == "temperature":
+            assert list(value) == list(others)
+            leaves = [(value[key], others[key]) for key in value]
+        for a, b in leaves:
+            np.testing.assert_array_equal(a, b, err_msg=name, strict=True)
+
+
+scripts = arrays(
+    float, st.tuples(st.integers(1, 4), st.integers(1, 6), st.integers(2, 12)), elements=st.floats(-60, 20)
+)
+
+
+@given(scripts, st.data())
+def test_populations_together_are_the_populations_one_by_one(tables, data):
+    n_populations, n_steps, n_particles = tables.shape
+    index, seeds = np.arange(n_steps) % 2, range(n_populations)
+    hole = data.draw(arrays(bool, tables.shape))
+    tables = np.where(hole, data.draw(st.sampled_from([0.0, -np.inf, np.nan, np.inf])), tables)
+    rate = data.draw(arrays(float, n_particles, elements=st.floats(0, 1)))
+    together, _ = run_scripts(tables, index, rate, seeds=seeds)
+    for b in range(n_populations):
+        alone, _ = run_scripts(tables[b : b + 1], index, rate, seeds=[b])
+        assert_same(together.select(slice(b, b + 1)), alone)
+
+
+def test_only_the_populations_that_need_it_resample():
+    harsh, gentle = np.tile(4 * np.log([[1.0, 1.0, 1.0, 50.0]]), (4, 1)), np.zeros((4, 4))
+    run, _ = run_scripts([gentle, harsh, gentle], [0, 1, 0, 1], seeds=(0, 1, 2))
+    assert list(run.n_resampled > 0) == [False, True, False]
+    np.testing.assert_array_equal(run.ancestors[[0, 2]], np.tile(np.arange(4), (2, 1)))
+    assert len(np.unique(run.ancestors[1])) < 4
+
+
+def test_what_is_no_density_is_counted_for_the_population_it_is_in():
+    tables = np.zeros((3, 2, 5))
+    tables[0, 0, :2], tables[1, 1, 3], tables[1, 0, 0], tables[2, 0, 1] = np.nan, np.inf, np.inf, -np.inf
+    run, _ = run_scripts(tables, seeds=(0, 1, 2))
+    np.testing.assert_array_equal(run.n_nan, [2, 0, 0])
+    np.testing.assert_array_equal(run.n_infinite, [0, 2, 0])
+    np.testing.assert_array_equal(np.isneginf(run.log_weights).sum(axis=1), [2, 2, 1])
+
+
+def test_a_run_hands_out_some_of_its_populations():
+    tables = np.random.default_rng(4).normal(0, 1, (3, 5, 8))
+    run, _ = run_scripts(tables, seeds=(0, 1, 2))
+    some = run.select(slice(1, 3))
+    assert some.log_z.shape == some.n_nan.shape == some.log_z_dropped.shape == (2,)
+    assert some.log_weights.shape == some.ancestors.shape == some.acceptance_rate.shape == (2, 8)
+    assert some.state.position.shape == (2, 8, 1)
+    assert some.temperature["ess"].shape == (2, 5)
+    np.testing.assert_array_equal(some.log_z, run.log_z[1:])

@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 
 from pymc_hais.core import noise as noise_module
-from pymc_hais.core.annealing import anneal
+from pymc_hais.core.annealing import move
+from pymc_hais.core.noise import INITIAL_STEP, build_noise
+from pymc_hais.core.resampling import systematic
 from pymc_hais.engines.numba import NumbaEngine, _namespace
 from pymc_hais.kernels import Hamiltonian
-from pymc_hais.core.noise import INITIAL_STEP, build_noise
 from pymc_hais.tuning import Recipe, build_plan, run_pilot
 from pymc_hais.types import ParticleState
 from tests.engines.models import build_engine, build_graph
+from tests.populations import anneal_one, run_segment, start_one, state_of
 from tests.toys import HAS_JAX
 
 KEY = np.array([11, 2**32 - 5], dtype=np.uint32)
@@ -33,8 +35,8 @@ ALL_BACKENDS = ["numba", *BACKENDS]
 def plan(name, metric):
     """Learn a plan on one engine; it is frozen, so every engine can follow it."""
     engine, positions = build_engine(name, "numba"), build_graph(name)[1]
-    rng = np.random.default_rng(3)
-    learnt = build_plan(run_pilot(engine, engine.start(positions, KEY), KEY, rng), 40, Recipe(Hamiltonian(), 3))
+    particles = start_one(engine, positions, KEY, np.random.default_rng(3))
+    learnt = build_plan(run_pilot(engine, particles), 40, Recipe(Hamiltonian(), 3))
     scales = [m if m.ndim == 1 else np.sqrt((m**2).sum(axis=1)) for m in learnt.metrics]
     if metric == "diagonal":
         return dataclasses.replace(learnt, metrics=tuple(scales))
@@ -45,32 +47,45 @@ def plan(name, metric):
 
 @cache
 def population(name, backend, metric):
-    """Anneal one population; the model's positions have to be copied, as JAX may take them over."""
+    """Anneal one population, and make draws of it; return the run, and the draws' positions."""
     engine, positions = build_engine(name, backend), build_graph(name)[1]
-    state = engine.start(positions.copy(), KEY)
-    return anneal(engine, plan(name, metric), state, KEY, np.random.default_rng(4))
+    run = anneal_one(engine, plan(name, metric), positions, KEY, np.random.default_rng(4))
+    whole = ParticleState(*(leaf[None] for leaf in run.state))
+    drawn = engine.take(whole, systematic(run.log_weights, 0.4)[None])
+    moves = plan(name, metric).n_final_moves
+    return run, np.asarray(move(engine, plan(name, metric), drawn, [], KEY[None], moves, 50).position)
 
 
 @pytest.mark.parametrize("metric", ["diagonal", "dense"])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_whole_run_is_the_same_on_every_engine(backend, metric):
-    ours, theirs = population("regression", "numba", metric), population("regression", backend, metric)
+    (ours, draws), (theirs, their_draws) = (population("regression", name, metric) for name in ("numba", backend))
     assert ours.n_resampled > 0
     assert 0.2 < ours.acceptance_rate.mean() < 0.99
     np.testing.assert_allclose(ours.log_z, theirs.log_z, **TOLERANCE)
     np.testing.assert_allclose(ours.log_weights, theirs.log_weights, **TOLERANCE)
-    np.testing.assert_allclose(ours.positions, theirs.positions, **TOLERANCE)
+    np.testing.assert_allclose(draws, their_draws, **TOLERANCE)
+    np.testing.assert_allclose(ours.state.position, theirs.state.position, **TOLERANCE)
     np.testing.assert_allclose(ours.acceptance_rate, theirs.acceptance_rate, **TOLERANCE)
     np.testing.assert_array_equal(ours.ancestors, theirs.ancestors)
+
+
+BETAS = np.array([0.0, *np.linspace(0.2, 1.0, 6)])
 
 
 def segment(engine, positions, steps=slice(0, 6), state=None, step_size=0.5):
     """Move the particles of an engine by some steps of a path of six."""
     n_dims = positions.shape[1]
-    state = engine.start(positions.copy(), KEY) if state is None else state
-    settings = (np.linspace(0.2, 1.0, 6), np.full(6, step_size), np.linspace(0.1, 0.9, 6))
-    return engine.run_segment(
-        state, *(setting[steps] for setting in settings), np.linspace(0.5, 1.0, n_dims), KEY, steps.start
+    state = state_of(engine, positions, KEY) if state is None else state
+    settings = (np.full(6, step_size), np.linspace(0.1, 0.9, 6))
+    return run_segment(
+        engine,
+        state,
+        BETAS[steps.start : steps.stop + 1],
+        *(setting[steps] for setting in settings),
+        np.linspace(0.5, 1.0, n_dims),
+        KEY,
+        steps.start,
     )
 
 
@@ -82,10 +97,10 @@ def test_what_is_not_finite_is_rejected_alike(backend):
     )
     np.testing.assert_array_equal(trace.is_divergent, their_trace.is_divergent)
     np.testing.assert_allclose(trace.acceptance_rate, their_trace.acceptance_rate, **TOLERANCE)
-    np.testing.assert_allclose(trace.log_ratio, their_trace.log_ratio, **TOLERANCE)
+    np.testing.assert_allclose(trace.log_increment, their_trace.log_increment, **TOLERANCE)
     np.testing.assert_allclose(ours.position, theirs.position, **TOLERANCE)
     # Leaving through the hole is a rejection, leaving through the cut a divergence, and nobody gets through.
-    inside = np.isfinite(trace.log_ratio[0])
+    inside = np.isfinite(trace.log_increment[0])
     rejected = trace.acceptance_rate[:, inside] == 0.0
     assert trace.is_divergent[:, inside].sum() > 10
     assert (rejected & ~trace.is_divergent[:, inside]).sum() > 10
@@ -96,7 +111,6 @@ def test_what_is_not_finite_is_rejected_alike(backend):
 def test_two_short_segments_make_one_long(backend):
     engine, positions = build_engine("regression", backend), build_graph("regression")[1]
     whole, trace = segment(engine, positions)
-    whole = ParticleState(*map(np.array, whole))
     state, first = segment(engine, positions, slice(0, 2))
     state, second = segment(engine, positions, slice(2, 6), state)
     for one, two in zip(whole, state, strict=True):
@@ -120,21 +134,24 @@ def test_threads_do_not_change_the_result(name):
 
 @needs_jax
 def test_particles_in_several_calls_are_the_particles_of_one(monkeypatch):
+    from pymc_hais.engines import jax as jax_module
+
     engine, positions = build_engine("regression", "jax"), build_graph("regression")[1]
     n_particles = len(positions)
     assert n_particles % 2 == 0
     state, trace = segment(engine, positions)
-    monkeypatch.setattr("pymc_hais.engines.jax._BLOCK", n_particles // 2)
-    start_in_two = engine.start(positions.copy(), KEY)
+    monkeypatch.setattr(jax_module, "_PARTICLES", {})
+    monkeypatch.setattr(jax_module, "_PARTICLES_ACCELERATOR", n_particles // 2)
+    start_in_two = state_of(engine, positions, KEY)
     state_in_two, trace_in_two = segment(engine, positions, state=start_in_two)
-    assert trace_in_two.log_ratio.shape == (6, n_particles)
+    assert trace_in_two.log_increment.shape == (6, n_particles)
     for one, two in zip((*state, *trace), (*state_in_two, *trace_in_two), strict=True):
         np.testing.assert_allclose(two, one, **TOLERANCE)
 
 
 def test_a_segment_leaves_its_input_alone():
     engine, positions = build_engine("regression", "numba"), build_graph("regression")[1]
-    state = engine.start(positions, KEY)
+    state = state_of(engine, positions, KEY)
     before = [leaf.copy() for leaf in state]
     segment(engine, positions, state=state)
     for one, two in zip(before, state, strict=True):
@@ -180,10 +197,9 @@ def test_an_error_in_the_model_comes_through_the_threads():
         return 0.0, 0.0, np.ones(1), np.ones(1)
 
     engine = NumbaEngine(density, [], 1)
-    state = engine.start(np.zeros((40, 1)), KEY)
-    one = np.ones(20)
+    state, one = state_of(engine, np.zeros((40, 1)), KEY), np.ones(20)
     with pytest.raises(ValueError, match="beyond the model"):
-        engine.run_segment(state, one, one, one, np.ones(1), KEY, 0)
+        run_segment(engine, state, np.ones(21), one, one, np.ones(1), KEY)
 
 
 def test_single_precision_is_widened():
@@ -195,7 +211,7 @@ def test_single_precision_is_widened():
     engine = NumbaEngine(density, [], 2)
     state, trace = segment(engine, np.zeros((5, 2)))
     assert {leaf.dtype for leaf in state} == {np.dtype(float)}
-    assert np.all(trace.log_ratio == 0.5)
+    np.testing.assert_array_equal(trace.log_increment, np.tile(0.5 * np.diff(BETAS)[:, None], (1, 5)))
 
 
 def test_another_process_finds_the_machine_code():

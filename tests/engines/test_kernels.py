@@ -8,7 +8,10 @@ from pymc_hais.engines import compile_engine
 from pymc_hais.engines.numba import NumbaEngine, _cache_key
 from pymc_hais.engines.python import PythonEngine
 from pymc_hais.kernels import Hamiltonian, LinearConstraints, RandomWalk
-from tests.engines.models import build_engine, build_graph
+from pymc_hais.model.compat import compile_density, traceable
+from pymc_hais.paths import Geometric, Parameters
+from tests.engines.models import build_graph
+from tests.populations import run_segment, state_of
 from tests.toys import HAS_JAX
 
 KEY = np.array([11, 2**32 - 5], dtype=np.uint32)
@@ -38,8 +41,8 @@ def segment(engine, metric):
     rng = np.random.default_rng(0)
     positions = rng.uniform(-0.5, 0.4, size=(60, 2))
     positions = positions[WEDGE.contains(positions) & BOX.contains(positions)]
-    settings = (np.linspace(0.1, 1.0, 12), np.full(12, 1.3), np.linspace(0.1, 0.9, 12))
-    return engine.run_segment(engine.start(positions, KEY), *settings, metric, KEY, 0)
+    settings = (np.array([0.0, *np.linspace(0.1, 1.0, 12)]), np.full(12, 1.3), np.linspace(0.1, 0.9, 12))
+    return run_segment(engine, state_of(engine, positions, KEY), *settings, metric, KEY)
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -76,20 +79,24 @@ def test_the_walls_are_met():
     assert np.mean(np.abs(free.position - walled.position).max(axis=1) > 1e-3) > 0.5
 
 
-def test_numba_keeps_the_machine_code_of_kernels_apart():
-    density = build_engine("regression", "numba")._density
+def compiled_density():
+    return traceable(compile_density(build_graph("regression")[0], mode="NUMBA"))
+
+
+def test_numba_keeps_the_machine_code_of_kernels_and_paths_apart():
+    density = compiled_density()
     box = LinearConstraints.box(0.0, np.full(3, 2.0))
     kernels = [Hamiltonian(), Hamiltonian("drift-kick-drift"), Hamiltonian(constraints=box), RandomWalk()]
-    keys = {_cache_key(density, 3, kernel) for kernel in kernels}
+    keys = {_cache_key(density, 3, kernel, path) for kernel in kernels for path in (Geometric(), Parameters())}
     assert None not in keys
-    assert len(keys) == len(kernels)
-    assert _cache_key(density, 3, Hamiltonian(damping=1.0)) == _cache_key(density, 3, Hamiltonian())
+    assert len(keys) == 2 * len(kernels)
+    other = Hamiltonian(damping=1.0)
+    assert _cache_key(density, 3, other, Geometric()) == _cache_key(density, 3, Hamiltonian(), Geometric())
 
 
 def test_what_numba_would_take_by_its_address_is_not_cached():
-    density = build_engine("regression", "numba")._density
     walls = LinearConstraints(np.ones((50_000, 3)), np.ones(50_000))
-    assert _cache_key(density, 3, RandomWalk(constraints=walls)) is None
+    assert _cache_key(compiled_density(), 3, RandomWalk(constraints=walls), Geometric()) is None
 
 
 def test_constraints_of_another_dimension_are_refused_before_compiling():
@@ -102,7 +109,6 @@ def test_compile_engine_passes_the_kernel_on():
     engine = compile_engine(build_graph("regression")[0], "c", {}, RandomWalk())
     assert engine.kernel == RandomWalk()
     positions = build_graph("regression")[1][:5]
-    one = np.ones(1)
-    state = engine.start(positions, KEY)
-    moved, _ = engine.run_segment(state, one, 0.1 * one, one, np.ones(3), KEY, 0)
+    one, state = np.ones(1), state_of(engine, positions, KEY)
+    moved, _ = run_segment(engine, state, np.ones(2), 0.1 * one, one, np.ones(3), KEY)
     np.testing.assert_array_equal(moved.momentum, state.momentum)

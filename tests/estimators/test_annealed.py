@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from pymc_hais.estimators.annealed import estimate_log_z, family_masses, relative_variance, widen
 from pymc_hais.core.resampling import systematic
-from pymc_hais.types import LogZEstimate
 from pymc_hais.core.weights import log_mean_exp
+from pymc_hais.estimators.annealed import estimate_log_z, family_masses, relative_variance, with_shortfall
+from pymc_hais.types import LogZEstimate
 from tests.runs import build_run
 
 
@@ -74,8 +74,10 @@ def test_value_interval_and_chains():
     np.testing.assert_allclose(estimate.value, np.log(np.exp(log_z).mean()))
     assert estimate.per_chain == tuple(log_z)
     # Z_hat / Z is log-normal with mean 1: log Z lies half a variance above log Z_hat.
-    np.testing.assert_allclose(0.5 * (estimate.lower + estimate.upper), estimate.value + 0.5 * estimate.se**2)
-    assert estimate.upper - estimate.lower > 2 * 1.96 * estimate.se
+    np.testing.assert_allclose(0.5 * (estimate.lower + estimate.upper), estimate.value + 0.5 * estimate.mc_se**2)
+    assert estimate.upper - estimate.lower > 2 * 1.96 * estimate.mc_se
+    assert estimate.shortfall == 0.0
+    assert estimate.se == estimate.mc_se
 
 
 def test_equal_weights_have_no_error():
@@ -149,21 +151,26 @@ def test_a_chain_without_weight_counts_as_zero():
     np.testing.assert_allclose(variance_of(run).between, np.var([4 / 3, 0, 4 / 3, 4 / 3], ddof=1) / 4)
 
 
-def test_widening_moves_the_upper_end_only():
+def test_a_shortfall_moves_the_upper_end_only():
     estimate = estimate_log_z(build_run(log_normal(np.random.default_rng(0), 4, 100, 0.5)))
-    assert widen(estimate, 0.0) is estimate
-    wide = widen(estimate, 2 * estimate.se)
-    np.testing.assert_allclose(wide.se, np.sqrt(5) * estimate.se)
-    assert (wide.value, wide.lower) == (estimate.value, estimate.lower)
-    # By a normal's reach of the standard error gained, however heavy the interval's own tails.
-    gained = (np.sqrt(5) - 1) * estimate.se
-    np.testing.assert_allclose(wide.upper - estimate.upper, stats.norm.ppf(0.975) * gained, rtol=1e-4)
+    assert with_shortfall(estimate, 0.0) == estimate
+    wide = with_shortfall(estimate, 2 * estimate.mc_se)
+    np.testing.assert_allclose(wide.se, 3 * estimate.mc_se)
+    assert (wide.value, wide.mc_se, wide.lower) == (estimate.value, estimate.mc_se, estimate.lower)
+    # By a normal's reach of the shortfall, however heavy the interval's own tails.
+    np.testing.assert_allclose(wide.upper - estimate.upper, stats.norm.ppf(0.975) * wide.shortfall, rtol=1e-4)
 
 
-def test_widening_an_exact_estimate():
-    wide = widen(LogZEstimate(-3.0, 0.0, -3.0, -3.0), 0.5)
-    assert (wide.value, wide.se, wide.lower) == (-3.0, 0.5, -3.0)
+def test_the_shortfall_of_an_exact_estimate():
+    wide = with_shortfall(LogZEstimate(-3.0, 0.0, -3.0, -3.0), 0.5)
+    assert (wide.value, wide.mc_se, wide.se, wide.lower) == (-3.0, 0.0, 0.5, -3.0)
     np.testing.assert_allclose(wide.upper, -3.0 + stats.norm.ppf(0.975) * 0.5, rtol=1e-4)
+
+
+def test_shortfalls_of_several_kinds_add_as_independent_ones_do():
+    wide = with_shortfall(with_shortfall(LogZEstimate(-3.0, 0.1, -3.2, -2.8), 0.3), 0.4)
+    np.testing.assert_allclose((wide.shortfall, wide.se), (0.5, 0.6))
+    np.testing.assert_allclose(wide.upper, -2.8 + stats.norm.ppf(0.975) * 0.5, rtol=1e-4)
 
 
 # Calibration on synthetic populations with log Z = 0, no MCMC --------------------------------------------
@@ -200,8 +207,8 @@ def test_a_95_percent_interval_covers_95_percent(n_chains, n_particles, first_si
     estimates = [estimate_log_z(synthetic(rng, *sizes)) for _ in range(3000)]
     covered = np.mean([estimate.lower <= 0.0 <= estimate.upper for estimate in estimates])
     assert 0.93 <= covered <= 0.97
-    errors, ses = np.array([(estimate.value, estimate.se) for estimate in estimates]).T
-    # Scores: where the weights of a run look heavy-tailed by chance its error is wider, and its square counts too much.
+    errors, ses = np.array([(estimate.value, estimate.mc_se) for estimate in estimates]).T
+    # Scores: where the weights of a run look light-tailed by chance its error is small, and its square counts too much.
     np.testing.assert_allclose(np.sqrt(np.mean((errors / ses) ** 2)), 1.0, rtol=0.1)
 
 

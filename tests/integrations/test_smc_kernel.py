@@ -12,6 +12,7 @@ from pymc.smc.kernels import IMH, SMC_KERNEL
 from scipy import stats
 
 from pymc_hais.integrations import HAIS
+from tests.quick import hierarchy
 from tests.statistical import LEVEL
 from tests.truth import log_evidence_gamma_poisson, log_evidence_regression
 
@@ -70,7 +71,8 @@ def counts():
     return model, log_evidence_gamma_poisson(y, 1.5, 0.3)
 
 
-CASES = {"regression": lambda: regression(2, 8), "skewed": counts}
+# "hierarchy" fails today: the kernel's engine takes the coordinates of model/centring.py for the model's own.
+CASES = {"regression": lambda: regression(2, 8), "skewed": counts, "hierarchy": hierarchy}
 
 
 @functools.cache
@@ -151,9 +153,9 @@ def test_momenta_travel_through_resampling():
     kernel, _ = compiled("skewed")
     kernel.initialize(None, np.random.default_rng(1))
     kernel.update_beta_and_weights()
-    before = np.asarray(kernel._state.momentum)
+    before = np.asarray(kernel._state.momentum)[0]
     kernel.resample()
-    np.testing.assert_array_equal(kernel._state.momentum, before[kernel.resampling_indexes])
+    np.testing.assert_array_equal(kernel._state.momentum[0], before[kernel.resampling_indexes])
     assert len(np.unique(kernel.resampling_indexes)) < kernel.draws
 
 

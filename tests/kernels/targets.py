@@ -82,7 +82,7 @@ def move(toy, build, n_steps, step_size, metric, persistence=0.7):
     x = toy.sample(rng, N_PARTICLES, BETA)
     v = rng.standard_normal(x.shape)
     params = build_params(step_size, metric, persistence)
-    return iterate(toy, x, v, rng, n_steps, BETA, params, lambda xp, density: build(xp, density, loop=LOOP))
+    return iterate(toy, x, v, rng, n_steps, BETA, params, lambda xp, path: build(xp, path, loop=LOOP))
 
 
 def is_seen(toy, build, *settings):

@@ -12,7 +12,7 @@ from pymc_hais.types import KernelParams, Noise, ParticleState
 from tests.kernels.targets import BETA, METRICS, MIX, move, observables, skewed_toy
 from tests.mutants import HAMILTONIAN_MUTANTS, mutate
 from tests.statistical import assert_mean, is_mean
-from tests.toys import HAS_JAX, build_params, evaluate
+from tests.toys import HAS_JAX, NO_DATA, build_params, build_path, evaluate
 from tests.truth import Normal
 
 
@@ -57,12 +57,12 @@ def one_state(toy, x, v):
 
 def build_one(toy, density=None):
     density = toy.density(np) if density is None else density
-    return build_hamiltonian(np, lambda x, data: density(x))
+    return build_hamiltonian(np, build_path(np, density))
 
 
 def step(transition, state, noise, params, beta=BETA):
     with np.errstate(over="ignore", invalid="ignore"):
-        return transition(state, noise, beta, params, ())
+        return transition(state, noise, beta, params, NO_DATA)
 
 
 def test_rejection_keeps_the_position_and_flips_the_refreshed_momentum():
@@ -143,7 +143,7 @@ metrics = st.sampled_from([np.array([0.7, 1.3]), MIX, np.eye(2)])
 
 def leap(toy, state, step_size, metric, beta=BETA, build=build_leapfrog):
     density = toy.density(np)
-    return build(np, lambda x, data: density(x))(state, beta, step_size, metric, ())
+    return build(np, build_path(np, density))(state, beta, step_size, metric, NO_DATA)
 
 
 @given(toy=toys, x=points, v=points, step_size=st.floats(1e-3, 0.5), metric=metrics, beta=st.floats(0.0, 1.0))
@@ -179,8 +179,11 @@ def test_the_energy_error_of_a_step_is_of_third_order(metric, mix):
     ("old", "new"),
     [
         ("metric.T @ vector", "metric @ vector"),
-        ("beta * state.grad_ratio", "0.5 * beta * state.grad_ratio"),
-        ("0.5 * step_size * pull(metric, grad_reference + beta", "0.5 * step_size * pull(metric, grad_reference + 1.0"),
+        ("(state.grad_reference, state.grad_ratio, beta)", "(state.grad_reference, state.grad_ratio, 0.5 * beta)"),
+        (
+            "0.5 * step_size * pull(metric, gradient_at(grad_reference, grad_ratio, beta",
+            "0.5 * step_size * pull(metric, gradient_at(grad_reference, grad_ratio, 1.0",
+        ),
         ("position + time *", "position + 0.5 * time *"),
     ],
 )
@@ -219,7 +222,7 @@ def test_numpy_and_jax_transitions_agree_to_rounding():
 
     def move(xp):
         density = toy.density(xp)
-        return build_hamiltonian(xp, lambda x, data: density(x))(one, noise, BETA, params, ())
+        return build_hamiltonian(xp, build_path(xp, density))(one, noise, BETA, params, NO_DATA)
 
     results = [move(np), move(jnp)]
     for a, b in zip(*(moved_state for moved_state, _ in results), strict=True):

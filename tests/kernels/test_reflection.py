@@ -19,7 +19,7 @@ from tests.mutants import (
     walk_that_ignores_the_walls,
 )
 from tests.statistical import assert_mean
-from tests.toys import build_params
+from tests.toys import NO_DATA, build_params, build_path
 
 TWO = np.array([2.0, 1.0]), np.array([1.0, 3.0]), np.array([-1.5, 2.0])
 #: Its walls meet at 29 degrees.
@@ -97,9 +97,11 @@ def test_stopping_what_bounces_too_often_is_seen():
 
 def test_a_particle_caught_between_narrow_walls_is_rejected_as_divergent():
     walls = LinearConstraints.box(-1e-4, [1e-4])
-    transition = Hamiltonian(constraints=walls).build(np, lambda x, data: (0.0, 0.0, np.zeros(1), np.zeros(1)))
+    transition = Hamiltonian(constraints=walls).build(
+        np, build_path(np, lambda x: (0.0, 0.0, np.zeros(1), np.zeros(1)))
+    )
     state = ParticleState(np.zeros(1), np.ones(1), 0.0, 0.0, np.zeros(1), np.zeros(1))
-    end, info = transition(state, Noise(np.zeros(1), 0.1), BETA, build_params(1.0, np.ones(1), 1.0), ())
+    end, info = transition(state, Noise(np.zeros(1), 0.1), BETA, build_params(1.0, np.ones(1), 1.0), NO_DATA)
     assert info.acceptance_rate == 0.0
     assert info.is_divergent
     np.testing.assert_array_equal(end.position, state.position)

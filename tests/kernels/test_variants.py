@@ -12,7 +12,7 @@ from pymc_hais.types import Noise, ParticleState
 from tests.kernels.targets import BETA, METRICS, MIX, is_seen, move, needs_jax, observables, skewed_toy
 from tests.mutants import DRIFT_KICK_DRIFT_MUTANTS, HAMILTONIAN_MUTANTS, RANDOM_WALK_MUTANTS, mutate
 from tests.statistical import assert_mean
-from tests.toys import build_params
+from tests.toys import NO_DATA, build_params, build_path
 
 TOY = skewed_toy(MIX)
 DRIFT_KICK_DRIFT = "drift-kick-drift"
@@ -68,11 +68,11 @@ def one_state(x=(0.1, -0.4), v=(0.5, -1.0)):
 def counting(counts):
     density = TOY.density(np)
 
-    def counted(x, data):
+    def counted(x):
         counts.append(x)
         return density(x)
 
-    return counted
+    return build_path(np, counted)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_transition_costs_the_evaluations_it_says_and_carries_those_of_its_end
     counts = []
     transition = kernel.build(np, counting(counts))
     noise = Noise(np.array([0.3, 0.8]), 1e-12)
-    end, info = transition(one_state(), noise, BETA, build_params(0.2, MIX, 0.6), ())
+    end, info = transition(one_state(), noise, BETA, build_params(0.2, MIX, 0.6), NO_DATA)
     assert len(counts) == kernel.n_gradients
     assert info.acceptance_rate > 0.0
     assert not np.array_equal(end.position, one_state().position)
@@ -100,7 +100,7 @@ def test_a_transition_costs_the_evaluations_it_says_and_carries_those_of_its_end
 
 def leap(state, step_size, **settings):
     density = TOY.density(np)
-    return build_leapfrog(np, lambda x, data: density(x), **settings)(state, BETA, step_size, MIX, ())
+    return build_leapfrog(np, build_path(np, density), **settings)(state, BETA, step_size, MIX, NO_DATA)
 
 
 @pytest.mark.parametrize("integrator", ["kick-drift-kick", DRIFT_KICK_DRIFT])
@@ -133,9 +133,9 @@ def energy(state):
 def energy_orders(build, **settings):
     """Return the exponents at which the energy error of one step grows with its size."""
     density = TOY.density(np)
-    step = build(np, lambda x, data: density(x), **settings)
+    step = build(np, build_path(np, density), **settings)
     sizes = np.array([0.01, 0.005, 0.0025])
-    errors = [energy(step(one_state(), BETA, size, MIX, ())) - energy(one_state()) for size in sizes]
+    errors = [energy(step(one_state(), BETA, size, MIX, NO_DATA)) - energy(one_state()) for size in sizes]
     return -np.diff(np.log2(np.abs(errors)))
 
 
@@ -146,24 +146,27 @@ def test_the_energy_error_of_drift_kick_drift_is_of_third_order():
 def test_a_gradient_of_the_wrong_beta_in_drift_kick_drift_loses_the_third_order():
     wrong = mutate(
         leapfrog,
-        ("+ step_size * pull(metric, grad_reference + beta", "+ step_size * pull(metric, grad_reference + 1.0"),
+        (
+            "+ step_size * pull(metric, gradient_at(grad_reference, grad_ratio, beta",
+            "+ step_size * pull(metric, gradient_at(grad_reference, grad_ratio, 1.0",
+        ),
     )
     assert np.all(energy_orders(wrong.build_leapfrog, integrator=DRIFT_KICK_DRIFT) < 2.0)
 
 
 def test_a_random_walk_rejected_stays_and_keeps_its_momentum():
     density = TOY.density(np)
-    transition = RandomWalk().build(np, lambda x, data: density(x))
-    end, _ = transition(one_state(), Noise(np.array([0.3, 0.8]), 1.0), BETA, build_params(0.9, MIX, 0.6), ())
+    transition = RandomWalk().build(np, build_path(np, density))
+    end, _ = transition(one_state(), Noise(np.array([0.3, 0.8]), 1.0), BETA, build_params(0.9, MIX, 0.6), NO_DATA)
     for kept, before in zip(end, one_state(), strict=True):
         np.testing.assert_array_equal(kept, before)
 
 
 def test_a_random_walk_into_the_desert_is_rejected_but_no_divergence():
     density = TOY.density(np)
-    transition = RandomWalk().build(np, lambda x, data: density(x))
+    transition = RandomWalk().build(np, build_path(np, density))
     noise = Noise(np.array([1.0, 0.0]), 0.5)
-    _, info = transition(one_state(), noise, BETA, build_params(9.0, np.ones(2), 0.6), ())
+    _, info = transition(one_state(), noise, BETA, build_params(9.0, np.ones(2), 0.6), NO_DATA)
     assert info.energy_error > 2000.0
     assert not info.is_divergent
 
@@ -172,7 +175,7 @@ def test_build_hamiltonian_builds_the_default_kernel():
     density = TOY.density(np)
     noise, params = Noise(np.array([0.3, 0.8]), 0.4), build_params(0.7, MIX, 0.6)
     ends = [
-        build(np, lambda x, data: density(x))(one_state(), noise, BETA, params, ())[0]
+        build(np, build_path(np, density))(one_state(), noise, BETA, params, NO_DATA)[0]
         for build in (build_hamiltonian, Hamiltonian().build)
     ]
     for one, other in zip(*ends, strict=True):

@@ -23,6 +23,7 @@ from pymc_hais.model import (
 from pymc_hais.references import build_prior
 from pymc_hais.references.audit import find_mismatches
 from tests.model.catalogue import MODELS
+from tests.populations import joint_of, state_of
 
 N_DRAWS = 500
 #: Shared by all two-sample tests of this file: about 300 coordinates.
@@ -54,7 +55,7 @@ def adapt(model, n=N_DRAWS, n_evaluated=N_DRAWS, seed=3, backend=None):
     graph = build_density(model, layout)
     engine = compile_engine(graph, backend, {} if backend else {"mode": "FAST_COMPILE"})
     positions = layout.flatten(values)
-    state = engine.start(positions[:n_evaluated], np.array([1, 2], dtype=np.uint32))
+    state = state_of(engine, positions[:n_evaluated], np.array([1, 2], dtype=np.uint32))
     return SimpleNamespace(model=model, prior=prior, layout=layout, state=state, positions=positions, clipped=clipped)
 
 
@@ -106,8 +107,8 @@ def test_layout_is_that_of_the_value_variables(name):
 def test_evaluated_prior_draws_pass_every_check(name):
     """The audit's false-alarm level is 1e-6 a model, by construction."""
     case = adapted(name)
-    assert check_state(case.model, case.layout, case.state) == 0
-    check_joint_logp(case.model, case.layout, case.state, case.clipped)
+    assert check_state(case.model, case.layout, case.positions, case.state) == 0
+    check_joint_logp(case.model, case.layout, case.state.position, *joint_of(case.state), case.clipped)
     gradient = np.asarray(case.state.grad_reference)
     assert find_mismatches(case.layout, case.positions, gradient, case.clipped) == []
 
@@ -234,7 +235,7 @@ def test_single_precision():
     with pytensor.config.change_flags(floatX="float32"):
         case = adapt(MODELS["interval"](), n=20, n_evaluated=20)
         assert_density_is_pymcs(case, rtol=1e-4)
-        check_joint_logp(case.model, case.layout, case.state, case.clipped)
+        check_joint_logp(case.model, case.layout, case.state.position, *joint_of(case.state), case.clipped)
 
 
 def test_values_beyond_floating_point_are_marked():

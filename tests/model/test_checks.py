@@ -14,6 +14,7 @@ from pymc_hais.engines import compile_engine
 from pymc_hais.model import build_density, build_layout, check_joint_logp, check_model, check_state
 from pymc_hais.references import build_prior
 from tests.model.catalogue import MODELS, Y
+from tests.populations import joint_of, state_of
 
 # pm.Simulator and pm.DensityDist warn about themselves.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -23,7 +24,7 @@ def evaluated(model, n=30, mode: Any = "FAST_COMPILE"):
     values, clipped = build_prior(model).sample(n, 1)
     layout = build_layout(model, [value[0] for value in values])
     engine = compile_engine(build_density(model, layout), None, {"mode": mode})
-    return layout, engine.start(layout.flatten(values), np.zeros(2, dtype=np.uint32)), clipped
+    return layout, state_of(engine, layout.flatten(values), np.zeros(2, dtype=np.uint32)), clipped
 
 
 REFUSED_FIRST = {
@@ -126,7 +127,7 @@ def test_impossible_data_are_named():
         pm.Exponential("y", pt.exp(mu), observed=[1.0, -1.0])
     layout, state, _ = evaluated(model)
     with pytest.raises(ValueError, match="any of 30 draws of the prior; the -inf comes from `y`"):
-        check_state(model, layout, state)
+        check_state(model, layout, state.position, state)
 
 
 def test_an_impossible_potential_is_named():
@@ -135,7 +136,7 @@ def test_an_impossible_potential_is_named():
         pm.Potential("p", pt.log(-pt.exp(x)))
     layout, state, _ = evaluated(model)
     with pytest.raises(ValueError, match="the NaN comes from `p`"):
-        check_state(model, layout, state)
+        check_state(model, layout, state.position, state)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -149,7 +150,7 @@ def test_a_nan_gradient_is_named():
     assert np.isfinite(state.log_ratio).all()
     state = state._replace(grad_ratio=np.where([True, False], np.nan, state.grad_ratio))
     with pytest.raises(ValueError, match="with respect to `x` is NaN or infinite at every"):
-        check_state(model, layout, state)
+        check_state(model, layout, state.position, state)
 
 
 def test_some_nan_gradients_are_counted():
@@ -159,17 +160,17 @@ def test_some_nan_gradients_are_counted():
     gradient[[2, 7]] = np.nan
     log_ratio = state.log_ratio.copy()
     log_ratio[7] = -np.inf  # its gradient is not needed
-    assert check_state(model, layout, state._replace(grad_ratio=gradient, log_ratio=log_ratio)) == 1
+    assert check_state(model, layout, state.position, state._replace(grad_ratio=gradient, log_ratio=log_ratio)) == 1
 
 
 def test_a_wrong_joint_density_is_measured():
     model = MODELS["hierarchical"]()
     layout, state, clipped = evaluated(model)
-    check_joint_logp(model, layout, state, clipped)
+    check_joint_logp(model, layout, state.position, *joint_of(state), clipped)
     wrong = state._replace(log_ratio=state.log_ratio + 0.25)
     with pytest.raises(RuntimeError, match=r"they differ by 0\.25 nats"):
-        check_joint_logp(model, layout, wrong, clipped)
-    check_joint_logp(model, layout, wrong, np.ones_like(clipped))  # nothing left to compare
+        check_joint_logp(model, layout, wrong.position, *joint_of(wrong), clipped)
+    check_joint_logp(model, layout, wrong.position, *joint_of(wrong), np.ones_like(clipped))  # nothing left to compare
 
 
 def test_a_model_that_saturates_as_written_is_judged_by_its_stable_form():
@@ -184,4 +185,4 @@ def test_a_model_that_saturates_as_written_is_judged_by_its_stable_form():
     assert not all(finite)
     for rows in np.split(np.arange(len(finite)), len(finite) // 5):
         part = type(state)(*(np.asarray(leaf)[rows] for leaf in state))
-        check_joint_logp(model, layout, part, clipped[rows])
+        check_joint_logp(model, layout, part.position, *joint_of(part), clipped[rows])

@@ -11,8 +11,19 @@ from scipy import stats
 from scipy.integrate import quad
 
 from pymc_hais.model import build_layout
-from pymc_hais.references import Box, Gaussian, Mixture, StudentT, bind, build_prior, find_mismatches, uses_prior
-from tests.statistical import assert_mean, assert_share
+from pymc_hais.references import (
+    Box,
+    Fitted,
+    Gaussian,
+    Mixture,
+    Prior,
+    StudentT,
+    bind,
+    build_prior,
+    find_mismatches,
+    uses_prior,
+)
+from tests.statistical import assert_distribution, assert_mean, assert_share
 
 FACTOR = np.array([[1.0, 0.0, 0.0], [0.5, 2.0, 0.0], [-0.3, 0.7, 0.4]])
 LOC = np.array([1.0, -2.0, 0.5])
@@ -25,10 +36,19 @@ def flat_model(shape=3):
     return model
 
 
+def draw(bound, n, seed):
+    """Draw positions (n, D) and which of them are clipped."""
+    drawn = bound.draw(n, np.random.SeedSequence(seed))
+    np.testing.assert_array_equal(drawn.families, np.arange(n))
+    assert bound.cost(n) == 0
+    return drawn.positions, drawn.clipped
+
+
 def compiled(start, n_dims):
     """Return ``positions (n, D) -> log densities (n,), gradients (n, D)``."""
     x = pt.vector("x", shape=(n_dims,))
-    value = start.logp(x, -0.5 * (x**2).sum() - 0.5 * n_dims * np.log(2 * np.pi))
+    log_prior = -0.5 * (x**2).sum() - 0.5 * n_dims * np.log(2 * np.pi)
+    value = start.logp(x, log_prior)
     function = pytensor.function([x], [value, pytensor.grad(value, x)], mode="FAST_COMPILE")
 
     def evaluate(positions):
@@ -54,7 +74,7 @@ def test_a_reference_draws_from_its_own_density(name):
     spec, known = SPECS[name]
     layout = build_layout(flat_model())
     start = bind(spec, layout, None)
-    positions, clipped = start.sample(500, 3)
+    positions, clipped = draw(start, 500, 3)
     evaluate = compiled(start, 3)
     density, gradient = evaluate(positions)
     assert not clipped.any()
@@ -64,8 +84,8 @@ def test_a_reference_draws_from_its_own_density(name):
     if known is not None:
         # PyMC folds small constants in single precision.
         np.testing.assert_allclose(density, known.logpdf(positions), rtol=1e-8, atol=1e-8)
-    np.testing.assert_array_equal(positions, start.sample(500, 3)[0])
-    assert not np.array_equal(positions, start.sample(500, 4)[0])
+    np.testing.assert_array_equal(positions, draw(start, 500, 3)[0])
+    assert not np.array_equal(positions, draw(start, 500, 4)[0])
 
 
 @pytest.mark.parametrize(
@@ -87,26 +107,60 @@ def test_a_reference_integrates_to_one(spec):
     np.testing.assert_allclose(mass, 1.0, atol=1e-5)
     # The mean of a bounded function of the draws, against quadrature.
     mean, _ = quad(lambda x: np.tanh(x) * np.exp(evaluate([[x]])[0][0]), -np.inf, np.inf, limit=400)
-    draws = np.tanh(start.sample(20_000, 1)[0][:, 0])
+    draws = np.tanh(draw(start, 20_000, 1)[0][:, 0])
     assert_mean(draws, mean)
 
 
 def test_a_mixture_may_contain_the_prior():
     with pm.Model() as model:
         pm.Normal("x", 0.0, 1.0, shape=2)
-    prior = build_prior(model)
     layout = build_layout(model)
+    prior = Prior(layout, build_prior(model))
     spec = Mixture(["prior", Gaussian(50.0, 0.1)], [0.25, 0.75])
     assert uses_prior(spec)
     assert not uses_prior(Gaussian())
     start = bind(spec, layout, prior)
-    positions, clipped = start.sample(4000, 2)
+    positions, clipped = draw(start, 4000, 2)
     near = positions[:, 0] > 25
     assert clipped.shape == (4000,)
     assert_share(int(near.sum()), 4000, 0.75, 0.75)
     value, _ = compiled(start, 2)(np.zeros((1, 2)))
     np.testing.assert_allclose(value, np.log(0.25) - np.log(2 * np.pi))
     assert start.label == "25% the prior + 75% a Gaussian"
+
+
+def test_a_prior_of_another_mass_is_normalised_by_it():
+    layout = build_layout(flat_model())
+    assert bind("prior", layout, Prior(layout, None)).is_prior
+    x = np.array([[0.3, -1.0, 2.0]])
+    (whole,), (half,) = (compiled(Prior(layout, None, mass), 3)(x)[0] for mass in (0.0, np.log(0.5)))
+    np.testing.assert_allclose(half, whole + np.log(2.0))
+
+
+CENTRES = np.array([[0.0, 0.0, 0.0], [5.0, -3.0, 1.0]])
+
+
+@pytest.mark.parametrize("row", [0, 1])
+def test_a_fit_draws_around_the_centre_of_each_row(row):
+    """Whether a path starts from the density of these draws stands in paths/test_defended.py."""
+    fit = Fitted(StudentT(5.0, np.zeros(3), FACTOR), CENTRES, 0.1)
+    positions = fit.draw(row, 5000, np.random.default_rng(3))
+    z = np.linalg.solve(FACTOR, (positions - CENTRES[row]).T).T
+    # The squared distance of a t over its dimensions follows an F distribution.
+    assert_distribution(np.sum(z**2, axis=1) / 3, stats.f(3, 5).cdf)
+    assert_mean(np.tanh(z), np.zeros(3))
+    assert_mean(np.tanh(z[:, [0, 0, 1]]) * np.tanh(z[:, [1, 2, 2]]), np.zeros(3))
+
+
+def test_a_fit_says_what_it_is_mixed_with():
+    shape = Gaussian(np.zeros(3), np.ones(3))
+    assert Fitted(shape, CENTRES, 0.1).label("the prior") == "10% the prior + 90% a Gaussian around each row"
+    assert Fitted(shape, CENTRES[:1], 0.1).label("the prior") == "10% the prior + 90% a Gaussian"
+    for is_dense in (False, True):
+        none = Fitted.none(2, 3, is_dense)
+        assert none.label("the prior") == "the prior"
+        assert none.is_dense == is_dense
+        assert none.centres.shape == (2, 3)
 
 
 class Wrong:
@@ -149,7 +203,7 @@ def test_a_users_reference_is_checked_where_it_is_used():
         (lambda n, rng: np.full((n, 3), np.nan), "NaN or infinite"),
     ):
         with pytest.raises(ValueError, match=message):
-            bind(Wrong(sample, None), layout, None).sample(5, 1)
+            draw(bind(Wrong(sample, None), layout, None), 5, 1)
     with pytest.raises(ValueError, match="must return a PyTensor scalar"):
         bind(Wrong(None, lambda x: x), layout, None).logp(pt.vector("x"), None)
 

@@ -5,12 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pymc_hais.results.diagnostics import diagnose
+from pymc_hais.estimators import NO_TAIL, Round
 from pymc_hais.estimators.annealed import estimate_log_z, family_masses, relative_variance
-from pymc_hais.estimators.lag import Round
 from pymc_hais.estimators.unseen import pareto_k
+from pymc_hais.results.diagnostics import diagnose
+from pymc_hais.run.rounds import estimate_row
 from pymc_hais.types import LogZEstimate
-from tests.runs import build_run, pareto, temperature
+from tests.runs import build_run, pareto, settings_of, temperature
 from tests.statistical import assert_share
 
 
@@ -19,9 +20,17 @@ def healthy(seed=0, **replaced):
     return build_run(0.3 * np.random.default_rng(seed).standard_normal((4, 250)), **replaced)
 
 
-def findings(run, estimate=None, target_se=None, rounds=()):
-    estimate = estimate_log_z(run) if estimate is None else estimate
-    return {finding.name: finding for finding in diagnose(run, estimate, target_se, rounds)}
+def row_of(run, estimate=None, rounds=()):
+    """Estimate a run of 256 temperatures after some rounds; another estimate may be put in its place."""
+    row = estimate_row(run, 256, rounds, NO_TAIL)
+    if estimate is None:
+        return row
+    return replace(row, estimate=estimate, rounds=(*rounds, Round(256, estimate.value, estimate.mc_se)))
+
+
+def findings(run, estimate=None, target_se=None, rounds=(), stopped_by="max_temperatures", **options):
+    row, settings = row_of(run, estimate, rounds), settings_of(target_se=target_se, **options)
+    return {finding.name: finding for finding in diagnose(row, stopped_by, settings)}
 
 
 def only(found, name, severity, *said):
@@ -42,7 +51,8 @@ def estimate_of(value, se):
 def test_a_healthy_run_has_no_findings(seed):
     run = healthy(seed)
     estimate = estimate_log_z(run)
-    assert diagnose(run, estimate, 2 * estimate.se, (Round(64, estimate.value + 0.01, 0.02),)) == ()
+    before = (Round(64, estimate.value + 0.01, 0.02),)
+    assert findings(run, target_se=2 * estimate.se, rounds=before, stopped_by="target_se") == {}
 
 
 def test_standard_error_above_its_target():
@@ -51,6 +61,21 @@ def test_standard_error_above_its_target():
     assert findings(run, estimate, None) == {}
     finding = only(findings(run, estimate, 0.1), "standard_error", "warning", "0.12", "target_se = 0.1")
     assert "max_temperatures" in finding.advice
+    # The shortfall is a part of the error.
+    only(findings(run, replace(estimate_of(0.0, 0.06), shortfall=0.05), 0.1), "standard_error", "warning", "0.11")
+    # On a fixed schedule no budget ended, and more temperatures are not to be had.
+    finding = findings(run, estimate, 0.1, stopped_by="single_round", schedule=[0.0, 0.5, 1.0])["standard_error"]
+    assert "budget" not in finding.message
+    assert "max_temperatures" not in finding.advice
+
+
+def test_an_interrupted_run_says_so_and_what_it_did_not_reach():
+    run, estimate = healthy(), estimate_of(0.0, 0.123)
+    found = only(findings(run, estimate, 0.1, stopped_by="interrupt"), "interrupted", "warning", "0.12", "0.1")
+    assert "budget" not in found.message
+    for target in (0.2, None):
+        found = only(findings(run, estimate, target, stopped_by="interrupt"), "interrupted", "warning", "interrupted")
+        assert "target_se" not in found.message
 
 
 def test_heavy_tail():
@@ -118,7 +143,7 @@ def test_chains_of_a_single_family_each_cannot_tell_whether_they_disagree():
 
 
 def test_no_weight_is_the_only_finding():
-    run = healthy(log_z=np.full(4, -np.inf), n_nan=17)
+    run = healthy(log_z=np.full(4, -np.inf), n_nan=np.array([17, 0, 0, 0]))
     finding = only(findings(run, target_se=0.1, rounds=(Round(64, 1.0, 0.1),)), "no_weight", "error", "weight zero")
     assert "draws" in finding.advice
 
@@ -175,13 +200,26 @@ def test_divergences_of_at_least_one_move_in_a_hundred():
     assert "non-centred" in finding.advice
 
 
-def test_nan():
-    finding = only(findings(healthy(n_nan=17)), "nan", "warning", "NaN 17 times")
+def test_where_most_moves_diverge_the_estimate_is_not_to_be_trusted():
+    n_divergent = np.full((4, 250), 3)  # of 5 moves each
+    only(findings(healthy(n_divergent=n_divergent)), "divergences", "error", "60.0% of the moves")
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        ({"n_nan": np.array([9, 0, 0, 8])}, "NaN 17 times"),
+        ({"n_infinite": np.array([0, 3, 0, 0])}, "plus infinity 3 times"),
+        ({"n_nan": np.array([0, 0, 2, 0]), "n_infinite": np.ones(4, int)}, "NaN 2 times and plus infinity 4 times"),
+    ],
+)
+def test_what_is_no_number_and_what_is_infinite_are_told_apart(counts, said):
+    finding = only(findings(healthy(**counts)), "nan", "warning", said)
     assert "model.debug()" in finding.advice
 
 
 def test_dropped_prior_draws():
-    run, estimate = healthy(), estimate_of(-3.0, 0.05)
+    run, estimate = healthy(log_z=np.full(4, -3.0)), estimate_of(-3.0, 0.05)
     lost = replace(run, log_z_dropped=np.full(4, -3.0 + np.log(0.02)))  # 2% of Z, against a tenth of the error
     finding = only(findings(lost, estimate), "prior_range", "error", "2.0% of Z")
     assert "prior" in finding.advice
@@ -190,10 +228,10 @@ def test_dropped_prior_draws():
 
 
 def test_several_findings_come_together_and_decide_about_trust():
-    run = healthy(n_nan=1, n_divergent=np.ones((4, 250), dtype=int))
-    estimate = estimate_of(1.0, 0.1)
-    found = diagnose(run, estimate, None)
+    run = healthy(n_nan=np.array([1, 0, 0, 0]), n_divergent=np.ones((4, 250), dtype=int))
+    estimate, settings = estimate_of(1.0, 0.1), settings_of()
+    found = diagnose(row_of(run, estimate), "max_temperatures", settings)
     assert [finding.name for finding in found] == ["divergences", "nan"]
     assert replace(estimate, findings=found).is_trustworthy
-    found = diagnose(run, estimate, None, (Round(64, 9.0, 0.1),))
+    found = diagnose(row_of(run, estimate, (Round(64, 9.0, 0.1),)), "max_temperatures", settings)
     assert not replace(estimate, findings=found).is_trustworthy

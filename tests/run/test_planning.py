@@ -9,11 +9,13 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from pymc_hais import LinearConstraints, starting
-from pymc_hais.run.problem import Compiler, build_problem
+from pymc_hais import LinearConstraints
 from pymc_hais.references import Box, StudentT
+from pymc_hais.run import planning as starting
+from pymc_hais.run.planning import choose_reference as choose_start
+from pymc_hais.run.planning import first_reference
+from pymc_hais.run.problem import Compiler, build_problem
 from pymc_hais.run.settings import build_settings
-from pymc_hais.starting import choose_start, first_reference
 
 
 class Bars:

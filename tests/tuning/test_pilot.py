@@ -9,7 +9,8 @@ from pymc_hais.engines.python import PythonEngine
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.tuning import pilot as pilot_module
 from pymc_hais.tuning.pilot import run_pilot
-from tests.toys import HAS_JAX, build_engine, build_key
+from tests.populations import build_key, run_segment, start_one, state_of
+from tests.toys import HAS_JAX, build_engine
 from tests.truth import LogGamma, step_discrepancy
 
 TOY = LogGamma(np.array([0.8, 1.4]), np.array([0.1, 0.2]), np.array([5.0, 30.0]), np.array([10.0, 6.0]), -4.0)
@@ -19,9 +20,13 @@ N_PARTICLES = 4000 if HAS_JAX else 400
 
 
 def pilot_of(toy, n_particles=N_PARTICLES, seed=0, **kwargs):
-    engine, rng = build_engine(toy), np.random.default_rng(seed)
-    state = engine.start(toy.sample(rng, n_particles, 0.0), build_key(rng))
-    return run_pilot(engine, state, build_key(rng), rng, **kwargs)
+    rng = np.random.default_rng(seed)
+    return run_on(build_engine(toy), toy.sample(rng, n_particles, 0.0), rng, **kwargs)
+
+
+def run_on(engine, positions, rng, **kwargs):
+    """Run a pilot on one population of positions (P, D)."""
+    return run_pilot(engine, start_one(engine, positions, build_key(rng), rng), **kwargs)
 
 
 def n_moves(pilot):
@@ -79,10 +84,9 @@ def test_step_sizes_reach_the_acceptance_targets(pilot):
     engine, rng = build_engine(TOY), np.random.default_rng(5)
     for stage in pilot.stages[len(pilot.stages) // 2 :: 3]:
         key = build_key(rng)
-        state = engine.start(TOY.sample(rng, 2000 if HAS_JAX else 200, stage.beta), key)
-        n_moves = 10
-        settings = (np.full(n_moves, value) for value in (stage.beta, stage.step_size, 0.5))
-        _, trace = engine.run_segment(state, *settings, stage.metric, key, 0)
+        state = state_of(engine, TOY.sample(rng, 2000 if HAS_JAX else 200, stage.beta), key)
+        settings = np.full(11, stage.beta), np.full(10, stage.step_size), np.full(10, 0.5)
+        _, trace = run_segment(engine, state, *settings, stage.metric, key)
         rate, recent = trace.acceptance_rate, np.full(trace.acceptance_rate.shape[1], ACCEPTANCE)
         for now in rate:
             recent = 0.5 * (recent + now)
@@ -115,8 +119,7 @@ def normal_density(x):
 
 def pilot_with(kernel, n_particles=200):
     engine, rng = PythonEngine(normal_density, [], 2, "c", kernel), np.random.default_rng(0)
-    state = engine.start(rng.standard_normal((n_particles, 2)), build_key(rng))
-    return run_pilot(engine, state, build_key(rng), rng)
+    return run_on(engine, rng.standard_normal((n_particles, 2)), rng)
 
 
 def test_a_step_size_of_the_kernel_is_kept_with_a_unit_metric():
@@ -157,14 +160,13 @@ def test_a_constant_log_ratio_is_one_stage():
         return -0.5 * np.sum(x * x), 2.5, -x, np.zeros(1)
 
     engine, rng = PythonEngine(density, [], 1, "c"), np.random.default_rng(0)
-    state = engine.start(rng.standard_normal((50, 1)), build_key(rng))
-    pilot = run_pilot(engine, state, build_key(rng), rng)
+    pilot = run_on(engine, rng.standard_normal((50, 1)), rng)
     np.testing.assert_array_equal(pilot.gather("beta"), [1.0])
     np.testing.assert_allclose(pilot.gather("discrepancy"), 0.0, atol=1e-12)
     np.testing.assert_allclose(pilot.log_z, 2.5)
 
 
-@pytest.mark.parametrize("outside", [-np.inf, np.nan])
+@pytest.mark.parametrize("outside", [-np.inf, np.nan, np.inf])
 def test_particles_of_weight_zero_are_left_behind(outside):
     def density(x):
         inside = x[0] < 0.0
@@ -172,8 +174,17 @@ def test_particles_of_weight_zero_are_left_behind(outside):
 
     engine, rng = PythonEngine(density, [], 1, "c"), np.random.default_rng(0)
     positions = rng.standard_normal((200, 1))
-    pilot = run_pilot(engine, engine.start(positions, build_key(rng)), build_key(rng), rng)
+    pilot = run_on(engine, positions, rng)
     np.testing.assert_allclose(pilot.log_z, np.log(np.mean(positions < 0.0)))
+
+
+def test_draws_that_are_not_alive_are_left_behind_whatever_their_log_ratio():
+    engine, rng = PythonEngine(normal_density, [], 2, "c"), np.random.default_rng(0)
+    particles = start_one(engine, rng.standard_normal((200, 2)), build_key(rng), rng)
+    alive = np.arange(200)[None] % 2 == 0
+    assert run_pilot(engine, particles).log_z - run_pilot(engine, particles._replace(alive=alive)).log_z > 0.4
+    with pytest.raises(FloatingPointError, match="No particle"):
+        run_pilot(engine, particles._replace(alive=np.zeros_like(alive)))
 
 
 def test_no_particle_of_positive_weight_is_an_error():
@@ -181,9 +192,8 @@ def test_no_particle_of_positive_weight_is_an_error():
         return -0.5 * np.sum(x * x), -np.inf, -x, np.zeros(1)
 
     engine, rng = PythonEngine(density, [], 1, "c"), np.random.default_rng(0)
-    state = engine.start(rng.standard_normal((20, 1)), build_key(rng))
-    with pytest.raises(FloatingPointError, match="no particle"):
-        run_pilot(engine, state, build_key(rng), rng)
+    with pytest.raises(FloatingPointError, match="No particle"):
+        run_on(engine, rng.standard_normal((20, 1)), rng)
 
 
 def pilot_of_diagonal_normal(n_dims, precision, n_particles, seed=0):
@@ -197,8 +207,7 @@ def pilot_of_diagonal_normal(n_dims, precision, n_particles, seed=0):
     else:
         engine = PythonEngine(density, [], n_dims, "c")
     rng = np.random.default_rng(seed)
-    state = engine.start(rng.standard_normal((n_particles, n_dims)), build_key(rng))
-    return run_pilot(engine, state, build_key(rng), rng)
+    return run_on(engine, rng.standard_normal((n_particles, n_dims)), rng)
 
 
 def test_wide_stages_still_teach_the_scales_the_step_size_and_the_barrier():

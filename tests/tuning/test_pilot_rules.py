@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy import stats
 
-from pymc_hais.tuning import pilot as pilot_module
 from pymc_hais.core.weights import discrepancy
+from pymc_hais.tuning import pilot as pilot_module
 
 SHARE, ACCEPTANCE = pilot_module._CONDITIONAL_ESS, 0.88
 
@@ -24,7 +25,7 @@ def test_stages_grow_wider_with_many_dimensions(n_dims, share):
 
 @given(arrays(float, st.integers(2, 50), elements=st.floats(-1e4, 1e4)), st.floats(0, 0.99))
 def test_the_next_beta_meets_the_conditional_ess(log_ratio, beta):
-    following = pilot_module._next_beta(log_ratio, beta, SHARE)
+    following = pilot_module.next_beta(log_ratio, beta, SHARE)
     assert beta <= following <= 1.0
     share = np.exp(-discrepancy(np.zeros(len(log_ratio)), (following - beta) * log_ratio))
     if following == 1.0:
@@ -36,7 +37,7 @@ def test_the_next_beta_meets_the_conditional_ess(log_ratio, beta):
 def test_particles_of_weight_zero_do_not_steer_the_next_beta():
     log_ratio = np.random.default_rng(0).normal(0, 5, 100)
     more = np.concatenate([log_ratio, np.full(30, -np.inf)])
-    assert pilot_module._next_beta(more, 0.1, SHARE) == pilot_module._next_beta(log_ratio, 0.1, SHARE)
+    assert pilot_module.next_beta(more, 0.1, SHARE) == pilot_module.next_beta(log_ratio, 0.1, SHARE)
 
 
 @pytest.mark.parametrize("time", [5.0, 10.0, 40.0])
@@ -106,3 +107,12 @@ def test_the_order_of_particles_does_not_matter_for_step_sizes(acceptance, data)
     one = pilot_module._step_size_drift(acceptance, recent, ACCEPTANCE)
     np.testing.assert_allclose(pilot_module._step_size_drift(acceptance[order], recent, ACCEPTANCE), one, atol=1e-12)
     assert pilot_module._step_size_drift(acceptance, recent[order], ACCEPTANCE) == one
+
+
+def test_rank_correlation_is_spearmans_and_zero_where_nothing_varies():
+    rng = np.random.default_rng(0)
+    before = rng.standard_normal(50)
+    after = 0.8 * before + 0.6 * rng.standard_normal(50)
+    expected = stats.spearmanr(before, after).statistic
+    np.testing.assert_allclose(pilot_module.rank_correlation(before, np.exp(after)), expected)
+    assert pilot_module.rank_correlation(before, np.ones(50)) == 0.0

@@ -5,20 +5,10 @@ from hypothesis import strategies as st
 from pymc_hais.core.annealing import segments
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.schedules import FIXED
-from pymc_hais.tuning.pilot import Pilot, Stage
 from pymc_hais.tuning.plan import Recipe, build_plan, next_length, refine, suggest_length, untuned_plan
-from tests.runs import build_run
+from tests.runs import build_pilot, build_run
 
 RECIPE = Recipe(Hamiltonian())
-
-
-def build_pilot(betas=(0.01, 0.1, 0.4, 1.0), discrepancies=(0.2, 0.22, 0.2, 0.1), times=(2.0, 3.0, 4.0, 4.0)):
-    sizes = 2.0 + np.arange(len(betas))
-    stages = [
-        Stage(beta, discrepancy, time, size, np.full(2, size))
-        for beta, discrepancy, time, size in zip(betas, discrepancies, times, sizes, strict=True)
-    ]
-    return Pilot(tuple(stages), 0.0, 100, np.zeros((10, 2)), 0.1)
 
 
 @given(st.integers(1, 300), st.integers(0, 5))
