@@ -31,7 +31,7 @@ LABEL_HOMES = {"inference_data", "plots", "rows/labels", "rows/predictive"}
 HOMES = {
     "pymc": PYMC_HOMES,
     "pytensor": PYMC_HOMES,
-    "jax": {"engines/jax", "engines/jax_rows"},
+    "jax": {"engines/jax", "engines/jax_rows", "model/jax_functions"},
     "numba": {"engines/numba"},
     "threadpoolctl": {"engines/numba"},
     "xarray": LABEL_HOMES,

@@ -102,7 +102,7 @@ def _compile(backend: str, graph: DensityGraph, compile_kwargs: dict, kernel: Ke
     begin = time.perf_counter()
     kwargs = dict(compile_kwargs)
     if backend != "python":
-        kwargs["mode"] = {"jax": "JAX", "numba": "NUMBA", "c": "cvm"}[backend]
+        kwargs["mode"] = _jax_mode() if backend == "jax" else {"numba": "NUMBA", "c": "cvm"}[backend]
     refuse = refuse_object_mode() if backend == "numba" else contextlib.nullcontext()
     with graph.model, quiet_compilation(), refuse:
         function = pm.compile([graph.position, *graph.data], graph.density, **kwargs)
@@ -110,6 +110,12 @@ def _compile(backend: str, graph: DensityGraph, compile_kwargs: dict, kernel: Ke
     engine = _build(backend, function, graph, kernel)
     engine.clock.seconds += time.perf_counter() - begin
     return engine
+
+
+def _jax_mode() -> Any:
+    from pymc_hais.model.jax_linker import jax_mode
+
+    return jax_mode()
 
 
 def _build(backend: str, function: Any, graph: DensityGraph, kernel: Kernel | None) -> Engine:

@@ -10,20 +10,15 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from pymc.model.transform.optimization import freeze_dims_and_data
-from pymc.pytensorf import rewrite_pregrad
-from pytensor.graph.basic import Constant
-from pytensor.graph.replace import clone_replace, graph_replace
+from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.type import TensorType
 
 from pymc_hais.model.layout import Layout
+from pymc_hais.model.simplification import lift_data, simplify, simplify_values
 
 __all__ = ["DensityGraph", "LogReference", "assemble", "build_density", "build_parameter_density", "on_position"]
 
 type LogReference = Callable[[Any, Any], Any]
-
-#: Arrays of at least this many elements travel as arguments; smaller ones may steer shapes and stay.
-_LIFTED_SIZE = 32
 
 
 @dataclass(frozen=True)
@@ -132,10 +127,13 @@ def assemble(
     inputs, values : sequence
         Data inputs that the outputs have already, and what to pass for them.
     """
-    outputs, data, data_values = _lift_data(outputs)
+    outputs = simplify_values(outputs)
     gradient = _gradient if with_gradients else lambda _, position: pt.zeros_like(position)
     density = [*outputs, *(gradient(output, position) for output in outputs)]
-    return DensityGraph(model, layout, position, density, [*inputs, *data], [*values, *data_values])
+    graph = simplify([position, *inputs], density, model.check_bounds)
+    data, data_values = lift_data(graph)
+    position, *inputs = graph.inputs[: 1 + len(inputs)]
+    return DensityGraph(model, layout, position, graph.outputs, [*inputs, *data], [*values, *data_values])
 
 
 def on_position(frozen: Any, layout: Layout, outputs: list[Any]) -> tuple[Any, list[Any]]:
@@ -151,23 +149,6 @@ def on_position(frozen: Any, layout: Layout, outputs: list[Any]) -> tuple[Any, l
 
 
 def _gradient(output: Any, position: Any) -> Any:
-    simplified = rewrite_pregrad(output)  # which may find that the position does not matter
-    if position not in ancestors([simplified]):
+    if position not in ancestors([output]):  # simplifying may find that it does not matter
         return pt.zeros_like(position)
-    return pytensor.grad(simplified, position)
-
-
-def _lift_data(outputs: list[Any]) -> tuple[list[Any], list[Any], list[np.ndarray]]:
-    """Turn the large constants of a graph into inputs."""
-    constants: dict[Any, Any] = {
-        variable: pt.tensor(f"data_{i}", dtype=variable.type.dtype, shape=variable.type.shape)
-        for i, variable in enumerate(ancestors(outputs))
-        if isinstance(variable, Constant)
-        and isinstance(variable.type, TensorType)
-        and variable.type.dtype != "bool"
-        and np.size(variable.data) >= _LIFTED_SIZE
-    }
-    if not constants:
-        return outputs, [], []
-    lifted = graph_replace(outputs, constants)
-    return lifted, list(constants.values()), [np.asarray(c.data) for c in constants]
+    return pytensor.grad(output, position)
