@@ -3,11 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pymc as pm
-import pytensor
 import pytensor.tensor as pt
 from jax.scipy.special import gammaln, log_ndtr, logsumexp
 

@@ -7,7 +7,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from density_models import Case, half_normal, normal, softplus
-from jax.scipy.linalg import cho_solve, solve_triangular
+from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import logsumexp
 
 RNG = np.random.default_rng(1)
@@ -31,7 +31,7 @@ def varying_slopes() -> Case:
         mu, z, log_sigma = x[3:5], x[5:65].reshape(30, 2), x[65]
         # z, the lower triangle c, exp(b): the covariance's factor, standard deviations a and sqrt(c^2 + b^2).
         sd = jnp.sqrt(c * c + b * b)
-        prior = -a - sd + 3.0 * jnp.log(b / sd) - jnp.log(sd) + x[0] + x[2] - jnp.log(b / sd)
+        prior = -a - sd + 3.0 * jnp.log(b / sd) - jnp.log(sd) + x[0] + x[2]
         prior = prior + normal(mu) + normal(z) + half_normal(log_sigma)
         first, second = mu[0] + a * z[:, 0], mu[1] + c * z[:, 0] + b * z[:, 1]
         residual = y - first[group] - second[group] * slope

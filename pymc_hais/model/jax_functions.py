@@ -9,12 +9,14 @@ import math
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 __all__ = [
     "column_product",
     "digamma",
     "gammaln",
+    "inverse_of_triangle",
     "log",
     "log1mexp",
     "log1p",
@@ -23,6 +25,9 @@ __all__ = [
     "sigmoid_of_negative",
     "softplus",
     "softplus_of_negative",
+    "solve_lower",
+    "solve_upper",
+    "sum_of_computed",
 ]
 
 #: From here on the asymptotic series below are exact to rounding.
@@ -36,6 +41,8 @@ _SINE = tuple((-1) ** k * math.pi ** (2 * k + 1) / math.factorial(2 * k + 1) for
 _COSINE = tuple((-1) ** k * math.pi ** (2 * k) / math.factorial(2 * k) for k in range(13))
 #: Coefficients of 2 artanh(r) / r in r^2, exact to rounding for |r| <= 3 - sqrt(8).
 _ARTANH = tuple(2.0 / (2 * k + 1) for k in range(11))
+#: The largest triangle that LAPACK inverts.
+_BLOCK = 16
 #: The bits of sqrt(1/2).
 _ROOT_HALF = 0x3FE6A09E667F3BCD
 
@@ -122,6 +129,14 @@ def row_product(a: Any, b: Any) -> Any:
     return (a[0] @ b)[None, :]
 
 
+def sum_of_computed(x: Any, axis: Any = None) -> Any:
+    """Sum what was computed element by element, in a loop of its own.
+
+    Left to itself, XLA hands the elementwise functions over to a library that makes a pass of each.
+    """
+    return jnp.sum(lax.optimization_barrier(x), axis=axis)
+
+
 def gammaln(x: Any) -> Any:
     """Evaluate log |Gamma(x)|: Stirling's series after ten steps of the recurrence, and the reflection formula.
 
@@ -171,3 +186,35 @@ def _polynomial(coefficients: tuple[float, ...], x: Any) -> Any:
     for coefficient in coefficients[-2::-1]:
         value = value * x + coefficient
     return value
+
+
+def inverse_of_triangle(factor: Any) -> Any:
+    """Invert a lower triangular matrix (n, n) by products of ever larger blocks, after LAPACK has solved small ones.
+
+    Solving with all of an identity takes several times as long, and BLAS's threads may wait for each other's.
+    """
+    n = factor.shape[0]
+    n_levels = max(0, math.ceil(math.log2(n / _BLOCK)))
+    size = -(-n // 2**n_levels)
+    padding = size * 2**n_levels - n
+    whole = jnp.pad(factor, ((0, padding), (0, padding))) + np.diag(np.arange(n + padding) >= n).astype(factor.dtype)
+    blocks = jnp.stack([whole[i : i + size, i : i + size] for i in range(0, n + padding, size)])
+    identity = jnp.broadcast_to(jnp.eye(size, dtype=factor.dtype), blocks.shape)
+    inverses = lax.linalg.triangular_solve(blocks, identity, left_side=True, lower=True)
+    while len(inverses) > 1:
+        first, second = inverses[0::2], inverses[1::2]
+        below = jnp.stack([whole[i + size : i + 2 * size, i : i + size] for i in range(0, n + padding, 2 * size)])
+        upper = jnp.concatenate([first, jnp.zeros_like(first)], axis=2)
+        lower = jnp.concatenate([-second @ (below @ first), second], axis=2)
+        inverses, size = jnp.concatenate([upper, lower], axis=1), 2 * size
+    return inverses[0, :n, :n]
+
+
+def solve_lower(factor: Any, b: Any) -> Any:
+    """Solve for a matrix with a lower triangular one."""
+    return inverse_of_triangle(factor) @ b
+
+
+def solve_upper(factor: Any, b: Any) -> Any:
+    """Solve for a matrix with an upper triangular one."""
+    return inverse_of_triangle(factor.T).T @ b

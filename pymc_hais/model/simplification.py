@@ -17,8 +17,7 @@ from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 from pytensor.tensor.type import TensorType
 
 from pymc_hais.model.compat import rewrite_inside_out
-from pymc_hais.model.narrow import transpose_narrow
-from pymc_hais.model.rewrites import after_gradient, before_gradient, write_out
+from pymc_hais.model.rewrites import after_gradient, before_gradient, transpose_narrow, write_out
 
 __all__ = ["lift_data", "simplify", "simplify_values"]
 
@@ -66,14 +65,26 @@ def simplify(inputs: Sequence[Any], outputs: Sequence[Any], check_bounds: bool =
 
 def lift_data(graph: FunctionGraph) -> tuple[list[Any], list[np.ndarray]]:
     """Turn the large constants of a graph into inputs, in place; return the inputs and their values."""
-    inputs, values = [], []
-    for constant in [variable for variable in graph.variables if _is_lifted(graph, variable)]:
-        data = pt.tensor(f"data_{len(inputs)}", dtype=constant.type.dtype, shape=constant.type.shape)
-        graph.add_input(data)
+    found: list[Any] = [*(variable for node in graph.toposort() for variable in node.inputs), *graph.outputs]
+    lifted: dict[tuple, Any] = {}
+    values: list[np.ndarray] = []
+    for constant in dict.fromkeys(variable for variable in found if _is_lifted(graph, variable)):
+        value = np.asarray(constant.data)
+        data = lifted.get(_place(value.T))  # a matrix and its transposed are held once
+        if data is None:
+            data = pt.tensor(f"data_{len(lifted)}", dtype=constant.type.dtype, shape=constant.type.shape)
+            graph.add_input(data)
+            lifted[_place(value)] = data
+            values.append(value)
+        else:
+            data = data.T
         graph.replace(constant, data, reason="lift_data")
-        inputs.append(data)
-        values.append(np.asarray(constant.data))
-    return inputs, values
+    return list(lifted.values()), values
+
+
+def _place(value: np.ndarray) -> tuple:
+    """Tell an array by where and how it lies in memory."""
+    return value.__array_interface__["data"][0], value.shape, value.strides, value.dtype.str
 
 
 def _is_lifted(graph: FunctionGraph, variable: Any) -> bool:

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply
 from pytensor.graph.rewriting.basic import node_rewriter
 from pytensor.tensor.special import LogAddExp, LogSumExp
 
@@ -39,7 +38,7 @@ class DirectLogAddExp(LogAddExp):
 
 
 @node_rewriter([LogSumExp, LogAddExp])
-def local_direct_logsumexp(fgraph: Any, node: Apply) -> list[Any] | None:
+def local_direct_logsumexp(fgraph: Any, node: Any) -> list[Any] | None:
     """Exchange the gradient."""
     if isinstance(node.op, DirectLogSumExp | DirectLogAddExp):
         return None

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.basic import Constant
 from pytensor.graph.rewriting.basic import EquilibriumGraphRewriter, node_rewriter
 from pytensor.tensor.basic import Alloc, Join, Split
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
@@ -26,7 +26,7 @@ _ROWS_PER_COLUMN = 4
 
 
 def _is_narrow(variable: Any) -> bool:
-    shape = getattr(variable.type, "shape", ())
+    shape: tuple = getattr(variable.type, "shape", ())
     if len(shape) != 2 or None in shape:
         return False
     return 2 <= shape[1] <= _MAX_COLUMNS and shape[0] >= _ROWS_PER_COLUMN * shape[1]
@@ -49,7 +49,7 @@ def _transpose(x: Any) -> Any:
 
 
 @node_rewriter([CAReduce])
-def local_reduce_transposed(fgraph: Any, node: Apply) -> list[Any] | None:
+def local_reduce_transposed(fgraph: Any, node: Any) -> list[Any] | None:
     """Reduce the transposed table."""
     (x,) = node.inputs
     if not _is_narrow(x):
@@ -59,7 +59,7 @@ def local_reduce_transposed(fgraph: Any, node: Apply) -> list[Any] | None:
 
 
 @node_rewriter([Elemwise])
-def local_elemwise_transposed(fgraph: Any, node: Apply) -> list[Any] | None:
+def local_elemwise_transposed(fgraph: Any, node: Any) -> list[Any] | None:
     """Compute the transposed table where one use of it is transposed; the two transpositions cancel."""
     if len(node.outputs) != 1 or not _is_narrow(node.outputs[0]):
         return None
@@ -69,7 +69,7 @@ def local_elemwise_transposed(fgraph: Any, node: Apply) -> list[Any] | None:
 
 
 @node_rewriter([DimShuffle])
-def local_transposition_of_parts(fgraph: Any, node: Apply) -> list[Any] | None:
+def local_transposition_of_parts(fgraph: Any, node: Any) -> list[Any] | None:
     """Transpose what a table is made from."""
     (x,) = node.inputs
     if not _is_transposition(node) or x.owner is None or not _is_narrow(x):
@@ -92,7 +92,8 @@ def _join(x: Any) -> Any:
 
 def _split(x: Any) -> Any:
     table, sizes = x.owner.inputs
-    return Split(x.owner.op.len_splits, 1 - x.owner.op.axis)(_transpose(table), sizes, return_list=True)[x.index]
+    parts: Any = Split(x.owner.op.len_splits, 1 - x.owner.op.axis)(_transpose(table), sizes, return_list=True)
+    return parts[x.index]
 
 
 def _cumulate(x: Any) -> Any:
