@@ -18,8 +18,8 @@ from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 from pytensor.tensor.math import Dot, Sum
 
 from pymc_hais.model import jax_functions
+from pymc_hais.model.rewrites.gaussian import InverseFactor
 from pymc_hais.model.rewrites.graphs import core_op, scalar_op
-from pymc_hais.model.rewrites.matrices import InverseFactor
 
 __all__ = ["jax_mode"]
 

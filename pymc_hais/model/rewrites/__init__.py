@@ -6,7 +6,7 @@ from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.rewriting.basic import EquilibriumGraphRewriter, dfs_rewriter, node_rewriter
 
 from pymc_hais.model.compat import inline_inner_graph
-from pymc_hais.model.rewrites import arrays, elementwise, logsumexp, matrices
+from pymc_hais.model.rewrites import arrays, elementwise, gaussian, logsumexp, matrices
 from pymc_hais.model.rewrites.narrow import transpose_narrow
 
 __all__ = ["after_gradient", "before_gradient", "transpose_narrow", "write_out"]
@@ -15,7 +15,7 @@ __all__ = ["after_gradient", "before_gradient", "transpose_narrow", "write_out"]
 @node_rewriter([OpFromGraph])
 def _local_write_out(fgraph: Any, node: Any) -> list[Any] | None:
     """Replace graphs within graphs, as which PyTensor leaves gradients of functions that it defines by one."""
-    written_out = (OpFromGraph, matrices.HalfLogDeterminant, matrices.QuadraticForm)
+    written_out = (OpFromGraph, gaussian.HalfLogDeterminant, gaussian.QuadraticForm)
     return inline_inner_graph(node) if type(node.op) in written_out else None
 
 
@@ -30,7 +30,12 @@ before_gradient = EquilibriumGraphRewriter(
         elementwise.local_switch_of_same_function,
         elementwise.local_switch_of_sign,
         logsumexp.local_direct_logsumexp,
-        *matrices.MATRIX_REWRITES,
+        gaussian.local_half_log_determinant,
+        gaussian.local_quadratic_form,
+        matrices.local_cholesky_of_scaled_constant,
+        matrices.local_diagonal_of_scaled_constant,
+        matrices.local_solve_of_constant,
+        matrices.local_solve_of_scaled_constant,
     ],
     max_use_ratio=10,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytensor
 import pytensor.tensor as pt
 from pymc.logprob.utils import CheckParameterValue
 from pytensor.graph.basic import Constant
@@ -51,14 +52,27 @@ _EXP_UNDERFLOWS = -745.1332191019412
 def local_switch_of_same_function(fgraph: Any, node: Any) -> list[Any] | None:
     """Choose the argument of a function instead of its value: ``switch(c, f(a), f(b)) -> f(switch(c, a, b))``."""
     condition, first, second = node.inputs
-    negate = all(isinstance(scalar_op(branch), scalars.Neg) for branch in (first, second))
+    inner = [_negated(branch) for branch in (first, second)]
+    negate = None not in inner
     if negate:
-        first, second = first.owner.inputs[0], second.owner.inputs[0]
+        first, second = inner
     op = scalar_op(first)
     if not isinstance(op, _COSTLY) or op != scalar_op(second):
         return None
     value = first.owner.op(pt.switch(condition, first.owner.inputs[0], second.owner.inputs[0]))
     return [-value if negate else value]
+
+
+def _negated(x: Any) -> Any:
+    """Return the variable of which another is the negative; None if it is none."""
+    op = scalar_op(x)
+    if isinstance(op, scalars.Neg):
+        return x.owner.inputs[0]
+    if not isinstance(op, scalars.Mul) or len(x.owner.inputs) != 2:
+        return None
+    factor, inner = sorted(x.owner.inputs, key=lambda y: not isinstance(y, Constant))
+    is_negative = isinstance(factor, Constant) and factor.data.size == 1 and factor.data.item() == -1
+    return inner if is_negative and inner.type.broadcastable == x.type.broadcastable else None
 
 
 @node_rewriter([switch])
@@ -68,7 +82,7 @@ def local_switch_of_sign(fgraph: Any, node: Any) -> list[Any] | None:
     if not isinstance(condition, Constant):
         return None
     for minus, plus, signs in ((first, second, (-1.0, 1.0)), (second, first, (1.0, -1.0))):
-        if isinstance(scalar_op(minus), scalars.Neg) and minus.owner.inputs[0] is plus:
+        if _negated(minus) is plus:
             sign = np.where(condition.data, *signs).astype(plus.type.dtype)
             return [plus * sign] if plus.type.dtype.startswith("float") else None
     return None
@@ -87,7 +101,8 @@ def local_pow_of_positive(fgraph: Any, node: Any) -> list[Any] | None:
 def _log_of_positive(x: Any) -> Any:
     """Return the logarithm of what is positive by its form, without evaluating a logarithm; None if it is not."""
     if isinstance(x, Constant):
-        return pt.constant(np.log(x.data)) if np.all(x.data > 0) else None
+        exact = x.data.astype(np.promote_types(x.type.dtype, pytensor.config.floatX))
+        return pt.constant(np.log(exact)) if np.all(exact > 0) else None
     if x.owner is not None and isinstance(x.owner.op, DimShuffle):
         inner = _log_of_positive(x.owner.inputs[0])
         return None if inner is None else x.owner.op(inner)
