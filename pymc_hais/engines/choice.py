@@ -99,12 +99,18 @@ def _compile(backend: str, graph: DensityGraph, compile_kwargs: dict, kernel: Ke
     begin = time.perf_counter()
     kwargs = dict(compile_kwargs)
     if backend != "python":
-        kwargs["mode"] = {"jax": "JAX", "numba": "NUMBA", "c": "cvm"}[backend]
+        kwargs["mode"] = _jax_mode() if backend == "jax" else {"numba": "NUMBA", "c": "cvm"}[backend]
     with refuse_object_mode() if backend == "numba" else contextlib.nullcontext():
         function = compile_density(graph, **kwargs)
     engine = _build(backend, function, graph, kernel)
     engine.clock.seconds += time.perf_counter() - begin
     return engine
+
+
+def _jax_mode() -> Any:
+    from pymc_hais.model.jax_linker import jax_mode
+
+    return jax_mode()
 
 
 def _build(backend: str, function: Any, graph: DensityGraph, kernel: Kernel | None) -> Engine:

@@ -12,7 +12,8 @@ import pymc as pm
 import pytensor.tensor as pt
 from pymc.pytensorf import find_rng_nodes, replace_rng_nodes, reseed_rngs, toposort_replace
 from pymc.util import _get_seeds_per_chain
-from pytensor.compile.rewriting import inline_ofg_node
+from pytensor.compile.builders import SymbolicOp
+from pytensor.compile.rewriting import inline_ofg_node, rewrite_inner_graph
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors
@@ -30,6 +31,7 @@ __all__ = [
     "register_numba_cache_key",
     "replace_rng_nodes",
     "reseed_rngs",
+    "rewrite_inside_out",
     "seeds_per_chain",
     "toposort_replace",
     "traceable",
@@ -71,6 +73,16 @@ def lower_xtensor(outputs: list[Any]) -> list[Any]:
         return outputs
     lowered: Any = rewrite_graph(outputs, include=("lower_xtensor",), clone=True)
     return list(lowered)
+
+
+def rewrite_inside_out(graph: FunctionGraph, rewrite: Callable[[FunctionGraph], Any]) -> None:
+    """Apply a rewrite to the graphs of loops within a graph, and to the graph itself."""
+
+    def match(op: Any) -> bool:
+        return hasattr(op, "clone_with_inner_graph") and not isinstance(op, SymbolicOp)
+
+    rewrite_inner_graph(graph, match, lambda linker, op, node, inner, *, mode: rewrite_inside_out(inner, rewrite))
+    rewrite(graph)
 
 
 def traceable(function: Any) -> Callable:
