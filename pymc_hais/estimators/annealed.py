@@ -126,7 +126,7 @@ def combine(estimates: Sequence[LogZEstimate], costs: Sequence[float]) -> LogZEs
     """Average the estimates of Z of several rounds by what each cost, which was fixed before its particles were drawn.
 
     The variance of Z_hat falls as one over the cost, so these weights are near the best, and no estimate has a say in
-    them.  The shortfall is the last round's, which has the most temperatures.
+    them.  The shortfall is the last round's (of those with any weight), which has the most temperatures.
     """
     if len(estimates) == 1:
         return estimates[0]
@@ -135,9 +135,11 @@ def combine(estimates: Sequence[LogZEstimate], costs: Sequence[float]) -> LogZEs
     value = float(log_sum_exp(values + log_shares))
     if not np.isfinite(value):
         return estimates[-1]
-    variances = np.expm1(np.array([estimate.mc_se for estimate in estimates]) ** 2)
-    log_variance = float(np.log1p(np.sum(np.exp(2.0 * (values + log_shares - value)) * variances)))
-    mc_se, last = float(np.sqrt(log_variance)), estimates[-1]
+    # A round without any weight counts in the mean; nothing is known of its variance.
+    alive = np.flatnonzero(np.isfinite(values)).tolist()
+    variances = np.expm1(np.array([estimates[i].mc_se for i in alive]) ** 2)
+    log_variance = float(np.log1p(np.sum(np.exp(2.0 * (values + log_shares - value)[alive]) * variances)))
+    mc_se, last = float(np.sqrt(log_variance)), estimates[alive[-1]]
     # The quantile of Student's t that the last round's interval has.
     quantile = (last.value + 0.5 * last.mc_se**2 - last.lower) / last.mc_se if last.mc_se > 0 else _NORMAL_REACH
     reach, centre = quantile * mc_se, value + 0.5 * log_variance

@@ -27,7 +27,6 @@ __all__ = [
     "lower_xtensor",
     "numba_cache_key",
     "quiet_compilation",
-    "refuse_object_mode",
     "register_numba_cache_key",
     "replace_rng_nodes",
     "reseed_rngs",
@@ -58,9 +57,17 @@ def compile_interpreted(inputs: list[Any], outputs: list[Any]) -> Any:
     return function
 
 
-def compile_density(graph: Any, mode: Any, **kwargs: Any) -> Any:
-    """Compile the graphs of a :class:`pymc_hais.model.DensityGraph` in the context of its model."""
-    with graph.model, quiet_compilation():
+def compile_density(graph: Any, mode: Any, is_compiled: bool = False, **kwargs: Any) -> Any:
+    """Compile the graphs of a :class:`pymc_hais.model.DensityGraph` in the context of its model.
+
+    Raises
+    ------
+    NotImplementedError
+        If all of it is to be machine code (``is_compiled``), and the Numba linker would call Python.
+    """
+    # The last filter that is set is asked first: within silence, what is an error stays one.
+    refuse = _refuse_object_mode() if is_compiled else contextlib.nullcontext()
+    with graph.model, quiet_compilation(), refuse:
         function = pm.compile(graph.arguments, graph.density, mode=mode, **kwargs)
     function.trust_input = True
     return function
@@ -138,7 +145,7 @@ def quiet_compilation() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def refuse_object_mode() -> Iterator[None]:
+def _refuse_object_mode() -> Iterator[None]:
     """Turn the Numba linker's remark that it would call an Op's Python code into an error.
 
     Raises

@@ -11,6 +11,7 @@ from pytensor.graph.traversal import ancestors
 from pymc_hais.engines import compile_engine
 from pymc_hais.model import build_density, build_layout
 from tests.model.regressions import COVARIANCE, MODELS, YES, X
+from tests.populations import state_of
 
 KEY = np.array([1, 2], dtype=np.uint32)
 #: PyMC has constants in single precision here (of the normal distribution function, of an exponential prior), which
@@ -40,7 +41,7 @@ def test_densities_and_gradients_are_the_models(name, backend):
     model, graph = build(name)
     positions = np.random.default_rng(4).normal(0.0, 0.7, size=(5, graph.layout.n_dims))
     kwargs = {"mode": "FAST_COMPILE"} if backend == "python" else {}
-    state = compile_engine(graph, None if kwargs else backend, kwargs).start(positions.copy(), KEY)
+    state = state_of(compile_engine(graph, None if kwargs else backend, kwargs), positions, KEY)
     logp, dlogp = model.compile_logp(mode="FAST_COMPILE"), model.compile_dlogp(mode="FAST_COMPILE")
     rtol = 1e-6 if name in SINGLE_CONSTANTS else 1e-9
     for i, position in enumerate(positions):
@@ -56,7 +57,7 @@ def test_densities_and_gradients_are_the_models(name, backend):
 def test_numba_takes_them(name):
     _, graph = build(name)
     positions = np.random.default_rng(4).normal(0.0, 0.7, size=(5, graph.layout.n_dims))
-    states = [compile_engine(graph, *how).start(positions.copy(), KEY) for how in (("numba", {}), ("c", {}))]
+    states = [state_of(compile_engine(graph, *how), positions, KEY) for how in (("numba", {}), ("c", {}))]
     for one, two in zip(*states, strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-9, atol=1e-9)
 
@@ -107,7 +108,7 @@ def test_checks_are_what_the_model_asks_for():
             s = pm.Normal("s")
             pm.Exponential("y", scale=s, observed=1.0)
         engine = compile_engine(build_density(model, build_layout(model)), None, {"mode": "FAST_COMPILE"})
-        values.append(engine.start(np.array([[-1.0], [0.5]]), KEY).log_ratio)
+        values.append(state_of(engine, [[-1.0], [0.5]], KEY).log_ratio)
     assert values[0][0] == -np.inf
     assert values[1][0] != -np.inf
     assert values[0][1] == values[1][1]
@@ -118,7 +119,7 @@ def test_outside_the_support_the_density_is_zero():
         p = pm.Normal("p")
         pm.Bernoulli("y", p=p, observed=YES)
     engine = compile_engine(build_density(model, build_layout(model)), None, {"mode": "FAST_COMPILE"})
-    log_ratio = engine.start(np.array([[-0.1], [0.4], [1.1]]), KEY).log_ratio
+    log_ratio = state_of(engine, [[-0.1], [0.4], [1.1]], KEY).log_ratio
     np.testing.assert_array_equal(np.isfinite(log_ratio), [False, True, False])
     assert np.all(np.isneginf(log_ratio[[0, 2]]))
 
@@ -129,7 +130,7 @@ def test_a_covariance_and_its_scale_are_told_apart():
     engine = compile_engine(graph, None, {"mode": "FAST_COMPILE"})
     log_scale = 0.3
     assert graph.layout.owners == ("scale", "mu")
-    state = engine.start(np.array([[log_scale, 0.0, 0.0, 0.0]]), KEY)
+    state = state_of(engine, [[log_scale, 0.0, 0.0, 0.0]], KEY)
     precision = np.linalg.inv(COVARIANCE) * np.exp(-2 * log_scale)
     expected = -0.5 * np.einsum("ij,jk,ik", X, precision, X)
     expected -= len(X) * (1.5 * np.log(2 * np.pi) + 0.5 * np.linalg.slogdet(COVARIANCE)[1] + 3 * log_scale)
