@@ -26,6 +26,7 @@ _NORMAL_REACH = 1.96
 __all__ = [
     "Variance",
     "combine",
+    "divide",
     "estimate_log_z",
     "family_masses",
     "population_shares",
@@ -145,6 +146,25 @@ def combine(estimates: Sequence[LogZEstimate], costs: Sequence[float]) -> LogZEs
     reach, centre = quantile * mc_se, value + 0.5 * log_variance
     combined = replace(last, value=value, mc_se=mc_se, lower=centre - reach, upper=centre + reach, shortfall=0.0)
     return with_shortfall(combined, last.shortfall)
+
+
+def divide(estimate: LogZEstimate, mass: LogZEstimate) -> LogZEstimate:
+    """Divide Z by an independent estimate of the prior's mass."""
+    value = estimate.value - mass.value
+    if not np.isfinite(value):
+        return estimate
+    down = np.hypot(estimate.value - estimate.lower, mass.upper - mass.value)
+    up = np.hypot(estimate.upper - estimate.value, mass.value - mass.lower)
+    return replace(
+        estimate,
+        value=value,
+        mc_se=float(np.hypot(estimate.mc_se, mass.mc_se)),
+        lower=float(value - down),
+        upper=float(value + up),
+        shortfall=float(np.hypot(estimate.shortfall, mass.shortfall)),
+        log_prior_mass=mass.value,
+        per_chain=tuple(one - mass.value for one in estimate.per_chain),
+    )
 
 
 def with_shortfall(estimate: LogZEstimate, shortfall: float) -> LogZEstimate:
