@@ -13,7 +13,7 @@ import numpy as np
 
 from pymc_hais.types import Noise
 
-__all__ = ["INITIAL_STEP", "build_noise"]
+__all__ = ["INITIAL_STEP", "build_noise", "check_counters"]
 
 #: The step counter of the initial momenta, beyond any annealing step.
 INITIAL_STEP = 0xFFFFFFFF
@@ -27,6 +27,22 @@ _UNIT = 2.0**-32
 _ONE, _TWO = np.uint32(1), np.uint32(2)
 #: Width of an angle's cell when 30 bits divide a quarter of the circle.
 _QUARTER = 0.5 * np.pi * 2.0**-30
+
+
+def check_counters(n_particles: int, n_dims: int) -> None:
+    """Refuse populations in which two particles would share random numbers.
+
+    Raises
+    ------
+    ValueError
+        If the counters of one population's particles and dimensions do not fit into 32 bits.
+    """
+    width = (n_dims + 1) // 2 + 1
+    if n_particles * width > 2**32:
+        raise ValueError(
+            f"{n_particles} particles in {n_dims} dimensions need more random numbers than one population can have: "
+            f"pass at most {2**32 // width} draws, and more chains."
+        )
 
 
 def _threefry(k0, k1, x0, x1):

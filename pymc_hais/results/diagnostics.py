@@ -13,7 +13,8 @@ from pymc_hais.estimators.symptoms import FEWEST_FAMILIES, PARETO_K_LIMIT
 from pymc_hais.model import unnormalised_priors
 from pymc_hais.run.planning import Choice
 from pymc_hais.run.problem import Problem
-from pymc_hais.run.rounds import Outcome, RowResult
+from pymc_hais.run.rounds import Outcome
+from pymc_hais.run.row_results import RowResult
 from pymc_hais.run.settings import Settings
 from pymc_hais.types import AnnealingRun, Finding, LogZEstimate
 

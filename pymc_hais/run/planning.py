@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from pymc_hais.estimators import NO_TAIL, Round, Tail, measure_tail
+from pymc_hais.core.noise import check_counters
+from pymc_hais.estimators import NO_TAIL, Tail, measure_tail
 from pymc_hais.kernels import LinearConstraints
 from pymc_hais.model import improper_priors, unnormalised_priors
 from pymc_hais.references import Box, Fitted, StudentT
 from pymc_hais.run.constraints import axis_bounds
 from pymc_hais.run.pilots import PILOT_PARTICLES, Spent, adaptation_bias, choose_rows, log_ratios, run_pilots
 from pymc_hais.run.problem import PriorMass, Problem
+from pymc_hais.run.row_results import RowResult
 from pymc_hais.run.scouting import Known, know_from_pilots, scout
 from pymc_hais.run.settings import Settings
 from pymc_hais.tuning import DEFENCE, Pilot, fit_reference, fit_sites, merge
@@ -54,8 +56,8 @@ class Choice:
         Temperatures of each row's first reported round.
     tail : Tail
         Of the log ratio; what may be missing from log Z because of it is counted into the error.
-    scouted : tuple of Round
-        Each row's scouting round, if it had one.
+    scouted : tuple of RowResult
+        What each row's scouting round gave, if it had one.
     reason : str
     spent : Spent
     compile_seconds : float
@@ -66,7 +68,7 @@ class Choice:
     pilot: Pilot | None
     lengths: np.ndarray
     tail: Tail = NO_TAIL
-    scouted: tuple[Round, ...] = ()
+    scouted: tuple[RowResult, ...] = ()
     reason: str = "as asked for"
     spent: Spent = field(default_factory=Spent)
     compile_seconds: float = 0.0
@@ -113,6 +115,7 @@ def choose_reference(
     measure_mass : callable, optional
         Measures the mass of a prior that may not integrate to one; without it there is none to measure.
     """
+    check_counters(settings.draws, problem.layout.n_dims)
     if not settings.recipe.needs_pilot and reference != "fitted":
         lengths = np.full(problem.n_rows, settings.n_temperatures or 1)
         return Choice(problem, None, lengths, compile_seconds=problem.engine.clock.seconds)
@@ -148,7 +151,7 @@ def _decide(
     given = settings.n_temperatures
     lengths = np.minimum(np.maximum(known.lengths, shortest), longest) if given is None else 0 * known.lengths + given
     seconds = problem.engine.clock.seconds
-    return Choice(problem, pilot, lengths, tail, known.rounds, spent=spent, compile_seconds=seconds)
+    return Choice(problem, pilot, lengths, tail, known.scouted, spent=spent, compile_seconds=seconds)
 
 
 def _shortest(problem: Problem) -> int:

@@ -11,40 +11,18 @@ import numpy as np
 from pymc_hais.estimators import (
     Round,
     Symptoms,
-    Tail,
     combine,
-    divide,
     estimate_log_z,
     measure_symptoms,
-    residual_lag,
-    with_shortfall,
 )
 from pymc_hais.run.planning import Choice
 from pymc_hais.run.populations import anneal_rows, count_gradients
-from pymc_hais.run.problem import PriorMass
+from pymc_hais.run.row_results import RowResult, complete, estimate_row
 from pymc_hais.run.settings import Settings
 from pymc_hais.tuning import build_plan, next_length, refine, untuned_plan
 from pymc_hais.types import AnnealingRun, LogZEstimate, Plan
 
-__all__ = ["Outcome", "RowResult", "estimate_row", "run_rounds"]
-
-
-@dataclass(frozen=True)
-class RowResult:
-    """One row's log Z and what it rests on.
-
-    Attributes
-    ----------
-    estimate : LogZEstimate
-    symptoms : Symptoms
-        Of the last round.
-    rounds : tuple of Round
-        All rounds of the row, the last one last.
-    """
-
-    estimate: LogZEstimate
-    symptoms: Symptoms
-    rounds: tuple[Round, ...]
+__all__ = ["Outcome", "run_rounds"]
 
 
 @dataclass(frozen=True)
@@ -109,7 +87,7 @@ def _until_target(choice: Choice, settings: Settings) -> Outcome:
         rounds.append(Round(len(plan.schedule), estimates[-1].value, estimates[-1].mc_se))
         symptoms = measure_symptoms(run)
         estimate = combine(estimates, [one.n_steps for one in rounds])
-        estimate = _complete(estimate, rounds, choice.tail, problem.prior_mass)
+        estimate = complete(estimate, rounds, choice.tail, problem.prior_mass)
         reason = _reason_to_stop(estimate, symptoms, rounds, settings)
         row = RowResult(estimate, symptoms, tuple(rounds))
         outcome = Outcome((row,), plan, run, n_gradients, time.perf_counter() - begin, reason or "")
@@ -125,37 +103,22 @@ def _until_target(choice: Choice, settings: Settings) -> Outcome:
 def _once(choice: Choice, settings: Settings) -> Outcome:
     begin = time.perf_counter()
     problem, n_gradients = choice.problem, choice.spent.n_gradients
-    results: list[RowResult | None] = [None] * problem.n_rows
-    for n_steps in np.unique(choice.lengths).tolist():
-        plan = _plan(choice, n_steps, settings)
-        rows = np.flatnonzero(choice.lengths == n_steps).tolist()
-        title = f"{len(rows)} rows"
-        for row, run in anneal_rows(problem, plan, rows, choice.spent.n_rounds + 1, title, settings):
-            results[row] = estimate_row(
-                run, len(plan.schedule), choice.scouted[row : row + 1], choice.tail, problem.prior_mass
-            )
-        n_gradients += count_gradients(problem, plan, len(rows), settings)
-    done = tuple(result for result in results if result is not None)
-    return Outcome(done, plan, None, n_gradients, time.perf_counter() - begin, "single_round")
-
-
-def estimate_row(
-    run: AnnealingRun, n_steps: int, earlier: Sequence[Round], tail: Tail, mass: PriorMass | None = None
-) -> RowResult:
-    """Estimate one row's log Z from its populations."""
-    estimate = estimate_log_z(run)
-    rounds = [*earlier, Round(n_steps, estimate.value, estimate.mc_se)]
-    return RowResult(_complete(estimate, rounds, tail, mass), measure_symptoms(run), tuple(rounds))
-
-
-def _complete(estimate: LogZEstimate, rounds: Sequence[Round], tail: Tail, mass: PriorMass | None) -> LogZEstimate:
-    """Count into the error what rounds of different length, and the tail of the log ratio, reveal; divide by the mass.
-
-    The mass is that of a prior that does not integrate to one.
-    """
-    missing = float(np.hypot(residual_lag(rounds), tail.shortfall(rounds[-1].n_steps)))
-    estimate = with_shortfall(estimate, missing)
-    return divide(estimate, mass.estimate) if mass else estimate
+    results = dict(enumerate(choice.scouted))
+    stopped_by, number = "single_round", choice.spent.n_rounds + 1
+    try:
+        for n_steps in np.unique(choice.lengths).tolist():
+            plan = _plan(choice, n_steps, settings)
+            rows = np.flatnonzero(choice.lengths == n_steps).tolist()
+            for row, run in anneal_rows(problem, plan, rows, number, f"{len(rows)} rows", settings):
+                earlier = choice.scouted[row].rounds if choice.scouted else ()
+                results[row] = estimate_row(run, len(plan.schedule), earlier, choice.tail, problem.prior_mass)
+            n_gradients += count_gradients(problem, plan, len(rows), settings)
+    except KeyboardInterrupt:
+        if len(results) < problem.n_rows:
+            raise
+        stopped_by = "interrupt"  # the other rows keep their scouting round
+    done = tuple(results[row] for row in range(problem.n_rows))
+    return Outcome(done, plan, None, n_gradients, time.perf_counter() - begin, stopped_by)
 
 
 def _plan(choice: Choice, n_steps: int, settings: Settings) -> Plan:

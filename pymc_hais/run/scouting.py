@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_hais.core.weights import normalise
-from pymc_hais.estimators import Round, estimate_log_z
 from pymc_hais.run.pilots import Spent
 from pymc_hais.run.populations import anneal_rows, count_gradients
 from pymc_hais.run.problem import Problem
+from pymc_hais.run.row_results import RowResult, estimate_row
 from pymc_hais.run.settings import Settings
 from pymc_hais.tuning import Pilot, build_plan, merge, suggest_length
 from pymc_hais.types import AnnealingRun
@@ -38,14 +38,14 @@ class Known(NamedTuple):
         Of the particles at beta = 1.
     residuals : ndarray (n, D)
         Some of these particles, from their row's centre.
-    rounds : tuple of Round
-        The scouting round of each row, if there was one.
+    scouted : tuple of RowResult
+        What the scouting round of each row gave, if there was one.
     """
 
     lengths: np.ndarray
     centres: np.ndarray
     residuals: np.ndarray
-    rounds: tuple[Round, ...] = ()
+    scouted: tuple[RowResult, ...] = ()
 
 
 def know_from_pilots(problem: Problem, pilots: Sequence[Pilot], settings: Settings) -> Known:
@@ -68,21 +68,22 @@ def scout(problem: Problem, pilots: Sequence[Pilot], spent: Spent, settings: Set
     n_kept = max(_KEPT_PER_ROW, _KEPT_PARTICLES // problem.n_rows)
     spent.n_rounds += 1
     runs = anneal_rows(problem, plan, range(problem.n_rows), spent.n_rounds, "Scouting", settings)
-    rounds, centres, residuals = zip(*(_look(run, n_steps, n_kept) for _, run in runs), strict=True)
+    scouted, centres, residuals = zip(*(_look(problem, run, n_steps, n_kept) for _, run in runs), strict=True)
     spent.n_gradients += count_gradients(problem, plan, problem.n_rows, settings)
-    lengths = _lengths(np.array([one.se for one in rounds]), n_steps, settings.target_se, settings.max_temperatures)
-    return Known(lengths, np.stack(centres), np.concatenate(residuals), rounds)
+    se = np.array([one.estimate.se for one in scouted])
+    lengths = _lengths(se, n_steps, settings.target_se, settings.max_temperatures)
+    return Known(lengths, np.stack(centres), np.concatenate(residuals), scouted)
 
 
-def _look(run: AnnealingRun, n_steps: int, n_kept: int) -> tuple[Round, np.ndarray, np.ndarray]:
-    """Summarise one row's scouting round: its estimate, the particles' centre (D,), and some of them around it."""
-    estimate = estimate_log_z(run)
+def _look(problem: Problem, run: AnnealingRun, n_steps: int, n_kept: int) -> tuple[RowResult, np.ndarray, np.ndarray]:
+    """Summarise one row's scouting round: its result, the particles' centre (D,), and some of them around it."""
+    result = estimate_row(run, n_steps, mass=problem.prior_mass)
     weights = np.exp(normalise((run.log_weights + normalise(run.log_z)[:, None]).ravel()))
     positions = np.asarray(run.state.position, np.float64).reshape(weights.size, -1)
     centre = weights @ positions
     kept = np.searchsorted(np.cumsum(weights), (np.arange(n_kept) + 0.5) / n_kept)
     residuals = positions[np.minimum(kept, weights.size - 1)] - centre
-    return Round(n_steps, estimate.value, estimate.se), centre, residuals
+    return result, centre, residuals
 
 
 def _lengths(se: np.ndarray, n_steps: int, target_se: float, longest: int) -> np.ndarray:

@@ -14,7 +14,7 @@ from pymc_hais.core.weights import effective_sample_size, log_mean_exp
 from pymc_hais.engines.base import take
 from pymc_hais.estimators import NO_TAIL
 from pymc_hais.results.diagnostics import diagnose
-from pymc_hais.run.rounds import estimate_row
+from pymc_hais.run.row_results import estimate_row
 from pymc_hais.types import ParticleState, SegmentTrace
 from tests.populations import gather, only
 from tests.runs import settings_of

@@ -157,11 +157,21 @@ def test_the_metric_finds_the_scales():
     assert np.all(np.abs(np.log(scales / [0.01, 1.0, 100.0])) < 0.5), scales
 
 
-def test_chains_in_processes_are_those_of_one_process(idata):
+@pytest.mark.parametrize("mode", ["FAST_COMPILE", None], ids=["without fast math", "default"])
+def test_chains_in_processes_are_those_of_one_process(mode):
+    # Another test may have started JAX's threads, which a fork would lose.
+    in_processes = QUIET | {"cores": 2, "mp_ctx": "forkserver"}
     with one_mean():
-        settings = QUIET | {"cores": 2, "mp_ctx": "forkserver"}  # another test may have started JAX's threads
-        again = pm.sample(300, tune=300, step=PersistentHMC(), random_seed=1, **settings)
-    np.testing.assert_array_equal(again["posterior"]["mu"], idata["posterior"]["mu"])
+        one, other = (
+            pm.sample(20, tune=0, step=PersistentHMC(compile_kwargs=mode and {"mode": mode}), random_seed=1, **settings)
+            for settings in (QUIET, in_processes)
+        )
+    if mode:
+        np.testing.assert_array_equal(other["posterior"]["mu"], one["posterior"]["mu"])
+    else:
+        # PyTensor's default, Numba, computes with fast math: code that was compiled just now and code that was loaded
+        # from the disk cache may round differently, and chains amplify that.  Of 20 transitions little is amplified.
+        np.testing.assert_allclose(other["posterior"]["mu"], one["posterior"]["mu"], rtol=1e-6)
 
 
 def walk(step, point, n):

@@ -9,7 +9,7 @@ from pymc_hais.estimators import NO_TAIL, Round
 from pymc_hais.estimators.annealed import estimate_log_z, family_masses, relative_variance
 from pymc_hais.estimators.unseen import pareto_k
 from pymc_hais.results.diagnostics import diagnose
-from pymc_hais.run.rounds import estimate_row
+from pymc_hais.run.row_results import estimate_row
 from pymc_hais.types import LogZEstimate
 from tests.runs import build_run, pareto, settings_of, temperature
 from tests.statistical import assert_share

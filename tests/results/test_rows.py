@@ -11,7 +11,7 @@ import pymc_hais
 from pymc_hais.estimators import NO_TAIL, Round
 from pymc_hais.results.diagnostics import findings_of_rows
 from pymc_hais.results.heldout import of_rows
-from pymc_hais.run.rounds import estimate_row
+from pymc_hais.run.row_results import estimate_row
 from tests.quick import QUICK
 from tests.runs import build_run, settings_of
 

@@ -1,0 +1,61 @@
+"""One row's populations -> its log Z, with everything that is known about the error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pymc_hais.estimators import (
+    NO_TAIL,
+    Round,
+    Symptoms,
+    Tail,
+    divide,
+    estimate_log_z,
+    measure_symptoms,
+    residual_lag,
+    with_shortfall,
+)
+from pymc_hais.run.problem import PriorMass
+from pymc_hais.types import AnnealingRun, LogZEstimate
+
+__all__ = ["RowResult", "complete", "estimate_row"]
+
+
+@dataclass(frozen=True)
+class RowResult:
+    """One row's log Z and what it rests on.
+
+    Attributes
+    ----------
+    estimate : LogZEstimate
+    symptoms : Symptoms
+        Of the last round.
+    rounds : tuple of Round
+        All rounds of the row, the last one last.
+    """
+
+    estimate: LogZEstimate
+    symptoms: Symptoms
+    rounds: tuple[Round, ...]
+
+
+def estimate_row(
+    run: AnnealingRun, n_steps: int, earlier: Sequence[Round] = (), tail: Tail = NO_TAIL, mass: PriorMass | None = None
+) -> RowResult:
+    """Estimate one row's log Z from its populations."""
+    estimate = estimate_log_z(run)
+    rounds = [*earlier, Round(n_steps, estimate.value, estimate.mc_se)]
+    return RowResult(complete(estimate, rounds, tail, mass), measure_symptoms(run), tuple(rounds))
+
+
+def complete(estimate: LogZEstimate, rounds: Sequence[Round], tail: Tail, mass: PriorMass | None) -> LogZEstimate:
+    """Count into the error what rounds of different length, and the tail of the log ratio, reveal; divide by the mass.
+
+    The mass is that of a prior that does not integrate to one.
+    """
+    missing = float(np.hypot(residual_lag(rounds), tail.shortfall(rounds[-1].n_steps)))
+    estimate = with_shortfall(estimate, missing)
+    return divide(estimate, mass.estimate) if mass else estimate
