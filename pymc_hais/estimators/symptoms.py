@@ -1,4 +1,4 @@
-"""What a finished run shows besides its estimate, as numbers, and beyond which of them it is not to be trusted."""
+"""Diagnostics of a finished run, as numbers, and the limits beyond which its estimate is not to be trusted."""
 
 from __future__ import annotations
 

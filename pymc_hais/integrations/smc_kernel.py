@@ -25,7 +25,7 @@ __all__ = ["HAIS"]
 
 #: Transitions between two looks at the acceptance rate and at how much of the past is remembered.
 _BLOCK = 4
-#: Resampled copies part in the last stage, which therefore goes on until this share of the usual memory is left.
+#: The last stage also decorrelates resampled copies: it goes on until this share of the usual correlation is left.
 _LAST_STAGE = 0.1
 #: Fewer particles say nothing about a metric.
 _FEWEST_DRAWS = 20
