@@ -215,7 +215,7 @@ def _build(model: Any, path: Any, reference: Any, settings: Settings) -> Problem
 
 
 def _learn_reference(model: Any, settings: Settings) -> Choice:
-    """Choose how to anneal to a reference model; with a tuned kernel, whatever the user's own is."""
+    """Choose how to anneal to a reference model: always with a tuned kernel, also if the user's kernel is fixed."""
     kernel = Hamiltonian(constraints=settings.recipe.kernel.constraints)
     own = replace(
         settings,

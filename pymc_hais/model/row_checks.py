@@ -75,7 +75,7 @@ def check_table(model: Any, data: Mapping[str, Any]) -> dict[str, np.ndarray]:
     Raises
     ------
     ValueError
-        For a wrong shape or type, missing values, unequal numbers of rows, or a free variable with an entry a row.
+        For a wrong shape or type, missing values, unequal numbers of rows, or a free variable with one entry per row.
     """
     table = {}
     for name in check_known(model, data):

@@ -24,8 +24,8 @@ _MANY = 100
 #: Percent of the particles that count as the slowest, and the share of the target acceptance that these should have.
 _SLOWEST = 5
 _SLOWEST_TARGET = 0.68
-#: Moves of a stage, at least and at most, and as a share of the log ratio's autocorrelation time: particles that lag
-#: behind teach step sizes and metrics of where they were, and a barrier that is too small.
+#: Moves of a stage, at least and at most, and as a share of the log ratio's autocorrelation time: with too few moves
+#: step sizes and metrics are those of an earlier beta, and the barrier is too small.
 _MOVES = (5, 50)
 _MOVES_PER_TIME = 0.25
 #: After this many moves in all a stage gets the fewest, and always with more dimensions than particles: the pilot is
@@ -137,7 +137,7 @@ class _Moving:
 
     @property
     def log_ratio(self) -> np.ndarray:
-        """Log ratios (P,), what is no density as -inf."""
+        """Log ratios (P,), NaN and infinity as -inf."""
         return clean(np.asarray(self._state.log_ratio, np.float64)[0])
 
     def take(self, chosen: np.ndarray) -> None:
