@@ -73,7 +73,7 @@ def log_likelihood(
       :math:`-E(x_r) - \log Z`, with one :func:`sample_hais` for all rows.  Free variables that ``data`` does not name
       are hidden, and integrated out of every row.
     - with ``posterior``: the predictive density :math:`\log \frac{1}{S} \sum_s p(x_r \mid \theta_s)`, for models whose
-      free variables are parameters common to all rows and whose data are tables with one row an entry.
+      free variables are parameters common to all rows and whose data are tables with one row per observation.
 
     Parameters
     ----------
@@ -89,14 +89,15 @@ def log_likelihood(
     chains : int, default 1
         Independent populations of each row.
     target_se : float or None, default 0.1
-        Standard error of each row's value, in nats; None makes one round.
+        Error of each row's value, in nats.  A scouting round, which is not reported, finds the number of temperatures
+        that each row needs for it; the next round is reported as it is.  None makes one round.
     max_temperatures : int, default 10000
         No round has more intermediate distributions than this.
     reference : str or object, default "auto"
         As in :func:`sample_hais`, but for another model; "auto" may fit a shape and move it to each row's posterior.
     kernel : Kernel, optional
     random_seed : optional
-        The same seed gives the same values whatever ``cores`` is.
+        The same seed gives the same values for any number of ``cores``, as in :func:`sample_hais`.
     cores, backend, compile_kwargs, progressbar, progressbar_theme
         As in :func:`sample_hais`.
     sample_kwargs : dict, optional

@@ -62,8 +62,10 @@ def sample_hais(
 
     Particles start as exact draws of a reference :math:`q`, such as the prior, and are annealed to the posterior
     through :math:`q(\theta)^{1-\beta}\,(p(\theta)\,p(y \mid \theta))^\beta`, with a Hamiltonian momentum that
-    persists from one temperature to the next.  A pilot run first learns the temperatures, step sizes and metrics; the
-    main run, with fresh particles, keeps them frozen, so that its estimate of Z is unbiased.
+    persists from one temperature to the next.  A pilot run first learns the temperatures, step sizes and metrics.  Each
+    round of the main run draws fresh particles and follows a frozen plan, so that its estimate of Z is unbiased.  A run
+    that stops as soon as its own estimated error is below ``target_se`` is not exactly unbiased; ``target_se=None``
+    makes a single round.  The estimate of log Z is biased low, by about half its variance.
 
     An unnormalised model (``pm.Flat`` or ``pm.HalfFlat`` variables and a ``pm.Potential``) has no marginal likelihood;
     its log Z is the log partition function, :math:`\log \int \exp(\text{model.logp}(x))\,dx`.
@@ -85,10 +87,10 @@ def sample_hais(
         - another ``pm.Model`` with the same free variables: log Z is then the log ratio of the two models' integrals of
           ``exp(logp)``;
         - any object with ``sample(n, rng) -> (n, D)`` and ``logp(x) -> PyTensor scalar``, normalised;
-        - "fitted": a Gaussian or Student-t fitted to a pilot's final particles, with a tenth of the draws from the
-          prior (or from a Student-t where the prior is improper) in case it misses a region;
-        - "auto": the prior or "fitted", whichever is much nearer; the log and the attributes of the result say which
-          and why.
+        - "fitted": a defensive mixture of the prior (a tenth of the draws; a Student-t where the prior is improper)
+          and a Gaussian or Student-t fitted to a pilot's final particles;
+        - "auto": the prior or "fitted", whichever is predicted to cost less; the log and the attributes of the result
+          say which one was taken, and why.
     kernel : Hamiltonian or RandomWalk, optional
         The transition between temperatures: :class:`pymc_hais.Hamiltonian` with one leapfrog step by default.
     constraints : LinearConstraints or dict, optional
@@ -105,18 +107,19 @@ def sample_hais(
     resample : bool, default True
         Whether a chain whose effective sample size has fallen below half of its particles resamples them.
     target_se : float or None, default 0.1
-        Rounds with twice the temperatures (or more) follow until the standard error of log Z, in nats, is below
-        this and no finding says that it cannot be trusted.  None makes one round.
+        Rounds with more temperatures follow until ``se``, the whole error of log Z in nats, is below this and no
+        finding asks for more temperatures.  The rounds are combined, weighted by their cost.  None makes one round.
     max_temperatures : int, default 10000
         The budget: no round has more intermediate distributions than this.
     random_seed : int, sequence of int, RandomState or Generator, optional
-        As in :func:`pymc.sample_smc`.  The same seed gives the same result whatever ``cores`` is.
+        As in :func:`pymc.sample_smc`.  The same seed gives the same result for any number of ``cores``: to the bit with
+        JAX, to rounding with Numba, whose fast math rounds differently in each compilation.
     model : pymc.Model, optional
         Needed outside a ``with model:`` block.
     var_names : sequence of str, optional
         Variables and deterministics to keep in the posterior group; all by default.
     cores : int, optional
-        Chains to run at the same time; all processors by default.
+        Threads to use; all processors by default.
     backend : {"jax", "numba", "c"}, optional
         JAX if it is installed and the model's graph allows, else Numba, by default.
     compile_kwargs : dict, optional
@@ -131,9 +134,10 @@ def sample_hais(
     Returns
     -------
     DataTree
-        ``posterior`` (equally weighted draws), ``sample_stats`` (log weights, acceptance, and each chain's
-        ``log_marginal_likelihood``), ``annealing`` (per temperature), ``log_marginal_likelihood`` (value, standard
-        error and 95% interval: see :func:`pymc_hais.log_marginal_likelihood`), ``observed_data`` and ``constant_data``.
+        ``posterior`` (equally weighted draws, pooled over the chains by their estimates of Z), ``sample_stats`` (of the
+        same draws; and each chain's ``log_marginal_likelihood``), ``annealing`` (per temperature, and the final log
+        weights), ``log_marginal_likelihood`` (value, errors, 95% interval and rounds: see
+        :func:`pymc_hais.log_marginal_likelihood`), ``observed_data`` and ``constant_data``.
 
     Raises
     ------
@@ -213,7 +217,7 @@ def _build(model: Any, path: Any, reference: Any, settings: Settings) -> Problem
 
 
 def _learn_reference(model: Any, settings: Settings) -> Choice:
-    """Choose how to anneal to a reference model; with a tuned kernel, whatever the user's own is."""
+    """Choose how to anneal to a reference model: always with a tuned kernel, also if the user's kernel is fixed."""
     kernel = Hamiltonian(constraints=settings.recipe.kernel.constraints)
     own = replace(
         settings,

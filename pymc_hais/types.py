@@ -114,7 +114,7 @@ class Path(Protocol):
 
     @property
     def name(self) -> str:
-        """Tell the density's form: whether beta is one of its arguments."""
+        """The form of the density: whether beta is one of its arguments."""
         ...
 
     @property

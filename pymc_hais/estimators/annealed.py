@@ -78,10 +78,10 @@ def relative_variance(log_z: np.ndarray, masses: np.ndarray) -> Variance:
     ratios = np.exp(log_z - log_mean_exp(log_z))
     units = ratios[:, None] * (masses - 1.0 / n_particles) / n_chains
     within = float(np.sum(units**2)) * n_particles / (n_particles - 1)
-    # A population that descends from one ancestor knows nothing of its own variance: count from there.
-    lone = np.full(n_particles, -1.0 / n_particles)
-    lone[0] += 1.0
-    within_dof = max(0.0, _satterthwaite(units.ravel()) - n_chains * _satterthwaite(lone))
+    # A population with one ancestor has no information about its own variance: its degrees of freedom are zero.
+    single = np.full(n_particles, -1.0 / n_particles)
+    single[0] += 1.0
+    within_dof = max(0.0, _satterthwaite(units.ravel()) - n_chains * _satterthwaite(single))
     if n_chains == 1:
         return Variance(within, max(within_dof, 1.0), within, within_dof, np.nan, 0.0)
     between_dof = n_chains - 1.0

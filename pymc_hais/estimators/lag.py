@@ -1,4 +1,4 @@
-"""What is still missing from log Z because the particles lag behind the annealing.
+"""The finite-T bias: what is still missing from log Z because the particles lag behind the annealing.
 
 Z_hat is unbiased at any speed, but when a region is reached by fewer than one particle in a population,
 almost every Z_hat is too small and its error bar too.  The shortfall shrinks as the annealing slows down, so rounds of
@@ -36,7 +36,7 @@ def residual_lag(rounds: Sequence[Round]) -> float:
     Parameters
     ----------
     rounds : sequence of Round
-        At least one; the last is the one that is reported.
+        At least one, in the order in which they were made.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""What a finished run shows besides its estimate, as numbers, and beyond which of them it is not to be trusted."""
+"""Diagnostics of a finished run, as numbers, and the limits beyond which its estimate is not to be trusted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["FEWEST_FAMILIES", "PARETO_K_LIMIT", "Symptoms", "measure_symptoms"]
 PARETO_K_LIMIT = 0.7
 #: Effective number of first ancestors below which parts of the target may be missing altogether.
 FEWEST_FAMILIES = 20.0
-#: Probability that chains which agree are said not to.
+#: Probability of a finding although the chains agree.
 _FALSE_ALARM = 1e-4
 #: Spread of estimates that rounding explains.
 _ROUNDING = 1e-9

@@ -1,8 +1,8 @@
-"""How hard the end of the path is: the upper tail of the log ratio, and how long particles stick where they are.
+"""The tail diagnostic: the upper tail of the log ratio, and how many temperatures it needs at the end of the path.
 
-Where the target's density is exp(d) times what the reference and the bulk lead one to expect, particles must come in
-from elsewhere while beta > 1 - 1/d, and that takes autocorrelation times.  The barrier, made of what the bulk of the
-particles sees, does not know of it.  A normal tail is as wide as the bulk makes it and asks for nothing more.
+Where the log ratio exceeds that of the bulk by d nats, particles must arrive from elsewhere while beta > 1 - 1/d, and
+that takes several autocorrelation times.  The barrier is measured on the bulk of the particles and does not contain
+this.  A normal tail needs no additional temperatures.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Tail:
     mass : float
         The share of the particles beyond that normal's, less the 0.5% that would be; 0 if the excess may be chance.
     length : int
-        Temperatures that a round should have; 0 if nobody asked.
+        Temperatures that a round should have; 0 where no autocorrelation time is given.
     """
 
     excess: float = 0.0
@@ -44,7 +44,7 @@ class Tail:
     length: int = 0
 
     def shortfall(self, n_steps: int) -> float:
-        """Say how much may be missing from log Z with so many temperatures: the mass, until they are many more."""
+        """Return what may be missing from log Z: the mass of the tail, less where T is far above ``length``."""
         return self.mass * min(1.0, 2.0 * self.length / n_steps)
 
 

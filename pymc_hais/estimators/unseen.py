@@ -18,7 +18,7 @@ _TAIL_FACTOR = np.log(2.0)
 #: With three finite moments the variance of the weights says what their sum's error is; with less than two it says too
 #: little.  Between the two shapes the tail is taken into account more and more.
 _THREE_MOMENTS, _TWO_MOMENTS = 1.0 / 3.0, 0.5
-#: The mean of a tail with k = 1 is infinite; beyond this k it is not to be told.
+#: A tail with k = 1 has no finite mean; larger fitted values of k are replaced by this one.
 _LARGEST_K = 0.9
 
 
@@ -42,7 +42,7 @@ def pareto_k(masses: np.ndarray) -> float:
 
 
 def unseen_share(masses: np.ndarray) -> float:
-    """Say which share of Z the weights beyond the largest have on average, where their variance does not tell.
+    """Estimate the share of Z in weights beyond the largest, where the sample variance leaves it out.
 
     Of n weights with a generalised Pareto tail of shape k, those beyond the quantile 1 - 1/n, which is about the
     largest, have on average 1 / (1 - k) times its mass.  A tail with three moments counts for nothing, one without a

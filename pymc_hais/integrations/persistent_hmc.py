@@ -155,7 +155,7 @@ class PersistentHMC(GradientSharedStep):
         self._transition = self.kernel.build(np, Geometric().build(np, self._density))
 
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
-        """Start a chain: a new generator, a fresh momentum and nothing remembered."""
+        """Start a chain: a new generator, a fresh momentum, and no tuning of an earlier chain."""
         super().setup_chain(rng, tune, draws)
         self.momentum = self.rng.standard_normal(self.momentum.size)
         self._evaluated = None

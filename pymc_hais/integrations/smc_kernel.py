@@ -23,9 +23,9 @@ from pymc_hais.types import ParticleState
 
 __all__ = ["HAIS"]
 
-#: Transitions between two looks at the acceptance rate and at how much of the past is remembered.
+#: Transitions between two measurements of the acceptance rate and of the correlation with the start of a stage.
 _BLOCK = 4
-#: Resampled copies part in the last stage, which therefore goes on until this share of the usual memory is left.
+#: The last stage also decorrelates resampled copies: it goes on until this share of the usual correlation is left.
 _LAST_STAGE = 0.1
 #: Fewer particles say nothing about a metric.
 _FEWEST_DRAWS = 20
@@ -205,7 +205,7 @@ class HAIS(SMC_KERNEL):
         return slice(None, self.draws // 2), slice(self.draws // 2, None)
 
     def mutate(self) -> None:
-        """Move the particles until their log-likelihoods have forgotten where they started."""
+        """Move the particles until their log-likelihoods have decorrelated from those at the start of the stage."""
         memory = self.correlation_threshold * (_LAST_STAGE if self.beta == 1.0 else 1.0)
         before = self.likelihood_logp
         rates: list[float] = []

@@ -70,12 +70,12 @@ def check_rows(model: Any, data: Mapping[str, Any], is_joint: bool = False) -> d
 
 
 def check_table(model: Any, data: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Return tables of data (R, ...) for a model whose own data are a table with one row an entry.
+    """Return tables of data (R, ...) for a model whose own data are a table with one row per observation.
 
     Raises
     ------
     ValueError
-        For a wrong shape or type, missing values, unequal numbers of rows, or a free variable with an entry a row.
+        For a wrong shape or type, missing values, unequal numbers of rows, or a free variable with one entry per row.
     """
     table = {}
     for name in check_known(model, data):
@@ -118,17 +118,19 @@ def as_rows(model: Any, name: str, given: Any, declared: np.ndarray) -> np.ndarr
 
 def _explain_shape(model: Any, name: str, given: tuple[int, ...], declared: tuple[int, ...]) -> str:
     expected = "(rows" + "".join(f", {n}" for n in declared) + ("," if not declared else "") + ")"
-    told = f"The rows of `{name}` must have the shape {expected}, one row of {declared} each; got {given}."
+    message = f"The rows of `{name}` must have the shape {expected}, one row of {declared} each; got {given}."
     if given == declared:
-        return f"{told} For a single row, add an axis: pass x[None]."
+        return f"{message} For a single row, add an axis: pass x[None]."
     if declared and len(given) == len(declared) and given[1:] == declared[1:]:
         local = [rv.name for rv in model.free_RVs if rv.type.ndim and rv.shape.eval()[0] == declared[0]]
-        told += f" The model's own `{name}` looks like a table of {declared[0]} rows, and the model must describe one."
+        message += (
+            f" The model's own `{name}` looks like a table of {declared[0]} rows, and the model must describe one."
+        )
         if local:
             latent = ", ".join(f"`{one}`" for one in local)
-            return f"{told} Drop the first axis of {latent} too: these belong to a row."
-        return f"{told} If its variables are parameters common to all rows, pass their draws as `posterior`."
-    return told
+            return f"{message} Drop the first axis of {latent} too: these belong to a row."
+        return f"{message} If its variables are parameters common to all rows, pass their draws as `posterior`."
+    return message
 
 
 def _check_dependence(model: Any, names: tuple[str, ...], is_joint: bool) -> None:

@@ -89,5 +89,5 @@ def axis_bounds(constraints: LinearConstraints) -> tuple[np.ndarray, np.ndarray]
 
 
 def with_walls(kernel: Any, constraints: LinearConstraints | None) -> Kernel:
-    """Add constraints to a kernel, in place of its own if there are any."""
+    """Return the kernel with these constraints; without any, the kernel as it is."""
     return kernel if constraints is None else replace(kernel, constraints=constraints)

@@ -177,7 +177,7 @@ def _build_recipe(kernel: Kernel, schedule: Any, n_temperatures: Any, resample: 
         kernel=kernel,
         n_final_moves=0 if n_temperatures == 0 else _FINAL_MOVES,
         resample_below=_RESAMPLE_BELOW if resample else 0.0,
-        # One step from 0 to 1 needs no thought.
+        # A single step from 0 to 1 needs no tuned schedule.
         schedule=FIXED["linear"] if n_temperatures == 0 else build,
         is_fixed=n_temperatures == 0 or not isinstance(schedule, str),
     )

@@ -1,4 +1,4 @@
-"""The pilot learns, the plan keeps: no adaptation leaks into an estimate."""
+"""The pilot and the plan: all adaptation happens here, before the particles of an estimate are drawn."""
 
 from pymc_hais.tuning.fit import DEFENCE, fit_reference
 from pymc_hais.tuning.metric import particles_for_dense

@@ -1,4 +1,4 @@
-"""The pilot: adaptive tempering that learns betas, barrier, step sizes and metrics, then is forgotten."""
+"""The pilot: adaptive tempering that learns betas, barrier, step sizes and metrics."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _MANY = 100
 #: Percent of the particles that count as the slowest, and the share of the target acceptance that these should have.
 _SLOWEST = 5
 _SLOWEST_TARGET = 0.68
-#: Moves of a stage, at least and at most, and as a share of the log ratio's autocorrelation time: particles that lag
-#: behind teach step sizes and metrics of where they were, and a barrier that is too small.
+#: Moves of a stage, at least and at most, and as a share of the log ratio's autocorrelation time: with too few moves
+#: step sizes and metrics are those of an earlier beta, and the barrier is too small.
 _MOVES = (5, 50)
 _MOVES_PER_TIME = 0.25
 #: After this many moves in all a stage gets the fewest, and always with more dimensions than particles: the pilot is
 #: to cost less than the rounds, and a log ratio of many terms lags long before any of its coordinates does.
 _PATIENCE = 2000
 _MAX_STAGES = 1000
-#: Moves at beta = 1, at least and at most, after which resampled copies count as apart.
-_PARTING_MOVES = (10, 50)
+#: Moves at beta = 1, at least and at most, that decorrelate resampled copies.
+_DECORRELATING_MOVES = (10, 50)
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Pilot:
     stages: tuple[Stage, ...]
     log_z: float
     n_gradients: int
-    positions: np.ndarray  # (P, D) at beta = 1, equally weighted, after moves that let copies part
+    positions: np.ndarray  # (P, D) at beta = 1, equally weighted, after moves that decorrelate copies
     seconds: float = 0.0
 
     def gather(self, name: str) -> np.ndarray:
@@ -83,7 +83,7 @@ def run_pilot(
     population : Particles
         Reference draws of one population (B = 1).
     report : callable
-        Told progress (0 to 1), beta and the running log Z after every stage; may raise to stop.
+        Called with progress (0 to 1), beta and the running log Z after every stage; may raise to stop.
     """
     particles, rng = _Moving(engine, population), population.rngs[0]
     _, n_particles, n_dims = population.state.position.shape
@@ -106,7 +106,7 @@ def run_pilot(
                 f"The pilot made {_MAX_STAGES} stages and only reached beta = {beta:.2e}. The prior and the "
                 "posterior are too far apart for the prior path: rescale the model or use a tighter prior."
             )
-    particles.part(stages[-1].autocorrelation_time)
+    particles.decorrelate(stages[-1].autocorrelation_time)
     return Pilot(tuple(stages), log_z, particles.n_gradients, particles.positions)
 
 
@@ -137,7 +137,7 @@ class _Moving:
 
     @property
     def log_ratio(self) -> np.ndarray:
-        """Log ratios (P,), what is no density as -inf."""
+        """Log ratios (P,), NaN and infinity as -inf."""
         return clean(np.asarray(self._state.log_ratio, np.float64)[0])
 
     def take(self, chosen: np.ndarray) -> None:
@@ -157,9 +157,9 @@ class _Moving:
                 self.step_size *= float(np.exp(drift))
         return _autocorrelation_time(log_ratio, self.log_ratio, n_moves)
 
-    def part(self, autocorrelation_time: float) -> None:
+    def decorrelate(self, autocorrelation_time: float) -> None:
         """Move at beta = 1 until resampled copies have decorrelated."""
-        for _ in range(int(np.clip(np.ceil(2 * autocorrelation_time), *_PARTING_MOVES))):
+        for _ in range(int(np.clip(np.ceil(2 * autocorrelation_time), *_DECORRELATING_MOVES))):
             self._move(1.0, 1.0)
 
     def _move(self, before: float, beta: float) -> np.ndarray:

@@ -13,7 +13,7 @@ from pymc_hais.types import AnnealingRun, Kernel, Plan, Schedule
 
 __all__ = ["Recipe", "build_plan", "next_length", "refine", "suggest_length", "untuned_plan"]
 
-#: Var(log w) without resampling, at most: with fewer temperatures the estimate leans on resampling.
+#: Var(log w) without resampling, at most: with fewer temperatures the estimate relies on resampling.
 _LOG_WEIGHT_VARIANCE = 8.0
 #: The share of the variance that a target allows which a plan is made for: the pilot's barrier is a rough one.
 _ROOM = 0.4
@@ -84,7 +84,7 @@ def next_length(n_steps: int, se: float, target_se: float, longest: int) -> int:
 
 
 def refine(pilot: Pilot, plan: Plan, run: AnnealingRun, n_steps: int, recipe: Recipe) -> Plan:
-    """Spread ``n_steps`` over the barrier as a whole run measured it; the run's estimate stays apart."""
+    """Spread ``n_steps`` over the barrier as a whole run measured it; the run's estimate has no influence."""
     betas = plan.schedule.betas
     times = np.interp(np.log(betas[1:]), np.log(pilot.gather("beta")), pilot.gather("autocorrelation_time"))
     barrier = cumulative_barrier(run.temperature["discrepancy"].mean(axis=0), times)

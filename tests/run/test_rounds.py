@@ -198,14 +198,14 @@ def test_an_interrupt_keeps_the_rounds_before_it():
 
 
 def test_rows_have_one_round_each_of_the_length_that_was_found_for_them():
-    scouted = tuple(Round(32, log_z, 0.1) for log_z in (0.4, 0.1, 0.2))
+    scouted = tuple(estimate_row(run_of(healthy(0.3, log_z=log_z), 32), 32) for log_z in (0.4, 0.1, 0.2))
     outcome, script = outcome_of(*RUNS, choice=choice_of((128, 64, 128), 1, scouted=scouted))
     assert [len(plan.schedule) for plan in script.plans] == [64, 128]
     assert script.numbers == [2, 2]  # rows tell them apart
     assert script.titles == ["1 rows", "2 rows"]
     for row, fields, length, before in zip(outcome.rows, RUNS, (128, 64, 128), scouted, strict=True):
         assert row.estimate.value == estimate_log_z(run_of(fields, length)).value
-        assert row.rounds[0] == before
+        assert row.rounds[0] == before.rounds[0]
         assert row.rounds[1].n_steps == length
     assert outcome.run is None
     assert outcome.n_gradients == 7 + 2 * 100 * (129 + 65 + 129)

@@ -1,0 +1,66 @@
+"""The skeletons of CONTRIBUTING.md, run as they stand on the page."""
+
+import importlib
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.front_door import assert_right, estimate
+from tests.kernels.targets import METRICS, MIX, is_seen, move, needs_jax, observables, skewed_toy
+from tests.mutants import mutate
+from tests.quick import TRUTH, one_mean
+from tests.statistical import assert_mean
+
+PAGE = Path(__file__).parents[1] / "CONTRIBUTING.md"
+QUICK = {"draws": 200, "chains": 2}
+TOY = skewed_toy(MIX)
+STEP_SIZE = 0.8
+
+
+@pytest.fixture
+def skeleton(tmp_path, monkeypatch):
+    """Import the code of a section from a file of its own, as an outsider's module."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def load(section):
+        (code,) = re.findall(
+            rf"^## {section}\n.*?^```python\n(.*?)^```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE
+        )
+        assert code.count("\n") < 60
+        name = section.lower().replace(" ", "_")
+        (tmp_path / f"{name}.py").write_text(code, "utf-8")
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        return importlib.import_module(name)
+
+    return load
+
+
+@pytest.mark.parametrize("n_steps", [1, 10])
+def test_the_kernel_leaves_a_skewed_target_invariant(skeleton, n_steps):
+    kernel = skeleton("A new kernel").GuidedWalk()
+    x, v, rate = move(TOY, kernel.build, n_steps, STEP_SIZE, METRICS["dense"])
+    assert 0.3 < rate < 0.9
+    assert_mean(*observables(TOY, x, v))
+
+
+@needs_jax
+def test_without_its_flip_the_kernel_does_not(skeleton):
+    wrong = mutate(skeleton("A new kernel"), ("momentum=-momentum", "momentum=momentum"))
+    assert is_seen(TOY, wrong.GuidedWalk().build, STEP_SIZE, METRICS["dense"])
+
+
+def test_the_kernel_finds_log_z(skeleton):
+    found, _ = estimate(one_mean(), kernel=skeleton("A new kernel").GuidedWalk(), **QUICK)
+    assert_right(found, TRUTH)
+    assert found.se < 0.1
+
+
+def test_the_reference_finds_log_z(skeleton):
+    reference = skeleton("A new reference").Logistic(np.array([1.0]), np.array([1.5]))
+    found, idata = estimate(one_mean(), reference=reference, **QUICK)
+    assert_right(found, TRUTH)
+    assert found.se < 0.1
+    assert idata["posterior"].attrs["reference"] == "a logistic distribution"
