@@ -192,12 +192,25 @@ def test_low_acceptance_at_some_temperature():
 
 
 def test_divergences_of_at_least_one_move_in_a_hundred():
+    equal = {"log_weights": np.zeros((4, 250))}
     n_divergent = np.zeros((4, 250), dtype=int)  # of 5 moves each
     n_divergent[0, :49] = 1
-    assert findings(healthy(n_divergent=n_divergent)) == {}
+    assert findings(build_run(**equal, n_divergent=n_divergent)) == {}
     n_divergent[1, :34] = 3
-    finding = only(findings(healthy(n_divergent=n_divergent)), "divergences", "warning", "3.0% of the moves")
+    finding = only(findings(build_run(**equal, n_divergent=n_divergent)), "divergences", "warning", "3.0% of the moves")
     assert "non-centred" in finding.advice
+
+
+def test_particles_that_weigh_nothing_may_diverge():
+    """Reference draws where nothing is likely, such as those of a half-Cauchy scale, leave no trace in log Z."""
+    log_weights = np.zeros((4, 250))
+    log_weights[:, :50] = -30.0
+    n_divergent = np.zeros((4, 250), dtype=int)
+    n_divergent[:, :50] = 5
+    assert "divergences" not in findings(build_run(log_weights, n_divergent=n_divergent))
+    only(
+        findings(build_run(0.0 * log_weights, n_divergent=n_divergent)), "divergences", "warning", "20.0% of the moves"
+    )
 
 
 def test_where_most_moves_diverge_the_estimate_is_not_to_be_trusted():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -10,89 +9,120 @@ import pymc as pm
 import pytest
 
 from pymc_hais import LinearConstraints
-from pymc_hais.references import Box, StudentT
-from pymc_hais.run import planning as starting
-from pymc_hais.run.planning import choose_reference as choose_start
-from pymc_hais.run.planning import first_reference
+from pymc_hais.core.noise import check_counters
+from pymc_hais.references import Box, Gaussian, StudentT
+from pymc_hais.run import planning
+from pymc_hais.run.pilots import adaptation_bias
+from pymc_hais.run.planning import choose_reference, first_reference
 from pymc_hais.run.problem import Compiler, build_problem
-from pymc_hais.run.settings import build_settings
-
-
-class Bars:
-    def update(self, *_):
-        pass
-
-
-@contextmanager
-def no_progress(*_):
-    yield Bars()
+from tests.runs import build_pilot, settings_of
 
 
 @pytest.fixture(scope="module")
-def far():
+def settings():
+    return settings_of(draws=500, chains=2, target_se=0.1)
+
+
+@pytest.fixture(scope="module")
+def far(settings):
     """A posterior a long way from its prior: 30 well determined coefficients."""
     rng = np.random.default_rng(8)
     with pm.Model() as model:
         b = pm.Normal("b", 0, 10, shape=30)
         pm.Normal("y", rng.normal(size=(100, 30)) @ b, 0.3, observed=rng.normal(size=100))
-    compiler = Compiler()
-    return build_problem(model, "prior", compiler, 1), compiler
+    return build_problem(model, "prior", Compiler(), settings.seeds, takes_fit=True)
 
 
 @pytest.fixture(scope="module")
-def pilots(far, settings):
-    """The first pilot, and what the fit to it gives."""
-    problem, compiler = far
-    pilot = starting.learn(problem, settings, no_progress)
-    return pilot, starting._choose_fit(problem, pilot, settings, no_progress, compiler)
+def ran(far, settings):
+    """Both pilots of the problem, run once."""
+    pilots = []
 
+    def keep(*arguments):
+        pilots.append(run(*arguments))
+        return pilots[-1]
 
-@pytest.fixture(scope="module")
-def settings():
-    return build_settings(500, 2, 1, None, 10_000, 1, None)
+    run, planning.run_pilots = planning.run_pilots, keep
+    try:
+        return choose_reference(far, settings, "auto"), pilots
+    finally:
+        planning.run_pilots = run
 
 
 @pytest.fixture
-def learnt(pilots, monkeypatch):
+def again(ran, monkeypatch):
     """Let the pilots be those, without running them again."""
-    monkeypatch.setattr(starting, "learn", lambda *_: pilots[0])
-    monkeypatch.setattr(starting, "_choose_fit", lambda *_: pilots[1])
+    monkeypatch.setattr(planning, "run_pilots", lambda problem, rows, number, *_: ran[1][number])
     return monkeypatch
 
 
-def test_a_near_fit_is_taken_and_both_pilots_are_paid(far, settings, learnt):
-    problem, compiler = far
-    choice = choose_start(problem, settings, no_progress, "auto", compiler)
-    assert choice.problem.start.label.startswith("10% the prior + 90%")
-    assert "from the prior" in choice.reason
-    prior = choose_start(problem, settings, no_progress, "prior", compiler)
-    assert prior.problem is problem
+def test_a_near_fit_is_taken_and_both_pilots_are_counted(far, settings, ran):
+    choice, ((first,), (second,)) = ran
+    assert choice.problem.label == "10% the prior + 90% a Gaussian"
+    assert "where the prior alone would need" in choice.reason
+    assert int(choice.lengths[0]) < 100
+    assert choice.spent.n_gradients_pilot == first.n_gradients + second.n_gradients
+    assert choice.pilot is second
+
+
+def test_another_reference_is_kept_without_a_second_pilot(far, settings, again, ran):
+    prior = choose_reference(far, settings, "prior")
+    assert prior.problem is far
     assert prior.reason == "as asked for"
-    assert choice.pilot.n_gradients > prior.pilot.n_gradients
+    assert prior.pilot is ran[1][0][0]
+    assert choose_reference(far, settings, "fitted").reason == "as asked for"
 
 
-def test_pilots_that_disagree_keep_the_prior(far, settings, learnt):
-    problem, compiler = far
-    learnt.setattr(starting, "_AGREEMENT", -np.inf)
-    choice = choose_start(problem, settings, no_progress, "auto", compiler)
-    assert choice.problem is problem
-    assert choice.reason.startswith("a fit to the pilot's particles gave log Z")
-    learnt.setattr(starting, "_AGREEMENT", np.inf)
-    fitted, second = starting._choose_fit()
-    learnt.setattr(starting, "_choose_fit", lambda *_: (replace(fitted, shortest=10**6), second))
-    choice = choose_start(problem, settings, no_progress, "auto", compiler)
-    assert choice.problem is problem
-    assert "temperatures would do, from here" in choice.reason
+def test_a_start_that_needs_few_temperatures_is_kept_without_a_second_pilot(far, settings, again):
+    again.setattr(planning, "_NEAR_MOVES", 10**6)
+    choice = choose_reference(far, settings, "auto")
+    assert choice.problem is far
+    assert "would not pay" in choice.reason
+    assert choose_reference(far, settings, "fitted").problem is not far
 
 
-def test_a_pilot_of_many_stages_in_many_dimensions_may_lie_high(pilots):
+def test_pilots_that_disagree_keep_the_prior(far, settings, again):
+    again.setattr(planning, "_AGREEMENT", -np.inf)
+    choice = choose_reference(far, settings, "auto")
+    assert choice.problem is far
+    assert "misses something" in choice.reason
+
+
+def test_a_fit_that_needs_more_temperatures_is_not_taken(far, settings, again):
+    again.setattr(planning, "_shortest", lambda problem: 16 if problem.is_prior else 10**6)
+    choice = choose_reference(far, settings, "auto")
+    assert choice.problem is far
+    assert "would need 10000" in choice.reason
+
+
+def test_a_target_that_is_hard_to_meet_is_planned_for(far, settings, again):
+    lengths = [
+        int(choose_reference(far, replace(settings, target_se=target), "prior").lengths[0])
+        for target in (None, 1.0, 0.1, 0.05, 0.001)
+    ]
+    # 1000 particles leave a hundredth of a squared standard error of 0.1 to each: the log weights may vary by 10, with
+    # room by 4, and for half of the error by a quarter of that.
+    assert lengths[0] == lengths[1] < lengths[2] < lengths[3]
+    np.testing.assert_allclose(lengths[3] / lengths[2], 4.0, rtol=0.01)
+    assert lengths[4] == settings.max_temperatures
+    assert choose_reference(far, replace(settings, n_temperatures=7), "prior").lengths.tolist() == [7]
+
+
+def test_a_pilot_of_many_stages_in_many_dimensions_may_lie_high():
     """150 correlated coefficients: 148 stages of 1,000 particles carried a pilot's log Z up by 8 nats."""
-    pilot = replace(pilots[0], stages=pilots[0].stages[:1] * 148, positions=np.zeros((1000, 150)))
-    assert starting._adaptation_bias(pilot) == pytest.approx(148 * 0.15)
+    stage = build_pilot().stages[0]
+    pilot = replace(build_pilot(), stages=(stage,) * 148, positions=np.zeros((1000, 150)))
+    assert adaptation_bias(pilot) == pytest.approx(148 * 0.15)
     few = replace(pilot, positions=np.zeros((1000, 2)))
-    assert starting._adaptation_bias(few) < 0.3
+    assert adaptation_bias(few) < 0.3
     many = replace(pilot, positions=np.zeros((500, 1000)))
-    assert starting._adaptation_bias(many) == pytest.approx(4.0)
+    assert adaptation_bias(many) == pytest.approx(4.0)
+
+
+def test_populations_with_more_numbers_than_counters_are_refused():
+    check_counters(2**32 // 6, 10)
+    with pytest.raises(ValueError, match="pass at most 715827882 draws"):
+        check_counters(2**32 // 6 + 1, 10)
 
 
 def test_where_the_first_pilot_starts():
@@ -105,6 +135,7 @@ def test_where_the_first_pilot_starts():
         assert first_reference(name, proper) == "prior"
         assert isinstance(first_reference(name, improper), StudentT)
     assert first_reference("gaussian", improper) == "gaussian"
+    assert isinstance(first_reference(Gaussian(), improper), Gaussian)
     box = first_reference("auto", improper, LinearConstraints([[0.0, -2.0], [1.0, 0.0], [1.0, 1.0]], [4.0, 3.0, 9.0]))
     assert isinstance(box, Box)
     np.testing.assert_array_equal(box.lower, [-np.inf, -2.0])

@@ -1,5 +1,6 @@
 """When rounds end, how they are averaged, and what is kept of them: on runs made of numbers."""
 
+from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -8,8 +9,12 @@ import pytest
 
 from pymc_hais.estimators import Round, Tail, combine, estimate_log_z, residual_lag
 from pymc_hais.kernels import Hamiltonian
-from pymc_hais.run import rounds
-from pymc_hais.run.planning import Choice, Spent
+from pymc_hais.run import rounds, row_results
+from pymc_hais.run.pilots import Spent
+from pymc_hais.run.planning import Choice
+from pymc_hais.run.problem import PriorMass
+from pymc_hais.run.row_results import estimate_row
+from pymc_hais.types import LogZEstimate
 from tests.mutants import mutate
 from tests.runs import build_pilot, build_run, pareto, settings_of, temperature
 
@@ -34,6 +39,7 @@ def choice_of(lengths=(64,), n_rounds=0, tail=None, scouted=(), cost=0):
         n_rows=len(lengths),
         engine=SimpleNamespace(kernel=Hamiltonian(), path=SimpleNamespace(n_evaluations=0)),
         reference=SimpleNamespace(cost=lambda n: cost * n),
+        prior_mass=None,
     )
     spent = Spent(n_gradients=7, n_rounds=n_rounds)
     return Choice(problem, build_pilot(), np.array(lengths), tail or Tail(), scouted, spent=spent)
@@ -161,8 +167,10 @@ def test_what_the_rounds_and_the_tail_reveal_is_counted_as_shortfall():
     assert estimate.mc_se == with_tail.rows[0].estimate.mc_se
     for dropped in ("residual_lag(rounds), ", "tail.shortfall(rounds[-1].n_steps)"):
         instead = [(dropped, "0.0, " if dropped.endswith(", ") else "0.0")]
-        mutant, _ = outcome_of(*rising, choice=choice_of(tail=tail), replacements=instead, **options)
-        assert mutant.rows[0].estimate.shortfall < with_tail.rows[0].estimate.shortfall
+        row, wrong = with_tail.rows[0], mutate(row_results, *instead)
+        of_mutant = wrong.complete(replace(row.estimate, shortfall=0.0), row.rounds, tail, None)
+        of_right = row_results.complete(replace(row.estimate, shortfall=0.0), row.rounds, tail, None)
+        assert of_mutant.shortfall < of_right.shortfall
 
 
 def test_every_round_has_random_numbers_of_its_own():
@@ -209,3 +217,26 @@ def test_rows_have_one_round_each_of_the_length_that_was_found_for_them():
         assert row.rounds[1].n_steps == length
     assert outcome.run is None
     assert outcome.n_gradients == 7 + 2 * 100 * (129 + 65 + 129)
+
+
+def test_an_interrupt_leaves_the_rows_that_are_done_and_the_scouting_of_the_others():
+    scouted = tuple(estimate_row(run_of(healthy(0.3, log_z=log_z), 32), 32) for log_z in (0.4, 0.1, 0.2))
+    runs = [RUNS[0], KeyboardInterrupt, RUNS[2]]
+    outcome, _ = outcome_of(*runs, choice=choice_of((64, 64, 64), 1, scouted=scouted))
+    assert outcome.stopped_by == "interrupt"
+    assert [len(row.rounds) for row in outcome.rows] == [2, 1, 1]
+    assert outcome.rows[1:] == scouted[1:]
+    with pytest.raises(KeyboardInterrupt):  # nothing is known of the other rows
+        outcome_of(*runs, choice=choice_of((64, 64, 64)))
+
+
+def test_the_mass_of_the_prior_divides_z_and_adds_its_error():
+    mass = PriorMass(LogZEstimate(2.0, 0.05, 1.9, 2.1), 10)
+    choice = choice_of()
+    choice.problem.prior_mass = mass
+    (plain,), (row,) = outcome_of(healthy(0.3))[0].rows, outcome_of(healthy(0.3), choice=choice)[0].rows
+    np.testing.assert_allclose(row.estimate.value, plain.estimate.value - 2.0)
+    np.testing.assert_allclose(row.estimate.mc_se, np.hypot(plain.estimate.mc_se, 0.05))
+    np.testing.assert_allclose(row.estimate.per_chain, np.array(plain.estimate.per_chain) - 2.0)
+    assert row.estimate.upper - row.estimate.lower > plain.estimate.upper - plain.estimate.lower
+    assert row.estimate.log_prior_mass == 2.0

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pymc_hais.run import planning, seeds
+from pymc_hais.run import pilots, planning, seeds
 from pymc_hais.run.planning import choose_reference, first_reference
 from pymc_hais.run.problem import Problem, build_problem
 from pymc_hais.run.rounds import run_rounds
@@ -87,9 +87,9 @@ def test_no_chain_of_a_round_starts_from_the_pilots_own_particles(random_seed):
             assert not np.isin(particles.state.momentum[chain], pilot.momentum).any()
 
 
-def populations_of_a_trip(monkeypatch, reference, choose):
+def populations_of_a_trip(monkeypatch, reference):
     """Take the trip to two rounds; return the numbers that its populations started from, by population."""
-    settings = settings_of(one_mean(), target_se=1e-3, max_temperatures=160, random_seed=[0, 1])
+    settings = settings_of(one_mean(), target_se=1e-3, n_temperatures=80, max_temperatures=160, random_seed=[0, 1])
     started, draw = [], Problem.draw
     start = first_reference(reference, one_mean())
     problem = build_problem(one_mean(), start, settings.compiler, settings.seeds, takes_fit=reference == "fitted")
@@ -103,7 +103,7 @@ def populations_of_a_trip(monkeypatch, reference, choose):
         return particles
 
     monkeypatch.setattr(Problem, "draw", listen)
-    outcome = run_rounds(choose(problem, settings, reference), settings)
+    outcome = run_rounds(choose_reference(problem, settings, reference), settings)
     assert len(outcome.rows[0].rounds) == 2
     return started
 
@@ -114,12 +114,13 @@ def n_shared(populations):
 
 @pytest.mark.parametrize("reference", ["prior", "fitted"])
 def test_no_two_populations_of_a_trip_share_a_number(reference, monkeypatch):
-    started = populations_of_a_trip(monkeypatch, reference, choose_reference)
+    started = populations_of_a_trip(monkeypatch, reference)
     assert len(started) == {"prior": 5, "fitted": 6}[reference]  # pilots, and two rounds of two chains
     assert n_shared(started) == 0
 
 
 def test_a_pilot_with_the_seed_of_a_chain_is_caught(monkeypatch):
     seed = "settings.seeds.stream(Purpose.PILOT, number, row)"
-    wrong = mutate(planning, (seed, "settings.seeds.stream(Purpose.ROUND, 1, row)"))
-    assert n_shared(populations_of_a_trip(monkeypatch, "prior", wrong.choose_reference)) > 100
+    wrong = mutate(pilots, (seed, "settings.seeds.stream(Purpose.ROUND, 1, row)"))
+    monkeypatch.setattr(planning, "run_pilots", wrong.run_pilots)
+    assert n_shared(populations_of_a_trip(monkeypatch, "prior")) > 100

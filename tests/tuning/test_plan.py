@@ -74,17 +74,19 @@ def test_a_refined_schedule_keeps_more_steps_for_slow_temperatures():
 
 
 def test_the_first_length_follows_the_square_of_the_barrier():
-    def length(barrier, time=1.0, shortest=1, longest=10**6):
+    def length(barrier, time=1.0, variance=None, longest=10**6):
         # Fifty steps of a fiftieth of the barrier each; an autocorrelation time of 4 doubles it.
         pilot = build_pilot(np.linspace(0.02, 1, 50), np.full(50, (barrier / 50) ** 2), np.full(50, time))
-        return suggest_length(pilot, shortest, longest)
+        return suggest_length(pilot, variance, longest)
 
     for barrier, time in [(21.0, 1.0), (42.0, 1.0), (21.0, 4.0)]:
         # Var(log w) = Lambda^2 / T, 8 at most: no T shorter than this one does.
         variance = barrier**2 * time
         assert variance / length(barrier, time) <= 8.0 < variance / (length(barrier, time) - 1)
-    assert length(21.0, shortest=64, longest=100) == 64
-    assert length(84.0, shortest=64, longest=100) == 100
+    assert length(84.0, longest=100) == 100
+    # A target that allows a variance of 1 (0.1 with 100 particles, say) needs more, with room; a loose one no fewer.
+    assert 1.0 / 3.0 < 21.0**2 / length(21.0, variance=1.0) < 1.0 / 2.0
+    assert length(21.0, variance=1e3) == length(21.0)
 
 
 @given(st.integers(1, 1000), st.floats(1e-3, 10.0), st.floats(1e-3, 10.0))
