@@ -18,7 +18,7 @@ from pymc_hais.model import (
     check_model,
     check_state,
 )
-from pymc_hais.references import ModelStart, Start, bind, build_prior, check_prior_draws, find_mismatches, uses_prior
+from pymc_hais.references import Start, bind, build_prior, check_draws, uses_prior
 from pymc_hais.types import ParticleState
 from pymc_hais.weights import log_mean_exp
 
@@ -98,7 +98,9 @@ def build_problem(model: Any, reference: Any, compiler: Compiler, seed: int) -> 
     RuntimeError
         The compiled log density differs from ``model.logp()``.
     """
-    return with_start(model, *bind_reference(model, reference, seed), compiler, seed)
+    problem = with_start(model, *bind_reference(model, reference, seed), compiler, seed)
+    check_draws(model, problem.layout, problem.start, problem.engine, seed)
+    return problem
 
 
 def bind_reference(model: Any, reference: Any, seed: int) -> tuple[Layout, Start]:
@@ -114,7 +116,7 @@ def bind_reference(model: Any, reference: Any, seed: int) -> tuple[Layout, Start
     check_model(model, uses_prior(reference))
     prior = build_prior(model) if uses_prior(reference) else None
     layout = build_layout(model, None if prior is None else [value[0] for value in prior.sample(1, seed)[0]])
-    return layout, bind(reference, layout, prior)
+    return layout, bind(reference, layout, prior, model)
 
 
 def with_start(model: Any, layout: Layout, start: Start, compiler: Compiler, seed: int) -> Problem:
@@ -126,22 +128,7 @@ def with_start(model: Any, layout: Layout, start: Start, compiler: Compiler, see
     _check_inside(compiler.kernel.constraints, positions, start.label)
     check_state(model, layout, state, start.label)
     check_joint_logp(model, layout, state, clipped)
-    exact = not isinstance(start, ModelStart)
-    if exact and compiler.kernel.uses_gradients:  # without them the draws cannot be held against the density
-        _check_draws(layout, start, positions, np.asarray(state.grad_reference), clipped)
     return Problem(model, layout, start, engine)
-
-
-def _check_draws(
-    layout: Layout, start: Start, positions: np.ndarray, gradient: np.ndarray, clipped: np.ndarray
-) -> None:
-    if start.is_prior:
-        check_prior_draws(layout, positions, gradient, clipped)
-    elif find_mismatches(layout, positions, gradient, clipped):
-        raise ValueError(
-            f"The draws of {start.label} do not follow its own log density, so log Z would be wrong: make the "
-            "reference's sample(n, rng) draw from the density that its logp(x) computes."
-        )
 
 
 def _check_inside(constraints: LinearConstraints | None, positions: np.ndarray, label: str) -> None:

@@ -1,6 +1,6 @@
 """Where beta = 0 starts: a distribution that can be sampled."""
 
-from pymc_hais.references.audit import check_prior_draws, find_mismatches
+from pymc_hais.references.audit import check_draws
 from pymc_hais.references.base import Reference, Start
 from pymc_hais.references.box import Box
 from pymc_hais.references.gaussian import Gaussian
@@ -22,8 +22,7 @@ __all__ = [
     "StudentT",
     "bind",
     "build_prior",
-    "check_prior_draws",
+    "check_draws",
     "check_same_variables",
-    "find_mismatches",
     "uses_prior",
 ]

@@ -12,10 +12,11 @@ import pytensor.tensor as pt
 
 from pymc_hais.model.layout import Layout
 from pymc_hais.references.base import Reference, Start
-from pymc_hais.references.distribution import Distributions, is_distribution
+from pymc_hais.references.distribution import Distribution, is_distribution
 from pymc_hais.references.gaussian import Gaussian
 from pymc_hais.references.mixture import Mixture
 from pymc_hais.references.prior import PriorReference
+from pymc_hais.references.variables import VariablesStart
 
 __all__ = ["IndependentStart", "MixtureStart", "PriorStart", "bind", "uses_prior"]
 
@@ -124,7 +125,7 @@ def uses_prior(spec: Any) -> bool:
     return isinstance(spec, str) and spec == "prior"
 
 
-def bind(spec: Any, layout: Layout, prior: PriorReference | None) -> Start:
+def bind(spec: Any, layout: Layout, prior: PriorReference | None, model: Any) -> Start:
     """Bind what the user passed as ``reference=`` to a model.
 
     Parameters
@@ -135,22 +136,25 @@ def bind(spec: Any, layout: Layout, prior: PriorReference | None) -> Start:
     layout : Layout
     prior : PriorReference or None
         Needed where ``uses_prior(spec)``.
+    model : pymc.Model
 
     Raises
     ------
     ValueError
-        If it is none of these, or does not fit the model's dimensions.
+        If it is none of these, or does not fit the model's dimensions or the variables' own spaces.
     """
     n_dims = layout.n_dims
     if isinstance(spec, Mixture):
-        return MixtureStart(tuple(bind(part, layout, prior) for part in spec.parts), spec.shares)
+        return MixtureStart(tuple(bind(part, layout, prior, model) for part in spec.parts), spec.shares)
     if uses_prior(spec):
         assert prior is not None  # the caller compiles it where uses_prior says so
         return PriorStart(layout, prior)
     if isinstance(spec, str) and spec == "gaussian":
         spec = Gaussian()
-    if isinstance(spec, Mapping) or is_distribution(spec):
-        return IndependentStart(Distributions.build(spec, layout), n_dims)
+    if isinstance(spec, Mapping):
+        return VariablesStart.build(spec, model, layout)
+    if is_distribution(spec):
+        return IndependentStart(Distribution.build(spec, layout), n_dims)
     if hasattr(spec, "for_dimensions") and not isinstance(spec, type):
         return IndependentStart(spec.for_dimensions(n_dims), n_dims)
     if isinstance(spec, Reference) and not isinstance(spec, type):

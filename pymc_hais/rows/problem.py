@@ -14,7 +14,7 @@ from pymc_hais.engines.rows import RowEngine, build_row_engine
 from pymc_hais.model import Layout
 from pymc_hais.model.conditional import build_row_density
 from pymc_hais.problem import PROBE_DRAWS, Compiler, bind_reference, drop
-from pymc_hais.references import Gaussian, Start, StudentT, check_prior_draws
+from pymc_hais.references import Gaussian, Start, StudentT, check_draws
 from pymc_hais.tuning import DEFENCE
 from pymc_hais.types import ParticleState
 
@@ -148,10 +148,8 @@ def build_row_problem(
     """
     layout, prior = bind_reference(model, "prior", seed)
     problem = _compile(RowProblem(model, layout, names, values, RowStart(prior)), compiler)
-    positions, clipped = prior.sample(PROBE_DRAWS, seed)
-    state = problem.one(0).start(positions, np.zeros(2, dtype=np.uint32))
-    if compiler.kernel.uses_gradients:
-        check_prior_draws(layout, positions, np.asarray(state.grad_reference), clipped)
+    check_draws(model, layout, prior, problem.one(0), seed)
+    positions, _ = prior.sample(PROBE_DRAWS, seed)
     return replace(problem, surprise=_surprise(problem, positions[: PROBE_DRAWS // 5]))
 
 

@@ -22,6 +22,8 @@ from pymc_hais.model import (
 )
 from pymc_hais.references import build_prior
 from pymc_hais.references.audit import find_mismatches
+from pymc_hais.references.start import PriorStart
+from pymc_hais.references.stein import find_suspects
 from tests.model.catalogue import MODELS
 
 N_DRAWS = 500
@@ -104,12 +106,13 @@ def test_layout_is_that_of_the_value_variables(name):
 
 @pytest.mark.parametrize("name", EVERY)
 def test_evaluated_prior_draws_pass_every_check(name):
-    """The audit's false-alarm level is 1e-6 a model, by construction."""
+    """The screening's false-alarm level is 1e-5 a model; what it suspects, the audit clears with one of 1e-6."""
     case = adapted(name)
     assert check_state(case.model, case.layout, case.state) == 0
     check_joint_logp(case.model, case.layout, case.state, case.clipped)
-    gradient = np.asarray(case.state.grad_reference)
-    assert find_mismatches(case.layout, case.positions, gradient, case.clipped) == []
+    kept = ~case.clipped
+    if find_suspects(case.layout, case.positions[kept], np.asarray(case.state.grad_reference)[kept], 1e-5):
+        assert find_mismatches(case.model, case.layout, PriorStart(case.layout, case.prior), None, 3) == []
 
 
 @pytest.mark.parametrize("name", EVERY)
