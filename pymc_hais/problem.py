@@ -18,7 +18,7 @@ from pymc_hais.model import (
     check_model,
     check_state,
 )
-from pymc_hais.references import Start, bind, build_prior, check_draws, uses_prior
+from pymc_hais.references import Start, bind, build_prior, check_coverage, check_draws, uses_prior
 from pymc_hais.types import ParticleState
 from pymc_hais.weights import log_mean_exp
 
@@ -91,8 +91,8 @@ def build_problem(model: Any, reference: Any, compiler: Compiler, seed: int) -> 
     Raises
     ------
     ValueError
-        An improper prior to start from, minibatches, a density of zero at every reference draw, a NaN gradient, or
-        draws that do not follow the reference's log density.
+        An improper prior to start from, minibatches, a density of zero at every reference draw, a NaN gradient,
+        draws that do not follow the reference's log density, or a reference that misses a part of the space.
     NotImplementedError
         Discrete free variables or a ``pm.Simulator``.
     RuntimeError
@@ -128,6 +128,7 @@ def with_start(model: Any, layout: Layout, start: Start, compiler: Compiler, see
     _check_inside(compiler.kernel.constraints, positions, start.label)
     check_state(model, layout, state, start.label)
     check_joint_logp(model, layout, state, clipped)
+    check_coverage(model, layout, start, engine, positions, seed)
     return Problem(model, layout, start, engine)
 
 

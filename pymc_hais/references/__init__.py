@@ -3,6 +3,7 @@
 from pymc_hais.references.audit import check_draws
 from pymc_hais.references.base import Reference, Start
 from pymc_hais.references.box import Box
+from pymc_hais.references.coverage import check_coverage
 from pymc_hais.references.gaussian import Gaussian
 from pymc_hais.references.mixture import Mixture
 from pymc_hais.references.model import ModelStart, check_same_variables
@@ -22,6 +23,7 @@ __all__ = [
     "StudentT",
     "bind",
     "build_prior",
+    "check_coverage",
     "check_draws",
     "check_same_variables",
     "uses_prior",
