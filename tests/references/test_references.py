@@ -18,6 +18,7 @@ from pymc_hais.references import (
     StudentT,
     bind,
     build_prior,
+    check_same_variables,
     uses_prior,
 )
 from pymc_hais.references.stein import find_suspects
@@ -170,3 +171,31 @@ def test_mixtures_and_degrees_of_freedom_are_checked_at_once():
         Mixture([Gaussian(), "prior"], [1.0, 0.0])
     with pytest.raises(ValueError, match="`df` must be a positive number"):
         StudentT(np.inf)
+
+
+def normal_model(y=None, improper=False, **options):
+    with pm.Model() as model:
+        x = pm.Flat("x") if improper else pm.Normal("x", 0.0, 2.0)
+        if y is not None:
+            pm.Normal("y", x, 1.0, observed=y, **options)
+    return model
+
+
+def test_models_may_differ_in_their_data():
+    for other in (None, [0.3], np.zeros(5)):
+        assert check_same_variables(normal_model([0.1, 0.2]), normal_model(other)).names == ("x",)
+
+
+@pytest.mark.parametrize(
+    ("model", "reference", "message"),
+    [
+        (normal_model([0.1]), normal_model([0.1], improper=True), "model that is the reference.*`x` is improper.*data"),
+        (normal_model([0.1]), normal_model(improper=True), "model that is the reference.*`x` is improper.*not finite"),
+        (normal_model([0.1], total_size=10), normal_model(), "`y` was given `total_size`"),
+        (normal_model([0.1]), pm.Model(), "same free variables.*the model has `x`.*the reference has none"),
+    ],
+    ids=["improper with data", "improper without any", "minibatch", "no variables"],
+)
+def test_a_second_model_that_gives_no_ratio_is_refused(model, reference, message):
+    with pytest.raises(ValueError, match=message):
+        check_same_variables(model, reference)
