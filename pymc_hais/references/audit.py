@@ -140,8 +140,8 @@ def _confirm(
     level = _FALSE_ALARM / (len(suspects) * len(_TESTED))
     drawing, *walking = seed.spawn(1 + len(suspects))
     seeds = [_number(one) for one in drawing.spawn(len(_TESTED))]
-    # What is repeated for every position is linear algebra, as a rule.
-    elements = layout.n_dims * (1 + density.n_loops * layout.n_dims // 5)
+    # What is repeated for every position costs a call, and is linear algebra as a rule.
+    elements = layout.n_dims + density.n_loops * (50 + layout.n_dims**2 // 5)
     sizes = [max(_FEWEST, min(n, _ELEMENTS // elements)) for n in _TESTED]
 
     def is_wrong(suspect: Suspect, rng: np.random.Generator) -> bool:

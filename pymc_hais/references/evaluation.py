@@ -25,7 +25,7 @@ __all__ = ["Density", "build_start_density"]
 
 type Rows = Callable[[np.ndarray], np.ndarray]
 
-#: What a graph that must be called for every position costs, in operations that are repeated for every position.
+#: What a graph that is called for every position costs, in operations that are repeated for every position.
 _CALL = 20
 
 
@@ -78,6 +78,12 @@ def _gradients(position: Any, value: Any, sample: np.ndarray) -> Rows | None:
         return None
 
 
+def _n_loops(op: Any) -> int:
+    if not isinstance(op, Blockwise):
+        return 0
+    return _CALL if isinstance(op.core_op, Scan) else 1
+
+
 def _for_rows(position: Any, output: Any, sample: np.ndarray) -> tuple[Rows, int]:
     """Compile a function of one position for many; and count the operations that are repeated."""
     (output,) = lower_xtensor([output])
@@ -98,7 +104,7 @@ def _for_rows(position: Any, output: Any, sample: np.ndarray) -> tuple[Rows, int
 
         if np.allclose(at_once(sample), one_by_one(sample), rtol=1e-4, atol=1e-4, equal_nan=True):
             nodes = {variable.owner for variable in ancestors([batched])} - {None}
-            return at_once, sum(isinstance(node.op, Blockwise | Scan) for node in nodes)
+            return at_once, sum(_n_loops(node.op) for node in nodes)
     except Exception:  # an Op without a rule for many positions: one at a time is always right
         pass
     return one_by_one, _CALL
