@@ -71,7 +71,6 @@ def check_same_variables(model: Any, reference: Any) -> Layout:
         If the model has discrete free variables or a ``pm.Simulator``.
     """
     check_model(model, from_prior=not improper_priors(model))
-    _refuse_improper(reference)
     layout, other = (build_layout(one) if one.free_RVs else None for one in (model, reference))
     if layout is None or other is None or (layout.names, layout.shapes) != (other.names, other.shapes):
         described = [
@@ -82,6 +81,7 @@ def check_same_variables(model: Any, reference: Any) -> Layout:
             "A model as the reference must have the same free variables in the same order, with the same transforms "
             f"and shapes: the model has {described[0]}; the reference has {described[1]}."
         )
+    _refuse_improper(reference)
     return layout
 
 
