@@ -1,4 +1,4 @@
-"""Models as users write them: seconds of ``sample_hais`` and of ``pm.sample`` beside each other, both at their defaults.
+"""Models as users write them: seconds of ``sample_hais`` and of ``pm.sample``, both at their defaults.
 
 ``python benchmarks/gallery.py [--limit SECONDS] [--seed N] [name ...]``.  Every call runs in a process of its own, one
 after the other, so that nothing is compiled already; ``pm.sample`` makes 4 chains of 1000 + 1000 draws on two cores.
@@ -13,11 +13,8 @@ import sys
 import time
 import warnings
 
-HEADER = (
-    "| model | D | log Z | se | T | million gradients | s | CPU s | findings | pm.sample s | CPU s | divergences | s / s |\n"
-    + "| --- " * 13
-    + "|"
-)
+_COLUMNS = "model, D, log Z, se, T, million gradients, s, CPU s, findings, pm.sample s, CPU s, divergences, s / s"
+HEADER = "| " + _COLUMNS.replace(", ", " | ") + " |\n" + "| --- " * 13 + "|"
 
 
 def run_one(name: str, what: str, seed: int) -> dict:

@@ -24,6 +24,7 @@ from pymc_hais.results.diagnostics import diagnose_predictive, findings_of_rows,
 from pymc_hais.results.heldout import HeldOut, of_rows, thin, to_heldout_tree
 from pymc_hais.results.report import attributes_of_rows, log_held_out
 from pymc_hais.run.planning import choose_reference, first_reference
+from pymc_hais.run.prior_mass import mass_for, measure_prior_mass
 from pymc_hais.run.problem import build_problem
 from pymc_hais.run.progress import default_theme
 from pymc_hais.run.rounds import run_rounds
@@ -173,8 +174,9 @@ def _integrate(
     if len(next(iter(rows.values()))) == 1:  # what no population differs in is the model's own data
         model, rows = with_table(model, {name: value[0] for name, value in rows.items()}), {}
     start, takes_fit = first_reference(reference, model), isinstance(reference, str) and reference in ("auto", "fitted")
-    problem = build_problem(model, start, settings.compiler, settings.seeds, rows, takes_fit)
-    choice = choose_reference(problem, settings, reference)
+    mass = mass_for(model, start, settings)
+    problem = build_problem(model, start, settings.compiler, settings.seeds, rows, takes_fit, mass)
+    choice = choose_reference(problem, settings, reference, measure_prior_mass)
     outcome = run_rounds(choice, settings)
     findings = findings_of_rows(outcome, choice, settings)
     return of_rows(outcome.rows, findings), attributes_of_rows(choice, outcome, settings)

@@ -18,6 +18,7 @@ from pymc_hais.results.report import attributes, log_outcome, log_start
 from pymc_hais.run.parameter_path import build_parameter_problem, is_geometric
 from pymc_hais.run.planning import Choice, choose_reference, first_reference
 from pymc_hais.run.posterior import draw_posterior
+from pymc_hais.run.prior_mass import mass_for, measure_prior_mass
 from pymc_hais.run.problem import Problem, build_problem
 from pymc_hais.run.progress import default_theme
 from pymc_hais.run.reference_model import build_ratio_problem
@@ -187,7 +188,7 @@ def sample_hais(
     named = build_outputs(model, problem.layout, var_names, settings.output.include_transformed)
     check_labels(model, named(np.zeros((1, 1, problem.layout.n_dims))), settings.output)
 
-    choice = choose_reference(problem, settings, reference)
+    choice = choose_reference(problem, settings, reference, measure_prior_mass)
     log_start(choice, settings)
     outcome = run_rounds(choice, settings)
     estimate = with_findings(outcome, choice, settings)
@@ -207,7 +208,8 @@ def _build(model: Any, path: Any, reference: Any, settings: Settings) -> Problem
         return build_ratio_problem(model, layout, _learn_reference(reference, settings), settings)
     start = first_reference(reference, model, settings.recipe.kernel.constraints)
     takes_fit = isinstance(reference, str) and reference in ("auto", "fitted")
-    return build_problem(model, start, settings.compiler, settings.seeds, takes_fit=takes_fit)
+    mass = mass_for(model, start, settings)
+    return build_problem(model, start, settings.compiler, settings.seeds, takes_fit=takes_fit, prior_mass=mass)
 
 
 def _learn_reference(model: Any, settings: Settings) -> Choice:
@@ -220,4 +222,4 @@ def _learn_reference(model: Any, settings: Settings) -> Choice:
         seeds=settings.seeds.branch(Branch.REFERENCE_MODEL),
         compiler=replace(settings.compiler, kernel=kernel),
     )
-    return choose_reference(_build(model, "geometric", "auto", own), own, "auto")
+    return choose_reference(_build(model, "geometric", "auto", own), own, "auto", measure_prior_mass)

@@ -380,6 +380,9 @@ class LogZEstimate:
     lower, upper : float
         95% interval for log Z.
     estimator : str
+    log_prior_mass : float
+        Log of what the prior's density integrates to in PyMC, if it was measured; ``value`` is log of the integral of
+        ``exp(model.logp())`` minus this.
     findings : tuple of Finding
     per_chain : tuple of float
         Each population's own estimate.
@@ -391,6 +394,7 @@ class LogZEstimate:
     upper: float
     shortfall: float = 0.0
     estimator: str = "annealed"
+    log_prior_mass: float = 0.0
     findings: tuple[Finding, ...] = field(default=(), repr=False)
     per_chain: tuple[float, ...] = field(default=(), repr=False)
 

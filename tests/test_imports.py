@@ -33,7 +33,7 @@ LABEL_HOMES = {"results", "plots"}
 HOMES = {
     "pymc": PYMC_HOMES | {"run/progress"},
     "pytensor": PYMC_HOMES,
-    "jax": {"engines/jax"},
+    "jax": {"engines/jax", "model/jax_functions"},
     "numba": {"engines/numba"},
     "threadpoolctl": {"engines/numba"},
     "xarray": LABEL_HOMES,

@@ -73,8 +73,6 @@ def found():
     return json.loads(done.stdout.splitlines()[-1])
 
 
-# The python engine ("c") and, where the density has a product with a matrix, Numba fail today: their positions are in
-# double precision, whatever PyTensor's floatX.  See the message of the test.
 @pytest.mark.parametrize("name", TRUTH)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_small_model_in_single_precision(backend, name, found):

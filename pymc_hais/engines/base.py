@@ -22,11 +22,18 @@ class CompileClock:
     seconds: float = 0.0
 
 
-def on_tuple(xp: Any, density: Any, path: Path) -> Any:
-    """Take the data of a density as one tuple, and beta as a number where the path has it in the density."""
+def on_tuple(xp: Any, density: Any, path: Path, dtype: Any = None) -> Any:
+    """Take the data of a density as one tuple, and beta as a number where the path has it in the density.
+
+    With a ``dtype`` the position is cast to it: NumPy's arithmetic has made it double precision.
+    """
+
+    def cast(x: Any) -> Any:
+        return x if dtype is None else x.astype(dtype)
+
     if path.name == Parameters.name:
-        return lambda x, beta, data: density(x, xp.full(1, beta, dtype=x.dtype), *data)
-    return lambda x, data: density(x, *data)
+        return lambda x, beta, data: density(cast(x), xp.full(1, beta, dtype=dtype or x.dtype), *data)
+    return lambda x, data: density(cast(x), *data)
 
 
 def split_inputs(inputs: Sequence[np.ndarray], path: Path) -> tuple[Sequence[np.ndarray], Sequence[np.ndarray]]:

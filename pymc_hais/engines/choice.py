@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import logging
 import time
 import warnings
 from typing import Any
 
-from pymc_hais.model.compat import compile_density, refuse_object_mode, traceable, unsupported_op
+from pymc_hais.model.compat import compile_density, traceable, unsupported_op
 from pymc_hais.model.density import DensityGraph
 from pymc_hais.types import Engine, Kernel
 
@@ -99,12 +98,17 @@ def _compile(backend: str, graph: DensityGraph, compile_kwargs: dict, kernel: Ke
     begin = time.perf_counter()
     kwargs = dict(compile_kwargs)
     if backend != "python":
-        kwargs["mode"] = {"jax": "JAX", "numba": "NUMBA", "c": "cvm"}[backend]
-    with refuse_object_mode() if backend == "numba" else contextlib.nullcontext():
-        function = compile_density(graph, **kwargs)
+        kwargs["mode"] = _jax_mode() if backend == "jax" else {"numba": "NUMBA", "c": "cvm"}[backend]
+    function = compile_density(graph, is_compiled=backend == "numba", **kwargs)
     engine = _build(backend, function, graph, kernel)
     engine.clock.seconds += time.perf_counter() - begin
     return engine
+
+
+def _jax_mode() -> Any:
+    from pymc_hais.model.jax_linker import jax_mode
+
+    return jax_mode()
 
 
 def _build(backend: str, function: Any, graph: DensityGraph, kernel: Kernel | None) -> Engine:
@@ -116,7 +120,9 @@ def _build(backend: str, function: Any, graph: DensityGraph, kernel: Kernel | No
     if backend == "numba":
         from pymc_hais.engines.numba import NumbaEngine
 
-        return NumbaEngine(traceable(function), data, n_dims, kernel, graph.path, graph.input_values)
+        return NumbaEngine(
+            traceable(function), data, n_dims, kernel, graph.path, graph.input_values, graph.layout.dtype
+        )
     from pymc_hais.engines.python import PythonEngine
 
-    return PythonEngine(function, data, n_dims, backend, kernel, graph.path)
+    return PythonEngine(function, data, n_dims, backend, kernel, graph.path, graph.layout.dtype)

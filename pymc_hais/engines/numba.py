@@ -94,6 +94,8 @@ class NumbaEngine:
         ``Geometric()`` by default.
     inputs : sequence of ndarray
         One population's own data, or arrays like them.
+    dtype : dtype
+        Of the positions that the density takes; everything else is in double precision.
     """
 
     name = "numba"
@@ -107,12 +109,13 @@ class NumbaEngine:
         kernel: Kernel | None = None,
         path: Path | None = None,
         inputs: Sequence[np.ndarray] = (),
+        dtype: Any = np.float64,
     ) -> None:
         self.kernel: Kernel = kernel or Hamiltonian()
         self.path: Path = geometric.Geometric() if path is None else path
         self.clock = CompileClock()
         self._cores = _MAX_CORES
-        self._density, self._n_dims = density, n_dims
+        self._density, self._n_dims, self._dtype = density, n_dims, np.dtype(dtype)
         self._data = tuple(_plain(array) for array in data)
         self._noise = noise_module.build_noise(np, n_dims)
         self._segments: dict[str, Any] = {}
@@ -127,9 +130,9 @@ class NumbaEngine:
         self.clock.seconds = 0.0  # the caller times the construction
 
     def _build(self) -> None:
-        self._path = self.path.build(np, on_tuple(np, self._density, self.path))
+        self._path = self.path.build(np, on_tuple(np, self._density, self.path, self._dtype))
         if self.path.name not in self._segments:
-            self._segments[self.path.name] = _build(self._density, self._n_dims, self.kernel, self.path)
+            self._segments[self.path.name] = _build(self._density, self._n_dims, self.kernel, self.path, self._dtype)
         self._segment = self._segments[self.path.name]
 
     def along(self, path: Path, tuned: Sequence[np.ndarray] = ()) -> NumbaEngine:
@@ -216,10 +219,10 @@ def _plain(array: np.ndarray) -> np.ndarray:
     return np.require(array, requirements=["C", "W"])
 
 
-def _build(density: Any, n_dims: int, kernel: Kernel, path: Path) -> Any:
+def _build(density: Any, n_dims: int, kernel: Kernel, path: Path, dtype: np.dtype) -> Any:
     """Compile the loop over particles and temperatures around the one kernel; see :func:`_segment`."""
     xp = _namespace()
-    functions = path.build(xp, _build_density(density, path), _inner, _inlined)
+    functions = path.build(xp, _build_density(density, path, dtype), _inner, _inlined)
     draw = _inner(noise_module.build_noise(xp, n_dims, _inner))
     arrive = functions.arrive
     transition = _inlined(kernel.build(xp, functions, _inner, _inlined))
@@ -228,32 +231,34 @@ def _build(density: Any, n_dims: int, kernel: Kernel, path: Path) -> Any:
     segment = types.FunctionType(
         _segment.__code__, {**globals(), "draw": draw, "arrive": arrive, "transition": transition}, "hais_segment"
     )
-    key = _cache_key(density, n_dims, kernel, path)
+    key = _cache_key(density, n_dims, kernel, path, dtype)
     if key is not None:
         register_numba_cache_key(segment, key)
     return numba.njit(nogil=True, cache=key is not None)(segment)
 
 
-def _build_density(density: Any, path: Path) -> Any:
+def _build_density(density: Any, path: Path, dtype: np.dtype) -> Any:
     """Take the data as one tuple, and return floats and vectors of floats."""
+    number = dtype.type
+
     if path.name == Parameters.name:
 
         @_inlined
         def evaluate_at(position, beta, data):
-            value, slope, gradient, zeros = density(position, np.full(1, beta), *data)
+            value, slope, gradient, zeros = density(position.astype(number), np.full(1, number(beta)), *data)
             return _float64(value), _float64(slope), _float64(gradient), _float64(zeros)
 
         return evaluate_at
 
     @_inlined
     def evaluate(position, data):
-        log_reference, log_ratio, grad_reference, grad_ratio = density(position, *data)
+        log_reference, log_ratio, grad_reference, grad_ratio = density(position.astype(number), *data)
         return _float64(log_reference), _float64(log_ratio), _float64(grad_reference), _float64(grad_ratio)
 
     return evaluate
 
 
-def _cache_key(density: Any, n_dims: int, kernel: Kernel, path: Path) -> str | None:
+def _cache_key(density: Any, n_dims: int, kernel: Kernel, path: Path, dtype: np.dtype) -> str | None:
     """Everything that the compiled segment depends on, and None if that cannot be told."""
     graph = numba_cache_key(density)
     if graph is None:
@@ -271,7 +276,7 @@ def _cache_key(density: Any, n_dims: int, kernel: Kernel, path: Path) -> str | N
         sources = [inspect.getsource(module) for module in modules]
     except (OSError, TypeError):  # installed without its source, or defined in a notebook
         return None
-    return "\n".join([graph, str(n_dims), kernel.program, path.name, *sources])
+    return "\n".join([graph, str(n_dims), str(dtype), kernel.program, path.name, *sources])
 
 
 def _namespace() -> types.ModuleType:
@@ -298,9 +303,9 @@ def _float64(value):
 @overload(_float64)
 def _float64_compiled(value):
     if not isinstance(value, numba.types.Array):
-        return lambda value: float(value)
+        return lambda value: np.float64(value)
     if value.ndim == 0:
-        return lambda value: float(value[()])
+        return lambda value: np.float64(value[()])
     if value.dtype == numba.types.float64 and value.layout == "C" and value.mutable:
         return lambda value: value
     return lambda value: value.astype(np.float64)

@@ -33,6 +33,8 @@ class PythonEngine:
         ``Hamiltonian()`` by default.
     path : Path, optional
         ``Geometric()`` by default.
+    dtype : dtype
+        Of the positions that the density takes.
     """
 
     name = "python"
@@ -45,17 +47,18 @@ class PythonEngine:
         backend: str,
         kernel: Kernel | None = None,
         path: Path | None = None,
+        dtype: Any = np.float64,
     ) -> None:
         self.kernel: Kernel = kernel or Hamiltonian()
         self.path: Path = Geometric() if path is None else path
         self.backend = backend
         self.clock = CompileClock()
-        self._density, self._data = density, tuple(data)
+        self._density, self._data, self._dtype = density, tuple(data), np.dtype(dtype)
         self._noise = build_noise(np, n_dims)
         self._build()
 
     def _build(self) -> None:
-        self._path = self.path.build(np, on_tuple(np, self._density, self.path))
+        self._path = self.path.build(np, on_tuple(np, self._density, self.path, self._dtype))
         self._transition = self.kernel.build(np, self._path)
 
     def along(self, path: Path, tuned: Sequence[np.ndarray] = ()) -> PythonEngine:

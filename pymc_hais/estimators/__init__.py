@@ -1,6 +1,6 @@
 """Arrays -> a log Z with its error."""
 
-from pymc_hais.estimators.annealed import combine, estimate_log_z, with_shortfall
+from pymc_hais.estimators.annealed import combine, divide, estimate_log_z, with_shortfall
 from pymc_hais.estimators.lag import Round, residual_lag
 from pymc_hais.estimators.symptoms import Symptoms, measure_symptoms
 from pymc_hais.estimators.tail import NO_TAIL, Tail, measure_tail
@@ -11,6 +11,7 @@ __all__ = [
     "Symptoms",
     "Tail",
     "combine",
+    "divide",
     "estimate_log_z",
     "measure_symptoms",
     "measure_tail",

@@ -26,6 +26,7 @@ _NORMAL_REACH = 1.96
 __all__ = [
     "Variance",
     "combine",
+    "divide",
     "estimate_log_z",
     "family_masses",
     "population_shares",
@@ -126,7 +127,7 @@ def combine(estimates: Sequence[LogZEstimate], costs: Sequence[float]) -> LogZEs
     """Average the estimates of Z of several rounds by what each cost, which was fixed before its particles were drawn.
 
     The variance of Z_hat falls as one over the cost, so these weights are near the best, and no estimate has a say in
-    them.  The shortfall is the last round's, which has the most temperatures.
+    them.  The shortfall is the last round's (of those with any weight), which has the most temperatures.
     """
     if len(estimates) == 1:
         return estimates[0]
@@ -135,14 +136,35 @@ def combine(estimates: Sequence[LogZEstimate], costs: Sequence[float]) -> LogZEs
     value = float(log_sum_exp(values + log_shares))
     if not np.isfinite(value):
         return estimates[-1]
-    variances = np.expm1(np.array([estimate.mc_se for estimate in estimates]) ** 2)
-    log_variance = float(np.log1p(np.sum(np.exp(2.0 * (values + log_shares - value)) * variances)))
-    mc_se, last = float(np.sqrt(log_variance)), estimates[-1]
+    # A round without any weight counts in the mean; nothing is known of its variance.
+    alive = np.flatnonzero(np.isfinite(values)).tolist()
+    variances = np.expm1(np.array([estimates[i].mc_se for i in alive]) ** 2)
+    log_variance = float(np.log1p(np.sum(np.exp(2.0 * (values + log_shares - value)[alive]) * variances)))
+    mc_se, last = float(np.sqrt(log_variance)), estimates[alive[-1]]
     # The quantile of Student's t that the last round's interval has.
     quantile = (last.value + 0.5 * last.mc_se**2 - last.lower) / last.mc_se if last.mc_se > 0 else _NORMAL_REACH
     reach, centre = quantile * mc_se, value + 0.5 * log_variance
     combined = replace(last, value=value, mc_se=mc_se, lower=centre - reach, upper=centre + reach, shortfall=0.0)
     return with_shortfall(combined, last.shortfall)
+
+
+def divide(estimate: LogZEstimate, mass: LogZEstimate) -> LogZEstimate:
+    """Divide Z by an independent estimate of the prior's mass."""
+    value = estimate.value - mass.value
+    if not np.isfinite(value):
+        return estimate
+    down = np.hypot(estimate.value - estimate.lower, mass.upper - mass.value)
+    up = np.hypot(estimate.upper - estimate.value, mass.value - mass.lower)
+    return replace(
+        estimate,
+        value=value,
+        mc_se=float(np.hypot(estimate.mc_se, mass.mc_se)),
+        lower=float(value - down),
+        upper=float(value + up),
+        shortfall=float(np.hypot(estimate.shortfall, mass.shortfall)),
+        log_prior_mass=mass.value,
+        per_chain=tuple(one - mass.value for one in estimate.per_chain),
+    )
 
 
 def with_shortfall(estimate: LogZEstimate, shortfall: float) -> LogZEstimate:

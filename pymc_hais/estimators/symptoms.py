@@ -41,7 +41,8 @@ class Symptoms:
     acceptance_rate : float
         The lowest mean acceptance rate of any temperature.
     divergent_share : float
-        Share of the moves that diverged.
+        Share of the moves that diverged, over the lines of descent of the final particles, by their weights: reference
+        draws where nothing is likely may diverge, and leave no trace.
     n_nan, n_infinite : int
         Log weight increments that were NaN, or plus infinity.
     dropped_share : float
@@ -74,7 +75,8 @@ def measure_symptoms(run: AnnealingRun) -> Symptoms:
     log_z = float(log_mean_exp(run.log_z))
     is_alive = bool(np.isfinite(log_z))
     masses = family_masses(run)
-    shares = masses * population_shares(run.log_z)[:, None]
+    of_population = population_shares(run.log_z)[:, None]
+    shares, weights = masses * of_population, np.exp(run.log_weights) * of_population
     n_steps = run.temperature["ess"].shape[1]
     return Symptoms(
         is_alive=is_alive,
@@ -82,7 +84,7 @@ def measure_symptoms(run: AnnealingRun) -> Symptoms:
         n_families=float(1.0 / np.sum(shares**2)),
         disagreement=_disagreement(relative_variance(run.log_z, masses)) if is_alive else 0.0,
         acceptance_rate=float(np.min(run.temperature["acceptance_rate"].mean(axis=0))),
-        divergent_share=float(np.mean(run.n_divergent)) / n_steps,
+        divergent_share=float(np.sum(weights * run.n_divergent)) / n_steps,
         n_nan=int(np.sum(run.n_nan)),
         n_infinite=int(np.sum(run.n_infinite)),
         dropped_share=float(np.exp(log_mean_exp(run.log_z_dropped) - log_z)) if is_alive else 0.0,

@@ -23,6 +23,9 @@ from pymc_hais.kernels import Hamiltonian
 from pymc_hais.paths import Geometric
 from pymc_hais.types import KernelInfo, KernelParams, Noise, ParticleState
 
+#: Of the path and of the density: a step has its data inside.
+_NO_DATA: tuple[tuple, tuple] = ((), ())
+
 __all__ = ["PersistentHMC"]
 
 
@@ -200,7 +203,7 @@ class PersistentHMC(GradientSharedStep):
         with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
             for _ in range(self.n_transitions):
                 noise = Noise(self.rng.standard_normal(q0.data.size), self.rng.random())
-                state, info = self._transition(state, noise, 0.0, params, ())
+                state, info = self._transition(state, noise, 0.0, params, _NO_DATA)
                 infos.append(info)
         self.momentum, self._evaluated = state.momentum, state
         stats = self._adapt(state, infos)
@@ -215,7 +218,7 @@ class PersistentHMC(GradientSharedStep):
         # Another step method may have moved the variables that this one takes as given.
         if known is None or self.shared or not np.array_equal(known.position, q0.data):
             position = np.array(q0.data)
-            known = ParticleState(position, self.momentum, *self._density(position, ()))
+            known = ParticleState(position, self.momentum, *self._density(position, _NO_DATA))
         if not np.isfinite(known.log_reference):
             raise SamplingError(
                 f"The log density at the start is {known.log_reference}. model.debug() tells which term it comes from."

@@ -147,7 +147,7 @@ class HAIS(SMC_KERNEL):
         if self._problem is None:
             self._problem = self._build_problem()
         self._engine = self._problem.engine
-        positions = self.tempered_posterior.astype(self._problem.layout.dtype)
+        positions = self._problem.to_coordinates(self.tempered_posterior).astype(self._problem.layout.dtype)
         state = self._engine.start(positions[None], [], self._draw_key()[None])
         # Draws beyond the range of floating point count with weight zero; the first resampling drops them.
         self._state = state._replace(log_ratio=np.where(self._clipped, -np.inf, np.asarray(state.log_ratio)))
@@ -161,10 +161,13 @@ class HAIS(SMC_KERNEL):
 
     def _publish(self) -> None:
         """Show the particles under the names that ``pm.sample_smc`` reads."""
-        self.tempered_posterior, self.prior_logp, log_ratio = (
+        assert self._problem is not None
+        self._positions, log_reference, log_ratio = (
             np.asarray(leaf, np.float64)[0]
             for leaf in (self._state.position, self._state.log_reference, self._state.log_ratio)
         )
+        self.tempered_posterior = self._problem.to_model(self._positions)
+        self.prior_logp = log_reference - self._problem.log_jacobian(self.tempered_posterior)
         self.likelihood_logp = clean(log_ratio)
 
     def update_beta_and_weights(self) -> None:
@@ -195,7 +198,7 @@ class HAIS(SMC_KERNEL):
         dimension that made log Z too high by 0.6 nats (50 dimensions); with the halves exchanged, by nothing seen.
         Resampling keeps particles in order, so few lines of descent ever cross from one half to the other.
         """
-        first, second = (estimate_metric(self.tempered_posterior[half]) for half in self._halves())
+        first, second = (estimate_metric(self._positions[half]) for half in self._halves())
         self._metrics = (second, first)
 
     def _halves(self) -> tuple[slice, slice]:

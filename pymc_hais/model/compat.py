@@ -12,7 +12,8 @@ import pymc as pm
 import pytensor.tensor as pt
 from pymc.pytensorf import find_rng_nodes, replace_rng_nodes, reseed_rngs, toposort_replace
 from pymc.util import _get_seeds_per_chain
-from pytensor.compile.rewriting import inline_ofg_node
+from pytensor.compile.builders import SymbolicOp
+from pytensor.compile.rewriting import inline_ofg_node, rewrite_inner_graph
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors
@@ -26,10 +27,10 @@ __all__ = [
     "lower_xtensor",
     "numba_cache_key",
     "quiet_compilation",
-    "refuse_object_mode",
     "register_numba_cache_key",
     "replace_rng_nodes",
     "reseed_rngs",
+    "rewrite_inside_out",
     "seeds_per_chain",
     "toposort_replace",
     "traceable",
@@ -56,9 +57,17 @@ def compile_interpreted(inputs: list[Any], outputs: list[Any]) -> Any:
     return function
 
 
-def compile_density(graph: Any, mode: Any, **kwargs: Any) -> Any:
-    """Compile the graphs of a :class:`pymc_hais.model.DensityGraph` in the context of its model."""
-    with graph.model, quiet_compilation():
+def compile_density(graph: Any, mode: Any, is_compiled: bool = False, **kwargs: Any) -> Any:
+    """Compile the graphs of a :class:`pymc_hais.model.DensityGraph` in the context of its model.
+
+    Raises
+    ------
+    NotImplementedError
+        If all of it is to be machine code (``is_compiled``), and the Numba linker would call Python.
+    """
+    # The last filter that is set is asked first: within silence, what is an error stays one.
+    refuse = _refuse_object_mode() if is_compiled else contextlib.nullcontext()
+    with graph.model, quiet_compilation(), refuse:
         function = pm.compile(graph.arguments, graph.density, mode=mode, **kwargs)
     function.trust_input = True
     return function
@@ -71,6 +80,16 @@ def lower_xtensor(outputs: list[Any]) -> list[Any]:
         return outputs
     lowered: Any = rewrite_graph(outputs, include=("lower_xtensor",), clone=True)
     return list(lowered)
+
+
+def rewrite_inside_out(graph: FunctionGraph, rewrite: Callable[[FunctionGraph], Any]) -> None:
+    """Apply a rewrite to the graphs of loops within a graph, and to the graph itself."""
+
+    def match(op: Any) -> bool:
+        return hasattr(op, "clone_with_inner_graph") and not isinstance(op, SymbolicOp)
+
+    rewrite_inner_graph(graph, match, lambda linker, op, node, inner, *, mode: rewrite_inside_out(inner, rewrite))
+    rewrite(graph)
 
 
 def traceable(function: Any) -> Callable:
@@ -126,7 +145,7 @@ def quiet_compilation() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def refuse_object_mode() -> Iterator[None]:
+def _refuse_object_mode() -> Iterator[None]:
     """Turn the Numba linker's remark that it would call an Op's Python code into an error.
 
     Raises

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,14 +11,12 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from pymc.model.transform.optimization import freeze_dims_and_data
-from pymc.pytensorf import rewrite_pregrad
-from pytensor.graph.basic import Constant
-from pytensor.graph.replace import clone_replace, graph_replace
+from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.type import TensorType
 
 from pymc_hais.model.centring import recentre
 from pymc_hais.model.layout import Layout, build_position, on_position
+from pymc_hais.model.simplification import lift_data, simplify, simplify_values
 from pymc_hais.paths import Geometric, Parameters
 from pymc_hais.types import Path
 
@@ -31,9 +30,6 @@ __all__ = [
 
 #: ``(x, log_prior) -> log density`` of a reference, as graphs.
 type LogReference = Callable[[Any, Any], Any]
-
-#: Arrays of at least this many elements travel as arguments; smaller ones may steer shapes and stay.
-_LIFTED_SIZE = 32
 
 
 @dataclass(frozen=True)
@@ -119,13 +115,11 @@ def build_density(
         outputs = [reference, log_prior + log_rest - reference]
     if has_chart:
         outputs[0] += log_jacobian
-    outputs, data, data_values = _lift_data(outputs)
+    outputs = simplify_values(outputs)
     gradient = _gradient if with_gradients else lambda _, position: pt.zeros_like(position)
     density = [*outputs, *(gradient(output, position) for output in outputs)]
     none = [np.zeros(layout.n_dims, position.dtype) for _ in sites]
-    return DensityGraph(
-        model, layout, position, density, Geometric(), [], inputs, values, [*sites, *data], [*none, *data_values]
-    )
+    return _assemble(model, layout, Geometric(), [position, [], inputs, sites], density, values, none)
 
 
 def build_parameter_density(
@@ -148,11 +142,33 @@ def build_parameter_density(
         target: ((1.0 - betas[0]) * np.asarray(first) + betas[0] * np.asarray(last)).astype(target.dtype)
         for target, (first, last) in zip(targets, endpoints.values(), strict=True)
     }
-    (value,), data, data_values = _lift_data([clone_replace(logp, moved, rebuild_strict=False)])
+    (value,) = simplify_values([clone_replace(logp, moved, rebuild_strict=False)])
     zeros = pt.zeros_like(position)
     gradient = _gradient(value, position) if with_gradients else zeros
     density = [value, _gradient(value, betas)[0].astype(position.dtype), gradient, zeros]
-    return DensityGraph(model, layout, position, density, Parameters(), [betas], [], [], data, data_values)
+    return _assemble(model, layout, Parameters(), [position, [betas], [], []], density)
+
+
+def _assemble(
+    model: Any,
+    layout: Layout,
+    path: Path,
+    arguments: list[Any],
+    density: list[Any],
+    input_values: Sequence[np.ndarray] = (),
+    site_values: Sequence[np.ndarray] = (),
+) -> DensityGraph:
+    """Simplify values and gradients together, and make arguments of their large constants, after the sites."""
+    position, betas, inputs, sites = arguments
+    graph = simplify([position, *betas, *inputs, *sites], density, model.check_bounds)
+    rest = iter(graph.inputs)
+    position = next(rest)
+    betas, inputs, sites = (list(itertools.islice(rest, len(part))) for part in (betas, inputs, sites))
+    data, data_values = lift_data(graph)
+    values = [*site_values, *data_values]
+    return DensityGraph(
+        model, layout, position, graph.outputs, path, betas, inputs, list(input_values), [*sites, *data], values
+    )
 
 
 def freeze_with_inputs(model: Any, names: Sequence[str]) -> tuple[Any, list[Any]]:
@@ -163,23 +179,6 @@ def freeze_with_inputs(model: Any, names: Sequence[str]) -> tuple[Any, list[Any]
 
 
 def _gradient(output: Any, position: Any) -> Any:
-    simplified = rewrite_pregrad(output)  # which may find that the position does not matter
-    if position not in ancestors([simplified]):
+    if position not in ancestors([output]):  # simplifying may find that it does not matter
         return pt.zeros_like(position)
-    return pytensor.grad(simplified, position)
-
-
-def _lift_data(outputs: list[Any]) -> tuple[list[Any], list[Any], list[np.ndarray]]:
-    """Turn the large constants of a graph into inputs."""
-    constants: dict[Any, Any] = {
-        variable: pt.tensor(f"data_{i}", dtype=variable.type.dtype, shape=variable.type.shape)
-        for i, variable in enumerate(ancestors(outputs))
-        if isinstance(variable, Constant)
-        and isinstance(variable.type, TensorType)
-        and variable.type.dtype != "bool"
-        and np.size(variable.data) >= _LIFTED_SIZE
-    }
-    if not constants:
-        return outputs, [], []
-    lifted = graph_replace(outputs, constants)
-    return lifted, list(constants.values()), [np.asarray(c.data) for c in constants]
+    return pytensor.grad(output, position)

@@ -29,7 +29,8 @@ class Defended:
     inverse : ndarray (D,) or (D, D)
         Of the scales, or of the lower Cholesky factor of the scale matrix.
     numbers : ndarray (6,)
-        Log shares of own reference and fit, log normaliser, 1 / df, (df + D) / 2, and whether it is a Gaussian.
+        Log shares of own reference (per unit of its mass) and fit, log normaliser, 1 / df, (df + D) / 2, and whether
+        it is a Gaussian.
     """
 
     inverse: np.ndarray
@@ -40,7 +41,7 @@ class Defended:
     n_inputs: ClassVar[int] = 1
 
     @classmethod
-    def from_fit(cls, df: float, scale: Metric, share: float) -> Self:
+    def from_fit(cls, df: float, scale: Metric, share: float, log_mass: float = 0.0) -> Self:
         """Mix a fit with the own reference.
 
         Parameters
@@ -51,6 +52,8 @@ class Defended:
             Scales, or a lower Cholesky factor.
         share : float
             Of the own reference.
+        log_mass : float
+            Log of what the own reference's density integrates to.
         """
         n_dims = len(scale)
         inverse = 1.0 / scale if scale.ndim == 1 else np.tril(np.linalg.inv(scale))
@@ -61,7 +64,7 @@ class Defended:
             of_df = gammaln(0.5 * (df + n_dims)) - gammaln(0.5 * df) - 0.5 * n_dims * np.log(df * np.pi)
             rest = (log_norm + of_df, 1.0 / df, 0.5 * (df + n_dims), 0.0)
         with np.errstate(divide="ignore"):
-            return cls(inverse, np.array([np.log(share), np.log1p(-share), *rest]))
+            return cls(inverse, np.array([np.log(share) - log_mass, np.log1p(-share), *rest]))
 
     @classmethod
     def without_fit(cls, n_dims: int, is_dense: bool) -> Self:

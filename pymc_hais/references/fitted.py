@@ -25,11 +25,14 @@ class Fitted:
     centres : ndarray (R, D)
     share_of_other : float
         1 where there is no fit.
+    log_mass_of_other : float
+        Log of what the other reference's density integrates to.
     """
 
     shape: Gaussian | StudentT
     centres: np.ndarray
     share_of_other: float
+    log_mass_of_other: float = 0.0
 
     @classmethod
     def none(cls, n_rows: int, n_dims: int, is_dense: bool) -> Self:
@@ -43,10 +46,15 @@ class Fitted:
         return self.shape.scale.ndim == 2
 
     @property
+    def has_light_tails(self) -> bool:
+        """Whether most draws are of a Gaussian."""
+        return self.share_of_other < 1.0 and isinstance(self.shape, Gaussian)
+
+    @property
     def path(self) -> Defended:
         """The path that starts from the mixture."""
         df = self.shape.df if isinstance(self.shape, StudentT) else np.inf
-        return Defended.from_fit(df, self.shape.scale, self.share_of_other)
+        return Defended.from_fit(df, self.shape.scale, self.share_of_other, self.log_mass_of_other)
 
     def label(self, other: str) -> str:
         """Name the mixture, given the name of the other reference."""

@@ -26,7 +26,7 @@ __all__ = ["check_labels", "findings_as_json", "log_marginal_likelihood", "to_da
 
 _GROUP = "log_marginal_likelihood"
 #: Numbers of an estimate that are kept as they are.
-_NUMBERS = ("value", "mc_se", "shortfall", "lower", "upper")
+_NUMBERS = ("value", "mc_se", "shortfall", "lower", "upper", "log_prior_mass")
 
 
 def check_labels(model: Any, values: Mapping[str, np.ndarray], output: Output) -> None:
@@ -92,7 +92,7 @@ def to_datatree(
     labels = _labels(model, output)
     groups = {
         "posterior": _dataset(values, attrs=attrs, **labels),
-        "sample_stats": _sample_stats(draws, outcome.run, attrs),
+        "sample_stats": _sample_stats(draws, outcome.run.log_z - estimate.log_prior_mass, attrs),
         "annealing": _annealing(outcome.plan, outcome.run),
         _GROUP: _evidence(estimate, outcome, attrs),
     }
@@ -138,14 +138,14 @@ def _data(values: Mapping[str, Any], labels: dict[str, Any]) -> Any:
     return _dataset(filled, sample_dims=[], **labels)
 
 
-def _sample_stats(draws: PosteriorDraws, run: AnnealingRun, attrs: Mapping[str, Any]) -> Any:
+def _sample_stats(draws: PosteriorDraws, log_z: np.ndarray, attrs: Mapping[str, Any]) -> Any:
     per_draw = {
         "log_weight": draws.log_weights,
         "acceptance_rate": draws.acceptance_rate,
         "diverging": draws.is_divergent,
     }
     dataset = _dataset(per_draw, attrs=attrs)
-    dataset["log_marginal_likelihood"] = ("chain", run.log_z)
+    dataset["log_marginal_likelihood"] = ("chain", log_z)
     return dataset
 
 

@@ -30,6 +30,8 @@ _HOPELESSLY_DIVERGENT = 0.5
 _MOST_DROPPED = 0.1
 #: Nats beyond a normal tail of the log ratio that are worth a warning.
 _HEAVY_TAIL = 2.0
+#: Standard errors within which a prior's measured mass counts as one.
+_NORMALISED = 3.0
 #: Rows named in a message.
 _SHOWN = 5
 
@@ -240,11 +242,18 @@ def _heavy_tail(problem: Problem, run: AnnealingRun) -> tuple[Finding, ...]:
 
 
 def _prior_mass(problem: Problem) -> tuple[Finding, ...]:
-    """Say that log Z counts a prior that may not integrate to one, if it does."""
+    """Say by what log Z was divided, if the prior does not integrate to one; or what it counts, if nothing was."""
+    mass = problem.prior_mass
     suspects = () if problem.is_prior else unnormalised_priors(problem.model)
+    names = ", ".join(f"`{name}`" for name in suspects)
+    if mass is not None:
+        value, se = mass.estimate.value, mass.estimate.se
+        if abs(value) <= max(_NORMALISED * se, _ROUNDING):
+            return ()
+        what = f"The prior of {names} integrates to exp({value:.2f} ± {se:.2f}) in PyMC, and not to one."
+        return (Finding("prior_mass", "info", what, "log Z is given per unit of that mass; nothing need be done."),)
     if not suspects:
         return ()
-    names = ", ".join(f"`{name}`" for name in suspects)
     return (
         Finding(
             "prior_mass",

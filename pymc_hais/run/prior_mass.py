@@ -12,16 +12,16 @@ from dataclasses import replace
 from typing import Any
 
 from pymc_hais.kernels import Hamiltonian
-from pymc_hais.model import prior_alone
+from pymc_hais.model import improper_priors, is_model, prior_alone, unnormalised_priors
 from pymc_hais.references import Independent
 from pymc_hais.run.planning import choose_reference
-from pymc_hais.run.problem import bind_reference, with_reference
-from pymc_hais.run.rounds import RowResult, run_rounds
+from pymc_hais.run.problem import PriorMass, bind_reference, with_reference
+from pymc_hais.run.rounds import run_rounds
 from pymc_hais.run.seeds import Branch, Purpose
 from pymc_hais.run.settings import Settings
 from pymc_hais.tuning import Recipe, fit_reference
 
-__all__ = ["measure_prior_mass"]
+__all__ = ["mass_for", "measure_prior_mass"]
 
 #: Prior draws to which the reference is fitted.
 _FITTED = 2000
@@ -29,7 +29,27 @@ _FITTED = 2000
 _SHARE_OF_TARGET = 0.3
 
 
-def measure_prior_mass(model: Any, settings: Settings) -> RowResult:
+def mass_for(model: Any, reference: Any, settings: Settings) -> PriorMass | None:
+    """Measure the mass that annealing from a reference has to divide by; None where there is none to divide by.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    reference : str or object
+        What the annealing starts from.
+    settings : Settings
+    """
+    if improper_priors(model) or not unnormalised_priors(model) or is_model(reference):
+        return None
+    if isinstance(reference, str) and reference == "prior":
+        return None
+    try:
+        return measure_prior_mass(model, settings)
+    except (NotImplementedError, ValueError):  # a prior that cannot be drawn: a finding says what log Z counts then
+        return None
+
+
+def measure_prior_mass(model: Any, settings: Settings) -> PriorMass:
     """Anneal from a fit to prior draws to the prior's own density.
 
     Parameters
@@ -38,6 +58,11 @@ def measure_prior_mass(model: Any, settings: Settings) -> RowResult:
         With priors that can be drawn from.
     settings : Settings
         Of the run that needs the mass.
+
+    Raises
+    ------
+    ValueError, NotImplementedError
+        If the prior cannot be drawn.
     """
     prior, kernel = prior_alone(model), Hamiltonian()
     own = replace(
@@ -51,6 +76,6 @@ def measure_prior_mass(model: Any, settings: Settings) -> RowResult:
     layout, drawn = bind_reference(prior, "prior", own.seeds)
     draws = drawn.draw(_FITTED, own.seeds.sequence(Purpose.CHECK, 2))
     fit = Independent(fit_reference(draws.positions[~draws.clipped]), layout.n_dims)
-    problem = with_reference(prior, layout, fit, own.compiler, own.seeds)
-    (result,) = run_rounds(choose_reference(problem, own, fit), own).rows
-    return result
+    choice = choose_reference(with_reference(prior, layout, fit, own.compiler, own.seeds), own, fit)
+    outcome = run_rounds(choice, own)
+    return PriorMass(outcome.rows[0].estimate, outcome.n_gradients + choice.spent.n_gradients_pilot)

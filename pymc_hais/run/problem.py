@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,9 +37,9 @@ from pymc_hais.references import (
 )
 from pymc_hais.run.seeds import Purpose, Seeds, Stream
 from pymc_hais.tuning import particles_for_dense
-from pymc_hais.types import Engine, Kernel, Particles, ParticleState
+from pymc_hais.types import Engine, Kernel, LogZEstimate, Particles, ParticleState
 
-__all__ = ["CHECK_DRAWS", "Compiler", "Problem", "bind_reference", "build_problem", "with_reference"]
+__all__ = ["CHECK_DRAWS", "Compiler", "PriorMass", "Problem", "bind_reference", "build_problem", "with_reference"]
 
 #: Draws that check a model before any long work; as many as the pilot's, so that nothing compiles twice.
 CHECK_DRAWS = 500
@@ -71,6 +71,20 @@ class Compiler:
         return engine
 
 
+class PriorMass(NamedTuple):
+    """Log of the integral of a prior's density, and what it cost to measure.
+
+    Attributes
+    ----------
+    estimate : LogZEstimate
+    n_gradients : int
+        Evaluations of value and gradient.
+    """
+
+    estimate: LogZEstimate
+    n_gradients: int
+
+
 @dataclass(frozen=True)
 class Problem:
     """A compiled model, its reference, and the rows of data for each of which there is a log Z.
@@ -92,6 +106,8 @@ class Problem:
         Observed variables or data containers that differ from row to row; empty for the model as it is (R = 1).
     log_z_reference : float
         Log Z at beta = 0, where the path's density is not normalised there.
+    prior_mass : PriorMass or None
+        By which log Z is divided, where it was measured.
     """
 
     model: Any
@@ -103,6 +119,7 @@ class Problem:
     sites: Sites | None = None
     rows: Mapping[str, np.ndarray] = field(default_factory=dict)
     log_z_reference: float = 0.0
+    prior_mass: PriorMass | None = None
 
     @property
     def n_rows(self) -> int:
@@ -218,6 +235,7 @@ def build_problem(
     seeds: Seeds,
     rows: Mapping[str, np.ndarray] | None = None,
     takes_fit: bool = False,
+    prior_mass: PriorMass | None = None,
 ) -> Problem:
     """Compile a model and refuse, before any long work, what annealing could not get right.
 
@@ -233,6 +251,8 @@ def build_problem(
         Observed variables or data containers that differ from row to row.
     takes_fit : bool
         Whether a fit may be mixed with the reference later, in the same machine code.
+    prior_mass : PriorMass, optional
+        By which a prior that is a part of the reference is normalised, and log Z divided.
 
     Raises
     ------
@@ -244,11 +264,13 @@ def build_problem(
     RuntimeError
         The compiled log density differs from ``model.logp()``.
     """
-    layout, bound = bind_reference(model, reference, seeds)
-    return with_reference(model, layout, bound, compiler, seeds, rows, takes_fit)
+    log_mass = prior_mass.estimate.value if prior_mass else 0.0
+    layout, bound = bind_reference(model, reference, seeds, log_mass)
+    problem = with_reference(model, layout, bound, compiler, seeds, rows, takes_fit)
+    return replace(problem, prior_mass=prior_mass)
 
 
-def bind_reference(model: Any, reference: Any, seeds: Seeds) -> tuple[Layout, BoundReference]:
+def bind_reference(model: Any, reference: Any, seeds: Seeds, log_mass: float = 0.0) -> tuple[Layout, BoundReference]:
     """Refuse a model that cannot be annealed from a reference; lay it out, and bind the reference to it."""
     check_model(model, uses_prior(reference))
     if not uses_prior(reference):
@@ -257,7 +279,7 @@ def bind_reference(model: Any, reference: Any, seeds: Seeds) -> tuple[Layout, Bo
     sampler = build_prior(model)
     seed = int(seeds.sequence(Purpose.CHECK).generate_state(1)[0])
     layout = build_layout(model, [value[0] for value in sampler.sample(1, seed)[0]])
-    return layout, bind(reference, layout, Prior(layout, sampler), model)
+    return layout, bind(reference, layout, Prior(layout, sampler, log_mass), model)
 
 
 def with_reference(

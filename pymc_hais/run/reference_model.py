@@ -44,7 +44,7 @@ def build_ratio_problem(model: Any, layout: Layout, source: Choice, settings: Se
     """
     problem, pilot = source.problem, source.pilot
     assert pilot is not None  # its settings leave something to tune
-    n_steps = max(_SHORTEST, _SLOWER * suggest_length(pilot, 1, settings.max_temperatures))
+    n_steps = max(_SHORTEST, _SLOWER * suggest_length(pilot, None, settings.max_temperatures))
     plan = build_plan(pilot, n_steps, replace(settings.recipe, schedule=None))
 
     def draw(n: int, seeds: np.random.SeedSequence) -> Draws:

@@ -13,6 +13,7 @@ from pymc_hais.estimators import (
     Symptoms,
     Tail,
     combine,
+    divide,
     estimate_log_z,
     measure_symptoms,
     residual_lag,
@@ -20,6 +21,7 @@ from pymc_hais.estimators import (
 )
 from pymc_hais.run.planning import Choice
 from pymc_hais.run.populations import anneal_rows, count_gradients
+from pymc_hais.run.problem import PriorMass
 from pymc_hais.run.settings import Settings
 from pymc_hais.tuning import build_plan, next_length, refine, untuned_plan
 from pymc_hais.types import AnnealingRun, LogZEstimate, Plan
@@ -107,7 +109,7 @@ def _until_target(choice: Choice, settings: Settings) -> Outcome:
         rounds.append(Round(len(plan.schedule), estimates[-1].value, estimates[-1].mc_se))
         symptoms = measure_symptoms(run)
         estimate = combine(estimates, [one.n_steps for one in rounds])
-        estimate = _with_bias(estimate, rounds, choice.tail)
+        estimate = _complete(estimate, rounds, choice.tail, problem.prior_mass)
         reason = _reason_to_stop(estimate, symptoms, rounds, settings)
         row = RowResult(estimate, symptoms, tuple(rounds))
         outcome = Outcome((row,), plan, run, n_gradients, time.perf_counter() - begin, reason or "")
@@ -129,22 +131,31 @@ def _once(choice: Choice, settings: Settings) -> Outcome:
         rows = np.flatnonzero(choice.lengths == n_steps).tolist()
         title = f"{len(rows)} rows"
         for row, run in anneal_rows(problem, plan, rows, choice.spent.n_rounds + 1, title, settings):
-            results[row] = estimate_row(run, len(plan.schedule), choice.scouted[row : row + 1], choice.tail)
+            results[row] = estimate_row(
+                run, len(plan.schedule), choice.scouted[row : row + 1], choice.tail, problem.prior_mass
+            )
         n_gradients += count_gradients(problem, plan, len(rows), settings)
     done = tuple(result for result in results if result is not None)
     return Outcome(done, plan, None, n_gradients, time.perf_counter() - begin, "single_round")
 
 
-def estimate_row(run: AnnealingRun, n_steps: int, earlier: Sequence[Round], tail: Tail) -> RowResult:
+def estimate_row(
+    run: AnnealingRun, n_steps: int, earlier: Sequence[Round], tail: Tail, mass: PriorMass | None = None
+) -> RowResult:
     """Estimate one row's log Z from its populations."""
     estimate = estimate_log_z(run)
     rounds = [*earlier, Round(n_steps, estimate.value, estimate.mc_se)]
-    return RowResult(_with_bias(estimate, rounds, tail), measure_symptoms(run), tuple(rounds))
+    return RowResult(_complete(estimate, rounds, tail, mass), measure_symptoms(run), tuple(rounds))
 
 
-def _with_bias(estimate: LogZEstimate, rounds: Sequence[Round], tail: Tail) -> LogZEstimate:
-    """Count into the error what rounds of different length, and the tail of the log ratio, reveal."""
-    return with_shortfall(estimate, float(np.hypot(residual_lag(rounds), tail.shortfall(rounds[-1].n_steps))))
+def _complete(estimate: LogZEstimate, rounds: Sequence[Round], tail: Tail, mass: PriorMass | None) -> LogZEstimate:
+    """Count into the error what rounds of different length, and the tail of the log ratio, reveal; divide by the mass.
+
+    The mass is that of a prior that does not integrate to one.
+    """
+    missing = float(np.hypot(residual_lag(rounds), tail.shortfall(rounds[-1].n_steps)))
+    estimate = with_shortfall(estimate, missing)
+    return divide(estimate, mass.estimate) if mass else estimate
 
 
 def _plan(choice: Choice, n_steps: int, settings: Settings) -> Plan:

@@ -13,8 +13,10 @@ from pymc_hais.types import AnnealingRun, Kernel, Plan, Schedule
 
 __all__ = ["Recipe", "build_plan", "next_length", "refine", "suggest_length", "untuned_plan"]
 
-#: Where the first round starts: fewer temperatures and the estimate leans on resampling.
+#: Var(log w) without resampling, at most: with fewer temperatures the estimate leans on resampling.
 _LOG_WEIGHT_VARIANCE = 8.0
+#: The share of the variance that a target allows which a plan is made for: the pilot's barrier is a rough one.
+_ROOM = 0.4
 
 
 @dataclass(frozen=True)
@@ -59,12 +61,20 @@ def build_plan(pilot: Pilot, n_steps: int, recipe: Recipe) -> Plan:
     return _plan(pilot, betas, pilot.barrier, n_steps, recipe)
 
 
-def suggest_length(pilot: Pilot, shortest: int, longest: int) -> int:
-    """Choose T so that the log weights would vary by a few nats without resampling.
+def suggest_length(pilot: Pilot, variance: float | None, longest: int) -> int:
+    """Choose T so that the log weights would vary by a few nats without resampling, or by as much as the target allows.
 
     Var(log w) is about Lambda^2 / T, with Lambda the barrier in units of the autocorrelation time.
+
+    Parameters
+    ----------
+    pilot : Pilot
+    variance : float or None
+        Of the log weights: the squared target for the standard error, times the number of particles.
+    longest : int
     """
-    return int(np.clip(np.ceil(pilot.barrier[-1] ** 2 / _LOG_WEIGHT_VARIANCE), shortest, longest))
+    allowed = _LOG_WEIGHT_VARIANCE if variance is None else min(_LOG_WEIGHT_VARIANCE, _ROOM * variance)
+    return int(np.clip(np.ceil(pilot.barrier[-1] ** 2 / allowed), 1, longest))
 
 
 def next_length(n_steps: int, se: float, target_se: float, longest: int) -> int:

@@ -81,7 +81,6 @@ def opaque():
     return build_graph(Opaque())
 
 
-# Fails today, as does the refusal below: compile_density silences the very warning that refuse_object_mode waits for.
 def test_an_op_of_python_alone_goes_to_the_python_engine_with_one_warning(opaque):
     engine, messages = choose(opaque)
     assert (engine.name, engine.backend) == ("python", "c")

@@ -102,7 +102,6 @@ def test_rounds_without_any_weight_are_an_estimate_of_zero():
     assert combine([DEAD, DEAD], [1, 2]) == DEAD
 
 
-# Fails today: the share of a dead round (0) is multiplied by its variance (infinite).
 @pytest.mark.parametrize("rounds", [[DEAD, ROUNDS[1]], [ROUNDS[0], DEAD]], ids=["before", "after"])
 def test_a_round_without_any_weight_makes_no_nan_of_another(rounds):
     combined = combine(rounds, COSTS)

@@ -71,7 +71,6 @@ def counts():
     return model, log_evidence_gamma_poisson(y, 1.5, 0.3)
 
 
-# "hierarchy" fails today: the kernel's engine takes the coordinates of model/centring.py for the model's own.
 CASES = {"regression": lambda: regression(2, 8), "skewed": counts, "hierarchy": hierarchy}
 
 

@@ -82,7 +82,6 @@ def test_one_round_that_is_good_enough_is_enough():
     assert len(outcome.plan.schedule) == 64
 
 
-# "no weight" fails today, as in estimators/test_rounds.py.
 @pytest.mark.parametrize("name", UNSOUND)
 def test_a_run_whose_weights_cannot_carry_it_goes_on_however_small_its_error(name):
     first, second = UNSOUND[name], healthy(0.3)

@@ -1,0 +1,158 @@
+"""Functions of numbers: fewer of them, and on the logarithms that are at hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from pymc.logprob.utils import CheckParameterValue
+from pytensor.graph.basic import Constant
+from pytensor.graph.rewriting.basic import node_rewriter
+from pytensor.scalar import basic as scalars
+from pytensor.scalar.math import Erf, Erfc, Erfcx, GammaLn, Log1mexp, Psi, Sigmoid, Softplus
+from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.math import log1mexp, switch
+
+from pymc_hais.model.rewrites.graphs import scalar_op
+
+__all__ = [
+    "local_bound_that_holds",
+    "local_log1mexp_of_checked_log1mexp",
+    "local_positive_exponential",
+    "local_pow_of_positive",
+    "local_switch_of_same_function",
+    "local_switch_of_sign",
+]
+
+#: Functions of one number that cost more than choosing between two arguments.
+_COSTLY = (
+    scalars.Exp,
+    scalars.Expm1,
+    scalars.Log,
+    scalars.Log1p,
+    scalars.Tanh,
+    Erf,
+    Erfc,
+    Erfcx,
+    GammaLn,
+    Log1mexp,
+    Psi,
+    Sigmoid,
+    Softplus,
+)
+#: Functions that are nowhere below zero.
+_NOT_NEGATIVE = (scalars.Exp, Erfc, Sigmoid, Softplus)
+#: The largest number whose exponential is zero in double precision.
+_EXP_UNDERFLOWS = -745.1332191019412
+
+
+@node_rewriter([switch])
+def local_switch_of_same_function(fgraph: Any, node: Any) -> list[Any] | None:
+    """Choose the argument of a function instead of its value: ``switch(c, f(a), f(b)) -> f(switch(c, a, b))``."""
+    condition, first, second = node.inputs
+    inner = [_negated(branch) for branch in (first, second)]
+    negate = None not in inner
+    if negate:
+        first, second = inner
+    op = scalar_op(first)
+    if not isinstance(op, _COSTLY) or op != scalar_op(second):
+        return None
+    value = first.owner.op(pt.switch(condition, first.owner.inputs[0], second.owner.inputs[0]))
+    return [-value if negate else value]
+
+
+def _negated(x: Any) -> Any:
+    """Return the variable of which another is the negative; None if it is none."""
+    op = scalar_op(x)
+    if isinstance(op, scalars.Neg):
+        return x.owner.inputs[0]
+    if not isinstance(op, scalars.Mul) or len(x.owner.inputs) != 2:
+        return None
+    factor, inner = sorted(x.owner.inputs, key=lambda y: not isinstance(y, Constant))
+    is_negative = isinstance(factor, Constant) and factor.data.size == 1 and factor.data.item() == -1
+    return inner if is_negative and inner.type.broadcastable == x.type.broadcastable else None
+
+
+@node_rewriter([switch])
+def local_switch_of_sign(fgraph: Any, node: Any) -> list[Any] | None:
+    """Make a constant choice of sign a factor: ``switch(c, -a, a) -> switch(c, -1, 1) * a``."""
+    condition, first, second = node.inputs
+    if not isinstance(condition, Constant):
+        return None
+    for minus, plus, signs in ((first, second, (-1.0, 1.0)), (second, first, (1.0, -1.0))):
+        if _negated(minus) is plus:
+            sign = np.where(condition.data, *signs).astype(plus.type.dtype)
+            return [plus * sign] if plus.type.dtype.startswith("float") else None
+    return None
+
+
+@node_rewriter([pt.pow])
+def local_pow_of_positive(fgraph: Any, node: Any) -> list[Any] | None:
+    """Take powers of products of exponentials and positive constants by their logarithm, which is at hand."""
+    base, exponent = node.inputs
+    if isinstance(exponent, Constant) and np.all(exponent.data == np.round(exponent.data)):
+        return None
+    log_base = _log_of_positive(base)
+    return None if log_base is None else [pt.exp(exponent * log_base).astype(node.outputs[0].type.dtype)]
+
+
+def _log_of_positive(x: Any) -> Any:
+    """Return the logarithm of what is positive by its form, without evaluating a logarithm; None if it is not."""
+    if isinstance(x, Constant):
+        exact = x.data.astype(np.promote_types(x.type.dtype, pytensor.config.floatX))
+        return pt.constant(np.log(exact)) if np.all(exact > 0) else None
+    if x.owner is not None and isinstance(x.owner.op, DimShuffle):
+        inner = _log_of_positive(x.owner.inputs[0])
+        return None if inner is None else x.owner.op(inner)
+    op = scalar_op(x)
+    if isinstance(op, scalars.Exp):
+        return x.owner.inputs[0]
+    if not isinstance(op, scalars.Mul | scalars.TrueDiv | scalars.Reciprocal):
+        return None
+    logs = [_log_of_positive(factor) for factor in x.owner.inputs]
+    if any(log is None for log in logs):
+        return None
+    return (
+        pt.add(*logs) if isinstance(op, scalars.Mul) and len(logs) > 1 else logs[0] - logs[1] if logs[1:] else -logs[0]
+    )
+
+
+@node_rewriter([log1mexp])
+def local_log1mexp_of_checked_log1mexp(fgraph: Any, node: Any) -> list[Any] | None:
+    """Undo a complement of a complement, as of a survival function, that a parameter check hides from PyTensor."""
+    checked = node.inputs[0]
+    if checked.owner is None or not isinstance(checked.owner.op, CheckParameterValue):
+        return None
+    inner, *conditions = checked.owner.inputs
+    if not isinstance(scalar_op(inner), Log1mexp):
+        return None
+    return [checked.owner.op(inner.owner.inputs[0], *conditions)]
+
+
+@node_rewriter([pt.ge, pt.le])
+def local_bound_that_holds(fgraph: Any, node: Any) -> list[Any] | None:
+    """Ask only whether a number is one where a function cannot leave its bounds, such as 0 <= sigmoid(x) <= 1."""
+    value, bound = node.inputs
+    op = scalar_op(value)
+    if not isinstance(bound, Constant) or value.type.broadcastable != node.outputs[0].type.broadcastable:
+        return None
+    if isinstance(node.op.scalar_op, scalars.GE):
+        holds = isinstance(op, _NOT_NEGATIVE) and np.all(bound.data <= 0)
+    else:
+        holds = isinstance(op, Sigmoid) and np.all(bound.data >= 1)
+    return [pt.invert(pt.isnan(value.owner.inputs[0]))] if holds else None
+
+
+@node_rewriter([pt.gt])
+def local_positive_exponential(fgraph: Any, node: Any) -> list[Any] | None:
+    """Compare the exponent with where an exponential becomes zero, as is checked of scales and rates."""
+    value, bound = node.inputs
+    if not isinstance(scalar_op(value), scalars.Exp) or value.type.dtype != "float64":
+        return None
+    if not isinstance(bound, Constant) or not np.all(bound.data == 0):
+        return None
+    if value.type.broadcastable != node.outputs[0].type.broadcastable:
+        return None
+    return [pt.gt(value.owner.inputs[0], np.full((1,) * value.type.ndim, _EXP_UNDERFLOWS))]

@@ -1,0 +1,136 @@
+"""Normal densities whose covariance depends on parameters: gradients by the inverse of one Cholesky factor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.compile.builders import SymbolicOp
+from pytensor.graph.basic import Constant
+from pytensor.graph.rewriting.basic import node_rewriter
+from pytensor.scalar.basic import Log, Pow, Sqr
+from pytensor.tensor.basic import ExtractDiag
+from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
+from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
+from pytensor.tensor.math import Sum
+
+from pymc_hais.model.rewrites.graphs import core_op, expanded, is_one_matrix, scalar_op, without_batch
+from pymc_hais.model.rewrites.matrices import scaled_constant
+
+__all__ = [
+    "HalfLogDeterminant",
+    "InverseFactor",
+    "QuadraticForm",
+    "local_half_log_determinant",
+    "local_quadratic_form",
+]
+
+
+class InverseFactor(SymbolicOp):
+    """The inverse of a lower triangular matrix (m, m)."""
+
+    inline = True
+
+    def build_inner_graph(self, factor: Any) -> list[Any]:
+        """Solve for the identity."""
+        identity = pt.constant(np.eye(factor.type.shape[0], dtype=factor.type.dtype))
+        return [pt.linalg.solve_triangular(factor, identity, lower=True, b_ndim=2)]
+
+
+class HalfLogDeterminant(SymbolicOp):
+    """Half the log determinant of a covariance (m, m): the sum of the logarithms on its Cholesky factor's diagonal."""
+
+    def build_inner_graph(self, covariance: Any) -> list[Any]:
+        """Write the function out."""
+        return [pt.log(pt.diagonal(pt.linalg.cholesky(covariance))).sum()]
+
+    def pullback(self, inputs: Any, outputs: Any, output_gradients: Any) -> list[Any]:
+        """Differentiate to half the inverse."""
+        inverse = _inverse_factor(inputs[0])
+        return [_lower_part(0.5 * output_gradients[0] * (inverse.T @ inverse))]
+
+
+class QuadraticForm(SymbolicOp):
+    """Squared lengths (n,) of vectors (n, m) in units of a covariance (m, m)."""
+
+    def build_inner_graph(self, covariance: Any, vectors: Any) -> list[Any]:
+        """Write the function out."""
+        return [pt.sqr(vectors @ _inverse_factor(covariance).T).sum(axis=1)]
+
+    def pullback(self, inputs: Any, outputs: Any, output_gradients: Any) -> list[Any]:
+        """Differentiate by the precision times the vectors."""
+        (covariance, vectors), (gradient,) = inputs, output_gradients
+        inverse = _inverse_factor(covariance)
+        solved = (vectors @ inverse.T) @ inverse
+        scaled = gradient[:, None] * solved
+        return [_lower_part(-(scaled.T @ solved)), 2.0 * scaled]
+
+
+def _inverse_factor(covariance: Any) -> Any:
+    return InverseFactor()(pt.linalg.cholesky(covariance))
+
+
+def _lower_part(gradient: Any) -> Any:
+    """Move a symmetric gradient to the lower triangle, the part of the matrix that a Cholesky decomposition reads."""
+    n = gradient.type.shape[0]
+    weights = 2.0 * np.tri(n, dtype=gradient.type.dtype) - np.eye(n, dtype=gradient.type.dtype)
+    return gradient * weights
+
+
+def _covariance_of(factor: Any) -> Any:
+    """Return the one matrix (m, m) of known size of which a variable is the lower Cholesky factor; None otherwise."""
+    op = core_op(without_batch(factor), Cholesky)
+    if op is None or not op.lower or not is_one_matrix(factor):
+        return None
+    covariance = without_batch(factor).owner.inputs[0]
+    if isinstance(covariance, Constant) or scaled_constant(covariance) is not None:
+        return None
+    return covariance.dimshuffle(covariance.type.ndim - 2, covariance.type.ndim - 1)
+
+
+@node_rewriter([Sum])
+def local_half_log_determinant(fgraph: Any, node: Any) -> list[Any] | None:
+    """Recognise the log determinant of a Cholesky factor."""
+    (logs,) = node.inputs
+    if not isinstance(scalar_op(logs), Log) or not all(logs.type.broadcastable[:-1]) or logs.type.broadcastable[-1]:
+        return None
+    (diagonal,) = logs.owner.inputs
+    op = getattr(diagonal.owner, "op", None)
+    if not isinstance(op, ExtractDiag) or (op.offset, op.axis1, op.axis2) != (0, logs.type.ndim - 1, logs.type.ndim):
+        return None
+    covariance = _covariance_of(diagonal.owner.inputs[0])
+    if covariance is None or logs.type.ndim - 1 not in _axes(node):
+        return None
+    return [expanded(HalfLogDeterminant()(covariance), node.outputs[0].type.ndim)]
+
+
+@node_rewriter([Sum])
+def local_quadratic_form(fgraph: Any, node: Any) -> list[Any] | None:
+    """Recognise squared lengths of vectors that a Cholesky factor was solved for."""
+    (squares,) = node.inputs
+    ndim, axes = squares.type.ndim, _axes(node)
+    solved = _squared(squares)
+    solve = None if solved is None else core_op(solved, SolveTriangular)
+    if solve is None or not solve.lower or solve.unit_diagonal or solve.b_ndim != 1:
+        return None
+    factor, vectors = solved.owner.inputs
+    covariance = _covariance_of(factor)
+    if covariance is None or vectors.type.ndim != ndim or ndim > 2 or ndim - 1 not in axes:
+        return None
+    lengths = QuadraticForm()(covariance, vectors if ndim == 2 else vectors[None, :])
+    return [lengths if len(axes) < ndim else lengths.sum()]
+
+
+def _axes(node: Any) -> tuple[int, ...]:
+    return tuple(range(node.inputs[0].type.ndim)) if node.op.axis is None else tuple(node.op.axis)
+
+
+def _squared(x: Any) -> Any:
+    """Return what was squared; None if nothing was."""
+    op = scalar_op(x)
+    if isinstance(op, Sqr):
+        return x.owner.inputs[0]
+    if isinstance(op, Pow) and isinstance(x.owner.inputs[1], Constant) and np.all(x.owner.inputs[1].data == 2):
+        return x.owner.inputs[0]
+    return None

@@ -1,0 +1,91 @@
+"""What is known of every row of data before its reported round: from its own pilot, or from a short round."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_hais.core.weights import normalise
+from pymc_hais.estimators import Round, estimate_log_z
+from pymc_hais.run.pilots import Spent
+from pymc_hais.run.populations import anneal_rows, count_gradients
+from pymc_hais.run.problem import Problem
+from pymc_hais.run.settings import Settings
+from pymc_hais.tuning import Pilot, build_plan, merge, suggest_length
+from pymc_hais.types import AnnealingRun
+
+__all__ = ["Known", "know_from_pilots", "scout"]
+
+#: Temperatures of a scouting round, at least.
+_SHORTEST = 32
+#: Particles, over all rows, that are kept for a fit; and of each row, at least.
+_KEPT_PARTICLES = 5000
+_KEPT_PER_ROW = 8
+#: The share of the target that a scouting round's standard error is to be brought to, so that most rows meet it.
+_ROOM = 0.8
+
+
+class Known(NamedTuple):
+    """What pilots, or a scouting round, tell about R rows of data.
+
+    Attributes
+    ----------
+    lengths : ndarray of int (R,)
+        Temperatures that each row's reported round needs.
+    centres : ndarray (R, D)
+        Of the particles at beta = 1.
+    residuals : ndarray (n, D)
+        Some of these particles, from their row's centre.
+    rounds : tuple of Round
+        The scouting round of each row, if there was one.
+    """
+
+    lengths: np.ndarray
+    centres: np.ndarray
+    residuals: np.ndarray
+    rounds: tuple[Round, ...] = ()
+
+
+def know_from_pilots(problem: Problem, pilots: Sequence[Pilot], settings: Settings) -> Known:
+    """Say of all rows what their pilots say: exactly, where there is one row."""
+    is_single, target = problem.n_rows == 1, settings.target_se
+    variance = settings.chains * settings.draws * target**2 if is_single and target else None
+    length = suggest_length(merge(pilots), variance, settings.max_temperatures)
+    positions = pilots[0].positions
+    centre = positions.mean(axis=0)
+    return Known(np.full(problem.n_rows, length), centre[None], positions - centre)
+
+
+def scout(problem: Problem, pilots: Sequence[Pilot], spent: Spent, settings: Settings) -> Known:
+    """Find out about every row of data: from its own pilot where there is one row, else by a short round."""
+    known = know_from_pilots(problem, pilots, settings)
+    if problem.n_rows == 1 or settings.target_se is None:
+        return known
+    n_steps = min(max(int(known.lengths[0]) // 2, _SHORTEST), settings.max_temperatures)
+    plan = build_plan(merge(pilots), n_steps, settings.recipe)
+    n_kept = max(_KEPT_PER_ROW, _KEPT_PARTICLES // problem.n_rows)
+    spent.n_rounds += 1
+    runs = anneal_rows(problem, plan, range(problem.n_rows), spent.n_rounds, "Scouting", settings)
+    rounds, centres, residuals = zip(*(_look(run, n_steps, n_kept) for _, run in runs), strict=True)
+    spent.n_gradients += count_gradients(problem, plan, problem.n_rows, settings)
+    lengths = _lengths(np.array([one.se for one in rounds]), n_steps, settings.target_se, settings.max_temperatures)
+    return Known(lengths, np.stack(centres), np.concatenate(residuals), rounds)
+
+
+def _look(run: AnnealingRun, n_steps: int, n_kept: int) -> tuple[Round, np.ndarray, np.ndarray]:
+    """Summarise one row's scouting round: its estimate, the particles' centre (D,), and some of them around it."""
+    estimate = estimate_log_z(run)
+    weights = np.exp(normalise((run.log_weights + normalise(run.log_z)[:, None]).ravel()))
+    positions = np.asarray(run.state.position, np.float64).reshape(weights.size, -1)
+    centre = weights @ positions
+    kept = np.searchsorted(np.cumsum(weights), (np.arange(n_kept) + 0.5) / n_kept)
+    residuals = positions[np.minimum(kept, weights.size - 1)] - centre
+    return Round(n_steps, estimate.value, estimate.se), centre, residuals
+
+
+def _lengths(se: np.ndarray, n_steps: int, target_se: float, longest: int) -> np.ndarray:
+    """Say how many temperatures bring each row's standard error (R,) below the target, in powers of two of T."""
+    factor = np.clip((se / (_ROOM * target_se)) ** 2, 1.0, longest / n_steps)
+    return np.minimum(n_steps * 2 ** np.ceil(np.log2(factor)), longest).astype(int)
