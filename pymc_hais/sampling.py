@@ -77,13 +77,13 @@ def sample_hais(
     chains : int, default 4
         Independent populations.  Each gives its own estimate of log Z.
     reference : str or object, default "auto"
-        Where the annealing starts, on the unconstrained space:
+        Where the annealing starts, on the unconstrained space, which it must cover:
 
         - "prior": prior draws;
         - "gaussian": a standard normal; or a :class:`pymc_hais.Gaussian`, :class:`pymc_hais.StudentT`,
           :class:`pymc_hais.Box` or :class:`pymc_hais.Mixture`;
         - a PyMC distribution of all dimensions such as ``pm.Normal.dist(0, 2, shape=36)``, or a dict of one for
-          each variable;
+          each variable, on the variable's own space;
         - another ``pm.Model`` with the same free variables: log Z is then the log ratio of the two models' integrals of
           ``exp(logp)``;
         - any object with ``sample(n, rng) -> (n, D)`` and ``logp(x) -> PyTensor scalar``, normalised;

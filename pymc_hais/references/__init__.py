@@ -1,9 +1,10 @@
 """Where beta = 0 starts: a distribution that can be sampled."""
 
-from pymc_hais.references.audit import check_prior_draws, find_mismatches
+from pymc_hais.references.audit import check_draws
 from pymc_hais.references.base import BoundReference, Draws
 from pymc_hais.references.bound import Independent, Mixed, Prior, bind, uses_prior
 from pymc_hais.references.box import Box
+from pymc_hais.references.coverage import check_coverage
 from pymc_hais.references.fitted import Fitted
 from pymc_hais.references.gaussian import Gaussian
 from pymc_hais.references.mixture import Mixture
@@ -26,8 +27,8 @@ __all__ = [
     "StudentT",
     "bind",
     "build_prior",
-    "check_prior_draws",
+    "check_coverage",
+    "check_draws",
     "check_same_variables",
-    "find_mismatches",
     "uses_prior",
 ]

@@ -1,149 +1,172 @@
-"""Do forward draws follow the log prior?  Stein's identity tells, without the prior's normaliser.
+"""Whether the draws of a reference follow its log density.
 
-For draws x of a density q and a smooth bounded field phi that vanishes at the edges of its support,
-E[div phi(x) + phi(x) . grad log q(x)] = 0 [1]_.  The fields used here move one coordinate i by a
-bounded function h of one coordinate j, so that a wrong location, scale or correlation shows.
-
-References
-----------
-.. [1] Gorham, J. and Mackey, L. (2015). Measuring sample quality with Stein's method. NeurIPS 28.
-.. [2] Hall, P. (1992). On the removal of skewness by transformation. J. R. Statist. Soc. B 54, 221-228.
+First a screening by Stein's identity, which is powerful and costs one gradient a draw, but may be mistaken where the
+density jumps or the tails are heavy.  Then an exact test, with fresh draws, of the variables that it suspects.  Only
+the second refuses a reference: a right one with probability 1e-6 at most, whatever it is.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-from scipy import stats
 
 from pymc_hais.model.layout import Layout
+from pymc_hais.references.base import BoundReference, Evaluate
+from pymc_hais.references.bound import Independent, Mixed, Prior
+from pymc_hais.references.box import Box
+from pymc_hais.references.evaluation import Density, build_reference_density
+from pymc_hais.references.exchange import Ruler, p_value
+from pymc_hais.references.gaussian import Gaussian
+from pymc_hais.references.model import AnnealedModel
+from pymc_hais.references.refusals import refuse_impossible, refuse_mismatch, refuse_point_masses
+from pymc_hais.references.stein import Suspect, find_suspects
+from pymc_hais.references.student_t import StudentT
+from pymc_hais.references.variables import Product
 
-__all__ = ["check_prior_draws", "find_mismatches"]
+__all__ = ["check_draws", "find_mismatches"]
 
-#: Probability that a right prior is refused, over all tests of a model together.
+#: Probability that a right reference is refused, over all tests of it together.
 _FALSE_ALARM = 1e-6
-#: Coordinates j whose function moves the others; beyond this many they are evenly spaced.
-_MAX_COLUMNS = 200
-#: So many equal draws are no coincidence, except outside this distance from the origin.
-_TIES = 5
-_INNER = 30.0
-#: Fewer usable draws than this cannot carry a test at such a level.
-_MIN_DRAWS = 100
+#: Probability that a right reference is tested a second time, where statistics are normal.
+_SUSPICION = 1e-2
+#: Draws of the screening, evaluated as many at a time as the checks before, so that nothing compiles twice.
+_SCREENED, _CHUNK = 4000, 500
+#: Draws of the exact test and of its repetition where it leaves a doubt; fewer where they are costly.
+_TESTED, _FEWEST = (4000, 16_000), 500
+_DOUBT = 0.5
+#: Elements of an array of draws, at most.
+_ELEMENTS = 4_000_000
+#: Coordinates that are tested of a variable of which nothing is known.
+_UNKNOWN = 3
 
 
-def check_prior_draws(layout: Layout, positions: np.ndarray, gradient: np.ndarray, clipped: np.ndarray) -> None:
-    """Refuse a model whose forward draws do not follow its log prior.
+def check_draws(
+    model: Any,
+    layout: Layout,
+    reference: BoundReference,
+    seeds: np.random.SeedSequence,
+    evaluate: Evaluate | None = None,
+) -> None:
+    """Refuse a reference whose draws do not follow its log density.
+
+    The parts of a mixture are checked one by one.  The package's own references are right by its tests, and the draws
+    of an annealed model show their error in the spread of the chains.
 
     Parameters
     ----------
+    model : pymc.Model
     layout : Layout
-    positions : ndarray (P, D)
-        Prior draws.
-    gradient : ndarray (P, D)
-        Gradient of the log prior at them.
-    clipped : ndarray (P,) of bool
-        Draws beyond the range of floating point, which are left out.
+    reference : BoundReference
+    seeds : SeedSequence
+    evaluate : callable, optional
+        With gradients of the reference; without it, a graph of the reference alone is compiled.
 
     Raises
     ------
     ValueError
-        If a variable has point masses, or draws of another density; naming it.
+        If a variable has point masses, draws of density zero, or draws of another density; naming it.
     """
-    _refuse_point_masses(layout, positions[~np.asarray(clipped)])
-    names = find_mismatches(layout, positions, gradient, clipped)
-    if not names:
-        return
-    also = f" (also affected: {', '.join(f'`{name}`' for name in names[1:])})" if names[1:] else ""
-    raise ValueError(
-        f"The forward draws of `{names[0]}`{also} do not follow its log density, so log Z from prior draws would "
-        "be wrong. For a pm.CustomDist, make `random` draw from the density that `logp` computes (or pass `dist=` "
-        "alone); for a distribution of PyMC, write it in another way (for example pm.CAR as a pm.MvNormal "
-        "with the same precision) and report it to PyMC."
-    )
+    if isinstance(reference, Mixed):
+        for part, one in zip(reference.parts, seeds.spawn(len(reference.parts)), strict=True):
+            check_draws(model, layout, part, one)
+    elif not _is_known(reference):
+        names = find_mismatches(model, layout, reference, seeds, evaluate)
+        if names:
+            refuse_mismatch(names, reference)
 
 
-def _refuse_point_masses(layout: Layout, positions: np.ndarray) -> None:
-    """Refuse a variable of which one and the same value is drawn again and again."""
-    for i, column in enumerate(np.asarray(positions, float).T):
-        values, counts = np.unique(column, return_counts=True)
-        # Near one, a transformed probability has few floating-point values left: ties mean nothing there.
-        inner = np.ones(len(values), bool) if layout.is_identity(i) else np.abs(values) < _INNER
-        if counts[inner].max(initial=0) >= _TIES:
-            repeated = values[inner][counts[inner].argmax()]
-            raise ValueError(
-                f"Prior draws of `{layout.owner_of(i)}` repeat the value {repeated:.6g}: it "
-                "has point masses (pm.Censored, or a pm.Mixture with pm.DiracDelta), which gradients cannot "
-                "anneal. Use it for observed data only, or write the model with a continuous latent variable."
-            )
+def _is_known(reference: BoundReference) -> bool:
+    is_own = isinstance(reference, Independent) and isinstance(reference.reference, Gaussian | StudentT | Box)
+    return is_own or isinstance(reference, AnnealedModel)
 
 
-def find_mismatches(layout: Layout, positions: np.ndarray, gradient: np.ndarray, clipped: np.ndarray) -> list[str]:
-    """Name the variables whose forward draws do not follow the log prior.
-
-    Rows that are clipped or not finite, periodic coordinates and constant coordinates are left out.
-    All tests together raise a false alarm with probability 1e-6 at most; skewed statistics are
-    corrected after Hall [2]_.  Not for a density that jumps where a parent variable says (a
-    ``pm.Uniform`` with random bounds and ``default_transform=None``): there the identity does not hold.
-
-    Parameters
-    ----------
-    layout, positions, gradient, clipped
-        See :func:`check_prior_draws`.
+def find_mismatches(
+    model: Any,
+    layout: Layout,
+    reference: BoundReference,
+    seeds: np.random.SeedSequence,
+    evaluate: Evaluate | None = None,
+) -> list[str]:
+    """Name the variables whose draws do not follow the log density, in :func:`check_draws`.
 
     Returns
     -------
     list of str
-        The first is surely wrong; the others may only be parents of a wrong one.  Empty if nothing is
-        wrong, or with fewer than 100 usable draws.
+        The first is surely wrong; the others may only be parents of a wrong one.
     """
-    usable = ~np.asarray(clipped) & np.isfinite(positions).all(axis=1) & np.isfinite(gradient).all(axis=1)
-    if usable.sum() < _MIN_DRAWS:
+    screening, testing = seeds.spawn(2)
+    positions, clipped, _ = reference.draw(_n_screened(layout, reference), screening)
+    refuse_point_masses(layout, positions[:_CHUNK][~clipped[:_CHUNK]], reference)
+    density = None
+    if evaluate is None:
+        density = build_reference_density(model, layout, reference, positions[:5], with_gradients=True)
+        screened, log_density = positions, density.values(positions)
+        gradient = None if density.gradients is None else density.gradients(positions)
+    else:
+        screened, log_density, gradient = _evaluate(evaluate, positions)
+    clean = positions[~clipped]
+    refuse_impossible(model, layout, clean, log_density[~clipped], reference)
+    if gradient is None:
+        suspects = _everyone(layout)
+    else:
+        suspects = find_suspects(layout, screened[~clipped], gradient[~clipped], _SUSPICION)
+    if not suspects:
         return []
-    x, score = np.asarray(positions, float)[usable], np.asarray(gradient, float)[usable]
-    low, centre, high = np.quantile(x, [0.25, 0.5, 0.75], axis=0)
-    tested = np.flatnonzero(~np.repeat(layout.is_periodic, layout.sizes) & (high > low))
-    if not tested.size:
-        return []
-    z = (x[:, tested] - centre[tested]) / (high - low)[tested]
-    evidence = _largest_statistics(z, score[:, tested] * (high - low)[tested])
-    n_tests = 2 * tested.size * (min(tested.size, _MAX_COLUMNS) + 1)
-    threshold = stats.t.isf(_FALSE_ALARM / (2 * n_tests), df=len(z) - 1)
-    flagged = [layout.owner_of(int(i)) for i in tested[evidence > threshold]]
-    # A wrong child spoils its parents' scores as well, and children come after their parents.
-    return list(dict.fromkeys(reversed(flagged)))
+    density = density or build_reference_density(model, layout, reference, positions[:5])
+    return _confirm(layout, reference, density, suspects, Ruler.of(clean, beyond=not clipped.any()), testing)
 
 
-def _largest_statistics(z: np.ndarray, score: np.ndarray) -> np.ndarray:
-    """Return for each standardised coordinate (P, K) the largest test statistic of the fields that move it."""
-    # Without its window a field would not vanish at the edge of a bounded support.
-    window, slope = _window(z)
-    drift = slope + window * score
-    columns = np.unique(np.linspace(0, z.shape[1] - 1, _MAX_COLUMNS).round().astype(int))
-    largest = np.zeros(z.shape[1])
-    odd, even = np.tanh(z), 1 / np.cosh(np.clip(z, -300, 300))
-    for h, dh in ((odd, even**2), (even, -odd * even)):
-        own = h * drift + dh * window
-        largest = np.maximum(largest, _statistic([np.mean(own**k, axis=0) for k in (1, 2, 3)], len(z)))
-        crossed = _statistic([(drift**k).T @ (h[:, columns] ** k) / len(z) for k in (1, 2, 3)], len(z))
-        crossed[columns, np.arange(len(columns))] = 0.0  # tested above, with the divergence
-        largest = np.maximum(largest, crossed.max(axis=1))
-    return largest
+def _evaluate(evaluate: Evaluate, positions: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Return coordinates, log densities and gradients; the identity holds in any coordinates."""
+    states = [evaluate(positions[i : i + _CHUNK]) for i in range(0, len(positions), _CHUNK)]
+    fields = ("position", "log_reference", "grad_reference")
+    return tuple(np.concatenate([getattr(state, name) for state in states]) for name in fields)
 
 
-def _window(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return a bump that is 0 at the smallest and largest draw of each coordinate, and its derivative."""
-    low, high = z.min(axis=0), z.max(axis=0)
-    u = (z - low) / (high - low)
-    return 16 * (u * (1 - u)) ** 2, 32 * u * (1 - u) * (1 - 2 * u) / (high - low)
+def _n_screened(layout: Layout, reference: BoundReference) -> int:
+    is_drawn_singly = isinstance(reference, Prior | Product) and reference.sampler.batch_size == 1
+    most = _SCREENED // 2 if is_drawn_singly else _SCREENED
+    return _CHUNK * int(np.clip(_ELEMENTS // (layout.n_dims * _CHUNK), 1, most // _CHUNK))
 
 
-def _statistic(raw_moments: list[np.ndarray], n: int) -> np.ndarray:
-    """Return |t| from the first three raw moments, or Hall's corrected |t| where that is smaller."""
-    first, second, third = raw_moments
-    variance = np.maximum(second - first**2, 0.0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        deviation = np.sqrt(variance)
-        u = first / deviation
-        skewness = (third - 3 * first * second + 2 * first**3) / deviation**3
-        corrected = u + skewness * u**2 / 3 + skewness**2 * u**3 / 27 + skewness / (6 * n)
-        size = np.minimum(np.abs(u), np.abs(corrected)) * np.sqrt(n)
-    return np.nan_to_num(size, nan=0.0, posinf=0.0)
+def _everyone(layout: Layout) -> list[Suspect]:
+    """Suspect every variable that has coordinates to move."""
+    suspects = []
+    for i in np.flatnonzero(~np.array(layout.is_periodic) & (layout.sizes > 0))[::-1]:
+        chosen = np.unique(np.linspace(layout.offsets[i], layout.offsets[i + 1] - 1, _UNKNOWN).round().astype(int))
+        coordinates = tuple(int(dim) for dim in chosen)
+        suspects.append(Suspect(int(i), coordinates, coordinates[1:] + coordinates[:1], 1.0))
+    return suspects
+
+
+def _confirm(
+    layout: Layout,
+    reference: BoundReference,
+    density: Density,
+    suspects: list[Suspect],
+    ruler: Ruler,
+    seeds: np.random.SeedSequence,
+) -> list[str]:
+    """Test suspects until one is surely wrong; return its name, and those of others as suspicious."""
+    level = _FALSE_ALARM / (len(suspects) * len(_TESTED))
+    drawing, *walking = seeds.spawn(1 + len(suspects))
+    drawings = drawing.spawn(len(_TESTED))
+    # What is repeated for every position costs a call, and is linear algebra as a rule.
+    elements = layout.n_dims + density.n_loops * (50 + layout.n_dims**2 // 5)
+    sizes = [max(_FEWEST, min(n, _ELEMENTS // elements)) for n in _TESTED]
+
+    def is_wrong(suspect: Suspect, rng: np.random.Generator) -> bool:
+        dims = np.arange(layout.offsets[suspect.variable], layout.offsets[suspect.variable + 1])
+        for n, one in zip(sizes, drawings, strict=True):
+            draws, clipped, _ = reference.draw(n, one)
+            p = p_value(draws[~clipped], density.values, suspect, dims, ruler, rng)
+            if p <= level or p > _DOUBT:
+                return p <= level
+        return False
+
+    for suspect, one in zip(suspects, walking, strict=True):
+        if is_wrong(suspect, np.random.default_rng(one)):
+            others = [other for other in suspects if other is not suspect and other.excess >= suspect.excess / 3]
+            return [layout.owners[each.variable] for each in (suspect, *others)]
+    return []

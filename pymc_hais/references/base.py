@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-__all__ = ["BoundReference", "Draws"]
+from pymc_hais.types import ParticleState
+
+__all__ = ["BoundReference", "Direct", "Draws", "Evaluate"]
+
+type Evaluate = Callable[[np.ndarray], ParticleState]
+"""Flat vectors (P, D) of the model -> their states at beta = 0, in the particles' own coordinates."""
 
 
 class Draws(NamedTuple):
@@ -49,3 +55,11 @@ class BoundReference(Protocol):
     def cost(self, n: int) -> int:
         """Count the evaluations of a density that n draws cost."""
         ...
+
+
+class Direct:
+    """A reference that is drawn without annealing."""
+
+    def cost(self, n: int) -> int:
+        """Return 0."""
+        return 0

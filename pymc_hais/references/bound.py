@@ -11,26 +11,19 @@ import numpy as np
 import pytensor.tensor as pt
 
 from pymc_hais.model.layout import Layout
-from pymc_hais.references.base import BoundReference, Draws
-from pymc_hais.references.distribution import Distributions, is_distribution
+from pymc_hais.references.base import BoundReference, Direct, Draws
+from pymc_hais.references.distribution import Distribution, is_distribution
 from pymc_hais.references.gaussian import Gaussian
 from pymc_hais.references.mixture import Mixture
 from pymc_hais.references.prior import PriorSampler
+from pymc_hais.references.variables import Product
 from pymc_hais.types import Reference
 
 __all__ = ["Independent", "Mixed", "Prior", "bind", "uses_prior"]
 
 
-class _Direct:
-    """A reference that is drawn without annealing."""
-
-    def cost(self, n: int) -> int:
-        """Return 0."""
-        return 0
-
-
 @dataclass(frozen=True)
-class Prior(_Direct):
+class Prior(Direct):
     """The model's own prior.
 
     Attributes
@@ -59,7 +52,7 @@ class Prior(_Direct):
 
 
 @dataclass(frozen=True)
-class Independent(_Direct):
+class Independent(Direct):
     """A reference that knows nothing of the model."""
 
     reference: Reference
@@ -104,7 +97,7 @@ class Independent(_Direct):
 
 
 @dataclass(frozen=True)
-class Mixed(_Direct):
+class Mixed(Direct):
     """Several references, each with its share of the draws."""
 
     parts: tuple[BoundReference, ...]
@@ -142,7 +135,7 @@ def uses_prior(spec: Any) -> bool:
     return isinstance(spec, str) and spec == "prior"
 
 
-def bind(spec: Any, layout: Layout, prior: Prior | None) -> BoundReference:
+def bind(spec: Any, layout: Layout, prior: Prior | None, model: Any) -> BoundReference:
     """Bind what the user passed as ``reference=`` to a model.
 
     Parameters
@@ -153,22 +146,25 @@ def bind(spec: Any, layout: Layout, prior: Prior | None) -> BoundReference:
     layout : Layout
     prior : Prior or None
         Needed where ``uses_prior(spec)``.
+    model : pymc.Model
 
     Raises
     ------
     ValueError
-        If it is none of these, or does not fit the model's dimensions.
+        If it is none of these, or does not fit the model's dimensions or the variables' own spaces.
     """
     n_dims = layout.n_dims
     if isinstance(spec, Mixture):
-        return Mixed(tuple(bind(part, layout, prior) for part in spec.parts), spec.shares)
+        return Mixed(tuple(bind(part, layout, prior, model) for part in spec.parts), spec.shares)
     if uses_prior(spec):
         assert prior is not None  # the caller compiles it where uses_prior says so
         return prior
     if isinstance(spec, str) and spec == "gaussian":
         spec = Gaussian()
-    if isinstance(spec, Mapping) or is_distribution(spec):
-        return Independent(Distributions.build(spec, layout), n_dims)
+    if isinstance(spec, Mapping):
+        return Product.build(spec, model, layout)
+    if is_distribution(spec):
+        return Independent(Distribution.build(spec, layout), n_dims)
     if hasattr(spec, "for_dimensions") and not isinstance(spec, type):
         return Independent(spec.for_dimensions(n_dims), n_dims)
     if isinstance(spec, Reference) and not isinstance(spec, type):

@@ -6,6 +6,7 @@ import itertools
 from typing import Any
 
 import numpy as np
+import pytensor
 import pytensor.tensor as pt
 from pymc.distributions.distribution import SymbolicRandomVariable
 from pymc.distributions.transforms import Ordered
@@ -110,9 +111,10 @@ def batch(outputs: list[Any], n: int) -> tuple[list[Any], int]:
     lengths = set(itertools.chain.from_iterable(shapes))
     n = next(size for size in itertools.count(n) if size not in lengths)
     mapped: dict[Any, Any] = {}
+    generators: set[Any] = set()
     for node in graph.toposort():
         if isinstance(node.op, RandomVariable):
-            new = _batch_random(node, mapped, (n, *shapes[random_nodes.index(node)]))
+            new = _batch_random(node, mapped, (n, *shapes[random_nodes.index(node)]), generators)
         elif any(variable in mapped for variable in node.inputs):
             known = {v: mapped[v] for v in node.inputs if v in mapped}
             new = vectorize_graph(node.outputs, known)
@@ -137,9 +139,12 @@ def _static_shapes(variables: list[Any]) -> list[tuple[int, ...]]:
     return [tuple(int(length) for length in shape) for shape in shapes]
 
 
-def _batch_random(node: Any, mapped: dict[Any, Any], shape: tuple[int, ...]) -> list[Any]:
+def _batch_random(node: Any, mapped: dict[Any, Any], shape: tuple[int, ...], generators: set[Any]) -> list[Any]:
     op = node.op
     rng, _, *parameters = node.inputs
+    # PyTensor does not advance a generator with two users (pm.Truncated has one): every call would draw the same.
+    rng = pytensor.shared(np.random.default_rng()) if rng in generators else rng
+    generators.add(rng)
     size = shape[: len(shape) - op.ndim_supp]
     aligned = []
     for parameter, ndim_core in zip(parameters, op.ndims_params, strict=True):

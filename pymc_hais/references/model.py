@@ -10,10 +10,11 @@ import numpy as np
 from pymc.model.transform.optimization import freeze_dims_and_data
 from pytensor.graph.replace import clone_replace
 
+from pymc_hais.model import check_model, improper_priors
 from pymc_hais.model.layout import Layout, build_layout, on_position
 from pymc_hais.references.base import Draws
 
-__all__ = ["AnnealedModel", "check_same_variables"]
+__all__ = ["AnnealedModel", "check_same_variables", "logp_at"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,31 +45,55 @@ class AnnealedModel:
 
     def logp(self, position: Any, log_prior: Any) -> Any:
         """Return the reference model's own log density, not normalised."""
-        frozen = freeze_dims_and_data(self.model)
-        own_position, (logp,) = on_position(frozen, self.layout, [frozen.logp()])
-        return clone_replace(logp, {own_position: position}, rebuild_strict=False)
+        return logp_at(self.model, self.layout, position)
 
     def cost(self, n: int) -> int:
         """Count the evaluations of the reference model's density that n draws cost."""
         return n * self.n_evaluations
 
 
+def logp_at(model: Any, layout: Layout, position: Any) -> Any:
+    """Return a model's log density as a graph of another model's flat vector, with the same layout."""
+    frozen = freeze_dims_and_data(model)
+    own_position, (logp,) = on_position(frozen, layout, [frozen.logp()])
+    return clone_replace(logp, {own_position: position}, rebuild_strict=False)
+
+
 def check_same_variables(model: Any, reference: Any) -> Layout:
-    """Build the layout that two models share.
+    """Build the layout that two models share; their data may differ.
 
     Raises
     ------
     ValueError
-        If their free variables differ in name, transform or shape.
+        If their free variables differ in name, transform or shape, the reference has an improper prior with data or
+        without any other term, or the model has minibatches.
+    NotImplementedError
+        If the model has discrete free variables or a ``pm.Simulator``.
     """
-    layout, other = build_layout(model), build_layout(reference)
-    if (layout.names, layout.shapes) != (other.names, other.shapes):
+    check_model(model, from_prior=not improper_priors(model))
+    layout, other = (build_layout(one) if one.free_RVs else None for one in (model, reference))
+    if layout is None or other is None or (layout.names, layout.shapes) != (other.names, other.shapes):
         described = [
-            ", ".join(f"`{name}` {shape}" for name, shape in zip(one.names, one.shapes, strict=True))
+            "none" if one is None else ", ".join(f"`{n}` {s}" for n, s in zip(one.names, one.shapes, strict=True))
             for one in (layout, other)
         ]
         raise ValueError(
             "A model as the reference must have the same free variables in the same order, with the same transforms "
             f"and shapes: the model has {described[0]}; the reference has {described[1]}."
         )
+    _refuse_improper(reference)
     return layout
+
+
+def _refuse_improper(reference: Any) -> None:
+    names = ", ".join(f"`{name}`" for name in improper_priors(reference))
+    if names and reference.observed_RVs:
+        raise ValueError(
+            f"In the model that is the reference the prior of {names} is improper although it has data: give it a "
+            "proper prior, or write its density as a pm.Potential without observed variables."
+        )
+    if names and not reference.potentials:
+        raise ValueError(
+            f"In the model that is the reference the prior of {names} is improper and nothing bounds it, so its "
+            "integral is not finite: add a pm.Potential, or give it a proper prior."
+        )

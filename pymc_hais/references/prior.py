@@ -137,7 +137,7 @@ def build_prior(model: Any) -> PriorSampler:
     try:
         batched, n = batch(outputs, _BATCH)
         candidate = compile_interpreted([], batched)
-        if _is_batch(candidate(), shapes, n):
+        if _is_batch([candidate(), candidate()], shapes, n):
             function, batch_size = candidate, n
     except Exception:  # a graph that cannot be batched: one joint draw at a time is always right
         pass
@@ -172,9 +172,9 @@ def _first_undrawable(model: Any) -> str:
     return model.free_RVs[-1].name
 
 
-def _is_batch(values: list[np.ndarray], shapes: list[tuple[int, ...]], n: int) -> bool:
-    """Whether every variable has n rows of the right shape, and was drawn anew for each."""
-    if any(value.shape != (n, *shape) for value, shape in zip(values, shapes, strict=True)):
+def _is_batch(calls: list[list[np.ndarray]], shapes: list[tuple[int, ...]], n: int) -> bool:
+    """Whether every variable has n rows of the right shape, and was drawn anew for each and in every call."""
+    if any(value.shape != (n, *shape) for call in calls for value, shape in zip(call, shapes, strict=True)):
         return False
-    draws = (value.reshape(n, -1) for value in values if value.size)
-    return all(len(np.unique(rows, axis=0)) > n // 2 for rows in draws)
+    draws = (np.concatenate(values).reshape(len(calls) * n, -1) for values in zip(*calls, strict=True))
+    return all(len(np.unique(rows, axis=0)) > len(rows) // 2 for rows in draws if rows.size)

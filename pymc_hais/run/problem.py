@@ -25,15 +25,14 @@ from pymc_hais.model import (
     with_table,
 )
 from pymc_hais.references import (
-    AnnealedModel,
     BoundReference,
     Draws,
     Fitted,
     Prior,
     bind,
     build_prior,
-    check_prior_draws,
-    find_mismatches,
+    check_coverage,
+    check_draws,
     uses_prior,
 )
 from pymc_hais.run.seeds import Purpose, Seeds, Stream
@@ -186,6 +185,13 @@ class Problem:
             log_z_dropped=_log_mean(state, clipped),
         )
 
+    def evaluate_first(self, x: np.ndarray) -> ParticleState:
+        """Evaluate flat vectors (P, D) at beta = 0, for the first row of data; the state is in float64."""
+        with np.errstate(all="ignore"):  # of what is beyond the range of floating point, in other coordinates
+            positions = self.to_coordinates(x).astype(self.layout.dtype)
+        state = self.engine.start(positions[None], self.inputs([0]), np.zeros((1, 2), dtype=np.uint32))
+        return ParticleState(*(np.asarray(leaf, np.float64)[0] for leaf in state))
+
     def _draw(self, row: int, n: int, seeds: np.random.SeedSequence) -> Draws:
         """Draw n positions, in the particles' coordinates, for one row."""
         of_own, counting, of_fit = seeds.spawn(3)
@@ -251,8 +257,8 @@ def build_problem(
     Raises
     ------
     ValueError
-        An improper prior to start from, minibatches, a density of zero at every reference draw, a NaN gradient, or
-        draws that do not follow the reference's log density.
+        An improper prior to start from, minibatches, a density of zero at every reference draw, a NaN gradient,
+        draws that do not follow the reference's log density, or a reference that misses a part of the space.
     NotImplementedError
         Discrete free variables or a ``pm.Simulator``.
     RuntimeError
@@ -269,11 +275,11 @@ def bind_reference(model: Any, reference: Any, seeds: Seeds, log_mass: float = 0
     check_model(model, uses_prior(reference))
     if not uses_prior(reference):
         layout = build_layout(model)
-        return layout, bind(reference, layout, None)
+        return layout, bind(reference, layout, None, model)
     sampler = build_prior(model)
     seed = int(seeds.sequence(Purpose.CHECK).generate_state(1)[0])
     layout = build_layout(model, [value[0] for value in sampler.sample(1, seed)[0]])
-    return layout, bind(reference, layout, Prior(layout, sampler, log_mass))
+    return layout, bind(reference, layout, Prior(layout, sampler, log_mass), model)
 
 
 def with_reference(
@@ -306,32 +312,18 @@ def with_reference(
 def _check(problem: Problem, seeds: Seeds) -> None:
     """Check a problem at draws of its reference, for the first row of data."""
     reference, layout, kernel = problem.reference, problem.layout, problem.engine.kernel
-    draws = reference.draw(CHECK_DRAWS, seeds.sequence(Purpose.CHECK, 1))
-    positions = problem.to_coordinates(draws.positions).astype(layout.dtype)
-    state = problem.engine.start(positions[None], problem.inputs([0]), np.zeros((1, 2), dtype=np.uint32))
-    state = ParticleState(*(np.asarray(leaf, np.float64)[0] for leaf in state))
-    if not _are_inside(kernel.constraints, positions).any():
+    x, clipped, _ = reference.draw(CHECK_DRAWS, seeds.sequence(Purpose.CHECK, 1))
+    state = problem.evaluate_first(x)
+    if not _are_inside(kernel.constraints, state.position).any():
         raise ValueError(
-            f"None of {len(positions)} draws of {reference.label} lies inside the constraints: pass a reference that "
+            f"None of {len(x)} draws of {reference.label} lies inside the constraints: pass a reference that "
             "does, such as pymc_hais.Box."
         )
     model = problem.model_of_row(0)
-    check_state(model, layout, draws.positions, state, reference.label)
-    joint = state.log_reference + state.log_ratio - problem.log_jacobian(draws.positions)
+    check_state(model, layout, x, state, reference.label)
+    joint = state.log_reference + state.log_ratio - problem.log_jacobian(x)
     magnitude = np.abs(state.log_reference) + np.abs(state.log_ratio)
-    check_joint_logp(model, layout, draws.positions, joint, magnitude, draws.clipped)
-    # Without gradients the draws cannot be held against the density; those of an annealed model have none of their own.
-    if kernel.uses_gradients and not isinstance(reference, AnnealedModel):
-        _check_draws(problem, draws._replace(positions=positions), state)
-
-
-def _check_draws(problem: Problem, draws: Draws, state: ParticleState) -> None:
-    reference = problem.reference
-    arguments = (problem.layout, draws.positions, state.grad_reference, draws.clipped)
-    if reference.is_prior:
-        check_prior_draws(*arguments)
-    elif find_mismatches(*arguments):
-        raise ValueError(
-            f"The draws of {reference.label} do not follow its own log density, so log Z would be wrong: make the "
-            "reference's sample(n, rng) draw from the density that its logp(x) computes."
-        )
+    check_joint_logp(model, layout, x, joint, magnitude, clipped)
+    evaluate = problem.evaluate_first
+    check_coverage(model, layout, reference, evaluate, kernel.constraints, x, seeds.sequence(Purpose.CHECK, 3))
+    check_draws(model, layout, reference, seeds.sequence(Purpose.CHECK, 4), evaluate if kernel.uses_gradients else None)

@@ -20,8 +20,9 @@ from pymc_hais.model import (
     check_model,
     check_state,
 )
-from pymc_hais.references import build_prior
+from pymc_hais.references import Prior, build_prior
 from pymc_hais.references.audit import find_mismatches
+from pymc_hais.references.stein import find_suspects
 from tests.model.catalogue import MODELS
 from tests.populations import joint_of, state_of
 
@@ -105,12 +106,14 @@ def test_layout_is_that_of_the_value_variables(name):
 
 @pytest.mark.parametrize("name", EVERY)
 def test_evaluated_prior_draws_pass_every_check(name):
-    """The audit's false-alarm level is 1e-6 a model, by construction."""
+    """The screening's false-alarm level is 1e-5 a model; what it suspects, the audit clears with one of 1e-6."""
     case = adapted(name)
     assert check_state(case.model, case.layout, case.positions, case.state) == 0
     check_joint_logp(case.model, case.layout, case.state.position, *joint_of(case.state), case.clipped)
-    gradient = np.asarray(case.state.grad_reference)
-    assert find_mismatches(case.layout, case.positions, gradient, case.clipped) == []
+    kept = ~case.clipped
+    if find_suspects(case.layout, case.positions[kept], np.asarray(case.state.grad_reference)[kept], 1e-5):
+        prior = Prior(case.layout, case.prior)
+        assert find_mismatches(case.model, case.layout, prior, np.random.SeedSequence(3)) == []
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -148,6 +151,8 @@ def test_draws_are_batched_and_repeatable(name):
         assert a.shape[0] == n
         np.testing.assert_array_equal(a, b)
         assert a.size == 0 or not np.array_equal(a, c)
+        # Anew in every batch; a few are clipped to the same edge.
+        assert a.size == 0 or len(np.unique(a.reshape(n, -1), axis=0)) > 0.9 * n
 
 
 @pytest.mark.parametrize("name", ["hierarchical", "random_walk", "gp_latent", "mixture_prior", "zero_sum"])

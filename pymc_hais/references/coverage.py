@@ -1,0 +1,129 @@
+"""Whether a reference reaches wherever the model's density is positive: what it misses, log Z misses unseen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import numpy as np
+
+from pymc_hais.kernels import LinearConstraints
+from pymc_hais.model import improper_priors
+from pymc_hais.model.layout import Layout
+from pymc_hais.references.base import BoundReference, Evaluate
+from pymc_hais.references.bound import Independent, Mixed, Prior
+from pymc_hais.references.gaussian import Gaussian
+from pymc_hais.references.prior import build_prior
+from pymc_hais.references.student_t import StudentT
+
+__all__ = ["check_coverage"]
+
+#: Steps outward are Cauchy distributed, of up to this many interquartile ranges: further out densities overflow.
+_FARTHEST = 30.0
+
+
+def check_coverage(
+    model: Any,
+    layout: Layout,
+    reference: BoundReference,
+    evaluate: Evaluate,
+    constraints: LinearConstraints | None,
+    positions: np.ndarray,
+    seeds: np.random.SeedSequence,
+) -> None:
+    """Refuse a reference whose density is zero where the model's is not.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    layout : Layout
+    reference : BoundReference
+    evaluate : callable
+    constraints : LinearConstraints, optional
+        Positions outside do not count.
+    positions : ndarray (P, D)
+        Draws of the reference.
+    seeds : SeedSequence
+
+    Raises
+    ------
+    ValueError
+        Saying at how many positions this was seen, and what to pass instead.
+    """
+    if _covers_all(reference):
+        return
+    n_missed = n_probes = 0
+    names: dict[str, None] = {}
+    for probes, moved in _probes(model, layout, positions, seeds):
+        inside = np.isfinite(probes).all(axis=1)
+        if constraints is not None:
+            inside &= constraints.contains(probes)
+        # The draws themselves stand in for the others, so that no other shape is compiled.
+        state = evaluate(np.where(inside[:, None], probes, positions))
+        inside &= np.isfinite(state.position).all(axis=1)
+        # The ratio of a positive density to zero is inf, that of two zeros is NaN.
+        missed = inside & np.isneginf(state.log_reference) & np.isposinf(state.log_ratio)
+        n_missed, n_probes = n_missed + int(missed.sum()), n_probes + int(inside.sum())
+        names.update((layout.owner_of(int(i)), None) for i in np.unique(moved[missed]) if i >= 0)
+    if n_missed:
+        _refuse(reference, n_missed, n_probes, list(names), constraints is not None)
+
+
+def _covers_all(reference: BoundReference) -> bool:
+    if isinstance(reference, Mixed):
+        return any(_covers_all(part) for part in reference.parts)
+    return reference.is_prior or (
+        isinstance(reference, Independent) and isinstance(reference.reference, Gaussian | StudentT)
+    )
+
+
+def _probes(
+    model: Any, layout: Layout, positions: np.ndarray, seeds: np.random.SeedSequence
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield positions (P, D) around draws and at prior draws, and which coordinate (P,) was moved, or -1."""
+    moving, drawing = seeds.spawn(2)
+    rng = np.random.default_rng(moving)
+    n, n_dims = positions.shape
+    rows, none = np.arange(n), np.full(n, -1)
+    low, centre, high = np.quantile(positions, [0.25, 0.5, 0.75], axis=0)
+    step = np.clip(rng.standard_cauchy(size=(2, n)), -_FARTHEST, _FARTHEST)
+    yield centre + (positions - centre) * (1.0 + np.abs(step[0]))[:, None], none
+    chosen = np.asarray(rng.integers(n_dims, size=n))
+    shifted, mirrored = positions.copy(), positions.copy()
+    shifted[rows, chosen] += step[1] * (high - low)[chosen]
+    yield shifted, chosen
+    end = np.where(rng.uniform(size=n) < 0.5, positions.min(axis=0)[chosen], positions.max(axis=0)[chosen])
+    mirrored[rows, chosen] = 2.0 * end - mirrored[rows, chosen]
+    yield mirrored, chosen
+    yield rng.permuted(positions, axis=0), none
+    if (draws := _prior_draws(model, layout, n, drawing)) is not None:
+        yield draws, none
+
+
+def _prior_draws(model: Any, layout: Layout, n: int, seeds: np.random.SeedSequence) -> np.ndarray | None:
+    if improper_priors(model):
+        return None
+    try:
+        return Prior(layout, build_prior(model)).draw(n, seeds).positions
+    except (NotImplementedError, ValueError):  # a prior that cannot be drawn is no matter here
+        return None
+
+
+def _refuse(
+    reference: BoundReference, n_missed: int, n_probes: int, names: list[str], is_constrained: bool
+) -> NoReturn:
+    where = f", for one when {' or '.join(f'`{name}`' for name in names)} moves" if names else ""
+    seen = (
+        f"The density of {reference.label} is zero at {n_missed} of {n_probes} probed positions"
+        f"{' inside the constraints' if is_constrained else ''} where the model's is not{where}: log Z would miss "
+        "what lies there, and nothing would show it."
+    )
+    if is_constrained:
+        raise ValueError(
+            f"{seen} Pass a reference that covers the whole region, such as pymc_hais.Box with its bounds."
+        )
+    raise ValueError(
+        f"{seen} Pass a reference that covers the unconstrained space: pymc_hais.Gaussian or StudentT, a "
+        "pymc_hais.Mixture of this one with one of them, or a dict of PyMC distributions, each on its variable's own "
+        "space. If log Z of a part of the space is what you want, state that part with `constraints=`."
+    )

@@ -1,0 +1,230 @@
+"""One PyMC distribution for each variable, on the variable's own space."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pymc.distributions.custom import CustomDistRV
+from pymc.logprob.transforms import Transform
+from pymc.model.transform.optimization import freeze_dims_and_data
+from pytensor.graph.traversal import ancestors
+
+from pymc_hais.model import improper_priors, unnormalised_priors
+from pymc_hais.model.compat import compile_interpreted, find_rng_nodes, replace_rng_nodes, reseed_rngs
+from pymc_hais.model.layout import Layout
+from pymc_hais.references.base import Direct, Draws
+from pymc_hais.references.distribution import is_distribution
+from pymc_hais.references.forward import batch
+from pymc_hais.references.model import logp_at
+from pymc_hais.references.prior import PriorSampler, build_prior
+
+__all__ = ["Product"]
+
+#: Draws that must be inside the variables' spaces, and where they cannot be drawn at once.
+_TRIED, _TRIED_SINGLY = 4000, 500
+_INSTEAD = "or pass one reference of the whole unconstrained vector, such as pymc_hais.Gaussian()."
+
+
+@dataclass(frozen=True, eq=False)
+class Product(Direct):
+    """Independent distributions of the variables, taken to the unconstrained space by the model's own transforms.
+
+    Together they are the prior of a second model with the same variables and transforms.
+
+    Attributes
+    ----------
+    model : pymc.Model
+        That second model.
+    layout : Layout
+        Of both models.
+    sampler : PriorSampler
+        Of the second model.
+    """
+
+    model: Any
+    layout: Layout
+    sampler: PriorSampler
+    is_prior: bool = False
+
+    @classmethod
+    def build(cls, spec: Mapping[str, Any], model: Any, layout: Layout) -> Product:
+        """Give each free variable of a model its distribution.
+
+        Parameters
+        ----------
+        spec : dict
+            Variable -> unregistered PyMC distribution of its shape, on its own space.
+        model : pymc.Model
+        layout : Layout
+
+        Raises
+        ------
+        ValueError
+            Naming the variable: if names are missing or unknown, a shape differs, a distribution is discrete, has
+            random parameters, is not normalised or leaves the variable's space, or if the variable's transform depends
+            on other variables.
+        """
+        if set(spec) != set(layout.owners):
+            raise ValueError(
+                f"The reference names the variables {sorted(spec)}, but the model's free variables are "
+                f"{sorted(layout.owners)}: give each of them one distribution."
+            )
+        if len({id(part) for part in spec.values()}) < len(spec):
+            raise ValueError("The reference has one distribution for several variables: make one for each of them.")
+        frozen = freeze_dims_and_data(model)
+        with pm.Model(model=None) as second:  # a child of no model that may be open
+            for owner in layout.owners:
+                _check_distribution(owner, spec[owner], frozen[owner])
+                node = spec[owner].owner
+                part = node.clone().outputs[node.outputs.index(spec[owner])]
+                second.register_rv(part, owner, default_transform=None, transform=_transform(frozen, owner))
+        _check_density(second)
+        sampler = _build_draws(second)
+        _check_space(second)
+        return cls(second, layout, sampler)
+
+    @property
+    def label(self) -> str:
+        """Name the distributions."""
+        return " x ".join(type(rv.owner.op).__name__.removesuffix("RV") for rv in self.model.free_RVs)
+
+    def draw(self, n: int, seeds: np.random.SeedSequence) -> Draws:
+        """Draw every variable from its own distribution."""
+        values, clipped = self.sampler.sample(n, int(seeds.generate_state(1)[0]))
+        return Draws(self.layout.flatten(values), clipped, np.arange(n))
+
+    def logp(self, position: Any, log_prior: Any) -> Any:
+        """Return the log density on the unconstrained space."""
+        return logp_at(self.model, self.layout, position)
+
+
+class _Bound(Transform):
+    """The transform of a model's variable, with the parameters of that variable and not of the distribution given."""
+
+    def __init__(self, transform: Any, rv: Any) -> None:
+        self.name = transform.name
+        self.ndim_supp = getattr(transform, "ndim_supp", None)
+        self._transform, self._inputs = transform, rv.owner.inputs
+        self._dims = getattr(rv.type, "dims", None)
+
+    def forward(self, value: Any, *inputs: Any) -> Any:
+        """Return the unconstrained value."""
+        return self._apply(self._transform.forward, value)
+
+    def backward(self, value: Any, *inputs: Any) -> Any:
+        """Return the variable's own value."""
+        return self._apply(self._transform.backward, value)
+
+    def log_jac_det(self, value: Any, *inputs: Any) -> Any:
+        """Return the log Jacobian of ``backward``."""
+        return self._apply(self._transform.log_jac_det, value)
+
+    def _apply(self, function: Any, value: Any) -> Any:
+        if self._dims is None:
+            return function(value, *self._inputs)
+        from pytensor.xtensor import as_xtensor  # warns that it is experimental: only for those who use it
+
+        return function(as_xtensor(value, dims=self._dims), *self._inputs).values
+
+
+def _transform(frozen: Any, owner: str) -> Transform | None:
+    transform = frozen.rvs_to_transforms[frozen[owner]]
+    if transform is None:
+        return None
+    bound = _Bound(transform, frozen[owner])
+    value = bound.backward(pt.as_tensor(frozen.rvs_to_values[frozen[owner]], allow_xtensor_conversion=True).type())
+    parents = [rv.name for rv in frozen.free_RVs if rv in set(ancestors([value]))]
+    if parents:
+        names = ", ".join(f"`{name}`" for name in parents)
+        raise ValueError(
+            f"The bounds of `{owner}` depend on {names}, so a distribution of `{owner}` alone cannot keep to them: "
+            f'pass reference="prior", {_INSTEAD}'
+        )
+    return bound
+
+
+def _check_distribution(owner: str, part: Any, rv: Any) -> None:
+    if not is_distribution(part) or str(part.dtype).startswith(("int", "uint", "bool")):
+        raise ValueError(
+            f"The reference of `{owner}` must be a continuous PyMC distribution such as pm.Normal.dist(0, 1); got "
+            f"{part!r}."
+        )
+    shapes = [pt.as_tensor(one, allow_xtensor_conversion=True).shape for one in (part, rv)]
+    given, wanted = (tuple(int(n) for n in shape) for shape in compile_interpreted([], shapes)())
+    if given != wanted:
+        raise ValueError(f"The reference of `{owner}` has shape {given}, but the variable has shape {wanted}.")
+
+
+def _check_density(second: Any) -> None:
+    """Refuse distributions whose density is no normalised function of the variables."""
+    for rv in second.free_RVs:
+        try:
+            second.logp(rv)
+        except (NotImplementedError, ValueError) as error:
+            raise ValueError(f"The reference of `{rv.name}` has no log density of its own: {error}") from error
+    custom = [rv.name for rv in second.free_RVs if isinstance(rv.owner.op, CustomDistRV)]
+    suspects = [*improper_priors(second), *(name for name in unnormalised_priors(second) if name not in custom)]
+    if suspects:
+        raise ValueError(
+            f"The reference of `{suspects[0]}` may not integrate to one in PyMC, which would move log Z: pass "
+            f'reference="prior", {_INSTEAD}'
+        )
+
+
+def _build_draws(second: Any) -> PriorSampler:
+    try:
+        return build_prior(second)
+    except (NotImplementedError, ValueError) as error:
+        raise ValueError(f"The distributions of the reference cannot be drawn. {error}") from error
+
+
+def _check_space(second: Any) -> None:
+    """Refuse distributions with draws that the variable cannot have."""
+    for rv, outside in zip(second.free_RVs, _draw(_is_outside(second)), strict=True):
+        if outside.any():
+            transform = second.rvs_to_transforms[rv].name
+            raise ValueError(
+                f"{int(outside.sum())} of {len(outside)} draws of the reference of `{rv.name}` are outside the space "
+                f"of that variable, which has the transform `{transform}`. A dict gives distributions on the "
+                "variables' own space: for example pm.HalfNormal or pm.LogNormal for a positive variable, pm.Dirichlet "
+                f"for probabilities; {_INSTEAD}"
+            )
+
+
+def _is_outside(second: Any) -> list[Any]:
+    """Build whether a draw of each variable does not come back from the unconstrained space."""
+    outputs = []
+    for rv in second.free_RVs:
+        transform = second.rvs_to_transforms[rv]
+        if transform is None:
+            outputs.append(pt.isnan(rv.sum()))
+            continue
+        distance = pt.abs(transform.backward(transform.forward(rv)) - rv)
+        # A simplex with an element that underflowed is inf - inf: beyond floating point, not outside.
+        nan = pt.zeros_like(distance, dtype="bool") if transform.name == "simplex" else pt.isnan(distance)
+        outputs.append(pt.any(nan | (distance > 1e-4 * (1.0 + pt.abs(rv)))))
+    return outputs
+
+
+def _draw(outputs: list[Any]) -> list[np.ndarray]:
+    outputs = replace_rng_nodes(outputs)
+    try:
+        batched, n = batch(outputs, _TRIED)
+        rows = _call(batched, 1)
+        if all(row.shape == (n,) for row in rows):
+            return rows
+    except Exception:  # a graph that cannot be batched
+        pass
+    return _call(outputs, _TRIED_SINGLY)
+
+
+def _call(outputs: list[Any], n_calls: int) -> list[np.ndarray]:
+    function = compile_interpreted([], outputs)
+    reseed_rngs(find_rng_nodes(function.maker.fgraph.outputs), 0)
+    calls = [function() for _ in range(n_calls)]
+    return [np.concatenate([np.atleast_1d(call[i]) for call in calls]) for i in range(len(outputs))]
