@@ -1,18 +1,26 @@
-"""Over many seeds, how often does the 95% interval hold the exact log Z?"""
+"""Over many seeds: how often the 95% interval holds the exact log Z, and whether findings ring where they should."""
 
 import argparse
 import logging
 import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
 from scipy.special import betaln, gammaln
 from scipy.stats import multivariate_normal, norm
 
+from benchmarks.hierarchies import MODELS as HIERARCHIES
+from benchmarks.hierarchies import neal_funnel
+from pymc_hais.results.diagnostics import diagnose, with_findings
 from pymc_hais.run.planning import choose_reference
 from pymc_hais.run.problem import build_problem
 from pymc_hais.run.rounds import run_rounds
+from pymc_hais.run.seeds import Seeds
 from pymc_hais.run.settings import build_settings
+from pymc_hais.types import LogZEstimate
 
 
 def normal_mean() -> tuple[pm.Model, float]:
@@ -79,41 +87,117 @@ def two_modes() -> tuple[pm.Model, float]:
     return model, float(log_z)
 
 
-MODELS = [normal_mean, gamma_poisson, beta_binomial, exponential_scale, regression, two_modes]
+def latent_rows() -> tuple[pm.Model, np.ndarray]:
+    """Rows y_r ~ N(0, 1 + 1) of a latent mean, to be held out: log p(y_r) of each."""
+    with pm.Model() as model:
+        z = pm.Normal("z", 0.0, 1.0)
+        pm.Normal("y", z, 1.0, observed=np.zeros(1))
+    return model, np.random.default_rng(7).normal(0.0, 3.0, size=(4, 1))
 
 
-def coverage(build, n_seeds: int, **options) -> tuple[float, np.ndarray]:
-    """Return the share of intervals that hold the truth, and the standardised errors."""
-    model, truth = build()
-    sizes = {"draws": 1000, "chains": 4, **options}
-    settings = build_settings(model, **sizes, random_seed=1)
-    problem = build_problem(model, "prior", settings.compiler, settings.seeds, takes_fit=True)
-    held, scores = [], []
+@dataclass(frozen=True)
+class Case:
+    """A model with exact log Z, and how it is sampled."""
+
+    build: Callable[[], tuple[pm.Model, float]]
+    reference: str = "auto"
+
+    @property
+    def name(self) -> str:
+        """Name the model, and the reference where it is not the default."""
+        return self.build.__name__ + ("" if self.reference == "auto" else f" ({self.reference})")
+
+
+CASES = [
+    Case(normal_mean),
+    Case(gamma_poisson, "prior"),
+    Case(beta_binomial),
+    Case(exponential_scale, "fitted"),
+    Case(regression, "fitted"),
+    Case(two_modes),
+    Case(neal_funnel, "fitted"),
+]
+
+
+class Calibration(NamedTuple):
+    """What many seeds gave.
+
+    Attributes
+    ----------
+    name : str
+    errors, se : ndarray (N,)
+        Estimate minus truth, and the reported error.
+    covered : ndarray (N,) of bool
+        Whether the 95% interval held the truth.
+    warned : ndarray (N,) of bool
+        Whether any finding was a warning or an error.
+    """
+
+    name: str
+    errors: np.ndarray
+    se: np.ndarray
+    covered: np.ndarray
+    warned: np.ndarray
+
+    def __str__(self) -> str:
+        """Show the coverage, the errors against their bars, and how often findings rang and should have."""
+        z = np.abs(self.errors) / self.se
+        right, wrong = z < 3.0, z > 4.0
+        false_alarms = np.mean(self.warned[right]) if right.any() else np.nan
+        return (
+            f"{self.name:28s} coverage {self.covered.mean():.3f}  mean se {self.se.mean():.4f}  sd "
+            f"{self.errors.std():.4f}  ratio {self.se.mean() / self.errors.std():.2f}  warned where right "
+            f"{false_alarms:.1%}  silent beyond 4 se {np.sum(wrong & ~self.warned)}"
+        )
+
+
+def calibrate(case: Case, n_seeds: int, n_repeats: int = 1, **options: Any) -> Calibration:
+    """Estimate log Z of one model with many seeds; it is compiled once, and each pilot serves some runs."""
+    model, truth = case.build()
+    settings = build_settings(model, **options, random_seed=1)
+    problem = build_problem(model, "prior", settings.compiler, settings.seeds, takes_fit=case.reference != "prior")
+    rows = []
     for seed in range(n_seeds):
-        settings = build_settings(model, **sizes, random_seed=seed)
-        (row,) = run_rounds(choose_reference(problem, settings, "auto"), settings).rows
-        estimate = row.estimate
-        held.append(estimate.lower <= truth <= estimate.upper)
-        scores.append((estimate.value - truth) / estimate.se)
-    return float(np.mean(held)), np.array(scores)
+        settings = build_settings(model, **options, random_seed=seed)
+        choice = choose_reference(problem, settings, case.reference)
+        for run in range(n_repeats):
+            own = replace(settings, seeds=Seeds((seed, run)))
+            rows.append(_row(with_findings(run_rounds(choice, own), choice, own), truth))
+    return Calibration(case.name, *map(np.array, zip(*rows, strict=True)))
+
+
+def calibrate_rows(n_seeds: int, **options: Any) -> Calibration:
+    """Score held-out rows with many seeds; every row of every seed counts."""
+    model, y = latent_rows()
+    truth = norm.logpdf(y[:, 0], 0.0, np.sqrt(2.0))
+    settings = build_settings(model, **options, random_seed=1)
+    problem = build_problem(model, "prior", settings.compiler, settings.seeds, {"y": y}, takes_fit=True)
+    rows = []
+    for seed in range(n_seeds):
+        settings = build_settings(model, **options, random_seed=seed)
+        choice = choose_reference(problem, settings, "auto")
+        outcome = run_rounds(choice, settings)
+        for result, value in zip(outcome.rows, truth, strict=True):
+            findings = diagnose(result, outcome.stopped_by, settings)
+            rows.append(_row(replace(result.estimate, findings=findings), float(value)))
+    return Calibration("latent_rows (held out)", *map(np.array, zip(*rows, strict=True)))
+
+
+def _row(estimate: LogZEstimate, truth: float) -> tuple[float, float, bool, bool]:
+    is_covered = estimate.lower <= truth <= estimate.upper
+    return estimate.value - truth, estimate.se, is_covered, any(f.severity != "info" for f in estimate.findings)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--seeds", type=int, default=200)
+    parser.add_argument("--seeds", type=int, default=500)
     parser.add_argument("--draws", type=int, default=1000)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.getLogger("pymc").setLevel(logging.CRITICAL)
-    total = []
-    for build in MODELS:
-        share, scores = coverage(build, options.seeds, draws=options.draws)
-        total.append(share)
-        print(
-            f"{build.__name__:20s} coverage {share:.3f}  z mean {scores.mean():+.2f} sd {scores.std():.2f}",
-            flush=True,
-        )
-    print(f"{'all':20s} coverage {np.mean(total):.3f} over {options.seeds} seeds each")
+    for case in [*CASES, *map(Case, HIERARCHIES)]:
+        print(calibrate(case, options.seeds, draws=options.draws, chains=4, target_se=0.1), flush=True)
+    print(calibrate_rows(options.seeds // 4, draws=options.draws // 4, chains=4, target_se=0.1), flush=True)
 
 
 if __name__ == "__main__":

@@ -4,17 +4,22 @@ import atexit
 import importlib.util
 import os
 import tempfile
+from collections import Counter
 
 from hypothesis import settings
 
-# Tests build the same small programs again and again: JAX compiles each of them once a session.
-_cache = tempfile.TemporaryDirectory(prefix="hais-tests-")
-atexit.register(_cache.cleanup)
-os.environ |= {
-    "JAX_COMPILATION_CACHE_DIR": _cache.name,
-    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-}
+#: Files of tests that are named with their seconds at the end.
+_SLOWEST_FILES = 15
+
+# Tests build the same small programs again and again: JAX compiles each of them once a session, of all its processes.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    _cache = tempfile.TemporaryDirectory(prefix="hais-tests-")
+    atexit.register(_cache.cleanup)
+    os.environ |= {
+        "JAX_COMPILATION_CACHE_DIR": _cache.name,
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
 
 if importlib.util.find_spec("jax") is not None:
     import jax
@@ -24,3 +29,15 @@ if importlib.util.find_spec("jax") is not None:
 # The same examples on every machine: a red suite means a changed package.
 settings.register_profile("suite", deadline=None, derandomize=True, max_examples=100)
 settings.load_profile("suite")
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Show which files take the time."""
+    seconds = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if hasattr(report, "duration") and hasattr(report, "nodeid"):
+                seconds[report.nodeid.partition("::")[0]] += report.duration
+    terminalreporter.section(f"seconds of the slowest {_SLOWEST_FILES} files, of {sum(seconds.values()):.0f}")
+    for name, taken in seconds.most_common(_SLOWEST_FILES):
+        terminalreporter.write_line(f"{taken:7.1f}  {name}")

@@ -4,6 +4,7 @@ import numpy as np
 import pymc as pm
 import pytest
 
+from benchmarks.hierarchies import MODELS
 from pymc_hais import Gaussian
 from tests.front_door import assert_right, estimate
 from tests.quick import hierarchy
@@ -53,3 +54,13 @@ def test_the_fit_is_made_of_the_pilots_particles_in_its_own_coordinates():
     from_prior, _ = estimate(model, reference="prior", draws=1000, target_se=0.05)
     assert idata["posterior"].attrs["reference"].startswith("10% the prior + 90%")
     assert abs(fitted.value - from_prior.value) <= 4.0 * np.hypot(fitted.se, from_prior.se)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("build", MODELS, ids=lambda build: build.__name__)
+def test_log_z_of_funnels_is_exact(build, seed):
+    model, truth = build()
+    found, _ = estimate(model, draws=1000, chains=4, target_se=0.1, max_temperatures=10_000, random_seed=seed)
+    assert_right(found, truth)
+    assert found.se <= 0.1

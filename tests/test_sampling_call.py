@@ -67,11 +67,11 @@ def test_the_progress_bars_show_phase_beta_and_log_z(capsys, monkeypatch, progre
 
 
 def test_an_interrupt_keeps_the_finished_rounds(monkeypatch):
-    # Rounds of 128, 1,024 and 8,192 temperatures: the third is interrupted, or the budget ends before it.
-    options = {**QUICK, "target_se": 1e-4, "random_seed": 1}
-    whole = pymc_hais.sample_hais(model=one_mean(), **options | {"max_temperatures": 1024})
+    # Rounds of 16, 128 and 1,024 temperatures: the third is interrupted, or the budget ends before it.
+    options = {**QUICK, "target_se": 1e-4, "n_temperatures": 16, "random_seed": 1}
+    whole = pymc_hais.sample_hais(model=one_mean(), **options | {"max_temperatures": 128})
     interrupt(monkeypatch, "Round 3")
-    kept = pymc_hais.sample_hais(model=one_mean(), **options | {"max_temperatures": 8192})
+    kept = pymc_hais.sample_hais(model=one_mean(), **options | {"max_temperatures": 1024})
     assert whole["posterior"].attrs["stopped_by"] == "max_temperatures"
     assert kept["posterior"].attrs["stopped_by"] == "interrupt"
     assert kept["posterior"].attrs["n_rounds"] == 2

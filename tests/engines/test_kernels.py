@@ -28,6 +28,8 @@ KERNELS = {
     "random-walk": (RandomWalk(constraints=WEDGE), "dense"),
 }
 
+DOUBLE = np.dtype(float)
+
 
 def build_density(xp):
     def density(x):
@@ -87,16 +89,19 @@ def test_numba_keeps_the_machine_code_of_kernels_and_paths_apart():
     density = compiled_density()
     box = LinearConstraints.box(0.0, np.full(3, 2.0))
     kernels = [Hamiltonian(), Hamiltonian("drift-kick-drift"), Hamiltonian(constraints=box), RandomWalk()]
-    keys = {_cache_key(density, 3, kernel, path) for kernel in kernels for path in (Geometric(), Parameters())}
+    paths = (Geometric(), Parameters())
+    keys = {_cache_key(density, 3, kernel, path, DOUBLE) for kernel in kernels for path in paths}
     assert None not in keys
     assert len(keys) == 2 * len(kernels)
     other = Hamiltonian(damping=1.0)
-    assert _cache_key(density, 3, other, Geometric()) == _cache_key(density, 3, Hamiltonian(), Geometric())
+    assert _cache_key(density, 3, other, Geometric(), DOUBLE) == _cache_key(
+        density, 3, Hamiltonian(), Geometric(), DOUBLE
+    )
 
 
 def test_what_numba_would_take_by_its_address_is_not_cached():
     walls = LinearConstraints(np.ones((50_000, 3)), np.ones(50_000))
-    assert _cache_key(compiled_density(), 3, RandomWalk(constraints=walls), Geometric()) is None
+    assert _cache_key(compiled_density(), 3, RandomWalk(constraints=walls), Geometric(), DOUBLE) is None
 
 
 def test_constraints_of_another_dimension_are_refused_before_compiling():
