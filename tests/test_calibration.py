@@ -55,8 +55,12 @@ def test_intervals_of_held_out_rows_cover(capsys):
 
 @pytest.mark.parametrize("factor", [0.75, 1.5])
 def test_an_error_bar_of_the_wrong_size_is_seen(factor):
-    rng = np.random.default_rng(1)
-    errors, se = rng.normal(size=500), np.full(500, factor)
+    errors, se = stats.norm.ppf((np.arange(500) + 0.5) / 500), np.full(500, factor)
     found = type("Found", (), {"errors": errors, "se": se, "covered": np.abs(errors) <= 1.96 * se})
     with pytest.raises(AssertionError):
         assert_calibrated(found)
+
+
+def test_an_error_bar_of_the_right_size_passes():
+    errors, se = stats.norm.ppf((np.arange(500) + 0.5) / 500), np.ones(500)
+    assert_calibrated(type("Found", (), {"errors": errors, "se": se, "covered": np.abs(errors) <= 1.96 * se}))

@@ -157,6 +157,7 @@ def test_backends_agree_with_the_truth(backend):
     assert abs(estimate.value - TRUTH) < 5 * estimate.se
 
 
+@pytest.mark.slow
 def test_any_pytensor_mode():
     settings = {**QUICK, "draws": 100, "max_temperatures": 16}
     idata = pymc_hais.sample_hais(model=one_mean(), compile_kwargs={"mode": "FAST_COMPILE"}, random_seed=2, **settings)

@@ -202,6 +202,7 @@ def test_an_error_in_the_model_comes_through_the_threads():
         run_segment(engine, state, np.ones(21), one, one, np.ones(1), KEY)
 
 
+@pytest.mark.slow
 def test_single_precision_is_widened():
     @numba.njit
     def density(x):

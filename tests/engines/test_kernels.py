@@ -11,6 +11,7 @@ from pymc_hais.kernels import Hamiltonian, LinearConstraints, RandomWalk
 from pymc_hais.model.compat import compile_density, traceable
 from pymc_hais.paths import Geometric, Parameters
 from tests.engines.models import build_graph
+from tests.marks import slow_but
 from tests.populations import run_segment, state_of
 from tests.toys import HAS_JAX
 
@@ -47,7 +48,7 @@ def segment(engine, metric):
     return run_segment(engine, state_of(engine, positions, KEY), *settings, metric, KEY)
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", slow_but(["kick-drift-kick"], KERNELS))
 def test_a_kernel_is_the_same_on_every_engine(name):
     kernel, metric = KERNELS[name]
     engines = [

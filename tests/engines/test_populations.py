@@ -175,7 +175,7 @@ def test_annealed_together_they_are_annealed_one_by_one(name):
         np.testing.assert_array_equal(ours.state.position, alone.state.position)
 
 
-@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("name", [ENGINES[0], pytest.param("numba", marks=pytest.mark.slow), "python"])
 def test_another_path_shares_the_density_and_has_inputs_of_its_own(name):
     engine, (positions, inputs, keys) = build_engine(name), populations(4, 30)
     centres = np.random.default_rng(5).normal(size=(4, 2))

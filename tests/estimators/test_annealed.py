@@ -10,6 +10,7 @@ from pymc_hais.core.resampling import systematic
 from pymc_hais.core.weights import log_mean_exp
 from pymc_hais.estimators.annealed import estimate_log_z, family_masses, relative_variance, with_shortfall
 from pymc_hais.types import LogZEstimate
+from tests.marks import slow_but
 from tests.runs import build_run
 
 
@@ -193,9 +194,8 @@ def synthetic(rng, n_chains, n_particles, first_sigma, second_sigma):
 
 
 CASES = [
-    (4, 500, 1.0, 0),
     (4, 500, 0.8, 0.5),
-    *(pytest.param(*case, marks=pytest.mark.slow) for case in [(4, 500, 0.3, 0), (1, 1000, 0.8, 0), (8, 250, 0.8, 0)]),
+    *slow_but([], [(4, 500, 1.0, 0), (4, 500, 0.3, 0), (1, 1000, 0.8, 0), (8, 250, 0.8, 0)]),
 ]
 
 

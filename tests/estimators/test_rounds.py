@@ -113,6 +113,7 @@ def population(rng, sigma):
     return estimate_log_z(build_run(rng.normal(-0.5 * sigma**2, sigma, (4, 200))))
 
 
+@pytest.mark.slow
 def test_the_interval_of_several_rounds_covers_95_percent():
     # As in test_annealed: at 0.95, 3000 replicates leave 0.93 to 0.97 with probability 5e-7.
     rng, n = np.random.default_rng(3), 3000

@@ -23,6 +23,7 @@ from pymc_hais.model import (
 from pymc_hais.references import Prior, build_prior
 from pymc_hais.references.audit import find_mismatches
 from pymc_hais.references.stein import find_suspects
+from tests.marks import fast_but
 from tests.model.catalogue import MODELS
 from tests.populations import joint_of, state_of
 
@@ -43,7 +44,8 @@ CONDITIONED = {
 # Scans with random numbers inside, and pymc.dims' or LKJ's own loops, are drawn one at a time.
 UNBATCHED = {"lkj_cholesky", "lkj_correlation", "autoregression", "scan_distribution"}
 
-EVERY = [pytest.param(name, marks=pytest.mark.slow) if name == "skewed" else name for name in MODELS]
+#: The slow ones take seconds to compile, and have relatives among the others.
+EVERY = fast_but({"skewed", "gp_latent_centred", "gp_marginal", "scan_distribution", "lkj_correlation", "hsgp"}, MODELS)
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
 

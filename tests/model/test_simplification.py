@@ -10,6 +10,7 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_hais.engines import compile_engine
 from pymc_hais.model import build_density, build_layout
+from tests.marks import slow_but
 from tests.model.regressions import COVARIANCE, MODELS, YES, X
 from tests.populations import state_of
 
@@ -19,6 +20,10 @@ KEY = np.array([1, 2], dtype=np.uint32)
 SINGLE_CONSTANTS = {"probit", "ordered_probit", "tobit", "truncated_normal", "varying_slopes"}
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
+
+
+#: Of the models, those that stand for the others in the fast suite.
+FAST = ["correlated_logistic", "negative_binomial", "ordered_logistic", "normal_mixture", "tobit", "gp_marginal"]
 
 
 @cache
@@ -33,8 +38,8 @@ def operations(graph):
     return {type(op).__name__ for op in found}
 
 
-@pytest.mark.parametrize("backend", ["jax", "python"])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("backend", ["jax", pytest.param("python", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", slow_but(FAST, MODELS))
 def test_densities_and_gradients_are_the_models(name, backend):
     if backend == "jax":
         pytest.importorskip("jax")
