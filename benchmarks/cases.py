@@ -1,4 +1,4 @@
-"""Real models with known log Z, default settings: error, standard error, findings and time."""
+"""Real models with known log Z, default settings: error, standard error, findings, gradients and time."""
 
 import importlib
 import logging
@@ -69,23 +69,24 @@ def build(case: str) -> tuple[pm.Model, float, float]:
 
 def header() -> str:
     """Name what :func:`describe` tells."""
-    names = ["case", "log Z", "error", "se", "error / se", "rounds", "T", "time", "findings"]
+    names = ["case", "log Z", "error", "se", "error / se", "rounds", "T", "million gradients", "s", "CPU s", "findings"]
     return f"| {' | '.join(names)} |\n" + "| --- " * len(names) + "|"
 
 
 def describe(case: str, model: pm.Model, truth: float, sd: float, seed: int = 1, **kwargs) -> str:
     """Run one case and describe the outcome on a line."""
-    begin = time.perf_counter()
+    begin, begin_cpu = time.perf_counter(), time.process_time()
     idata = pymc_hais.sample_hais(model=model, random_seed=seed, progressbar=False, **kwargs)
-    seconds = time.perf_counter() - begin
+    seconds, cpu_seconds = time.perf_counter() - begin, time.process_time() - begin_cpu
     estimate = pymc_hais.log_marginal_likelihood(idata)
     error = estimate.value - truth
     distance = error / max(np.hypot(estimate.se, sd), 1e-12) if error else 0.0
     attrs = idata["posterior"].attrs
+    gradients = (attrs["n_gradients"] + attrs["n_gradients_pilot"]) / 1e6
     findings = ", ".join(f.name for f in estimate.findings) or "-"
     return (
         f"| {case} | {truth:.3f} | {error:+.3f} | {estimate.se:.3f} | {distance:+.1f} | {attrs['n_rounds']} | "
-        f"{attrs['n_temperatures']} | {seconds:.0f} s | {findings} |"
+        f"{attrs['n_temperatures']} | {gradients:.2f} | {seconds:.1f} | {cpu_seconds:.1f} | {findings} |"
     )
 
 

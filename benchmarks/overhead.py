@@ -11,6 +11,7 @@ from models import experts, logistic
 
 from pymc_hais.core.annealing import SEGMENT_LENGTH
 from pymc_hais.run.problem import Compiler, build_problem
+from pymc_hais.run.seeds import Purpose, Seeds
 
 warnings.filterwarnings("ignore", category=UserWarning)
 
@@ -18,23 +19,24 @@ warnings.filterwarnings("ignore", category=UserWarning)
 def bare_time(problem, positions: np.ndarray) -> float:
     """Seconds a particle of the model's own compiled value and gradient, batched."""
     engine = problem.engine
-    function = jax.jit(jax.vmap(engine._density, (0, None)))
+    function = jax.jit(jax.vmap(lambda x, data: engine._density(x, *data), (0, None)))
     batch = jnp.asarray(positions)
-    jax.block_until_ready(function(batch, engine.data))
+    jax.block_until_ready(function(batch, engine._data))
     begin = time.perf_counter()
     for _ in range(SEGMENT_LENGTH):
-        jax.block_until_ready(function(batch, engine.data))
+        jax.block_until_ready(function(batch, engine._data))
     return (time.perf_counter() - begin) / SEGMENT_LENGTH / len(positions)
 
 
 def step_time(problem, positions: np.ndarray, metric: np.ndarray) -> float:
     """Seconds a particle and step of one annealing segment."""
-    key = np.array([1, 2], dtype=np.uint32)
-    state = problem.engine.start(positions, key)
-    settings = [np.full(SEGMENT_LENGTH, value) for value in (0.5, 0.1, 0.9)]
-    state, _ = problem.engine.run_segment(state, *settings, metric, key, 0)
+    keys, inputs = np.array([[1, 2]], dtype=np.uint32), problem.inputs([0])
+    state = problem.engine.start(positions[None].copy(), inputs, keys)
+    betas = np.full(SEGMENT_LENGTH + 1, 0.5)
+    settings = [np.full(SEGMENT_LENGTH, value) for value in (0.1, 0.9)]
+    state, _ = problem.engine.run_segment(state, inputs, betas, *settings, metric, keys, 0)
     begin = time.perf_counter()
-    problem.engine.run_segment(state, *settings, metric, key, SEGMENT_LENGTH)
+    problem.engine.run_segment(state, inputs, betas, *settings, metric, keys, SEGMENT_LENGTH)
     return (time.perf_counter() - begin) / SEGMENT_LENGTH / len(positions)
 
 
@@ -45,12 +47,13 @@ def main() -> None:
     options = parser.parse_args()
     for name, model in {"logistic 500 x 20": logistic(), "experts, 36 dimensions": experts()}.items():
         begin = time.perf_counter()
-        problem = build_problem(model, "prior", Compiler(backend="jax"), 1)
-        positions, _ = problem.draw(options.particles, 1)
+        problem = build_problem(model, "prior", Compiler(backend="jax"), Seeds((1,)))
+        stream = Seeds((1,)).stream(Purpose.CHECK)
+        positions = np.array(problem.draw([0], [stream], options.particles).state.position[0])
         n_dims = positions.shape[1]
         step_time(problem, positions, np.ones(n_dims))
         compile_time = time.perf_counter() - begin
-        numba = build_problem(model, "prior", Compiler(backend="numba"), 1)
+        numba = build_problem(model, "prior", Compiler(backend="numba"), Seeds((1,)))
         print(f"{name}: model to first segment {compile_time:.1f} s with JAX")
         for metric in (np.full(n_dims, 0.1), 0.1 * np.eye(n_dims)):
             bare, step, other = np.array(

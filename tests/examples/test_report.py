@@ -84,8 +84,10 @@ def test_experts_are_sampled_from_their_own_density(kind):
 @pytest.mark.parametrize("name", EACH)
 def test_log_z_of_36_experts(kind, name):
     """From a normal the tails of Student-t experts are far: what still lags there is small, and the run warns of it."""
-    phi = build_filters()
-    found, exact = estimate(build_model(phi, kind), reference="gaussian", **recipe(name)), exact_log_z(phi, kind)
+    phi, exact = build_filters(), exact_log_z(build_filters(), kind)
+    # The weights of the walk are the heaviest: with 200 particles a few of them decide in one of ten runs.
+    draws = 800 if name == "random walk" else 200
+    found = estimate(build_model(phi, kind), draws, reference="gaussian", **recipe(name))
     warned = "heavy_tail" in [finding.name for finding in found.findings]
     assert warned or kind == "laplace"
     if kind == "student" and found.value < exact:

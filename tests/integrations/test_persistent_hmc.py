@@ -157,7 +157,9 @@ def test_the_metric_finds_the_scales():
     assert np.all(np.abs(np.log(scales / [0.01, 1.0, 100.0])) < 0.5), scales
 
 
-@pytest.mark.parametrize("mode", ["FAST_COMPILE", None], ids=["without fast math", "default"])
+@pytest.mark.parametrize(
+    "mode", ["FAST_COMPILE", pytest.param(None, marks=pytest.mark.slow)], ids=["without fast math", "default"]
+)
 def test_chains_in_processes_are_those_of_one_process(mode):
     # Another test may have started JAX's threads, which a fork would lose.
     in_processes = QUIET | {"cores": 2, "mp_ctx": "forkserver"}

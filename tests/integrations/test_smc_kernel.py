@@ -12,6 +12,7 @@ from pymc.smc.kernels import IMH, SMC_KERNEL
 from scipy import stats
 
 from pymc_hais.integrations import HAIS
+from tests.marks import slow_but
 from tests.quick import hierarchy
 from tests.statistical import LEVEL
 from tests.truth import log_evidence_gamma_poisson, log_evidence_regression
@@ -80,7 +81,7 @@ def compiled(name):
     return build(model), truth
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", slow_but(["hierarchy"], CASES))
 def test_log_z_is_right(name):
     kernel, truth = compiled(name)
     log_z = [run(kernel, seed) for seed in range(20)]

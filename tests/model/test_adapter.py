@@ -45,7 +45,10 @@ CONDITIONED = {
 UNBATCHED = {"lkj_cholesky", "lkj_correlation", "autoregression", "scan_distribution"}
 
 #: The slow ones take seconds to compile, and have relatives among the others.
-EVERY = fast_but({"skewed", "gp_latent_centred", "gp_marginal", "scan_distribution", "lkj_correlation", "hsgp"}, MODELS)
+SLOW = ["autoregression", "censored_and_truncated", "differential_equation", "dims_model", "gp_latent_centred"]
+SLOW += ["gp_marginal", "heavy_tails", "hsgp", "interval_with_random_bounds", "kronecker_normal", "lkj_correlation"]
+SLOW += ["matrix_normal", "mixture_prior", "multivariate_random_walk", "ordered_chained", "scan_distribution", "skewed"]
+EVERY = fast_but(SLOW, MODELS)
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
 
