@@ -23,9 +23,8 @@ from pymc_hais.results.datatree import log_marginal_likelihood
 from pymc_hais.results.diagnostics import diagnose_predictive, findings_of_rows, summarise
 from pymc_hais.results.heldout import HeldOut, of_rows, thin, to_heldout_tree
 from pymc_hais.results.report import attributes_of_rows, log_held_out
-from pymc_hais.run.planning import choose_reference, first_reference
-from pymc_hais.run.prior_mass import mass_for, measure_prior_mass
-from pymc_hais.run.problem import build_problem
+from pymc_hais.run.planning import choose_reference
+from pymc_hais.run.prior_mass import build_first_problem, measure_prior_mass
 from pymc_hais.run.progress import default_theme
 from pymc_hais.run.rounds import run_rounds
 from pymc_hais.run.seeds import Branch, Purpose
@@ -174,9 +173,7 @@ def _integrate(
         return _without_error(value), {"quantity": "log density of each row", "n_gradients": 0}
     if len(next(iter(rows.values()))) == 1:  # what no population differs in is the model's own data
         model, rows = with_table(model, {name: value[0] for name, value in rows.items()}), {}
-    start, takes_fit = first_reference(reference, model), isinstance(reference, str) and reference in ("auto", "fitted")
-    mass = mass_for(model, start, settings)
-    problem = build_problem(model, start, settings.compiler, settings.seeds, rows, takes_fit, mass)
+    problem = build_first_problem(model, reference, settings, rows)
     choice = choose_reference(problem, settings, reference, measure_prior_mass)
     outcome = run_rounds(choice, settings)
     findings = findings_of_rows(outcome, choice, settings)

@@ -16,10 +16,10 @@ from pymc_hais.results.datatree import check_labels, to_datatree
 from pymc_hais.results.diagnostics import with_findings
 from pymc_hais.results.report import attributes, log_outcome, log_start
 from pymc_hais.run.parameter_path import build_parameter_problem, is_geometric
-from pymc_hais.run.planning import Choice, choose_reference, first_reference
+from pymc_hais.run.planning import Choice, choose_reference
 from pymc_hais.run.posterior import draw_posterior
-from pymc_hais.run.prior_mass import mass_for, measure_prior_mass
-from pymc_hais.run.problem import Problem, build_problem
+from pymc_hais.run.prior_mass import build_first_problem, measure_prior_mass
+from pymc_hais.run.problem import Problem
 from pymc_hais.run.progress import default_theme
 from pymc_hais.run.reference_model import build_ratio_problem
 from pymc_hais.run.rounds import run_rounds
@@ -210,10 +210,7 @@ def _build(model: Any, path: Any, reference: Any, settings: Settings) -> Problem
     if is_model(reference):
         layout = check_same_variables(model, reference)
         return build_ratio_problem(model, layout, _learn_reference(reference, settings), settings)
-    start = first_reference(reference, model, settings.recipe.kernel.constraints)
-    takes_fit = isinstance(reference, str) and reference in ("auto", "fitted")
-    mass = mass_for(model, start, settings)
-    return build_problem(model, start, settings.compiler, settings.seeds, takes_fit=takes_fit, prior_mass=mass)
+    return build_first_problem(model, reference, settings)
 
 
 def _learn_reference(model: Any, settings: Settings) -> Choice:

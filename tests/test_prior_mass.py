@@ -91,3 +91,10 @@ def test_a_prior_that_cannot_be_drawn_leaves_a_warning():
     idata = pymc_hais.sample_hais(model=model, reference="gaussian", **QUICK)
     found = {finding.name: finding.severity for finding in pymc_hais.log_marginal_likelihood(idata).findings}
     assert found["prior_mass"] == "warning"
+
+
+def test_what_measuring_the_mass_costs_is_counted():
+    model, _ = model_and_truth("custom")
+    options = QUICK | {"schedule": "linear", "n_temperatures": 8, "kernel": pymc_hais.Hamiltonian(step_size=0.2)}
+    attrs = pymc_hais.sample_hais(model=model, reference="gaussian", **options)["posterior"].attrs
+    assert attrs["n_gradients_pilot"] > 0  # nothing else is learnt

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["clean", "discrepancy", "effective_sample_size", "log_mean_exp", "log_sum_exp", "normalise"]
+__all__ = ["clean", "discrepancy", "effective_sample_size", "log_mean_exp", "log_sum_exp", "normalise", "pool"]
 
 
 def log_sum_exp(log_weights: np.ndarray, axis: int = -1, keepdims: bool = False) -> np.ndarray:
@@ -42,6 +42,18 @@ def normalise(log_weights: np.ndarray) -> np.ndarray:
     equal = -np.log(log_weights.shape[-1])
     with np.errstate(invalid="ignore"):
         return np.where(np.isneginf(total), equal, log_weights - total)
+
+
+def pool(log_weights: np.ndarray, log_z: np.ndarray) -> np.ndarray:
+    """Return log weights (C * P,) of all particles together, each population counting by its estimate of Z.
+
+    Parameters
+    ----------
+    log_weights : ndarray (C, P)
+        Normalised in each population.
+    log_z : ndarray (C,)
+    """
+    return normalise((log_weights + normalise(log_z)[:, None]).ravel())
 
 
 def effective_sample_size(log_weights: np.ndarray) -> np.ndarray:

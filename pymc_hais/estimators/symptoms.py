@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import f as f_distribution
 
-from pymc_hais.core.weights import log_mean_exp
+from pymc_hais.core.weights import log_mean_exp, pool
 from pymc_hais.estimators.annealed import Variance, family_masses, population_shares, relative_variance
 from pymc_hais.estimators.unseen import pareto_k
 from pymc_hais.types import AnnealingRun
@@ -75,8 +75,8 @@ def measure_symptoms(run: AnnealingRun) -> Symptoms:
     log_z = float(log_mean_exp(run.log_z))
     is_alive = bool(np.isfinite(log_z))
     masses = family_masses(run)
-    of_population = population_shares(run.log_z)[:, None]
-    shares, weights = masses * of_population, np.exp(run.log_weights) * of_population
+    shares = masses * population_shares(run.log_z)[:, None]
+    weights = np.exp(pool(run.log_weights, run.log_z))
     n_steps = run.temperature["ess"].shape[1]
     return Symptoms(
         is_alive=is_alive,
@@ -84,7 +84,7 @@ def measure_symptoms(run: AnnealingRun) -> Symptoms:
         n_families=float(1.0 / np.sum(shares**2)),
         disagreement=_disagreement(relative_variance(run.log_z, masses)) if is_alive else 0.0,
         acceptance_rate=float(np.min(run.temperature["acceptance_rate"].mean(axis=0))),
-        divergent_share=float(np.sum(weights * run.n_divergent)) / n_steps,
+        divergent_share=float(weights @ run.n_divergent.ravel()) / n_steps,
         n_nan=int(np.sum(run.n_nan)),
         n_infinite=int(np.sum(run.n_infinite)),
         dropped_share=float(np.exp(log_mean_exp(run.log_z_dropped) - log_z)) if is_alive else 0.0,

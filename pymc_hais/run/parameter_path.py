@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -44,11 +45,10 @@ def build_parameter_problem(model: Any, path: Any, reference: Any, compiler: Com
     layout, bound = bind_reference(model, _reference_at_start(reference, model), seeds)
     engine = compiler(build_parameter_density(model, layout, endpoints, compiler.kernel.uses_gradients))
     draws = bound.draw(CHECK_DRAWS, seeds.sequence(Purpose.CHECK, 1))
-    positions = draws.positions.astype(layout.dtype)
-    state = engine.start(positions[None], [], np.zeros((1, 2), dtype=np.uint32))
-    state = ParticleState(*(np.asarray(leaf)[0] for leaf in state))
-    check_state(model, layout, positions, state, bound.label)
-    return Problem(model, layout, bound, engine, log_z_reference=_log_z_start(model, layout, bound, state))
+    problem = Problem(model, layout, bound, engine)
+    state = problem.evaluate_first(draws.positions)
+    check_state(model, layout, state.position, state, bound.label)
+    return replace(problem, log_z_reference=_log_z_start(model, layout, bound, state))
 
 
 def is_geometric(path: Any) -> bool:

@@ -32,7 +32,7 @@ class Spent:
     Attributes
     ----------
     n_gradients_pilot : int
-        Evaluations of value and gradient of the pilots.
+        Evaluations of value and gradient of the pilots, and of measuring a prior's mass.
     n_gradients : int
         Of scouting rounds.
     pilot_seconds : float

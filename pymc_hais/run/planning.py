@@ -21,7 +21,7 @@ from pymc_hais.run.scouting import Known, know_from_pilots, scout
 from pymc_hais.run.settings import Settings
 from pymc_hais.tuning import DEFENCE, Pilot, fit_reference, fit_sites, merge
 
-__all__ = ["Choice", "MeasureMass", "choose_reference", "first_reference"]
+__all__ = ["Choice", "MeasureMass", "choose_reference", "first_reference", "takes_fit"]
 
 #: Degrees of freedom of the start where no prior says how far the target may reach, and of the fit to particles that
 #: have tails of up to so many: a reference with lighter tails than the target leaves its particles to wander there,
@@ -74,6 +74,11 @@ class Choice:
     compile_seconds: float = 0.0
 
 
+def takes_fit(reference: Any) -> bool:
+    """Whether ``reference=`` lets a fit be mixed with what the annealing starts from."""
+    return isinstance(reference, str) and reference in ("auto", "fitted")
+
+
 def first_reference(reference: Any, model: Any, constraints: LinearConstraints | None = None) -> Any:
     """Say where the first pilot starts for ``reference="auto"`` and ``"fitted"``; another one stays as it is.
 
@@ -89,7 +94,7 @@ def first_reference(reference: Any, model: Any, constraints: LinearConstraints |
         For "auto", if a prior is improper although the model has data: the marginal likelihood is then defined only
         up to a constant, which must be the user's decision.
     """
-    if not isinstance(reference, str) or reference not in ("auto", "fitted"):
+    if not takes_fit(reference):
         return reference
     improper = improper_priors(model)
     if not improper or (reference == "auto" and model.observed_RVs):
@@ -116,15 +121,15 @@ def choose_reference(
         Measures the mass of a prior that may not integrate to one; without it there is none to measure.
     """
     check_counters(settings.draws, problem.layout.n_dims)
+    spent = Spent(n_gradients_pilot=problem.prior_mass.n_gradients if problem.prior_mass else 0)
     if not settings.recipe.needs_pilot and reference != "fitted":
         lengths = np.full(problem.n_rows, settings.n_temperatures or 1)
-        return Choice(problem, None, lengths, compile_seconds=problem.engine.clock.seconds)
-    spent = Spent()
+        return Choice(problem, None, lengths, spent=spent, compile_seconds=problem.engine.clock.seconds)
     rows = choose_rows(problem, settings)
     pilots = run_pilots(problem, rows, 0, spent, settings)
     known = scout(problem, pilots, spent, settings)
     first = _decide(problem, pilots, pilots, known, spent, settings)
-    if not isinstance(reference, str) or reference not in ("auto", "fitted") or problem.engine.path.n_evaluations:
+    if not takes_fit(reference) or problem.engine.path.n_evaluations:
         return first
     if reference == "auto" and (reason := _reason_to_stay(first, len(rows), settings)):
         return replace(first, reason=reason)
@@ -203,16 +208,14 @@ def _fit(problem: Problem, known: Known, mass: PriorMass | None) -> Problem:
         fit = replace(fit, df=_HEAVY)
     scale = fit.scale if not problem.fitted.is_dense or fit.scale.ndim == 2 else np.diag(fit.scale)
     shape = replace(fit, loc=0.0 * fit.loc, scale=scale)
-    log_mass = mass.estimate.value if mass else 0.0
-    return replace(problem.with_fit(Fitted(shape, centres + fit.loc, DEFENCE, log_mass), sites), prior_mass=mass)
+    problem = replace(problem, prior_mass=mass)
+    return problem.with_fit(Fitted(shape, centres + fit.loc, DEFENCE, problem.log_prior_mass), sites)
 
 
 def _reason_against(fitted: Choice, near: Sequence[Pilot], first: Choice, far: Sequence[Pilot]) -> str:
     """Say why the first reference is kept although another was fitted, if it should be."""
-    mass = fitted.problem.prior_mass
-    log_mass = mass.estimate.value if mass else 0.0
     for one, other in zip(near, far, strict=True):
-        log_z = one.log_z - log_mass
+        log_z = one.log_z - fitted.problem.log_prior_mass
         if other.log_z - log_z > _AGREEMENT + adaptation_bias(other):
             return (
                 f"its pilot gave log Z = {other.log_z:.1f}, and one from a fit to its particles {log_z:.1f}, which "

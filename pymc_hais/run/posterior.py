@@ -8,7 +8,7 @@ import numpy as np
 
 from pymc_hais.core.annealing import move
 from pymc_hais.core.resampling import systematic
-from pymc_hais.core.weights import normalise
+from pymc_hais.core.weights import pool
 from pymc_hais.run.problem import Problem
 from pymc_hais.run.rounds import Outcome
 from pymc_hais.run.seeds import Purpose
@@ -37,7 +37,7 @@ def draw_posterior(problem: Problem, outcome: Outcome, settings: Settings) -> Po
     plan, run = outcome.plan, outcome.run
     assert run is not None  # of one model
     shape = run.log_weights.shape
-    pooled = normalise((run.log_weights + normalise(run.log_z)[:, None]).ravel())
+    pooled = pool(run.log_weights, run.log_z)
     seeds = settings.seeds.streams(Purpose.POSTERIOR, 0, [0], shape[0])
     chosen = systematic(pooled, seeds[0].rng.random()).reshape(shape)
 

@@ -8,20 +8,23 @@ marginal likelihood is that minus the log mass of the prior.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from pymc_hais.kernels import Hamiltonian
-from pymc_hais.model import improper_priors, is_model, prior_alone, unnormalised_priors
+from pymc_hais.model import improper_priors, prior_alone, unnormalised_priors
 from pymc_hais.references import Independent
-from pymc_hais.run.planning import choose_reference
-from pymc_hais.run.problem import PriorMass, bind_reference, with_reference
+from pymc_hais.run.planning import choose_reference, first_reference, takes_fit
+from pymc_hais.run.problem import PriorMass, Problem, bind_reference, build_problem, with_reference
 from pymc_hais.run.rounds import run_rounds
 from pymc_hais.run.seeds import Branch, Purpose
 from pymc_hais.run.settings import Settings
 from pymc_hais.tuning import Recipe, fit_reference
 
-__all__ = ["mass_for", "measure_prior_mass"]
+__all__ = ["build_first_problem", "measure_prior_mass"]
 
 #: Prior draws to which the reference is fitted.
 _FITTED = 2000
@@ -29,17 +32,28 @@ _FITTED = 2000
 _SHARE_OF_TARGET = 0.3
 
 
-def mass_for(model: Any, reference: Any, settings: Settings) -> PriorMass | None:
-    """Measure the mass that annealing from a reference has to divide by; None where there is none to divide by.
+def build_first_problem(
+    model: Any, reference: Any, settings: Settings, rows: Mapping[str, np.ndarray] | None = None
+) -> Problem:
+    """Compile a model for what the first pilot starts from; see :func:`pymc_hais.run.problem.build_problem`.
 
     Parameters
     ----------
     model : pymc.Model
     reference : str or object
-        What the annealing starts from.
+        As the user gave it.
     settings : Settings
+    rows : dict of ndarray (R, ...), optional
+        Observed variables or data containers that differ from row to row.
     """
-    if improper_priors(model) or not unnormalised_priors(model) or is_model(reference):
+    start = first_reference(reference, model, settings.recipe.kernel.constraints)
+    mass = _mass_for(model, start, settings)
+    return build_problem(model, start, settings.compiler, settings.seeds, rows, takes_fit(reference), mass)
+
+
+def _mass_for(model: Any, reference: Any, settings: Settings) -> PriorMass | None:
+    """Measure the mass that annealing from a reference has to divide by; None where there is none to divide by."""
+    if improper_priors(model) or not unnormalised_priors(model):
         return None
     if isinstance(reference, str) and reference == "prior":
         return None

@@ -127,6 +127,11 @@ class Problem:
         return len(next(iter(self.rows.values()))) if self.rows else 1
 
     @property
+    def log_prior_mass(self) -> float:
+        """Log of what log Z is divided by; 0 where no mass was measured."""
+        return self.prior_mass.estimate.value if self.prior_mass else 0.0
+
+    @property
     def label(self) -> str:
         """Name what the particles start from."""
         return self.fitted.label(self.reference.label) if self.fitted else self.reference.label

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_hais.core.weights import normalise
+from pymc_hais.core.weights import pool
 from pymc_hais.run.pilots import Spent
 from pymc_hais.run.populations import anneal_rows, count_gradients
 from pymc_hais.run.problem import Problem
@@ -78,7 +78,7 @@ def scout(problem: Problem, pilots: Sequence[Pilot], spent: Spent, settings: Set
 def _look(problem: Problem, run: AnnealingRun, n_steps: int, n_kept: int) -> tuple[RowResult, np.ndarray, np.ndarray]:
     """Summarise one row's scouting round: its result, the particles' centre (D,), and some of them around it."""
     result = estimate_row(run, n_steps, mass=problem.prior_mass)
-    weights = np.exp(normalise((run.log_weights + normalise(run.log_z)[:, None]).ravel()))
+    weights = np.exp(pool(run.log_weights, run.log_z))
     positions = np.asarray(run.state.position, np.float64).reshape(weights.size, -1)
     centre = weights @ positions
     kept = np.searchsorted(np.cumsum(weights), (np.arange(n_kept) + 0.5) / n_kept)
