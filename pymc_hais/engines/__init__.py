@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pymc_hais.engines.base import renew
 from pymc_hais.engines.choice import compile_engine, resolve_backend
 
-__all__ = ["compile_engine", "resolve_backend"]
+__all__ = ["compile_engine", "renew", "resolve_backend"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,7 +14,7 @@ import numpy as np
 from pymc_hais.paths import Parameters
 from pymc_hais.types import ParticleState, Path
 
-__all__ = ["CompileClock", "on_tuple", "split_inputs", "spread", "take"]
+__all__ = ["CompileClock", "on_tuple", "renew", "split_inputs", "spread", "take"]
 
 
 @dataclass
@@ -20,6 +22,14 @@ class CompileClock:
     """Seconds spent compiling, counted once for all engines that share machine code."""
 
     seconds: float = 0.0
+
+
+def renew(engine: Any, cores: int | None = None) -> Any:
+    """Share the machine code with an engine for another run: its own threads, and its own count of compiling."""
+    other = copy.copy(engine)
+    other.clock = CompileClock()
+    other.set_cores(cores or os.cpu_count() or 1)
+    return other
 
 
 def on_tuple(xp: Any, density: Any, path: Path, dtype: Any = None) -> Any:

@@ -4,6 +4,7 @@ from pymc_hais.model.centring import Chart, Sites, build_chart
 from pymc_hais.model.checks import check_model, find_model, improper_priors, is_model, unnormalised_priors
 from pymc_hais.model.density import DensityGraph, build_density, build_parameter_density
 from pymc_hais.model.evaluation import check_joint_logp, check_state
+from pymc_hais.model.fingerprint import Fingerprint, take_fingerprint
 from pymc_hais.model.layout import Layout, build_layout
 from pymc_hais.model.outputs import build_outputs
 from pymc_hais.model.pointwise import build_pointwise, evaluate_tables
@@ -12,6 +13,7 @@ from pymc_hais.model.variants import build_row_logp, observe_first, prior_alone,
 __all__ = [
     "Chart",
     "DensityGraph",
+    "Fingerprint",
     "Layout",
     "Sites",
     "build_chart",
@@ -30,6 +32,7 @@ __all__ = [
     "is_model",
     "observe_first",
     "prior_alone",
+    "take_fingerprint",
     "unnormalised_priors",
     "with_table",
 ]

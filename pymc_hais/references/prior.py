@@ -5,7 +5,8 @@ Never an ``initval``: a start that is not a prior draw gives a wrong Z without a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,7 @@ class PriorSampler:
     batch_size: int
     _function: Any
     _rngs: list[Any]
+    _drawing: threading.Lock = field(default_factory=threading.Lock)
 
     def sample(self, n: int, seed: int) -> tuple[list[np.ndarray], np.ndarray]:
         """Draw ``n`` joint prior draws; the same ``n`` and ``seed`` give the same draws.
@@ -64,6 +66,10 @@ class PriorSampler:
             If joint draws are almost never inside the range of the transforms (an ``ordered`` variable
             whose elements differ, a mistaken ``random`` function), or a parameter leaves its domain.
         """
+        with self._drawing:  # calls in other threads would draw from the same random states
+            return self._clip(self._draw(n, seed))
+
+    def _draw(self, n: int, seed: int) -> list[np.ndarray]:
         reseed_rngs(self._rngs, seed)
         kept: list[list[np.ndarray]] = []
         n_kept = n_tried = 0
@@ -75,7 +81,7 @@ class PriorSampler:
             kept.append([value[accepted] for value in values])
             if n_tried > _MAX_REJECTION * max(n_kept, 1) + 10 * _BATCH:
                 self._give_up(values, n_tried, n_kept)
-        return self._clip([np.concatenate([k[i] for k in kept])[:n] for i in range(len(self.names))])
+        return [np.concatenate([k[i] for k in kept])[:n] for i in range(len(self.names))]
 
     def _call(self) -> list[np.ndarray]:
         try:

@@ -12,7 +12,8 @@ from pymc_hais.model import Layout, build_parameter_density, check_state, improp
 from pymc_hais.model.compat import compile_interpreted
 from pymc_hais.model.layout import on_position
 from pymc_hais.references import BoundReference
-from pymc_hais.run.problem import CHECK_DRAWS, Compiler, Problem, bind_reference
+from pymc_hais.run.building import CHECK_DRAWS, bind_reference
+from pymc_hais.run.problem import Compiler, Problem
 from pymc_hais.run.seeds import Purpose, Seeds
 from pymc_hais.types import ParticleState
 

@@ -17,8 +17,9 @@ import numpy as np
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.model import improper_priors, prior_alone, unnormalised_priors
 from pymc_hais.references import Independent
+from pymc_hais.run.building import bind_reference, build_problem, with_reference
 from pymc_hais.run.planning import choose_reference, first_reference, takes_fit
-from pymc_hais.run.problem import PriorMass, Problem, bind_reference, build_problem, with_reference
+from pymc_hais.run.problem import PriorMass, Problem
 from pymc_hais.run.rounds import run_rounds
 from pymc_hais.run.seeds import Branch, Purpose
 from pymc_hais.run.settings import Settings
@@ -35,7 +36,7 @@ _SHARE_OF_TARGET = 0.3
 def build_first_problem(
     model: Any, reference: Any, settings: Settings, rows: Mapping[str, np.ndarray] | None = None
 ) -> Problem:
-    """Compile a model for what the first pilot starts from; see :func:`pymc_hais.run.problem.build_problem`.
+    """Compile a model for what the first pilot starts from; see :func:`pymc_hais.run.building.build_problem`.
 
     Parameters
     ----------

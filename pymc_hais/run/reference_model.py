@@ -11,8 +11,9 @@ from pymc_hais.core.annealing import anneal, move
 from pymc_hais.core.resampling import systematic
 from pymc_hais.model import Layout
 from pymc_hais.references import AnnealedModel, Draws
+from pymc_hais.run.building import with_reference
 from pymc_hais.run.planning import Choice
-from pymc_hais.run.problem import Problem, with_reference
+from pymc_hais.run.problem import Problem
 from pymc_hais.run.seeds import Stream
 from pymc_hais.run.settings import Settings
 from pymc_hais.tuning import build_plan, suggest_length

@@ -17,7 +17,8 @@ from pymc_hais.model import build_layout
 from pymc_hais.references import Prior, bind, build_prior, check_draws
 from pymc_hais.references.audit import find_mismatches
 from pymc_hais.references.evaluation import build_reference_density
-from pymc_hais.run.problem import Compiler, build_problem
+from pymc_hais.run.building import build_problem
+from pymc_hais.run.problem import Compiler
 from pymc_hais.run.seeds import Seeds
 from tests.model.catalogue import MODELS
 

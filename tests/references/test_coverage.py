@@ -11,8 +11,9 @@ import pytest
 from scipy import stats
 
 from pymc_hais import Box, Gaussian, Hamiltonian, LinearConstraints, Mixture, RandomWalk, StudentT
+from pymc_hais.run.building import build_problem
 from pymc_hais.run.constraints import with_walls
-from pymc_hais.run.problem import Compiler, build_problem
+from pymc_hais.run.problem import Compiler
 from pymc_hais.run.seeds import Seeds
 from tests.front_door import assert_right, estimate
 

@@ -7,7 +7,8 @@ import pytest
 from pymc.distributions import transforms
 
 from pymc_hais.references import audit
-from pymc_hais.run.problem import Compiler, build_problem
+from pymc_hais.run.building import build_problem
+from pymc_hais.run.problem import Compiler
 from pymc_hais.run.seeds import Seeds
 
 C = Compiler(backend="c")

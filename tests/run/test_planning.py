@@ -12,9 +12,10 @@ from pymc_hais import LinearConstraints
 from pymc_hais.core.noise import check_counters
 from pymc_hais.references import Box, Gaussian, StudentT
 from pymc_hais.run import planning
+from pymc_hais.run.building import build_problem
 from pymc_hais.run.pilots import adaptation_bias
 from pymc_hais.run.planning import choose_reference, first_reference
-from pymc_hais.run.problem import Compiler, build_problem
+from pymc_hais.run.problem import Compiler
 from tests.runs import build_pilot, settings_of
 
 

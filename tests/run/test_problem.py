@@ -8,7 +8,8 @@ from scipy.special import logsumexp
 
 from pymc_hais.kernels import Hamiltonian, LinearConstraints
 from pymc_hais.references import Fitted, Gaussian, StudentT
-from pymc_hais.run.problem import Compiler, bind_reference, build_problem, with_reference
+from pymc_hais.run.building import bind_reference, build_problem, with_reference
+from pymc_hais.run.problem import Compiler
 from pymc_hais.run.seeds import Purpose, Seeds
 from tests.statistical import assert_mean, assert_share
 

@@ -1,0 +1,145 @@
+"""PyMC model -> a problem: compiled, checked before any long work, and kept for the next call on the same model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from pymc_hais.model import (
+    Layout,
+    build_chart,
+    build_density,
+    build_layout,
+    check_joint_logp,
+    check_model,
+    check_state,
+)
+from pymc_hais.references import (
+    BoundReference,
+    Fitted,
+    Prior,
+    bind,
+    build_prior,
+    check_coverage,
+    check_draws,
+    uses_prior,
+)
+from pymc_hais.run.kept import find_problem, keep_problem
+from pymc_hais.run.problem import Compiler, PriorMass, Problem, are_inside
+from pymc_hais.run.seeds import Purpose, Seeds
+from pymc_hais.tuning import particles_for_dense
+
+__all__ = ["CHECK_DRAWS", "bind_reference", "build_problem", "with_reference"]
+
+#: Draws that check a model before any long work; as many as the pilot's, so that nothing compiles twice.
+CHECK_DRAWS = 500
+
+
+def build_problem(
+    model: Any,
+    reference: Any,
+    compiler: Compiler,
+    seeds: Seeds,
+    rows: Mapping[str, np.ndarray] | None = None,
+    takes_fit: bool = False,
+    prior_mass: PriorMass | None = None,
+) -> Problem:
+    """Compile a model and refuse, before any long work, what annealing could not get right.
+
+    Parameters
+    ----------
+    model : pymc.Model
+        Of one row, where there are rows.
+    reference : str or object
+        As :func:`pymc_hais.references.bind` takes it.
+    compiler : Compiler
+    seeds : Seeds
+    rows : dict of ndarray (R, ...), optional
+        Observed variables or data containers that differ from row to row.
+    takes_fit : bool
+        Whether a fit may be mixed with the reference later, in the same machine code.
+    prior_mass : PriorMass, optional
+        By which a prior that is a part of the reference is normalised, and log Z divided.
+
+    Raises
+    ------
+    ValueError
+        An improper prior to start from, minibatches, a density of zero at every reference draw, a NaN gradient,
+        draws that do not follow the reference's log density, or a reference that misses a part of the space.
+    NotImplementedError
+        Discrete free variables or a ``pm.Simulator``.
+    RuntimeError
+        The compiled log density differs from ``model.logp()``.
+    """
+    # What belongs to rows or to a measured mass is not kept: it is not the model's alone.
+    is_kept = not rows and prior_mass is None
+    if is_kept and (kept := find_problem(model, reference, compiler, takes_fit)):
+        return kept
+    log_mass = prior_mass.estimate.value if prior_mass else 0.0
+    layout, bound = bind_reference(model, reference, seeds, log_mass)
+    problem = with_reference(model, layout, bound, compiler, seeds, rows, takes_fit)
+    if is_kept:
+        keep_problem(problem, reference, compiler, takes_fit)
+    return replace(problem, prior_mass=prior_mass)
+
+
+def bind_reference(model: Any, reference: Any, seeds: Seeds, log_mass: float = 0.0) -> tuple[Layout, BoundReference]:
+    """Refuse a model that cannot be annealed from a reference; lay it out, and bind the reference to it."""
+    check_model(model, uses_prior(reference))
+    if not uses_prior(reference):
+        layout = build_layout(model)
+        return layout, bind(reference, layout, None, model)
+    sampler = build_prior(model)
+    seed = int(seeds.sequence(Purpose.CHECK).generate_state(1)[0])
+    layout = build_layout(model, [value[0] for value in sampler.sample(1, seed)[0]])
+    return layout, bind(reference, layout, Prior(layout, sampler, log_mass), model)
+
+
+def with_reference(
+    model: Any,
+    layout: Layout,
+    reference: BoundReference,
+    compiler: Compiler,
+    seeds: Seeds,
+    rows: Mapping[str, np.ndarray] | None = None,
+    takes_fit: bool = False,
+) -> Problem:
+    """Compile a model for one bound reference, and check it at the reference's draws; see :func:`build_problem`."""
+    kernel = compiler.kernel
+    # Walls, and step sizes that the user gave, are those of the model's own flat vector; rows have no sites of theirs.
+    chart = None if kernel.constraints or kernel.step_size or rows else build_chart(model, layout)
+    first = {name: value[0] for name, value in (rows or {}).items()}
+    log_reference = None if reference.is_prior else reference.logp
+    graph = build_density(model, layout, log_reference, kernel.uses_gradients, first, chart is not None)
+    problem = Problem(model, layout, reference, compiler(graph), chart=chart, rows=rows or {})
+    sites = chart.without_sites() if chart else None
+    if takes_fit:
+        is_dense = particles_for_dense(layout.n_dims) > 0
+        problem = problem.with_fit(Fitted.none(problem.n_rows, layout.n_dims, is_dense), sites)
+    else:
+        problem = replace(problem, sites=sites)
+    _check(problem, seeds)
+    return problem
+
+
+def _check(problem: Problem, seeds: Seeds) -> None:
+    """Check a problem at draws of its reference, for the first row of data."""
+    reference, layout, kernel = problem.reference, problem.layout, problem.engine.kernel
+    x, clipped, _ = reference.draw(CHECK_DRAWS, seeds.sequence(Purpose.CHECK, 1))
+    state = problem.evaluate_first(x)
+    if not are_inside(kernel.constraints, state.position).any():
+        raise ValueError(
+            f"None of {len(x)} draws of {reference.label} lies inside the constraints: pass a reference that "
+            "does, such as pymc_hais.Box."
+        )
+    model = problem.model_of_row(0)
+    check_state(model, layout, x, state, reference.label)
+    joint = state.log_reference + state.log_ratio - problem.log_jacobian(x)
+    magnitude = np.abs(state.log_reference) + np.abs(state.log_ratio)
+    check_joint_logp(model, layout, x, joint, magnitude, clipped)
+    evaluate = problem.evaluate_first
+    check_coverage(model, layout, reference, evaluate, kernel.constraints, x, seeds.sequence(Purpose.CHECK, 3))
+    check_draws(model, layout, reference, seeds.sequence(Purpose.CHECK, 4), evaluate if kernel.uses_gradients else None)
