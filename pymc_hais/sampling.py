@@ -48,6 +48,7 @@ def sample_hais(
     resample: bool = True,
     target_se: float | None = 0.1,
     max_temperatures: int = 10_000,
+    max_seconds: float | None = None,
     random_seed: Any = None,
     model: pm.Model | None = None,
     var_names: Sequence[str] | None = None,
@@ -111,6 +112,11 @@ def sample_hais(
         finding asks for more temperatures.  The rounds are combined, weighted by their cost.  None makes one round.
     max_temperatures : int, default 10000
         The budget: no round has more intermediate distributions than this.
+    max_seconds : float, optional
+        Time for the whole call.  The pilot and the rounds are made as short as they must be, and where even short
+        rounds take too long fewer particles are annealed than ``draws``; findings then say what is missing, and what
+        it would take.  The error stays what it says.  No limit by default; checking and compiling a model, and a round
+        that has begun, are not cut short.  What the time has shortened is not the same for the same seed.
     random_seed : int, sequence of int, RandomState or Generator, optional
         As in :func:`pymc.sample_smc`.  The same seed gives the same result for any number of ``cores``: to the bit with
         JAX, to rounding with Numba, whose fast math rounds differently in each compilation.
@@ -174,6 +180,7 @@ def sample_hais(
         chains=chains,
         target_se=target_se,
         max_temperatures=max_temperatures,
+        max_seconds=max_seconds,
         random_seed=random_seed,
         cores=cores,
         kernel=kernel,

@@ -9,7 +9,7 @@ from pymc_hais.core.weights import normalise
 __all__ = ["systematic"]
 
 
-def systematic(log_weights: np.ndarray, uniform: float) -> np.ndarray:
+def systematic(log_weights: np.ndarray, uniform: float, n: int | None = None) -> np.ndarray:
     """Draw ancestors by systematic resampling (Carpenter, Clifford & Fearnhead 1999).
 
     Parameters
@@ -17,14 +17,16 @@ def systematic(log_weights: np.ndarray, uniform: float) -> np.ndarray:
     log_weights : ndarray (P,)
     uniform : float
         The one uniform number in [0, 1) that places the comb.
+    n : int, optional
+        How many to draw; P by default.
 
     Returns
     -------
-    ndarray of int (P,)
-        Ancestors in increasing order; a particle of weight W is copied floor(P W) or ceil(P W) times,
+    ndarray of int (n,)
+        Ancestors in increasing order; a particle of weight W is copied floor(n W) or ceil(n W) times,
         one of weight zero never.
     """
-    n = log_weights.size
+    n = log_weights.size if n is None else n
     cumulative = np.cumsum(np.exp(normalise(log_weights)))
     # The last positive weight closes the comb, so that rounding cannot reach beyond it.
     cumulative[cumulative >= cumulative[-1]] = 1.0

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -17,11 +19,32 @@ from pymc_hais.types import ParticleState, Path
 __all__ = ["CompileClock", "on_tuple", "renew", "split_inputs", "spread", "take"]
 
 
-@dataclass
 class CompileClock:
-    """Seconds spent compiling, counted once for all engines that share machine code."""
+    """Seconds for which a run waited for a compiler, counted once for all engines that share machine code.
 
-    seconds: float = 0.0
+    Attributes
+    ----------
+    seconds : float
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._n_waiting, self._begin, self._changing = 0, 0.0, threading.Lock()
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Count the time inside; threads that wait side by side count once."""
+        with self._changing:
+            if self._n_waiting == 0:
+                self._begin = time.perf_counter()
+            self._n_waiting += 1
+        try:
+            yield
+        finally:
+            with self._changing:
+                self._n_waiting -= 1
+                if self._n_waiting == 0:
+                    self.seconds += time.perf_counter() - self._begin
 
 
 def renew(engine: Any, cores: int | None = None) -> Any:

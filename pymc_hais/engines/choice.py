@@ -101,7 +101,7 @@ def _compile(backend: str, graph: DensityGraph, compile_kwargs: dict, kernel: Ke
         kwargs["mode"] = _jax_mode() if backend == "jax" else {"numba": "NUMBA", "c": "cvm"}[backend]
     function = compile_density(graph, is_compiled=backend == "numba", **kwargs)
     engine = _build(backend, function, graph, kernel)
-    engine.clock.seconds += time.perf_counter() - begin
+    engine.clock.seconds += time.perf_counter() - begin  # there was no engine to count by before
     return engine
 
 
@@ -116,7 +116,7 @@ def _build(backend: str, function: Any, graph: DensityGraph, kernel: Kernel | No
     if backend == "jax":
         from pymc_hais.engines.jax import JaxEngine
 
-        return JaxEngine(traceable(function), data, n_dims, kernel, graph.path, graph.input_values)
+        return JaxEngine(traceable(function), data, n_dims, kernel, graph.path, graph.input_values, graph.width)
     if backend == "numba":
         from pymc_hais.engines.numba import NumbaEngine
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -68,6 +69,12 @@ class DensityGraph:
     def arguments(self) -> list[Any]:
         """All symbolic inputs, in the order of the compiled function."""
         return [self.position, *self.betas, *self.inputs, *self.data]
+
+    @property
+    def width(self) -> int:
+        """Elements of the largest array that one particle's density takes or makes."""
+        shapes = (getattr(variable.type, "shape", ()) for variable in ancestors(self.density))
+        return max(math.prod(shape) for shape in shapes if None not in shape)
 
 
 def build_density(

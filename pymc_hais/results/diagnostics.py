@@ -16,9 +16,10 @@ from pymc_hais.run.problem import Problem
 from pymc_hais.run.rounds import Outcome
 from pymc_hais.run.row_results import RowResult
 from pymc_hais.run.settings import Settings
+from pymc_hais.run.timing import duration
 from pymc_hais.types import AnnealingRun, Finding, LogZEstimate
 
-__all__ = ["diagnose", "diagnose_predictive", "findings_of_rows", "summarise", "with_findings"]
+__all__ = ["diagnose", "diagnose_predictive", "findings_of_rows", "missing_for_time", "summarise", "with_findings"]
 
 _DISAGREEMENT = 4.0
 _ROUNDING = 1e-9
@@ -41,32 +42,32 @@ def with_findings(outcome: Outcome, choice: Choice, settings: Settings) -> LogZE
     """Return the estimate of a single model with all its findings."""
     assert outcome.run is not None
     (result,), problem = outcome.rows, choice.problem
-    findings = [*diagnose(result, outcome.stopped_by, settings)]
+    findings = [*diagnose(result, outcome, settings), *missing_for_time(choice, outcome, settings)]
     findings += [*_no_data(problem), *_prior_mass(problem), *_heavy_tail(problem, outcome.run)]
     return replace(result.estimate, findings=tuple(findings))
 
 
 def findings_of_rows(outcome: Outcome, choice: Choice, settings: Settings) -> tuple[Finding, ...]:
     """Say what the numbers of R rows mean: of the rows together, then one of each name for single rows."""
-    per_row = [diagnose(result, outcome.stopped_by, settings) for result in outcome.rows]
+    per_row = [diagnose(result, outcome, settings) for result in outcome.rows]
     return (*_prior_mass(choice.problem), *_rows_moved(outcome.rows), *summarise(per_row))
 
 
-def diagnose(result: RowResult, stopped_by: str, settings: Settings) -> tuple[Finding, ...]:
+def diagnose(result: RowResult, outcome: Outcome, settings: Settings) -> tuple[Finding, ...]:
     """Say what the numbers of one row's run mean.
 
     Parameters
     ----------
     result : RowResult
-    stopped_by : str
-        As of :class:`pymc_hais.run.rounds.Outcome`.
+    outcome : Outcome
+        Of all rows.
     settings : Settings
     """
     estimate, symptoms = result.estimate, result.symptoms
     if not symptoms.is_alive:
         return (_NO_WEIGHT,)
     findings = [
-        _large_error(estimate, stopped_by, settings),
+        _large_error(result, outcome, settings),
         _tail_of_weights(symptoms.pareto_k),
         _families(symptoms.n_families),
         _chains(symptoms.disagreement),
@@ -87,8 +88,8 @@ _NO_WEIGHT = Finding(
 )
 
 
-def _large_error(estimate: LogZEstimate, stopped_by: str, settings: Settings) -> Finding | None:
-    target = settings.target_se
+def _large_error(result: RowResult, outcome: Outcome, settings: Settings) -> Finding | None:
+    estimate, stopped_by, target = result.estimate, outcome.stopped_by, settings.target_se
     if target is None or estimate.se <= target:
         return _INTERRUPTED if stopped_by == "interrupt" else None
     above = f"The standard error of log Z is {estimate.se:.2g}, above target_se = {target:g}"
@@ -98,8 +99,32 @@ def _large_error(estimate: LogZEstimate, stopped_by: str, settings: Settings) ->
         return Finding(
             "standard_error", "warning", f"{above}.", "Raise `draws` or `chains`, or leave the schedule to the pilot."
         )
+    if stopped_by == "max_seconds":
+        n_steps = result.rounds[-1].n_steps * (estimate.se / target) ** 2
+        if not np.isfinite(n_steps):
+            return Finding("standard_error", "warning", f"{above}, and the time ended.", "Raise `max_seconds`.")
+        needed = duration(n_steps * settings.draws * settings.chains * outcome.seconds_per_move)
+        message = f"{above}, and the time ended: about {n_steps:,.0f} temperatures would do, a round of {needed}."
+        return Finding("standard_error", "warning", message, "Raise `max_seconds`, or ask for less.")
     advice = "Raise `max_temperatures`, `draws` or `chains`."
     return Finding("standard_error", "warning", f"{above}, and the budget ended.", advice)
+
+
+def missing_for_time(choice: Choice, outcome: Outcome, settings: Settings) -> tuple[Finding, ...]:
+    """Say what ``max_seconds`` took from a run beside temperatures, if it did."""
+    found = []
+    if choice.pilot is not None and not choice.pilot.is_complete:
+        reached = choice.pilot.stages[-2].beta
+        message = f"The time for the pilot ended at beta = {reached:.2g}: nothing was tuned for what lies beyond."
+        found.append(Finding("short_pilot", "warning", message, "Raise `max_seconds`."))
+    if outcome.draws < settings.draws:
+        seconds = int(choice.lengths[0]) * settings.draws * settings.chains * outcome.seconds_per_move
+        message = (
+            f"There was time for {outcome.draws} particles of a chain and not for {settings.draws}, which would take "
+            f"about {duration(seconds)} for {int(choice.lengths[0])} temperatures: the posterior draws hold copies."
+        )
+        found.append(Finding("fewer_particles", "warning", message, "Raise `max_seconds`, or ask for fewer `draws`."))
+    return tuple(found)
 
 
 def _tail_of_weights(k: float) -> Finding | None:

@@ -17,6 +17,7 @@ from pymc_hais.run.planning import Choice
 from pymc_hais.run.posterior import PosteriorDraws
 from pymc_hais.run.rounds import Outcome
 from pymc_hais.run.settings import Settings
+from pymc_hais.run.timing import duration
 from pymc_hais.types import Finding, LogZEstimate
 
 __all__ = ["attributes", "attributes_of_rows", "log_held_out", "log_outcome", "log_start"]
@@ -38,9 +39,12 @@ def _quantity(choice: Choice) -> str:
 def log_start(choice: Choice, settings: Settings) -> None:
     """Log what is annealed from where, and why."""
     problem = choice.problem
+    n_moves = int(choice.lengths.sum()) * settings.chains * settings.draws
+    seconds = n_moves * choice.seconds_per_move(settings)
+    forecast = f"; about {duration(seconds)}" if seconds > 0.0 else ""
     _log.info(
         f"Annealing {settings.chains} x {settings.draws} particles from {problem.label} "
-        f"({problem.engine.name}): {choice.reason}"
+        f"({problem.engine.name}): {choice.reason}{forecast}"
     )
 
 
@@ -49,6 +53,7 @@ def log_outcome(estimate: LogZEstimate, outcome: Outcome, choice: Choice, settin
     why = {
         "target_se": f"below target_se = {settings.target_se}",
         "single_round": "after one round, as asked for",
+        "max_seconds": f"max_seconds = {settings.budget.seconds:g} leaves no time for another",
         "max_temperatures": f"the budget of {settings.max_temperatures} temperatures is spent",
         "interrupt": "interrupted",
     }[outcome.stopped_by]
@@ -116,6 +121,7 @@ def _attributes(choice: Choice, outcome: Outcome, settings: Settings) -> dict[st
         "target_se": -1.0 if settings.target_se is None else settings.target_se,
         "stopped_by": outcome.stopped_by,
         "draws": settings.draws,
+        "particles": outcome.draws,
         "chains": settings.chains,
         "n_gradients": outcome.n_gradients,
         "n_gradients_pilot": spent.n_gradients_pilot,

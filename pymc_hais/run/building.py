@@ -28,14 +28,17 @@ from pymc_hais.references import (
     uses_prior,
 )
 from pymc_hais.run.kept import find_problem, keep_problem
+from pymc_hais.run.pilots import prepare_pilot
 from pymc_hais.run.problem import Compiler, PriorMass, Problem, are_inside
 from pymc_hais.run.seeds import Purpose, Seeds
-from pymc_hais.tuning import particles_for_dense
+from pymc_hais.tuning import Stopwatch, particles_for_dense
 
 __all__ = ["CHECK_DRAWS", "bind_reference", "build_problem", "with_reference"]
 
 #: Draws that check a model before any long work; as many as the pilot's, so that nothing compiles twice.
 CHECK_DRAWS = 500
+#: Seconds below which evaluating so many draws is cheap.
+_CHEAP = 0.5
 
 
 def build_problem(
@@ -121,6 +124,7 @@ def with_reference(
         problem = problem.with_fit(Fitted.none(problem.n_rows, layout.n_dims, is_dense), sites)
     else:
         problem = replace(problem, sites=sites)
+    prepare_pilot(problem)
     _check(problem, seeds)
     return problem
 
@@ -129,7 +133,9 @@ def _check(problem: Problem, seeds: Seeds) -> None:
     """Check a problem at draws of its reference, for the first row of data."""
     reference, layout, kernel = problem.reference, problem.layout, problem.engine.kernel
     x, clipped, _ = reference.draw(CHECK_DRAWS, seeds.sequence(Purpose.CHECK, 1))
+    watch = Stopwatch(problem.engine.clock)
     state = problem.evaluate_first(x)
+    is_cheap = watch.elapsed < _CHEAP
     if not are_inside(kernel.constraints, state.position).any():
         raise ValueError(
             f"None of {len(x)} draws of {reference.label} lies inside the constraints: pass a reference that "
@@ -142,4 +148,6 @@ def _check(problem: Problem, seeds: Seeds) -> None:
     check_joint_logp(model, layout, x, joint, magnitude, clipped)
     evaluate = problem.evaluate_first
     check_coverage(model, layout, reference, evaluate, kernel.constraints, x, seeds.sequence(Purpose.CHECK, 3))
-    check_draws(model, layout, reference, seeds.sequence(Purpose.CHECK, 4), evaluate if kernel.uses_gradients else None)
+    # Where the likelihood is costly, the reference alone is evaluated at the many draws of this check.
+    evaluates = is_cheap and kernel.uses_gradients
+    check_draws(model, layout, reference, seeds.sequence(Purpose.CHECK, 4), evaluate if evaluates else None)

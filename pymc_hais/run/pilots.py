@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from pymc_hais.run.problem import Problem
-from pymc_hais.run.seeds import Purpose
+from pymc_hais.run.seeds import Purpose, Stream
 from pymc_hais.run.settings import Settings
-from pymc_hais.tuning import Pilot, particles_for_dense, run_pilot
+from pymc_hais.tuning import Pilot, Stopwatch, first_metric, particles_for_dense, run_pilot
+from pymc_hais.types import Particles
 
-__all__ = ["PILOT_PARTICLES", "Spent", "adaptation_bias", "choose_rows", "log_ratios", "run_pilots"]
+__all__ = ["PILOT_PARTICLES", "Spent", "adaptation_bias", "choose_rows", "log_ratios", "prepare_pilot", "run_pilots"]
 
 #: The pilot has so many particles, or a multiple where a dense metric takes more.
 PILOT_PARTICLES = 500
@@ -23,6 +24,11 @@ _PILOT_ROWS = 3
 _BIASED_STAGES = 2.0
 #: Reference draws at which each row is looked at before any pilot.
 _LOOKED_AT = 100
+#: Moves for which a pilot that is short of time must have enough of it, with fewer particles if need be.
+_MOVES = 60
+#: The share of the time left that a pilot may take.
+_SHARE_OF_TIME = 0.35
+_FEWEST_PARTICLES = 50
 
 
 @dataclass
@@ -38,12 +44,28 @@ class Spent:
     pilot_seconds : float
     n_rounds : int
         Scouting rounds.
+    seconds_per_gradient : float
+        As the last pilot had it, compiling apart.
     """
 
     n_gradients_pilot: int = 0
     n_gradients: int = 0
     pilot_seconds: float = 0.0
     n_rounds: int = 0
+    seconds_per_gradient: float = 0.0
+
+
+def prepare_pilot(problem: Problem) -> None:
+    """Let another thread compile what moves a pilot's particles, while the model is checked."""
+    n_dims = problem.layout.n_dims
+    metric = np.ones(n_dims) if problem.engine.kernel.step_size else first_metric(n_dims)
+    if metric is not None:
+        problem.engine.prepare((1, _count_particles(problem), n_dims), metric, problem.inputs([0]))
+
+
+def _count_particles(problem: Problem) -> int:
+    """Say how many particles a pilot has."""
+    return PILOT_PARTICLES * max(1, -(-particles_for_dense(problem.layout.n_dims) // PILOT_PARTICLES))
 
 
 def choose_rows(problem: Problem, settings: Settings) -> list[int]:
@@ -74,9 +96,10 @@ def choose_rows(problem: Problem, settings: Settings) -> list[int]:
 
 
 def run_pilots(problem: Problem, rows: Sequence[int], number: int, spent: Spent, settings: Settings) -> list[Pilot]:
-    """Run a pilot on each of some rows, with reference draws of its own."""
+    """Run a pilot on each of some rows, with reference draws of its own; each is given a part of the time left."""
     begin = time.perf_counter()
-    n_particles = PILOT_PARTICLES * max(1, -(-particles_for_dense(problem.layout.n_dims) // PILOT_PARTICLES))
+    seconds = _SHARE_OF_TIME * settings.budget.left / len(rows)
+    n_particles = _count_particles(problem)
     pilots = []
     with settings.progress("Pilot", None) as bar:
         for done, row in enumerate(rows):
@@ -84,12 +107,24 @@ def run_pilots(problem: Problem, rows: Sequence[int], number: int, spent: Spent,
             def report(fraction: float, beta: float, log_z: float, done: int = done) -> None:
                 bar.update((done + fraction) / len(rows), beta, log_z)
 
-            particles = problem.draw([row], [settings.seeds.stream(Purpose.PILOT, number, row)], n_particles)
-            pilots.append(run_pilot(problem.engine, particles, report))
+            stream = settings.seeds.stream(Purpose.PILOT, number, row)
+            particles = _draw(problem, row, stream, n_particles, seconds)
+            pilots.append(run_pilot(problem.engine, particles, report, seconds))
+    spent.seconds_per_gradient = sum(pilot.seconds for pilot in pilots) / sum(pilot.n_gradients for pilot in pilots)
     spent.n_gradients_pilot += sum(pilot.n_gradients for pilot in pilots)
     spent.n_gradients_pilot += len(rows) * problem.reference.cost(n_particles)
     spent.pilot_seconds += time.perf_counter() - begin
     return pilots
+
+
+def _draw(problem: Problem, row: int, stream: Stream, n_particles: int, seconds: float) -> Particles:
+    """Draw a pilot's particles; fewer where they would not get anywhere in the time."""
+    watch = Stopwatch(problem.engine.clock)
+    particles = problem.draw([row], [stream], n_particles)
+    affordable = n_particles * seconds / (_MOVES * watch.elapsed)
+    if affordable >= n_particles:
+        return particles
+    return problem.draw([row], [stream], max(_FEWEST_PARTICLES, int(affordable)))
 
 
 def log_ratios(problem: Problem, pilots: Sequence[Pilot]) -> list[np.ndarray]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -36,6 +37,8 @@ _SHORTEST_HEAVY = 512
 _NEAR_MOVES = 30
 #: Temperatures from the prior up to which measuring a prior's mass, so that a fit may be mixed with it, does not pay.
 _WORTH_A_MASS = 300
+#: What a thread more gains: those of one core share it.
+_GAIN = 0.75
 #: Nats by which the fit's rough log Z may be the lower one: estimates that miss something are too low.
 _AGREEMENT = 2.0
 
@@ -72,6 +75,14 @@ class Choice:
     reason: str = "as asked for"
     spent: Spent = field(default_factory=Spent)
     compile_seconds: float = 0.0
+
+    def seconds_per_move(self, settings: Settings) -> float:
+        """Forecast what a transition of one particle takes in a round; 0 where no pilot has told."""
+        engine = self.problem.engine
+        n_threads = 1 if engine.name == "python" else settings.compiler.cores or os.cpu_count() or 1
+        n_threads = min(n_threads, -(-settings.chains * settings.draws // PILOT_PARTICLES))
+        a_move = engine.kernel.n_gradients + engine.path.n_evaluations
+        return self.spent.seconds_per_gradient * a_move / max(1.0, _GAIN * n_threads)
 
 
 def takes_fit(reference: Any) -> bool:
@@ -131,6 +142,8 @@ def choose_reference(
     first = _decide(problem, pilots, pilots, known, spent, settings)
     if not takes_fit(reference) or problem.engine.path.n_evaluations:
         return first
+    if not all(pilot.is_complete for pilot in pilots):
+        return replace(first, reason="the time for the pilot ended before it could tell where a fit would have to be")
     if reference == "auto" and (reason := _reason_to_stay(first, len(rows), settings)):
         return replace(first, reason=reason)
     near = _fit(problem, known, _mass(problem, settings, measure_mass, spent))
@@ -175,6 +188,8 @@ def _reason_to_stay(first: Choice, n_pilots: int, settings: Settings) -> str:
     fit_costs = n_pilots * PILOT_PARTICLES * _NEAR_MOVES + _SHORTEST * n_particles
     if needed * n_particles <= fit_costs:
         return f"{needed} temperatures, so a fit to the pilot's particles would not pay"
+    if n_pilots * PILOT_PARTICLES * _NEAR_MOVES * first.spent.seconds_per_gradient > settings.budget.left / 2:
+        return f"{needed} temperatures; there is no time for a second pilot"
     suspects = unnormalised_priors(problem.model)
     if suspects and needed <= _WORTH_A_MASS:
         names = ", ".join(f"`{name}`" for name in suspects)
@@ -214,6 +229,8 @@ def _fit(problem: Problem, known: Known, mass: PriorMass | None) -> Problem:
 
 def _reason_against(fitted: Choice, near: Sequence[Pilot], first: Choice, far: Sequence[Pilot]) -> str:
     """Say why the first reference is kept although another was fitted, if it should be."""
+    if not all(pilot.is_complete for pilot in near):
+        return "the time for the pilot of a fit ended"
     for one, other in zip(near, far, strict=True):
         log_z = one.log_z - fitted.problem.log_prior_mass
         if other.log_z - log_z > _AGREEMENT + adaptation_bias(other):

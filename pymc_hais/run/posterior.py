@@ -36,10 +36,12 @@ def draw_posterior(problem: Problem, outcome: Outcome, settings: Settings) -> Po
     """
     plan, run = outcome.plan, outcome.run
     assert run is not None  # of one model
-    shape = run.log_weights.shape
+    shape = settings.chains, settings.draws
+    # More draws than particles are copies; what kept the particles few leaves no time to move them apart.
+    n_moves = plan.n_final_moves if outcome.draws == settings.draws else 0
     pooled = pool(run.log_weights, run.log_z)
     seeds = settings.seeds.streams(Purpose.POSTERIOR, 0, [0], shape[0])
-    chosen = systematic(pooled, seeds[0].rng.random()).reshape(shape)
+    chosen = systematic(pooled.ravel(), seeds[0].rng.random(), settings.chains * settings.draws).reshape(shape)
 
     def take(array: np.ndarray) -> np.ndarray:
         array = np.asarray(array)
@@ -48,12 +50,12 @@ def draw_posterior(problem: Problem, outcome: Outcome, settings: Settings) -> Po
     state = ParticleState(*map(take, run.state))
     keys = np.stack([stream.key for stream in seeds])
     inputs = problem.inputs([0] * shape[0])
-    moved = move(problem.engine, plan, state, inputs, keys, plan.n_final_moves, 0)
+    moved = move(problem.engine, plan, state, inputs, keys, n_moves, 0)
     a_move = problem.engine.kernel.n_gradients + problem.engine.path.n_evaluations
     return PosteriorDraws(
         problem.to_model(np.asarray(moved.position, np.float64)),
         take(run.log_weights),
         take(run.acceptance_rate),
         take(run.n_divergent) > 0,
-        chosen.size * plan.n_final_moves * a_move,
+        chosen.size * n_moves * a_move,
     )

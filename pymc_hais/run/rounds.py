@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from pymc_hais.estimators import (
     Round,
-    Symptoms,
     combine,
     estimate_log_z,
     measure_symptoms,
+    with_shortfall,
 )
 from pymc_hais.run.planning import Choice
 from pymc_hais.run.populations import anneal_rows, count_gradients
 from pymc_hais.run.row_results import RowResult, complete, estimate_row
 from pymc_hais.run.settings import Settings
-from pymc_hais.tuning import build_plan, next_length, refine, untuned_plan
+from pymc_hais.run.timing import SHORTEST, Size, fit_into, takes
+from pymc_hais.tuning import Stopwatch, build_plan, next_length, refine, untuned_plan
 from pymc_hais.types import AnnealingRun, LogZEstimate, Plan
 
 __all__ = ["Outcome", "run_rounds"]
@@ -40,7 +40,11 @@ class Outcome:
         Evaluations of value and gradient, the pilots' not counted.
     seconds : float
     stopped_by : str
-        "target_se", "single_round", "max_temperatures" or "interrupt".
+        "target_se", "single_round", "max_temperatures", "max_seconds" or "interrupt".
+    draws : int
+        Particles of a chain; fewer than were asked for where there was no time for more.
+    seconds_per_move : float
+        Of a transition of one particle in the last round.
     """
 
     rows: tuple[RowResult, ...]
@@ -49,6 +53,8 @@ class Outcome:
     n_gradients: int
     seconds: float
     stopped_by: str
+    draws: int
+    seconds_per_move: float = 0.0
 
 
 def run_rounds(choice: Choice, settings: Settings) -> Outcome:
@@ -67,37 +73,88 @@ def run_rounds(choice: Choice, settings: Settings) -> Outcome:
 
 
 def _until_target(choice: Choice, settings: Settings) -> Outcome:
-    begin = time.perf_counter()
-    problem, target = choice.problem, settings.target_se
-    n_steps, n_gradients = int(choice.lengths[0]), choice.spent.n_gradients
-    estimates: list[LogZEstimate] = []
-    rounds: list[Round] = []
+    rounds = _Rounds(choice, settings)
+    settings = rounds.settings
+    plan = _plan(choice, rounds.first.n_steps, settings)
     outcome: Outcome | None = None
-    plan = _plan(choice, n_steps, settings)
     while True:
-        number = choice.spent.n_rounds + len(rounds) + 1
+        clock = Stopwatch(choice.problem.engine.clock)
         try:
-            ((_, run),) = anneal_rows(problem, plan, [0], number, f"Round {len(rounds) + 1}", settings)
+            number, title = choice.spent.n_rounds + rounds.n + 1, f"Round {rounds.n + 1}"
+            ((_, run),) = anneal_rows(choice.problem, plan, [0], number, title, settings)
         except KeyboardInterrupt:
             if outcome is None:
                 raise
             return replace(outcome, stopped_by="interrupt")
-        n_gradients += count_gradients(problem, plan, 1, settings)
-        estimates.append(estimate_log_z(run))
-        rounds.append(Round(len(plan.schedule), estimates[-1].value, estimates[-1].mc_se))
-        symptoms = measure_symptoms(run)
-        estimate = combine(estimates, [one.n_steps for one in rounds])
-        estimate = complete(estimate, rounds, choice.tail, problem.prior_mass)
-        reason = _reason_to_stop(estimate, symptoms, rounds, settings)
-        row = RowResult(estimate, symptoms, tuple(rounds))
-        outcome = Outcome((row,), plan, run, n_gradients, time.perf_counter() - begin, reason or "")
-        if reason:
+        outcome, n_steps = rounds.add(plan, run, clock.elapsed)
+        if outcome.stopped_by:
             return outcome
-        n_steps = next_length(len(plan.schedule), estimate.se, target or np.inf, settings.max_temperatures)
         if choice.pilot is None or settings.recipe.schedule is not None:
             plan = _plan(choice, n_steps, settings)
         else:
             plan = refine(choice.pilot, plan, run, n_steps, settings.recipe)
+
+
+class _Rounds:
+    """The rounds of a single model so far, and how large the next one is.
+
+    Parameters
+    ----------
+    choice : Choice
+    settings : Settings
+    """
+
+    def __init__(self, choice: Choice, settings: Settings) -> None:
+        self._choice, self._begin = choice, time.perf_counter()
+        self._n_gradients = choice.spent.n_gradients
+        self._estimates: list[LogZEstimate] = []
+        self._rounds: list[Round] = []
+        wanted = Size(int(choice.lengths[0]), settings.draws)
+        self.first = self._fit(wanted, choice.seconds_per_move(settings), settings)
+        #: With as many particles as there is time for.
+        self.settings = replace(settings, draws=self.first.draws)
+
+    @property
+    def n(self) -> int:
+        """How many rounds there are."""
+        return len(self._rounds)
+
+    def add(self, plan: Plan, run: AnnealingRun, seconds: float) -> tuple[Outcome, int]:
+        """Average another round with those before; return the outcome so far and the temperatures of the next one."""
+        problem, settings, n_steps = self._choice.problem, self.settings, len(plan.schedule)
+        self._n_gradients += count_gradients(problem, plan, 1, settings)
+        self._estimates.append(estimate_log_z(run))
+        self._rounds.append(Round(n_steps, self._estimates[-1].value, self._estimates[-1].mc_se))
+        estimate = combine(self._estimates, [one.n_steps for one in self._rounds])
+        estimate = complete(estimate, self._rounds, self._choice.tail, problem.prior_mass)
+        if self._choice.pilot is not None and not self._choice.pilot.is_complete:
+            # Nothing was tuned beyond where the pilot ended: what particles give that did not follow is a lower bound.
+            estimate = with_shortfall(estimate, np.inf)
+        row = RowResult(estimate, measure_symptoms(run), tuple(self._rounds))
+        speed = seconds / (n_steps * settings.draws * settings.chains)
+        stopped_by = _reason_to_stop(row, settings) or self._reason_of_time(speed, n_steps)
+        longer = next_length(n_steps, estimate.se, settings.target_se or np.inf, settings.max_temperatures)
+        following = self._fit(Size(longer, settings.draws), speed, settings)
+        elapsed = time.perf_counter() - self._begin
+        outcome = Outcome((row,), plan, run, self._n_gradients, elapsed, stopped_by or "", settings.draws, speed)
+        return outcome, following.n_steps
+
+    def _reason_of_time(self, seconds_per_move: float, n_steps: int) -> str | None:
+        """Stop where there is no time for another round as long as the last one."""
+        settings = self.settings
+        needed = takes(Size(n_steps, settings.draws), settings.recipe.n_final_moves)
+        return "max_seconds" if self._moves(seconds_per_move, settings) < needed else None
+
+    @staticmethod
+    def _moves(seconds_per_move: float, settings: Settings) -> float:
+        """Say how many transitions the particles of a chain have time for."""
+        return settings.budget.moves(seconds_per_move) / settings.chains
+
+    def _fit(self, wanted: Size, seconds_per_move: float, settings: Settings) -> Size:
+        """Make a round as small as the time that is left makes it; a schedule of the user's own keeps its length."""
+        recipe = settings.recipe
+        shortest = wanted.n_steps if recipe.is_fixed else SHORTEST
+        return fit_into(self._moves(seconds_per_move, settings), wanted, shortest, recipe.n_final_moves)
 
 
 def _once(choice: Choice, settings: Settings) -> Outcome:
@@ -118,7 +175,7 @@ def _once(choice: Choice, settings: Settings) -> Outcome:
             raise
         stopped_by = "interrupt"  # the other rows keep their scouting round
     done = tuple(results[row] for row in range(problem.n_rows))
-    return Outcome(done, plan, None, n_gradients, time.perf_counter() - begin, stopped_by)
+    return Outcome(done, plan, None, n_gradients, time.perf_counter() - begin, stopped_by, settings.draws)
 
 
 def _plan(choice: Choice, n_steps: int, settings: Settings) -> Plan:
@@ -127,12 +184,11 @@ def _plan(choice: Choice, n_steps: int, settings: Settings) -> Plan:
     return build_plan(choice.pilot, n_steps, settings.recipe)
 
 
-def _reason_to_stop(
-    estimate: LogZEstimate, symptoms: Symptoms, rounds: Sequence[Round], settings: Settings
-) -> str | None:
+def _reason_to_stop(row: RowResult, settings: Settings) -> str | None:
+    rounds = row.rounds
     if settings.target_se is None or settings.recipe.is_fixed:
         return "single_round"
-    if estimate.se <= settings.target_se and symptoms.is_sound:
+    if row.estimate.se <= settings.target_se and row.symptoms.is_sound:
         return "target_se"
     # A schedule cannot have more temperatures than floating point tells apart.
     exhausted = len(rounds) > 1 and rounds[-1].n_steps <= rounds[-2].n_steps

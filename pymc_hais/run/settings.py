@@ -17,6 +17,7 @@ from pymc_hais.run.constraints import build_constraints, with_walls
 from pymc_hais.run.problem import Compiler
 from pymc_hais.run.progress import AnnealingProgress
 from pymc_hais.run.seeds import Seeds
+from pymc_hais.run.timing import TimeBudget
 from pymc_hais.schedules import FIXED
 from pymc_hais.tuning import Recipe
 from pymc_hais.types import Kernel, Schedule
@@ -54,6 +55,7 @@ class Settings:
     target_se : float or None
         Of each row's log Z, in nats.
     max_temperatures : int
+    budget : TimeBudget
     n_temperatures : int or None
         Of the first round; None leaves it to the pilot.
     recipe : Recipe
@@ -68,6 +70,7 @@ class Settings:
     chains: int
     target_se: float | None
     max_temperatures: int
+    budget: TimeBudget
     n_temperatures: int | None
     recipe: Recipe
     seeds: Seeds
@@ -83,6 +86,7 @@ def build_settings(
     chains: Any,
     target_se: Any = 0.1,
     max_temperatures: Any = 10_000,
+    max_seconds: Any = None,
     random_seed: Any = None,
     cores: Any = None,
     kernel: Any = None,
@@ -106,6 +110,7 @@ def build_settings(
     ImportError
         ``backend="jax"`` without JAX.
     """
+    budget = _build_budget(max_seconds)
     _check_numbers(draws, chains, cores, target_se, max_temperatures, n_temperatures)
     kernel = _build_kernel(kernel)
     if constraints is not None:
@@ -123,6 +128,7 @@ def build_settings(
         chains=int(chains),
         target_se=None if target_se is None else float(target_se),
         max_temperatures=max(int(max_temperatures), length or 0),
+        budget=budget,
         n_temperatures=length,
         recipe=recipe,
         seeds=Seeds(entropy),
@@ -145,6 +151,14 @@ def _check_numbers(
         _check_integer(name, value, least)
     if target_se is not None and not (_is_number(target_se) and 0 < target_se < np.inf):
         raise ValueError(f"`target_se` must be a positive number of nats, or None for one round; got {target_se!r}.")
+
+
+def _build_budget(max_seconds: Any) -> TimeBudget:
+    if max_seconds is None:
+        return TimeBudget()
+    if not (_is_number(max_seconds) and max_seconds > 0):
+        raise ValueError(f"`max_seconds` must be a positive number, or None for no limit; got {max_seconds!r}.")
+    return TimeBudget(float(max_seconds))
 
 
 def _build_kernel(kernel: Any) -> Kernel:

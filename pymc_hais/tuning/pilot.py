@@ -13,6 +13,7 @@ from pymc_hais.core.resampling import systematic
 from pymc_hais.core.weights import clean, discrepancy, log_mean_exp
 from pymc_hais.schedules.constant_speed import cumulative_barrier
 from pymc_hais.tuning.metric import MovingMetric
+from pymc_hais.tuning.pace import Pace
 from pymc_hais.types import Engine, Metric, Particles
 
 __all__ = ["Pilot", "Stage", "merge", "next_beta", "rank_correlation", "run_pilot"]
@@ -21,6 +22,8 @@ __all__ = ["Pilot", "Stage", "merge", "next_beta", "rank_correlation", "run_pilo
 _CONDITIONAL_ESS = 0.8
 _LEAST_CONDITIONAL_ESS = 0.3
 _MANY = 100
+#: With less than this share of the time that the rest would take, stages are as wide as they may be.
+_HURRY = 0.5
 #: Percent of the particles that count as the slowest, and the share of the target acceptance that these should have.
 _SLOWEST = 5
 _SLOWEST_TARGET = 0.68
@@ -55,7 +58,8 @@ class Pilot:
     log_z: float
     n_gradients: int
     positions: np.ndarray  # (P, D) at beta = 1, equally weighted, after moves that decorrelate copies
-    seconds: float = 0.0
+    seconds: float = 0.0  # without compiling
+    is_complete: bool = True  # False where the time ended first: its last step to beta = 1 was not annealed
 
     def gather(self, name: str) -> np.ndarray:
         """Return one attribute of all K stages, (K,)."""
@@ -71,6 +75,7 @@ def run_pilot(
     engine: Engine,
     population: Particles,
     report: Callable[[float, float, float], None] = lambda fraction, beta, log_z: None,
+    seconds: float = np.inf,
 ) -> Pilot:
     """Temper P particles from the reference to the target, adapting everything on the way.
 
@@ -84,30 +89,44 @@ def run_pilot(
         Reference draws of one population (B = 1).
     report : callable
         Called with progress (0 to 1), beta and the running log Z after every stage; may raise to stop.
+    seconds : float
+        Stages become wider and shorter where they would take longer than this, compiling apart; when the time has
+        ended, one step leads to beta = 1, and the pilot is not complete.
     """
     particles, rng = _Moving(engine, population), population.rngs[0]
     _, n_particles, n_dims = population.state.position.shape
     share, patience = _conditional_ess(n_dims), _PATIENCE if n_dims <= n_particles else 0
     beta, log_z, log_ratio = 0.0, 0.0, np.where(population.alive[0], particles.log_ratio, -np.inf)
     stages: list[Stage] = []
-    while beta < 1.0:
-        new_beta = next_beta(log_ratio, beta, share)
+    pace, time_share = Pace(seconds, engine.clock), 1.0
+    while beta < 1.0 and (time_share > 0.0 or not stages):
+        new_beta = next_beta(log_ratio, beta, share if time_share > _HURRY else min(share, _LEAST_CONDITIONAL_ESS))
         increments = (new_beta - beta) * log_ratio
         moved = float(discrepancy(np.zeros(increments.size), increments))
         log_z += float(log_mean_exp(increments))
         particles.take(systematic(increments, rng.random()))
         is_patient = stages and particles.n_moves < patience
-        time = particles.adapt(beta, new_beta, _moves(stages[-1].autocorrelation_time if is_patient else 0.0))
+        n_moves = _moves(stages[-1].autocorrelation_time if is_patient else 0.0)
+        time = particles.adapt(beta, new_beta, max(1, int(time_share * n_moves)))
         beta, log_ratio = new_beta, particles.log_ratio
         stages.append(Stage(beta, moved, time, particles.step_size, particles.metric))
-        report(_fraction(beta, stages[0].beta), beta, log_z)
+        fraction = _fraction(beta, stages[0].beta)
+        report(fraction, beta, log_z)
+        time_share = pace.share(fraction)
         if len(stages) > _MAX_STAGES:
             raise RuntimeError(
                 f"The pilot made {_MAX_STAGES} stages and only reached beta = {beta:.2e}. The prior and the "
                 "posterior are too far apart for the prior path: rescale the model or use a tighter prior."
             )
-    particles.decorrelate(stages[-1].autocorrelation_time)
-    return Pilot(tuple(stages), log_z, particles.n_gradients, particles.positions)
+    is_complete = beta == 1.0
+    if is_complete:
+        particles.decorrelate(stages[-1].autocorrelation_time, pace)
+    else:
+        increments = (1.0 - beta) * log_ratio
+        log_z += float(log_mean_exp(increments))
+        moved = float(discrepancy(np.zeros(increments.size), increments))
+        stages.append(replace(stages[-1], beta=1.0, discrepancy=moved))
+    return Pilot(tuple(stages), log_z, particles.n_gradients, particles.positions, pace.elapsed, is_complete)
 
 
 class _Moving:
@@ -157,9 +176,10 @@ class _Moving:
                 self.step_size *= float(np.exp(drift))
         return _autocorrelation_time(log_ratio, self.log_ratio, n_moves)
 
-    def decorrelate(self, autocorrelation_time: float) -> None:
-        """Move at beta = 1 until resampled copies have decorrelated."""
-        for _ in range(int(np.clip(np.ceil(2 * autocorrelation_time), *_DECORRELATING_MOVES))):
+    def decorrelate(self, autocorrelation_time: float, pace: Pace) -> None:
+        """Move at beta = 1 until resampled copies have decorrelated, if there is time."""
+        n_moves = int(np.clip(np.ceil(2 * autocorrelation_time), *_DECORRELATING_MOVES))
+        for _ in range(pace.affordable(n_moves, self.n_moves)):
             self._move(1.0, 1.0)
 
     def _move(self, before: float, beta: float) -> np.ndarray:
@@ -262,7 +282,13 @@ def merge(pilots: Sequence[Pilot]) -> Pilot:
         sizes = [np.exp(np.interp(point, k, np.log(p.gather("step_size")))) for k, p in zip(knots, pilots, strict=True)]
         near = [p.stages[int(np.argmin(np.abs(k - point)))].metric for k, p in zip(knots, pilots, strict=True)]
         stages.append(replace(stage, step_size=float(min(sizes)), metric=_average(near)))
-    return replace(lead, stages=tuple(stages), n_gradients=sum(pilot.n_gradients for pilot in pilots))
+    return replace(
+        lead,
+        stages=tuple(stages),
+        n_gradients=sum(pilot.n_gradients for pilot in pilots),
+        seconds=sum(pilot.seconds for pilot in pilots),
+        is_complete=all(pilot.is_complete for pilot in pilots),
+    )
 
 
 def _average(metrics: Sequence[Metric]) -> Metric:

@@ -119,7 +119,7 @@ def test_inputs_keys_and_positions_each_make_a_difference(name):
 def test_the_number_of_threads_makes_no_difference(name, monkeypatch):
     engine = build_engine(name)
     if name == "jax":
-        monkeypatch.setattr(jax_module, "_PARTICLES", {"cpu": 16})  # several tiles
+        monkeypatch.setattr(jax_module, "_PARTICLES", 16)  # several tiles
     results = []
     for cores in (1, 2, 7):
         engine.set_cores(cores)
@@ -141,7 +141,7 @@ def test_the_number_of_threads_makes_no_difference(name, monkeypatch):
 )
 def test_what_fills_a_tile_up_changes_nothing(n_populations, n_particles, monkeypatch):
     engine, given = build_engine("jax"), populations(n_populations, n_particles)
-    monkeypatch.setattr(jax_module, "_PARTICLES", {"cpu": 16})
+    monkeypatch.setattr(jax_module, "_PARTICLES", 16)
     together = move(engine, *given)
     assert_equal(together, one_by_one(engine, *given))
     for key, value in move(build_engine("python"), *given).items():

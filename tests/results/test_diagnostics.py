@@ -1,6 +1,7 @@
 """Each finding appears when it should and only then, with its number and its advice."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,10 +9,10 @@ import pytest
 from pymc_hais.estimators import NO_TAIL, Round
 from pymc_hais.estimators.annealed import estimate_log_z, family_masses, relative_variance
 from pymc_hais.estimators.unseen import pareto_k
-from pymc_hais.results.diagnostics import diagnose
+from pymc_hais.results.diagnostics import diagnose, missing_for_time
 from pymc_hais.run.row_results import estimate_row
 from pymc_hais.types import LogZEstimate
-from tests.runs import build_run, pareto, settings_of, temperature
+from tests.runs import build_pilot, build_run, pareto, settings_of, temperature
 from tests.statistical import assert_share
 
 
@@ -28,9 +29,14 @@ def row_of(run, estimate=None, rounds=()):
     return replace(row, estimate=estimate, rounds=(*rounds, Round(256, estimate.value, estimate.mc_se)))
 
 
-def findings(run, estimate=None, target_se=None, rounds=(), stopped_by="max_temperatures", **options):
+def outcome_of(stopped_by, draws=100, seconds_per_move=0.0):
+    return SimpleNamespace(stopped_by=stopped_by, draws=draws, seconds_per_move=seconds_per_move)
+
+
+def findings(run, estimate=None, target_se=None, rounds=(), stopped_by="max_temperatures", speed=0.0, **options):
     row, settings = row_of(run, estimate, rounds), settings_of(target_se=target_se, **options)
-    return {finding.name: finding for finding in diagnose(row, stopped_by, settings)}
+    outcome = outcome_of(stopped_by, seconds_per_move=speed)
+    return {finding.name: finding for finding in diagnose(row, outcome, settings)}
 
 
 def only(found, name, severity, *said):
@@ -67,6 +73,34 @@ def test_standard_error_above_its_target():
     finding = findings(run, estimate, 0.1, stopped_by="single_round", schedule=[0.0, 0.5, 1.0])["standard_error"]
     assert "budget" not in finding.message
     assert "max_temperatures" not in finding.advice
+
+
+def test_what_it_would_take_when_the_time_ended():
+    run = healthy()
+    # Half the error takes four times the temperatures: 4 x 256, of 2 x 100 particles at 1 ms.
+    finding = only(
+        findings(run, estimate_of(0.0, 0.2), 0.1, stopped_by="max_seconds", speed=1e-3),
+        "standard_error",
+        "warning",
+        "1,024 temperatures",
+        "3 min",
+    )
+    assert "max_seconds" in finding.advice
+    hopeless = replace(estimate_of(0.0, 0.2), shortfall=np.inf)
+    assert "max_seconds" in findings(run, hopeless, 0.1, stopped_by="max_seconds")["standard_error"].advice
+
+
+def test_what_the_time_took_from_a_run_beside_temperatures():
+    settings = settings_of(draws=1000, chains=2)
+    choice = SimpleNamespace(pilot=build_pilot(), lengths=np.array([64]))
+    assert missing_for_time(choice, outcome_of("target_se", 1000), settings) == ()
+    (finding,) = missing_for_time(choice, outcome_of("max_seconds", 60, 1e-3), settings)
+    assert (finding.name, finding.severity) == ("fewer_particles", "warning")
+    assert all(said in finding.message for said in ("60 particles", "1000", "64 temperatures", "2 min"))
+    choice.pilot = replace(choice.pilot, is_complete=False)
+    (finding,) = missing_for_time(choice, outcome_of("max_seconds", 1000), settings)
+    assert finding.name == "short_pilot"
+    assert "0.4" in finding.message  # the last stage but the one that was not annealed
 
 
 def test_an_interrupted_run_says_so_and_what_it_did_not_reach():
@@ -243,8 +277,8 @@ def test_dropped_prior_draws():
 def test_several_findings_come_together_and_decide_about_trust():
     run = healthy(n_nan=np.array([1, 0, 0, 0]), n_divergent=np.ones((4, 250), dtype=int))
     estimate, settings = estimate_of(1.0, 0.1), settings_of()
-    found = diagnose(row_of(run, estimate), "max_temperatures", settings)
+    found = diagnose(row_of(run, estimate), outcome_of("max_temperatures"), settings)
     assert [finding.name for finding in found] == ["divergences", "nan"]
     assert replace(estimate, findings=found).is_trustworthy
-    found = diagnose(row_of(run, estimate, (Round(64, 9.0, 0.1),)), "max_temperatures", settings)
+    found = diagnose(row_of(run, estimate, (Round(64, 9.0, 0.1),)), outcome_of("max_temperatures"), settings)
     assert not replace(estimate, findings=found).is_trustworthy

@@ -42,12 +42,13 @@ def run_of(log_weights, log_z):
     )
 
 
-def draw(run, n_final_moves=0, function=draw_posterior, seed=1, to_model=lambda positions: positions):
+def draw(run, n_final_moves=0, function=draw_posterior, seed=1, to_model=lambda positions: positions, draws=None):
     """Draw from a run; return the draws, and the numbers of the particles that they came from (none moved)."""
     plan = build_plan([0.0, 1.0], 0.5, [np.ones(2)], n_final_moves=n_final_moves)
     problem = SimpleNamespace(engine=ENGINE, inputs=lambda rows: [], to_model=to_model)
-    settings = settings_of(chains=len(run.log_z), random_seed=seed)
-    drawn = function(problem, SimpleNamespace(plan=plan, run=run), settings)
+    n_particles = run.log_weights.shape[1]
+    settings = replace(settings_of(chains=len(run.log_z), random_seed=seed), draws=draws or n_particles)
+    drawn = function(problem, SimpleNamespace(plan=plan, run=run, draws=n_particles), settings)
     return drawn, drawn.positions[..., 0].round().astype(int)
 
 
@@ -166,3 +167,12 @@ def test_the_weight_beside_a_draw_is_its_own(chains):
     log_z = stats["log_marginal_likelihood"].values
     distance = np.abs(stats["log_weight"].values[..., None] + np.log(200) + log_z - likelihood[..., None])
     np.testing.assert_allclose(distance.min(axis=-1), 0.0, atol=1e-6)
+
+
+def test_more_draws_than_particles_are_copies_by_weight():
+    log_weights = np.log([[0.5, 0.3, 0.2], [0.6, 0.2, 0.2]])
+    drawn, number = draw(run_of(log_weights, np.zeros(2)), n_final_moves=5, draws=50)
+    assert drawn.positions.shape == (2, 50, 2)
+    assert drawn.n_gradients == 0  # whatever kept the particles few leaves no time to move their copies
+    counts = np.bincount(number.ravel(), minlength=6)
+    assert np.all(np.abs(counts - 50 * np.exp(log_weights).ravel()) <= 1)

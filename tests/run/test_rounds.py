@@ -7,9 +7,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from pymc_hais.engines.base import CompileClock
 from pymc_hais.estimators import Round, Tail, combine, estimate_log_z, residual_lag
 from pymc_hais.kernels import Hamiltonian
-from pymc_hais.run import rounds, row_results
+from pymc_hais.run import rounds, row_results, timing
 from pymc_hais.run.pilots import Spent
 from pymc_hais.run.planning import Choice
 from pymc_hais.run.problem import PriorMass
@@ -34,15 +35,17 @@ UNSOUND = {
 }
 
 
-def choice_of(lengths=(64,), n_rounds=0, tail=None, scouted=(), cost=0):
+def choice_of(lengths=(64,), n_rounds=0, tail=None, scouted=(), cost=0, speed=0.0, pilot=None):
     problem = SimpleNamespace(
         n_rows=len(lengths),
-        engine=SimpleNamespace(kernel=Hamiltonian(), path=SimpleNamespace(n_evaluations=0)),
+        engine=SimpleNamespace(
+            name="python", kernel=Hamiltonian(), path=SimpleNamespace(n_evaluations=0), clock=CompileClock()
+        ),
         reference=SimpleNamespace(cost=lambda n: cost * n),
         prior_mass=None,
     )
-    spent = Spent(n_gradients=7, n_rounds=n_rounds)
-    return Choice(problem, build_pilot(), np.array(lengths), tail or Tail(), scouted, spent=spent)
+    spent = Spent(n_gradients=7, n_rounds=n_rounds, seconds_per_gradient=speed)
+    return Choice(problem, pilot or build_pilot(), np.array(lengths), tail or Tail(), scouted, spent=spent)
 
 
 def run_of(fields, n_steps):
@@ -96,7 +99,7 @@ def test_a_run_whose_weights_cannot_carry_it_goes_on_however_small_its_error(nam
     if name == "no weight":  # whose error is infinite anyway
         return
     assert estimate_log_z(run_of(first, 64)).se < 50.0
-    _, mutant = outcome_of(first, second, target_se=50.0, replacements=[(" and symptoms.is_sound", "")])
+    _, mutant = outcome_of(first, second, target_se=50.0, replacements=[(" and row.symptoms.is_sound", "")])
     assert len(mutant.plans) == 1
 
 
@@ -149,7 +152,7 @@ def test_the_rounds_are_averaged_by_their_lengths():
     assert (row.estimate.value, row.estimate.mc_se) == (expected.value, expected.mc_se)
     assert [one.log_z for one in row.rounds] == [one.value for one in estimates]
     assert [one.se for one in row.rounds] == [one.mc_se for one in estimates]
-    equal, _, _ = average_of(replacements=[("[one.n_steps for one in rounds]", "[1.0 for one in rounds]")])
+    equal, _, _ = average_of(replacements=[("[one.n_steps for one in self._rounds]", "[1.0 for one in self._rounds]")])
     assert abs(equal.estimate.value - expected.value) > 0.02
 
 
@@ -178,7 +181,7 @@ def test_every_round_has_random_numbers_of_its_own():
     _, script = outcome_of(*RUNS, choice=choice_of(n_rounds=1), **options)
     assert script.numbers == [2, 3, 4]
     assert script.titles == ["Round 1", "Round 2", "Round 3"]
-    same = ("number = choice.spent.n_rounds + len(rounds) + 1", "number = 1")
+    same = ("choice.spent.n_rounds + rounds.n + 1", "1")
     assert outcome_of(*RUNS, replacements=[same], **options)[1].numbers == [1, 1, 1]
 
 
@@ -240,3 +243,54 @@ def test_the_mass_of_the_prior_divides_z_and_adds_its_error():
     np.testing.assert_allclose(row.estimate.per_chain, np.array(plain.estimate.per_chain) - 2.0)
     assert row.estimate.upper - row.estimate.lower > plain.estimate.upper - plain.estimate.lower
     assert row.estimate.log_prior_mass == 2.0
+
+
+# Time -----------------------------------------------------------------------------------------------------
+
+
+def test_the_first_round_is_as_long_as_its_time_allows():
+    # 2 x 100 particles at 1 ms a move and 8 final moves: 100 s leave time for 85 s / 0.2 s - 8 = 417 temperatures.
+    choice = choice_of((5000,), speed=1e-3)
+    outcome, script = outcome_of(healthy(0.3), choice=choice, max_seconds=100.0, target_se=1.0)
+    assert 410 <= len(script.plans[0].schedule) <= 417
+    assert outcome.draws == 100
+    _, script = outcome_of(healthy(0.3), choice=choice, target_se=1.0)
+    assert len(script.plans[0].schedule) == 5000
+
+
+def test_particles_are_taken_where_even_a_short_round_takes_too_long():
+    outcome, script = outcome_of(healthy(0.3), choice=choice_of(speed=1e-3), max_seconds=4.0, target_se=1.0)
+    assert len(script.plans[0].schedule) == 16
+    assert 65 <= outcome.draws <= 71  # 3.4 s / 2 chains / 1 ms / 24 moves
+
+
+def test_rounds_end_with_the_time(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: clock[0])
+
+    class Slow(Script):
+        def __call__(self, *args):
+            clock[0] += 10.0
+            return super().__call__(*args)
+
+    def end(limit, *runs):
+        clock[0] = 0.0
+        script, settings = Slow(*runs), settings_of(target_se=0.01, max_seconds=limit)
+        outcome = mutate(rounds, anneal_rows=script).run_rounds(choice_of(), settings)
+        assert outcome.stopped_by == "max_seconds"
+        return [len(plan.schedule) for plan in script.plans]
+
+    runs = [healthy(3.0, seed=seed) for seed in range(6)]
+    assert end(15.0, *runs) == [64]
+    first, second, *_ = end(25.0, *runs)
+    assert first == 64
+    assert second >= first
+
+
+def test_a_pilot_that_ended_early_leaves_a_lower_bound():
+    choice = choice_of(pilot=replace(build_pilot(), is_complete=False))
+    outcome, _ = outcome_of(healthy(0.3), choice=choice, max_temperatures=64)
+    estimate = outcome.rows[0].estimate
+    assert np.isfinite(estimate.value)
+    assert np.isfinite(estimate.lower)
+    assert estimate.se == estimate.upper == np.inf

@@ -233,3 +233,23 @@ def test_with_many_more_dimensions_than_particles_its_log_z_does_not_run_away():
     errors = [pilot_of_diagonal_normal(n_dims, 1.0, n, seed).log_z + 0.5 * n_dims * np.log(2.0) for seed in range(3)]
     # Fixed seeds: 0.5 on average; 14.5 where the particles are moved by a metric that they make themselves.
     assert abs(np.mean(errors)) < 6
+
+
+def test_a_pilot_that_has_no_time_jumps_to_the_end():
+    pilot = pilot_of(TOY, 400, seconds=1e-9)
+    first, last = pilot.stages  # the first stage tells something; nothing is tuned for the second
+    assert not pilot.is_complete
+    assert (first.beta < 1.0, last.beta) == (True, 1.0)
+    assert last.discrepancy > 0.0
+    assert (last.step_size, last.autocorrelation_time) == (first.step_size, first.autocorrelation_time)
+    assert last.metric is first.metric
+    assert np.isfinite(pilot.log_z)
+    assert pilot.barrier[-1] > pilot.barrier[1]
+
+
+def test_a_pilot_that_has_time_is_the_same_with_a_limit(pilot):
+    limited = pilot_of(TOY, seconds=1e6)
+    assert limited.is_complete
+    assert limited.seconds > 0.0
+    assert limited.log_z == pilot.log_z
+    np.testing.assert_array_equal(limited.positions, pilot.positions)

@@ -1,0 +1,83 @@
+"""How long a run may take, what its parts cost, and what still fits into the time that is left."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+__all__ = ["SHORTEST", "Size", "TimeBudget", "duration", "fit_into", "takes"]
+
+#: The share of the time left that is planned with: the rest is for the results, and for mistakes of the forecast.
+_PLANNED = 0.85
+#: Temperatures below which fewer particles are annealed instead of fewer temperatures, and particles of a chain at
+#: least.
+SHORTEST, _FEWEST = 16, 50
+
+
+@dataclass(frozen=True)
+class TimeBudget:
+    """``max_seconds``, and when the call began.
+
+    Attributes
+    ----------
+    seconds : float
+        Infinite for no limit.
+    begin : float
+        Of :func:`time.perf_counter`.
+    """
+
+    seconds: float = np.inf
+    begin: float = field(default_factory=lambda: time.perf_counter())
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left, not below 0."""
+        return max(0.0, self.begin + self.seconds - time.perf_counter())
+
+    def moves(self, seconds_per_move: float) -> float:
+        """Say how many transitions of a particle may be planned with."""
+        return _PLANNED * self.left / seconds_per_move if seconds_per_move > 0.0 else np.inf
+
+
+class Size(NamedTuple):
+    """How large a round is."""
+
+    n_steps: int
+    draws: int  # particles of a chain
+
+
+def takes(size: Size, n_final_moves: int) -> int:
+    """Count the transitions of a chain's particles in a round."""
+    return (size.n_steps + n_final_moves) * size.draws
+
+
+def fit_into(moves: float, wanted: Size, shortest: int, n_final_moves: int) -> Size:
+    """Shorten a round, then take particles from it, until it needs no more than so many transitions a chain.
+
+    Parameters
+    ----------
+    moves : float
+        Of all particles of a chain together; may be infinite.
+    wanted : Size
+    shortest : int
+        Temperatures below which particles are taken instead.
+    n_final_moves : int
+        Which each particle makes as well.
+    """
+    if moves >= takes(wanted, n_final_moves):
+        return wanted
+    shortest = min(shortest, wanted.n_steps)
+    n_steps = int(moves / wanted.draws) - n_final_moves
+    if n_steps >= shortest:
+        return Size(n_steps, wanted.draws)
+    return Size(shortest, int(np.clip(moves / (shortest + n_final_moves), min(_FEWEST, wanted.draws), wanted.draws)))
+
+
+def duration(seconds: float) -> str:
+    """Write a time as a person reads it: "7 s", "3 min", "2.5 h"."""
+    if seconds < 100.0:
+        return f"{max(1, round(seconds))} s"
+    return f"{seconds / 60.0:.0f} min" if seconds < 6000.0 else f"{seconds / 3600.0:.1f} h"

@@ -1,0 +1,60 @@
+"""Time without compiling, and how much a pilot may still do so that it ends in the time it has."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+__all__ = ["Pace", "Stopwatch"]
+
+
+class Stopwatch:
+    """Counts seconds but for those of compiling.
+
+    Parameters
+    ----------
+    clock : object
+        Its attribute ``seconds`` counts the time spent compiling.
+    """
+
+    def __init__(self, clock: Any) -> None:
+        self._clock, self._begin, self._compiled = clock, time.perf_counter(), clock.seconds
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds so far."""
+        return time.perf_counter() - self._begin - (self._clock.seconds - self._compiled)
+
+
+class Pace:
+    """Compares the time that is left with what the rest would take at the pace so far.
+
+    Parameters
+    ----------
+    seconds : float
+        For the whole pilot, compiling apart; may be infinite.
+    clock : object
+        Its attribute ``seconds`` counts the time spent compiling.
+    """
+
+    def __init__(self, seconds: float, clock: Any) -> None:
+        self._seconds, self._watch = seconds, Stopwatch(clock)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds so far."""
+        return self._watch.elapsed
+
+    def share(self, fraction: float) -> float:
+        """Say which share of its usual moves the rest may make, given the fraction that is done: 0 to 1."""
+        if self._seconds == float("inf") or fraction <= 0.0:
+            return float(self.elapsed < self._seconds)
+        elapsed = self.elapsed
+        left, rest = self._seconds - elapsed, elapsed * (1.0 - fraction) / fraction
+        return 1.0 if left >= rest or rest == 0.0 else max(0.0, left / rest)
+
+    def affordable(self, n_moves: int, n_made: int) -> int:
+        """Say how many of some moves there is time for, given how many were made in the time so far."""
+        if self._seconds == float("inf"):
+            return n_moves
+        return int(min(n_moves, max(0.0, self._seconds - self.elapsed) * n_made / max(self.elapsed, 1e-9)))

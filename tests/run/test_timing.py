@@ -1,0 +1,93 @@
+"""What fits into the time that is left."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pymc_hais.run.settings import build_settings
+from pymc_hais.run.timing import SHORTEST, Size, TimeBudget, duration, fit_into, takes
+from pymc_hais.tuning import pace as pace_module
+from pymc_hais.tuning.pace import Pace, Stopwatch
+
+FEWEST = 50
+
+
+@given(st.floats(0, 1e9), st.integers(1, 10_000), st.integers(100, 5000), st.integers(0, 8), st.booleans())
+def test_a_round_fits_into_its_moves_if_it_can(moves, n_steps, draws, n_final, is_fixed):
+    wanted = Size(n_steps, draws)
+    shortest = n_steps if is_fixed else SHORTEST
+    size = fit_into(moves, wanted, shortest, n_final)
+    assert size <= wanted
+    assert size.n_steps >= min(shortest, n_steps)
+    assert size.draws >= min(FEWEST, draws)
+    smallest = Size(min(shortest, n_steps), min(FEWEST, draws))
+    assert takes(size, n_final) <= max(moves, takes(smallest, n_final))
+    if takes(wanted, n_final) <= moves:
+        assert size == wanted
+    elif size.draws < draws:  # only where no temperature is left to take
+        assert size.n_steps == min(shortest, n_steps)
+
+
+def test_without_a_limit_nothing_is_taken():
+    assert fit_into(TimeBudget().moves(1.0), Size(7, 100), 16, 8) == Size(7, 100)
+    assert TimeBudget().left == np.inf
+    assert fit_into(TimeBudget(1.0).moves(0.0), Size(7, 100), 16, 8) == Size(7, 100)  # nothing is known of the speed
+
+
+def test_a_budget_counts_from_the_call():
+    budget = TimeBudget(5.0, begin=-1e6)
+    assert budget.left == 0.0
+    assert 0.0 < TimeBudget(5.0).left <= 5.0
+
+
+@pytest.mark.parametrize("given", [0, -1.0, "60", True, float("nan")])
+def test_a_limit_must_be_a_positive_number(given):
+    with pytest.raises(ValueError, match="`max_seconds` must be a positive number"):
+        build_settings(None, draws=100, chains=1, max_seconds=given)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(0.01, "1 s"), (7.4, "7 s"), (99, "99 s"), (150, "2 min"), (5000, "83 min"), (9000, "2.5 h")]
+)
+def test_durations_are_written_for_people(seconds, said):
+    assert duration(seconds) == said
+
+
+class Clock:
+    """Time that a test sets, and seconds of compiling."""
+
+    def __init__(self, monkeypatch):
+        self.now = self.seconds = 0.0
+        monkeypatch.setattr(pace_module.time, "perf_counter", lambda: self.now)
+
+
+def test_compiling_does_not_count(monkeypatch):
+    clock = Clock(monkeypatch)
+    clock.seconds = 2.0
+    watch = Stopwatch(clock)
+    clock.now, clock.seconds = 10.0, 5.0
+    assert watch.elapsed == 7.0
+
+
+def test_a_pilot_hurries_as_much_as_it_must(monkeypatch):
+    clock = Clock(monkeypatch)
+    pace = Pace(10.0, clock)
+    assert pace.share(0.0) == 1.0
+    clock.now = 4.0
+    assert pace.share(0.5) == 1.0  # 4 s to go, 6 s left
+    assert pace.share(0.2) == pytest.approx(6.0 / 16.0)
+    assert pace.affordable(100, 8) == 12  # 8 moves took 4 s
+    assert pace.affordable(10, 8) == 10
+    clock.now = 11.0
+    assert pace.share(0.9) == pace.share(0.0) == 0.0
+    assert pace.share(1.0) == 1.0  # nothing is left to do
+    assert pace.affordable(100, 8) == 0
+
+
+def test_a_pilot_without_a_limit_does_not_hurry(monkeypatch):
+    clock = Clock(monkeypatch)
+    pace = Pace(np.inf, clock)
+    clock.now = 1e9
+    assert pace.share(0.001) == 1.0
+    assert pace.affordable(50, 1) == 50

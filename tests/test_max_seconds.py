@@ -1,0 +1,78 @@
+"""``max_seconds`` on a model that is slow to evaluate: an answer in time, with an honest error, and what is missing."""
+
+import time
+
+import numpy as np
+import pymc as pm
+import pytest
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+
+import pymc_hais
+from tests.truth import log_evidence_regression
+
+Y = np.array([0.4, 1.3, -0.2])
+
+
+class Slow(Op):
+    """Return the input, and take a while for it."""
+
+    def __init__(self, seconds):
+        self.seconds = seconds
+
+    def make_node(self, x):
+        return Apply(self, [x], [x.type()])
+
+    def perform(self, node, inputs, outputs):
+        time.sleep(self.seconds)
+        outputs[0][0] = inputs[0].copy()
+
+    def pullback(self, inputs, outputs, gradients):
+        return gradients
+
+
+def slow_model(seconds):
+    with pm.Model() as model:
+        x = pm.Normal("x", shape=2)
+        pm.Normal("y", Slow(seconds)(x).sum(), 1.0, observed=Y)
+    return model
+
+
+def run(seconds, max_seconds, draws=1000):
+    settings = {"chains": 2, "random_seed": 3, "progressbar": False, "backend": "c"}
+    return pm.sample_hais(draws, model=slow_model(seconds), max_seconds=max_seconds, **settings)
+
+
+@pytest.fixture(scope="module")
+def idata():
+    return run(7e-4, 8.0)
+
+
+def test_the_answer_is_right_within_its_error(idata):
+    estimate = pymc_hais.log_marginal_likelihood(idata)
+    truth = log_evidence_regression(np.ones((3, 2)), Y, 1.0, 1.0)
+    assert estimate.lower < truth < estimate.upper
+    assert estimate.se < 1.0
+
+
+def test_findings_say_what_the_time_took(idata):
+    found = {finding.name: finding for finding in pymc_hais.log_marginal_likelihood(idata).findings}
+    assert "max_seconds" in found["fewer_particles"].advice
+    attrs = idata["posterior"].attrs
+    assert attrs["particles"] < attrs["draws"] == 1000
+    assert f"{attrs['particles']} particles" in found["fewer_particles"].message
+
+
+def test_there_are_as_many_draws_as_asked_for(idata):
+    assert idata["posterior"]["x"].shape == (2, 1000, 2)
+    assert idata["annealing"]["final_log_weight"].shape == (2, idata["posterior"].attrs["particles"])
+    # The posterior of the sum of both: precision 3 + 1 / 2.
+    total = idata["posterior"]["x"].sum("x_dim_0").values
+    assert abs(total.mean() - Y.sum() / 3.5) < 1.0
+    assert 0.2 < total.std() * np.sqrt(3.5) < 3.0
+
+
+def test_time_that_suffices_changes_nothing():
+    first, second = run(0.0, None, 200), run(0.0, 1e5, 200)
+    assert pymc_hais.log_marginal_likelihood(first) == pymc_hais.log_marginal_likelihood(second)
+    np.testing.assert_array_equal(first["posterior"]["x"], second["posterior"]["x"])
