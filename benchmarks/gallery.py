@@ -1,7 +1,8 @@
-"""Models as users write them: seconds of ``sample_hais`` and of ``pm.sample``, both at their defaults.
+"""Models as users write them, and the public cases: seconds of ``sample_hais`` and of the draws alone, side by side.
 
-``python benchmarks/gallery.py [--limit SECONDS] [--seed N] [name ...]``.  Every call runs in a process of its own, one
-after the other, so that nothing is compiled already; ``pm.sample`` makes 4 chains of 1000 + 1000 draws on two cores.
+``python benchmarks/gallery.py [--limit S] [--max-seconds S] [--repeats N] [--nutpie] [--cases] [name ...]``.  Every
+call runs in a process of its own, one after the other, with no compiled programs on disk; ``pm.sample`` makes 4 chains
+of 1000 + 1000 draws on two cores, with PyMC's NUTS and, if asked for and installed, with nutpie.
 """
 
 import argparse
@@ -10,30 +11,49 @@ import logging
 import os
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
+from statistics import median
 
-_COLUMNS = "model, D, log Z, se, T, million gradients, s, CPU s, findings, pm.sample s, CPU s, divergences, s / s"
-HEADER = "| " + _COLUMNS.replace(", ", " | ") + " |\n" + "| --- " * 13 + "|"
+from cases import CASES, VARIANTS
+from cases import build as build_case
+
+#: Public cases that cannot be drawn or whose draws no one would ask for: priors alone, hard walls, improper priors.
+NOT_DRAWN = ("lkj_prior", "orthant:hard", "co2_local_level", "gbs_cauchy48")
+COLUMNS = (
+    "model", "D", "log Z", "error", "se", "T", "million gradients", "s", "CPU s", "findings",
+    "pm.sample s", "CPU s", "divergences", "s / s", "nutpie s", "CPU s", "s / s",
+)  # fmt: skip
 
 
-def run_one(name: str, what: str, seed: int) -> dict:
+def build(name: str):
+    """Build a public case or a gallery model; return it with its log Z, if that is known."""
+    from gallery_models import MODELS
+
+    if name in MODELS:
+        return MODELS[name](), None
+    model, truth, _ = build_case(name)
+    return model, truth
+
+
+def run_one(name: str, what: str, seed: int, max_seconds: float | None) -> dict:
     """Sample one model in this process."""
     import numpy as np
     import pymc as pm
-    from gallery_models import MODELS
 
     warnings.simplefilter("ignore")
     logging.getLogger("pymc").setLevel(logging.CRITICAL)
-    model = MODELS[name]()
-    begin, cpu = time.perf_counter(), sum(os.times()[:4])
+    model, truth = build(name)
     if what == "hais":
         import pymc_hais
-
-        idata = pm.sample_hais(model=model, random_seed=seed, progressbar=False)
+    begin, cpu = time.perf_counter(), sum(os.times()[:4])
+    if what == "hais":
+        idata = pm.sample_hais(model=model, random_seed=seed, progressbar=False, max_seconds=max_seconds)
         estimate, attrs = pymc_hais.log_marginal_likelihood(idata), idata["posterior"].attrs
         found = {
             "log_z": estimate.value,
+            "error": None if truth is None else estimate.value - truth,
             "se": estimate.se,
             "T": int(attrs["n_temperatures"]),
             "gradients": int(attrs["n_gradients"] + attrs["n_gradients_pilot"]),
@@ -41,56 +61,94 @@ def run_one(name: str, what: str, seed: int) -> dict:
         }
     else:
         with model:
-            idata = pm.sample(chains=4, cores=2, random_seed=seed, progressbar=False)
+            idata = pm.sample(chains=4, cores=2, random_seed=seed, progressbar=False, nuts_sampler=what)
         found = {"divergences": int(idata["sample_stats"]["diverging"].sum())}
     found |= {"seconds": time.perf_counter() - begin, "cpu": sum(os.times()[:4]) - cpu}
     return found | {"D": int(sum(np.size(value) for value in model.initial_point().values()))}
 
 
-def run_apart(name: str, what: str, seed: int, limit: float) -> dict:
+def run_apart(name: str, what: str, seed: int, options: argparse.Namespace) -> dict:
     """Sample one model in a process of its own; a failure or a time-out is a result."""
-    command = [sys.executable, __file__, "--one", name, what, str(seed)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=limit)
-    except subprocess.TimeoutExpired:
-        return {"failure": f"over {limit:.0f} s"}
+    command = [sys.executable, __file__, "--one", name, what, str(seed), str(options.max_seconds)]
+    with tempfile.TemporaryDirectory() as folder:
+        environment = os.environ | {"PYMC_HAIS_CACHE": folder, "NUMBA_CACHE_DIR": folder}
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=options.limit, env=environment)
+        except subprocess.TimeoutExpired:
+            return {"failure": f"over {options.limit:.0f} s"}
     lines = done.stdout.strip().splitlines()
-    return json.loads(lines[-1]) if done.returncode == 0 else {"failure": done.stderr.strip().splitlines()[-1][:60]}
+    if done.returncode == 0:
+        return json.loads(lines[-1])
+    return {"failure": (done.stderr.strip().splitlines() or ["killed"])[-1][:60]}
 
 
-def describe(name: str, ours: dict, theirs: dict) -> str:
-    first = f"| {name} | {ours.get('D', '')} | "
+def middle(runs: list[dict]) -> dict:
+    """Return the run of the median time, or a failure."""
+    failed = [run for run in runs if "failure" in run]
+    seconds = median(run["seconds"] for run in runs) if not failed else 0.0
+    return failed[0] if failed else min(runs, key=lambda run: abs(run["seconds"] - seconds))
+
+
+def describe(name: str, ours: dict, *theirs: dict) -> str:
+    """Write a row of the table."""
     if "failure" in ours:
-        first += f"{ours['failure']} | | | | | | | "
+        cells = ["", ours["failure"], *[""] * 7]
     else:
-        first += (
-            f"{ours['log_z']:.2f} | {ours['se']:.3f} | {ours['T']} | {ours['gradients'] / 1e6:.2f} | "
-            f"{ours['seconds']:.1f} | {ours['cpu']:.1f} | {ours['findings']} | "
-        )
-    if "failure" in theirs:
-        return first + f"{theirs['failure']} | | | |"
-    ratio = f"{ours['seconds'] / theirs['seconds']:.2f}" if "seconds" in ours else ""
-    return first + f"{theirs['seconds']:.1f} | {theirs['cpu']:.1f} | {theirs['divergences']} | {ratio} |"
+        error = "" if ours["error"] is None else f"{ours['error']:+.3f}"
+        cells = [str(ours["D"]), f"{ours['log_z']:.2f}", error, f"{ours['se']:.3f}", str(ours["T"])]
+        cells += [f"{ours['gradients'] / 1e6:.2f}", f"{ours['seconds']:.1f}", f"{ours['cpu']:.1f}", ours["findings"]]
+    for i, one in enumerate(theirs):
+        if "failure" in one:
+            cells += [one["failure"], *[""] * (3 if i == 0 else 2)]
+            continue
+        ratio = f"{ours['seconds'] / one['seconds']:.2f}" if "seconds" in ours else ""
+        divergences = [str(one["divergences"])] if i == 0 else []
+        cells += [f"{one['seconds']:.1f}", f"{one['cpu']:.1f}", *divergences, ratio]
+    return f"| {name} | " + " | ".join(cells) + " |"
+
+
+def parse() -> argparse.Namespace:
+    from gallery_models import MODELS
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--limit", type=float, default=300.0)
+    parser.add_argument("--max-seconds", type=float, default=None)
+    parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--cases", action="store_true", help="the public cases instead of the gallery")
+    parser.add_argument("--nutpie", action="store_true")
+    parser.add_argument("--skip-nuts", action="store_true")
+    options = parser.parse_args()
+    if options.cases and not CASES.exists():
+        parser.error("the shared cases are not beside the repository")
+    cases = [case for case in VARIANTS if not case.startswith(NOT_DRAWN)]
+    options.names = options.names or (cases if options.cases else list(MODELS))
+    return options
 
 
 def main() -> None:
     if sys.argv[1:2] == ["--one"]:
-        name, what, seed = sys.argv[2:]
-        print(json.dumps(run_one(name, what, int(seed))))
+        name, what, seed, limit = sys.argv[2:]
+        print(json.dumps(run_one(name, what, int(seed), None if limit == "None" else float(limit))))
         return
-    from gallery_models import MODELS
-
-    parser = argparse.ArgumentParser()
-    parser.add_argument("names", nargs="*", default=list(MODELS))
-    parser.add_argument("--limit", type=float, default=300.0)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--skip-nuts", action="store_true")
-    options = parser.parse_args()
-    print(HEADER)
+    options = parse()
+    samplers = [] if options.skip_nuts else ["pymc", "nutpie"] if options.nutpie else ["pymc"]
+    n = 10 + (4 if samplers else 0) + (3 if options.nutpie and samplers else 0)
+    print(f"| {' | '.join(COLUMNS[:n])} |\n" + "| --- " * n + "|")
+    ratios: list[list[float]] = [[] for _ in samplers]
     for name in options.names:
-        ours = run_apart(name, "hais", options.seed, options.limit)
-        nuts = {"failure": "-"} if options.skip_nuts else run_apart(name, "nuts", options.seed, options.limit)
-        print(describe(name, ours, nuts), flush=True)
+        runs = [
+            [run_apart(name, what, seed, options) for what in ("hais", *samplers)]
+            for seed in range(1, options.repeats + 1)
+        ]
+        ours, *theirs = (middle(list(of_method)) for of_method in zip(*runs, strict=True))
+        print(describe(name, ours, *theirs), flush=True)
+        for found, one in zip(ratios, theirs, strict=True):
+            if "failure" not in ours and one.get("divergences") == 0:
+                found.append(ours["seconds"] / one["seconds"])
+    for sampler, found in zip(samplers, ratios, strict=True):
+        if found:
+            print(f"\nmedian ratio to {sampler} where nothing diverges: {median(found):.2f} ({len(found)} models)")
 
 
 if __name__ == "__main__":

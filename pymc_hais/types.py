@@ -203,7 +203,7 @@ class Engine(Protocol):
     backend: str  # the PyTensor backend that evaluates the model
     kernel: Kernel
     path: Path
-    clock: Any  # its attribute ``seconds`` counts the time that the run waited for a compiler
+    clock: Any  # its attribute ``seconds`` counts the time spent compiling
 
     def set_cores(self, cores: int) -> None:
         """Use at most so many threads."""
@@ -211,10 +211,6 @@ class Engine(Protocol):
 
     def along(self, path: Path, tuned: Sequence[np.ndarray] = ()) -> Engine:
         """Share the machine code with an engine on another path, and with other tuned data of the density."""
-        ...
-
-    def prepare(self, shape: tuple[int, int, int], metric: Metric, inputs: Sequence[np.ndarray]) -> None:
-        """Begin to compile, in another thread, what moves particles (B, P, D) with a metric of this shape."""
         ...
 
     def start(self, positions: np.ndarray, inputs: Sequence[np.ndarray], keys: np.ndarray) -> ParticleState:

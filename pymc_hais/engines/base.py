@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import copy
 import os
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,32 +17,11 @@ from pymc_hais.types import ParticleState, Path
 __all__ = ["CompileClock", "on_tuple", "renew", "split_inputs", "spread", "take"]
 
 
+@dataclass
 class CompileClock:
-    """Seconds for which a run waited for a compiler, counted once for all engines that share machine code.
+    """Seconds spent compiling, counted once for all engines that share machine code."""
 
-    Attributes
-    ----------
-    seconds : float
-    """
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self._n_waiting, self._begin, self._changing = 0, 0.0, threading.Lock()
-
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Count the time inside; threads that wait side by side count once."""
-        with self._changing:
-            if self._n_waiting == 0:
-                self._begin = time.perf_counter()
-            self._n_waiting += 1
-        try:
-            yield
-        finally:
-            with self._changing:
-                self._n_waiting -= 1
-                if self._n_waiting == 0:
-                    self.seconds += time.perf_counter() - self._begin
+    seconds: float = 0.0
 
 
 def renew(engine: Any, cores: int | None = None) -> Any:

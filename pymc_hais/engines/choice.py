@@ -101,7 +101,7 @@ def _compile(backend: str, graph: DensityGraph, compile_kwargs: dict, kernel: Ke
         kwargs["mode"] = _jax_mode() if backend == "jax" else {"numba": "NUMBA", "c": "cvm"}[backend]
     function = compile_density(graph, is_compiled=backend == "numba", **kwargs)
     engine = _build(backend, function, graph, kernel)
-    engine.clock.seconds += time.perf_counter() - begin  # there was no engine to count by before
+    engine.clock.seconds += time.perf_counter() - begin
     return engine
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import copy
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -94,8 +93,8 @@ class JaxEngine:
         self._density, self._data = density, tuple(jnp.asarray(array) for array in data)
         self._n_rows, self._width = len(inputs), width
         self._noise = build_noise(jnp, n_dims, _keep)
-        self._programs: dict[tuple, Future] = {}
-        self._changing = threading.Lock()
+        self._programs: dict[tuple, Any] = {}
+        self._compiling = threading.Lock()
         self._build()
         # Linking succeeds for graphs that tracing refuses: trace once, so that this is known before any work.
         rows, zeros = tuple(jnp.asarray(array) for array in inputs), jnp.zeros(n_dims)
@@ -122,20 +121,6 @@ class JaxEngine:
         """Use at most so many threads."""
         self._cores = cores
 
-    def prepare(self, shape: tuple[int, int, int], metric: Metric, inputs: Sequence[np.ndarray]) -> None:
-        """Begin to compile, in another thread, what moves particles (B, P, D) with a metric of this shape."""
-        tile = self._tiles(shape[:2])[0]
-        data, keys = self._of(tile, inputs), np.zeros((len(tile.populations), 2), np.uint32)
-        positions = jax.ShapeDtypeStruct((len(keys), len(tile.particles), shape[2]), jnp.zeros(0).dtype)
-
-        def compile_in_turn() -> None:
-            state = jax.eval_shape(_start(self), positions, data, keys, _counter(tile))
-            settings = _settings(np.zeros(2), np.zeros(1), np.zeros(1), metric, positions.dtype)
-            args = state, data, *settings, keys, np.uint32(0), np.int32(0), _counter(tile)
-            self._compile_once(self._kind("segment", args), _segment, args)
-
-        threading.Thread(target=compile_in_turn, name="hais-compile").start()
-
     def start(self, positions: np.ndarray, inputs: Sequence[np.ndarray], keys: np.ndarray) -> ParticleState:
         """Evaluate positions (B, P, D) and give them fresh momenta."""
 
@@ -157,8 +142,11 @@ class JaxEngine:
         first_step: int,
     ) -> tuple[ParticleState, SegmentTrace]:
         """Make one transition at each of S betas."""
-        n = len(step_sizes)
-        settings = _settings(betas, step_sizes, persistence, metric, state.position.dtype)
+        n, dtype = len(step_sizes), state.position.dtype
+        # Two lengths, so that there are two programs and not one for each S.
+        length = SEGMENT_LENGTH if n <= SEGMENT_LENGTH else UNBROKEN_LENGTH
+        padded = (_pad(betas, length + 1), _pad(step_sizes, length), _pad(persistence, length), metric)
+        settings = tuple(np.asarray(one, dtype) for one in padded)
         steps = np.uint32(first_step), np.int32(n)
         shape = state.log_ratio.shape
         tiles = self._tiles(shape)
@@ -195,82 +183,46 @@ class JaxEngine:
 
     def _call(self, name: str, build: Callable[[JaxEngine], Any], args: tuple) -> Any:
         """Call a program, compiled once for each shape; threads wait for the one that compiles it."""
-        kind = self._kind(name, args)
-        program = self._programs.get(kind)
-        if program is None or not program.done():
-            with self.clock.waiting():
-                program = self._compile_once(kind, build, args)
-        return program.result()(*args)
-
-    def _kind(self, name: str, args: tuple) -> tuple:
-        return name, self.path.name, *(leaf.shape for leaf in jax.tree.leaves(args))
-
-    def _compile_once(self, kind: tuple, build: Callable[[JaxEngine], Any], args: tuple) -> Future:
-        with self._changing:
-            is_known = kind in self._programs
-            program = self._programs.setdefault(kind, Future())
-        if not is_known:
-            try:
-                program.set_result(_compile(build(self), args))
-            except BaseException as error:
-                del self._programs[kind]  # an interrupt is no reason never to try again
-                program.set_exception(error)
-        program.exception()  # wait
-        return program
+        kind = (name, self.path.name, *(np.shape(leaf) for leaf in jax.tree.leaves(args)))
+        if kind not in self._programs:
+            with self._compiling:
+                if kind not in self._programs:
+                    begin = time.perf_counter()
+                    self._programs[kind] = _compile(build(self), args)
+                    self.clock.seconds += time.perf_counter() - begin
+        return self._programs[kind](*args)
 
 
-#: JAX's settings are the process's own: whoever compiles first changes them, and the last one changes them back.
+#: JAX's settings are the process's own: one compilation at a time changes them.
 _configuring = threading.Lock()
-_before: dict[str, Any] = {}
-_n_compiling = 0
 #: Bytes of compiled programs that are kept on disk; the least recently used are dropped beyond.
 _LARGEST_CACHE = 2**30
 
 
 def _compile(function: Any, args: tuple) -> Any:
     """Compile a program for arguments like these, or find it on disk."""
-    lowered = jax.jit(function).lower(*args)
-    with _cache_on_disk():
+    lowered, folder = jax.jit(function).lower(*args), cache_folder()
+    if folder is None or jax.config.jax_compilation_cache_dir:  # off, or the user's own cache
         return lowered.compile()
-
-
-@contextmanager
-def _cache_on_disk() -> Iterator[None]:
-    """Have JAX keep programs in our folder, unless there is none or the user has a folder of their own."""
-    global _n_compiling
     with _configuring:
-        folder = cache_folder() if _n_compiling == 0 else None
-        if folder is not None and not jax.config.jax_compilation_cache_dir:
-            ours = {
-                "jax_compilation_cache_dir": str(folder),
-                "jax_compilation_cache_max_size": _LARGEST_CACHE,
-                "jax_persistent_cache_min_compile_time_secs": 0.0,
-                "jax_persistent_cache_min_entry_size_bytes": -1,
-            }
-            _before.update((name, getattr(jax.config, name)) for name in ours)
-            _configure(ours)
-        _n_compiling += 1
-    try:
-        yield
-    finally:
-        with _configuring:
-            _n_compiling -= 1
-            if _n_compiling == 0 and _before:
-                _configure(_before)
-                _before.clear()
+        ours = {
+            "jax_compilation_cache_dir": str(folder),
+            "jax_compilation_cache_max_size": _LARGEST_CACHE,
+            "jax_persistent_cache_min_compile_time_secs": 0.0,
+            "jax_persistent_cache_min_entry_size_bytes": -1,
+        }
+        before = {name: getattr(jax.config, name) for name in ours}
+        _configure(ours)
+        try:
+            return lowered.compile()
+        finally:
+            _configure(before)
 
 
 def _configure(settings: dict[str, Any]) -> None:
     for name, value in settings.items():
         jax.config.update(name, value)
     compilation_cache.reset_cache()  # JAX reads the settings once
-
-
-def _settings(betas: Any, step_sizes: Any, persistence: Any, metric: Metric, dtype: Any) -> tuple[np.ndarray, ...]:
-    """Fill a segment's settings up to one of two lengths, so that there are two programs and not one for each S."""
-    length = SEGMENT_LENGTH if len(step_sizes) <= SEGMENT_LENGTH else UNBROKEN_LENGTH
-    padded = (_pad(betas, length + 1), _pad(step_sizes, length), _pad(persistence, length), metric)
-    return tuple(np.asarray(one, dtype) for one in padded)
 
 
 def _counter(tile: Tile) -> np.ndarray:

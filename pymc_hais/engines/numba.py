@@ -8,6 +8,7 @@ import inspect
 import itertools
 import sys
 import threading
+import time
 import types
 from collections.abc import Sequence
 from typing import Any
@@ -184,9 +185,6 @@ class NumbaEngine:
         self._share_out(n_particles, calls)
         return state, trace
 
-    def prepare(self, shape: tuple[int, int, int], metric: Metric, inputs: Sequence[np.ndarray]) -> None:
-        """Do nothing: Numba compiles one program at a time."""
-
     def take(self, state: ParticleState, chosen: np.ndarray) -> ParticleState:
         """Copy the chosen particles of each population."""
         return take(state, chosen)
@@ -201,9 +199,11 @@ class NumbaEngine:
         ]
 
     def _compile(self, rest: tuple, kind: tuple) -> None:
-        with self.clock.waiting(), quiet_compilation():
+        begin = time.perf_counter()
+        with quiet_compilation():
             self._segment(0, 0, *rest)
         self._compiled.add(kind)
+        self.clock.seconds += time.perf_counter() - begin
 
     def _share_out(self, n_particles: int, calls: list[tuple]) -> None:
         """Move the particles of every population, in chunks on several threads."""

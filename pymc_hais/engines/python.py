@@ -71,9 +71,6 @@ class PythonEngine:
     def set_cores(self, cores: int) -> None:
         """Do nothing: the interpreter runs one particle at a time."""
 
-    def prepare(self, shape: tuple[int, int, int], metric: Metric, inputs: Sequence[np.ndarray]) -> None:
-        """Do nothing: there is no program."""
-
     def start(self, positions: np.ndarray, inputs: Sequence[np.ndarray], keys: np.ndarray) -> ParticleState:
         """Evaluate positions (B, P, D) and give them fresh momenta."""
         return _stack([self._start(positions[b], self._of(inputs, b), keys[b]) for b in range(len(keys))])

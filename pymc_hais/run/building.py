@@ -28,7 +28,6 @@ from pymc_hais.references import (
     uses_prior,
 )
 from pymc_hais.run.kept import find_problem, keep_problem
-from pymc_hais.run.pilots import prepare_pilot
 from pymc_hais.run.problem import Compiler, PriorMass, Problem, are_inside
 from pymc_hais.run.seeds import Purpose, Seeds
 from pymc_hais.tuning import Stopwatch, particles_for_dense
@@ -124,7 +123,6 @@ def with_reference(
         problem = problem.with_fit(Fitted.none(problem.n_rows, layout.n_dims, is_dense), sites)
     else:
         problem = replace(problem, sites=sites)
-    prepare_pilot(problem)
     _check(problem, seeds)
     return problem
 

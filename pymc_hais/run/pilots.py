@@ -11,10 +11,10 @@ import numpy as np
 from pymc_hais.run.problem import Problem
 from pymc_hais.run.seeds import Purpose, Stream
 from pymc_hais.run.settings import Settings
-from pymc_hais.tuning import Pilot, Stopwatch, first_metric, particles_for_dense, run_pilot
+from pymc_hais.tuning import Pilot, Stopwatch, particles_for_dense, run_pilot
 from pymc_hais.types import Particles
 
-__all__ = ["PILOT_PARTICLES", "Spent", "adaptation_bias", "choose_rows", "log_ratios", "prepare_pilot", "run_pilots"]
+__all__ = ["PILOT_PARTICLES", "Spent", "adaptation_bias", "choose_rows", "log_ratios", "run_pilots"]
 
 #: The pilot has so many particles, or a multiple where a dense metric takes more.
 PILOT_PARTICLES = 500
@@ -55,19 +55,6 @@ class Spent:
     seconds_per_gradient: float = 0.0
 
 
-def prepare_pilot(problem: Problem) -> None:
-    """Let another thread compile what moves a pilot's particles, while the model is checked."""
-    n_dims = problem.layout.n_dims
-    metric = np.ones(n_dims) if problem.engine.kernel.step_size else first_metric(n_dims)
-    if metric is not None:
-        problem.engine.prepare((1, _count_particles(problem), n_dims), metric, problem.inputs([0]))
-
-
-def _count_particles(problem: Problem) -> int:
-    """Say how many particles a pilot has."""
-    return PILOT_PARTICLES * max(1, -(-particles_for_dense(problem.layout.n_dims) // PILOT_PARTICLES))
-
-
 def choose_rows(problem: Problem, settings: Settings) -> list[int]:
     """Choose the rows that get a pilot of their own, evenly from the least to the most likely under the reference.
 
@@ -99,7 +86,7 @@ def run_pilots(problem: Problem, rows: Sequence[int], number: int, spent: Spent,
     """Run a pilot on each of some rows, with reference draws of its own; each is given a part of the time left."""
     begin = time.perf_counter()
     seconds = _SHARE_OF_TIME * settings.budget.left / len(rows)
-    n_particles = _count_particles(problem)
+    n_particles = PILOT_PARTICLES * max(1, -(-particles_for_dense(problem.layout.n_dims) // PILOT_PARTICLES))
     pilots = []
     with settings.progress("Pilot", None) as bar:
         for done, row in enumerate(rows):

@@ -1,7 +1,7 @@
 """The pilot and the plan: all adaptation happens here, before the particles of an estimate are drawn."""
 
 from pymc_hais.tuning.fit import DEFENCE, fit_reference
-from pymc_hais.tuning.metric import first_metric, particles_for_dense
+from pymc_hais.tuning.metric import particles_for_dense
 from pymc_hais.tuning.pace import Stopwatch
 from pymc_hais.tuning.pilot import Pilot, Stage, merge, run_pilot
 from pymc_hais.tuning.plan import Recipe, build_plan, next_length, refine, suggest_length, untuned_plan
@@ -14,7 +14,6 @@ __all__ = [
     "Stage",
     "Stopwatch",
     "build_plan",
-    "first_metric",
     "fit_reference",
     "fit_sites",
     "merge",

@@ -6,7 +6,7 @@ import numpy as np
 
 from pymc_hais.types import Metric
 
-__all__ = ["MovingMetric", "estimate_metric", "first_metric", "needs_dense", "particles_for_dense"]
+__all__ = ["MovingMetric", "estimate_metric", "needs_dense", "particles_for_dense"]
 
 #: Dense metrics cost D^2 a step and need several particles per dimension.  Up to so many dimensions the cost does not
 #: matter; beyond, correlations must show first.
@@ -67,13 +67,6 @@ def needs_dense(positions: np.ndarray) -> bool:
 def particles_for_dense(n_dims: int) -> int:
     """Say how many particles a dense matrix takes; 0 where there is none."""
     return _PARTICLES_PER_DIMENSION * n_dims if 1 < n_dims <= _MAX_DENSE else 0
-
-
-def first_metric(n_dims: int) -> Metric | None:
-    """Return a metric of the shape that a pilot begins with; None where its particles decide."""
-    if _CHEAP < n_dims <= _MAX_DENSE:
-        return None
-    return np.eye(n_dims) if particles_for_dense(n_dims) else np.ones(n_dims)
 
 
 def _can_be_dense(n: int, n_dims: int) -> bool:

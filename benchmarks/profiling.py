@@ -1,7 +1,7 @@
 """Where the seconds of a default call go: building graphs, compiling, checks, pilots, rounds, output.
 
-``python benchmarks/profile.py [case or model ...]``.  Each is called in three ways: in a fresh process without programs
-on disk, in another process that finds them there, and a second time on the same model.
+``python benchmarks/profiling.py [case or model ...]``.  Each is called in three ways: in a fresh process without
+programs on disk, in another process that finds them there, and a second time on the same model.
 """
 
 import json
