@@ -70,7 +70,7 @@ def _quarter_circle(angle):
     return cosine, angle * sine
 
 
-def build_noise(xp: Any, n_dims: int, jit: Any = lambda f: f) -> Any:
+def build_noise(xp: Any, n_dims: int, jit: Any = lambda f: f, log: Any = None) -> Any:
     """Build ``noise(key, particle, step) -> Noise`` for one particle of ``n_dims`` dimensions.
 
     Parameters
@@ -81,6 +81,8 @@ def build_noise(xp: Any, n_dims: int, jit: Any = lambda f: f) -> Any:
         D.
     jit : callable
         Applied to the inner functions (Numba needs them compiled).
+    log : callable, optional
+        The logarithm; that of ``xp`` by default.
 
     Returns
     -------
@@ -88,7 +90,7 @@ def build_noise(xp: Any, n_dims: int, jit: Any = lambda f: f) -> Any:
         ``key`` is a uint32 array (2,), ``particle`` a uint32 array (1,), or (P, 1) for the noise of
         many particles at once, ``step`` a uint32 scalar.
     """
-    threefry, polar = jit(_threefry), jit(_quarter_circle)
+    threefry, polar, log = jit(_threefry), jit(_quarter_circle), log or xp.log
     half = (n_dims + 1) // 2
     counters = np.arange(half + 1, dtype=np.uint32)
     width = np.uint32(half + 1)
@@ -103,7 +105,7 @@ def build_noise(xp: Any, n_dims: int, jit: Any = lambda f: f) -> Any:
         cosine, sine = polar((word >> _TWO) * _QUARTER + (0.5 * _QUARTER - 0.25 * np.pi))
         # The quarter around the x axis becomes a circle: mirrored at the diagonal or not, and at the origin or not.
         swapped = (word & _ONE) * 1.0
-        radius = xp.sqrt(-2.0 * xp.log(unit[..., :half])) * (1.0 - (word & _TWO))
+        radius = xp.sqrt(-2.0 * log(unit[..., :half])) * (1.0 - (word & _TWO))
         first = cosine + swapped * (sine - cosine)
         normal = xp.concatenate((radius * first, radius * (cosine + sine - first)), -1)
         return Noise(normal[..., :n_dims], unit[..., half])

@@ -23,10 +23,13 @@ class Tile(NamedTuple):
 
 
 def tile_shape(n_particles: int, most: int) -> tuple[int, int]:
-    """Say how many populations, and how many of the particles of each, a tile has: about ``most`` together."""
+    """Say how many populations, and how many of the particles of each, a tile has: at most ``most`` together.
+
+    Few populations would leave the rest of a tile empty, so only small ones share one.
+    """
     n_parts = -(-n_particles // most)
     size = -(-n_particles // n_parts)
-    return max(1, most // size), size
+    return max(1, most // (4 * size)), size
 
 
 def cut_tiles(n_populations: int, n_particles: int, most: int) -> list[Tile]:
