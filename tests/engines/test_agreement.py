@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numba
 import numpy as np
+import pymc as pm
 import pytest
 
 from pymc_hais.core import noise as noise_module
@@ -16,6 +17,7 @@ from pymc_hais.core.noise import INITIAL_STEP, build_noise
 from pymc_hais.core.resampling import systematic
 from pymc_hais.engines.numba import NumbaEngine, _namespace
 from pymc_hais.kernels import Hamiltonian
+from pymc_hais.model import build_density, build_layout
 from pymc_hais.tuning import Recipe, build_plan, run_pilot
 from pymc_hais.types import ParticleState
 from tests.engines.models import build_engine, build_graph
@@ -222,3 +224,11 @@ def test_another_process_finds_the_machine_code():
     root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "1", done.stderr
+
+
+def test_the_width_of_a_density_grows_with_its_data():
+    with pm.Model() as model:
+        x = pm.Normal("x", shape=3)
+        pm.Normal("y", x.sum(), 1.0, observed=np.zeros(1234))
+    assert build_density(model, build_layout(model)).width >= 1234
+    assert build_graph("regression")[0].width < 10_000

@@ -132,8 +132,8 @@ def test_the_number_of_threads_makes_no_difference(name, monkeypatch):
 @pytest.mark.parametrize(
     ("n_populations", "n_particles"),
     [
-        pytest.param(3, 5, id="fewer populations than a tile has"),
-        pytest.param(11, 5, id="more, but no multiple"),
+        pytest.param(1, 2, id="fewer populations than a tile has"),
+        pytest.param(11, 2, id="more, but no multiple"),
         pytest.param(2, 32, id="two tiles a population"),
         pytest.param(3, 37, id="particles that no tile divides"),
         pytest.param(1, 17, id="one more than a tile"),
@@ -146,6 +146,17 @@ def test_what_fills_a_tile_up_changes_nothing(n_populations, n_particles, monkey
     assert_equal(together, one_by_one(engine, *given))
     for key, value in move(build_engine("python"), *given).items():
         np.testing.assert_allclose(together[key], value, **TOLERANCE, err_msg=key)
+
+
+@needs_jax
+def test_with_many_rows_of_data_a_call_moves_fewer_particles(monkeypatch):
+    monkeypatch.setattr(jax_module, "_ELEMENTS", 1000)
+    whole, given = build_engine("jax"), populations(2, 20)
+    engine = jax_module.JaxEngine(build_density(jnp), [WEIGHTS], 2, inputs=(np.zeros(2), np.zeros(())), width=150)
+    assert {len(tile.particles) for tile in engine._tiles((2, 20))} == {5}  # 6 would fit, and four times 5 make 20
+    for key, value in move(engine, *given).items():
+        np.testing.assert_allclose(value, move(whole, *given)[key], **TOLERANCE, err_msg=key)
+    assert len(jax_module.JaxEngine(build_density(jnp), [WEIGHTS], 2, inputs=given[1], width=10**9)._tiles((1, 3))) == 3
 
 
 @needs_jax
