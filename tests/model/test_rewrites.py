@@ -64,6 +64,44 @@ def test_a_choice_between_different_functions_stays():
     assert {"Log1p", "Exp", "Switch"} <= set(names(rewritten(old)))
 
 
+def sizes(name, *outputs):
+    """Return how many numbers each function of a name is evaluated for."""
+    nodes = dict.fromkeys(variable.owner for variable in ancestors(list(outputs)) if variable.owner)
+    found = [node for node in nodes if type(getattr(node.op, "scalar_op", None)).__name__ == name]
+    return sorted(int(np.prod(node.outputs[0].type.shape)) for node in found)
+
+
+FEW = {
+    "before and after a change": lambda f, x: f(pt.switch(MASK, x[0], x[1])),
+    "in a table": lambda f, x: f(pt.switch(np.tile(MASK, (5, 1)), x[0], x[1])),
+    "of groups": lambda f, x: f(x[:3][np.array([0, 2, 2, 1, 0, 1, 1, 2])]),
+}
+
+
+@pytest.mark.parametrize("few", FEW)
+@pytest.mark.parametrize("function", [pt.log1p, pt.exp, pt.sigmoid, lambda x: pt.exp(pt.ge(x, 0.2) * 1.0)])
+def test_functions_are_evaluated_for_the_few_numbers_that_there_are(few, function):
+    old = FEW[few](function, X)
+    new = rewritten(old)
+    name = {pt.log1p: "Log1p", pt.exp: "Exp", pt.sigmoid: "Sigmoid"}.get(function, "GE")
+    assert sum(sizes(name, new)) <= 3 < sum(sizes(name, old))
+    assert_same(old, new, {X: FINITE + 3.0})
+    assert_same(old, new, {X: EXTREME})
+
+
+def test_functions_of_as_many_numbers_stay_where_they_are():
+    old = pt.log1p(pt.switch(MASK, X, 2.0 * X))
+    assert sizes("Log1p", rewritten(old)) == [6]
+    old = pt.log1p(X[np.array([0, 3])])  # fewer than there are
+    assert sizes("Log1p", rewritten(old)) == [2]
+
+
+def test_a_function_of_two_choices_stays():
+    old = pt.ge(pt.switch(MASK, X[0], X[1]), pt.switch(MASK, X[1], X[0]))
+    new = rewritten(old)
+    np.testing.assert_array_equal(evaluate(new, {X: FINITE}), evaluate(old, {X: FINITE}))
+
+
 def test_powers_of_positive_products_go_through_their_logarithm():
     a = pt.scalar("a", dtype="float64")
     old = (np.arange(1.0, 7.0) * pt.exp(-X) / 3.0) ** a

@@ -25,6 +25,7 @@ before_gradient = EquilibriumGraphRewriter(
         arrays.local_constant_choice_of_column,
         arrays.local_split_of_join,
         arrays.local_sum_of_join,
+        elementwise.local_function_of_few,
         elementwise.local_log1mexp_of_checked_log1mexp,
         elementwise.local_pow_of_positive,
         elementwise.local_switch_of_same_function,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,15 @@ from pytensor.graph.basic import Constant
 from pytensor.graph.rewriting.basic import node_rewriter
 from pytensor.scalar import basic as scalars
 from pytensor.scalar.math import Erf, Erfc, Erfcx, GammaLn, Log1mexp, Psi, Sigmoid, Softplus
-from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import log1mexp, switch
+from pytensor.tensor.subtensor import AdvancedSubtensor
 
 from pymc_hais.model.rewrites.graphs import scalar_op
 
 __all__ = [
     "local_bound_that_holds",
+    "local_function_of_few",
     "local_log1mexp_of_checked_log1mexp",
     "local_positive_exponential",
     "local_pow_of_positive",
@@ -48,6 +51,72 @@ _NOT_NEGATIVE = (scalars.Exp, Erfc, Sigmoid, Softplus)
 _EXP_UNDERFLOWS = -745.1332191019412
 
 
+#: What is evaluated for the few arguments that there are before they are spread over many.
+_FIRST: tuple[type, ...] = (
+    *_COSTLY,
+    scalars.Sqrt,
+    scalars.EQ,
+    scalars.NEQ,
+    scalars.GE,
+    scalars.GT,
+    scalars.LE,
+    scalars.LT,
+    scalars.IsNan,
+    scalars.IsInf,
+)
+
+
+@node_rewriter([Elemwise])
+def local_function_of_few(fgraph: Any, node: Any) -> list[Any] | None:
+    """Evaluate a function of the few numbers that many are chosen from: ``f(switch(c, a, b))`` is a switch of both.
+
+    The same for numbers that are looked up, ``f(a[index]) -> f(a)[index]``: rates before and after a change, scales of
+    groups.
+    """
+    if not isinstance(node.op.scalar_op, _FIRST):
+        return None
+    chosen = [x for x in node.inputs if not all(x.type.broadcastable)]
+    if len(set(chosen)) != 1 or None in chosen[0].type.shape:
+        return None
+    spread = _spread(chosen[0])
+    if spread is None:
+        return None
+    few, spread_out = spread
+
+    def of(x: Any) -> Any:
+        return node.op(*(x if one is chosen[0] else _with_ndim(one, x.type.ndim) for one in node.inputs))
+
+    return [spread_out(*map(of, few)).astype(node.outputs[0].type.dtype)]
+
+
+def _spread(x: Any) -> tuple[list[Any], Callable[..., Any]] | None:
+    """Return the few numbers that others are chosen from, and how; None if they are not fewer."""
+    op, size = getattr(x.owner, "op", None), np.prod(x.type.shape)
+    if isinstance(scalar_op(x), scalars.Switch):
+        condition, *few = x.owner.inputs
+
+        def how(*values: Any) -> Any:
+            return pt.switch(condition, *values)
+
+    elif isinstance(op, AdvancedSubtensor) and x.owner.inputs[0].type.ndim == x.type.ndim == 1:
+        array, *indices = x.owner.inputs
+        few = [array]
+
+        def how(*values: Any) -> Any:
+            return op(*values, *indices)
+
+    else:
+        return None
+    if any(None in one.type.shape for one in few) or 2 * sum(np.prod(one.type.shape) for one in few) > size:
+        return None
+    return few, how
+
+
+def _with_ndim(x: Any, ndim: int) -> Any:
+    """Give a single number as many dimensions as another variable has."""
+    return x.dimshuffle().dimshuffle(*["x"] * ndim)
+
+
 @node_rewriter([switch])
 def local_switch_of_same_function(fgraph: Any, node: Any) -> list[Any] | None:
     """Choose the argument of a function instead of its value: ``switch(c, f(a), f(b)) -> f(switch(c, a, b))``."""
@@ -57,7 +126,7 @@ def local_switch_of_same_function(fgraph: Any, node: Any) -> list[Any] | None:
     if negate:
         first, second = inner
     op = scalar_op(first)
-    if not isinstance(op, _COSTLY) or op != scalar_op(second):
+    if not isinstance(op, _COSTLY) or op != scalar_op(second) or _spread(node.outputs[0]) is not None:
         return None
     value = first.owner.op(pt.switch(condition, first.owner.inputs[0], second.owner.inputs[0]))
     return [-value if negate else value]
