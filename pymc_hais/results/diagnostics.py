@@ -93,6 +93,8 @@ def _large_error(result: RowResult, outcome: Outcome, settings: Settings) -> Fin
     if target is None or estimate.se <= target:
         return _INTERRUPTED if stopped_by == "interrupt" else None
     above = f"The standard error of log Z is {estimate.se:.2g}, above target_se = {target:g}"
+    if np.isinf(estimate.se) and np.isfinite(estimate.value):
+        above = "The particles give no more than a lower bound of log Z"
     if stopped_by == "interrupt":
         return replace(_INTERRUPTED, message=f"{_INTERRUPTED.message} {above}.")
     if settings.recipe.is_fixed:

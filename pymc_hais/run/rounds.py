@@ -25,6 +25,10 @@ from pymc_hais.types import AnnealingRun, LogZEstimate, Plan
 __all__ = ["Outcome", "run_rounds"]
 
 
+#: Lines of descent of a chain below which it is one alone, as good as.
+_COLLAPSED = 1.5
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What the rounds gave, and what they cost.
@@ -127,10 +131,12 @@ class _Rounds:
         self._rounds.append(Round(n_steps, self._estimates[-1].value, self._estimates[-1].mc_se))
         estimate = combine(self._estimates, [one.n_steps for one in self._rounds])
         estimate = complete(estimate, self._rounds, self._choice.tail, problem.prior_mass)
-        if self._choice.pilot is not None and not self._choice.pilot.is_complete:
-            # Nothing was tuned beyond where the pilot ended: what particles give that did not follow is a lower bound.
+        symptoms = measure_symptoms(run)
+        if symptoms.n_families < _COLLAPSED * settings.chains or not _is_tuned(self._choice):
+            # One line of descent a chain tells nothing of the others, and nothing is tuned beyond where a pilot ended:
+            # what particles give that did not follow is a lower bound.
             estimate = with_shortfall(estimate, np.inf)
-        row = RowResult(estimate, measure_symptoms(run), tuple(self._rounds))
+        row = RowResult(estimate, symptoms, tuple(self._rounds))
         speed = seconds / (n_steps * settings.draws * settings.chains)
         stopped_by = _reason_to_stop(row, settings) or self._reason_of_time(speed, n_steps)
         longer = next_length(n_steps, estimate.se, settings.target_se or np.inf, settings.max_temperatures)
@@ -155,6 +161,10 @@ class _Rounds:
         recipe = settings.recipe
         shortest = wanted.n_steps if recipe.is_fixed else SHORTEST
         return fit_into(self._moves(seconds_per_move, settings), wanted, shortest, recipe.n_final_moves)
+
+
+def _is_tuned(choice: Choice) -> bool:
+    return choice.pilot is None or choice.pilot.is_complete
 
 
 def _once(choice: Choice, settings: Settings) -> Outcome:

@@ -294,3 +294,13 @@ def test_a_pilot_that_ended_early_leaves_a_lower_bound():
     assert np.isfinite(estimate.value)
     assert np.isfinite(estimate.lower)
     assert estimate.se == estimate.upper == np.inf
+
+
+def test_one_line_of_descent_a_chain_leaves_a_lower_bound():
+    ancestors = np.repeat([[0], [7]], 400, axis=1)
+    outcome, _ = outcome_of(healthy(0.3) | {"ancestors": ancestors}, max_temperatures=64)
+    estimate = outcome.rows[0].estimate
+    assert np.isfinite(estimate.value)
+    assert estimate.se == estimate.upper == np.inf
+    outcome, _ = outcome_of(healthy(0.3) | {"ancestors": np.tile(np.arange(400) % 3, (2, 1))}, max_temperatures=64)
+    assert np.isfinite(outcome.rows[0].estimate.se)
