@@ -41,10 +41,11 @@ def log_start(choice: Choice, settings: Settings) -> None:
     problem = choice.problem
     n_moves = int(choice.lengths.sum()) * settings.chains * settings.draws
     seconds = n_moves * choice.seconds_per_move(settings)
+    compiled = f"{choice.compile_seconds:.1f} s compiling" if choice.compile_seconds else "compiled before"
     forecast = f"; about {duration(seconds)}" if seconds > 0.0 else ""
     _log.info(
         f"Annealing {settings.chains} x {settings.draws} particles from {problem.label} "
-        f"({problem.engine.name}): {choice.reason}{forecast}"
+        f"({problem.engine.name}, {compiled}): {choice.reason}{forecast}"
     )
 
 
