@@ -45,7 +45,7 @@ def run(seconds, max_seconds, draws=1000):
 
 @pytest.fixture(scope="module")
 def idata():
-    return run(7e-4, 8.0)
+    return run(1e-3, 20.0)
 
 
 def test_the_answer_is_right_within_its_error(idata):

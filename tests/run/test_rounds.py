@@ -249,19 +249,19 @@ def test_the_mass_of_the_prior_divides_z_and_adds_its_error():
 
 
 def test_the_first_round_is_as_long_as_its_time_allows():
-    # 2 x 100 particles at 1 ms a move and 8 final moves: 100 s leave time for 85 s / 0.2 s - 8 = 417 temperatures.
-    choice = choice_of((5000,), speed=1e-3)
-    outcome, script = outcome_of(healthy(0.3), choice=choice, max_seconds=100.0, target_se=1.0)
-    assert 410 <= len(script.plans[0].schedule) <= 417
+    # 2 x 100 particles at 1 s a move and 8 final moves: 1e5 s leave time for 85,000 s / 200 s - 8 = 417 temperatures.
+    choice = choice_of((5000,), speed=1.0)
+    outcome, script = outcome_of(healthy(0.3), choice=choice, max_seconds=1e5, target_se=1.0)
+    assert 416 <= len(script.plans[0].schedule) <= 417
     assert outcome.draws == 100
     _, script = outcome_of(healthy(0.3), choice=choice, target_se=1.0)
     assert len(script.plans[0].schedule) == 5000
 
 
 def test_particles_are_taken_where_even_a_short_round_takes_too_long():
-    outcome, script = outcome_of(healthy(0.3), choice=choice_of(speed=1e-3), max_seconds=4.0, target_se=1.0)
+    outcome, script = outcome_of(healthy(0.3), choice=choice_of(speed=1.0), max_seconds=4000.0, target_se=1.0)
     assert len(script.plans[0].schedule) == 16
-    assert 65 <= outcome.draws <= 71  # 3.4 s / 2 chains / 1 ms / 24 moves
+    assert 69 <= outcome.draws <= 70  # 3400 s / 2 chains / 1 s / 24 moves
 
 
 def test_rounds_end_with_the_time(monkeypatch):
