@@ -102,6 +102,28 @@ def test_a_function_of_two_choices_stays():
     np.testing.assert_array_equal(evaluate(new, {X: FINITE}), evaluate(old, {X: FINITE}))
 
 
+@pytest.mark.parametrize(
+    "scale",
+    [
+        lambda x: 0.06 * pt.exp(x),
+        lambda x: pt.sqrt(pt.exp(x) / 3.0),
+        lambda x: 1.0 / pt.sqrt(6.0 * pt.exp(x)),
+        lambda x: np.arange(1.0, 7.0) * pt.exp(x) * pt.exp(-2.0 * x),
+    ],
+)
+def test_logarithms_of_scales_need_no_logarithm(scale):
+    old = pt.log(scale(X))
+    new = rewritten(old)
+    assert not {"Log", "Exp"} & set(names(new))
+    assert_same(old, new, {X: FINITE})
+    assert np.isfinite(evaluate(new, {X: EXTREME})).all()  # log(exp(800)) is a number
+
+
+def test_logarithms_of_what_may_be_negative_stay():
+    for x in (X, -pt.exp(X), pt.exp(X) - 1.0, pt.sqrt(X)):
+        assert "Log" in names(rewritten(pt.log(x)))
+
+
 def test_powers_of_positive_products_go_through_their_logarithm():
     a = pt.scalar("a", dtype="float64")
     old = (np.arange(1.0, 7.0) * pt.exp(-X) / 3.0) ** a

@@ -27,6 +27,7 @@ before_gradient = EquilibriumGraphRewriter(
         arrays.local_sum_of_join,
         elementwise.local_function_of_few,
         elementwise.local_log1mexp_of_checked_log1mexp,
+        elementwise.local_log_of_positive,
         elementwise.local_pow_of_positive,
         elementwise.local_switch_of_same_function,
         elementwise.local_switch_of_sign,

@@ -23,6 +23,7 @@ __all__ = [
     "local_bound_that_holds",
     "local_function_of_few",
     "local_log1mexp_of_checked_log1mexp",
+    "local_log_of_positive",
     "local_positive_exponential",
     "local_pow_of_positive",
     "local_switch_of_same_function",
@@ -167,6 +168,14 @@ def local_pow_of_positive(fgraph: Any, node: Any) -> list[Any] | None:
     return None if log_base is None else [pt.exp(exponent * log_base).astype(node.outputs[0].type.dtype)]
 
 
+@node_rewriter([pt.log])
+def local_log_of_positive(fgraph: Any, node: Any) -> list[Any] | None:
+    """Leave out a logarithm of products of exponentials and positive constants, as of a scale: ``log(c exp(x))``."""
+    (x,) = node.inputs
+    value = None if isinstance(x, Constant) else _log_of_positive(x)
+    return None if value is None else [value.astype(node.outputs[0].type.dtype)]
+
+
 def _log_of_positive(x: Any) -> Any:
     """Return the logarithm of what is positive by its form, without evaluating a logarithm; None if it is not."""
     if isinstance(x, Constant):
@@ -178,6 +187,9 @@ def _log_of_positive(x: Any) -> Any:
     op = scalar_op(x)
     if isinstance(op, scalars.Exp):
         return x.owner.inputs[0]
+    if isinstance(op, scalars.Sqrt):
+        inner = _log_of_positive(x.owner.inputs[0])
+        return None if inner is None else 0.5 * inner
     if not isinstance(op, scalars.Mul | scalars.TrueDiv | scalars.Reciprocal):
         return None
     logs = [_log_of_positive(factor) for factor in x.owner.inputs]
