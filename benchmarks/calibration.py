@@ -178,7 +178,7 @@ def calibrate_rows(n_seeds: int, **options: Any) -> Calibration:
         choice = choose_reference(problem, settings, "auto")
         outcome = run_rounds(choice, settings)
         for result, value in zip(outcome.rows, truth, strict=True):
-            findings = diagnose(result, outcome.stopped_by, settings)
+            findings = diagnose(result, outcome, settings)
             rows.append(_row(replace(result.estimate, findings=findings), float(value)))
     return Calibration("latent_rows (held out)", *map(np.array, zip(*rows, strict=True)))
 
