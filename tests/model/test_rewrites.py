@@ -96,6 +96,17 @@ def test_functions_of_as_many_numbers_stay_where_they_are():
     assert sizes("Log1p", rewritten(old)) == [2]
 
 
+@pytest.mark.parametrize("shape", [(None,), (None, 3)])
+def test_a_choice_of_unknown_size_becomes_one_of_arguments_too(shape):
+    x = pt.tensor("x", dtype="float64", shape=shape)
+    old = pt.switch(x > 0, pt.softplus(x), pt.softplus(-x))
+    new = rewritten(old)
+    assert names(new).count("Softplus") == 1
+    value = np.resize(EXTREME, (2,) * (len(shape) - 1) + (3,))
+    assert_same(old, new, {x: value})
+    assert names(rewritten(pt.log1p(pt.switch(x > 0, 0.5, x)))).count("Log1p") == 1
+
+
 def test_a_function_of_two_choices_stays():
     old = pt.ge(pt.switch(MASK, X[0], X[1]), pt.switch(MASK, X[1], X[0]))
     new = rewritten(old)

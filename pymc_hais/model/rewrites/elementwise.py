@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -77,7 +78,7 @@ def local_function_of_few(fgraph: Any, node: Any) -> list[Any] | None:
     if not isinstance(node.op.scalar_op, _FIRST):
         return None
     chosen = [x for x in node.inputs if not all(x.type.broadcastable)]
-    if len(set(chosen)) != 1 or None in chosen[0].type.shape:
+    if len(set(chosen)) != 1:
         return None
     spread = _spread(chosen[0])
     if spread is None:
@@ -91,8 +92,8 @@ def local_function_of_few(fgraph: Any, node: Any) -> list[Any] | None:
 
 
 def _spread(x: Any) -> tuple[list[Any], Callable[..., Any]] | None:
-    """Return the few numbers that others are chosen from, and how; None if they are not fewer."""
-    op, size = getattr(x.owner, "op", None), np.prod(x.type.shape)
+    """Return the few numbers that others are chosen from, and how; None if they are not known to be fewer."""
+    op = getattr(x.owner, "op", None)
     if isinstance(scalar_op(x), scalars.Switch):
         condition, *few = x.owner.inputs
 
@@ -108,9 +109,13 @@ def _spread(x: Any) -> tuple[list[Any], Callable[..., Any]] | None:
 
     else:
         return None
-    if any(None in one.type.shape for one in few) or 2 * sum(np.prod(one.type.shape) for one in few) > size:
+    if any(None in one.type.shape for one in (x, *few)):
         return None
-    return few, how
+    return (few, how) if 2 * sum(map(_size, few)) <= _size(x) else None
+
+
+def _size(x: Any) -> int:
+    return math.prod(x.type.shape)
 
 
 def _with_ndim(x: Any, ndim: int) -> Any:
