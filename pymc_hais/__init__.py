@@ -5,6 +5,7 @@ Importing this package makes ``pm.sample_hais`` available.
 
 import pymc as _pymc
 
+from pymc_hais.estimators import Finding, LogBayesFactor, LogZEstimate
 from pymc_hais.heldout import log_likelihood
 from pymc_hais.integrations import HAIS, PersistentHMC
 from pymc_hais.kernels import Hamiltonian, LinearConstraints, RandomWalk
@@ -12,7 +13,6 @@ from pymc_hais.references import Box, Gaussian, Mixture, StudentT
 from pymc_hais.results.datatree import log_marginal_likelihood
 from pymc_hais.run.settings import paper_settings
 from pymc_hais.sampling import sample_hais
-from pymc_hais.types import Finding, LogZEstimate
 
 __all__ = [
     "HAIS",
@@ -21,6 +21,7 @@ __all__ = [
     "Gaussian",
     "Hamiltonian",
     "LinearConstraints",
+    "LogBayesFactor",
     "LogZEstimate",
     "Mixture",
     "PersistentHMC",

@@ -8,7 +8,7 @@ a segment.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -16,11 +16,9 @@ import numpy as np
 __all__ = [
     "AnnealingRun",
     "Engine",
-    "Finding",
     "Kernel",
     "KernelInfo",
     "KernelParams",
-    "LogZEstimate",
     "Metric",
     "Noise",
     "ParticleState",
@@ -336,79 +334,3 @@ class AnnealingRun:
         fields["temperature"] = {name: values[populations] for name, values in self.temperature.items()}
         others = {name: value[populations] for name, value in fields.items() if isinstance(value, np.ndarray)}
         return AnnealingRun(**{**fields, **others})
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something the numbers say about the run, and what to do about it.
-
-    Attributes
-    ----------
-    name : str
-        A short stable identifier, such as ``"pareto_k"``.
-    severity : {"info", "warning", "error"}
-        ``"error"``: the estimate or its error bar should not be trusted.
-    message : str
-        What was seen, with its number.
-    advice : str
-        What to change.
-    """
-
-    name: str
-    severity: str
-    message: str
-    advice: str
-
-    def __str__(self) -> str:
-        """Read as one line."""
-        return f"{self.message} {self.advice}"
-
-
-@dataclass(frozen=True)
-class LogZEstimate:
-    """A log marginal likelihood (in nats) with its error.
-
-    Attributes
-    ----------
-    value : float
-        log of the mean of the populations' estimates of Z.
-    mc_se : float
-        Monte Carlo standard error of ``value``: the spread that another seed would show.
-    shortfall : float
-        How far below log Z the value may lie because particles missed what is hard to reach: a one-sided bound by
-        rules of thumb, 0 where nothing points to it.
-    lower, upper : float
-        95% interval for log Z.
-    estimator : str
-    log_prior_mass : float
-        Log of what the prior's density integrates to in PyMC, if it was measured; ``value`` is log of the integral of
-        ``exp(model.logp())`` minus this.
-    findings : tuple of Finding
-    per_chain : tuple of float
-        Each population's own estimate.
-    """
-
-    value: float
-    mc_se: float
-    lower: float
-    upper: float
-    shortfall: float = 0.0
-    estimator: str = "annealed"
-    log_prior_mass: float = 0.0
-    findings: tuple[Finding, ...] = field(default=(), repr=False)
-    per_chain: tuple[float, ...] = field(default=(), repr=False)
-
-    @property
-    def se(self) -> float:
-        """The whole error, ``mc_se + shortfall``."""
-        return self.mc_se + self.shortfall
-
-    @property
-    def is_trustworthy(self) -> bool:
-        """Whether no finding is of severity ``"error"``."""
-        return all(finding.severity != "error" for finding in self.findings)
-
-    def __repr__(self) -> str:
-        """Show value, error, interval and findings, one a line."""
-        head = f"log Z = {self.value:.3f} ± {self.se:.3f} (95% interval {self.lower:.3f} to {self.upper:.3f})"
-        return "\n".join([head, *(f"  {f.severity}: {f}" for f in self.findings)])

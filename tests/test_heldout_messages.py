@@ -6,9 +6,9 @@ import numpy as np
 import pymc as pm
 import pytest
 
+from pymc_hais.estimators import Finding
 from pymc_hais.kernels import Hamiltonian, LinearConstraints
 from pymc_hais.results.diagnostics import summarise
-from pymc_hais.types import Finding
 from tests.rows import basis, held_out, linear
 
 # What a user may do wrong --------------------------------------------------------------------------------

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pymc_hais.types import Finding, LogZEstimate, Schedule
+from pymc_hais.types import Schedule
 
 
 @given(st.lists(st.floats(0, 1, exclude_min=True, exclude_max=True), unique=True))
@@ -29,16 +29,3 @@ def test_a_schedule_counts_its_steps(inner):
 def test_a_schedule_increases_strictly_from_zero_to_one(betas):
     with pytest.raises(ValueError, match="schedule"):
         Schedule(np.array(betas))
-
-
-def test_an_estimate_shows_its_findings_and_is_trusted_without_errors():
-    warning = Finding("nan", "warning", "seen 3 times.", "Look.")
-    error = Finding("pareto_k", "error", "k = 0.9.", "Raise.")
-    assert LogZEstimate(-1.0, 0.1, -1.2, -0.8, findings=(warning,)).is_trustworthy
-    estimate = LogZEstimate(-1.0, 0.1, -1.2, -0.8, findings=(warning, error))
-    assert not estimate.is_trustworthy
-    assert repr(estimate).splitlines() == [
-        "log Z = -1.000 ± 0.100 (95% interval -1.200 to -0.800)",
-        "  warning: seen 3 times. Look.",
-        "  error: k = 0.9. Raise.",
-    ]

@@ -17,8 +17,9 @@ import numpy as np
 from scipy.stats import t as student_t
 
 from pymc_hais.core.weights import log_mean_exp, log_sum_exp
+from pymc_hais.estimators.estimate import LogZEstimate
 from pymc_hais.estimators.unseen import unseen_share
-from pymc_hais.types import AnnealingRun, LogZEstimate
+from pymc_hais.types import AnnealingRun
 
 #: Standard errors from the centre of a 95% interval to its end.
 _NORMAL_REACH = 1.96

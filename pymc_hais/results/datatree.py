@@ -16,11 +16,12 @@ from pymc.backends.arviz import coords_and_dims_for_inferencedata, find_constant
 from pymc.stats.log_density import compute_log_likelihood, compute_log_prior
 from xarray import DataTree
 
+from pymc_hais.estimators import Finding, LogZEstimate
 from pymc_hais.model.compat import without_initvals
 from pymc_hais.run.posterior import PosteriorDraws
 from pymc_hais.run.rounds import Outcome
 from pymc_hais.run.settings import Output
-from pymc_hais.types import AnnealingRun, Finding, LogZEstimate, Plan
+from pymc_hais.types import AnnealingRun, Plan
 
 __all__ = ["check_labels", "findings_as_json", "log_marginal_likelihood", "to_datatree"]
 

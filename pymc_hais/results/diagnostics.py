@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pymc_hais.estimators import Round, Symptoms, measure_tail
+from pymc_hais.estimators import Finding, LogZEstimate, Round, Symptoms, measure_tail
 from pymc_hais.estimators.symptoms import FEWEST_FAMILIES, PARETO_K_LIMIT
 from pymc_hais.model import unnormalised_priors
 from pymc_hais.run.planning import Choice
@@ -17,7 +17,7 @@ from pymc_hais.run.rounds import Outcome
 from pymc_hais.run.row_results import RowResult
 from pymc_hais.run.settings import Settings
 from pymc_hais.run.timing import duration
-from pymc_hais.types import AnnealingRun, Finding, LogZEstimate
+from pymc_hais.types import AnnealingRun
 
 __all__ = ["diagnose", "diagnose_predictive", "findings_of_rows", "missing_for_time", "summarise", "with_findings"]
 
@@ -102,7 +102,9 @@ def _large_error(result: RowResult, outcome: Outcome, settings: Settings) -> Fin
             "standard_error", "warning", f"{above}.", "Raise `draws` or `chains`, or leave the schedule to the pilot."
         )
     if stopped_by == "max_seconds":
-        n_steps = result.rounds[-1].n_steps * (estimate.se / target) ** 2
+        # All rounds count, with as many particles as there was time for.
+        made = sum(one.n_steps for one in result.rounds) * outcome.draws / settings.draws
+        n_steps = made * (estimate.se / target) ** 2
         if not np.isfinite(n_steps):
             return Finding("standard_error", "warning", f"{above}, and the time ended.", "Raise `max_seconds`.")
         needed = duration(n_steps * settings.draws * settings.chains * outcome.seconds_per_move)
@@ -115,7 +117,7 @@ def _large_error(result: RowResult, outcome: Outcome, settings: Settings) -> Fin
 def missing_for_time(choice: Choice, outcome: Outcome, settings: Settings) -> tuple[Finding, ...]:
     """Say what ``max_seconds`` took from a run beside temperatures, if it did."""
     found = []
-    if choice.pilot is not None and not choice.pilot.is_complete:
+    if choice.pilot is not None and not choice.is_tuned:
         reached = choice.pilot.stages[-2].beta
         message = f"The time for the pilot ended at beta = {reached:.2g}: nothing was tuned for what lies beyond."
         found.append(Finding("short_pilot", "warning", message, "Raise `max_seconds`."))

@@ -11,9 +11,9 @@ import pymc
 from arviz_base import dict_to_dataset
 from xarray import DataTree
 
+from pymc_hais.estimators import Finding
 from pymc_hais.results.datatree import findings_as_json
 from pymc_hais.run.row_results import RowResult
-from pymc_hais.types import Finding
 
 __all__ = ["HeldOut", "of_rows", "thin", "to_heldout_tree"]
 

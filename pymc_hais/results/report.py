@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from pymc_hais.estimators import Finding, LogZEstimate
 from pymc_hais.model import improper_priors
 from pymc_hais.references import AnnealedModel
 from pymc_hais.results.heldout import HeldOut
@@ -18,7 +19,6 @@ from pymc_hais.run.posterior import PosteriorDraws
 from pymc_hais.run.rounds import Outcome
 from pymc_hais.run.settings import Settings
 from pymc_hais.run.timing import duration
-from pymc_hais.types import Finding, LogZEstimate
 
 __all__ = ["attributes", "attributes_of_rows", "log_held_out", "log_outcome", "log_start"]
 

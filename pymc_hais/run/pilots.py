@@ -11,6 +11,7 @@ import numpy as np
 from pymc_hais.run.problem import Problem
 from pymc_hais.run.seeds import Purpose, Stream
 from pymc_hais.run.settings import Settings
+from pymc_hais.run.timing import FEWEST
 from pymc_hais.tuning import Pilot, Stopwatch, particles_for_dense, run_pilot
 from pymc_hais.types import Particles
 
@@ -28,7 +29,6 @@ _LOOKED_AT = 100
 _MOVES = 60
 #: The share of the time left that a pilot may take.
 _SHARE_OF_TIME = 0.35
-_FEWEST_PARTICLES = 50
 
 
 @dataclass
@@ -111,7 +111,7 @@ def _draw(problem: Problem, row: int, stream: Stream, n_particles: int, seconds:
     affordable = n_particles * seconds / (_MOVES * watch.elapsed)
     if affordable >= n_particles:
         return particles
-    return problem.draw([row], [stream], max(_FEWEST_PARTICLES, int(affordable)))
+    return problem.draw([row], [stream], max(FEWEST, int(affordable)))
 
 
 def log_ratios(problem: Problem, pilots: Sequence[Pilot]) -> list[np.ndarray]:

@@ -20,6 +20,7 @@ from pymc_hais.run.problem import PriorMass, Problem
 from pymc_hais.run.row_results import RowResult
 from pymc_hais.run.scouting import Known, know_from_pilots, scout
 from pymc_hais.run.settings import Settings
+from pymc_hais.run.timing import SHORTEST
 from pymc_hais.tuning import DEFENCE, Pilot, fit_reference, fit_sites, merge
 
 __all__ = ["Choice", "MeasureMass", "choose_reference", "first_reference", "takes_fit"]
@@ -29,9 +30,8 @@ __all__ = ["Choice", "MeasureMass", "choose_reference", "first_reference", "take
 #: too few and unnoticed.
 _HEAVY = 2.0
 _TAILED = 10.0
-#: Temperatures of a reported round, at least; and without a prior or a fit with light tails, where the way into heavy
-#: tails is long and the barrier does not show it.
-_SHORTEST = 16
+#: Temperatures of a reported round, at least, without a prior or a fit with light tails: the way into heavy tails is
+#: long, and the barrier does not show it.
 _SHORTEST_HEAVY = 512
 #: Moves of a pilot that starts from a fit: few stages, of a few moves each.
 _NEAR_MOVES = 30
@@ -75,6 +75,11 @@ class Choice:
     reason: str = "as asked for"
     spent: Spent = field(default_factory=Spent)
     compile_seconds: float = 0.0
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether no pilot was needed, or its particles arrived."""
+        return self.pilot is None or self.pilot.is_complete
 
     def seconds_per_move(self, settings: Settings) -> float:
         """Forecast what a transition of one particle takes in a round; 0 where no pilot has told."""
@@ -142,7 +147,7 @@ def choose_reference(
     first = _decide(problem, pilots, pilots, known, spent, settings)
     if not takes_fit(reference) or problem.engine.path.n_evaluations:
         return first
-    if not all(pilot.is_complete for pilot in pilots):
+    if not first.is_tuned:
         return replace(first, reason="the time for the pilot ended before it could tell where a fit would have to be")
     if reference == "auto" and (reason := _reason_to_stay(first, len(rows), settings)):
         return replace(first, reason=reason)
@@ -175,7 +180,7 @@ def _decide(
 def _shortest(problem: Problem) -> int:
     """Say how many temperatures a reported round has at least."""
     is_light = problem.fitted is not None and problem.fitted.has_light_tails
-    return _SHORTEST_HEAVY if improper_priors(problem.model) and not is_light else _SHORTEST
+    return _SHORTEST_HEAVY if improper_priors(problem.model) and not is_light else SHORTEST
 
 
 def _reason_to_stay(first: Choice, n_pilots: int, settings: Settings) -> str:
@@ -185,7 +190,7 @@ def _reason_to_stay(first: Choice, n_pilots: int, settings: Settings) -> str:
         return "a fit would not keep to the constraints"
     needed = int(first.lengths.max())
     n_particles = problem.n_rows * settings.chains * settings.draws
-    fit_costs = n_pilots * PILOT_PARTICLES * _NEAR_MOVES + _SHORTEST * n_particles
+    fit_costs = n_pilots * PILOT_PARTICLES * _NEAR_MOVES + SHORTEST * n_particles
     if needed * n_particles <= fit_costs:
         return f"{needed} temperatures, so a fit to the pilot's particles would not pay"
     if n_pilots * PILOT_PARTICLES * _NEAR_MOVES * first.spent.seconds_per_gradient > settings.budget.left / 2:
@@ -229,7 +234,7 @@ def _fit(problem: Problem, known: Known, mass: PriorMass | None) -> Problem:
 
 def _reason_against(fitted: Choice, near: Sequence[Pilot], first: Choice, far: Sequence[Pilot]) -> str:
     """Say why the first reference is kept although another was fitted, if it should be."""
-    if not all(pilot.is_complete for pilot in near):
+    if not fitted.is_tuned:
         return "the time for the pilot of a fit ended"
     for one, other in zip(near, far, strict=True):
         log_z = one.log_z - fitted.problem.log_prior_mass

@@ -41,7 +41,7 @@ def draw_posterior(problem: Problem, outcome: Outcome, settings: Settings) -> Po
     n_moves = plan.n_final_moves if outcome.draws == settings.draws else 0
     pooled = pool(run.log_weights, run.log_z)
     seeds = settings.seeds.streams(Purpose.POSTERIOR, 0, [0], shape[0])
-    chosen = systematic(pooled.ravel(), seeds[0].rng.random(), settings.chains * settings.draws).reshape(shape)
+    chosen = systematic(pooled, seeds[0].rng.random(), settings.chains * settings.draws).reshape(shape)
 
     def take(array: np.ndarray) -> np.ndarray:
         array = np.asarray(array)

@@ -10,11 +10,12 @@ import numpy as np
 
 from pymc_hais.core.weights import log_mean_exp
 from pymc_hais.engines import compile_engine
+from pymc_hais.estimators import LogZEstimate
 from pymc_hais.kernels import Hamiltonian, LinearConstraints
 from pymc_hais.model import Chart, DensityGraph, Layout, Sites, with_table
 from pymc_hais.references import BoundReference, Draws, Fitted
 from pymc_hais.run.seeds import Stream
-from pymc_hais.types import Engine, Kernel, LogZEstimate, Particles, ParticleState
+from pymc_hais.types import Engine, Kernel, Particles, ParticleState
 
 __all__ = ["Compiler", "PriorMass", "Problem", "are_inside"]
 

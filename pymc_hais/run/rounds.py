@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pymc_hais.estimators import (
+    LogZEstimate,
     Round,
     combine,
     estimate_log_z,
@@ -20,7 +21,7 @@ from pymc_hais.run.row_results import RowResult, complete, estimate_row
 from pymc_hais.run.settings import Settings
 from pymc_hais.run.timing import SHORTEST, Size, fit_into, takes
 from pymc_hais.tuning import Stopwatch, build_plan, next_length, refine, untuned_plan
-from pymc_hais.types import AnnealingRun, LogZEstimate, Plan
+from pymc_hais.types import AnnealingRun, Plan
 
 __all__ = ["Outcome", "run_rounds"]
 
@@ -113,8 +114,8 @@ class _Rounds:
         self._n_gradients = choice.spent.n_gradients
         self._estimates: list[LogZEstimate] = []
         self._rounds: list[Round] = []
-        wanted = Size(int(choice.lengths[0]), settings.draws)
-        self.first = self._fit(wanted, choice.seconds_per_move(settings), settings)
+        self.settings = settings
+        self.first = self._fit(int(choice.lengths[0]), choice.seconds_per_move(settings))
         #: With as many particles as there is time for.
         self.settings = replace(settings, draws=self.first.draws)
 
@@ -132,7 +133,7 @@ class _Rounds:
         estimate = combine(self._estimates, [one.n_steps for one in self._rounds])
         estimate = complete(estimate, self._rounds, self._choice.tail, problem.prior_mass)
         symptoms = measure_symptoms(run)
-        if symptoms.n_families < _COLLAPSED * settings.chains or not _is_tuned(self._choice):
+        if symptoms.n_families < _COLLAPSED * settings.chains or not self._choice.is_tuned:
             # One line of descent a chain tells nothing of the others, and nothing is tuned beyond where a pilot ended:
             # what particles give that did not follow is a lower bound.
             estimate = with_shortfall(estimate, np.inf)
@@ -140,7 +141,7 @@ class _Rounds:
         speed = seconds / (n_steps * settings.draws * settings.chains)
         stopped_by = _reason_to_stop(row, settings) or self._reason_of_time(speed, n_steps)
         longer = next_length(n_steps, estimate.se, settings.target_se or np.inf, settings.max_temperatures)
-        following = self._fit(Size(longer, settings.draws), speed, settings)
+        following = self._fit(longer, speed)
         elapsed = time.perf_counter() - self._begin
         outcome = Outcome((row,), plan, run, self._n_gradients, elapsed, stopped_by or "", settings.draws, speed)
         return outcome, following.n_steps
@@ -149,22 +150,17 @@ class _Rounds:
         """Stop where there is no time for another round as long as the last one."""
         settings = self.settings
         needed = takes(Size(n_steps, settings.draws), settings.recipe.n_final_moves)
-        return "max_seconds" if self._moves(seconds_per_move, settings) < needed else None
+        return "max_seconds" if self._moves(seconds_per_move) < needed else None
 
-    @staticmethod
-    def _moves(seconds_per_move: float, settings: Settings) -> float:
+    def _moves(self, seconds_per_move: float) -> float:
         """Say how many transitions the particles of a chain have time for."""
-        return settings.budget.moves(seconds_per_move) / settings.chains
+        return self.settings.budget.moves(seconds_per_move) / self.settings.chains
 
-    def _fit(self, wanted: Size, seconds_per_move: float, settings: Settings) -> Size:
+    def _fit(self, n_steps: int, seconds_per_move: float) -> Size:
         """Make a round as small as the time that is left makes it; a schedule of the user's own keeps its length."""
-        recipe = settings.recipe
-        shortest = wanted.n_steps if recipe.is_fixed else SHORTEST
-        return fit_into(self._moves(seconds_per_move, settings), wanted, shortest, recipe.n_final_moves)
-
-
-def _is_tuned(choice: Choice) -> bool:
-    return choice.pilot is None or choice.pilot.is_complete
+        recipe, wanted = self.settings.recipe, Size(n_steps, self.settings.draws)
+        shortest = n_steps if recipe.is_fixed else SHORTEST
+        return fit_into(self._moves(seconds_per_move), wanted, shortest, recipe.n_final_moves)
 
 
 def _once(choice: Choice, settings: Settings) -> Outcome:

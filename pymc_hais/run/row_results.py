@@ -9,6 +9,7 @@ import numpy as np
 
 from pymc_hais.estimators import (
     NO_TAIL,
+    LogZEstimate,
     Round,
     Symptoms,
     Tail,
@@ -19,7 +20,7 @@ from pymc_hais.estimators import (
     with_shortfall,
 )
 from pymc_hais.run.problem import PriorMass
-from pymc_hais.types import AnnealingRun, LogZEstimate
+from pymc_hais.types import AnnealingRun
 
 __all__ = ["RowResult", "complete", "estimate_row"]
 

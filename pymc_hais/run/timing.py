@@ -8,13 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["SHORTEST", "Size", "TimeBudget", "duration", "fit_into", "takes"]
+__all__ = ["FEWEST", "SHORTEST", "Size", "TimeBudget", "duration", "fit_into", "takes"]
 
 #: The share of the time left that is planned with: the rest is for the results, and for mistakes of the forecast.
 _PLANNED = 0.85
-#: Temperatures below which fewer particles are annealed instead of fewer temperatures, and particles of a chain at
-#: least.
-SHORTEST, _FEWEST = 16, 50
+#: Temperatures of a round at least: where there is no time for them, fewer particles are annealed.
+SHORTEST = 16
+#: Particles of a population, at least.
+FEWEST = 50
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def fit_into(moves: float, wanted: Size, shortest: int, n_final_moves: int) -> S
     n_steps = int(moves / wanted.draws) - n_final_moves
     if n_steps >= shortest:
         return Size(n_steps, wanted.draws)
-    return Size(shortest, int(np.clip(moves / (shortest + n_final_moves), min(_FEWEST, wanted.draws), wanted.draws)))
+    return Size(shortest, int(np.clip(moves / (shortest + n_final_moves), min(FEWEST, wanted.draws), wanted.draws)))
 
 
 def duration(seconds: float) -> str:

@@ -26,7 +26,7 @@ class Stopwatch:
         return time.perf_counter() - self._begin - (self._clock.seconds - self._compiled)
 
 
-class Pace:
+class Pace(Stopwatch):
     """Compares the time that is left with what the rest would take at the pace so far.
 
     Parameters
@@ -38,16 +38,12 @@ class Pace:
     """
 
     def __init__(self, seconds: float, clock: Any) -> None:
-        self._seconds, self._watch = seconds, Stopwatch(clock)
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds so far."""
-        return self._watch.elapsed
+        super().__init__(clock)
+        self._seconds = seconds
 
     def share(self, fraction: float) -> float:
         """Say which share of its usual moves the rest may make, given the fraction that is done: 0 to 1."""
-        if self._seconds == float("inf") or fraction <= 0.0:
+        if fraction <= 0.0:
             return float(self.elapsed < self._seconds)
         elapsed = self.elapsed
         left, rest = self._seconds - elapsed, elapsed * (1.0 - fraction) / fraction
@@ -55,6 +51,4 @@ class Pace:
 
     def affordable(self, n_moves: int, n_made: int) -> int:
         """Say how many of some moves there is time for, given how many were made in the time so far."""
-        if self._seconds == float("inf"):
-            return n_moves
         return int(min(n_moves, max(0.0, self._seconds - self.elapsed) * n_made / max(self.elapsed, 1e-9)))

@@ -8,8 +8,8 @@ from scipy import stats
 
 from pymc_hais.core.resampling import systematic
 from pymc_hais.core.weights import log_mean_exp
+from pymc_hais.estimators import LogZEstimate
 from pymc_hais.estimators.annealed import estimate_log_z, family_masses, relative_variance, with_shortfall
-from pymc_hais.types import LogZEstimate
 from tests.marks import slow_but
 from tests.runs import build_run
 

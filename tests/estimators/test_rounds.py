@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from pymc_hais.estimators import annealed
+from pymc_hais.estimators import LogZEstimate, annealed
 from pymc_hais.estimators.annealed import combine, estimate_log_z
-from pymc_hais.types import LogZEstimate
 from tests.mutants import mutate
 from tests.runs import build_run
 

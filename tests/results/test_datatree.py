@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import pymc_hais
-from pymc_hais.estimators import combine
-from pymc_hais.types import LogZEstimate
+from pymc_hais.estimators import LogZEstimate, combine
 from tests.quick import QUICK, one_mean, schools
 
 

@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pymc_hais.estimators import NO_TAIL, Round
+from pymc_hais.estimators import NO_TAIL, LogZEstimate, Round
 from pymc_hais.estimators.annealed import estimate_log_z, family_masses, relative_variance
 from pymc_hais.estimators.unseen import pareto_k
 from pymc_hais.results.diagnostics import diagnose, missing_for_time
+from pymc_hais.run.planning import Choice
 from pymc_hais.run.row_results import estimate_row
-from pymc_hais.types import LogZEstimate
 from tests.runs import build_pilot, build_run, pareto, settings_of, temperature
 from tests.statistical import assert_share
 
@@ -33,9 +33,9 @@ def outcome_of(stopped_by, draws=100, seconds_per_move=0.0):
     return SimpleNamespace(stopped_by=stopped_by, draws=draws, seconds_per_move=seconds_per_move)
 
 
-def findings(run, estimate=None, target_se=None, rounds=(), stopped_by="max_temperatures", speed=0.0, **options):
+def findings(run, estimate=None, target_se=None, rounds=(), stopped_by="max_temperatures", made=(100, 0.0), **options):
     row, settings = row_of(run, estimate, rounds), settings_of(target_se=target_se, **options)
-    outcome = outcome_of(stopped_by, seconds_per_move=speed)
+    outcome = outcome_of(stopped_by, *made)
     return {finding.name: finding for finding in diagnose(row, outcome, settings)}
 
 
@@ -79,26 +79,32 @@ def test_what_it_would_take_when_the_time_ended():
     run = healthy()
     # Half the error takes four times the temperatures: 4 x 256, of 2 x 100 particles at 1 ms.
     finding = only(
-        findings(run, estimate_of(0.0, 0.2), 0.1, stopped_by="max_seconds", speed=1e-3),
+        findings(run, estimate_of(0.0, 0.2), 0.1, stopped_by="max_seconds", made=(100, 1e-3)),
         "standard_error",
         "warning",
         "1,024 temperatures",
         "3 min",
     )
     assert "max_seconds" in finding.advice
+    # With all the particles asked for, twice as many, half as many temperatures; and earlier rounds count as well.
+    halved = findings(run, estimate_of(0.0, 0.2), 0.1, stopped_by="max_seconds", made=(50, 1e-3))["standard_error"]
+    assert "512 temperatures" in halved.message
+    before = (Round(44, 0.0, 0.5),)
+    both = findings(run, estimate_of(0.0, 0.2), 0.1, before, stopped_by="max_seconds", made=(100, 1e-3))
+    assert "1,200 temperatures" in both["standard_error"].message
     hopeless = replace(estimate_of(0.0, 0.2), shortfall=np.inf)
     assert "max_seconds" in findings(run, hopeless, 0.1, stopped_by="max_seconds")["standard_error"].advice
 
 
 def test_what_the_time_took_from_a_run_beside_temperatures():
     settings = settings_of(draws=1000, chains=2)
-    choice = SimpleNamespace(pilot=build_pilot(), lengths=np.array([64]))
+    choice = Choice(None, build_pilot(), np.array([64]))
     assert missing_for_time(choice, outcome_of("target_se", 1000), settings) == ()
     (finding,) = missing_for_time(choice, outcome_of("max_seconds", 60, 1e-3), settings)
     assert (finding.name, finding.severity) == ("fewer_particles", "warning")
     assert all(said in finding.message for said in ("60 particles", "1000", "64 temperatures", "2 min"))
-    choice.pilot = replace(choice.pilot, is_complete=False)
-    (finding,) = missing_for_time(choice, outcome_of("max_seconds", 1000), settings)
+    short = replace(choice, pilot=replace(choice.pilot, is_complete=False))
+    (finding,) = missing_for_time(short, outcome_of("max_seconds", 1000), settings)
     assert finding.name == "short_pilot"
     assert "0.4" in finding.message  # the last stage but the one that was not annealed
 
