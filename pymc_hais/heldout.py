@@ -14,6 +14,7 @@ from pymc_hais.model import (
     build_pointwise,
     build_row_logp,
     evaluate_tables,
+    find_model,
     is_model,
     observe_first,
     with_table,
@@ -84,7 +85,7 @@ def log_likelihood(
     n_draws : int, default 1000
         At most so many of the posterior draws are used.
     draws : int, default 200
-        Particles of each row.
+        Particles of each row; at least 100.
     chains : int, default 1
         Independent populations of each row.
     target_se : float or None, default 0.1
@@ -122,6 +123,7 @@ def log_likelihood(
     estimation. arXiv:1205.1925, section 4.
     """
     begin = time.perf_counter()
+    model = find_model(model)
     names = check_known(model, data)
     if posterior is not None:
         result, attrs = _predict(model, data, posterior, n_draws)
@@ -147,7 +149,8 @@ def log_likelihood(
         if any(model[name] in model.free_RVs for name in names):
             result, attrs = _normalise(model, data, reference, settings, {**shared, **(sample_kwargs or {})})
         else:
-            result, attrs = _integrate(model, check_rows(model, data), reference, settings)
+            with settings.progress:
+                result, attrs = _integrate(model, check_rows(model, data), reference, settings)
     tree = to_heldout_tree(result, attrs | {"total_time": time.perf_counter() - begin})
     log_held_out(result)
     return tree
@@ -186,7 +189,8 @@ def _normalise(
     """Evaluate an unnormalised model at each row, hidden variables integrated out, and take one log Z from all."""
     rows = {name: as_rows(model, name, value, declared_value(model, name)) for name, value in data.items()}
     observed = observe_first(model, rows)
-    result, attrs = _integrate(observed, check_rows(observed, rows, is_joint=True), reference, settings)
+    with settings.progress:
+        result, attrs = _integrate(observed, check_rows(observed, rows, is_joint=True), reference, settings)
     seed = settings.seeds.branch(Branch.LOG_Z).sequence(Purpose.ROUND).generate_state(1)[0]
     idata = sample_hais(model=model, **{"random_seed": int(seed), **sample_kwargs})
     log_z, of_run = log_marginal_likelihood(idata), idata["posterior"].attrs

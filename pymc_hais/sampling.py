@@ -14,7 +14,7 @@ from pymc_hais.model import build_outputs, find_model, is_model
 from pymc_hais.references import check_same_variables
 from pymc_hais.results.datatree import check_labels, to_datatree
 from pymc_hais.results.diagnostics import with_findings
-from pymc_hais.results.report import attributes, log_outcome, log_start
+from pymc_hais.results.report import attributes, log_model, log_outcome, log_start
 from pymc_hais.run.parameter_path import build_parameter_problem, is_geometric
 from pymc_hais.run.planning import Choice, choose_reference
 from pymc_hais.run.posterior import draw_posterior
@@ -74,7 +74,7 @@ def sample_hais(
     Parameters
     ----------
     draws : int, default 1000
-        Particles per chain, and posterior draws per chain.
+        Particles per chain, and posterior draws per chain; at least 100.
     chains : int, default 4
         Independent populations.  Each gives its own estimate of log Z.
     reference : str or object, default "auto"
@@ -129,7 +129,8 @@ def sample_hais(
     backend : {"jax", "numba", "c"}, optional
         JAX if it is installed and the model's graph allows, else Numba, by default.
     compile_kwargs : dict, optional
-        Passed to :func:`pymc.compile`; ``{"mode": ...}`` takes any PyTensor mode.
+        Passed to :func:`pymc.compile`; ``{"mode": ...}`` takes any PyTensor mode, whose function is then called for one
+        particle after the other ("JAX" and "NUMBA" are read as ``backend=``).
     progressbar : bool or str, default True
     progressbar_theme : rich.theme.Theme or str, optional
         As in :func:`pymc.sample`.
@@ -173,7 +174,7 @@ def sample_hais(
     >>> pymc_hais.log_marginal_likelihood(idata)  # doctest: +SKIP
     """
     begin = time.perf_counter()
-    model = find_model(model)
+    model = find_model(model, draws)
     settings = build_settings(
         model,
         draws=draws,
@@ -195,17 +196,17 @@ def sample_hais(
         progressbar=progressbar,
         progressbar_theme=progressbar_theme,
     )
-    problem = _build(model, path, reference, settings)
-    named = build_outputs(model, problem.layout, var_names, settings.output.include_transformed)
-    check_labels(model, named(np.zeros((1, 1, problem.layout.n_dims))), settings.output)
-
-    choice = choose_reference(problem, settings, reference, measure_prior_mass)
-    log_start(choice, settings)
-    outcome = run_rounds(choice, settings)
+    log_model(model)
+    with settings.progress:
+        problem = _build(model, path, reference, settings)
+        named = build_outputs(model, problem.layout, var_names, settings.output.include_transformed)
+        check_labels(model, named(np.zeros((1, 1, problem.layout.n_dims))), settings.output)
+        choice = choose_reference(problem, settings, reference, measure_prior_mass)
+        log_start(choice, settings)
+        outcome = run_rounds(choice, settings)
+        posterior = draw_posterior(choice.problem, outcome, settings)
     estimate = with_findings(outcome, choice, settings)
     log_outcome(estimate, outcome, choice, settings)
-
-    posterior = draw_posterior(choice.problem, outcome, settings)
     attrs = attributes(choice, outcome, posterior, settings, time.perf_counter() - begin)
     return to_datatree(model, named(posterior.positions), posterior, outcome, estimate, attrs, settings.output)
 

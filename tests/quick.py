@@ -4,7 +4,7 @@ import numpy as np
 import pymc as pm
 from scipy.stats import multivariate_normal
 
-from pymc_hais.run.progress import AnnealingProgress
+from pymc_hais.run.progress import CallProgress
 from tests.truth import log_evidence_normal
 
 EFFECT = np.array([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0])
@@ -46,10 +46,10 @@ QUICK = {"draws": 200, "chains": 2, "target_se": None, "max_temperatures": 64, "
 def interrupt(monkeypatch, phase):
     """Press Ctrl-C as soon as the progress bar of a phase moves."""
 
-    class Interrupting(AnnealingProgress):
-        def update(self, fraction, beta, log_z):
-            if self.title == phase:
+    class Interrupting(CallProgress):
+        def update(self, of, *progress):
+            if of.title == phase:
                 raise KeyboardInterrupt
-            super().update(fraction, beta, log_z)
+            super().update(of, *progress)
 
-    monkeypatch.setattr("pymc_hais.run.settings.AnnealingProgress", Interrupting)
+    monkeypatch.setattr("pymc_hais.run.settings.CallProgress", Interrupting)

@@ -52,7 +52,7 @@ def test_the_fit_is_made_of_the_pilots_particles_in_its_own_coordinates():
         pm.Normal("y", x, 0.05, observed=0.3 * rng.normal(size=8))
     fitted, idata = estimate(model, reference="fitted", draws=1000)
     from_prior, _ = estimate(model, reference="prior", draws=1000, target_se=0.05)
-    assert idata["posterior"].attrs["reference"].startswith("10% the prior + 90%")
+    assert idata["posterior"].attrs["reference"].startswith("the prior (10%) and ")
     assert abs(fitted.value - from_prior.value) <= 4.0 * np.hypot(fitted.se, from_prior.se)
 
 

@@ -74,7 +74,7 @@ def test_a_fit_defended_by_the_prior_gives_the_marginal_likelihood():
     assert_right(found, truth)
     attrs = idata["posterior"].attrs
     assert attrs["quantity"] == "log marginal likelihood"
-    assert attrs["reference"].startswith("10% the prior + 90% a ")
+    assert attrs["reference"].startswith("the prior (10%) and a ")
     plain, other = estimate(model, reference="prior")
     assert_right(plain, truth)
     assert other["posterior"].attrs["n_gradients"] > 2 * attrs["n_gradients"]  # what the fit is for

@@ -32,6 +32,9 @@ def resolve_backend(backend: str | None, compile_kwargs: dict | None) -> tuple[s
     compile_kwargs = dict(compile_kwargs or {})
     if backend is not None and "mode" in compile_kwargs:
         raise ValueError("Pass either `backend` or `compile_kwargs['mode']`, not both.")
+    mode = compile_kwargs.get("mode")
+    if isinstance(mode, str) and mode.lower() in ("jax", "numba"):  # as a mode, one particle after the other
+        backend = compile_kwargs.pop("mode")
     if backend is not None and str(backend).lower() not in _BACKENDS:
         raise ValueError(f'Unknown backend {backend!r}: pass "jax", "numba", "c" or None to choose.')
     if backend is not None:

@@ -15,16 +15,18 @@ from pymc.variational.minibatch_rv import MinibatchRandomVariable
 __all__ = ["check_model", "find_model", "improper_priors", "is_model", "unnormalised_priors"]
 
 
-def find_model(model: Any = None) -> Any:
+def find_model(model: Any = None, draws: Any = None) -> Any:
     """Return the model that was given, or the one of the ``with`` block around the call.
 
     Raises
     ------
     ValueError
-        If what was given is no PyMC model.
+        If what was given is no PyMC model, or took the place of ``draws``.
     TypeError
         Of PyMC, if there is none.
     """
+    if is_model(draws):
+        raise ValueError("The first argument is `draws`; got a pm.Model: pass it by name, sample_hais(model=model).")
     if model is not None and not is_model(model):
         raise ValueError(f"`model` must be a pm.Model; got {model!r}.")
     return modelcontext(model)
@@ -100,10 +102,11 @@ def _refuse_discrete(model: Any) -> None:
     discrete = [rv.name for rv in model.free_RVs if rv.dtype.startswith(("int", "uint", "bool"))]
     if discrete:
         names = ", ".join(f"`{name}`" for name in discrete)
+        several = len(discrete) > 1
+        subject = f"The free variables {names} are" if several else f"The free variable {names} is"
         raise NotImplementedError(
-            f"The free variables {names} are discrete, which sample_hais does not support yet. Sum them "
-            "out of the likelihood (for example with pymc_extras.marginalize, pm.Mixture or a "
-            "pm.Potential over pt.logsumexp)."
+            f"{subject} discrete, which sample_hais does not support yet. Sum {'them' if several else 'it'} out of the "
+            "likelihood (for example with pymc_extras.marginalize, pm.Mixture or a pm.Potential over pt.logsumexp)."
         )
 
 

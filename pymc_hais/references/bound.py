@@ -107,7 +107,7 @@ class Mixed(Direct):
     @property
     def label(self) -> str:
         """Name the parts with their shares."""
-        return " + ".join(f"{w:.0%} {part.label}" for w, part in zip(self.weights, self.parts, strict=True))
+        return " and ".join(f"{part.label} ({w:.0%})" for w, part in zip(self.weights, self.parts, strict=True))
 
     def draw(self, n: int, seeds: np.random.SeedSequence) -> Draws:
         """Draw positions: the part of each is drawn independently."""

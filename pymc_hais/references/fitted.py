@@ -61,7 +61,8 @@ class Fitted:
         if self.share_of_other == 1.0:
             return other
         rows = " around each row" if len(self.centres) > 1 else ""
-        return f"{self.share_of_other:.0%} {other} + {1.0 - self.share_of_other:.0%} {self.shape}{rows}"
+        share = self.share_of_other
+        return f"{other} ({share:.0%}) and {self.shape} fitted to the pilot{rows} ({1.0 - share:.0%})"
 
     def draw(self, row: int, n: int, rng: np.random.Generator) -> np.ndarray:
         """Draw (n, D) positions around the centre of a row."""

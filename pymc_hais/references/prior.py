@@ -163,7 +163,8 @@ def _draw_once(function: Any, model: Any) -> list[np.ndarray]:
         raise NotImplementedError(
             f"PyMC cannot draw from the prior of `{_first_undrawable(model)}`, and prior draws are where "
             "annealing starts. If it is a pm.CustomDist, pass it a `random=` function or `dist=`; if it is built "
-            "on an improper distribution (pm.Flat), use a proper one."
+            "on an improper distribution (pm.Flat), use a proper one. Or start elsewhere: sample_hais(reference="
+            '"gaussian") needs no prior draws, and log Z is then log of the integral of exp(model.logp()).'
         ) from error
     except ValueError as error:
         raise ValueError(f"PyMC cannot draw from the prior of `{_first_undrawable(model)}`: {error}.") from error

@@ -44,9 +44,6 @@ def check_labels(model: Any, values: Mapping[str, np.ndarray], output: Output) -
     ValueError
         Naming what does not fit.
     """
-    unknown = sorted(set(output.dims) - set(values) - set(model.named_vars))
-    if unknown:
-        raise ValueError(f"`idata_kwargs` gives dims to {unknown}, which the model does not have.")
     labels = _labels(model, output)
     try:
         _dataset(values, **labels)

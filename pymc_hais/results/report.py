@@ -20,7 +20,7 @@ from pymc_hais.run.rounds import Outcome
 from pymc_hais.run.settings import Settings
 from pymc_hais.run.timing import duration
 
-__all__ = ["attributes", "attributes_of_rows", "log_held_out", "log_outcome", "log_start"]
+__all__ = ["attributes", "attributes_of_rows", "log_held_out", "log_model", "log_outcome", "log_start"]
 
 # A child of PyMC's logger, so that messages appear where PyMC's do.
 _log = logging.getLogger("pymc.hais")
@@ -36,16 +36,21 @@ def _quantity(choice: Choice) -> str:
     return "log partition function" if improper_priors(choice.problem.model) else "log marginal likelihood"
 
 
+def log_model(model: Any) -> None:
+    """Log what is sampled, as PyMC's samplers do."""
+    _log.info(f"HAIS: [{', '.join(rv.name for rv in model.free_RVs)}]")
+
+
 def log_start(choice: Choice, settings: Settings) -> None:
     """Log what is annealed from where, and why."""
-    problem = choice.problem
-    n_moves = int(choice.lengths.sum()) * settings.chains * settings.draws
-    seconds = n_moves * choice.seconds_per_move(settings)
+    problem, seconds = choice.problem, choice.forecast(settings)
     compiled = f"{choice.compile_seconds:.1f} s compiling" if choice.compile_seconds else "compiled before"
-    forecast = f"; about {duration(seconds)}" if seconds > 0.0 else ""
+    shortest, longest = int(choice.lengths.min()), int(choice.lengths.max())
+    lengths = f"{longest:,}" if shortest == longest else f"{shortest:,} to {longest:,}"
     _log.info(
-        f"Annealing {settings.chains} x {settings.draws} particles from {problem.label} "
-        f"({problem.engine.name}, {compiled}): {choice.reason}{forecast}"
+        f"Annealing {settings.chains} x {settings.draws} particles from {problem.label}: {lengths} temperature"
+        f"{'s' if longest > 1 else ''}{f', about {duration(seconds)}' if seconds else ''} "
+        f"({problem.engine.name}, {compiled}). {choice.reason}"
     )
 
 
@@ -59,11 +64,10 @@ def log_outcome(estimate: LogZEstimate, outcome: Outcome, choice: Choice, settin
         "interrupt": "interrupted",
     }[outcome.stopped_by]
     n_rounds = len(outcome.rows[0].rounds)
-    rounds = f"{n_rounds} round{'s' if n_rounds > 1 else ''}"
-    _log.info(
-        f"{_quantity(choice)} {estimate.value:.3f} ± {estimate.se:.3f} ({rounds}, "
-        f"{len(outcome.plan.schedule)} temperatures, {outcome.seconds:.0f} s; {why})"
-    )
+    n_steps = len(outcome.plan.schedule)
+    temperatures = f"{n_steps:,} temperature{'s' if n_steps > 1 else ''}"
+    rounds = f"{n_rounds} rounds, the last of {temperatures}" if n_rounds > 1 else f"1 round of {temperatures}"
+    _log.info(f"{_quantity(choice)} {estimate:.3f} ({rounds}, {duration(outcome.seconds)}; {why})")
     log_findings(estimate.findings)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pymc_hais.run.problem import Problem
+from pymc_hais.run.progress import part
 from pymc_hais.run.seeds import Purpose, Stream
 from pymc_hais.run.settings import Settings
 from pymc_hais.run.timing import FEWEST
@@ -88,15 +89,12 @@ def run_pilots(problem: Problem, rows: Sequence[int], number: int, spent: Spent,
     seconds = _SHARE_OF_TIME * settings.budget.left / len(rows)
     n_particles = PILOT_PARTICLES * max(1, -(-particles_for_dense(problem.layout.n_dims) // PILOT_PARTICLES))
     pilots = []
-    with settings.progress("Pilot", None) as bar:
-        for done, row in enumerate(rows):
-
-            def report(fraction: float, beta: float, log_z: float, done: int = done) -> None:
-                bar.update((done + fraction) / len(rows), beta, log_z)
-
-            stream = settings.seeds.stream(Purpose.PILOT, number, row)
-            particles = _draw(problem, row, stream, n_particles, seconds)
-            pilots.append(run_pilot(problem.engine, particles, report, seconds))
+    report = settings.progress.phase("Pilot")
+    for done, row in enumerate(rows):
+        stream = settings.seeds.stream(Purpose.PILOT, number, row)
+        particles = _draw(problem, row, stream, n_particles, seconds)
+        progress = part(report, done / len(rows), 1 / len(rows))
+        pilots.append(run_pilot(problem.engine, particles, progress, seconds))
     spent.seconds_per_gradient = sum(pilot.seconds for pilot in pilots) / sum(pilot.n_gradients for pilot in pilots)
     spent.n_gradients_pilot += sum(pilot.n_gradients for pilot in pilots)
     spent.n_gradients_pilot += len(rows) * problem.reference.cost(n_particles)

@@ -72,7 +72,7 @@ class Choice:
     lengths: np.ndarray
     tail: Tail = NO_TAIL
     scouted: tuple[RowResult, ...] = ()
-    reason: str = "as asked for"
+    reason: str = "As asked for."
     spent: Spent = field(default_factory=Spent)
     compile_seconds: float = 0.0
 
@@ -88,6 +88,11 @@ class Choice:
         n_threads = min(n_threads, -(-settings.chains * settings.draws // PILOT_PARTICLES))
         a_move = engine.kernel.n_gradients + engine.path.n_evaluations
         return self.spent.seconds_per_gradient * a_move / max(1.0, _GAIN * n_threads)
+
+    def forecast(self, settings: Settings) -> float | None:
+        """Say about how many seconds the first round of every row takes; None where no pilot has told."""
+        n_moves = int(self.lengths.sum()) * settings.chains * settings.draws
+        return n_moves * self.seconds_per_move(settings) or None
 
 
 def takes_fit(reference: Any) -> bool:
@@ -148,7 +153,7 @@ def choose_reference(
     if not takes_fit(reference) or problem.engine.path.n_evaluations:
         return first
     if not first.is_tuned:
-        return replace(first, reason="the time for the pilot ended before it could tell where a fit would have to be")
+        return replace(first, reason="The time for the pilot ended before it could tell where a fit would have to be.")
     if reference == "auto" and (reason := _reason_to_stay(first, len(rows), settings)):
         return replace(first, reason=reason)
     near = _fit(problem, known, _mass(problem, settings, measure_mass, spent))
@@ -159,9 +164,10 @@ def choose_reference(
         return replace(first, reason=reason)
     if near.n_rows > 1:
         fitted = _decide(near, near_pilots, pilots, scout(near, near_pilots, spent, settings), spent, settings)
-    needed, before = int(fitted.lengths.max()), int(first.lengths.max())
-    reason = f"{needed} temperatures, where {problem.label} alone would need {before}"
-    return replace(fitted, reason=reason if reference == "auto" else "as asked for")
+    before = int(first.lengths.max())
+    if reference == "auto":
+        return replace(fitted, reason=f"From {problem.label} alone it would take {before:,}.")
+    return fitted
 
 
 def _decide(
@@ -187,18 +193,18 @@ def _reason_to_stay(first: Choice, n_pilots: int, settings: Settings) -> str:
     """Say why the first reference should be kept without a second pilot, if it should."""
     problem = first.problem
     if problem.engine.kernel.constraints is not None:
-        return "a fit would not keep to the constraints"
+        return "A fit would not keep to the constraints."
     needed = int(first.lengths.max())
     n_particles = problem.n_rows * settings.chains * settings.draws
     fit_costs = n_pilots * PILOT_PARTICLES * _NEAR_MOVES + SHORTEST * n_particles
     if needed * n_particles <= fit_costs:
-        return f"{needed} temperatures, so a fit to the pilot's particles would not pay"
+        return "A fit to the pilot's particles would not pay."
     if n_pilots * PILOT_PARTICLES * _NEAR_MOVES * first.spent.seconds_per_gradient > settings.budget.left / 2:
-        return f"{needed} temperatures; there is no time for a second pilot"
+        return "There is no time for a second pilot, from a fit."
     suspects = unnormalised_priors(problem.model)
     if suspects and needed <= _WORTH_A_MASS:
         names = ", ".join(f"`{name}`" for name in suspects)
-        return f"{needed} temperatures; from another start the mass of the prior of {names} would have to be measured"
+        return f"From a fit the mass of the prior of {names} would have to be measured first, which would not pay."
     return ""
 
 
@@ -235,15 +241,15 @@ def _fit(problem: Problem, known: Known, mass: PriorMass | None) -> Problem:
 def _reason_against(fitted: Choice, near: Sequence[Pilot], first: Choice, far: Sequence[Pilot]) -> str:
     """Say why the first reference is kept although another was fitted, if it should be."""
     if not fitted.is_tuned:
-        return "the time for the pilot of a fit ended"
+        return "The time for a pilot from a fit ended."
     for one, other in zip(near, far, strict=True):
         log_z = one.log_z - fitted.problem.log_prior_mass
         if other.log_z - log_z > _AGREEMENT + adaptation_bias(other):
             return (
-                f"its pilot gave log Z = {other.log_z:.1f}, and one from a fit to its particles {log_z:.1f}, which "
-                "misses something; the result does not rest on the fit"
+                f"A fit to the pilot's particles misses something (log Z = {log_z:.1f} instead of {other.log_z:.1f}): "
+                "it is not used."
             )
     needed, before = int(fitted.lengths.max()), int(first.lengths.max())
     if needed >= before:
-        return f"{before} temperatures, where a fit to the pilot's particles would need {needed}"
+        return f"From a fit to the pilot's particles it would take {needed:,}."
     return ""

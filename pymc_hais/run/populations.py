@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
 from pymc_hais.core.annealing import anneal
 from pymc_hais.run.problem import Problem
+from pymc_hais.run.progress import Report, part
 from pymc_hais.run.seeds import Purpose
 from pymc_hais.run.settings import Settings
 from pymc_hais.types import AnnealingRun, Plan
@@ -19,7 +18,7 @@ _PARTICLES = 2**15
 
 
 def anneal_rows(
-    problem: Problem, plan: Plan, rows: Sequence[int], number: int, title: str, settings: Settings
+    problem: Problem, plan: Plan, rows: Sequence[int], number: int, report: Report, settings: Settings
 ) -> Iterator[tuple[int, AnnealingRun]]:
     """Anneal the chains of some rows; yield each row with the run of its C populations.
 
@@ -30,24 +29,20 @@ def anneal_rows(
     rows : sequence of int
     number : int
         Of the round, from 1: tells its random numbers from those of other rounds.
-    title : str
-        For the progress bar.
+    report : callable
+        Told the progress.
     settings : Settings
     """
     chains, draws = settings.chains, settings.draws
     size = max(1, _PARTICLES // (chains * draws))
     tiles = [list(rows[first : first + size]) for first in range(0, len(rows), size)]
-    with settings.progress(title, len(plan.schedule)) as bar:
-        for done, tile in enumerate(tiles):
-
-            def report(fraction: float, beta: float, log_z: np.ndarray, done: int = done) -> None:
-                bar.update((done + fraction) / len(tiles), beta, log_z)
-
-            streams = settings.seeds.streams(Purpose.ROUND, number, tile, chains)
-            particles = problem.draw([row for row in tile for _ in range(chains)], streams, draws)
-            run = anneal(problem.engine, plan, particles, report, problem.log_z_reference)
-            for i, row in enumerate(tile):
-                yield row, run.select(slice(i * chains, (i + 1) * chains))
+    for done, tile in enumerate(tiles):
+        streams = settings.seeds.streams(Purpose.ROUND, number, tile, chains)
+        particles = problem.draw([row for row in tile for _ in range(chains)], streams, draws)
+        progress = part(report, done / len(tiles), 1 / len(tiles))
+        run = anneal(problem.engine, plan, particles, progress, problem.log_z_reference)
+        for i, row in enumerate(tile):
+            yield row, run.select(slice(i * chains, (i + 1) * chains))
 
 
 def count_gradients(problem: Problem, plan: Plan, n_rows: int, settings: Settings) -> int:

@@ -2,61 +2,163 @@
 
 from __future__ import annotations
 
-from typing import Any
+import logging
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
-from pymc.progress_bar import ProgressBarManager
+from pymc.progress_bar import CustomProgress, ProgressBarManager
 from pymc.progress_bar import default_progress_theme as default_theme
-from rich.progress import TextColumn
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
 from pymc_hais.core.weights import log_mean_exp
+from pymc_hais.run.timing import duration
 
-__all__ = ["AnnealingProgress", "default_theme"]
+__all__ = ["CallProgress", "Report", "default_theme", "part"]
+
+#: Told the share of a phase that is done, beta and log Z so far (B,); may raise to stop.
+type Report = Callable[[float, float, Any], None]
+
+#: The share of what is left of the bar that a phase takes of which nobody knows what will follow.
+_UNKNOWN = 0.4
+#: The share of a phase that must be done before its own pace says how long the rest takes.
+_TELLING = 0.1
 
 
-class AnnealingProgress(ProgressBarManager):
-    """The bar of one phase, with beta and the running log Z beside it.
+@dataclass
+class _Phase:
+    """A part of a call: its name, where on the bar it begins and ends, and how long it was expected to take."""
+
+    title: str
+    first: float
+    last: float
+    seconds: float | None
+    begin: float
+
+    def left(self, fraction: float) -> str:
+        """Say how long the phase still takes, if that is known."""
+        if self.seconds is None:
+            return ""
+        elapsed = time.perf_counter() - self.begin
+        paced = elapsed * (1.0 - fraction) / fraction if fraction > 0.0 else 0.0
+        left = paced if fraction >= _TELLING else max(0.0, self.seconds - elapsed)
+        return duration(left) if left > 0.0 else "0 s"
+
+
+class CallProgress(ProgressBarManager):
+    """One bar for a whole call: its phase, beta, log Z so far with its error, and how long the rest takes.
 
     Parameters
     ----------
-    title : str
-        The phase, such as "Round 2".
-    n_steps : int or None
-        Temperatures of the phase; None if they are not known before, then the bar counts percent of beta.
     progressbar : bool or str
         As in ``pm.sample``.
     progressbar_theme : Theme or str or None
     """
 
-    def __init__(self, title: str, n_steps: int | None, progressbar: Any, progressbar_theme: Any) -> None:
+    step_name = "Percent"
+
+    def __init__(self, progressbar: Any, progressbar_theme: Any) -> None:
         super().__init__(n_bars=1, progressbar=progressbar, progressbar_theme=progressbar_theme)
         self.combined_progress = False
-        self.title = title
-        self._total = n_steps or 100
-        # PyMC's first column shows the field that has the lower-case name of the step.
-        self.step_name = "Temperature" if n_steps else "Percent"
-        self._field = self.step_name.lower()
-        self._reached = 0
-        columns = [
-            TextColumn("{task.fields[phase]}", table_column=Column("Phase", ratio=1)),
-            TextColumn("{task.fields[beta]:.1e}", table_column=Column("Beta", ratio=1)),
-            TextColumn("{task.fields[log_z]:.2f}", table_column=Column("log Z", ratio=1)),
-        ]
-        start = {"phase": title, "beta": 0.0, "log_z": 0.0, self._field: 0}
-        stats = {name: [value] for name, value in start.items()}
-        self.progress_stats = stats
-        self._backend = self._create_backend(total=self._total, progress_columns=columns, progress_stats=stats)
+        self._position = 0.0
+        self._begin = time.perf_counter()
+        stats = self._stats("", 0.0, "", "")
+        initial = {name: [value] for name, value in stats.items()}
+        self._backend = self._create_backend(total=100, progress_columns=[], progress_stats=initial)
+        if shown := getattr(self._backend, "_progress", None):
+            # A terminal: PyMC's own columns do not fit into 80 characters.
+            columns = _columns(self.full_stats)
+            ours = CustomProgress(*columns, console=shown.console, include_headers=True, expand=True)
+            setattr(self._backend, "_progress", ours)  # noqa: B010
+        self._phase = _Phase("", 0.0, 0.0, None, 0.0)
+        self._log_z = ""
 
-    def update(self, fraction: float, beta: float, log_z: Any) -> None:
-        """Move the bar to ``fraction`` of its length; ``log_z`` is that of one population or of several."""
-        done = int(fraction * self._total)
-        advance, self._reached = done - self._reached, done
-        shown = float(log_mean_exp(np.atleast_1d(log_z)))
-        self._backend.update(
-            task_id=0,
-            advance=advance,
-            failing=False,
-            stats={"phase": self.title, "beta": beta, "log_z": shown, self._field: done},
-            is_last=fraction >= 1.0,
-        )
+    def __enter__(self) -> Self:
+        """Show the bar, and let log messages appear above it."""
+        before = sys.stderr
+        super().__enter__()
+        self._begin = time.perf_counter()
+        self._moved = []
+        if sys.stderr is not before:
+            for handler in logging.getLogger("pymc").handlers:
+                if isinstance(handler, logging.StreamHandler) and handler.stream is before:
+                    self._moved.append((handler, handler.setStream(sys.stderr)))
+        self.phase("Compiling")(0.0, 0.0, np.nan)
+        return self
+
+    def __exit__(self, *exception: Any) -> Any:
+        """Leave the bar as it is, full unless something was raised."""
+        if exception[0] is None:
+            self._show(self._phase, 1.0, 1.0, self._log_z, is_last=True)
+        for handler, stream in self._moved:
+            handler.setStream(stream)
+        return super().__exit__(*exception)
+
+    def phase(self, title: str, seconds: float | None = None) -> Report:
+        """Begin another part of the call; return the function that reports its progress.
+
+        Parameters
+        ----------
+        title : str
+            Such as "Round 2".
+        seconds : float, optional
+            About how long the call will still take, if that is known.
+        """
+        elapsed = time.perf_counter() - self._begin
+        first, last = self._position, self._position + _UNKNOWN * (1.0 - self._position)
+        if seconds is not None:
+            first, last = min(self._position, elapsed / max(elapsed + seconds, 1e-9)), 1.0
+        phase = _Phase(title, first, last, seconds, time.perf_counter())
+
+        def report(fraction: float, beta: float, log_z: Any) -> None:
+            self.update(phase, fraction, beta, log_z)
+
+        return report
+
+    def update(self, phase: _Phase, fraction: float, beta: float, log_z: Any) -> None:
+        """Move the bar; ``log_z`` is that of one population or of several."""
+        self._phase, self._log_z = phase, _describe(np.atleast_1d(log_z))
+        self._show(phase, fraction, beta, self._log_z)
+
+    def _show(self, phase: _Phase, fraction: float, beta: float, log_z: str, is_last: bool = False) -> None:
+        position = phase.first + fraction * (phase.last - phase.first)
+        advance, self._position = 100.0 * (position - self._position), position
+        left = "" if is_last else phase.left(fraction)
+        stats = self._stats(phase.title, beta, log_z, left)
+        self._backend.update(task_id=0, advance=advance, failing=False, stats=stats, is_last=is_last)
+
+    def _stats(self, title: str, beta: float, log_z: str, left: str) -> dict[str, Any]:
+        percent = round(100.0 * self._position, 2)
+        return {"phase": title, "beta": f"{beta:.2g}", "log_z": log_z, "left": left, "percent": percent}
+
+
+def _columns(full_stats: bool) -> list[Any]:
+    """Build the columns of a terminal's bar: 80 characters with all of them."""
+    shown = {"phase": "Phase", "beta": "Beta", "log_z": "log Z so far", "left": "Left"}
+    widths = {"phase": 9, "beta": 7, "log_z": 16, "left": 6}
+    texts = {
+        name: TextColumn(f"{{task.fields[{name}]}}", table_column=Column(title, width=widths[name], no_wrap=True))
+        for name, title in shown.items()
+    }
+    details = [texts["beta"], texts["log_z"]] if full_stats else []
+    elapsed = TimeElapsedColumn(table_column=Column("Elapsed", width=7, no_wrap=True))
+    return [BarColumn(None, table_column=Column("Progress", ratio=1)), texts["phase"], *details, elapsed, texts["left"]]
+
+
+def _describe(log_z: np.ndarray) -> str:
+    """Write log Z of all populations together, with the error that their spread shows."""
+    if not np.isfinite(log_z).any():
+        return ""
+    mean = float(log_mean_exp(log_z))
+    if len(log_z) < 2:
+        return f"{mean:.2f}"
+    return f"{mean:.2f} ± {np.std(np.exp(log_z - mean), ddof=1) / np.sqrt(len(log_z)):.2f}"
+
+
+def part(report: Report, first: float, share: float) -> Report:
+    """Report the progress of a part of a phase that begins at ``first`` and is ``share`` of it."""
+    return lambda fraction, beta, log_z: report(first + share * fraction, beta, log_z)

@@ -52,8 +52,7 @@ def build_ratio_problem(model: Any, layout: Layout, source: Choice, settings: Se
         draws, noise, resampling = seeds.spawn(3)
         stream = Stream(draws, noise.generate_state(2), np.random.default_rng(resampling))
         particles = problem.draw([0], [stream], n)
-        with settings.progress("Reference", n_steps) as bar:
-            run = anneal(problem.engine, plan, particles, bar.update)
+        run = anneal(problem.engine, plan, particles, settings.progress.phase("Reference"))
         chosen = systematic(run.log_weights[0], stream.rng.random())
         state = problem.engine.take(run.state, chosen[None])
         state = move(problem.engine, plan, state, particles.inputs, particles.keys, _FINAL_MOVES, n_steps)

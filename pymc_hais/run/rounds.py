@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass, replace
 
@@ -17,6 +18,7 @@ from pymc_hais.estimators import (
 )
 from pymc_hais.run.planning import Choice
 from pymc_hais.run.populations import anneal_rows, count_gradients
+from pymc_hais.run.progress import part
 from pymc_hais.run.row_results import RowResult, complete, estimate_row
 from pymc_hais.run.settings import Settings
 from pymc_hais.run.timing import SHORTEST, Size, fit_into, takes
@@ -25,6 +27,7 @@ from pymc_hais.types import AnnealingRun, Plan
 
 __all__ = ["Outcome", "run_rounds"]
 
+_log = logging.getLogger("pymc.hais")
 
 #: Lines of descent of a chain below which it is one alone, as good as.
 _COLLAPSED = 1.5
@@ -85,8 +88,9 @@ def _until_target(choice: Choice, settings: Settings) -> Outcome:
     while True:
         clock = Stopwatch(choice.problem.engine.clock)
         try:
-            number, title = choice.spent.n_rounds + rounds.n + 1, f"Round {rounds.n + 1}"
-            ((_, run),) = anneal_rows(choice.problem, plan, [0], number, title, settings)
+            report = settings.progress.phase(f"Round {rounds.n + 1}", rounds.forecast(len(plan.schedule)))
+            number = choice.spent.n_rounds + rounds.n + 1
+            ((_, run),) = anneal_rows(choice.problem, plan, [0], number, report, settings)
         except KeyboardInterrupt:
             if outcome is None:
                 raise
@@ -94,6 +98,8 @@ def _until_target(choice: Choice, settings: Settings) -> Outcome:
         outcome, n_steps = rounds.add(plan, run, clock.elapsed)
         if outcome.stopped_by:
             return outcome
+        so_far = f"Round {rounds.n}: log Z = {outcome.rows[0].estimate:.3f}, where target_se = {settings.target_se}"
+        _log.info(f"{so_far} was asked for; the next round has {n_steps:,} temperatures")
         if choice.pilot is None or settings.recipe.schedule is not None:
             plan = _plan(choice, n_steps, settings)
         else:
@@ -114,8 +120,8 @@ class _Rounds:
         self._n_gradients = choice.spent.n_gradients
         self._estimates: list[LogZEstimate] = []
         self._rounds: list[Round] = []
-        self.settings = settings
-        self.first = self._fit(int(choice.lengths[0]), choice.seconds_per_move(settings))
+        self.settings, self._speed = settings, choice.seconds_per_move(settings)
+        self.first = self._fit(int(choice.lengths[0]))
         #: With as many particles as there is time for.
         self.settings = replace(settings, draws=self.first.draws)
 
@@ -123,6 +129,10 @@ class _Rounds:
     def n(self) -> int:
         """How many rounds there are."""
         return len(self._rounds)
+
+    def forecast(self, n_steps: int) -> float | None:
+        """Say about how many seconds a round takes, if a pilot or a round has told."""
+        return n_steps * self.settings.draws * self.settings.chains * self._speed or None
 
     def add(self, plan: Plan, run: AnnealingRun, seconds: float) -> tuple[Outcome, int]:
         """Average another round with those before; return the outcome so far and the temperatures of the next one."""
@@ -138,41 +148,44 @@ class _Rounds:
             # what particles give that did not follow is a lower bound.
             estimate = with_shortfall(estimate, np.inf)
         row = RowResult(estimate, symptoms, tuple(self._rounds))
-        speed = seconds / (n_steps * settings.draws * settings.chains)
-        stopped_by = _reason_to_stop(row, settings) or self._reason_of_time(speed, n_steps)
+        self._speed = seconds / (n_steps * settings.draws * settings.chains)
+        stopped_by = _reason_to_stop(row, settings) or self._reason_of_time(n_steps)
         longer = next_length(n_steps, estimate.se, settings.target_se or np.inf, settings.max_temperatures)
-        following = self._fit(longer, speed)
+        following = self._fit(longer)
         elapsed = time.perf_counter() - self._begin
-        outcome = Outcome((row,), plan, run, self._n_gradients, elapsed, stopped_by or "", settings.draws, speed)
+        outcome = Outcome((row,), plan, run, self._n_gradients, elapsed, stopped_by or "", settings.draws, self._speed)
         return outcome, following.n_steps
 
-    def _reason_of_time(self, seconds_per_move: float, n_steps: int) -> str | None:
+    def _reason_of_time(self, n_steps: int) -> str | None:
         """Stop where there is no time for another round as long as the last one."""
         settings = self.settings
         needed = takes(Size(n_steps, settings.draws), settings.recipe.n_final_moves)
-        return "max_seconds" if self._moves(seconds_per_move) < needed else None
+        return "max_seconds" if self._moves() < needed else None
 
-    def _moves(self, seconds_per_move: float) -> float:
+    def _moves(self) -> float:
         """Say how many transitions the particles of a chain have time for."""
-        return self.settings.budget.moves(seconds_per_move) / self.settings.chains
+        return self.settings.budget.moves(self._speed) / self.settings.chains
 
-    def _fit(self, n_steps: int, seconds_per_move: float) -> Size:
+    def _fit(self, n_steps: int) -> Size:
         """Make a round as small as the time that is left makes it; a schedule of the user's own keeps its length."""
         recipe, wanted = self.settings.recipe, Size(n_steps, self.settings.draws)
         shortest = n_steps if recipe.is_fixed else SHORTEST
-        return fit_into(self._moves(seconds_per_move), wanted, shortest, recipe.n_final_moves)
+        return fit_into(self._moves(), wanted, shortest, recipe.n_final_moves)
 
 
 def _once(choice: Choice, settings: Settings) -> Outcome:
     begin = time.perf_counter()
     problem, n_gradients = choice.problem, choice.spent.n_gradients
     results = dict(enumerate(choice.scouted))
-    stopped_by, number = "single_round", choice.spent.n_rounds + 1
+    stopped_by, number, done = "single_round", choice.spent.n_rounds + 1, 0.0
+    report = settings.progress.phase(f"{problem.n_rows} rows", choice.forecast(settings))
     try:
         for n_steps in np.unique(choice.lengths).tolist():
             plan = _plan(choice, n_steps, settings)
             rows = np.flatnonzero(choice.lengths == n_steps).tolist()
-            for row, run in anneal_rows(problem, plan, rows, number, f"{len(rows)} rows", settings):
+            share = len(rows) * n_steps / choice.lengths.sum()
+            progress, done = part(report, done, share), done + share
+            for row, run in anneal_rows(problem, plan, rows, number, progress, settings):
                 earlier = choice.scouted[row].rounds if choice.scouted else ()
                 results[row] = estimate_row(run, len(plan.schedule), earlier, choice.tail, problem.prior_mass)
             n_gradients += count_gradients(problem, plan, len(rows), settings)
@@ -180,8 +193,8 @@ def _once(choice: Choice, settings: Settings) -> Outcome:
         if len(results) < problem.n_rows:
             raise
         stopped_by = "interrupt"  # the other rows keep their scouting round
-    done = tuple(results[row] for row in range(problem.n_rows))
-    return Outcome(done, plan, None, n_gradients, time.perf_counter() - begin, stopped_by, settings.draws)
+    every = tuple(results[row] for row in range(problem.n_rows))
+    return Outcome(every, plan, None, n_gradients, time.perf_counter() - begin, stopped_by, settings.draws)
 
 
 def _plan(choice: Choice, n_steps: int, settings: Settings) -> Plan:

@@ -67,7 +67,8 @@ def scout(problem: Problem, pilots: Sequence[Pilot], spent: Spent, settings: Set
     plan = build_plan(merge(pilots), n_steps, settings.recipe)
     n_kept = max(_KEPT_PER_ROW, _KEPT_PARTICLES // problem.n_rows)
     spent.n_rounds += 1
-    runs = anneal_rows(problem, plan, range(problem.n_rows), spent.n_rounds, "Scouting", settings)
+    report = settings.progress.phase("Scouting")
+    runs = anneal_rows(problem, plan, range(problem.n_rows), spent.n_rounds, report, settings)
     scouted, centres, residuals = zip(*(_look(problem, run, n_steps, n_kept) for _, run in runs), strict=True)
     spent.n_gradients += count_gradients(problem, plan, problem.n_rows, settings)
     se = np.array([one.estimate.se for one in scouted])

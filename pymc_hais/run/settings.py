@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -13,24 +12,30 @@ from pymc_hais.engines import resolve_backend
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.model import build_layout
 from pymc_hais.model.compat import seeds_per_chain
+from pymc_hais.run.arguments import (
+    check_flag,
+    check_integer,
+    check_labelled,
+    check_names,
+    check_positive,
+    check_seed,
+    check_theme,
+)
 from pymc_hais.run.constraints import build_constraints, with_walls
 from pymc_hais.run.problem import Compiler
-from pymc_hais.run.progress import AnnealingProgress
+from pymc_hais.run.progress import CallProgress
 from pymc_hais.run.seeds import Seeds
 from pymc_hais.run.timing import TimeBudget
 from pymc_hais.schedules import FIXED
 from pymc_hais.tuning import Recipe
 from pymc_hais.types import Kernel, Schedule
 
-__all__ = ["Output", "Progress", "Settings", "build_settings", "paper_settings"]
+__all__ = ["Output", "Settings", "build_settings", "paper_settings"]
 
 #: Moves at beta = 1 that decorrelate resampled posterior draws.
 _FINAL_MOVES = 8
 #: Particles of a chain that resample at all do so below this share of their number.
 _RESAMPLE_BELOW = 0.5
-
-#: Opens the progress bar of one phase: ``progress(title, n_steps)``, whose result has an ``update`` method.
-type Progress = Callable[[str, int | None], AbstractContextManager[Any]]
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,8 @@ class Settings:
     output : Output
     compiler : Compiler
         Of the recipe's kernel, with the constraints.
-    progress : callable
+    progress : CallProgress
+        Shown while it is entered.
     """
 
     draws: int
@@ -76,7 +82,7 @@ class Settings:
     seeds: Seeds
     output: Output
     compiler: Compiler
-    progress: Progress
+    progress: CallProgress
 
 
 def build_settings(
@@ -112,6 +118,10 @@ def build_settings(
     """
     budget = _build_budget(max_seconds)
     _check_numbers(draws, chains, cores, target_se, max_temperatures, n_temperatures)
+    check_flag("resample", resample)
+    check_seed(random_seed)
+    check_names("var_names", var_names)
+    check_theme(progressbar_theme)
     kernel = _build_kernel(kernel)
     if constraints is not None:
         kernel = with_walls(kernel, build_constraints(constraints, build_layout(model)))
@@ -119,9 +129,6 @@ def build_settings(
     if length is not None and target_se is not None and isinstance(schedule, str) and length > max_temperatures:
         raise ValueError(f"`n_temperatures` = {length} is above `max_temperatures` = {max_temperatures}.")
     entropy = tuple(int(seed) for seed in seeds_per_chain(random_state=random_seed, chains=chains))
-
-    def progress(title: str, n_steps: int | None) -> AbstractContextManager[Any]:
-        return AnnealingProgress(title, n_steps, progressbar, progressbar_theme)
 
     return Settings(
         draws=int(draws),
@@ -132,9 +139,9 @@ def build_settings(
         n_temperatures=length,
         recipe=recipe,
         seeds=Seeds(entropy),
-        output=_build_output(idata_kwargs, var_names),
+        output=_build_output(model, idata_kwargs or {}, var_names),
         compiler=Compiler(kernel, *resolve_backend(backend, compile_kwargs), cores),
-        progress=progress,
+        progress=CallProgress(progressbar, progressbar_theme),
     )
 
 
@@ -148,17 +155,13 @@ def _check_numbers(
         *([("cores", cores, 1)] if cores is not None else []),
         *([("n_temperatures", n_temperatures, 0)] if n_temperatures is not None else []),
     ):
-        _check_integer(name, value, least)
-    if target_se is not None and not (_is_number(target_se) and 0 < target_se < np.inf):
-        raise ValueError(f"`target_se` must be a positive number of nats, or None for one round; got {target_se!r}.")
+        check_integer(name, value, least)
+    check_positive("target_se", target_se, "nats", "one round")
 
 
 def _build_budget(max_seconds: Any) -> TimeBudget:
-    if max_seconds is None:
-        return TimeBudget()
-    if not (_is_number(max_seconds) and max_seconds > 0):
-        raise ValueError(f"`max_seconds` must be a positive number, or None for no limit; got {max_seconds!r}.")
-    return TimeBudget(float(max_seconds))
+    check_positive("max_seconds", max_seconds, "seconds", "no limit")
+    return TimeBudget() if max_seconds is None else TimeBudget(float(max_seconds))
 
 
 def _build_kernel(kernel: Any) -> Kernel:
@@ -200,27 +203,20 @@ def _build_recipe(kernel: Kernel, schedule: Any, n_temperatures: Any, resample: 
     return recipe, length
 
 
-def _build_output(idata_kwargs: dict[str, Any] | None, var_names: Iterable[str] | None) -> Output:
+def _build_output(model: Any, idata_kwargs: dict[str, Any], var_names: Iterable[str] | None) -> Output:
+    if idata_kwargs:
+        check_labelled(model, idata_kwargs)
     known = [f.name for f in fields(Output)]
-    unknown = sorted(set(idata_kwargs or {}) - set(known))
+    unknown = sorted(set(idata_kwargs) - set(known))
     if unknown:
         raise ValueError(f"Unknown `idata_kwargs` {unknown}: pass some of {known}.")
-    output = Output(**(idata_kwargs or {}))
+    output = Output(**idata_kwargs)
     if var_names is not None and (output.log_likelihood or output.log_prior):
         raise ValueError(
             "`log_likelihood` and `log_prior` are computed from all variables: leave out `var_names`, or call "
             "pm.compute_log_likelihood on a result with all of them."
         )
     return output
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-
-
-def _check_integer(name: str, value: Any, least: int) -> None:
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
-        raise ValueError(f"`{name}` must be a whole number of at least {least}; got {value!r}.")
 
 
 def paper_settings(n_distributions: int) -> dict[str, Any]:
@@ -241,7 +237,7 @@ def paper_settings(n_distributions: int) -> dict[str, Any]:
     ----------
     Sohl-Dickstein & Culpepper (2012), arXiv:1205.1925, sections 3 and 5.
     """
-    _check_integer("n_distributions", n_distributions, 1)
+    check_integer("n_distributions", n_distributions, 1)
     return {
         "kernel": Hamiltonian(integrator="drift-kick-drift", step_size=0.2, damping=float(np.log(2.0))),
         "schedule": "linear",

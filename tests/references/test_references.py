@@ -155,8 +155,13 @@ def test_a_fit_draws_around_the_centre_of_each_row(row):
 
 def test_a_fit_says_what_it_is_mixed_with():
     shape = Gaussian(np.zeros(3), np.ones(3))
-    assert Fitted(shape, CENTRES, 0.1).label("the prior") == "10% the prior + 90% a Gaussian around each row"
-    assert Fitted(shape, CENTRES[:1], 0.1).label("the prior") == "10% the prior + 90% a Gaussian"
+    assert (
+        Fitted(shape, CENTRES, 0.1).label("the prior")
+        == "the prior (10%) and a Gaussian fitted to the pilot around each row (90%)"
+    )
+    assert (
+        Fitted(shape, CENTRES[:1], 0.1).label("the prior") == "the prior (10%) and a Gaussian fitted to the pilot (90%)"
+    )
     for is_dense in (False, True):
         none = Fitted.none(2, 3, is_dense)
         assert none.label("the prior") == "the prior"

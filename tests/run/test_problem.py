@@ -52,7 +52,7 @@ def test_each_row_has_the_density_of_the_model_that_holds_it(name, rows):
     problem, fitted = rows, FITS[name]
     if fitted:
         problem = rows.with_fit(fitted, None)
-        assert problem.label == f"10% the prior + 90% {fitted.shape} around each row"
+        assert problem.label == f"the prior (10%) and {fitted.shape} fitted to the pilot around each row (90%)"
     assert problem.is_prior == (fitted is None)
     together = problem.draw([2, 0, 1, 0], streams(4), 30)
     assert together.alive.all()

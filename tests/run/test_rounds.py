@@ -55,12 +55,11 @@ class Script:
     """Stands in for the annealing: the n-th round of each row gives the n-th of some runs."""
 
     def __init__(self, *runs):
-        self.runs, self.plans, self.numbers, self.titles = list(runs), [], [], []
+        self.runs, self.plans, self.numbers = list(runs), [], []
 
-    def __call__(self, problem, plan, rows, number, title, settings):
+    def __call__(self, problem, plan, rows, number, report, settings):
         self.plans.append(plan)
         self.numbers.append(number)
-        self.titles.append(title)
         for row in rows:
             fields = self.runs[row if problem.n_rows > 1 else len(self.plans) - 1]
             if fields is KeyboardInterrupt:
@@ -179,7 +178,6 @@ def test_every_round_has_random_numbers_of_its_own():
     options = {"target_se": 1e-3, "max_temperatures": 2048}
     _, script = outcome_of(*RUNS, choice=choice_of(n_rounds=1), **options)
     assert script.numbers == [2, 3, 4]
-    assert script.titles == ["Round 1", "Round 2", "Round 3"]
     same = ("choice.spent.n_rounds + rounds.n + 1", "1")
     assert outcome_of(*RUNS, replacements=[same], **options)[1].numbers == [1, 1, 1]
 
@@ -212,7 +210,6 @@ def test_rows_have_one_round_each_of_the_length_that_was_found_for_them():
     outcome, script = outcome_of(*RUNS, choice=choice_of((128, 64, 128), 1, scouted=scouted))
     assert [len(plan.schedule) for plan in script.plans] == [64, 128]
     assert script.numbers == [2, 2]  # rows tell them apart
-    assert script.titles == ["1 rows", "2 rows"]
     for row, fields, length, before in zip(outcome.rows, RUNS, (128, 64, 128), scouted, strict=True):
         assert row.estimate.value == estimate_log_z(run_of(fields, length)).value
         assert row.rounds[0] == before.rounds[0]

@@ -1,0 +1,119 @@
+"""Slips that a caller may make, each answered by one error: what was given, and what to pass instead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pymc_hais.run.progress import default_theme
+
+__all__ = [
+    "check_flag",
+    "check_integer",
+    "check_labelled",
+    "check_names",
+    "check_positive",
+    "check_seed",
+    "check_theme",
+]
+
+_SEEDS = int | np.integer
+_GENERATORS = np.random.Generator | np.random.RandomState
+
+
+def check_integer(name: str, value: Any, least: int) -> None:
+    """Refuse what is no whole number, or too small a one.
+
+    Raises
+    ------
+    ValueError
+    """
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+        raise ValueError(f"`{name}` must be a whole number of at least {least}; got {value!r}.")
+
+
+def check_positive(name: str, value: Any, unit: str, without: str) -> None:
+    """Refuse what is neither None nor a positive finite number.
+
+    Raises
+    ------
+    ValueError
+    """
+    is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if value is not None and not (is_number and 0 < value < np.inf):
+        raise ValueError(f"`{name}` must be a positive number of {unit}, or None for {without}; got {value!r}.")
+
+
+def check_flag(name: str, value: Any) -> None:
+    """Refuse what is neither True nor False.
+
+    Raises
+    ------
+    ValueError
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"`{name}` must be True or False; got {value!r}.")
+
+
+def check_seed(seed: Any) -> None:
+    """Refuse what makes no reproducible random numbers.
+
+    Raises
+    ------
+    ValueError
+    """
+    several = isinstance(seed, Sequence | np.ndarray) and not isinstance(seed, str | bytes)
+    whole = all(isinstance(one, _SEEDS) and not isinstance(one, bool) for one in (seed if several else [seed]))
+    if seed is not None and not whole and not isinstance(seed, _GENERATORS):
+        raise ValueError(
+            "`random_seed` must be a whole number, one for each chain, a numpy Generator or RandomState, or None; got "
+            f"{seed!r}."
+        )
+
+
+def check_names(name: str, value: Any) -> None:
+    """Refuse a single name in place of a list of names, which would be read letter by letter.
+
+    Raises
+    ------
+    ValueError
+    """
+    if isinstance(value, str):
+        raise ValueError(f"`{name}` must be a list of names; got {value!r}: pass [{value!r}].")
+
+
+def check_labelled(model: Any, idata_kwargs: Any) -> None:
+    """Refuse ``idata_kwargs`` that are no dictionary, and dims of variables that the model does not have.
+
+    Raises
+    ------
+    ValueError
+    """
+    if not isinstance(idata_kwargs, Mapping):
+        raise ValueError(
+            f'`idata_kwargs` must be a dictionary, such as {{"log_likelihood": True}}; got {idata_kwargs!r}.'
+        )
+    for name in ("coords", "dims"):
+        if not isinstance(idata_kwargs.get(name, {}), Mapping):
+            raise ValueError(f"`{name}` of `idata_kwargs` must be a dictionary; got {idata_kwargs[name]!r}.")
+    known = {*model.named_vars, *(value.name for value in model.value_vars)}
+    unknown = sorted(set(idata_kwargs.get("dims", {})) - known)
+    if unknown:
+        raise ValueError(f"`idata_kwargs` gives dims to {unknown}; the variables are {sorted(known)}.")
+
+
+def check_theme(theme: Any) -> None:
+    """Refuse what is no theme of a progress bar; PyMC would pass over it.
+
+    Raises
+    ------
+    ValueError
+    """
+    is_css = isinstance(theme, str) and "{" in theme
+    if theme is not None and not is_css and not isinstance(theme, type(default_theme)):
+        raise ValueError(
+            f"`progressbar_theme` must be a rich.theme.Theme, or CSS text for marimo; got {theme!r}. Leave it out for "
+            "PyMC's own."
+        )

@@ -1,0 +1,134 @@
+"""One bar for a call: where it stands, what it says about log Z and the time left, and messages above it."""
+
+import io
+import logging
+import sys
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from pymc_hais.run import progress as module
+from pymc_hais.run.progress import CallProgress, part
+
+
+@dataclass
+class Recorder:
+    """Stands in for the bar: where it is, and the columns."""
+
+    position: float = 0.0
+    columns: list = field(default_factory=list)
+
+    def update(self, task_id, advance, failing, stats, is_last):
+        self.position = 100.0 if is_last else self.position + advance
+        self.columns.append(stats)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        return None
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(module.time, "perf_counter", lambda: now[0])
+    return now
+
+
+@pytest.fixture
+def recorded(clock):
+    progress = CallProgress(False, None)
+    progress._backend = Recorder()
+    return progress, progress._backend
+
+
+def test_the_bar_of_a_call_goes_on_from_phase_to_phase_and_back_for_another_round(recorded, clock):
+    progress, bar = recorded
+    with progress:
+        assert (bar.position, bar.columns[-1]["phase"]) == (0.0, "Compiling")
+        pilot = progress.phase("Pilot")
+        pilot(0.5, 1e-4, -3.0)
+        assert bar.position == pytest.approx(20.0)
+        pilot(1.0, 1.0, -3.0)
+        again = progress.phase("Pilot")
+        again(1.0, 1.0, -3.0)
+        assert bar.position == pytest.approx(64.0)
+        clock[0] += 10.0
+        # Ten seconds of twenty: half of the bar.
+        first = progress.phase("Round 1", 10.0)
+        first(0.0, 0.0, np.zeros(2))
+        assert bar.position == pytest.approx(50.0)
+        first(1.0, 1.0, np.zeros(2))
+        assert bar.position == pytest.approx(100.0)
+        clock[0] += 10.0
+        progress.phase("Round 2", 60.0)(0.5, 0.1, np.zeros(2))
+        assert bar.position == pytest.approx(25.0 + 37.5)
+    assert bar.position == 100.0
+    assert [columns["percent"] for columns in bar.columns] == pytest.approx([0, 20, 40, 64, 50, 100, 62.5, 100])
+
+
+def test_the_time_left_is_the_forecast_and_then_the_pace(recorded, clock):
+    progress, bar = recorded
+    report = progress.phase("Round 1", 30.0)
+    clock[0] += 5.0
+    report(0.05, 0.1, 0.0)
+    assert bar.columns[-1]["left"] == "25 s"
+    report(0.25, 0.1, 0.0)
+    assert bar.columns[-1]["left"] == "15 s"
+    report(1.0, 1.0, 0.0)
+    assert bar.columns[-1]["left"] == "0 s"
+    progress.phase("Pilot")(0.5, 0.1, 0.0)
+    assert bar.columns[-1]["left"] == ""
+
+
+def test_log_z_so_far_is_that_of_all_populations_with_the_error_of_their_spread(recorded):
+    progress, bar = recorded
+    report = progress.phase("Round 1")
+    report(0.1, 1.23e-5, np.log([1.0, 3.0]))
+    # Mean 2, standard deviation root 2, of two: 1 in 2.
+    assert bar.columns[-1]["log_z"] == "0.69 ± 0.50"
+    assert bar.columns[-1]["beta"] == "1.2e-05"
+    report(0.1, 0.5, -7.0)
+    assert bar.columns[-1]["log_z"] == "-7.00"
+    report(0.1, 0.5, np.array([-np.inf, 0.0]))
+    assert bar.columns[-1]["log_z"] == "-0.69 ± 1.00"
+    report(0.1, 0.5, np.array([-np.inf, -np.inf]))
+    assert bar.columns[-1]["log_z"] == ""
+
+
+def test_a_part_of_a_phase_reports_its_share():
+    told = []
+    second = part(lambda *progress: told.append(progress), 0.5, 0.25)
+    second(0.0, 0.1, 1.0)
+    second(1.0, 0.2, 2.0)
+    assert told == [(0.5, 0.1, 1.0), (0.75, 0.2, 2.0)]
+
+
+def test_messages_appear_above_the_bar_while_it_is_shown(recorded, monkeypatch):
+    progress, _ = recorded
+    logger, before, above = logging.getLogger("pymc"), io.StringIO(), io.StringIO()
+    monkeypatch.setattr(sys, "stderr", before)
+    handler = logging.StreamHandler(before)
+    monkeypatch.setattr(logger, "handlers", [handler])
+    # What Rich does in a terminal, and undoes.
+    monkeypatch.setattr(Recorder, "__enter__", lambda self: setattr(sys, "stderr", above))
+    with progress:
+        logger.warning("during")
+    logger.warning("after")
+    assert above.getvalue() == "during\n"
+    assert before.getvalue() == "after\n"
+
+
+def test_a_bar_that_is_interrupted_stays_where_it_is(recorded):
+    progress, bar = recorded
+
+    def stop():
+        with progress:
+            progress.phase("Pilot")(0.5, 0.1, -1.0)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stop()
+    assert bar.position == pytest.approx(20.0)

@@ -1,0 +1,117 @@
+"""Slips of a first hour: each is answered before any work by one message, which says what to pass instead."""
+
+import numpy as np
+import pymc as pm
+import pytest
+from rich.theme import Theme
+
+import pymc_hais
+from pymc_hais.engines import resolve_backend
+from pymc_hais.references import build_prior
+from tests.quick import QUICK, one_mean
+
+
+@pytest.fixture(autouse=True)
+def no_work(monkeypatch):
+    """Fail where something is compiled."""
+    monkeypatch.setattr("pymc_hais.sampling._build", lambda *_: pytest.fail("work has begun"))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"draws": 10}, "`draws` must be a whole number of at least 100; got 10"),
+        ({"draws": 200.0}, "`draws` must be a whole number of at least 100; got 200.0"),
+        ({"chains": 0}, "`chains` must be a whole number of at least 1; got 0"),
+        ({"chains": True}, "`chains` must be a whole number of at least 1; got True"),
+        ({"cores": 0}, "`cores` must be a whole number of at least 1; got 0"),
+        ({"target_se": -0.1}, "`target_se` must be a positive number of nats, or None for one round; got -0.1"),
+        ({"target_se": "small"}, "`target_se` must be a positive number of nats, or None for one round; got 'small'"),
+        ({"target_se": True}, "`target_se` must be a positive number"),
+        ({"max_seconds": 0}, "`max_seconds` must be a positive number of seconds, or None for no limit; got 0"),
+        ({"max_temperatures": 1}, "`max_temperatures` must be a whole number of at least 2; got 1"),
+        ({"n_temperatures": -1}, "`n_temperatures` must be a whole number of at least 0; got -1"),
+        ({"resample": "yes"}, "`resample` must be True or False; got 'yes'"),
+        ({"resample": 1}, "`resample` must be True or False; got 1"),
+        ({"random_seed": 1.5}, "`random_seed` must be a whole number, .* or None; got 1.5"),
+        ({"random_seed": "7"}, "`random_seed` must be a whole number, .* or None; got '7'"),
+        ({"random_seed": [1, 2.5]}, r"`random_seed` must be a whole number, .* or None; got \[1, 2.5\]"),
+        ({"schedule": "cosine"}, "`schedule` must be one of 'constant_speed'"),
+        ({"kernel": pymc_hais.Hamiltonian}, r"`kernel` must be a pymc_hais.Hamiltonian\(...\)"),
+        ({"backend": "torch"}, "Unknown backend 'torch'"),
+        ({"backend": "c", "compile_kwargs": {"mode": "FAST_COMPILE"}}, "either `backend` or"),
+        ({"var_names": "mu"}, r"`var_names` must be a list of names; got 'mu': pass \['mu'\]"),
+        ({"var_names": ["mu"], "idata_kwargs": {"log_likelihood": True}}, "leave out `var_names`"),
+        ({"idata_kwargs": True}, "`idata_kwargs` must be a dictionary, such as .*; got True"),
+        ({"idata_kwargs": {"log_lik": True}}, r"Unknown `idata_kwargs` \['log_lik'\]: pass some of .*'log_likelihood'"),
+        ({"idata_kwargs": {"dims": {"nu": ["a"]}}}, r"gives dims to \['nu'\]; the variables are \['mu', 'y'\]"),
+        ({"idata_kwargs": {"dims": ["a"]}}, r"`dims` of `idata_kwargs` must be a dictionary; got \['a'\]"),
+        ({"progressbar": "on"}, "progressbar"),
+        ({"progressbar_theme": "dark"}, "`progressbar_theme` must be a rich.theme.Theme, or CSS text.*; got 'dark'"),
+        ({"progressbar_theme": 3}, "`progressbar_theme` must be a rich.theme.Theme"),
+    ],
+)
+def test_arguments_out_of_range(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        pymc_hais.sample_hais(model=one_mean(), **{**QUICK, **wrong})
+
+
+def test_what_is_in_range_passes(monkeypatch):
+    monkeypatch.setattr("pymc_hais.sampling._build", lambda *_: 1 / 0)
+    right = (
+        {"random_seed": None},
+        {"random_seed": np.int64(1)},
+        {"random_seed": [1, 2]},
+        {"random_seed": np.array([1, 2])},
+        {"random_seed": np.random.default_rng(1)},
+        {"random_seed": np.random.RandomState(1)},
+        {"progressbar_theme": Theme()},
+        {"progressbar_theme": "table { color: red }"},
+        {"resample": np.bool_(False)},
+        {"var_names": ("mu",)},
+        {"idata_kwargs": {"dims": {"mu": []}}},
+    )
+    for options in right:
+        with pytest.raises(ZeroDivisionError):
+            pymc_hais.sample_hais(model=one_mean(), **{**QUICK, **options})
+
+
+def test_a_model_in_the_wrong_place():
+    model = one_mean()
+    with pytest.raises(ValueError, match=r"first argument is `draws`; .*sample_hais\(model=model\)"):
+        pymc_hais.sample_hais(model)
+    with pytest.raises(ValueError, match=r"`model` must be a pm.Model; got 'm'"):
+        pymc_hais.sample_hais(model="m")
+    with pytest.raises(TypeError, match=r"[Nn]o model"):
+        pymc_hais.sample_hais()
+
+
+def test_held_out_rows_in_the_wrong_place():
+    with pytest.raises(ValueError, match=r"`model` must be a pm.Model; got \{'y'"):
+        pymc_hais.log_likelihood({"y": np.zeros((3, 3))}, one_mean())
+    with pytest.raises(ValueError, match="`data` must be a dictionary"):
+        pymc_hais.log_likelihood(one_mean(), np.zeros((3, 3)))
+
+
+def test_modes_that_are_backends_are_read_as_such():
+    """As a mode of PyTensor they would be called for one particle after the other, for ever."""
+    assert resolve_backend(None, {"mode": "NUMBA"}) == ("numba", {})
+    assert resolve_backend(None, {"mode": "FAST_COMPILE"}) == (None, {"mode": "FAST_COMPILE"})
+
+
+def test_discrete_variables_are_counted():
+    with pm.Model() as one:
+        pm.Bernoulli("switch", 0.5)
+    with pytest.raises(NotImplementedError, match=r"The free variable `switch` is discrete.* Sum it out"):
+        pymc_hais.model.check_model(one)
+    with one:
+        pm.Poisson("count", 2.0)
+    with pytest.raises(NotImplementedError, match=r"The free variables `switch`, `count` are discrete.* Sum them out"):
+        pymc_hais.model.check_model(one)
+
+
+def test_a_custom_distribution_without_random_names_both_ways_out():
+    with pm.Model() as model:
+        pm.CustomDist("x", logp=lambda value: -(value**2))
+    with pytest.raises(NotImplementedError, match=r"prior of `x`.* `random=` .*reference=\"gaussian\""):
+        build_prior(model)
