@@ -83,8 +83,7 @@ def main() -> None:
     best = estimates["complete pooling"]
     print("\nlog Bayes factor of complete pooling against")
     for name in ("hierarchical", "no pooling"):
-        other = estimates[name]
-        print(f"  {name:14s} {best.value - other.value:6.3f} ± {np.hypot(best.se, other.se):.3f}")
+        print(f"  {name:14s} {best - estimates[name]:.3f}")
 
     idata = results["hierarchical"]
     print("\n", az.summary(idata, var_names=["mu", "tau", "theta"]), sep="")

@@ -6,7 +6,7 @@ import functools
 import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -95,6 +95,9 @@ def to_datatree(
         _GROUP: _evidence(estimate, outcome, attrs),
     }
     idata = DataTree.from_dict({f"/{name}": group for name, group in groups.items()})
+    # What a person sees first of a result.
+    idata.attrs[str(attrs["quantity"]).replace(" ", "_")] = repr(replace(estimate, findings=()))
+    idata.attrs["findings"] = ", ".join(finding.name for finding in estimate.findings) or "none"
     _add(idata, "observed_data", lambda: _data(find_observations(model), labels))
     _add(idata, "constant_data", lambda: _data(find_constants(model), labels))
     for name, wanted, compute in (
