@@ -3,7 +3,6 @@
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from scipy.stats import multivariate_normal
 
 
 def logistic(n_rows: int = 500, n_columns: int = 20) -> pm.Model:
@@ -25,19 +24,6 @@ def experts(n_dims: int = 36) -> pm.Model:
         base = pm.logp(pm.Normal.dist(0.0, 2.0), x).sum()
         pm.Potential("energy", -1.5 * pt.log1p((filters @ x) ** 2).sum() - base)
     return model
-
-
-def conjugate_regression(n_rows: int = 200, n_columns: int = 50) -> tuple[pm.Model, float]:
-    """Correlated conjugate regression with unit noise and standard-normal coefficients; log Z in closed form."""
-    rng = np.random.default_rng(1)
-    X = rng.normal(size=(n_rows, n_columns)) @ np.diag(np.linspace(0.3, 3, n_columns))
-    X[:, 1:] += 0.9 * X[:, :-1]
-    y = X @ rng.normal(size=n_columns) + rng.normal(size=n_rows)
-    log_z = multivariate_normal(np.zeros(n_rows), np.eye(n_rows) + X @ X.T).logpdf(y)
-    with pm.Model() as model:
-        b = pm.Normal("b", 0.0, 1.0, shape=n_columns)
-        pm.Normal("y", X @ b, 1.0, observed=y)
-    return model, float(log_z)
 
 
 def gaussian(n_dims: int) -> tuple[pm.Model, float]:

@@ -39,7 +39,7 @@ MODELS = [
     "gaussian:900",
 ]
 #: What fills the caches: a model of the gallery, and a method of each kind of compilation.
-WARM_UP = "gallery:negative binomial", ["sample_hais", "sample_smc IMH", "dynesty", "NUTS + bridge"]
+WARM_UP = "negative binomial", ["sample_hais", "sample_smc IMH", "dynesty", "NUTS + bridge"]
 #: What samplers import while they compile.
 LATE_IMPORTS = ["pytensor.link.numba.dispatch", "pymc_hais.engines.jax", "pymc_hais.engines.numba"]
 COLUMNS = ["model", "D", "method", "log Z", "error", "se", "million evaluations", "of", "s", "CPU s", "outcome"]
@@ -50,16 +50,12 @@ GOOD = 0.2
 def build(name: str):
     """Build a model; return it, the exact log Z and the log mass of a prior that PyMC does not normalise."""
     import cases
-    from gallery_models import MODELS as gallery
+    import gallery
     from models import gaussian
 
     kind, _, variant = name.partition(":")
-    if kind == "gaussian":
-        return *gaussian(int(variant)), 0.0
-    if kind == "gallery":
-        return gallery[variant](), float("nan"), 0.0
-    model, log_z, _ = cases.build(name)
-    return model, log_z, cases.LOG_PRIOR_MASS.get(kind, 0.0)
+    model, log_z = gaussian(int(variant)) if kind == "gaussian" else gallery.build(name)
+    return model, float("nan") if log_z is None else log_z, cases.LOG_PRIOR_MASS.get(kind, 0.0)
 
 
 def run_one(name: str, method_name: str, seed: int) -> None:

@@ -18,22 +18,15 @@ PARTS = ("total", "compile", "pilot", "rounds", "rest")
 HEADER = "| model | call | " + " | ".join(f"{part} s" for part in PARTS) + " |\n" + "| --- " * 7 + "|"
 
 
-def build(name: str):
-    """Build a public case or a gallery model."""
-    from cases import VARIANTS
-    from cases import build as build_case
-    from gallery_models import MODELS
-
-    return build_case(name)[0] if name in VARIANTS else MODELS[name]()
-
-
 def run_one(name: str) -> None:
     """Call twice in this process; print the parts of each call."""
+    from gallery import build
+
     import pymc_hais
 
     warnings.simplefilter("ignore")
     logging.getLogger("pymc").setLevel(logging.CRITICAL)
-    model = build(name)
+    model, _ = build(name)
     for seed in (1, 2):
         begin = time.perf_counter()
         attrs = pymc_hais.sample_hais(model=model, random_seed=seed, progressbar=False)["posterior"].attrs

@@ -1,5 +1,9 @@
 """Slips of a first hour: each is answered before any work by one message, which says what to pass instead."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -9,6 +13,7 @@ import pymc_hais
 from pymc_hais.engines import resolve_backend
 from pymc_hais.references import build_prior
 from tests.quick import QUICK, one_mean
+from tests.toys import HAS_JAX
 
 
 @pytest.fixture(autouse=True)
@@ -97,6 +102,24 @@ def test_modes_that_are_backends_are_read_as_such():
     """As a mode of PyTensor they would be called for one particle after the other, for ever."""
     assert resolve_backend(None, {"mode": "NUMBA"}) == ("numba", {})
     assert resolve_backend(None, {"mode": "FAST_COMPILE"}) == (None, {"mode": "FAST_COMPILE"})
+
+
+@pytest.mark.skipif(not HAS_JAX or not hasattr(os, "fork"), reason="needs JAX, and a system that forks")
+def test_a_fork_after_a_run_says_what_to_use_instead():
+    script = """
+import os, pymc_hais
+from tests.quick import QUICK, one_mean
+from tests.toys import HAS_JAX
+if os.fork() == 0:
+    os._exit(0)
+print("before", flush=True)
+pymc_hais.sample_hais(model=one_mean(), **QUICK)
+if os.fork() == 0:
+    os._exit(0)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stderr.count("being forked") == 1
+    assert 'In pm.sample pass mp_ctx="forkserver"' in done.stderr
 
 
 def test_discrete_variables_are_counted():

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import functools
 import os
 import threading
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -54,6 +56,22 @@ def _log(x: Any) -> Any:
     return jax_functions.log(x) if x.dtype == jnp.float64 else jnp.log(x)
 
 
+@functools.cache
+def _warn_of_forks() -> None:
+    """Have every later fork of this process say what to use instead: JAX's threads do not survive it."""
+
+    def warn() -> None:
+        warnings.warn(
+            "This process has used JAX and is being forked: the new process may wait for ever. In pm.sample pass "
+            'mp_ctx="forkserver" (or cores=1), for processes of your own use multiprocessing.get_context("forkserver").',
+            UserWarning,
+            stacklevel=2,
+        )
+
+    if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+        os.register_at_fork(before=warn)
+
+
 def _pad(array: np.ndarray, n: int) -> np.ndarray:
     return np.pad(array, (0, n - len(array)))
 
@@ -92,6 +110,7 @@ class JaxEngine:
         inputs: Sequence[np.ndarray] = (),
         width: int = 1,
     ) -> None:
+        _warn_of_forks()
         self.kernel: Kernel = kernel or Hamiltonian()
         self.path: Path = Geometric() if path is None else path
         self.clock = CompileClock()
