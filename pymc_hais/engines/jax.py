@@ -63,7 +63,7 @@ def _warn_of_forks() -> None:
     def warn() -> None:
         warnings.warn(
             "This process has used JAX and is being forked: the new process may wait for ever. In pm.sample pass "
-            'mp_ctx="forkserver" (or cores=1), for processes of your own use multiprocessing.get_context("forkserver").',
+            'mp_ctx="forkserver" or cores=1; processes of your own take multiprocessing.get_context("forkserver").',
             UserWarning,
             stacklevel=2,
         )

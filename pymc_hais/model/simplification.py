@@ -17,7 +17,7 @@ from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 from pytensor.tensor.type import TensorType
 
 from pymc_hais.model.compat import rewrite_inside_out
-from pymc_hais.model.rewrites import after_gradient, before_gradient, transpose_narrow, write_out
+from pymc_hais.model.rewrites import after_gradient, before_gradient, first, transpose_narrow, write_out
 
 __all__ = ["lift_data", "simplify", "simplify_values"]
 
@@ -31,6 +31,10 @@ _EXCLUDED = ("local_subtensor_of_batch_dims", "local_subtensor_of_reduce", "symb
 def simplify_values(outputs: Sequence[Any]) -> list[Any]:
     """Simplify log densities before they are differentiated, so that their gradients are simple as well."""
     graph = FunctionGraph(outputs=list(rewrite_pregrad(list(outputs))), clone=False, copy_inputs=False)
+    before = set(graph.apply_nodes)
+    rewrite_inside_out(graph, first.rewrite)
+    if graph.apply_nodes - before or len(graph.apply_nodes) < len(before):
+        graph = FunctionGraph(outputs=list(rewrite_pregrad(list(graph.outputs))), clone=False, copy_inputs=False)
     rewrite_inside_out(graph, before_gradient.rewrite)
     return list(graph.outputs)
 

@@ -6,10 +6,10 @@ from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.rewriting.basic import EquilibriumGraphRewriter, dfs_rewriter, node_rewriter
 
 from pymc_hais.model.compat import inline_inner_graph
-from pymc_hais.model.rewrites import arrays, elementwise, gaussian, logsumexp, matrices
+from pymc_hais.model.rewrites import arrays, elementwise, few, gaussian, logsumexp, matrices
 from pymc_hais.model.rewrites.narrow import transpose_narrow
 
-__all__ = ["after_gradient", "before_gradient", "transpose_narrow", "write_out"]
+__all__ = ["after_gradient", "before_gradient", "first", "transpose_narrow", "write_out"]
 
 
 @node_rewriter([OpFromGraph])
@@ -19,6 +19,8 @@ def _local_write_out(fgraph: Any, node: Any) -> list[Any] | None:
     return inline_inner_graph(node) if type(node.op) in written_out else None
 
 
+#: For log densities before PyTensor's own rewrites, which remove what then cannot happen.
+first = EquilibriumGraphRewriter([few.local_never_zero], max_use_ratio=10)
 #: For log densities that are still to be differentiated.
 before_gradient = EquilibriumGraphRewriter(
     [
@@ -31,6 +33,9 @@ before_gradient = EquilibriumGraphRewriter(
         elementwise.local_pow_of_positive,
         elementwise.local_switch_of_same_function,
         elementwise.local_switch_of_sign,
+        few.local_all_of_few,
+        few.local_sum_of_check,
+        few.local_sum_of_few,
         logsumexp.local_direct_logsumexp,
         gaussian.local_half_log_determinant,
         gaussian.local_quadratic_form,
