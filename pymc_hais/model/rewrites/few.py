@@ -44,18 +44,18 @@ def local_sum_of_few(fgraph: Any, node: Any) -> list[Any] | None:
     if None in shape or not x.type.dtype.startswith("float"):
         return None
     axes = tuple(range(x.type.ndim)) if node.op.axis is None else tuple(node.op.axis)
-    summands = _summands(x)
-    if not any(_chooses(summand) and _terms(summand, axes) for _, summand in summands):
+    summands = [(sign, summand, _terms(summand, axes)) for sign, summand in _summands(x)]
+    if not any(terms and _chooses(summand) for _, summand, terms in summands):
         return None
     summed: list[Any] = []
-    for sign, summand in summands:
-        terms = _terms(summand, axes)
+    for sign, summand, terms in summands:
         if terms is None:
             part: Any = node.op(summand if summand.type.shape == shape else pt.broadcast_to(summand, shape))
             summed.append(part if sign > 0 else -part)
         else:
-            summed += [_sum_of_term(term._replace(factor=sign * term.factor), shape, axes) for term in terms]
-    return [pt.add(*summed).astype(node.outputs[0].type.dtype) if len(summed) > 1 else summed[0]]
+            summed += [_sum_of_term(term._replace(factor=sign * term.factor), x.type, axes) for term in terms]
+    total = pt.add(*summed) if len(summed) > 1 else summed[0]
+    return [total.astype(node.outputs[0].type.dtype)]
 
 
 def _summands(x: Any, sign: float = 1.0) -> list[tuple[float, Any]]:
@@ -84,7 +84,7 @@ def _terms(x: Any, axes: Sequence[int]) -> list[_Term] | None:
     """Write a variable as a sum of terms; None if it is not linear in what does not vary along the axes."""
     one = np.ones((1,) * x.type.ndim)
     if isinstance(x, Constant):
-        return [_Term(np.asarray(x.data, dtype=np.float64))]
+        return None if np.isnan(x.data).any() else [_Term(np.asarray(x.data, dtype=np.float64))]
     if all(x.type.broadcastable[axis] for axis in axes):
         return [_Term(one, x)]
     op = scalar_op(x)
@@ -152,6 +152,8 @@ def _product(first: list[_Term] | None, second: list[_Term] | None) -> list[_Ter
     pairs = [(one, other) for one in first for other in second]
     if any(one.looked_up and other.looked_up for one, other in pairs):
         return None
+    if not all(np.isfinite(term.factor).all() for pair in pairs for term in pair):
+        return None
     return [
         _Term(
             one.factor * other.factor,
@@ -163,21 +165,24 @@ def _product(first: list[_Term] | None, second: list[_Term] | None) -> list[_Ter
     ]  # fmt: skip
 
 
-def _sum_of_term(term: _Term, shape: tuple, axes: Sequence[int]) -> Any:
-    """Sum a term over the axes of the whole array."""
-    factor = np.broadcast_to(term.factor, shape)
+def _sum_of_term(term: _Term, whole: Any, axes: Sequence[int]) -> Any:
+    """Sum a term over the axes of an array of a type."""
+    factor = np.broadcast_to(term.factor, whole.shape)
     if term.looked_up:
         array, index = term.looked_up
-        value: Any = (array * np.bincount(index, factor, array.type.shape[0])).sum()
-    else:
-        constant = factor.sum(axis=tuple(axes))
-        if term.variable is None:
-            return pt.constant(constant)
-        value = term.variable.dimshuffle([dim for dim in range(len(shape)) if dim not in axes]) * constant
-        if not np.all(constant):  # what nobody chooses does not count, not even if it is infinite
-            value = pt.switch(constant != 0.0, value, 0.0)
-        return value
-    return value if term.variable is None else value * term.variable.dimshuffle()
+        counts = np.bincount(index, factor, array.type.shape[0]).astype(whole.dtype)
+        value: Any = _times(array, counts).sum()
+        return value if term.variable is None else value * term.variable.dimshuffle()
+    constant = factor.sum(axis=tuple(axes)).astype(whole.dtype)
+    if term.variable is None:
+        return pt.constant(constant)
+    return _times(term.variable.dimshuffle([dim for dim in range(whole.ndim) if dim not in axes]), constant)
+
+
+def _times(variable: Any, constant: np.ndarray) -> Any:
+    """Multiply; what nobody chooses does not count, not even if it is infinite."""
+    value = variable * constant
+    return value if np.all(constant) else pt.switch(constant != 0.0, value, np.zeros((), constant.dtype))
 
 
 @node_rewriter([Sum])
