@@ -72,9 +72,9 @@ MODELS = {
 
 def main() -> None:
     results, estimates = {}, {}
-    for name, (build_model, _) in MODELS.items():
+    for seed, (name, (build_model, _)) in enumerate(MODELS.items(), 2026):
         with build_model():
-            results[name] = pm.sample_hais(random_seed=2026, progressbar=False)
+            results[name] = pm.sample_hais(random_seed=seed, progressbar=False)
         estimates[name] = pymc_hais.log_marginal_likelihood(results[name])
 
     print(f"{'model':18s} {'log Z':>8s} {'se':>6s} {'exact':>8s}")

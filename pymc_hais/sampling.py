@@ -78,7 +78,8 @@ def sample_hais(
     chains : int, default 4
         Independent populations.  Each gives its own estimate of log Z.
     reference : str or object, default "auto"
-        Where the annealing starts, on the unconstrained space, which it must cover:
+        Where the annealing starts: a distribution on the unconstrained space, with a positive density wherever the
+        model has one.
 
         - "prior": prior draws;
         - "gaussian": a standard normal; or a :class:`pymc_hais.Gaussian`, :class:`pymc_hais.StudentT`,
@@ -109,14 +110,15 @@ def sample_hais(
         Whether a chain whose effective sample size has fallen below half of its particles resamples them.
     target_se : float or None, default 0.1
         Rounds with more temperatures follow until ``se``, the whole error of log Z in nats, is below this and no
-        finding asks for more temperatures.  The rounds are combined, weighted by their cost.  None makes one round.
+        finding asks for more temperatures.  The rounds are combined, weighted by their temperatures.  None makes one
+        round.
     max_temperatures : int, default 10000
-        The budget: no round has more intermediate distributions than this.
+        No round has more intermediate distributions than this.
     max_seconds : float, optional
-        Time for the whole call.  The pilot and the rounds are made as short as they must be, and where even short
-        rounds take too long fewer particles are annealed than ``draws``; findings then say what is missing, and what
-        it would take.  The error stays what it says.  No limit by default; checking and compiling a model, and a round
-        that has begun, are not cut short.  What the time has shortened is not the same for the same seed.
+        Time for the whole call; no limit by default.  The pilot and the rounds are made as short as they must be, and
+        where even short rounds take too long fewer particles are annealed than ``draws``.  The reported error remains
+        valid, and findings say what is missing and what it would take.  Checking and compiling a model, and a round
+        that has begun, are not cut short.  A run that was cut short is not reproducible from its seed.
     random_seed : int, sequence of int, RandomState or Generator, optional
         As in :func:`pymc.sample_smc`.  The same seed gives the same result for any number of ``cores``: to the bit with
         JAX, to rounding with Numba, whose fast math rounds differently in each compilation.
@@ -127,7 +129,8 @@ def sample_hais(
     cores : int, optional
         Threads to use; all processors by default.
     backend : {"jax", "numba", "c"}, optional
-        JAX if it is installed and the model's graph allows, else Numba, by default.
+        JAX if it is installed and the model's graph allows, else Numba, by default.  "c" evaluates one particle after
+        the other in PyTensor's C code, which is much slower.
     compile_kwargs : dict, optional
         Passed to :func:`pymc.compile`; ``{"mode": ...}`` takes any PyTensor mode, whose function is then called for one
         particle after the other ("JAX" and "NUMBA" are read as ``backend=``).

@@ -54,8 +54,8 @@ class _Value:
 
     @property
     def is_trustworthy(self) -> bool:
-        """Whether no finding is of severity ``"error"``."""
-        return all(finding.severity != "error" for finding in self.findings)
+        """Whether no finding is of severity ``"error"`` and the error is finite."""
+        return math.isfinite(self.se) and all(finding.severity != "error" for finding in self.findings)
 
     def __float__(self) -> float:
         """Return the value alone."""
@@ -88,9 +88,10 @@ class LogBayesFactor(_Value):
     value : float
         Above 0 if the data are likelier under the first model: by a factor of ``exp(value)``.
     se : float
-        The root of the sum of the two squared errors; the runs are independent.
+        The root of the sum of the two squared errors, as is right for runs with different seeds.
     lower, upper : float
-        95% interval: each end is as far from the value as the corresponding ends of the two intervals together.
+        95% interval.  Its lower end is the first one's lower end against the second one's upper end: the distance from
+        the value is the root of the sum of the two squared distances.
     findings : tuple of Finding
         Those of both estimates.
     """
@@ -122,14 +123,14 @@ class LogZEstimate(_Value):
     mc_se : float
         Monte Carlo standard error of ``value``: the spread that another seed would show.
     shortfall : float
-        How far below log Z the value may lie because particles missed what is hard to reach: a one-sided bound by
+        How far below log Z the value may lie because particles missed what is hard to reach: a one-sided allowance by
         rules of thumb, 0 where nothing points to it.
     lower, upper : float
         95% interval for log Z.
     estimator : str
     log_prior_mass : float
-        Log of what the prior's density integrates to in PyMC, if it was measured; ``value`` is log of the integral of
-        ``exp(model.logp())`` minus this.
+        What was subtracted from log of the integral of ``exp(model.logp())``, because the prior's density does not
+        integrate to one in PyMC; 0 if nothing had to be.
     findings : tuple of Finding
     per_chain : tuple of float
         Each population's own estimate.

@@ -83,7 +83,7 @@ def diagnose(result: RowResult, outcome: Outcome, settings: Settings) -> tuple[F
 _NO_WEIGHT = Finding(
     "no_weight",
     "error",
-    "Every particle of every chain ended with weight zero: no way was found from the prior to the posterior.",
+    "Every particle of every chain ended with weight zero: no way was found from the reference to the posterior.",
     "Raise `draws`, or soften hard constraints.",
 )
 
@@ -108,10 +108,12 @@ def _large_error(result: RowResult, outcome: Outcome, settings: Settings) -> Fin
         if not np.isfinite(n_steps):
             return Finding("standard_error", "warning", f"{above}, and the time ended.", "Raise `max_seconds`.")
         needed = duration(n_steps * settings.draws * settings.chains * outcome.seconds_per_move)
-        message = f"{above}, and the time ended: about {n_steps:,.0f} temperatures would do, a round of {needed}."
+        message = (
+            f"{above}, and the time ended: a round of {n_steps:,.0f} temperatures, about {needed}, would be enough."
+        )
         return Finding("standard_error", "warning", message, "Raise `max_seconds`, or ask for less.")
     advice = "Raise `max_temperatures`, `draws` or `chains`."
-    return Finding("standard_error", "warning", f"{above}, and the budget ended.", advice)
+    return Finding("standard_error", "warning", f"{above}, and `max_temperatures` was reached.", advice)
 
 
 def missing_for_time(choice: Choice, outcome: Outcome, settings: Settings) -> tuple[Finding, ...]:
@@ -139,7 +141,7 @@ def _tail_of_weights(k: float) -> Finding | None:
         "error",
         f"The log weights have a heavy tail (Pareto k = {k:.2f} > {PARETO_K_LIMIT}): a few particles decide log Z, "
         "and the error bar is too small.",
-        "Raise `max_temperatures` or `draws`, or reparametrise so that the prior is closer to the posterior.",
+        "Pass a larger `n_temperatures` or more `draws`, or reparametrise to bring prior and posterior closer.",
     )
 
 
@@ -149,9 +151,9 @@ def _families(effective: float) -> Finding | None:
     return Finding(
         "few_ancestors",
         "error",
-        f"All particles descend from about {effective:.0f} effective prior draws: the posterior may have regions that "
-        "no prior draw led to.",
-        "Raise `draws` or `max_temperatures`.",
+        f"All particles descend from about {effective:.0f} effective reference draws, where {FEWEST_FAMILIES:.0f} are few: "
+        "the posterior may have regions that no reference draw led to.",
+        "Pass more `draws` or a larger `n_temperatures`.",
     )
 
 
@@ -161,8 +163,8 @@ def _chains(disagreement: float) -> Finding | None:
     return Finding(
         "chains_disagree",
         "error",
-        f"The chains' estimates of log Z differ {disagreement:.1f} times more than their own errors allow.",
-        "Raise `max_temperatures`; if that does not help, the posterior has modes that single chains miss.",
+        f"The chains' estimates of log Z differ by {disagreement:.1f} times what their own errors predict.",
+        "Pass a larger `n_temperatures`; if that does not help, the posterior has modes that single chains miss.",
     )
 
 
@@ -178,7 +180,7 @@ def _rounds(rounds: Sequence[Round]) -> Finding | None:
         "error",
         f"log Z moved from {before.log_z:.2f} at {before.n_steps} temperatures to {last.log_z:.2f}, "
         f"{moved / error if error else np.inf:.1f} standard errors: the particles do not keep up with the annealing.",
-        "Raise `max_temperatures`, or reparametrise (for example non-centred).",
+        "Pass a larger `n_temperatures`, or reparametrise (for example non-centred).",
     )
 
 
@@ -281,7 +283,7 @@ def _prior_mass(problem: Problem) -> tuple[Finding, ...]:
         if abs(value) <= max(_NORMALISED * se, _ROUNDING):
             return ()
         what = f"The prior of {names} integrates to exp({value:.2f} ± {se:.2f}) in PyMC, and not to one."
-        return (Finding("prior_mass", "info", what, "log Z is given per unit of that mass; nothing need be done."),)
+        return (Finding("prior_mass", "info", what, "Z was divided by that mass; you need do nothing."),)
     if not suspects:
         return ()
     return (
@@ -316,7 +318,7 @@ def _rows_moved(results: Sequence[RowResult]) -> tuple[Finding, ...]:
             "error",
             f"The mean over {len(pairs)} rows moved by {moved:+.3f} nats from one round to the next, beyond its error "
             f"of {error:.3f}: the particles do not keep up with the annealing.",
-            "Raise `max_temperatures` or `draws`, or reparametrise (for example non-centred).",
+            "Raise `draws`, or reparametrise (for example non-centred).",
         ),
     )
 

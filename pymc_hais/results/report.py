@@ -44,7 +44,7 @@ def log_model(model: Any) -> None:
 def log_start(choice: Choice, settings: Settings) -> None:
     """Log what is annealed from where, and why."""
     problem, seconds = choice.problem, choice.forecast(settings)
-    compiled = f"{choice.compile_seconds:.1f} s compiling" if choice.compile_seconds else "compiled before"
+    compiled = f"{choice.compile_seconds:.1f} s compiling" if choice.compile_seconds else "already compiled"
     shortest, longest = int(choice.lengths.min()), int(choice.lengths.max())
     lengths = f"{longest:,}" if shortest == longest else f"{shortest:,} to {longest:,}"
     _log.info(
@@ -60,7 +60,7 @@ def log_outcome(estimate: LogZEstimate, outcome: Outcome, choice: Choice, settin
         "target_se": f"below target_se = {settings.target_se}",
         "single_round": "after one round, as asked for",
         "max_seconds": f"max_seconds = {settings.budget.seconds:g} leaves no time for another",
-        "max_temperatures": f"the budget of {settings.max_temperatures} temperatures is spent",
+        "max_temperatures": f"the last round reached max_temperatures = {settings.max_temperatures}",
         "interrupt": "interrupted",
     }[outcome.stopped_by]
     n_rounds = len(outcome.rows[0].rounds)
@@ -80,8 +80,8 @@ def log_findings(findings: Iterable[Finding]) -> None:
 def log_held_out(result: HeldOut) -> None:
     """Log the mean over held-out rows and every finding."""
     _log.info(
-        f"Mean log-likelihood of {len(result.value)} rows {np.mean(result.value):.3f} ± {result.mcse:.3f} "
-        f"(Monte Carlo) ± {result.sem:.3f} (test set)"
+        f"Mean log-likelihood of {len(result.value)} rows {np.mean(result.value):.3f} (Monte Carlo error "
+        f"{result.mcse:.3f}, test-set error {result.sem:.3f})"
     )
     log_findings(result.findings)
 

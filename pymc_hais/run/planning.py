@@ -72,7 +72,7 @@ class Choice:
     lengths: np.ndarray
     tail: Tail = NO_TAIL
     scouted: tuple[RowResult, ...] = ()
-    reason: str = "As asked for."
+    reason: str = "Chosen by the user."
     spent: Spent = field(default_factory=Spent)
     compile_seconds: float = 0.0
 
@@ -153,7 +153,7 @@ def choose_reference(
     if not takes_fit(reference) or problem.engine.path.n_evaluations:
         return first
     if not first.is_tuned:
-        return replace(first, reason="The time for the pilot ended before it could tell where a fit would have to be.")
+        return replace(first, reason="The pilot ran out of time, so no fit was tried.")
     if reference == "auto" and (reason := _reason_to_stay(first, len(rows), settings)):
         return replace(first, reason=reason)
     near = _fit(problem, known, _mass(problem, settings, measure_mass, spent))
@@ -166,7 +166,7 @@ def choose_reference(
         fitted = _decide(near, near_pilots, pilots, scout(near, near_pilots, spent, settings), spent, settings)
     before = int(first.lengths.max())
     if reference == "auto":
-        return replace(fitted, reason=f"From {problem.label} alone it would take {before:,}.")
+        return replace(fitted, reason=f"From {problem.label} alone, {before:,} temperatures would be needed.")
     return fitted
 
 
@@ -198,13 +198,13 @@ def _reason_to_stay(first: Choice, n_pilots: int, settings: Settings) -> str:
     n_particles = problem.n_rows * settings.chains * settings.draws
     fit_costs = n_pilots * PILOT_PARTICLES * _NEAR_MOVES + SHORTEST * n_particles
     if needed * n_particles <= fit_costs:
-        return "A fit to the pilot's particles would not pay."
+        return "A fit to the pilot's particles would not save time."
     if n_pilots * PILOT_PARTICLES * _NEAR_MOVES * first.spent.seconds_per_gradient > settings.budget.left / 2:
         return "There is no time for a second pilot, from a fit."
     suspects = unnormalised_priors(problem.model)
     if suspects and needed <= _WORTH_A_MASS:
         names = ", ".join(f"`{name}`" for name in suspects)
-        return f"From a fit the mass of the prior of {names} would have to be measured first, which would not pay."
+        return f"A fit would not save time: the mass of the prior of {names} would have to be measured first."
     return ""
 
 
@@ -241,7 +241,7 @@ def _fit(problem: Problem, known: Known, mass: PriorMass | None) -> Problem:
 def _reason_against(fitted: Choice, near: Sequence[Pilot], first: Choice, far: Sequence[Pilot]) -> str:
     """Say why the first reference is kept although another was fitted, if it should be."""
     if not fitted.is_tuned:
-        return "The time for a pilot from a fit ended."
+        return "The pilot from a fit ran out of time."
     for one, other in zip(near, far, strict=True):
         log_z = one.log_z - fitted.problem.log_prior_mass
         if other.log_z - log_z > _AGREEMENT + adaptation_bias(other):
@@ -251,5 +251,5 @@ def _reason_against(fitted: Choice, near: Sequence[Pilot], first: Choice, far: S
             )
     needed, before = int(fitted.lengths.max()), int(first.lengths.max())
     if needed >= before:
-        return f"From a fit to the pilot's particles it would take {needed:,}."
+        return f"From a fit to the pilot's particles, {needed:,} temperatures would be needed."
     return ""
