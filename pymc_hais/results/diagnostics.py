@@ -151,8 +151,8 @@ def _families(effective: float) -> Finding | None:
     return Finding(
         "few_ancestors",
         "error",
-        f"All particles descend from about {effective:.0f} effective reference draws, where {FEWEST_FAMILIES:.0f} are few: "
-        "the posterior may have regions that no reference draw led to.",
+        f"All particles descend from about {effective:.0f} effective reference draws, and at least "
+        f"{FEWEST_FAMILIES:.0f} are needed: the posterior may have regions that no reference draw led to.",
         "Pass more `draws` or a larger `n_temperatures`.",
     )
 
