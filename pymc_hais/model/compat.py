@@ -12,12 +12,14 @@ import pymc as pm
 import pytensor.tensor as pt
 from pymc.pytensorf import find_rng_nodes, replace_rng_nodes, reseed_rngs, toposort_replace
 from pymc.util import _get_seeds_per_chain
-from pytensor.compile.builders import SymbolicOp
+from pytensor.compile.builders import OpFromGraph, SymbolicOp
+from pytensor.compile.mode import get_mode
 from pytensor.compile.rewriting import inline_ofg_node, rewrite_inner_graph
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import Clip
+from pytensor.tensor.random.type import RandomType
 
 __all__ = [
     "compile_density",
@@ -45,16 +47,27 @@ inline_inner_graph = inline_ofg_node
 def compile_interpreted(inputs: list[Any], outputs: list[Any]) -> Any:
     """Compile for PyTensor's NumPy interpreter: no waiting, and fast on whole batches.
 
-    ``Clip`` is the one common operation (in every GP covariance) that it would loop over in Python.
+    Graphs within graphs are written out: of them PyTensor would make C code, which takes seconds each.  ``Clip`` is the
+    one common operation (in every GP covariance) that the interpreter would loop over in Python.
     """
     graph = FunctionGraph(outputs=outputs, clone=True, copy_inputs=False)
+    while inner := [node for node in graph.toposort() if _can_be_written_out(node)]:
+        for node in inner:
+            graph.replace_all(zip(node.outputs, inline_ofg_node(node), strict=True), import_missing=True)
     for node in graph.toposort():
         if isinstance(getattr(node.op, "scalar_op", None), Clip):
             x, low, high = node.inputs
             graph.replace(node.outputs[0], pt.minimum(pt.maximum(x, low), high), import_missing=True)
-    function = pm.compile(inputs, list(graph.outputs), mode="FAST_COMPILE", on_unused_input="ignore")
+    # Without recognising softmax and the like again, as graphs within graphs.
+    mode = get_mode("FAST_COMPILE").excluding("symbolic_op_recognition")
+    function = pm.compile(inputs, list(graph.outputs), mode=mode, on_unused_input="ignore")
     function.trust_input = True
     return function
+
+
+def _can_be_written_out(node: Any) -> bool:
+    """Whether a node is a graph of its own; those that draw random numbers keep count of them."""
+    return isinstance(node.op, OpFromGraph) and not any(isinstance(out.type, RandomType) for out in node.outputs)
 
 
 def compile_density(graph: Any, mode: Any, is_compiled: bool = False, **kwargs: Any) -> Any:

@@ -8,10 +8,11 @@ import numpy as np
 import pytensor
 from pytensor.compile.mode import Mode
 
+from pymc_hais.model.compat import compile_interpreted
 from pymc_hais.model.layout import Layout
 from pymc_hais.types import ParticleState
 
-__all__ = ["check_joint_logp", "check_state"]
+__all__ = ["check_joint_logp", "check_state", "evaluate_terms"]
 
 #: Draws at which the terms of a log density that is never finite are looked at.
 _EXAMINED = 20
@@ -96,15 +97,14 @@ def check_joint_logp(
     if not usable.any():
         return
     chosen = int(np.argmax(np.where(usable, joint, -np.inf)))
-    point = _point(model, layout, positions[chosen])
     rounding = np.sqrt(np.finfo(pytensor.config.floatX).eps)
     tolerance = 1e-3 + rounding * magnitude[chosen]
-    for mode in ("FAST_COMPILE", Mode(linker="py", optimizer="stabilize")):
-        expected = float(model.compile_logp(mode=mode)(point))
-        if abs(joint[chosen] - expected) <= tolerance:
-            break
+    ((expected,),) = _evaluate(model, layout, positions[chosen : chosen + 1], [model.logp()])
+    if abs(joint[chosen] - expected) > tolerance:
         # As written, log(1 - sigmoid(40)) is -inf: judge what the model means by its stable form.
-    else:
+        stable = model.compile_logp(mode=Mode(linker="py", optimizer="stabilize"))
+        expected = float(stable(_point(model, layout, positions[chosen])))
+    if abs(joint[chosen] - expected) > tolerance:
         raise RuntimeError(
             f"At a draw of the reference the compiled log reference + log ratio is {joint[chosen]:.6f} but "
             f"model.logp() is {expected:.6f}: they differ by {joint[chosen] - expected:.3g} nats. Either the backend "
@@ -113,13 +113,13 @@ def check_joint_logp(
 
 
 def _point(model: Any, layout: Layout, position: Any) -> dict[str, np.ndarray]:
-    """Name the values of one position (D,), with the dtypes that ``model`` declares."""
+    """Name the values of one position (D,), in the order and with the dtypes that ``model`` declares."""
     values = layout.unflatten(np.asarray(position))
-    return {var.name: values[var.name].astype(var.dtype) for var in model.value_vars}
+    return {var.name: np.asarray(values[var.name], dtype=var.dtype) for var in model.value_vars}
 
 
 def _raise_for_terms(model: Any, layout: Layout, positions: np.ndarray, n_draws: int, source: str) -> None:
-    terms = _evaluate_terms(model, layout, positions)
+    terms = evaluate_terms(model, layout, positions, [*model.basic_RVs, *model.potentials])
     bad = {name: ~np.isfinite(values) for name, values in terms.items()}
     always = [name for name, rows in bad.items() if rows.all()]
     named = always or sorted((name for name in bad if bad[name].any()), key=lambda name: -bad[name].sum())
@@ -132,13 +132,18 @@ def _raise_for_terms(model: Any, layout: Layout, positions: np.ndarray, n_draws:
     )
 
 
-def _evaluate_terms(model: Any, layout: Layout, positions: np.ndarray) -> dict[str, np.ndarray]:
-    """Evaluate the log density of each variable and potential (P,) at positions (P, D)."""
-    factors = [*model.basic_RVs, *model.potentials]
-    sums = [factor.sum() for factor in model.logp(factors, sum=False)]
-    function = model.compile_fn(sums, inputs=model.value_vars, mode="FAST_COMPILE")
-    rows = [function(_point(model, layout, position)) for position in positions]
-    return {factor.name: np.array([float(row[i]) for row in rows]) for i, factor in enumerate(factors)}
+def evaluate_terms(model: Any, layout: Layout, positions: np.ndarray, factors: list[Any]) -> dict[str, np.ndarray]:
+    """Evaluate the log density of some variables and potentials (P,) at positions (P, D)."""
+    terms = [factor.sum() for factor in model.logp(factors, sum=False)]
+    rows = _evaluate(model, layout, positions, terms)
+    return {factor.name: rows[:, i] for i, factor in enumerate(factors)}
+
+
+def _evaluate(model: Any, layout: Layout, positions: np.ndarray, scalars: list[Any]) -> np.ndarray:
+    """Evaluate scalars (P, n) of the model's values at positions (P, D), as written."""
+    function = compile_interpreted(model.value_vars, scalars)
+    points = (_point(model, layout, position) for position in positions)
+    return np.array([[float(value) for value in function(*point.values())] for point in points])
 
 
 def _join(names: Any) -> str:

@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from pymc_hais.model.evaluation import evaluate_terms
 from pymc_hais.model.layout import Layout
 from pymc_hais.references.base import BoundReference
 from pymc_hais.references.variables import Product
@@ -71,25 +72,14 @@ def refuse_impossible(
     if not len(positions) or impossible.mean() <= _IMPOSSIBLE:
         return
     own = reference.model if isinstance(reference, Product) else model if reference.is_prior else None
-    names = [] if own is None else _zero_terms(own, layout, positions[impossible][:_EXAMINED])
+    terms = {} if own is None else evaluate_terms(own, layout, positions[impossible][:_EXAMINED], own.free_RVs)
+    names = [name for name, values in terms.items() if np.isneginf(values).any()]
     named = ", ".join(f"`{name}`" for name in names)
     raise ValueError(
         f"{int(impossible.sum())} of {len(positions)} draws of {reference.label}{' of ' + named if names else ''} lie "
         "where its log density is -inf, so log Z would be wrong: make the draws and the density have one support. "
         f"{_CUSTOM}."
     )
-
-
-def _zero_terms(model: Any, layout: Layout, positions: np.ndarray) -> list[str]:
-    """Name the free variables whose own log density is -inf at any of the positions (n, D)."""
-    terms = [term.sum() for term in model.logp(model.free_RVs, sum=False)]
-    function = model.compile_fn(terms, inputs=model.value_vars, mode="FAST_COMPILE")
-    values = layout.unflatten(positions)
-    rows = [
-        function({var.name: values[var.name][i].astype(var.dtype) for var in model.value_vars})
-        for i in range(len(positions))
-    ]
-    return [rv.name for i, rv in enumerate(model.free_RVs) if any(np.isneginf(row[i]) for row in rows)]
 
 
 def refuse_mismatch(names: list[str], reference: BoundReference) -> NoReturn:

@@ -127,7 +127,7 @@ def test_a_mixture_may_contain_the_prior():
     assert_share(int(near.sum()), 4000, 0.75, 0.75)
     value, _ = compiled(start, 2)(np.zeros((1, 2)))
     np.testing.assert_allclose(value, np.log(0.25) - np.log(2 * np.pi))
-    assert start.label == "25% the prior + 75% a Gaussian"
+    assert start.label == "the prior (25%) and a Gaussian (75%)"
 
 
 def test_a_prior_of_another_mass_is_normalised_by_it():

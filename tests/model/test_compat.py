@@ -1,0 +1,38 @@
+"""What PyTensor's interpreter is given: graphs without graphs within, for which it would make C code."""
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from pytensor.compile.builders import OpFromGraph
+from pytensor.tensor.special import logsumexp, softmax
+
+from pymc_hais.model.compat import compile_interpreted
+from pymc_hais.references.forward import forward_graph
+
+X = pt.vector("x", shape=(3,), dtype="float64")
+VALUE = np.array([0.3, -2.0, 900.0])
+
+GRAPHS = {
+    "softmax": lambda: softmax(X),
+    "log of a sum": lambda: logsumexp(X),
+    "as written": lambda: pt.log(pt.sum(pt.exp(X - 900.0))),
+    "nested": lambda: logsumexp(softmax(X) + logsumexp(X)),
+}
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_graphs_within_graphs_are_written_out(name):
+    output = GRAPHS[name]()
+    function = compile_interpreted([X], [output])
+    assert not [node for node in function.maker.fgraph.apply_nodes if isinstance(node.op, OpFromGraph)]
+    np.testing.assert_allclose(function(VALUE)[0], output.eval({X: VALUE}), rtol=1e-13)
+
+
+def test_the_log_density_and_the_outputs_of_a_simplex_are_without_them():
+    with pm.Model() as model:
+        p = pm.Dirichlet("p", np.ones(4))
+        pm.Multinomial("hair", n=592, p=p, observed=[108, 286, 71, 127])
+    for inputs, outputs in ((model.value_vars, [model.logp()]), ([], forward_graph(model))):
+        function = compile_interpreted(inputs, outputs)
+        assert not [node for node in function.maker.fgraph.apply_nodes if isinstance(node.op, OpFromGraph)]
