@@ -9,6 +9,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors
 
 from pymc_hais.model.compat import compile_interpreted, without_initvals
 from pymc_hais.model.density import freeze_with_inputs
@@ -48,9 +49,14 @@ def with_table(model: Any, data: Mapping[str, np.ndarray]) -> Any:
 
 
 def prior_alone(model: Any) -> Any:
-    """Return a copy of the model without observed variables and potentials: its logp is the log prior."""
+    """Return a copy of the model without observed variables and potentials: its logp is the log prior.
+
+    Observed variables that free ones depend on, as missing values do on those that are not missing, become data.
+    """
+    upstream = set(ancestors(model.free_RVs))
+    data = {rv.name: model.rvs_to_values[rv] for rv in model.observed_RVs if rv in upstream}
     with without_initvals(model):
-        copied = model.copy()
+        copied = pm.do(model, data, make_interventions_shared=False) if data else model.copy()
     for variable in (*copied.observed_RVs, *copied.potentials, *copied.deterministics):
         del copied.named_vars[variable.name]
     for terms in (copied.observed_RVs, copied.potentials, copied.deterministics):

@@ -12,7 +12,7 @@ from pymc.distributions.distribution import SymbolicRandomVariable
 from pymc.distributions.transforms import Ordered
 from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.replace import vectorize_graph
+from pytensor.graph.replace import graph_replace, vectorize_graph
 from pytensor.tensor.random.op import RandomVariable
 
 from pymc_hais.model.compat import (
@@ -31,12 +31,13 @@ def forward_graph(model: Any) -> list[Any]:
 
     A draw outside the range of its transform comes out as NaN: the log density has no mass there, so
     such joint draws are to be rejected.  A variable with an ``ordered`` transform is sorted where all
-    its elements have the same prior, which is the same and wastes nothing.  The generators are copies:
-    seeding them leaves the model's own alone.
+    its elements have the same prior, which is the same and wastes nothing.  Where a free variable depends
+    on an observed one, as a missing value does on those that are not missing, that is the data.  The
+    generators are copies: seeding them leaves the model's own alone.
     """
-    free_rvs = list(model.free_RVs)
-    transforms = [model.rvs_to_transforms[rv] for rv in free_rvs]
-    graph = FunctionGraph(outputs=free_rvs, clone=True)
+    transforms = [model.rvs_to_transforms[rv] for rv in model.free_RVs]
+    data = {rv: model.rvs_to_values[rv].astype(rv.dtype) for rv in model.observed_RVs}
+    graph = FunctionGraph(outputs=graph_replace(list(model.free_RVs), data, strict=False), clone=True)
     draws: list[Any] = list(graph.outputs)
     replacements = [
         (draw, _arrange(draw, transform))
