@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import sys
 import time
@@ -12,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 from pymc.progress_bar import CustomProgress, ProgressBarManager
 from pymc.progress_bar import default_progress_theme as default_theme
+from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
@@ -19,6 +21,8 @@ from pymc_hais.core.weights import log_mean_exp
 from pymc_hais.run.timing import duration
 
 __all__ = ["CallProgress", "Report", "default_theme", "part"]
+
+_log = logging.getLogger("pymc.hais")
 
 #: Told the share of a phase that is done, beta and log Z so far (B,); may raise to stop.
 type Report = Callable[[float, float, Any], None]
@@ -62,6 +66,9 @@ class CallProgress(ProgressBarManager):
     step_name = "Percent"
 
     def __init__(self, progressbar: Any, progressbar_theme: Any) -> None:
+        if progressbar and _lacks_widgets():
+            _log.info("Install ipywidgets for a progress bar in notebooks.")
+            progressbar = False
         super().__init__(n_bars=1, progressbar=progressbar, progressbar_theme=progressbar_theme)
         self.combined_progress = False
         self._position = 0.0
@@ -134,6 +141,11 @@ class CallProgress(ProgressBarManager):
     def _stats(self, title: str, beta: float, log_z: str, left: str) -> dict[str, Any]:
         percent = round(100.0 * self._position, 2)
         return {"phase": title, "beta": f"{beta:.2g}", "log_z": log_z, "left": left, "percent": percent}
+
+
+def _lacks_widgets() -> bool:
+    """Whether this is a notebook in which Rich has nothing to show a bar with, and would warn at each move."""
+    return Console().is_jupyter and importlib.util.find_spec("ipywidgets") is None
 
 
 def _columns(full_stats: bool) -> list[Any]:

@@ -4,6 +4,7 @@ import io
 import logging
 import sys
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -96,6 +97,14 @@ def test_log_z_so_far_is_that_of_all_populations_with_the_error_of_their_spread(
     assert bar.columns[-1]["log_z"] == "-0.69 ± 1.00"
     report(0.1, 0.5, np.array([-np.inf, -np.inf]))
     assert bar.columns[-1]["log_z"] == ""
+
+
+def test_a_notebook_without_widgets_is_told_so_once(monkeypatch, caplog):
+    monkeypatch.setattr(module, "Console", lambda: SimpleNamespace(is_jupyter=True))
+    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
+    with caplog.at_level(logging.INFO, logger="pymc"), CallProgress(True, None) as progress:
+        progress.phase("Pilot")(0.5, 0.1, -1.0)
+    assert [record.message for record in caplog.records] == ["Install ipywidgets for a progress bar in notebooks."]
 
 
 def test_a_part_of_a_phase_reports_its_share():
