@@ -34,7 +34,6 @@ before_gradient = EquilibriumGraphRewriter(
         elementwise.local_switch_of_same_function,
         elementwise.local_switch_of_sign,
         few.local_all_of_few,
-        few.local_sum_of_check,
         few.local_sum_of_few,
         logsumexp.local_direct_logsumexp,
         gaussian.local_half_log_determinant,

@@ -22,7 +22,7 @@ from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 
 from pymc_hais.model.rewrites.graphs import scalar_op
 
-__all__ = ["local_all_of_few", "local_never_zero", "local_sum_of_check", "local_sum_of_few"]
+__all__ = ["local_all_of_few", "local_never_zero", "local_sum_of_few"]
 
 #: The most terms that a summand is taken apart into.
 _MOST_TERMS = 12
@@ -40,22 +40,33 @@ class _Term(NamedTuple):
 def local_sum_of_few(fgraph: Any, node: Any) -> list[Any] | None:
     """Sum constants instead of choices: ``sum(y * switch(c, a, b)) -> a * sum(y * c) + b * sum(y * ~c)``."""
     (x,) = node.inputs
+    if x.owner is not None and isinstance(x.owner.op, CheckParameterValue):
+        # Only here is the sum checked instead of its terms: elsewhere XLA makes slower programs of it.
+        value, *conditions = x.owner.inputs
+        total = _sum_of_few(node.op, value)
+        return None if total is None else [x.owner.op(total, *conditions)]
+    total = _sum_of_few(node.op, x)
+    return None if total is None else [total]
+
+
+def _sum_of_few(op: Any, x: Any) -> Any:
+    """Return the sum of an array that is linear in few numbers, as a graph without the array; None for another one."""
     shape = x.type.shape
     if None in shape or not x.type.dtype.startswith("float"):
         return None
-    axes = tuple(range(x.type.ndim)) if node.op.axis is None else tuple(node.op.axis)
+    axes = tuple(range(x.type.ndim)) if op.axis is None else tuple(op.axis)
     summands = [(sign, summand, _terms(summand, axes)) for sign, summand in _summands(x)]
     if not any(terms and _chooses(summand) for _, summand, terms in summands):
         return None
     summed: list[Any] = []
     for sign, summand, terms in summands:
         if terms is None:
-            part: Any = node.op(summand if summand.type.shape == shape else pt.broadcast_to(summand, shape))
+            part: Any = op(summand if summand.type.shape == shape else pt.broadcast_to(summand, shape))
             summed.append(part if sign > 0 else -part)
         else:
             summed += [_sum_of_term(term._replace(factor=sign * term.factor), x.type, axes) for term in terms]
     total = pt.add(*summed) if len(summed) > 1 else summed[0]
-    return [total.astype(node.outputs[0].type.dtype)]
+    return total.astype(op(x).type.dtype)
 
 
 def _summands(x: Any, sign: float = 1.0) -> list[tuple[float, Any]]:
@@ -183,16 +194,6 @@ def _times(variable: Any, constant: np.ndarray) -> Any:
     """Multiply; what nobody chooses does not count, not even if it is infinite."""
     value = variable * constant
     return value if np.all(constant) else pt.switch(constant != 0.0, value, np.zeros((), constant.dtype))
-
-
-@node_rewriter([Sum])
-def local_sum_of_check(fgraph: Any, node: Any) -> list[Any] | None:
-    """Check the parameters of a sum instead of those of its terms."""
-    (x,) = node.inputs
-    if x.owner is None or not isinstance(x.owner.op, CheckParameterValue):
-        return None
-    value, *conditions = x.owner.inputs
-    return [x.owner.op(node.op(value), *conditions)]
 
 
 @node_rewriter([All])
