@@ -47,10 +47,12 @@ def log_start(choice: Choice, settings: Settings) -> None:
     compiled = f"{choice.compile_seconds:.1f} s compiling" if choice.compile_seconds else "already compiled"
     shortest, longest = int(choice.lengths.min()), int(choice.lengths.max())
     lengths = f"{longest:,}" if shortest == longest else f"{shortest:,} to {longest:,}"
+    needed = "" if seconds is None else f", about {duration(seconds)}"
+    if seconds is not None and seconds > settings.budget.left:
+        needed += f", of which there are {duration(settings.budget.left)}"
     _log.info(
         f"Annealing {settings.chains} x {settings.draws} particles from {problem.label}: {lengths} temperature"
-        f"{'s' if longest > 1 else ''}{f', about {duration(seconds)}' if seconds else ''} "
-        f"({problem.engine.name}, {compiled}). {choice.reason}"
+        f"{'s' if longest > 1 else ''}{needed} ({problem.engine.name}, {compiled}). {choice.reason}"
     )
 
 

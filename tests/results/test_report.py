@@ -1,0 +1,41 @@
+"""What the log says before the rounds: how many temperatures, how long, and for how much of it there is time."""
+
+import logging
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from pymc_hais.results.report import log_start
+from tests.runs import settings_of
+
+
+def said(caplog, lengths, seconds, compile_seconds=0.0, **options):
+    problem = SimpleNamespace(label="the prior", engine=SimpleNamespace(name="jax"))
+    choice = SimpleNamespace(
+        problem=problem,
+        lengths=np.array(lengths),
+        forecast=lambda settings: seconds,
+        compile_seconds=compile_seconds,
+        reason="Chosen by the user.",
+    )
+    with caplog.at_level(logging.INFO, logger="pymc"):
+        log_start(choice, settings_of(**options))
+    return caplog.messages[-1]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "seconds", "compiling", "expected"),
+    [
+        ([18], 0.4, 2.31, "18 temperatures, about 1 s (jax, 2.3 s compiling). Chosen by the user."),
+        ([1], None, 0.0, "1 temperature (jax, already compiled). Chosen by the user."),
+        ([64, 1500], 300.0, 0.0, "64 to 1,500 temperatures, about 5 min (jax, already compiled). Chosen by the user."),
+    ],
+)
+def test_the_start_says_what_will_happen(caplog, lengths, seconds, compiling, expected):
+    assert said(caplog, lengths, seconds, compiling) == f"Annealing 2 x 100 particles from the prior: {expected}"
+
+
+def test_the_start_says_for_how_much_there_is_time(caplog):
+    assert "5,855 temperatures, about 5 min, of which there are 40 s (" in said(caplog, [5855], 300.0, max_seconds=40.0)
+    assert "of which" not in said(caplog, [5855], 30.0, max_seconds=40.0)
