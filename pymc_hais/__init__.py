@@ -5,6 +5,7 @@ Importing this package makes ``pm.sample_hais`` available.
 
 import pymc as _pymc
 
+from pymc_hais.comparison import compare
 from pymc_hais.estimators import Finding, LogBayesFactor, LogZEstimate
 from pymc_hais.heldout import log_likelihood
 from pymc_hais.integrations import HAIS, PersistentHMC
@@ -27,6 +28,7 @@ __all__ = [
     "PersistentHMC",
     "RandomWalk",
     "StudentT",
+    "compare",
     "log_likelihood",
     "log_marginal_likelihood",
     "paper_settings",

@@ -53,6 +53,7 @@ TOLERATED = {
     ("sampling", "pymc"): "the type of an argument of sample_hais",
     ("sampling", "xarray"): "the return type of sample_hais",
     ("heldout", "xarray"): "the return type of log_likelihood",
+    ("comparison", "xarray"): "the type of an argument of compare",
 }
 
 

@@ -1,0 +1,92 @@
+"""compare: probabilities and their errors against formulas and simulation, and what is not compared."""
+
+import json
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import pymc_hais
+
+Y = np.array([1.0, 2.5, np.nan])
+
+
+def result(value, se=0.05, observed=Y, name="y", findings=(), shortfall=0.0):
+    """Build the groups of a result that a comparison reads."""
+    numbers = {"value": value, "mc_se": se, "shortfall": shortfall, "lower": value - 2 * se, "upper": value + 2 * se}
+    group = xr.Dataset({key: ((), number) for key, number in (numbers | {"log_prior_mass": 0.0}).items()})
+    group["per_chain"] = ("chain", [value, value])
+    group.attrs = {
+        "chains": 2,
+        "estimator": "annealed",
+        "findings": json.dumps([{"name": one, "severity": "error", "message": "", "advice": ""} for one in findings]),
+    }
+    groups = {"/log_marginal_likelihood": group}
+    if observed is not None:
+        groups["/observed_data"] = xr.Dataset({name: ("i", observed)})
+    return xr.DataTree.from_dict(groups)
+
+
+def test_a_table_with_the_most_probable_model_first():
+    table = pymc_hais.compare({"a": result(-3.0), "b": result(-1.0, 0.1), "c": result(-9.0)})
+    assert list(table.index) == ["b", "a", "c"]
+    assert list(table["rank"]) == [0, 1, 2]
+    np.testing.assert_array_equal(table["log_z"], [-1.0, -3.0, -9.0])
+    np.testing.assert_array_equal(table["log_bayes_factor"], [0.0, -2.0, -8.0])
+    np.testing.assert_allclose(table["se_bayes_factor"], [0.0, np.hypot(0.1, 0.05), np.hypot(0.1, 0.05)])
+    z = np.exp([-1.0, -3.0, -9.0])
+    np.testing.assert_allclose(table["probability"], z / z.sum())
+    assert not table["warning"].any()
+
+
+def test_prior_probabilities_count():
+    results = {"a": result(-3.0), "b": result(-1.0)}
+    table = pymc_hais.compare(results, {"b": 1.0, "a": 9.0})
+    np.testing.assert_allclose(table.loc["a", "probability"], 9.0 / (9.0 + np.exp(2.0)))
+    assert list(table.index) == ["a", "b"]
+    np.testing.assert_allclose(pymc_hais.compare(results, {"a": 0.9, "b": 0.1})["probability"], table["probability"])
+
+
+def test_the_error_of_a_probability_is_that_of_the_logistic_map():
+    """For two models and small errors the probability p has the error p (1 - p) times that of the difference."""
+    table = pymc_hais.compare({"a": result(0.0, 0.03), "b": result(0.5, 0.04)})
+    p = 1.0 / (1.0 + np.exp(0.5))
+    np.testing.assert_allclose(table["se_probability"], p * (1.0 - p) * 0.05, rtol=0.05)
+    exact = pymc_hais.compare({"a": result(0.0, 0.0), "b": result(0.5, 0.0)})
+    np.testing.assert_allclose(exact["se_probability"], 0.0, atol=1e-12)
+
+
+def test_names_of_data_do_not_matter_and_a_potential_has_none():
+    both = {"a": result(0.0), "b": result(0.5, name="flow"), "c": result(0.5, observed=None)}
+    assert len(pymc_hais.compare(both)) == 3
+
+
+@pytest.mark.parametrize("other", [np.log(np.abs(Y)), Y[:2], Y + 1e-6])
+def test_other_data_are_not_compared(other):
+    with pytest.raises(ValueError, match=r"'a' and 'b' have different observed data .* with mean"):
+        pymc_hais.compare({"a": result(0.0), "b": result(0.5, observed=other)})
+
+
+def test_results_that_should_not_be_trusted_are_refused_unless_allowed():
+    bad = {"a": result(0.0), "b": result(0.5, findings=["pareto_k"]), "c": result(0.1, shortfall=np.inf)}
+    with pytest.raises(ValueError, match=r"'b': pareto_k; 'c': an infinite error.*allow_errors=True"):
+        pymc_hais.compare(bad)
+    table = pymc_hais.compare(bad, allow_errors=True)
+    assert list(table.loc[["a", "b", "c"], "warning"]) == [False, True, True]
+    assert table["se_probability"].isna().all()
+
+
+@pytest.mark.parametrize(
+    ("results", "prior", "message"),
+    [
+        ({"a": result(0.0)}, None, "at least two results"),
+        ([result(0.0), result(1.0)], None, "must be a dictionary"),
+        ({"a": result(0.0), "b": xr.DataTree()}, None, "DataTree that sample_hais returns"),
+        ({"a": result(0.0), "b": result(1.0)}, {"a": 1.0}, r"`prior` must be a dictionary .* \['a', 'b'\]"),
+        ({"a": result(0.0), "b": result(1.0)}, {"a": 1.0, "b": 0.0}, "must be positive"),
+        ({"a": result(0.0), "b": result(1.0)}, [0.5, 0.5], "`prior` must be a dictionary"),
+    ],
+)
+def test_what_cannot_be_compared_is_named(results, prior, message):
+    with pytest.raises(ValueError, match=message):
+        pymc_hais.compare(results, prior)
