@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pymc_hais.estimators import LogZEstimate
-from pymc_hais.results.comparison import check_same_data, to_table
+from pymc_hais.results.comparison import check_quantity, check_same_data, to_table
 from pymc_hais.results.datatree import log_marginal_likelihood
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ def compare(
     Raises
     ------
     ValueError
-        Fewer than two results, results of other samplers, results of different observed data, findings of severity
-        "error" (unless allowed), or a ``prior`` that does not fit.
+        Fewer than two results, results of other samplers, of unnormalised models or of different observed data,
+        findings of severity "error" (unless allowed), or a ``prior`` that does not fit.
 
     References
     ----------
@@ -61,6 +61,7 @@ def compare(
             f"idata_b}}; got {type(results).__name__} of {len(results) if isinstance(results, Mapping) else 'others'}."
         )
     estimates = {name: log_marginal_likelihood(idata) for name, idata in results.items()}
+    check_quantity(results)
     check_same_data(results)
     if not allow_errors:
         _refuse_errors(estimates)
@@ -70,7 +71,7 @@ def compare(
     probability = _normalise(log_z + log_prior)
     simulated = log_z + se * np.random.default_rng(0).standard_normal((_N_SIMULATED, len(se)))
     error = _normalise(simulated + log_prior).std(axis=0) if np.isfinite(se).all() else np.full(len(se), np.nan)
-    return to_table(estimates, probability, error)
+    return to_table(estimates, np.argsort(-(log_z + log_prior), kind="stable"), probability, error)
 
 
 def _normalise(log_p: np.ndarray) -> np.ndarray:

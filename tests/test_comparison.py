@@ -61,6 +61,20 @@ def test_names_of_data_do_not_matter_and_a_potential_has_none():
     assert len(pymc_hais.compare(both)) == 3
 
 
+def test_models_far_below_the_best_keep_their_ranks():
+    table = pymc_hais.compare({"b": result(-6000.0), "a": result(-5000.0), "c": result(-1000.0)})
+    assert list(table.index) == ["c", "a", "b"]
+    assert list(table["probability"]) == [1.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("quantity", ["log partition function", "log ratio of partition functions"])
+def test_other_quantities_are_not_compared(quantity):
+    other = result(0.5)
+    other["log_marginal_likelihood"].attrs["quantity"] = quantity
+    with pytest.raises(ValueError, match=f"log Z of 'b' is a {quantity}"):
+        pymc_hais.compare({"a": result(0.0), "b": other})
+
+
 @pytest.mark.parametrize("other", [np.log(np.abs(Y)), Y[:2], Y + 1e-6])
 def test_other_data_are_not_compared(other):
     with pytest.raises(ValueError, match=r"'a' and 'b' have different observed data .* with mean"):

@@ -48,6 +48,7 @@ def no_work(monkeypatch):
         ({"var_names": "mu"}, r"`var_names` must be a list of names; got 'mu': pass \['mu'\]"),
         ({"var_names": ["mu"], "idata_kwargs": {"log_likelihood": True}}, "leave out `var_names`"),
         ({"idata_kwargs": True}, "`idata_kwargs` must be a dictionary, such as .*; got True"),
+        ({"idata_kwargs": []}, "`idata_kwargs` must be a dictionary"),
         ({"idata_kwargs": {"log_lik": True}}, r"Unknown `idata_kwargs` \['log_lik'\]: pass some of .*'log_likelihood'"),
         ({"idata_kwargs": {"dims": {"nu": ["a"]}}}, r"gives dims to \['nu'\]; the variables are \['mu', 'y'\]"),
         ({"idata_kwargs": {"dims": ["a"]}}, r"`dims` of `idata_kwargs` must be a dictionary; got \['a'\]"),
@@ -66,6 +67,8 @@ def test_what_is_in_range_passes(monkeypatch):
     right = (
         {"random_seed": None},
         {"random_seed": np.int64(1)},
+        {"random_seed": np.array(5)},
+        {"max_seconds": float("inf")},
         {"random_seed": [1, 2]},
         {"random_seed": np.array([1, 2])},
         {"random_seed": np.random.default_rng(1)},

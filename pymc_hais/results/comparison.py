@@ -10,7 +10,24 @@ import pandas as pd
 
 from pymc_hais.estimators import LogZEstimate
 
-__all__ = ["check_same_data", "to_table"]
+__all__ = ["check_quantity", "check_same_data", "to_table"]
+
+
+def check_quantity(results: Mapping[str, Any]) -> None:
+    """Refuse results whose log Z is no log marginal likelihood.
+
+    Raises
+    ------
+    ValueError
+        Naming the result and what its log Z is.
+    """
+    for name, idata in results.items():
+        quantity = idata["log_marginal_likelihood"].attrs.get("quantity", "")
+        if quantity and quantity != "log marginal likelihood":
+            raise ValueError(
+                f"log Z of {name!r} is a {quantity}: only log marginal likelihoods, of models with proper priors and "
+                "without another model as reference, give probabilities of models."
+            )
 
 
 def check_same_data(results: Mapping[str, Any]) -> None:
@@ -53,10 +70,11 @@ def _describe(data: Mapping[str, np.ndarray]) -> str:
     return ", ".join(f"`{name}` {array.shape} with mean {np.nanmean(array):.4g}" for name, array in data.items())
 
 
-def to_table(estimates: Mapping[str, LogZEstimate], probability: np.ndarray, error: np.ndarray) -> pd.DataFrame:
+def to_table(
+    estimates: Mapping[str, LogZEstimate], order: np.ndarray, probability: np.ndarray, error: np.ndarray
+) -> pd.DataFrame:
     """Build the table of :func:`pymc_hais.compare`, the most probable model first."""
-    names = [list(estimates)[i] for i in np.argsort(-probability, kind="stable")]
-    order = [list(estimates).index(name) for name in names]
+    names = [list(estimates)[i] for i in order]
     factors = [estimates[name] - estimates[names[0]] for name in names]
     return pd.DataFrame(
         {

@@ -64,7 +64,8 @@ def check_seed(seed: Any) -> None:
     ------
     ValueError
     """
-    several = isinstance(seed, Sequence | np.ndarray) and not isinstance(seed, str | bytes)
+    several = isinstance(seed, Sequence | np.ndarray) and not isinstance(seed, str | bytes) and np.ndim(seed) > 0
+    seed = seed.item() if isinstance(seed, np.ndarray) and not several else seed
     whole = all(isinstance(one, _SEEDS) and not isinstance(one, bool) for one in (seed if several else [seed]))
     if seed is not None and not whole and not isinstance(seed, _GENERATORS):
         raise ValueError(

@@ -29,6 +29,8 @@ type Report = Callable[[float, float, Any], None]
 
 #: The share of what is left of the bar that a phase takes of which nobody knows what will follow.
 _UNKNOWN = 0.4
+#: Where a phase ends after which nothing is known to follow: at 1 Rich would stop the clock for good.
+_FULL = 0.999
 #: The share of a phase that must be done before its own pace says how long the rest takes.
 _TELLING = 0.1
 
@@ -99,11 +101,14 @@ class CallProgress(ProgressBarManager):
 
     def __exit__(self, *exception: Any) -> Any:
         """Leave the bar as it is, full unless something was raised."""
-        if exception[0] is None:
-            self._show(self._phase, 1.0, 1.0, self._log_z, is_last=True)
-        for handler, stream in self._moved:
-            handler.setStream(stream)
-        return super().__exit__(*exception)
+        try:
+            if exception[0] is None:
+                self._show(self._phase, 1.0, 1.0, self._log_z, is_last=True)
+        finally:
+            for handler, stream in self._moved:
+                handler.setStream(stream)
+            ended = super().__exit__(*exception)
+        return ended
 
     def phase(self, title: str, seconds: float | None = None) -> Report:
         """Begin another part of the call; return the function that reports its progress.
@@ -118,7 +123,7 @@ class CallProgress(ProgressBarManager):
         elapsed = time.perf_counter() - self._begin
         first, last = self._position, self._position + _UNKNOWN * (1.0 - self._position)
         if seconds is not None:
-            first, last = min(self._position, elapsed / max(elapsed + seconds, 1e-9)), 1.0
+            first, last = min(self._position, elapsed / max(elapsed + seconds, 1e-9)), _FULL
         phase = _Phase(title, first, last, seconds, time.perf_counter())
 
         def report(fraction: float, beta: float, log_z: Any) -> None:

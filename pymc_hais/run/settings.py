@@ -139,7 +139,7 @@ def build_settings(
         n_temperatures=length,
         recipe=recipe,
         seeds=Seeds(entropy),
-        output=_build_output(model, idata_kwargs or {}, var_names),
+        output=_build_output(model, {} if idata_kwargs is None else idata_kwargs, var_names),
         compiler=Compiler(kernel, *resolve_backend(backend, compile_kwargs), cores),
         progress=CallProgress(progressbar, progressbar_theme),
     )
@@ -160,8 +160,10 @@ def _check_numbers(
 
 
 def _build_budget(max_seconds: Any) -> TimeBudget:
+    if max_seconds is None or (isinstance(max_seconds, float) and max_seconds == np.inf):
+        return TimeBudget()
     check_positive("max_seconds", max_seconds, "seconds", "no limit")
-    return TimeBudget() if max_seconds is None else TimeBudget(float(max_seconds))
+    return TimeBudget(float(max_seconds))
 
 
 def _build_kernel(kernel: Any) -> Kernel:
@@ -204,7 +206,7 @@ def _build_recipe(kernel: Kernel, schedule: Any, n_temperatures: Any, resample: 
 
 
 def _build_output(model: Any, idata_kwargs: dict[str, Any], var_names: Iterable[str] | None) -> Output:
-    if idata_kwargs:
+    if idata_kwargs != {}:
         check_labelled(model, idata_kwargs)
     known = [f.name for f in fields(Output)]
     unknown = sorted(set(idata_kwargs) - set(known))

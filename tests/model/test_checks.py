@@ -12,6 +12,7 @@ from pytensor.compile.mode import Mode
 
 from pymc_hais.engines import compile_engine
 from pymc_hais.model import build_density, build_layout, check_joint_logp, check_model, check_state
+from pymc_hais.model.evaluation import evaluate_terms
 from pymc_hais.references import build_prior
 from tests.model.catalogue import MODELS, Y
 from tests.populations import joint_of, state_of
@@ -186,3 +187,20 @@ def test_a_model_that_saturates_as_written_is_judged_by_its_stable_form():
     for rows in np.split(np.arange(len(finite)), len(finite) // 5):
         part = type(state)(*(np.asarray(leaf)[rows] for leaf in state))
         check_joint_logp(model, layout, part.position, *joint_of(part), clipped[rows])
+
+
+def test_a_log_density_that_is_no_number_agrees_with_nothing():
+    with pm.Model() as model:
+        x = pm.Normal("x", 0.0, 1.0)
+        pm.Potential("nan", pt.sqrt(-1.0 - x**2))
+    with pytest.raises(RuntimeError, match=r"model\.logp"):
+        check_joint_logp(model, build_layout(model), np.zeros((1, 1)), np.array([-0.9]), np.ones(1))
+
+
+def test_bounds_are_checked_as_the_model_says():
+    """Of a Wald distribution with a negative mean the formula gives a number all the same."""
+    with pm.Model(check_bounds=False) as model:
+        x = pm.Normal("x", 0.0, 1.0)
+        pm.Potential("y", pm.logp(pm.Wald.dist(mu=x - 1.0, lam=1.0), 2.0))
+    terms = evaluate_terms(model, build_layout(model), np.zeros((1, 1)), model.potentials)
+    assert np.isfinite(terms["y"]).all()

@@ -62,12 +62,12 @@ def test_the_bar_of_a_call_goes_on_from_phase_to_phase_and_back_for_another_roun
         first(0.0, 0.0, np.zeros(2))
         assert bar.position == pytest.approx(50.0)
         first(1.0, 1.0, np.zeros(2))
-        assert bar.position == pytest.approx(100.0)
+        assert bar.position == pytest.approx(99.9)  # at 100 Rich would stop the clock
         clock[0] += 10.0
         progress.phase("Round 2", 60.0)(0.5, 0.1, np.zeros(2))
-        assert bar.position == pytest.approx(25.0 + 37.5)
+        assert bar.position == pytest.approx(25.0 + 37.45)
     assert bar.position == 100.0
-    assert [columns["percent"] for columns in bar.columns] == pytest.approx([0, 20, 40, 64, 50, 100, 62.5, 100])
+    assert [columns["percent"] for columns in bar.columns] == pytest.approx([0, 20, 40, 64, 50, 99.9, 62.45, 99.9])
 
 
 def test_the_time_left_is_the_forecast_and_then_the_pace(recorded, clock):
@@ -141,3 +141,24 @@ def test_a_bar_that_is_interrupted_stays_where_it_is(recorded):
     with pytest.raises(KeyboardInterrupt):
         stop()
     assert bar.position == pytest.approx(20.0)
+
+
+def test_an_exception_of_the_bar_leaves_nothing_behind(recorded, monkeypatch):
+    progress, bar = recorded
+    logger, before = logging.getLogger("pymc"), io.StringIO()
+    handler = logging.StreamHandler(before)
+    monkeypatch.setattr(logger, "handlers", [handler])
+    monkeypatch.setattr(sys, "stderr", before)
+    closed = []
+    monkeypatch.setattr(Recorder, "__enter__", lambda self: setattr(sys, "stderr", io.StringIO()))
+    monkeypatch.setattr(Recorder, "__exit__", lambda self, *exception: closed.append(True))
+
+    def breaks(*args, is_last, **kwargs):
+        if is_last:
+            raise BrokenPipeError
+
+    monkeypatch.setattr(bar, "update", breaks)
+    with pytest.raises(BrokenPipeError), progress:
+        pass
+    assert handler.stream is before
+    assert closed

@@ -16,7 +16,7 @@ from pytensor.scalar import basic as scalars
 from pytensor.scalar.math import Erf, Erfc, Erfcx, GammaLn, Log1mexp, Psi, Sigmoid, Softplus
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import log1mexp, switch
-from pytensor.tensor.subtensor import AdvancedSubtensor
+from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 
 from pymc_hais.model.rewrites.graphs import scalar_op
 
@@ -29,6 +29,7 @@ __all__ = [
     "local_pow_of_positive",
     "local_switch_of_same_function",
     "local_switch_of_sign",
+    "log_of_positive",
 ]
 
 #: Functions of one number that cost more than choosing between two arguments.
@@ -169,7 +170,7 @@ def local_pow_of_positive(fgraph: Any, node: Any) -> list[Any] | None:
     base, exponent = node.inputs
     if isinstance(exponent, Constant) and np.all(exponent.data == np.round(exponent.data)):
         return None
-    log_base = _log_of_positive(base)
+    log_base = log_of_positive(base)
     return None if log_base is None else [pt.exp(exponent * log_base).astype(node.outputs[0].type.dtype)]
 
 
@@ -177,27 +178,35 @@ def local_pow_of_positive(fgraph: Any, node: Any) -> list[Any] | None:
 def local_log_of_positive(fgraph: Any, node: Any) -> list[Any] | None:
     """Leave out a logarithm of products of exponentials and positive constants, as of a scale: ``log(c exp(x))``."""
     (x,) = node.inputs
-    value = None if isinstance(x, Constant) else _log_of_positive(x)
+    value = None if isinstance(x, Constant) else log_of_positive(x)
     return None if value is None else [value.astype(node.outputs[0].type.dtype)]
 
 
-def _log_of_positive(x: Any) -> Any:
+def log_of_positive(x: Any) -> Any:
     """Return the logarithm of what is positive by its form, without evaluating a logarithm; None if it is not."""
     if isinstance(x, Constant):
         exact = x.data.astype(np.promote_types(x.type.dtype, pytensor.config.floatX))
         return pt.constant(np.log(exact)) if np.all(exact > 0) else None
     if x.owner is not None and isinstance(x.owner.op, DimShuffle):
-        inner = _log_of_positive(x.owner.inputs[0])
+        inner = log_of_positive(x.owner.inputs[0])
         return None if inner is None else x.owner.op(inner)
+    if x.owner is not None and isinstance(x.owner.op, AdvancedSubtensor | Subtensor):
+        array, *indices = x.owner.inputs
+        inner = log_of_positive(array)
+        return None if inner is None else x.owner.op(inner, *indices)
     op = scalar_op(x)
     if isinstance(op, scalars.Exp):
         return x.owner.inputs[0]
+    if isinstance(op, scalars.Switch):
+        condition, *branches = x.owner.inputs
+        inner = [log_of_positive(branch) for branch in branches]
+        return None if any(log is None for log in inner) else pt.switch(condition, *inner)
     if isinstance(op, scalars.Sqrt):
-        inner = _log_of_positive(x.owner.inputs[0])
+        inner = log_of_positive(x.owner.inputs[0])
         return None if inner is None else 0.5 * inner
     if not isinstance(op, scalars.Mul | scalars.TrueDiv | scalars.Reciprocal):
         return None
-    logs = [_log_of_positive(factor) for factor in x.owner.inputs]
+    logs = [log_of_positive(factor) for factor in x.owner.inputs]
     if any(log is None for log in logs):
         return None
     return (

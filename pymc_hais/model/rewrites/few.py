@@ -18,14 +18,15 @@ from pytensor.scalar import basic as scalars
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.math import All, Sum
-from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
+from pytensor.tensor.subtensor import AdvancedSubtensor
 
+from pymc_hais.model.rewrites.elementwise import log_of_positive
 from pymc_hais.model.rewrites.graphs import scalar_op
 
 __all__ = ["local_all_of_few", "local_never_zero", "local_sum_of_few"]
 
-#: The most terms that a summand is taken apart into.
-_MOST_TERMS = 12
+#: The most summands that a sum is taken apart into, and terms that a summand is.
+_MOST_SUMMANDS, _MOST_TERMS = 32, 12
 
 
 class _Term(NamedTuple):
@@ -55,8 +56,12 @@ def _sum_of_few(op: Any, x: Any) -> Any:
     if None in shape or not x.type.dtype.startswith("float"):
         return None
     axes = tuple(range(x.type.ndim)) if op.axis is None else tuple(op.axis)
-    summands = [(sign, summand, _terms(summand, axes)) for sign, summand in _summands(x)]
-    if not any(terms and _chooses(summand) for _, summand, terms in summands):
+    parts = [(sign, summand, _chooses(summand, {})) for sign, summand in _summands(x)]
+    if not any(chooses for *_, chooses in parts):
+        return None
+    known: dict[Any, Any] = {}
+    summands = [(sign, summand, _terms(summand, axes, known)) for sign, summand, _ in parts]
+    if not any(terms and chooses for (*_, chooses), (*_, terms) in zip(parts, summands, strict=True)):
         return None
     summed: list[Any] = []
     for sign, summand, terms in summands:
@@ -69,30 +74,49 @@ def _sum_of_few(op: Any, x: Any) -> Any:
     return total.astype(op(x).type.dtype)
 
 
-def _summands(x: Any, sign: float = 1.0) -> list[tuple[float, Any]]:
-    """Take a sum of arrays apart: pairs of a sign and an array."""
-    op = scalar_op(x)
-    if isinstance(op, scalars.Neg):
-        return _summands(x.owner.inputs[0], -sign)
-    if isinstance(op, scalars.Sub):
-        first, second = x.owner.inputs
-        return [*_summands(first, sign), *_summands(second, -sign)]
-    if isinstance(op, scalars.Add):
-        return [pair for part in x.owner.inputs for pair in _summands(part, sign)]
-    return [(sign, x)]
+def _summands(x: Any) -> list[tuple[float, Any]]:
+    """Take a sum of arrays apart: pairs of a sign and an array; the array alone where they would be many."""
+    found, waiting = [], [(1.0, x)]
+    while waiting:
+        sign, one = waiting.pop()
+        op = scalar_op(one) if one.type.dtype.startswith("float") else None  # a sum of booleans is "or"
+        if isinstance(op, scalars.Neg):
+            waiting.append((-sign, one.owner.inputs[0]))
+        elif isinstance(op, scalars.Sub):
+            first, second = one.owner.inputs
+            waiting += [(sign, first), (-sign, second)]
+        elif isinstance(op, scalars.Add):
+            waiting += [(sign, part) for part in one.owner.inputs]
+        else:
+            found.append((sign, one))
+        if len(found) + len(waiting) > _MOST_SUMMANDS:
+            return [(1.0, x)]
+    return found
 
 
-def _chooses(x: Any) -> bool:
-    """Whether a product has a factor that chooses or looks up."""
-    op = getattr(x.owner, "op", None)
-    if isinstance(op, AdvancedSubtensor) or isinstance(scalar_op(x), scalars.Switch):
-        return True
-    linear = scalars.Mul | scalars.TrueDiv | scalars.Neg | scalars.Add | scalars.Sub
-    return isinstance(scalar_op(x), linear) and any(map(_chooses, x.owner.inputs))
+def _chooses(x: Any, known: dict[Any, bool]) -> bool:
+    """Whether a variable is made of choices or of what is looked up, by linear operations."""
+    if x not in known:
+        op, numbers = getattr(x.owner, "op", None), scalar_op(x)
+        linear = scalars.Mul | scalars.TrueDiv | scalars.Neg | scalars.Add | scalars.Sub
+        known[x] = isinstance(op, AdvancedSubtensor) or isinstance(numbers, scalars.Switch)
+        if isinstance(numbers, linear):
+            known[x] = any(_chooses(one, known) for one in x.owner.inputs)
+    return known[x]
 
 
-def _terms(x: Any, axes: Sequence[int]) -> list[_Term] | None:
-    """Write a variable as a sum of terms; None if it is not linear in what does not vary along the axes."""
+def _terms(x: Any, axes: Sequence[int], known: dict[Any, Any]) -> list[_Term] | None:
+    """Write a variable as a sum of terms; None if it is not linear in what does not vary along the axes.
+
+    What is used several times is taken apart once: ``known`` holds what has been.
+    """
+    if x not in known:
+        terms = _take_apart(x, axes, known)
+        known[x] = terms if terms is not None and len(terms) <= _MOST_TERMS else None
+    return known[x]
+
+
+def _take_apart(x: Any, axes: Sequence[int], known: dict[Any, Any]) -> list[_Term] | None:
     one = np.ones((1,) * x.type.ndim)
     if isinstance(x, Constant):
         return None if np.isnan(x.data).any() else [_Term(np.asarray(x.data, dtype=np.float64))]
@@ -100,22 +124,24 @@ def _terms(x: Any, axes: Sequence[int]) -> list[_Term] | None:
         return [_Term(one, x)]
     op = scalar_op(x)
     if isinstance(op, scalars.Switch):
-        return _terms_of_choice(x, axes)
+        return _terms_of_choice(x, axes, known)
     if isinstance(op, scalars.Mul):
-        terms = [_Term(one)]
+        terms: list[_Term] | None = [_Term(one)]
         for factor in x.owner.inputs:
-            terms = _product(terms, _terms(factor, axes)) or []
-        return terms or None
+            terms = None if terms is None else _product(terms, _terms(factor, axes, known))
+        return terms
     if isinstance(op, scalars.TrueDiv):
         numerator, denominator = x.owner.inputs
-        if not isinstance(denominator, Constant):
+        if not isinstance(denominator, Constant) or np.any(denominator.data == 0):
             return None
-        return _product(_terms(numerator, axes), [_Term(1.0 / np.asarray(denominator.data, dtype=np.float64))])
-    if isinstance(op, scalars.Add | scalars.Sub | scalars.Neg):
-        parts = [(sign, _terms(part, axes)) for sign, part in _summands(x)]
-        if any(terms is None for _, terms in parts):
+        inverse = [_Term(1.0 / np.asarray(denominator.data, dtype=np.float64))]
+        return _product(_terms(numerator, axes, known), inverse)
+    parts = _summands(x)
+    if len(parts) > 1 or parts[0][1] is not x:
+        apart = [(sign, _terms(part, axes, known)) for sign, part in parts]
+        if any(terms is None for _, terms in apart):
             return None
-        return [term._replace(factor=sign * term.factor) for sign, terms in parts for term in terms or []]
+        return [term._replace(factor=sign * term.factor) for sign, terms in apart for term in terms or []]
     looked_up = _looked_up(x)
     return None if looked_up is None else [_Term(one, looked_up=looked_up)]
 
@@ -128,20 +154,25 @@ def _looked_up(x: Any) -> tuple[Any, np.ndarray] | None:
     (index,) = indices if len(indices) == 1 else (None,)
     if array.type.ndim != 1 or None in array.type.shape or not isinstance(index, Constant):
         return None
-    return None if index.type.ndim != 1 or index.type.dtype == "bool" else (array, index.data % array.type.shape[0])
+    if index.type.ndim != 1 or index.type.dtype == "bool":
+        return None
+    length, places = array.type.shape[0], index.data.astype(np.int64)
+    if np.any(places < -length) or np.any(places >= length):
+        return None  # an error, which the model itself is to raise
+    return array, places % length
 
 
-def _terms_of_choice(x: Any, axes: Sequence[int]) -> list[_Term] | None:
+def _terms_of_choice(x: Any, axes: Sequence[int], known: dict[Any, Any]) -> list[_Term] | None:
     masks, branches = _masks(x), x.owner.inputs[1:]
     if masks is None:
         return None
     chosen: list[_Term] = []
     for mask, branch in zip(masks, branches, strict=True):
-        terms = _terms(branch, axes)
+        terms = _terms(branch, axes, known)
         if terms is None:
             return None
         chosen += [term._replace(factor=np.where(mask, term.factor, 0.0)) for term in terms]
-    return chosen if len(chosen) <= _MOST_TERMS else None
+    return chosen
 
 
 def _masks(choice: Any) -> tuple[np.ndarray, np.ndarray] | None:
@@ -214,6 +245,8 @@ def local_all_of_few(fgraph: Any, node: Any) -> list[Any] | None:
     if masks is None or not all(all(branch.type.broadcastable) for branch in x.owner.inputs[1:]):
         return None
     asked = [node.op(one) for one, mask in zip(x.owner.inputs[1:], masks, strict=True) if mask.any()]
+    if not asked:
+        return None
     return [pt.and_(*asked) if len(asked) > 1 else asked[0]]
 
 
@@ -221,35 +254,35 @@ def local_all_of_few(fgraph: Any, node: Any) -> list[Any] | None:
 def local_never_zero(fgraph: Any, node: Any) -> list[Any] | None:
     """Answer whether what is positive by its form is zero, or its logarithm minus infinity: it never is.
 
-    Where an exponential underflows its logarithm is still at hand, so that the general case needs no exception.
+    Where an exponential underflows its logarithm is still at hand, so that the general case needs no exception; but
+    where something is divided by it, it does.
     """
     for x, other in (node.inputs, node.inputs[::-1]):
         bound = _behind_dims(other)
         if not isinstance(bound, Constant):
             continue
         is_log = isinstance(scalar_op(x), scalars.Log) and np.all(bound.data == -np.inf)
-        if (is_log and _is_positive(x.owner.inputs[0])) or (np.all(bound.data == 0) and _is_positive(x)):
-            shape = node.outputs[0].type.shape
-            return None if None in shape else [pt.constant(np.zeros(shape, dtype=bool))]
+        positive = x.owner.inputs[0] if is_log else x
+        if not (is_log or np.all(bound.data == 0)) or log_of_positive(positive) is None:
+            continue
+        shape = node.outputs[0].type.shape
+        if None not in shape and not _is_divisor(fgraph, positive):
+            return [pt.constant(np.zeros(shape, dtype=bool))]
     return None
+
+
+def _is_divisor(fgraph: Any, x: Any) -> bool:
+    """Whether something is divided by a variable, or a power taken of it."""
+    for client, i in fgraph.clients.get(x, ()):
+        numbers = scalar_op(client.outputs[0]) if hasattr(client, "outputs") and client.outputs else None
+        if isinstance(numbers, scalars.Reciprocal | scalars.Pow) or (isinstance(numbers, scalars.TrueDiv) and i == 1):
+            return True
+        if isinstance(getattr(client, "op", None), DimShuffle) and _is_divisor(fgraph, client.outputs[0]):
+            return True
+    return False
 
 
 def _behind_dims(x: Any) -> Any:
     while x.owner is not None and isinstance(x.owner.op, DimShuffle):
         x = x.owner.inputs[0]
     return x
-
-
-def _is_positive(x: Any) -> bool:
-    """Whether a variable is positive by its form: exponentials, and what is made of positive numbers."""
-    if isinstance(x, Constant):
-        return bool(np.all(x.data > 0))
-    op = getattr(x.owner, "op", None)
-    if isinstance(op, DimShuffle | AdvancedSubtensor | Subtensor):
-        return _is_positive(x.owner.inputs[0])
-    numbers = scalar_op(x)
-    if isinstance(numbers, scalars.Switch):
-        return all(map(_is_positive, x.owner.inputs[1:]))
-    if isinstance(numbers, scalars.Sqrt | scalars.Mul | scalars.TrueDiv | scalars.Reciprocal):
-        return all(map(_is_positive, x.owner.inputs))
-    return isinstance(numbers, scalars.Exp)
