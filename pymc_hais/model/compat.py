@@ -60,7 +60,8 @@ def compile_interpreted(inputs: list[Any], outputs: list[Any]) -> Any:
             graph.replace(node.outputs[0], pt.minimum(pt.maximum(x, low), high), import_missing=True)
     # Without recognising softmax and the like again, as graphs within graphs.
     mode = get_mode("FAST_COMPILE").excluding("symbolic_op_recognition")
-    function = pm.compile(inputs, list(graph.outputs), mode=mode, on_unused_input="ignore")
+    with quiet_compilation():
+        function = pm.compile(inputs, list(graph.outputs), mode=mode, on_unused_input="ignore")
     function.trust_input = True
     return function
 
@@ -148,8 +149,12 @@ def without_initvals(model: Any) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def quiet_compilation() -> Iterator[None]:
-    """Silence the linkers' remarks about slower code paths; they are not about the user's model."""
+    """Silence the linkers' remarks about slower code paths; they are not about the user's model.
+
+    That about BLAS comes from a look at the settings of the C backend, whatever the backend.
+    """
     with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="PyTensor could not link to a BLAS.*")
         warnings.filterwarnings("ignore", message=".*object mode.*")
         warnings.filterwarnings("ignore", message=".*faster on contiguous arrays.*")
         warnings.filterwarnings("ignore", message=".*Cannot cache compiled function.*")

@@ -16,7 +16,7 @@ from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 from pytensor.tensor.type import TensorType
 
-from pymc_hais.model.compat import rewrite_inside_out
+from pymc_hais.model.compat import quiet_compilation, rewrite_inside_out
 from pymc_hais.model.rewrites import after_gradient, before_gradient, first, transpose_narrow, write_out
 
 __all__ = ["lift_data", "simplify", "simplify_values"]
@@ -63,7 +63,8 @@ def simplify(inputs: Sequence[Any], outputs: Sequence[Any], check_bounds: bool =
         transpose_narrow.rewrite(graph)
         MergeOptimizer().rewrite(graph)
 
-    rewrite_inside_out(graph, rewrite)
+    with quiet_compilation():
+        rewrite_inside_out(graph, rewrite)
     return graph
 
 

@@ -1,5 +1,7 @@
 """What PyTensor's interpreter is given: graphs without graphs within, for which it would make C code."""
 
+import warnings
+
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -7,7 +9,7 @@ import pytest
 from pytensor.compile.builders import OpFromGraph
 from pytensor.tensor.special import logsumexp, softmax
 
-from pymc_hais.model.compat import compile_interpreted
+from pymc_hais.model.compat import compile_interpreted, quiet_compilation
 from pymc_hais.references.forward import forward_graph
 
 X = pt.vector("x", shape=(3,), dtype="float64")
@@ -36,3 +38,12 @@ def test_the_log_density_and_the_outputs_of_a_simplex_are_without_them():
     for inputs, outputs in ((model.value_vars, [model.logp()]), ([], forward_graph(model))):
         function = compile_interpreted(inputs, outputs)
         assert not [node for node in function.maker.fgraph.apply_nodes if isinstance(node.op, OpFromGraph)]
+
+
+def test_remarks_about_the_c_backend_are_silenced_and_others_are_not():
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        with quiet_compilation():
+            warnings.warn("PyTensor could not link to a BLAS installation. Operations ...", UserWarning, stacklevel=1)
+            warnings.warn("something else", UserWarning, stacklevel=1)
+    assert [str(one.message) for one in heard] == ["something else"]
