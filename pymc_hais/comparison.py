@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pymc_hais.core.weights import normalise
 from pymc_hais.estimators import LogZEstimate
 from pymc_hais.results.comparison import check_quantity, check_same_data, to_table
 from pymc_hais.results.datatree import log_marginal_likelihood
@@ -68,15 +69,12 @@ def compare(
     log_prior = _log_prior(prior, list(results))
     log_z = np.array([estimate.value for estimate in estimates.values()])
     se = np.array([estimate.se for estimate in estimates.values()])
-    probability = _normalise(log_z + log_prior)
-    simulated = log_z + se * np.random.default_rng(0).standard_normal((_N_SIMULATED, len(se)))
-    error = _normalise(simulated + log_prior).std(axis=0) if np.isfinite(se).all() else np.full(len(se), np.nan)
+    probability = np.exp(normalise(log_z + log_prior))
+    error = np.full(len(se), np.nan)
+    if np.isfinite(se).all():
+        simulated = log_z + se * np.random.default_rng(0).standard_normal((_N_SIMULATED, len(se)))
+        error = np.exp(normalise(simulated + log_prior)).std(axis=0)
     return to_table(estimates, np.argsort(-(log_z + log_prior), kind="stable"), probability, error)
-
-
-def _normalise(log_p: np.ndarray) -> np.ndarray:
-    p = np.exp(log_p - log_p.max(axis=-1, keepdims=True))
-    return p / p.sum(axis=-1, keepdims=True)
 
 
 def _refuse_errors(estimates: Mapping[str, LogZEstimate]) -> None:

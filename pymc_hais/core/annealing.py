@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from pymc_hais.core.resampling import systematic
 from pymc_hais.core.weights import clean, discrepancy, effective_sample_size, log_mean_exp, normalise
 from pymc_hais.types import AnnealingRun, Engine, Metric, Particles, ParticleState, Plan
 
-__all__ = ["SEGMENT_LENGTH", "UNBROKEN_LENGTH", "Segment", "anneal", "move", "segments"]
+__all__ = ["SEGMENT_LENGTH", "UNBROKEN_LENGTH", "Report", "Segment", "anneal", "move", "segments"]
 
 #: The most steps of a segment: between segments the population may meet and resample.
 SEGMENT_LENGTH = 32
@@ -19,7 +19,7 @@ SEGMENT_LENGTH = 32
 UNBROKEN_LENGTH = 256
 
 #: Told the share of the plan that is done, beta and the running log Z (B,); may raise to stop.
-type Report = Callable[[float, float, np.ndarray], None]
+type Report = Callable[[float, float, Any], None]
 
 
 class Segment(NamedTuple):

@@ -38,6 +38,7 @@ __all__ = [
     "traceable",
     "unsupported_op",
     "without_initvals",
+    "write_out_inner",
 ]
 
 seeds_per_chain = _get_seeds_per_chain
@@ -51,9 +52,7 @@ def compile_interpreted(inputs: list[Any], outputs: list[Any]) -> Any:
     one common operation (in every GP covariance) that the interpreter would loop over in Python.
     """
     graph = FunctionGraph(outputs=outputs, clone=True, copy_inputs=False)
-    while inner := [node for node in graph.toposort() if _can_be_written_out(node)]:
-        for node in inner:
-            graph.replace_all(zip(node.outputs, inline_ofg_node(node), strict=True), import_missing=True)
+    write_out_inner(graph, _can_be_written_out)
     for node in graph.toposort():
         if isinstance(getattr(node.op, "scalar_op", None), Clip):
             x, low, high = node.inputs
@@ -64,6 +63,12 @@ def compile_interpreted(inputs: list[Any], outputs: list[Any]) -> Any:
         function = pm.compile(inputs, list(graph.outputs), mode=mode, on_unused_input="ignore")
     function.trust_input = True
     return function
+
+
+def write_out_inner(graph: FunctionGraph, is_chosen: Callable[[Any], bool]) -> None:
+    """Replace nodes that are graphs of their own by what is in them, until none of the chosen ones is left."""
+    while (node := next((node for node in graph.toposort() if is_chosen(node)), None)) is not None:
+        graph.replace_all(tuple(zip(node.outputs, inline_inner_graph(node), strict=True)), import_missing=True)
 
 
 def _can_be_written_out(node: Any) -> bool:

@@ -33,7 +33,7 @@ def simplify_values(outputs: Sequence[Any]) -> list[Any]:
     graph = FunctionGraph(outputs=list(rewrite_pregrad(list(outputs))), clone=False, copy_inputs=False)
     before = set(graph.apply_nodes)
     rewrite_inside_out(graph, first.rewrite)
-    if graph.apply_nodes - before or len(graph.apply_nodes) < len(before):
+    if graph.apply_nodes != before:
         graph = FunctionGraph(outputs=list(rewrite_pregrad(list(graph.outputs))), clone=False, copy_inputs=False)
     rewrite_inside_out(graph, before_gradient.rewrite)
     return list(graph.outputs)

@@ -17,10 +17,10 @@ from pytensor.tensor.random.op import RandomVariable
 
 from pymc_hais.model.compat import (
     compile_interpreted,
-    inline_inner_graph,
     lower_xtensor,
     replace_rng_nodes,
     toposort_replace,
+    write_out_inner,
 )
 
 __all__ = ["batch", "forward_graph"]
@@ -128,9 +128,7 @@ def batch(outputs: list[Any], n: int) -> tuple[list[Any], int]:
 def _inline(outputs: list[Any]) -> list[Any]:
     """Open up PyMC's composite distributions until only elementary random nodes are left."""
     graph = FunctionGraph(outputs=lower_xtensor(outputs), clone=True)
-    while composite := [n for n in graph.toposort() if isinstance(n.op, SymbolicRandomVariable)]:
-        inlined = inline_inner_graph(composite[0])
-        graph.replace_all(tuple(zip(composite[0].outputs, inlined, strict=True)), import_missing=True)
+    write_out_inner(graph, lambda node: isinstance(node.op, SymbolicRandomVariable))
     return list(graph.outputs)
 
 

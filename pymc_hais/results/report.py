@@ -36,6 +36,13 @@ def _quantity(choice: Choice) -> str:
     return "log partition function" if improper_priors(choice.problem.model) else "log marginal likelihood"
 
 
+def _temperatures(lengths: Any) -> str:
+    """Write how many temperatures one or several rounds have."""
+    shortest, longest = int(np.min(lengths)), int(np.max(lengths))
+    between = "" if shortest == longest else f"{shortest:,} to "
+    return f"{between}{longest:,} temperature{'s' if longest > 1 else ''}"
+
+
 def log_model(model: Any) -> None:
     """Log what is sampled, as PyMC's samplers do."""
     _log.info(f"HAIS: [{', '.join(rv.name for rv in model.free_RVs)}]")
@@ -45,14 +52,12 @@ def log_start(choice: Choice, settings: Settings) -> None:
     """Log what is annealed from where, and why."""
     problem, seconds = choice.problem, choice.forecast(settings)
     compiled = f"{choice.compile_seconds:.1f} s compiling" if choice.compile_seconds else "already compiled"
-    shortest, longest = int(choice.lengths.min()), int(choice.lengths.max())
-    lengths = f"{longest:,}" if shortest == longest else f"{shortest:,} to {longest:,}"
     needed = "" if seconds is None else f", about {duration(seconds)}"
     if seconds is not None and seconds > settings.budget.left:
         needed += f", of which there are {duration(settings.budget.left)}"
     _log.info(
-        f"Annealing {settings.chains} x {settings.draws} particles from {problem.label}: {lengths} temperature"
-        f"{'s' if longest > 1 else ''}{needed} ({problem.engine.name}, {compiled}). {choice.reason}"
+        f"Annealing {settings.chains} x {settings.draws} particles from {problem.label}: "
+        f"{_temperatures(choice.lengths)}{needed} ({problem.engine.name}, {compiled}). {choice.reason}"
     )
 
 
@@ -66,8 +71,7 @@ def log_outcome(estimate: LogZEstimate, outcome: Outcome, choice: Choice, settin
         "interrupt": "interrupted",
     }[outcome.stopped_by]
     n_rounds = len(outcome.rows[0].rounds)
-    n_steps = len(outcome.plan.schedule)
-    temperatures = f"{n_steps:,} temperature{'s' if n_steps > 1 else ''}"
+    temperatures = _temperatures(len(outcome.plan.schedule))
     rounds = f"{n_rounds} rounds, the last of {temperatures}" if n_rounds > 1 else f"1 round of {temperatures}"
     _log.info(f"{_quantity(choice)} {estimate:.3f} ({rounds}, {duration(outcome.seconds)}; {why})")
     log_findings(estimate.findings)

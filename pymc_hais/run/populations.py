@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pymc_hais.core.annealing import anneal
+from pymc_hais.core.annealing import Report, anneal
 from pymc_hais.run.problem import Problem
-from pymc_hais.run.progress import Report, part
+from pymc_hais.run.progress import part
 from pymc_hais.run.seeds import Purpose
 from pymc_hais.run.settings import Settings
 from pymc_hais.types import AnnealingRun, Plan

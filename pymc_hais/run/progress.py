@@ -6,7 +6,6 @@ import importlib.util
 import logging
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -17,15 +16,13 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
+from pymc_hais.core.annealing import Report
 from pymc_hais.core.weights import log_mean_exp
 from pymc_hais.run.timing import duration
 
-__all__ = ["CallProgress", "Report", "default_theme", "part"]
+__all__ = ["CallProgress", "default_theme", "part"]
 
 _log = logging.getLogger("pymc.hais")
-
-#: Told the share of a phase that is done, beta and log Z so far (B,); may raise to stop.
-type Report = Callable[[float, float, Any], None]
 
 #: The share of what is left of the bar that a phase takes of which nobody knows what will follow.
 _UNKNOWN = 0.4

@@ -56,12 +56,12 @@ def _sum_of_few(op: Any, x: Any) -> Any:
     if None in shape or not x.type.dtype.startswith("float"):
         return None
     axes = tuple(range(x.type.ndim)) if op.axis is None else tuple(op.axis)
-    parts = [(sign, summand, _chooses(summand, {})) for sign, summand in _summands(x)]
-    if not any(chooses for *_, chooses in parts):
+    chooses: dict[Any, bool] = {}
+    if not any([_chooses(summand, chooses) for _, summand in _summands(x)]):
         return None
     known: dict[Any, Any] = {}
-    summands = [(sign, summand, _terms(summand, axes, known)) for sign, summand, _ in parts]
-    if not any(terms and chooses for (*_, chooses), (*_, terms) in zip(parts, summands, strict=True)):
+    summands = [(sign, summand, _terms(summand, axes, known)) for sign, summand in _summands(x)]
+    if not any(terms and chooses[summand] for _, summand, terms in summands):
         return None
     summed: list[Any] = []
     for sign, summand, terms in summands:
