@@ -8,6 +8,7 @@ from pymc_hais.model.fingerprint import Fingerprint, take_fingerprint
 from pymc_hais.model.layout import Layout, build_layout
 from pymc_hais.model.outputs import build_outputs
 from pymc_hais.model.pointwise import build_pointwise, evaluate_tables
+from pymc_hais.model.unconstrained import build_unconstrain
 from pymc_hais.model.variants import build_row_logp, observe_first, prior_alone, with_table
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "build_parameter_density",
     "build_pointwise",
     "build_row_logp",
+    "build_unconstrain",
     "check_joint_logp",
     "check_model",
     "check_state",

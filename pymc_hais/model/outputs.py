@@ -13,7 +13,7 @@ from pytensor.graph.replace import vectorize_graph
 from pymc_hais.model.compat import compile_interpreted
 from pymc_hais.model.layout import Layout, on_position
 
-__all__ = ["build_outputs"]
+__all__ = ["batch_over_rows", "build_outputs"]
 
 #: Numbers returned by one call of the batched graph, so that memory does not grow with the draws.
 _CHUNK_SIZE = 2**21
@@ -55,7 +55,7 @@ def build_outputs(
     single = compile_interpreted([position], outputs)
     size = sum(np.size(value) for value in single(np.zeros(layout.n_dims, position.dtype)))
     chunk = int(np.clip(_CHUNK_SIZE // max(size, 1), 1, _MAX_CHUNK))
-    function = _batch(position, outputs, single)
+    function = batch_over_rows(position, outputs, single)
 
     def evaluate(positions: np.ndarray) -> dict[str, np.ndarray]:
         flat = np.ascontiguousarray(positions, dtype=position.dtype).reshape(-1, layout.n_dims)
@@ -80,8 +80,17 @@ def _wanted_names(model: Any, var_names: Sequence[str] | None, include_transform
     return [*names, *(name for name in values if name not in known)]
 
 
-def _batch(position: Any, outputs: list[Any], single: Any) -> Callable[[np.ndarray], list[np.ndarray]]:
-    """Vectorise over a leading axis; one draw at a time where the graph does not allow it."""
+def batch_over_rows(position: Any, outputs: list[Any], single: Any) -> Callable[[np.ndarray], list[np.ndarray]]:
+    """Vectorise graphs of one vector over a leading axis; one row at a time where a graph does not allow it.
+
+    Parameters
+    ----------
+    position : vector
+    outputs : list of tensor
+        Graphs of it.
+    single : callable
+        The same, compiled.
+    """
 
     def loop(rows: np.ndarray) -> list[np.ndarray]:
         return [np.stack(values) for values in zip(*(single(row) for row in rows), strict=True)]

@@ -28,14 +28,14 @@ from pymc_hais.references import (
     uses_prior,
 )
 from pymc_hais.run.kept import find_problem, keep_problem
-from pymc_hais.run.problem import Compiler, PriorMass, Problem, are_inside
+from pymc_hais.run.problem import CHUNK, Compiler, PriorMass, Problem, are_inside
 from pymc_hais.run.seeds import Purpose, Seeds
 from pymc_hais.tuning import Stopwatch, particles_for_dense
 
 __all__ = ["CHECK_DRAWS", "bind_reference", "build_problem", "with_reference"]
 
 #: Draws that check a model before any long work; as many as the pilot's, so that nothing compiles twice.
-CHECK_DRAWS = 500
+CHECK_DRAWS = CHUNK
 #: Seconds below which evaluating so many draws is cheap.
 _CHEAP = 0.5
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_hais.core.weights import log_mean_exp
+from pymc_hais.core.weights import clean, log_mean_exp
 from pymc_hais.engines import compile_engine
 from pymc_hais.estimators import LogZEstimate
 from pymc_hais.kernels import Hamiltonian, LinearConstraints
@@ -17,7 +17,10 @@ from pymc_hais.references import BoundReference, Draws, Fitted
 from pymc_hais.run.seeds import Stream
 from pymc_hais.types import Engine, Kernel, Particles, ParticleState
 
-__all__ = ["Compiler", "PriorMass", "Problem", "are_inside"]
+__all__ = ["CHUNK", "Compiler", "PriorMass", "Problem", "are_inside"]
+
+#: Positions that are evaluated at a time outside a run: always as many, so that nothing compiles twice.
+CHUNK = 500
 
 
 @dataclass(frozen=True)
@@ -171,6 +174,14 @@ class Problem:
             positions = self.to_coordinates(x).astype(self.layout.dtype)
         state = self.engine.start(positions[None], self.inputs([0]), np.zeros((1, 2), dtype=np.uint32))
         return ParticleState(*(np.asarray(leaf, np.float64)[0] for leaf in state))
+
+    def log_density(self, x: np.ndarray) -> np.ndarray:
+        """Return ``model.logp()`` (n,) at flat vectors (n, D), NaN and infinity as -inf; for the first row of data."""
+        n_chunks = max(1, -(-len(x) // CHUNK))
+        padded = np.concatenate([x, np.repeat(x[-1:], n_chunks * CHUNK - len(x), axis=0)])
+        states = [self.evaluate_first(chunk) for chunk in np.split(padded, n_chunks)]
+        joint = np.concatenate([state.log_reference + state.log_ratio for state in states])[: len(x)]
+        return clean(joint - self.log_jacobian(x))
 
     def _draw(self, row: int, n: int, seeds: np.random.SeedSequence) -> Draws:
         """Draw n positions, in the particles' coordinates, for one row."""

@@ -1,6 +1,6 @@
 """The pilot and the plan: all adaptation happens here, before the particles of an estimate are drawn."""
 
-from pymc_hais.tuning.fit import DEFENCE, fit_reference
+from pymc_hais.tuning.fit import DEFENCE, fit_reference, log_densities
 from pymc_hais.tuning.metric import particles_for_dense
 from pymc_hais.tuning.pace import Stopwatch
 from pymc_hais.tuning.pilot import Pilot, Stage, merge, run_pilot
@@ -16,6 +16,7 @@ __all__ = [
     "build_plan",
     "fit_reference",
     "fit_sites",
+    "log_densities",
     "merge",
     "next_length",
     "particles_for_dense",

@@ -9,7 +9,7 @@ from pymc_hais.references import Gaussian, StudentT
 from pymc_hais.tuning.metric import needs_dense
 from pymc_hais.types import Metric
 
-__all__ = ["DEFENCE", "fit_reference"]
+__all__ = ["DEFENCE", "fit_reference", "log_densities"]
 
 #: Share of the draws that still come from the reference before the fit, in case the fit misses a region.
 DEFENCE = 0.1
@@ -70,11 +70,20 @@ def _squared_distance(positions: np.ndarray, loc: np.ndarray, scale: Metric) -> 
     return np.sum(z**2, axis=1)
 
 
+def log_densities(fit: Gaussian | StudentT, positions: np.ndarray) -> np.ndarray:
+    """Evaluate the log density (P,) of a fit, with full parameters, at positions (P, D)."""
+    return _log_densities(positions, getattr(fit, "df", np.inf), fit.loc, fit.scale)
+
+
 def _log_likelihood(positions: np.ndarray, df: float, loc: np.ndarray, scale: Metric) -> float:
+    return float(np.mean(_log_densities(positions, df, loc, scale)))
+
+
+def _log_densities(positions: np.ndarray, df: float, loc: np.ndarray, scale: Metric) -> np.ndarray:
     n_dims = positions.shape[1]
     distance = _squared_distance(positions, loc, scale)
     log_det = np.log(scale if scale.ndim == 1 else np.diag(scale)).sum()
     if np.isinf(df):
-        return float(np.mean(-0.5 * distance) - 0.5 * n_dims * np.log(2.0 * np.pi) - log_det)
+        return -0.5 * distance - 0.5 * n_dims * np.log(2.0 * np.pi) - log_det
     log_norm = gammaln(0.5 * (df + n_dims)) - gammaln(0.5 * df) - 0.5 * n_dims * np.log(df * np.pi) - log_det
-    return float(np.mean(log_norm - 0.5 * (df + n_dims) * np.log1p(distance / df)))
+    return log_norm - 0.5 * (df + n_dims) * np.log1p(distance / df)

@@ -1,0 +1,121 @@
+"""The optimal bridge between draws of a reference and draws of the target.
+
+Meng & Wong (1996), Statistica Sinica 6, 831-860, eq. 4.1; between forward and reverse annealing paths the same equation
+is Bennett's acceptance ratio (1976, J. Comput. Phys. 22, 245-268), with the paths' log weights in place of log ratios.
+Both samples count where they overlap, so no term is larger than one: there is no heavy tail.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from arviz_stats.base import array_stats
+from scipy.optimize import brentq
+from scipy.special import log_expit
+
+from pymc_hais.core.weights import log_sum_exp
+from pymc_hais.estimators.estimate import LogZEstimate
+
+__all__ = ["Bridge", "average_bridges", "build_bridge", "effective_draws", "rhat_of", "to_estimate"]
+
+_NORMAL_REACH = 1.96
+#: Nats beyond all log ratios between which the root lies.
+_BEYOND = 50.0
+
+
+class Bridge(NamedTuple):
+    """A solved bridge, and what each draw adds to its error.
+
+    The relative error of Z is the mean of ``of_reference`` minus the weighted mean of ``of_target``, both of which have
+    mean zero, so that their variances add up to the bridge's (Fruhwirth-Schnatter 2004, Econometrics Journal 7,
+    143-167).
+    """
+
+    log_z: float
+    of_reference: np.ndarray  # (n,)
+    of_target: np.ndarray  # (m,)
+
+    @property
+    def overlap(self) -> float:
+        """The least effective share of the draws that reach the other side, of the two samples."""
+        return min(1.0 / (1.0 + float(np.mean(one**2))) for one in (self.of_reference, self.of_target))
+
+
+def build_bridge(
+    at_reference: np.ndarray,
+    at_target: np.ndarray,
+    log_weights: np.ndarray | None = None,
+    n_effective: float | None = None,
+) -> Bridge:
+    """Bridge two samples.
+
+    The iteration of Meng & Wong takes the longer the less the samples overlap; its fixed point is a root, and the only
+    one.
+
+    Parameters
+    ----------
+    at_reference : ndarray (n,)
+        log target - log reference at draws of the reference; -inf where the target has no density.
+    at_target : ndarray (m,)
+        The same at draws of the target.
+    log_weights : ndarray (m,), optional
+        Of the draws of the target, normalised; equal by default.
+    n_effective : float, optional
+        Independent draws that those of the target are worth; m by default.  It sets how much each sample counts.
+    """
+    n, m = len(at_reference), len(at_target)
+    log_weights = np.full(m, -np.log(m)) if log_weights is None else log_weights
+    odds = float(np.log(n_effective or m) - np.log(n))
+
+    def sides(log_z: float) -> tuple[np.ndarray, np.ndarray]:
+        return log_expit(at_reference - log_z + odds), log_expit(log_z - at_target - odds)
+
+    def gap(log_z: float) -> float:
+        first, second = sides(log_z)
+        return float(log_sum_exp(first) - np.log(n) - log_sum_exp(log_weights + second) - odds)
+
+    finite = np.concatenate([at_reference[np.isfinite(at_reference)], at_target[np.isfinite(at_target)]])
+    if not np.isfinite(at_reference).any():
+        return Bridge(-np.inf, np.full(n, np.inf), np.full(m, np.inf))
+    log_z = float(brentq(gap, finite.min() - _BEYOND - abs(odds), finite.max() + _BEYOND + abs(odds), xtol=1e-10))
+    first, second = sides(log_z)
+    return Bridge(
+        log_z,
+        np.expm1(first - (log_sum_exp(first) - np.log(n))),
+        np.expm1(second - log_sum_exp(log_weights + second)),
+    )
+
+
+def effective_draws(values: np.ndarray) -> float:
+    """Return the effective sample size of the mean of Markov chains' values (C, S); all of them if they are equal."""
+    if np.ptp(values) == 0.0:
+        return float(values.size)
+    return float(array_stats.ess(values, chain_axis=0, draw_axis=1, method="mean"))
+
+
+def rhat_of(values: np.ndarray) -> float:
+    """Return R-hat of chains' values (C, S); 1 if they are equal, or of one chain alone."""
+    if np.ptp(values) == 0.0 or len(values) == 1:
+        return 1.0
+    return float(array_stats.rhat(values, chain_axis=0, draw_axis=1))
+
+
+def average_bridges(log_z: np.ndarray, variances: np.ndarray) -> tuple[float, float]:
+    """Average independent estimates of Z; return log Z and its standard error.
+
+    Parameters
+    ----------
+    log_z : ndarray (K,)
+    variances : ndarray (K,)
+        Relative ones, of each Z.
+    """
+    value = float(log_sum_exp(log_z) - np.log(len(log_z)))
+    shares = np.exp(log_z - value) / len(log_z)
+    return value, float(np.sqrt(np.log1p(np.sum(shares**2 * variances))))
+
+
+def to_estimate(value: float, se: float, estimator: str, **others: object) -> LogZEstimate:
+    """Give an estimate whose logarithm is about normal its 95% interval."""
+    reach = _NORMAL_REACH * se
+    return LogZEstimate(value, se, value - reach, value + reach, estimator=estimator, **others)  # type: ignore[arg-type]
