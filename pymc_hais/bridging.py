@@ -9,11 +9,11 @@ import numpy as np
 
 from pymc_hais.estimators import LogZEstimate, divide, to_estimate
 from pymc_hais.kernels import RandomWalk
-from pymc_hais.model import build_layout, build_unconstrain, check_model, find_model
-from pymc_hais.results.draws import read_draws
+from pymc_hais.model import find_model
+from pymc_hais.results.draws import read_positions
 from pymc_hais.results.opinions import diagnose_bridge
 from pymc_hais.results.report import log_findings
-from pymc_hais.run.bridging import bridge_draws
+from pymc_hais.run.bridging import bridge_draws, thin_rows
 from pymc_hais.run.prior_mass import build_first_problem
 from pymc_hais.run.seeds import Purpose
 from pymc_hais.run.settings import build_settings
@@ -95,9 +95,9 @@ def bridge(
         compile_kwargs=compile_kwargs,
         kernel=RandomWalk(),  # nothing moves: no gradients are needed
     )
-    positions = to_positions(model, idata)
+    positions = read_positions(model, idata)
     n_chains, n_draws, n_dims = positions.shape
-    reference = fit_reference(positions.reshape(-1, n_dims)[:: max(1, n_chains * n_draws // 2000)])
+    reference = fit_reference(thin_rows(positions.reshape(-1, n_dims)))
     problem = build_first_problem(model, reference, settings)
     rng = np.random.default_rng(settings.seeds.sequence(Purpose.ROUND))
     result = bridge_draws(problem, positions, rng)
@@ -105,15 +105,3 @@ def bridge(
     estimate = to_estimate(result.log_z, result.se, "bridge", findings=findings)
     log_findings(findings)
     return divide(estimate, problem.prior_mass.estimate) if problem.prior_mass else replace(estimate)
-
-
-def to_positions(model: Any, idata: Any, argument: str = "idata") -> np.ndarray:
-    """Read the draws of a model's posterior as flat vectors (C, S, D)."""
-    check_model(model, from_prior=False)
-    draws = read_draws(model, idata, argument)
-    layout = build_layout(model)
-    shapes = {name: values.shape[2:] for name, values in draws.items()}
-    unconstrain = build_unconstrain(model, layout, shapes)
-    n_chains, n_draws = next(iter(draws.values())).shape[:2]
-    flat = unconstrain({name: values.reshape(-1, *values.shape[2:]) for name, values in draws.items()})
-    return flat.reshape(n_chains, n_draws, layout.n_dims)

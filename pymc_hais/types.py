@@ -19,6 +19,7 @@ __all__ = [
     "Kernel",
     "KernelInfo",
     "KernelParams",
+    "Leg",
     "Metric",
     "Noise",
     "ParticleState",
@@ -276,6 +277,15 @@ class Schedule:
         return self.betas.size - 1
 
 
+class Leg(NamedTuple):
+    """S transitions one after the other, with S + 1 betas: a way along a plan, forward or back."""
+
+    betas: np.ndarray  # (S + 1,)
+    step_sizes: np.ndarray  # (S,)
+    persistence: np.ndarray  # (S,)
+    metric_index: np.ndarray  # (S,)
+
+
 @dataclass(frozen=True)
 class Plan:
     """Everything the pilot learnt, frozen: nothing in it depends on the particles that use it.
@@ -305,6 +315,26 @@ class Plan:
     persistence: np.ndarray
     n_final_moves: int = 0
     resample_below: float = 0.5
+
+    @property
+    def forward(self) -> Leg:
+        """From beta = 0 to 1: the transition at each new beta follows the change to it."""
+        return Leg(self.schedule.betas, self.step_sizes, self.persistence, self.metric_index)
+
+    @property
+    def back(self) -> Leg:
+        """The same way in reverse, from beta = 1 to 0: T + 1 transitions, the first at 1 and an idle one at 0.
+
+        A transition refreshes the momentum and then moves; its reversal moves and then refreshes.  So in reverse each
+        refresh comes before the move at the beta below it, and takes the share that the forward refresh has.
+        """
+
+        def turn(values: np.ndarray) -> np.ndarray:
+            return np.concatenate([values[::-1], values[:1]])
+
+        shares = np.concatenate([self.persistence[-1:], self.persistence[::-1]])
+        betas = np.concatenate([[1.0], self.schedule.betas[::-1]])
+        return Leg(betas, turn(self.step_sizes), shares, turn(self.metric_index))
 
 
 @dataclass(frozen=True)

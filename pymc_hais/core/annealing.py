@@ -9,7 +9,7 @@ import numpy as np
 
 from pymc_hais.core.resampling import systematic
 from pymc_hais.core.weights import clean, discrepancy, effective_sample_size, log_mean_exp, normalise
-from pymc_hais.types import AnnealingRun, Engine, Metric, Particles, ParticleState, Plan
+from pymc_hais.types import AnnealingRun, Engine, Leg, Metric, Particles, ParticleState, Plan, SegmentTrace
 
 __all__ = ["SEGMENT_LENGTH", "UNBROKEN_LENGTH", "Report", "Segment", "anneal", "move", "segments"]
 
@@ -30,14 +30,15 @@ class Segment(NamedTuple):
     metric: Metric
 
 
-def segments(plan: Plan) -> Iterator[Segment]:
-    """Cut a plan where the metric changes, and after ``SEGMENT_LENGTH`` steps or ``UNBROKEN_LENGTH``."""
-    start, n_steps = 0, len(plan.schedule)
+def segments(plan: Plan, leg: Leg | None = None) -> Iterator[Segment]:
+    """Cut a leg of a plan where the metric changes, and after ``SEGMENT_LENGTH`` steps or ``UNBROKEN_LENGTH``."""
+    leg = leg or plan.forward
+    start, n_steps = 0, len(leg.step_sizes)
     longest = SEGMENT_LENGTH if plan.resample_below > 0.0 else UNBROKEN_LENGTH
     while start < n_steps:
-        index = plan.metric_index[start]
+        index = leg.metric_index[start]
         stop = min(start + longest, n_steps)
-        change = np.flatnonzero(plan.metric_index[start:stop] != index)
+        change = np.flatnonzero(leg.metric_index[start:stop] != index)
         if change.size:
             stop = start + int(change[0])
         yield Segment(start, stop, plan.metrics[index])
@@ -91,12 +92,14 @@ def anneal(
     particles: Particles,
     report: Report = lambda fraction, beta, log_z: None,
     log_z_reference: float = 0.0,
+    is_reverse: bool = False,
 ) -> AnnealingRun:
-    """Anneal B populations of reference draws along a frozen plan.
+    """Anneal B populations of reference draws along a frozen plan; or, in reverse, of draws of the target.
 
     E[exp(log_z)] = Z exactly, for any plan that does not depend on these particles (Neal 2001; with resampling, Del
     Moral 2004), since the plan fixes everything but the resampling times, which the adaptive rule on the ESS may
-    choose (Whiteley, Lee & Heine 2016).
+    choose (Whiteley, Lee & Heine 2016).  In reverse, from exact draws of the target, the same holds for 1 / Z: each of
+    them may start a whole population, since the mean over the start is linear in it (Grosse et al. 2015).
 
     Parameters
     ----------
@@ -108,18 +111,22 @@ def anneal(
         Told progress after every segment; may raise to stop.
     log_z_reference : float
         Log Z at beta = 0.
+    is_reverse : bool
+        Whether the particles are draws of the target, which are taken back to the reference; then ``log_z`` estimates
+        -log Z, and ``temperature`` begins at beta = 1.
     """
-    betas, n_steps = plan.schedule.betas, len(plan.schedule)
+    leg = plan.back if is_reverse else plan.forward
+    betas, n_steps = leg.betas, len(leg.step_sizes)
     state, inputs, keys = particles.state, particles.inputs, particles.keys
     shape = particles.alive.shape
-    weights = _Weights(particles, log_z_reference)
+    weights = _Weights(particles, -log_z_reference if is_reverse else log_z_reference)
     accepted, divergent = np.zeros(shape), np.zeros(shape, dtype=int)
     statistics: list[dict[str, np.ndarray]] = []
-    for start, stop, metric in segments(plan):
+    for start, stop, metric in segments(plan, leg):
         steps = slice(start, stop)
-        settings = (betas[start : stop + 1], plan.step_sizes[steps], plan.persistence[steps], metric)
+        settings = (betas[start : stop + 1], leg.step_sizes[steps], leg.persistence[steps], metric)
         state, trace = engine.run_segment(state, inputs, *settings, keys, start)
-        row = weights.update(np.asarray(trace.log_increment))
+        row = weights.update(_increments(trace, betas[start : stop + 1]))
         row["acceptance_rate"] = _mean_of_alive(np.asarray(trace.acceptance_rate), weights.log_weights)
         statistics.append(row)
         accepted += np.sum(trace.acceptance_rate, axis=1)
@@ -143,6 +150,12 @@ def anneal(
         n_infinite=weights.n_infinite,
         log_z_dropped=particles.log_z_dropped,
     )
+
+
+def _increments(trace: SegmentTrace, betas: np.ndarray) -> np.ndarray:
+    """Return the log increments (B, S, P), exactly 0 where beta stays: a state may hold the values of another beta."""
+    increments, is_still = np.asarray(trace.log_increment), np.diff(betas) == 0.0
+    return np.where(is_still[:, None], 0.0, increments) if is_still.any() else increments
 
 
 def _mean_of_alive(acceptance: np.ndarray, log_weights: np.ndarray) -> np.ndarray:

@@ -40,20 +40,21 @@ def build_unconstrain(
     sizes = [int(np.prod(shapes[owner])) for owner in layout.owners]
     ends = np.cumsum([0, *sizes])
     joined = pt.tensor("values", dtype=pytensor.config.floatX, shape=(int(ends[-1]),))
-    own = {}
+    named = {}
     for i, variable in enumerate(variables):
         part = joined[ends[i] : ends[i + 1]].reshape(shapes[variable.name]).astype(variable.dtype)
-        own[variable] = variable.type.filter_variable(part)
+        named[variable] = variable.type.filter_variable(part)
     flat = []
     for variable in variables:
         transform = frozen.rvs_to_transforms[variable]
         value = variable if transform is None else transform.forward(variable, *variable.owner.inputs)
         flat.append(pt.as_tensor(value, allow_xtensor_conversion=True).ravel())
-    outputs: list[Any] = clone_replace([pt.concatenate(flat)], own, rebuild_strict=False)
+    outputs: list[Any] = clone_replace([pt.concatenate(flat)], named, rebuild_strict=False)
     function = batch_over_rows(joined, outputs, compile_interpreted([joined], outputs))
 
     def unconstrain(values: Mapping[str, np.ndarray]) -> np.ndarray:
-        rows = [np.asarray(values[owner], joined.dtype).reshape(-1, n) for owner, n in zip(layout.owners, sizes, strict=True)]
+        own = zip(layout.owners, sizes, strict=True)
+        rows = [np.asarray(values[owner], joined.dtype).reshape(-1, size) for owner, size in own]
         return np.asarray(function(np.concatenate(rows, axis=1))[0], np.float64)
 
     return unconstrain

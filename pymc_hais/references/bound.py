@@ -171,6 +171,7 @@ def bind(spec: Any, layout: Layout, prior: Prior | None, model: Any) -> BoundRef
         return Independent(spec, n_dims)
     raise ValueError(
         '`reference` must be "auto", "prior", "gaussian", "fitted", a pymc_hais.Gaussian, StudentT, Box or Mixture, a '
-        "PyMC distribution, a dict of them by variable, a pm.Model, or an object with sample(n, rng) and logp(x); "
+        "PyMC distribution, a dict of them by variable, a DataTree of posterior draws, a pm.Model, or an object with "
+        "sample(n, rng) and logp(x); "
         f"got {spec!r}."
     )

@@ -27,12 +27,15 @@ class Fitted:
         1 where there is no fit.
     log_mass_of_other : float
         Log of what the other reference's density integrates to.
+    source : str
+        What it was fitted to, for messages.
     """
 
     shape: Gaussian | StudentT
     centres: np.ndarray
     share_of_other: float
     log_mass_of_other: float = 0.0
+    source: str = "the pilot"
 
     @classmethod
     def none(cls, n_rows: int, n_dims: int, is_dense: bool) -> Self:
@@ -62,7 +65,7 @@ class Fitted:
             return other
         rows = " around each row" if len(self.centres) > 1 else ""
         share = self.share_of_other
-        return f"{other} ({share:.0%}) and {self.shape} fitted to the pilot{rows} ({1.0 - share:.0%})"
+        return f"{other} ({share:.0%}) and {self.shape} fitted to {self.source}{rows} ({1.0 - share:.0%})"
 
     def draw(self, row: int, n: int, rng: np.random.Generator) -> np.ndarray:
         """Draw (n, D) positions around the centre of a row."""

@@ -8,10 +8,28 @@ import numpy as np
 from pymc.backends.arviz import find_observations
 from xarray import DataTree
 
-__all__ = ["read_draws"]
+from pymc_hais.model import build_layout, build_unconstrain, check_model
+
+__all__ = ["is_result", "read_draws", "read_positions"]
 
 #: Draws of a chain, at least: bridging and fitting take a half each.
 _FEWEST = 50
+
+
+def is_result(thing: Any) -> bool:
+    """Whether it is a DataTree, as samplers return it."""
+    return isinstance(thing, DataTree)
+
+
+def read_positions(model: Any, idata: Any, argument: str = "idata") -> np.ndarray:
+    """Read the draws of a model's posterior as flat vectors (C, S, D); see :func:`read_draws`."""
+    check_model(model, from_prior=False)
+    draws = read_draws(model, idata, argument)
+    layout = build_layout(model)
+    unconstrain = build_unconstrain(model, layout, {name: values.shape[2:] for name, values in draws.items()})
+    n_chains, n_draws = next(iter(draws.values())).shape[:2]
+    flat = unconstrain({name: values.reshape(-1, *values.shape[2:]) for name, values in draws.items()})
+    return flat.reshape(n_chains, n_draws, layout.n_dims)
 
 
 def read_draws(model: Any, idata: Any, argument: str = "idata") -> dict[str, np.ndarray]:

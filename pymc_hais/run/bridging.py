@@ -10,7 +10,7 @@ from pymc_hais.estimators import Bridge, average_bridges, build_bridge, effectiv
 from pymc_hais.run.problem import Problem
 from pymc_hais.tuning import fit_reference, log_densities
 
-__all__ = ["BridgeResult", "bridge_draws"]
+__all__ = ["BridgeResult", "bridge_draws", "thin_rows"]
 
 #: Draws to which a reference is fitted, at most.
 _FITTED = 2000
@@ -38,6 +38,11 @@ class BridgeResult(NamedTuple):
     rhat: float
 
 
+def thin_rows(positions: np.ndarray) -> np.ndarray:
+    """Pick, evenly, as many of the draws (n, D) as a fit needs."""
+    return positions[:: max(1, len(positions) // _FITTED)]
+
+
 def bridge_draws(problem: Problem, positions: np.ndarray, rng: np.random.Generator) -> BridgeResult:
     """Fit a reference to each half of the draws, and bridge it to the other half.
 
@@ -62,7 +67,7 @@ def bridge_draws(problem: Problem, positions: np.ndarray, rng: np.random.Generat
     variances = []
     for fitted, bridged in (parts, parts[::-1]):
         others = positions[:, fitted].reshape(-1, n_dims)
-        fit = fit_reference(others[:: max(1, len(others) // _FITTED)])
+        fit = fit_reference(thin_rows(others))
         own = positions[:, bridged].reshape(-1, n_dims)
         drawn = fit.sample(len(own), rng)
         at_reference = problem.log_density(drawn) - log_densities(fit, drawn)

@@ -23,7 +23,7 @@ from pymc_hais.run.settings import Settings
 from pymc_hais.run.timing import SHORTEST
 from pymc_hais.tuning import DEFENCE, Pilot, fit_reference, fit_sites, merge
 
-__all__ = ["Choice", "MeasureMass", "choose_reference", "first_reference", "takes_fit"]
+__all__ = ["Choice", "GivenDraws", "MeasureMass", "choose_reference", "first_reference", "takes_fit"]
 
 #: Degrees of freedom of the start where no prior says how far the target may reach, and of the fit to particles that
 #: have tails of up to so many: a reference with lighter tails than the target leaves its particles to wander there,
@@ -44,6 +44,19 @@ _AGREEMENT = 2.0
 
 #: ``(model, settings) -> PriorMass``
 type MeasureMass = Callable[[Any, Settings], PriorMass]
+
+
+@dataclass(frozen=True, eq=False)
+class GivenDraws:
+    """Posterior draws of another run, to which a reference is fitted instead of to a pilot's particles.
+
+    Attributes
+    ----------
+    positions : ndarray (n, D)
+        Flat vectors of the model.
+    """
+
+    positions: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -97,11 +110,15 @@ class Choice:
 
 def takes_fit(reference: Any) -> bool:
     """Whether ``reference=`` lets a fit be mixed with what the annealing starts from."""
-    return isinstance(reference, str) and reference in ("auto", "fitted")
+    return isinstance(reference, GivenDraws) or (isinstance(reference, str) and reference in ("auto", "fitted"))
+
+
+def _is_auto(reference: Any) -> bool:
+    return isinstance(reference, str) and reference == "auto"
 
 
 def first_reference(reference: Any, model: Any, constraints: LinearConstraints | None = None) -> Any:
-    """Say where the first pilot starts for ``reference="auto"`` and ``"fitted"``; another one stays as it is.
+    """Say where the first pilot starts where a fit follows, and what a fit is mixed with; another one stays as it is.
 
     Parameters
     ----------
@@ -118,7 +135,7 @@ def first_reference(reference: Any, model: Any, constraints: LinearConstraints |
     if not takes_fit(reference):
         return reference
     improper = improper_priors(model)
-    if not improper or (reference == "auto" and model.observed_RVs):
+    if not improper or (_is_auto(reference) and model.observed_RVs):
         return "prior"  # which names an improper prior in its error
     return StudentT(_HEAVY) if constraints is None else Box(*axis_bounds(constraints))
 
@@ -143,9 +160,11 @@ def choose_reference(
     """
     check_counters(settings.draws, problem.layout.n_dims)
     spent = Spent(n_gradients_pilot=problem.prior_mass.n_gradients if problem.prior_mass else 0)
-    if not settings.recipe.needs_pilot and reference != "fitted":
+    if not settings.recipe.needs_pilot and (_is_auto(reference) or not takes_fit(reference)):
         lengths = np.full(problem.n_rows, settings.n_temperatures or 1)
         return Choice(problem, None, lengths, spent=spent, compile_seconds=problem.engine.clock.seconds)
+    if isinstance(reference, GivenDraws):
+        return _from_draws(problem, reference.positions, _mass(problem, settings, measure_mass, spent), spent, settings)
     rows = choose_rows(problem, settings)
     pilots = run_pilots(problem, rows, 0, spent, settings)
     known = scout(problem, pilots, spent, settings)
@@ -154,20 +173,30 @@ def choose_reference(
         return first
     if not first.is_tuned:
         return replace(first, reason="The pilot ran out of time, so no fit was tried.")
-    if reference == "auto" and (reason := _reason_to_stay(first, len(rows), settings)):
+    is_auto = _is_auto(reference)
+    if is_auto and (reason := _reason_to_stay(first, len(rows), settings)):
         return replace(first, reason=reason)
     near = _fit(problem, known, _mass(problem, settings, measure_mass, spent))
     near_pilots = run_pilots(near, rows, 1, spent, settings)
     seen = [*pilots, *near_pilots]
     fitted = _decide(near, near_pilots, seen, know_from_pilots(near, near_pilots, settings), spent, settings)
-    if reference == "auto" and (reason := _reason_against(fitted, near_pilots, first, pilots)):
+    if is_auto and (reason := _reason_against(fitted, near_pilots, first, pilots)):
         return replace(first, reason=reason)
     if near.n_rows > 1:
         fitted = _decide(near, near_pilots, pilots, scout(near, near_pilots, spent, settings), spent, settings)
     before = int(first.lengths.max())
-    if reference == "auto":
+    if is_auto:
         return replace(fitted, reason=f"From {problem.label} alone, {before:,} temperatures would be needed.")
     return fitted
+
+
+def _from_draws(problem: Problem, x: np.ndarray, mass: PriorMass | None, spent: Spent, settings: Settings) -> Choice:
+    """Fit a reference to draws of another run; one pilot, from the fit, says how long rounds must be."""
+    coordinates = problem.to_coordinates(x)
+    centre = coordinates.mean(axis=0)
+    near = _fit(problem, Known(np.ones(1, int), centre[None], coordinates - centre), mass, "the draws given")
+    pilots = run_pilots(near, [0], 0, spent, settings)
+    return _decide(near, pilots, pilots, know_from_pilots(near, pilots, settings), spent, settings)
 
 
 def _decide(
@@ -217,7 +246,7 @@ def _mass(problem: Problem, settings: Settings, measure_mass: MeasureMass | None
     return mass
 
 
-def _fit(problem: Problem, known: Known, mass: PriorMass | None) -> Problem:
+def _fit(problem: Problem, known: Known, mass: PriorMass | None, source: str = "the pilot") -> Problem:
     """Mix the reference with a fit to particles at beta = 1, one shape around each row's centre."""
     assert problem.fitted is not None  # compiled for it
     sites, particles = problem.sites, known.residuals
@@ -235,7 +264,7 @@ def _fit(problem: Problem, known: Known, mass: PriorMass | None) -> Problem:
     scale = fit.scale if not problem.fitted.is_dense or fit.scale.ndim == 2 else np.diag(fit.scale)
     shape = replace(fit, loc=0.0 * fit.loc, scale=scale)
     problem = replace(problem, prior_mass=mass)
-    return problem.with_fit(Fitted(shape, centres + fit.loc, DEFENCE, problem.log_prior_mass), sites)
+    return problem.with_fit(Fitted(shape, centres + fit.loc, DEFENCE, problem.log_prior_mass, source), sites)
 
 
 def _reason_against(fitted: Choice, near: Sequence[Pilot], first: Choice, far: Sequence[Pilot]) -> str:
