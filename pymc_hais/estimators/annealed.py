@@ -32,6 +32,7 @@ __all__ = [
     "family_masses",
     "population_shares",
     "relative_variance",
+    "turn_round",
     "with_shortfall",
 ]
 
@@ -165,6 +166,20 @@ def divide(estimate: LogZEstimate, mass: LogZEstimate) -> LogZEstimate:
         shortfall=float(np.hypot(estimate.shortfall, mass.shortfall)),
         log_prior_mass=mass.value,
         per_chain=tuple(one - mass.value for one in estimate.per_chain),
+    )
+
+
+def turn_round(estimate: LogZEstimate, log_prior_mass: float = 0.0) -> LogZEstimate:
+    """Read an estimate of 1 / Z, from the way back, as one of Z; what it may fall short of only raises the bound."""
+    shift = log_prior_mass
+    return LogZEstimate(
+        -estimate.value - shift,
+        estimate.mc_se,
+        -estimate.upper - shift,
+        -estimate.lower - shift,
+        estimator="reverse",
+        log_prior_mass=log_prior_mass,
+        per_chain=tuple(-one - shift for one in estimate.per_chain),
     )
 
 

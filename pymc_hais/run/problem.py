@@ -154,18 +154,21 @@ class Problem:
     def draw(self, rows: Sequence[int], streams: Sequence[Stream], n: int) -> Particles:
         """Draw and evaluate n particles for each of B populations, given the row of each."""
         drawn = [self._draw(row, n, stream.draws) for row, stream in zip(rows, streams, strict=True)]
+        return self.start(rows, streams, Draws(*map(np.stack, zip(*drawn, strict=True))))
+
+    def start(self, rows: Sequence[int], streams: Sequence[Stream], draws: Draws) -> Particles:
+        """Evaluate particles of B populations, given the row of each: draws (B, P, ...) in their own coordinates."""
         keys, inputs = np.stack([stream.key for stream in streams]), self.inputs(rows)
-        positions = np.stack([draws.positions for draws in drawn]).astype(self.layout.dtype)
+        positions = draws.positions.astype(self.layout.dtype)
         state = self.engine.start(positions, inputs, keys)
-        clipped = np.stack([draws.clipped for draws in drawn])
         return Particles(
             state=state,
-            alive=~clipped & are_inside(self.engine.kernel.constraints, positions),
-            ancestors=np.stack([draws.families for draws in drawn]),
+            alive=~draws.clipped & are_inside(self.engine.kernel.constraints, positions),
+            ancestors=draws.families,
             inputs=inputs,
             keys=keys,
             rngs=[stream.rng for stream in streams],
-            log_z_dropped=_log_mean(state, clipped),
+            log_z_dropped=_log_mean(state, draws.clipped),
         )
 
     def evaluate_first(self, x: np.ndarray) -> ParticleState:

@@ -25,7 +25,7 @@ from pymc_hais.run.timing import SHORTEST, Size, fit_into, takes
 from pymc_hais.tuning import Stopwatch, build_plan, next_length, refine, untuned_plan
 from pymc_hais.types import AnnealingRun, Plan
 
-__all__ = ["Outcome", "run_rounds"]
+__all__ = ["Outcome", "plan_for", "run_rounds"]
 
 _log = logging.getLogger("pymc.hais")
 
@@ -83,7 +83,7 @@ def run_rounds(choice: Choice, settings: Settings) -> Outcome:
 def _until_target(choice: Choice, settings: Settings) -> Outcome:
     rounds = _Rounds(choice, settings)
     settings = rounds.settings
-    plan = _plan(choice, rounds.first.n_steps, settings)
+    plan = plan_for(choice, rounds.first.n_steps, settings)
     outcome: Outcome | None = None
     while True:
         clock = Stopwatch(choice.problem.engine.clock)
@@ -101,7 +101,7 @@ def _until_target(choice: Choice, settings: Settings) -> Outcome:
         so_far = f"Round {rounds.n}: log Z = {outcome.rows[0].estimate:.3f}, where target_se = {settings.target_se}"
         _log.info(f"{so_far} was asked for; the next round has {n_steps:,} temperatures")
         if choice.pilot is None or settings.recipe.schedule is not None:
-            plan = _plan(choice, n_steps, settings)
+            plan = plan_for(choice, n_steps, settings)
         else:
             plan = refine(choice.pilot, plan, run, n_steps, settings.recipe)
 
@@ -181,7 +181,7 @@ def _once(choice: Choice, settings: Settings) -> Outcome:
     report = settings.progress.phase(f"{problem.n_rows} rows", choice.forecast(settings))
     try:
         for n_steps in np.unique(choice.lengths).tolist():
-            plan = _plan(choice, n_steps, settings)
+            plan = plan_for(choice, n_steps, settings)
             rows = np.flatnonzero(choice.lengths == n_steps).tolist()
             share = len(rows) * n_steps / choice.lengths.sum()
             progress, done = part(report, done, share), done + share
@@ -197,7 +197,8 @@ def _once(choice: Choice, settings: Settings) -> Outcome:
     return Outcome(every, plan, None, n_gradients, time.perf_counter() - begin, stopped_by, settings.draws)
 
 
-def _plan(choice: Choice, n_steps: int, settings: Settings) -> Plan:
+def plan_for(choice: Choice, n_steps: int, settings: Settings) -> Plan:
+    """Freeze a plan of so many temperatures from what the pilot learnt."""
     if choice.pilot is None:
         return untuned_plan(settings.recipe, choice.problem.layout.n_dims, n_steps)
     return build_plan(choice.pilot, n_steps, settings.recipe)

@@ -1,0 +1,119 @@
+"""Sandwiches of simulated data sets -> findings and a DataTree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pymc
+from arviz_base import dict_to_dataset
+from scipy.stats import kstest
+from xarray import DataTree
+
+from pymc_hais.estimators import Finding
+from pymc_hais.results.datatree import findings_as_json
+from pymc_hais.run.validation import Sandwich
+
+__all__ = ["diagnose_validation", "rank", "to_validation_tree"]
+
+#: Standard errors by which a lower bound may lie above the upper one, in the mean over the data sets.
+_CROSSED = 4.0
+#: Nats between the bounds that are worth a warning, in the mean.
+_WIDE = 0.5
+#: How often right posteriors are said to be off, over all parameters together.
+_FALSE_ALARM = 1e-3
+
+
+def rank(draws: Mapping[str, np.ndarray], truth: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the share of posterior draws (R, n, ...) below the true values (R, ...), ties counting half."""
+    return {
+        name: np.mean(values < truth[name][:, None], axis=1) + 0.5 * np.mean(values == truth[name][:, None], axis=1)
+        for name, values in draws.items()
+    }
+
+
+def diagnose_validation(sandwiches: Sequence[Sandwich], ranks: Mapping[str, np.ndarray]) -> tuple[Finding, ...]:
+    """Say what the bounds and the ranks of simulated data sets show of the sampler on this model."""
+    findings = []
+    lower, upper = (np.array([value for value in column]) for column in _bounds(sandwiches))
+    gap = upper[:, 0] - lower[:, 0]
+    error = float(np.sqrt(np.sum(upper[:, 1] ** 2 + lower[:, 1] ** 2))) / len(gap)
+    if gap.mean() < -_CROSSED * error:
+        findings.append(
+            Finding(
+                "bounds_crossed",
+                "error",
+                f"The lower bounds lie {-gap.mean():.3f} nats above the upper ones in the mean, {-gap.mean() / error:.1f} "
+                "standard errors: the draws, the density and the simulated data do not belong together.",
+                "Look for a distribution whose `random` and `logp` differ (pm.CustomDist), or report it.",
+            )
+        )
+    if gap.mean() > _WIDE:
+        findings.append(
+            Finding(
+                "wide_gap",
+                "warning",
+                f"The bounds of log Z are {gap.mean():.2f} nats apart in the mean.",
+                "Pass a larger `n_temperatures`, or more `draws`.",
+            )
+        )
+    columns = [(name, column) for name, values in ranks.items() for column in values.reshape(len(values), -1).T]
+    off = {name for name, column in columns if kstest(column, "uniform").pvalue < _FALSE_ALARM / len(columns)}
+    if off:
+        named = ", ".join(f"`{name}`" for name in sorted(off))
+        findings.append(
+            Finding(
+                "ranks",
+                "error",
+                f"The true values of {named} do not lie in their posteriors as they should (simulation-based "
+                "calibration).",
+                "See pymc_hais.plots.plot_calibration; pass a larger `n_temperatures`, or reparametrise.",
+            )
+        )
+    return tuple(findings)
+
+
+def _bounds(sandwiches: Sequence[Sandwich]) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
+    lower = [(one.lower.estimate.value, one.lower.estimate.mc_se) for one in sandwiches]
+    return lower, [(one.upper.value, one.upper.mc_se) for one in sandwiches]
+
+
+def to_validation_tree(
+    sandwiches: Sequence[Sandwich],
+    ranks: Mapping[str, np.ndarray],
+    truth: Mapping[str, np.ndarray],
+    labels: Mapping[str, Any],
+    findings: Sequence[Finding],
+    attrs: Mapping[str, Any],
+) -> DataTree:
+    """Label bounds, ranks and true values, one of each for every ``data_set``."""
+    (lower, lower_se), (upper, upper_se) = (np.array(column).T for column in _bounds(sandwiches))
+    numbers = [one.lower.rounds[-1].n_steps for one in sandwiches]
+    bounds = {
+        "lower": lower,
+        "lower_se": lower_se,
+        "upper": upper,
+        "upper_se": upper_se,
+        "gap": upper - lower,
+        "n_temperatures": np.array(numbers),
+    }
+    groups = {"bounds": bounds, "ranks": ranks, "prior": truth}
+    sets = {"data_set": np.arange(len(lower))}
+    tree = DataTree.from_dict(
+        {
+            f"/{name}": dict_to_dataset(
+                dict(values),
+                sample_dims=["data_set"],
+                coords={**labels["coords"], **sets},
+                dims=labels["dims"],
+                inference_library=pymc,
+            )
+            for name, values in groups.items()
+        }
+    )
+    gap = upper - lower
+    tree.attrs.update(attrs)
+    tree.attrs["mean_gap"] = f"{gap.mean():.3f} nats over {len(gap)} data sets"
+    tree.attrs["findings"] = findings_as_json(findings)
+    return tree

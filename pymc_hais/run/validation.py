@@ -1,0 +1,99 @@
+"""Data simulated from a model: log Z from below by the way forward, from above by the way back from the true values.
+
+The true values are an exact draw of the posterior of their own data, which real data do not have: annealed back to the
+reference they give an unbiased estimate of 1 / Z (Grosse, Ghahramani & Adams 2015, arXiv:1511.02543).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_hais.core.annealing import Report, anneal
+from pymc_hais.core.weights import pool
+from pymc_hais.estimators import LogZEstimate, estimate_log_z, turn_round
+from pymc_hais.references import Draws
+from pymc_hais.run.planning import Choice
+from pymc_hais.run.populations import anneal_rows
+from pymc_hais.run.problem import Problem
+from pymc_hais.run.progress import part
+from pymc_hais.run.rounds import plan_for
+from pymc_hais.run.row_results import RowResult, estimate_row
+from pymc_hais.run.seeds import Purpose
+from pymc_hais.run.settings import Settings
+from pymc_hais.types import AnnealingRun, Plan
+
+__all__ = ["Sandwich", "anneal_back", "run_validation"]
+
+#: Particles whose values are kept for the ranks, of each data set.
+_RANKED = 1000
+
+
+class Sandwich(NamedTuple):
+    """Both bounds of one simulated data set's log Z.
+
+    Attributes
+    ----------
+    lower : RowResult
+    upper : LogZEstimate
+        Its error is that of the way back alone: another draw of the true values would give another bound.
+    draws : ndarray (n, D)
+        Equally weighted posterior draws, for ranks.
+    """
+
+    lower: RowResult
+    upper: LogZEstimate
+    draws: np.ndarray
+
+
+def run_validation(choice: Choice, true_positions: np.ndarray, settings: Settings) -> list[Sandwich]:
+    """Bound log Z of every simulated data set, which are the rows of the problem, along one plan both ways.
+
+    Parameters
+    ----------
+    choice : Choice
+    true_positions : ndarray (R, D)
+        Flat vectors that the data sets were simulated from.
+    settings : Settings
+    """
+    problem = choice.problem
+    number = choice.spent.n_rounds + 1
+    report = settings.progress.phase(f"{problem.n_rows} data sets", choice.forecast(settings))
+    results: dict[int, Sandwich] = {}
+    for n_steps in np.unique(choice.lengths).tolist():
+        plan = plan_for(choice, n_steps, settings)
+        rows = np.flatnonzero(choice.lengths == n_steps).tolist()
+        for row, run in anneal_rows(problem, plan, rows, number, _silent, settings):
+            progress = part(report, len(results) / problem.n_rows, 1.0 / problem.n_rows)
+            lower = estimate_row(run, n_steps, tail=choice.tail, mass=problem.prior_mass)
+            size = (settings.chains, settings.draws, problem.layout.n_dims)
+            starts = np.broadcast_to(problem.to_coordinates(true_positions[row][None]), size)
+            back = anneal_back(problem, plan, row, starts, progress, settings)
+            upper = turn_round(estimate_log_z(back), problem.log_prior_mass)
+            results[row] = Sandwich(lower, upper, _draws(problem, run))
+    return [results[row] for row in range(problem.n_rows)]
+
+
+def anneal_back(
+    problem: Problem, plan: Plan, row: int, positions: np.ndarray, report: Report, settings: Settings
+) -> AnnealingRun:
+    """Anneal draws of one row's target (C, P, D), in the particles' coordinates, back to the reference."""
+    n_populations, n_particles = positions.shape[:2]
+    streams = settings.seeds.streams(Purpose.REVERSE, 0, [row], n_populations)
+    families = np.tile(np.arange(n_particles), (n_populations, 1))
+    draws = Draws(positions, np.zeros(families.shape, dtype=bool), families)
+    particles = problem.start([row] * n_populations, streams, draws)
+    return anneal(problem.engine, plan, particles, report, problem.log_z_reference, is_reverse=True)
+
+
+def _silent(fraction: float, beta: float, log_z: np.ndarray) -> None:
+    """Leave the progress to the data sets."""
+
+
+def _draws(problem: Problem, run: AnnealingRun) -> np.ndarray:
+    weights = np.exp(pool(run.log_weights, run.log_z))
+    positions = np.asarray(run.state.position, np.float64).reshape(weights.size, -1)
+    n = min(_RANKED, weights.size)
+    kept = np.searchsorted(np.cumsum(weights), (np.arange(n) + 0.5) / n)
+    return problem.to_model(positions[np.minimum(kept, weights.size - 1)])

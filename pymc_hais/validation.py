@@ -1,0 +1,128 @@
+"""validate: is log Z of a model of this kind right, on data whose truth is known?"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pymc_hais.model import build_outputs, find_model
+from pymc_hais.references import build_prior
+from pymc_hais.references.simulation import check_generative, simulate
+from pymc_hais.results.datatree import labels_of
+from pymc_hais.results.report import log_findings, log_start
+from pymc_hais.results.validation import diagnose_validation, rank, to_validation_tree
+from pymc_hais.run.arguments import check_integer
+from pymc_hais.run.building import bind_reference
+from pymc_hais.run.planning import choose_reference
+from pymc_hais.run.prior_mass import build_first_problem, measure_prior_mass
+from pymc_hais.run.progress import default_theme
+from pymc_hais.run.seeds import Purpose
+from pymc_hais.run.settings import build_settings
+from pymc_hais.run.validation import run_validation
+from pymc_hais.types import Kernel
+
+if TYPE_CHECKING:
+    import pymc as pm
+    from xarray import DataTree
+
+__all__ = ["validate"]
+
+
+def validate(
+    model: pm.Model | None = None,
+    n: int = 10,
+    *,
+    draws: int = 500,
+    chains: int = 2,
+    reference: Any = "auto",
+    kernel: Kernel | None = None,
+    n_temperatures: int | None = None,
+    target_se: float | None = 0.1,
+    max_temperatures: int = 10_000,
+    random_seed: Any = None,
+    cores: int | None = None,
+    backend: str | None = None,
+    compile_kwargs: dict[str, Any] | None = None,
+    progressbar: Any = True,
+    progressbar_theme: Any = default_theme,
+) -> DataTree:
+    r"""Simulate data from a model, and bound log Z of each data set from below and from above.
+
+    Parameters are drawn from the prior, and data given them.  The way forward, as in :func:`sample_hais`, gives an
+    unbiased estimate of Z, whose logarithm is a lower bound in expectation.  The parameters are an exact draw of the
+    posterior of their data: annealed back along the same plan they give an unbiased estimate of 1 / Z, and with it an
+    upper bound.  Between the two lies log Z; the gap closes as temperatures and draws grow.  The ranks of the true
+    parameters among the posterior draws are uniform if the draws are right (simulation-based calibration).
+
+    Parameters
+    ----------
+    model : pymc.Model, optional
+        With observed variables that can be drawn; their own values do not matter, only their shapes.  Needed outside a
+        ``with model:`` block.
+    n : int, default 10
+        Data sets; the ranks need about 100 to tell much.
+    draws, chains : int
+        Particles of a population, and populations of a data set, in each direction.
+    reference, kernel, n_temperatures, target_se, max_temperatures
+        As in :func:`sample_hais`; three data sets have pilots, and each data set has one round.
+    random_seed, cores, backend, compile_kwargs, progressbar, progressbar_theme
+        As in :func:`sample_hais`.
+
+    Returns
+    -------
+    DataTree
+        ``bounds`` with ``lower``, ``lower_se``, ``upper``, ``upper_se``, ``gap`` (nats) and ``n_temperatures`` for each
+        ``data_set``; ``ranks`` of every parameter, in [0, 1]; ``prior``, the true values; attributes ``mean_gap`` and
+        ``findings``.  See :func:`pymc_hais.plots.plot_bounds` and :func:`pymc_hais.plots.plot_calibration`.
+
+    Raises
+    ------
+    ValueError
+        A model without observed variables, with potentials, missing values or improper priors, or settings out of
+        range.
+    NotImplementedError
+        Discrete free variables, or a variable that cannot be drawn.
+
+    References
+    ----------
+    .. [1] Grosse, R. B., Ghahramani, Z. and Adams, R. P. (2015). Sandwiching the marginal likelihood using bidirectional
+       Monte Carlo. arXiv:1511.02543.
+    .. [2] Talts, S., Betancourt, M., Simpson, D., Vehtari, A. and Gelman, A. (2018). Validating Bayesian inference
+       algorithms with simulation-based calibration. arXiv:1804.06788.
+    """
+    begin = time.perf_counter()
+    model = find_model(model)
+    check_integer("n", n, 1)
+    check_generative(model)
+    settings = build_settings(
+        model,
+        draws=draws,
+        chains=chains,
+        target_se=target_se,
+        n_temperatures=n_temperatures,
+        max_temperatures=max_temperatures,
+        kernel=kernel,
+        random_seed=random_seed,
+        cores=cores,
+        backend=backend,
+        compile_kwargs=compile_kwargs,
+        progressbar=progressbar,
+        progressbar_theme=progressbar_theme,
+    )
+    layout, _ = bind_reference(model, "prior", settings.seeds)
+    seed = int(settings.seeds.sequence(Purpose.SIMULATION).generate_state(1)[0])
+    positions, rows = simulate(model, layout, build_prior(model), n, seed)
+    with settings.progress:
+        problem = build_first_problem(model, reference, settings, rows)
+        choice = choose_reference(problem, settings, reference, measure_prior_mass)
+        log_start(choice, settings)
+        sandwiches = run_validation(choice, positions, settings)
+    named = build_outputs(model, layout, [rv.name for rv in model.free_RVs])
+    truth = named(positions)
+    ranks = rank(named(np.stack([one.draws for one in sandwiches])), truth)
+    findings = diagnose_validation(sandwiches, ranks)
+    log_findings(findings)
+    attrs = {"reference": choice.problem.label, "total_time": time.perf_counter() - begin}
+    return to_validation_tree(sandwiches, ranks, truth, labels_of(model), findings, attrs)
