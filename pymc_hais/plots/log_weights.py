@@ -1,59 +1,84 @@
-"""How evenly the particles carry the estimate, and how that came about along the path."""
+"""How evenly the particles carry the estimate."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from xarray import DataTree
+from arviz_plots import PlotCollection
+from arviz_plots.visuals import step_hist, vline
+from xarray import DataArray, Dataset, DataTree
 
-from pymc_hais.results.datatree import log_marginal_likelihood
+from pymc_hais.plots.panels import Panels
+from pymc_hais.plots.reading import read_group
 
 __all__ = ["plot_log_weights"]
 
 _LOWEST = -6.0
+_N_BINS = 60
+_VISUALS = ("hist", "ref_line", "title", "xlabel", "ylabel", "legend")
 
 
-def plot_log_weights(idata: DataTree, axes: Any = None) -> Any:
-    """Plot the final log weights of each chain, and ESS and running log Z along the path.
+def plot_log_weights(
+    idata: DataTree,
+    *,
+    plot_collection: PlotCollection | None = None,
+    backend: str | None = None,
+    visuals: Mapping[str, Any] | None = None,
+    **pc_kwargs: Any,
+) -> PlotCollection:
+    """Plot a histogram of the final log weights of each chain.
 
-    A healthy run has a narrow histogram, an effective sample size that stays well above zero, and chains
-    whose running log Z lie on top of each other.
+    A log weight of 0 is the average of its chain.  In a healthy run the histograms are narrow and alike.  If most
+    particles lie far below 0, a few others decide the estimate.
 
     Parameters
     ----------
     idata : DataTree
         Result of :func:`pymc_hais.sample_hais`.
-    axes : sequence of three matplotlib axes, optional
+    plot_collection : PlotCollection, optional
+        Draw into this one, from an earlier call.
+    backend : {"matplotlib", "plotly", "bokeh", "none"}, optional
+        By default ``arviz_base.rcParams["plot.backend"]``.
+    visuals : dict, optional
+        Name of a visual -> a dictionary of its settings, or False to leave it out: ``hist``, ``ref_line`` (the
+        average), ``title``, ``xlabel``, ``ylabel``, ``legend``.
+    **pc_kwargs
+        Passed to ``PlotCollection.wrap``.
 
     Returns
     -------
-    ndarray of matplotlib axes (3,)
-    """
-    import matplotlib.pyplot as plt
+    PlotCollection
 
-    estimate = log_marginal_likelihood(idata)
-    if axes is None:
-        _, axes = plt.subplots(1, 3, figsize=(13, 3.6), layout="constrained")
-    weights, ess, running = axes
-    path = idata["annealing"].to_dataset()
-    relative = path["final_log_weight"].values
-    relative = relative + np.log(relative.shape[1])
+    Raises
+    ------
+    ValueError
+        If ``idata`` is not such a result.
+    """
+    log_weights = read_group(idata, "annealing", ["final_log_weight"])["final_log_weight"]
+    bars = _histograms(log_weights)
+    panels = Panels(bars, _VISUALS, visuals, plot_collection, backend, pc_kwargs)
+    panels.draw("ref_line", vline, Dataset({"log_weight": DataArray(0.0)}), color="B3", linestyle="C1")
+    panels.draw("hist", step_hist, bars, coloured=True)
+    panels.label(log_weight=("Final log weights", f"nats above the average ({_LOWEST:.0f}: or less)", "particles"))
+    panels.add_legend()
+    return panels.collection
+
+
+def _histograms(log_weights: DataArray) -> Dataset:
+    """Count the particles of each chain in common bins."""
+    relative = log_weights.transpose("chain", "particle").values + np.log(log_weights.sizes["particle"])
     # Hopeless particles may lie thousands of nats down; they would squeeze all others into one bin.
     relative = np.maximum(relative, _LOWEST)
-    bins = np.histogram_bin_edges(relative, bins=40)
-    for chain, values in enumerate(relative):
-        colour = f"C{chain % 10}"
-        weights.hist(values, bins=bins, histtype="step", color=colour, label=f"chain {chain}")
-        share = path["ess"].values[chain] / relative.shape[1]
-        ess.plot(path["temperature"], share, color=colour)
-        running.plot(path["temperature"], path["log_z"].values[chain], color=colour)
-    weights.set(
-        xlabel=f"final log weight (0: the average; {_LOWEST:.0f}: or less)", ylabel="particles", title="Log weights"
+    edges = np.histogram_bin_edges(relative, bins=_N_BINS)
+    # An empty bin at either end closes the outline.
+    edges = np.concatenate([[2 * edges[0] - edges[1]], edges, [2 * edges[-1] - edges[-2]]])
+    counts = np.stack([np.histogram(row, bins=edges)[0] for row in relative])
+    left, right = (np.broadcast_to(one, counts.shape) for one in (edges[:-1], edges[1:]))
+    bars = DataArray(
+        np.stack([left, right, counts]),
+        dims=["plot_axis", "chain", "bin"],
+        coords={"plot_axis": ["left_edges", "right_edges", "histogram"], "chain": log_weights["chain"].values},
     )
-    weights.legend(frameon=False)
-    ess.set(xlabel="temperature", ylabel="ESS / particles", ylim=(0, 1.05), title="Effective sample size")
-    ess.axhline(0.5, color="0.6", linestyle=":", label="resampling below")
-    ess.legend(frameon=False)
-    running.set(xlabel="temperature", ylabel="nats", title=f"log Z = {estimate.value:.3f} ± {estimate.se:.3f}")
-    return np.asarray(axes)
+    return Dataset({"log_weight": bars})

@@ -1,0 +1,208 @@
+"""The plots of one figure on any backend of arviz-plots, and the shapes that several of them draw."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from arviz_base import rcParams
+from arviz_base.validate import validate_dict_argument
+from arviz_plots import PlotCollection
+from arviz_plots.plot_collection import backend_from_object, process_facet_dims
+from arviz_plots.plots.utils import get_visual_kwargs
+from arviz_plots.visuals import labelled_title, labelled_x, labelled_y, set_xlim, set_ylim
+from xarray import DataArray, Dataset, concat
+
+__all__ = ["Panels", "interval", "interval_lines", "set_yticks", "within", "xy"]
+
+#: Standard errors on either side of a value that make a 95% interval.
+_REACH = 1.96
+
+
+class Panels:
+    """A ``PlotCollection`` with a plot for each variable, and what the user said about its visuals.
+
+    Parameters
+    ----------
+    data : Dataset
+        A variable for each plot.
+    known : sequence of str
+        Names of the visuals, which ``visuals`` may hold.
+    visuals, plot_collection, backend, pc_kwargs
+        As the user passed them.
+    colour : str
+        Dimension whose coordinates have a colour each, where there is one.
+    facets : sequence of str
+        Dimensions that have a plot for each coordinate.
+    n_rows : int, optional
+        Rows of a table that the plots hold, which set their height.
+    is_wide : bool
+        Whether the plots are as wide as two.
+    **figure_kwargs
+        Defaults of ``pc_kwargs["figure_kwargs"]``.
+    """
+
+    def __init__(
+        self,
+        data: Dataset,
+        known: Sequence[str],
+        visuals: Mapping[str, Any] | None,
+        plot_collection: PlotCollection | None,
+        backend: str | None,
+        pc_kwargs: Mapping[str, Any],
+        *,
+        colour: str = "chain",
+        facets: Sequence[str] = (),
+        n_rows: int | None = None,
+        is_wide: bool = False,
+        **figure_kwargs: Any,
+    ) -> None:
+        self._visuals = validate_dict_argument(visuals, valid_keys=known)
+        self._colour = colour if colour in data.dims else None
+        self._has_legend = plot_collection is not None  # made by the call that made the collection
+        if plot_collection is None:
+            backend = backend or rcParams["plot.backend"]
+            if backend == "matplotlib":
+                # Legends stand outside of the plots only where the layout makes room for them.
+                figure_kwargs.setdefault("layout", "constrained")
+            module = import_module(f"arviz_plots.backend.{backend}")
+            pc_kwargs = {"cols": ["__variable__", *facets], "col_wrap": 3, **pc_kwargs}
+            figure_kwargs |= pc_kwargs.get("figure_kwargs", {})
+            if "figsize" not in figure_kwargs:
+                figure_kwargs |= _size(module, data, pc_kwargs, n_rows, is_wide)
+            pc_kwargs["figure_kwargs"] = figure_kwargs
+            if self._colour:
+                pc_kwargs["aes"] = {"color": [self._colour], **pc_kwargs.get("aes", {})}
+            plot_collection = PlotCollection.wrap(data, backend=backend, **pc_kwargs)
+        self.collection = plot_collection
+
+    def draw(self, name: str, visual: Callable, data: Any = None, coloured: bool = False, **defaults: Any) -> None:
+        """Draw a visual in every plot whose variable ``data`` has, unless the user turned it off.
+
+        Parameters
+        ----------
+        name : str
+            Of the visual, in ``visuals`` and in the ``viz`` of the collection.
+        visual : callable
+            Takes a DataArray, the plot and the settings.
+        data : Dataset, optional
+        coloured : bool
+            Whether each coordinate of the coloured dimension is drawn on its own.
+        **defaults
+            Settings that the user may override.
+        """
+        chosen = get_visual_kwargs(self._visuals, name)
+        if chosen is not False:
+            ignored = set() if coloured else "all"
+            self.collection.map(visual, name, data=data, ignore_aes=ignored, **{**defaults, **chosen})
+
+    def label(self, **labels: tuple[str, str, str]) -> None:
+        """Write title, x label and y label of each variable's plot."""
+        for variable, texts in labels.items():
+            data = self.collection.data[[variable]]
+            for name, visual, text in zip(
+                ("title", "xlabel", "ylabel"), (labelled_title, labelled_x, labelled_y), texts, strict=True
+            ):
+                if text:
+                    self.draw(name, visual, data, text=text)
+
+    def limit(self, **limits: tuple[tuple[float, float] | None, tuple[float, float] | None]) -> None:
+        """Set the limits of the x and of the y axis of each variable's plot."""
+        for variable, pair in limits.items():
+            data = self.collection.data[[variable]]
+            for visual, ends in zip((set_xlim, set_ylim), pair, strict=True):
+                if ends is not None:
+                    self.collection.map(visual, data=data, limits=ends, ignore_aes="all", store_artist=False)
+
+    def write_out(self, axis: str, variable: str) -> None:
+        """Write the numbers on an axis in full: Matplotlib would write differences from one of them."""
+        if self.collection.backend == "matplotlib":
+            self.collection.get_target(variable, {}).ticklabel_format(axis=axis, useOffset=False)
+
+    def add_legend(self) -> None:
+        """Name the colours, unless there are none or the user turned it off."""
+        chosen = get_visual_kwargs(self._visuals, "legend")
+        if (
+            chosen is not False
+            and self._colour
+            and not self._has_legend
+            and self.collection.data.sizes[self._colour] > 1
+        ):
+            self.collection.add_legend(self._colour, **chosen)
+
+
+def _size(
+    module: Any, data: Dataset, pc_kwargs: Mapping[str, Any], n_rows: int | None, is_wide: bool
+) -> dict[str, Any]:
+    """Return the figure's size: the width that the backend gives to so many columns, and plots that are not flat."""
+    n_plots = process_facet_dims(data, pc_kwargs["cols"])[0]
+    columns = min(n_plots, pc_kwargs["col_wrap"])
+    width, _ = module.scale_fig_size(None, rows=1, cols=columns * (1 + is_wide))
+    unit, _ = module.scale_fig_size(None, rows=1, cols=1)
+    height = 0.6 * unit if n_rows is None else (0.25 + 0.075 * n_rows) * unit
+    return {"figsize": (width, -(-n_plots // columns) * height), "figsize_units": "dots"}
+
+
+def xy(x: Any, y: Any, dim: str = "point") -> DataArray:
+    """Put abscissae and ordinates together as the visuals of arviz-plots read them."""
+    pair = [one if isinstance(one, DataArray) else DataArray(np.asarray(one, dtype=float), dims=dim) for one in (x, y)]
+    return concat(pair, "plot_axis", join="override").assign_coords(plot_axis=["x", "y"])
+
+
+def interval(values: Any, se: Any) -> np.ndarray:
+    """Return lower and upper ends (2, N) of 95% intervals; NaN where neither value nor error is known."""
+    values, reach = np.asarray(values, dtype=float), _REACH * np.asarray(se, dtype=float)
+    with np.errstate(invalid="ignore"):  # a log Z of -inf with an infinite error
+        return np.stack([values - reach, values + reach])
+
+
+def interval_lines(da: DataArray, target: Any, positions: Any, upright: bool = False, **kwargs: Any) -> Any:
+    """Draw a line from lower to upper end at each position, all as one line with gaps.
+
+    Parameters
+    ----------
+    da : DataArray (2, N)
+        The lower and the upper ends.
+    target : plot
+    positions : array (N,)
+        Where the lines cross the other axis.
+    upright : bool
+        Whether the ends lie on the y axis.
+    """
+    lower, upper = np.asarray(da, dtype=float)
+    gaps = np.full(len(lower), np.nan)
+    along = np.stack([lower, upper, gaps], axis=1).ravel()
+    across = np.repeat(np.asarray(positions, dtype=float), 3)
+    ends = (across, along) if upright else (along, across)
+    return backend_from_object(target).line(*ends, target, **kwargs)
+
+
+def within(ends: Any, *values: Any) -> tuple[np.ndarray, tuple[float, float]]:
+    """Bring infinite ends to the edge of the plot, where a line shows that it goes on.
+
+    Parameters
+    ----------
+    ends : array (2, N)
+    *values : arrays
+        What else is drawn on the axis.
+
+    Returns
+    -------
+    ends : ndarray (2, N)
+    limits : tuple of float
+        Of the axis.
+    """
+    ends = np.asarray(ends, dtype=float)
+    finite = np.concatenate([np.ravel(np.asarray(one, dtype=float)) for one in (ends, *values)])
+    finite = finite[np.isfinite(finite)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (-1.0, 1.0)
+    margin = 0.08 * (high - low) or 0.5
+    limits = (low - margin, high + margin)
+    return np.clip(ends, *limits), limits
+
+
+def set_yticks(da: DataArray, target: Any, values: Any, labels: Any, **kwargs: Any) -> Any:
+    """Name positions on the y axis."""
+    return backend_from_object(target).yticks(values, labels, target, **kwargs)

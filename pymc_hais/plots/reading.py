@@ -1,0 +1,73 @@
+"""What a plot is given -> the numbers it draws, or an error that says what to pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+from xarray import Dataset, DataTree
+
+__all__ = ["read_group", "read_table"]
+
+
+def read_group(tree: Any, group: str, variables: Sequence[str] = (), maker: str = "pm.sample_hais") -> Dataset:
+    """Take a group out of a result.
+
+    Parameters
+    ----------
+    tree : DataTree
+    group : str
+    variables : sequence of str
+        What the group must hold.
+    maker : str
+        The function that returns such a tree.
+
+    Raises
+    ------
+    ValueError
+        Saying what was given, and what to pass.
+    """
+    expected = f"Expected the DataTree that {maker} returns, with a group `{group}`"
+    if not isinstance(tree, DataTree):
+        raise ValueError(f"{expected}; got a {type(tree).__name__}.")
+    if group not in tree.children:
+        raise ValueError(f"{expected}; got a DataTree with groups: {', '.join(tree.children) or 'none'}.")
+    dataset = tree[group].to_dataset()
+    missing = [name for name in variables if name not in dataset.data_vars]
+    if missing:
+        raise ValueError(f"{expected} that holds {_quoted(variables)}; {_quoted(missing)} not found in this one.")
+    if not dataset.data_vars:
+        raise ValueError(f"{expected} that holds variables; this one is empty.")
+    return dataset
+
+
+def read_table(table: Any, columns: Sequence[str], maker: str) -> pd.DataFrame:
+    """Check a table, and give its rows names that can be drawn.
+
+    Parameters
+    ----------
+    table : DataFrame
+    columns : sequence of str
+        What the table must hold.
+    maker : str
+        The function that returns such a table.
+
+    Raises
+    ------
+    ValueError
+        Saying what was given, and what to pass.
+    """
+    expected = f"Expected the DataFrame that {maker} returns, with columns {_quoted(columns)}"
+    if not isinstance(table, pd.DataFrame):
+        raise ValueError(f"{expected}; got a {type(table).__name__}.")
+    missing = [name for name in columns if name not in table.columns]
+    if missing:
+        raise ValueError(f"{expected}; {_quoted(missing)} not found in this one.")
+    if not len(table):
+        raise ValueError(f"{expected}; this one has no rows.")
+    return table.set_axis([str(name) for name in table.index])
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
