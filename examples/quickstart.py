@@ -71,26 +71,21 @@ MODELS = {
 
 
 def main() -> None:
-    results, estimates = {}, {}
+    results = {}
     for seed, (name, (build_model, _)) in enumerate(MODELS.items(), 2026):
         with build_model():
             results[name] = pm.sample_hais(random_seed=seed, progressbar=False)
-        estimates[name] = pymc_hais.log_marginal_likelihood(results[name])
 
-    print(f"{'model':18s} {'log Z':>8s} {'se':>6s} {'exact':>8s}")
-    for name, estimate in estimates.items():
-        print(f"{name:18s} {estimate.value:8.3f} {estimate.se:6.3f} {MODELS[name][1]():8.3f}")
-    best = estimates["complete pooling"]
-    print("\nlog Bayes factor of complete pooling against")
-    for name in ("hierarchical", "no pooling"):
-        print(f"  {name:14s} {best - estimates[name]:.3f}")
+    table = pymc_hais.compare(results)
+    table.insert(3, "exact", [MODELS[name][1]() for name in table.index])
+    print(table.drop(columns=["rank", "warning"]).round(3).to_string(), end="\n\n")
 
     idata = results["hierarchical"]
     print("\n", az.summary(idata, var_names=["mu", "tau", "theta"]), sep="")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # plotting libraries' own deprecations
         az.plot_trace_dist(idata, var_names=["mu", "tau"]).savefig("quickstart_trace.png")
-    plot_log_weights(idata)[0].figure.savefig("quickstart_log_weights.png", dpi=120)
+    plot_log_weights(idata).savefig("quickstart_log_weights.png", dpi=120)
     print("\nSaved quickstart_trace.png and quickstart_log_weights.png.")
 
 

@@ -5,15 +5,18 @@ Importing this package makes ``pm.sample_hais`` available.
 
 import pymc as _pymc
 
-from pymc_hais.comparison import compare
+from pymc_hais.bridging import bridge
+from pymc_hais.comparison import average, compare
 from pymc_hais.estimators import Finding, LogBayesFactor, LogZEstimate
 from pymc_hais.heldout import log_likelihood
 from pymc_hais.integrations import HAIS, PersistentHMC
 from pymc_hais.kernels import Hamiltonian, LinearConstraints, RandomWalk
 from pymc_hais.references import Box, Gaussian, Mixture, StudentT
 from pymc_hais.results.datatree import log_marginal_likelihood
+from pymc_hais.results.estimates import estimates
 from pymc_hais.run.settings import paper_settings
 from pymc_hais.sampling import sample_hais
+from pymc_hais.validation import validate
 
 __all__ = [
     "HAIS",
@@ -28,11 +31,15 @@ __all__ = [
     "PersistentHMC",
     "RandomWalk",
     "StudentT",
+    "average",
+    "bridge",
     "compare",
+    "estimates",
     "log_likelihood",
     "log_marginal_likelihood",
     "paper_settings",
     "sample_hais",
+    "validate",
 ]
 
 __version__ = "0.1.0"

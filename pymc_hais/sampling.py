@@ -14,9 +14,15 @@ from pymc_hais.model import build_outputs, find_model, is_model
 from pymc_hais.references import check_same_variables
 from pymc_hais.results.datatree import check_labels, to_datatree
 from pymc_hais.results.diagnostics import with_findings
+from pymc_hais.results.draws import is_result, read_positions
 from pymc_hais.results.report import attributes, log_model, log_outcome, log_start
+from pymc_hais.results.starts import check_takes_modes, read_modes
+from pymc_hais.run.bridging import thin_rows
+from pymc_hais.run.mode_reference import add_modes
+from pymc_hais.run.modes import find_modes
+from pymc_hais.run.opinions import ask_others
 from pymc_hais.run.parameter_path import build_parameter_problem, is_geometric
-from pymc_hais.run.planning import Choice, choose_reference
+from pymc_hais.run.planning import Choice, GivenDraws, choose_reference
 from pymc_hais.run.posterior import draw_posterior
 from pymc_hais.run.prior_mass import build_first_problem, measure_prior_mass
 from pymc_hais.run.problem import Problem
@@ -40,6 +46,7 @@ def sample_hais(
     *,
     chains: int = 4,
     reference: Any = "auto",
+    modes: Any = None,
     kernel: Kernel | None = None,
     constraints: Any = None,
     path: Any = "geometric",
@@ -47,6 +54,7 @@ def sample_hais(
     n_temperatures: int | None = None,
     resample: bool = True,
     target_se: float | None = 0.1,
+    estimators: Any = (),
     max_temperatures: int = 10_000,
     max_seconds: float | None = None,
     random_seed: Any = None,
@@ -86,6 +94,8 @@ def sample_hais(
           :class:`pymc_hais.Box` or :class:`pymc_hais.Mixture`;
         - a PyMC distribution of all dimensions such as ``pm.Normal.dist(0, 2, shape=36)``, or a dict of one for
           each variable, on the variable's own space;
+        - a DataTree with posterior draws of this model, as of ``pm.sample``: "fitted", to these draws instead of a
+          pilot's particles;
         - another ``pm.Model`` with the same free variables: log Z is then the log ratio of the two models' integrals of
           ``exp(logp)``;
         - any object with ``sample(n, rng) -> (n, D)`` and ``logp(x) -> PyTensor scalar``, normalised;
@@ -93,6 +103,11 @@ def sample_hais(
           and a Gaussian or Student-t fitted to a pilot's final particles;
         - "auto": the prior or "fitted", whichever is predicted to cost less; the log and the attributes of the result
           say which one was taken, and why.
+    modes : dict, list of dict or DataTree, optional
+        Points that lead to modes of the posterior: a point as :func:`pymc.find_MAP` returns it, several of them, or a
+        result of ``pm.sample`` or of this function.  The density is climbed from there, and each mode found becomes a
+        Gaussian part of the reference, all of them together with half of the draws.  It is what to do about the finding
+        ``missed_mass``: pass the result that has it.
     kernel : Hamiltonian or RandomWalk, optional
         The transition between temperatures: :class:`pymc_hais.Hamiltonian` with one leapfrog step by default.
     constraints : LinearConstraints or dict, optional
@@ -112,6 +127,10 @@ def sample_hais(
         Rounds with more temperatures follow until ``se``, the whole error of log Z in nats, is below this and no
         finding asks for more temperatures.  The rounds are combined, weighted by their temperatures.  None makes one
         round.
+    estimators : "all" or sequence of {"bridge", "linked", "bidirectional"}, optional
+        Other methods to ask for log Z once the rounds have ended, which fail in other ways: a bridge from a fit to the
+        draws, linked importance sampling, and annealing back from the final particles, joined with the way forward.
+        The last two cost a round each.  See :func:`pymc_hais.estimates`; a method that disagrees is a finding.
     max_temperatures : int, default 10000
         No round has more intermediate distributions than this.
     max_seconds : float, optional
@@ -147,7 +166,9 @@ def sample_hais(
         ``posterior`` (equally weighted draws, pooled over the chains by their estimates of Z), ``sample_stats`` (of the
         same draws; and each chain's ``log_marginal_likelihood``), ``annealing`` (per temperature, and the final log
         weights), ``log_marginal_likelihood`` (value, errors, 95% interval and rounds: see
-        :func:`pymc_hais.log_marginal_likelihood`), ``observed_data`` and ``constant_data``.
+        :func:`pymc_hais.log_marginal_likelihood`), ``modes`` (those that a search after the rounds has found: flat
+        ``position``, ``log_mass`` of the region around each by importance sampling, ``share`` of the run's Z there),
+        ``observed_data`` and ``constant_data``.
 
     Raises
     ------
@@ -183,6 +204,7 @@ def sample_hais(
         draws=draws,
         chains=chains,
         target_se=target_se,
+        estimators=estimators,
         max_temperatures=max_temperatures,
         max_seconds=max_seconds,
         random_seed=random_seed,
@@ -199,19 +221,30 @@ def sample_hais(
         progressbar=progressbar,
         progressbar_theme=progressbar_theme,
     )
+    if is_result(reference):
+        draws_given = read_positions(model, reference, "reference")
+        reference = GivenDraws(thin_rows(draws_given.reshape(-1, draws_given.shape[-1])))
+    points = None
+    if modes is not None:
+        check_takes_modes(reference, path)
+        points = read_modes(model, modes)
     log_model(model)
     with settings.progress:
+        if points is not None:
+            reference = add_modes(model, reference, points, settings)
         problem = _build(model, path, reference, settings)
         named = build_outputs(model, problem.layout, var_names, settings.output.include_transformed)
         check_labels(model, named(np.zeros((1, 1, problem.layout.n_dims))), settings.output)
         choice = choose_reference(problem, settings, reference, measure_prior_mass)
         log_start(choice, settings)
-        outcome = run_rounds(choice, settings)
+        outcome = ask_others(choice.problem, run_rounds(choice, settings), settings)
+        found = find_modes(choice, outcome, settings, points)
         posterior = draw_posterior(choice.problem, outcome, settings)
-    estimate = with_findings(outcome, choice, settings)
+    found = found and replace(found, values=named(found.positions))
+    estimate = with_findings(outcome, choice, settings, found)
     log_outcome(estimate, outcome, choice, settings)
     attrs = attributes(choice, outcome, posterior, settings, time.perf_counter() - begin)
-    return to_datatree(model, named(posterior.positions), posterior, outcome, estimate, attrs, settings.output)
+    return to_datatree(model, named(posterior.positions), posterior, outcome, estimate, attrs, settings.output, found)
 
 
 def _build(model: Any, path: Any, reference: Any, settings: Settings) -> Problem:

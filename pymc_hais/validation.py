@@ -1,4 +1,4 @@
-"""validate: is log Z of a model of this kind right, on data whose truth is known?"""
+"""validate: whether log Z of a model is right, on data whose truth is known."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ def validate(
 
     References
     ----------
-    .. [1] Grosse, R. B., Ghahramani, Z. and Adams, R. P. (2015). Sandwiching the marginal likelihood using bidirectional
-       Monte Carlo. arXiv:1511.02543.
+    .. [1] Grosse, R. B., Ghahramani, Z. and Adams, R. P. (2015). Sandwiching the marginal likelihood using
+       bidirectional Monte Carlo. arXiv:1511.02543.
     .. [2] Talts, S., Betancourt, M., Simpson, D., Vehtari, A. and Gelman, A. (2018). Validating Bayesian inference
        algorithms with simulation-based calibration. arXiv:1804.06788.
     """

@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 
@@ -87,14 +88,47 @@ def test_results_that_should_not_be_trusted_are_refused_unless_allowed():
         pymc_hais.compare(bad)
     table = pymc_hais.compare(bad, allow_errors=True)
     assert list(table.loc[["a", "b", "c"], "warning"]) == [False, True, True]
-    assert table["se_probability"].isna().all()
+
+
+def test_an_infinite_error_leaves_the_other_models_their_probabilities():
+    known = {"a": result(0.0), "b": result(0.5, findings=["pareto_k"])}
+    unknown = {"low": result(9.0, shortfall=np.inf), "dead": result(-np.inf, np.inf, findings=["no_weight"])}
+    table = pymc_hais.compare({**unknown, **known}, allow_errors=True)
+    assert list(table.index) == ["b", "a", "low", "dead"]
+    pd.testing.assert_frame_equal(table.iloc[:2], pymc_hais.compare(known, allow_errors=True))
+    assert table.loc[["low", "dead"], ["probability", "se_probability"]].isna().all(axis=None)
+    assert np.isinf(table.loc["low", "se_bayes_factor"])
+    alone = pymc_hais.compare({"a": known["a"], "low": unknown["low"]}, allow_errors=True)
+    assert list(alone.index) == ["a", "low"]
+    assert alone["probability"].isna().all()
+
+
+def test_the_check_of_the_data_can_be_left_out():
+    other_order = {"a": result(0.0), "b": result(0.5, observed=Y[::-1])}
+    with pytest.raises(ValueError, match="check_data=False"):
+        pymc_hais.compare(other_order)
+    assert len(pymc_hais.compare(other_order, check_data=False)) == 2
+
+
+def test_a_result_of_another_sampler_is_told_where_log_z_comes_from():
+    draws = xr.DataTree.from_dict({"/posterior": xr.Dataset({"x": (("chain", "draw"), np.zeros((2, 5)))})})
+    with pytest.raises(ValueError, match=r"'b' has posterior draws but no log Z.*pm.sample_hais.*pymc_hais.bridge"):
+        pymc_hais.compare({"a": result(0.0), "b": draws})
+
+    class InferenceData:  # as ArviZ had it
+        def groups(self):
+            return ["posterior", "sample_stats"]
+
+    with pytest.raises(ValueError, match="'b' has posterior draws but no log Z"):
+        pymc_hais.compare({"a": result(0.0), "b": InferenceData()})
 
 
 @pytest.mark.parametrize(
     ("results", "prior", "message"),
     [
         ({"a": result(0.0)}, None, "at least two results"),
-        ([result(0.0), result(1.0)], None, "must be a dictionary"),
+        ([result(0.0), result(1.0)], None, r"must be a dictionary that names the models, \{'a': ..., 'b': ...\}"),
+        (result(0.0), None, "must be a dictionary of at least two results .* got DataTree"),
         ({"a": result(0.0), "b": xr.DataTree()}, None, "DataTree that sample_hais returns"),
         ({"a": result(0.0), "b": result(1.0)}, {"a": 1.0}, r"`prior` must be a dictionary .* \['a', 'b'\]"),
         ({"a": result(0.0), "b": result(1.0)}, {"a": 1.0, "b": 0.0}, "must be positive"),

@@ -5,12 +5,12 @@ import itertools
 import re
 from pathlib import Path
 
-from pymc_hais.results import diagnostics
+from pymc_hais.results import diagnostics, memory, missed_mass, opinions, validation
 from tests.front_door import estimate
 from tests.quick import one_mean
 
 PAGE = (Path(__file__).parents[1] / "docs" / "reading_the_result.md").read_text("utf-8")
-GROUPS = ("sample_stats", "annealing", "log_marginal_likelihood")
+GROUPS = ("sample_stats", "annealing", "log_marginal_likelihood", "estimates")
 
 
 def table(header):
@@ -32,7 +32,7 @@ def test_the_table_of_contents_is_what_comes_back():
 
 def test_the_table_of_findings_has_all_of_them():
     listed = {name: set(severity.split(", or ")) for name, severity, _ in table("| name |")}
-    made = {}
-    for name, severity in re.findall(r'Finding\(\s*"(\w+)",\s*(".*),', inspect.getsource(diagnostics)):
+    made, sources = {}, "".join(map(inspect.getsource, (diagnostics, memory, missed_mass, opinions, validation)))
+    for name, severity in re.findall(r'Finding\(\s*"(\w+)",\s*(".*),', sources):
         made.setdefault(name, set()).update(re.findall(r'"(error|warning|info)"', severity))
     assert listed == made

@@ -30,7 +30,8 @@ def test_importing_the_package_adds_the_function_to_pymc():
 def test_groups_names_dims_and_dtypes(idata):
     assert isinstance(idata, DataTree)
     assert set(idata.children) == {
-        "posterior", "sample_stats", "annealing", "log_marginal_likelihood", "observed_data", "constant_data",
+        "posterior", "sample_stats", "annealing", "log_marginal_likelihood", "estimates", "modes", "observed_data",
+        "constant_data",
     }  # fmt: skip
     posterior = idata["posterior"].to_dataset()
     assert set(posterior.data_vars) == {"mu", "tau", "z", "theta"}
@@ -96,17 +97,6 @@ def test_what_pymc_and_arviz_do_with_a_posterior_they_do_with_this_one(idata):
         pointwise = pm.compute_log_likelihood(idata.copy(), progressbar=False)
     assert predicted["posterior_predictive"]["y"].shape == (3, 300, 8)
     assert pointwise["log_likelihood"]["y"].shape == (3, 300, 8)
-
-
-def test_plots(idata):
-    plt = pytest.importorskip("matplotlib.pyplot")
-    plt.switch_backend("Agg")
-    from pymc_hais.plots import plot_log_weights
-
-    axes = plot_log_weights(idata)
-    assert len(axes) == 3
-    assert len(axes[2].lines) == 3
-    plt.close("all")
 
 
 def test_posterior_moments_and_log_z_of_a_conjugate_regression():

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pymc_hais.core.ladder import step_statistics
 from pymc_hais.core.resampling import systematic
-from pymc_hais.core.weights import clean, discrepancy, effective_sample_size, log_mean_exp, normalise
+from pymc_hais.core.weights import clean, effective_sample_size, log_mean_exp, normalise
 from pymc_hais.types import AnnealingRun, Engine, Leg, Metric, Particles, ParticleState, Plan, SegmentTrace
 
 __all__ = ["SEGMENT_LENGTH", "UNBROKEN_LENGTH", "Report", "Segment", "anneal", "move", "segments"]
@@ -54,20 +55,17 @@ class _Weights:
         n_populations = len(particles.ancestors)
         self.log_z = np.full(n_populations, log_z)
         self.n_resampled, self.n_nan, self.n_infinite = np.zeros((3, n_populations), dtype=int)
+        self._width = 0.0  # of the last step in beta
 
-    def update(self, log_increment: np.ndarray) -> dict[str, np.ndarray]:
-        """Add increments (B, S, P); return statistics per temperature (B, S)."""
+    def update(self, log_increment: np.ndarray, widths: np.ndarray) -> dict[str, np.ndarray]:
+        """Add increments (B, S, P) of steps (S,) in beta; return statistics per temperature (B, S)."""
         self.n_nan += np.isnan(log_increment).sum(axis=(1, 2))
         self.n_infinite += np.isposinf(log_increment).sum(axis=(1, 2))
         steps = clean(log_increment)
-        paths = self.log_weights[:, None] + np.cumsum(steps, axis=1)
-        before = np.concatenate([self.log_weights[:, None], paths[:, :-1]], axis=1)
-        self.log_weights = paths[:, -1]
-        return {
-            "ess": effective_sample_size(paths),
-            "log_z": self.log_z[:, None] + log_mean_exp(paths),
-            "discrepancy": discrepancy(before, steps),
-        }
+        paths, statistics = step_statistics(self.log_weights, steps, widths, self._width)
+        self.log_weights, self._width = paths[:, -1], float(widths[-1])
+        statistics["log_z"] += self.log_z[:, None]
+        return statistics
 
     def running_log_z(self) -> np.ndarray:
         """Return the log of the estimates of Z so far (B,)."""
@@ -126,7 +124,8 @@ def anneal(
         steps = slice(start, stop)
         settings = (betas[start : stop + 1], leg.step_sizes[steps], leg.persistence[steps], metric)
         state, trace = engine.run_segment(state, inputs, *settings, keys, start)
-        row = weights.update(_increments(trace, betas[start : stop + 1]))
+        widths = np.diff(betas[start : stop + 1])
+        row = weights.update(_increments(trace, widths), widths)
         row["acceptance_rate"] = _mean_of_alive(np.asarray(trace.acceptance_rate), weights.log_weights)
         statistics.append(row)
         accepted += np.sum(trace.acceptance_rate, axis=1)
@@ -152,9 +151,9 @@ def anneal(
     )
 
 
-def _increments(trace: SegmentTrace, betas: np.ndarray) -> np.ndarray:
+def _increments(trace: SegmentTrace, widths: np.ndarray) -> np.ndarray:
     """Return the log increments (B, S, P), exactly 0 where beta stays: a state may hold the values of another beta."""
-    increments, is_still = np.asarray(trace.log_increment), np.diff(betas) == 0.0
+    increments, is_still = np.asarray(trace.log_increment), widths == 0.0
     return np.where(is_still[:, None], 0.0, increments) if is_still.any() else increments
 
 

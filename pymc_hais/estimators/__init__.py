@@ -1,16 +1,28 @@
 """Arrays -> a log Z with its error."""
 
-from pymc_hais.estimators.annealed import combine, divide, estimate_log_z, with_shortfall
+from pymc_hais.estimators.annealed import (
+    combine,
+    divide,
+    estimate_from_weights,
+    estimate_log_z,
+    population_shares,
+    turn_round,
+    with_shortfall,
+)
 from pymc_hais.estimators.bridge import Bridge, average_bridges, build_bridge, effective_draws, rhat_of, to_estimate
 from pymc_hais.estimators.estimate import Finding, LogBayesFactor, LogZEstimate
 from pymc_hais.estimators.lag import Round, residual_lag
+from pymc_hais.estimators.linked import Link
+from pymc_hais.estimators.stepping_stone import stepping_stone
 from pymc_hais.estimators.symptoms import Symptoms, measure_symptoms
 from pymc_hais.estimators.tail import NO_TAIL, Tail, measure_tail
+from pymc_hais.estimators.thermodynamic import thermodynamic
 
 __all__ = [
     "NO_TAIL",
     "Bridge",
     "Finding",
+    "Link",
     "LogBayesFactor",
     "LogZEstimate",
     "Round",
@@ -21,11 +33,16 @@ __all__ = [
     "combine",
     "divide",
     "effective_draws",
+    "estimate_from_weights",
     "estimate_log_z",
     "measure_symptoms",
     "measure_tail",
+    "population_shares",
     "residual_lag",
     "rhat_of",
+    "stepping_stone",
+    "thermodynamic",
     "to_estimate",
+    "turn_round",
     "with_shortfall",
 ]

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import t as student_t
 
-from pymc_hais.core.weights import log_mean_exp, log_sum_exp
+from pymc_hais.core.weights import log_mean_exp, log_sum_exp, normalise
 from pymc_hais.estimators.estimate import LogZEstimate
 from pymc_hais.estimators.unseen import unseen_share
 from pymc_hais.types import AnnealingRun
@@ -28,6 +28,7 @@ __all__ = [
     "Variance",
     "combine",
     "divide",
+    "estimate_from_weights",
     "estimate_log_z",
     "family_masses",
     "population_shares",
@@ -104,24 +105,42 @@ def _satterthwaite(units: np.ndarray) -> float:
 
 
 def estimate_log_z(run: AnnealingRun) -> LogZEstimate:
-    """Combine independent populations into one estimate with standard error and 95% interval.
+    """Combine independent populations into one estimate with standard error and 95% interval."""
+    return estimate_from(run.log_z, family_masses(run))
+
+
+def estimate_from_weights(log_weights: np.ndarray, estimator: str) -> LogZEstimate:
+    """Average the weights (C, P) of particles that never met."""
+    log_z = log_mean_exp(log_weights)
+    return estimate_from(log_z, np.exp(normalise(log_weights)), estimator)
+
+
+def estimate_from(log_z: np.ndarray, masses: np.ndarray, estimator: str = "annealed") -> LogZEstimate:
+    """Combine the estimates of populations, whose families are independent.
 
     log Z_hat is the log of the mean of the populations' unbiased estimates, so it errs low by about half
     its variance; the interval takes Z_hat / Z as log-normal, which puts that back.  What a heavy tail of the weights
     keeps from most estimates is the shortfall.
+
+    Parameters
+    ----------
+    log_z : ndarray (C,)
+        Each population's estimate.
+    masses : ndarray (C, P)
+        Family masses.
+    estimator : str
     """
-    value = float(log_mean_exp(run.log_z))
-    per_chain = tuple(float(z) for z in run.log_z)
+    value = float(log_mean_exp(log_z))
+    per_chain = tuple(float(z) for z in log_z)
     if not np.isfinite(value):  # every particle of every chain has weight zero
-        return LogZEstimate(value, np.inf, -np.inf, np.inf, per_chain=per_chain)
-    masses = family_masses(run)
-    variance = relative_variance(run.log_z, masses)
+        return LogZEstimate(value, np.inf, -np.inf, np.inf, estimator=estimator, per_chain=per_chain)
+    variance = relative_variance(log_z, masses)
     log_variance = float(np.log1p(variance.pooled))
     se = float(np.sqrt(log_variance))
     reach = float(student_t.ppf(0.975, variance.dof)) * se
     centre = value + 0.5 * log_variance
-    estimate = LogZEstimate(value, se, centre - reach, centre + reach, per_chain=per_chain)
-    shares = population_shares(run.log_z)
+    estimate = LogZEstimate(value, se, centre - reach, centre + reach, estimator=estimator, per_chain=per_chain)
+    shares = population_shares(log_z)
     return with_shortfall(estimate, float(np.log1p(unseen_share(masses * shares[:, None]))))
 
 

@@ -153,6 +153,11 @@ class LogZEstimate(_Value):
         """The whole error, ``mc_se + shortfall``."""
         return self.mc_se + self.shortfall
 
+    @property
+    def log_z(self) -> float:
+        """Log of the integral of ``exp(model.logp())``: ``value + log_prior_mass``."""
+        return self.value + self.log_prior_mass
+
     def __sub__(self, other: Any) -> LogBayesFactor:
         """Compare with another model's estimate, or with an exact log Z."""
         if isinstance(other, Real):

@@ -7,6 +7,7 @@ from pymc_hais.references.box import Box
 from pymc_hais.references.coverage import check_coverage
 from pymc_hais.references.fitted import Fitted
 from pymc_hais.references.gaussian import Gaussian
+from pymc_hais.references.gaussians import Gaussians
 from pymc_hais.references.mixture import Mixture
 from pymc_hais.references.model import AnnealedModel, check_same_variables
 from pymc_hais.references.prior import PriorSampler, build_prior
@@ -19,6 +20,7 @@ __all__ = [
     "Draws",
     "Fitted",
     "Gaussian",
+    "Gaussians",
     "Independent",
     "Mixed",
     "Mixture",

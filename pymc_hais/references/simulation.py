@@ -27,8 +27,8 @@ def check_generative(model: Any) -> None:
     if model.potentials:
         names = ", ".join(f"`{potential.name}`" for potential in model.potentials)
         raise ValueError(
-            f"The model has the pm.Potential {names}: no data can be drawn from it. Write it as a distribution, such as "
-            "an observed pm.CustomDist with `random`."
+            f"The model has the pm.Potential {names}: no data can be drawn from it. Write it as a distribution, such "
+            "as an observed pm.CustomDist with `random`."
         )
     partly = [rv.name for rv in model.observed_RVs if rv.name.endswith("_observed")]
     if partly:
@@ -64,7 +64,7 @@ def simulate(
     usable = np.flatnonzero(~clipped)[:n]
     if usable.size < n:
         raise ValueError(
-            f"Only {usable.size} of {4 * n} prior draws lie within the range of floating point: use a less diffuse prior."
+            f"Only {usable.size} of {4 * n} prior draws lie within the range of floating point: use a narrower prior."
         )
     positions = layout.flatten([value[usable] for value in values])
     named = build_outputs(model, layout, [rv.name for rv in model.free_RVs])(positions)

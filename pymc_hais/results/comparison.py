@@ -2,15 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from xarray import DataTree
 
 from pymc_hais.estimators import LogZEstimate
 
-__all__ = ["check_quantity", "check_same_data", "to_table"]
+__all__ = ["check_quantity", "check_results", "check_same_data", "to_table"]
+
+
+def check_results(results: Any) -> None:
+    """Refuse what is no dictionary of results of sample_hais.
+
+    Raises
+    ------
+    ValueError
+        Saying what to pass.
+    """
+    if isinstance(results, Sequence) and not isinstance(results, str):
+        names = ", ".join(f"{name!r}: ..." for name in "abcdefgh"[: len(results)])
+        raise ValueError(
+            f"`results` must be a dictionary that names the models, {{{names}}}; got a list without names."
+        )
+    # A result by itself is a mapping, too.
+    if not isinstance(results, Mapping) or len(results) < 2 or isinstance(results, DataTree):
+        got = f"{len(results)}" if isinstance(results, dict) else type(results).__name__
+        raise ValueError(
+            "`results` must be a dictionary of at least two results of sample_hais, such as {'a': idata_a, 'b': "
+            f"idata_b}}; got {got}."
+        )
+    for name, idata in results.items():
+        groups = _groups(idata)
+        if "posterior" in groups and "log_marginal_likelihood" not in groups:
+            raise ValueError(
+                f"The result of {name!r} has posterior draws but no log Z, as those of pm.sample: call pm.sample_hais, "
+                "or pymc_hais.bridge(model, idata), which estimates log Z from such draws."
+            )
+
+
+def _groups(idata: Any) -> list[str]:
+    """Name the groups of a DataTree, or of ArviZ's older InferenceData."""
+    found = idata.children if hasattr(idata, "children") else getattr(idata, "groups", ())
+    return [str(name).lstrip("/") for name in (found() if callable(found) else found)]
 
 
 def check_quantity(results: Mapping[str, Any]) -> None:
@@ -45,7 +81,8 @@ def check_same_data(results: Mapping[str, Any]) -> None:
         if first is not None and not _are_equal(known[first], one):
             raise ValueError(
                 f"{first!r} and {name!r} have different observed data ({_describe(known[first])}; {_describe(one)}): a "
-                "Bayes factor compares models of the same data, on the same scale."
+                "Bayes factor compares models of the same data, on the same scale. If they are the same in another "
+                "form, pass check_data=False."
             )
 
 

@@ -18,12 +18,15 @@ from xarray import DataTree
 
 from pymc_hais.estimators import Finding, LogZEstimate
 from pymc_hais.model.compat import without_initvals
+from pymc_hais.results.missed_mass import modes_group
+from pymc_hais.results.opinions import opinions_group
+from pymc_hais.run.modes import Modes
 from pymc_hais.run.posterior import PosteriorDraws
 from pymc_hais.run.rounds import Outcome
 from pymc_hais.run.settings import Output
 from pymc_hais.types import AnnealingRun, Plan
 
-__all__ = ["check_labels", "findings_as_json", "log_marginal_likelihood", "to_datatree"]
+__all__ = ["as_dataset", "check_labels", "findings_as_json", "labels_of", "log_marginal_likelihood", "to_datatree"]
 
 _GROUP = "log_marginal_likelihood"
 #: Numbers of an estimate that are kept as they are.
@@ -44,9 +47,9 @@ def check_labels(model: Any, values: Mapping[str, np.ndarray], output: Output) -
     ValueError
         Naming what does not fit.
     """
-    labels = _labels(model, output)
+    labels = labels_of(model, output)
     try:
-        _dataset(values, **labels)
+        as_dataset(values, **labels)
         for find in (find_observations, find_constants):
             _data(find(model), labels)
     except Exception as error:
@@ -61,6 +64,7 @@ def to_datatree(
     estimate: LogZEstimate,
     attrs: Mapping[str, Any],
     output: Output,
+    modes: Modes | None = None,
 ) -> DataTree:
     """Label a run as ArviZ expects.
 
@@ -78,22 +82,27 @@ def to_datatree(
         Plain numbers and strings; they go to every group of the run.
     output : Output
         The user's ``idata_kwargs``.
+    modes : Modes, optional
 
     Returns
     -------
     DataTree
-        Groups ``posterior``, ``sample_stats``, ``annealing``, ``log_marginal_likelihood``, ``observed_data``,
+        Groups ``posterior``, ``sample_stats``, ``annealing``, ``log_marginal_likelihood``, ``estimates``, ``modes``,
+        ``observed_data``,
         ``constant_data`` and, where asked for, ``log_likelihood`` and ``log_prior``.  What cannot be added is a
         warning: a finished run is never lost.
     """
     assert outcome.run is not None
-    labels = _labels(model, output)
+    labels = labels_of(model, output)
     groups = {
-        "posterior": _dataset(values, attrs=attrs, **labels),
+        "posterior": as_dataset(values, attrs=attrs, **labels),
         "sample_stats": _sample_stats(draws, outcome.run.log_z - estimate.log_prior_mass, attrs),
         "annealing": _annealing(outcome.plan, outcome.run),
         _GROUP: _evidence(estimate, outcome, attrs),
+        "estimates": opinions_group(estimate, outcome.opinions),
     }
+    if modes is not None:
+        groups["modes"] = modes_group(modes)
     idata = DataTree.from_dict({f"/{name}": group for name, group in groups.items()})
     # What a person sees first of a result.
     idata.attrs[str(attrs["quantity"]).replace(" ", "_")] = repr(replace(estimate, findings=()))
@@ -123,12 +132,15 @@ def _add(idata: DataTree, name: str, build: Callable[[], Any]) -> None:
         idata[name] = DataTree(group)
 
 
-def _labels(model: Any, output: Output) -> dict[str, Any]:
+def labels_of(model: Any, output: Output | None = None) -> dict[str, Any]:
+    """Return the coords and dims of a model, and those that the user adds."""
     coords, dims = coords_and_dims_for_inferencedata(model)
+    output = output or Output()
     return {"coords": {**coords, **output.coords}, "dims": {**dims, **output.dims}}
 
 
-def _dataset(values: Mapping[str, np.ndarray], **kwargs: Any) -> Any:
+def as_dataset(values: Mapping[str, np.ndarray], **kwargs: Any) -> Any:
+    """Label arrays as ArviZ does."""
     return dict_to_dataset(dict(values), inference_library=pymc, **kwargs)
 
 
@@ -136,7 +148,7 @@ def _data(values: Mapping[str, Any], labels: dict[str, Any]) -> Any:
     if not values:
         return None
     filled = {name: np.ma.filled(value, np.nan) if np.ma.isMA(value) else value for name, value in values.items()}
-    return _dataset(filled, sample_dims=[], **labels)
+    return as_dataset(filled, sample_dims=[], **labels)
 
 
 def _sample_stats(draws: PosteriorDraws, log_z: np.ndarray, attrs: Mapping[str, Any]) -> Any:
@@ -145,7 +157,7 @@ def _sample_stats(draws: PosteriorDraws, log_z: np.ndarray, attrs: Mapping[str, 
         "acceptance_rate": draws.acceptance_rate,
         "diverging": draws.is_divergent,
     }
-    dataset = _dataset(per_draw, attrs=attrs)
+    dataset = as_dataset(per_draw, attrs=attrs)
     dataset["log_marginal_likelihood"] = ("chain", log_z)
     return dataset
 
@@ -154,20 +166,20 @@ def _annealing(plan: Plan, run: AnnealingRun) -> Any:
     temperature = np.arange(1, len(plan.schedule) + 1)
     chains = len(run.log_z)
     values = {
-        **run.temperature,
+        **{name: run.temperature[name] for name in ("ess", "log_z", "discrepancy", "acceptance_rate")},
         "beta": np.tile(plan.schedule.betas[1:], (chains, 1)),
         "step_size": np.tile(plan.step_sizes, (chains, 1)),
     }
-    dataset = _dataset(values, sample_dims=["chain", "temperature"], coords={"temperature": temperature})
+    dataset = as_dataset(values, sample_dims=["chain", "temperature"], coords={"temperature": temperature})
     # The weighted particles, before the resampling that makes posterior draws of them.
     dataset["final_log_weight"] = (("chain", "particle"), run.log_weights)
     return dataset
 
 
 def _evidence(estimate: LogZEstimate, outcome: Outcome, attrs: Mapping[str, Any]) -> Any:
-    values = {name: np.asarray(getattr(estimate, name)) for name in (*_NUMBERS, "se")}
+    values = {name: np.asarray(getattr(estimate, name)) for name in (*_NUMBERS, "se", "log_z")}
     extra = {"estimator": estimate.estimator, "findings": findings_as_json(estimate.findings)}
-    dataset = _dataset(values, sample_dims=[], attrs={**attrs, **extra})
+    dataset = as_dataset(values, sample_dims=[], attrs={**attrs, **extra})
     dataset["per_chain"] = ("chain", np.asarray(estimate.per_chain))
     rounds = outcome.rows[0].rounds
     dataset = dataset.assign_coords({"chain": np.arange(len(estimate.per_chain)), "round": np.arange(len(rounds)) + 1})

@@ -11,6 +11,10 @@ import numpy as np
 from pymc_hais.estimators import Finding, LogZEstimate, Round, Symptoms, measure_tail
 from pymc_hais.estimators.symptoms import FEWEST_FAMILIES, PARETO_K_LIMIT
 from pymc_hais.model import unnormalised_priors
+from pymc_hais.results.memory import memory
+from pymc_hais.results.missed_mass import missed_mass
+from pymc_hais.results.opinions import diagnose_opinions
+from pymc_hais.run.modes import Modes
 from pymc_hais.run.planning import Choice
 from pymc_hais.run.problem import Problem
 from pymc_hais.run.rounds import Outcome
@@ -38,12 +42,15 @@ _NORMALISED = 3.0
 _SHOWN = 5
 
 
-def with_findings(outcome: Outcome, choice: Choice, settings: Settings) -> LogZEstimate:
+def with_findings(outcome: Outcome, choice: Choice, settings: Settings, modes: Modes | None = None) -> LogZEstimate:
     """Return the estimate of a single model with all its findings."""
     assert outcome.run is not None
     (result,), problem = outcome.rows, choice.problem
     findings = [*diagnose(result, outcome, settings), *missing_for_time(choice, outcome, settings)]
+    findings += diagnose_opinions(result.estimate, outcome.opinions)
+    findings += missed_mass(modes, result.estimate)
     findings += [*_no_data(problem), *_prior_mass(problem), *_heavy_tail(problem, outcome.run)]
+    findings += memory(problem, outcome.run)
     return replace(result.estimate, findings=tuple(findings))
 
 

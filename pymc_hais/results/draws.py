@@ -21,10 +21,10 @@ def is_result(thing: Any) -> bool:
     return isinstance(thing, DataTree)
 
 
-def read_positions(model: Any, idata: Any, argument: str = "idata") -> np.ndarray:
+def read_positions(model: Any, idata: Any, argument: str = "idata", fewest: int = _FEWEST) -> np.ndarray:
     """Read the draws of a model's posterior as flat vectors (C, S, D); see :func:`read_draws`."""
     check_model(model, from_prior=False)
-    draws = read_draws(model, idata, argument)
+    draws = read_draws(model, idata, argument, fewest)
     layout = build_layout(model)
     unconstrain = build_unconstrain(model, layout, {name: values.shape[2:] for name, values in draws.items()})
     n_chains, n_draws = next(iter(draws.values())).shape[:2]
@@ -32,7 +32,7 @@ def read_positions(model: Any, idata: Any, argument: str = "idata") -> np.ndarra
     return flat.reshape(n_chains, n_draws, layout.n_dims)
 
 
-def read_draws(model: Any, idata: Any, argument: str = "idata") -> dict[str, np.ndarray]:
+def read_draws(model: Any, idata: Any, argument: str = "idata", fewest: int = _FEWEST) -> dict[str, np.ndarray]:
     """Read the draws (C, S, ...) of a model's free variables.
 
     Parameters
@@ -42,6 +42,8 @@ def read_draws(model: Any, idata: Any, argument: str = "idata") -> dict[str, np.
         With a ``posterior`` group, as of ``pm.sample``.
     argument : str
         What the caller calls it, for messages.
+    fewest : int
+        Draws that a chain must have.
 
     Raises
     ------
@@ -61,8 +63,8 @@ def read_draws(model: Any, idata: Any, argument: str = "idata") -> dict[str, np.
     _check_data(model, idata, argument)
     ordered = group.transpose("chain", "draw", ...)
     draws = {rv.name: np.asarray(ordered[rv.name].values, np.float64) for rv in model.free_RVs}
-    if group.sizes["draw"] < _FEWEST:
-        raise ValueError(f"`{argument}` has {group.sizes['draw']} draws a chain: at least {_FEWEST} are needed.")
+    if group.sizes["draw"] < fewest:
+        raise ValueError(f"`{argument}` has {group.sizes['draw']} draws a chain: at least {fewest} are needed.")
     unusable = [name for name, values in draws.items() if not np.isfinite(values).all()]
     if unusable:
         raise ValueError(f"`{argument}` has draws of {_join(unusable)} that are NaN or infinite.")

@@ -1,13 +1,23 @@
-"""What the numbers of second opinions on log Z say: findings of bridges and of reverse runs."""
+"""Second opinions on log Z: what their numbers say, and how they are kept."""
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Sequence
 
-from pymc_hais.estimators import Finding
+import numpy as np
+import xarray as xr
+
+from pymc_hais.estimators import Finding, LogZEstimate
 from pymc_hais.run.bridging import BridgeResult
 
-__all__ = ["diagnose_bridge"]
+__all__ = ["diagnose_bridge", "diagnose_opinions", "opinions_group"]
+
+_NUMBERS = ("value", "mc_se", "shortfall", "se", "lower", "upper")
+#: What is not asked for has no say in the findings: thermodynamic integration from a diffuse prior is a poor method.
+_ASKED = ("bridge", "linked", "reverse", "forward and reverse")
+#: Combined standard errors, and nats, that a second opinion may differ by without a finding.
+_DISAGREEMENT = 4.0
+_TOLERANCE = 0.05
 
 #: Independent draws that a bridge needs at least, and R-hat beyond which chains have not met (Vehtari et al. 2021).
 _FEWEST_EFFECTIVE = 100.0
@@ -60,3 +70,58 @@ def diagnose_bridge(result: BridgeResult, n_draws: int) -> tuple[Finding, ...]:
             )
         )
     return tuple(found)
+
+
+def diagnose_opinions(estimate: LogZEstimate, opinions: Sequence[LogZEstimate]) -> tuple[Finding, ...]:
+    """Say which other methods that were asked for disagree with the annealed estimate.
+
+    Parameters
+    ----------
+    estimate : LogZEstimate
+    opinions : sequence of LogZEstimate
+    """
+    found = []
+    for other in opinions:
+        error = _DISAGREEMENT * float(np.hypot(estimate.se, other.se)) + _TOLERANCE
+        difference = other.value - estimate.value
+        if other.estimator not in _ASKED or not abs(difference) > error:
+            continue
+        message = (
+            f"By {_METHODS[other.estimator]}, log Z is {other.value:.2f} ± {other.se:.2f}: {difference:+.2f} nats."
+        )
+        advice = _advice(other.estimator, difference)
+        if other.estimator == "reverse":
+            found.append(Finding("reverse_disagrees", "error", message, advice))
+        else:
+            found.append(Finding("estimates_disagree", "error", message, advice))
+    return tuple(found)
+
+
+_METHODS = {
+    "bridge": "a bridge from a fit to the draws",
+    "linked": "linked importance sampling",
+    "reverse": "annealing the draws back to the reference",
+    "forward and reverse": "annealing both ways",
+}
+
+
+def _advice(estimator: str, difference: float) -> str:
+    if estimator == "bridge":
+        return (
+            "A bridge that is lower knows fewer regions than the annealing, or its fit overlaps little with the draws; "
+            "one that is higher says that the annealing has missed mass: pass a larger `n_temperatures`."
+        )
+    if estimator == "reverse" and difference > 0.0:
+        return (
+            "The draws do not come from where the annealing passes, as where it reached a mode by chance or lags "
+            "behind: pass a larger `n_temperatures` or more `draws`."
+        )
+    return "One of the two has not seen all of the posterior: pass a larger `n_temperatures` or more `draws`."
+
+
+def opinions_group(estimate: LogZEstimate, opinions: Sequence[LogZEstimate]) -> xr.Dataset:
+    """Label the estimates of all methods, the reported one first."""
+    every = (estimate, *opinions)
+    names = [one.estimator for one in every]
+    columns = {name: ("method", np.array([getattr(one, name) for one in every])) for name in _NUMBERS}
+    return xr.Dataset(columns, coords={"method": np.array(names, dtype=object).astype(str)})

@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pymc
-from arviz_base import dict_to_dataset
 from scipy.stats import kstest
 from xarray import DataTree
 
 from pymc_hais.estimators import Finding
-from pymc_hais.results.datatree import findings_as_json
+from pymc_hais.results.datatree import as_dataset, findings_as_json
 from pymc_hais.run.validation import Sandwich
 
 __all__ = ["diagnose_validation", "rank", "to_validation_tree"]
@@ -44,8 +42,8 @@ def diagnose_validation(sandwiches: Sequence[Sandwich], ranks: Mapping[str, np.n
             Finding(
                 "bounds_crossed",
                 "error",
-                f"The lower bounds lie {-gap.mean():.3f} nats above the upper ones in the mean, {-gap.mean() / error:.1f} "
-                "standard errors: the draws, the density and the simulated data do not belong together.",
+                f"The lower bounds lie {-gap.mean():.3f} nats above the upper ones in the mean, "
+                f"{-gap.mean() / error:.1f} standard errors: draws, density and simulated data do not belong together.",
                 "Look for a distribution whose `random` and `logp` differ (pm.CustomDist), or report it.",
             )
         )
@@ -102,12 +100,8 @@ def to_validation_tree(
     sets = {"data_set": np.arange(len(lower))}
     tree = DataTree.from_dict(
         {
-            f"/{name}": dict_to_dataset(
-                dict(values),
-                sample_dims=["data_set"],
-                coords={**labels["coords"], **sets},
-                dims=labels["dims"],
-                inference_library=pymc,
+            f"/{name}": as_dataset(
+                values, sample_dims=["data_set"], coords={**labels["coords"], **sets}, dims=labels["dims"]
             )
             for name, values in groups.items()
         }

@@ -10,6 +10,7 @@ import numpy as np
 from pymc_hais.run.progress import default_theme
 
 __all__ = [
+    "check_choice",
     "check_flag",
     "check_integer",
     "check_labelled",
@@ -83,6 +84,20 @@ def check_names(name: str, value: Any) -> None:
     """
     if isinstance(value, str):
         raise ValueError(f"`{name}` must be a list of names; got {value!r}: pass [{value!r}].")
+
+
+def check_choice(name: str, value: Any, known: Sequence[str]) -> tuple[str, ...]:
+    """Return the names chosen from those known; "all" is all of them.
+
+    Raises
+    ------
+    ValueError
+    """
+    if isinstance(value, str):
+        value = known if value == "all" else [value]
+    if not isinstance(value, Sequence) or any(one not in known for one in value):
+        raise ValueError(f'`{name}` must be "all" or some of {list(known)}; got {value!r}.')
+    return tuple(one for one in known if one in value)
 
 
 def check_labelled(model: Any, idata_kwargs: Any) -> None:

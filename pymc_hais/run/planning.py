@@ -167,7 +167,7 @@ def choose_reference(
         return _from_draws(problem, reference.positions, _mass(problem, settings, measure_mass, spent), spent, settings)
     rows = choose_rows(problem, settings)
     pilots = run_pilots(problem, rows, 0, spent, settings)
-    known = scout(problem, pilots, spent, settings)
+    known = scout(problem, pilots, spent, settings, takes_fit(reference))
     first = _decide(problem, pilots, pilots, known, spent, settings)
     if not takes_fit(reference) or problem.engine.path.n_evaluations:
         return first

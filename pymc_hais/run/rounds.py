@@ -53,6 +53,8 @@ class Outcome:
         Particles of a chain; fewer than were asked for where there was no time for more.
     seconds_per_move : float
         Of a transition of one particle in the last round.
+    opinions : tuple of LogZEstimate
+        Of other methods, where they were asked.
     """
 
     rows: tuple[RowResult, ...]
@@ -63,6 +65,7 @@ class Outcome:
     stopped_by: str
     draws: int
     seconds_per_move: float = 0.0
+    opinions: tuple[LogZEstimate, ...] = ()
 
 
 def run_rounds(choice: Choice, settings: Settings) -> Outcome:

@@ -58,10 +58,13 @@ def know_from_pilots(problem: Problem, pilots: Sequence[Pilot], settings: Settin
     return Known(np.full(problem.n_rows, length), centre[None], positions - centre)
 
 
-def scout(problem: Problem, pilots: Sequence[Pilot], spent: Spent, settings: Settings) -> Known:
-    """Find out about every row of data: from its own pilot where there is one row, else by a short round."""
+def scout(problem: Problem, pilots: Sequence[Pilot], spent: Spent, settings: Settings, for_fit: bool = False) -> Known:
+    """Find out about every row of data: from its own pilot where there is one row, else by a short round.
+
+    Without a target for the error all rows have one length; then only a fit asks where each row's particles lie.
+    """
     known = know_from_pilots(problem, pilots, settings)
-    if problem.n_rows == 1 or settings.target_se is None:
+    if problem.n_rows == 1 or (settings.target_se is None and not for_fit):
         return known
     n_steps = min(max(int(known.lengths[0]) // 2, _SHORTEST), settings.max_temperatures)
     plan = build_plan(merge(pilots), n_steps, settings.recipe)
@@ -72,7 +75,9 @@ def scout(problem: Problem, pilots: Sequence[Pilot], spent: Spent, settings: Set
     scouted, centres, residuals = zip(*(_look(problem, run, n_steps, n_kept) for _, run in runs), strict=True)
     spent.n_gradients += count_gradients(problem, plan, problem.n_rows, settings)
     se = np.array([one.estimate.se for one in scouted])
-    lengths = _lengths(se, n_steps, settings.target_se, settings.max_temperatures)
+    lengths = known.lengths
+    if settings.target_se is not None:
+        lengths = _lengths(se, n_steps, settings.target_se, settings.max_temperatures)
     return Known(lengths, np.stack(centres), np.concatenate(residuals), scouted)
 
 

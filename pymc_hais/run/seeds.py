@@ -19,6 +19,10 @@ class Purpose(IntEnum):
     PILOT = 1
     ROUND = 2
     POSTERIOR = 3  # resampling of the final particles, and the moves after it
+    MODES = 4  # where the search for modes starts, and draws around those found
+    REVERSE = 5  # the way back to the reference
+    SIMULATION = 6  # of data sets from the model
+    OPINION = 7  # other estimates of log Z
 
 
 class Branch(IntEnum):

@@ -13,6 +13,7 @@ from pymc_hais.kernels import Hamiltonian
 from pymc_hais.model import build_layout
 from pymc_hais.model.compat import seeds_per_chain
 from pymc_hais.run.arguments import (
+    check_choice,
     check_flag,
     check_integer,
     check_labelled,
@@ -30,8 +31,10 @@ from pymc_hais.schedules import FIXED
 from pymc_hais.tuning import Recipe
 from pymc_hais.types import Kernel, Schedule
 
-__all__ = ["Output", "Settings", "build_settings", "paper_settings"]
+__all__ = ["ESTIMATORS", "Output", "Settings", "build_settings", "paper_settings"]
 
+#: Methods beside annealing that take another run, or other evaluations.
+ESTIMATORS = ("bridge", "linked", "bidirectional")
 #: Moves at beta = 1 that decorrelate resampled posterior draws.
 _FINAL_MOVES = 8
 #: Particles of a chain that resample at all do so below this share of their number.
@@ -70,6 +73,8 @@ class Settings:
         Of the recipe's kernel, with the constraints.
     progress : CallProgress
         Shown while it is entered.
+    estimators : tuple of str
+        Other methods that are asked for log Z.
     """
 
     draws: int
@@ -83,6 +88,7 @@ class Settings:
     output: Output
     compiler: Compiler
     progress: CallProgress
+    estimators: tuple[str, ...] = ()
 
 
 def build_settings(
@@ -106,6 +112,7 @@ def build_settings(
     compile_kwargs: dict[str, Any] | None = None,
     progressbar: Any = False,
     progressbar_theme: Any = None,
+    estimators: Any = (),
 ) -> Settings:
     """Check the arguments of ``sample_hais`` and ``log_likelihood``.
 
@@ -122,9 +129,14 @@ def build_settings(
     check_seed(random_seed)
     check_names("var_names", var_names)
     check_theme(progressbar_theme)
+    estimators = check_choice("estimators", estimators, ESTIMATORS)
     kernel = _build_kernel(kernel)
     if constraints is not None:
         kernel = with_walls(kernel, build_constraints(constraints, build_layout(model)))
+        if estimators:
+            raise ValueError(
+                f"`estimators` takes no constraints; got {list(estimators)}. Restrict the model by bounded priors."
+            )
     recipe, length = _build_recipe(kernel, schedule, n_temperatures, resample)
     if length is not None and target_se is not None and isinstance(schedule, str) and length > max_temperatures:
         raise ValueError(f"`n_temperatures` = {length} is above `max_temperatures` = {max_temperatures}.")
@@ -142,6 +154,7 @@ def build_settings(
         output=_build_output(model, {} if idata_kwargs is None else idata_kwargs, var_names),
         compiler=Compiler(kernel, *resolve_backend(backend, compile_kwargs), cores),
         progress=CallProgress(progressbar, progressbar_theme),
+        estimators=estimators,
     )
 
 

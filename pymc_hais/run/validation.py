@@ -10,22 +10,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_hais.core.annealing import Report, anneal
 from pymc_hais.core.weights import pool
 from pymc_hais.estimators import LogZEstimate, estimate_log_z, turn_round
-from pymc_hais.references import Draws
 from pymc_hais.run.planning import Choice
-from pymc_hais.run.populations import anneal_rows
+from pymc_hais.run.populations import anneal_back, anneal_rows, end_at_fit
 from pymc_hais.run.problem import Problem
 from pymc_hais.run.progress import part
 from pymc_hais.run.rounds import plan_for
 from pymc_hais.run.row_results import RowResult, estimate_row
-from pymc_hais.run.seeds import Purpose
 from pymc_hais.run.settings import Settings
-from pymc_hais.types import AnnealingRun, Plan
+from pymc_hais.types import AnnealingRun
 
-__all__ = ["Sandwich", "anneal_back", "run_validation"]
+__all__ = ["Sandwich", "run_validation"]
 
+#: Moves at beta = 1 that part the copies of the true values: one draw alone would decide the bound.
+_MOVES_APART = 100
 #: Particles whose values are kept for the ranks, of each data set.
 _RANKED = 1000
 
@@ -69,22 +68,10 @@ def run_validation(choice: Choice, true_positions: np.ndarray, settings: Setting
             lower = estimate_row(run, n_steps, tail=choice.tail, mass=problem.prior_mass)
             size = (settings.chains, settings.draws, problem.layout.n_dims)
             starts = np.broadcast_to(problem.to_coordinates(true_positions[row][None]), size)
-            back = anneal_back(problem, plan, row, starts, progress, settings)
-            upper = turn_round(estimate_log_z(back), problem.log_prior_mass)
+            back = anneal_back(problem, plan, row, starts, progress, settings, _MOVES_APART)
+            upper = turn_round(estimate_log_z(end_at_fit(problem, row, back)), problem.log_prior_mass)
             results[row] = Sandwich(lower, upper, _draws(problem, run))
     return [results[row] for row in range(problem.n_rows)]
-
-
-def anneal_back(
-    problem: Problem, plan: Plan, row: int, positions: np.ndarray, report: Report, settings: Settings
-) -> AnnealingRun:
-    """Anneal draws of one row's target (C, P, D), in the particles' coordinates, back to the reference."""
-    n_populations, n_particles = positions.shape[:2]
-    streams = settings.seeds.streams(Purpose.REVERSE, 0, [row], n_populations)
-    families = np.tile(np.arange(n_particles), (n_populations, 1))
-    draws = Draws(positions, np.zeros(families.shape, dtype=bool), families)
-    particles = problem.start([row] * n_populations, streams, draws)
-    return anneal(problem.engine, plan, particles, report, problem.log_z_reference, is_reverse=True)
 
 
 def _silent(fraction: float, beta: float, log_z: np.ndarray) -> None:

@@ -79,7 +79,7 @@ def suggest_length(pilot: Pilot, variance: float | None, longest: int) -> int:
 
 def next_length(n_steps: int, se: float, target_se: float, longest: int) -> int:
     """Lengthen T, two- to eightfold, until the variance, which falls as 1/T, should meet the target with some room."""
-    factor = np.clip((se / (0.8 * target_se)) ** 2, 2.0, 8.0)
+    factor = np.clip((se / (0.8 * target_se)) ** 2, 2.0, 8.0) if np.isfinite(target_se) else 2.0
     return min(int(np.ceil(n_steps * factor)), longest)
 
 

@@ -1,4 +1,4 @@
-"""Annealing in reverse, from draws of the target: unbiased for 1 / Z, and the exact time reversal of the way forward."""
+"""Annealing in reverse, from draws of the target: unbiased for 1 / Z, and the exact reversal of the way forward."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from pymc_hais.core.annealing import anneal
 from pymc_hais.estimators import build_bridge
 from tests.mutants import mutate
 from tests.populations import start
-from tests.statistical import assert_caught, assert_mean
+from tests.statistical import assert_mean
 from tests.toys import HAS_JAX, build_engine, build_plan
 from tests.truth import LogGamma
 

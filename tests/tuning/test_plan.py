@@ -104,6 +104,7 @@ def test_the_next_length_is_the_shortest_that_should_meet_the_target_with_room(n
 
 def test_a_round_without_weight_is_lengthened_as_far_as_any():
     assert next_length(64, np.inf, 0.1, 10**9) == 8 * 64
+    assert next_length(64, np.inf, np.inf, 10**9) == 2 * 64  # without a target
 
 
 def test_a_fixed_step_size_comes_with_a_unit_metric():

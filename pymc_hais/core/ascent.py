@@ -1,0 +1,154 @@
+"""Ascent to the modes of a density from many starts at once: L-BFGS, a line search for each start.
+
+Nocedal, J. and Wright, S. J. (2006). Numerical Optimization, chapter 7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+__all__ = ["Ascended", "ascend"]
+
+#: Pairs of steps and changes of the gradient that stand for the curvature.
+_MEMORY = 6
+#: Length of the first step, in whitened units: no spike is so narrow that it would be jumped over from inside.
+_FIRST = 1e-3
+#: Share of the predicted rise that a step must bring.
+_ARMIJO = 1e-4
+#: Iterations in a row that promise next to no rise, where a start has converged.
+_LEVEL = 2
+#: Failed steps in a row after which a start is given up.
+_PATIENCE = 12
+#: Share of the starts that must have ended: the last ones would cost as much as all.
+_MOST = 0.95
+
+
+class Ascended(NamedTuple):
+    """Where n starts ended."""
+
+    positions: np.ndarray  # (n, D)
+    values: np.ndarray  # (n,)
+    is_converged: np.ndarray  # (n,) of bool
+    n_evaluations: int  # of all starts together
+
+
+class _Memory:
+    """The last pairs (s, y) of each start, whitened; a pair of curvature zero counts for nothing."""
+
+    def __init__(self, n: int, n_dims: int) -> None:
+        self.s, self.y = np.zeros((2, 0, n, n_dims))
+        self.rho, self.gamma = np.zeros((0, n)), np.zeros(n)
+
+    def add(self, s: np.ndarray, y: np.ndarray, is_pair: np.ndarray) -> None:
+        """Keep the pairs of some of the starts, where the density is concave along them."""
+        curvature, squared = -np.sum(s * y, axis=1), np.sum(y * y, axis=1)
+        is_good = is_pair & (curvature > 1e-10 * np.sqrt(np.sum(s * s, axis=1) * squared)) & (squared > 0.0)
+        rho = np.where(is_good, 1.0 / np.where(is_good, curvature, 1.0), 0.0)
+        self.gamma = np.where(is_good, curvature / np.where(is_good, squared, 1.0), self.gamma)
+        keep = slice(-_MEMORY, None)
+        self.s = np.concatenate([self.s, np.where(is_good[:, None], s, 0.0)[None]])[keep]
+        self.y = np.concatenate([self.y, np.where(is_good[:, None], -y, 0.0)[None]])[keep]
+        self.rho = np.concatenate([self.rho, rho[None]])[keep]
+
+    @property
+    def n_pairs(self) -> np.ndarray:
+        """How many pairs count for each start, (n,)."""
+        return np.sum(self.rho > 0.0, axis=0)
+
+    def forget(self, which: np.ndarray) -> None:
+        """Start anew."""
+        self.rho[:, which], self.gamma[which] = 0.0, 0.0
+
+    def direction(self, gradient: np.ndarray) -> np.ndarray:
+        """Return the inverse of the negative curvature times a gradient; zero without a pair."""
+        q, alphas = gradient.copy(), []
+        for s, y, rho in zip(self.s[::-1], self.y[::-1], self.rho[::-1], strict=True):
+            alphas.append(rho * np.sum(s * q, axis=1))
+            q -= alphas[-1][:, None] * y
+        q *= self.gamma[:, None]
+        for s, y, rho, alpha in zip(self.s, self.y, self.rho, reversed(alphas), strict=True):
+            q += (alpha - rho * np.sum(y * q, axis=1))[:, None] * s
+        return q
+
+
+@np.errstate(all="ignore")  # of places beyond the range of floating point
+def ascend(
+    evaluate: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
+    starts: np.ndarray,
+    metric: np.ndarray,
+    n_iterations: int,
+    tolerance: float,
+    goes_on: Callable[[], bool] = lambda: True,
+) -> Ascended:
+    """Climb from each start until the rise that is left is small.
+
+    Parameters
+    ----------
+    evaluate : callable
+        ``(n, D) -> log densities (n,), gradients (n, D)``; a density of zero is -inf.
+    starts : ndarray (n, D)
+    metric : ndarray (D,) or (D, D)
+        Scales, or a lower Cholesky factor, in whose units the density is not too narrow.
+    n_iterations : int
+        Evaluations of each start, at most.
+    tolerance : float
+        Nats that the density may still rise, about, where a start has converged.
+    goes_on : callable
+        Whether there is time for another evaluation.
+    """
+    x = np.array(starts, np.float64)
+    value, gradient = _whitened(evaluate, x, metric)
+    memory, n = _Memory(*x.shape), len(x)
+    length, factor, failed = np.full(n, _FIRST), np.ones(n), np.zeros(n, int)
+    level = np.zeros(n, int)
+    is_converged, n_calls = np.zeros(n, bool), 1
+    is_done = ~np.isfinite(value)
+    while n_calls < n_iterations and goes_on() and is_done.mean() < _MOST:
+        step = memory.direction(gradient)
+        slope = np.sum(step * gradient, axis=1)
+        has_memory = slope > 0.0
+        norm = np.maximum(np.sqrt(np.sum(gradient**2, axis=1)), 1e-300)
+        # A few pairs, of narrow directions, say nothing of the wide ones.
+        is_known = memory.n_pairs >= min(_MEMORY, x.shape[1])
+        level = np.where(is_known & has_memory & (0.5 * slope < tolerance), level + 1, 0)
+        is_converged |= ~is_done & ((level >= _LEVEL) | (0.5 * norm**2 < tolerance))
+        is_done |= is_converged
+        along = np.where(has_memory[:, None], step * factor[:, None], gradient * (length / norm)[:, None])
+        rise = np.where(has_memory, slope * factor, length * norm)
+        tried = x + _push(metric, along)
+        new_value, new_gradient = _whitened(evaluate, tried, metric)
+        n_calls += 1
+        is_moved = ~is_done & (new_value >= value + _ARMIJO * rise)
+        # A first step that overshot the top says as much of the curvature as one that did not.
+        memory.add(along, new_gradient - gradient, is_moved | (~has_memory & np.isfinite(new_value)))
+        x = np.where(is_moved[:, None], tried, x)
+        length *= np.where(is_moved, 10.0, np.where(has_memory, 1.0, 0.1))
+        factor = np.where(is_moved, 1.0, factor * _shrink(value, new_value, rise))
+        value, gradient = np.where(is_moved, new_value, value), np.where(is_moved[:, None], new_gradient, gradient)
+        failed = np.where(is_moved, 0, failed + 1)
+        is_lost = failed == _PATIENCE // 2
+        memory.forget(is_lost)
+        length, factor = np.where(is_lost, _FIRST, length), np.where(is_lost, 1.0, factor)
+        is_done |= failed >= _PATIENCE
+    return Ascended(x, value, is_converged, n_calls * n)
+
+
+def _shrink(before: np.ndarray, after: np.ndarray, predicted: np.ndarray) -> np.ndarray:
+    """Return by how much a step that failed should be shorter: a parabola says it, within limits."""
+    short = 2.0 * (predicted - np.maximum(after, -1e300) + np.maximum(before, -1e300))
+    return np.clip(predicted / np.where(short > 0.0, short, 1.0), 0.05, 0.5)
+
+
+def _whitened(evaluate: Callable, x: np.ndarray, metric: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Evaluate, with whitened gradients; a gradient that is no number makes a density of zero."""
+    value, gradient = evaluate(x)
+    whitened = gradient * metric if metric.ndim == 1 else gradient @ metric
+    is_right = np.isfinite(value) & np.isfinite(whitened).all(axis=1)
+    return np.where(is_right, value, -np.inf), np.where(is_right[:, None], whitened, 0.0)
+
+
+def _push(metric: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    return steps * metric if metric.ndim == 1 else steps @ metric.T

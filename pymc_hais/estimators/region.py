@@ -1,0 +1,134 @@
+"""What importance sampling says of the mass of a region, and what a run says of the same one.
+
+The log of an integral is never below that of a part of it, so that a region that holds more mass than all of a run
+has found proves that the run missed it, whatever the proposal was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pymc_hais.estimators.unseen import pareto_k
+
+__all__ = ["Missed", "RegionMass", "compare_regions", "measure_region", "measure_shares"]
+
+#: Effective draws below which, and Pareto k beyond which, an estimate's own error says too little.
+_FEWEST = 30.0
+_LARGEST_K = 0.7
+#: What is taken off such an estimate, which is unbiased: it is so many nats too high with probability exp(-7) at most.
+_MARKOV = 7.0
+#: Standard errors, and the factor, by which a region's mass is above the run's before it counts as missed, and the
+#: standard errors of the sum of those.
+_SUSPECT, _FACTOR, _CERTAIN = 2.0, 1.5, 4.0
+#: Exponents beyond which floating point would overflow.
+_LARGEST = 300.0
+
+
+@dataclass(frozen=True)
+class RegionMass:
+    """An unbiased importance-sampling estimate of the mass of a region.
+
+    Attributes
+    ----------
+    log_mass : float
+        -inf if no draw has weight.
+    relative_se : float
+    is_reliable : bool
+        Whether enough draws count for the error to be known.
+    """
+
+    log_mass: float
+    relative_se: float
+    is_reliable: bool
+
+    @property
+    def lower(self) -> float:
+        """What the region's log mass is at least: the estimate itself, where its error is known."""
+        return self.log_mass if self.is_reliable else self.log_mass - _MARKOV
+
+
+@dataclass(frozen=True)
+class Missed:
+    """What a run has not found.
+
+    Attributes
+    ----------
+    which : ndarray of int
+        The regions, the largest first.
+    gain : float
+        Nats by which log Z would rise with them.
+    is_certain : bool
+        Whether errors of the shares and masses do not explain it.
+    """
+
+    which: np.ndarray
+    gain: float
+    is_certain: bool
+
+
+def measure_region(log_ratios: np.ndarray, is_inside: np.ndarray) -> RegionMass:
+    """Estimate the mass of a region from log target density minus log proposal density at draws of the proposal.
+
+    Parameters
+    ----------
+    log_ratios : ndarray (n,)
+    is_inside : ndarray of bool (n,)
+    """
+    log_weights = np.where(is_inside & ~np.isnan(log_ratios), log_ratios, -np.inf)
+    top = float(log_weights.max())
+    if not np.isfinite(top):
+        return RegionMass(-np.inf, np.inf, False)
+    weights = np.exp(log_weights - top)
+    total, n = float(weights.sum()), len(weights)
+    # Draws outside the region are a part of the estimate's spread, and not of its tail.
+    relative_se = float(weights.std(ddof=1) * np.sqrt(n)) / total
+    is_reliable = total**2 / float(np.sum(weights**2)) >= _FEWEST and pareto_k(weights) <= _LARGEST_K
+    return RegionMass(top + float(np.log(total / n)), relative_se, is_reliable)
+
+
+def measure_shares(masses: np.ndarray, families: np.ndarray, region: np.ndarray, n: int) -> tuple[np.ndarray, ...]:
+    """Sum a run's weighted particles in each of n disjoint regions.
+
+    Parameters
+    ----------
+    masses : ndarray (P,)
+        Weights of all particles; they sum to one.
+    families : ndarray of int (P,)
+        Of which first ancestor each descends: what is independent.
+    region : ndarray of int (P,)
+        In which region each is; n for none.
+    n : int
+
+    Returns
+    -------
+    shares, errors : ndarray (n,)
+        The error of an empty region is that of one family.
+    """
+    by_family = np.zeros((families.max() + 1, n + 1))
+    np.add.at(by_family, (families, region), masses)
+    typical = float(np.sum(by_family.sum(axis=1) ** 2))
+    return by_family.sum(axis=0)[:n], np.sqrt(np.sum(by_family**2, axis=0)[:n] + typical**2)
+
+
+def compare_regions(log_z: float, masses: list[RegionMass], shares: np.ndarray, errors: np.ndarray) -> Missed:
+    """Find the regions with far more mass than a run gives them.
+
+    Parameters
+    ----------
+    log_z : float
+        The run's own.
+    masses : list of RegionMass
+        Of disjoint regions.
+    shares, errors : ndarray (K,)
+        What the run has of each, as shares of its Z.
+    """
+    held = np.exp(np.minimum([mass.lower - log_z for mass in masses], _LARGEST))
+    spread = [mass.relative_se if mass.is_reliable else 0.0 for mass in masses]
+    noise, lacks = np.hypot(held * spread, errors), held - shares
+    is_missed = (lacks > _SUSPECT * noise) & (held > _FACTOR * shares)
+    which = np.flatnonzero(is_missed)
+    total = float(lacks[which].sum())
+    is_certain = total > _CERTAIN * float(np.sqrt(np.sum(noise[which] ** 2)))
+    return Missed(which[np.argsort(-lacks[which])], float(np.log1p(total)), is_certain and which.size > 0)

@@ -1,0 +1,84 @@
+"""A reference with a Gaussian around every mode that the user's points lead to, so that the annealing starts there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pymc_hais.references import Gaussian, Gaussians, Mixture
+from pymc_hais.run.mode_search import MOST_DIMS, Joint, Peak, can_climb, climb
+from pymc_hais.run.planning import first_reference
+from pymc_hais.run.prior_mass import build_first_problem
+from pymc_hais.run.problem import CHUNK, Problem
+from pymc_hais.run.seeds import Purpose
+from pymc_hais.run.settings import Settings
+
+__all__ = ["add_modes"]
+
+#: Share of the draws that all Gaussians together have: the others start as they would without them.
+_SHARE = 0.5
+#: Evaluations of each start, at most.
+_MOST_STEPS = 200
+#: Nats below the largest mass, by Laplace's approximation, beyond which a mode is left out.
+_NEGLIGIBLE = 20.0
+#: Draws of a peak, at least and for each dimension, that carry its Gaussian to the model's own coordinates.
+_CARRIED, _CARRIED_PER_DIM = 2000, 20
+#: Interquartile range of a normal with a standard deviation of one.
+_QUARTILES = 1.349
+
+
+def add_modes(model: Any, reference: Any, points: np.ndarray, settings: Settings) -> Mixture:
+    """Mix what the annealing would start from with a Gaussian around each mode.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    reference : str or object
+        As the user gave it.
+    points : ndarray (n, D)
+        Flat vectors from which the joint density is climbed.
+    settings : Settings
+
+    Raises
+    ------
+    ValueError
+        If the density cannot be climbed, or no point leads to a mode.
+    """
+    problem = build_first_problem(model, reference, settings)
+    if not can_climb(problem):
+        raise ValueError(
+            "`modes` needs the gradients of a density without constraints, in at most "
+            f"{MOST_DIMS} dimensions: leave it out, or leave out `constraints` and pass a kernel with gradients."
+        )
+    rng = np.random.default_rng(settings.seeds.sequence(Purpose.MODES, 2))
+    thinned = points[:: -(-len(points) // CHUNK)]
+    starts = problem.to_coordinates(thinned)
+    peaks = climb(Joint(problem), starts, _scales(problem, settings), _MOST_STEPS)
+    if not peaks:
+        raise ValueError(
+            f"None of the {len(points)} points of `modes` leads to a mode: climbing from there, the density rises "
+            "without end, or it has no curvature at its top. Leave out `modes`, or pass points near a smooth mode."
+        )
+    least = max(peak.log_mass for peak in peaks) - _NEGLIGIBLE
+    gaussians = [_carry(peak, problem, rng) for peak in peaks if peak.log_mass > least]
+    start = first_reference(reference, model, settings.recipe.kernel.constraints)
+    return Mixture([start, Gaussians(gaussians)], [1.0 - _SHARE, _SHARE])
+
+
+def _scales(problem: Problem, settings: Settings) -> np.ndarray:
+    """Measure the scale (D,) of the reference in the particles' coordinates."""
+    drawn = problem.reference.draw(CHUNK, settings.seeds.sequence(Purpose.MODES, 3))
+    with np.errstate(all="ignore"):
+        z = problem.to_coordinates(drawn.positions[~drawn.clipped])
+        scales = np.subtract(*np.nanpercentile(z, [75.0, 25.0], axis=0)) / _QUARTILES
+    return np.where(np.isfinite(scales) & (scales > 0.0), scales, 1.0)
+
+
+def _carry(peak: Peak, problem: Problem, rng: np.random.Generator) -> Gaussian:
+    """Return a peak's Gaussian on the model's flat vector."""
+    if problem.chart is None:
+        return Gaussian(peak.position, np.linalg.cholesky(peak.scale @ peak.scale.T))
+    n_dims = len(peak.position)
+    x = problem.to_model(peak.sample(max(_CARRIED, _CARRIED_PER_DIM * n_dims), rng)[0])
+    return Gaussian(x.mean(axis=0), np.linalg.cholesky(np.atleast_2d(np.cov(x.T))))

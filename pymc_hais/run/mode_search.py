@@ -1,0 +1,197 @@
+"""From starting points to distinct peaks of the joint density, each with the Gaussian of its curvature."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from pymc_hais.core.ascent import ascend
+from pymc_hais.core.weights import clean
+from pymc_hais.run.problem import CHUNK, Problem
+from pymc_hais.types import Metric
+
+__all__ = ["MOST_DIMS", "Joint", "Peak", "can_climb", "climb"]
+
+#: Dimensions beyond which the curvature at a single point is too much work.
+MOST_DIMS = 1000
+#: Peaks whose curvature is measured, at most; and the evaluations for that, unless a few peaks need more.
+_MOST_PEAKS, _MOST_EVALUATIONS, _FEW = 64, 6000, 3
+#: Nats and whitened units within which two end points are one.
+_SAME_VALUE, _SAME_PLACE = 0.1, 0.05
+#: Squared distance from a peak, in its own standard deviations, and nats within which there is no other one.
+_SAME_PEAK, _SAME_HEIGHT = 0.25, 0.5
+#: How often end points that seemed to be one, and are not, are looked at again.
+_ROUNDS = 4
+#: Squared distance from the top, likewise, up to which an end point counts as arrived.
+_ARRIVED = 1.0
+#: Nats that an end point may be below the top.
+_TOLERANCE = {8: 1e-3, 4: 2e-2}
+
+
+def can_climb(problem: Problem) -> bool:
+    """Whether the joint density of a single model can be climbed: unbounded, with gradients."""
+    kernel = problem.engine.kernel
+    return (
+        kernel.uses_gradients
+        and kernel.constraints is None
+        and problem.n_rows == 1
+        and not problem.engine.path.n_evaluations
+        and problem.layout.n_dims <= MOST_DIMS
+    )
+
+
+class Joint:
+    """Log joint density and its gradient at positions in the particles' coordinates, with the count of evaluations."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._engine, self._inputs = problem.engine, problem.inputs([0])
+        self._dtype, self._keys = problem.layout.dtype, np.zeros((1, 2), np.uint32)
+        self.n_evaluations = 0
+
+    @property
+    def precision(self) -> np.finfo:
+        """Of the positions."""
+        return np.finfo(self._dtype)
+
+    def __call__(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return log densities (n,), where it is NaN or infinite -inf, and gradients (n, D)."""
+        n_chunks = max(1, -(-len(z) // CHUNK))
+        self.n_evaluations += n_chunks * CHUNK
+        # Always of the shape that is compiled.
+        padded = np.concatenate([z, np.repeat(z[-1:], n_chunks * CHUNK - len(z), axis=0)]).astype(self._dtype)
+        states = [self._engine.start(chunk[None], self._inputs, self._keys) for chunk in np.split(padded, n_chunks)]
+        parts = [[np.asarray(leaf, np.float64)[0] for leaf in state] for state in states]
+        _, _, log_reference, log_ratio, grad_reference, grad_ratio = (
+            np.concatenate(leaves)[: len(z)] for leaves in zip(*parts, strict=True)
+        )
+        with np.errstate(invalid="ignore"):
+            return clean(log_reference + log_ratio), grad_reference + grad_ratio
+
+
+@dataclass(frozen=True)
+class Peak:
+    """A mode, and the Gaussian of its curvature.
+
+    Attributes
+    ----------
+    position : ndarray (D,)
+    value : float
+        Log density there.
+    scale, inverse : ndarray (D, D)
+        A square root of the covariance, and its inverse.
+    log_det : float
+        Of the scale.
+    """
+
+    position: np.ndarray
+    value: float
+    scale: np.ndarray
+    inverse: np.ndarray
+    log_det: float
+
+    @property
+    def log_mass(self) -> float:
+        """Laplace's approximation of the mass around it."""
+        return self.value + self.log_det + 0.5 * len(self.position) * float(np.log(2.0 * np.pi))
+
+    def squared_distance(self, z: np.ndarray) -> np.ndarray:
+        """Return squared distances (n,) in its own standard deviations."""
+        return np.sum(((z - self.position) @ self.inverse.T) ** 2, axis=1)
+
+    def holds(self, z: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """Tell which end points (n, D) with their log densities (n,) are this peak."""
+        return (self.squared_distance(z) < _SAME_PEAK) & (np.abs(values - self.value) < _SAME_HEIGHT)
+
+    def sample(self, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Draw n positions; return their log densities as well."""
+        normal = rng.normal(size=(n, len(self.position)))
+        log_q = -0.5 * np.sum(normal**2, axis=1) - self.log_det - 0.5 * len(self.position) * np.log(2.0 * np.pi)
+        return self.position + normal @ self.scale.T, log_q
+
+
+@np.errstate(all="ignore")  # of places beyond the range of floating point
+def climb(
+    joint: Joint, starts: np.ndarray, metric: Metric, n_iterations: int, goes_on: Callable[[], bool] = lambda: True
+) -> list[Peak]:
+    """Climb from all starts, and measure the curvature where they end; the highest peak comes first.
+
+    End points that have not converged, and those where the density is not concave, are no peaks.
+
+    Parameters
+    ----------
+    joint : Joint
+    starts : ndarray (n, D)
+    metric : ndarray (D,) or (D, D)
+        Scales, or a lower Cholesky factor.
+    n_iterations : int
+    goes_on : callable
+        Whether there is time.
+    """
+    tolerance = _TOLERANCE[joint.precision.dtype.itemsize]
+    ended = ascend(joint, starts, metric, n_iterations, tolerance, goes_on)
+    order = np.argsort(-ended.values)
+    order = order[ended.is_converged[order]]
+    x, values = ended.positions[order], ended.values[order]
+    most = min(_MOST_PEAKS, max(_FEW, _MOST_EVALUATIONS // (2 * starts.shape[1])))
+    peaks: list[Peak] = []
+    for _ in range(_ROUNDS):
+        chosen = _distinct(x, values, metric)[: most - len(peaks)]
+        if not len(chosen) or not goes_on():
+            break
+        for peak in _measure(joint, x[chosen], metric):
+            if not any(other.holds(peak.position[None], np.array([peak.value]))[0] for other in peaks):
+                peaks.append(peak)
+        is_known = np.any([peak.holds(x, values) for peak in peaks], axis=0) if peaks else np.zeros(len(x), bool)
+        is_known[chosen] = True
+        x, values = x[~is_known], values[~is_known]
+    return sorted(peaks, key=lambda peak: -peak.value)
+
+
+def _distinct(x: np.ndarray, values: np.ndarray, metric: Metric) -> list[int]:
+    """Return which of the end points (n, D), the highest first, differ."""
+    whitened = x / metric if metric.ndim == 1 else solve_triangular(metric, x.T, lower=True).T
+    is_left, chosen = np.ones(len(x), bool), []
+    while is_left.any():
+        first = int(np.argmax(is_left))
+        chosen.append(first)
+        distance = np.linalg.norm(whitened - whitened[first], axis=1)
+        is_left &= (distance > _SAME_PLACE) | (values < values[first] - _SAME_VALUE)
+        is_left[first] = False
+    return chosen
+
+
+def _measure(joint: Joint, ends: np.ndarray, metric: Metric) -> list[Peak]:
+    """Measure the curvature at end points (K, D) by central differences of the gradient."""
+    n_dims = ends.shape[1]
+    factor = np.diag(metric) if metric.ndim == 1 else metric
+    width = float(joint.precision.eps) ** (1.0 / 3.0)
+    around = (ends[:, None, None] + width * np.array([1.0, -1.0])[:, None, None] * factor.T).reshape(-1, n_dims)
+    values, gradients = joint(np.concatenate([ends, around]))
+    gradients = gradients @ factor
+    slopes = gradients[len(ends) :].reshape(len(ends), 2, n_dims, n_dims)
+    peaks = (
+        _peak(end, value, gradient, (after - before) / (2.0 * width), factor)
+        for end, value, gradient, (before, after) in zip(ends, values, gradients, slopes, strict=False)
+    )
+    return [peak for peak in peaks if peak is not None]
+
+
+def _peak(
+    end: np.ndarray, value: float, gradient: np.ndarray, curvature: np.ndarray, factor: np.ndarray
+) -> Peak | None:
+    """Make a peak of an end point with whitened gradient and negative Hessian; None where it is not a mode."""
+    try:
+        root = np.linalg.cholesky(0.5 * (curvature + curvature.T))
+    except np.linalg.LinAlgError:
+        return None
+    to_top = solve_triangular(root, gradient, lower=True)
+    rise = float(to_top @ to_top)
+    scale = factor @ solve_triangular(root, np.eye(len(end)), lower=True).T
+    if not (rise < _ARRIVED and np.isfinite(scale).all()):
+        return None
+    inverse = root.T @ solve_triangular(factor, np.eye(len(end)), lower=True)
+    log_det = float(np.log(np.diag(factor)).sum() - np.log(np.diag(root)).sum())
+    return Peak(end + scale @ to_top, value + 0.5 * rise, scale, inverse, log_det)

@@ -1,0 +1,166 @@
+"""After the rounds: a search for modes whose mass the run has not found.
+
+A mass that no particle has visited leaves no trace in the weights.  So the density is climbed from final particles and
+from draws of the reference, and the mass around each mode that is found is measured by importance sampling, with fresh
+draws of the Gaussian of its curvature, and held against what the run says of the same region.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.stats import chi2
+
+from pymc_hais.core.weights import pool
+from pymc_hais.estimators.region import Missed, RegionMass, compare_regions, measure_region, measure_shares
+from pymc_hais.model import Layout, unnormalised_priors
+from pymc_hais.references import AnnealedModel
+from pymc_hais.run.mode_search import Joint, Peak, can_climb, climb
+from pymc_hais.run.planning import Choice
+from pymc_hais.run.problem import CHUNK, Problem
+from pymc_hais.run.rounds import Outcome
+from pymc_hais.run.seeds import Purpose
+from pymc_hais.run.settings import Settings
+from pymc_hais.types import AnnealingRun
+
+__all__ = ["Modes", "find_modes"]
+
+#: Evaluations of each start, at least and at most, and the share of the run's evaluations in between.
+_FEWEST_STEPS, _MOST_STEPS, _SHARE = 15, 60, 0.05
+#: Share of a limit of time that the search may take of what is left.
+_SHARE_OF_TIME = 0.25
+#: Share of the other starts that are draws of the reference: particles mostly lead where the run has been.
+_FROM_REFERENCE = 0.7
+#: Share of its Gaussian that a mode's region holds.
+_INSIDE = 0.9
+#: Nats below log Z beyond which a mode is not worth a look.
+_NEGLIGIBLE = 6.0
+
+
+@dataclass(frozen=True)
+class Modes:
+    """The modes that were found, the one with the largest mass first.
+
+    Attributes
+    ----------
+    layout : Layout
+    positions : ndarray (K, D)
+        Flat vectors of the model.
+    masses : tuple of RegionMass
+        Of the region around each, in units of Z.
+    shares : ndarray (K,)
+        What the run has of each region, as a share of its own Z.
+    missed : Missed
+    n_gradients : int
+    seconds : float
+    values : dict of ndarray (K, ...)
+        The modes in the variables' own spaces.
+    """
+
+    layout: Layout
+    positions: np.ndarray
+    masses: tuple[RegionMass, ...]
+    shares: np.ndarray
+    missed: Missed
+    n_gradients: int
+    seconds: float
+    values: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+def find_modes(choice: Choice, outcome: Outcome, settings: Settings, points: np.ndarray | None = None) -> Modes | None:
+    """Look for modes, and hold their masses against the run; None where that is not possible, or nothing was found.
+
+    Parameters
+    ----------
+    choice : Choice
+    outcome : Outcome
+        Of one model.
+    settings : Settings
+    points : ndarray (n, D), optional
+        Flat vectors that the user named.
+    """
+    problem, run, estimate = choice.problem, outcome.run, outcome.rows[0].estimate
+    log_z = estimate.value + estimate.log_prior_mass
+    if run is None or outcome.stopped_by == "interrupt" or not np.isfinite(log_z) or not _is_comparable(problem):
+        return None
+    begin = time.perf_counter()
+    end = begin + _SHARE_OF_TIME * settings.budget.left
+    joint, rng = Joint(problem), np.random.default_rng(settings.seeds.sequence(Purpose.MODES))
+    n_steps = int(np.clip(_SHARE * outcome.n_gradients / CHUNK, _FEWEST_STEPS, _MOST_STEPS))
+    metric = np.asarray(outcome.plan.metrics[outcome.plan.metric_index[-1]], np.float64)
+    try:
+        starts = _starts(problem, run, points, settings, rng)
+        peaks = climb(joint, starts, metric, n_steps, lambda: time.perf_counter() < end)
+    except KeyboardInterrupt:  # the run itself is complete
+        return None
+    peaks = [peak for peak in peaks if peak.log_mass > log_z - _NEGLIGIBLE]
+    if not peaks or time.perf_counter() > end:
+        return None
+    masses, shares, missed = _compare(peaks, joint, run, log_z, rng)
+    order = np.argsort([-mass.log_mass for mass in masses])
+    rank = np.argsort(order)
+    x = problem.to_model(np.stack([peak.position for peak in peaks]))
+    return Modes(
+        problem.layout,
+        x[order],
+        tuple(_shifted(masses[i], -estimate.log_prior_mass) for i in order),
+        shares[order],
+        Missed(rank[missed.which], missed.gain, missed.is_certain),
+        joint.n_evaluations,
+        time.perf_counter() - begin,
+    )
+
+
+def _is_comparable(problem: Problem) -> bool:
+    """Whether the joint density can be climbed, and integrates to what the run estimates."""
+    if not can_climb(problem) or isinstance(problem.reference, AnnealedModel):
+        return False
+    # Prior draws alone give the mean likelihood, whatever the mass of the prior's density is.
+    return not (problem.is_prior and problem.prior_mass is None and unnormalised_priors(problem.model))
+
+
+def _starts(
+    problem: Problem, run: AnnealingRun, points: np.ndarray | None, settings: Settings, rng: np.random.Generator
+) -> np.ndarray:
+    """Gather starts (n, D) in the particles' coordinates: the user's, the run's and the reference's."""
+    own = np.empty((0, problem.layout.n_dims)) if points is None else problem.to_coordinates(points[: CHUNK // 2])
+    n_reference = int(_FROM_REFERENCE * (CHUNK - len(own)))
+    drawn = problem.reference.draw(n_reference, settings.seeds.sequence(Purpose.MODES, 1))
+    with np.errstate(all="ignore"):
+        far = problem.to_coordinates(drawn.positions[~drawn.clipped])
+    weights = np.exp(pool(run.log_weights, run.log_z))
+    particles = np.asarray(run.state.position, np.float64).reshape(-1, problem.layout.n_dims)
+    near = particles[rng.choice(len(particles), CHUNK - len(own) - len(far), p=weights / weights.sum())]
+    every = np.concatenate([own, near, far])
+    return every[np.isfinite(every).all(axis=1)]
+
+
+@np.errstate(all="ignore")  # of places beyond the range of floating point
+def _compare(
+    peaks: list[Peak], joint: Joint, run: AnnealingRun, log_z: float, rng: np.random.Generator
+) -> tuple[list[RegionMass], np.ndarray, Missed]:
+    """Measure the mass of each peak's region by importance sampling, and the run's share of it."""
+    masses = []
+    for number, peak in enumerate(peaks):
+        z, log_q = peak.sample(CHUNK, rng)
+        masses.append(measure_region(joint(z)[0] - log_q, _regions(peaks, z) == number))
+    n_chains, n_particles = run.log_weights.shape
+    positions = np.asarray(run.state.position, np.float64).reshape(n_chains * n_particles, -1)
+    families = (run.ancestors + n_particles * np.arange(n_chains)[:, None]).ravel()
+    weights = np.exp(pool(run.log_weights, run.log_z)).ravel()
+    shares, errors = measure_shares(weights, families, _regions(peaks, positions), len(peaks))
+    return masses, shares, compare_regions(log_z, masses, shares, errors)
+
+
+def _regions(peaks: list[Peak], z: np.ndarray) -> np.ndarray:
+    """Say in which peak's region each position is, (n,): of those that reach it the densest one's; K for none."""
+    distance = np.stack([peak.squared_distance(z) for peak in peaks])
+    log_density = np.array([[peak.value] for peak in peaks]) - 0.5 * distance
+    log_density[distance > chi2.ppf(_INSIDE, z.shape[1])] = -np.inf
+    return np.where(np.isfinite(log_density).any(axis=0), log_density.argmax(axis=0), len(peaks))
+
+
+def _shifted(mass: RegionMass, by: float) -> RegionMass:
+    return RegionMass(mass.log_mass + by, mass.relative_se, mass.is_reliable)

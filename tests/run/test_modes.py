@@ -1,0 +1,218 @@
+"""A mass that the run has not visited: it is in log Z, or an error says so, and `modes=` puts it there."""
+
+from dataclasses import replace
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from xarray import Dataset, DataTree
+
+import pymc_hais
+from pymc_hais.estimators.region import compare_regions
+from pymc_hais.results.starts import read_modes
+from pymc_hais.run import modes as run_modes
+from tests.front_door import assert_right, estimate
+from tests.marks import slow_but
+from tests.quick import hierarchy, one_mean, schools
+
+
+def log_normal(x, mean, sd):
+    return (-0.5 * ((x - mean) / sd) ** 2 - np.log(sd * np.sqrt(2.0 * np.pi))).sum()
+
+
+def of_parts(n_dims, parts, prior_sd):
+    """Let the joint density be a sum of weighted normals; log Z is the log of the weights' sum."""
+    with pm.Model() as model:
+        x = pm.Normal("x", 0.0, prior_sd, shape=n_dims)
+        terms = [np.log(weight) + log_normal(x, mean, sd) for weight, mean, sd in parts]
+        pm.Potential("parts", pt.logsumexp(pt.stack(terms)) - log_normal(x, 0.0, prior_sd))
+    return model, float(np.log(sum(weight for weight, _, _ in parts)))
+
+
+def spike(n_dims, centre):
+    return of_parts(n_dims, [(1.0, 0.0, 1.0), (100.0, centre, 0.01)], 1.0)
+
+
+def forty_modes():
+    centres = np.random.default_rng(0).uniform(-40.0, 40.0, size=(40, 2))
+    with pm.Model() as model:
+        x = pm.Normal("x", 0.0, 20.0, shape=2)
+        distances = ((x[None, :] - centres) ** 2).sum(axis=1)
+        log_density = pt.logsumexp(-0.5 * distances) - np.log(40.0 * 2.0 * np.pi)
+        pm.Potential("modes", log_density - log_normal(x, 0.0, 20.0))
+    return model, 0.0
+
+
+def errors(found):
+    return [finding.name for finding in found.findings if finding.severity == "error"]
+
+
+def is_found_or_named(found, truth):
+    return bool(errors(found)) or abs(found.value - truth) <= min(4.0 * found.se, 0.3)
+
+
+MISSED = {
+    "a spike on a hill, 2 dimensions": lambda: spike(2, 0.0),
+    "a spike on a hill, 10 dimensions": lambda: spike(10, 0.0),
+    "a spike near the top": lambda: spike(10, 0.01),
+    "two far modes": lambda: of_parts(10, [(1.0, -4.0, 1.0), (3.0, 4.0, 0.5)], 5.0),
+    "forty modes": forty_modes,
+}
+
+
+@pytest.mark.parametrize("name", slow_but({"forty modes"}, MISSED))
+def test_a_default_call_finds_the_mass_or_says_so_and_the_advice_helps(name):
+    model, truth = MISSED[name]()
+    found, idata = estimate(model)
+    assert is_found_or_named(found, truth), str(found)
+    if "missed_mass" in errors(found):
+        again, _ = estimate(model, modes=idata, random_seed=2)
+        assert not errors(again)
+        assert_right(again, truth)
+
+
+def test_what_is_missed_is_measured_and_placed_and_the_advice_helps():
+    model, truth = spike(10, 0.01)
+    found, idata = estimate(model, draws=200)
+    (finding,) = [one for one in found.findings if one.name == "missed_mass"]
+    assert "x[0] = 0.01" in finding.message
+    group = idata["modes"].to_dataset()
+    assert list(group["dimension"].values[:2]) == ["x[0]", "x[1]"]
+    assert np.allclose(group["position"][0], 0.01, atol=1e-3)
+    # The region holds nine tenths of the spike.
+    assert np.isclose(group["log_mass"][0], np.log(90.0), atol=0.1)
+    assert group["share"][0] < 1e-3
+    assert found.value + group.attrs["gain"] <= truth
+    again, _ = estimate(model, draws=200, modes=idata)
+    assert not errors(again)
+    assert_right(again, truth)
+
+
+def test_a_named_point_leads_to_a_spike_that_nothing_else_leads_to():
+    model, truth = spike(10, 0.3)
+    found, idata = estimate(model, modes={"x": np.full(10, 0.305)})
+    assert_right(found, truth)
+    assert not found.findings
+    assert "Gaussian" in idata["posterior"].attrs["reference"]
+
+
+def test_the_check_needs_the_runs_own_share(monkeypatch):
+    """A mutant that counts every mass as missed raises an alarm on an honest run; the check does not."""
+    found, _ = estimate(one_mean(), draws=200)
+    assert not found.findings
+
+    def without_share(log_z, masses, shares, errors):
+        return compare_regions(log_z, masses, 0.0 * shares, errors)
+
+    monkeypatch.setattr(run_modes, "compare_regions", without_share)
+    found, _ = estimate(one_mean(), draws=200)
+    assert errors(found) == ["missed_mass"]
+
+
+def test_the_check_needs_fresh_draws_of_the_mass(monkeypatch):
+    """A mutant without any mass finds nothing where there is a spike."""
+    monkeypatch.setattr(
+        run_modes, "measure_region", lambda *args: replace(MEASURE(*args), log_mass=-np.inf, is_reliable=False)
+    )
+    found, _ = estimate(spike(10, 0.0)[0], draws=200)
+    assert not found.findings
+    assert found.value < 1.0
+
+
+MEASURE = run_modes.measure_region
+
+
+def funnel():
+    """A density without a mode: it rises without end as v falls."""
+    with pm.Model() as model:
+        v = pm.Normal("v", 0.0, 3.0)
+        x = pm.Flat("x", shape=5)
+        pm.Potential("x given v", (-0.5 * (x * pm.math.exp(-0.5 * v)) ** 2 - 0.5 * v).sum())
+    return model
+
+
+def kinked():
+    with pm.Model() as model:
+        x = pm.Laplace("x", 0.0, 1.0, shape=4)
+        pm.Normal("y", x.sum(), 0.3, observed=0.5)
+    return model
+
+
+def bounded():
+    with pm.Model() as model:
+        sd, p = pm.HalfCauchy("sd", 1.0), pm.Uniform("p", 0.0, 1.0)
+        w = pm.Dirichlet("w", np.full(3, 0.5))
+        pm.Normal("y", p + w[0], sd, observed=[0.1, 0.2, 0.15])
+    return model
+
+
+HONEST = {"schools": schools, "hierarchy": lambda: hierarchy()[0], "funnel": funnel, "kinks": kinked, "bounds": bounded}
+
+
+@pytest.mark.parametrize("name", slow_but({"schools", "funnel"}, HONEST))
+def test_no_alarm_on_honest_runs(name):
+    model = HONEST[name]()
+    for seed in range(1, 4):
+        found, _ = estimate(model, draws=200, target_se=None, random_seed=seed)
+        assert "missed_mass" not in errors(found), str(found)
+
+
+def test_a_point_may_be_in_the_variables_own_spaces_or_in_the_unconstrained_one():
+    with pm.Model() as model:
+        sd = pm.HalfNormal("sd", 1.0)
+        mu = pm.Normal("mu", 0.0, 3.0)
+        pm.Normal("y", mu, sd, observed=[1.0, 1.4, 0.8])
+    own = {"sd": 0.3, "mu": 1.0}
+    free = {"sd_log__": np.log(0.3), "mu": 1.0}
+    tree = DataTree.from_dict(
+        {"/posterior": Dataset({name: (("chain", "draw"), [[value]]) for name, value in own.items()})}
+    )
+    expected = [[np.log(0.3), 1.0]]
+    for given in (own, free, {**own, **free}, [own], (free,), tree):
+        assert np.allclose(read_modes(model, given), expected)
+
+
+@pytest.mark.slow
+def test_draws_of_pm_sample_lead_to_modes():
+    model, truth = of_parts(2, [(1.0, -3.0, 1.0), (3.0, 3.0, 0.5)], 4.0)
+    with model:
+        draws = pm.sample(100, tune=300, chains=2, cores=1, random_seed=1, progressbar=False)
+    found, _ = estimate(model, draws=200, modes=draws)
+    assert_right(found, truth)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"mu": 1.0, "nu": 2.0}, "'nu'.*free variables are `mu`"),
+        ({}, "no value of `mu`"),
+        ({"mu": [1.0, 2.0]}, r"shape \(2,\); the model's is \(\)"),
+        ({"mu": "one"}, "no array of numbers: 'one'"),
+        ({"mu": np.nan}, "value of `mu` that is not finite"),
+        ([], "non-empty list"),
+        (3.0, "must be a point"),
+        ([{"mu": 1.0}, 2.0], "must be a point"),
+    ],
+)
+def test_slips_are_answered_before_any_work(given, words):
+    with pytest.raises(ValueError, match=words):
+        pymc_hais.sample_hais(model=one_mean(), modes=given, progressbar=False)
+
+
+def test_results_of_other_models_are_refused():
+    _, idata = estimate(schools(), draws=200, target_se=None)
+    with pytest.raises(ValueError, match="another model"):
+        pymc_hais.sample_hais(model=one_mean(), modes=idata, progressbar=False)
+
+
+def test_modes_stand_beside_no_other_reference_model_or_path():
+    with pytest.raises(ValueError, match="leave one of them out"):
+        pymc_hais.sample_hais(model=one_mean(), modes={"mu": 1.0}, reference=one_mean(), progressbar=False)
+
+
+def test_modes_need_gradients():
+    with pytest.raises(ValueError, match="needs the gradients"):
+        pymc_hais.sample_hais(
+            model=one_mean(), modes={"mu": 1.0}, kernel=pymc_hais.RandomWalk(), random_seed=1, progressbar=False
+        )
