@@ -1,7 +1,7 @@
 """Every estimator of log Z on the same runs: against the truth of the public cases, and their coverage over seeds.
 
-    python -m benchmarks.estimators cases [case ...]
-    python -m benchmarks.estimators coverage [runs]
+python -m benchmarks.estimators cases [case ...]
+python -m benchmarks.estimators coverage [runs]
 """
 
 import logging

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from pymc_hais.estimators import LogZEstimate, divide, to_estimate
 from pymc_hais.kernels import RandomWalk
 from pymc_hais.model import find_model
+from pymc_hais.results.diagnostics import prior_mass_findings
 from pymc_hais.results.draws import read_positions
 from pymc_hais.results.opinions import diagnose_bridge
 from pymc_hais.results.report import log_findings
@@ -101,7 +101,7 @@ def bridge(
     problem = build_first_problem(model, reference, settings)
     rng = np.random.default_rng(settings.seeds.sequence(Purpose.ROUND))
     result = bridge_draws(problem, positions, rng)
-    findings = diagnose_bridge(result, n_chains * n_draws)
+    findings = (*diagnose_bridge(result, n_chains * n_draws), *prior_mass_findings(problem))
     estimate = to_estimate(result.log_z, result.se, "bridge", findings=findings)
     log_findings(findings)
-    return divide(estimate, problem.prior_mass.estimate) if problem.prior_mass else replace(estimate)
+    return divide(estimate, problem.prior_mass.estimate) if problem.prior_mass else estimate

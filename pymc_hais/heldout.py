@@ -22,6 +22,7 @@ from pymc_hais.model import (
 from pymc_hais.model.row_checks import as_rows, check_known, check_rows, check_table, declared_value
 from pymc_hais.results.datatree import log_marginal_likelihood
 from pymc_hais.results.diagnostics import diagnose_predictive, findings_of_rows, summarise
+from pymc_hais.results.draws import is_result
 from pymc_hais.results.heldout import HeldOut, of_rows, thin, to_heldout_tree
 from pymc_hais.results.report import attributes_of_rows, log_held_out
 from pymc_hais.run.planning import choose_reference
@@ -157,8 +158,10 @@ def log_likelihood(
 
 
 def _check_choices(reference: Any, kernel: Kernel | None, sample_kwargs: Mapping[str, Any]) -> None:
-    if is_model(reference):
-        raise ValueError('`reference` of log_likelihood cannot be another model: pass a distribution, or "auto".')
+    if is_model(reference) or is_result(reference):
+        raise ValueError(
+            '`reference` of log_likelihood cannot be another model or draws: pass a distribution, or "auto".'
+        )
     if (kernel is not None and kernel.constraints is not None) or sample_kwargs.get("constraints") is not None:
         raise ValueError(
             "log_likelihood takes no constraints: give bounded variables a bounded prior, or restrict an unnormalised "

@@ -221,13 +221,7 @@ def sample_hais(
         progressbar=progressbar,
         progressbar_theme=progressbar_theme,
     )
-    if is_result(reference):
-        draws_given = read_positions(model, reference, "reference")
-        reference = GivenDraws(thin_rows(draws_given.reshape(-1, draws_given.shape[-1])))
-    points = None
-    if modes is not None:
-        check_takes_modes(reference, path)
-        points = read_modes(model, modes)
+    reference, points = _read_starts(model, reference, modes, path, settings)
     log_model(model)
     with settings.progress:
         if points is not None:
@@ -245,6 +239,23 @@ def sample_hais(
     log_outcome(estimate, outcome, choice, settings)
     attrs = attributes(choice, outcome, posterior, settings, time.perf_counter() - begin)
     return to_datatree(model, named(posterior.positions), posterior, outcome, estimate, attrs, settings.output, found)
+
+
+def _read_starts(model: Any, reference: Any, modes: Any, path: Any, settings: Settings) -> tuple[Any, Any]:
+    """Read the draws and points that a user has given for a start, as flat vectors."""
+    if not is_geometric(path) and (is_result(reference) or settings.estimators):
+        what = "a reference fitted to draws" if is_result(reference) else "`estimators`"
+        raise ValueError(f'A `path` that moves a parameter takes no {what}: leave it out, or pass path="geometric".')
+    if is_model(reference) and settings.estimators:
+        raise ValueError("`estimators` takes no other model as reference: log Z is then the ratio of two integrals.")
+    points = None
+    if modes is not None:
+        check_takes_modes(reference, path)
+        points = read_modes(model, modes)
+    if is_result(reference):
+        draws = read_positions(model, reference, "reference")
+        reference = GivenDraws(thin_rows(draws.reshape(-1, draws.shape[-1])))
+    return reference, points
 
 
 def _build(model: Any, path: Any, reference: Any, settings: Settings) -> Problem:

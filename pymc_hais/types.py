@@ -323,7 +323,7 @@ class Plan:
 
     @property
     def back(self) -> Leg:
-        """The same way in reverse, from beta = 1 to 0: T + 1 transitions, the first at 1 and an idle one at 0.
+        """The same way in reverse, from beta = 1 to 0: T + 1 transitions, the last one at 0, beyond all weights.
 
         A transition refreshes the momentum and then moves; its reversal moves and then refreshes.  So in reverse each
         refresh comes before the move at the beta below it, and takes the share that the forward refresh has.
@@ -356,6 +356,12 @@ class AnnealingRun:
     n_nan: np.ndarray  # (B,) log weight increments that were NaN, treated as -inf
     n_infinite: np.ndarray  # (B,) those that were +inf, treated as -inf
     log_z_dropped: np.ndarray  # (B,) what draws beyond the range of floating point might have added
+
+    @property
+    def families(self) -> np.ndarray:
+        """Number the first ancestors of all populations together, (B, P)."""
+        n_populations, n_particles = self.ancestors.shape
+        return self.ancestors + n_particles * np.arange(n_populations)[:, None]
 
     def select(self, populations: slice) -> AnnealingRun:
         """Return the run of some of the populations."""

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pymc_hais.model import build_outputs, find_model
+from pymc_hais.model import build_outputs, find_model, is_model
 from pymc_hais.references import build_prior
 from pymc_hais.references.simulation import check_generative, simulate
 from pymc_hais.results.datatree import labels_of
+from pymc_hais.results.draws import is_result
 from pymc_hais.results.report import log_findings, log_start
 from pymc_hais.results.validation import diagnose_validation, rank, to_validation_tree
 from pymc_hais.run.arguments import check_integer
@@ -96,6 +97,13 @@ def validate(
     model = find_model(model)
     check_integer("n", n, 1)
     check_generative(model)
+    if is_model(reference) or is_result(reference):
+        raise ValueError(
+            "`reference` of validate cannot be another model or draws, which belong to one data set: pass a "
+            'distribution, or "auto".'
+        )
+    if kernel is not None and kernel.constraints is not None:
+        raise ValueError("`validate` takes no kernel with constraints: the simulated parameters may lie outside.")
     settings = build_settings(
         model,
         draws=draws,

@@ -41,6 +41,17 @@ def test_simulated_data_belong_to_their_parameters():
     assert_mean(y - mu[:, None], 0.0)
     assert_mean((y - mu[:, None]) ** 2, 1.0)
     assert_mean(mu**2, 9.0)
+    # The first noise of a data set is not the noise that its parameter was drawn with.
+    assert_mean(mu * (y[:, 0] - mu), 0.0)
+
+
+def test_parameters_and_data_share_no_random_numbers():
+    with pm.Model() as model:
+        mu = pm.Normal("mu")
+        pm.Normal("y", mu, 1.0, observed=0.0)
+    layout = build_layout(model)
+    positions, data = simulate(model, layout, build_prior(model), 2000, 1)
+    assert_mean(positions[:, 0] * (data["y"] - positions[:, 0]), 0.0)
 
 
 def exact(monkeypatch):

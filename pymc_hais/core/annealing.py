@@ -56,6 +56,9 @@ class _Weights:
         self.log_z = np.full(n_populations, log_z)
         self.n_resampled, self.n_nan, self.n_infinite = np.zeros((3, n_populations), dtype=int)
         self._width = 0.0  # of the last step in beta
+        with np.errstate(divide="ignore"):
+            # Draws without weight count in the mean, but not in the statistics of those that have some.
+            self._log_alive = np.log(np.mean(particles.alive, axis=1))
 
     def update(self, log_increment: np.ndarray, widths: np.ndarray) -> dict[str, np.ndarray]:
         """Add increments (B, S, P) of steps (S,) in beta; return statistics per temperature (B, S)."""
@@ -65,6 +68,8 @@ class _Weights:
         paths, statistics = step_statistics(self.log_weights, steps, widths, self._width)
         self.log_weights, self._width = paths[:, -1], float(widths[-1])
         statistics["log_z"] += self.log_z[:, None]
+        statistics["half_ahead"][:, 0] += self._log_alive
+        self._log_alive = np.zeros_like(self._log_alive)
         return statistics
 
     def running_log_z(self) -> np.ndarray:

@@ -30,9 +30,10 @@ def step_statistics(
     paths : ndarray (B, S, P)
         Log weights after each step.
     statistics : dict of ndarray (B, S)
-        After the step: ``ess``, ``log_z`` (of the log weights alone).  Of the step: ``discrepancy``.  At the beta
-        before the step: ``mean_ratio`` and ``var_ratio`` of the log ratio; and the logs of the means of
-        ``exp(step / 2)``, ``half_ahead``, and of exp(-half of the step that led here), ``half_back``.
+        After the step: ``ess``, ``log_z`` (of the log weights alone).  Of the step: ``discrepancy``, and ``n_lost``,
+        how many particles it takes all weight from.  At the beta before the step: ``mean_ratio`` and ``var_ratio`` of
+        the log ratio; and the logs of the means of ``exp(step / 2)``, ``half_ahead``, and of exp(-half of the step that
+        led here), ``half_back``.  On the way back, where beta falls, only the first three are meant.
     """
     paths = log_weights[:, None] + np.cumsum(steps, axis=1)
     before = np.concatenate([log_weights[:, None], paths[:, :-1]], axis=1)
@@ -43,6 +44,7 @@ def step_statistics(
         moved = np.maximum(log_sum_exp(before + 2.0 * steps) + base - 2.0 * after, 0.0)
     else:
         moved = discrepancy(before, steps)
+    lost = np.isneginf(steps) & np.isfinite(before)
     shares = np.exp(before - np.where(np.isfinite(base), base, 0.0)[..., None])
     counted = steps if is_whole else np.where(np.isfinite(steps) & (shares > 0.0), steps, 0.0)
     mean = np.einsum("bsp,bsp->bs", shares, counted)
@@ -61,6 +63,7 @@ def step_statistics(
         "var_ratio": np.maximum(square - mean**2, 0.0) / widths**2,
         "half_ahead": half_ahead,
         "half_back": half_back,
+        "n_lost": lost.sum(axis=-1),
     }
     return paths, statistics
 

@@ -188,16 +188,17 @@ def divide(estimate: LogZEstimate, mass: LogZEstimate) -> LogZEstimate:
     )
 
 
-def turn_round(estimate: LogZEstimate, log_prior_mass: float = 0.0) -> LogZEstimate:
-    """Read an estimate of 1 / Z, from the way back, as one of Z; what it may fall short of only raises the bound."""
-    shift = log_prior_mass
+def turn_round(estimate: LogZEstimate, shift: float = 0.0) -> LogZEstimate:
+    """Read an estimate of 1 / Z, from the way back, as one of Z, less a shift in nats.
+
+    What it may fall short of only raises the bound.
+    """
     return LogZEstimate(
         -estimate.value - shift,
         estimate.mc_se,
         -estimate.upper - shift,
         -estimate.lower - shift,
         estimator="reverse",
-        log_prior_mass=log_prior_mass,
         per_chain=tuple(-one - shift for one in estimate.per_chain),
     )
 

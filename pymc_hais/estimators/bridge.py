@@ -75,7 +75,9 @@ def build_bridge(
         first, second = sides(log_z)
         return float(log_sum_exp(first) - np.log(n) - log_sum_exp(log_weights + second) - odds)
 
-    finite = np.concatenate([at_reference[np.isfinite(at_reference)], at_target[np.isfinite(at_target)]])
+    counted = np.isfinite(at_target) & np.isfinite(log_weights)
+    at_target, log_weights = np.where(counted, at_target, 0.0), np.where(counted, log_weights, -np.inf)
+    finite = np.concatenate([at_reference[np.isfinite(at_reference)], at_target[counted]])
     if not np.isfinite(at_reference).any():
         return Bridge(-np.inf, np.full(n, np.inf), np.full(m, np.inf))
     log_z = float(brentq(gap, finite.min() - _BEYOND - abs(odds), finite.max() + _BEYOND + abs(odds), xtol=1e-10))
@@ -95,10 +97,16 @@ def effective_draws(values: np.ndarray) -> float:
 
 
 def rhat_of(values: np.ndarray) -> float:
-    """Return R-hat of chains' values (C, S); 1 if they are equal, or of one chain alone."""
-    if np.ptp(values) == 0.0 or len(values) == 1:
+    """Return R-hat of chains' values (C, S), each of which is split; 1 if they are equal."""
+    if np.ptp(values) == 0.0:
         return 1.0
-    return float(array_stats.rhat(values, chain_axis=0, draw_axis=1))
+    return float(
+        array_stats.rhat(
+            np.concatenate(np.array_split(values[:, : 2 * (values.shape[1] // 2)], 2, axis=1)),
+            chain_axis=0,
+            draw_axis=1,
+        )
+    )
 
 
 def average_bridges(log_z: np.ndarray, variances: np.ndarray) -> tuple[float, float]:
@@ -111,6 +119,9 @@ def average_bridges(log_z: np.ndarray, variances: np.ndarray) -> tuple[float, fl
         Relative ones, of each Z.
     """
     value = float(log_sum_exp(log_z) - np.log(len(log_z)))
+    if not np.isfinite(value):
+        return value, np.inf
+    variances = np.where(np.isfinite(log_z), variances, 0.0)
     shares = np.exp(log_z - value) / len(log_z)
     return value, float(np.sqrt(np.log1p(np.sum(shares**2 * variances))))
 

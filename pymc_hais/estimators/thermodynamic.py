@@ -47,7 +47,7 @@ def thermodynamic(run: AnnealingRun, betas: np.ndarray, log_z_reference: float =
     spread = np.sum(weights * counted**2, axis=1) - last**2
     means = np.column_stack([run.temperature["mean_ratio"], last])
     variances = np.column_stack([run.temperature["var_ratio"], np.maximum(spread, 0.0)])
-    first = _first_mild(betas, variances)
+    first = _first_mild(betas, variances, run.temperature["n_lost"].sum(axis=0))
     if first >= len(betas) - 2:
         return None
     begun = np.sum(stones(run, betas)[:, :first], axis=1) + log_z_reference
@@ -58,11 +58,15 @@ def thermodynamic(run: AnnealingRun, betas: np.ndarray, log_z_reference: float =
     return from_chains(begun + fine, abs(float(np.mean(fine - coarse))) / _COARSER, "thermodynamic")
 
 
-def _first_mild(betas: np.ndarray, variances: np.ndarray) -> int:
-    """Say from which temperature on no step is wide at either of its ends."""
+def _first_mild(betas: np.ndarray, variances: np.ndarray, n_lost: np.ndarray) -> int:
+    """Say from which temperature on no step is wide at either of its ends, or takes all weight from a particle.
+
+    The first step is a stone in any case: what weighs nothing from the start counts there.
+    """
     sd = np.sqrt(variances.mean(axis=0))
     wide = np.diff(betas) * np.maximum(sd[:-1], sd[1:]) > _WIDEST
-    return int(np.flatnonzero(wide)[-1]) + 1 if wide.any() else 0
+    hard = np.flatnonzero(wide | (n_lost > 0))
+    return int(hard[-1]) + 1 if hard.size else 1
 
 
 def _integrate(betas: np.ndarray, means: np.ndarray, variances: np.ndarray) -> np.ndarray:

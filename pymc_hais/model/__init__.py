@@ -1,7 +1,14 @@
 """The only place that touches PyTensor graphs."""
 
 from pymc_hais.model.centring import Chart, Sites, build_chart
-from pymc_hais.model.checks import check_model, find_model, improper_priors, is_model, unnormalised_priors
+from pymc_hais.model.checks import (
+    check_model,
+    find_model,
+    improper_priors,
+    is_model,
+    refuse_periodic,
+    unnormalised_priors,
+)
 from pymc_hais.model.density import DensityGraph, build_density, build_parameter_density
 from pymc_hais.model.evaluation import check_joint_logp, check_state
 from pymc_hais.model.fingerprint import Fingerprint, take_fingerprint
@@ -34,6 +41,7 @@ __all__ = [
     "is_model",
     "observe_first",
     "prior_alone",
+    "refuse_periodic",
     "take_fingerprint",
     "unnormalised_priors",
     "with_table",

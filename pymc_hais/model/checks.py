@@ -12,7 +12,7 @@ from pymc.distributions.transforms import Ordered
 from pymc.model import Model, modelcontext
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
 
-__all__ = ["check_model", "find_model", "improper_priors", "is_model", "unnormalised_priors"]
+__all__ = ["check_model", "find_model", "improper_priors", "is_model", "refuse_periodic", "unnormalised_priors"]
 
 
 def find_model(model: Any = None, draws: Any = None) -> Any:
@@ -66,10 +66,22 @@ def check_model(model: Any, from_prior: bool = True) -> None:
                 f"`{rv.name}` was given `total_size`. A minibatch estimate of the likelihood makes log Z "
                 "inconsistent: pass the full data without `total_size`."
             )
+    if not from_prior:
+        refuse_periodic(model)
+    for rv in model.free_RVs if from_prior else ():
+        _refuse_improper(rv)
+
+
+def refuse_periodic(model: Any) -> None:
+    """Refuse a periodic variable, which only prior draws suit.
+
+    Raises
+    ------
+    ValueError
+        Naming it.
+    """
     for rv in model.free_RVs:
-        if from_prior:
-            _refuse_improper(rv)
-        elif getattr(model.rvs_to_transforms[rv], "name", "") == "circular":
+        if getattr(model.rvs_to_transforms[rv], "name", "") == "circular":
             raise ValueError(
                 f"`{rv.name}` is periodic: its unconstrained density repeats for ever and has no finite integral, so "
                 'only the prior can be the reference. Pass reference="prior".'

@@ -99,5 +99,5 @@ def refuse_mismatch(names: list[str], reference: BoundReference) -> NoReturn:
     raise ValueError(
         f"The {draws} of `{names[0]}`{also} do not follow its log density, so log Z {start}would be wrong. "
         f"{_CUSTOM}; for a distribution of PyMC, write it in another way (for example pm.CAR as a pm.MvNormal with the "
-        "same precision) and report it to PyMC."
+        'same precision), or pass reference="gaussian", which draws nothing from the prior.'
     )

@@ -60,7 +60,9 @@ def simulate(
     ValueError
         If fewer than n of the prior draws lie within the range of floating point.
     """
-    values, clipped = sampler.sample(4 * n, seed)
+    # The parameters and the data must not share their random numbers.
+    of_parameters, of_data = np.random.SeedSequence(seed).generate_state(2)
+    values, clipped = sampler.sample(4 * n, int(of_parameters))
     usable = np.flatnonzero(~clipped)[:n]
     if usable.size < n:
         raise ValueError(
@@ -71,7 +73,7 @@ def simulate(
     given = [rv.type(name=rv.name) for rv in model.free_RVs]
     replaced = dict(zip(model.free_RVs, given, strict=True))
     draw = compile_interpreted(given, clone_replace(list(model.observed_RVs), replaced, rebuild_strict=False))
-    reseed_rngs(find_rng_nodes(draw.maker.fgraph.outputs), seed)
+    reseed_rngs(find_rng_nodes(draw.maker.fgraph.outputs), int(of_data))
     drawn = [draw(*(np.asarray(named[rv.name][i], rv.dtype) for rv in model.free_RVs)) for i in range(n)]
     columns = zip(*drawn, strict=True)
     return positions, {rv.name: np.stack(column) for rv, column in zip(model.observed_RVs, columns, strict=True)}

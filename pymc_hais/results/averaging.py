@@ -24,6 +24,10 @@ def check_variables(results: Mapping[str, Any]) -> None:
         Naming the variables.
     """
     groups = {name: idata["posterior"].to_dataset() for name, idata in results.items()}
+    if any("model" in group.data_vars for group in groups.values()):
+        raise ValueError(
+            "The result of average says in `model` which model a draw is from: give your `model` another name."
+        )
     if not _shared(groups):
         has = "; ".join(f"{name!r} has {', '.join(map(str, group.data_vars))}" for name, group in groups.items())
         raise ValueError(f"The models share no variable, so that there is nothing to average: {has}.")

@@ -23,7 +23,15 @@ from pymc_hais.run.settings import Settings
 from pymc_hais.run.timing import duration
 from pymc_hais.types import AnnealingRun
 
-__all__ = ["diagnose", "diagnose_predictive", "findings_of_rows", "missing_for_time", "summarise", "with_findings"]
+__all__ = [
+    "diagnose",
+    "diagnose_predictive",
+    "findings_of_rows",
+    "missing_for_time",
+    "prior_mass_findings",
+    "summarise",
+    "with_findings",
+]
 
 _DISAGREEMENT = 4.0
 _ROUNDING = 1e-9
@@ -49,7 +57,7 @@ def with_findings(outcome: Outcome, choice: Choice, settings: Settings, modes: M
     findings = [*diagnose(result, outcome, settings), *missing_for_time(choice, outcome, settings)]
     findings += diagnose_opinions(result.estimate, outcome.opinions)
     findings += missed_mass(modes, result.estimate)
-    findings += [*_no_data(problem), *_prior_mass(problem), *_heavy_tail(problem, outcome.run)]
+    findings += [*_no_data(problem), *prior_mass_findings(problem), *_heavy_tail(problem, outcome.run)]
     findings += memory(problem, outcome.run)
     return replace(result.estimate, findings=tuple(findings))
 
@@ -57,7 +65,7 @@ def with_findings(outcome: Outcome, choice: Choice, settings: Settings, modes: M
 def findings_of_rows(outcome: Outcome, choice: Choice, settings: Settings) -> tuple[Finding, ...]:
     """Say what the numbers of R rows mean: of the rows together, then one of each name for single rows."""
     per_row = [diagnose(result, outcome, settings) for result in outcome.rows]
-    return (*_prior_mass(choice.problem), *_rows_moved(outcome.rows), *summarise(per_row))
+    return (*prior_mass_findings(choice.problem), *_rows_moved(outcome.rows), *summarise(per_row))
 
 
 def diagnose(result: RowResult, outcome: Outcome, settings: Settings) -> tuple[Finding, ...]:
@@ -280,7 +288,7 @@ def _heavy_tail(problem: Problem, run: AnnealingRun) -> tuple[Finding, ...]:
     )
 
 
-def _prior_mass(problem: Problem) -> tuple[Finding, ...]:
+def prior_mass_findings(problem: Problem) -> tuple[Finding, ...]:
     """Say by what log Z was divided, if the prior does not integrate to one; or what it counts, if nothing was."""
     mass = problem.prior_mass
     suspects = () if problem.is_prior else unnormalised_priors(problem.model)

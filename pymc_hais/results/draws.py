@@ -28,7 +28,15 @@ def read_positions(model: Any, idata: Any, argument: str = "idata", fewest: int 
     layout = build_layout(model)
     unconstrain = build_unconstrain(model, layout, {name: values.shape[2:] for name, values in draws.items()})
     n_chains, n_draws = next(iter(draws.values())).shape[:2]
-    flat = unconstrain({name: values.reshape(-1, *values.shape[2:]) for name, values in draws.items()})
+    with np.errstate(all="ignore"):
+        flat = unconstrain({name: values.reshape(-1, *values.shape[2:]) for name, values in draws.items()})
+    beyond = np.flatnonzero(~np.isfinite(flat).all(axis=0))
+    if beyond.size:
+        owners = dict.fromkeys(layout.owner_of(int(dimension)) for dimension in beyond)
+        raise ValueError(
+            f"`{argument}` has draws of {_join(owners)} at the very edge of what they may be, such as a probability of "
+            "1: they were rounded, perhaps by a file in single precision."
+        )
     return flat.reshape(n_chains, n_draws, layout.n_dims)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from pymc_hais.estimators import Finding
 from pymc_hais.estimators.memory import NO_VARIANCE, Lag, find_lag
-from pymc_hais.run.problem import Problem, are_inside
+from pymc_hais.run.problem import Problem, are_inside, joint_of
 from pymc_hais.types import AnnealingRun, ParticleState
 
 __all__ = ["diagnose_lag", "memory"]
@@ -29,9 +29,7 @@ def memory(problem: Problem, run: AnnealingRun) -> tuple[Finding, ...]:
 
     def evaluate(positions: np.ndarray) -> np.ndarray:
         state = start(positions)
-        with np.errstate(invalid="ignore"):  # where the reference has no density nothing is known of the target
-            total = np.asarray(state.log_reference, np.float64) + np.asarray(state.log_ratio, np.float64)
-        return np.where(are_inside(engine.kernel.constraints, positions), total, -np.inf)
+        return np.where(are_inside(engine.kernel.constraints, positions), joint_of(state), -np.inf)
 
     gradients = None
     if engine.kernel.uses_gradients:

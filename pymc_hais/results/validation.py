@@ -17,6 +17,8 @@ __all__ = ["diagnose_validation", "rank", "to_validation_tree"]
 
 #: Standard errors by which a lower bound may lie above the upper one, in the mean over the data sets.
 _CROSSED = 4.0
+#: Data sets that such a verdict takes.
+_FEWEST = 5
 #: Nats between the bounds that are worth a warning, in the mean.
 _WIDE = 0.5
 #: How often right posteriors are said to be off, over all parameters together.
@@ -36,7 +38,9 @@ def diagnose_validation(sandwiches: Sequence[Sandwich], ranks: Mapping[str, np.n
     findings = []
     lower, upper = (np.array([value for value in column]) for column in _bounds(sandwiches))
     gap = upper[:, 0] - lower[:, 0]
-    error = float(np.sqrt(np.sum(upper[:, 1] ** 2 + lower[:, 1] ** 2))) / len(gap)
+    # Each upper bound rests on one draw of the true values, which its own error does not count.
+    error = float(np.std(gap, ddof=1) / np.sqrt(len(gap))) if len(gap) >= _FEWEST else np.inf
+    error = max(error, float(np.sqrt(np.sum(upper[:, 1] ** 2 + lower[:, 1] ** 2))) / len(gap))
     if gap.mean() < -_CROSSED * error:
         findings.append(
             Finding(

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
+from pymc_hais.core.resampling import systematic
+from pymc_hais.core.weights import pool
 from pymc_hais.estimators import Bridge, average_bridges, build_bridge, effective_draws, rhat_of
-from pymc_hais.run.problem import Problem
+from pymc_hais.run.problem import Problem, joint_of
 from pymc_hais.tuning import fit_reference, log_densities
+from pymc_hais.types import AnnealingRun
 
-__all__ = ["BridgeResult", "bridge_draws", "thin_rows"]
+__all__ = ["BridgeResult", "Target", "bridge_draws", "bridge_particles", "thin_rows"]
 
 #: Draws to which a reference is fitted, at most.
 _FITTED = 2000
+#: Particles' worth of draws that a fit takes at least, and for each dimension.
+_FEWEST, _FEWEST_PER_DIM = 20, 2
 
 
 class BridgeResult(NamedTuple):
@@ -38,9 +43,84 @@ class BridgeResult(NamedTuple):
     rhat: float
 
 
+class Target(NamedTuple):
+    """The weighted particles of a run as a sample of the target.
+
+    Attributes
+    ----------
+    log_weights : ndarray (C, P)
+        Normalised over all populations.
+    families : ndarray of int (C, P)
+        Particles with the same number are not independent.
+    """
+
+    log_weights: np.ndarray
+    families: np.ndarray
+
+    @classmethod
+    def of(cls, run: AnnealingRun) -> Self:
+        """Pool the populations by their estimates of Z."""
+        pooled = pool(run.log_weights, run.log_z)
+        return cls(pooled.reshape(run.log_weights.shape), run.families)
+
+    @property
+    def n_effective(self) -> float:
+        """Independent draws that the particles are worth."""
+        return 1.0 / self._sum_of_squares(np.ones(self.log_weights.size))
+
+    def variance(self, values: np.ndarray) -> float:
+        """Return the variance of the weighted mean of values (C * P,) that have mean zero, family by family."""
+        return self._sum_of_squares(values)
+
+    def _sum_of_squares(self, values: np.ndarray) -> float:
+        terms = np.exp(self.log_weights).ravel() * values
+        return float(np.sum(np.bincount(self.families.ravel(), terms) ** 2))
+
+
+def bridge_particles(problem: Problem, run: AnnealingRun, rng: np.random.Generator) -> tuple[float, float]:
+    """Bridge a fit to one half of a run's populations to the other half's particles, and the other way round.
+
+    Returns
+    -------
+    log_z, se : float
+
+    Raises
+    ------
+    ValueError
+        If the particles are worth too few draws for a fit.
+    """
+    n_chains, n_dims = len(run.log_z), problem.layout.n_dims
+    position = np.asarray(run.state.position, np.float64)
+    joint = joint_of(run.state)
+    values, variances = [], []
+    halves = np.array_split(np.arange(n_chains), 2)
+    for fitted, bridged in (halves, halves[::-1]):
+        of_fit, target = (Target.of(run.select(slice(half[0], half[-1] + 1))) for half in (fitted, bridged))
+        n_rows = min(_FITTED, int(of_fit.n_effective))
+        if n_rows < _FEWEST_PER_DIM * n_dims + _FEWEST:
+            raise ValueError(f"the particles are worth {n_rows} draws, too few for a fit in {n_dims} dimensions")
+        rows = position[fitted].reshape(-1, n_dims)
+        fit = fit_reference(rows[systematic(of_fit.log_weights.ravel(), 0.5, n_rows)])
+        drawn = fit.sample(run.log_weights.size, rng)
+        state = problem.engine.start(
+            drawn.reshape(position.shape).astype(problem.layout.dtype),
+            problem.inputs([0] * n_chains),
+            np.zeros((n_chains, 2), np.uint32),
+        )
+        bridge = build_bridge(
+            joint_of(state).ravel() - log_densities(fit, drawn),
+            joint[bridged].ravel() - log_densities(fit, position[bridged].reshape(-1, n_dims)),
+            target.log_weights.ravel(),
+            target.n_effective,
+        )
+        values.append(bridge.log_z)
+        variances.append(float(np.mean(bridge.of_reference**2)) / len(drawn) + target.variance(bridge.of_target))
+    return average_bridges(np.array(values), np.array(variances))
+
+
 def thin_rows(positions: np.ndarray) -> np.ndarray:
     """Pick, evenly, as many of the draws (n, D) as a fit needs."""
-    return positions[:: max(1, len(positions) // _FITTED)]
+    return positions[:: max(1, -(-len(positions) // _FITTED))]
 
 
 def bridge_draws(problem: Problem, positions: np.ndarray, rng: np.random.Generator) -> BridgeResult:

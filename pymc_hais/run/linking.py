@@ -48,8 +48,8 @@ def anneal_linked(problem: Problem, outcome: Outcome, report: Report, settings: 
     for j, beta in enumerate(betas):
         link = Link(log_weights.size, widths[j - 1] if j else 0.0, widths[j], rng)
         # Where in its chain the linking state stands; a chain of draws of the reference begins with one.
-        position = int(rng.integers(length)) if j else 0
-        state = walk.chain(state, link, beta, max(int(index[j - 1]), 0) if j else 0, (length - 1 - position, position))
+        position = rng.integers(length, size=log_weights.shape) if j else np.zeros(log_weights.shape, dtype=int)
+        state = walk.chain(state, link, beta, int(index[j - 1]) if j else 0, length - 1 - position, length)
         if j:
             log_weights = log_weights + ahead - link.log_back.reshape(log_weights.shape)
         ahead = link.log_ahead.reshape(log_weights.shape)
@@ -76,17 +76,15 @@ class _Walk:
         self._n_moves = 0
 
     def chain(
-        self, start: ParticleState, link: Link, beta: float, step: int, n_moves: tuple[int, int]
+        self, start: ParticleState, link: Link, beta: float, step: int, n_after: np.ndarray, length: int
     ) -> ParticleState:
-        """Extend the state both ways; return the states that link to the next temperature."""
-        chosen = start
+        """Extend each state (C, P) by so many states after it, and before it; return those that link onwards."""
+        chosen = state = start
         link.add(_flat(start.log_ratio))
-        for n in n_moves:
-            state = start
-            for _ in range(n):
-                state = self._move(state, beta, step)
-                taken = link.add(_flat(state.log_ratio)).reshape(np.shape(state.log_ratio))
-                chosen = _choose(taken, state, chosen)
+        for i in range(length - 1):
+            state = self._move(_choose(n_after == i, start, state), beta, step)
+            taken = link.add(_flat(state.log_ratio)).reshape(n_after.shape)
+            chosen = _choose(taken, state, chosen)
         return chosen
 
     def _move(self, state: ParticleState, beta: float, step: int) -> ParticleState:

@@ -15,8 +15,7 @@ from scipy.stats import chi2
 
 from pymc_hais.core.weights import pool
 from pymc_hais.estimators.region import Missed, RegionMass, compare_regions, measure_region, measure_shares
-from pymc_hais.model import Layout, unnormalised_priors
-from pymc_hais.references import AnnealedModel
+from pymc_hais.model import Layout
 from pymc_hais.run.mode_search import Joint, Peak, can_climb, climb
 from pymc_hais.run.planning import Choice
 from pymc_hais.run.problem import CHUNK, Problem
@@ -83,7 +82,12 @@ def find_modes(choice: Choice, outcome: Outcome, settings: Settings, points: np.
     """
     problem, run, estimate = choice.problem, outcome.run, outcome.rows[0].estimate
     log_z = estimate.value + estimate.log_prior_mass
-    if run is None or outcome.stopped_by == "interrupt" or not np.isfinite(log_z) or not _is_comparable(problem):
+    if (
+        run is None
+        or outcome.stopped_by == "interrupt"
+        or not np.isfinite(log_z)
+        or not (can_climb(problem) and problem.is_integral)
+    ):
         return None
     begin = time.perf_counter()
     end = begin + _SHARE_OF_TIME * settings.budget.left
@@ -93,12 +97,12 @@ def find_modes(choice: Choice, outcome: Outcome, settings: Settings, points: np.
     try:
         starts = _starts(problem, run, points, settings, rng)
         peaks = climb(joint, starts, metric, n_steps, lambda: time.perf_counter() < end)
+        peaks = [peak for peak in peaks if peak.log_mass > log_z - _NEGLIGIBLE]
+        if not peaks or time.perf_counter() > end:
+            return None
+        masses, shares, missed = _compare(peaks, joint, run, log_z, rng)
     except KeyboardInterrupt:  # the run itself is complete
         return None
-    peaks = [peak for peak in peaks if peak.log_mass > log_z - _NEGLIGIBLE]
-    if not peaks or time.perf_counter() > end:
-        return None
-    masses, shares, missed = _compare(peaks, joint, run, log_z, rng)
     order = np.argsort([-mass.log_mass for mass in masses])
     rank = np.argsort(order)
     x = problem.to_model(np.stack([peak.position for peak in peaks]))
@@ -111,14 +115,6 @@ def find_modes(choice: Choice, outcome: Outcome, settings: Settings, points: np.
         joint.n_evaluations,
         time.perf_counter() - begin,
     )
-
-
-def _is_comparable(problem: Problem) -> bool:
-    """Whether the joint density can be climbed, and integrates to what the run estimates."""
-    if not can_climb(problem) or isinstance(problem.reference, AnnealedModel):
-        return False
-    # Prior draws alone give the mean likelihood, whatever the mass of the prior's density is.
-    return not (problem.is_prior and problem.prior_mass is None and unnormalised_priors(problem.model))
 
 
 def _starts(
@@ -146,11 +142,9 @@ def _compare(
     for number, peak in enumerate(peaks):
         z, log_q = peak.sample(CHUNK, rng)
         masses.append(measure_region(joint(z)[0] - log_q, _regions(peaks, z) == number))
-    n_chains, n_particles = run.log_weights.shape
-    positions = np.asarray(run.state.position, np.float64).reshape(n_chains * n_particles, -1)
-    families = (run.ancestors + n_particles * np.arange(n_chains)[:, None]).ravel()
+    positions = np.asarray(run.state.position, np.float64).reshape(run.log_weights.size, -1)
     weights = np.exp(pool(run.log_weights, run.log_z)).ravel()
-    shares, errors = measure_shares(weights, families, _regions(peaks, positions), len(peaks))
+    shares, errors = measure_shares(weights, run.families.ravel(), _regions(peaks, positions), len(peaks))
     return masses, shares, compare_regions(log_z, masses, shares, errors)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from pymc_hais.core.noise import check_counters
 from pymc_hais.estimators import NO_TAIL, Tail, measure_tail
 from pymc_hais.kernels import LinearConstraints
-from pymc_hais.model import improper_priors, unnormalised_priors
+from pymc_hais.model import improper_priors, refuse_periodic, unnormalised_priors
 from pymc_hais.references import Box, Fitted, StudentT
 from pymc_hais.run.constraints import axis_bounds
 from pymc_hais.run.pilots import PILOT_PARTICLES, Spent, adaptation_bias, choose_rows, log_ratios, run_pilots
@@ -134,6 +134,8 @@ def first_reference(reference: Any, model: Any, constraints: LinearConstraints |
     """
     if not takes_fit(reference):
         return reference
+    if not _is_auto(reference):
+        refuse_periodic(model)
     improper = improper_priors(model)
     if not improper or (_is_auto(reference) and model.observed_RVs):
         return "prior"  # which names an improper prior in its error
@@ -223,6 +225,8 @@ def _reason_to_stay(first: Choice, n_pilots: int, settings: Settings) -> str:
     problem = first.problem
     if problem.engine.kernel.constraints is not None:
         return "A fit would not keep to the constraints."
+    if any(problem.layout.is_periodic):
+        return "A fit would not keep to a circle."
     needed = int(first.lengths.max())
     n_particles = problem.n_rows * settings.chains * settings.draws
     fit_costs = n_pilots * PILOT_PARTICLES * _NEAR_MOVES + SHORTEST * n_particles

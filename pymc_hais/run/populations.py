@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from pymc_hais.core.annealing import Report, anneal, move
 from pymc_hais.core.weights import clean, log_sum_exp, normalise
 from pymc_hais.references import Draws
-from pymc_hais.run.problem import Problem
+from pymc_hais.run.problem import CHUNK, Problem
 from pymc_hais.run.progress import part
 from pymc_hais.run.seeds import Purpose
 from pymc_hais.run.settings import Settings
 from pymc_hais.tuning import log_densities
-from pymc_hais.types import AnnealingRun, Plan
+from pymc_hais.types import AnnealingRun, ParticleState, Plan
 
-__all__ = ["anneal_back", "anneal_rows", "count_gradients", "end_at_fit"]
+__all__ = ["anneal_back", "anneal_rows", "count_gradients", "end_at_fit", "support_of"]
 
 #: Particles that are annealed at a time, but at least all chains of a row.  What a row gives does not depend on it.
 _PARTICLES = 2**15
+#: Draws that tell how much of the reference lies where the target has a density.
+_SUPPORT_DRAWS = 4000
 
 
 def anneal_rows(
@@ -77,20 +80,49 @@ def anneal_back(
 
 
 def end_at_fit(problem: Problem, row: int, back: AnnealingRun) -> AnnealingRun:
-    """Weigh paths back to a mixture by the share of its fit where they end: log Z of 1 / Z stays unbiased.
+    """Weigh paths back to a mixture by the share of its fit where they end: the estimate of 1 / Z stays unbiased.
 
     Any normalised density may stand for the reference at the end of the way back.  Of the mixture's own reference, such
     as the prior, paths from the posterior may never see the far parts, whose share of the draws would be missing.
     """
-    fitted = problem.fitted
-    if fitted is None or fitted.share_of_other == 1.0:
-        return back
-    positions = np.asarray(back.state.position, np.float64)
-    flat = positions.reshape(-1, positions.shape[-1]) - fitted.centres[row]
-    log_fit = log_densities(fitted.shape, flat).reshape(positions.shape[:-1])
-    log_weights = clean(back.log_weights + log_fit - np.asarray(back.state.log_reference, np.float64))
+    log_weights = clean(back.log_weights + _log_share_of_fit(problem, row, back.state))
     log_z = back.log_z + log_sum_exp(log_weights)
     return replace(back, log_z=log_z, log_weights=normalise(log_weights))
+
+
+class Support(NamedTuple):
+    """The share of the reference where the target has a density: all of it, but for hard edges."""
+
+    log_share: float = 0.0
+    relative_se: float = 0.0
+
+
+def support_of(problem: Problem, row: int, run: AnnealingRun, settings: Settings) -> Support:
+    """Estimate the support's share of the density that paths back end at, by fresh draws of it.
+
+    Paths from the target never leave its support, so that they estimate this share over Z.  It is 1 where the way
+    forward lost no particle.
+    """
+    if not (np.sum(run.temperature["n_lost"]) or np.isneginf(run.log_weights).any()):
+        return Support()
+    streams = settings.seeds.streams(Purpose.REVERSE, 1, [row], _SUPPORT_DRAWS // CHUNK)
+    particles = [problem.draw([row], [stream], CHUNK) for stream in streams]
+    alive = np.concatenate([np.isfinite(one.state.log_ratio)[0] & one.alive[0] for one in particles])
+    weights = np.exp(np.concatenate([_log_share_of_fit(problem, row, one.state)[0] for one in particles]))
+    share, n = float(weights @ alive / weights.sum()), float(weights.sum() ** 2 / np.sum(weights**2))
+    if share == 0.0:
+        return Support(-np.inf, np.inf)
+    return Support(float(np.log(share)), float(np.sqrt((1.0 - share) / (share * n))))
+
+
+def _log_share_of_fit(problem: Problem, row: int, state: ParticleState) -> np.ndarray:
+    """Return log of the fit's density over the whole reference's (B, P); 0 without a fit."""
+    fitted, positions = problem.fitted, np.asarray(state.position, np.float64)
+    if fitted is None or fitted.share_of_other == 1.0:
+        return np.zeros(positions.shape[:-1])
+    flat = positions.reshape(-1, positions.shape[-1]) - fitted.centres[row]
+    log_fit = log_densities(fitted.shape, flat).reshape(positions.shape[:-1])
+    return log_fit - np.asarray(state.log_reference, np.float64)
 
 
 def count_gradients(problem: Problem, plan: Plan, n_rows: int, settings: Settings) -> int:

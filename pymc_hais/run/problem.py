@@ -12,12 +12,12 @@ from pymc_hais.core.weights import clean, log_mean_exp
 from pymc_hais.engines import compile_engine
 from pymc_hais.estimators import LogZEstimate
 from pymc_hais.kernels import Hamiltonian, LinearConstraints
-from pymc_hais.model import Chart, DensityGraph, Layout, Sites, with_table
-from pymc_hais.references import BoundReference, Draws, Fitted
+from pymc_hais.model import Chart, DensityGraph, Layout, Sites, unnormalised_priors, with_table
+from pymc_hais.references import AnnealedModel, BoundReference, Draws, Fitted
 from pymc_hais.run.seeds import Stream
 from pymc_hais.types import Engine, Kernel, Particles, ParticleState
 
-__all__ = ["CHUNK", "Compiler", "PriorMass", "Problem", "are_inside"]
+__all__ = ["CHUNK", "Compiler", "PriorMass", "Problem", "are_inside", "joint_of"]
 
 #: Positions that are evaluated at a time outside a run: always as many, so that nothing compiles twice.
 CHUNK = 500
@@ -119,6 +119,17 @@ class Problem:
         """Whether all particles start from the prior."""
         return self.reference.is_prior and (self.fitted is None or self.fitted.share_of_other == 1.0)
 
+    @property
+    def is_integral(self) -> bool:
+        """Whether log Z, times the mass it was divided by, is the integral of ``exp(model.logp())``.
+
+        Prior draws alone give the mean likelihood, whatever the mass of the prior's density is; between two models it
+        is a ratio; and the density of a periodic variable repeats for ever.
+        """
+        if isinstance(self.reference, AnnealedModel) or any(self.layout.is_periodic):
+            return False
+        return not (self.is_prior and self.prior_mass is None and unnormalised_priors(self.model))
+
     def model_of_row(self, row: int) -> Any:
         """Return the model with a row's data in place of its own."""
         if not self.rows:
@@ -183,8 +194,7 @@ class Problem:
         n_chunks = max(1, -(-len(x) // CHUNK))
         padded = np.concatenate([x, np.repeat(x[-1:], n_chunks * CHUNK - len(x), axis=0)])
         states = [self.evaluate_first(chunk) for chunk in np.split(padded, n_chunks)]
-        joint = np.concatenate([state.log_reference + state.log_ratio for state in states])[: len(x)]
-        return clean(joint - self.log_jacobian(x))
+        return np.concatenate([joint_of(state) for state in states])[: len(x)] - self.log_jacobian(x)
 
     def _draw(self, row: int, n: int, seeds: np.random.SeedSequence) -> Draws:
         """Draw n positions, in the particles' coordinates, for one row."""
@@ -202,6 +212,12 @@ class Problem:
             families = np.arange(n_own, n)  # those of an annealed model are below the number of its draws
             parts.append(Draws(near, np.zeros(n - n_own, dtype=bool), families))
         return parts[0] if len(parts) == 1 else Draws(*map(np.concatenate, zip(*parts, strict=True)))
+
+
+def joint_of(state: ParticleState) -> np.ndarray:
+    """Return the log density of the target at evaluated particles, NaN and infinity as -inf."""
+    with np.errstate(invalid="ignore"):  # where the reference has no density nothing is known of the target
+        return clean(np.asarray(state.log_reference, np.float64) + np.asarray(state.log_ratio, np.float64))
 
 
 def are_inside(constraints: LinearConstraints | None, positions: np.ndarray) -> np.ndarray:

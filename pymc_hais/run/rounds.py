@@ -54,7 +54,7 @@ class Outcome:
     seconds_per_move : float
         Of a transition of one particle in the last round.
     opinions : tuple of LogZEstimate
-        Of other methods, where they were asked.
+        Of other methods.
     """
 
     rows: tuple[RowResult, ...]

@@ -133,10 +133,14 @@ def build_settings(
     kernel = _build_kernel(kernel)
     if constraints is not None:
         kernel = with_walls(kernel, build_constraints(constraints, build_layout(model)))
-        if estimators:
-            raise ValueError(
-                f"`estimators` takes no constraints; got {list(estimators)}. Restrict the model by bounded priors."
-            )
+    if estimators and kernel.constraints is not None:
+        raise ValueError(
+            f"`estimators` takes no constraints; got {list(estimators)}. Restrict the model by bounded priors instead."
+        )
+    if "bridge" in estimators and chains < 2:
+        raise ValueError(
+            'estimators="bridge" fits to some chains what it bridges to the others: pass at least 2 chains.'
+        )
     recipe, length = _build_recipe(kernel, schedule, n_temperatures, resample)
     if length is not None and target_se is not None and isinstance(schedule, str) and length > max_temperatures:
         raise ValueError(f"`n_temperatures` = {length} is above `max_temperatures` = {max_temperatures}.")

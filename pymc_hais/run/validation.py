@@ -6,6 +6,7 @@ reference they give an unbiased estimate of 1 / Z (Grosse, Ghahramani & Adams 20
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from pymc_hais.core.weights import pool
 from pymc_hais.estimators import LogZEstimate, estimate_log_z, turn_round
 from pymc_hais.run.planning import Choice
-from pymc_hais.run.populations import anneal_back, anneal_rows, end_at_fit
+from pymc_hais.run.populations import anneal_back, anneal_rows, end_at_fit, support_of
 from pymc_hais.run.problem import Problem
 from pymc_hais.run.progress import part
 from pymc_hais.run.rounds import plan_for
@@ -36,7 +37,7 @@ class Sandwich(NamedTuple):
     ----------
     lower : RowResult
     upper : LogZEstimate
-        Its error is that of the way back alone: another draw of the true values would give another bound.
+        Its error is that of the way back alone; another draw of the true values would give another bound.
     draws : ndarray (n, D)
         Equally weighted posterior draws, for ranks.
     """
@@ -69,7 +70,11 @@ def run_validation(choice: Choice, true_positions: np.ndarray, settings: Setting
             size = (settings.chains, settings.draws, problem.layout.n_dims)
             starts = np.broadcast_to(problem.to_coordinates(true_positions[row][None]), size)
             back = anneal_back(problem, plan, row, starts, progress, settings, _MOVES_APART)
-            upper = turn_round(estimate_log_z(end_at_fit(problem, row, back)), problem.log_prior_mass)
+            inside = support_of(problem, row, run, settings)
+            upper = turn_round(
+                estimate_log_z(end_at_fit(problem, row, back)), problem.log_prior_mass - inside.log_share
+            )
+            upper = replace(upper, mc_se=float(np.hypot(upper.mc_se, inside.relative_se)))
             results[row] = Sandwich(lower, upper, _draws(problem, run))
     return [results[row] for row in range(problem.n_rows)]
 
