@@ -6,9 +6,11 @@ from functools import cache
 import numpy as np
 import pymc as pm
 import pytest
+from scipy.special import logsumexp
+from scipy.stats import multivariate_normal
 
 import pymc_hais
-from pymc_hais import Gaussian, Mixture
+from pymc_hais import Gaussian, Mixture, StudentT
 from pymc_hais.run.prior_mass import measure_prior_mass
 from tests.marks import slow_but
 from tests.quick import QUICK
@@ -39,7 +41,27 @@ def ordered():
     return model, float(-0.5 * 1.5**2 / 4.0 - 0.5 * np.log(2.0 * np.pi * 4.0))
 
 
-MODELS = {"custom": heavy_prior, "ordered": ordered}
+PAIRS = np.array([[0.5, 1.0], [-1.2, -0.3], [0.8, 1.7]])
+
+
+def lkj():
+    """Three pairs from a normal with an LKJ correlation, which is uniform for two dimensions, by quadrature."""
+    with pm.Model() as model:
+        chol, _, _ = pm.LKJCholeskyCov("chol", n=2, eta=1.0, sd_dist=pm.HalfNormal.dist(1.0))
+        pm.MvNormal("y", np.zeros(2), chol=chol, observed=PAIRS)
+    node, weight = np.polynomial.legendre.leggauss(120)
+    sd = 4.0 * (node + 1.0)  # from 0 to 8
+    first, second, rho = np.meshgrid(sd, sd, node, indexing="ij")
+    det = first**2 * second**2 * (1.0 - rho**2)
+    distance = sum((a * second) ** 2 - 2.0 * a * b * rho * first * second + (b * first) ** 2 for a, b in PAIRS) / det
+    log_density = -0.5 * distance - 1.5 * np.log(det) - 3.0 * np.log(2.0 * np.pi) + np.log(0.5)
+    log_density += np.log(2.0 / np.pi) - 0.5 * (first**2 + second**2)
+    log_weights = np.log(np.einsum("i,j,k->ijk", 4.0 * weight, 4.0 * weight, weight))
+    return model, float(logsumexp(log_density + log_weights))
+
+
+MODELS = {"custom": heavy_prior, "ordered": ordered, "lkj": lkj}
+#: That of the LKJ prior is PyMC's own matter, and may change: it is measured.
 MASS = {"custom": EXTRA, "ordered": -np.log(6.0)}
 REFERENCES = {
     "prior": "prior",
@@ -65,15 +87,39 @@ def test_every_reference_gives_the_marginal_likelihood(name, reference):
     model, truth = model_and_truth(name)
     idata = pymc_hais.sample_hais(model=model, reference=REFERENCES[reference], **QUICK | {"random_seed": 5})
     estimate = pymc_hais.log_marginal_likelihood(idata)
-    assert estimate.se < 0.1
+    assert estimate.se < 0.15
     assert abs(estimate.value - truth) < 4.0 * estimate.se
     assert estimate.lower < truth + 0.05
-    if reference in ("fitted", "gaussian", "mixture"):
+    if reference in ("fitted", "gaussian", "mixture") and name in MASS:
         np.testing.assert_allclose(estimate.log_prior_mass, MASS[name], atol=0.1)
         (finding,) = [finding for finding in estimate.findings if finding.name == "prior_mass"]
         assert finding.severity == "info"
     if reference == "prior":
         assert estimate.log_prior_mass == 0.0
+
+
+def car():
+    neighbours = np.array([[0.0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 1], [0, 0, 1, 0]])
+    y = np.array([1.0, 0.5, -0.3, -1.2])
+    with pm.Model() as model:
+        x = pm.CAR("x", mu=np.zeros(4), W=neighbours, alpha=0.7, tau=1.5)
+        pm.Normal("y", x, 1.0, observed=y)
+    precision = 1.5 * (np.diag(neighbours.sum(axis=1)) - 0.7 * neighbours)
+    return model, float(multivariate_normal(np.zeros(4), np.linalg.inv(precision) + np.eye(4)).logpdf(y))
+
+
+@pytest.mark.parametrize("reference", [Gaussian(0.0, 1.5), StudentT(5.0)], ids=str)
+def test_a_prior_whose_draws_are_wrong_is_measured_by_its_density(reference):
+    model, truth = car()
+    idata = pymc_hais.sample_hais(model=model, reference=reference, **QUICK | {"random_seed": 5})
+    estimate = pymc_hais.log_marginal_likelihood(idata)
+    assert abs(estimate.value - truth) < 4.0 * estimate.se < 0.5
+    assert estimate.log_z == pytest.approx(estimate.value + estimate.log_prior_mass)
+
+
+def test_a_prior_whose_draws_are_wrong_is_refused_with_the_way_out():
+    with pytest.raises(ValueError, match=r'draws of `x` do not follow.*reference="gaussian"'):
+        pymc_hais.sample_hais(model=car()[0], **QUICK)
 
 
 def test_the_mass_of_a_prior():

@@ -17,6 +17,7 @@ from pymc_hais.estimators.stepping_stone import stepping_stone
 from pymc_hais.estimators.symptoms import Symptoms, measure_symptoms
 from pymc_hais.estimators.tail import NO_TAIL, Tail, measure_tail
 from pymc_hais.estimators.thermodynamic import thermodynamic
+from pymc_hais.estimators.unseen import unseen_share
 
 __all__ = [
     "NO_TAIL",
@@ -44,5 +45,6 @@ __all__ = [
     "thermodynamic",
     "to_estimate",
     "turn_round",
+    "unseen_share",
     "with_shortfall",
 ]

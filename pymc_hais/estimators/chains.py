@@ -12,8 +12,12 @@ __all__ = ["from_chains"]
 _NORMAL_REACH = 1.96
 
 
-def from_chains(per_chain: np.ndarray, other_error: float, estimator: str) -> LogZEstimate | None:
+def from_chains(
+    per_chain: np.ndarray, other_error: float, estimator: str, least_error: float = 0.0
+) -> LogZEstimate | None:
     """Average log Z over chains; the error is their spread, by Student's t, and another one.
+
+    Few chains may agree by chance: the spread counts as at least what the particles within them say.
 
     Parameters
     ----------
@@ -21,6 +25,8 @@ def from_chains(per_chain: np.ndarray, other_error: float, estimator: str) -> Lo
     other_error : float
         Nats; not of chance.
     estimator : str
+    least_error : float
+        Standard error below which the chains' spread does not count.
 
     Returns
     -------
@@ -31,7 +37,8 @@ def from_chains(per_chain: np.ndarray, other_error: float, estimator: str) -> Lo
     if n < 2 or not np.isfinite(per_chain).all():
         return None
     value, spread = float(np.mean(per_chain)), float(np.std(per_chain, ddof=1) / np.sqrt(n))
-    reach = float(np.hypot(student_t.ppf(0.975, n - 1) * spread, _NORMAL_REACH * other_error))
-    se = float(np.hypot(spread, other_error))
+    reach = max(float(student_t.ppf(0.975, n - 1)) * spread, _NORMAL_REACH * least_error)
+    reach = float(np.hypot(reach, _NORMAL_REACH * other_error))
+    se = float(np.hypot(max(spread, least_error), other_error))
     chains = tuple(float(one) for one in per_chain)
     return LogZEstimate(value, se, value - reach, value + reach, estimator=estimator, per_chain=chains)

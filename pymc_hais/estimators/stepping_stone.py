@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from pymc_hais.core.weights import log_sum_exp
+from pymc_hais.estimators.annealed import estimate_log_z
 from pymc_hais.estimators.chains import from_chains
 from pymc_hais.estimators.estimate import LogZEstimate
 from pymc_hais.types import AnnealingRun
@@ -31,9 +32,11 @@ def stepping_stone(run: AnnealingRun, betas: np.ndarray, log_z_reference: float 
     Returns
     -------
     LogZEstimate or None
-        With the spread of the chains as its error; None with a single chain.
+        With the spread of the chains as its error, at least that of the annealed estimate; None with a single chain.
     """
-    return from_chains(np.sum(stones(run, betas), axis=1) + log_z_reference, 0.0, "stepping stone")
+    return from_chains(
+        np.sum(stones(run, betas), axis=1) + log_z_reference, 0.0, "stepping stone", estimate_log_z(run).mc_se
+    )
 
 
 def stones(run: AnnealingRun, betas: np.ndarray) -> np.ndarray:

@@ -90,7 +90,9 @@ def diagnose_opinions(estimate: LogZEstimate, opinions: Sequence[LogZEstimate]) 
             f"By {_METHODS[other.estimator]}, log Z is {other.value:.2f} ± {other.se:.2f}: {difference:+.2f} nats."
         )
         advice = _advice(other.estimator, difference)
-        if other.estimator == "reverse":
+        if other.estimator == "reverse" and difference > 0.0:
+            found.append(Finding("reverse_disagrees", "warning", message, advice))
+        elif other.estimator == "reverse":
             found.append(Finding("reverse_disagrees", "error", message, advice))
         else:
             found.append(Finding("estimates_disagree", "error", message, advice))
@@ -113,8 +115,8 @@ def _advice(estimator: str, difference: float) -> str:
         )
     if estimator == "reverse" and difference > 0.0:
         return (
-            "The draws do not come from where the annealing passes, as where it reached a mode by chance or lags "
-            "behind: pass a larger `n_temperatures` or more `draws`."
+            "It is an upper bound if the draws are right. A wide gap says that there are too few temperatures for the "
+            "way back, or that the draws lie where the annealing hardly passes: pass a larger `n_temperatures`."
         )
     return "One of the two has not seen all of the posterior: pass a larger `n_temperatures` or more `draws`."
 

@@ -18,6 +18,7 @@ from pymc_hais.estimators import (
     stepping_stone,
     thermodynamic,
     to_estimate,
+    unseen_share,
 )
 from pymc_hais.run.bridging import Target, bridge_particles
 from pymc_hais.run.linking import anneal_linked
@@ -114,6 +115,9 @@ def _bidirectional(problem: Problem, outcome: Outcome, report: Report, settings:
     log_z = -float(log_sum_exp(log_weights + ended))
     relative = np.expm1(np.minimum(log_z + ended, 50.0))
     spread = np.sqrt(np.log1p(target.variance(relative)) + inside.relative_se**2)
+    # What the paths that count most have not shown would bring the bound down.
+    masses = np.bincount(target.families.ravel(), np.exp(log_weights + ended))
+    spread += np.log1p(unseen_share(masses))
     upper = to_estimate(log_z + inside.log_share, float(spread), "reverse")
     value, se = average_bridges(np.array([joined.log_z]), np.array([variance]))
     return [upper, to_estimate(value, se, "forward and reverse")]

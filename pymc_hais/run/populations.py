@@ -109,7 +109,7 @@ def support_of(problem: Problem, row: int, run: AnnealingRun, settings: Settings
     particles = [problem.draw([row], [stream], CHUNK) for stream in streams]
     alive = np.concatenate([np.isfinite(one.state.log_ratio)[0] & one.alive[0] for one in particles])
     weights = np.exp(np.concatenate([_log_share_of_fit(problem, row, one.state)[0] for one in particles]))
-    share, n = float(weights @ alive / weights.sum()), float(weights.sum() ** 2 / np.sum(weights**2))
+    share, n = min(float(weights @ alive / weights.sum()), 1.0), float(weights.sum() ** 2 / np.sum(weights**2))
     if share == 0.0:
         return Support(-np.inf, np.inf)
     return Support(float(np.log(share)), float(np.sqrt((1.0 - share) / (share * n))))

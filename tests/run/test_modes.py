@@ -150,7 +150,7 @@ def bounded():
 HONEST = {"schools": schools, "hierarchy": lambda: hierarchy()[0], "funnel": funnel, "kinks": kinked, "bounds": bounded}
 
 
-@pytest.mark.parametrize("name", slow_but({"schools", "funnel"}, HONEST))
+@pytest.mark.parametrize("name", slow_but({"schools"}, HONEST))
 def test_no_alarm_on_honest_runs(name):
     model = HONEST[name]()
     for seed in range(1, 4):
