@@ -27,8 +27,8 @@ def thermodynamic(run: AnnealingRun, betas: np.ndarray, log_z_reference: float =
     """Integrate the mean log ratio along a run's schedule.
 
     The first steps from a diffuse reference, where the mean log ratio may be minus thousands of nats or not exist, are
-    stepping stones.  The error is the spread of the chains, at least that of the annealed estimate, and what halving the
-    number of temperatures would change.
+    stepping stones.  The error is the spread of the chains, at least that of the annealed estimate, and what halving
+    the number of temperatures would change.
 
     Parameters
     ----------
