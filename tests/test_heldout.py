@@ -53,6 +53,13 @@ def test_two_errors_are_kept_apart(small):
     assert result.sizes["row"] == 100
 
 
+def test_rows_without_a_target_for_their_error_may_start_from_a_fit():
+    phi = basis(6, 4)
+    x = generate(phi, 5)
+    result = held_out(linear(phi), {"x": x}, reference="fitted", target_se=None)
+    assert largest_score(result, exact_linear(phi, x)) <= statistical.threshold(5)
+
+
 def test_the_error_of_the_mean_is_made_of_the_rows_own():
     phi = basis(6, 4)
     rows = {"x": generate(phi, 6)}
