@@ -48,6 +48,12 @@ def test_the_table_survives_a_file(idata, tmp_path):
     np.testing.assert_array_equal(again["value"], pymc_hais.estimates(idata)["value"])
 
 
+def test_what_the_particles_may_have_missed_counts_in_what_rests_on_them():
+    idata = pm.sample_hais(**QUICK, random_seed=2, reference="prior", model=hierarchy()[0])
+    rows = idata["estimates"]["shortfall"]
+    np.testing.assert_array_equal(rows.sel(method=["thermodynamic", "stepping stone"]), rows.sel(method="annealed"))
+
+
 def test_by_default_only_what_costs_nothing_is_asked():
     idata = pm.sample_hais(**QUICK, random_seed=2, model=one_mean())
     assert list(pymc_hais.estimates(idata).index) == METHODS[:3]

@@ -19,6 +19,7 @@ from pymc_hais.estimators import (
     thermodynamic,
     to_estimate,
     unseen_share,
+    with_shortfall,
 )
 from pymc_hais.run.bridging import Target, bridge_particles
 from pymc_hais.run.linking import anneal_linked
@@ -54,7 +55,9 @@ def ask_others(problem: Problem, outcome: Outcome, settings: Settings) -> Outcom
     if run is None or problem.engine.path.n_evaluations:
         return outcome
     free = (one(run, betas, problem.log_z_reference) for one in (thermodynamic, stepping_stone))
-    found = [one for one in free if one is not None]
+    # They rest on the particles of the run, and fall short where these do.
+    shortfall = outcome.rows[0].estimate.shortfall
+    found = [with_shortfall(one, shortfall) for one in free if one is not None]
     found += _asked(problem, outcome, settings)
     mass = problem.prior_mass
     return replace(outcome, opinions=tuple(divide(one, mass.estimate) if mass else one for one in found))
