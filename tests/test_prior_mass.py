@@ -72,6 +72,10 @@ REFERENCES = {
 }
 
 
+#: What the others show, at a minute each.
+LEFT_OUT = [("lkj", "auto"), ("lkj", "mixture")]
+
+
 @cache
 def model_and_truth(name):
     return MODELS[name]()
@@ -80,7 +84,8 @@ def model_and_truth(name):
 @pytest.mark.parametrize(
     ("name", "reference"),
     slow_but(
-        [("custom", "prior"), ("custom", "mixture"), ("ordered", "fitted")], list(itertools.product(MODELS, REFERENCES))
+        [("custom", "prior"), ("custom", "mixture"), ("ordered", "fitted")],
+        [pair for pair in itertools.product(MODELS, REFERENCES) if pair not in LEFT_OUT],
     ),
 )
 def test_every_reference_gives_the_marginal_likelihood(name, reference):

@@ -114,7 +114,7 @@ def test_error_bars_hold_with_correlated_draws(memory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("memory", [0.0, 0.5, 0.9, 0.95])
+@pytest.mark.parametrize("memory", [0.5, 0.95])
 def test_error_bars_hold_over_many_runs(memory):
-    _, n_covered = coverage(memory, 1000)
-    assert_share(n_covered, 1000, 0.92, 0.98)
+    _, n_covered = coverage(memory, 400)
+    assert_share(n_covered, 400, 0.92, 0.98)
