@@ -1,4 +1,8 @@
+import os
 from importlib.metadata import version as installed_version
+
+# Notebooks are to show their plots, also where the environment asks for a backend without a screen.
+os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
 
 project = "pymc_hais"
 author = "The pymc_hais developers"
