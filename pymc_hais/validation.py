@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pymc_hais.model import build_outputs, find_model, is_model
-from pymc_hais.references import build_prior
+from pymc_hais.references import Prior
 from pymc_hais.references.simulation import check_generative, simulate
 from pymc_hais.results.datatree import labels_of
 from pymc_hais.results.draws import is_result
@@ -119,9 +119,10 @@ def validate(
         progressbar=progressbar,
         progressbar_theme=progressbar_theme,
     )
-    layout, _ = bind_reference(model, "prior", settings.seeds)
+    layout, prior = bind_reference(model, "prior", settings.seeds)
+    assert isinstance(prior, Prior)  # as was asked for
     seed = int(settings.seeds.sequence(Purpose.SIMULATION).generate_state(1)[0])
-    positions, rows = simulate(model, layout, build_prior(model), n, seed)
+    positions, rows = simulate(model, layout, prior.sampler, n, seed)
     with settings.progress:
         problem = build_first_problem(model, reference, settings, rows)
         choice = choose_reference(problem, settings, reference, measure_prior_mass)

@@ -17,12 +17,9 @@ import numpy as np
 from scipy.stats import t as student_t
 
 from pymc_hais.core.weights import log_mean_exp, log_sum_exp, normalise
-from pymc_hais.estimators.estimate import LogZEstimate
+from pymc_hais.estimators.estimate import NORMAL_REACH, LogZEstimate
 from pymc_hais.estimators.unseen import unseen_share
 from pymc_hais.types import AnnealingRun
-
-#: Standard errors from the centre of a 95% interval to its end.
-_NORMAL_REACH = 1.96
 
 __all__ = [
     "Variance",
@@ -163,7 +160,7 @@ def combine(estimates: Sequence[LogZEstimate], costs: Sequence[float]) -> LogZEs
     log_variance = float(np.log1p(np.sum(np.exp(2.0 * (values + log_shares - value)[alive]) * variances)))
     mc_se, last = float(np.sqrt(log_variance)), estimates[alive[-1]]
     # The quantile of Student's t that the last round's interval has.
-    quantile = (last.value + 0.5 * last.mc_se**2 - last.lower) / last.mc_se if last.mc_se > 0 else _NORMAL_REACH
+    quantile = (last.value + 0.5 * last.mc_se**2 - last.lower) / last.mc_se if last.mc_se > 0 else NORMAL_REACH
     reach, centre = quantile * mc_se, value + 0.5 * log_variance
     combined = replace(last, value=value, mc_se=mc_se, lower=centre - reach, upper=centre + reach, shortfall=0.0)
     return with_shortfall(combined, last.shortfall)
@@ -206,4 +203,4 @@ def turn_round(estimate: LogZEstimate, shift: float = 0.0) -> LogZEstimate:
 def with_shortfall(estimate: LogZEstimate, shortfall: float) -> LogZEstimate:
     """Count another possible shortfall of log Z (nats): it is one-sided, so the interval grows upwards."""
     total = float(np.hypot(estimate.shortfall, shortfall))
-    return replace(estimate, shortfall=total, upper=estimate.upper + _NORMAL_REACH * (total - estimate.shortfall))
+    return replace(estimate, shortfall=total, upper=estimate.upper + NORMAL_REACH * (total - estimate.shortfall))

@@ -15,11 +15,10 @@ from scipy.optimize import brentq
 from scipy.special import log_expit
 
 from pymc_hais.core.weights import log_sum_exp
-from pymc_hais.estimators.estimate import LogZEstimate
+from pymc_hais.estimators.estimate import NORMAL_REACH, LogZEstimate
 
 __all__ = ["Bridge", "average_bridges", "build_bridge", "effective_draws", "rhat_of", "to_estimate"]
 
-_NORMAL_REACH = 1.96
 #: Nats beyond all log ratios between which the root lies.
 _BEYOND = 50.0
 
@@ -128,5 +127,5 @@ def average_bridges(log_z: np.ndarray, variances: np.ndarray) -> tuple[float, fl
 
 def to_estimate(value: float, se: float, estimator: str, **others: object) -> LogZEstimate:
     """Give an estimate whose logarithm is about normal its 95% interval."""
-    reach = _NORMAL_REACH * se
+    reach = NORMAL_REACH * se
     return LogZEstimate(value, se, value - reach, value + reach, estimator=estimator, **others)  # type: ignore[arg-type]

@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 from scipy.stats import t as student_t
 
-from pymc_hais.estimators.estimate import LogZEstimate
+from pymc_hais.estimators.estimate import NORMAL_REACH, LogZEstimate
 
 __all__ = ["from_chains"]
-
-_NORMAL_REACH = 1.96
 
 
 def from_chains(
@@ -37,8 +35,8 @@ def from_chains(
     if n < 2 or not np.isfinite(per_chain).all():
         return None
     value, spread = float(np.mean(per_chain)), float(np.std(per_chain, ddof=1) / np.sqrt(n))
-    reach = max(float(student_t.ppf(0.975, n - 1)) * spread, _NORMAL_REACH * least_error)
-    reach = float(np.hypot(reach, _NORMAL_REACH * other_error))
+    reach = max(float(student_t.ppf(0.975, n - 1)) * spread, NORMAL_REACH * least_error)
+    reach = float(np.hypot(reach, NORMAL_REACH * other_error))
     se = float(np.hypot(max(spread, least_error), other_error))
     chains = tuple(float(one) for one in per_chain)
     return LogZEstimate(value, se, value - reach, value + reach, estimator=estimator, per_chain=chains)

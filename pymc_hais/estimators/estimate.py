@@ -8,7 +8,10 @@ from html import escape
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["Finding", "LogBayesFactor", "LogZEstimate"]
+__all__ = ["NORMAL_REACH", "Finding", "LogBayesFactor", "LogZEstimate"]
+
+#: Standard errors from the centre of a 95% interval to its end.
+NORMAL_REACH = 1.96
 
 
 @dataclass(frozen=True)

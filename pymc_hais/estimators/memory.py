@@ -89,16 +89,14 @@ def find_lag(run: AnnealingRun, evaluate: Evaluate, gradients: np.ndarray | None
 
 
 def _gather(run: AnnealingRun) -> _Cloud:
-    n_chains, n_particles, n_dims = np.shape(run.state.position)
-    x = np.asarray(run.state.position, np.float64).reshape(-1, n_dims)
-    families = (run.ancestors + n_particles * np.arange(n_chains)[:, None]).ravel()
+    x = np.asarray(run.state.position, np.float64).reshape(run.ancestors.size, -1)
     kept = np.flatnonzero(np.isfinite(run.log_weights).ravel() & np.isfinite(x).all(axis=1))
     x = x[kept]
     with np.errstate(over="ignore", invalid="ignore"):
         x = x - x.mean(axis=0)
         scale = np.sqrt(np.mean(x**2, axis=0))
     scale = np.where(np.isfinite(scale) & (scale > 0.0), scale, np.inf)  # which takes the coordinate out
-    return _Cloud(x / scale, np.where(np.isfinite(scale), scale, 0.0), families[kept], kept)
+    return _Cloud(x / scale, np.where(np.isfinite(scale), scale, 0.0), run.families.ravel()[kept], kept)
 
 
 def _axes(x: np.ndarray) -> np.ndarray:

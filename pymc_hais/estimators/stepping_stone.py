@@ -10,7 +10,6 @@ from __future__ import annotations
 import numpy as np
 
 from pymc_hais.core.weights import log_sum_exp
-from pymc_hais.estimators.annealed import estimate_log_z
 from pymc_hais.estimators.chains import from_chains
 from pymc_hais.estimators.estimate import LogZEstimate
 from pymc_hais.types import AnnealingRun
@@ -18,7 +17,9 @@ from pymc_hais.types import AnnealingRun
 __all__ = ["stepping_stone", "stones"]
 
 
-def stepping_stone(run: AnnealingRun, betas: np.ndarray, log_z_reference: float = 0.0) -> LogZEstimate | None:
+def stepping_stone(
+    run: AnnealingRun, betas: np.ndarray, log_z_reference: float = 0.0, least_error: float = 0.0
+) -> LogZEstimate | None:
     """Bridge every pair of neighbouring temperatures of a run.
 
     Parameters
@@ -28,15 +29,15 @@ def stepping_stone(run: AnnealingRun, betas: np.ndarray, log_z_reference: float 
     betas : ndarray (T + 1,)
     log_z_reference : float
         Log Z at beta = 0.
+    least_error : float
+        Standard error of the annealed estimate of the same run.
 
     Returns
     -------
     LogZEstimate or None
         With the spread of the chains as its error, at least that of the annealed estimate; None with a single chain.
     """
-    return from_chains(
-        np.sum(stones(run, betas), axis=1) + log_z_reference, 0.0, "stepping stone", estimate_log_z(run).mc_se
-    )
+    return from_chains(np.sum(stones(run, betas), axis=1) + log_z_reference, 0.0, "stepping stone", least_error)
 
 
 def stones(run: AnnealingRun, betas: np.ndarray) -> np.ndarray:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from pymc_hais.estimators.annealed import estimate_log_z
 from pymc_hais.estimators.chains import from_chains
 from pymc_hais.estimators.estimate import LogZEstimate
 from pymc_hais.estimators.stepping_stone import stones
@@ -23,7 +22,9 @@ _WIDEST = 2.0
 _COARSER = 3.0
 
 
-def thermodynamic(run: AnnealingRun, betas: np.ndarray, log_z_reference: float = 0.0) -> LogZEstimate | None:
+def thermodynamic(
+    run: AnnealingRun, betas: np.ndarray, log_z_reference: float = 0.0, least_error: float = 0.0
+) -> LogZEstimate | None:
     """Integrate the mean log ratio along a run's schedule.
 
     The first steps from a diffuse reference, where the mean log ratio may be minus thousands of nats or not exist, are
@@ -37,6 +38,8 @@ def thermodynamic(run: AnnealingRun, betas: np.ndarray, log_z_reference: float =
     betas : ndarray (T + 1,)
     log_z_reference : float
         Log Z at beta = 0.
+    least_error : float
+        Standard error of the annealed estimate of the same run.
 
     Returns
     -------
@@ -52,13 +55,12 @@ def thermodynamic(run: AnnealingRun, betas: np.ndarray, log_z_reference: float =
     first = _first_mild(betas, variances, run.temperature["n_lost"].sum(axis=0))
     if first >= len(betas) - 2:
         return None
-    least = estimate_log_z(run).mc_se
     begun = np.sum(stones(run, betas)[:, :first], axis=1) + log_z_reference
     betas, means, variances = betas[first:], means[:, first:], variances[:, first:]
     fine = _integrate(betas, means, variances)
     every = np.unique(np.append(np.arange(0, len(betas), 2), len(betas) - 1))
     coarse = _integrate(betas[every], means[:, every], variances[:, every])
-    return from_chains(begun + fine, abs(float(np.mean(fine - coarse))) / _COARSER, "thermodynamic", least)
+    return from_chains(begun + fine, abs(float(np.mean(fine - coarse))) / _COARSER, "thermodynamic", least_error)
 
 
 def _first_mild(betas: np.ndarray, variances: np.ndarray, n_lost: np.ndarray) -> int:

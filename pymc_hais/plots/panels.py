@@ -15,10 +15,9 @@ from arviz_plots.plots.utils import get_visual_kwargs
 from arviz_plots.visuals import labelled_title, labelled_x, labelled_y, set_xlim, set_ylim
 from xarray import DataArray, Dataset, concat
 
-__all__ = ["Panels", "interval", "interval_lines", "set_yticks", "within", "xy"]
+from pymc_hais.estimators.estimate import NORMAL_REACH
 
-#: Standard errors on either side of a value that make a 95% interval.
-_REACH = 1.96
+__all__ = ["Panels", "interval", "interval_lines", "set_yticks", "within", "xy"]
 
 
 class Panels:
@@ -153,7 +152,7 @@ def xy(x: Any, y: Any, dim: str = "point") -> DataArray:
 
 def interval(values: Any, se: Any) -> np.ndarray:
     """Return lower and upper ends (2, N) of 95% intervals; NaN where neither value nor error is known."""
-    values, reach = np.asarray(values, dtype=float), _REACH * np.asarray(se, dtype=float)
+    values, reach = np.asarray(values, dtype=float), NORMAL_REACH * np.asarray(se, dtype=float)
     with np.errstate(invalid="ignore"):  # a log Z of -inf with an infinite error
         return np.stack([values - reach, values + reach])
 

@@ -10,7 +10,7 @@ from scipy.linalg import solve_triangular
 
 from pymc_hais.core.ascent import ascend
 from pymc_hais.core.weights import clean
-from pymc_hais.run.problem import CHUNK, Problem
+from pymc_hais.run.problem import CHUNK, Problem, in_chunks
 from pymc_hais.types import Metric
 
 __all__ = ["MOST_DIMS", "Joint", "Peak", "can_climb", "climb"]
@@ -58,11 +58,9 @@ class Joint:
 
     def __call__(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return log densities (n,), where it is NaN or infinite -inf, and gradients (n, D)."""
-        n_chunks = max(1, -(-len(z) // CHUNK))
-        self.n_evaluations += n_chunks * CHUNK
-        # Always of the shape that is compiled.
-        padded = np.concatenate([z, np.repeat(z[-1:], n_chunks * CHUNK - len(z), axis=0)]).astype(self._dtype)
-        states = [self._engine.start(chunk[None], self._inputs, self._keys) for chunk in np.split(padded, n_chunks)]
+        chunks = in_chunks(z.astype(self._dtype))
+        self.n_evaluations += len(chunks) * CHUNK
+        states = [self._engine.start(chunk[None], self._inputs, self._keys) for chunk in chunks]
         parts = [[np.asarray(leaf, np.float64)[0] for leaf in state] for state in states]
         _, _, log_reference, log_ratio, grad_reference, grad_ratio = (
             np.concatenate(leaves)[: len(z)] for leaves in zip(*parts, strict=True)

@@ -54,7 +54,8 @@ def ask_others(problem: Problem, outcome: Outcome, settings: Settings) -> Outcom
     run, betas = outcome.run, outcome.plan.schedule.betas
     if run is None or problem.engine.path.n_evaluations:
         return outcome
-    free = (one(run, betas, problem.log_z_reference) for one in (thermodynamic, stepping_stone))
+    least_error = outcome.rows[0].rounds[-1].se
+    free = (one(run, betas, problem.log_z_reference, least_error) for one in (thermodynamic, stepping_stone))
     # They rest on the particles of the run, and fall short where these do.
     shortfall = outcome.rows[0].estimate.shortfall
     found = [with_shortfall(one, shortfall) for one in free if one is not None]

@@ -17,7 +17,7 @@ from pymc_hais.references import AnnealedModel, BoundReference, Draws, Fitted
 from pymc_hais.run.seeds import Stream
 from pymc_hais.types import Engine, Kernel, Particles, ParticleState
 
-__all__ = ["CHUNK", "Compiler", "PriorMass", "Problem", "are_inside", "joint_of"]
+__all__ = ["CHUNK", "Compiler", "PriorMass", "Problem", "are_inside", "in_chunks", "joint_of"]
 
 #: Positions that are evaluated at a time outside a run: always as many, so that nothing compiles twice.
 CHUNK = 500
@@ -191,9 +191,7 @@ class Problem:
 
     def log_density(self, x: np.ndarray) -> np.ndarray:
         """Return ``model.logp()`` (n,) at flat vectors (n, D), NaN and infinity as -inf; for the first row of data."""
-        n_chunks = max(1, -(-len(x) // CHUNK))
-        padded = np.concatenate([x, np.repeat(x[-1:], n_chunks * CHUNK - len(x), axis=0)])
-        states = [self.evaluate_first(chunk) for chunk in np.split(padded, n_chunks)]
+        states = [self.evaluate_first(chunk) for chunk in in_chunks(x)]
         return np.concatenate([joint_of(state) for state in states])[: len(x)] - self.log_jacobian(x)
 
     def _draw(self, row: int, n: int, seeds: np.random.SeedSequence) -> Draws:
@@ -212,6 +210,12 @@ class Problem:
             families = np.arange(n_own, n)  # those of an annealed model are below the number of its draws
             parts.append(Draws(near, np.zeros(n - n_own, dtype=bool), families))
         return parts[0] if len(parts) == 1 else Draws(*map(np.concatenate, zip(*parts, strict=True)))
+
+
+def in_chunks(x: np.ndarray) -> list[np.ndarray]:
+    """Cut positions (n, D) into pieces of the one shape that is compiled, the last filled up by repeating its end."""
+    n_chunks = max(1, -(-len(x) // CHUNK))
+    return np.split(np.concatenate([x, np.repeat(x[-1:], n_chunks * CHUNK - len(x), axis=0)]), n_chunks)
 
 
 def joint_of(state: ParticleState) -> np.ndarray:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pymc_hais.core.resampling import systematic
 from pymc_hais.core.weights import pool
 from pymc_hais.estimators import LogZEstimate, estimate_log_z, turn_round
 from pymc_hais.run.planning import Choice
@@ -84,8 +85,6 @@ def _silent(fraction: float, beta: float, log_z: np.ndarray) -> None:
 
 
 def _draws(problem: Problem, run: AnnealingRun) -> np.ndarray:
-    weights = np.exp(pool(run.log_weights, run.log_z))
-    positions = np.asarray(run.state.position, np.float64).reshape(weights.size, -1)
-    n = min(_RANKED, weights.size)
-    kept = np.searchsorted(np.cumsum(weights), (np.arange(n) + 0.5) / n)
-    return problem.to_model(positions[np.minimum(kept, weights.size - 1)])
+    pooled = pool(run.log_weights, run.log_z)
+    positions = np.asarray(run.state.position, np.float64).reshape(pooled.size, -1)
+    return problem.to_model(positions[systematic(pooled, 0.5, min(_RANKED, pooled.size))])
