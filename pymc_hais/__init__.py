@@ -10,7 +10,8 @@ from pymc_hais.comparison import average, compare
 from pymc_hais.estimators import Finding, LogBayesFactor, LogZEstimate
 from pymc_hais.heldout import log_likelihood
 from pymc_hais.integrations import HAIS, PersistentHMC
-from pymc_hais.kernels import Hamiltonian, LinearConstraints, RandomWalk
+from pymc_hais.kernels import Gibbs, Hamiltonian, LinearConstraints, RandomWalk
+from pymc_hais.model import FlatDiscrete
 from pymc_hais.references import Box, Gaussian, Mixture, StudentT
 from pymc_hais.results.datatree import log_marginal_likelihood
 from pymc_hais.results.estimates import estimates
@@ -22,7 +23,9 @@ __all__ = [
     "HAIS",
     "Box",
     "Finding",
+    "FlatDiscrete",
     "Gaussian",
+    "Gibbs",
     "Hamiltonian",
     "LinearConstraints",
     "LogBayesFactor",

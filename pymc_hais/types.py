@@ -40,19 +40,20 @@ class ParticleState(NamedTuple):
     the last evaluation on another one.
     """
 
-    position: Any  # (D,)
-    momentum: Any  # (D,), whitened: its target is N(0, I) at every beta
+    position: Any  # (D,): the continuous dimensions, then the discrete sites
+    momentum: Any  # of the continuous dimensions, whitened: its target is N(0, I) at every beta
     log_reference: Any
     log_ratio: Any  # the derivative of the log density in beta
-    grad_reference: Any  # (D,)
+    grad_reference: Any  # (D,); at discrete sites what their conditionals need: see pymc_hais.kernels.gibbs
     grad_ratio: Any  # (D,)
 
 
 class Noise(NamedTuple):
     """The randomness of one step of one particle."""
 
-    normal: Any  # (D,), N(0, 1)
+    normal: Any  # N(0, 1), one for each continuous dimension
     uniform: Any  # U(0, 1)
+    sites: Any = ()  # U(0, 1), as many as the kernel takes for the discrete sites
 
 
 class KernelParams(NamedTuple):
@@ -162,6 +163,16 @@ class Kernel(Protocol):
     @property
     def n_gradients(self) -> int:
         """Evaluations of the density, values and gradients together, that a transition costs."""
+        ...
+
+    @property
+    def n_sites(self) -> int:
+        """How many of the dimensions, the last ones, are discrete sites without a momentum."""
+        ...
+
+    @property
+    def n_uniforms(self) -> int:
+        """How many uniform numbers a transition takes for the sites."""
         ...
 
     @property

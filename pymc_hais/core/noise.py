@@ -29,7 +29,7 @@ _ONE, _TWO = np.uint32(1), np.uint32(2)
 _QUARTER = 0.5 * np.pi * 2.0**-30
 
 
-def check_counters(n_particles: int, n_dims: int) -> None:
+def check_counters(n_particles: int, n_dims: int, n_uniforms: int = 0) -> None:
     """Refuse populations in which two particles would share random numbers.
 
     Raises
@@ -37,11 +37,11 @@ def check_counters(n_particles: int, n_dims: int) -> None:
     ValueError
         If the counters of one population's particles and dimensions do not fit into 32 bits.
     """
-    width = (n_dims + 1) // 2 + 1
+    width = (n_dims + 1) // 2 + 1 + (n_uniforms + 1) // 2
     if n_particles * width > 2**32:
         raise ValueError(
-            f"{n_particles} particles in {n_dims} dimensions need more random numbers than one population can have: "
-            f"pass at most {2**32 // width} draws, and more chains."
+            f"{n_particles} particles in {n_dims + n_uniforms} dimensions need more random numbers than one population "
+            f"can have: pass at most {2**32 // width} draws, and more chains."
         )
 
 
@@ -70,7 +70,7 @@ def _quarter_circle(angle):
     return cosine, angle * sine
 
 
-def build_noise(xp: Any, n_dims: int, jit: Any = lambda f: f, log: Any = None) -> Any:
+def build_noise(xp: Any, n_dims: int, jit: Any = lambda f: f, log: Any = None, n_uniforms: int = 0) -> Any:
     """Build ``noise(key, particle, step) -> Noise`` for one particle of ``n_dims`` dimensions.
 
     Parameters
@@ -83,6 +83,8 @@ def build_noise(xp: Any, n_dims: int, jit: Any = lambda f: f, log: Any = None) -
         Applied to the inner functions (Numba needs them compiled).
     log : callable, optional
         The logarithm; that of ``xp`` by default.
+    n_uniforms : int
+        Uniform numbers for discrete sites.
 
     Returns
     -------
@@ -91,9 +93,9 @@ def build_noise(xp: Any, n_dims: int, jit: Any = lambda f: f, log: Any = None) -
         many particles at once, ``step`` a uint32 scalar.
     """
     threefry, polar, log = jit(_threefry), jit(_quarter_circle), log or xp.log
-    half = (n_dims + 1) // 2
-    counters = np.arange(half + 1, dtype=np.uint32)
-    width = np.uint32(half + 1)
+    half, of_sites = (n_dims + 1) // 2, (n_uniforms + 1) // 2
+    counters = np.arange(half + 1 + of_sites, dtype=np.uint32)
+    width = np.uint32(half + 1 + of_sites)
 
     def noise(key, particle, step):
         second = particle * width + counters
@@ -108,6 +110,9 @@ def build_noise(xp: Any, n_dims: int, jit: Any = lambda f: f, log: Any = None) -
         radius = xp.sqrt(-2.0 * log(unit[..., :half])) * (1.0 - (word & _TWO))
         first = cosine + swapped * (sine - cosine)
         normal = xp.concatenate((radius * first, radius * (cosine + sine - first)), -1)
-        return Noise(normal[..., :n_dims], unit[..., half])
+        # Both words of a counter serve the sites, which take one number each as a rule.
+        second_word = bits1[..., half + 1 :] * _UNIT + 0.5 * _UNIT
+        sites = xp.concatenate((unit[..., half + 1 :], second_word), -1)
+        return Noise(normal[..., :n_dims], unit[..., half], sites[..., :n_uniforms])
 
     return noise

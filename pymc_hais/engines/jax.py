@@ -117,7 +117,7 @@ class JaxEngine:
         self._cores = os.cpu_count() or 1
         self._density, self._data = density, tuple(jnp.asarray(array) for array in data)
         self._n_rows, self._width = len(inputs), width
-        self._noise = build_noise(jnp, n_dims, _keep, _log)
+        self._noise = build_noise(jnp, n_dims - self.kernel.n_sites, _keep, _log, self.kernel.n_uniforms)
         self._programs: dict[tuple, Any] = {}
         self._compiling = threading.Lock()
         self._build()
@@ -277,8 +277,8 @@ def _start(engine: JaxEngine) -> Any:
 
 def _segment(engine: JaxEngine) -> Any:
     def one(state, particle, data, key, step, before, beta, params):
-        normal, uniform = engine._noise(key, particle[None], step)
-        noise = Noise(normal.astype(state.position.dtype), uniform)
+        normal, uniform, sites = engine._noise(key, particle[None], step)
+        noise = Noise(normal.astype(state.position.dtype), uniform, sites)
         state, increment = engine._path.arrive(state, before, beta, data)
         moved, info = engine._transition(state, noise, beta, params, data)
         return moved, SegmentTrace(increment, info.acceptance_rate, info.is_divergent)

@@ -21,7 +21,7 @@ from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 from pymc_hais import types as types_module
 from pymc_hais.core import noise as noise_module
 from pymc_hais.engines.base import CompileClock, on_tuple, split_inputs, spread, take
-from pymc_hais.kernels import Hamiltonian, base, hamiltonian, leapfrog, metropolis, reflection
+from pymc_hais.kernels import Hamiltonian, base, composed, gibbs, hamiltonian, leapfrog, metropolis, reflection
 from pymc_hais.model.compat import numba_cache_key, quiet_compilation, register_numba_cache_key
 from pymc_hais.paths import Parameters, defended, geometric, parameters
 from pymc_hais.types import Kernel, KernelParams, Metric, Noise, ParticleState, Path, SegmentTrace
@@ -34,7 +34,7 @@ _CHUNKS = 4
 #: Beyond this many bytes Numba takes an array by its address, and caches no function that does.
 _LARGEST_CONSTANT = 10**6
 #: What kernels and paths are written in.
-_SOURCES = (base, defended, geometric, hamiltonian, leapfrog, metropolis, parameters, reflection)
+_SOURCES = (base, composed, defended, geometric, gibbs, hamiltonian, leapfrog, metropolis, parameters, reflection)
 
 # Only compiled code calls the inner functions; without entry points for Python they compile faster.
 _inner = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[call-overload]
@@ -117,13 +117,14 @@ class NumbaEngine:
         self._cores = _MAX_CORES
         self._density, self._n_dims, self._dtype = density, n_dims, np.dtype(dtype)
         self._data = tuple(_plain(array) for array in data)
-        self._noise = noise_module.build_noise(np, n_dims)
+        n_free, n_uniforms = n_dims - self.kernel.n_sites, self.kernel.n_uniforms
+        self._noise = noise_module.build_noise(np, n_free, n_uniforms=n_uniforms)
         self._segments: dict[str, Any] = {}
         self._compiled: set[tuple] = set()
         self._build()
         # No particles: a graph that Numba cannot take is known before any work.
         none, scalars = np.empty((1, 0, n_dims)), np.empty((1, 0))
-        state = ParticleState(none, none, scalars, scalars, none, none)
+        state = ParticleState(none, none[..., :n_free].copy(), scalars, scalars, none, none)
         of_one = [np.asarray(one)[None] for one in inputs] + [np.zeros((1, n_dims))] * self.path.n_inputs
         key = np.zeros((1, 2), dtype=np.uint32)
         self.run_segment(state, of_one, np.ones(2), np.ones(1), np.ones(1), np.ones(n_dims), key, 0)
@@ -223,7 +224,7 @@ def _build(density: Any, n_dims: int, kernel: Kernel, path: Path, dtype: np.dtyp
     """Compile the loop over particles and temperatures around the one kernel; see :func:`_segment`."""
     xp = _namespace()
     functions = path.build(xp, _build_density(density, path, dtype), _inner, _inlined)
-    draw = _inner(noise_module.build_noise(xp, n_dims, _inner))
+    draw = _inner(noise_module.build_noise(xp, n_dims - kernel.n_sites, _inner, n_uniforms=kernel.n_uniforms))
     arrive = functions.arrive
     transition = _inlined(kernel.build(xp, functions, _inner, _inlined))
     # A closure would do, but Numba's cache compares the pickled cells of closures, and a pickled
@@ -339,7 +340,7 @@ def _segment(first, last, key, betas, step_sizes, persistence, metric, first_ste
         for i in range(step_sizes.size):
             noise = draw(key, particle, np.uint32(first_step + i))
             # What NumPy reads as a number, Numba reads as a 0-d array.
-            noise = Noise(noise.normal, _float64(noise.uniform))
+            noise = Noise(noise.normal, _float64(noise.uniform), noise.sites)
             state, increment = arrive(state, betas[i], betas[i + 1], data)
             trace.log_increment[i, p] = increment
             params = KernelParams(step_sizes[i], metric, persistence[i])

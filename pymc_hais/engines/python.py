@@ -54,7 +54,7 @@ class PythonEngine:
         self.backend = backend
         self.clock = CompileClock()
         self._density, self._data, self._dtype = density, tuple(data), np.dtype(dtype)
-        self._noise = build_noise(np, n_dims)
+        self._noise = build_noise(np, n_dims - self.kernel.n_sites, n_uniforms=self.kernel.n_uniforms)
         self._build()
 
     def _build(self) -> None:
@@ -125,7 +125,7 @@ class PythonEngine:
         with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
             for p in range(len(state.log_ratio)):
                 particle, increment = self._path.arrive(ParticleState(*(leaf[p] for leaf in state)), before, beta, data)
-                own = Noise(noise.normal[p], noise.uniform[p])
+                own = Noise(noise.normal[p], noise.uniform[p], noise.sites[p])
                 particle, info = self._transition(particle, own, beta, params, data)
                 moved.append(particle)
                 rows.append(SegmentTrace(increment, info.acceptance_rate, info.is_divergent))

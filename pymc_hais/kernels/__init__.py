@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pymc_hais.kernels.composed import Composed
+from pymc_hais.kernels.gibbs import Gibbs
 from pymc_hais.kernels.hamiltonian import Hamiltonian
 from pymc_hais.kernels.random_walk import RandomWalk
 from pymc_hais.kernels.reflection import LinearConstraints
+from pymc_hais.kernels.sites import SiteBlock, SiteKernel
 
-__all__ = ["Hamiltonian", "LinearConstraints", "RandomWalk"]
+__all__ = ["Composed", "Gibbs", "Hamiltonian", "LinearConstraints", "RandomWalk", "SiteBlock", "SiteKernel"]

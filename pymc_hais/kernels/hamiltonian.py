@@ -61,6 +61,8 @@ class Hamiltonian:
     step_size: float | None = None
     constraints: LinearConstraints | None = None
 
+    n_sites: ClassVar[int] = 0
+    n_uniforms: ClassVar[int] = 0
     uses_gradients: ClassVar[bool] = True
     #: For one leapfrog step: 0.65 to 0.9 cost the same on smooth targets; lower rates leave particles stuck in funnels.
     acceptance_target: ClassVar[float] = 0.88

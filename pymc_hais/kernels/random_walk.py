@@ -41,6 +41,8 @@ class RandomWalk:
     step_size: float | None = None
     constraints: LinearConstraints | None = None
 
+    n_sites: ClassVar[int] = 0
+    n_uniforms: ClassVar[int] = 0
     uses_gradients: ClassVar[bool] = False
     #: Between the optima of one dimension (0.44) and of many (0.234): Gelman, Roberts & Gilks (1996).
     acceptance_target: ClassVar[float] = 0.35

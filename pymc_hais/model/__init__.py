@@ -6,15 +6,18 @@ from pymc_hais.model.checks import (
     find_model,
     improper_priors,
     is_model,
+    is_unnormalised,
     refuse_periodic,
     unnormalised_priors,
 )
 from pymc_hais.model.density import DensityGraph, build_density, build_parameter_density
 from pymc_hais.model.evaluation import check_joint_logp, check_state
 from pymc_hais.model.fingerprint import Fingerprint, take_fingerprint
+from pymc_hais.model.flat_discrete import FlatDiscrete
 from pymc_hais.model.layout import Layout, build_layout
 from pymc_hais.model.outputs import build_outputs
 from pymc_hais.model.pointwise import build_pointwise, evaluate_tables
+from pymc_hais.model.sites import SiteVariable, find_site_variables, log_count
 from pymc_hais.model.unconstrained import build_unconstrain
 from pymc_hais.model.variants import build_row_logp, observe_first, prior_alone, with_table
 
@@ -22,7 +25,9 @@ __all__ = [
     "Chart",
     "DensityGraph",
     "Fingerprint",
+    "FlatDiscrete",
     "Layout",
+    "SiteVariable",
     "Sites",
     "build_chart",
     "build_density",
@@ -37,8 +42,11 @@ __all__ = [
     "check_state",
     "evaluate_tables",
     "find_model",
+    "find_site_variables",
     "improper_priors",
     "is_model",
+    "is_unnormalised",
+    "log_count",
     "observe_first",
     "prior_alone",
     "refuse_periodic",

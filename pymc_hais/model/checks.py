@@ -12,7 +12,18 @@ from pymc.distributions.transforms import Ordered
 from pymc.model import Model, modelcontext
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
 
-__all__ = ["check_model", "find_model", "improper_priors", "is_model", "refuse_periodic", "unnormalised_priors"]
+from pymc_hais.model.flat_discrete import FlatDiscreteRV
+from pymc_hais.model.sites import refuse_joint_sites
+
+__all__ = [
+    "check_model",
+    "find_model",
+    "improper_priors",
+    "is_model",
+    "is_unnormalised",
+    "refuse_periodic",
+    "unnormalised_priors",
+]
 
 
 def find_model(model: Any = None, draws: Any = None) -> Any:
@@ -46,14 +57,14 @@ def check_model(model: Any, from_prior: bool = True) -> None:
         No free variables, minibatches (``total_size``), a start from an improper prior, or a periodic variable with
         another start.
     NotImplementedError
-        Discrete free variables, or a ``pm.Simulator``.
+        Discrete free variables whose elements cannot change one at a time, or a ``pm.Simulator``.
     """
     if not model.free_RVs:
         raise ValueError(
             "The model has no free random variables, so there is nothing to integrate over: its log "
             "marginal likelihood is model.logp() itself."
         )
-    _refuse_discrete(model)
+    refuse_joint_sites(model)
     for rv in model.basic_RVs:
         op = _core_op(rv)
         if isinstance(op, SimulatorRV):
@@ -93,6 +104,11 @@ def improper_priors(model: Any) -> list[str]:
     return [rv.name for rv in model.free_RVs if _improper_kind(rv) is not None]
 
 
+def is_unnormalised(model: Any) -> bool:
+    """Whether log Z of a model is a log partition function: a variable has no normalised density."""
+    return bool(improper_priors(model)) or any(isinstance(_core_op(rv), FlatDiscreteRV) for rv in model.free_RVs)
+
+
 def unnormalised_priors(model: Any) -> list[str]:
     """Name the free variables whose log density in PyMC may not integrate to one.
 
@@ -108,18 +124,6 @@ def _is_suspect(rv: Any, transform: Any) -> bool:
         return True
     op = _core_op(rv)
     return isinstance(op, CustomDistRV | CARRV) or "lkj" in type(op).__name__.lower()
-
-
-def _refuse_discrete(model: Any) -> None:
-    discrete = [rv.name for rv in model.free_RVs if rv.dtype.startswith(("int", "uint", "bool"))]
-    if discrete:
-        names = ", ".join(f"`{name}`" for name in discrete)
-        several = len(discrete) > 1
-        subject = f"The free variables {names} are" if several else f"The free variable {names} is"
-        raise NotImplementedError(
-            f"{subject} discrete, which sample_hais does not support yet. Sum {'them' if several else 'it'} out of the "
-            "likelihood (for example with pymc_extras.marginalize, pm.Mixture or a pm.Potential over pt.logsumexp)."
-        )
 
 
 def _core_op(rv: Any) -> Any:

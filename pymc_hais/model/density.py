@@ -16,8 +16,11 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
 from pymc_hais.model.centring import recentre
+from pymc_hais.model.conditionals import SiteRule, add_conditionals
+from pymc_hais.model.interactions import find_rules
 from pymc_hais.model.layout import Layout, build_position, on_position
 from pymc_hais.model.simplification import lift_data, simplify, simplify_values
+from pymc_hais.model.sites import find_site_variables
 from pymc_hais.paths import Geometric, Parameters
 from pymc_hais.types import Path
 
@@ -29,6 +32,8 @@ __all__ = [
     "freeze_with_inputs",
 ]
 
+#: Rows of data at which discrete sites are looked at.
+_LOOKED_AT = 2
 #: ``(x, log_prior) -> log density`` of a reference, as graphs.
 type LogReference = Callable[[Any, Any], Any]
 
@@ -52,6 +57,8 @@ class DensityGraph:
         Data that differ between populations, and one population's values.
     data, data_values : list
         Large arrays that all populations share, and what to pass for them.
+    rules : tuple of SiteRule
+        Of the discrete variables.
     """
 
     model: Any
@@ -64,6 +71,7 @@ class DensityGraph:
     input_values: list[np.ndarray]
     data: list[Any]
     data_values: list[np.ndarray]
+    rules: tuple[SiteRule, ...] = ()
 
     @property
     def arguments(self) -> list[Any]:
@@ -84,6 +92,7 @@ def build_density(
     with_gradients: bool = True,
     rows: Mapping[str, np.ndarray] | None = None,
     has_chart: bool = False,
+    draws: np.ndarray | None = None,
 ) -> DensityGraph:
     """Build the graphs of the path from a reference to ``model.logp()``, geometric in the densities.
 
@@ -100,12 +109,15 @@ def build_density(
     with_gradients : bool
         Whether the kernel uses them; zeros stand in if not, and cost nothing.
     rows : dict of ndarray, optional
-        Observed variables or data containers that differ between populations, with one population's values.
+        Observed variables or data containers that differ between populations, with some populations' values (R, ...).
     has_chart : bool
         Whether the position holds the coordinates of :mod:`pymc_hais.model.centring`; the sites are then the first
         two of the data, to be tuned.
+    draws : ndarray (P, D), optional
+        Of the reference, at which discrete sites are looked at; a model that has some needs them.
     """
-    values = [np.asarray(value) for value in (rows or {}).values()]
+    tables = [np.asarray(value) for value in (rows or {}).values()]
+    values = [table[0] for table in tables]
     frozen, targets = freeze_with_inputs(model, list(rows or {}))
     inputs = [pt.tensor(f"row_{i}", dtype=value.dtype, shape=value.shape) for i, value in enumerate(values)]
     given = dict(zip(targets, inputs, strict=True))
@@ -122,11 +134,25 @@ def build_density(
         outputs = [reference, log_prior + log_rest - reference]
     if has_chart:
         outputs[0] += log_jacobian
+    none = [np.zeros(layout.n_dims, position.dtype) for _ in sites]
+    arguments = [position, [], inputs, sites]
+    if layout.n_sites:
+        assert draws is not None
+        variables = find_site_variables(model, layout)
+        some = [dict(zip(inputs, (table[i] for table in tables), strict=True)) for i in _spread(tables)]
+        rules = find_rules(outputs, position, variables, draws, some)
+        density = add_conditionals(outputs, position, rules, simplify_values, with_gradients)
+        return _assemble(model, layout, Geometric(), arguments, density, values, none, rules)
     outputs = simplify_values(outputs)
     gradient = _gradient if with_gradients else lambda _, position: pt.zeros_like(position)
     density = [*outputs, *(gradient(output, position) for output in outputs)]
-    none = [np.zeros(layout.n_dims, position.dtype) for _ in sites]
-    return _assemble(model, layout, Geometric(), [position, [], inputs, sites], density, values, none)
+    return _assemble(model, layout, Geometric(), arguments, density, values, none)
+
+
+def _spread(tables: Sequence[np.ndarray]) -> list[int]:
+    """Choose some rows of data, one where there are none."""
+    n_rows = len(tables[0]) if tables else 1
+    return np.unique(np.linspace(0, n_rows - 1, _LOOKED_AT).astype(int)).tolist()
 
 
 def build_parameter_density(
@@ -164,6 +190,7 @@ def _assemble(
     density: list[Any],
     input_values: Sequence[np.ndarray] = (),
     site_values: Sequence[np.ndarray] = (),
+    rules: tuple[SiteRule, ...] = (),
 ) -> DensityGraph:
     """Simplify values and gradients together, and make arguments of their large constants, after the sites."""
     position, betas, inputs, sites = arguments
@@ -174,7 +201,7 @@ def _assemble(
     data, data_values = lift_data(graph)
     values = [*site_values, *data_values]
     return DensityGraph(
-        model, layout, position, graph.outputs, path, betas, inputs, list(input_values), [*sites, *data], values
+        model, layout, position, graph.outputs, path, betas, inputs, list(input_values), [*sites, *data], values, rules
     )
 
 

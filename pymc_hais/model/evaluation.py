@@ -49,7 +49,9 @@ def check_state(
     finite = np.isfinite(np.asarray(state.log_reference) + np.asarray(state.log_ratio))
     if not finite.any():
         _raise_for_terms(model, layout, positions[:_EXAMINED], len(positions), source)
-    gradient = np.asarray(state.grad_reference)[finite] + np.asarray(state.grad_ratio)[finite]
+    # What stands at discrete sites may be infinite: the log odds of an impossible value.
+    free = np.s_[finite, : layout.n_continuous]
+    gradient = np.asarray(state.grad_reference)[free] + np.asarray(state.grad_ratio)[free]
     unusable = ~np.isfinite(gradient)
     dimensions = np.flatnonzero(unusable.all(axis=0))
     if dimensions.size:

@@ -10,12 +10,22 @@ import pytensor
 import pytensor.tensor as pt
 from pytensor.graph.replace import clone_replace
 
-__all__ = ["Layout", "build_layout", "build_position", "on_position"]
+__all__ = ["Layout", "build_layout", "build_position", "free_variables", "is_discrete", "on_position"]
+
+
+def is_discrete(rv: Any) -> bool:
+    """Whether a variable takes whole numbers."""
+    return str(rv.dtype).startswith(("int", "uint", "bool"))
+
+
+def free_variables(model: Any) -> list[Any]:
+    """Return the free variables in the order of the flat vector: the model's own, but discrete ones last."""
+    return sorted(model.free_RVs, key=is_discrete)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each value variable sits in the flat vector, in the order of ``model.value_vars``.
+    """Where each value variable sits in the flat vector: in the order of ``model.value_vars``, discrete ones last.
 
     Attributes
     ----------
@@ -27,12 +37,14 @@ class Layout:
         Unconstrained shapes.
     is_periodic : tuple of bool
         Whether the density is periodic in the value variable (circular transforms).
+    is_discrete : tuple of bool
     """
 
     names: tuple[str, ...]
     owners: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
     is_periodic: tuple[bool, ...]
+    is_discrete: tuple[bool, ...]
 
     @property
     def sizes(self) -> np.ndarray:
@@ -43,6 +55,16 @@ class Layout:
     def n_dims(self) -> int:
         """D."""
         return int(self.sizes.sum())
+
+    @property
+    def n_sites(self) -> int:
+        """How many dimensions, the last ones, are discrete."""
+        return int(self.sizes[np.array(self.is_discrete, dtype=bool)].sum())
+
+    @property
+    def n_continuous(self) -> int:
+        """How many dimensions, the first ones, are continuous."""
+        return self.n_dims - self.n_sites
 
     @property
     def dtype(self) -> np.dtype:
@@ -82,7 +104,7 @@ class Layout:
 
 
 def build_layout(model: Any, values: list[np.ndarray] | None = None) -> Layout:
-    """Read the layout off one unconstrained draw of the free variables, in ``model.free_RVs`` order.
+    """Read the layout off one unconstrained draw of the free variables, in the order of :func:`free_variables`.
 
     Without a draw, as of a model that cannot be drawn from, PyMC's own starting point gives the shapes (and nothing
     but the shapes).
@@ -92,16 +114,18 @@ def build_layout(model: Any, values: list[np.ndarray] | None = None) -> Layout:
     ValueError
         If all free variables are empty arrays.
     """
+    variables = free_variables(model)
     if values is None:
         point = model.initial_point()
-        values = [point[model.rvs_to_values[rv].name] for rv in model.free_RVs]
-    transforms = [model.rvs_to_transforms[rv] for rv in model.free_RVs]
+        values = [point[model.rvs_to_values[rv].name] for rv in variables]
+    transforms = [model.rvs_to_transforms[rv] for rv in variables]
     layout = Layout(
-        names=tuple(model.rvs_to_values[rv].name for rv in model.free_RVs),
-        owners=tuple(rv.name for rv in model.free_RVs),
+        names=tuple(model.rvs_to_values[rv].name for rv in variables),
+        owners=tuple(rv.name for rv in variables),
         shapes=tuple(np.shape(value) for value in values),
         # By name: pymc.dims has transforms of its own.
         is_periodic=tuple(getattr(transform, "name", "") == "circular" for transform in transforms),
+        is_discrete=tuple(map(is_discrete, variables)),
     )
     if layout.n_dims == 0:
         raise ValueError("The free variables of the model have no elements: there is nothing to integrate over.")

@@ -131,9 +131,10 @@ def _n_screened(layout: Layout, reference: BoundReference) -> int:
 
 
 def _everyone(layout: Layout) -> list[Suspect]:
-    """Suspect every variable that has coordinates to move."""
+    """Suspect every continuous variable that has coordinates to move."""
     suspects = []
-    for i in np.flatnonzero(~np.array(layout.is_periodic) & (layout.sizes > 0))[::-1]:
+    is_tested = ~(np.array(layout.is_periodic) | np.array(layout.is_discrete))
+    for i in np.flatnonzero(is_tested & (layout.sizes > 0))[::-1]:
         chosen = np.unique(np.linspace(layout.offsets[i], layout.offsets[i + 1] - 1, _UNKNOWN).round().astype(int))
         coordinates = tuple(int(dim) for dim in chosen)
         suspects.append(Suspect(int(i), coordinates, coordinates[1:] + coordinates[:1], 1.0))

@@ -83,21 +83,31 @@ def _probes(
     """Yield positions (P, D) around draws and at prior draws, and which coordinate (P,) was moved, or -1."""
     moving, drawing = seeds.spawn(2)
     rng = np.random.default_rng(moving)
-    n, n_dims = positions.shape
+    n, none = len(positions), np.full(len(positions), -1)
+    if layout.n_continuous:
+        yield from _around(positions, layout.n_continuous, rng)
+    yield rng.permuted(positions, axis=0), none
+    if (draws := _prior_draws(model, layout, n, drawing)) is not None:
+        yield draws, none
+
+
+def _around(
+    positions: np.ndarray, n_continuous: int, rng: np.random.Generator
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield positions that differ from draws in continuous dimensions."""
+    n, free = len(positions), slice(n_continuous)
     rows, none = np.arange(n), np.full(n, -1)
-    low, centre, high = np.quantile(positions, [0.25, 0.5, 0.75], axis=0)
+    low, centre, high = np.quantile(positions[:, free], [0.25, 0.5, 0.75], axis=0)
     step = np.clip(rng.standard_cauchy(size=(2, n)), -_FARTHEST, _FARTHEST)
-    yield centre + (positions - centre) * (1.0 + np.abs(step[0]))[:, None], none
-    chosen = np.asarray(rng.integers(n_dims, size=n))
-    shifted, mirrored = positions.copy(), positions.copy()
+    stretched, shifted, mirrored = positions.copy(), positions.copy(), positions.copy()
+    stretched[:, free] = centre + (positions[:, free] - centre) * (1.0 + np.abs(step[0]))[:, None]
+    yield stretched, none
+    chosen = np.asarray(rng.integers(n_continuous, size=n))
     shifted[rows, chosen] += step[1] * (high - low)[chosen]
     yield shifted, chosen
     end = np.where(rng.uniform(size=n) < 0.5, positions.min(axis=0)[chosen], positions.max(axis=0)[chosen])
     mirrored[rows, chosen] = 2.0 * end - mirrored[rows, chosen]
     yield mirrored, chosen
-    yield rng.permuted(positions, axis=0), none
-    if (draws := _prior_draws(model, layout, n, drawing)) is not None:
-        yield draws, none
 
 
 def _prior_draws(model: Any, layout: Layout, n: int, seeds: np.random.SeedSequence) -> np.ndarray | None:

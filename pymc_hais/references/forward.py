@@ -22,12 +22,13 @@ from pymc_hais.model.compat import (
     toposort_replace,
     write_out_inner,
 )
+from pymc_hais.model.layout import free_variables
 
 __all__ = ["batch", "forward_graph"]
 
 
 def forward_graph(model: Any) -> list[Any]:
-    """Return the unconstrained value of each free variable.
+    """Return the unconstrained value of each free variable, in the order of the flat vector.
 
     A draw outside the range of its transform comes out as NaN: the log density has no mass there, so
     such joint draws are to be rejected.  A variable with an ``ordered`` transform is sorted where all
@@ -35,9 +36,10 @@ def forward_graph(model: Any) -> list[Any]:
     on an observed one, as a missing value does on those that are not missing, that is the data.  The
     generators are copies: seeding them leaves the model's own alone.
     """
-    transforms = [model.rvs_to_transforms[rv] for rv in model.free_RVs]
+    variables = free_variables(model)
+    transforms = [model.rvs_to_transforms[rv] for rv in variables]
     data = {rv: model.rvs_to_values[rv].astype(rv.dtype) for rv in model.observed_RVs}
-    graph = FunctionGraph(outputs=graph_replace(list(model.free_RVs), data, strict=False), clone=True)
+    graph = FunctionGraph(outputs=graph_replace(variables, data, strict=False), clone=True)
     draws: list[Any] = list(graph.outputs)
     replacements = [
         (draw, _arrange(draw, transform))

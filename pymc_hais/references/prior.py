@@ -13,6 +13,7 @@ import numpy as np
 import pymc as pm
 
 from pymc_hais.model.compat import compile_interpreted, find_rng_nodes, reseed_rngs
+from pymc_hais.model.layout import free_variables
 from pymc_hais.references.forward import batch, forward_graph
 
 __all__ = ["PriorSampler", "build_prior"]
@@ -30,7 +31,7 @@ class PriorSampler:
     Attributes
     ----------
     names : list of str
-        Free variables, in the order of ``model.free_RVs``.
+        Free variables, in the order of the flat vector.
     transforms : list of str
         Name of each variable's transform, empty without one.
     batch_size : int
@@ -136,7 +137,7 @@ def build_prior(model: Any) -> PriorSampler:
     ValueError
         If a parameter is never in its domain, naming the variable.
     """
-    outputs = forward_graph(model)
+    variables, outputs = free_variables(model), forward_graph(model)
     single = compile_interpreted([], outputs)
     shapes = [np.shape(value) for value in _draw_once(single, model)]
     function, batch_size = single, 1
@@ -148,8 +149,8 @@ def build_prior(model: Any) -> PriorSampler:
     except Exception:  # a graph that cannot be batched: one joint draw at a time is always right
         pass
     return PriorSampler(
-        names=[rv.name for rv in model.free_RVs],
-        transforms=[getattr(model.rvs_to_transforms[rv], "name", "") for rv in model.free_RVs],
+        names=[rv.name for rv in variables],
+        transforms=[getattr(model.rvs_to_transforms[rv], "name", "") for rv in variables],
         batch_size=batch_size,
         _function=function,
         _rngs=find_rng_nodes(function.maker.fgraph.outputs),
@@ -180,8 +181,11 @@ def _first_undrawable(model: Any) -> str:
 
 
 def _is_batch(calls: list[list[np.ndarray]], shapes: list[tuple[int, ...]], n: int) -> bool:
-    """Whether every variable has n rows of the right shape, and was drawn anew for each and in every call."""
+    """Whether every variable has n rows of the right shape, and was drawn anew for each and in every call.
+
+    Of whole numbers few differ, so that only the shapes are looked at.
+    """
     if any(value.shape != (n, *shape) for call in calls for value, shape in zip(call, shapes, strict=True)):
         return False
     draws = (np.concatenate(values).reshape(len(calls) * n, -1) for values in zip(*calls, strict=True))
-    return all(len(np.unique(rows, axis=0)) > len(rows) // 2 for rows in draws if rows.size)
+    return all(len(np.unique(rows, axis=0)) > len(rows) // 2 for rows in draws if rows.size and rows.dtype.kind == "f")

@@ -35,7 +35,7 @@ def refuse_point_masses(layout: Layout, positions: np.ndarray, reference: BoundR
     ------
     ValueError
     """
-    for i, column in enumerate(np.asarray(positions, float).T):
+    for i, column in enumerate(np.asarray(positions, float)[:, : layout.n_continuous].T):
         values, counts = np.unique(column, return_counts=True)
         # Near one, a transformed probability has few floating-point values left: ties mean nothing there.
         inner = np.ones(len(values), bool) if layout.is_identity(i) else np.abs(values) < _INNER

@@ -73,12 +73,15 @@ def find_suspects(layout: Layout, positions: np.ndarray, gradient: np.ndarray, l
     list of Suspect
         Empty if nothing looks wrong, or with fewer than 100 usable draws.
     """
-    usable = np.isfinite(positions).all(axis=1) & np.isfinite(gradient).all(axis=1)
+    free = slice(layout.n_continuous)
+    usable = np.isfinite(positions).all(axis=1) & np.isfinite(gradient[:, free]).all(axis=1)
     if usable.sum() < _MIN_DRAWS:
         return []
-    x, score = np.asarray(positions, float)[usable], np.asarray(gradient, float)[usable]
+    x, score = (np.asarray(array, float)[usable, free] for array in (positions, gradient))
+    if not x.size:
+        return []
     low, centre, high = np.quantile(x, [0.25, 0.5, 0.75], axis=0)
-    tested = np.flatnonzero(~np.repeat(layout.is_periodic, layout.sizes) & (high > low))
+    tested = np.flatnonzero(~np.repeat(layout.is_periodic, layout.sizes)[free] & (high > low))
     if not tested.size:
         return []
     width = (high - low)[tested]

@@ -16,7 +16,7 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_hais.model import improper_priors, unnormalised_priors
 from pymc_hais.model.compat import compile_interpreted, find_rng_nodes, replace_rng_nodes, reseed_rngs
-from pymc_hais.model.layout import Layout
+from pymc_hais.model.layout import Layout, is_discrete
 from pymc_hais.references.base import Direct, Draws
 from pymc_hais.references.distribution import is_distribution
 from pymc_hais.references.forward import batch
@@ -65,9 +65,9 @@ class Product(Direct):
         Raises
         ------
         ValueError
-            Naming the variable: if names are missing or unknown, a shape differs, a distribution is discrete, has
-            random parameters, is not normalised or leaves the variable's space, or if the variable's transform depends
-            on other variables.
+            Naming the variable: if names are missing or unknown, a shape differs, a distribution is discrete and the
+            variable is not (or the other way round), has random parameters, is not normalised or leaves the variable's
+            space, or if the variable's transform depends on other variables.
         """
         if set(spec) != set(layout.owners):
             raise ValueError(
@@ -149,10 +149,12 @@ def _transform(frozen: Any, owner: str) -> Transform | None:
 
 
 def _check_distribution(owner: str, part: Any, rv: Any) -> None:
-    if not is_distribution(part) or str(part.dtype).startswith(("int", "uint", "bool")):
+    kind, example = (
+        ("discrete", "pm.Bernoulli.dist(0.5)") if is_discrete(rv) else ("continuous", "pm.Normal.dist(0, 1)")
+    )
+    if not is_distribution(part) or is_discrete(part) != is_discrete(rv):
         raise ValueError(
-            f"The reference of `{owner}` must be a continuous PyMC distribution such as pm.Normal.dist(0, 1); got "
-            f"{part!r}."
+            f"The reference of `{owner}` must be a {kind} PyMC distribution such as {example}; got {part!r}."
         )
     shapes = [pt.as_tensor(one, allow_xtensor_conversion=True).shape for one in (part, rv)]
     given, wanted = (tuple(int(n) for n in shape) for shape in compile_interpreted([], shapes)())

@@ -21,6 +21,8 @@ def memory(problem: Problem, run: AnnealingRun) -> tuple[Finding, ...]:
     engine, n_chains = problem.engine, len(run.log_z)
     if engine.path.n_evaluations or not np.isfinite(run.log_z).any():  # no reading of a density at beta = 1 alone
         return ()
+    if engine.kernel.n_sites:  # moves that scale positions would leave the whole numbers
+        return ()
     inputs, keys = problem.inputs([0] * n_chains), np.zeros((n_chains, 2), dtype=np.uint32)
 
     def start(positions: np.ndarray) -> ParticleState:

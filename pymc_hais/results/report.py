@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pymc_hais.estimators import Finding, LogZEstimate
-from pymc_hais.model import improper_priors
+from pymc_hais.model import is_unnormalised
 from pymc_hais.references import AnnealedModel
 from pymc_hais.results.heldout import HeldOut
 from pymc_hais.run.planning import Choice
@@ -33,7 +33,7 @@ def _quantity(choice: Choice) -> str:
     """Say what log Z is."""
     if isinstance(choice.problem.reference, AnnealedModel):
         return "log ratio of partition functions"
-    return "log partition function" if improper_priors(choice.problem.model) else "log marginal likelihood"
+    return "log partition function" if is_unnormalised(choice.problem.model) else "log marginal likelihood"
 
 
 def _temperatures(lengths: Any) -> str:

@@ -16,6 +16,7 @@ from pymc_hais.model import (
     check_joint_logp,
     check_model,
     check_state,
+    log_count,
 )
 from pymc_hais.references import (
     BoundReference,
@@ -36,6 +37,8 @@ __all__ = ["CHECK_DRAWS", "bind_reference", "build_problem", "with_reference"]
 
 #: Draws that check a model before any long work; as many as the pilot's, so that nothing compiles twice.
 CHECK_DRAWS = CHUNK
+#: Draws at which discrete sites are looked at.
+_SITE_DRAWS = 100
 #: Seconds below which evaluating so many draws is cheap.
 _CHEAP = 0.5
 
@@ -97,7 +100,7 @@ def bind_reference(model: Any, reference: Any, seeds: Seeds, log_mass: float = 0
     sampler = build_prior(model)
     seed = int(seeds.sequence(Purpose.CHECK).generate_state(1)[0])
     layout = build_layout(model, [value[0] for value in sampler.sample(1, seed)[0]])
-    return layout, bind(reference, layout, Prior(layout, sampler, log_mass), model)
+    return layout, bind(reference, layout, Prior(layout, sampler, log_mass + log_count(model, layout)), model)
 
 
 def with_reference(
@@ -112,14 +115,17 @@ def with_reference(
     """Compile a model for one bound reference, and check it at the reference's draws; see :func:`build_problem`."""
     kernel = compiler.kernel
     # Walls, and step sizes that the user gave, are those of the model's own flat vector; rows have no sites of theirs.
-    chart = None if kernel.constraints or kernel.step_size or rows else build_chart(model, layout)
-    first = {name: value[0] for name, value in (rows or {}).items()}
+    is_plain = kernel.constraints or kernel.step_size or rows or layout.n_sites
+    chart = None if is_plain else build_chart(model, layout)
     log_reference = None if reference.is_prior else reference.logp
-    graph = build_density(model, layout, log_reference, kernel.uses_gradients, first, chart is not None)
-    problem = Problem(model, layout, reference, compiler(graph), chart=chart, rows=rows or {})
+    draws = reference.draw(_SITE_DRAWS, seeds.sequence(Purpose.CHECK, 5)).positions if layout.n_sites else None
+    graph = build_density(model, layout, log_reference, kernel.uses_gradients, rows, chart is not None, draws)
+    counted = log_count(model, layout) if reference.is_prior else 0.0
+    engine = compiler(graph)
+    problem = Problem(model, layout, reference, engine, chart=chart, rows=rows or {}, log_z_reference=counted)
     sites = chart.without_sites() if chart else None
-    if takes_fit:
-        is_dense = particles_for_dense(layout.n_dims) > 0
+    if takes_fit and not layout.n_sites:
+        is_dense = particles_for_dense(layout.n_continuous) > 0
         problem = problem.with_fit(Fitted.none(problem.n_rows, layout.n_dims, is_dense), sites)
     else:
         problem = replace(problem, sites=sites)

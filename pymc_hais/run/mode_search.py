@@ -38,6 +38,7 @@ def can_climb(problem: Problem) -> bool:
         kernel.uses_gradients
         and kernel.constraints is None
         and problem.n_rows == 1
+        and not problem.layout.n_sites
         and not problem.engine.path.n_evaluations
         and problem.layout.n_dims <= MOST_DIMS
     )

@@ -87,7 +87,7 @@ def run_pilots(problem: Problem, rows: Sequence[int], number: int, spent: Spent,
     """Run a pilot on each of some rows, with reference draws of its own; each is given a part of the time left."""
     begin = time.perf_counter()
     seconds = _SHARE_OF_TIME * settings.budget.left / len(rows)
-    n_particles = PILOT_PARTICLES * max(1, -(-particles_for_dense(problem.layout.n_dims) // PILOT_PARTICLES))
+    n_particles = PILOT_PARTICLES * max(1, -(-particles_for_dense(problem.layout.n_continuous) // PILOT_PARTICLES))
     pilots = []
     report = settings.progress.phase("Pilot")
     for done, row in enumerate(rows):

@@ -160,7 +160,8 @@ def choose_reference(
     measure_mass : callable, optional
         Measures the mass of a prior that may not integrate to one; without it there is none to measure.
     """
-    check_counters(settings.draws, problem.layout.n_dims)
+    layout = problem.layout
+    check_counters(settings.draws, layout.n_continuous, problem.engine.kernel.n_uniforms)
     spent = Spent(n_gradients_pilot=problem.prior_mass.n_gradients if problem.prior_mass else 0)
     if not settings.recipe.needs_pilot and (_is_auto(reference) or not takes_fit(reference)):
         lengths = np.full(problem.n_rows, settings.n_temperatures or 1)
@@ -171,7 +172,7 @@ def choose_reference(
     pilots = run_pilots(problem, rows, 0, spent, settings)
     known = scout(problem, pilots, spent, settings, takes_fit(reference))
     first = _decide(problem, pilots, pilots, known, spent, settings)
-    if not takes_fit(reference) or problem.engine.path.n_evaluations:
+    if problem.fitted is None:  # compiled for none: its path moves a parameter, or sites are on it
         return first
     if not first.is_tuned:
         return replace(first, reason="The pilot ran out of time, so no fit was tried.")

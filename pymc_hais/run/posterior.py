@@ -45,7 +45,7 @@ def draw_posterior(problem: Problem, outcome: Outcome, settings: Settings) -> Po
 
     def take(array: np.ndarray) -> np.ndarray:
         array = np.asarray(array)
-        return array.reshape(-1, *array.shape[2:])[chosen]
+        return array.reshape(array.shape[0] * array.shape[1], *array.shape[2:])[chosen]
 
     state = ParticleState(*map(take, run.state))
     keys = np.stack([stream.key for stream in seeds])

@@ -11,7 +11,7 @@ import numpy as np
 from pymc_hais.core.weights import clean, log_mean_exp
 from pymc_hais.engines import compile_engine
 from pymc_hais.estimators import LogZEstimate
-from pymc_hais.kernels import Hamiltonian, LinearConstraints
+from pymc_hais.kernels import Composed, Gibbs, Hamiltonian, LinearConstraints, SiteBlock, SiteKernel
 from pymc_hais.model import Chart, DensityGraph, Layout, Sites, unnormalised_priors, with_table
 from pymc_hais.references import AnnealedModel, BoundReference, Draws, Fitted
 from pymc_hais.run.seeds import Stream
@@ -30,23 +30,40 @@ class Compiler:
     Attributes
     ----------
     kernel : Kernel
+        Of the continuous dimensions.
     backend : {"jax", "numba", "c"} or None
     compile_kwargs : dict
     cores : int, optional
         Limits the threads of the engine.
+    sites : SiteKernel
+        Of the discrete ones.
     """
 
     kernel: Kernel = field(default_factory=Hamiltonian)
     backend: str | None = None
     compile_kwargs: dict[str, Any] = field(default_factory=dict)
     cores: int | None = None
+    sites: SiteKernel = field(default_factory=Gibbs)
 
     def __call__(self, graph: DensityGraph) -> Engine:
         """Compile a model's graphs with the kernel."""
-        engine = compile_engine(graph, self.backend, self.compile_kwargs, self.kernel)
+        engine = compile_engine(graph, self.backend, self.compile_kwargs, self._compose(graph))
         if self.cores is not None:
             engine.set_cores(self.cores)
         return engine
+
+    def _compose(self, graph: DensityGraph) -> Kernel:
+        """Bind the kernels to the dimensions of a model."""
+        if not graph.rules:
+            return self.kernel
+        blocks = tuple(
+            SiteBlock(v.start, v.stop, rule.colours, rule.rule, v.low, v.n_values)
+            for rule in graph.rules
+            for v in [rule.variable]
+        )
+        layout = graph.layout
+        continuous = self.kernel if layout.n_continuous else None
+        return Composed(continuous, self.sites.with_blocks(blocks), layout.n_sites)
 
 
 class PriorMass(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.linalg import block_diag
 
 from pymc_hais.types import Metric
 
@@ -95,17 +96,37 @@ class MovingMetric:
 
     A metric measured on the very particles that it moves pushes them apart: an error of about n_dims / n_particles
     nats in the log ratio.  Where that matters, and a stage changes single scales little, the geometric mean of earlier
-    stages is used; it is less noisy as well.
+    stages is used; it is less noisy as well.  Discrete sites have scales of their own, which walks use.
+
+    Parameters
+    ----------
+    n_continuous : int
+        How many dimensions, the first ones, are continuous.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, n_continuous: int) -> None:
+        self._n_continuous = n_continuous
         self._earlier: Metric | None = None
 
     def update(self, positions: np.ndarray) -> Metric:
         """Take note of equally weighted particles (P, D); return the metric to move them with."""
+        n = self._n_continuous
+        if n == positions.shape[1]:
+            return self._average(positions)
+        of_sites = positions[:, n:].std(axis=0)
+        return _join(self._average(positions[:, :n]), of_sites) if n else of_sites
+
+    def _average(self, positions: np.ndarray) -> Metric:
         newest = estimate_metric(positions)
         if positions.shape[1] <= positions.shape[0]:
             return newest
         earlier = newest if self._earlier is None else self._earlier
         self._earlier = earlier ** (1.0 - _NEWEST) * newest**_NEWEST
         return earlier
+
+
+def _join(metric: Metric, scales: np.ndarray) -> Metric:
+    """Add dimensions of their own scales."""
+    if metric.ndim == 1:
+        return np.concatenate([metric, scales])
+    return block_diag(metric, np.diag(scales))

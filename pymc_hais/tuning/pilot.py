@@ -95,7 +95,8 @@ def run_pilot(
     """
     particles, rng = _Moving(engine, population), population.rngs[0]
     _, n_particles, n_dims = population.state.position.shape
-    share, patience = _conditional_ess(n_dims), _PATIENCE if n_dims <= n_particles else 0
+    is_many = population.state.momentum.shape[-1] > n_particles
+    share, patience = _conditional_ess(n_dims), 0 if is_many else _PATIENCE
     beta, log_z, log_ratio = 0.0, 0.0, np.where(population.alive[0], particles.log_ratio, -np.inf)
     stages: list[Stage] = []
     pace, time_share = Pace(seconds, engine.clock), 1.0
@@ -139,7 +140,7 @@ class _Moving:
         self._is_tuned = self._kernel.step_size is None
         self.step_size = float(self._kernel.step_size or 1.0)
         self.metric: Metric = np.ones(n_dims)
-        self._follow = MovingMetric()
+        self._follow = MovingMetric(particles.state.momentum.shape[-1])
         self._recent = np.full(n_particles, self._kernel.acceptance_target)
         self.n_moves = 0
 

@@ -108,7 +108,7 @@ def test_heavy_tails_leave_the_directions_alone():
 
 
 def test_with_many_dimensions_earlier_particles_make_the_metric():
-    moving = MovingMetric()
+    moving = MovingMetric(30)
     steps = [scale * normals(20, 30, seed) for seed, scale in enumerate([1.0, 2.0, 0.5])]
     first, second, third = (estimate_metric(step) for step in steps)
     np.testing.assert_allclose(moving.update(steps[0]), first)  # there are no earlier ones
@@ -119,7 +119,7 @@ def test_with_many_dimensions_earlier_particles_make_the_metric():
 
 
 def test_with_few_dimensions_the_particles_make_their_own_metric():
-    moving = MovingMetric()
+    moving = MovingMetric(30)
     for seed in range(3):
         positions = normals(30, 30, seed)
         np.testing.assert_array_equal(moving.update(positions), estimate_metric(positions))

@@ -1,0 +1,232 @@
+"""Gibbs sampling of discrete sites: each is drawn from its conditional distribution at beta, colour by colour.
+
+Geman & Geman (1984, IEEE Trans. PAMI 6, 721-741).  Sites of one colour are independent given all others, so that they
+are drawn together.  A site with too many values to try them all makes a Metropolis step instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from pymc_hais.kernels.base import identity, plain_loop
+from pymc_hais.kernels.sites import SiteBlock
+from pymc_hais.types import ParticleState, PathFunctions
+
+__all__ = ["Gibbs"]
+
+#: Differences of log densities are kept within this range: none of them is infinite, and NaN is the least.
+_FAR = 1e30
+
+
+@dataclass(frozen=True)
+class Gibbs:
+    """Draw every discrete site from its conditional distribution, once a transition.
+
+    Used for the discrete variables of a model by default, after a transition of the continuous ones.  Where the log
+    density is linear in each site of a colour, as in a Boltzmann machine, one gradient gives all conditionals;
+    elsewhere the density is evaluated at every value.  Sites with more than 256 values, such as counts, make a
+    Metropolis step by a random number of units, tuned by the pilot.
+
+    Parameters
+    ----------
+    blocks : tuple of SiteBlock
+        Found from the model; leave it out.
+    """
+
+    blocks: tuple[SiteBlock, ...] = ()
+
+    is_site_kernel: ClassVar[bool] = True
+
+    @property
+    def n_uniforms(self) -> int:
+        """Uniform numbers of a transition."""
+        return sum(block.n_uniforms for block in self.blocks)
+
+    @property
+    def n_evaluations(self) -> int:
+        """Evaluations of the density of a transition."""
+        return sum(block.n_evaluations for block in self.blocks)
+
+    @property
+    def program(self) -> str:
+        """Everything that the built transition depends on."""
+        return "Gibbs " + "; ".join(block.program for block in self.blocks)
+
+    def with_blocks(self, blocks: tuple[SiteBlock, ...]) -> Gibbs:
+        """Bind it to the sites of a model."""
+        return replace(self, blocks=blocks)
+
+    def build(
+        self, xp: Any, path: PathFunctions, jit: Any = identity, jit_density: Any = None, loop: Any = plain_loop
+    ) -> Any:
+        """Build the sweep; see :meth:`pymc_hais.kernels.sites.SiteKernel.build`."""
+        jit_density = jit_density or jit
+        sweep, first = _build_nothing(), 0
+        for block in self.blocks:
+            uniforms = slice(first, first + block.n_uniforms)
+            visit = jit_density(_VISITS[block.rule](xp, path, block, jit, jit_density, loop))
+            sweep = _follow(xp, sweep, visit, block, uniforms, jit, jit_density, loop)
+            first += block.n_uniforms
+        return sweep
+
+
+def _build_nothing() -> Any:
+    def sweep(state, uniforms, beta, params, data):
+        return state
+
+    return sweep
+
+
+def _follow(xp, before, visit, block, numbers, jit, jit_density, loop):
+    """Build a sweep over a block's colours that follows another sweep."""
+    start, stop, n_colours = numbers.start, numbers.stop, len(block.colours)
+    masks = xp.asarray(block.colours.astype(np.float64))
+    before = jit_density(before)
+
+    if n_colours == 1:
+
+        def sweep(state, uniforms, beta, params, data):
+            state = before(state, uniforms, beta, params, data)
+            return visit(state, uniforms[start:stop], masks[0], beta, params, data)
+
+        return sweep
+
+    def go_on(carry, constants):
+        return carry[0] < n_colours
+
+    def one_more(carry, constants):
+        colour, state = carry
+        uniforms, beta, params, data = constants
+        return colour + 1, visit(state, uniforms, masks[colour], beta, params, data)
+
+    run = jit_density(loop(jit(go_on), jit_density(one_more)))
+
+    def sweep_colours(state, uniforms, beta, params, data):
+        state = before(state, uniforms, beta, params, data)
+        return run((0, state), (uniforms[start:stop], beta, params, data))[1]
+
+    return sweep_colours
+
+
+def build_move(xp: Any, path: PathFunctions, block: SiteBlock) -> Any:
+    """Build ``move(state, sites, beta, data) -> ParticleState`` with other values of a block's sites."""
+    start, stop, evaluate = block.start, block.stop, path.evaluate
+
+    def move(state, sites, beta, data):
+        whole = xp.concatenate((state.position[:start], sites, state.position[stop:]))
+        position = whole.astype(state.position.dtype)
+        log_reference, log_ratio, grad_reference, grad_ratio = evaluate(position, beta, data)
+        return ParticleState(position, state.momentum, log_reference, log_ratio, grad_reference, grad_ratio)
+
+    return move
+
+
+def _build_gain(xp: Any, path: PathFunctions, block: SiteBlock) -> Any:
+    """Build ``gain(state, other, beta)``: by how much the log density of each site differs in another state."""
+    start, stop, gradient_at = block.start, block.stop, path.gradient
+
+    def gain(state, other, beta):
+        here = gradient_at(state.grad_reference, state.grad_ratio, beta)[start:stop]
+        there = gradient_at(other.grad_reference, other.grad_ratio, beta)[start:stop]
+        # fmax takes the number where the other is none: a value of density zero is never drawn.
+        return xp.fmin(xp.fmax(there - here, -_FAR), _FAR)
+
+    return gain
+
+
+def _build_gradient_visit(xp, path, block, jit, jit_density, loop):
+    """Build the visit of a colour by the gradient, which is the log odds: no value is tried."""
+    start, stop, gradient_at = block.start, block.stop, path.gradient
+    move = jit_density(build_move(xp, path, block))
+
+    def visit(state, uniforms, mask, beta, params, data):
+        odds = gradient_at(state.grad_reference, state.grad_ratio, beta)[start:stop]
+        sites = state.position[start:stop]
+        drawn = (uniforms < 1.0 / (1.0 + xp.exp(-odds))) * 1.0
+        # Where the odds are no number, as of a particle of weight zero, the site stays.
+        moved = mask * (odds == odds)
+        return move(state, sites + moved * (drawn - sites), beta, data)
+
+    return visit
+
+
+def _build_table_visit(xp, path, block, jit, jit_density, loop):
+    """Build the visit that tries every value: all sites of the colour shifted by one, two, ... values, in a circle."""
+    start, stop, low, n_values = block.start, block.stop, block.low, block.n_values
+    move, gain_of = jit_density(build_move(xp, path, block)), jit(_build_gain(xp, path, block))
+
+    def shifted(sites, mask, shift):
+        turned = sites - low + mask * shift
+        return low + turned - n_values * xp.floor(turned / n_values)
+
+    shifted = jit(shifted)
+
+    if n_values == 2 and block.is_single:
+
+        def flip(state, uniforms, mask, beta, params, data):
+            other = move(state, shifted(state.position[start:stop], mask, 1.0), beta, data)
+            gain = xp.sum(mask * gain_of(state, other, beta))
+            accepted = xp.sum(mask * uniforms) < 1.0 / (1.0 + xp.exp(-gain))
+            return ParticleState(
+                xp.where(accepted, other.position, state.position),
+                state.momentum,
+                xp.where(accepted, other.log_reference, state.log_reference),
+                xp.where(accepted, other.log_ratio, state.log_ratio),
+                xp.where(accepted, other.grad_reference, state.grad_reference),
+                xp.where(accepted, other.grad_ratio, state.grad_ratio),
+            )
+
+        return flip
+
+    places, below = xp.asarray(np.eye(n_values)), xp.asarray(np.tri(n_values))
+
+    def go_on(carry, constants):
+        return carry[0] < n_values
+
+    def one_more(carry, constants):
+        shift, gains, top = carry
+        state, mask, beta, data = constants
+        other = move(state, shifted(state.position[start:stop], mask, shift), beta, data)
+        gain = gain_of(state, other, beta)
+        return shift + 1, gains + places[shift][:, None] * gain, xp.maximum(top, gain)
+
+    run = jit_density(loop(jit(go_on), jit_density(one_more)))
+
+    def visit(state, uniforms, mask, beta, params, data):
+        sites = state.position[start:stop]
+        none = 0.0 * sites * beta
+        _, gains, top = run((1, places[:, :1] * none, none), (state, mask, beta, data))
+        cumulative = below @ xp.exp(gains - top)
+        shift = xp.sum((uniforms * cumulative[n_values - 1] >= cumulative) * 1.0, 0)
+        return move(state, shifted(sites, mask, shift), beta, data)
+
+    return visit
+
+
+def _build_walk_visit(xp, path, block, jit, jit_density, loop):
+    """Build a Metropolis step by a number of units, both ways as likely, on the scale of the particles."""
+    start, stop, n_sites = block.start, block.stop, block.n_sites
+    move, gain_of = jit_density(build_move(xp, path, block)), jit(_build_gain(xp, path, block))
+
+    @jit
+    def width_of(metric):
+        if metric.ndim == 1:
+            return metric[start:stop]
+        return xp.diag(metric)[start:stop]
+
+    def visit(state, uniforms, mask, beta, params, data):
+        sites = state.position[start:stop]
+        two_sided = 2.0 * uniforms[:n_sites] - 1.0
+        far = -width_of(params.metric) * xp.log(xp.fmax(xp.abs(two_sided), 1e-12))
+        proposed = sites + mask * xp.sign(two_sided) * (1.0 + xp.floor(far))
+        gain = gain_of(state, move(state, proposed, beta, data), beta)
+        accepted = (uniforms[n_sites:] < xp.exp(xp.fmin(gain, 0.0))) * 1.0
+        return move(state, sites + accepted * (proposed - sites), beta, data)
+
+    return visit
+
+
+_VISITS = {"gradient": _build_gradient_visit, "table": _build_table_visit, "walk": _build_walk_visit}

@@ -1,0 +1,101 @@
+"""What kernels of discrete sites share: which sites there are, and what moves them together with the rest."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+
+from pymc_hais.types import PathFunctions
+
+__all__ = ["SiteBlock", "SiteKernel"]
+
+
+@dataclass(frozen=True, eq=False)
+class SiteBlock:
+    """The sites of one discrete variable, and how each learns its conditional distribution.
+
+    Attributes
+    ----------
+    start, stop : int
+        Where its S sites are in the flat vector.
+    colours : ndarray of bool (C, S)
+        Sites of one colour are independent of one another given all others.
+    rule : {"gradient", "table", "walk"}
+        With "gradient" the density's gradient at a site is the log odds of 1 against 0, exactly.  With the others it is
+        the sum of all terms that the site is in, so that a difference of two is one of log densities: every value is
+        tried ("table"), or one that is proposed ("walk").
+    low, n_values : int
+        The least value, and how many there are; 0 where there is no end of them.
+    """
+
+    start: int
+    stop: int
+    colours: np.ndarray
+    rule: str
+    low: int = 0
+    n_values: int = 2
+
+    @property
+    def n_sites(self) -> int:
+        """S."""
+        return self.stop - self.start
+
+    @property
+    def n_uniforms(self) -> int:
+        """Uniform numbers of a sweep: a walk takes one for the proposal and one to judge it."""
+        return self.n_sites * (2 if self.rule == "walk" else 1)
+
+    @property
+    def is_single(self) -> bool:
+        """Whether no two sites have one colour."""
+        return len(self.colours) == self.n_sites
+
+    @property
+    def n_evaluations(self) -> int:
+        """Evaluations of the density that a sweep costs."""
+        of_colour = {"gradient": 1, "walk": 2, "table": self.n_values}[self.rule]
+        if self.rule == "table" and self.n_values == 2 and self.is_single:
+            of_colour = 1
+        return of_colour * len(self.colours)
+
+    @property
+    def program(self) -> str:
+        """Everything that a sweep over it depends on."""
+        colours = hashlib.sha256(np.packbits(self.colours).tobytes()).hexdigest()
+        return f"{self.start} {self.stop} {self.rule} {self.low} {self.n_values} {self.colours.shape} {colours}"
+
+
+@runtime_checkable
+class SiteKernel(Protocol):
+    """Describes a transition of discrete sites, given the continuous dimensions.
+
+    It leaves the path's density at beta invariant, and is written for one particle.
+    """
+
+    is_site_kernel: ClassVar[bool]
+
+    @property
+    def n_uniforms(self) -> int:
+        """Uniform numbers that a transition takes."""
+        ...
+
+    @property
+    def n_evaluations(self) -> int:
+        """Evaluations of the density that a transition costs."""
+        ...
+
+    @property
+    def program(self) -> str:
+        """Everything that the built transition depends on."""
+        ...
+
+    def with_blocks(self, blocks: tuple[SiteBlock, ...]) -> SiteKernel:
+        """Bind it to the sites of a model."""
+        ...
+
+    def build(self, xp: Any, path: PathFunctions, jit: Any, jit_density: Any, loop: Any) -> Any:
+        """Build ``sweep(state, uniforms, beta, params, data) -> ParticleState``."""
+        ...

@@ -1,0 +1,80 @@
+"""The counting measure on a finite set of integers, as a PyMC distribution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from pymc.distributions.dist_math import check_parameters
+from pymc.distributions.distribution import Discrete
+from pymc.distributions.shape_utils import rv_size_is_none
+from pytensor.tensor.random.op import RandomVariable
+
+__all__ = ["FlatDiscrete", "FlatDiscreteRV"]
+
+
+class FlatDiscreteRV(RandomVariable):
+    """Uniform draws of the integers from ``lower`` to ``upper``, both included."""
+
+    name = "flat_discrete"
+    signature = "(),()->()"
+    dtype = "int64"
+    _print_name = ("FlatDiscrete", "\\operatorname{FlatDiscrete}")
+
+    @classmethod
+    def rng_fn(cls, rng: np.random.Generator, lower: Any, upper: Any, size: Any) -> np.ndarray:
+        """Draw integers."""
+        # Not up to upper + 1: that may be beyond the range of a small integer type.
+        return rng.integers(lower, upper, size=size, endpoint=True)
+
+
+class FlatDiscrete(Discrete):
+    r"""Integers with weight one each: what ``pm.Flat`` is to the real numbers.
+
+    .. math:: \log p(x) = 0 \quad \text{for } x \in \{\text{lower}, \ldots, \text{upper}\}
+
+    With it, and a ``pm.Potential`` of the negative energy, log Z of a model is the log partition function of that
+    energy.  ``pm.DiscreteUniform`` differs by a constant: it subtracts the log number of states for every element.
+
+    Unlike ``pm.Flat`` it has draws, because the set is finite: they are uniform.
+
+    Parameters
+    ----------
+    lower : tensor_like of int, default 0
+        Smallest integer.
+    upper : tensor_like of int, default 1
+        Largest integer, not below ``lower``.
+
+    Examples
+    --------
+    A lattice of spins::
+
+        with pm.Model():
+            s = pymc_hais.FlatDiscrete("s", shape=(8, 8))
+            sigma = 2 * s - 1
+            pm.Potential("bonds", 0.3 * (sigma[1:] * sigma[:-1]).sum() + 0.3 * (sigma[:, 1:] * sigma[:, :-1]).sum())
+    """
+
+    rv_op = FlatDiscreteRV()
+
+    @classmethod
+    def dist(cls, lower: Any = 0, upper: Any = 1, **kwargs: Any) -> Any:
+        """Create the distribution without a name; limits that are no integers are rounded down."""
+        return super().dist([_round_down(lower), _round_down(upper)], **kwargs)
+
+    def support_point(rv, size, lower, upper):  # noqa: D102 (PyMC's own signature, and name)
+        lower = pt.cast(lower, rv.dtype)
+        return pt.broadcast_arrays(lower, upper)[0] if rv_size_is_none(size) else pt.full(size, lower)
+
+    def logp(value, lower, upper):  # noqa: D102
+        inside = pt.and_(pt.ge(value, lower), pt.le(value, upper))
+        log_weight = pt.switch(inside, pt.zeros_like(value, dtype=pytensor.config.floatX), -np.inf)
+        return check_parameters(log_weight, lower <= upper, msg="lower <= upper")
+
+
+def _round_down(limit: Any) -> Any:
+    """Return a limit as integers; a constant that is one stays a constant."""
+    limit = pt.as_tensor_variable(limit)
+    return pt.cast(pt.floor(limit), "int64") if limit.dtype.startswith("float") else limit

@@ -1,0 +1,196 @@
+"""Which discrete sites interact, and whether slopes are log odds: found by flipping each of them at random states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from pytensor.graph.replace import clone_replace
+from scipy import sparse
+
+from pymc_hais.model.compat import compile_interpreted
+from pymc_hais.model.conditionals import SiteRule, split_terms
+from pymc_hais.model.multilinear import extend
+from pymc_hais.model.outputs import batch_over_rows
+from pymc_hais.model.sites import SiteVariable
+
+__all__ = ["colour", "find_rules"]
+
+#: Random states at which every site is flipped, and with many sites; and those at which the colours are tried.
+_STATES, _FEW_STATES, _MANY, _TRIED = 5, 2, 600, 4
+#: Changes below this share of what changes are rounding.
+_ROUNDING = 1e-9
+#: Beyond this many nats a difference stands for infinity.
+_INFINITE = 1e15
+#: Terms of one call.
+_CHUNK_SIZE = 2**22
+
+
+class _Terms:
+    """Log density, slopes and terms of the path's two ends at many positions; both ends count as one."""
+
+    def __init__(self, outputs: Sequence[Any], position: Any, variables: Sequence[SiteVariable]) -> None:
+        binary = [variable for variable in variables if (variable.low, variable.n_values) == (0, 2)]
+        smooth = extend(list(outputs), position, binary) if binary else list(outputs)
+        n_sites = variables[-1].stop - variables[0].start
+        gradients: list[Any] = [pytensor.grad(one, position, disconnected_inputs="ignore") for one in smooth]
+        slopes = [gradient[-n_sites:] for gradient in gradients]
+        arrays = [split_terms(one, position) for one in outputs]
+        self.n_arrays = tuple(map(len, arrays))
+        graphs = [pt.stack([*outputs]), pt.concatenate(slopes), *arrays[0], *arrays[1]]
+        graphs = [graph.astype("float64") for graph in graphs]
+        single = compile_interpreted([position], graphs)
+        self._evaluate = batch_over_rows(position, graphs, single)
+        self._dtype = position.dtype
+        probe = single(np.zeros(position.type.shape, position.dtype))
+        self._chunk = int(np.clip(_CHUNK_SIZE // max(1, sum(one.size for one in probe)), 1, 512))
+
+    def __call__(self, x: np.ndarray) -> list[np.ndarray]:
+        """Return log densities (n, 2), slopes (n, 2 S) and terms (n, E), ..., at positions (n, D)."""
+        x = np.asarray(x, self._dtype)
+        with np.errstate(all="ignore"):
+            parts = [self._evaluate(x[i : i + self._chunk]) for i in range(0, len(x), self._chunk)]
+        return [np.concatenate(part) for part in zip(*parts, strict=True)]
+
+
+def find_rules(
+    outputs: Sequence[Any],
+    position: Any,
+    variables: Sequence[SiteVariable],
+    positions: np.ndarray,
+    given: Sequence[dict[Any, np.ndarray]] = ({},),
+    takes_slopes: bool = True,
+) -> tuple[SiteRule, ...]:
+    """Find how the sites of each variable learn their conditional distributions.
+
+    Parameters
+    ----------
+    outputs : sequence of two TensorVariable
+        Log density of the reference, and log ratio.
+    position : TensorVariable (D,)
+    variables : sequence of SiteVariable
+    positions : ndarray (P, D)
+        Draws of the reference.
+    given : sequence of dict
+        Data of some rows: input -> value.
+    takes_slopes : bool
+        Whether slopes may serve.
+
+    Returns
+    -------
+    tuple of SiteRule
+        Checked at other states: sites of one colour that are changed together change the log density by the sum of
+        what each of them changes alone.  Where that fails every site has a colour of its own.
+    """
+    rng = np.random.default_rng(0)
+    terms = [_Terms(clone_replace(list(outputs), one), position, variables) for one in given]
+    n_sites = sum(variable.stop - variable.start for variable in variables)
+    n_states = _STATES if n_sites <= _MANY else _FEW_STATES
+    x = _usable(terms[0], positions)
+    states, tried = x[:n_states], x[n_states : n_states + _TRIED] if len(x) > n_states + 1 else x[:_TRIED]
+    rules = [_find_rule(terms, variable, states, positions, rng, takes_slopes) for variable in variables]
+    return tuple(_try_colours(terms, rule, tried, positions, rng) for rule in rules)
+
+
+def _usable(terms: Callable[[np.ndarray], list[np.ndarray]], positions: np.ndarray) -> np.ndarray:
+    """Put states of positive density first."""
+    joint = np.sum(terms(positions)[0], axis=1)
+    return positions[np.argsort(~np.isfinite(joint), kind="stable")]
+
+
+def _find_rule(
+    terms: Sequence[_Terms],
+    variable: SiteVariable,
+    states: np.ndarray,
+    positions: np.ndarray,
+    rng: np.random.Generator,
+    takes_slopes: bool,
+) -> SiteRule:
+    n_sites, n_all = variable.stop - variable.start, terms[0](states[:1])[1].shape[1] // 2
+    first = variable.start - (states.shape[1] - n_all)
+    own = np.r_[first : first + n_sites, n_all + first : n_all + first + n_sites]
+    is_linear = takes_slopes and (variable.low, variable.n_values) == (0, 2)
+    linked = np.zeros((n_sites, n_sites), dtype=bool)
+    members: list[Any] = []
+    for one in terms:
+        for state in states:
+            flipped = np.repeat(state[None], n_sites, axis=0)
+            sites = slice(variable.start, variable.stop)
+            flipped[:, sites][np.diag_indices(n_sites)] = _other(state[sites], variable, positions[:, sites], rng)
+            here, there = one(state[None]), one(flipped)
+            slope, slopes = here[1][0, own], there[1][:, own]
+            step = np.diag(flipped[:, sites]) - state[sites]
+            if is_linear:
+                is_linear = _agree(np.sum(there[0] - here[0], axis=1), step * slope.reshape(2, -1).sum(axis=0), here[0])
+                linked |= _differ(slope, slopes).reshape(n_sites, 2, n_sites).any(axis=1)
+            found = [sparse.csr_array(_differ(*pair)) for pair in zip(here[2:], there[2:], strict=True)]
+            members = found if not members else [a + b for a, b in zip(members, found, strict=True)]
+    if is_linear:
+        return SiteRule(variable, "gradient", colour(linked | linked.T))
+    touched = sparse.hstack([m.astype(np.int32) for m in members], format="csr") if members else None
+    linked = (touched @ touched.T).toarray() > 0 if touched is not None else linked
+    n_first = terms[0].n_arrays[0]
+    rule = "table" if variable.n_values else "walk"
+    split = tuple(members[:n_first]), tuple(members[n_first:])
+    return SiteRule(variable, rule, colour(linked), split)
+
+
+def _other(sites: np.ndarray, variable: SiteVariable, drawn: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Choose another value for each site: any one of its own, or one that is drawn or near."""
+    if variable.n_values == 1:
+        return sites
+    if variable.n_values:
+        return (
+            variable.low + (sites - variable.low + rng.integers(1, variable.n_values, len(sites))) % variable.n_values
+        )
+    other = drawn[rng.integers(len(drawn)), :]
+    return np.where(other == sites, sites + 1.0, other)
+
+
+def _differ(here: np.ndarray, there: np.ndarray) -> np.ndarray:
+    """Tell which numbers (n, m) differ from those here (m,), beyond rounding."""
+    with np.errstate(invalid="ignore"):
+        is_close = np.abs(there - here) <= _ROUNDING * (1.0 + np.abs(here))
+    return ~(is_close | (there == here) | (np.isnan(there) & np.isnan(here)))
+
+
+def _agree(changes: np.ndarray, predicted: np.ndarray, values: np.ndarray) -> bool:
+    with np.errstate(invalid="ignore"):
+        scale = 1.0 + np.abs(changes) + np.abs(values).max()
+        is_close = np.abs(changes - predicted) <= 1e3 * _ROUNDING * scale
+    return bool(np.all(is_close | ((changes < -_INFINITE) & (predicted < -_INFINITE))))
+
+
+def colour(linked: np.ndarray) -> np.ndarray:
+    """Give every site the first colour that none of those it is linked to has, (C, S)."""
+    colours = np.zeros(len(linked), dtype=int)
+    for site in range(len(linked)):
+        taken = set(colours[:site][linked[site, :site]].tolist())
+        colours[site] = next(one for one in range(len(linked)) if one not in taken)
+    return np.arange(colours.max(initial=0) + 1)[:, None] == colours
+
+
+def _try_colours(
+    terms: Sequence[_Terms], rule: SiteRule, states: np.ndarray, positions: np.ndarray, rng: np.random.Generator
+) -> SiteRule:
+    """Change random sites of a colour together and alone; give each site its own colour if that is not the same."""
+    sites = slice(rule.variable.start, rule.variable.stop)
+    n_sites = sites.stop - sites.start
+    if len(rule.colours) == n_sites:
+        return rule
+    for one in terms:
+        for state in states:
+            own = rule.colours[rng.integers(len(rule.colours))] & (rng.uniform(size=n_sites) < 0.5)
+            other = np.where(own, _other(state[sites], rule.variable, positions[:, sites], rng), state[sites])
+            rows = np.repeat(state[None], own.sum() + 1, axis=0)
+            rows[np.arange(own.sum()), rule.variable.start + np.flatnonzero(own)] = other[own]
+            rows[-1, sites] = other
+            value = np.sum(one(state[None])[0])
+            changes = np.sum(one(rows)[0], axis=1) - value
+            if np.isfinite(changes).all() and not _agree(changes[-1:], changes[:-1].sum(keepdims=True), value):
+                return replace(rule, colours=np.eye(n_sites, dtype=bool))
+    return rule

@@ -1,0 +1,191 @@
+"""Graphs of binary sites -> the same numbers as smooth functions whose slope at a site is an exact difference.
+
+A function of sites s in {0, 1} has many extensions to real s.  Where each site is in it alone, as in log p(y | mu[s]),
+f(0) + s (f(1) - f(0)) is one whose derivative is the log odds; where sites meet, as in s' W t, the graph as it is
+written may be linear in each of them.  Both are built here; whether the slopes are exact is found by evaluating flips.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytensor.scalar as ps
+import pytensor.tensor as pt
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.traversal import ancestors
+from pytensor.raise_op import CheckAndRaise
+from pytensor.tensor.basic import Alloc
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.math import Sum
+from pytensor.tensor.shape import Reshape, SpecifyShape
+from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
+
+from pymc_hais.model.compat import compile_interpreted
+from pymc_hais.model.sites import SiteVariable
+
+__all__ = ["extend", "find_casts"]
+
+#: Slopes are kept finite: infinity times a difference of zero would be no number.
+_STEEPEST = 1e30
+_LINEAR = (ps.Add, ps.Sub, ps.Neg, ps.Cast, ps.Identity)
+_SHAPING = (DimShuffle, Reshape, Subtensor, SpecifyShape, Alloc)
+
+
+class _Split(NamedTuple):
+    """An array each element of which depends on one site: its values where the site is 0 and where it is 1."""
+
+    sites: Any  # of floats, of the same number of axes
+    zero: Any
+    one: Any
+    linear: Any  # the array as it is written, where that is linear in the sites; else None
+
+    @property
+    def smooth(self) -> Any:
+        """The array as a function of real sites."""
+        if self.linear is not None:
+            return self.linear
+        zero, one = (value.astype(self.sites.dtype) for value in (self.zero, self.one))
+        slope = pt.clip(one - zero, -_STEEPEST, _STEEPEST)
+        return pt.switch(self.sites > 0.5, one, zero) + (self.sites - pt.round(self.sites)) * slope
+
+
+def find_casts(outputs: Sequence[Any], position: Any) -> list[Any]:
+    """Return the arrays of whole numbers that are read off the flat vector."""
+    return [
+        variable
+        for variable in ancestors(list(outputs))
+        if variable.owner and _is_cast(variable.owner) and _read_off(variable.owner.inputs[0]) is position
+    ]
+
+
+def _read_off(variable: Any) -> Any:
+    """Return what a variable is a part of in another shape, and None if it is computed from it."""
+    while variable.owner:
+        if not isinstance(variable.owner.op, _SHAPING):
+            return None
+        variable = variable.owner.inputs[0]
+    return variable
+
+
+def extend(outputs: list[Any], position: Any, variables: Sequence[SiteVariable]) -> list[Any]:
+    """Write graphs of whole-numbered sites as smooth functions of real ones.
+
+    Parameters
+    ----------
+    outputs : list of TensorVariable
+        Of floats.
+    position : TensorVariable (D,)
+        The floats that the sites are read off.
+    variables : sequence of SiteVariable
+        Those with the values 0 and 1 that are to be real.
+
+    Returns
+    -------
+    list of TensorVariable
+        With the same values where the sites are 0 or 1.
+    """
+    graph = FunctionGraph(outputs=list(outputs), clone=False)
+    splits: dict[Any, _Split] = {}
+    for whole in find_casts(outputs, position):
+        real = whole.owner.inputs[0]
+        places = compile_interpreted([position], [real])(np.arange(position.type.shape[0], dtype=position.dtype))[0]
+        if any(v.start <= places.min() and places.max() < v.stop for v in variables if places.size):
+            splits[whole] = _Split(real, pt.zeros_like(whole), pt.ones_like(whole), real)
+    nodes = graph.toposort()
+    writer = _Writer(splits)
+    for node in nodes:
+        writer.write(node)
+    return [writer.smooth(output) for output in graph.outputs]
+
+
+def _for_floats(op: Any) -> Any:
+    """Return an operation without the whole-numbered type that it was made for."""
+    return type(op)(axis=op.axis) if isinstance(op, Sum) else op
+
+
+def _is_cast(node: Any) -> bool:
+    """Whether a node turns numbers into whole ones."""
+    is_cast = isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, ps.Cast)
+    return is_cast and node.outputs[0].dtype.startswith(("int", "uint", "bool"))
+
+
+class _Writer:
+    """Writes node after node; a variable that no site reaches stays as it is."""
+
+    def __init__(self, splits: dict[Any, _Split]) -> None:
+        self._splits = splits
+        self._smooth: dict[Any, Any] = {}
+        self._shaped: dict[tuple, Any] = {}
+
+    def smooth(self, variable: Any) -> Any:
+        """Return a variable as a function of real sites."""
+        if variable in self._splits:
+            return self._splits[variable].smooth
+        return self._smooth.get(variable, variable)
+
+    def write(self, node: Any) -> None:
+        """Take note of a node's output."""
+        (*_, output) = node.outputs
+        if output in self._splits or not any(v in self._splits or v in self._smooth for v in node.inputs):
+            return
+        split = self._split(node)
+        if split is not None:
+            self._splits[output] = split
+            return
+        # What takes whole numbers only is flat as a function of real sites.
+        with contextlib.suppress(IndexError, TypeError, ValueError, NotImplementedError):
+            self._smooth[output] = _for_floats(node.op).make_node(*map(self.smooth, node.inputs)).outputs[-1]
+
+    def _split(self, node: Any) -> _Split | None:
+        """Evaluate a node at both values of the one site that each element of its output depends on."""
+        reached = [v for v in node.inputs if v in self._splits]
+        if not reached or any(v in self._smooth for v in node.inputs):
+            return None
+        sites = self._splits[reached[0]].sites
+        if any(self._splits[v].sites is not sites for v in reached):
+            return None
+        op = node.op
+        if isinstance(op, _SHAPING) and reached == [node.inputs[0]]:
+            return self._shape(node)
+        if isinstance(op, CheckAndRaise) and reached == [node.inputs[0]]:
+            return self._at_both(node, sites, None)
+        if isinstance(op, Elemwise):
+            return self._at_both(node, sites, self._linear(node, reached))
+        if isinstance(op, AdvancedSubtensor) and node.inputs[0] not in reached:
+            return self._at_both(node, sites, None)
+        return None
+
+    def _at_both(self, node: Any, sites: Any, linear: Any) -> _Split | None:
+        given = [(self._splits[v][1:3] if v in self._splits else (v, v)) for v in node.inputs]
+        zero, one = (node.op.make_node(*values).outputs[-1] for values in zip(*given, strict=True))
+        # Other axes would have to be matched with the sites' own.
+        return _Split(sites, zero, one, linear) if zero.ndim == sites.ndim else None
+
+    def _shape(self, node: Any) -> _Split | None:
+        """Give sites and values another shape together."""
+        split = self._splits[node.inputs[0]]
+        if split.zero.type.broadcastable != split.sites.type.broadcastable and not isinstance(node.op, DimShuffle):
+            return None
+        rest = node.inputs[1:]
+        key = (node.op, split.sites, *rest)
+        if key not in self._shaped:
+            self._shaped[key] = node.op.make_node(split.sites, *rest).outputs[0]
+        zero, one = (node.op.make_node(value, *rest).outputs[0] for value in (split.zero, split.one))
+        linear = None if split.linear is None else node.op.make_node(split.linear, *rest).outputs[0]
+        return _Split(self._shaped[key], zero, one, linear)
+
+    def _linear(self, node: Any, reached: list[Any]) -> Any:
+        """Write an elementwise node with the sites as they are, where that keeps it linear in each of them."""
+        if any(self._splits[v].linear is None for v in reached):
+            return None
+        op = node.op.scalar_op
+        if isinstance(op, ps.Cast):
+            return self._splits[reached[0]].linear if node.outputs[0].dtype.startswith(("int", "float")) else None
+        is_factor = isinstance(op, ps.Mul) and len(reached) == 1 and node.inputs.count(reached[0]) == 1
+        is_divided = isinstance(op, ps.TrueDiv) and reached == [node.inputs[0]]
+        if not (isinstance(op, _LINEAR) or is_factor or is_divided):
+            return None
+        return node.op.make_node(*map(self.smooth, node.inputs)).outputs[0]
