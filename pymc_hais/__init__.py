@@ -10,7 +10,7 @@ from pymc_hais.comparison import average, compare
 from pymc_hais.estimators import Finding, LogBayesFactor, LogZEstimate
 from pymc_hais.heldout import log_likelihood
 from pymc_hais.integrations import HAIS, PersistentHMC
-from pymc_hais.kernels import Gibbs, Hamiltonian, LinearConstraints, RandomWalk
+from pymc_hais.kernels import Gibbs, Hamiltonian, LinearConstraints, LocallyBalanced, RandomWalk
 from pymc_hais.model import FlatDiscrete
 from pymc_hais.references import Box, Gaussian, Mixture, StudentT
 from pymc_hais.results.datatree import log_marginal_likelihood
@@ -28,6 +28,7 @@ __all__ = [
     "Gibbs",
     "Hamiltonian",
     "LinearConstraints",
+    "LocallyBalanced",
     "LogBayesFactor",
     "LogZEstimate",
     "Mixture",

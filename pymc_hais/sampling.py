@@ -227,6 +227,7 @@ def sample_hais(
         if points is not None:
             reference = add_modes(model, reference, points, settings)
         problem = _build(model, path, reference, settings)
+        settings = settings.bound_to(problem.engine.kernel)
         named = build_outputs(model, problem.layout, var_names, settings.output.include_transformed)
         check_labels(model, named(np.zeros((1, 1, problem.layout.n_dims))), settings.output)
         choice = choose_reference(problem, settings, reference, measure_prior_mass)
@@ -278,4 +279,5 @@ def _learn_reference(model: Any, settings: Settings) -> Choice:
         seeds=settings.seeds.branch(Branch.REFERENCE_MODEL),
         compiler=replace(settings.compiler, kernel=kernel),
     )
-    return choose_reference(_build(model, "geometric", "auto", own), own, "auto", measure_prior_mass)
+    problem = _build(model, "geometric", "auto", own)
+    return choose_reference(problem, own.bound_to(problem.engine.kernel), "auto", measure_prior_mass)

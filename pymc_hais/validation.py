@@ -125,6 +125,7 @@ def validate(
     positions, rows = simulate(model, layout, prior.sampler, n, seed)
     with settings.progress:
         problem = build_first_problem(model, reference, settings, rows)
+        settings = settings.bound_to(problem.engine.kernel)
         choice = choose_reference(problem, settings, reference, measure_prior_mass)
         log_start(choice, settings)
         sandwiches = run_validation(choice, positions, settings)

@@ -33,6 +33,8 @@ _PARTICLES = 512
 _PARTICLES_ACCELERATOR = 2**17
 #: Elements of one array of such a call, at most: with many rows of data a call moves fewer particles.
 _ELEMENTS, _ELEMENTS_ACCELERATOR = 2**22, 2**28
+#: The same with discrete sites, which all take part in every move: what a core's own cache holds.
+_ELEMENTS_OF_SITES = 2**15
 
 
 def build_loop(condition: Any, body: Any) -> Any:
@@ -191,7 +193,7 @@ class JaxEngine:
 
     def _tiles(self, shape: tuple[int, ...]) -> list[Tile]:
         if jax.default_backend() == "cpu":
-            most, elements = _PARTICLES, _ELEMENTS
+            most, elements = _PARTICLES, _ELEMENTS_OF_SITES if self.kernel.n_sites else _ELEMENTS
         else:
             most, elements = _PARTICLES_ACCELERATOR, _ELEMENTS_ACCELERATOR
         return cut_tiles(shape[0], shape[1], max(1, min(most, elements // self._width)))

@@ -21,7 +21,18 @@ from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 from pymc_hais import types as types_module
 from pymc_hais.core import noise as noise_module
 from pymc_hais.engines.base import CompileClock, on_tuple, split_inputs, spread, take
-from pymc_hais.kernels import Hamiltonian, base, composed, gibbs, hamiltonian, leapfrog, metropolis, reflection
+from pymc_hais.kernels import (
+    Hamiltonian,
+    balanced,
+    base,
+    composed,
+    gibbs,
+    hamiltonian,
+    leapfrog,
+    metropolis,
+    reflection,
+    sites,
+)
 from pymc_hais.model.compat import numba_cache_key, quiet_compilation, register_numba_cache_key
 from pymc_hais.paths import Parameters, defended, geometric, parameters
 from pymc_hais.types import Kernel, KernelParams, Metric, Noise, ParticleState, Path, SegmentTrace
@@ -34,7 +45,20 @@ _CHUNKS = 4
 #: Beyond this many bytes Numba takes an array by its address, and caches no function that does.
 _LARGEST_CONSTANT = 10**6
 #: What kernels and paths are written in.
-_SOURCES = (base, composed, defended, geometric, gibbs, hamiltonian, leapfrog, metropolis, parameters, reflection)
+_SOURCES = (
+    balanced,
+    base,
+    composed,
+    defended,
+    geometric,
+    gibbs,
+    hamiltonian,
+    leapfrog,
+    metropolis,
+    parameters,
+    reflection,
+    sites,
+)
 
 # Only compiled code calls the inner functions; without entry points for Python they compile faster.
 _inner = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[call-overload]

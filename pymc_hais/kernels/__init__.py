@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pymc_hais.kernels.balanced import LocallyBalanced
 from pymc_hais.kernels.composed import Composed
 from pymc_hais.kernels.gibbs import Gibbs
 from pymc_hais.kernels.hamiltonian import Hamiltonian
@@ -9,4 +10,13 @@ from pymc_hais.kernels.random_walk import RandomWalk
 from pymc_hais.kernels.reflection import LinearConstraints
 from pymc_hais.kernels.sites import SiteBlock, SiteKernel
 
-__all__ = ["Composed", "Gibbs", "Hamiltonian", "LinearConstraints", "RandomWalk", "SiteBlock", "SiteKernel"]
+__all__ = [
+    "Composed",
+    "Gibbs",
+    "Hamiltonian",
+    "LinearConstraints",
+    "LocallyBalanced",
+    "RandomWalk",
+    "SiteBlock",
+    "SiteKernel",
+]

@@ -33,8 +33,10 @@ class Composed:
 
     @property
     def step_size(self) -> float | None:
-        """Of the continuous part."""
-        return self.continuous.step_size if self.continuous else None
+        """Of the continuous part; with sites alone there is one to tune only where they walk."""
+        if self.continuous is None:
+            return None if self.sites.is_tuned else 1.0
+        return self.continuous.step_size
 
     @property
     def constraints(self) -> Any:

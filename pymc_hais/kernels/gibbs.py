@@ -6,13 +6,13 @@ are drawn together.  A site with too many values to try them all makes a Metropo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from pymc_hais.kernels.base import identity, plain_loop
-from pymc_hais.kernels.sites import SiteBlock
+from pymc_hais.kernels.sites import SiteBlock, build_move
 from pymc_hais.types import ParticleState, PathFunctions
 
 __all__ = ["Gibbs"]
@@ -36,9 +36,15 @@ class Gibbs:
         Found from the model; leave it out.
     """
 
-    blocks: tuple[SiteBlock, ...] = ()
+    blocks: tuple[SiteBlock, ...] = field(default=(), repr=False)
 
     is_site_kernel: ClassVar[bool] = True
+    uses_slopes: ClassVar[bool] = False
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether a site walks, on the scale of the particles."""
+        return any(block.rule == "walk" for block in self.blocks)
 
     @property
     def n_uniforms(self) -> int:
@@ -111,26 +117,16 @@ def _follow(xp, before, visit, block, numbers, jit, jit_density, loop):
     return sweep_colours
 
 
-def build_move(xp: Any, path: PathFunctions, block: SiteBlock) -> Any:
-    """Build ``move(state, sites, beta, data) -> ParticleState`` with other values of a block's sites."""
-    start, stop, evaluate = block.start, block.stop, path.evaluate
-
-    def move(state, sites, beta, data):
-        whole = xp.concatenate((state.position[:start], sites, state.position[stop:]))
-        position = whole.astype(state.position.dtype)
-        log_reference, log_ratio, grad_reference, grad_ratio = evaluate(position, beta, data)
-        return ParticleState(position, state.momentum, log_reference, log_ratio, grad_reference, grad_ratio)
-
-    return move
-
-
 def _build_gain(xp: Any, path: PathFunctions, block: SiteBlock) -> Any:
-    """Build ``gain(state, other, beta)``: by how much the log density of each site differs in another state."""
+    """Build ``gain(state, other, beta)``: by how much the log density of each site differs in another state.
+
+    The block's part is taken before anything is computed, so that XLA leaves out what belongs to other blocks.
+    """
     start, stop, gradient_at = block.start, block.stop, path.gradient
 
     def gain(state, other, beta):
-        here = gradient_at(state.grad_reference, state.grad_ratio, beta)[start:stop]
-        there = gradient_at(other.grad_reference, other.grad_ratio, beta)[start:stop]
+        here = gradient_at(state.grad_reference[start:stop], state.grad_ratio[start:stop], beta)
+        there = gradient_at(other.grad_reference[start:stop], other.grad_ratio[start:stop], beta)
         # fmax takes the number where the other is none: a value of density zero is never drawn.
         return xp.fmin(xp.fmax(there - here, -_FAR), _FAR)
 
@@ -143,7 +139,7 @@ def _build_gradient_visit(xp, path, block, jit, jit_density, loop):
     move = jit_density(build_move(xp, path, block))
 
     def visit(state, uniforms, mask, beta, params, data):
-        odds = gradient_at(state.grad_reference, state.grad_ratio, beta)[start:stop]
+        odds = gradient_at(state.grad_reference[start:stop], state.grad_ratio[start:stop], beta)
         sites = state.position[start:stop]
         drawn = (uniforms < 1.0 / (1.0 + xp.exp(-odds))) * 1.0
         # Where the odds are no number, as of a particle of weight zero, the site stays.

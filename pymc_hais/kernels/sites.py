@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
-from pymc_hais.types import PathFunctions
+from pymc_hais.types import ParticleState, PathFunctions
 
-__all__ = ["SiteBlock", "SiteKernel"]
+__all__ = ["SiteBlock", "SiteKernel", "build_move"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,10 +23,10 @@ class SiteBlock:
         Where its S sites are in the flat vector.
     colours : ndarray of bool (C, S)
         Sites of one colour are independent of one another given all others.
-    rule : {"gradient", "table", "walk"}
+    rule : {"gradient", "table", "walk", "slope"}
         With "gradient" the density's gradient at a site is the log odds of 1 against 0, exactly.  With the others it is
         the sum of all terms that the site is in, so that a difference of two is one of log densities: every value is
-        tried ("table"), or one that is proposed ("walk").
+        tried ("table"), or one that is proposed ("walk").  A "slope" is a guess of log odds.
     low, n_values : int
         The least value, and how many there are; 0 where there is no end of them.
     """
@@ -76,6 +76,12 @@ class SiteKernel(Protocol):
     """
 
     is_site_kernel: ClassVar[bool]
+    uses_slopes: ClassVar[bool]  # whether guesses of the log odds are enough
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether the scales of the particles matter to it."""
+        ...
 
     @property
     def n_uniforms(self) -> int:
@@ -99,3 +105,16 @@ class SiteKernel(Protocol):
     def build(self, xp: Any, path: PathFunctions, jit: Any, jit_density: Any, loop: Any) -> Any:
         """Build ``sweep(state, uniforms, beta, params, data) -> ParticleState``."""
         ...
+
+
+def build_move(xp: Any, path: PathFunctions, block: SiteBlock) -> Any:
+    """Build ``move(state, sites, beta, data) -> ParticleState`` with other values of a block's sites."""
+    start, stop, evaluate = block.start, block.stop, path.evaluate
+
+    def move(state, sites, beta, data):
+        whole = xp.concatenate((state.position[:start], sites, state.position[stop:]))
+        position = whole.astype(state.position.dtype)
+        log_reference, log_ratio, grad_reference, grad_ratio = evaluate(position, beta, data)
+        return ParticleState(position, state.momentum, log_reference, log_ratio, grad_reference, grad_ratio)
+
+    return move

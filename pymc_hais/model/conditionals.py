@@ -15,6 +15,7 @@ import numpy as np
 import pytensor
 import pytensor.scalar as ps
 import pytensor.tensor as pt
+from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import MakeVector
 from pytensor.tensor.elemwise import Elemwise
@@ -38,7 +39,7 @@ class SiteRule:
     Attributes
     ----------
     variable : SiteVariable
-    rule : {"gradient", "table", "walk"}
+    rule : {"gradient", "table", "walk", "slope"}
         See :class:`pymc_hais.kernels.sites.SiteBlock`.
     colours : ndarray of bool (C, S)
     members : tuple
@@ -53,13 +54,13 @@ class SiteRule:
 
 
 def split_terms(output: Any, position: Any) -> list[Any]:
-    """Cut a log density into arrays of terms (n,) whose sum it is, but for what no site reaches."""
+    """Cut a log density into arrays of terms (n,) whose sum it is, but for constants."""
     casts = set(find_casts([output], position))
 
     def is_reached(variable: Any) -> bool:
         return bool(casts & set(ancestors([variable])))
 
-    return [leaf for leaf in _peel(output, None, is_reached) if is_reached(leaf)]
+    return [leaf for leaf in _peel(output, None, is_reached) if position in ancestors([leaf])]
 
 
 def _peel(variable: Any, factor: Any, is_reached: Callable[[Any], bool]) -> list[Any]:
@@ -118,8 +119,9 @@ def add_conditionals(
     list of TensorVariable
         As :class:`pymc_hais.types.Path` describes them.
     """
-    linear = [rule.variable for rule in rules if rule.rule == "gradient"]
-    smooth = simplify(extend(list(outputs), position, linear))
+    linear = [rule.variable for rule in rules if rule.rule in ("gradient", "slope")]
+    # A copy: what simplifies graphs changes them.
+    smooth = simplify(clone_replace(extend(list(outputs), position, linear)))
     n_continuous = rules[0].variable.start
     gradients = []
     for side, (raw, output) in enumerate(zip(outputs, smooth, strict=True)):
@@ -130,7 +132,7 @@ def add_conditionals(
         parts = [gradient[:n_continuous] if with_gradients else pt.zeros_like(position[:n_continuous])]
         for rule in rules:
             own = slice(rule.variable.start, rule.variable.stop)
-            parts.append(gradient[own] if rule.rule == "gradient" else _local(rule, side, terms, position[own]))
+            parts.append(gradient[own] if rule.variable in linear else _local(rule, side, terms, position[own]))
         gradients.append(pt.concatenate([part.astype(position.dtype) for part in parts]))
     return [*smooth, *gradients]
 

@@ -12,12 +12,13 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from pymc.model.transform.optimization import freeze_dims_and_data
+from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
 from pymc_hais.model.centring import recentre
 from pymc_hais.model.conditionals import SiteRule, add_conditionals
-from pymc_hais.model.interactions import find_rules
+from pymc_hais.model.interactions import find_rules, take_slopes
 from pymc_hais.model.layout import Layout, build_position, on_position
 from pymc_hais.model.simplification import lift_data, simplify, simplify_values
 from pymc_hais.model.sites import find_site_variables
@@ -80,8 +81,12 @@ class DensityGraph:
 
     @property
     def width(self) -> int:
-        """Elements of the largest array that one particle's density takes or makes."""
-        shapes = (getattr(variable.type, "shape", ()) for variable in ancestors(self.density))
+        """Elements of the largest array that one particle's density takes or makes.
+
+        A matrix that all particles share, such as that of a Boltzmann machine, makes none of them larger.
+        """
+        variables = _reached(self.density, self.position) if self.rules else ancestors(self.density)
+        shapes = (getattr(variable.type, "shape", ()) for variable in variables)
         return max(math.prod(shape) for shape in shapes if None not in shape)
 
 
@@ -93,6 +98,7 @@ def build_density(
     rows: Mapping[str, np.ndarray] | None = None,
     has_chart: bool = False,
     draws: np.ndarray | None = None,
+    takes_slopes: bool = False,
 ) -> DensityGraph:
     """Build the graphs of the path from a reference to ``model.logp()``, geometric in the densities.
 
@@ -115,6 +121,8 @@ def build_density(
         two of the data, to be tuned.
     draws : ndarray (P, D), optional
         Of the reference, at which discrete sites are looked at; a model that has some needs them.
+    takes_slopes : bool
+        Whether guesses of the log odds of binary sites are enough.
     """
     tables = [np.asarray(value) for value in (rows or {}).values()]
     values = [table[0] for table in tables]
@@ -140,13 +148,22 @@ def build_density(
         assert draws is not None
         variables = find_site_variables(model, layout)
         some = [dict(zip(inputs, (table[i] for table in tables), strict=True)) for i in _spread(tables)]
-        rules = find_rules(outputs, position, variables, draws, some)
+        rules = take_slopes(variables) if takes_slopes else find_rules(outputs, position, variables, draws, some)
         density = add_conditionals(outputs, position, rules, simplify_values, with_gradients)
         return _assemble(model, layout, Geometric(), arguments, density, values, none, rules)
     outputs = simplify_values(outputs)
     gradient = _gradient if with_gradients else lambda _, position: pt.zeros_like(position)
     density = [*outputs, *(gradient(output, position) for output in outputs)]
     return _assemble(model, layout, Geometric(), arguments, density, values, none)
+
+
+def _reached(outputs: Sequence[Any], position: Any) -> list[Any]:
+    """Return the variables that depend on the position, and itself."""
+    reached = {position: None}
+    for node in FunctionGraph(outputs=list(outputs), clone=False).toposort():
+        if any(one in reached for one in node.inputs):
+            reached.update(dict.fromkeys(node.outputs))
+    return list(reached)
 
 
 def _spread(tables: Sequence[np.ndarray]) -> list[int]:

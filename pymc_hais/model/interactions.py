@@ -18,7 +18,7 @@ from pymc_hais.model.multilinear import extend
 from pymc_hais.model.outputs import batch_over_rows
 from pymc_hais.model.sites import SiteVariable
 
-__all__ = ["colour", "find_rules"]
+__all__ = ["colour", "find_rules", "take_slopes"]
 
 #: Random states at which every site is flipped, and with many sites; and those at which the colours are tried.
 _STATES, _FEW_STATES, _MANY, _TRIED = 5, 2, 600, 4
@@ -63,7 +63,6 @@ def find_rules(
     variables: Sequence[SiteVariable],
     positions: np.ndarray,
     given: Sequence[dict[Any, np.ndarray]] = ({},),
-    takes_slopes: bool = True,
 ) -> tuple[SiteRule, ...]:
     """Find how the sites of each variable learn their conditional distributions.
 
@@ -77,8 +76,6 @@ def find_rules(
         Draws of the reference.
     given : sequence of dict
         Data of some rows: input -> value.
-    takes_slopes : bool
-        Whether slopes may serve.
 
     Returns
     -------
@@ -92,8 +89,14 @@ def find_rules(
     n_states = _STATES if n_sites <= _MANY else _FEW_STATES
     x = _usable(terms[0], positions)
     states, tried = x[:n_states], x[n_states : n_states + _TRIED] if len(x) > n_states + 1 else x[:_TRIED]
-    rules = [_find_rule(terms, variable, states, positions, rng, takes_slopes) for variable in variables]
+    rules = [_find_rule(terms, variable, states, positions, rng) for variable in variables]
     return tuple(_try_colours(terms, rule, tried, positions, rng) for rule in rules)
+
+
+def take_slopes(variables: Sequence[SiteVariable]) -> tuple[SiteRule, ...]:
+    """Give binary sites the slope as a guess of their log odds, exact or not."""
+    one_colour = (np.ones((1, variable.stop - variable.start), dtype=bool) for variable in variables)
+    return tuple(SiteRule(variable, "slope", colours) for variable, colours in zip(variables, one_colour, strict=True))
 
 
 def _usable(terms: Callable[[np.ndarray], list[np.ndarray]], positions: np.ndarray) -> np.ndarray:
@@ -108,12 +111,11 @@ def _find_rule(
     states: np.ndarray,
     positions: np.ndarray,
     rng: np.random.Generator,
-    takes_slopes: bool,
 ) -> SiteRule:
     n_sites, n_all = variable.stop - variable.start, terms[0](states[:1])[1].shape[1] // 2
     first = variable.start - (states.shape[1] - n_all)
     own = np.r_[first : first + n_sites, n_all + first : n_all + first + n_sites]
-    is_linear = takes_slopes and (variable.low, variable.n_values) == (0, 2)
+    is_linear = (variable.low, variable.n_values) == (0, 2)
     linked = np.zeros((n_sites, n_sites), dtype=bool)
     members: list[Any] = []
     for one in terms:

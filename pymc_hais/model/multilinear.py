@@ -49,7 +49,8 @@ class _Split(NamedTuple):
             return self.linear
         zero, one = (value.astype(self.sites.dtype) for value in (self.zero, self.one))
         slope = pt.clip(one - zero, -_STEEPEST, _STEEPEST)
-        return pt.switch(self.sites > 0.5, one, zero) + (self.sites - pt.round(self.sites)) * slope
+        is_one = self.sites > 0.5
+        return pt.switch(is_one, one, zero) + (self.sites - is_one.astype(self.sites.dtype)) * slope
 
 
 def find_casts(outputs: Sequence[Any], position: Any) -> list[Any]:

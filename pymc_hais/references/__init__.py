@@ -8,6 +8,7 @@ from pymc_hais.references.coverage import check_coverage
 from pymc_hais.references.fitted import Fitted
 from pymc_hais.references.gaussian import Gaussian
 from pymc_hais.references.gaussians import Gaussians
+from pymc_hais.references.margins import Margins
 from pymc_hais.references.mixture import Mixture
 from pymc_hais.references.model import AnnealedModel, check_same_variables
 from pymc_hais.references.prior import PriorSampler, build_prior
@@ -22,6 +23,7 @@ __all__ = [
     "Gaussian",
     "Gaussians",
     "Independent",
+    "Margins",
     "Mixed",
     "Mixture",
     "Prior",

@@ -125,6 +125,8 @@ def _evaluate(evaluate: Evaluate, positions: np.ndarray) -> tuple[np.ndarray, ..
 
 
 def _n_screened(layout: Layout, reference: BoundReference) -> int:
+    if not layout.n_continuous:  # nothing to screen but draws of density zero
+        return _CHUNK
     is_drawn_singly = isinstance(reference, Prior | Product) and reference.sampler.batch_size == 1
     most = _SCREENED // 2 if is_drawn_singly else _SCREENED
     return _CHUNK * int(np.clip(_ELEMENTS // (layout.n_dims * _CHUNK), 1, most // _CHUNK))

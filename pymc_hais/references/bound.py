@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 
+from pymc_hais.model import find_site_variables
 from pymc_hais.model.layout import Layout
 from pymc_hais.references.base import BoundReference, Direct, Draws
 from pymc_hais.references.distribution import Distribution, is_distribution
 from pymc_hais.references.gaussian import Gaussian
+from pymc_hais.references.margins import uniform_margins
 from pymc_hais.references.mixture import Mixture
 from pymc_hais.references.prior import PriorSampler
 from pymc_hais.references.variables import Product
@@ -166,7 +168,11 @@ def bind(spec: Any, layout: Layout, prior: Prior | None, model: Any) -> BoundRef
     if is_distribution(spec):
         return Independent(Distribution.build(spec, layout), n_dims)
     if hasattr(spec, "for_dimensions") and not isinstance(spec, type):
-        return Independent(spec.for_dimensions(n_dims), n_dims)
+        n_free = layout.n_continuous
+        fitting: Any = spec.for_dimensions(n_free) if n_free else None
+        if layout.n_sites:
+            fitting = uniform_margins(fitting, n_free, find_site_variables(model, layout))
+        return Independent(fitting, n_dims)
     if isinstance(spec, Reference) and not isinstance(spec, type):
         return Independent(spec, n_dims)
     raise ValueError(

@@ -118,8 +118,9 @@ def with_reference(
     is_plain = kernel.constraints or kernel.step_size or rows or layout.n_sites
     chart = None if is_plain else build_chart(model, layout)
     log_reference = None if reference.is_prior else reference.logp
+    slopes = compiler.sites.uses_slopes
     draws = reference.draw(_SITE_DRAWS, seeds.sequence(Purpose.CHECK, 5)).positions if layout.n_sites else None
-    graph = build_density(model, layout, log_reference, kernel.uses_gradients, rows, chart is not None, draws)
+    graph = build_density(model, layout, log_reference, kernel.uses_gradients, rows, chart is not None, draws, slopes)
     counted = log_count(model, layout) if reference.is_prior else 0.0
     engine = compiler(graph)
     problem = Problem(model, layout, reference, engine, chart=chart, rows=rows or {}, log_z_reference=counted)

@@ -69,7 +69,7 @@ def _recipe(reference: Any, compiler: Compiler, takes_fit: bool) -> tuple | None
     if not isinstance(reference, str | Gaussian | StudentT) or compiler.compile_kwargs or compiler.kernel.constraints:
         return None
     named = reference if isinstance(reference, str) else tuple(map(_bytes, vars(reference).values()))
-    return type(reference), named, compiler.kernel, compiler.backend, takes_fit
+    return type(reference), named, compiler.kernel, compiler.sites, compiler.backend, takes_fit
 
 
 def _bytes(value: Any) -> Any:

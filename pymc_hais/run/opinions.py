@@ -95,15 +95,25 @@ def _linked(problem: Problem, outcome: Outcome, report: Report, settings: Settin
 
 
 def _bidirectional(problem: Problem, outcome: Outcome, report: Report, settings: Settings) -> list[LogZEstimate]:
-    """Join whole forward paths with the paths back from the final particles by Bennett's acceptance ratio."""
+    """Join whole forward paths with the paths back from the final particles by Bennett's acceptance ratio.
+
+    With discrete sites there is no joining: visited in one order, they make no way back that reverses the way forward.
+    Each way is an estimate of its own all the same.
+    """
     run, plan = outcome.run, replace(outcome.plan, resample_below=0.0)
     assert run is not None
     settings = replace(settings, draws=outcome.draws)
+    back = anneal_back(problem, plan, 0, np.asarray(run.state.position), report, settings)
+    upper = _bound(problem, run, back, settings)
+    if problem.layout.n_sites:
+        return [upper]
     forward = run
     if run.n_resampled.any():  # its paths are broken
         ((_, forward),) = anneal_rows(problem, plan, [0], _FORWARD, report, settings)
-    positions = np.asarray(run.state.position)
-    back = anneal_back(problem, plan, 0, positions, report, settings)
+    return [upper, _join(run, forward, back)]
+
+
+def _join(run: AnnealingRun, forward: AnnealingRun, back: AnnealingRun) -> LogZEstimate:
     n = forward.log_weights.size
     ahead, behind = _whole(forward).ravel(), -_whole(back).ravel()
     target = Target.of(run)
@@ -114,6 +124,14 @@ def _bidirectional(problem: Problem, outcome: Outcome, report: Report, settings:
         variance = float(np.sum(both**2))
     else:
         variance = float(np.mean(joined.of_reference**2)) / n + target.variance(joined.of_target)
+    value, se = average_bridges(np.array([joined.log_z]), np.array([variance]))
+    return to_estimate(value, se, "forward and reverse")
+
+
+def _bound(problem: Problem, run: AnnealingRun, back: AnnealingRun, settings: Settings) -> LogZEstimate:
+    """Estimate log Z by the paths back alone: an upper bound on average, as far as their start is exact."""
+    target = Target.of(run)
+    log_weights = target.log_weights.ravel()
     ended = _whole(end_at_fit(problem, 0, back)).ravel()
     inside = support_of(problem, 0, run, settings)
     log_z = -float(log_sum_exp(log_weights + ended))
@@ -122,9 +140,7 @@ def _bidirectional(problem: Problem, outcome: Outcome, report: Report, settings:
     # What the paths that count most have not shown would bring the bound down.
     masses = np.bincount(target.families.ravel(), np.exp(log_weights + ended))
     spread += np.log1p(unseen_share(masses))
-    upper = to_estimate(log_z + inside.log_share, float(spread), "reverse")
-    value, se = average_bridges(np.array([joined.log_z]), np.array([variance]))
-    return [upper, to_estimate(value, se, "forward and reverse")]
+    return to_estimate(log_z + inside.log_share, float(spread), "reverse")
 
 
 def _whole(run: AnnealingRun) -> np.ndarray:

@@ -20,6 +20,7 @@ from pymc_hais.run.problem import PriorMass, Problem
 from pymc_hais.run.row_results import RowResult
 from pymc_hais.run.scouting import Known, know_from_pilots, scout
 from pymc_hais.run.settings import Settings
+from pymc_hais.run.site_reference import fit_margins, refuse_unfit
 from pymc_hais.run.timing import SHORTEST
 from pymc_hais.tuning import DEFENCE, Pilot, fit_reference, fit_sites, merge
 
@@ -37,6 +38,8 @@ _SHORTEST_HEAVY = 512
 _NEAR_MOVES = 30
 #: Temperatures from the prior up to which measuring a prior's mass, so that a fit may be mixed with it, does not pay.
 _WORTH_A_MASS = 300
+#: Seconds of a round from which on compiling a model with discrete variables once more, for a fit, may pay.
+_WORTH_COMPILING = 6.0
 #: What a thread more gains: those of one core share it.
 _GAIN = 0.75
 #: Nats by which the fit's rough log Z may be the lower one: estimates that miss something are too low.
@@ -172,7 +175,9 @@ def choose_reference(
     pilots = run_pilots(problem, rows, 0, spent, settings)
     known = scout(problem, pilots, spent, settings, takes_fit(reference))
     first = _decide(problem, pilots, pilots, known, spent, settings)
-    if problem.fitted is None:  # compiled for none: its path moves a parameter, or sites are on it
+    if layout.n_sites and takes_fit(reference):
+        return _with_margins(problem, rows, pilots, first, spent, settings, _is_auto(reference))
+    if problem.fitted is None:  # compiled for none
         return first
     if not first.is_tuned:
         return replace(first, reason="The pilot ran out of time, so no fit was tried.")
@@ -193,8 +198,46 @@ def choose_reference(
     return fitted
 
 
+def _with_margins(
+    problem: Problem,
+    rows: Sequence[int],
+    pilots: Sequence[Pilot],
+    first: Choice,
+    spent: Spent,
+    settings: Settings,
+    is_auto: bool,
+) -> Choice:
+    """Try independent margins of the pilot's particles as the reference of a model with discrete sites.
+
+    Where the reference is left to us, only sites have such margins: of what a fit to continuous variables misses, no
+    part of the prior would tell here.
+    """
+    if is_auto:
+        if problem.layout.n_continuous or problem.n_rows > 1:
+            return replace(first, reason="")
+        if (first.forecast(settings) or 0.0) < _WORTH_COMPILING:
+            return replace(first, reason="Another reference would not save time.")
+    if not first.is_tuned:
+        return replace(first, reason="The pilot ran out of time, so no fit was tried.")
+    refuse_unfit(problem)
+    near = fit_margins(problem, pilots[0].positions, settings)
+    near_pilots = run_pilots(near, rows, 1, spent, settings)
+    known = know_from_pilots(near, near_pilots, settings)
+    fitted = _decide(near, near_pilots, [*pilots, *near_pilots], known, spent, settings)
+    compiled = first.compile_seconds + fitted.compile_seconds
+    if is_auto and (reason := _reason_against(fitted, near_pilots, first, pilots)):
+        return replace(first, reason=reason, compile_seconds=compiled)
+    before = f"From {problem.label} {int(first.lengths.max()):,} temperatures would be needed."
+    return replace(fitted, reason=before if is_auto else fitted.reason, compile_seconds=compiled)
+
+
 def _from_draws(problem: Problem, x: np.ndarray, mass: PriorMass | None, spent: Spent, settings: Settings) -> Choice:
     """Fit a reference to draws of another run; one pilot, from the fit, says how long rounds must be."""
+    if problem.layout.n_sites:
+        refuse_unfit(problem)
+        near = fit_margins(problem, x, settings)
+        pilots = run_pilots(near, [0], 0, spent, settings)
+        return _decide(near, pilots, pilots, know_from_pilots(near, pilots, settings), spent, settings)
     coordinates = problem.to_coordinates(x)
     centre = coordinates.mean(axis=0)
     near = _fit(problem, Known(np.ones(1, int), centre[None], coordinates - centre), mass, "the draws given")

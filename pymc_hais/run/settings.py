@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 
 from pymc_hais.engines import resolve_backend
-from pymc_hais.kernels import Hamiltonian
+from pymc_hais.kernels import Gibbs, Hamiltonian, SiteKernel
 from pymc_hais.model import build_layout
 from pymc_hais.model.compat import seeds_per_chain
+from pymc_hais.model.layout import is_discrete
 from pymc_hais.run.arguments import (
     check_choice,
     check_flag,
@@ -35,6 +36,8 @@ __all__ = ["ESTIMATORS", "Output", "Settings", "build_settings", "paper_settings
 
 #: Methods beside annealing that take another run, or other evaluations.
 ESTIMATORS = ("bridge", "linked", "bidirectional")
+#: Those of them that take models with discrete variables.
+_ESTIMATORS_OF_SITES = ("bidirectional",)
 #: Moves at beta = 1 that decorrelate resampled posterior draws.
 _FINAL_MOVES = 8
 #: Particles of a chain that resample at all do so below this share of their number.
@@ -90,6 +93,10 @@ class Settings:
     progress: CallProgress
     estimators: tuple[str, ...] = ()
 
+    def bound_to(self, kernel: Kernel) -> Settings:
+        """Plan for a kernel that is bound to the dimensions of a model."""
+        return replace(self, recipe=replace(self.recipe, kernel=kernel))
+
 
 def build_settings(
     model: Any,
@@ -130,7 +137,7 @@ def build_settings(
     check_names("var_names", var_names)
     check_theme(progressbar_theme)
     estimators = check_choice("estimators", estimators, ESTIMATORS)
-    kernel = _build_kernel(kernel)
+    kernel, sites = _read_kernels(kernel)
     if constraints is not None:
         kernel = with_walls(kernel, build_constraints(constraints, build_layout(model)))
     if estimators and kernel.constraints is not None:
@@ -141,6 +148,7 @@ def build_settings(
         raise ValueError(
             'estimators="bridge" fits to some chains what it bridges to the others: pass at least 2 chains.'
         )
+    _check_sites(model, kernel, sites, estimators)
     recipe, length = _build_recipe(kernel, schedule, n_temperatures, resample)
     if length is not None and target_se is not None and isinstance(schedule, str) and length > max_temperatures:
         raise ValueError(f"`n_temperatures` = {length} is above `max_temperatures` = {max_temperatures}.")
@@ -156,7 +164,7 @@ def build_settings(
         recipe=recipe,
         seeds=Seeds(entropy),
         output=_build_output(model, {} if idata_kwargs is None else idata_kwargs, var_names),
-        compiler=Compiler(kernel, *resolve_backend(backend, compile_kwargs), cores),
+        compiler=Compiler(kernel, *resolve_backend(backend, compile_kwargs), cores, sites or Gibbs()),
         progress=CallProgress(progressbar, progressbar_theme),
         estimators=estimators,
     )
@@ -183,14 +191,37 @@ def _build_budget(max_seconds: Any) -> TimeBudget:
     return TimeBudget(float(max_seconds))
 
 
-def _build_kernel(kernel: Any) -> Kernel:
-    if kernel is None:
-        return Hamiltonian()
-    if isinstance(kernel, type) or not hasattr(kernel, "build"):
-        raise ValueError(
-            f"`kernel` must be a pymc_hais.Hamiltonian(...) or pymc_hais.RandomWalk(...), or None; got {kernel!r}."
+def _check_sites(model: Any, kernel: Kernel, sites: SiteKernel | None, estimators: tuple[str, ...]) -> None:
+    """Refuse what goes with discrete variables only, or without them only."""
+    discrete = [rv.name for rv in model.free_RVs if is_discrete(rv)]
+    if not discrete:
+        if sites is not None:
+            raise ValueError(f"`kernel` has {sites!r}, but the model has no discrete free variable: leave it out.")
+        return
+    if kernel.constraints is not None:
+        raise NotImplementedError(
+            f"Constraints are for models of continuous variables, and `{discrete[0]}` is discrete: give the bounded "
+            "variables a bounded prior instead."
         )
-    return kernel
+    if refused := [name for name in estimators if name not in _ESTIMATORS_OF_SITES]:
+        raise NotImplementedError(
+            f"estimators={refused} is not for models with discrete variables such as `{discrete[0]}`, whose moves are "
+            f"no reversals of themselves: pass some of {list(_ESTIMATORS_OF_SITES)}, or leave it out."
+        )
+
+
+def _read_kernels(given: Any) -> tuple[Kernel, SiteKernel | None]:
+    """Return the kernels of the continuous dimensions, and of discrete sites where the user has one."""
+    kernels = list(given) if isinstance(given, tuple | list) else [] if given is None else [given]
+    of_sites = [one for one in kernels if getattr(one, "is_site_kernel", False)]
+    others = [one for one in kernels if one not in of_sites]
+    is_known = all(hasattr(one, "build") and not isinstance(one, type) for one in kernels)
+    if not is_known or len(of_sites) > 1 or len(others) > 1:
+        raise ValueError(
+            "`kernel` must be a pymc_hais.Hamiltonian(...) or pymc_hais.RandomWalk(...), for discrete variables a "
+            f"pymc_hais.Gibbs() or pymc_hais.LocallyBalanced(...), a pair of one of each, or None; got {given!r}."
+        )
+    return (others or [Hamiltonian()])[0], (of_sites or [None])[0]
 
 
 def _build_recipe(kernel: Kernel, schedule: Any, n_temperatures: Any, resample: Any) -> tuple[Recipe, int | None]:
