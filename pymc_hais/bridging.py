@@ -8,7 +8,7 @@ import numpy as np
 
 from pymc_hais.estimators import LogZEstimate, divide, to_estimate
 from pymc_hais.kernels import RandomWalk
-from pymc_hais.model import find_model
+from pymc_hais.model import discrete_names, find_model
 from pymc_hais.results.diagnostics import prior_mass_findings
 from pymc_hais.results.draws import read_positions
 from pymc_hais.results.opinions import diagnose_bridge
@@ -85,6 +85,11 @@ def bridge(
     >>> pymc_hais.bridge(model, idata)  # doctest: +SKIP
     """
     model = find_model(model)
+    if discrete := discrete_names(model):
+        raise NotImplementedError(
+            f"A bridge fits a density to the draws, and `{discrete[0]}` is discrete: sum it out of the likelihood, or "
+            "use pm.sample_hais, which takes discrete variables."
+        )
     settings = build_settings(
         model,
         draws=1000,

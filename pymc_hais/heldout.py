@@ -116,7 +116,7 @@ def log_likelihood(
         Unknown names, wrong shapes, missing values, rows that the model does not treat as independent, or settings
         out of range.
     NotImplementedError
-        Discrete free variables.
+        Discrete free variables whose elements cannot change one at a time.
 
     References
     ----------

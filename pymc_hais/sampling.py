@@ -108,8 +108,9 @@ def sample_hais(
         result of ``pm.sample`` or of this function.  The density is climbed from there, and each mode found becomes a
         Gaussian part of the reference, all of them together with half of the draws.  It is what to do about the finding
         ``missed_mass``: pass the result that has it.
-    kernel : Hamiltonian or RandomWalk, optional
-        The transition between temperatures: :class:`pymc_hais.Hamiltonian` with one leapfrog step by default.
+    kernel : Hamiltonian, RandomWalk, Gibbs or LocallyBalanced, or a pair of them, optional
+        The transition between temperatures: :class:`pymc_hais.Hamiltonian` with one leapfrog step by default, and
+        :class:`pymc_hais.Gibbs` for discrete variables.
     constraints : LinearConstraints or dict, optional
         Walls at which the particles are reflected: a region ``A x <= b`` of the flat vector, or ``{variable: (lower,
         upper)}`` for untransformed variables such as ``pm.Flat``.  The target is restricted to the region.
@@ -176,7 +177,8 @@ def sample_hais(
         Arguments out of range, an improper prior to start from, minibatches, reference draws that do not follow the
         reference's own density, a density of zero at every reference draw, or a NaN gradient.
     NotImplementedError
-        Discrete free variables or a ``pm.Simulator``.
+        Discrete free variables whose elements cannot change one at a time (``pm.Multinomial``), or what is for
+        continuous ones beside discrete ones; a ``pm.Simulator``.
     ImportError
         ``backend="jax"`` without JAX.
 

@@ -15,6 +15,7 @@ from pytensor.link.numba import NumbaLinker
 from pymc_hais.core.resampling import systematic
 from pymc_hais.core.weights import clean, log_mean_exp, normalise
 from pymc_hais.kernels import Hamiltonian
+from pymc_hais.model import discrete_names
 from pymc_hais.run.building import build_problem
 from pymc_hais.run.problem import Compiler, Problem
 from pymc_hais.run.seeds import Seeds
@@ -69,7 +70,7 @@ class HAIS(SMC_KERNEL):
         A setting out of range, an improper prior, minibatches, a likelihood of zero at every prior draw, or prior
         draws that do not follow the log prior.
     NotImplementedError
-        Discrete free variables or a ``pm.Simulator``.
+        Discrete free variables, or a ``pm.Simulator``.
 
     References
     ----------
@@ -118,6 +119,11 @@ class HAIS(SMC_KERNEL):
         return {**self.__dict__, "_problem": None, "_engine": None, "_state": None}
 
     def _build_problem(self) -> Problem:
+        if discrete := discrete_names(self._model):
+            raise NotImplementedError(
+                f"HAIS follows gradients, and `{discrete[0]}` is discrete: use pm.sample_hais, which takes discrete "
+                "variables."
+            )
         return build_problem(self._model, "prior", self._compiler(), Seeds((0,)))
 
     def _compiler(self) -> Compiler:

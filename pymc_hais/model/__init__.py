@@ -14,10 +14,11 @@ from pymc_hais.model.density import DensityGraph, build_density, build_parameter
 from pymc_hais.model.evaluation import check_joint_logp, check_state
 from pymc_hais.model.fingerprint import Fingerprint, take_fingerprint
 from pymc_hais.model.flat_discrete import FlatDiscrete
-from pymc_hais.model.layout import Layout, build_layout
+from pymc_hais.model.layout import Layout, build_layout, discrete_names
 from pymc_hais.model.outputs import build_outputs
 from pymc_hais.model.pointwise import build_pointwise, evaluate_tables
 from pymc_hais.model.sites import SiteVariable, find_site_variables, log_count
+from pymc_hais.model.summable import summable
 from pymc_hais.model.unconstrained import build_unconstrain
 from pymc_hais.model.variants import build_row_logp, observe_first, prior_alone, with_table
 
@@ -40,6 +41,7 @@ __all__ = [
     "check_joint_logp",
     "check_model",
     "check_state",
+    "discrete_names",
     "evaluate_tables",
     "find_model",
     "find_site_variables",
@@ -50,6 +52,7 @@ __all__ = [
     "observe_first",
     "prior_alone",
     "refuse_periodic",
+    "summable",
     "take_fingerprint",
     "unnormalised_priors",
     "with_table",

@@ -10,12 +10,25 @@ import pytensor
 import pytensor.tensor as pt
 from pytensor.graph.replace import clone_replace
 
-__all__ = ["Layout", "build_layout", "build_position", "free_variables", "is_discrete", "on_position"]
+__all__ = [
+    "Layout",
+    "build_layout",
+    "build_position",
+    "discrete_names",
+    "free_variables",
+    "is_discrete",
+    "on_position",
+]
 
 
 def is_discrete(rv: Any) -> bool:
     """Whether a variable takes whole numbers."""
     return str(rv.dtype).startswith(("int", "uint", "bool"))
+
+
+def discrete_names(model: Any) -> list[str]:
+    """Name the discrete free variables."""
+    return [rv.name for rv in model.free_RVs if is_discrete(rv)]
 
 
 def free_variables(model: Any) -> list[Any]:

@@ -68,7 +68,7 @@ def check_same_variables(model: Any, reference: Any) -> Layout:
         If their free variables differ in name, transform or shape, the reference has an improper prior with data or
         without any other term, or the model has minibatches.
     NotImplementedError
-        If the model has discrete free variables or a ``pm.Simulator``.
+        If the model has a ``pm.Simulator``, or discrete variables whose elements cannot change one at a time.
     """
     check_model(model, from_prior=not improper_priors(model))
     layout, other = (build_layout(one) if one.free_RVs else None for one in (model, reference))

@@ -58,7 +58,7 @@ def with_findings(outcome: Outcome, choice: Choice, settings: Settings, modes: M
     findings += diagnose_opinions(result.estimate, outcome.opinions)
     findings += missed_mass(modes, result.estimate)
     findings += [*_no_data(problem), *prior_mass_findings(problem), *_heavy_tail(problem, outcome.run)]
-    findings += memory(problem, outcome.run)
+    findings += [*memory(problem, outcome.run), *_summable(problem)]
     return replace(result.estimate, findings=tuple(findings))
 
 
@@ -308,6 +308,24 @@ def prior_mass_findings(problem: Problem) -> tuple[Finding, ...]:
             f"log Z is log of the integral of exp(model.logp()), and the density of {names} may not integrate to one "
             "in PyMC.",
             'Pass reference="prior" for the log marginal likelihood.',
+        ),
+    )
+
+
+def _summable(problem: Problem) -> tuple[Finding, ...]:
+    """Say that discrete variables could be summed out, if they could."""
+    if not problem.summable:
+        return ()
+    names = ", ".join(f"`{name}`" for name in problem.summable)
+    each = "each of them" if len(problem.summable) > 1 else "it"
+    return (
+        Finding(
+            "summable",
+            "info",
+            f"The elements of {names} are independent of one another given everything else, so that {each} could be "
+            "summed out of the likelihood: the same log Z, as a rule in less time.",
+            f"Where you need no draws of them, try pymc_extras.marginalize(model, {list(problem.summable)}), or a "
+            "pm.Mixture.",
         ),
     )
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pymc_hais.model import Layout, build_layout, build_unconstrain, is_model
-from pymc_hais.model.layout import is_discrete
+from pymc_hais.model import Layout, build_layout, build_unconstrain, discrete_names, is_model
 from pymc_hais.results.draws import is_result, read_positions
 from pymc_hais.results.missed_mass import flat_names
 from pymc_hais.run.parameter_path import is_geometric
@@ -48,10 +47,10 @@ def read_modes(model: Any, modes: Any) -> np.ndarray:
     ValueError
         Saying what was given and what to pass.
     """
-    if discrete := [rv.name for rv in model.free_RVs if is_discrete(rv)]:
+    if discrete := discrete_names(model):
         raise ValueError(
-            f"`modes` are climbed to along gradients, and `{discrete[0]}` is discrete: leave it out, or pass the result "
-            "as `reference`, to which margins are fitted."
+            f"`modes` are climbed to along gradients, and `{discrete[0]}` is discrete: leave it out, or pass the "
+            "result as `reference`, to which margins are fitted."
         )
     if is_result(modes):
         return _of_result(model, modes)

@@ -26,11 +26,17 @@ _FALSE_ALARM = 1e-3
 
 
 def rank(draws: Mapping[str, np.ndarray], truth: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the share of posterior draws (R, n, ...) below the true values (R, ...), ties counting half."""
-    return {
-        name: np.mean(values < truth[name][:, None], axis=1) + 0.5 * np.mean(values == truth[name][:, None], axis=1)
-        for name, values in draws.items()
-    }
+    """Return the share of posterior draws (R, n, ...) below the true values (R, ...).
+
+    Ties count half; of whole numbers, which have many, a random share of them counts, so that ranks are uniform.
+    """
+    rng = np.random.default_rng(0)
+    ranks = {}
+    for name, values in draws.items():
+        true = truth[name][:, None]
+        share = 0.5 if values.dtype.kind == "f" else rng.uniform(size=truth[name].shape)
+        ranks[name] = np.mean(values < true, axis=1) + share * np.mean(values == true, axis=1)
+    return ranks
 
 
 def diagnose_validation(sandwiches: Sequence[Sandwich], ranks: Mapping[str, np.ndarray]) -> tuple[Finding, ...]:

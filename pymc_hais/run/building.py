@@ -17,6 +17,7 @@ from pymc_hais.model import (
     check_model,
     check_state,
     log_count,
+    summable,
 )
 from pymc_hais.references import (
     BoundReference,
@@ -123,7 +124,16 @@ def with_reference(
     graph = build_density(model, layout, log_reference, kernel.uses_gradients, rows, chart is not None, draws, slopes)
     counted = log_count(model, layout) if reference.is_prior else 0.0
     engine = compiler(graph)
-    problem = Problem(model, layout, reference, engine, chart=chart, rows=rows or {}, log_z_reference=counted)
+    problem = Problem(
+        model,
+        layout,
+        reference,
+        engine,
+        chart=chart,
+        rows=rows or {},
+        log_z_reference=counted,
+        summable=summable(model, graph.rules),
+    )
     sites = chart.without_sites() if chart else None
     if takes_fit and not layout.n_sites:
         is_dense = particles_for_dense(layout.n_continuous) > 0

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from pymc_hais.model import Layout, build_parameter_density, check_state, improper_priors
+from pymc_hais.model import Layout, build_parameter_density, check_state, discrete_names, improper_priors
 from pymc_hais.model.compat import compile_interpreted
-from pymc_hais.model.layout import is_discrete, on_position
+from pymc_hais.model.layout import on_position
 from pymc_hais.references import BoundReference
 from pymc_hais.run.building import CHECK_DRAWS, bind_reference
 from pymc_hais.run.problem import Compiler, Problem
@@ -43,7 +43,7 @@ def build_parameter_problem(model: Any, path: Any, reference: Any, compiler: Com
         If the path names no data container or its shapes differ, or the reference is not the model at beta = 0.
     """
     endpoints = _check_path(model, path)
-    if discrete := [rv.name for rv in model.free_RVs if is_discrete(rv)]:
+    if discrete := discrete_names(model):
         raise NotImplementedError(
             f"`path` moves parameters of models of continuous variables, and `{discrete[0]}` is discrete: pass "
             'path="geometric", which for an exponential family such as a Boltzmann machine is the same path.'

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from pymc_hais.kernels import Hamiltonian
-from pymc_hais.model import improper_priors, prior_alone, unnormalised_priors
-from pymc_hais.model.layout import is_discrete
+from pymc_hais.model import discrete_names, improper_priors, prior_alone, unnormalised_priors
 from pymc_hais.references import Independent
 from pymc_hais.run.building import bind_reference, build_problem, with_reference
 from pymc_hais.run.planning import choose_reference, first_reference, takes_fit
@@ -81,7 +80,7 @@ def measure_prior_mass(model: Any, settings: Settings) -> PriorMass:
         If the prior cannot be drawn.
     """
     prior, kernel = prior_alone(model), Hamiltonian()
-    if any(map(is_discrete, prior.free_RVs)):
+    if discrete_names(prior):
         raise NotImplementedError("The mass of a prior with discrete variables is not measured.")
     own = replace(
         settings,

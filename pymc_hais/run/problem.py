@@ -103,6 +103,8 @@ class Problem:
         Log Z at beta = 0, where the path's density is not normalised there.
     prior_mass : PriorMass or None
         By which log Z is divided, where it was measured.
+    summable : tuple of str
+        Discrete variables that could be summed out of the likelihood.
     """
 
     model: Any
@@ -115,6 +117,7 @@ class Problem:
     rows: Mapping[str, np.ndarray] = field(default_factory=dict)
     log_z_reference: float = 0.0
     prior_mass: PriorMass | None = None
+    summable: tuple[str, ...] = ()
 
     @property
     def n_rows(self) -> int:

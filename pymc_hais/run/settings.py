@@ -10,9 +10,8 @@ import numpy as np
 
 from pymc_hais.engines import resolve_backend
 from pymc_hais.kernels import Gibbs, Hamiltonian, SiteKernel
-from pymc_hais.model import build_layout
+from pymc_hais.model import build_layout, discrete_names
 from pymc_hais.model.compat import seeds_per_chain
-from pymc_hais.model.layout import is_discrete
 from pymc_hais.run.arguments import (
     check_choice,
     check_flag,
@@ -193,7 +192,7 @@ def _build_budget(max_seconds: Any) -> TimeBudget:
 
 def _check_sites(model: Any, kernel: Kernel, sites: SiteKernel | None, estimators: tuple[str, ...]) -> None:
     """Refuse what goes with discrete variables only, or without them only."""
-    discrete = [rv.name for rv in model.free_RVs if is_discrete(rv)]
+    discrete = discrete_names(model)
     if not discrete:
         if sites is not None:
             raise ValueError(f"`kernel` has {sites!r}, but the model has no discrete free variable: leave it out.")

@@ -93,7 +93,8 @@ def refine(pilot: Pilot, plan: Plan, run: AnnealingRun, n_steps: int, recipe: Re
 
 def _plan(pilot: Pilot, betas: np.ndarray, barrier: np.ndarray, n_steps: int, recipe: Recipe) -> Plan:
     schedule = recipe.schedule(n_steps) if recipe.schedule else constant_speed(betas, barrier, n_steps)
-    if recipe.kernel.step_size is not None:
+    # A segment ends where the metric changes, and particles may be resampled there: sites keep to the pilot's stages.
+    if recipe.kernel.step_size is not None and not recipe.kernel.n_sites:
         return _uniform(recipe, schedule, pilot.positions.shape[1])
     # Between the pilot's stages: interpolate in log beta, where stages are about evenly spread.
     knots, points = np.log(pilot.gather("beta")), np.log(schedule.betas[1:])

@@ -128,3 +128,28 @@ def _outcomes(end, order, numbers, tolerance):
     for low, high in itertools.pairwise([*cuts, 1.0]):
         for share, place in _outcomes(end, order[1:], with_number(0.5 * (low + high)), tolerance):
             yield (high - low) * share, place
+
+
+def expected_matrix(target):
+    """Multiply the conditional distributions of the colours; a walk judges its proposals."""
+    log_density, states = np.log(target.probabilities()), target.states
+    product, n = np.eye(len(states)), len(states)
+    for colour in target.block.colours:
+        matrix = np.ones((n, n))
+        for site in range(states.shape[1]):
+            values = states[:, site]
+            if not colour[site]:
+                matrix *= values[:, None] == values
+                continue
+            is_line = np.all(np.delete(states[:, None] == states, site, axis=2), axis=2)
+            chances = is_line * np.exp(log_density - log_density.max())
+            if target.block.rule == "walk":
+                steps = np.abs(values[:, None] - values)
+                proposed = 0.5 * (np.exp(-(steps - 1.0) / WIDTH) - np.exp(-steps / WIDTH))
+                chances = is_line * (steps > 0) * proposed * np.exp(np.minimum(0.0, log_density - log_density[:, None]))
+                chances += np.diag(1.0 - chances.sum(axis=1))
+            chances = chances / chances.sum(axis=1, keepdims=True)
+            # The chance of each value of this site, whatever the others do.
+            matrix *= np.stack([chances[:, values == value].sum(axis=1) for value in values], axis=1)
+        product = product @ matrix
+    return product

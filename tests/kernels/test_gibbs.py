@@ -12,7 +12,7 @@ from pymc_hais.kernels import Composed, Gibbs, SiteBlock, SiteKernel
 from pymc_hais.types import ParticleState
 from tests.kernels import site_targets as targets
 from tests.kernels.site_mutants import GIBBS_MUTANTS, GIBBS_MUTANTS_OUT_OF_TURN, blocks_that_share_numbers
-from tests.kernels.sweeps import WIDTH, is_seen, moved, transition_matrix
+from tests.kernels.sweeps import WIDTH, expected_matrix, is_seen, moved, transition_matrix
 from tests.kernels.targets import BETA, needs_jax
 from tests.statistical import assert_mean
 from tests.toys import NO_DATA, build_params, build_path
@@ -84,31 +84,6 @@ def is_wrong(target, gibbs):
 def test_a_sweep_leaves_a_skewed_target_invariant(name):
     np.testing.assert_allclose(matrix_of(name)[:, :-1].sum(axis=1), 1.0, rtol=1e-12)
     assert is_balanced(SMALL[name], matrix_of(name))
-
-
-def expected_matrix(target):
-    """Multiply the conditional distributions of the colours; a walk judges its proposals."""
-    log_density, states = np.log(target.probabilities()), target.states
-    product, n = np.eye(len(states)), len(states)
-    for colour in target.block.colours:
-        matrix = np.ones((n, n))
-        for site in range(states.shape[1]):
-            values = states[:, site]
-            if not colour[site]:
-                matrix *= values[:, None] == values
-                continue
-            is_line = np.all(np.delete(states[:, None] == states, site, axis=2), axis=2)
-            chances = is_line * np.exp(log_density - log_density.max())
-            if target.block.rule == "walk":
-                steps = np.abs(values[:, None] - values)
-                proposed = 0.5 * (np.exp(-(steps - 1.0) / WIDTH) - np.exp(-steps / WIDTH))
-                chances = is_line * (steps > 0) * proposed * np.exp(np.minimum(0.0, log_density - log_density[:, None]))
-                chances += np.diag(1.0 - chances.sum(axis=1))
-            chances = chances / chances.sum(axis=1, keepdims=True)
-            # The chance of each value of this site, whatever the others do.
-            matrix *= np.stack([chances[:, values == value].sum(axis=1) for value in values], axis=1)
-        product = product @ matrix
-    return product
 
 
 @pytest.mark.parametrize("name", SMALL)

@@ -1,0 +1,175 @@
+"""Continuous dimensions and discrete sites moved in turn leave their joint density invariant; wrong turns do not."""
+
+import numpy as np
+import pytest
+
+from pymc_hais.kernels import Composed, Gibbs, Hamiltonian, RandomWalk
+from pymc_hais.types import Noise, ParticleState
+from tests.kernels import site_targets as targets
+from tests.kernels.site_mutants import COMPOSED_MUTANTS
+from tests.kernels.sweeps import is_seen, moved
+from tests.kernels.targets import BETA, METRICS, needs_jax
+from tests.statistical import assert_mean
+from tests.toys import NO_DATA, build_params, build_path
+
+TARGETS = {
+    "gradient": targets.mixed(),
+    "table": targets.mixed("table"),
+    "flip": targets.mixed("table", targets.one_by_one(3)),
+}
+SCALES = np.array([1.0, 0.6, 0.5, 0.5, 0.5])
+FACTOR = np.diag(SCALES)
+FACTOR[:2, :2] = METRICS["dense"]
+#: Kernels of the continuous dimensions with a step size that rejects now and then, a metric, and what moves the sites.
+KERNELS = {
+    "kick-drift-kick": (Hamiltonian(), 1.1, SCALES, "gradient"),
+    "kick-drift-kick-table": (Hamiltonian(), 1.0, FACTOR, "table"),
+    "kick-drift-kick-flip": (Hamiltonian(), 1.1, SCALES, "flip"),
+    "kick-drift-kick-thrice": (Hamiltonian(n_leapfrog=3), 1.1, SCALES, "flip"),
+    "drift-kick-drift": (Hamiltonian("drift-kick-drift"), 1.2, FACTOR, "gradient"),
+    "random-walk": (RandomWalk(), 1.5, FACTOR, "gradient"),
+}
+
+
+def composed(kernel, rule, module_composed=Composed):
+    return module_composed(kernel, Gibbs((TARGETS[rule].block,)), 3)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_leaves_a_skewed_target_invariant(name):
+    kernel, step_size, metric, rule = KERNELS[name]
+    found, rate = moved(TARGETS[rule], composed(kernel, rule), (1, 10), metric, step_size)
+    assert 0.3 < rate < 0.9  # a test without rejections would be blind to half of the mutants
+    for n_steps, features in zip((1, 10), found, strict=True):
+        assert_mean(*features, f"after {n_steps} steps")
+
+
+@needs_jax
+@pytest.mark.parametrize(
+    ("integrator", "build_mutant"),
+    [pytest.param(name, f, id=f.__name__.strip("_")) for name, fs in COMPOSED_MUTANTS.items() for f in fs],
+)
+def test_the_same_test_catches_wrong_compositions(integrator, build_mutant):
+    wrong = composed(Hamiltonian(integrator), "flip", build_mutant().Composed)
+    assert is_seen(TARGETS["flip"], wrong, SCALES, 1.1)
+
+
+# One particle at a time ----------------------------------------------------------------------------------
+
+X, V = np.array([0.1, -0.4, 1.0, 0.0, 1.0]), np.array([0.5, -1.0])
+NUMBERS = np.array([0.9, 1e-3, 0.7])
+
+
+def one_state(density):
+    return ParticleState(X, V, *density(X))
+
+
+def step(target, kernel, uniform, density=None, step_size=0.5, state=None):
+    density = target.density(np) if density is None else density
+    transition = kernel.build(np, build_path(np, density))
+    state = one_state(target.density(np)) if state is None else state
+    noise, params = Noise(np.array([0.3, 0.8]), uniform, NUMBERS), build_params(step_size, SCALES, 0.6)
+    with np.errstate(all="ignore"):
+        return transition(state, noise, BETA, params, NO_DATA)
+
+
+@pytest.mark.parametrize("uniform", [1e-12, 1.0], ids=["accepted", "rejected"])
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_transition_costs_the_evaluations_it_says_and_carries_those_of_its_end(name, uniform):
+    kernel, _, _, rule = KERNELS[name]
+    target, counts = TARGETS[rule], []
+    density = target.density(np)
+
+    def counting(x):
+        counts.append(x)
+        return density(x)
+
+    end, _ = step(target, composed(kernel, rule), uniform, counting)
+    assert len(counts) == composed(kernel, rule).n_gradients
+    assert np.array_equal(end.position[:2], X[:2]) == (uniform == 1.0)
+    assert not np.array_equal(end.position[2:], X[2:])
+    for carried, fresh in zip(end[2:], density(end.position), strict=True):
+        np.testing.assert_allclose(carried, fresh, rtol=1e-15)
+
+
+@pytest.mark.parametrize("uniform", [1e-12, 1.0], ids=["accepted", "rejected"])
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_transition_is_one_of_the_rest_at_fixed_sites_and_then_a_sweep(name, uniform):
+    kernel, _, _, rule = KERNELS[name]
+    target, size = TARGETS[rule], 0.5
+    density = target.density(np)
+
+    def given_the_sites(y):
+        values = density(np.concatenate([y, X[2:]]))
+        return *values[:2], *(gradient[:2] for gradient in values[2:])
+
+    first = kernel.build(np, build_path(np, given_the_sites))
+    noise, params = Noise(np.array([0.3, 0.8]), uniform), build_params(size, SCALES[:2], 0.6)
+    rest, rest_info = first(ParticleState(X[:2], V, *given_the_sites(X[:2])), noise, BETA, params, NO_DATA)
+    position = np.concatenate([rest.position, X[2:]])
+    sweep = Gibbs((target.block,)).build(np, build_path(np, density))
+    state = ParticleState(position, rest.momentum, *density(position))
+    expected = sweep(state, NUMBERS, BETA, build_params(size, SCALES, 0.6), NO_DATA)
+    end, info = step(target, composed(kernel, rule), uniform, step_size=size)
+    for one, other in zip((*end, *info), (*expected, *rest_info), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-14, atol=1e-14)
+
+
+@pytest.mark.parametrize("rule", TARGETS)
+@pytest.mark.parametrize("bad", [np.nan, -np.inf])
+def test_a_density_that_is_lost_moves_nothing(rule, bad):
+    def density(x):
+        return bad, bad, np.full(5, np.nan), np.full(5, np.nan)
+
+    state = ParticleState(X, V, *density(X))
+    end, info = step(TARGETS[rule], composed(Hamiltonian(), rule), 1e-12, density, state=state)
+    np.testing.assert_array_equal(end.position, X)
+    assert info.acceptance_rate == 0.0
+
+
+def test_sites_alone_are_accepted_always():
+    target = targets.boltzmann()
+    kernel = Composed(None, Gibbs((target.block,)), 4)
+    density, sites = target.density(np), np.zeros(4)
+    state = ParticleState(sites, np.zeros(0), *density(sites))
+    noise, params = Noise(np.zeros(0), 0.5, np.full(4, 0.1)), build_params(1.0, np.ones(4), 0.0)
+    end, info = kernel.build(np, build_path(np, density))(state, noise, BETA, params, NO_DATA)
+    assert (info.acceptance_rate, info.is_divergent, info.energy_error) == (1.0, False, 0.0)
+    assert end.position.sum() > 0
+    assert kernel.n_gradients == kernel.sites.n_evaluations == 2
+
+
+# As the rest of the program sees it ----------------------------------------------------------------------
+
+
+def test_it_speaks_for_its_parts():
+    sites, sizes = Gibbs((TARGETS["table"].block, targets.counts().block)), np.array([0.1, 0.4])
+    for part in (Hamiltonian(damping=0.7, step_size=0.3), RandomWalk()):
+        kernel = Composed(part, sites, 5)
+        for name in ("step_size", "uses_gradients", "acceptance_target"):
+            assert getattr(kernel, name) == getattr(part, name)
+        np.testing.assert_array_equal(kernel.persistence(sizes), part.persistence(sizes))
+        assert (kernel.n_sites, kernel.n_uniforms, kernel.constraints) == (5, 3 + 4, None)
+
+
+def test_sites_alone_have_no_momentum_to_keep_and_no_gradients_to_follow():
+    kernel = Composed(None, Gibbs((targets.boltzmann().block,)), 4)
+    np.testing.assert_array_equal(kernel.persistence(np.array([0.1, 0.4])), np.ones(2))
+    assert not kernel.uses_gradients
+
+
+def test_a_transition_counts_the_gradients_of_both_parts():
+    sites = Gibbs((TARGETS["table"].block,))  # two values and two colours
+    counts = {kernel: Composed(kernel, sites, 3).n_gradients for kernel, *_ in KERNELS.values()}
+    assert sites.n_evaluations == 4
+    for kernel, n in counts.items():
+        renewed = getattr(kernel, "integrator", None) == "drift-kick-drift"
+        assert n == kernel.n_gradients + renewed + 4
+
+
+def test_programs_differ_where_a_part_does():
+    parts = [None, Hamiltonian(), Hamiltonian("drift-kick-drift"), Hamiltonian(n_leapfrog=2), RandomWalk()]
+    sites = [Gibbs((target.block,)) for target in TARGETS.values()]
+    programs = {Composed(part, one, 3).program for part in parts for one in sites}
+    assert len(programs) == len(parts) * len(sites)
+    assert Composed(Hamiltonian(damping=1.0), sites[0], 3).program == Composed(Hamiltonian(), sites[0], 3).program
