@@ -18,7 +18,7 @@ from pytensor.compile.rewriting import inline_ofg_node, rewrite_inner_graph
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors
-from pytensor.scalar.basic import Clip
+from pytensor.scalar.basic import Clip, Second
 from pytensor.tensor.random.type import RandomType
 
 __all__ = [
@@ -48,15 +48,21 @@ inline_inner_graph = inline_ofg_node
 def compile_interpreted(inputs: list[Any], outputs: list[Any]) -> Any:
     """Compile for PyTensor's NumPy interpreter: no waiting, and fast on whole batches.
 
-    Graphs within graphs are written out: of them PyTensor would make C code, which takes seconds each.  ``Clip`` is the
-    one common operation (in every GP covariance) that the interpreter would loop over in Python.
+    Graphs within graphs are written out: of them PyTensor would make C code, which takes seconds each.  ``Clip`` (in
+    every GP covariance) and ``Second`` (in every gradient of a sum) are the common operations that the interpreter
+    would loop over in Python.
     """
     graph = FunctionGraph(outputs=outputs, clone=True, copy_inputs=False)
     write_out_inner(graph, _can_be_written_out)
     for node in graph.toposort():
-        if isinstance(getattr(node.op, "scalar_op", None), Clip):
+        scalar_op = getattr(node.op, "scalar_op", None)
+        if isinstance(scalar_op, Clip):
             x, low, high = node.inputs
             graph.replace(node.outputs[0], pt.minimum(pt.maximum(x, low), high), import_missing=True)
+        elif isinstance(scalar_op, Second):
+            (like, filling), (output,) = node.inputs, node.outputs
+            filled = pt.alloc(filling, *pt.broadcast_shape(like, filling)).astype(output.dtype)
+            graph.replace(output, output.type.filter_variable(filled), import_missing=True)
     # Without recognising softmax and the like again, as graphs within graphs.
     mode = get_mode("FAST_COMPILE").excluding("symbolic_op_recognition")
     with quiet_compilation():

@@ -86,9 +86,9 @@ def find_rules(
     rng = np.random.default_rng(0)
     terms = [_Terms(clone_replace(list(outputs), one), position, variables) for one in given]
     n_sites = sum(variable.stop - variable.start for variable in variables)
-    n_states = _STATES if n_sites <= _MANY else _FEW_STATES
+    n_states, n_tried = (_STATES, _TRIED) if n_sites <= _MANY else (_FEW_STATES, _FEW_STATES)
     x = _usable(terms[0], positions)
-    states, tried = x[:n_states], x[n_states : n_states + _TRIED] if len(x) > n_states + 1 else x[:_TRIED]
+    states, tried = x[:n_states], x[n_states:][:n_tried]
     rules = [_find_rule(terms, variable, states, positions, rng) for variable in variables]
     return tuple(_try_colours(terms, rule, tried, positions, rng) for rule in rules)
 
