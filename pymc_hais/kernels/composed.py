@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pymc_hais.kernels.base import identity, plain_loop
-from pymc_hais.kernels.sites import SiteKernel
+from pymc_hais.kernels.sites import SiteBlock, SiteKernel
 from pymc_hais.types import Kernel, KernelInfo, KernelParams, ParticleState, PathFunctions
 
 __all__ = ["Composed"]
@@ -63,6 +63,11 @@ class Composed:
     def n_uniforms(self) -> int:
         """Uniform numbers for the sites."""
         return self.sites.n_uniforms
+
+    @property
+    def site_blocks(self) -> tuple[SiteBlock, ...]:
+        """The sites of each discrete variable."""
+        return self.sites.blocks
 
     @property
     def program(self) -> str:

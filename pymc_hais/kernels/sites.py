@@ -79,6 +79,11 @@ class SiteKernel(Protocol):
     uses_slopes: ClassVar[bool]  # whether guesses of the log odds are enough
 
     @property
+    def blocks(self) -> tuple[SiteBlock, ...]:
+        """The sites of a model, once it is bound to one."""
+        ...
+
+    @property
     def is_tuned(self) -> bool:
         """Whether the scales of the particles matter to it."""
         ...

@@ -60,8 +60,9 @@ def compile_interpreted(inputs: list[Any], outputs: list[Any]) -> Any:
             x, low, high = node.inputs
             graph.replace(node.outputs[0], pt.minimum(pt.maximum(x, low), high), import_missing=True)
         elif isinstance(scalar_op, Second):
-            (like, filling), (output,) = node.inputs, node.outputs
-            filled = pt.alloc(filling, *pt.broadcast_shape(like, filling)).astype(output.dtype)
+            output: Any = node.outputs[0]
+            like, filling = node.inputs
+            filled: Any = pt.alloc(filling, *pt.broadcast_shape(like, filling)).astype(output.dtype)
             graph.replace(output, output.type.filter_variable(filled), import_missing=True)
     # Without recognising softmax and the like again, as graphs within graphs.
     mode = get_mode("FAST_COMPILE").excluding("symbolic_op_recognition")

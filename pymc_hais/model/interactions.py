@@ -88,9 +88,18 @@ def find_rules(
     n_sites = sum(variable.stop - variable.start for variable in variables)
     n_states, n_tried = (_STATES, _TRIED) if n_sites <= _MANY else (_FEW_STATES, _FEW_STATES)
     x = _usable(terms[0], positions)
-    states, tried = x[:n_states], x[n_states:][:n_tried]
+    states, tried = np.concatenate([x[:n_states], _extremes(x[0], variables)]), x[n_states:][:n_tried]
     rules = [_find_rule(terms, variable, states, positions, rng) for variable in variables]
     return tuple(_try_colours(terms, rule, tried, positions, rng) for rule in rules)
+
+
+def _extremes(state: np.ndarray, variables: Sequence[SiteVariable]) -> np.ndarray:
+    """Return states with all sites at their least and at their largest value, which random ones are far from."""
+    ends = np.stack([state, state])
+    for variable in variables:
+        if variable.n_values:
+            ends[:, variable.start : variable.stop] = [[variable.low], [variable.low + variable.n_values - 1]]
+    return ends
 
 
 def take_slopes(variables: Sequence[SiteVariable]) -> tuple[SiteRule, ...]:

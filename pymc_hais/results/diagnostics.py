@@ -11,6 +11,7 @@ import numpy as np
 from pymc_hais.estimators import Finding, LogZEstimate, Round, Symptoms, measure_tail
 from pymc_hais.estimators.symptoms import FEWEST_FAMILIES, PARETO_K_LIMIT
 from pymc_hais.model import unnormalised_priors
+from pymc_hais.results.hidden_links import hidden_links
 from pymc_hais.results.memory import memory
 from pymc_hais.results.missed_mass import missed_mass
 from pymc_hais.results.opinions import diagnose_opinions
@@ -58,7 +59,7 @@ def with_findings(outcome: Outcome, choice: Choice, settings: Settings, modes: M
     findings += diagnose_opinions(result.estimate, outcome.opinions)
     findings += missed_mass(modes, result.estimate)
     findings += [*_no_data(problem), *prior_mass_findings(problem), *_heavy_tail(problem, outcome.run)]
-    findings += [*memory(problem, outcome.run), *_summable(problem)]
+    findings += [*memory(problem, outcome.run), *hidden_links(problem, outcome.run), *_summable(problem)]
     return replace(result.estimate, findings=tuple(findings))
 
 
