@@ -62,8 +62,8 @@ def compile_interpreted(inputs: list[Any], outputs: list[Any]) -> Any:
         elif isinstance(scalar_op, Second):
             output: Any = node.outputs[0]
             like, filling = node.inputs
-            filled: Any = pt.alloc(filling, *pt.broadcast_shape(like, filling)).astype(output.dtype)
-            graph.replace(output, output.type.filter_variable(filled), import_missing=True)
+            filled: Any = pt.alloc(filling, *pt.broadcast_shape(like, filling))
+            graph.replace(output, output.type.filter_variable(filled.astype(output.dtype)), import_missing=True)
     # Without recognising softmax and the like again, as graphs within graphs.
     mode = get_mode("FAST_COMPILE").excluding("symbolic_op_recognition")
     with quiet_compilation():

@@ -30,6 +30,8 @@ __all__ = ["extend", "find_casts"]
 
 #: Slopes are kept finite: infinity times a difference of zero would be no number.
 _STEEPEST = 1e30
+#: Sets of sites that one operation is evaluated at together, at most: each doubles the work.
+_MOST_GROUPS = 3
 _LINEAR = (ps.Add, ps.Sub, ps.Neg, ps.Cast, ps.Identity)
 _SHAPING = (DimShuffle, Reshape, Subtensor, SpecifyShape, Alloc)
 
@@ -38,16 +40,27 @@ class _Split(NamedTuple):
     """An array each element of which depends on one site: its values where the site is 0 and where it is 1."""
 
     sites: Any  # of floats, of the same number of axes
-    zero: Any
+    zero: Any  # an array, which may be split by other sites itself
     one: Any
     linear: Any  # the array as it is written, where that is linear in the sites; else None
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return self.zero.ndim
+
+    @property
+    def broadcastable(self) -> tuple[bool, ...]:
+        """Which axes have a single element."""
+        return self.zero.broadcastable if isinstance(self.zero, _Split) else self.zero.type.broadcastable
 
     @property
     def smooth(self) -> Any:
         """The array as a function of real sites."""
         if self.linear is not None:
             return self.linear
-        zero, one = (value.astype(self.sites.dtype) for value in (self.zero, self.one))
+        ends = (value.smooth if isinstance(value, _Split) else value for value in (self.zero, self.one))
+        zero, one = (value.astype(self.sites.dtype) for value in ends)
         slope = pt.clip(one - zero, -_STEEPEST, _STEEPEST)
         is_one = self.sites > 0.5
         return pt.switch(is_one, one, zero) + (self.sites - is_one.astype(self.sites.dtype)) * slope
@@ -102,6 +115,31 @@ def extend(outputs: list[Any], position: Any, variables: Sequence[SiteVariable])
     return [writer.smooth(output) for output in graph.outputs]
 
 
+def _at_both(op: Any, inputs: list[Any]) -> Any:
+    """Apply an operation to arrays of which some are split, by one set of sites after the other.
+
+    The result is split by the first set whose axes it has; None where there is none, or there are too many.
+    """
+    splits = [one for one in inputs if isinstance(one, _Split)]
+    groups = list({id(one.sites): one.sites for one in splits}.values())
+    if not groups:
+        return op.make_node(*inputs).outputs[-1]
+    if len(groups) > _MOST_GROUPS:
+        return None
+    groups.sort(key=lambda sites: sum(sites.type.broadcastable) - sites.ndim)
+    sites = groups[0]
+    ends = []
+    for end in ("zero", "one"):
+        given = [getattr(v, end) if isinstance(v, _Split) and v.sites is sites else v for v in inputs]
+        value = _at_both(op, given)
+        if value is None:
+            return None
+        ends.append(value)
+    zero, one = ends
+    # Other axes would have to be matched with the sites' own.
+    return _Split(sites, zero, one, None) if zero.ndim == sites.ndim else None
+
+
 def _for_floats(op: Any) -> Any:
     """Return an operation without the whole-numbered type that it was made for."""
     return type(op)(axis=op.axis) if isinstance(op, Sum) else op
@@ -119,7 +157,7 @@ class _Writer:
     def __init__(self, splits: dict[Any, _Split]) -> None:
         self._splits = splits
         self._smooth: dict[Any, Any] = {}
-        self._shaped: dict[tuple, Any] = {}
+        self._shapes: dict[tuple, Any] = {}
 
     def smooth(self, variable: Any) -> Any:
         """Return a variable as a function of real sites."""
@@ -141,46 +179,51 @@ class _Writer:
             self._smooth[output] = _for_floats(node.op).make_node(*map(self.smooth, node.inputs)).outputs[-1]
 
     def _split(self, node: Any) -> _Split | None:
-        """Evaluate a node at both values of the one site that each element of its output depends on."""
-        reached = [v for v in node.inputs if v in self._splits]
-        if not reached or any(v in self._smooth for v in node.inputs):
+        """Evaluate a node at both values of the sites that its elements depend on."""
+        op, reached = node.op, [v for v in node.inputs if v in self._splits]
+        if not reached:
             return None
-        sites = self._splits[reached[0]].sites
-        if any(self._splits[v].sites is not sites for v in reached):
-            return None
-        op = node.op
         if isinstance(op, _SHAPING) and reached == [node.inputs[0]]:
             return self._shape(node)
-        if isinstance(op, CheckAndRaise) and reached == [node.inputs[0]]:
-            return self._at_both(node, sites, None)
         if isinstance(op, Elemwise):
-            return self._at_both(node, sites, self._linear(node, reached))
-        if isinstance(op, AdvancedSubtensor) and node.inputs[0] not in reached:
-            return self._at_both(node, sites, None)
-        return None
+            linear = self._linear(node, reached)
+            if linear is None and isinstance(op.scalar_op, ps.Mul) and self._all_linear(reached):
+                return None  # of different sites: the product as it is written
+        elif (isinstance(op, CheckAndRaise) and reached == [node.inputs[0]]) or (
+            isinstance(op, AdvancedSubtensor) and node.inputs[0] not in reached
+        ):
+            linear = None
+        else:
+            return None
+        try:
+            found = _at_both(op, [self._splits.get(v, self._smooth.get(v, v)) for v in node.inputs])
+        except (IndexError, TypeError, ValueError, NotImplementedError):
+            return None
+        return found._replace(linear=linear) if isinstance(found, _Split) else None
 
-    def _at_both(self, node: Any, sites: Any, linear: Any) -> _Split | None:
-        given = [(self._splits[v][1:3] if v in self._splits else (v, v)) for v in node.inputs]
-        zero, one = (node.op.make_node(*values).outputs[-1] for values in zip(*given, strict=True))
-        # Other axes would have to be matched with the sites' own.
-        return _Split(sites, zero, one, linear) if zero.ndim == sites.ndim else None
+    def _all_linear(self, reached: list[Any]) -> bool:
+        return all(self._splits[v].linear is not None for v in reached)
 
     def _shape(self, node: Any) -> _Split | None:
         """Give sites and values another shape together."""
         split = self._splits[node.inputs[0]]
-        if split.zero.type.broadcastable != split.sites.type.broadcastable and not isinstance(node.op, DimShuffle):
+        if split.broadcastable != split.sites.type.broadcastable and not isinstance(node.op, DimShuffle):
             return None
-        rest = node.inputs[1:]
-        key = (node.op, split.sites, *rest)
-        if key not in self._shaped:
-            self._shaped[key] = node.op.make_node(split.sites, *rest).outputs[0]
-        zero, one = (node.op.make_node(value, *rest).outputs[0] for value in (split.zero, split.one))
-        linear = None if split.linear is None else node.op.make_node(split.linear, *rest).outputs[0]
-        return _Split(self._shaped[key], zero, one, linear)
+        return self._shaped(node.op, split, node.inputs[1:])
+
+    def _shaped(self, op: Any, value: Any, rest: list[Any]) -> Any:
+        if not isinstance(value, _Split):
+            return op.make_node(value, *rest).outputs[0]
+        key = (op, value.sites, *rest)
+        if key not in self._shapes:
+            self._shapes[key] = op.make_node(value.sites, *rest).outputs[0]
+        zero, one = (self._shaped(op, end, rest) for end in (value.zero, value.one))
+        linear = None if value.linear is None else op.make_node(value.linear, *rest).outputs[0]
+        return _Split(self._shapes[key], zero, one, linear)
 
     def _linear(self, node: Any, reached: list[Any]) -> Any:
         """Write an elementwise node with the sites as they are, where that keeps it linear in each of them."""
-        if any(self._splits[v].linear is None for v in reached):
+        if not self._all_linear(reached):
             return None
         op = node.op.scalar_op
         if isinstance(op, ps.Cast):
