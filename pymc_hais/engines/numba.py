@@ -294,7 +294,7 @@ def _cache_key(density: Any, n_dims: int, kernel: Kernel, path: Path, dtype: np.
         noise_module,
         types_module,
         *_SOURCES,
-        sys.modules[type(kernel).__module__],
+        *(sys.modules[type(part).__module__] for part in (kernel, *getattr(kernel, "parts", ()))),
         sys.modules[__name__],
     )
     try:

@@ -65,6 +65,11 @@ class Composed:
         return self.sites.n_uniforms
 
     @property
+    def parts(self) -> tuple[Any, ...]:
+        """The kernels that it is composed of."""
+        return (self.sites,) if self.continuous is None else (self.continuous, self.sites)
+
+    @property
     def site_blocks(self) -> tuple[SiteBlock, ...]:
         """The sites of each discrete variable."""
         return self.sites.blocks

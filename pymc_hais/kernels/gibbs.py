@@ -141,7 +141,8 @@ def _build_gradient_visit(xp, path, block, jit, jit_density, loop):
     def visit(state, uniforms, mask, beta, params, data):
         odds = gradient_at(state.grad_reference[start:stop], state.grad_ratio[start:stop], beta)
         sites = state.position[start:stop]
-        drawn = (uniforms < 1.0 / (1.0 + xp.exp(-odds))) * 1.0
+        # Never an impossible value, also where single precision has rounded a number to one.
+        drawn = (uniforms > 1.0 / (1.0 + xp.exp(odds))) * 1.0
         # Where the odds are no number, as of a particle of weight zero, the site stays.
         moved = mask * (odds == odds)
         return move(state, sites + moved * (drawn - sites), beta, data)

@@ -1,5 +1,6 @@
 """Discrete sites move alike on every engine, and the numbers that move them are uniform and their own."""
 
+import inspect
 from functools import cache
 
 import numba
@@ -9,11 +10,12 @@ from scipy import stats
 
 from pymc_hais.core import noise as noise_module
 from pymc_hais.core.noise import INITIAL_STEP, build_noise, check_counters
-from pymc_hais.engines.numba import NumbaEngine, _namespace
+from pymc_hais.engines.numba import NumbaEngine, _cache_key, _namespace
 from pymc_hais.engines.python import PythonEngine
-from pymc_hais.kernels import Composed, Gibbs, Hamiltonian, RandomWalk, SiteBlock
-from tests.engines.test_kernels import KEY, TOLERANCE
-from tests.kernels.site_targets import alternate, one_by_one
+from pymc_hais.kernels import Composed, Gibbs, Hamiltonian, RandomWalk, SiteBlock, random_walk
+from pymc_hais.paths import Geometric
+from tests.engines.test_kernels import KEY, TOLERANCE, compiled_density
+from tests.kernels.site_targets import alternate, mixed, one_by_one
 from tests.marks import fast_but, slow_but
 from tests.populations import run_segment, state_of
 from tests.statistical import assert_distribution, assert_mean, assert_uncorrelated
@@ -257,3 +259,9 @@ def test_numbers_of_sites_are_the_same_in_three_namespaces(n_dims, n_uniforms):
         np.testing.assert_array_equal(np.asarray(theirs.sites), ours.sites)
         np.testing.assert_array_equal(np.asarray(theirs.uniform), ours.uniform)
         np.testing.assert_allclose(theirs.normal, ours.normal, rtol=1e-13, atol=1e-15)
+
+
+def test_the_cache_key_of_a_composed_kernel_holds_the_source_of_its_parts():
+    kernel = Composed(RandomWalk(), Gibbs((mixed().block,)), 3)
+    key = _cache_key(compiled_density(), 5, kernel, Geometric(), np.dtype(float))
+    assert inspect.getsource(random_walk) in key

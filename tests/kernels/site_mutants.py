@@ -27,7 +27,7 @@ _GAIN_MUTANTS = [_gain_inverted, _gain_of_the_target, _gain_of_the_reference]
 
 
 def _odds_inverted():
-    return _of_gibbs(("xp.exp(-odds)", "xp.exp(odds)"))
+    return _of_gibbs(("xp.exp(odds)", "xp.exp(-odds)"))
 
 
 def _odds_of_the_target():
@@ -48,7 +48,7 @@ def _odds_draw_all_colours():
 
 
 def _one_number_for_all_odds():
-    return _of_gibbs(("(uniforms < 1.0", "(uniforms[0] < 1.0"))
+    return _of_gibbs(("(uniforms > 1.0", "(uniforms[0] > 1.0"))
 
 
 def _table_from_before_the_first_colour():

@@ -283,3 +283,16 @@ def test_a_sweep_is_bound_to_the_sites_of_a_model():
     assert isinstance(gibbs, SiteKernel)
     assert gibbs.with_blocks(blocks).blocks == blocks
     assert (gibbs.blocks, gibbs.n_uniforms, gibbs.n_evaluations) == ((), 0, 0)
+
+
+def test_a_number_that_was_rounded_to_one_draws_no_impossible_value():
+    block = SiteBlock(0, 2, np.ones((1, 2), dtype=bool), "gradient")
+
+    def density(x):
+        return -np.inf * (1.0 - x[0]) if x[0] < 1.0 else 0.0, 0.0, np.array([np.inf, 0.0]), np.zeros(2)
+
+    sweep = Gibbs((block,)).build(np, build_path(np, density))
+    state = ParticleState(np.array([1.0, 0.0]), np.zeros(0), *density(np.array([1.0, 0.0])))
+    with np.errstate(all="ignore"):
+        end = sweep(state, np.array([1.0, 1.0]), BETA, build_params(1.0, np.ones(2), 1.0), NO_DATA)
+    assert end.position[0] == 1.0
