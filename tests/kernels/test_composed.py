@@ -57,7 +57,7 @@ def test_the_same_test_catches_wrong_compositions(integrator, build_mutant):
 # One particle at a time ----------------------------------------------------------------------------------
 
 X, V = np.array([0.1, -0.4, 1.0, 0.0, 1.0]), np.array([0.5, -1.0])
-NUMBERS = np.array([0.9, 1e-3, 0.7])
+NUMBERS = np.array([0.05, 0.999, 0.02])
 
 
 def one_state(density):
@@ -132,7 +132,7 @@ def test_sites_alone_are_accepted_always():
     kernel = Composed(None, Gibbs((target.block,)), 4)
     density, sites = target.density(np), np.zeros(4)
     state = ParticleState(sites, np.zeros(0), *density(sites))
-    noise, params = Noise(np.zeros(0), 0.5, np.full(4, 0.1)), build_params(1.0, np.ones(4), 0.0)
+    noise, params = Noise(np.zeros(0), 0.5, np.full(4, 0.9)), build_params(1.0, np.ones(4), 0.0)
     end, info = kernel.build(np, build_path(np, density))(state, noise, BETA, params, NO_DATA)
     assert (info.acceptance_rate, info.is_divergent, info.energy_error) == (1.0, False, 0.0)
     assert end.position.sum() > 0
