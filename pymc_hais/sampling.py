@@ -18,11 +18,12 @@ from pymc_hais.results.draws import is_result, read_positions
 from pymc_hais.results.report import attributes, log_model, log_outcome, log_start
 from pymc_hais.results.starts import check_takes_modes, read_modes
 from pymc_hais.run.bridging import thin_rows
+from pymc_hais.run.choice import Choice
 from pymc_hais.run.mode_reference import add_modes
 from pymc_hais.run.modes import find_modes
 from pymc_hais.run.opinions import ask_others
 from pymc_hais.run.parameter_path import build_parameter_problem, is_geometric
-from pymc_hais.run.planning import Choice, GivenDraws, choose_reference
+from pymc_hais.run.planning import GivenDraws, choose_reference
 from pymc_hais.run.posterior import draw_posterior
 from pymc_hais.run.prior_mass import build_first_problem, measure_prior_mass
 from pymc_hais.run.problem import Problem

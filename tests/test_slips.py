@@ -125,17 +125,6 @@ if os.fork() == 0:
     assert 'In pm.sample pass mp_ctx="forkserver"' in done.stderr
 
 
-def test_discrete_variables_are_counted():
-    with pm.Model() as one:
-        pm.Bernoulli("switch", 0.5)
-    with pytest.raises(NotImplementedError, match=r"The free variable `switch` is discrete.* Sum it out"):
-        pymc_hais.model.check_model(one)
-    with one:
-        pm.Poisson("count", 2.0)
-    with pytest.raises(NotImplementedError, match=r"The free variables `switch`, `count` are discrete.* Sum them out"):
-        pymc_hais.model.check_model(one)
-
-
 def test_a_custom_distribution_without_random_names_both_ways_out():
     with pm.Model() as model:
         pm.CustomDist("x", logp=lambda value: -(value**2))

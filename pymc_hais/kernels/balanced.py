@@ -18,6 +18,8 @@ from pymc_hais.types import ParticleState, PathFunctions
 
 __all__ = ["LocallyBalanced"]
 
+#: How many times as many evaluations make another kernel worth a try.
+_SAVING = 4
 #: Guessed gains beyond this many nats are all as good.
 _LARGEST_GAIN = 60.0
 
@@ -77,6 +79,11 @@ class LocallyBalanced:
                     "kernel=Gibbs(), or leave `kernel` out."
                 )
         return replace(self, blocks=blocks)
+
+    def is_worth_a_try(self, blocks: tuple[SiteBlock, ...]) -> bool:
+        """Whether it can take the place of Gibbs draws that cost several times as many evaluations."""
+        is_binary = all((block.low, block.n_values) == (0, 2) for block in blocks)
+        return is_binary and sum(block.n_evaluations for block in blocks) >= _SAVING * self.n_flips
 
     def build(
         self, xp: Any, path: PathFunctions, jit: Any = identity, jit_density: Any = None, loop: Any = plain_loop

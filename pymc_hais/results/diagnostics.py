@@ -15,8 +15,8 @@ from pymc_hais.results.hidden_links import hidden_links
 from pymc_hais.results.memory import memory
 from pymc_hais.results.missed_mass import missed_mass
 from pymc_hais.results.opinions import diagnose_opinions
+from pymc_hais.run.choice import Choice
 from pymc_hais.run.modes import Modes
-from pymc_hais.run.planning import Choice
 from pymc_hais.run.problem import Problem
 from pymc_hais.run.rounds import Outcome
 from pymc_hais.run.row_results import RowResult

@@ -29,7 +29,7 @@ def hidden_links(problem: Problem, run: AnnealingRun) -> tuple[Finding, ...]:
     positions = np.asarray(run.state.position, np.float64).reshape(weights.size, -1)
     rng = np.random.default_rng(0)
     picked = positions[rng.choice(weights.size, CHUNK, p=weights / weights.sum())]
-    blocks = [block for block in kernel.site_blocks if not block.is_single]
+    blocks = [block for block in kernel.site_blocks if block.rule != "slope" and not block.is_single]
     linked = [problem.layout.owner_of(block.start) for block in blocks if _is_linked(problem, block, picked, rng)]
     if not linked:
         return ()

@@ -14,7 +14,7 @@ from pymc_hais.estimators import Finding, LogZEstimate
 from pymc_hais.model import is_unnormalised
 from pymc_hais.references import AnnealedModel
 from pymc_hais.results.heldout import HeldOut
-from pymc_hais.run.planning import Choice
+from pymc_hais.run.choice import Choice
 from pymc_hais.run.posterior import PosteriorDraws
 from pymc_hais.run.rounds import Outcome
 from pymc_hais.run.settings import Settings
@@ -127,7 +127,7 @@ def _attributes(choice: Choice, outcome: Outcome, settings: Settings) -> dict[st
         "backend": engine.backend,
         "reference": choice.problem.label,
         "reference_reason": choice.reason,
-        "kernel": repr(settings.recipe.kernel),
+        "kernel": repr(choice.problem.engine.kernel),
         "random_seed": json.dumps(settings.seeds.entropy),
         "target_se": -1.0 if settings.target_se is None else settings.target_se,
         "stopped_by": outcome.stopped_by,

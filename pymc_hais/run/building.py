@@ -119,9 +119,10 @@ def with_reference(
     is_plain = kernel.constraints or kernel.step_size or rows or layout.n_sites
     chart = None if is_plain else build_chart(model, layout)
     log_reference = None if reference.is_prior else reference.logp
-    slopes = compiler.sites.uses_slopes
     draws = reference.draw(_SITE_DRAWS, seeds.sequence(Purpose.CHECK, 5)).positions if layout.n_sites else None
-    graph = build_density(model, layout, log_reference, kernel.uses_gradients, rows, chart is not None, draws, slopes)
+    graph = build_density(
+        model, layout, log_reference, kernel.uses_gradients, rows, chart is not None, draws, compiler.takes_slopes
+    )
     counted = log_count(model, layout) if reference.is_prior else 0.0
     engine = compiler(graph)
     problem = Problem(

@@ -2,48 +2,37 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from pymc_hais.core.noise import check_counters
-from pymc_hais.estimators import NO_TAIL, Tail, measure_tail
 from pymc_hais.kernels import LinearConstraints
 from pymc_hais.model import improper_priors, refuse_periodic, unnormalised_priors
 from pymc_hais.references import Box, Fitted, StudentT
+from pymc_hais.run.choice import Choice, decide, reason_against
 from pymc_hais.run.constraints import axis_bounds
-from pymc_hais.run.pilots import PILOT_PARTICLES, Spent, adaptation_bias, choose_rows, log_ratios, run_pilots
+from pymc_hais.run.pilots import PILOT_PARTICLES, Spent, choose_rows, run_pilots
 from pymc_hais.run.problem import PriorMass, Problem
-from pymc_hais.run.row_results import RowResult
 from pymc_hais.run.scouting import Known, know_from_pilots, scout
 from pymc_hais.run.settings import Settings
-from pymc_hais.run.site_reference import fit_margins, refuse_unfit
+from pymc_hais.run.site_planning import fit_margins, refuse_unfit, with_cheaper_sites, with_margins
 from pymc_hais.run.timing import SHORTEST
-from pymc_hais.tuning import DEFENCE, Pilot, fit_reference, fit_sites, merge
+from pymc_hais.tuning import DEFENCE, fit_reference, fit_sites
 
-__all__ = ["Choice", "GivenDraws", "MeasureMass", "choose_reference", "first_reference", "takes_fit"]
+__all__ = ["GivenDraws", "MeasureMass", "choose_reference", "first_reference", "takes_fit"]
 
 #: Degrees of freedom of the start where no prior says how far the target may reach, and of the fit to particles that
 #: have tails of up to so many: a reference with lighter tails than the target leaves its particles to wander there,
 #: too few and unnoticed.
 _HEAVY = 2.0
 _TAILED = 10.0
-#: Temperatures of a reported round, at least, without a prior or a fit with light tails: the way into heavy tails is
-#: long, and the barrier does not show it.
-_SHORTEST_HEAVY = 512
 #: Moves of a pilot that starts from a fit: few stages, of a few moves each.
 _NEAR_MOVES = 30
 #: Temperatures from the prior up to which measuring a prior's mass, so that a fit may be mixed with it, does not pay.
 _WORTH_A_MASS = 300
-#: Seconds of a round from which on compiling a model with discrete variables once more, for a fit, may pay.
-_WORTH_COMPILING = 6.0
-#: What a thread more gains: those of one core share it.
-_GAIN = 0.75
-#: Nats by which the fit's rough log Z may be the lower one: estimates that miss something are too low.
-_AGREEMENT = 2.0
 
 #: ``(model, settings) -> PriorMass``
 type MeasureMass = Callable[[Any, Settings], PriorMass]
@@ -60,55 +49,6 @@ class GivenDraws:
     """
 
     positions: np.ndarray
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A reference, what its pilots learnt, and why it was taken.
-
-    Attributes
-    ----------
-    problem : Problem
-    pilot : Pilot or None
-        None where nothing is tuned.
-    lengths : ndarray of int (R,)
-        Temperatures of each row's first reported round.
-    tail : Tail
-        Of the log ratio; what may be missing from log Z because of it is counted into the error.
-    scouted : tuple of RowResult
-        What each row's scouting round gave, if it had one.
-    reason : str
-    spent : Spent
-    compile_seconds : float
-        Of all engines.
-    """
-
-    problem: Problem
-    pilot: Pilot | None
-    lengths: np.ndarray
-    tail: Tail = NO_TAIL
-    scouted: tuple[RowResult, ...] = ()
-    reason: str = "Chosen by the user."
-    spent: Spent = field(default_factory=Spent)
-    compile_seconds: float = 0.0
-
-    @property
-    def is_tuned(self) -> bool:
-        """Whether no pilot was needed, or its particles arrived."""
-        return self.pilot is None or self.pilot.is_complete
-
-    def seconds_per_move(self, settings: Settings) -> float:
-        """Forecast what a transition of one particle takes in a round; 0 where no pilot has told."""
-        engine = self.problem.engine
-        n_threads = 1 if engine.name == "python" else settings.compiler.cores or os.cpu_count() or 1
-        n_threads = min(n_threads, -(-settings.chains * settings.draws // PILOT_PARTICLES))
-        a_move = engine.kernel.n_gradients + engine.path.n_evaluations
-        return self.spent.seconds_per_gradient * a_move / max(1.0, _GAIN * n_threads)
-
-    def forecast(self, settings: Settings) -> float | None:
-        """Say about how many seconds the first round of every row takes; None where no pilot has told."""
-        n_moves = int(self.lengths.sum()) * settings.chains * settings.draws
-        return n_moves * self.seconds_per_move(settings) or None
 
 
 def takes_fit(reference: Any) -> bool:
@@ -174,10 +114,13 @@ def choose_reference(
     rows = choose_rows(problem, settings)
     pilots = run_pilots(problem, rows, 0, spent, settings)
     known = scout(problem, pilots, spent, settings, takes_fit(reference))
-    first = _decide(problem, pilots, pilots, known, spent, settings)
+    first = decide(problem, pilots, pilots, known, spent, settings)
+    if layout.n_sites:
+        first, pilots, settings = with_cheaper_sites(first, pilots, rows, spent, settings)
+        problem = first.problem
     if layout.n_sites and takes_fit(reference):
-        return _with_margins(problem, rows, pilots, first, spent, settings, _is_auto(reference))
-    if problem.fitted is None:  # compiled for none
+        return with_margins(problem, rows, pilots, first, spent, settings, _is_auto(reference))
+    if not takes_fit(reference) or problem.fitted is None:
         return first
     if not first.is_tuned:
         return replace(first, reason="The pilot ran out of time, so no fit was tried.")
@@ -187,48 +130,15 @@ def choose_reference(
     near = _fit(problem, known, _mass(problem, settings, measure_mass, spent))
     near_pilots = run_pilots(near, rows, 1, spent, settings)
     seen = [*pilots, *near_pilots]
-    fitted = _decide(near, near_pilots, seen, know_from_pilots(near, near_pilots, settings), spent, settings)
-    if is_auto and (reason := _reason_against(fitted, near_pilots, first, pilots)):
+    fitted = decide(near, near_pilots, seen, know_from_pilots(near, near_pilots, settings), spent, settings)
+    if is_auto and (reason := reason_against(fitted, near_pilots, first, pilots)):
         return replace(first, reason=reason)
     if near.n_rows > 1:
-        fitted = _decide(near, near_pilots, pilots, scout(near, near_pilots, spent, settings), spent, settings)
+        fitted = decide(near, near_pilots, pilots, scout(near, near_pilots, spent, settings), spent, settings)
     before = int(first.lengths.max())
     if is_auto:
         return replace(fitted, reason=f"From {problem.label} alone, {before:,} temperatures would be needed.")
     return fitted
-
-
-def _with_margins(
-    problem: Problem,
-    rows: Sequence[int],
-    pilots: Sequence[Pilot],
-    first: Choice,
-    spent: Spent,
-    settings: Settings,
-    is_auto: bool,
-) -> Choice:
-    """Try independent margins of the pilot's particles as the reference of a model with discrete sites.
-
-    Where the reference is left to us, only sites have such margins: of what a fit to continuous variables misses, no
-    part of the prior would tell here.
-    """
-    if is_auto:
-        if problem.layout.n_continuous or problem.n_rows > 1:
-            return replace(first, reason="")
-        if (first.forecast(settings) or 0.0) < _WORTH_COMPILING:
-            return replace(first, reason="Another reference would not save time.")
-    if not first.is_tuned:
-        return replace(first, reason="The pilot ran out of time, so no fit was tried.")
-    refuse_unfit(problem)
-    near = fit_margins(problem, pilots[0].positions, settings)
-    near_pilots = run_pilots(near, rows, 1, spent, settings)
-    known = know_from_pilots(near, near_pilots, settings)
-    fitted = _decide(near, near_pilots, [*pilots, *near_pilots], known, spent, settings)
-    compiled = first.compile_seconds + fitted.compile_seconds
-    if is_auto and (reason := _reason_against(fitted, near_pilots, first, pilots)):
-        return replace(first, reason=reason, compile_seconds=compiled)
-    before = f"From {problem.label} {int(first.lengths.max()):,} temperatures would be needed."
-    return replace(fitted, reason=before if is_auto else fitted.reason, compile_seconds=compiled)
 
 
 def _from_draws(problem: Problem, x: np.ndarray, mass: PriorMass | None, spent: Spent, settings: Settings) -> Choice:
@@ -237,31 +147,12 @@ def _from_draws(problem: Problem, x: np.ndarray, mass: PriorMass | None, spent: 
         refuse_unfit(problem)
         near = fit_margins(problem, x, settings)
         pilots = run_pilots(near, [0], 0, spent, settings)
-        return _decide(near, pilots, pilots, know_from_pilots(near, pilots, settings), spent, settings)
+        return decide(near, pilots, pilots, know_from_pilots(near, pilots, settings), spent, settings)
     coordinates = problem.to_coordinates(x)
     centre = coordinates.mean(axis=0)
     near = _fit(problem, Known(np.ones(1, int), centre[None], coordinates - centre), mass, "the draws given")
     pilots = run_pilots(near, [0], 0, spent, settings)
-    return _decide(near, pilots, pilots, know_from_pilots(near, pilots, settings), spent, settings)
-
-
-def _decide(
-    problem: Problem, pilots: Sequence[Pilot], seen: Sequence[Pilot], known: Known, spent: Spent, settings: Settings
-) -> Choice:
-    """Say how long rounds from a reference must be, also for the upper tail of its log ratio at pilots' particles."""
-    pilot = merge(pilots)
-    tail = measure_tail(log_ratios(problem, seen), pilot.stages[-1].autocorrelation_time)
-    shortest, longest = max(_shortest(problem), tail.length), settings.max_temperatures
-    given = settings.n_temperatures
-    lengths = np.minimum(np.maximum(known.lengths, shortest), longest) if given is None else 0 * known.lengths + given
-    seconds = problem.engine.clock.seconds
-    return Choice(problem, pilot, lengths, tail, known.scouted, spent=spent, compile_seconds=seconds)
-
-
-def _shortest(problem: Problem) -> int:
-    """Say how many temperatures a reported round has at least."""
-    is_light = problem.fitted is not None and problem.fitted.has_light_tails
-    return _SHORTEST_HEAVY if improper_priors(problem.model) and not is_light else SHORTEST
+    return decide(near, pilots, pilots, know_from_pilots(near, pilots, settings), spent, settings)
 
 
 def _reason_to_stay(first: Choice, n_pilots: int, settings: Settings) -> str:
@@ -313,20 +204,3 @@ def _fit(problem: Problem, known: Known, mass: PriorMass | None, source: str = "
     shape = replace(fit, loc=0.0 * fit.loc, scale=scale)
     problem = replace(problem, prior_mass=mass)
     return problem.with_fit(Fitted(shape, centres + fit.loc, DEFENCE, problem.log_prior_mass, source), sites)
-
-
-def _reason_against(fitted: Choice, near: Sequence[Pilot], first: Choice, far: Sequence[Pilot]) -> str:
-    """Say why the first reference is kept although another was fitted, if it should be."""
-    if not fitted.is_tuned:
-        return "The pilot from a fit ran out of time."
-    for one, other in zip(near, far, strict=True):
-        log_z = one.log_z - fitted.problem.log_prior_mass
-        if other.log_z - log_z > _AGREEMENT + adaptation_bias(other):
-            return (
-                f"A fit to the pilot's particles misses something (log Z = {log_z:.1f} instead of {other.log_z:.1f}): "
-                "it is not used."
-            )
-    needed, before = int(fitted.lengths.max()), int(first.lengths.max())
-    if needed >= before:
-        return f"From a fit to the pilot's particles, {needed:,} temperatures would be needed."
-    return ""

@@ -35,15 +35,20 @@ class Compiler:
     compile_kwargs : dict
     cores : int, optional
         Limits the threads of the engine.
-    sites : SiteKernel
-        Of the discrete ones.
+    sites : SiteKernel, optional
+        Of the discrete ones; left to us by default.
     """
 
     kernel: Kernel = field(default_factory=Hamiltonian)
     backend: str | None = None
     compile_kwargs: dict[str, Any] = field(default_factory=dict)
     cores: int | None = None
-    sites: SiteKernel = field(default_factory=Gibbs)
+    sites: SiteKernel | None = None
+
+    @property
+    def takes_slopes(self) -> bool:
+        """Whether guesses of the log odds of sites are enough."""
+        return self.sites is not None and self.sites.uses_slopes
 
     def __call__(self, graph: DensityGraph) -> Engine:
         """Compile a model's graphs with the kernel."""
@@ -63,7 +68,7 @@ class Compiler:
         )
         layout = graph.layout
         continuous = self.kernel if layout.n_continuous else None
-        return Composed(continuous, self.sites.with_blocks(blocks), layout.n_sites)
+        return Composed(continuous, (self.sites or Gibbs()).with_blocks(blocks), layout.n_sites)
 
 
 class PriorMass(NamedTuple):

@@ -16,7 +16,7 @@ from pymc_hais.estimators import (
     measure_symptoms,
     with_shortfall,
 )
-from pymc_hais.run.planning import Choice
+from pymc_hais.run.choice import Choice
 from pymc_hais.run.populations import anneal_rows, count_gradients
 from pymc_hais.run.progress import part
 from pymc_hais.run.row_results import RowResult, complete, estimate_row

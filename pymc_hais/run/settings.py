@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pymc_hais.engines import resolve_backend
-from pymc_hais.kernels import Gibbs, Hamiltonian, SiteKernel
+from pymc_hais.kernels import Hamiltonian, SiteKernel
 from pymc_hais.model import build_layout, discrete_names
 from pymc_hais.model.compat import seeds_per_chain
 from pymc_hais.run.arguments import (
@@ -163,7 +163,7 @@ def build_settings(
         recipe=recipe,
         seeds=Seeds(entropy),
         output=_build_output(model, {} if idata_kwargs is None else idata_kwargs, var_names),
-        compiler=Compiler(kernel, *resolve_backend(backend, compile_kwargs), cores, sites or Gibbs()),
+        compiler=Compiler(kernel, *resolve_backend(backend, compile_kwargs), cores, sites),
         progress=CallProgress(progressbar, progressbar_theme),
         estimators=estimators,
     )
@@ -192,6 +192,8 @@ def _build_budget(max_seconds: Any) -> TimeBudget:
 
 def _check_sites(model: Any, kernel: Kernel, sites: SiteKernel | None, estimators: tuple[str, ...]) -> None:
     """Refuse what goes with discrete variables only, or without them only."""
+    if sites is None and kernel.constraints is None and not estimators:
+        return
     discrete = discrete_names(model)
     if not discrete:
         if sites is not None:

@@ -31,9 +31,9 @@ def evaluated(model, n=30, mode: Any = "FAST_COMPILE"):
 REFUSED_FIRST = {
     "observed only": (lambda: pm.Normal("y", observed=1.0), ValueError, "no free random variables"),
     "discrete": (
-        lambda: (pm.Poisson("k", 3.0), pm.Bernoulli("b", 0.5), pm.Normal("x")),
+        lambda: (pm.Multinomial("k", 3, np.ones(2) / 2), pm.Bernoulli("b", 0.5), pm.Normal("x")),
         NotImplementedError,
-        "`k`, `b` are discrete.*marginalize",
+        r"`k` is a discrete variable whose elements depend on one another.*\(Multinomial\)",
     ),
     "flat": (lambda: pm.Flat("x"), ValueError, r"`x` is improper \(pm.Flat\).*pm.Normal\(\"x\", 0, 10\)"),
     "half-flat": (lambda: pm.HalfFlat("x"), ValueError, r"`x` is improper \(pm.HalfFlat\).*pm.HalfNormal"),

@@ -10,7 +10,7 @@ from pymc_hais.estimators import NO_TAIL, LogZEstimate, Round
 from pymc_hais.estimators.annealed import estimate_log_z, family_masses, relative_variance
 from pymc_hais.estimators.unseen import pareto_k
 from pymc_hais.results.diagnostics import diagnose, missing_for_time
-from pymc_hais.run.planning import Choice
+from pymc_hais.run.choice import Choice
 from pymc_hais.run.row_results import estimate_row
 from tests.runs import build_pilot, build_run, pareto, settings_of, temperature
 from tests.statistical import assert_share

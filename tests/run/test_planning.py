@@ -11,6 +11,7 @@ import pytest
 from pymc_hais import LinearConstraints
 from pymc_hais.core.noise import check_counters
 from pymc_hais.references import Box, Gaussian, StudentT
+from pymc_hais.run import choice as choice_module
 from pymc_hais.run import planning
 from pymc_hais.run.building import build_problem
 from pymc_hais.run.pilots import adaptation_bias
@@ -83,14 +84,14 @@ def test_a_start_that_needs_few_temperatures_is_kept_without_a_second_pilot(far,
 
 
 def test_pilots_that_disagree_keep_the_prior(far, settings, again):
-    again.setattr(planning, "_AGREEMENT", -np.inf)
+    again.setattr(choice_module, "_AGREEMENT", -np.inf)
     choice = choose_reference(far, settings, "auto")
     assert choice.problem is far
     assert "misses something" in choice.reason
 
 
 def test_a_fit_that_needs_more_temperatures_is_not_taken(far, settings, again):
-    again.setattr(planning, "_shortest", lambda problem: 16 if problem.is_prior else 10**6)
+    again.setattr(choice_module, "_shortest", lambda problem: 16 if problem.is_prior else 10**6)
     choice = choose_reference(far, settings, "auto")
     assert choice.problem is far
     assert "10,000 temperatures would be needed" in choice.reason

@@ -11,8 +11,8 @@ from pymc_hais.engines.base import CompileClock
 from pymc_hais.estimators import LogZEstimate, Round, Tail, combine, estimate_log_z, residual_lag
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.run import rounds, row_results, timing
+from pymc_hais.run.choice import Choice
 from pymc_hais.run.pilots import Spent
-from pymc_hais.run.planning import Choice
 from pymc_hais.run.problem import PriorMass
 from pymc_hais.run.row_results import estimate_row
 from tests.mutants import mutate

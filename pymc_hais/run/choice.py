@@ -1,0 +1,114 @@
+"""What planning decides: a reference, what its pilots learnt, how long rounds must be, and why."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pymc_hais.estimators import NO_TAIL, Tail, measure_tail
+from pymc_hais.model import improper_priors
+from pymc_hais.run.pilots import PILOT_PARTICLES, Spent, adaptation_bias, log_ratios
+from pymc_hais.run.problem import Problem
+from pymc_hais.run.row_results import RowResult
+from pymc_hais.run.scouting import Known
+from pymc_hais.run.settings import Settings
+from pymc_hais.run.timing import SHORTEST
+from pymc_hais.tuning import Pilot, merge
+
+__all__ = ["Choice", "decide", "reason_against"]
+
+#: Temperatures of a reported round, at least, without a prior or a fit with light tails: the way into heavy tails is
+#: long, and the barrier does not show it.
+_SHORTEST_HEAVY = 512
+#: What a thread more gains: those of one core share it.
+_GAIN = 0.75
+#: Nats by which the fit's rough log Z may be the lower one: estimates that miss something are too low.
+_AGREEMENT = 2.0
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A reference, what its pilots learnt, and why it was taken.
+
+    Attributes
+    ----------
+    problem : Problem
+    pilot : Pilot or None
+        None where nothing is tuned.
+    lengths : ndarray of int (R,)
+        Temperatures of each row's first reported round.
+    tail : Tail
+        Of the log ratio; what may be missing from log Z because of it is counted into the error.
+    scouted : tuple of RowResult
+        What each row's scouting round gave, if it had one.
+    reason : str
+    spent : Spent
+    compile_seconds : float
+        Of all engines.
+    """
+
+    problem: Problem
+    pilot: Pilot | None
+    lengths: np.ndarray
+    tail: Tail = NO_TAIL
+    scouted: tuple[RowResult, ...] = ()
+    reason: str = "Chosen by the user."
+    spent: Spent = field(default_factory=Spent)
+    compile_seconds: float = 0.0
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether no pilot was needed, or its particles arrived."""
+        return self.pilot is None or self.pilot.is_complete
+
+    def seconds_per_move(self, settings: Settings) -> float:
+        """Forecast what a transition of one particle takes in a round; 0 where no pilot has told."""
+        engine = self.problem.engine
+        n_threads = 1 if engine.name == "python" else settings.compiler.cores or os.cpu_count() or 1
+        n_threads = min(n_threads, -(-settings.chains * settings.draws // PILOT_PARTICLES))
+        a_move = engine.kernel.n_gradients + engine.path.n_evaluations
+        return self.spent.seconds_per_gradient * a_move / max(1.0, _GAIN * n_threads)
+
+    def forecast(self, settings: Settings) -> float | None:
+        """Say about how many seconds the first round of every row takes; None where no pilot has told."""
+        n_moves = int(self.lengths.sum()) * settings.chains * settings.draws
+        return n_moves * self.seconds_per_move(settings) or None
+
+
+def decide(
+    problem: Problem, pilots: Sequence[Pilot], seen: Sequence[Pilot], known: Known, spent: Spent, settings: Settings
+) -> Choice:
+    """Say how long rounds from a reference must be, also for the upper tail of its log ratio at pilots' particles."""
+    pilot = merge(pilots)
+    tail = measure_tail(log_ratios(problem, seen), pilot.stages[-1].autocorrelation_time)
+    shortest, longest = max(_shortest(problem), tail.length), settings.max_temperatures
+    given = settings.n_temperatures
+    lengths = np.minimum(np.maximum(known.lengths, shortest), longest) if given is None else 0 * known.lengths + given
+    seconds = problem.engine.clock.seconds
+    return Choice(problem, pilot, lengths, tail, known.scouted, spent=spent, compile_seconds=seconds)
+
+
+def _shortest(problem: Problem) -> int:
+    """Say how many temperatures a reported round has at least."""
+    is_light = problem.fitted is not None and problem.fitted.has_light_tails
+    return _SHORTEST_HEAVY if improper_priors(problem.model) and not is_light else SHORTEST
+
+
+def reason_against(fitted: Choice, near: Sequence[Pilot], first: Choice, far: Sequence[Pilot]) -> str:
+    """Say why the first reference is kept although another was fitted, if it should be."""
+    if not fitted.is_tuned:
+        return "The pilot from a fit ran out of time."
+    for one, other in zip(near, far, strict=True):
+        log_z = one.log_z - fitted.problem.log_prior_mass
+        if other.log_z - log_z > _AGREEMENT + adaptation_bias(other):
+            return (
+                f"A fit to the pilot's particles misses something (log Z = {log_z:.1f} instead of {other.log_z:.1f}): "
+                "it is not used."
+            )
+    needed, before = int(fitted.lengths.max()), int(first.lengths.max())
+    if needed >= before:
+        return f"From a fit to the pilot's particles, {needed:,} temperatures would be needed."
+    return ""

@@ -1,0 +1,127 @@
+"""Planning for discrete sites: which kernel moves them, and a reference of independent margins near the target."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from pymc_hais.kernels import Composed, LocallyBalanced
+from pymc_hais.model import SiteVariable, find_site_variables
+from pymc_hais.references import Independent, Margins
+from pymc_hais.run.building import with_reference
+from pymc_hais.run.choice import Choice, decide, reason_against
+from pymc_hais.run.pilots import Spent, run_pilots
+from pymc_hais.run.problem import Problem
+from pymc_hais.run.scouting import know_from_pilots
+from pymc_hais.run.seeds import Purpose
+from pymc_hais.run.settings import Settings
+from pymc_hais.tuning import Pilot, fit_reference
+
+__all__ = ["fit_margins", "refuse_unfit", "with_cheaper_sites", "with_margins"]
+
+#: Seconds of a round from which on compiling a model with discrete variables once more, for a fit, may pay.
+_WORTH_COMPILING = 6.0
+
+#: Share of the margins that stays with the reference before the fit, and with the uniform distribution.
+_SHARE_OF_OTHER, _SHARE_OF_UNIFORM = 0.09, 0.01
+#: Draws that tell the margins of the reference before the fit.
+_DRAWS = 500
+
+
+def refuse_unfit(problem: Problem) -> None:
+    """Refuse a fit where a margin has no end, or every row of data would need one of its own.
+
+    Raises
+    ------
+    ValueError
+    """
+    endless = [v.name for v in find_site_variables(problem.model, problem.layout) if not v.n_values]
+    if endless or problem.n_rows > 1:
+        why = f"`{endless[0]}` has no largest value" if endless else "each row of data has margins of its own"
+        raise ValueError(f'reference="fitted" is not for this model: {why}. Pass reference="prior".')
+
+
+def fit_margins(problem: Problem, positions: np.ndarray, settings: Settings) -> Problem:
+    """Compile the problem for independent margins of particles (P, D) at beta = 1, mixed with those of its reference.
+
+    No value of a site becomes impossible, so that no weight is infinite; the continuous dimensions, where there are
+    any, follow one fitted density.
+    """
+    layout = problem.layout
+    variables = find_site_variables(problem.model, layout)
+    drawn = problem.reference.draw(_DRAWS, settings.seeds.sequence(Purpose.CHECK, 6)).positions
+    continuous = fit_reference(positions[:, : layout.n_continuous]) if layout.n_continuous else None
+    tables = [_mix(_frequencies(positions, v), _frequencies(drawn, v)) for v in variables]
+    margins = Independent(Margins(continuous, layout.n_continuous, variables, tables), layout.n_dims)
+    return with_reference(problem.model, layout, margins, settings.compiler, settings.seeds)
+
+
+def _frequencies(positions: np.ndarray, variable: SiteVariable) -> np.ndarray:
+    """Count the values of each site, (S, K), as shares."""
+    values = variable.low + np.arange(variable.n_values)
+    return np.mean(positions[:, variable.start : variable.stop, None] == values, axis=0)
+
+
+def _mix(fitted: np.ndarray, other: np.ndarray) -> np.ndarray:
+    uniform = np.full_like(fitted, 1.0 / fitted.shape[1])
+    share = 1.0 - _SHARE_OF_OTHER - _SHARE_OF_UNIFORM
+    return share * fitted + _SHARE_OF_OTHER * other + _SHARE_OF_UNIFORM * uniform
+
+
+def with_cheaper_sites(
+    first: Choice, pilots: list[Pilot], rows: Sequence[int], spent: Spent, settings: Settings
+) -> tuple[Choice, list[Pilot], Settings]:
+    """Try locally balanced flips where Gibbs draws evaluate the density once a site, and keep what is forecast cheaper.
+
+    The forecast is of whole rounds: the seconds of a step times the steps that its pilot asks for.
+    """
+    problem, seconds, rate = first.problem, first.forecast(settings) or 0.0, spent.seconds_per_gradient
+    assert isinstance(problem.engine.kernel, Composed)  # of a model with sites
+    blocks = problem.engine.kernel.site_blocks
+    is_eligible = settings.compiler.sites is None and problem.n_rows == 1 and first.is_tuned
+    if not (is_eligible and LocallyBalanced().is_worth_a_try(blocks)) or seconds < _WORTH_COMPILING:
+        return first, pilots, settings
+    other_settings = replace(settings, compiler=replace(settings.compiler, sites=LocallyBalanced()))
+    other = with_reference(problem.model, problem.layout, problem.reference, other_settings.compiler, settings.seeds)
+    other_pilots = run_pilots(other, rows, 2, spent, settings)
+    known = know_from_pilots(other, other_pilots, settings)
+    second = decide(other, other_pilots, other_pilots, known, spent, settings)
+    if not second.is_tuned or (second.forecast(settings) or np.inf) >= seconds:
+        spent.seconds_per_gradient = rate  # that of the kernel which is kept
+        return first, pilots, settings
+    return second, other_pilots, other_settings
+
+
+def with_margins(
+    problem: Problem,
+    rows: Sequence[int],
+    pilots: Sequence[Pilot],
+    first: Choice,
+    spent: Spent,
+    settings: Settings,
+    is_auto: bool,
+) -> Choice:
+    """Try independent margins of the pilot's particles as the reference of a model with discrete sites.
+
+    Where the reference is left to us, only sites have such margins: of what a fit to continuous variables misses, no
+    part of the prior would tell here.
+    """
+    if is_auto:
+        if problem.layout.n_continuous or problem.n_rows > 1:
+            return replace(first, reason="")
+        if (first.forecast(settings) or 0.0) < _WORTH_COMPILING:
+            return replace(first, reason="Another reference would not save time.")
+    if not first.is_tuned:
+        return replace(first, reason="The pilot ran out of time, so no fit was tried.")
+    refuse_unfit(problem)
+    near = fit_margins(problem, pilots[0].positions, settings)
+    near_pilots = run_pilots(near, rows, 1, spent, settings)
+    known = know_from_pilots(near, near_pilots, settings)
+    fitted = decide(near, near_pilots, [*pilots, *near_pilots], known, spent, settings)
+    compiled = first.compile_seconds + fitted.compile_seconds
+    if is_auto and (reason := reason_against(fitted, near_pilots, first, pilots)):
+        return replace(first, reason=reason, compile_seconds=compiled)
+    before = f"From {problem.label} {int(first.lengths.max()):,} temperatures would be needed."
+    return replace(fitted, reason=before if is_auto else fitted.reason, compile_seconds=compiled)
