@@ -162,7 +162,7 @@ def _check_choices(reference: Any, kernel: Kernel | None, sample_kwargs: Mapping
         raise ValueError(
             '`reference` of log_likelihood cannot be another model or draws: pass a distribution, or "auto".'
         )
-    if (kernel is not None and kernel.constraints is not None) or sample_kwargs.get("constraints") is not None:
+    if getattr(kernel, "constraints", None) is not None or sample_kwargs.get("constraints") is not None:
         raise ValueError(
             "log_likelihood takes no constraints: give bounded variables a bounded prior, or restrict an unnormalised "
             "density with a pm.Potential that is -inf outside."

@@ -102,7 +102,7 @@ def validate(
             "`reference` of validate cannot be another model or draws, which belong to one data set: pass a "
             'distribution, or "auto".'
         )
-    if kernel is not None and kernel.constraints is not None:
+    if getattr(kernel, "constraints", None) is not None:
         raise ValueError("`validate` takes no kernel with constraints: the simulated parameters may lie outside.")
     settings = build_settings(
         model,

@@ -17,7 +17,7 @@ from examples import change_point, ising, rbm, variable_selection
 from tests import discrete_truth as truth
 from tests.discrete_sums import sum_states
 from tests.front_door import assert_right, estimate
-from tests.marks import fast_but, slow_but
+from tests.marks import slow_but
 
 SHARP = {"draws": 1000, "chains": 4, "n_temperatures": 200, "target_se": None}
 WEIGHTS, MEANS, SDS = np.array([0.2, 0.5, 0.3]), np.array([-2.0, 0.5, 3.0]), np.array([0.5, 1.0, 2.0])
@@ -75,6 +75,7 @@ def test_mixture_of_known_components(n_components):
     assert_probabilities(posterior["z"], joint / joint.sum(axis=1, keepdims=True))
 
 
+@pytest.mark.slow
 def test_mixture_of_unknown_means_with_its_indicators_and_without():
     settings = (WEIGHTS[:2] / 0.7, [-1.0, 0.5], 0.8, 0.6)
     exact = truth.log_evidence_mixture_of_unknown_means(Y, *settings)
@@ -132,7 +133,8 @@ def test_binary_sparse_coding():
 
 
 @pytest.mark.parametrize(
-    ("size", "coupling"), fast_but({(8, 0.6)}, [(4, 0.1), (4, 0.3), (8, ising.CRITICAL_COUPLING), (8, 0.6)])
+    ("size", "coupling"),
+    slow_but({(8, ising.CRITICAL_COUPLING)}, [(4, 0.1), (4, 0.3), (8, ising.CRITICAL_COUPLING), (8, 0.6)]),
 )
 def test_ising(size, coupling):
     exact = ising.exact_log_z(size, coupling)
@@ -145,7 +147,7 @@ def test_ising(size, coupling):
     assert_means(sigma, np.zeros((size, size)))
 
 
-@pytest.mark.parametrize("hidden", rbm.HIDDEN)
+@pytest.mark.parametrize("hidden", slow_but({"explicit"}, rbm.HIDDEN))
 def test_restricted_boltzmann_machine(hidden):
     rng = np.random.default_rng(1)
     parameters = rbm.Parameters(rng.normal(size=(12, 6)), rng.normal(size=12), rng.normal(size=6))
@@ -159,6 +161,7 @@ def test_restricted_boltzmann_machine(hidden):
         assert_means(posterior["h"], p @ h)
 
 
+@pytest.mark.slow
 def test_variable_selection():
     x, y = variable_selection.simulate(n=40, n_covariates=7)
     model = variable_selection.build_model(x, y)
@@ -178,6 +181,7 @@ def test_thinned_counts():
     assert_means(posterior["n"], [2 + 0.7 * 5.0, 1 + 0.7 * 2.0])  # those that were not seen
 
 
+@pytest.mark.slow
 def test_thinned_counts_with_more_variance():
     mean, alpha = 4.0, 2.0
     with pm.Model() as model:
@@ -197,6 +201,7 @@ def test_many_trials():
     assert_means(posterior["n"], 70 + 330 * 0.5 * 0.7 / (1.0 - 0.5 * 0.3))
 
 
+@pytest.mark.slow
 def test_counts_that_start_at_one():
     with pm.Model() as model:
         n = pm.Geometric("n", 0.3, shape=2)
@@ -204,6 +209,7 @@ def test_counts_that_start_at_one():
     assert_sum(model, n=np.arange(1, 80))
 
 
+@pytest.mark.slow
 def test_change_point():
     """With the settings by default; the posterior of the year is a table of 111 numbers."""
     found, idata = estimate(change_point.build_model())
@@ -227,6 +233,7 @@ def test_probabilities_that_depend_on_a_continuous_variable():
     assert_sum(model, a=GRID, z=[0, 1])
 
 
+@pytest.mark.slow
 def test_probabilities_that_depend_on_a_discrete_variable():
     table = pt.constant(np.array([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]]))
     with pm.Model() as model:
@@ -236,6 +243,7 @@ def test_probabilities_that_depend_on_a_discrete_variable():
     assert_sum(model, group=[0, 1], kind=[0, 1, 2])
 
 
+@pytest.mark.slow
 def test_an_index_of_a_continuous_variable():
     with pm.Model() as model:
         which = pm.Categorical("which", p=WEIGHTS)
@@ -244,6 +252,7 @@ def test_an_index_of_a_continuous_variable():
     assert_sum(model, which=[0, 1, 2], mu=np.linspace(-5.0, 5.0, 33))
 
 
+@pytest.mark.slow
 def test_scalars_and_matrices_in_any_order():
     with pm.Model() as model:
         z = pm.Bernoulli("z", 0.4, shape=(2, 2))
@@ -254,6 +263,7 @@ def test_scalars_and_matrices_in_any_order():
     assert_sum(model, z=[0, 1], mu=np.linspace(-5.0, 5.0, 21), kind=[0, 1, 2], shift=np.linspace(-3.0, 3.0, 21))
 
 
+@pytest.mark.slow
 def test_a_mean_that_a_discrete_variable_chooses():
     with pm.Model() as model:
         z = pm.Bernoulli("z", 0.3)
@@ -262,6 +272,7 @@ def test_a_mean_that_a_discrete_variable_chooses():
     assert_sum(model, z=[0, 1], x=np.linspace(-8.0, 11.0, 200))
 
 
+@pytest.mark.slow
 def test_bounds_that_a_discrete_variable_chooses():
     with pm.Model() as model:
         z = pm.Bernoulli("z", 0.3)
@@ -272,6 +283,7 @@ def test_bounds_that_a_discrete_variable_chooses():
     assert_means(sample(model, logsumexp(log_p))["z"], np.exp(log_p[1] - logsumexp(log_p)))
 
 
+@pytest.mark.slow
 def test_limits_that_depend_on_another_count():
     with pm.Model() as model:
         first = pm.DiscreteUniform("first", 0, 6)
@@ -280,6 +292,7 @@ def test_limits_that_depend_on_another_count():
     assert_sum(model, first=np.arange(7), second=np.arange(12))
 
 
+@pytest.mark.slow
 def test_counts_that_only_their_difference_tells():
     with pm.Model() as model:
         a, b = pm.Poisson("a", 3.0), pm.Poisson("b", 2.0)
@@ -323,6 +336,7 @@ def test_gaps_in_discrete_data_are_discrete_variables():
     assert posterior["y"].sizes["y_dim_0"] == 5
 
 
+@pytest.mark.slow
 @has_gaps
 def test_gaps_in_counts_that_something_else_depends_on():
     y = np.ma.masked_array([1, 0, 0, 4], mask=[0, 0, 1, 0])
@@ -419,6 +433,7 @@ def test_the_same_seed_gives_the_same_bits_and_a_second_call_compiles_nothing():
     assert not np.array_equal(first["posterior"]["z"], other["posterior"]["z"])
 
 
+@pytest.mark.slow
 def test_new_data_are_not_the_old_ones():
     with pm.Model() as model:
         seen = pm.Data("seen", [2, 1])
@@ -429,6 +444,7 @@ def test_new_data_are_not_the_old_ones():
         sample(model, poisson.logpmf(y, [1.5, 0.6]).sum())
 
 
+@pytest.mark.slow
 def test_comparison_of_models_with_and_without_discrete_variables():
     with pm.Model() as one_component:
         pm.Normal("unused")

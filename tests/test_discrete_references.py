@@ -93,6 +93,7 @@ def priors():
     return model
 
 
+@pytest.mark.slow
 def test_a_fit_to_the_draws_of_a_run(exact):
     found, idata = estimate(mixed(), reference="prior")
     assert_right(found, exact.log_z)
@@ -115,7 +116,8 @@ def test_a_fit_knows_no_interaction_that_the_draws_do_not_show():
 # Sites alone ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("hidden", slow_but({"explicit"}, rbm.HIDDEN))
+@pytest.mark.slow
+@pytest.mark.parametrize("hidden", rbm.HIDDEN)
 def test_base_rates_of_a_boltzmann_machine(hidden):
     rng = np.random.default_rng(2)
     parameters = rbm.Parameters(rng.normal(size=(12, 6)), rng.normal(size=12), rng.normal(size=6))
@@ -126,7 +128,8 @@ def test_base_rates_of_a_boltzmann_machine(hidden):
     assert idata["posterior"].attrs["quantity"] == "log partition function"
 
 
-@pytest.mark.parametrize("reference", slow_but({"fitted"}, ["fitted", "gaussian", "distribution"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("reference", ["fitted", "gaussian", "distribution"])
 def test_margins_of_a_chain(reference):
     """Three values a site: a fit is a table of each site's."""
     y = np.array([0.3, -1.0, 2.0, 2.5, 0.0, -2.2])
@@ -136,6 +139,7 @@ def test_margins_of_a_chain(reference):
     assert_right(found, truth.log_evidence_chain(y, *settings))
 
 
+@pytest.mark.slow
 def test_the_ratio_of_two_lattices():
     found, idata = estimate(ising.build_model(4, 0.5), reference=ising.build_model(4, 0.2), **SHARP)
     assert_right(found, ising.exact_log_z(4, 0.5) - ising.exact_log_z(4, 0.2))
@@ -153,6 +157,7 @@ def test_a_reference_model_whose_sites_interact_where_those_of_the_model_do_not(
     assert_right(found, sum_states(build(False), z=[0, 1]).log_z - sum_states(build(True), z=[0, 1]).log_z)
 
 
+@pytest.mark.slow
 def test_counts_from_another_law():
     with pm.Model() as model:
         n = pm.Poisson("n", 3.0, shape=2)
@@ -211,7 +216,8 @@ def test_kernels_of_both_kinds_of_variables(kernel):
     assert np.all(error <= 0.05)  # four standard errors of a half, at 1,600 independent draws
 
 
-@pytest.mark.parametrize("kernel", [LocallyBalanced(3), pytest.param(Gibbs(), marks=pytest.mark.slow)], ids=str)
+@pytest.mark.slow
+@pytest.mark.parametrize("kernel", [LocallyBalanced(3), Gibbs()], ids=str)
 def test_kernels_of_sites_alone(kernel):
     rng = np.random.default_rng(3)
     basis = rng.normal(size=(6, 8))

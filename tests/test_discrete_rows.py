@@ -7,6 +7,7 @@ import pytest
 from scipy.special import logsumexp
 from scipy.stats import norm, poisson
 
+import pymc_hais
 import tests.statistical as statistical
 from examples import rbm
 from pymc_hais import FlatDiscrete, Gibbs, Hamiltonian, LocallyBalanced
@@ -53,6 +54,7 @@ def test_rows_take_kernels_of_sites(kernel):
     assert largest_score(held_out(model, {"y": y}, kernel=kernel), exact) <= statistical.threshold(5)
 
 
+@pytest.mark.slow
 def test_one_row_is_sample_hais():
     model, y, exact = sparse_rows(1)
     assert largest_score(held_out(model, {"y": y}), exact) <= statistical.threshold()
@@ -68,6 +70,7 @@ def mixture(n, has_spread):
     return model, y, logsumexp(np.log(WEIGHTS) + norm.logpdf(y[:, None], MEANS, sds), axis=1)
 
 
+@pytest.mark.slow
 def test_an_indicator_and_a_continuous_variable_of_each_row():
     model, y, exact = mixture(50, has_spread=True)
     result = held_out(model, {"y": y})
@@ -75,6 +78,7 @@ def test_an_indicator_and_a_continuous_variable_of_each_row():
     assert float(result["mcse"]) < 0.02
 
 
+@pytest.mark.slow
 def test_the_error_of_a_single_indicator_is_its_own():
     """Every move redraws it from its conditional distribution, so that nothing is missing and rows are exact soon."""
     model, y, exact = mixture(50, has_spread=False)
@@ -85,6 +89,7 @@ def test_the_error_of_a_single_indicator_is_its_own():
     assert result.attrs["findings"] == "[]"
 
 
+@pytest.mark.slow
 def test_a_count_of_each_row():
     with pm.Model() as model:
         n = pm.Poisson("n", 5.0)
@@ -100,7 +105,8 @@ def chain(rng, n):
     return MEANS[z] + rng.normal(size=n)
 
 
-@pytest.mark.parametrize(("n_rows", "n_steps"), [(6, 20), pytest.param(1, 200, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("n_rows", "n_steps"), [(6, 20), (1, 200)])
 def test_hidden_markov_chains(n_rows, n_steps):
     rng = np.random.default_rng(6)
     y = np.array([chain(rng, n_steps) for _ in range(n_rows)])
@@ -130,6 +136,7 @@ def test_rows_of_a_boltzmann_machine(hidden):
         assert np.all(result["se"].values == 0.0)
 
 
+@pytest.mark.slow
 def test_rows_of_three_values():
     with pm.Model() as model:
         s = FlatDiscrete("s", lower=-1, upper=1, shape=4)
@@ -145,13 +152,12 @@ def test_rows_of_three_values():
 # Parameters with posterior draws -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_discrete_parameters_of_all_rows():
     """The predictive density of new rows averages over two values of a parameter."""
     with pm.Model() as model:
         k = pm.Bernoulli("k", 0.4)
         pm.Normal("y", 2.0 * k, 1.0, observed=np.array([0.8, 1.3]))
-    import pymc_hais
-
     options = {"draws": 2000, "target_se": None, "random_seed": 1, "progressbar": False}
     posterior = pymc_hais.sample_hais(model=model, **options)
     y = np.array([-1.0, 0.5, 3.0])

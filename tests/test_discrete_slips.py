@@ -143,6 +143,7 @@ def test_a_potential_that_no_state_satisfies():
         sample(model)
 
 
+@pytest.mark.slow
 def test_a_potential_that_is_no_number():
     with pm.Model() as model:
         z = pm.Bernoulli("z", 0.3, shape=3)
@@ -151,6 +152,7 @@ def test_a_potential_that_is_no_number():
         sample(model)
 
 
+@pytest.mark.slow
 def test_no_data():
     with pm.Model() as model:
         pm.Bernoulli("z", 0.3, shape=3)
@@ -200,11 +202,13 @@ def test_references_of_the_wrong_kind(build, reference, message):
     ("build", "reference", "name"),
     [
         (kinds, {"z": pm.Bernoulli.dist(0.3, shape=2)}, "Bernoulli"),
-        (kinds, {"z": pm.Categorical.dist(p=[0.5, 0.5, 0.0], shape=2)}, "Categorical"),
+        pytest.param(
+            kinds, {"z": pm.Categorical.dist(p=[0.5, 0.5, 0.0], shape=2)}, "Categorical", marks=pytest.mark.slow
+        ),
         (counts, {"n": pm.DiscreteUniform.dist(1, 20)}, "DiscreteUniform"),
-        (counts, {"n": pm.Geometric.dist(0.3)}, "Geometric"),
+        pytest.param(counts, {"n": pm.Geometric.dist(0.3)}, "Geometric", marks=pytest.mark.slow),
         (switches, {"mu": pm.Normal.dist(), "z": pm.Bernoulli.dist([0.0, 0.5, 1.0])}, "Normal x Bernoulli"),
-        (switches, Box(-3.0, 3.0), "a box and independent margins"),
+        pytest.param(switches, Box(-3.0, 3.0), "a box and independent margins", marks=pytest.mark.slow),
     ],
     ids=["two of three", "a zero", "no zero", "from one on", "never and always", "box"],
 )
@@ -255,6 +259,7 @@ def test_draws_of_an_own_reference_are_values_of_the_variables(reference, messag
         sample(switches(), reference=reference)
 
 
+@pytest.mark.slow
 def test_a_fit_to_what_has_no_largest_value():
     with pytest.raises(ValueError, match=r"\"fitted\" is not for this model: `n` has no largest value"):
         sample(counts(), reference="fitted")
@@ -263,6 +268,7 @@ def test_a_fit_to_what_has_no_largest_value():
 # Other functions -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_one_fit_is_not_for_many_rows():
     model = truth.build_sparse_coding(np.zeros(3), np.eye(3), 0.3, 0.5)
     with pytest.raises(ValueError, match=r"\"fitted\" is not for this model: each row of data has margins of its own"):

@@ -127,7 +127,7 @@ def add_conditionals(
     for side, (raw, output) in enumerate(zip(outputs, smooth, strict=True)):
         gradient = pt.zeros_like(position)
         if position in ancestors([output]) and (linear or (with_gradients and n_continuous)):
-            gradient = pytensor.grad(output, position)
+            gradient = pytensor.grad(output, position, disconnected_inputs="ignore")
         terms = split_terms(raw, position)
         parts = [gradient[:n_continuous] if with_gradients else pt.zeros_like(position[:n_continuous])]
         for rule in rules:

@@ -22,6 +22,10 @@ __all__ = ["colour", "find_rules", "take_slopes"]
 
 #: Random states at which every site is flipped, and with many sites; and those at which the colours are tried.
 _STATES, _FEW_STATES, _MANY, _TRIED = 5, 2, 600, 4
+#: States with sites that are uniform on their values.
+_UNIFORM = 3
+#: Values of sites that are all tried at one state, at most.
+_MOST_TRIED = 5000
 #: Changes below this share of what changes are rounding.
 _ROUNDING = 1e-9
 #: Beyond this many nats a difference stands for infinity.
@@ -83,23 +87,39 @@ def find_rules(
         Checked at other states: sites of one colour that are changed together change the log density by the sum of
         what each of them changes alone.  Where that fails every site has a colour of its own.
     """
+    with np.errstate(all="ignore"):  # impossible values are among those that are tried
+        return _find_rules(outputs, position, variables, positions, given)
+
+
+def _find_rules(
+    outputs: Sequence[Any],
+    position: Any,
+    variables: Sequence[SiteVariable],
+    positions: np.ndarray,
+    given: Sequence[dict[Any, np.ndarray]],
+) -> tuple[SiteRule, ...]:
     rng = np.random.default_rng(0)
     terms = [_Terms(clone_replace(list(outputs), one), position, variables) for one in given]
     n_sites = sum(variable.stop - variable.start for variable in variables)
     n_states, n_tried = (_STATES, _TRIED) if n_sites <= _MANY else (_FEW_STATES, _FEW_STATES)
     x = _usable(terms[0], positions)
-    states, tried = np.concatenate([x[:n_states], _extremes(x[0], variables)]), x[n_states:][:n_tried]
+    states, tried = np.concatenate([x[:n_states], _unlikely(x[0], variables, rng)]), x[n_states:][:n_tried]
     rules = [_find_rule(terms, variable, states, positions, rng) for variable in variables]
     return tuple(_try_colours(terms, rule, tried, positions, rng) for rule in rules)
 
 
-def _extremes(state: np.ndarray, variables: Sequence[SiteVariable]) -> np.ndarray:
-    """Return states with all sites at their least and at their largest value, which random ones are far from."""
-    ends = np.stack([state, state])
+def _unlikely(state: np.ndarray, variables: Sequence[SiteVariable], rng: np.random.Generator) -> np.ndarray:
+    """Return states that draws of the reference are far from.
+
+    All sites at their least and at their largest value, and all values of each site equally likely.
+    """
+    states = np.repeat(state[None], 2 + _UNIFORM, axis=0)
     for variable in variables:
         if variable.n_values:
-            ends[:, variable.start : variable.stop] = [[variable.low], [variable.low + variable.n_values - 1]]
-    return ends
+            own, last = slice(variable.start, variable.stop), variable.low + variable.n_values - 1
+            states[:2, own] = [[variable.low], [last]]
+            states[2:, own] = rng.integers(variable.low, last + 1, size=states[2:, own].shape)
+    return states
 
 
 def take_slopes(variables: Sequence[SiteVariable]) -> tuple[SiteRule, ...]:
@@ -127,19 +147,26 @@ def _find_rule(
     is_linear = (variable.low, variable.n_values) == (0, 2)
     linked = np.zeros((n_sites, n_sites), dtype=bool)
     members: list[Any] = []
+    sites = slice(variable.start, variable.stop)
     for one in terms:
-        for state in states:
-            flipped = np.repeat(state[None], n_sites, axis=0)
-            sites = slice(variable.start, variable.stop)
-            flipped[:, sites][np.diag_indices(n_sites)] = _other(state[sites], variable, positions[:, sites], rng)
-            here, there = one(state[None]), one(flipped)
-            slope, slopes = here[1][0, own], there[1][:, own]
-            step = np.diag(flipped[:, sites]) - state[sites]
-            if is_linear:
-                is_linear = _agree(np.sum(there[0] - here[0], axis=1), step * slope.reshape(2, -1).sum(axis=0), here[0])
-                linked |= _differ(slope, slopes).reshape(n_sites, 2, n_sites).any(axis=1)
-            found = [sparse.csr_array(_differ(*pair)) for pair in zip(here[2:], there[2:], strict=True)]
-            members = found if not members else [a + b for a, b in zip(members, found, strict=True)]
+        for number, state in enumerate(states):
+            here = one(state[None])
+            slope = here[1][0, own]
+            for values in _others(state[sites], variable, positions[:, sites], number == 0, rng):
+                flipped = np.repeat(state[None], n_sites, axis=0)
+                flipped[:, sites][np.diag_indices(n_sites)] = values
+                try:
+                    there = one(flipped)
+                except IndexError:  # beyond a table that the model looks up
+                    continue
+                step = values - state[sites]
+                if is_linear:
+                    # Each end of the path on its own: what bends in one of them may cancel in their sum.
+                    sides = zip((there[0] - here[0]).T, slope.reshape(2, -1), here[0][0], strict=True)
+                    is_linear = all(_agree(change, step * of_side, value) for change, of_side, value in sides)
+                    linked |= _differ(slope, there[1][:, own]).reshape(n_sites, 2, n_sites).any(axis=1)
+                found = [sparse.csr_array(_differ(*pair)) for pair in zip(here[2:], there[2:], strict=True)]
+                members = found if not members else [a + b for a, b in zip(members, found, strict=True)]
     if is_linear:
         return SiteRule(variable, "gradient", colour(linked | linked.T))
     touched = sparse.hstack([m.astype(np.int32) for m in members], format="csr") if members else None
@@ -148,6 +175,21 @@ def _find_rule(
     rule = "table" if variable.n_values else "walk"
     split = tuple(members[:n_first]), tuple(members[n_first:])
     return SiteRule(variable, rule, colour(linked), split)
+
+
+def _others(
+    sites: np.ndarray, variable: SiteVariable, drawn: np.ndarray, is_thorough: bool, rng: np.random.Generator
+) -> list[np.ndarray]:
+    """Choose other values for each site: one at random, and once all of them, or some that are far off."""
+    if not is_thorough:
+        return [_other(sites, variable, drawn, rng)]
+    if not variable.n_values:
+        far = [np.full(sites.shape, 2.0 * drawn.max() + 10.0), np.full(sites.shape, drawn.min() - 1.0)]
+        return [_other(sites, variable, drawn, rng), *far]
+    if variable.n_values * sites.size > _MOST_TRIED:
+        return [_other(sites, variable, drawn, rng)]
+    turned = (sites - variable.low + shift for shift in range(1, max(2, variable.n_values)))
+    return [variable.low + one % variable.n_values for one in turned]
 
 
 def _other(sites: np.ndarray, variable: SiteVariable, drawn: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -169,11 +211,14 @@ def _differ(here: np.ndarray, there: np.ndarray) -> np.ndarray:
     return ~(is_close | (there == here) | (np.isnan(there) & np.isnan(here)))
 
 
-def _agree(changes: np.ndarray, predicted: np.ndarray, values: np.ndarray) -> bool:
+def _agree(changes: np.ndarray, predicted: np.ndarray, value: float) -> bool:
+    """Whether changes of a log density are as predicted, and infinite where an infinite slope says so."""
     with np.errstate(invalid="ignore"):
-        scale = 1.0 + np.abs(changes) + np.abs(values).max()
+        scale = 1.0 + np.abs(changes) + abs(value)
         is_close = np.abs(changes - predicted) <= 1e3 * _ROUNDING * scale
-    return bool(np.all(is_close | ((changes < -_INFINITE) & (predicted < -_INFINITE))))
+        is_far = np.abs(predicted) > _INFINITE
+        is_same = np.isnan(changes) | (np.sign(changes) == np.sign(predicted)) & (np.abs(changes) > _INFINITE)
+    return bool(np.all(is_close | (is_far & is_same)))
 
 
 def colour(linked: np.ndarray) -> np.ndarray:
@@ -200,8 +245,8 @@ def _try_colours(
             rows = np.repeat(state[None], own.sum() + 1, axis=0)
             rows[np.arange(own.sum()), rule.variable.start + np.flatnonzero(own)] = other[own]
             rows[-1, sites] = other
-            value = np.sum(one(state[None])[0])
-            changes = np.sum(one(rows)[0], axis=1) - value
-            if np.isfinite(changes).all() and not _agree(changes[-1:], changes[:-1].sum(keepdims=True), value):
-                return replace(rule, colours=np.eye(n_sites, dtype=bool))
+            value = one(state[None])[0][0]
+            for change, here in zip((one(rows)[0] - value).T, value, strict=True):
+                if np.isfinite(change).all() and not _agree(change[-1:], change[:-1].sum(keepdims=True), here):
+                    return replace(rule, colours=np.eye(n_sites, dtype=bool))
     return rule

@@ -166,6 +166,12 @@ def bind(spec: Any, layout: Layout, prior: Prior | None, model: Any) -> BoundRef
     if isinstance(spec, Mapping):
         return Product.build(spec, model, layout)
     if is_distribution(spec):
+        if layout.n_sites:
+            name = layout.owners[-1]
+            raise ValueError(
+                f"`{name}` is discrete, so one distribution of all dimensions cannot be the reference: pass a dict "
+                "with a PyMC distribution for each variable."
+            )
         return Independent(Distribution.build(spec, layout), n_dims)
     if hasattr(spec, "for_dimensions") and not isinstance(spec, type):
         n_free = layout.n_continuous

@@ -16,6 +16,7 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_hais.model import improper_priors, unnormalised_priors
 from pymc_hais.model.compat import compile_interpreted, find_rng_nodes, replace_rng_nodes, reseed_rngs
+from pymc_hais.model.flat_discrete import FlatDiscreteRV
 from pymc_hais.model.layout import Layout, is_discrete
 from pymc_hais.references.base import Direct, Draws
 from pymc_hais.references.distribution import is_distribution
@@ -170,7 +171,9 @@ def _check_density(second: Any) -> None:
         except (NotImplementedError, ValueError) as error:
             raise ValueError(f"The reference of `{rv.name}` has no log density of its own: {error}") from error
     custom = [rv.name for rv in second.free_RVs if isinstance(rv.owner.op, CustomDistRV)]
-    suspects = [*improper_priors(second), *(name for name in unnormalised_priors(second) if name not in custom)]
+    flat = [rv.name for rv in second.free_RVs if isinstance(rv.owner.op, FlatDiscreteRV)]
+    doubtful = [name for name in unnormalised_priors(second) if name not in custom]
+    suspects = [*improper_priors(second), *flat, *doubtful]
     if suspects:
         raise ValueError(
             f"The reference of `{suspects[0]}` may not integrate to one in PyMC, which would move log Z: pass "

@@ -7,7 +7,7 @@ import numpy as np
 from pymc_hais.core.weights import pool
 from pymc_hais.estimators import Finding
 from pymc_hais.kernels import Composed, SiteBlock
-from pymc_hais.run.problem import CHUNK, Problem, in_chunks, joint_of
+from pymc_hais.run.problem import CHUNK, Problem, in_chunks
 from pymc_hais.types import AnnealingRun
 
 __all__ = ["hidden_links"]
@@ -61,13 +61,16 @@ def _is_linked(problem: Problem, block: SiteBlock, positions: np.ndarray, rng: n
         rows.append(changed)
         sizes.append(chosen.size)
     every = np.concatenate(rows)
-    joint = np.concatenate([joint_of(problem.evaluate_first(chunk)) for chunk in in_chunks(every)])
+    states = [problem.evaluate_first(chunk) for chunk in in_chunks(every)]
+    # Each end of the path on its own: at other temperatures both count.
+    ends = np.concatenate([np.stack([state.log_reference, state.log_ratio], axis=1) for state in states])
     first = 0
     for size in sizes:
-        alone, together, here = np.split(joint[first : first + size + 2], [size, size + 1])
+        alone, together, here = np.split(ends[first : first + size + 2], [size, size + 1])
         first += size + 2
-        change = float(together[0] - here[0])
-        gap = abs(change - float(np.sum(alone - here)))
-        if np.isfinite(gap) and gap > _ROUNDING * (1.0 + abs(here[0]) + float(np.abs(alone - here).sum())):
+        with np.errstate(invalid="ignore"):
+            gap = np.abs((together - here)[0] - np.sum(alone - here, axis=0))
+            scale = 1.0 + np.abs(here[0]) + np.abs(alone - here).sum(axis=0)
+        if np.any(np.isfinite(gap) & (gap > _ROUNDING * scale)):
             return True
     return False

@@ -7,7 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from scipy.stats import norm
 
+from pymc_hais.kernels import Composed
 from pymc_hais.model import (
     Layout,
     build_chart,
@@ -16,6 +18,7 @@ from pymc_hais.model import (
     check_joint_logp,
     check_model,
     check_state,
+    find_site_variables,
     log_count,
     summable,
 )
@@ -29,10 +32,12 @@ from pymc_hais.references import (
     check_draws,
     uses_prior,
 )
+from pymc_hais.references.refusals import refuse_mismatch
 from pymc_hais.run.kept import find_problem, keep_problem
 from pymc_hais.run.problem import CHUNK, Compiler, PriorMass, Problem, are_inside
 from pymc_hais.run.seeds import Purpose, Seeds
 from pymc_hais.tuning import Stopwatch, particles_for_dense
+from pymc_hais.types import ParticleState
 
 __all__ = ["CHECK_DRAWS", "bind_reference", "build_problem", "with_reference"]
 
@@ -40,6 +45,8 @@ __all__ = ["CHECK_DRAWS", "bind_reference", "build_problem", "with_reference"]
 CHECK_DRAWS = CHUNK
 #: Draws at which discrete sites are looked at.
 _SITE_DRAWS = 100
+#: Probability that right odds are refused, and the variance of a count from which on its law is normal enough.
+_FALSE_ALARM, _LEAST_VARIANCE = 1e-6, 10.0
 #: Seconds below which evaluating so many draws is cheap.
 _CHEAP = 0.5
 
@@ -119,7 +126,7 @@ def with_reference(
     is_plain = kernel.constraints or kernel.step_size or rows or layout.n_sites
     chart = None if is_plain else build_chart(model, layout)
     log_reference = None if reference.is_prior else reference.logp
-    draws = reference.draw(_SITE_DRAWS, seeds.sequence(Purpose.CHECK, 5)).positions if layout.n_sites else None
+    draws = _site_draws(model, layout, reference, seeds) if layout.n_sites else None
     graph = build_density(
         model, layout, log_reference, kernel.uses_gradients, rows, chart is not None, draws, compiler.takes_slopes
     )
@@ -145,6 +152,36 @@ def with_reference(
     return problem
 
 
+def _site_draws(model: Any, layout: Layout, reference: BoundReference, seeds: Seeds) -> np.ndarray:
+    """Draw positions at which sites are looked at; refuse a reference that does not draw whole numbers there."""
+    draws = reference.draw(_SITE_DRAWS, seeds.sequence(Purpose.CHECK, 5)).positions
+    for variable in find_site_variables(model, layout):
+        own = draws[:, variable.start : variable.stop]
+        is_inside = (own >= variable.low) & (own < variable.low + variable.n_values) | (variable.n_values == 0)
+        if np.any(own != np.round(own)) or not is_inside.all():
+            what = "values that it does not have" if np.all(own == np.round(own)) else "no whole numbers"
+            raise ValueError(
+                f"The reference's draws of `{variable.name}`, which is discrete, are {what}: the last {layout.n_sites} "
+                "columns of sample(n, rng) are the discrete variables."
+            )
+    return draws
+
+
+def _check_odds(problem: Problem, state: ParticleState) -> None:
+    """Refuse a reference whose draws of binary sites do not follow its own odds: a test of one mean for each site."""
+    kernel = problem.engine.kernel
+    blocks = kernel.site_blocks if isinstance(kernel, Composed) else ()
+    for block in (block for block in blocks if block.rule == "gradient"):
+        own = slice(block.start, block.stop)
+        with np.errstate(over="ignore"):
+            p = 1.0 / (1.0 + np.exp(-state.grad_reference[:, own]))
+        variance = np.sum(p * (1.0 - p), axis=0)
+        excess = np.abs(np.sum(state.position[:, own] - p, axis=0))
+        limit = norm.isf(_FALSE_ALARM / (2 * problem.layout.n_sites)) * np.sqrt(variance)
+        if np.any((variance > _LEAST_VARIANCE) & (excess > limit)):
+            refuse_mismatch([problem.layout.owner_of(block.start)], problem.reference)
+
+
 def _check(problem: Problem, seeds: Seeds) -> None:
     """Check a problem at draws of its reference, for the first row of data."""
     reference, layout, kernel = problem.reference, problem.layout, problem.engine.kernel
@@ -159,6 +196,7 @@ def _check(problem: Problem, seeds: Seeds) -> None:
         )
     model = problem.model_of_row(0)
     check_state(model, layout, x, state, reference.label)
+    _check_odds(problem, state)
     joint = state.log_reference + state.log_ratio - problem.log_jacobian(x)
     magnitude = np.abs(state.log_reference) + np.abs(state.log_ratio)
     check_joint_logp(model, layout, x, joint, magnitude, clipped)
