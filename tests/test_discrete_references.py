@@ -54,7 +54,7 @@ def distributions():
 @pytest.mark.parametrize(
     ("reference", "label"),
     slow_but(
-        {("fitted", "a Gaussian and independent margins"), ("dict", "StudentT x Bernoulli x Categorical")},
+        {("dict", "StudentT x Bernoulli x Categorical")},
         [
             ("fitted", "a Gaussian and independent margins"),
             ("dict", "StudentT x Bernoulli x Categorical"),
@@ -103,6 +103,7 @@ def test_a_fit_to_the_draws_of_a_run(exact):
     assert again.se < 0.02
 
 
+@pytest.mark.slow
 def test_a_fit_knows_no_interaction_that_the_draws_do_not_show():
     """The kind changes the likelihood of sites that are on; fitted margins leave two of them off."""
     with pm.Model() as model:

@@ -184,8 +184,8 @@ def _others(
     if not is_thorough:
         return [_other(sites, variable, drawn, rng)]
     if not variable.n_values:
-        far = [np.full(sites.shape, 2.0 * drawn.max() + 10.0), np.full(sites.shape, drawn.min() - 1.0)]
-        return [_other(sites, variable, drawn, rng), *far]
+        # Not below all draws: a negative count may be no parameter of anything, which would seem to link them all.
+        return [_other(sites, variable, drawn, rng), np.full(sites.shape, 2.0 * drawn.max() + 10.0)]
     if variable.n_values * sites.size > _MOST_TRIED:
         return [_other(sites, variable, drawn, rng)]
     turned = (sites - variable.low + shift for shift in range(1, max(2, variable.n_values)))
@@ -207,7 +207,7 @@ def _other(sites: np.ndarray, variable: SiteVariable, drawn: np.ndarray, rng: np
 def _differ(here: np.ndarray, there: np.ndarray) -> np.ndarray:
     """Tell which numbers (n, m) differ from those here (m,), beyond rounding."""
     with np.errstate(invalid="ignore"):
-        is_close = np.abs(there - here) <= _ROUNDING * (1.0 + np.abs(here))
+        is_close = np.isfinite(there) & (np.abs(there - here) <= _ROUNDING * (1.0 + np.abs(here))) & np.isfinite(here)
     return ~(is_close | (there == here) | (np.isnan(there) & np.isnan(here)))
 
 
@@ -215,7 +215,7 @@ def _agree(changes: np.ndarray, predicted: np.ndarray, value: float) -> bool:
     """Whether changes of a log density are as predicted, and infinite where an infinite slope says so."""
     with np.errstate(invalid="ignore"):
         scale = 1.0 + np.abs(changes) + abs(value)
-        is_close = np.abs(changes - predicted) <= 1e3 * _ROUNDING * scale
+        is_close = np.isfinite(changes) & (np.abs(changes - predicted) <= 1e3 * _ROUNDING * scale)
         is_far = np.abs(predicted) > _INFINITE
         is_same = np.isnan(changes) | (np.sign(changes) == np.sign(predicted)) & (np.abs(changes) > _INFINITE)
     return bool(np.all(is_close | (is_far & is_same)))
@@ -247,6 +247,6 @@ def _try_colours(
             rows[-1, sites] = other
             value = one(state[None])[0][0]
             for change, here in zip((one(rows)[0] - value).T, value, strict=True):
-                if np.isfinite(change).all() and not _agree(change[-1:], change[:-1].sum(keepdims=True), here):
+                if np.isfinite(change[:-1]).all() and not _agree(change[-1:], change[:-1].sum(keepdims=True), here):
                     return replace(rule, colours=np.eye(n_sites, dtype=bool))
     return rule

@@ -71,6 +71,7 @@ def _is_linked(problem: Problem, block: SiteBlock, positions: np.ndarray, rng: n
         with np.errstate(invalid="ignore"):
             gap = np.abs((together - here)[0] - np.sum(alone - here, axis=0))
             scale = 1.0 + np.abs(here[0]) + np.abs(alone - here).sum(axis=0)
-        if np.any(np.isfinite(gap) & (gap > _ROUNDING * scale)):
+        is_impossible = np.isfinite(alone).all(axis=0) & ~np.isfinite(together[0])
+        if np.any(is_impossible | (np.isfinite(gap) & (gap > _ROUNDING * scale))):
             return True
     return False
