@@ -26,8 +26,8 @@ _STATES, _FEW_STATES, _MANY, _TRIED = 5, 2, 600, 4
 _UNIFORM = 3
 #: Values of sites that are all tried at one state, at most.
 _MOST_TRIED = 5000
-#: Changes below this share of what changes are rounding.
-_ROUNDING = 1e-9
+#: Changes below this share of what changes are rounding, and how many units of the last place.
+_ROUNDING, _UNITS = 1e-9, 1e3
 #: Beyond this many nats a difference stands for infinity.
 _INFINITE = 1e15
 #: Terms of one call.
@@ -204,10 +204,15 @@ def _other(sites: np.ndarray, variable: SiteVariable, drawn: np.ndarray, rng: np
     return np.where(other == sites, sites + 1.0, other)
 
 
+def _rounding() -> float:
+    """Say which share of a number is rounding, in the precision in which densities are evaluated."""
+    return max(_ROUNDING, _UNITS * float(np.finfo(pytensor.config.floatX).eps))
+
+
 def _differ(here: np.ndarray, there: np.ndarray) -> np.ndarray:
     """Tell which numbers (n, m) differ from those here (m,), beyond rounding."""
     with np.errstate(invalid="ignore"):
-        is_close = np.isfinite(there) & (np.abs(there - here) <= _ROUNDING * (1.0 + np.abs(here))) & np.isfinite(here)
+        is_close = np.isfinite(there) & (np.abs(there - here) <= _rounding() * (1.0 + np.abs(here))) & np.isfinite(here)
     return ~(is_close | (there == here) | (np.isnan(there) & np.isnan(here)))
 
 
@@ -215,7 +220,7 @@ def _agree(changes: np.ndarray, predicted: np.ndarray, value: float) -> bool:
     """Whether changes of a log density are as predicted, and infinite where an infinite slope says so."""
     with np.errstate(invalid="ignore"):
         scale = 1.0 + np.abs(changes) + abs(value)
-        is_close = np.isfinite(changes) & (np.abs(changes - predicted) <= 1e3 * _ROUNDING * scale)
+        is_close = np.isfinite(changes) & (np.abs(changes - predicted) <= 1e3 * _rounding() * scale)
         is_far = np.abs(predicted) > _INFINITE
         is_same = np.isnan(changes) | (np.sign(changes) == np.sign(predicted)) & (np.abs(changes) > _INFINITE)
     return bool(np.all(is_close | (is_far & is_same)))

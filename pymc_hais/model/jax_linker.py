@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
 
+import pytensor
 from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
@@ -81,7 +82,9 @@ class DensityLinker(JAXLinker):
 
 
 def _find_function(node: Apply) -> Callable | None:
-    if any(getattr(x.type, "dtype", None) != "float64" for x in (*node.inputs, *node.outputs)):
+    # In a process of single precision JAX has no double one, whatever PyTensor calls it.
+    is_double = pytensor.config.floatX == "float64"
+    if not is_double or any(getattr(x.type, "dtype", None) != "float64" for x in (*node.inputs, *node.outputs)):
         return None
     if isinstance(node.op, Dot):
         return _find_product(node)

@@ -12,9 +12,8 @@ from pymc_hais.types import AnnealingRun
 
 __all__ = ["hidden_links"]
 
-#: Sites that are changed together, at most, and the share of the numbers at hand that counts as rounding.
+#: Sites that are changed together, at most.
 _TOGETHER = 8
-_ROUNDING = 1e-7
 
 
 def hidden_links(problem: Problem, run: AnnealingRun) -> tuple[Finding, ...]:
@@ -64,6 +63,7 @@ def _is_linked(problem: Problem, block: SiteBlock, positions: np.ndarray, rng: n
     states = [problem.evaluate_first(chunk) for chunk in in_chunks(every)]
     # Each end of the path on its own: at other temperatures both count.
     ends = np.concatenate([np.stack([state.log_reference, state.log_ratio], axis=1) for state in states])
+    rounding = 10.0 * np.sqrt(np.finfo(problem.layout.dtype).eps)
     first = 0
     for size in sizes:
         alone, together, here = np.split(ends[first : first + size + 2], [size, size + 1])
@@ -72,6 +72,6 @@ def _is_linked(problem: Problem, block: SiteBlock, positions: np.ndarray, rng: n
             gap = np.abs((together - here)[0] - np.sum(alone - here, axis=0))
             scale = 1.0 + np.abs(here[0]) + np.abs(alone - here).sum(axis=0)
         is_impossible = np.isfinite(alone).all(axis=0) & ~np.isfinite(together[0])
-        if np.any(is_impossible | (np.isfinite(gap) & (gap > _ROUNDING * scale))):
+        if np.any(is_impossible | (np.isfinite(gap) & (gap > rounding * scale))):
             return True
     return False

@@ -1,6 +1,8 @@
 """Functions of densities against SciPy's, over the whole domain."""
 
 import numpy as np
+import pytensor
+import pytensor.tensor as pt
 import pytest
 from scipy import special
 
@@ -12,6 +14,7 @@ import jax.numpy as jnp
 jax.config.update("jax_enable_x64", True)
 
 from pymc_hais.model import jax_functions  # noqa: E402
+from pymc_hais.model.jax_linker import _find_function  # noqa: E402
 
 POSITIVE = np.concatenate([np.logspace(-307, 308, 4001), np.linspace(1e-3, 30.0, 4001), 1.0 + np.logspace(-16, 0, 200)])
 SIGNED = np.concatenate([POSITIVE, -POSITIVE, np.linspace(-40.0, 40.0, 4001)])
@@ -97,3 +100,11 @@ def test_sums_over_axes():
     x = np.random.default_rng(3).normal(size=(2, 3, 4))
     for axis in (None, (1,), (0, 2)):
         np.testing.assert_allclose(jax_functions.sum_of_computed(jnp.asarray(x), axis), x.sum(axis=axis), rtol=1e-14)
+
+
+def test_in_single_precision_no_function_of_double_precision_takes_its_place():
+    """JAX has no 64 bits there, also where a graph holds constants of them."""
+    node = pt.log(pt.vector("x", dtype="float64")).owner
+    assert _find_function(node) is not None
+    with pytensor.config.change_flags(floatX="float32"):
+        assert _find_function(node) is None
