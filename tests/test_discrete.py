@@ -325,6 +325,27 @@ def test_an_interaction_that_a_rare_state_switches_on():
     assert_sum(model, z=[0, 1], kind=[0, 1, 2])
 
 
+@pytest.mark.slow
+def test_an_interaction_that_a_continuous_variable_switches_on():
+    """Hardly a draw of the prior is beyond the threshold, and all of the posterior is."""
+    with pm.Model() as model:
+        x = pm.Normal("x")
+        kind = pm.Categorical("kind", p=WEIGHTS, shape=3)
+        pm.Normal("y", pt.switch(x > 2.8, 1.0 * kind, 0.0), 0.3, observed=[1.0, 2.0, 1.0])
+        pm.Normal("w", x, 0.3, observed=3.3)
+    assert_sum(model, x=np.linspace(-7.0, 7.0, 1401), kind=[0, 1, 2])
+
+
+@pytest.mark.slow
+def test_an_interaction_whose_terms_are_alike_by_chance():
+    """Of the kinds 0 and 2 the last point says nothing, with all sites on."""
+    with pm.Model() as model:
+        z = pm.Bernoulli("z", 0.02, shape=4)
+        kind = pm.Categorical("kind", p=WEIGHTS)
+        pm.Normal("y", 2.0 * z * kind, 0.5, observed=[2.0, 2.0, 2.0, 2.0])
+    assert_sum(model, z=[0, 1], kind=[0, 1, 2])
+
+
 @has_gaps
 def test_gaps_in_discrete_data_are_discrete_variables():
     y = np.ma.masked_array([1, 0, 0, 1, 1], mask=[0, 0, 1, 0, 1])

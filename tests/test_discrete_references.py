@@ -178,6 +178,18 @@ def test_a_law_that_ends_where_the_counts_hardly_go_is_good_enough():
 
 
 @pytest.mark.slow
+def test_a_long_run_of_counts_starts_from_the_prior(monkeypatch):
+    """Margins without an end are no reason to refuse what was not asked for."""
+    monkeypatch.setattr("pymc_hais.run.site_planning._WORTH_COMPILING", 0.0)
+    with pm.Model() as model:
+        n = pm.Poisson("n", 3.0, shape=2)
+        pm.Normal("y", n, 1.0, observed=[0.5, 6.0])
+    found, idata = estimate(model)
+    assert_right(found, sum_states(model, n=np.arange(40)).log_z)
+    assert idata["posterior"].attrs["reference"] == "the prior"
+
+
+@pytest.mark.slow
 def test_a_long_run_starts_from_margins():
     rng = np.random.default_rng(4)
     y = rng.choice([-2.0, 0.5, 3.0], size=150) + rng.normal(size=150)

@@ -1,0 +1,90 @@
+"""What is said of discrete variables after a run: hidden interactions, and what could be summed out."""
+
+import copy
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_hais
+from examples import rbm
+from pymc_hais.kernels import Composed, Gibbs, LocallyBalanced
+from pymc_hais.results.diagnostics import hidden_links
+from pymc_hais.run import site_planning
+from pymc_hais.run.building import build_problem
+from pymc_hais.run.problem import Compiler
+from pymc_hais.run.seeds import Seeds
+from tests.front_door import estimate
+
+N = 6
+
+
+@pytest.fixture(scope="module")
+def chain():
+    with pm.Model() as model:
+        z = pymc_hais.FlatDiscrete("z", shape=N)
+        pm.Potential("links", 0.8 * (z[1:] * z[:-1]).sum() - 0.2 * z.sum())
+    return build_problem(model, "prior", Compiler(), Seeds((1,)))
+
+
+def with_colours(problem, colours):
+    """Give the sites other colours than those that were found."""
+    engine = copy.copy(problem.engine)
+    (block,) = engine.kernel.site_blocks
+    engine.kernel = Composed(None, Gibbs((replace(block, colours=colours),)), N)
+    return replace(problem, engine=engine)
+
+
+def final(n=200):
+    positions = np.random.default_rng(0).integers(0, 2, (1, n, N)).astype(float)
+    weights = np.full((1, n), -np.log(n))
+    return SimpleNamespace(log_weights=weights, log_z=np.zeros(1), state=SimpleNamespace(position=positions))
+
+
+def test_sites_that_are_drawn_together_although_they_interact_are_an_error(chain):
+    (found,) = hidden_links(with_colours(chain, np.ones((1, N), dtype=bool)), final())
+    assert (found.name, found.severity) == ("hidden_links", "error")
+    assert "`z`" in found.message
+
+
+def test_right_colours_raise_no_alarm(chain):
+    assert len(chain.engine.kernel.site_blocks[0].colours) == 2
+    assert hidden_links(chain, final()) == ()
+    assert hidden_links(with_colours(chain, np.eye(N, dtype=bool)), final()) == ()
+
+
+def test_what_could_be_summed_out_is_named():
+    with pm.Model() as model:
+        z = pm.Bernoulli("z", 0.3, shape=5)
+        kind = pm.Categorical("kind", [0.2, 0.3, 0.5])
+        pm.Normal("y", 1.0 * z + kind, 1.0, observed=np.zeros(5))
+        edges = pm.Bernoulli("edge", 0.5, shape=4)
+        pm.Potential("links", (edges[1:] * edges[:-1]).sum())
+        pm.Poisson("n", 2.0)
+        pymc_hais.FlatDiscrete("flat")
+    problem = build_problem(model, "prior", Compiler(compile_kwargs={"mode": "FAST_COMPILE"}), Seeds((1,)))
+    assert problem.summable == ("z", "kind")
+    assert problem.layout.owners == ("z", "kind", "edge", "n", "flat")
+
+
+def test_flips_are_worth_a_try_where_gibbs_draws_cost_an_evaluation_a_site():
+    parameters = rbm.Parameters(np.full((40, 3), 0.1), np.zeros(40), np.zeros(3))
+    compiler = Compiler(compile_kwargs={"mode": "FAST_COMPILE"})
+    costs = {}
+    for hidden in rbm.HIDDEN:
+        problem = build_problem(rbm.build_model(parameters, hidden), "prior", compiler, Seeds((1,)))
+        blocks = problem.engine.kernel.site_blocks
+        costs[hidden] = sum(block.n_evaluations for block in blocks), LocallyBalanced().is_worth_a_try(blocks)
+    assert costs == {"explicit": (2, False), "summed out": (40, True)}
+
+
+def test_log_z_is_right_whichever_kernel_is_kept(monkeypatch):
+    monkeypatch.setattr(site_planning, "_WORTH_COMPILING", 0.0)
+    rng = np.random.default_rng(2)
+    parameters = rbm.Parameters(rng.normal(0, 0.4, (36, 5)), rng.normal(-0.5, 0.5, 36), rng.normal(size=5))
+    found, idata = estimate(rbm.build_model(parameters, "summed out"), draws=300)
+    assert abs(found.value - rbm.exact_log_z(parameters)) < 4.0 * found.se
+    kernel = idata["posterior"].attrs["kernel"]
+    assert "Gibbs" in kernel or "LocallyBalanced" in kernel
