@@ -130,12 +130,12 @@ def test_base_rates_of_a_boltzmann_machine(hidden):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("reference", ["fitted", "gaussian", "distribution"])
+@pytest.mark.parametrize("reference", ["fitted", "gaussian", "dict"])
 def test_margins_of_a_chain(reference):
     """Three values a site: a fit is a table of each site's."""
     y = np.array([0.3, -1.0, 2.0, 2.5, 0.0, -2.2])
     settings = np.array([0.2, 0.5, 0.3]), 0.2 + 0.4 * np.eye(3), np.array([-2.0, 0.5, 3.0]), 0.9
-    given = pm.Categorical.dist(p=[0.3, 0.3, 0.4], shape=6) if reference == "distribution" else reference
+    given = {"z": pm.Categorical.dist(p=[0.3, 0.3, 0.4], shape=6)} if reference == "dict" else reference
     found, _ = estimate(truth.build_chain(y, *settings), reference=given, **SHARP)
     assert_right(found, truth.log_evidence_chain(y, *settings))
 

@@ -21,8 +21,9 @@ from pymc_hais.tuning import Pilot, fit_reference
 
 __all__ = ["fit_margins", "refuse_unfit", "with_cheaper_sites", "with_margins"]
 
-#: Seconds of a round from which on compiling a model with discrete variables once more, for a fit, may pay.
-_WORTH_COMPILING = 6.0
+#: Evaluations of a round, times the sites, from which on compiling a model once more may pay.  Not seconds: the same
+#: seed is to give the same result on a busy machine.
+_WORTH_COMPILING = 5e8
 
 #: Share of the margins that stays with the reference before the fit, and with the uniform distribution.
 _SHARE_OF_OTHER, _SHARE_OF_UNIFORM = 0.09, 0.01
@@ -70,25 +71,31 @@ def _mix(fitted: np.ndarray, other: np.ndarray) -> np.ndarray:
     return share * fitted + _SHARE_OF_OTHER * other + _SHARE_OF_UNIFORM * uniform
 
 
+def _work(choice: Choice, settings: Settings) -> float:
+    """Forecast the evaluations of the first round of every row, times the sites."""
+    n_particles, problem = settings.chains * settings.draws, choice.problem
+    return float(choice.lengths.sum()) * n_particles * problem.engine.kernel.n_gradients * problem.layout.n_sites
+
+
 def with_cheaper_sites(
     first: Choice, pilots: list[Pilot], rows: Sequence[int], spent: Spent, settings: Settings
 ) -> tuple[Choice, list[Pilot], Settings]:
     """Try locally balanced flips where Gibbs draws evaluate the density once a site, and keep what is forecast cheaper.
 
-    The forecast is of whole rounds: the seconds of a step times the steps that its pilot asks for.
+    The forecast is of whole rounds: the evaluations of a step times the steps that its pilot asks for.
     """
-    problem, seconds, rate = first.problem, first.forecast(settings) or 0.0, spent.seconds_per_gradient
+    problem, rate = first.problem, spent.seconds_per_gradient
     assert isinstance(problem.engine.kernel, Composed)  # of a model with sites
     blocks = problem.engine.kernel.site_blocks
     is_eligible = settings.compiler.sites is None and problem.n_rows == 1 and first.is_tuned
-    if not (is_eligible and LocallyBalanced().is_worth_a_try(blocks)) or seconds < _WORTH_COMPILING:
+    if not (is_eligible and LocallyBalanced().is_worth_a_try(blocks)) or _work(first, settings) < _WORTH_COMPILING:
         return first, pilots, settings
     other_settings = replace(settings, compiler=replace(settings.compiler, sites=LocallyBalanced()))
     other = with_reference(problem.model, problem.layout, problem.reference, other_settings.compiler, settings.seeds)
     other_pilots = run_pilots(other, rows, 2, spent, settings)
     known = know_from_pilots(other, other_pilots, settings)
     second = decide(other, other_pilots, other_pilots, known, spent, settings)
-    if not second.is_tuned or (second.forecast(settings) or np.inf) >= seconds:
+    if not second.is_tuned or _work(second, settings) >= _work(first, settings):
         spent.seconds_per_gradient = rate  # that of the kernel which is kept
         return first, pilots, settings
     return second, other_pilots, other_settings
@@ -111,7 +118,7 @@ def with_margins(
     if is_auto:
         if problem.layout.n_continuous or problem.n_rows > 1:
             return replace(first, reason="")
-        if (first.forecast(settings) or 0.0) < _WORTH_COMPILING:
+        if _work(first, settings) < _WORTH_COMPILING:
             return replace(first, reason="Another reference would not save time.")
     if not first.is_tuned:
         return replace(first, reason="The pilot ran out of time, so no fit was tried.")
