@@ -44,7 +44,7 @@ class _Terms:
         gradients: list[Any] = [pytensor.grad(one, position, disconnected_inputs="ignore") for one in smooth]
         slopes = [gradient[-n_sites:] for gradient in gradients]
         arrays = [split_terms(one, position) for one in outputs]
-        self.n_arrays = tuple(map(len, arrays))
+        self._n_first = len(arrays[0])
         graphs = [pt.stack([*outputs]), pt.concatenate(slopes), *arrays[0], *arrays[1]]
         graphs = [graph.astype("float64") for graph in graphs]
         single = compile_interpreted([position], graphs)
@@ -52,6 +52,10 @@ class _Terms:
         self._dtype = position.dtype
         probe = single(np.zeros(position.type.shape, position.dtype))
         self._chunk = int(np.clip(_CHUNK_SIZE // max(1, sum(one.size for one in probe)), 1, 512))
+
+    def split(self, members: list[Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Tell the members of the reference's terms from those of the log ratio's."""
+        return tuple(members[: self._n_first]), tuple(members[self._n_first :])
 
     def __call__(self, x: np.ndarray) -> list[np.ndarray]:
         """Return log densities (n, 2), slopes (n, 2 S) and terms (n, E), ..., at positions (n, D)."""
@@ -171,10 +175,21 @@ def _find_rule(
         return SiteRule(variable, "gradient", colour(linked | linked.T))
     touched = sparse.hstack([m.astype(np.int32) for m in members], format="csr") if members else None
     linked = (touched @ touched.T).toarray() > 0 if touched is not None else linked
-    n_first = terms[0].n_arrays[0]
-    rule = "table" if variable.n_values else "walk"
-    split = tuple(members[:n_first]), tuple(members[n_first:])
-    return SiteRule(variable, rule, colour(linked), split)
+    colours = colour(linked)
+    if len(colours) == n_sites:
+        return _one_by_one(terms[0], variable, [m.shape for m in members])
+    return SiteRule(variable, _rule_of(variable), colours, terms[0].split(members))
+
+
+def _rule_of(variable: SiteVariable) -> str:
+    return "table" if variable.n_values else "walk"
+
+
+def _one_by_one(terms: _Terms, variable: SiteVariable, shapes: Sequence[tuple[int, int]]) -> SiteRule:
+    """Visit every site alone, and by all terms: right whatever the model is, also where no state has shown a link."""
+    every = [sparse.csr_array(np.ones(shape, dtype=bool)) for shape in shapes]
+    colours = np.eye(variable.stop - variable.start, dtype=bool)
+    return SiteRule(variable, _rule_of(variable), colours, terms.split(every))
 
 
 def _others(
@@ -235,6 +250,14 @@ def colour(linked: np.ndarray) -> np.ndarray:
     return np.arange(colours.max(initial=0) + 1)[:, None] == colours
 
 
+def _apart(terms: _Terms, rule: SiteRule, state: np.ndarray) -> SiteRule:
+    """Give every site a colour of its own."""
+    n_sites = rule.colours.shape[1]
+    if rule.rule == "gradient":
+        return replace(rule, colours=np.eye(n_sites, dtype=bool))
+    return _one_by_one(terms, rule.variable, [(n_sites, one.shape[1]) for one in terms(state[None])[2:]])
+
+
 def _try_colours(
     terms: Sequence[_Terms], rule: SiteRule, states: np.ndarray, positions: np.ndarray, rng: np.random.Generator
 ) -> SiteRule:
@@ -253,5 +276,5 @@ def _try_colours(
             value = one(state[None])[0][0]
             for change, here in zip((one(rows)[0] - value).T, value, strict=True):
                 if np.isfinite(change[:-1]).all() and not _agree(change[-1:], change[:-1].sum(keepdims=True), here):
-                    return replace(rule, colours=np.eye(n_sites, dtype=bool))
+                    return _apart(terms[0], rule, state)
     return rule

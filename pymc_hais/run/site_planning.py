@@ -116,7 +116,8 @@ def with_margins(
     part of the prior would tell here.
     """
     if is_auto:
-        if problem.layout.n_continuous or problem.n_rows > 1:
+        endless = any(not v.n_values for v in find_site_variables(problem.model, problem.layout))
+        if problem.layout.n_continuous or problem.n_rows > 1 or endless:
             return replace(first, reason="")
         if _work(first, settings) < _WORTH_COMPILING:
             return replace(first, reason="Another reference would not save time.")
