@@ -120,9 +120,7 @@ def _walk_with_the_sign_wrong():
 
 
 def _walk_of_the_wrong_beta():
-    return mutate(
-        random_walk, ("(log_reference, log_ratio, beta), -xp.inf", "(log_reference, log_ratio, 0.8 * beta), -xp.inf")
-    )
+    return mutate(random_walk, ("end.log_ratio, beta), -xp.inf", "end.log_ratio, 0.8 * beta), -xp.inf"))
 
 
 def _walk_with_a_lopsided_proposal():

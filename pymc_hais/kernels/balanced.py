@@ -13,8 +13,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from pymc_hais.kernels.base import identity, plain_loop
+from pymc_hais.kernels.metropolis import build_choose
 from pymc_hais.kernels.sites import SiteBlock, build_move
-from pymc_hais.types import ParticleState, PathFunctions
+from pymc_hais.types import PathFunctions
 
 __all__ = ["LocallyBalanced"]
 
@@ -73,7 +74,7 @@ class LocallyBalanced:
     def with_blocks(self, blocks: tuple[SiteBlock, ...]) -> LocallyBalanced:
         """Bind it to the sites of a model."""
         for block in blocks:
-            if (block.low, block.n_values) != (0, 2):
+            if not block.is_binary:
                 raise ValueError(
                     "LocallyBalanced() flips sites with the values 0 and 1 only, and the model has others: pass "
                     "kernel=Gibbs(), or leave `kernel` out."
@@ -82,7 +83,7 @@ class LocallyBalanced:
 
     def is_worth_a_try(self, blocks: tuple[SiteBlock, ...]) -> bool:
         """Whether it can take the place of Gibbs draws that cost several times as many evaluations."""
-        is_binary = all((block.low, block.n_values) == (0, 2) for block in blocks)
+        is_binary = all(block.is_binary for block in blocks)
         return is_binary and sum(block.n_evaluations for block in blocks) >= _SAVING * self.n_flips
 
     def build(
@@ -95,8 +96,8 @@ class LocallyBalanced:
 def _build_sweep(xp, path, blocks, n_flips, jit, jit_density, loop):
     whole = SiteBlock(blocks[0].start, blocks[-1].stop, np.ones((1, blocks[-1].stop - blocks[0].start), bool), "slope")
     start, stop = whole.start, whole.stop
-    move, log_density, gradient_at = jit_density(build_move(xp, path, whole)), path.log_density, path.gradient
-    places = xp.asarray(np.arange(whole.n_sites))
+    move, log_density, gradient_at = build_move(xp, path, whole, jit_density), path.log_density, path.gradient
+    choose, places = jit(build_choose(xp)), xp.asarray(np.arange(whole.n_sites))
 
     @jit
     def chances(state, beta):
@@ -117,14 +118,7 @@ def _build_sweep(xp, path, blocks, n_flips, jit, jit_density, loop):
         gain = gain - log_density(state.log_reference, state.log_ratio, beta)
         odds = xp.sum(is_chosen * chances(other, beta)) / xp.sum(is_chosen * p)
         accepted = judge < odds * xp.exp(xp.fmin(xp.fmax(gain, -1e3), 1e2))
-        return ParticleState(
-            xp.where(accepted, other.position, state.position),
-            state.momentum,
-            xp.where(accepted, other.log_reference, state.log_reference),
-            xp.where(accepted, other.log_ratio, state.log_ratio),
-            xp.where(accepted, other.grad_reference, state.grad_reference),
-            xp.where(accepted, other.grad_ratio, state.grad_ratio),
-        )
+        return choose(accepted, other, state)
 
     def go_on(carry, constants):
         return carry[0] < n_flips

@@ -1,4 +1,4 @@
-"""What kernels are built with: no compilation, a plain loop, and the check of a step size."""
+"""What kernels share: no compilation, a plain loop, states evaluated at a place, and the check of a step size."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["check_step_size", "identity", "plain_loop"]
+from pymc_hais.types import ParticleState, PathFunctions
+
+__all__ = ["build_evaluate_at", "check_step_size", "identity", "keeps_gradients", "plain_loop"]
 
 
 def identity(function: Any) -> Any:
@@ -23,6 +25,22 @@ def plain_loop(condition: Any, body: Any) -> Any:
         return carry
 
     return run
+
+
+def build_evaluate_at(path: PathFunctions) -> Any:
+    """Build ``evaluate_at(position, momentum, beta, data) -> ParticleState``, all of it evaluated there."""
+    evaluate = path.evaluate
+
+    def evaluate_at(position, momentum, beta, data):
+        log_reference, log_ratio, grad_reference, grad_ratio = evaluate(position, beta, data)
+        return ParticleState(position, momentum, log_reference, log_ratio, grad_reference, grad_ratio)
+
+    return evaluate_at
+
+
+def keeps_gradients(kernel: Any) -> bool:
+    """Whether the state that a transition leaves holds the gradients of where it ended; not, if nothing says so."""
+    return getattr(kernel, "keeps_gradients", False)
 
 
 def check_step_size(step_size: float | None) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pymc_hais.kernels.base import identity, plain_loop
+from pymc_hais.kernels.base import build_evaluate_at, identity, keeps_gradients, plain_loop
 from pymc_hais.kernels.sites import SiteBlock, SiteKernel
 from pymc_hais.types import Kernel, KernelInfo, KernelParams, ParticleState, PathFunctions
 
@@ -56,7 +56,7 @@ class Composed:
     @property
     def n_gradients(self) -> int:
         """Evaluations of the density, values and gradients together, that a transition costs."""
-        of_continuous = self.continuous.n_gradients + (not self._keeps_gradients) if self.continuous else 0
+        of_continuous = self.continuous.n_gradients + (not keeps_gradients(self.continuous)) if self.continuous else 0
         return of_continuous + self.sites.n_evaluations
 
     @property
@@ -85,11 +85,6 @@ class Composed:
             return np.ones_like(step_sizes, dtype=float)
         return self.continuous.persistence(step_sizes)
 
-    @property
-    def _keeps_gradients(self) -> bool:
-        """Whether the continuous part leaves the gradients of where it ended in the state."""
-        return getattr(self.continuous, "integrator", "kick-drift-kick") == "kick-drift-kick"
-
     def build(
         self, xp: Any, path: PathFunctions, jit: Any = identity, jit_density: Any = None, loop: Any = plain_loop
     ) -> Any:
@@ -110,26 +105,16 @@ class Composed:
             state, info = inner(state, noise, beta, params, data)
             return sweep(state, noise.sites, beta, params, data), info
 
-        if self._keeps_gradients:
+        if keeps_gradients(self.continuous):
             return transition
-        renew = jit_density(_build_renew(path))
+        evaluate_at = jit_density(build_evaluate_at(path))
 
         def transition_anew(state, noise, beta, params, data):
             state, info = inner(state, noise, beta, params, data)
-            return sweep(renew(state, beta, data), noise.sites, beta, params, data), info
+            state = evaluate_at(state.position, state.momentum, beta, data)
+            return sweep(state, noise.sites, beta, params, data), info
 
         return transition_anew
-
-
-def _build_renew(path: PathFunctions) -> Any:
-    """Build the state with the gradients of where it is."""
-    evaluate = path.evaluate
-
-    def renew(state, beta, data):
-        log_reference, log_ratio, grad_reference, grad_ratio = evaluate(state.position, beta, data)
-        return ParticleState(state.position, state.momentum, log_reference, log_ratio, grad_reference, grad_ratio)
-
-    return renew
 
 
 def _build_first(xp, path, kernel, n_sites, jit, jit_density, loop):

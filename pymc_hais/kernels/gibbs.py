@@ -12,8 +12,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from pymc_hais.kernels.base import identity, plain_loop
+from pymc_hais.kernels.metropolis import build_choose
 from pymc_hais.kernels.sites import SiteBlock, build_move
-from pymc_hais.types import ParticleState, PathFunctions
+from pymc_hais.types import PathFunctions
 
 __all__ = ["Gibbs"]
 
@@ -136,7 +137,7 @@ def _build_gain(xp: Any, path: PathFunctions, block: SiteBlock) -> Any:
 def _build_gradient_visit(xp, path, block, jit, jit_density, loop):
     """Build the visit of a colour by the gradient, which is the log odds: no value is tried."""
     start, stop, gradient_at = block.start, block.stop, path.gradient
-    move = jit_density(build_move(xp, path, block))
+    move = build_move(xp, path, block, jit_density)
 
     def visit(state, uniforms, mask, beta, params, data):
         odds = gradient_at(state.grad_reference[start:stop], state.grad_ratio[start:stop], beta)
@@ -153,7 +154,7 @@ def _build_gradient_visit(xp, path, block, jit, jit_density, loop):
 def _build_table_visit(xp, path, block, jit, jit_density, loop):
     """Build the visit that tries every value: all sites of the colour shifted by one, two, ... values, in a circle."""
     start, stop, low, n_values = block.start, block.stop, block.low, block.n_values
-    move, gain_of = jit_density(build_move(xp, path, block)), jit(_build_gain(xp, path, block))
+    move, gain_of = build_move(xp, path, block, jit_density), jit(_build_gain(xp, path, block))
 
     def shifted(sites, mask, shift):
         turned = sites - low + mask * shift
@@ -162,19 +163,13 @@ def _build_table_visit(xp, path, block, jit, jit_density, loop):
     shifted = jit(shifted)
 
     if n_values == 2 and block.is_single:
+        choose = jit(build_choose(xp))
 
         def flip(state, uniforms, mask, beta, params, data):
             other = move(state, shifted(state.position[start:stop], mask, 1.0), beta, data)
             gain = xp.sum(mask * gain_of(state, other, beta))
             accepted = xp.sum(mask * uniforms) < 1.0 / (1.0 + xp.exp(-gain))
-            return ParticleState(
-                xp.where(accepted, other.position, state.position),
-                state.momentum,
-                xp.where(accepted, other.log_reference, state.log_reference),
-                xp.where(accepted, other.log_ratio, state.log_ratio),
-                xp.where(accepted, other.grad_reference, state.grad_reference),
-                xp.where(accepted, other.grad_ratio, state.grad_ratio),
-            )
+            return choose(accepted, other, state)
 
         return flip
 
@@ -206,7 +201,7 @@ def _build_table_visit(xp, path, block, jit, jit_density, loop):
 def _build_walk_visit(xp, path, block, jit, jit_density, loop):
     """Build a Metropolis step by a number of units, both ways as likely, on the scale of the particles."""
     start, stop, n_sites = block.start, block.stop, block.n_sites
-    move, gain_of = jit_density(build_move(xp, path, block)), jit(_build_gain(xp, path, block))
+    move, gain_of = build_move(xp, path, block, jit_density), jit(_build_gain(xp, path, block))
 
     @jit
     def width_of(metric):

@@ -88,6 +88,11 @@ class Hamiltonian:
         return self.n_leapfrog + (self.integrator == "drift-kick-drift")
 
     @property
+    def keeps_gradients(self) -> bool:
+        """Whether the state that a transition leaves holds the gradients of where it ended."""
+        return self.integrator == "kick-drift-kick"
+
+    @property
     def program(self) -> str:
         """Everything that the built transition depends on."""
         return f"Hamiltonian {self.integrator} {self.n_leapfrog} {self.constraints}"
@@ -128,7 +133,7 @@ def build_hamiltonian(
     leapfrog = (jit_density or jit)(
         build_leapfrog(xp, path, integrator, n_leapfrog, constraints, jit, jit_density, loop)
     )
-    accept = jit(build_accept(xp, DIVERGENCE_THRESHOLD))
+    accept = jit(build_accept(xp, DIVERGENCE_THRESHOLD, jit))
     log_density = path.log_density
 
     def transition(state, noise, beta, params, data):

@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pymc_hais.kernels.base import check_step_size, identity, plain_loop
+from pymc_hais.kernels.base import build_evaluate_at, check_step_size, identity, plain_loop
 from pymc_hais.kernels.leapfrog import build_metric
 from pymc_hais.kernels.metropolis import build_accept
 from pymc_hais.kernels.reflection import LinearConstraints, build_inside
-from pymc_hais.types import ParticleState, PathFunctions
+from pymc_hais.types import PathFunctions
 
 __all__ = ["RandomWalk"]
 
@@ -44,6 +44,7 @@ class RandomWalk:
     n_sites: ClassVar[int] = 0
     n_uniforms: ClassVar[int] = 0
     uses_gradients: ClassVar[bool] = False
+    keeps_gradients: ClassVar[bool] = True
     #: Between the optima of one dimension (0.44) and of many (0.234): Gelman, Roberts & Gilks (1996).
     acceptance_target: ClassVar[float] = 0.35
     n_gradients: ClassVar[int] = 1
@@ -67,15 +68,14 @@ class RandomWalk:
         push, _ = build_metric(jit)
         is_inside = jit(build_inside(xp, self.constraints, jit))
         # A proposal into a region of low density is no divergence, however low.
-        accept = jit(build_accept(xp, np.inf))
-        evaluate, log_density = path.evaluate, path.log_density
+        accept = jit(build_accept(xp, np.inf, jit))
+        evaluate_at, log_density = (jit_density or jit)(build_evaluate_at(path)), path.log_density
 
         def transition(state, noise, beta, params, data):
             position = state.position + params.step_size * push(params.metric, noise.normal)
-            log_reference, log_ratio, grad_reference, grad_ratio = evaluate(position, beta, data)
-            end = ParticleState(position, state.momentum, log_reference, log_ratio, grad_reference, grad_ratio)
+            end = evaluate_at(position, state.momentum, beta, data)
             log_start = log_density(state.log_reference, state.log_ratio, beta)
-            log_end = xp.where(is_inside(position), log_density(log_reference, log_ratio, beta), -xp.inf)
+            log_end = xp.where(is_inside(position), log_density(end.log_reference, end.log_ratio, beta), -xp.inf)
             return accept(state, end, log_start, log_end, noise.uniform)
 
         return transition

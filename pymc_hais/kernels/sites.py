@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
-from pymc_hais.types import ParticleState, PathFunctions
+from pymc_hais.kernels.base import build_evaluate_at
+from pymc_hais.types import PathFunctions
 
 __all__ = ["SiteBlock", "SiteKernel", "build_move"]
 
@@ -42,6 +43,11 @@ class SiteBlock:
     def n_sites(self) -> int:
         """S."""
         return self.stop - self.start
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether the values are 0 and 1."""
+        return (self.low, self.n_values) == (0, 2)
 
     @property
     def n_uniforms(self) -> int:
@@ -112,14 +118,12 @@ class SiteKernel(Protocol):
         ...
 
 
-def build_move(xp: Any, path: PathFunctions, block: SiteBlock) -> Any:
+def build_move(xp: Any, path: PathFunctions, block: SiteBlock, jit_density: Any) -> Any:
     """Build ``move(state, sites, beta, data) -> ParticleState`` with other values of a block's sites."""
-    start, stop, evaluate = block.start, block.stop, path.evaluate
+    start, stop, evaluate_at = block.start, block.stop, jit_density(build_evaluate_at(path))
 
     def move(state, sites, beta, data):
         whole = xp.concatenate((state.position[:start], sites, state.position[stop:]))
-        position = whole.astype(state.position.dtype)
-        log_reference, log_ratio, grad_reference, grad_ratio = evaluate(position, beta, data)
-        return ParticleState(position, state.momentum, log_reference, log_ratio, grad_reference, grad_ratio)
+        return evaluate_at(whole.astype(state.position.dtype), state.momentum, beta, data)
 
-    return move
+    return jit_density(move)

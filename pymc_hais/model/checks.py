@@ -13,7 +13,7 @@ from pymc.model import Model, modelcontext
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
 
 from pymc_hais.model.flat_discrete import FlatDiscreteRV
-from pymc_hais.model.sites import refuse_joint_sites
+from pymc_hais.model.sites import distribution_of, refuse_joint_sites
 
 __all__ = [
     "check_model",
@@ -39,7 +39,8 @@ def find_model(model: Any = None, draws: Any = None) -> Any:
     if is_model(draws):
         raise ValueError("The first argument is `draws`; got a pm.Model: pass it by name, sample_hais(model=model).")
     if model is not None and not is_model(model):
-        raise ValueError(f"`model` must be a pm.Model; got {model!r}.")
+        hint = " Pass its `.model`." if is_model(getattr(model, "model", None)) else ""
+        raise ValueError(f"`model` must be a pm.Model; got {model!r}.{hint}")
     return modelcontext(model)
 
 
@@ -66,7 +67,7 @@ def check_model(model: Any, from_prior: bool = True) -> None:
         )
     refuse_joint_sites(model)
     for rv in model.basic_RVs:
-        op = _core_op(rv)
+        op = distribution_of(rv)
         if isinstance(op, SimulatorRV):
             raise NotImplementedError(
                 f"`{rv.name}` is a pm.Simulator, which has no log-likelihood to anneal. Give the model an "
@@ -106,7 +107,7 @@ def improper_priors(model: Any) -> list[str]:
 
 def is_unnormalised(model: Any) -> bool:
     """Whether log Z of a model is a log partition function: a variable has no normalised density."""
-    return bool(improper_priors(model)) or any(isinstance(_core_op(rv), FlatDiscreteRV) for rv in model.free_RVs)
+    return bool(improper_priors(model)) or any(isinstance(distribution_of(rv), FlatDiscreteRV) for rv in model.free_RVs)
 
 
 def unnormalised_priors(model: Any) -> list[str]:
@@ -122,17 +123,12 @@ def _is_suspect(rv: Any, transform: Any) -> bool:
     steps = getattr(transform, "transform_list", [transform])
     if any(isinstance(step, Ordered) or getattr(step, "name", "") == "circular" for step in steps):
         return True
-    op = _core_op(rv)
+    op = distribution_of(rv)
     return isinstance(op, CustomDistRV | CARRV) or "lkj" in type(op).__name__.lower()
 
 
-def _core_op(rv: Any) -> Any:
-    """Look through the labelled wrapper of ``pymc.dims``."""
-    return getattr(rv.owner.op, "core_op", rv.owner.op)
-
-
 def _improper_kind(rv: Any) -> str | None:
-    return {FlatRV: "pm.Flat", HalfFlatRV: "pm.HalfFlat", ICARRV: "pm.ICAR"}.get(type(_core_op(rv)))
+    return {FlatRV: "pm.Flat", HalfFlatRV: "pm.HalfFlat", ICARRV: "pm.ICAR"}.get(type(distribution_of(rv)))
 
 
 def _refuse_improper(rv: Any) -> None:

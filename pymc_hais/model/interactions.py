@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,14 +39,14 @@ class _Terms:
     """Log density, slopes and terms of the path's two ends at many positions; both ends count as one."""
 
     def __init__(self, outputs: Sequence[Any], position: Any, variables: Sequence[SiteVariable]) -> None:
-        binary = [variable for variable in variables if (variable.low, variable.n_values) == (0, 2)]
+        binary = [variable for variable in variables if variable.is_binary]
         smooth = extend(list(outputs), position, binary) if binary else list(outputs)
-        n_sites = variables[-1].stop - variables[0].start
-        gradients: list[Any] = [pytensor.grad(one, position, disconnected_inputs="ignore") for one in smooth]
-        slopes = [gradient[-n_sites:] for gradient in gradients]
+        # Nobody asks for slopes at other sites, and their graphs take seconds to compile.
+        slope_of: Any = partial(pytensor.grad, wrt=position, disconnected_inputs="ignore")
+        slopes = [slope_of(one) if binary else pt.zeros_like(position) for one in smooth]
         arrays = [split_terms(one, position) for one in outputs]
         self._n_first = len(arrays[0])
-        graphs = [pt.stack([*outputs]), pt.concatenate(slopes), *arrays[0], *arrays[1]]
+        graphs = [pt.stack([*outputs]), pt.stack(slopes), *arrays[0], *arrays[1]]
         graphs = [graph.astype("float64") for graph in graphs]
         single = compile_interpreted([position], graphs)
         self._evaluate = batch_over_rows(position, graphs, single)
@@ -58,13 +59,13 @@ class _Terms:
         return tuple(members[: self._n_first]), tuple(members[self._n_first :])
 
     def __call__(self, x: np.ndarray) -> list[np.ndarray]:
-        """Return log densities (n, 2), slopes (n, 2 S) and terms (n, E), ..., at positions (n, D)."""
+        """Return log densities (n, 2), slopes (n, 2, D) and terms (n, E), ..., at positions (n, D)."""
         x = np.asarray(x, self._dtype)
-        with np.errstate(all="ignore"):
-            parts = [self._evaluate(x[i : i + self._chunk]) for i in range(0, len(x), self._chunk)]
+        parts = [self._evaluate(x[i : i + self._chunk]) for i in range(0, len(x), self._chunk)]
         return [np.concatenate(part) for part in zip(*parts, strict=True)]
 
 
+@np.errstate(all="ignore")  # impossible values are among those that are tried
 def find_rules(
     outputs: Sequence[Any],
     position: Any,
@@ -91,17 +92,6 @@ def find_rules(
         Checked at other states: sites of one colour that are changed together change the log density by the sum of
         what each of them changes alone.  Where that fails every site has a colour of its own.
     """
-    with np.errstate(all="ignore"):  # impossible values are among those that are tried
-        return _find_rules(outputs, position, variables, positions, given)
-
-
-def _find_rules(
-    outputs: Sequence[Any],
-    position: Any,
-    variables: Sequence[SiteVariable],
-    positions: np.ndarray,
-    given: Sequence[dict[Any, np.ndarray]],
-) -> tuple[SiteRule, ...]:
     rng = np.random.default_rng(0)
     terms = [_Terms(clone_replace(list(outputs), one), position, variables) for one in given]
     n_sites = sum(variable.stop - variable.start for variable in variables)
@@ -145,17 +135,14 @@ def _find_rule(
     positions: np.ndarray,
     rng: np.random.Generator,
 ) -> SiteRule:
-    n_sites, n_all = variable.stop - variable.start, terms[0](states[:1])[1].shape[1] // 2
-    first = variable.start - (states.shape[1] - n_all)
-    own = np.r_[first : first + n_sites, n_all + first : n_all + first + n_sites]
-    is_linear = (variable.low, variable.n_values) == (0, 2)
+    n_sites, is_linear = variable.stop - variable.start, variable.is_binary
     linked = np.zeros((n_sites, n_sites), dtype=bool)
     members: list[Any] = []
     sites = slice(variable.start, variable.stop)
     for one in terms:
         for number, state in enumerate(states):
             here = one(state[None])
-            slope = here[1][0, own]
+            slope = here[1][0, :, sites]
             for values in _others(state[sites], variable, positions[:, sites], number == 0, rng):
                 flipped = np.repeat(state[None], n_sites, axis=0)
                 flipped[:, sites][np.diag_indices(n_sites)] = values
@@ -166,9 +153,9 @@ def _find_rule(
                 step = values - state[sites]
                 if is_linear:
                     # Each end of the path on its own: what bends in one of them may cancel in their sum.
-                    sides = zip((there[0] - here[0]).T, slope.reshape(2, -1), here[0][0], strict=True)
+                    sides = zip((there[0] - here[0]).T, slope, here[0][0], strict=True)
                     is_linear = all(_agree(change, step * of_side, value) for change, of_side, value in sides)
-                    linked |= _differ(slope, there[1][:, own]).reshape(n_sites, 2, n_sites).any(axis=1)
+                    linked |= _differ(slope, there[1][:, :, sites]).any(axis=1)
                 found = [sparse.csr_array(_differ(*pair)) for pair in zip(here[2:], there[2:], strict=True)]
                 members = found if not members else [a + b for a, b in zip(members, found, strict=True)]
     if is_linear:
@@ -225,19 +212,17 @@ def _rounding() -> float:
 
 
 def _differ(here: np.ndarray, there: np.ndarray) -> np.ndarray:
-    """Tell which numbers (n, m) differ from those here (m,), beyond rounding."""
-    with np.errstate(invalid="ignore"):
-        is_close = np.isfinite(there) & (np.abs(there - here) <= _rounding() * (1.0 + np.abs(here))) & np.isfinite(here)
+    """Tell which numbers (n, ...) differ from those here (...), beyond rounding."""
+    is_close = np.isfinite(there) & (np.abs(there - here) <= _rounding() * (1.0 + np.abs(here))) & np.isfinite(here)
     return ~(is_close | (there == here) | (np.isnan(there) & np.isnan(here)))
 
 
 def _agree(changes: np.ndarray, predicted: np.ndarray, value: float) -> bool:
     """Whether changes of a log density are as predicted, and infinite where an infinite slope says so."""
-    with np.errstate(invalid="ignore"):
-        scale = 1.0 + np.abs(changes) + abs(value)
-        is_close = np.isfinite(changes) & (np.abs(changes - predicted) <= 1e3 * _rounding() * scale)
-        is_far = np.abs(predicted) > _INFINITE
-        is_same = np.isnan(changes) | (np.sign(changes) == np.sign(predicted)) & (np.abs(changes) > _INFINITE)
+    scale = 1.0 + np.abs(changes) + abs(value)
+    is_close = np.isfinite(changes) & (np.abs(changes - predicted) <= 1e3 * _rounding() * scale)
+    is_far = np.abs(predicted) > _INFINITE
+    is_same = np.isnan(changes) | (np.sign(changes) == np.sign(predicted)) & (np.abs(changes) > _INFINITE)
     return bool(np.all(is_close | (is_far & is_same)))
 
 

@@ -15,7 +15,14 @@ from pymc_hais.model.compat import compile_interpreted
 from pymc_hais.model.flat_discrete import FlatDiscreteRV
 from pymc_hais.model.layout import Layout, is_discrete
 
-__all__ = ["SiteVariable", "find_site_variables", "log_count", "refuse_joint_sites"]
+__all__ = [
+    "SiteVariable",
+    "distribution_of",
+    "find_site_variables",
+    "log_count",
+    "refuse_endless",
+    "refuse_joint_sites",
+]
 
 #: More values than this are not all tried: the site walks.
 _MOST_VALUES = 256
@@ -40,6 +47,21 @@ class SiteVariable:
     low: int
     n_values: int
 
+    @property
+    def is_binary(self) -> bool:
+        """Whether the values are 0 and 1."""
+        return (self.low, self.n_values) == (0, 2)
+
+    @property
+    def support(self) -> str:
+        """Describe the values in a message."""
+        return f"whole numbers from {self.low} to {self.low + self.n_values - 1}" if self.n_values else "whole numbers"
+
+
+def distribution_of(rv: Any) -> Any:
+    """Return the Op that draws a variable, without the labelled wrapper of ``pymc.dims``."""
+    return getattr(rv.owner.op, "core_op", rv.owner.op)
+
 
 def refuse_joint_sites(model: Any) -> None:
     """Refuse discrete variables whose elements cannot change one at a time.
@@ -49,7 +71,7 @@ def refuse_joint_sites(model: Any) -> None:
     NotImplementedError
     """
     for rv in model.free_RVs:
-        op = getattr(rv.owner.op, "core_op", rv.owner.op)
+        op = distribution_of(rv)
         if is_discrete(rv) and getattr(op, "ndim_supp", 0) > 0:
             kind = type(op).__name__.removesuffix("RV")
             raise NotImplementedError(
@@ -83,15 +105,39 @@ def log_count(model: Any, layout: Layout) -> float:
     return total
 
 
+def refuse_endless(model: Any) -> None:
+    """Refuse discrete variables with too many values for a fit, which is a table of how likely each of them is.
+
+    Raises
+    ------
+    ValueError
+    NotImplementedError
+        Of :func:`refuse_joint_sites`.
+    """
+    refuse_joint_sites(model)
+    frozen = freeze_dims_and_data(model)
+    for rv in filter(is_discrete, frozen.free_RVs):
+        if not _find_values(rv, set(frozen.free_RVs))[1]:
+            raise ValueError(
+                f'reference="fitted", or draws, is not for this model: `{rv.name}` has no largest value, or more than '
+                f'{_MOST_VALUES}. Pass reference="prior", or a dict with a PyMC distribution for each variable.'
+            )
+
+
 def find_site_variables(model: Any, layout: Layout) -> tuple[SiteVariable, ...]:
     """List the discrete free variables in the order of the flat vector."""
     frozen = freeze_dims_and_data(model)
     found = []
     for i in np.flatnonzero(layout.is_discrete):
-        low, high = _support(frozen[layout.owners[i]], set(frozen.free_RVs))
-        n_values = 0 if high is None or high - low >= _MOST_VALUES else high - low + 1
+        low, n_values = _find_values(frozen[layout.owners[i]], set(frozen.free_RVs))
         found.append(SiteVariable(layout.owners[i], int(layout.offsets[i]), int(layout.offsets[i + 1]), low, n_values))
     return tuple(found)
+
+
+def _find_values(rv: Any, free: set[Any]) -> tuple[int, int]:
+    """Return the least value of any element, and how many there are; 0 for no end of them, or too many."""
+    low, high = _support(rv, free)
+    return low, 0 if high is None or high - low >= _MOST_VALUES else high - low + 1
 
 
 def _support(rv: Any, free: set[Any]) -> tuple[int, int | None]:

@@ -2,7 +2,7 @@
 
 from pymc_hais.references.audit import check_draws
 from pymc_hais.references.base import BoundReference, Draws
-from pymc_hais.references.bound import Independent, Mixed, Prior, bind, uses_prior
+from pymc_hais.references.bound import Independent, Mixed, Prior, bind, uses_prior, with_data
 from pymc_hais.references.box import Box
 from pymc_hais.references.coverage import check_coverage
 from pymc_hais.references.fitted import Fitted
@@ -35,4 +35,5 @@ __all__ = [
     "check_draws",
     "check_same_variables",
     "uses_prior",
+    "with_data",
 ]

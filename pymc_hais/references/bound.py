@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from pymc_hais.references.prior import PriorSampler
 from pymc_hais.references.variables import Product
 from pymc_hais.types import Reference
 
-__all__ = ["Independent", "Mixed", "Prior", "bind", "uses_prior"]
+__all__ = ["Independent", "Mixed", "Prior", "bind", "uses_prior", "with_data"]
 
 
 @dataclass(frozen=True)
@@ -128,6 +128,13 @@ class Mixed(Direct):
             for weight, part in zip(self.weights, self.parts, strict=True)
         ]
         return functools.reduce(pt.logaddexp, terms)
+
+
+def with_data(reference: BoundReference, values: Mapping[str, np.ndarray]) -> BoundReference:
+    """Draw from a reference given other values of the model's data containers, on which the prior may depend."""
+    if isinstance(reference, Mixed):
+        return replace(reference, parts=tuple(with_data(part, values) for part in reference.parts))
+    return replace(reference, sampler=reference.sampler.with_data(values)) if isinstance(reference, Prior) else reference
 
 
 def uses_prior(spec: Any) -> bool:

@@ -53,7 +53,8 @@ def check_coverage(
     if _covers_all(reference):
         return
     n_missed = n_probes = 0
-    names: dict[str, None] = {}
+    moving: dict[str, None] = {}
+    never_drawn: dict[str, None] = {}
     for probes, moved in _probes(model, layout, positions, seeds):
         inside = np.isfinite(probes).all(axis=1)
         if constraints is not None:
@@ -64,9 +65,10 @@ def check_coverage(
         # The ratio of a positive density to zero is inf, that of two zeros is NaN.
         missed = inside & np.isneginf(state.log_reference) & np.isposinf(state.log_ratio)
         n_missed, n_probes = n_missed + int(missed.sum()), n_probes + int(inside.sum())
-        names.update((layout.owner_of(int(i)), None) for i in np.unique(moved[missed]) if i >= 0)
+        moving.update((layout.owner_of(int(i)), None) for i in np.unique(moved[missed]) if i >= 0)
+        never_drawn.update(_never_drawn(layout, probes[missed], positions))
     if n_missed:
-        _refuse(reference, n_missed, n_probes, list(names), constraints is not None)
+        _refuse(reference, n_missed, n_probes, list(moving), list(never_drawn), constraints is not None)
 
 
 def _covers_all(reference: BoundReference) -> bool:
@@ -119,10 +121,22 @@ def _prior_draws(model: Any, layout: Layout, n: int, seeds: np.random.SeedSequen
         return None
 
 
+def _never_drawn(layout: Layout, missed: np.ndarray, positions: np.ndarray) -> dict[str, None]:
+    """Name the discrete variables that have values at positions (M, D) which no draw (P, D) has."""
+    sites = range(layout.n_continuous, layout.n_dims)
+    return {layout.owner_of(i): None for i in sites if not np.isin(missed[:, i], positions[:, i]).all()}
+
+
 def _refuse(
-    reference: BoundReference, n_missed: int, n_probes: int, names: list[str], is_constrained: bool
+    reference: BoundReference,
+    n_missed: int,
+    n_probes: int,
+    moving: list[str],
+    never_drawn: list[str],
+    is_constrained: bool,
 ) -> NoReturn:
-    where = f", for one when {' or '.join(f'`{name}`' for name in names)} moves" if names else ""
+    names = " or ".join(f"`{name}`" for name in never_drawn or moving)
+    where = f", for one when {names} {'has values that are never drawn' if never_drawn else 'moves'}" if names else ""
     seen = (
         f"The density of {reference.label} is zero at {n_missed} of {n_probes} probed positions"
         f"{' inside the constraints' if is_constrained else ''} where the model's is not{where}: log Z would miss "
@@ -131,6 +145,11 @@ def _refuse(
     if is_constrained:
         raise ValueError(
             f"{seen} Pass a reference that covers the whole region, such as pymc_hais.Box with its bounds."
+        )
+    if never_drawn:
+        raise ValueError(
+            f"{seen} Pass a reference that gives every value of {names} a positive probability: a dict of such PyMC "
+            'distributions, "prior", or a pymc_hais.Mixture of this one with "prior".'
         )
     raise ValueError(
         f"{seen} Pass a reference that covers the unconstrained space: pymc_hais.Gaussian or StudentT, a "

@@ -6,11 +6,13 @@ Never an ``initval``: a start that is not a prior draw gives a wrong Z without a
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pymc as pm
+from pytensor.graph.traversal import ancestors
 
 from pymc_hais.model.compat import compile_interpreted, find_rng_nodes, reseed_rngs
 from pymc_hais.model.layout import free_variables
@@ -43,7 +45,13 @@ class PriorSampler:
     batch_size: int
     _function: Any
     _rngs: list[Any]
+    _containers: dict[str, Any] = field(default_factory=dict)
+    _data: Mapping[str, np.ndarray] = field(default_factory=dict)
     _drawing: threading.Lock = field(default_factory=threading.Lock)
+
+    def with_data(self, values: Mapping[str, np.ndarray]) -> PriorSampler:
+        """Draw given other values of the data containers that may vary."""
+        return replace(self, _data=values)
 
     def sample(self, n: int, seed: int) -> tuple[list[np.ndarray], np.ndarray]:
         """Draw ``n`` joint prior draws; the same ``n`` and ``seed`` give the same draws.
@@ -67,7 +75,9 @@ class PriorSampler:
             If joint draws are almost never inside the range of the transforms (an ``ordered`` variable
             whose elements differ, a mistaken ``random`` function), or a parameter leaves its domain.
         """
-        with self._drawing:  # calls in other threads would draw from the same random states
+        with self._drawing:  # calls in other threads would draw from the same random states and data
+            for name, container in self._containers.items() if self._data else ():
+                container.set_value(self._data[name], borrow=True)
             return self._clip(self._draw(n, seed))
 
     def _draw(self, n: int, seed: int) -> list[np.ndarray]:
@@ -127,8 +137,14 @@ class PriorSampler:
         return result, clipped
 
 
-def build_prior(model: Any) -> PriorSampler:
+def build_prior(model: Any, containers: Sequence[str] = ()) -> PriorSampler:
     """Compile the forward sampler of a model's free variables.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    containers : sequence of str
+        Data containers that may vary; the sampler sets those of this model.
 
     Raises
     ------
@@ -148,12 +164,14 @@ def build_prior(model: Any) -> PriorSampler:
             function, batch_size = candidate, n
     except Exception:  # a graph that cannot be batched: one joint draw at a time is always right
         pass
+    upstream = {variable.name for variable in ancestors(outputs)}
     return PriorSampler(
         names=[rv.name for rv in variables],
         transforms=[getattr(model.rvs_to_transforms[rv], "name", "") for rv in variables],
         batch_size=batch_size,
         _function=function,
         _rngs=find_rng_nodes(function.maker.fgraph.outputs),
+        _containers={name: model[name] for name in containers if name in upstream},
     )
 
 

@@ -53,7 +53,7 @@ def _is_linked(problem: Problem, block: SiteBlock, positions: np.ndarray, rng: n
     for state, other in zip(positions[:n_states], positions[n_states:], strict=False):
         colour = shared[rng.integers(len(shared))]
         chosen = block.start + rng.choice(colour, min(_TOGETHER, colour.size), replace=False)
-        values = 1.0 - state[chosen] if block.n_values == 2 and block.low == 0 else other[chosen]
+        values = 1.0 - state[chosen] if block.is_binary else other[chosen]
         changed = np.repeat(state[None], chosen.size + 2, axis=0)
         changed[np.arange(chosen.size), chosen] = values
         changed[-2, chosen] = values

@@ -6,6 +6,7 @@ import numpy as np
 
 from pymc_hais.estimators import Finding
 from pymc_hais.estimators.memory import NO_VARIANCE, Lag, find_lag
+from pymc_hais.kernels.base import keeps_gradients
 from pymc_hais.run.problem import Problem, are_inside, joint_of
 from pymc_hais.types import AnnealingRun, ParticleState
 
@@ -35,9 +36,7 @@ def memory(problem: Problem, run: AnnealingRun) -> tuple[Finding, ...]:
 
     gradients = None
     if engine.kernel.uses_gradients:
-        # A kick at its end leaves a transition with the gradients of where it ended; others do not.
-        current = getattr(engine.kernel, "integrator", "") == "kick-drift-kick"
-        state = run.state if current else start(np.asarray(run.state.position))
+        state = run.state if keeps_gradients(engine.kernel) else start(np.asarray(run.state.position))
         gradients = np.asarray(state.grad_reference, np.float64) + np.asarray(state.grad_ratio, np.float64)
     return diagnose_lag(find_lag(run, evaluate, gradients))
 

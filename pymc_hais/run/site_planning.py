@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pymc_hais.kernels import Composed, LocallyBalanced
+from pymc_hais.kernels import Composed, LocallyBalanced, SiteBlock
 from pymc_hais.model import SiteVariable, find_site_variables
 from pymc_hais.references import Independent, Margins
 from pymc_hais.run.building import with_reference
@@ -32,16 +32,22 @@ _DRAWS = 500
 
 
 def refuse_unfit(problem: Problem) -> None:
-    """Refuse a fit where a margin has no end, or every row of data would need one of its own.
+    """Refuse a fit to sites where every row of data would need one of its own.
 
     Raises
     ------
     ValueError
     """
-    endless = [v.name for v in find_site_variables(problem.model, problem.layout) if not v.n_values]
-    if endless or problem.n_rows > 1:
-        why = f"`{endless[0]}` has no largest value" if endless else "each row of data has margins of its own"
-        raise ValueError(f'reference="fitted" is not for this model: {why}. Pass reference="prior".')
+    if problem.layout.n_sites and problem.n_rows > 1:
+        raise ValueError(
+            'reference="fitted" is not for this model: each row of data has margins of its own. Pass reference="prior".'
+        )
+
+
+def _blocks(problem: Problem) -> tuple[SiteBlock, ...]:
+    """Return the sites of each variable of a model that has some."""
+    assert isinstance(problem.engine.kernel, Composed)
+    return problem.engine.kernel.site_blocks
 
 
 def fit_margins(problem: Problem, positions: np.ndarray, settings: Settings) -> Problem:
@@ -85,10 +91,9 @@ def with_cheaper_sites(
     The forecast is of whole rounds: the evaluations of a step times the steps that its pilot asks for.
     """
     problem, rate = first.problem, spent.seconds_per_gradient
-    assert isinstance(problem.engine.kernel, Composed)  # of a model with sites
-    blocks = problem.engine.kernel.site_blocks
     is_eligible = settings.compiler.sites is None and problem.n_rows == 1 and first.is_tuned
-    if not (is_eligible and LocallyBalanced().is_worth_a_try(blocks)) or _work(first, settings) < _WORTH_COMPILING:
+    is_eligible = is_eligible and LocallyBalanced().is_worth_a_try(_blocks(problem))
+    if not is_eligible or _work(first, settings) < _WORTH_COMPILING:
         return first, pilots, settings
     other_settings = replace(settings, compiler=replace(settings.compiler, sites=LocallyBalanced()))
     other = with_reference(problem.model, problem.layout, problem.reference, other_settings.compiler, settings.seeds)
@@ -116,14 +121,13 @@ def with_margins(
     part of the prior would tell here.
     """
     if is_auto:
-        endless = any(not v.n_values for v in find_site_variables(problem.model, problem.layout))
-        if problem.layout.n_continuous or problem.n_rows > 1 or endless:
+        is_endless = any(not block.n_values for block in _blocks(problem))
+        if problem.layout.n_continuous or problem.n_rows > 1 or is_endless:
             return replace(first, reason="")
         if _work(first, settings) < _WORTH_COMPILING:
             return replace(first, reason="Another reference would not save time.")
     if not first.is_tuned:
         return replace(first, reason="The pilot ran out of time, so no fit was tried.")
-    refuse_unfit(problem)
     near = fit_margins(problem, pilots[0].positions, settings)
     near_pilots = run_pilots(near, rows, 1, spent, settings)
     known = know_from_pilots(near, near_pilots, settings)

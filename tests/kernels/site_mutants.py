@@ -1,6 +1,6 @@
 """Wrong programs that move discrete sites, made from the package's own source."""
 
-from pymc_hais.kernels import composed, gibbs
+from pymc_hais.kernels import composed, gibbs, metropolis
 from tests.mutants import mutate
 
 
@@ -77,8 +77,9 @@ def _one_number_for_the_whole_table():
 
 
 def _flip_keeps_the_old_sums():
-    gradients = ("grad_reference", "grad_ratio")
-    return _of_gibbs(*((f"xp.where(accepted, other.{name}, state.{name})", f"state.{name}") for name in gradients))
+    names = ("grad_reference", "grad_ratio")
+    wrong = mutate(metropolis, *((f"xp.where(accepted, end.{name}, kept.{name})", f"kept.{name}") for name in names))
+    return mutate(gibbs, build_choose=wrong.build_choose)
 
 
 def _one_number_for_all_flips():
@@ -177,7 +178,7 @@ def _rest_given_other_sites():
 
 
 def _gradients_not_renewed():
-    return mutate(composed, ('"kick-drift-kick") == "kick-drift-kick"', '"kick-drift-kick") != ""'))
+    return mutate(composed, keeps_gradients=lambda kernel: True)
 
 
 #: Each builds a module with a wrong ``Composed``, by the integrator that shows it.

@@ -78,7 +78,15 @@ def transition_matrix(target, gibbs, tolerance=1e-8):
     Exact but for a few times ``tolerance`` where each number decides about its own site only, and no outcome of it has
     a share below 1 / ``_GRID``: outcomes change where the number passes certain values, found by halving intervals.
     """
-    density = target.density(np)
+    inner, known = target.density(np), {}
+
+    def density(x):
+        # The few states are evaluated thousands of times.
+        key = x.tobytes()
+        if key not in known:
+            known[key] = inner(x)
+        return known[key]
+
     sweep = gibbs.build(np, build_path(np, density))
     places = {tuple(state): i for i, state in enumerate(target.states)}
     matrix = np.zeros((len(places), len(places) + 1))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from pymc_hais.kernels import Composed, Gibbs, Hamiltonian, RandomWalk
+from pymc_hais.kernels.base import keeps_gradients
 from pymc_hais.types import Noise, ParticleState
 from tests.kernels import site_targets as targets
 from tests.kernels.site_mutants import COMPOSED_MUTANTS
@@ -165,6 +166,16 @@ def test_a_transition_counts_the_gradients_of_both_parts():
     for kernel, n in counts.items():
         renewed = getattr(kernel, "integrator", None) == "drift-kick-drift"
         assert n == kernel.n_gradients + renewed + 4
+
+
+def test_gradients_are_evaluated_anew_after_a_kernel_that_does_not_say_that_it_keeps_them():
+    class Unsaid:
+        n_gradients = 1
+
+    assert keeps_gradients(Hamiltonian())
+    assert keeps_gradients(RandomWalk())
+    assert not keeps_gradients(Hamiltonian("drift-kick-drift"))
+    assert Composed(Unsaid(), Gibbs((TARGETS["table"].block,)), 3).n_gradients == 1 + 1 + 4
 
 
 def test_programs_differ_where_a_part_does():

@@ -1,5 +1,7 @@
 """Coordinates of hierarchies: there and back, their Jacobian, and the same density on every way to it."""
 
+from functools import cache
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -103,18 +105,26 @@ def test_without_data_normals_are_standard_normal():
     np.testing.assert_allclose(np.cov(np.column_stack([middle, x[:, :2]]).T)[:2], np.eye(4)[:2] * 1.0, atol=0.1)
 
 
-def interpret(graph):
+@cache
+def graph_of(name):
+    model = MODELS[name]()
+    return build_density(model, build_layout(model), has_chart=True)
+
+
+@cache
+def interpreted(name, has_chart=True):
+    model = MODELS[name]()
+    graph = graph_of(name) if has_chart else build_density(model, build_layout(model))
     return compile_engine(graph, None, {"mode": "FAST_COMPILE"})
 
 
 @pytest.mark.parametrize("kind", ["none", "some"])
 def test_the_density_of_the_coordinates_is_that_of_the_model_with_the_jacobian(case, kind):
-    _, model, layout, chart, x = case
+    name, _, layout, chart, x = case
     sites = sites_of(layout.n_dims, kind)
-    plain = interpret(build_density(model, layout))
-    moving = interpret(build_density(model, layout, has_chart=True))
+    moving = interpreted(name)
     moving = moving.along(moving.path, sites.arrays)
-    expected = state_of(plain, x, KEY)
+    expected = state_of(interpreted(name, has_chart=False), x, KEY)
     found = state_of(moving, chart.to_coordinates(x, sites), KEY)
     np.testing.assert_allclose(found.log_ratio, expected.log_ratio, rtol=1e-7, atol=1e-7)
     log_jacobian = chart.log_jacobian(x, sites)
@@ -130,9 +140,8 @@ def test_the_density_of_the_coordinates_is_that_of_the_model_with_the_jacobian(c
 
 @pytest.mark.skipif(not HAS_JAX, reason="needs JAX")
 def test_engines_take_other_sites_without_compiling_again(case):
-    _, model, layout, chart, x = case
-    graph = build_density(model, layout, has_chart=True)
-    engines = [interpret(graph), compile_engine(graph, "jax", {})]
+    name, _, layout, chart, x = case
+    engines = [interpreted(name), compile_engine(graph_of(name), "jax", {})]
     for kind in ("none", "some"):
         sites = sites_of(layout.n_dims, kind)
         z = chart.to_coordinates(x, sites)
