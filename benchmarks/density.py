@@ -82,7 +82,7 @@ def compile_model(model, n_particles: int, clock=time.perf_counter) -> Compiled:
     engine = compile_engine(graph, "jax", {})
     linked = clock()
     x = jnp.asarray(np.random.default_rng(0).normal(0.0, 0.3, (n_particles, graph.layout.n_dims)))
-    compiled = Compiled(lambda x, data: engine._density(x, *data), engine._data, x, clock)
+    compiled = Compiled(lambda x, data: engine._density(x, *data), engine.data, x, clock)
     compiled.seconds = [built - begin, linked - built, *compiled.seconds]
     return compiled
 

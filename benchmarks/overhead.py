@@ -22,10 +22,10 @@ def bare_time(problem, positions: np.ndarray) -> float:
     engine = problem.engine
     function = jax.jit(jax.vmap(lambda x, data: engine._density(x, *data), (0, None)))
     batch = jnp.asarray(positions)
-    jax.block_until_ready(function(batch, engine._data))
+    jax.block_until_ready(function(batch, engine.data))
     begin = time.perf_counter()
     for _ in range(SEGMENT_LENGTH):
-        jax.block_until_ready(function(batch, engine._data))
+        jax.block_until_ready(function(batch, engine.data))
     return (time.perf_counter() - begin) / SEGMENT_LENGTH / len(positions)
 
 

@@ -7,7 +7,9 @@ import pymc as _pymc
 
 from pymc_hais.bridging import bridge
 from pymc_hais.comparison import average, compare
+from pymc_hais.compiled import CompiledModel, compile
 from pymc_hais.estimators import Finding, LogBayesFactor, LogZEstimate
+from pymc_hais.extension import extend
 from pymc_hais.heldout import log_likelihood
 from pymc_hais.integrations import HAIS, PersistentHMC
 from pymc_hais.kernels import Gibbs, Hamiltonian, LinearConstraints, LocallyBalanced, RandomWalk
@@ -15,6 +17,7 @@ from pymc_hais.model import FlatDiscrete
 from pymc_hais.references import Box, Gaussian, Mixture, StudentT
 from pymc_hais.results.datatree import log_marginal_likelihood
 from pymc_hais.results.estimates import estimates
+from pymc_hais.results.plans import save_plan
 from pymc_hais.run.settings import paper_settings
 from pymc_hais.sampling import sample_hais
 from pymc_hais.validation import validate
@@ -22,6 +25,7 @@ from pymc_hais.validation import validate
 __all__ = [
     "HAIS",
     "Box",
+    "CompiledModel",
     "Finding",
     "FlatDiscrete",
     "Gaussian",
@@ -38,11 +42,14 @@ __all__ = [
     "average",
     "bridge",
     "compare",
+    "compile",
     "estimates",
+    "extend",
     "log_likelihood",
     "log_marginal_likelihood",
     "paper_settings",
     "sample_hais",
+    "save_plan",
     "validate",
 ]
 

@@ -31,6 +31,7 @@ from pymc_hais.run.progress import default_theme
 from pymc_hais.run.rounds import run_rounds
 from pymc_hais.run.seeds import Branch, Purpose
 from pymc_hais.run.settings import Settings, build_settings
+from pymc_hais.run.sharing import share_out
 from pymc_hais.sampling import sample_hais
 from pymc_hais.types import Kernel
 
@@ -57,6 +58,8 @@ def log_likelihood(
     kernel: Kernel | None = None,
     random_seed: Any = None,
     cores: int | None = None,
+    executor: Any = None,
+    checkpoint: Any = None,
     backend: str | None = None,
     compile_kwargs: dict[str, Any] | None = None,
     progressbar: Any = True,
@@ -70,7 +73,8 @@ def log_likelihood(
     - an **observed variable**, or ``pm.Data`` that feeds it (a generative model): ``model`` describes one row, and its
       free variables belong to that row.  :math:`\log p(x_r) = \log \int p(x_r \mid a)\,p(a)\,da` for each row, by
       annealing all rows together with one plan and one compiled program.
-    - the **free variables** themselves (an unnormalised model, ``pm.Flat`` and ``pm.Potential``):
+    - the **free variables** themselves (an unnormalised model: ``pm.Flat`` or :class:`FlatDiscrete`, and
+      ``pm.Potential``):
       :math:`-E(x_r) - \log Z`, with one :func:`sample_hais` for all rows.  Free variables that ``data`` does not name
       are hidden, and integrated out of every row.
     - with ``posterior``: the predictive density :math:`\log \frac{1}{S} \sum_s p(x_r \mid \theta_s)`, for models whose
@@ -96,11 +100,12 @@ def log_likelihood(
         No round has more intermediate distributions than this.
     reference : str or object, default "auto"
         As in :func:`sample_hais`, but for another model; "auto" may fit a shape and move it to each row's posterior.
-    kernel : Kernel, optional
+    kernel : Hamiltonian, RandomWalk, Gibbs or LocallyBalanced, or a pair of them, optional
+        As in :func:`sample_hais`.
     random_seed : optional
         The same seed gives the same values for any number of ``cores``, as in :func:`sample_hais`.
-    cores, backend, compile_kwargs, progressbar, progressbar_theme
-        As in :func:`sample_hais`.
+    cores, executor, checkpoint, backend, compile_kwargs, progressbar, progressbar_theme
+        As in :func:`sample_hais`; not for ``posterior``.
     sample_kwargs : dict, optional
         For the :func:`sample_hais` of an unnormalised model, such as ``{"target_se": 0.02}``.
 
@@ -123,10 +128,13 @@ def log_likelihood(
     Sohl-Dickstein, J. and Culpepper, B. J. (2012). Hamiltonian annealed importance sampling for partition function
     estimation. arXiv:1205.1925, section 4.
     """
+    call = locals().copy()
     begin = time.perf_counter()
     model = find_model(model)
     names = check_known(model, data)
     if posterior is not None:
+        if executor is not None or checkpoint is not None:
+            raise ValueError("With `posterior` nothing is annealed: leave out `executor` and `checkpoint`.")
         result, attrs = _predict(model, data, posterior, n_draws)
     else:
         _check_choices(reference, kernel, sample_kwargs or {})
@@ -147,6 +155,7 @@ def log_likelihood(
             random_seed=random_seed,
             **shared,
         )
+        settings = share_out(settings, "log_likelihood", model, call)
         if any(model[name] in model.free_RVs for name in names):
             result, attrs = _normalise(model, data, reference, settings, {**shared, **(sample_kwargs or {})})
         else:
@@ -196,7 +205,10 @@ def _normalise(
     with settings.progress:
         result, attrs = _integrate(observed, check_rows(observed, rows, is_joint=True), reference, settings)
     seed = settings.seeds.branch(Branch.LOG_Z).sequence(Purpose.ROUND).generate_state(1)[0]
-    idata = sample_hais(model=model, **{"random_seed": int(seed), **sample_kwargs})
+    workers = settings.workers
+    folder = workers.checkpoint and workers.checkpoint.path / "log_z"
+    own = {"random_seed": int(seed), "executor": workers.executor, "checkpoint": folder}
+    idata = sample_hais(model=model, **{**own, **sample_kwargs})
     log_z, of_run = log_marginal_likelihood(idata), idata["posterior"].attrs
     attrs |= {name: of_run[name] + attrs.get(name, 0) for name in _COSTS}
     attrs |= {name: of_run[name] for name in ("engine", "backend", "reference", "n_temperatures")}

@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pymc_hais.compiled import CompiledModel, open_model
 from pymc_hais.kernels import Hamiltonian
-from pymc_hais.model import build_outputs, find_model, is_model
+from pymc_hais.model import is_model
 from pymc_hais.references import check_same_variables
 from pymc_hais.results.datatree import check_labels, to_datatree
 from pymc_hais.results.diagnostics import with_findings
 from pymc_hais.results.draws import is_result, read_positions
+from pymc_hais.results.plans import read_plan
 from pymc_hais.results.report import attributes, log_model, log_outcome, log_start
+from pymc_hais.results.saved import keep_result
 from pymc_hais.results.starts import check_takes_modes, read_modes
 from pymc_hais.run.bridging import thin_rows
 from pymc_hais.run.choice import Choice
@@ -23,6 +26,7 @@ from pymc_hais.run.mode_reference import add_modes
 from pymc_hais.run.modes import find_modes
 from pymc_hais.run.opinions import ask_others
 from pymc_hais.run.parameter_path import build_parameter_problem, is_geometric
+from pymc_hais.run.plan_reuse import follow, record_plan, restore_choice, restore_problem
 from pymc_hais.run.planning import GivenDraws, choose_reference
 from pymc_hais.run.posterior import draw_posterior
 from pymc_hais.run.prior_mass import build_first_problem, measure_prior_mass
@@ -32,6 +36,7 @@ from pymc_hais.run.reference_model import build_ratio_problem
 from pymc_hais.run.rounds import run_rounds
 from pymc_hais.run.seeds import Branch
 from pymc_hais.run.settings import Settings, build_settings
+from pymc_hais.run.sharing import share_out
 from pymc_hais.tuning import Recipe
 from pymc_hais.types import Kernel
 
@@ -58,10 +63,13 @@ def sample_hais(
     estimators: Any = (),
     max_temperatures: int = 10_000,
     max_seconds: float | None = None,
+    plan: Any = None,
     random_seed: Any = None,
-    model: pm.Model | None = None,
+    model: pm.Model | CompiledModel | None = None,
     var_names: Sequence[str] | None = None,
     cores: int | None = None,
+    executor: Any = None,
+    checkpoint: Any = None,
     backend: str | None = None,
     compile_kwargs: dict[str, Any] | None = None,
     progressbar: Any = True,
@@ -77,8 +85,9 @@ def sample_hais(
     that stops as soon as its own estimated error is below ``target_se`` is not exactly unbiased; ``target_se=None``
     makes a single round.  The estimate of log Z is biased low, by about half its variance.
 
-    An unnormalised model (``pm.Flat`` or ``pm.HalfFlat`` variables and a ``pm.Potential``) has no marginal likelihood;
-    its log Z is the log partition function, :math:`\log \int \exp(\text{model.logp}(x))\,dx`.
+    An unnormalised model (``pm.Flat``, ``pm.HalfFlat`` or :class:`pymc_hais.FlatDiscrete` variables and a
+    ``pm.Potential``) has no marginal likelihood; its log Z is the log partition function,
+    :math:`\log \int \exp(\text{model.logp}(x))\,dx`, a sum over discrete variables.
 
     Parameters
     ----------
@@ -140,15 +149,32 @@ def sample_hais(
         where even short rounds take too long fewer particles are annealed than ``draws``.  The reported error remains
         valid, and findings say what is missing and what it would take.  Checking and compiling a model, and a round
         that has begun, are not cut short.  A run that was cut short is not reproducible from its seed.
+    plan : DataTree or path, optional
+        A result of this function, or a file of :func:`pymc_hais.save_plan`, whose plan is followed: the same model with
+        other data, or other ``draws``, ``chains`` and ``target_se``, without a pilot.  The first round has the plan's
+        temperatures, and goes along its step sizes and metrics from its reference; further rounds follow as ever.
+        Leave out ``modes``, ``schedule`` and ``n_temperatures``; pass a ``reference`` or ``kernel`` again where it was
+        an object of your own making.  Any data give an unbiased estimate of Z; a plan that does not fit them makes it a
+        noisy one, and is a finding, ``plan_misfit``.  For many data sets a plan from ``reference="prior"`` is the safe
+        choice: a reference fitted to the posterior of one is far from that of another.
     random_seed : int, sequence of int, RandomState or Generator, optional
         As in :func:`pymc.sample_smc`.  The same seed gives the same result for any number of ``cores``: to the bit with
         JAX, to rounding with Numba, whose fast math rounds differently in each compilation.
-    model : pymc.Model, optional
-        Needed outside a ``with model:`` block.
+    model : pymc.Model or CompiledModel, optional
+        Needed outside a ``with model:`` block.  That of :func:`pymc_hais.compile` compiles nothing for other data; its
+        ``reference``, ``kernel``, ``constraints``, ``backend`` and ``compile_kwargs`` are taken.
     var_names : sequence of str, optional
         Variables and deterministics to keep in the posterior group; all by default.
     cores : int, optional
-        Threads to use; all processors by default.
+        Threads to use; all processors by default, and one for each job of an ``executor``.
+    executor : concurrent.futures.Executor, optional
+        Who anneals the populations: threads of this process by default.  Dask's ``client.get_executor()``, a
+        ``ProcessPoolExecutor`` with the "spawn" context, or any other whose workers have the environment of this
+        process.  The same seed gives the same result on any number of workers.  See "Run on a cluster".
+    checkpoint : path, optional
+        Folder in which every finished population is kept.  The same call with the same folder goes on from there, and
+        gives what an uninterrupted call gives; another call is refused.  Without ``random_seed`` the folder's own seed
+        is taken.  See "Resume".
     backend : {"jax", "numba", "c"}, optional
         JAX if it is installed and the model's graph allows, else Numba, by default.  "c" evaluates one particle after
         the other in PyTensor's C code, which is much slower.
@@ -170,7 +196,8 @@ def sample_hais(
         weights), ``log_marginal_likelihood`` (value, errors, 95% interval and rounds: see
         :func:`pymc_hais.log_marginal_likelihood`), ``modes`` (those that a search after the rounds has found: flat
         ``position``, ``log_mass`` of the region around each by importance sampling, ``share`` of the run's Z there),
-        ``observed_data`` and ``constant_data``.
+        ``plan`` (what the run has learnt, for ``plan`` and :func:`pymc_hais.extend`), ``observed_data`` and
+        ``constant_data``.
 
     Raises
     ------
@@ -200,8 +227,15 @@ def sample_hais(
     ...     idata = pm.sample_hais(random_seed=1)
     >>> pymc_hais.log_marginal_likelihood(idata)  # doctest: +SKIP
     """
+    call = locals().copy()
     begin = time.perf_counter()
-    model = find_model(model, draws)
+    choices = {"reference": reference, "kernel": kernel, "constraints": constraints}
+    choices |= {"path": path, "backend": backend, "compile_kwargs": compile_kwargs}
+    opened = open_model(model, draws, **choices)
+    model, kernel, constraints = opened.model, opened.choices["kernel"], opened.choices["constraints"]
+    backend, compile_kwargs = opened.choices["backend"], opened.choices["compile_kwargs"]
+    if plan is None:  # which has a reference of its own
+        reference = opened.choices["reference"]
     settings = build_settings(
         model,
         draws=draws,
@@ -224,16 +258,29 @@ def sample_hais(
         progressbar=progressbar,
         progressbar_theme=progressbar_theme,
     )
+    given = {"reference": reference, "modes": modes, "path": path, "schedule": schedule, "kernel": kernel}
+    given |= {"n_temperatures": n_temperatures, "constraints": constraints}
+    record = None if plan is None else read_plan(plan)
+    settings = settings if record is None else follow(record, settings, given)
     reference, points = _read_starts(model, reference, modes, path, settings)
+    settings = share_out(settings, "sample_hais", model, call)
     log_model(model)
     with settings.progress:
         if points is not None:
             reference = add_modes(model, reference, points, settings)
-        problem = _build(model, path, reference, settings)
+        problem = (
+            _build(model, path, reference, settings)
+            if record is None
+            else restore_problem(record, model, reference, settings)
+        )
         settings = settings.bound_to(problem.engine.kernel)
-        named = build_outputs(model, problem.layout, var_names, settings.output.include_transformed)
+        named = opened.build_outputs(problem.layout, var_names, settings.output.include_transformed)
         check_labels(model, named(np.zeros((1, 1, problem.layout.n_dims))), settings.output)
-        choice = choose_reference(problem, settings, reference, measure_prior_mass)
+        choice = (
+            choose_reference(problem, settings, reference, measure_prior_mass)
+            if record is None
+            else restore_choice(record, problem, settings)
+        )
         log_start(choice, settings)
         outcome = ask_others(choice.problem, run_rounds(choice, settings), settings)
         found = find_modes(choice, outcome, settings, points)
@@ -242,7 +289,11 @@ def sample_hais(
     estimate = with_findings(outcome, choice, settings, found)
     log_outcome(estimate, outcome, choice, settings)
     attrs = attributes(choice, outcome, posterior, settings, time.perf_counter() - begin)
-    return to_datatree(model, named(posterior.positions), posterior, outcome, estimate, attrs, settings.output, found)
+    learnt = record_plan(choice, outcome, settings)
+    values = named(posterior.positions)
+    tree = to_datatree(model, values, posterior, outcome, estimate, attrs, settings.output, found, learnt)
+    keep_result(tree, settings.workers.checkpoint)
+    return tree
 
 
 def _read_starts(model: Any, reference: Any, modes: Any, path: Any, settings: Settings) -> tuple[Any, Any]:

@@ -138,7 +138,11 @@ class Path(Protocol):
 
 
 class Kernel(Protocol):
-    """Describes a transition that leaves the path's density at beta, times N(momentum; 0, I), invariant."""
+    """Describes a transition that leaves the path's density at beta, times N(momentum; 0, I), invariant.
+
+    One that has ``keeps_gradients = True`` besides promises that the state it leaves holds the gradients of where it
+    ended; they are evaluated anew where they are needed after any other.
+    """
 
     @property
     def step_size(self) -> float | None:
@@ -214,6 +218,8 @@ class Engine(Protocol):
     kernel: Kernel
     path: Path
     clock: Any  # its attribute ``seconds`` counts the time spent compiling
+    data: Sequence[Any]  # what all populations share: the tuned data of the density, then the others
+    source: Any  # what other processes compile it from: see :mod:`pymc_hais.engines.transport`
 
     def set_cores(self, cores: int) -> None:
         """Use at most so many threads."""
@@ -381,3 +387,19 @@ class AnnealingRun:
         fields["temperature"] = {name: values[populations] for name, values in self.temperature.items()}
         others = {name: value[populations] for name, value in fields.items() if isinstance(value, np.ndarray)}
         return AnnealingRun(**{**fields, **others})
+
+    @classmethod
+    def join(cls, runs: Sequence[AnnealingRun]) -> AnnealingRun:
+        """Put the populations of several runs along one plan together."""
+        if len(runs) == 1:
+            return runs[0]
+
+        def together(name: str) -> Any:
+            parts = [getattr(run, name) for run in runs]
+            if name == "state":
+                return ParticleState(*(np.concatenate(leaves) for leaves in zip(*parts, strict=True)))
+            if name == "temperature":
+                return {key: np.concatenate([one[key] for one in parts]) for key in parts[0]}
+            return np.concatenate(parts)
+
+        return cls(**{name: together(name) for name in cls.__dataclass_fields__})

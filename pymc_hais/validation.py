@@ -21,6 +21,7 @@ from pymc_hais.run.prior_mass import build_first_problem, measure_prior_mass
 from pymc_hais.run.progress import default_theme
 from pymc_hais.run.seeds import Purpose
 from pymc_hais.run.settings import build_settings
+from pymc_hais.run.sharing import share_out
 from pymc_hais.run.validation import run_validation
 from pymc_hais.types import Kernel
 
@@ -44,6 +45,8 @@ def validate(
     max_temperatures: int = 10_000,
     random_seed: Any = None,
     cores: int | None = None,
+    executor: Any = None,
+    checkpoint: Any = None,
     backend: str | None = None,
     compile_kwargs: dict[str, Any] | None = None,
     progressbar: Any = True,
@@ -68,7 +71,7 @@ def validate(
         Particles of a population, and populations of a data set, in each direction.
     reference, kernel, n_temperatures, target_se, max_temperatures
         As in :func:`sample_hais`; three data sets have pilots, and each data set has one round.
-    random_seed, cores, backend, compile_kwargs, progressbar, progressbar_theme
+    random_seed, cores, executor, checkpoint, backend, compile_kwargs, progressbar, progressbar_theme
         As in :func:`sample_hais`.
 
     Returns
@@ -93,6 +96,7 @@ def validate(
     .. [2] Talts, S., Betancourt, M., Simpson, D., Vehtari, A. and Gelman, A. (2018). Validating Bayesian inference
        algorithms with simulation-based calibration. arXiv:1804.06788.
     """
+    call = locals().copy()
     begin = time.perf_counter()
     model = find_model(model)
     check_integer("n", n, 1)
@@ -119,6 +123,7 @@ def validate(
         progressbar=progressbar,
         progressbar_theme=progressbar_theme,
     )
+    settings = share_out(settings, "validate", model, call)
     layout, prior = bind_reference(model, "prior", settings.seeds)
     assert isinstance(prior, Prior)  # as was asked for
     seed = int(settings.seeds.sequence(Purpose.SIMULATION).generate_state(1)[0])

@@ -5,7 +5,7 @@ import itertools
 import re
 from pathlib import Path
 
-from pymc_hais.results import diagnostics, hidden_links, memory, missed_mass, opinions, validation
+from pymc_hais.results import diagnostics, hidden_links, memory, missed_mass, opinions, plan_misfit, validation
 from tests.front_door import estimate
 from tests.quick import one_mean
 
@@ -34,7 +34,9 @@ def test_the_table_of_findings_has_all_of_them():
     listed = {name: set(severity.split(", or ")) for name, severity, _ in table("| name |")}
     made, sources = (
         {},
-        "".join(map(inspect.getsource, (diagnostics, hidden_links, memory, missed_mass, opinions, validation))),
+        "".join(
+            map(inspect.getsource, (diagnostics, hidden_links, memory, missed_mass, opinions, plan_misfit, validation))
+        ),
     )
     for name, severity in re.findall(r'Finding\(\s*"(\w+)",\s*(".*),', sources):
         made.setdefault(name, set()).update(re.findall(r'"(error|warning|info)"', severity))

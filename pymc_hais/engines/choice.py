@@ -10,9 +10,10 @@ from typing import Any
 
 from pymc_hais.model.compat import compile_density, traceable, unsupported_op
 from pymc_hais.model.density import DensityGraph
+from pymc_hais.model.source import Source
 from pymc_hais.types import Engine, Kernel
 
-__all__ = ["compile_engine", "resolve_backend"]
+__all__ = ["compile_engine", "compile_source", "resolve_backend"]
 
 _log = logging.getLogger("pymc.hais")
 
@@ -98,12 +99,18 @@ def _check_constraints(kernel: Kernel | None, n_dims: int) -> None:
 
 
 def _compile(backend: str, graph: DensityGraph, compile_kwargs: dict, kernel: Kernel | None) -> Engine:
+    return compile_source(Source.of(graph, backend, compile_kwargs, kernel))
+
+
+def compile_source(source: Source) -> Engine:
+    """Compile an engine from what :class:`pymc_hais.model.source.Source` holds, here or in another process."""
     begin = time.perf_counter()
-    kwargs = dict(compile_kwargs)
+    backend, kwargs = source.backend, dict(source.compile_kwargs)
     if backend != "python":
         kwargs["mode"] = _jax_mode() if backend == "jax" else {"numba": "NUMBA", "c": "cvm"}[backend]
-    function = compile_density(graph, is_compiled=backend == "numba", **kwargs)
-    engine = _build(backend, function, graph, kernel)
+    function = compile_density(source.graph, is_compiled=backend == "numba", **kwargs)
+    engine = _build(backend, function, source.graph, source.kernel)
+    engine.source = source
     engine.clock.seconds += time.perf_counter() - begin
     return engine
 

@@ -117,7 +117,9 @@ class JaxEngine:
         self.path: Path = Geometric() if path is None else path
         self.clock = CompileClock()
         self._cores = os.cpu_count() or 1
-        self._density, self._data = density, tuple(jnp.asarray(array) for array in data)
+        self._density = density
+        self.source: Any = None  # set by who compiles it from one
+        self.data: Sequence[Any] = tuple(jnp.asarray(array) for array in data)
         self._n_rows, self._width = len(inputs), width
         self._noise = build_noise(jnp, n_dims - self.kernel.n_sites, _keep, _log, self.kernel.n_uniforms)
         self._programs: dict[tuple, Any] = {}
@@ -126,7 +128,7 @@ class JaxEngine:
         # Linking succeeds for graphs that tracing refuses: trace once, so that this is known before any work.
         rows, zeros = tuple(jnp.asarray(array) for array in inputs), jnp.zeros(n_dims)
         own = (*(zeros,) * self.path.n_inputs, *self.path.arrays)
-        jax.eval_shape(self._path.evaluate, zeros, jnp.zeros(()), (own, (*rows, *self._data)))
+        jax.eval_shape(self._path.evaluate, zeros, jnp.zeros(()), (own, (*rows, *self.data)))
 
     def _build(self) -> None:
         path = self.path
@@ -134,13 +136,13 @@ class JaxEngine:
         self._transition = self.kernel.build(jnp, self._path, loop=build_loop)
         self._axes = (
             (0,) * path.n_inputs + (None,) * len(path.arrays),
-            (0,) * self._n_rows + (None,) * len(self._data),
+            (0,) * self._n_rows + (None,) * len(self.data),
         )
 
     def along(self, path: Path, tuned: Sequence[np.ndarray] = ()) -> JaxEngine:
         """Share the compiled programs with an engine on another path, and with other tuned data."""
         other = copy.copy(self)
-        other.path, other._data = path, (*map(jnp.asarray, tuned), *self._data[len(tuned) :])
+        other.path, other.data = path, (*map(jnp.asarray, tuned), *self.data[len(tuned) :])
         other._build()
         return other
 
@@ -202,7 +204,7 @@ class JaxEngine:
         """Return the data of a tile's populations: the path's, and the density's."""
         parts = split_inputs(inputs, self.path)
         rows, own = ([np.asarray(one)[tile.populations] for one in part] for part in parts)
-        return (*own, *self.path.arrays), (*rows, *self._data)
+        return (*own, *self.path.arrays), (*rows, *self.data)
 
     def _gather(self, call: Callable[[Tile], ParticleState], shape: tuple[int, int]) -> ParticleState:
         tiles = self._tiles(shape)

@@ -140,7 +140,8 @@ class NumbaEngine:
         self.clock = CompileClock()
         self._cores = _MAX_CORES
         self._density, self._n_dims, self._dtype = density, n_dims, np.dtype(dtype)
-        self._data = tuple(_plain(array) for array in data)
+        self.source: Any = None  # set by who compiles it from one
+        self.data: Sequence[Any] = tuple(_plain(array) for array in data)
         n_free, n_uniforms = n_dims - self.kernel.n_sites, self.kernel.n_uniforms
         self._noise = noise_module.build_noise(np, n_free, n_uniforms=n_uniforms)
         self._segments: dict[str, Any] = {}
@@ -163,7 +164,7 @@ class NumbaEngine:
     def along(self, path: Path, tuned: Sequence[np.ndarray] = ()) -> NumbaEngine:
         """Share the machine code with an engine on another path, and with other tuned data."""
         other = copy.copy(self)
-        other.path, other._data = path, (*map(_plain, tuned), *self._data[len(tuned) :])
+        other.path, other.data = path, (*map(_plain, tuned), *self.data[len(tuned) :])
         other._build()
         return other
 
@@ -219,7 +220,7 @@ class NumbaEngine:
         rows, own = split_inputs(inputs, self.path)
         arrays = tuple(map(_plain, self.path.arrays))
         return [
-            ((*(_plain(one[b]) for one in own), *arrays), (*(_plain(one[b]) for one in rows), *self._data))
+            ((*(_plain(one[b]) for one in own), *arrays), (*(_plain(one[b]) for one in rows), *self.data))
             for b in range(n_populations)
         ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -53,7 +54,9 @@ class PythonEngine:
         self.path: Path = Geometric() if path is None else path
         self.backend = backend
         self.clock = CompileClock()
-        self._density, self._data, self._dtype = density, tuple(data), np.dtype(dtype)
+        self._density, self._dtype = _one_at_a_time(density), np.dtype(dtype)
+        self.source: Any = None  # set by who compiles it from one
+        self.data: Sequence[Any] = tuple(data)
         self._noise = build_noise(np, n_dims - self.kernel.n_sites, n_uniforms=self.kernel.n_uniforms)
         self._build()
 
@@ -64,7 +67,7 @@ class PythonEngine:
     def along(self, path: Path, tuned: Sequence[np.ndarray] = ()) -> PythonEngine:
         """Share the compiled density with an engine on another path, and with other tuned data."""
         other = copy.copy(self)
-        other.path, other._data = path, (*tuned, *self._data[len(tuned) :])
+        other.path, other.data = path, (*tuned, *self.data[len(tuned) :])
         other._build()
         return other
 
@@ -106,7 +109,7 @@ class PythonEngine:
     def _of(self, inputs: Sequence[np.ndarray], population: int) -> tuple[tuple, tuple]:
         """Return the data of one population: the path's, and the density's."""
         rows, own = ([np.asarray(one[population]) for one in part] for part in split_inputs(inputs, self.path))
-        return (*own, *self.path.arrays), (*rows, *self._data)
+        return (*own, *self.path.arrays), (*rows, *self.data)
 
     def _start(self, positions: np.ndarray, data: tuple, key: np.ndarray) -> ParticleState:
         momenta = self._noise(key, _column(len(positions)), np.uint32(INITIAL_STEP)).normal
@@ -130,6 +133,17 @@ class PythonEngine:
                 moved.append(particle)
                 rows.append(SegmentTrace(increment, info.acceptance_rate, info.is_divergent))
         return _stack(moved), _stack(rows)
+
+
+def _one_at_a_time(density: Any) -> Any:
+    """Let one thread in at a time: a compiled PyTensor function has one place for its arguments."""
+    lock = threading.Lock()
+
+    def locked(*args: Any) -> Any:
+        with lock:
+            return density(*args)
+
+    return locked
 
 
 def _column(n: int) -> np.ndarray:

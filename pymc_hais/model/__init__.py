@@ -10,14 +10,17 @@ from pymc_hais.model.checks import (
     refuse_periodic,
     unnormalised_priors,
 )
+from pymc_hais.model.containers import Preparation, read_containers, varying_containers
 from pymc_hais.model.density import DensityGraph, build_density, build_parameter_density
-from pymc_hais.model.evaluation import check_joint_logp, check_state
-from pymc_hais.model.fingerprint import Fingerprint, take_fingerprint
+from pymc_hais.model.evaluation import WrittenLogp, build_written_logp, check_joint_logp, check_state
+from pymc_hais.model.fingerprint import Fingerprint, digest_data, take_fingerprint
 from pymc_hais.model.flat_discrete import FlatDiscrete
+from pymc_hais.model.graph_digest import digest_graph, digest_graphs
 from pymc_hais.model.layout import Layout, build_layout, discrete_names
 from pymc_hais.model.outputs import build_outputs
 from pymc_hais.model.pointwise import build_pointwise, evaluate_tables
 from pymc_hais.model.sites import SiteVariable, find_site_variables, log_count
+from pymc_hais.model.structure import Structure, describe_structure
 from pymc_hais.model.summable import summable
 from pymc_hais.model.unconstrained import build_unconstrain
 from pymc_hais.model.variants import build_row_logp, observe_first, prior_alone, with_table
@@ -28,8 +31,11 @@ __all__ = [
     "Fingerprint",
     "FlatDiscrete",
     "Layout",
+    "Preparation",
     "SiteVariable",
     "Sites",
+    "Structure",
+    "WrittenLogp",
     "build_chart",
     "build_density",
     "build_layout",
@@ -38,9 +44,14 @@ __all__ = [
     "build_pointwise",
     "build_row_logp",
     "build_unconstrain",
+    "build_written_logp",
     "check_joint_logp",
     "check_model",
     "check_state",
+    "describe_structure",
+    "digest_data",
+    "digest_graph",
+    "digest_graphs",
     "discrete_names",
     "evaluate_tables",
     "find_model",
@@ -51,9 +62,11 @@ __all__ = [
     "log_count",
     "observe_first",
     "prior_alone",
+    "read_containers",
     "refuse_periodic",
     "summable",
     "take_fingerprint",
     "unnormalised_priors",
+    "varying_containers",
     "with_table",
 ]

@@ -11,24 +11,26 @@ be exact.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
-from pymc.model.transform.optimization import freeze_dims_and_data
 from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
 
 from pymc_hais.model.compat import compile_interpreted
+from pymc_hais.model.containers import arguments_for, freeze_with_inputs
 from pymc_hais.model.layout import Layout, on_position
 
 __all__ = ["Chart", "Sites", "build_chart", "recentre"]
 
 #: Unconstrained values of a variable on the real line, a positive one and a probability, by the name of its transform.
 _REAL, _POSITIVE, _PROBABILITY = "", "log", "logodds"
+#: Flat vectors (n, D) -> location and log scale (n, D) of the prior of each element given its parents.
+type Moments = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -60,14 +62,20 @@ class Chart:
         Which elements have parents; the others stay as they are.
     depth : int
         The longest line of parents.
-    moments : callable
-        ``x (n, D) -> location, log scale (n, D)`` of the prior of each element given its parents; zeros for those that
-        have none.
+    moments : Moments
+        Zeros for elements without parents.
+    moments_of : callable
+        ``values of the data containers that may vary -> Moments``.
     """
 
     is_moved: np.ndarray
     depth: int
-    moments: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+    moments: Moments
+    moments_of: Callable[[Mapping[str, np.ndarray]], Moments]
+
+    def with_data(self, values: Mapping[str, np.ndarray]) -> Chart:
+        """Return the chart for other data."""
+        return replace(self, moments=self.moments_of(values))
 
     def without_sites(self) -> Sites:
         """Return the sites of no data: all that can be is non-centred."""
@@ -102,9 +110,18 @@ def _times_site(xp: Any, location: Any, log_scale: Any, precision: Any, shift: A
     return (location + variance * shift) / growth, log_scale - 0.5 * xp.log(growth)
 
 
-def build_chart(model: Any, layout: Layout) -> Chart | None:
-    """Find the elements whose prior has parents; None if there are none."""
-    frozen = freeze_dims_and_data(model)
+def build_chart(model: Any, layout: Layout, containers: Mapping[str, np.ndarray] | None = None) -> Chart | None:
+    """Find the elements whose prior has parents; None if there are none.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    layout : Layout
+    containers : dict of ndarray, optional
+        Data containers that may vary, with their present values.
+    """
+    containers = containers or {}
+    frozen, targets = freeze_with_inputs(model, list(containers))
     found = _conditionals(frozen, layout)
     if not found:
         return None
@@ -116,16 +133,24 @@ def build_chart(model: Any, layout: Layout) -> Chart | None:
         for moments in zip(*pairs, strict=True)
     ]
     position, outputs = on_position(frozen, layout, flat)
+    shared = arguments_for(containers)
+    if containers:
+        outputs = clone_replace(outputs, dict(zip(targets, shared, strict=True)), rebuild_strict=False)
     positions = pt.matrix("positions", dtype=position.dtype, shape=(None, layout.n_dims))
     batched: Any = vectorize_graph(outputs, {position: positions})
-    function = compile_interpreted([positions], list(batched))
+    function = compile_interpreted([positions, *shared], list(batched))
 
-    def moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        location, log_scale = function(np.ascontiguousarray(x, dtype=position.dtype))
-        # What depends on no parent has no axis of particles.
-        return np.broadcast_to(location, x.shape), np.broadcast_to(log_scale, x.shape)
+    def moments_of(values: Mapping[str, np.ndarray]) -> Moments:
+        data = [values[name] for name in containers]
 
-    return Chart(is_moved, _depth(frozen, found), moments)
+        def moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            location, log_scale = function(np.ascontiguousarray(x, dtype=position.dtype), *data)
+            # What depends on no parent has no axis of particles.
+            return np.broadcast_to(location, x.shape), np.broadcast_to(log_scale, x.shape)
+
+        return moments
+
+    return Chart(is_moved, _depth(frozen, found), moments_of(containers), moments_of)
 
 
 def recentre(frozen: Any, layout: Layout, position: Any, sites: list[Any]) -> tuple[dict[Any, Any], Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import threading
 import warnings
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any
@@ -45,6 +46,28 @@ seeds_per_chain = _get_seeds_per_chain
 inline_inner_graph = inline_ofg_node
 
 
+class OneAtATime:
+    """A compiled PyTensor function for several threads: it keeps its arguments where another call would put its own."""
+
+    def __init__(self, function: Any) -> None:
+        self._function, self._calling = function, threading.Lock()
+
+    @property
+    def maker(self) -> Any:
+        """Of the function."""
+        return self._function.maker
+
+    @property
+    def vm(self) -> Any:
+        """Of the function."""
+        return self._function.vm
+
+    def __call__(self, *args: Any) -> Any:
+        """Wait for calls in other threads, then call the function."""
+        with self._calling:
+            return self._function(*args)
+
+
 def compile_interpreted(inputs: list[Any], outputs: list[Any]) -> Any:
     """Compile for PyTensor's NumPy interpreter: no waiting, and fast on whole batches.
 
@@ -69,7 +92,7 @@ def compile_interpreted(inputs: list[Any], outputs: list[Any]) -> Any:
     with quiet_compilation():
         function = pm.compile(inputs, list(graph.outputs), mode=mode, on_unused_input="ignore")
     function.trust_input = True
-    return function
+    return OneAtATime(function)
 
 
 def write_out_inner(graph: FunctionGraph, is_chosen: Callable[[Any], bool]) -> None:
@@ -96,7 +119,7 @@ def compile_density(graph: Any, mode: Any, is_compiled: bool = False, **kwargs: 
     with graph.model, quiet_compilation(), refuse:
         function = pm.compile(graph.arguments, graph.density, mode=mode, **kwargs)
     function.trust_input = True
-    return function
+    return OneAtATime(function)
 
 
 def lower_xtensor(outputs: list[Any]) -> list[Any]:

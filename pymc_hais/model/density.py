@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
-from pymc.model.transform.optimization import freeze_dims_and_data
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
 from pymc_hais.model.centring import recentre
 from pymc_hais.model.conditionals import SiteRule, add_conditionals
+from pymc_hais.model.containers import Preparation, arguments_for, cut_prepared, freeze_with_inputs
 from pymc_hais.model.interactions import find_rules, take_slopes
 from pymc_hais.model.layout import Layout, build_position, on_position
 from pymc_hais.model.simplification import lift_data, simplify, simplify_values
@@ -30,7 +30,6 @@ __all__ = [
     "LogReference",
     "build_density",
     "build_parameter_density",
-    "freeze_with_inputs",
 ]
 
 #: Rows of data at which discrete sites are looked at.
@@ -60,6 +59,8 @@ class DensityGraph:
         Large arrays that all populations share, and what to pass for them.
     rules : tuple of SiteRule
         Of the discrete variables.
+    preparation : Preparation or None
+        What computes those of the data that follow a chart's sites; None where no data container varies.
     """
 
     model: Any
@@ -73,6 +74,7 @@ class DensityGraph:
     data: list[Any]
     data_values: list[np.ndarray]
     rules: tuple[SiteRule, ...] = ()
+    preparation: Preparation | None = None
 
     @property
     def arguments(self) -> list[Any]:
@@ -99,6 +101,7 @@ def build_density(
     has_chart: bool = False,
     draws: np.ndarray | None = None,
     takes_slopes: bool = False,
+    containers: Mapping[str, np.ndarray] | None = None,
 ) -> DensityGraph:
     """Build the graphs of the path from a reference to ``model.logp()``, geometric in the densities.
 
@@ -123,12 +126,16 @@ def build_density(
         Of the reference, at which discrete sites are looked at; a model that has some needs them.
     takes_slopes : bool
         Whether guesses of the log odds of binary sites are enough.
+    containers : dict of ndarray, optional
+        Data containers that may vary, with their present values: what depends on them alone is an argument too.
     """
     tables = [np.asarray(value) for value in (rows or {}).values()]
     values = [table[0] for table in tables]
-    frozen, targets = freeze_with_inputs(model, list(rows or {}))
+    containers = containers or {}
+    frozen, targets = freeze_with_inputs(model, [*(rows or {}), *containers])
     inputs = [pt.tensor(f"row_{i}", dtype=value.dtype, shape=value.shape) for i, value in enumerate(values)]
-    given = dict(zip(targets, inputs, strict=True))
+    shared = arguments_for(containers)
+    given = dict(zip(targets, [*inputs, *shared], strict=True))
     # Before anything else: a value that is computed from a data container would become another variable.
     terms = clone_replace([frozen.varlogp, frozen.datalogp], given, rebuild_strict=False)
     position = build_position(layout)
@@ -142,6 +149,8 @@ def build_density(
         outputs = [reference, log_prior + log_rest - reference]
     if has_chart:
         outputs[0] += log_jacobian
+    if containers:  # which the chart depends on as well
+        outputs = clone_replace(outputs, given, rebuild_strict=False)
     none = [np.zeros(layout.n_dims, position.dtype) for _ in sites]
     arguments = [position, [], inputs, sites]
     if layout.n_sites:
@@ -154,7 +163,7 @@ def build_density(
     outputs = simplify_values(outputs)
     gradient = _gradient if with_gradients else lambda _, position: pt.zeros_like(position)
     density = [*outputs, *(gradient(output, position) for output in outputs)]
-    return _assemble(model, layout, Geometric(), arguments, density, values, none)
+    return _assemble(model, layout, Geometric(), arguments, density, values, none, (), shared, containers)
 
 
 def _reached(outputs: Sequence[Any], position: Any) -> list[Any]:
@@ -208,25 +217,31 @@ def _assemble(
     input_values: Sequence[np.ndarray] = (),
     site_values: Sequence[np.ndarray] = (),
     rules: tuple[SiteRule, ...] = (),
+    shared: Sequence[Any] = (),
+    containers: Mapping[str, np.ndarray] | None = None,
 ) -> DensityGraph:
-    """Simplify values and gradients together, and make arguments of their large constants, after the sites."""
+    """Simplify values and gradients together; make arguments of what containers lead to, and of large constants."""
     position, betas, inputs, sites = arguments
-    graph = simplify([position, *betas, *inputs, *sites], density, model.check_bounds)
+    graph = simplify([position, *betas, *inputs, *sites, *shared], density, model.check_bounds)
     rest = iter(graph.inputs)
     position = next(rest)
-    betas, inputs, sites = (list(itertools.islice(rest, len(part))) for part in (betas, inputs, sites))
+    betas, inputs, sites, shared = (list(itertools.islice(rest, len(one))) for one in (betas, inputs, sites, shared))
+    prepared, prepared_values, preparation = cut_prepared(graph, shared, containers) if containers else ([], [], None)
     data, data_values = lift_data(graph)
-    values = [*site_values, *data_values]
     return DensityGraph(
-        model, layout, position, graph.outputs, path, betas, inputs, list(input_values), [*sites, *data], values, rules
+        model,
+        layout,
+        position,
+        graph.outputs,
+        path,
+        betas,
+        inputs,
+        list(input_values),
+        [*sites, *prepared, *data],
+        [*site_values, *prepared_values, *data_values],
+        rules,
+        preparation,
     )
-
-
-def freeze_with_inputs(model: Any, names: Sequence[str]) -> tuple[Any, list[Any]]:
-    """Freeze a model but for some observed variables or data containers; return it and what stands for these."""
-    kept = [variable.name for variable in model.data_vars if variable.name not in names]
-    frozen = freeze_dims_and_data(model, data=kept)
-    return frozen, [frozen.rvs_to_values.get(frozen[name], frozen[name]) for name in names]
 
 
 def _gradient(output: Any, position: Any) -> Any:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import pytensor
 from pytensor.compile.mode import Mode
+from pytensor.graph.replace import clone_replace
 
 from pymc_hais.model.compat import compile_interpreted
+from pymc_hais.model.containers import arguments_for, freeze_with_inputs
 from pymc_hais.model.layout import Layout
 from pymc_hais.types import ParticleState
 
-__all__ = ["check_joint_logp", "check_state", "evaluate_terms"]
+__all__ = ["WrittenLogp", "build_written_logp", "check_joint_logp", "check_state", "evaluate_terms"]
 
 #: Draws at which the terms of a log density that is never finite are looked at.
 _EXAMINED = 20
+#: ``(flat vector, values of the data containers) -> model.logp()``, as written.
+type WrittenLogp = Callable[[np.ndarray, Mapping[str, np.ndarray]], float]
 
 
 def check_state(
@@ -71,6 +76,7 @@ def check_joint_logp(
     joint: np.ndarray,
     magnitude: np.ndarray,
     clipped: np.ndarray | None = None,
+    written: Callable[[np.ndarray], float] | None = None,
 ) -> None:
     """Compare the compiled log density with ``model.logp()`` at one draw of the reference.
 
@@ -89,6 +95,8 @@ def check_joint_logp(
         Of the numbers whose sum it is: rounding is in proportion.
     clipped : ndarray (P,) of bool, optional
         Draws beyond the range of floating point, which are not compared.
+    written : callable, optional
+        ``model.logp()`` at a flat vector, where it has been compiled before.
 
     Raises
     ------
@@ -101,7 +109,10 @@ def check_joint_logp(
     chosen = int(np.argmax(np.where(usable, joint, -np.inf)))
     rounding = np.sqrt(np.finfo(pytensor.config.floatX).eps)
     tolerance = 1e-3 + rounding * magnitude[chosen]
-    ((expected,),) = _evaluate(model, layout, positions[chosen : chosen + 1], [model.logp()])
+    if written is None:
+        ((expected,),) = _evaluate(model, layout, positions[chosen : chosen + 1], [model.logp()])
+    else:
+        expected = written(positions[chosen])
     if not abs(joint[chosen] - expected) <= tolerance:  # also where it is NaN
         # As written, log(1 - sigmoid(40)) is -inf: judge what the model means by its stable form.
         stable = model.compile_logp(mode=Mode(linker="py", optimizer="stabilize"))
@@ -112,6 +123,23 @@ def check_joint_logp(
             f"model.logp() is {expected:.6f}: they differ by {joint[chosen] - expected:.3g} nats. Either the backend "
             'computes a function of the model wrongly (try backend="c") or this is a bug: please report it.'
         )
+
+
+def build_written_logp(model: Any, layout: Layout, containers: Mapping[str, np.ndarray]) -> WrittenLogp:
+    """Compile ``model.logp()`` as it is written, for any values of the data containers that may vary."""
+    frozen, targets = freeze_with_inputs(model, list(containers))
+    shared = arguments_for(containers)
+    logp = clone_replace(frozen.logp(), dict(zip(targets, shared, strict=True)), rebuild_strict=False)
+    variables = {variable.name: variable.dtype for variable in frozen.value_vars}
+    with model:  # which knows whether bounds are to be checked
+        function = compile_interpreted([*frozen.value_vars, *shared], [logp])
+
+    def written(position: np.ndarray, values: Mapping[str, np.ndarray]) -> float:
+        point = layout.unflatten(np.asarray(position))
+        own = (np.asarray(point[name], dtype) for name, dtype in variables.items())
+        return float(function(*own, *(values[name] for name in containers))[0])
+
+    return written
 
 
 def _point(model: Any, layout: Layout, position: Any) -> dict[str, np.ndarray]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import graph_inputs
 
-__all__ = ["Fingerprint", "take_fingerprint"]
+__all__ = ["Fingerprint", "digest_data", "take_fingerprint"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +31,14 @@ class Fingerprint:
     parts: tuple[Any, ...]
     digest: bytes
 
+    def difference(self, other: Fingerprint) -> str:
+        """Say in what another fingerprint differs from this one; "" where in nothing."""
+        added, gone = (_names(a.parts, b.parts) for a, b in ((other, self), (self, other)))
+        if added or gone:
+            parts = (f"{what}: {', '.join(names)}" for what, names in (("new", added), ("gone", gone)) if names)
+            return "; ".join(parts)
+        return "" if self == other else "other numbers in it, or another setting of check_bounds or floatX"
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Fingerprint) or self.digest != other.digest or len(self.parts) != len(other.parts):
             return False
@@ -38,22 +47,41 @@ class Fingerprint:
     __hash__ = None  # type: ignore[assignment]
 
 
-def take_fingerprint(model: Any) -> Fingerprint:
+def _names(parts: tuple[Any, ...], others: tuple[Any, ...]) -> list[str]:
+    """Name the parts that are not among others."""
+    known = set(map(id, others))
+    return [f"`{getattr(one, 'name', None) or type(one).__name__}`" for one in parts if id(one) not in known]
+
+
+def take_fingerprint(model: Any, without: Collection[str] = ()) -> Fingerprint:
     """Take the fingerprint of a model as it is now, its data included.
 
     Parameters
     ----------
     model : pymc.Model
+    without : collection of str
+        Data containers whose numbers do not count.
     """
     variables = [*model.basic_RVs, *model.potentials]
     values = list(model.rvs_to_values.values())
     transforms = [model.rvs_to_transforms.get(rv) for rv in model.free_RVs]
+    varying = {variable for variable in model.data_vars if variable.name in without}
+    return Fingerprint((*variables, *values, *transforms), _digest([*variables, *values], model, varying))
+
+
+def digest_data(model: Any) -> bytes:
+    """Return a digest of what was observed, and of all data containers, as they are now."""
+    return _digest([*(model.rvs_to_values[rv] for rv in model.observed_RVs), *model.data_vars], model)
+
+
+def _digest(variables: list[Any], model: Any, without: Collection[Any] = ()) -> bytes:
+    """Digest all numbers that graphs hold, and the settings that they are compiled by."""
     digest = hashlib.blake2b(repr((model.check_bounds, pytensor.config.floatX)).encode())
-    for variable in graph_inputs([*variables, *values]):
+    for variable in (one for one in graph_inputs(variables) if one not in without):
         for array in _arrays(variable):
             digest.update(repr((array.dtype.str, array.shape)).encode())
             digest.update(np.ascontiguousarray(array).data if array.dtype != object else repr(array).encode())
-    return Fingerprint((*variables, *values, *transforms), digest.digest())
+    return digest.digest()
 
 
 def _arrays(variable: Any) -> list[np.ndarray]:

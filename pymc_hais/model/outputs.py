@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pymc.model.transform.optimization import freeze_dims_and_data
-from pytensor.graph.replace import vectorize_graph
+from pytensor.graph.replace import clone_replace, vectorize_graph
 
 from pymc_hais.model.compat import compile_interpreted
+from pymc_hais.model.containers import arguments_for, freeze_with_inputs
 from pymc_hais.model.layout import Layout, on_position
 
 __all__ = ["batch_over_rows", "build_outputs"]
@@ -25,7 +25,8 @@ def build_outputs(
     layout: Layout,
     var_names: Sequence[str] | None = None,
     include_transformed: bool = False,
-) -> Callable[[np.ndarray], dict[str, np.ndarray]]:
+    containers: Mapping[str, np.ndarray] | None = None,
+) -> Callable[..., dict[str, np.ndarray]]:
     """Build the function from flat positions to named values, as ``pm.sample`` would store them.
 
     Parameters
@@ -36,6 +37,8 @@ def build_outputs(
         Free variables and Deterministics to keep; all of them by default.
     include_transformed : bool
         Whether the value variables (``"tau_log__"``) are returned as well.
+    containers : dict of ndarray, optional
+        Data containers that may vary, with their present values; the function takes others as its second argument.
 
     Returns
     -------
@@ -48,18 +51,23 @@ def build_outputs(
         If ``var_names`` names something that is neither a free variable nor a Deterministic.
     """
     names = _wanted_names(model, var_names, include_transformed)
-    frozen = freeze_dims_and_data(model)
+    containers = containers or {}
+    frozen, targets = freeze_with_inputs(model, list(containers))
     graphs = {variable.name: variable for variable in frozen.unobserved_value_vars}
     tensors = [pt.as_tensor(graphs[name], allow_xtensor_conversion=True) for name in names]
     position, outputs = on_position(frozen, layout, tensors)
-    single = compile_interpreted([position], outputs)
-    size = sum(np.size(value) for value in single(np.zeros(layout.n_dims, position.dtype)))
+    shared = arguments_for(containers)
+    if containers:
+        outputs = clone_replace(outputs, dict(zip(targets, shared, strict=True)), rebuild_strict=False)
+    single = compile_interpreted([position, *shared], outputs)
+    size = sum(np.size(value) for value in single(np.zeros(layout.n_dims, position.dtype), *containers.values()))
     chunk = int(np.clip(_CHUNK_SIZE // max(size, 1), 1, _MAX_CHUNK))
-    function = batch_over_rows(position, outputs, single)
+    function = batch_over_rows(position, outputs, single, dict(zip(shared, containers.values(), strict=True)))
 
-    def evaluate(positions: np.ndarray) -> dict[str, np.ndarray]:
+    def evaluate(positions: np.ndarray, data: Mapping[str, np.ndarray] = containers) -> dict[str, np.ndarray]:
+        values = [data[name] for name in containers]
         flat = np.ascontiguousarray(positions, dtype=position.dtype).reshape(-1, layout.n_dims)
-        parts = [function(flat[i : i + chunk]) for i in range(0, len(flat), chunk)]
+        parts = [function(flat[i : i + chunk], *values) for i in range(0, len(flat), chunk)]
         joined = [np.concatenate(part) for part in zip(*parts, strict=True)]
         batch = np.shape(positions)[:-1]
         return {name: a.reshape((*batch, *a.shape[1:])) for name, a in zip(names, joined, strict=True)}
@@ -80,7 +88,9 @@ def _wanted_names(model: Any, var_names: Sequence[str] | None, include_transform
     return [*names, *(name for name in values if name not in known)]
 
 
-def batch_over_rows(position: Any, outputs: list[Any], single: Any) -> Callable[[np.ndarray], list[np.ndarray]]:
+def batch_over_rows(
+    position: Any, outputs: list[Any], single: Any, shared: Mapping[Any, np.ndarray] | None = None
+) -> Callable[..., list[np.ndarray]]:
     """Vectorise graphs of one vector over a leading axis; one row at a time where a graph does not allow it.
 
     Parameters
@@ -90,10 +100,13 @@ def batch_over_rows(position: Any, outputs: list[Any], single: Any) -> Callable[
         Graphs of it.
     single : callable
         The same, compiled.
+    shared : dict, optional
+        Further arguments, which all rows share, with values that they may have.
     """
+    shared = shared or {}
 
-    def loop(rows: np.ndarray) -> list[np.ndarray]:
-        return [np.stack(values) for values in zip(*(single(row) for row in rows), strict=True)]
+    def loop(rows: np.ndarray, *data: np.ndarray) -> list[np.ndarray]:
+        return [np.stack(values) for values in zip(*(single(row, *data) for row in rows), strict=True)]
 
     positions = pt.matrix("positions", dtype=position.dtype, shape=(None, *position.type.shape))
     probe = np.stack([np.zeros(position.type.shape), np.full(position.type.shape, 0.1)]).astype(position.dtype)
@@ -103,10 +116,10 @@ def batch_over_rows(position: Any, outputs: list[Any], single: Any) -> Callable[
             batched if batched.ndim > output.ndim else pt.alloc(batched, positions.shape[0], *batched.shape)
             for batched, output in zip(vectorised, outputs, strict=True)
         ]
-        function = compile_interpreted([positions], complete)
+        function = compile_interpreted([positions, *shared], complete)
         agrees = all(
             a.shape == b.shape and np.allclose(a, b, equal_nan=True)
-            for a, b in zip(function(probe), loop(probe), strict=True)
+            for a, b in zip(function(probe, *shared.values()), loop(probe, *shared.values()), strict=True)
         )
     except Exception:  # an Op without a batched form; the loop is always right
         return loop

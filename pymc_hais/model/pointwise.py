@@ -13,7 +13,7 @@ from pymc.model.transform.conditioning import remove_value_transforms
 from pytensor.graph.replace import clone_replace, vectorize_graph
 
 from pymc_hais.model.compat import compile_interpreted, lower_xtensor, without_initvals
-from pymc_hais.model.density import freeze_with_inputs
+from pymc_hais.model.containers import freeze_with_inputs
 
 __all__ = ["Pointwise", "build_pointwise", "evaluate_tables"]
 

@@ -12,7 +12,7 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
 from pymc_hais.model.compat import compile_interpreted, without_initvals
-from pymc_hais.model.density import freeze_with_inputs
+from pymc_hais.model.containers import freeze_with_inputs
 
 __all__ = ["build_row_logp", "observe_first", "prior_alone", "with_table"]
 

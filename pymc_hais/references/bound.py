@@ -134,7 +134,9 @@ def with_data(reference: BoundReference, values: Mapping[str, np.ndarray]) -> Bo
     """Draw from a reference given other values of the model's data containers, on which the prior may depend."""
     if isinstance(reference, Mixed):
         return replace(reference, parts=tuple(with_data(part, values) for part in reference.parts))
-    return replace(reference, sampler=reference.sampler.with_data(values)) if isinstance(reference, Prior) else reference
+    if isinstance(reference, Prior):
+        return replace(reference, sampler=reference.sampler.with_data(values))
+    return reference
 
 
 def uses_prior(spec: Any) -> bool:

@@ -20,15 +20,31 @@ from pymc_hais.estimators import Finding, LogZEstimate
 from pymc_hais.model.compat import without_initvals
 from pymc_hais.results.missed_mass import modes_group
 from pymc_hais.results.opinions import opinions_group
+from pymc_hais.results.plans import PLAN, plan_group
 from pymc_hais.run.modes import Modes
+from pymc_hais.run.plan_record import PlanRecord
 from pymc_hais.run.posterior import PosteriorDraws
 from pymc_hais.run.rounds import Outcome
 from pymc_hais.run.settings import Output
-from pymc_hais.types import AnnealingRun, Plan
 
-__all__ = ["as_dataset", "check_labels", "findings_as_json", "labels_of", "log_marginal_likelihood", "to_datatree"]
+__all__ = [
+    "COUNTS",
+    "EVIDENCE",
+    "add_densities",
+    "annealing_group",
+    "as_dataset",
+    "build_tree",
+    "check_labels",
+    "evidence_group",
+    "findings_as_json",
+    "labels_of",
+    "log_marginal_likelihood",
+    "to_datatree",
+]
 
-_GROUP = "log_marginal_likelihood"
+EVIDENCE = "log_marginal_likelihood"
+#: Symptoms of a run that no array of the result tells.
+COUNTS = ("divergent_share", "n_nan", "n_infinite", "dropped_share")
 #: Numbers of an estimate that are kept as they are.
 _NUMBERS = ("value", "mc_se", "shortfall", "lower", "upper", "log_prior_mass")
 
@@ -65,6 +81,7 @@ def to_datatree(
     attrs: Mapping[str, Any],
     output: Output,
     modes: Modes | None = None,
+    plan: PlanRecord | None = None,
 ) -> DataTree:
     """Label a run as ArviZ expects.
 
@@ -83,32 +100,45 @@ def to_datatree(
     output : Output
         The user's ``idata_kwargs``.
     modes : Modes, optional
+    plan : PlanRecord, optional
 
     Returns
     -------
     DataTree
         Groups ``posterior``, ``sample_stats``, ``annealing``, ``log_marginal_likelihood``, ``estimates``, ``modes``,
-        ``observed_data``,
-        ``constant_data`` and, where asked for, ``log_likelihood`` and ``log_prior``.  What cannot be added is a
-        warning: a finished run is never lost.
+        ``plan``, ``observed_data``, ``constant_data`` and, where asked for, ``log_likelihood`` and ``log_prior``.  What
+        cannot be added is a warning: a finished run is never lost.
     """
     assert outcome.run is not None
     labels = labels_of(model, output)
     groups = {
         "posterior": as_dataset(values, attrs=attrs, **labels),
         "sample_stats": _sample_stats(draws, outcome.run.log_z - estimate.log_prior_mass, attrs),
-        "annealing": _annealing(outcome.plan, outcome.run),
-        _GROUP: _evidence(estimate, outcome, attrs),
+        "annealing": annealing_group(outcome),
+        EVIDENCE: evidence_group(estimate, outcome, [outcome.draws * len(outcome.run.log_z)], attrs),
         "estimates": opinions_group(estimate, outcome.opinions),
     }
     if modes is not None:
         groups["modes"] = modes_group(modes)
-    idata = DataTree.from_dict({f"/{name}": group for name, group in groups.items()})
-    # What a person sees first of a result.
-    idata.attrs[str(attrs["quantity"]).replace(" ", "_")] = repr(replace(estimate, findings=()))
-    idata.attrs["findings"] = ", ".join(finding.name for finding in estimate.findings) or "none"
+    if plan is not None:
+        groups[PLAN] = plan_group(plan)
+    idata = build_tree(groups, estimate, attrs)
     _add(idata, "observed_data", lambda: _data(find_observations(model), labels))
     _add(idata, "constant_data", lambda: _data(find_constants(model), labels))
+    add_densities(idata, model, output)
+    return idata
+
+
+def build_tree(groups: Mapping[str, Any], estimate: LogZEstimate, attrs: Mapping[str, Any]) -> DataTree:
+    """Put groups under what a person sees first of a result."""
+    idata = DataTree.from_dict({f"/{name}": group for name, group in groups.items()})
+    idata.attrs[str(attrs["quantity"]).replace(" ", "_")] = repr(replace(estimate, findings=()))
+    idata.attrs["findings"] = ", ".join(finding.name for finding in estimate.findings) or "none"
+    return idata
+
+
+def add_densities(idata: DataTree, model: Any, output: Output) -> None:
+    """Add the log likelihood and the log prior of the draws, where they are asked for."""
     for name, wanted, compute in (
         ("log_likelihood", output.log_likelihood, compute_log_likelihood),
         ("log_prior", output.log_prior, compute_log_prior),
@@ -118,7 +148,6 @@ def to_datatree(
             options = {"var_names": names, "model": model, "progressbar": False, "extend_inferencedata": False}
             with without_initvals(model):
                 _add(idata, name, functools.partial(compute, idata, **options))
-    return idata
 
 
 def _add(idata: DataTree, name: str, build: Callable[[], Any]) -> None:
@@ -162,7 +191,10 @@ def _sample_stats(draws: PosteriorDraws, log_z: np.ndarray, attrs: Mapping[str, 
     return dataset
 
 
-def _annealing(plan: Plan, run: AnnealingRun) -> Any:
+def annealing_group(outcome: Outcome) -> Any:
+    """Label the last round's statistics per temperature, and its weighted particles before they became draws."""
+    plan, run, symptoms = outcome.plan, outcome.run, outcome.rows[0].symptoms
+    assert run is not None
     temperature = np.arange(1, len(plan.schedule) + 1)
     chains = len(run.log_z)
     values = {
@@ -171,12 +203,15 @@ def _annealing(plan: Plan, run: AnnealingRun) -> Any:
         "step_size": np.tile(plan.step_sizes, (chains, 1)),
     }
     dataset = as_dataset(values, sample_dims=["chain", "temperature"], coords={"temperature": temperature})
-    # The weighted particles, before the resampling that makes posterior draws of them.
     dataset["final_log_weight"] = (("chain", "particle"), run.log_weights)
-    return dataset
+    dataset["ancestor"] = (("chain", "particle"), run.ancestors)
+    return dataset.assign_attrs({name: float(getattr(symptoms, name)) for name in COUNTS})
 
 
-def _evidence(estimate: LogZEstimate, outcome: Outcome, attrs: Mapping[str, Any]) -> Any:
+def evidence_group(
+    estimate: LogZEstimate, outcome: Outcome, n_particles: Sequence[int], attrs: Mapping[str, Any]
+) -> Any:
+    """Label an estimate of log Z and its rounds, given the particles of each over all chains, or of every one."""
     values = {name: np.asarray(getattr(estimate, name)) for name in (*_NUMBERS, "se", "log_z")}
     extra = {"estimator": estimate.estimator, "findings": findings_as_json(estimate.findings)}
     dataset = as_dataset(values, sample_dims=[], attrs={**attrs, **extra})
@@ -185,6 +220,7 @@ def _evidence(estimate: LogZEstimate, outcome: Outcome, attrs: Mapping[str, Any]
     dataset = dataset.assign_coords({"chain": np.arange(len(estimate.per_chain)), "round": np.arange(len(rounds)) + 1})
     for name, field in (("round_n_temperatures", "n_steps"), ("round_value", "log_z"), ("round_mc_se", "se")):
         dataset[name] = ("round", np.array([getattr(one, field) for one in rounds]))
+    dataset["round_n_particles"] = ("round", np.broadcast_to(n_particles, len(rounds)).copy())
     return dataset
 
 
@@ -211,14 +247,14 @@ def log_marginal_likelihood(idata: DataTree) -> LogZEstimate:
     ValueError
         If ``idata`` holds no such estimate.
     """
-    if not isinstance(idata, DataTree) or _GROUP not in idata.children:
+    if not isinstance(idata, DataTree) or EVIDENCE not in idata.children:
         kind = type(idata).__name__
         found = ", ".join(idata.children) if isinstance(idata, DataTree) else "none"
         raise ValueError(
-            f"Expected the DataTree that sample_hais returns, with a `{_GROUP}` group; got a {kind} with groups: "
+            f"Expected the DataTree that sample_hais returns, with a `{EVIDENCE}` group; got a {kind} with groups: "
             f"{found}."
         )
-    group = idata[_GROUP].to_dataset()
+    group = idata[EVIDENCE].to_dataset()
     kept, all_chains = group.sizes.get("chain", 0), int(group.attrs["chains"])
     if kept != all_chains:
         raise ValueError(

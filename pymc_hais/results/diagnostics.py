@@ -15,7 +15,9 @@ from pymc_hais.results.hidden_links import hidden_links
 from pymc_hais.results.memory import memory
 from pymc_hais.results.missed_mass import missed_mass
 from pymc_hais.results.opinions import diagnose_opinions
+from pymc_hais.results.plan_misfit import plan_misfit
 from pymc_hais.run.choice import Choice
+from pymc_hais.run.extending import Extended
 from pymc_hais.run.modes import Modes
 from pymc_hais.run.problem import Problem
 from pymc_hais.run.rounds import Outcome
@@ -32,6 +34,7 @@ __all__ = [
     "prior_mass_findings",
     "summarise",
     "with_findings",
+    "with_findings_joined",
 ]
 
 _DISAGREEMENT = 4.0
@@ -47,6 +50,11 @@ _MOST_DROPPED = 0.1
 _HEAVY_TAIL = 2.0
 #: Standard errors within which a prior's measured mass counts as one.
 _NORMALISED = 3.0
+#: What the numbers of a longer run may withdraw.
+_MADE_ANEW = (
+    "no_weight", "standard_error", "interrupted", "pareto_k", "few_ancestors", "chains_disagree", "rounds_disagree",
+    "low_acceptance", "divergences", "nan", "prior_range", "estimates_disagree", "reverse_disagrees",
+)  # fmt: skip
 #: Rows named in a message.
 _SHOWN = 5
 
@@ -56,11 +64,30 @@ def with_findings(outcome: Outcome, choice: Choice, settings: Settings, modes: M
     assert outcome.run is not None
     (result,), problem = outcome.rows, choice.problem
     findings = [*diagnose(result, outcome, settings), *missing_for_time(choice, outcome, settings)]
+    findings += plan_misfit(choice.learnt, outcome.run)
     findings += diagnose_opinions(result.estimate, outcome.opinions)
     findings += missed_mass(modes, result.estimate)
-    findings += [*_no_data(problem), *prior_mass_findings(problem), *_heavy_tail(problem, outcome.run)]
-    findings += [*memory(problem, outcome.run), *hidden_links(problem, outcome.run), *_summable(problem)]
+    findings += _of_problem(problem, outcome.run)
     return replace(result.estimate, findings=tuple(findings))
+
+
+def with_findings_joined(
+    extended: Extended, choice: Choice, settings: Settings, earlier: Sequence[Finding]
+) -> LogZEstimate:
+    """Return the estimate of an extended run: with the findings of its numbers, and what was found before it."""
+    outcome = extended.outcome
+    (result,) = outcome.rows
+    findings = [*diagnose(result, outcome, settings), *diagnose_opinions(result.estimate, outcome.opinions)]
+    findings += _of_problem(choice.problem, extended.added)
+    known = {finding.name for finding in findings}
+    findings += [finding for finding in earlier if finding.name not in known and finding.name not in _MADE_ANEW]
+    return replace(result.estimate, findings=tuple(findings))
+
+
+def _of_problem(problem: Problem, run: AnnealingRun) -> list[Finding]:
+    """Say what the model and the final particles show."""
+    findings = [*_no_data(problem), *prior_mass_findings(problem), *_heavy_tail(problem, run)]
+    return [*findings, *memory(problem, run), *hidden_links(problem, run), *_summable(problem)]
 
 
 def findings_of_rows(outcome: Outcome, choice: Choice, settings: Settings) -> tuple[Finding, ...]:
@@ -128,6 +155,12 @@ def _large_error(result: RowResult, outcome: Outcome, settings: Settings) -> Fin
             f"{above}, and the time ended: a round of {n_steps:,.0f} temperatures, about {needed}, would be enough."
         )
         return Finding("standard_error", "warning", message, "Raise `max_seconds`, or ask for less.")
+    if stopped_by == "shortfall":
+        message = f"{above}, of which {estimate.shortfall:.2g} is a shortfall that more chains of this plan leave."
+        advice = f"A plan of more temperatures is needed: call sample_hais(target_se={target:g})."
+        return Finding("standard_error", "warning", message, advice)
+    if stopped_by == "extended":
+        return Finding("standard_error", "warning", f"{above}.", "Call extend(target_se=...) for more chains.")
     advice = "Raise `max_temperatures`, `draws` or `chains`."
     return Finding("standard_error", "warning", f"{above}, and `max_temperatures` was reached.", advice)
 

@@ -15,12 +15,23 @@ from pymc_hais.model import is_unnormalised
 from pymc_hais.references import AnnealedModel
 from pymc_hais.results.heldout import HeldOut
 from pymc_hais.run.choice import Choice
+from pymc_hais.run.extending import Extended
 from pymc_hais.run.posterior import PosteriorDraws
 from pymc_hais.run.rounds import Outcome
 from pymc_hais.run.settings import Settings
 from pymc_hais.run.timing import duration
 
-__all__ = ["attributes", "attributes_of_rows", "log_held_out", "log_model", "log_outcome", "log_start"]
+__all__ = [
+    "attributes",
+    "attributes_of_rows",
+    "extension_attributes",
+    "log_extension",
+    "log_held_out",
+    "log_model",
+    "log_nothing_added",
+    "log_outcome",
+    "log_start",
+]
 
 # A child of PyMC's logger, so that messages appear where PyMC's do.
 _log = logging.getLogger("pymc.hais")
@@ -77,6 +88,29 @@ def log_outcome(estimate: LogZEstimate, outcome: Outcome, choice: Choice, settin
     log_findings(estimate.findings)
 
 
+def log_extension(before: LogZEstimate, estimate: LogZEstimate, extended: Extended) -> None:
+    """Log the estimate of an extended run against the one before, and every finding."""
+    outcome, (n_chains, n_particles) = extended.outcome, extended.added.log_weights.shape
+    _log.info(
+        f"{before:.3f} was extended by {n_chains} x {n_particles} particles to {estimate:.3f} "
+        f"({_temperatures(len(outcome.plan.schedule))}, {duration(outcome.seconds)})"
+    )
+    log_findings(estimate.findings)
+
+
+def log_nothing_added(estimate: LogZEstimate, settings: Settings) -> None:
+    """Log why a result was not extended: its error is small enough, or no number of particles would make it so."""
+    target = settings.target_se or np.inf
+    if estimate.se <= target:
+        _log.info(f"Nothing was added: the error of {estimate:.3f} is below target_se = {target:g}")
+        return
+    _log.warning(
+        f"Nothing was added: the error of {estimate:.3f} is above target_se = {target:g}, and more chains of the same "
+        f"plan would not bring it there (the shortfall is {estimate.shortfall:.2g}). A plan of more temperatures is "
+        f"needed: call sample_hais(target_se={target:g})."
+    )
+
+
 def log_findings(findings: Iterable[Finding]) -> None:
     """Log every finding at the level of its severity."""
     for finding in findings:
@@ -103,6 +137,20 @@ def attributes(
         "n_gradients": outcome.n_gradients + posterior.n_gradients,
         "n_rounds": len(outcome.rows[0].rounds),
         "n_temperatures": len(outcome.plan.schedule),
+        "total_time": seconds,
+    }
+
+
+def extension_attributes(extended: Extended, choice: Choice, settings: Settings, seconds: float) -> dict[str, Any]:
+    """Gather what changes in the attributes of a result that was extended."""
+    outcome = extended.outcome
+    return {
+        "random_seed": json.dumps(settings.seeds.entropy),
+        "target_se": -1.0 if settings.target_se is None else settings.target_se,
+        "stopped_by": outcome.stopped_by,
+        "n_gradients": outcome.n_gradients + extended.draws.n_gradients,
+        "sampling_time": outcome.seconds,
+        "compile_time": choice.compile_seconds,
         "total_time": seconds,
     }
 

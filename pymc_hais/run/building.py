@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from scipy.stats import norm
 from pymc_hais.kernels import Composed
 from pymc_hais.model import (
     Layout,
+    WrittenLogp,
     build_chart,
     build_density,
     build_layout,
@@ -39,7 +40,7 @@ from pymc_hais.run.seeds import Purpose, Seeds
 from pymc_hais.tuning import Stopwatch, particles_for_dense
 from pymc_hais.types import ParticleState
 
-__all__ = ["CHECK_DRAWS", "bind_reference", "build_problem", "with_reference"]
+__all__ = ["CHECK_DRAWS", "bind_reference", "build_problem", "with_data", "with_reference"]
 
 #: Draws that check a model before any long work; as many as the pilot's, so that nothing compiles twice.
 CHECK_DRAWS = CHUNK
@@ -59,6 +60,7 @@ def build_problem(
     rows: Mapping[str, np.ndarray] | None = None,
     takes_fit: bool = False,
     prior_mass: PriorMass | None = None,
+    containers: Mapping[str, np.ndarray] | None = None,
 ) -> Problem:
     """Compile a model and refuse, before any long work, what annealing could not get right.
 
@@ -76,6 +78,9 @@ def build_problem(
         Whether a fit may be mixed with the reference later, in the same machine code.
     prior_mass : PriorMass, optional
         By which a prior that is a part of the reference is normalised, and log Z divided.
+    containers : dict of ndarray, optional
+        Data containers that may vary, with their present values; they stay fixed beside a measured mass, and in a model
+        with discrete variables.
 
     Raises
     ------
@@ -88,24 +93,27 @@ def build_problem(
         The compiled log density differs from ``model.logp()``.
     """
     # What belongs to rows or to a measured mass is not kept: it is not the model's alone.
-    is_kept = not rows and prior_mass is None
+    is_kept = not rows and prior_mass is None and containers is None
     if is_kept and (kept := find_problem(model, reference, compiler, takes_fit)):
         return kept
     log_mass = prior_mass.estimate.value if prior_mass else 0.0
-    layout, bound = bind_reference(model, reference, seeds, log_mass)
-    problem = with_reference(model, layout, bound, compiler, seeds, rows, takes_fit)
+    varying = containers if prior_mass is None else None
+    layout, bound = bind_reference(model, reference, seeds, log_mass, list(varying or {}))
+    problem = with_reference(model, layout, bound, compiler, seeds, rows, takes_fit, varying)
     if is_kept:
         keep_problem(problem, reference, compiler, takes_fit)
     return replace(problem, prior_mass=prior_mass)
 
 
-def bind_reference(model: Any, reference: Any, seeds: Seeds, log_mass: float = 0.0) -> tuple[Layout, BoundReference]:
+def bind_reference(
+    model: Any, reference: Any, seeds: Seeds, log_mass: float = 0.0, containers: Sequence[str] = ()
+) -> tuple[Layout, BoundReference]:
     """Refuse a model that cannot be annealed from a reference; lay it out, and bind the reference to it."""
     check_model(model, uses_prior(reference))
     if not uses_prior(reference):
         layout = build_layout(model)
         return layout, bind(reference, layout, None, model)
-    sampler = build_prior(model)
+    sampler = build_prior(model, containers)
     seed = int(seeds.sequence(Purpose.CHECK).generate_state(1)[0])
     layout = build_layout(model, [value[0] for value in sampler.sample(1, seed)[0]])
     return layout, bind(reference, layout, Prior(layout, sampler, log_mass + log_count(model, layout)), model)
@@ -119,19 +127,30 @@ def with_reference(
     seeds: Seeds,
     rows: Mapping[str, np.ndarray] | None = None,
     takes_fit: bool = False,
+    containers: Mapping[str, np.ndarray] | None = None,
 ) -> Problem:
     """Compile a model for one bound reference, and check it at the reference's draws; see :func:`build_problem`."""
     kernel = compiler.kernel
     # Walls, and step sizes that the user gave, are those of the model's own flat vector; rows have no sites of theirs.
     is_plain = kernel.constraints or kernel.step_size or rows or layout.n_sites
-    chart = None if is_plain else build_chart(model, layout)
+    # Which sites interact may be another matter for other data.
+    containers = None if layout.n_sites else containers
+    chart = None if is_plain else build_chart(model, layout, containers)
     log_reference = None if reference.is_prior else reference.logp
     draws = _site_draws(model, layout, reference, seeds) if layout.n_sites else None
     graph = build_density(
-        model, layout, log_reference, kernel.uses_gradients, rows, chart is not None, draws, compiler.takes_slopes
+        model,
+        layout,
+        log_reference,
+        kernel.uses_gradients,
+        rows,
+        chart is not None,
+        draws,
+        compiler.takes_slopes,
+        containers,
     )
     counted = log_count(model, layout) if reference.is_prior else 0.0
-    engine = compiler(graph)
+    engine = compiler(replace(graph, preparation=None))  # an engine may travel, and never changes its data itself
     problem = Problem(
         model,
         layout,
@@ -141,6 +160,7 @@ def with_reference(
         rows=rows or {},
         log_z_reference=counted,
         summable=summable(model, graph.rules),
+        preparation=graph.preparation,
     )
     sites = chart.without_sites() if chart else None
     if takes_fit and not layout.n_sites:
@@ -161,8 +181,9 @@ def _site_draws(model: Any, layout: Layout, reference: BoundReference, seeds: Se
         if np.any(own != np.round(own)) or not is_inside.all():
             what = "values that it does not have" if np.all(own == np.round(own)) else "no whole numbers"
             raise ValueError(
-                f"The reference's draws of `{variable.name}`, which is discrete, are {what}: the last {layout.n_sites} "
-                "columns of sample(n, rng) are the discrete variables."
+                f"The reference's draws of `{variable.name}`, which is discrete, are {what}. It takes "
+                f"{variable.support} only: give it a distribution of these alone, and in a reference of your own let "
+                f"columns {variable.start} to {variable.stop - 1} of sample(n, rng) be its elements."
             )
     return draws
 
@@ -182,8 +203,42 @@ def _check_odds(problem: Problem, state: ParticleState) -> None:
             refuse_mismatch([problem.layout.owner_of(block.start)], problem.reference)
 
 
-def _check(problem: Problem, seeds: Seeds) -> None:
-    """Check a problem at draws of its reference, for the first row of data."""
+def with_data(
+    problem: Problem, model: Any, values: Mapping[str, np.ndarray], written: WrittenLogp, seeds: Seeds
+) -> Problem:
+    """Take other data into a compiled problem, and refuse data for which nothing would come of it.
+
+    Parameters
+    ----------
+    problem : Problem
+        Compiled with data containers that may vary.
+    model : pymc.Model
+        With the data.
+    values : dict of ndarray
+        Of the containers that may vary.
+    written : WrittenLogp
+        Of the model.
+    seeds : Seeds
+
+    Raises
+    ------
+    ValueError
+        A density of zero at every reference draw, a NaN gradient, or an index out of range.
+    RuntimeError
+        The compiled log density differs from ``model.logp()``.
+    """
+    problem = problem.with_data(model, values)
+    try:
+        _check_values(problem, seeds, lambda position: written(position, values))
+    except IndexError as error:
+        raise ValueError(f"With these data the model cannot be evaluated: {error}") from error
+    return problem
+
+
+def _check_values(
+    problem: Problem, seeds: Seeds, written: Callable[[np.ndarray], float] | None = None
+) -> tuple[np.ndarray, bool]:
+    """Check the density at draws of the reference, for the first row of data; return them, and whether it is cheap."""
     reference, layout, kernel = problem.reference, problem.layout, problem.engine.kernel
     x, clipped, _ = reference.draw(CHECK_DRAWS, seeds.sequence(Purpose.CHECK, 1))
     watch = Stopwatch(problem.engine.clock)
@@ -199,8 +254,15 @@ def _check(problem: Problem, seeds: Seeds) -> None:
     _check_odds(problem, state)
     joint = state.log_reference + state.log_ratio - problem.log_jacobian(x)
     magnitude = np.abs(state.log_reference) + np.abs(state.log_ratio)
-    check_joint_logp(model, layout, x, joint, magnitude, clipped)
-    evaluate = problem.evaluate_first
+    check_joint_logp(model, layout, x, joint, magnitude, clipped, written)
+    return x, is_cheap
+
+
+def _check(problem: Problem, seeds: Seeds) -> None:
+    """Check a problem at draws of its reference, and the reference itself."""
+    x, is_cheap = _check_values(problem, seeds)
+    model, reference, layout = problem.model_of_row(0), problem.reference, problem.layout
+    kernel, evaluate = problem.engine.kernel, problem.evaluate_first
     check_coverage(model, layout, reference, evaluate, kernel.constraints, x, seeds.sequence(Purpose.CHECK, 3))
     # Where the likelihood is costly, the reference alone is evaluated at the many draws of this check.
     evaluates = is_cheap and kernel.uses_gradients

@@ -17,8 +17,9 @@ from pymc_hais.run.scouting import Known
 from pymc_hais.run.settings import Settings
 from pymc_hais.run.timing import SHORTEST
 from pymc_hais.tuning import Pilot, merge
+from pymc_hais.types import Plan
 
-__all__ = ["Choice", "decide", "reason_against"]
+__all__ = ["Choice", "Learnt", "decide", "reason_against"]
 
 #: Temperatures of a reported round, at least, without a prior or a fit with light tails: the way into heavy tails is
 #: long, and the barrier does not show it.
@@ -27,6 +28,22 @@ _SHORTEST_HEAVY = 512
 _GAIN = 0.75
 #: Nats by which the fit's rough log Z may be the lower one: estimates that miss something are too low.
 _AGREEMENT = 2.0
+
+
+@dataclass(frozen=True, eq=False)
+class Learnt:
+    """A plan that an earlier run followed, and what it measured along it: what the plan promises.
+
+    Attributes
+    ----------
+    plan : Plan
+    discrepancy, acceptance_rate : ndarray (T,)
+        Of each temperature, averaged over the chains.
+    """
+
+    plan: Plan
+    discrepancy: np.ndarray
+    acceptance_rate: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -48,6 +65,8 @@ class Choice:
     spent : Spent
     compile_seconds : float
         Of all engines.
+    learnt : Learnt or None
+        The plan of an earlier run, where there was one instead of a pilot.
     """
 
     problem: Problem
@@ -58,6 +77,7 @@ class Choice:
     reason: str = "Chosen by the user."
     spent: Spent = field(default_factory=Spent)
     compile_seconds: float = 0.0
+    learnt: Learnt | None = None
 
     @property
     def is_tuned(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from typing import Any
 
 from pymc_hais.engines import renew
@@ -27,6 +27,18 @@ class _Kept:
     problem: Problem
 
 
+@dataclass(frozen=True, eq=False)
+class _Own:
+    """An object of a user's own, which equals nothing but itself."""
+
+    thing: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Own) and other.thing is self.thing
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 _of_models: weakref.WeakKeyDictionary[Any, tuple[_Kept, ...]] = weakref.WeakKeyDictionary()
 _changing = threading.Lock()
 
@@ -42,11 +54,10 @@ def find_problem(model: Any, reference: Any, compiler: Compiler, takes_fit: bool
     compiler : Compiler
     takes_fit : bool
     """
-    recipe = _recipe(reference, compiler, takes_fit)
     kept = _of_models.get(model, ())
-    if recipe is None or not kept:
+    if not kept:
         return None
-    fingerprint = take_fingerprint(model)
+    recipe, fingerprint = _recipe(reference, compiler, takes_fit), take_fingerprint(model)
     for one in kept:
         if one.recipe == recipe and one.fingerprint == fingerprint:
             problem = one.problem
@@ -54,22 +65,33 @@ def find_problem(model: Any, reference: Any, compiler: Compiler, takes_fit: bool
     return None
 
 
-def keep_problem(problem: Problem, reference: Any, compiler: Compiler, takes_fit: bool) -> None:
-    """Keep a problem for the next call; the oldest of the model's is dropped where there are too many."""
-    recipe = _recipe(reference, compiler, takes_fit)
-    if recipe is None:
+def keep_problem(problem: Problem, reference: Any, compiler: Compiler, takes_fit: bool, is_held: bool = False) -> None:
+    """Keep a problem for the next call; the oldest of the model's is dropped where there are too many.
+
+    What a user's own objects were when it was compiled cannot be told, so that such a problem is not kept; but
+    somebody who holds a compiled model means what was compiled (``is_held``).
+    """
+    is_plain = isinstance(reference, str | Gaussian | StudentT) and not compiler.compile_kwargs
+    if not is_held and (not is_plain or compiler.kernel.constraints):
         return
+    recipe = _recipe(reference, compiler, takes_fit)
     kept = _Kept(take_fingerprint(problem.model), recipe, replace(problem, model=None))
     with _changing:
         _of_models[problem.model] = (kept, *_of_models.get(problem.model, ()))[:_MOST]
 
 
-def _recipe(reference: Any, compiler: Compiler, takes_fit: bool) -> tuple | None:
-    """Say what a problem is built from beside its model; None where two of them cannot be told apart."""
-    if not isinstance(reference, str | Gaussian | StudentT) or compiler.compile_kwargs or compiler.kernel.constraints:
-        return None
-    named = reference if isinstance(reference, str) else tuple(map(_bytes, vars(reference).values()))
-    return type(reference), named, compiler.kernel, compiler.sites, compiler.backend, takes_fit
+def _recipe(reference: Any, compiler: Compiler, takes_fit: bool) -> tuple:
+    """Say what a problem is built from beside its model; two objects of a user's own are the same if they are one."""
+    named: Any = reference if isinstance(reference, str) else _Own(reference)
+    if isinstance(reference, Gaussian | StudentT):
+        named = tuple(map(_bytes, vars(reference).values()))
+    walls = compiler.kernel.constraints
+    kernel: Any = compiler.kernel
+    if walls is not None and is_dataclass(kernel) and not isinstance(kernel, type):
+        kernel = replace(kernel, constraints=None)
+    of_walls = None if walls is None else tuple(map(_bytes, vars(walls).values()))
+    options = tuple(compiler.compile_kwargs.items())
+    return type(reference), named, kernel, of_walls, compiler.sites, compiler.backend, options, takes_fit
 
 
 def _bytes(value: Any) -> Any:

@@ -103,7 +103,7 @@ def _bidirectional(problem: Problem, outcome: Outcome, report: Report, settings:
     run, plan = outcome.run, replace(outcome.plan, resample_below=0.0)
     assert run is not None
     settings = replace(settings, draws=outcome.draws)
-    back = anneal_back(problem, plan, 0, np.asarray(run.state.position), report, settings)
+    ((_, back),) = anneal_back(problem, plan, {0: np.asarray(run.state.position)}, report, settings)
     upper = _bound(problem, run, back, settings)
     if problem.layout.n_sites:
         return [upper]

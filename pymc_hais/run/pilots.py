@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pymc_hais.run.jobs import Piloting
 from pymc_hais.run.problem import Problem
-from pymc_hais.run.progress import part
 from pymc_hais.run.seeds import Purpose, Stream
 from pymc_hais.run.settings import Settings
 from pymc_hais.run.timing import FEWEST
-from pymc_hais.tuning import Pilot, Stopwatch, particles_for_dense, run_pilot
-from pymc_hais.types import Particles
+from pymc_hais.run.workers import Task
+from pymc_hais.tuning import Pilot, Stopwatch, particles_for_dense
 
 __all__ = ["PILOT_PARTICLES", "Spent", "adaptation_bias", "choose_rows", "log_ratios", "run_pilots"]
 
@@ -88,13 +88,15 @@ def run_pilots(problem: Problem, rows: Sequence[int], number: int, spent: Spent,
     begin = time.perf_counter()
     seconds = _SHARE_OF_TIME * settings.budget.left / len(rows)
     n_particles = PILOT_PARTICLES * max(1, -(-particles_for_dense(problem.layout.n_continuous) // PILOT_PARTICLES))
-    pilots = []
     report = settings.progress.phase("Pilot")
-    for done, row in enumerate(rows):
+
+    def task(row: int) -> Task:
         stream = settings.seeds.stream(Purpose.PILOT, number, row)
-        particles = _draw(problem, row, stream, n_particles, seconds)
-        progress = part(report, done / len(rows), 1 / len(rows))
-        pilots.append(run_pilot(problem.engine, particles, progress, seconds))
+        name = settings.seeds.name(Purpose.PILOT, number, [row], [0])
+        return Task(name, stream.key.tobytes().hex(), lambda: _pilot(problem, row, stream, n_particles, seconds))
+
+    found = dict(settings.workers.do(problem.engine, [task(row) for row in rows], report))
+    pilots = [found[i] for i in range(len(rows))]
     spent.seconds_per_gradient = sum(pilot.seconds for pilot in pilots) / sum(pilot.n_gradients for pilot in pilots)
     spent.n_gradients_pilot += sum(pilot.n_gradients for pilot in pilots)
     spent.n_gradients_pilot += len(rows) * problem.reference.cost(n_particles)
@@ -102,14 +104,17 @@ def run_pilots(problem: Problem, rows: Sequence[int], number: int, spent: Spent,
     return pilots
 
 
-def _draw(problem: Problem, row: int, stream: Stream, n_particles: int, seconds: float) -> Particles:
+def _pilot(problem: Problem, row: int, stream: Stream, n_particles: int, seconds: float) -> Piloting:
     """Draw a pilot's particles; fewer where they would not get anywhere in the time."""
+    start = problem.start([row], [stream], n_particles)
+    if not np.isfinite(seconds):
+        return Piloting(start, seconds)
     watch = Stopwatch(problem.engine.clock)
-    particles = problem.draw([row], [stream], n_particles)
+    start.evaluate(problem.engine)
     affordable = n_particles * seconds / (_MOVES * watch.elapsed)
-    if affordable >= n_particles:
-        return particles
-    return problem.draw([row], [stream], max(FEWEST, int(affordable)))
+    if affordable < n_particles:
+        start = problem.start([row], [stream], max(FEWEST, int(affordable)))
+    return Piloting(start, seconds)
 
 
 def log_ratios(problem: Problem, pilots: Sequence[Pilot]) -> list[np.ndarray]:

@@ -11,6 +11,7 @@ import numpy as np
 from pymc_hais.core.noise import check_counters
 from pymc_hais.kernels import LinearConstraints
 from pymc_hais.model import improper_priors, refuse_periodic, unnormalised_priors
+from pymc_hais.model.sites import refuse_endless
 from pymc_hais.references import Box, Fitted, StudentT
 from pymc_hais.run.choice import Choice, decide, reason_against
 from pymc_hais.run.constraints import axis_bounds
@@ -72,6 +73,7 @@ def first_reference(reference: Any, model: Any, constraints: LinearConstraints |
     Raises
     ------
     ValueError
+        For a fit, a periodic variable, or a discrete one with too many values.
         For "auto", if a prior is improper although the model has data: the marginal likelihood is then defined only
         up to a constant, which must be the user's decision.
     """
@@ -79,6 +81,7 @@ def first_reference(reference: Any, model: Any, constraints: LinearConstraints |
         return reference
     if not _is_auto(reference):
         refuse_periodic(model)
+        refuse_endless(model)
     improper = improper_priors(model)
     if not improper or (_is_auto(reference) and model.observed_RVs):
         return "prior"  # which names an improper prior in its error
@@ -111,6 +114,8 @@ def choose_reference(
         return Choice(problem, None, lengths, spent=spent, compile_seconds=problem.engine.clock.seconds)
     if isinstance(reference, GivenDraws):
         return _from_draws(problem, reference.positions, _mass(problem, settings, measure_mass, spent), spent, settings)
+    if takes_fit(reference) and not _is_auto(reference):
+        refuse_unfit(problem)
     rows = choose_rows(problem, settings)
     pilots = run_pilots(problem, rows, 0, spent, settings)
     known = scout(problem, pilots, spent, settings, takes_fit(reference))
@@ -144,7 +149,6 @@ def choose_reference(
 def _from_draws(problem: Problem, x: np.ndarray, mass: PriorMass | None, spent: Spent, settings: Settings) -> Choice:
     """Fit a reference to draws of another run; one pilot, from the fit, says how long rounds must be."""
     if problem.layout.n_sites:
-        refuse_unfit(problem)
         near = fit_margins(problem, x, settings)
         pilots = run_pilots(near, [0], 0, spent, settings)
         return decide(near, pilots, pilots, know_from_pilots(near, pilots, settings), spent, settings)

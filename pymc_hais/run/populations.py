@@ -2,34 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from pymc_hais.core.annealing import Report, anneal, move
+from pymc_hais.core.annealing import Report
 from pymc_hais.core.weights import clean, log_sum_exp, normalise
 from pymc_hais.references import Draws
+from pymc_hais.run.jobs import Annealing
 from pymc_hais.run.problem import CHUNK, Problem
-from pymc_hais.run.progress import part
-from pymc_hais.run.seeds import Purpose
+from pymc_hais.run.seeds import Purpose, Stream
 from pymc_hais.run.settings import Settings
+from pymc_hais.run.workers import Task
 from pymc_hais.tuning import log_densities
 from pymc_hais.types import AnnealingRun, ParticleState, Plan
 
-__all__ = ["anneal_back", "anneal_rows", "count_gradients", "end_at_fit", "support_of"]
+__all__ = ["Support", "anneal_back", "anneal_rows", "count_gradients", "end_at_fit", "support_of"]
 
 #: Particles that are annealed at a time, but at least all chains of a row.  What a row gives does not depend on it.
 _PARTICLES = 2**15
+#: The same where jobs are shared out or kept one by one, but at least one population.
+_SHARED_PARTICLES = 1000
 #: Draws that tell how much of the reference lies where the target has a density.
 _SUPPORT_DRAWS = 4000
+
+
+class _Piece(NamedTuple):
+    """Populations that make one job: all chains of some rows, or some chains of one row."""
+
+    rows: tuple[int, ...]
+    chains: range
+
+    @property
+    def populations(self) -> list[tuple[int, int]]:
+        """The row and the chain of each."""
+        return [(row, chain) for row in self.rows for chain in self.chains]
 
 
 def anneal_rows(
     problem: Problem, plan: Plan, rows: Sequence[int], number: int, report: Report, settings: Settings
 ) -> Iterator[tuple[int, AnnealingRun]]:
-    """Anneal the chains of some rows; yield each row with the run of its C populations.
+    """Anneal the chains of some rows; yield each row with the run of its C populations, in any order.
 
     Parameters
     ----------
@@ -42,41 +58,97 @@ def anneal_rows(
         Told the progress.
     settings : Settings
     """
-    chains, draws = settings.chains, settings.draws
-    size = max(1, _PARTICLES // (chains * draws))
-    tiles = [list(rows[first : first + size]) for first in range(0, len(rows), size)]
-    for done, tile in enumerate(tiles):
-        streams = settings.seeds.streams(Purpose.ROUND, number, tile, chains)
-        particles = problem.draw([row for row in tile for _ in range(chains)], streams, draws)
-        progress = part(report, done / len(tiles), 1 / len(tiles))
-        run = anneal(problem.engine, plan, particles, progress, problem.log_z_reference)
-        for i, row in enumerate(tile):
-            yield row, run.select(slice(i * chains, (i + 1) * chains))
+
+    def make(piece: _Piece, streams: list[Stream]) -> Annealing:
+        start = problem.start([row for row, _ in piece.populations], streams, settings.draws)
+        return Annealing(start, plan, problem.log_z_reference)
+
+    place = (Purpose.ROUND, number)
+    yield from _anneal(problem, plan, _cut(rows, settings.chains, settings), place, make, report, settings)
 
 
 def anneal_back(
     problem: Problem,
     plan: Plan,
-    row: int,
-    positions: np.ndarray,
+    positions: Mapping[int, np.ndarray],
     report: Report,
     settings: Settings,
     n_moves: int = 0,
-) -> AnnealingRun:
-    """Anneal draws of one row's target (C, P, D), in the particles' coordinates, back to the reference.
+) -> Iterator[tuple[int, AnnealingRun]]:
+    """Anneal draws of some rows' targets back to the reference; yield each row with its run, in any order.
 
-    So many moves at beta = 1 come first, and part draws that are copies of one another.
+    Parameters
+    ----------
+    problem : Problem
+    plan : Plan
+    positions : dict of int -> ndarray (C, P, D)
+        Of each row, in the particles' coordinates.
+    report : callable
+    settings : Settings
+    n_moves : int
+        At beta = 1, which come first and part draws that are copies of one another.
     """
-    n_populations, n_particles = positions.shape[:2]
-    streams = settings.seeds.streams(Purpose.REVERSE, 0, [row], n_populations)
-    families = np.tile(np.arange(n_particles), (n_populations, 1))
-    draws = Draws(positions, np.zeros(families.shape, dtype=bool), families)
-    particles = problem.start([row] * n_populations, streams, draws)
-    if n_moves:
-        first_step = len(plan.schedule) + 1  # the noise of the steps before is the way's own
-        state = move(problem.engine, plan, particles.state, particles.inputs, particles.keys, n_moves, first_step)
-        particles = particles._replace(state=state)
-    return anneal(problem.engine, plan, particles, report, problem.log_z_reference, is_reverse=True)
+
+    def make(piece: _Piece, streams: list[Stream]) -> Annealing:
+        some = np.stack([positions[row][chain] for row, chain in piece.populations])
+        families = np.tile(np.arange(some.shape[1]), (len(some), 1))
+        draws = Draws(some, np.zeros(families.shape, dtype=bool), families)
+        start = problem.start_at([row for row, _ in piece.populations], streams, draws)
+        return Annealing(start, plan, problem.log_z_reference, is_reverse=True, n_moves=n_moves)
+
+    n_chains = len(next(iter(positions.values())))
+    place = (Purpose.REVERSE, 0)
+    yield from _anneal(problem, plan, _cut(list(positions), n_chains, settings), place, make, report, settings)
+
+
+def _cut(rows: Sequence[int], n_chains: int, settings: Settings) -> list[_Piece]:
+    """Cut the populations of some rows into pieces, by the number of particles alone."""
+    is_shared, draws = settings.workers.is_shared, settings.draws
+    n_rows = (_SHARED_PARTICLES if is_shared else _PARTICLES) // (n_chains * draws)
+    if n_rows or not is_shared:
+        size = max(1, n_rows)
+        return [_Piece(tuple(rows[first : first + size]), range(n_chains)) for first in range(0, len(rows), size)]
+    size = max(1, _SHARED_PARTICLES // draws)
+    parts = [range(n_chains)[first : first + size] for first in range(0, n_chains, size)]
+    return [_Piece((row,), part) for row in rows for part in parts]
+
+
+def _anneal(
+    problem: Problem,
+    plan: Plan,
+    pieces: Sequence[_Piece],
+    place: tuple[Purpose, int],
+    make: Callable[[_Piece, list[Stream]], Annealing],
+    report: Report,
+    settings: Settings,
+) -> Iterator[tuple[int, AnnealingRun]]:
+    """Anneal every piece where there are workers, and put the chains of each row together."""
+    n_chains = sum(len(piece.chains) for piece in pieces if piece.rows == pieces[0].rows)
+    of_plan = _digest(plan, problem.log_z_reference)
+
+    def task(piece: _Piece) -> Task:
+        streams = [settings.seeds.stream(*place, row, chain) for row, chain in piece.populations]
+        keys = b"".join(stream.key.tobytes() for stream in streams)
+        name = settings.seeds.name(*place, piece.rows, piece.chains)
+        fingerprint = hashlib.blake2b(of_plan + keys, digest_size=16).hexdigest()
+        return Task(name, fingerprint, lambda: make(piece, streams))
+
+    parts: dict[int, dict[int, AnnealingRun]] = {}
+    for number, run in settings.workers.do(problem.engine, [task(piece) for piece in pieces], report):
+        piece = pieces[number]
+        for i, row in enumerate(piece.rows):
+            of_row = run.select(slice(i * len(piece.chains), (i + 1) * len(piece.chains)))
+            parts.setdefault(row, {})[piece.chains.start] = of_row
+            if sum(len(one.log_z) for one in parts[row].values()) == n_chains:
+                yield row, AnnealingRun.join([one for _, one in sorted(parts.pop(row).items())])
+
+
+def _digest(plan: Plan, log_z_reference: float) -> bytes:
+    """Return a digest of what the result of a job depends on beside its populations."""
+    digest = hashlib.blake2b(repr((log_z_reference, plan.resample_below)).encode(), digest_size=16)
+    for array in (plan.schedule.betas, plan.step_sizes, plan.metric_index, plan.persistence, *plan.metrics):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.digest()
 
 
 def end_at_fit(problem: Problem, row: int, back: AnnealingRun) -> AnnealingRun:

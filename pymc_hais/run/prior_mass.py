@@ -34,7 +34,11 @@ _SHARE_OF_TARGET = 0.3
 
 
 def build_first_problem(
-    model: Any, reference: Any, settings: Settings, rows: Mapping[str, np.ndarray] | None = None
+    model: Any,
+    reference: Any,
+    settings: Settings,
+    rows: Mapping[str, np.ndarray] | None = None,
+    containers: Mapping[str, np.ndarray] | None = None,
 ) -> Problem:
     """Compile a model for what the first pilot starts from; see :func:`pymc_hais.run.building.build_problem`.
 
@@ -46,10 +50,12 @@ def build_first_problem(
     settings : Settings
     rows : dict of ndarray (R, ...), optional
         Observed variables or data containers that differ from row to row.
+    containers : dict of ndarray, optional
+        Data containers that may vary, with their present values.
     """
     start = first_reference(reference, model, settings.recipe.kernel.constraints)
     mass = _mass_for(model, start, settings)
-    return build_problem(model, start, settings.compiler, settings.seeds, rows, takes_fit(reference), mass)
+    return build_problem(model, start, settings.compiler, settings.seeds, rows, takes_fit(reference), mass, containers)
 
 
 def _mass_for(model: Any, reference: Any, settings: Settings) -> PriorMass | None:

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_hais.core.weights import clean, log_mean_exp
+from pymc_hais.core.weights import clean
 from pymc_hais.engines import compile_engine
 from pymc_hais.estimators import LogZEstimate
 from pymc_hais.kernels import Composed, Gibbs, Hamiltonian, LinearConstraints, SiteBlock, SiteKernel
-from pymc_hais.model import Chart, DensityGraph, Layout, Sites, unnormalised_priors, with_table
-from pymc_hais.references import AnnealedModel, BoundReference, Draws, Fitted
+from pymc_hais.model import Chart, DensityGraph, Layout, Preparation, Sites, unnormalised_priors, with_table
+from pymc_hais.references import AnnealedModel, BoundReference, Draws, Fitted, with_data
+from pymc_hais.run.jobs import Start
 from pymc_hais.run.seeds import Stream
 from pymc_hais.types import Engine, Kernel, Particles, ParticleState
 
@@ -110,6 +111,8 @@ class Problem:
         By which log Z is divided, where it was measured.
     summable : tuple of str
         Discrete variables that could be summed out of the likelihood.
+    preparation : Preparation or None
+        Of the data that may vary, for :meth:`with_data`.
     """
 
     model: Any
@@ -123,6 +126,7 @@ class Problem:
     log_z_reference: float = 0.0
     prior_mass: PriorMass | None = None
     summable: tuple[str, ...] = ()
+    preparation: Preparation | None = None
 
     @property
     def n_rows(self) -> int:
@@ -166,6 +170,26 @@ class Problem:
         engine = self.engine.along(fitted.path, sites.arrays if sites else ())
         return replace(self, engine=engine, fitted=fitted, sites=sites)
 
+    def with_data(self, model: Any, values: Mapping[str, np.ndarray]) -> Problem:
+        """Take other data of the same shapes, without compiling again.
+
+        Parameters
+        ----------
+        model : pymc.Model
+            With these data.
+        values : dict of ndarray
+            Of the data containers that may vary.
+        """
+        assert self.preparation is not None  # compiled for it
+        sites = self.sites.arrays if self.sites else ()
+        return replace(
+            self,
+            model=model,
+            reference=with_data(self.reference, values),
+            engine=self.engine.along(self.engine.path, (*sites, *self.preparation(values))),
+            chart=self.chart and self.chart.with_data(values),
+        )
+
     def to_model(self, positions: np.ndarray) -> np.ndarray:
         """Return the model's flat vectors (..., D) of particles' coordinates."""
         if self.chart is None or self.sites is None:
@@ -189,22 +213,24 @@ class Problem:
 
     def draw(self, rows: Sequence[int], streams: Sequence[Stream], n: int) -> Particles:
         """Draw and evaluate n particles for each of B populations, given the row of each."""
-        drawn = [self._draw(row, n, stream.draws) for row, stream in zip(rows, streams, strict=True)]
-        return self.start(rows, streams, Draws(*map(np.stack, zip(*drawn, strict=True))))
+        return self.start(rows, streams, n).evaluate(self.engine)
 
-    def start(self, rows: Sequence[int], streams: Sequence[Stream], draws: Draws) -> Particles:
-        """Evaluate particles of B populations, given the row of each: draws (B, P, ...) in their own coordinates."""
-        keys, inputs = np.stack([stream.key for stream in streams]), self.inputs(rows)
+    def start(self, rows: Sequence[int], streams: Sequence[Stream], n: int) -> Start:
+        """Draw n particles for each of B populations, given the row of each."""
+        drawn = [self._draw(row, n, stream.draws) for row, stream in zip(rows, streams, strict=True)]
+        return self.start_at(rows, streams, Draws(*map(np.stack, zip(*drawn, strict=True))))
+
+    def start_at(self, rows: Sequence[int], streams: Sequence[Stream], draws: Draws) -> Start:
+        """Take draws (B, P, ...) in the particles' coordinates for those of B populations, given the row of each."""
         positions = draws.positions.astype(self.layout.dtype)
-        state = self.engine.start(positions, inputs, keys)
-        return Particles(
-            state=state,
+        return Start(
+            positions=positions,
             alive=~draws.clipped & are_inside(self.engine.kernel.constraints, positions),
+            clipped=draws.clipped,
             ancestors=draws.families,
-            inputs=inputs,
-            keys=keys,
+            inputs=self.inputs(rows),
+            keys=np.stack([stream.key for stream in streams]),
             rngs=[stream.rng for stream in streams],
-            log_z_dropped=_log_mean(state, draws.clipped),
         )
 
     def evaluate_first(self, x: np.ndarray) -> ParticleState:
@@ -252,16 +278,3 @@ def joint_of(state: ParticleState) -> np.ndarray:
 def are_inside(constraints: LinearConstraints | None, positions: np.ndarray) -> np.ndarray:
     """Tell which positions (B, P, D) keep the constraints, (B, P)."""
     return np.ones(positions.shape[:-1], dtype=bool) if constraints is None else constraints.contains(positions)
-
-
-def _log_mean(state: ParticleState, clipped: np.ndarray) -> np.ndarray:
-    """Return what clipped draws would add to the log mean likelihood (B,), at most.
-
-    Beyond the range of floating point the density cannot be evaluated, so the target is the model on the numbers that a
-    computer holds; giving these draws weight zero is unbiased for that.  At the edge of the range the likelihood says
-    how much is missing.
-    """
-    if not clipped.any():
-        return np.full(len(clipped), -np.inf)
-    log_ratio = np.asarray(state.log_ratio, np.float64)
-    return log_mean_exp(np.where(clipped & ~np.isnan(log_ratio), log_ratio, -np.inf))

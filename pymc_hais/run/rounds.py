@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,7 +26,7 @@ from pymc_hais.run.timing import SHORTEST, Size, fit_into, takes
 from pymc_hais.tuning import Stopwatch, build_plan, next_length, refine, untuned_plan
 from pymc_hais.types import AnnealingRun, Plan
 
-__all__ = ["Outcome", "plan_for", "run_rounds"]
+__all__ = ["Outcome", "conclude", "plan_for", "run_rounds"]
 
 _log = logging.getLogger("pymc.hais")
 
@@ -143,14 +144,8 @@ class _Rounds:
         self._n_gradients += count_gradients(problem, plan, 1, settings)
         self._estimates.append(estimate_log_z(run))
         self._rounds.append(Round(n_steps, self._estimates[-1].value, self._estimates[-1].mc_se))
-        estimate = combine(self._estimates, [one.n_steps for one in self._rounds])
-        estimate = complete(estimate, self._rounds, self._choice.tail, problem.prior_mass)
-        symptoms = measure_symptoms(run)
-        if symptoms.n_families < _COLLAPSED * settings.chains or not self._choice.is_tuned:
-            # One line of descent a chain tells nothing of the others, and nothing is tuned beyond where a pilot ended:
-            # what particles give that did not follow is a lower bound.
-            estimate = with_shortfall(estimate, np.inf)
-        row = RowResult(estimate, symptoms, tuple(self._rounds))
+        row = conclude(self._choice, run, self._estimates, self._rounds, [one.n_steps for one in self._rounds])
+        estimate = row.estimate
         self._speed = seconds / (n_steps * settings.draws * settings.chains)
         stopped_by = _reason_to_stop(row, settings) or self._reason_of_time(n_steps)
         longer = next_length(n_steps, estimate.se, settings.target_se or np.inf, settings.max_temperatures)
@@ -174,6 +169,35 @@ class _Rounds:
         recipe, wanted = self.settings.recipe, Size(n_steps, self.settings.draws)
         shortest = n_steps if recipe.is_fixed else SHORTEST
         return fit_into(self._moves(), wanted, shortest, recipe.n_final_moves)
+
+
+def conclude(
+    choice: Choice,
+    run: AnnealingRun,
+    estimates: Sequence[LogZEstimate],
+    rounds: Sequence[Round],
+    costs: Sequence[float],
+) -> RowResult:
+    """Average the rounds of a single model by their costs, with everything that is known about the error.
+
+    Parameters
+    ----------
+    choice : Choice
+    run : AnnealingRun
+        Of the last round.
+    estimates : sequence of LogZEstimate
+        Of each round.
+    rounds : sequence of Round
+    costs : sequence of float
+        Of each round, up to a factor.
+    """
+    estimate = complete(combine(estimates, costs), rounds, choice.tail, choice.problem.prior_mass)
+    symptoms = measure_symptoms(run)
+    if symptoms.n_families < _COLLAPSED * len(run.log_z) or not choice.is_tuned:
+        # One line of descent a chain tells nothing of the others, and nothing is tuned beyond where a pilot ended:
+        # what particles give that did not follow is a lower bound.
+        estimate = with_shortfall(estimate, np.inf)
+    return RowResult(estimate, symptoms, tuple(rounds))
 
 
 def _once(choice: Choice, settings: Settings) -> Outcome:
@@ -201,7 +225,9 @@ def _once(choice: Choice, settings: Settings) -> Outcome:
 
 
 def plan_for(choice: Choice, n_steps: int, settings: Settings) -> Plan:
-    """Freeze a plan of so many temperatures from what the pilot learnt."""
+    """Freeze a plan of so many temperatures from what the pilot learnt, or take the earlier run's own."""
+    if choice.learnt is not None and len(choice.learnt.plan.schedule) == n_steps:
+        return choice.learnt.plan
     if choice.pilot is None:
         return untuned_plan(settings.recipe, choice.problem.layout.n_dims, n_steps)
     return build_plan(choice.pilot, n_steps, settings.recipe)

@@ -72,7 +72,8 @@ def scout(problem: Problem, pilots: Sequence[Pilot], spent: Spent, settings: Set
     spent.n_rounds += 1
     report = settings.progress.phase("Scouting")
     runs = anneal_rows(problem, plan, range(problem.n_rows), spent.n_rounds, report, settings)
-    scouted, centres, residuals = zip(*(_look(problem, run, n_steps, n_kept) for _, run in runs), strict=True)
+    seen = {row: _look(problem, run, n_steps, n_kept) for row, run in runs}
+    scouted, centres, residuals = zip(*(seen[row] for row in range(problem.n_rows)), strict=True)
     spent.n_gradients += count_gradients(problem, plan, problem.n_rows, settings)
     se = np.array([one.estimate.se for one in scouted])
     lengths = known.lengths

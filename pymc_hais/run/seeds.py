@@ -31,6 +31,7 @@ class Branch(IntEnum):
     REFERENCE_MODEL = 0
     PRIOR_MASS = 1
     LOG_Z = 2  # of an unnormalised model whose rows are scored
+    EXTENSION = 3  # of a finished run; each has a number of its own
 
 
 class Stream(NamedTuple):
@@ -55,9 +56,9 @@ class Seeds:
     entropy: tuple[int, ...]
     branches: tuple[int, ...] = ()
 
-    def branch(self, branch: Branch) -> Seeds:
-        """Return the tree of a run within this one."""
-        return replace(self, branches=(*self.branches, int(branch)))
+    def branch(self, branch: Branch, *numbers: int) -> Seeds:
+        """Return the tree of a run within this one; numbers tell runs of one kind apart."""
+        return replace(self, branches=(*self.branches, int(branch), *numbers))
 
     def sequence(self, purpose: Purpose, number: int = 0, row: int = 0, chain: int = 0) -> np.random.SeedSequence:
         """Return the seed of one place: ``number`` tells rounds and pilots apart."""
@@ -68,6 +69,12 @@ class Seeds:
         """Return the randomness of one population."""
         draws, noise, resampling = self.sequence(purpose, number, row, chain).spawn(3)
         return Stream(draws, noise.generate_state(2), np.random.default_rng(resampling))
+
+    def name(self, purpose: Purpose, number: int, rows: Sequence[int], chains: Sequence[int]) -> str:
+        """Name the place of some populations, for a file."""
+        place = [*self.branches, purpose.name.lower(), number]
+        ends = [f"rows-{rows[0]}-{rows[-1]}", f"chains-{chains[0]}-{chains[-1]}"]
+        return "_".join(map(str, [*place, *ends]))
 
     def streams(self, purpose: Purpose, number: int, rows: Sequence[int], n_chains: int) -> list[Stream]:
         """Return those of several chains of several rows, chain after chain of each row."""

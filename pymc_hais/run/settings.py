@@ -27,6 +27,7 @@ from pymc_hais.run.problem import Compiler
 from pymc_hais.run.progress import CallProgress
 from pymc_hais.run.seeds import Seeds
 from pymc_hais.run.timing import TimeBudget
+from pymc_hais.run.workers import Workers
 from pymc_hais.schedules import FIXED
 from pymc_hais.tuning import Recipe
 from pymc_hais.types import Kernel, Schedule
@@ -77,6 +78,8 @@ class Settings:
         Shown while it is entered.
     estimators : tuple of str
         Other methods that are asked for log Z.
+    workers : Workers
+        Where jobs are done, and where finished ones are kept.
     """
 
     draws: int
@@ -91,6 +94,7 @@ class Settings:
     compiler: Compiler
     progress: CallProgress
     estimators: tuple[str, ...] = ()
+    workers: Workers = field(default_factory=Workers)
 
     def bound_to(self, kernel: Kernel) -> Settings:
         """Plan for a kernel that is bound to the dimensions of a model."""

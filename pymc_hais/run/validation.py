@@ -15,7 +15,7 @@ from pymc_hais.core.resampling import systematic
 from pymc_hais.core.weights import pool
 from pymc_hais.estimators import LogZEstimate, estimate_log_z, turn_round
 from pymc_hais.run.choice import Choice
-from pymc_hais.run.populations import anneal_back, anneal_rows, end_at_fit, support_of
+from pymc_hais.run.populations import Support, anneal_back, anneal_rows, end_at_fit, support_of
 from pymc_hais.run.problem import Problem
 from pymc_hais.run.progress import part
 from pymc_hais.run.rounds import plan_for
@@ -62,26 +62,41 @@ def run_validation(choice: Choice, true_positions: np.ndarray, settings: Setting
     number = choice.spent.n_rounds + 1
     report = settings.progress.phase(f"{problem.n_rows} data sets", choice.forecast(settings))
     results: dict[int, Sandwich] = {}
+    done = 0.0
     for n_steps in np.unique(choice.lengths).tolist():
         plan = plan_for(choice, n_steps, settings)
         rows = np.flatnonzero(choice.lengths == n_steps).tolist()
-        for row, run in anneal_rows(problem, plan, rows, number, _silent, settings):
-            progress = part(report, len(results) / problem.n_rows, 1.0 / problem.n_rows)
-            lower = estimate_row(run, n_steps, tail=choice.tail, mass=problem.prior_mass)
-            size = (settings.chains, settings.draws, problem.layout.n_dims)
-            starts = np.broadcast_to(problem.to_coordinates(true_positions[row][None]), size)
-            back = anneal_back(problem, plan, row, starts, progress, settings, _MOVES_APART)
-            inside = support_of(problem, row, run, settings)
-            upper = turn_round(
-                estimate_log_z(end_at_fit(problem, row, back)), problem.log_prior_mass - inside.log_share
+        half = 0.5 * len(rows) * n_steps / choice.lengths.sum()
+        ahead, behind, done = part(report, done, half), part(report, done + half, half), done + 2.0 * half
+        seen = {
+            row: _Ahead(
+                estimate_row(run, n_steps, tail=choice.tail, mass=problem.prior_mass),
+                support_of(problem, row, run, settings),
+                _draws(problem, run),
             )
-            upper = replace(upper, mc_se=float(np.hypot(upper.mc_se, inside.relative_se)))
-            results[row] = Sandwich(lower, upper, _draws(problem, run))
+            for row, run in anneal_rows(problem, plan, rows, number, ahead, settings)
+        }
+        size = (settings.chains, settings.draws, problem.layout.n_dims)
+        starts = {row: np.broadcast_to(problem.to_coordinates(true_positions[row][None]), size) for row in rows}
+        for row, back in anneal_back(problem, plan, starts, behind, settings, _MOVES_APART):
+            results[row] = _sandwich(problem, row, seen[row], back)
     return [results[row] for row in range(problem.n_rows)]
 
 
-def _silent(fraction: float, beta: float, log_z: np.ndarray) -> None:
-    """Leave the progress to the data sets."""
+class _Ahead(NamedTuple):
+    """What the way forward of one data set gave."""
+
+    lower: RowResult
+    inside: Support
+    draws: np.ndarray
+
+
+def _sandwich(problem: Problem, row: int, ahead: _Ahead, back: AnnealingRun) -> Sandwich:
+    """Bound log Z by the way forward from below, and by the way back from above."""
+    inside = ahead.inside
+    upper = turn_round(estimate_log_z(end_at_fit(problem, row, back)), problem.log_prior_mass - inside.log_share)
+    upper = replace(upper, mc_se=float(np.hypot(upper.mc_se, inside.relative_se)))
+    return Sandwich(ahead.lower, upper, ahead.draws)
 
 
 def _draws(problem: Problem, run: AnnealingRun) -> np.ndarray:

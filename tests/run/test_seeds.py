@@ -91,19 +91,20 @@ def test_no_chain_of_a_round_starts_from_the_pilots_own_particles(random_seed):
 def populations_of_a_trip(monkeypatch, reference):
     """Take the trip to two rounds; return the numbers that its populations started from, by population."""
     settings = settings_of(one_mean(), target_se=1e-3, n_temperatures=80, max_temperatures=160, random_seed=[0, 1])
-    started, draw = [], Problem.draw
+    started, draw = [], Problem.start
     start = first_reference(reference, one_mean())
     problem = build_problem(one_mean(), start, settings.compiler, settings.seeds, takes_fit=reference == "fitted")
 
     def listen(self, rows, streams, n):
-        particles = draw(self, rows, streams, n)
+        begun = draw(self, rows, streams, n)
+        particles = begun.evaluate(self.engine)
         for b, rng in enumerate(particles.rngs):
             resampling = np.random.Generator(type(rng.bit_generator)(rng.bit_generator.seed_seq)).random()
             words = (np.asarray(leaf[b]).ravel() for leaf in (particles.state.position, particles.state.momentum))
             started.append({resampling, *np.concatenate(list(words))})
-        return particles
+        return begun
 
-    monkeypatch.setattr(Problem, "draw", listen)
+    monkeypatch.setattr(Problem, "start", listen)
     outcome = run_rounds(choose_reference(problem, settings, reference), settings)
     assert len(outcome.rows[0].rounds) == 2
     return started

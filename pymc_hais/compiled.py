@@ -1,0 +1,296 @@
+"""compile: a model whose machine code a user holds, for many data sets and from several threads."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pymc_hais.model import (
+    WrittenLogp,
+    build_outputs,
+    build_written_logp,
+    find_model,
+    is_model,
+    read_containers,
+    take_fingerprint,
+    varying_containers,
+    with_table,
+)
+from pymc_hais.results.draws import is_result
+from pymc_hais.run.building import with_data
+from pymc_hais.run.kept import keep_problem
+from pymc_hais.run.planning import first_reference, takes_fit
+from pymc_hais.run.prior_mass import build_first_problem
+from pymc_hais.run.problem import Problem
+from pymc_hais.run.seeds import Seeds
+from pymc_hais.run.settings import build_settings
+from pymc_hais.types import Kernel
+
+if TYPE_CHECKING:
+    import pymc as pm
+
+__all__ = ["CompiledModel", "Opened", "compile", "open_model"]
+
+#: Arguments that belong to :func:`compile`, and their defaults.
+_CHOICES = dict.fromkeys(("reference", "kernel", "constraints", "path", "backend", "compile_kwargs"))
+_CHOICES |= {"reference": "auto", "path": "geometric"}
+#: For the draws at which a compiled model is checked.
+_SEED = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """What one call works with.
+
+    Attributes
+    ----------
+    model : pymc.Model
+        With the data as they were when the call began.
+    choices : dict
+        ``reference``, ``kernel``, ``constraints``, ``path``, ``backend`` and ``compile_kwargs``.
+    build_outputs : callable
+        As :func:`pymc_hais.model.build_outputs`, without the model.
+    """
+
+    model: Any
+    choices: dict[str, Any]
+    build_outputs: Callable[..., Any]
+
+
+def open_model(model: Any, draws: Any, **choices: Any) -> Opened:
+    """Return what a call works with: the model itself, or a copy of a compiled one that has its machine code.
+
+    Parameters
+    ----------
+    model : pymc.Model, CompiledModel or None
+    draws : object
+        What the user gave as ``draws``.
+    **choices
+        What the user gave for the arguments of :func:`compile`.
+
+    Raises
+    ------
+    ValueError
+        Of a compiled model: for choices other than its own, for a model that is not the one that was compiled, or for
+        data of other shapes.
+    """
+    if isinstance(model, CompiledModel):
+        return model._open(choices)
+    if isinstance(draws, CompiledModel):
+        raise ValueError("The first argument is `draws`; pass a compiled model by name, sample_hais(model=compiled).")
+    found = find_model(model, draws)
+    return Opened(found, choices, lambda *args: build_outputs(found, *args))
+
+
+@dataclass(frozen=True, eq=False)
+class _DataSet:
+    """The data of a compiled model at one time, in a copy of it."""
+
+    model: Any
+    values: dict[str, np.ndarray]
+
+    def holds(self, values: Mapping[str, np.ndarray], model: Any) -> bool:
+        """Whether these are the same numbers, under the same labels."""
+        pairs = ((self.values[name], value) for name, value in values.items())
+        return self.model.coords == model.coords and all(np.array_equal(*pair, equal_nan=True) for pair in pairs)
+
+
+class CompiledModel:
+    """A model with its machine code, as :func:`compile` returns it: pass it as ``sample_hais(model=compiled)``.
+
+    Each call takes the values of the model's ``pm.Data`` containers as they are when it begins.  Calls in several
+    threads do not disturb one another, and each gives what it would give alone.
+
+    Attributes
+    ----------
+    model : pymc.Model
+        The model that was compiled; ``pm.set_data(..., model=compiled.model)`` gives it other data.
+    """
+
+    def __init__(self, model: Any, choices: dict[str, Any], cores: int | None) -> None:
+        begin = time.perf_counter()
+        self.model, self._choices = model, choices
+        self._opening = threading.Lock()
+        own = with_table(model, {})
+        self._first = self._latest = _DataSet(own, read_containers(own))
+        options = {name: choices[name] for name in ("kernel", "constraints", "backend", "compile_kwargs")}
+        settings = build_settings(own, draws=1000, chains=4, random_seed=_SEED, cores=cores, **options)
+        self._compiler = settings.compiler
+        self._varying = varying_containers(own)
+        varying = {name: self._first.values[name] for name in self._varying}
+        problem = build_first_problem(own, choices["reference"], settings, None, varying)
+        self._problem = replace(problem, model=None)
+        self._written: WrittenLogp = build_written_logp(own, problem.layout, varying)
+        self._fingerprint = take_fingerprint(model, self._varying)
+        self._outputs: dict[tuple, Callable[..., Any]] = {}
+        self._keep(self._first)
+        self._seconds = time.perf_counter() - begin
+
+    @property
+    def is_flexible(self) -> bool:
+        """Whether other data of the same shapes need no compilation."""
+        return self._problem.prior_mass is None and (not self._varying or self._problem.preparation is not None)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the data that are held: of the containers, and of the density's arrays, first and last."""
+        n_sets = 1 if self._latest is self._first else 2
+        arrays = [*self._problem.engine.data, *self._first.values.values()]
+        return n_sets * sum(int(array.nbytes) for array in arrays)
+
+    def __repr__(self) -> str:
+        """Name the variables, what may vary, the engine, and what it took."""
+        variables = ", ".join(rv.name for rv in self.model.free_RVs)
+        data = ", ".join(f"{name} {self._first.values[name].shape}" for name in self._varying) or "none"
+        again = "" if self.is_flexible else ", compiled again for other data"
+        return (
+            f"<CompiledModel [{variables}]; data that may vary: {data}{again}; {self._problem.engine.name}, "
+            f"{self._seconds:.1f} s to compile; {self.n_bytes:,} bytes of data, besides the machine code>"
+        )
+
+    def _open(self, given: Mapping[str, Any]) -> Opened:
+        """Return what a call works with."""
+        for name, value in given.items():
+            own = self._choices[name]
+            if not _is_same(value, _CHOICES[name]) and not _is_same(value, own):
+                raise ValueError(
+                    f"`{name}` belongs to the compiled model, which has {own!r}; got {value!r}: leave it out, or pass "
+                    "it to pymc_hais.compile."
+                )
+        with self._opening:
+            data = self._read()
+        return Opened(data.model, self._choices, lambda *args: self._build_outputs(data, *args))
+
+    def _read(self) -> _DataSet:
+        """Take the present data, in a copy of the model that has the machine code."""
+        values = read_containers(self.model)
+        self._refuse_changes(values)
+        data = next((one for one in (self._latest, self._first) if one.holds(values, self.model)), None)
+        if data is None:
+            data = _DataSet(with_table(self.model, values), values)
+            self._keep(data)
+        self._latest = data
+        return data
+
+    def _refuse_changes(self, values: Mapping[str, np.ndarray]) -> None:
+        for name in self._varying:
+            old, value = self._first.values[name], values[name]
+            if (old.shape, old.dtype) != (value.shape, value.dtype):
+                raise ValueError(
+                    f"The data container `{name}` has shape {value.shape} ({value.dtype}), and was compiled for "
+                    f"{old.shape} ({old.dtype}): call pymc_hais.compile again."
+                )
+        if difference := self._fingerprint.difference(take_fingerprint(self.model, self._varying)):
+            raise ValueError(
+                f"The model is no longer the one that was compiled ({difference}): call pymc_hais.compile again. "
+                "Data that are to vary belong in pm.Data, and change by pm.set_data."
+            )
+
+    def _keep(self, data: _DataSet) -> None:
+        """Let a copy of the model have the machine code, where it serves these data."""
+        problem: Problem = replace(self._problem, model=data.model)
+        if data is not self._first and self._varying:
+            if problem.preparation is None:
+                return  # compiled by the call, and kept for the next one
+            values = {name: data.values[name] for name in self._varying}
+            problem = with_data(problem, data.model, values, self._written, Seeds((_SEED,)))
+        reference, walls = self._choices["reference"], self._compiler.kernel.constraints
+        start = first_reference(reference, data.model, walls)
+        if problem.prior_mass is None:
+            keep_problem(problem, start, self._compiler, takes_fit(reference), is_held=True)
+
+    def _build_outputs(
+        self, data: _DataSet, layout: Any, var_names: Sequence[str] | None = None, include_transformed: bool = False
+    ) -> Callable[[np.ndarray], dict[str, np.ndarray]]:
+        """As :func:`pymc_hais.model.build_outputs`, compiled once."""
+        key = (None if var_names is None else tuple(var_names), include_transformed, *data.model.named_vars)
+        varying = {name: data.values[name] for name in self._varying}
+        with self._opening:
+            if key not in self._outputs:
+                self._outputs[key] = build_outputs(data.model, layout, var_names, include_transformed, varying)
+        function = self._outputs[key]
+        return lambda positions: function(positions, varying)
+
+
+def compile(
+    model: pm.Model | None = None,
+    *,
+    reference: Any = "auto",
+    kernel: Kernel | None = None,
+    constraints: Any = None,
+    backend: str | None = None,
+    compile_kwargs: dict[str, Any] | None = None,
+    cores: int | None = None,
+) -> CompiledModel:
+    """Compile a model once, to sample it many times: with other seeds, with other data, from several threads.
+
+    Every number in a ``pm.Data`` container is an argument of the machine code.  After ``pm.set_data`` with values of
+    the same shapes, ``sample_hais(model=compiled)`` compiles nothing; what depends on the data alone (``gammaln`` of
+    counts, standardised columns) is computed once a call.  The result is that of ``sample_hais`` on a new model with
+    the same data, up to rounding.
+
+    Parameters
+    ----------
+    model : pymc.Model, optional
+        Needed outside a ``with model:`` block.
+    reference, kernel, constraints, backend, compile_kwargs
+        As in :func:`sample_hais`, which is then called without them.  A reference that is another model, or draws, is
+        fitted to one data set and not taken here.
+    cores : int, optional
+        Threads of the checks; each call has its own ``cores``.
+
+    Returns
+    -------
+    CompiledModel
+
+    Raises
+    ------
+    ValueError, NotImplementedError, ImportError
+        As of :func:`sample_hais`.
+
+    Notes
+    -----
+    What is compiled when: the density, and what checks it, by this function; the loops over temperatures by the first
+    call with so many ``draws`` and ``chains``.  These are compiled again, by the calls, for other data: models with
+    discrete variables, since which of them interact may depend on the data; and where the mass of the prior is
+    measured (a reference other than the prior, beside an ``ordered`` or LKJ prior).  A container whose numbers are
+    shapes, lengths or masks cannot vary.
+
+    What it holds in memory, as long as it lives: the model; the values in its containers and the arrays that the
+    density takes, which may be larger, both of the first data and of the last call (``n_bytes``); and the machine code,
+    some megabytes for each pair of ``draws`` and ``chains``.  A running call holds those of its own data, and its
+    particles.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_hais
+    >>> with pm.Model() as model:
+    ...     y = pm.Data("y", np.zeros(5))
+    ...     mu = pm.Normal("mu", 0, 1)
+    ...     observed = pm.Normal("observed", mu, 1, observed=y)
+    >>> compiled = pymc_hais.compile(model)  # doctest: +SKIP
+    >>> for seed in range(20):  # doctest: +SKIP
+    ...     pm.set_data({"y": np.random.default_rng(seed).normal(size=5)}, model=model)
+    ...     idata = pm.sample_hais(model=compiled, random_seed=seed)
+    """
+    model = find_model(model)
+    if is_model(reference) or is_result(reference):
+        raise ValueError(
+            "`reference` of compile cannot be another model or draws, which belong to one data set: pass a "
+            'distribution, or "auto"; or call sample_hais with the model itself.'
+        )
+    choices = {"reference": reference, "kernel": kernel, "constraints": constraints, "path": _CHOICES["path"]}
+    return CompiledModel(model, {**choices, "backend": backend, "compile_kwargs": compile_kwargs}, cores)
+
+
+def _is_same(given: Any, own: Any) -> bool:
+    """Whether two arguments are one, or equal; arrays in them do not say."""
+    try:
+        return given is own or bool(given == own)
+    except ValueError:
+        return False

@@ -1,0 +1,129 @@
+"""Engines on their way to other processes, which compile the same graphs again and keep the programs."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import pickle
+import sys
+import threading
+from collections import OrderedDict
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_hais.engines.choice import compile_source
+from pymc_hais.model.source import Source
+from pymc_hais.types import Engine
+
+__all__ = ["Parcel", "forget", "installed", "keep", "pack", "unpack"]
+
+#: Programs, and engines with their data, that a process keeps; the least recently used are dropped beyond.
+_MOST_PROGRAMS, _MOST_ENGINES = 4, 8
+#: What must be the same at both ends.
+_PACKAGES = ("pymc-hais", "pymc", "pytensor", "numpy", "scipy", "jax", "numba")
+
+
+class Parcel(NamedTuple):
+    """An engine as bytes.
+
+    Attributes
+    ----------
+    key : str
+        Of the program, the path and the data.
+    versions : dict
+        Of the packages at this end.
+    content : bytes or None
+        None where the receiver is believed to have it.
+    """
+
+    key: str
+    versions: dict[str, str]
+    content: bytes | None = None
+
+
+def pack(engine: Engine) -> Parcel:
+    """Make a parcel of an engine, on its present path and with its present data."""
+    data = [np.asarray(array) for array in engine.data]
+    content = pickle.dumps((engine.source.content, engine.path, data), protocol=5)
+    return Parcel(_digest(content), installed(), content)
+
+
+def unpack(parcel: Parcel) -> Engine | None:
+    """Return the engine of a parcel, compiled at most once in this process; None if it is unknown and has no content.
+
+    Raises
+    ------
+    RuntimeError
+        If this process has other versions of what computes.
+    """
+    here = installed()
+    if other := {name: (v, here.get(name)) for name, v in parcel.versions.items() if here.get(name) != v}:
+        told = ", ".join(f"{name} {theirs or 'none'} instead of {ours}" for name, (ours, theirs) in other.items())
+        raise RuntimeError(
+            f"A worker has {told}, and would not compute the same: give the workers the environment of this process."
+        )
+    with _lock:
+        engine = _find(_engines, parcel.key)
+        if engine is None and parcel.content is not None:
+            content, path, data = pickle.loads(parcel.content)
+            program = _find(_programs, _digest(content))
+            if program is None:
+                program = _compile(Source.read(content), data)
+                _put(_programs, _digest(content), program, _MOST_PROGRAMS)
+            engine = program.along(path, data)
+            _put(_engines, parcel.key, engine, _MOST_ENGINES)
+    return engine
+
+
+def keep(parcel: Parcel, engine: Engine) -> None:
+    """Have this process know an engine already, so that its own threads compile nothing."""
+    with _lock:
+        _put(_engines, parcel.key, engine, _MOST_ENGINES)
+
+
+def forget(parcel: Parcel) -> None:
+    """Let an engine go."""
+    with _lock:
+        _engines.pop(parcel.key, None)
+
+
+@functools.cache
+def installed() -> dict[str, str]:
+    """Return the versions of Python and of the packages that results depend on."""
+    found = {"python": ".".join(map(str, sys.version_info[:2]))}
+    for name in _PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+_programs: OrderedDict[str, Engine] = OrderedDict()
+_engines: OrderedDict[str, Engine] = OrderedDict()
+_lock = threading.RLock()
+
+
+def _compile(source: Source, data: list[np.ndarray]) -> Engine:
+    with source.floats():
+        return compile_source(replace(source, graph=replace(source.graph, data_values=data)))
+
+
+def _find(known: OrderedDict[str, Engine], key: str) -> Engine | None:
+    if key in known:
+        known.move_to_end(key)
+    return known.get(key)
+
+
+def _put(known: OrderedDict[str, Engine], key: str, engine: Engine, most: int) -> None:
+    known[key] = engine
+    known.move_to_end(key)
+    while len(known) > most:
+        known.popitem(last=False)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=16).hexdigest()

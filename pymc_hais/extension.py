@@ -1,0 +1,162 @@
+"""extend: more particles of the same plan, joined with the result that they extend."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pymc_hais.compiled import CompiledModel, open_model
+from pymc_hais.results.diagnostics import with_findings_joined
+from pymc_hais.results.extended import to_extended_tree
+from pymc_hais.results.past import check_model_of, read_backend, read_past, read_whole
+from pymc_hais.results.report import extension_attributes, log_extension, log_nothing_added
+from pymc_hais.results.saved import keep_result, open_result
+from pymc_hais.run.choice import Choice
+from pymc_hais.run.extending import Extended, Past, add_chains, add_draws, reach_target
+from pymc_hais.run.plan_reuse import follow, restore_choice, restore_problem
+from pymc_hais.run.progress import default_theme
+from pymc_hais.run.seeds import Branch
+from pymc_hais.run.settings import Settings, build_settings
+from pymc_hais.run.sharing import share_out
+from pymc_hais.types import Kernel
+
+if TYPE_CHECKING:
+    import pymc as pm
+    from xarray import DataTree
+
+__all__ = ["extend"]
+
+
+def extend(
+    idata: DataTree | str | os.PathLike[str],
+    *,
+    draws: int | None = None,
+    chains: int | None = None,
+    target_se: float | None = None,
+    model: pm.Model | CompiledModel | None = None,
+    reference: Any = "auto",
+    kernel: Kernel | None = None,
+    random_seed: Any = None,
+    cores: int | None = None,
+    executor: Any = None,
+    checkpoint: Any = None,
+    backend: str | None = None,
+    compile_kwargs: dict[str, Any] | None = None,
+    progressbar: Any = True,
+    progressbar_theme: Any = default_theme,
+) -> DataTree:
+    """Add particles to a result of :func:`sample_hais`: more draws, and a smaller error of log Z.
+
+    Fresh populations are annealed along the plan of the result's last round, exactly as it was frozen, and there is no
+    pilot.  So new and old populations are independent estimates of the same Z by the same method, and their average is
+    as unbiased as each of them.  Rounds, and the last one with the new populations, weigh by their particles times
+    their temperatures.
+
+    The Monte Carlo error falls as one over the root of the particles.  What all particles of a plan share does not: a
+    region that the plan does not reach stays out of reach, and the part of ``shortfall`` that stands for the finite
+    number of temperatures and the tail of the log ratio stays what it is.  Where that part is the larger one, a longer
+    plan is needed, which is what a smaller ``target_se`` of :func:`sample_hais` leads to.
+
+    Parameters
+    ----------
+    idata : DataTree or path
+        Whole result of :func:`sample_hais` or of this function, which is not changed; the file of one; or the folder of
+        a ``checkpoint`` whose run has ended.
+    draws : int, optional
+        Draws to add to every chain, from new populations of so many particles; at least 100.
+    chains : int, optional
+        Chains to add, of as many particles as the others.
+    target_se : float, optional
+        Add chains until ``se``, the whole error of log Z in nats, is below this.
+    model : pymc.Model or CompiledModel, optional
+        Needed outside a ``with model:`` block; with the data of the result.
+    reference, kernel : optional
+        The same objects as for the result, where they were of your own making.
+    random_seed : int, sequence of int, RandomState or Generator, optional
+        Of the new particles.  No extension shares random numbers with the run or with another extension, whatever the
+        seeds are.
+    cores, executor, checkpoint, backend, compile_kwargs, progressbar, progressbar_theme : optional
+        As in :func:`sample_hais`; the backend is the result's by default, and a ``checkpoint`` is the extension's own
+        folder.
+
+    Returns
+    -------
+    DataTree
+        As of :func:`sample_hais`, from all particles.  Old and new draws are pooled by their estimates of Z.  ``modes``
+        and the estimates of other methods are those of the first run.  Times and evaluations are added up, and
+        ``extensions`` counts.
+
+    Raises
+    ------
+    ValueError
+        If not exactly one of ``draws``, ``chains`` and ``target_se`` is given, or the result is not whole, has no plan,
+        or is of another model or of other data.
+
+    Examples
+    --------
+    >>> idata = pm.sample_hais()  # doctest: +SKIP
+    >>> idata = pymc_hais.extend(idata, chains=12)  # half the error  # doctest: +SKIP
+    """
+    call = locals().copy()
+    begin = time.perf_counter()
+    given = {"draws": draws, "chains": chains, "target_se": target_se}
+    if sum(value is not None for value in given.values()) != 1:
+        named = ", ".join(f"{name}={value!r}" for name, value in given.items() if value is not None) or "none"
+        raise ValueError(f"Pass exactly one of `draws`, `chains` and `target_se`; got {named}.")
+    if backend is None and compile_kwargs is None and not isinstance(model, CompiledModel):
+        backend = read_backend(idata)
+    choices = {"reference": reference, "kernel": kernel, "constraints": None, "path": "geometric"}
+    opened = open_model(model, None, **choices, backend=backend, compile_kwargs=compile_kwargs)
+    model, own = opened.model, {name: opened.choices[name] for name in ("kernel", "constraints")}
+    idata = open_result(idata)
+    record, before = read_whole(idata)
+    check_model_of(record, model)
+    attrs, past = idata["posterior"].attrs, read_past(idata, before)
+    settings = build_settings(
+        model,
+        draws=attrs["particles"] if draws is None else draws,
+        chains=attrs["chains"] if chains is None else chains,
+        target_se=target_se,
+        max_temperatures=max(2, len(record.learnt.plan.schedule)),
+        random_seed=random_seed,
+        cores=cores,
+        **own,
+        backend=opened.choices["backend"],
+        compile_kwargs=opened.choices["compile_kwargs"],
+        progressbar=progressbar,
+        progressbar_theme=progressbar_theme,
+    )
+    settings = share_out(settings, "extend", model, {**call, "idata": idata, "max_seconds": None})
+    number = int(attrs.get("extensions", 0)) + 1
+    settings = replace(settings, seeds=settings.seeds.branch(Branch.EXTENSION, number))
+    others = {"modes": None, "schedule": "constant_speed", "n_temperatures": None}
+    settings = follow(record, settings, {**choices, **others, **own})
+    with settings.progress:
+        problem = restore_problem(record, model, reference, settings)
+        settings = settings.bound_to(problem.engine.kernel)
+        choice = restore_choice(record, problem, settings)
+        extended = _extend(past, choice, settings, given)
+    if extended is None:
+        log_nothing_added(before, settings)
+        return idata.copy()
+    wanted = settings if target_se is not None else replace(settings, target_se=_target(attrs))
+    estimate = with_findings_joined(extended, choice, wanted, before.findings)
+    log_extension(before, estimate, extended)
+    values = opened.build_outputs(problem.layout, None, True)(extended.draws.positions)
+    more = extension_attributes(extended, choice, wanted, time.perf_counter() - begin)
+    tree = to_extended_tree(model, idata, values, past, extended, estimate, more, settings)
+    keep_result(tree, settings.workers.checkpoint)
+    return tree
+
+
+def _target(attrs: Any) -> float | None:
+    """Return the target that the first run had, if it had one."""
+    return float(attrs["target_se"]) if attrs["target_se"] > 0.0 else None
+
+
+def _extend(past: Past, choice: Choice, settings: Settings, given: dict[str, Any]) -> Extended | None:
+    if given["target_se"] is not None:
+        return reach_target(past, choice, settings)
+    return (add_chains if given["draws"] is None else add_draws)(past, choice, settings)

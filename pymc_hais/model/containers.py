@@ -1,0 +1,185 @@
+"""Data containers (``pm.Data``) of a model: which may vary while shapes stay, and what is computed of them alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pymc.model.transform.optimization import freeze_dims_and_data
+from pytensor.graph.basic import Constant
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.traversal import ancestors
+from pytensor.scan.op import Scan
+from pytensor.tensor.basic import Alloc, ARange, Eye
+from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.shape import Reshape, Shape, Shape_i
+from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, IncSubtensor, Subtensor
+from pytensor.tensor.type import TensorType
+
+from pymc_hais.model.compat import compile_interpreted
+
+__all__ = [
+    "Preparation",
+    "arguments_for",
+    "cut_prepared",
+    "freeze_with_inputs",
+    "read_containers",
+    "varying_containers",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class Preparation:
+    """What a density takes that depends on data containers alone, computed once for each data set.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The containers.
+    shapes : tuple of tuple of int
+        Of what is computed.
+    function : callable
+        ``(*values of the containers) -> list of ndarray``.
+    """
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    function: Callable[..., list[np.ndarray]]
+
+    def __call__(self, values: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """Compute the arguments of a density.
+
+        Raises
+        ------
+        ValueError
+            If the values lead to other shapes than those that the density was compiled for.
+        """
+        found = [np.asarray(one) for one in self.function(*(values[name] for name in self.names))]
+        if (shapes := tuple(one.shape for one in found)) != self.shapes:
+            raise ValueError(
+                f"The model computes arrays of the shapes {shapes} from its data, and was compiled for {self.shapes}: "
+                "call pymc_hais.compile again."
+            )
+        return found
+
+
+def freeze_with_inputs(model: Any, names: Sequence[str]) -> tuple[Any, list[Any]]:
+    """Freeze a model but for some observed variables or data containers; return it and what stands for these."""
+    kept = [variable.name for variable in model.data_vars if variable.name not in names]
+    frozen = freeze_dims_and_data(model, data=kept)
+    return frozen, [frozen.rvs_to_values.get(frozen[name], frozen[name]) for name in names]
+
+
+def read_containers(model: Any) -> dict[str, np.ndarray]:
+    """Return the present values of all data containers of a model."""
+    return {variable.name: np.asarray(variable.get_value()) for variable in model.data_vars}
+
+
+def arguments_for(values: Mapping[str, np.ndarray]) -> list[Any]:
+    """Return symbolic arguments for data containers, with the shapes of their values."""
+    return [pt.tensor(name, dtype=value.dtype, shape=value.shape) for name, value in values.items()]
+
+
+def varying_containers(model: Any) -> tuple[str, ...]:
+    """Name the containers that may hold other numbers in the same machine code: no shape follows from their numbers."""
+    found = list(model.data_vars)
+    terms = [*model.basic_RVs, *model.potentials, *model.rvs_to_values.values()]
+    steered = _by_value([shape for one in terms for shape in _shapes_above(one)])
+    steered |= _by_value([length for length in model.dim_lengths.values() if length not in found])
+    return tuple(variable.name for variable in found if variable not in steered)
+
+
+def _shapes_above(term: Any) -> Iterator[Any]:
+    """Yield what must be known of a graph when it is compiled: shapes, lengths, and which elements are selected."""
+    for variable in ancestors([term]):
+        node = variable.owner
+        if node is None:
+            continue
+        if hasattr(node.op, "size_param"):
+            yield node.op.size_param(node)
+        elif isinstance(node.op, Alloc | Reshape):
+            yield from node.inputs[1:]
+        elif isinstance(node.op, ARange | Eye):
+            yield from node.inputs
+        elif isinstance(node.op, Scan):
+            yield node.inputs[0]
+        elif isinstance(node.op, Subtensor | IncSubtensor) and any(isinstance(i, slice) for i in node.op.idx_list):
+            yield from node.inputs[1:]
+        elif isinstance(node.op, AdvancedSubtensor | AdvancedIncSubtensor):
+            yield from (one for one in node.inputs[1:] if getattr(one.type, "dtype", "") == "bool")
+
+
+def _by_value(variables: list[Any]) -> set[Any]:
+    """Return everything whose numbers, and not only whose shape, some variables depend on."""
+    found: set[Any] = set()
+    waiting = [one for one in variables if one is not None]
+    while waiting:
+        variable = waiting.pop()
+        if variable in found:
+            continue
+        found.add(variable)
+        if variable.owner is not None and not isinstance(variable.owner.op, Shape | Shape_i):
+            waiting.extend(variable.owner.inputs)
+    return found
+
+
+def cut_prepared(
+    graph: FunctionGraph, containers: list[Any], values: Mapping[str, np.ndarray]
+) -> tuple[list[Any], list[np.ndarray], Preparation]:
+    """Make arguments of whatever a graph computes from data containers alone, in place.
+
+    Parameters
+    ----------
+    graph : FunctionGraph
+    containers : list of TensorVariable
+        Inputs of the graph, in the order of ``values``.
+    values : dict of ndarray
+
+    Returns
+    -------
+    arguments : list of TensorVariable
+        New inputs of the graph; the containers have no more part in it.
+    arrays : list of ndarray
+        Their values.
+    preparation : Preparation
+    """
+    known = _known(graph, containers)
+    frontier = _frontier(graph, known)
+    function = compile_interpreted(containers, frontier)
+    arrays = [np.asarray(value) for value in function(*values.values())]
+    arguments: list[Any] = []
+    for i, (variable, value) in enumerate(zip(frontier, arrays, strict=True)):
+        arguments.append(pt.tensor(f"prepared_{i}", dtype=variable.type.dtype, shape=value.shape))
+        graph.add_input(arguments[-1])
+        graph.replace(variable, arguments[-1], reason="cut_prepared")
+    return arguments, arrays, Preparation(tuple(values), tuple(one.shape for one in arrays), function)
+
+
+def _known(graph: FunctionGraph, containers: list[Any]) -> set[Any]:
+    """Return what depends on containers and constants alone, and on some container."""
+    constant, known = set(), set(containers)
+    for node in graph.toposort():
+        others = [one for one in node.inputs if one not in constant and not isinstance(one, Constant)]
+        if not others:
+            constant.update(node.outputs)
+        elif all(one in known for one in others):
+            known.update(node.outputs)
+    return known
+
+
+def _frontier(graph: FunctionGraph, known: set[Any]) -> list[Any]:
+    """Return the variables to cut at; repeating and turning round is left to what comes after, which holds less."""
+    waiting = [one for node in graph.toposort() if node.outputs[0] not in known for one in node.inputs if one in known]
+    waiting += [one for one in graph.outputs if one in known]
+    found: dict[Any, None] = {}
+    while waiting:
+        variable = waiting.pop(0)
+        node = variable.owner
+        if node is not None and (isinstance(node.op, DimShuffle | Alloc) or not isinstance(variable.type, TensorType)):
+            waiting.extend(one for one in node.inputs if one in known)
+        else:
+            found[variable] = None
+    return list(found)

@@ -1,0 +1,100 @@
+"""The plan of a run: as a group of its result, and as a file of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from xarray import Dataset, DataTree
+
+from pymc_hais.run.files import read_record, write_record
+from pymc_hais.run.plan_record import PlanRecord, decode_record, encode_record
+
+__all__ = ["PLAN", "plan_group", "read_plan", "save_plan"]
+
+#: The group of a result.
+PLAN = "plan"
+
+
+def plan_group(record: PlanRecord) -> Dataset:
+    """Label a plan's arrays; its facts are attributes, each as JSON."""
+    arrays, facts = encode_record(record)
+    variables = {
+        name: (tuple(f"{name}_dim_{axis}" for axis in range(array.ndim)), array)
+        for name, array in arrays.items()
+        if array.size
+    }
+    return Dataset(variables, attrs={name: json.dumps(value) for name, value in facts.items()})
+
+
+def read_plan(source: Any, argument: str = "plan") -> PlanRecord:
+    """Read the plan of a result, or of a file that :func:`save_plan` wrote.
+
+    Parameters
+    ----------
+    source : DataTree or path
+    argument : str
+        What the caller calls it, for messages.
+
+    Raises
+    ------
+    ValueError
+        If there is no plan in it.
+    """
+    if isinstance(source, str | os.PathLike):
+        return decode_record(*read_record(Path(source)))
+    return decode_record(*_arrays_and_facts(source, argument))
+
+
+def save_plan(idata: DataTree, path: str | os.PathLike[str]) -> None:
+    """Write what a run learnt to a file, for ``sample_hais(plan=path)``: runs of other data then need no pilot.
+
+    Parameters
+    ----------
+    idata : DataTree
+        Result of :func:`sample_hais`.  It keeps its plan itself, as the group ``plan``, and may be passed as ``plan=``
+        in place of the file.
+    path : path-like
+        In an existing folder.  The file is classic netCDF; a file of that name is replaced.
+
+    Raises
+    ------
+    ValueError
+        If ``idata`` has no plan.
+    OSError
+        If the file cannot be written.
+
+    See Also
+    --------
+    extend : more of the same plan for the same data.
+
+    Examples
+    --------
+    >>> idata = pm.sample_hais()  # doctest: +SKIP
+    >>> pymc_hais.save_plan(idata, "radon.plan")  # doctest: +SKIP
+    >>> pm.set_data({"y": other})  # doctest: +SKIP
+    >>> idata = pm.sample_hais(plan="radon.plan")  # doctest: +SKIP
+    """
+    arrays, facts = _arrays_and_facts(idata, "idata")
+    write_record(Path(path), arrays, facts)
+
+
+def _arrays_and_facts(idata: Any, argument: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    if not isinstance(idata, DataTree):
+        raise ValueError(
+            f"`{argument}` must be a result of sample_hais"
+            + (", or the path of a file of pymc_hais.save_plan" if argument == "plan" else "")
+            + f"; got {type(idata).__name__}."
+        )
+    if PLAN not in idata.children:
+        groups = ", ".join(idata.children) or "none"
+        raise ValueError(
+            f"`{argument}` has no group `{PLAN}` (its groups: {groups}): it is no result of sample_hais, it was made "
+            "by an earlier version, or its path moves a parameter or starts from another model. Run sample_hais anew."
+        )
+    group = idata.children[PLAN].to_dataset()
+    facts = {name: json.loads(value) for name, value in group.attrs.items()}
+    return {str(name): np.asarray(array.values) for name, array in group.data_vars.items()}, facts

@@ -1,0 +1,66 @@
+"""Results on disk: beside the checkpoint of the run that they end, or wherever a user has written one."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import warnings
+from pathlib import Path
+from typing import Any
+
+import xarray
+from xarray import DataTree
+
+from pymc_hais.run.checkpoint import Checkpoint
+
+__all__ = ["keep_result", "open_result"]
+
+_RESULT = "result.nc"
+
+
+def keep_result(idata: DataTree, checkpoint: Checkpoint | None) -> None:
+    """Write a result into the folder of its run; what cannot be written is a warning, for the run has ended."""
+    if checkpoint is None:
+        return
+    path = checkpoint.path / _RESULT
+    temporary = path.with_name(f".{_RESULT}.{secrets.token_hex(4)}.part")
+    try:
+        idata.to_netcdf(temporary, engine="h5netcdf")
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except Exception as error:  # a full disk, or coordinates that the format does not take
+        temporary.unlink(missing_ok=True)
+        warnings.warn(f"The result could not be written to {str(path)!r}: {error}", UserWarning, stacklevel=3)
+
+
+def open_result(source: Any) -> Any:
+    """Return a result, read from its file or from the folder of its checkpoint where a path is given.
+
+    Parameters
+    ----------
+    source : DataTree or path
+
+    Raises
+    ------
+    ValueError
+        If there is no result, or it cannot be read.
+    """
+    if not isinstance(source, str | os.PathLike):
+        return source
+    path = Path(source).expanduser()
+    if path.is_dir():
+        path = path / _RESULT
+        if not path.exists():
+            raise ValueError(
+                f"The folder {str(source)!r} has no finished run: make the call that began it again, with "
+                f"checkpoint={str(source)!r}, and it goes on to its end."
+            )
+    try:
+        with xarray.open_datatree(path, engine="h5netcdf") as opened:
+            return opened.load()
+    except Exception as error:  # HDF5 raises anything at a file that is none of its own
+        raise ValueError(
+            f"The file {str(path)!r} cannot be read as a result ({type(error).__name__}): pass what sample_hais "
+            "returned, a file that its to_netcdf wrote, or the folder of a checkpoint."
+        ) from error

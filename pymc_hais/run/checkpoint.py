@@ -1,0 +1,192 @@
+"""A folder in which a run keeps every finished piece, so that the same call goes on where another one ended.
+
+A run is a fixed sequence of jobs: whatever is not kept is computed again, from the same seeds and to the same bits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pymc_hais.run.files import read_record, write_bytes, write_record
+from pymc_hais.run.records import from_arrays, to_arrays
+
+__all__ = ["Checkpoint", "open_checkpoint"]
+
+_HEADER, _DIGEST = "checkpoint.json", "digest"
+_FORMAT = 1
+#: Seconds after which a file that is still being written has no writer any more.
+_ABANDONED = 60.0
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """An open checkpoint.
+
+    Attributes
+    ----------
+    path : Path
+    identity : dict
+        Of the call: what must be the same if it is to go on.
+    """
+
+    path: Path
+    identity: Mapping[str, Any]
+
+    def find(self, name: str, fingerprint: str) -> Any:
+        """Return the result of a job that an earlier call has finished; None if there is none.
+
+        Raises
+        ------
+        ValueError
+            If its file is damaged, or belongs to another job.
+        """
+        path = self._file(name)
+        if not path.exists():
+            return None
+        arrays, facts = read_record(path)
+        try:
+            is_own = (facts["call"], facts["fingerprint"]) == (self._call, fingerprint)
+            result = from_arrays(arrays, facts["tree"]) if is_own else None
+        except Exception as error:  # whole, and yet none of ours
+            raise ValueError(f"The file {str(path)!r} is not what a run has kept: {error!r}. Delete it.") from error
+        if not is_own:
+            raise ValueError(
+                f"The file {str(path)!r} is of another call, plan or seed than this call's: it was moved here, or "
+                "planning rounds differently on this machine. Delete the folder, or pass another `checkpoint`."
+            )
+        return result
+
+    def keep(self, name: str, fingerprint: str, result: Any) -> None:
+        """Keep the result of a job."""
+        arrays, tree = to_arrays(result)
+        write_record(self._file(name), arrays, {"call": self._call, "fingerprint": fingerprint, "tree": tree})
+
+    @cached_property
+    def _call(self) -> str:
+        return _digest(self.identity)
+
+    def _file(self, name: str) -> Path:
+        return self.path / f"{name}.nc"
+
+
+def open_checkpoint(path: Any, identity: Mapping[str, Any], is_seeded: bool) -> tuple[Checkpoint, Mapping[str, Any]]:
+    """Begin a checkpoint, or go on with one of the same call.
+
+    Parameters
+    ----------
+    path : str or Path
+        A folder, which is made where it is missing.
+    identity : dict
+        Of this call; what JSON takes.
+    is_seeded : bool
+        Whether the user gave a seed; else that of the checkpoint is taken.
+
+    Returns
+    -------
+    Checkpoint
+    dict
+        The identity of the run, with the checkpoint's seed where the call has none.
+
+    Raises
+    ------
+    ValueError
+        If the checkpoint is of another call, with what differs; if the path is none, or holds something else.
+    OSError
+        If the folder cannot be read or written.
+    """
+    folder = _folder(path)
+    identity = json.loads(json.dumps({"format": _FORMAT, **identity}))
+    header = folder / _HEADER
+    if header.exists() and any(folder.rglob("*.nc")):
+        before = _read_header(header)
+        if not is_seeded:
+            identity["random_seed"] = before["random_seed"]
+        _compare(folder, before, identity)
+        _check_writable(folder)
+    else:  # nothing is lost where an earlier call has failed before its first job was done
+        write_bytes(header, json.dumps({**identity, _DIGEST: _digest(identity)}, indent=1).encode())
+    for left in folder.glob(".*.part"):
+        if time.time() - left.stat().st_mtime > _ABANDONED:  # of a call that was killed while it wrote
+            left.unlink(missing_ok=True)
+    return Checkpoint(folder, identity), identity
+
+
+def _folder(path: Any) -> Path:
+    """Return a folder with a checkpoint or with nothing in it."""
+    if not isinstance(path, str | os.PathLike) or not str(path):
+        raise ValueError(f"`checkpoint` must be the path of a folder; got {path!r}.")
+    try:
+        folder = Path(path).expanduser()
+        if folder.exists() and not folder.is_dir():
+            raise ValueError(f"`checkpoint` = {str(folder)!r} is a file: pass the path of a folder.")
+        folder.mkdir(parents=True, exist_ok=True)
+        names = {one.name for one in folder.iterdir()}
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            f"The folder {str(folder)!r} cannot be made or read ({error.strerror}): pass another `checkpoint`.",
+        ) from error
+    if _HEADER not in names and any(not name.endswith(".part") for name in names):
+        raise ValueError(
+            f"`checkpoint` = {str(folder)!r} is a folder with something else in it: pass a new or an empty one."
+        )
+    return folder
+
+
+def _check_writable(folder: Path) -> None:
+    probe = folder / "probe"
+    write_bytes(probe, b"")
+    probe.unlink(missing_ok=True)
+
+
+def _read_header(header: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(header.read_bytes())
+        if content.pop(_DIGEST) != _digest(content):
+            raise ValueError("it does not have its digest")
+    except Exception as error:  # a parser raises anything at a file that is none of its own
+        raise ValueError(
+            f"The file {str(header)!r} is damaged, or was edited ({error!r}): restore it from a copy, or pass another "
+            "`checkpoint`."
+        ) from error
+    return content
+
+
+def _compare(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    differences = _differences(before, now)
+    if not differences:
+        return
+    told = "; ".join(f"{name}: {_shown(there)} there, {_shown(here)} here" for name, there, here in differences)
+    raise ValueError(
+        f"The checkpoint {str(folder)!r} is of another call, and cannot go on with this one. {told}. Make the same "
+        "call as before, or pass another `checkpoint`."
+    )
+
+
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any], at: str = "") -> list[tuple[str, Any, Any]]:
+    """List what differs, by its full name."""
+    found: list[tuple[str, Any, Any]] = []
+    for name in {**now, **before}:
+        there, here = before.get(name), now.get(name)
+        if isinstance(there, dict) and isinstance(here, dict):
+            found += _differences(there, here, f"{at}{name}.")
+        elif json.dumps(there) != json.dumps(here):  # in which NaN is equal to NaN
+            found.append((f"{at}{name}", there, here))
+    return found
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 100 else f"{text[:97]}..."
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=16).hexdigest()

@@ -1,0 +1,130 @@
+"""Executors that users pass: which ones take jobs, how one that broke is renewed, and which errors tell of a loss."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import time
+from concurrent.futures import (
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    wait,
+)
+from typing import Any
+
+from pymc_hais.engines.transport import Parcel, installed
+from pymc_hais.run.worker import hais_hello
+
+__all__ = ["POLL", "check_executor", "is_loss", "renew", "shown"]
+
+_log = logging.getLogger("pymc.hais")
+
+#: Seconds between two looks at the jobs, and until a silent executor is spoken of.
+POLL, _PATIENCE = 0.2, 30.0
+
+
+def check_executor(executor: Any) -> None:
+    """Refuse what cannot take jobs, before any work.
+
+    Raises
+    ------
+    ValueError
+        Naming what was given and what to pass instead.
+    RuntimeError
+        If a worker has other versions, or cannot import this package.
+    """
+    if executor is None:
+        return
+    if isinstance(executor, type) or not callable(getattr(executor, "submit", None)) or _is_client(executor):
+        raise _wrong(executor)
+    if isinstance(executor, ProcessPoolExecutor) and _method(executor) == "fork":
+        raise ValueError(
+            "`executor` forks this process, and threads of JAX and Numba do not survive that: pass "
+            'ProcessPoolExecutor(n, mp_context=multiprocessing.get_context("spawn")).'
+        )
+    _greet(executor)
+
+
+def renew(executor: Any) -> ProcessPoolExecutor | None:
+    """Return an executor in place of one that a worker's death has broken; None where that cannot be."""
+    if type(executor) is not ProcessPoolExecutor:
+        return None
+    private: Any = executor  # its size and its way to start processes have no public names
+    return ProcessPoolExecutor(
+        private._max_workers,
+        private._mp_context,
+        private._initializer,
+        private._initargs,
+        max_tasks_per_child=private._max_tasks_per_child,
+    )
+
+
+def is_loss(error: BaseException) -> bool:
+    """Whether an error tells of a worker, its memory or the way to it, and not of the job."""
+    is_known = isinstance(error, BrokenExecutor | CancelledError | MemoryError | OSError)
+    return is_known or type(error).__name__ == "KilledWorker" or "RESOURCE_EXHAUSTED" in str(error)
+
+
+def shown(error: BaseException) -> str:
+    """Return the first line of an error."""
+    return str(error).split("\n")[0] or type(error).__name__
+
+
+def _greet(executor: Any) -> None:
+    """Have a worker import what it needs, and compare versions; threads of this process have both."""
+    try:
+        future = executor.submit(hais_hello, Parcel("", installed()))
+    except RuntimeError as error:
+        raise ValueError(f"`executor` takes no jobs any more ({error}): pass one that is not shut down.") from error
+    except Exception as error:  # whatever takes other arguments than an executor
+        raise _wrong(executor) from error
+    if not isinstance(future, Future):
+        raise _wrong(executor)
+    if isinstance(executor, ThreadPoolExecutor):
+        return
+    begin, is_told = time.monotonic(), False
+    while not wait([future], timeout=POLL).done:
+        if not is_told and time.monotonic() - begin > _PATIENCE:
+            _log.warning("No worker of `executor` has answered yet: is there one?")
+            is_told = True
+    _read_answer(future)
+
+
+def _read_answer(future: Future) -> None:
+    try:
+        future.result()
+    except (ImportError, AttributeError) as error:
+        raise RuntimeError(
+            f"A worker cannot import pymc_hais ({error}): give the workers the environment of this process."
+        ) from error
+    except BrokenExecutor as error:
+        raise RuntimeError(
+            f"The workers of `executor` die as they start ({shown(error)}). In a script, let what starts processes "
+            'stand under `if __name__ == "__main__":`.'
+        ) from error
+    except CancelledError as error:
+        raise ValueError(
+            "`executor` has cancelled its first job: pass one whose workers are reachable, and not closed."
+        ) from error
+
+
+def _wrong(executor: Any) -> ValueError:
+    given = f"the class {executor.__name__}" if isinstance(executor, type) else repr(executor)
+    hint = ": pass client.get_executor()" if _is_client(executor) else ""
+    return ValueError(
+        "`executor` must be a concurrent.futures executor, such as a ProcessPoolExecutor or Dask's "
+        f"client.get_executor(); got {given}{hint}."
+    )
+
+
+def _is_client(executor: Any) -> bool:
+    return not isinstance(executor, Executor | type) and callable(getattr(executor, "get_executor", None))
+
+
+def _method(executor: ProcessPoolExecutor) -> str | None:
+    private: Any = executor
+    return (private._mp_context or multiprocessing).get_start_method()

@@ -1,0 +1,225 @@
+"""More populations of a finished run's plan, and one estimate from all of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pymc_hais.core.weights import log_mean_exp, normalise
+from pymc_hais.estimators import LogZEstimate, Round, estimate_log_z
+from pymc_hais.run.choice import Choice
+from pymc_hais.run.populations import anneal_rows, count_gradients
+from pymc_hais.run.posterior import PosteriorDraws, draw_posterior
+from pymc_hais.run.rounds import Outcome, conclude
+from pymc_hais.run.row_results import RowResult
+from pymc_hais.run.settings import Settings
+from pymc_hais.tuning import Stopwatch
+from pymc_hais.types import AnnealingRun, ParticleState, Plan
+
+__all__ = ["NO_STATE", "Extended", "Past", "add_chains", "add_draws", "join_chains", "reach_target"]
+
+_log = logging.getLogger("pymc.hais")
+
+#: Particles that are annealed at a time, but at least one population.
+_PARTICLES = 2**15
+#: Times that a target is aimed at, how many times as many chains an attempt may make them, and the share of the error
+#: that is aimed for.
+_ATTEMPTS, _GROWTH, _ROOM = 6, 8.0, 0.95
+#: Of particles of which the weights alone are kept.
+NO_STATE = ParticleState(*(None,) * len(ParticleState._fields))
+
+
+@dataclass(frozen=True, eq=False)
+class Past:
+    """What a result keeps of its run.
+
+    Attributes
+    ----------
+    run : AnnealingRun
+        The last round, without the particles' states; what was counted over all its particles is spread over them.
+    rounds : tuple of Round
+    n_particles : tuple of int
+        Of each round, over all chains.
+    opinions : tuple of LogZEstimate
+        Of other methods.
+    """
+
+    run: AnnealingRun
+    rounds: tuple[Round, ...]
+    n_particles: tuple[int, ...]
+    opinions: tuple[LogZEstimate, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Extended:
+    """A run with its extension.
+
+    Attributes
+    ----------
+    outcome : Outcome
+        Of both together.
+    added : AnnealingRun
+        The new populations.
+    draws : PosteriorDraws
+        Of the new populations.
+    n_particles : tuple of int
+        Of each round, over all chains.
+    """
+
+    outcome: Outcome
+    added: AnnealingRun
+    draws: PosteriorDraws
+    n_particles: tuple[int, ...]
+
+
+def add_chains(past: Past, choice: Choice, settings: Settings) -> Extended:
+    """Anneal ``settings.chains`` more populations."""
+    watch = Stopwatch(choice.problem.engine.clock)
+    added = join_chains(list(_anneal(choice, 1, settings)))
+    return _conclude(past, added, join_chains([past.run, added]), choice, "extended", watch.elapsed, settings)
+
+
+def add_draws(past: Past, choice: Choice, settings: Settings) -> Extended:
+    """Anneal ``settings.draws`` more particles for each chain, as populations of their own."""
+    watch = Stopwatch(choice.problem.engine.clock)
+    added = join_chains(list(_anneal(choice, 1, settings)))
+    return _conclude(past, added, _widen(past.run, added), choice, "extended", watch.elapsed, settings)
+
+
+def reach_target(past: Past, choice: Choice, settings: Settings) -> Extended | None:
+    """Add chains until the error of log Z is below ``settings.target_se``; None if there is nothing to add.
+
+    The Monte Carlo error falls as one over the root of the chains; where the rest of the error alone is above the
+    target, more chains of the same plan are of no use.
+    """
+    watch, parts, target = Stopwatch(choice.problem.engine.clock), [past.run], settings.target_se
+    assert target is not None
+    for attempt in range(1, _ATTEMPTS + 1):
+        run = join_chains(parts)
+        estimate = _row(past, run, choice)[0].estimate
+        if estimate.se <= target or not (missing := _missing(estimate, choice, len(run.log_z), target)):
+            break
+        _log.info(f"log Z = {estimate:.3f}, where target_se = {target:g} was asked for: {missing} more chains")
+        parts += list(_anneal(choice, attempt, replace(settings, chains=missing)))
+    if len(parts) == 1:
+        return None
+    run, added = join_chains(parts), join_chains(parts[1:])
+    reached = _row(past, run, choice)[0].estimate.se <= target
+    settings = replace(settings, chains=len(added.log_z))
+    stopped_by = "target_se" if reached else "shortfall"
+    return _conclude(past, added, run, choice, stopped_by, watch.elapsed, settings)
+
+
+def _missing(estimate: LogZEstimate, choice: Choice, n_chains: int, target: float) -> int:
+    """Say how many more chains should bring the error below a target; 0 where no number of them would."""
+    mass = choice.problem.prior_mass
+    of_mass = mass.estimate.mc_se**2 if mass else 0.0
+    allowed = max(_ROOM * (target - estimate.shortfall), 0.0) ** 2 - of_mass
+    own = estimate.mc_se**2 - of_mass
+    if not (np.isfinite(own) and allowed > 0.0):
+        return 0
+    return max(1, int(np.ceil(n_chains * (min(own / allowed, _GROWTH) - 1.0))))
+
+
+def _anneal(choice: Choice, number: int, settings: Settings) -> Iterator[AnnealingRun]:
+    """Anneal populations along the plan, as many at a time as memory allows."""
+    learnt = choice.learnt
+    assert learnt is not None
+    most = max(1, _PARTICLES // settings.draws)
+    sizes = [min(most, settings.chains - first) for first in range(0, settings.chains, most)]
+    for part, size in enumerate(sizes):
+        own = replace(settings, chains=size)
+        report = settings.progress.phase("Extension" if len(sizes) == 1 else f"Extension {part + 1}/{len(sizes)}")
+        # No two parts of any attempt have one number.
+        ((_, run),) = anneal_rows(choice.problem, learnt.plan, [0], number + _ATTEMPTS * part, report, own)
+        yield run
+
+
+def _conclude(
+    past: Past,
+    added: AnnealingRun,
+    run: AnnealingRun,
+    choice: Choice,
+    stopped_by: str,
+    seconds: float,
+    settings: Settings,
+) -> Extended:
+    assert choice.learnt is not None
+    plan: Plan = choice.learnt.plan
+    row, n_particles = _row(past, run, choice)
+    n_gradients = count_gradients(choice.problem, plan, 1, settings)
+    n_moves = len(plan.schedule) * settings.draws * settings.chains
+    own = Outcome((row,), plan, added, n_gradients, seconds, stopped_by, settings.draws, seconds / n_moves)
+    draws = draw_posterior(choice.problem, own, settings)
+    outcome = replace(own, run=run, draws=run.log_weights.shape[1], opinions=past.opinions)
+    return Extended(outcome, added, draws, n_particles)
+
+
+def _row(past: Past, run: AnnealingRun, choice: Choice) -> tuple[RowResult, tuple[int, ...]]:
+    """Estimate log Z from the earlier rounds and the last one, which now has more particles."""
+    earlier, last = past.rounds[:-1], estimate_log_z(run)
+    rounds = (*earlier, Round(past.rounds[-1].n_steps, last.value, last.mc_se))
+    n_particles = (*past.n_particles[:-1], run.log_weights.size)
+    estimates = [*(LogZEstimate(one.log_z, one.se, one.log_z, one.log_z) for one in earlier), last]
+    costs = [one.n_steps * n for one, n in zip(rounds, n_particles, strict=True)]
+    return conclude(choice, run, estimates, rounds, costs), n_particles
+
+
+def join_chains(runs: Sequence[AnnealingRun]) -> AnnealingRun:
+    """Put populations of the same size side by side."""
+
+    def join(arrays: Sequence[Any]) -> Any:
+        return np.concatenate([np.asarray(one) for one in arrays])
+
+    joined = _combine(runs, {name: join for name in AnnealingRun.__dataclass_fields__}, join)
+    if any(run.state.position is None for run in runs):
+        return joined
+    return replace(joined, state=ParticleState(*map(join, zip(*(run.state for run in runs), strict=True))))
+
+
+def _widen(past: AnnealingRun, added: AnnealingRun) -> AnnealingRun:
+    """Make one population of each chain's two: both weigh by their particles and their estimates of Z."""
+    sizes = np.array([past.log_weights.shape[1], added.log_weights.shape[1]])
+    shares = sizes / sizes.sum()
+
+    def average(arrays: Sequence[Any]) -> Any:
+        return sum(share * one for share, one in zip(shares, arrays, strict=True))
+
+    def total(arrays: Sequence[Any]) -> Any:
+        return sum(arrays)
+
+    def join(arrays: Sequence[Any]) -> Any:
+        return np.concatenate(list(map(np.asarray, arrays)), axis=1)
+
+    def log_mean(arrays: Sequence[Any]) -> Any:
+        terms = [one + np.log(2.0 * share) for one, share in zip(arrays, shares, strict=True)]
+        return log_mean_exp(np.stack(terms, axis=-1))
+
+    totals = [run.log_z + np.log(size) for run, size in zip((past, added), sizes, strict=True)]
+    weights = [run.log_weights + one[:, None] for run, one in zip((past, added), totals, strict=True)]
+    statistics = {"ess": total, "log_z": log_mean}
+    rules = {
+        **{name: total for name in ("n_resampled", "n_nan", "n_infinite")},
+        **{name: log_mean for name in ("log_z", "log_z_dropped")},
+        **{name: join for name in ("acceptance_rate", "n_divergent")},
+        "log_weights": lambda _: normalise(join(weights)),
+        "ancestors": lambda pair: join([pair[0], pair[1] + sizes[0]]),
+    }
+    return _combine((past, added), rules, average, statistics)
+
+
+def _combine(
+    runs: Sequence[AnnealingRun], rules: Mapping[str, Any], otherwise: Any, statistics: Mapping[str, Any] | None = None
+) -> AnnealingRun:
+    """Combine each field by its rule, and the statistics per temperature by theirs; states are left out."""
+    names = [name for name in AnnealingRun.__dataclass_fields__ if name not in ("state", "temperature")]
+    fields = {name: rules[name]([getattr(run, name) for run in runs]) for name in names}
+    common = [name for name in runs[0].temperature if all(name in run.temperature for run in runs)]
+    temperature = {
+        name: (statistics or {}).get(name, otherwise)([run.temperature[name] for run in runs]) for name in common
+    }
+    return AnnealingRun(state=NO_STATE, temperature=temperature, **fields)

@@ -1,0 +1,88 @@
+"""What a worker does with a job: find or compile the engine, perform, and tell how far it is.
+
+A dashboard shows tasks by the names of the functions here.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import socket
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pymc_hais.core.annealing import Report
+from pymc_hais.engines.transport import Parcel, unpack
+from pymc_hais.run.jobs import Annealing, Job
+
+__all__ = ["Address", "Unknown", "function_for", "hais_anneal", "hais_hello", "hais_pilot"]
+
+#: Seconds between two reports of a job.
+_PAUSE = 0.2
+
+
+class Unknown(NamedTuple):
+    """The answer of a worker that does not have the engine."""
+
+    worker: str
+
+
+class Address(NamedTuple):
+    """Where a job's progress is told: one datagram of JSON each time, and no matter if it is lost."""
+
+    host: str
+    port: int
+    token: str
+    number: int
+
+
+def hais_hello(parcel: Parcel) -> None:
+    """Check that this process has the driver's versions."""
+    unpack(parcel)
+
+
+def hais_anneal(parcel: Parcel, job: Job, cores: int, told: Address | Report) -> Any:
+    """Anneal a tile of populations."""
+    return _perform(parcel, job, cores, told)
+
+
+def hais_pilot(parcel: Parcel, job: Job, cores: int, told: Address | Report) -> Any:
+    """Run a pilot."""
+    return _perform(parcel, job, cores, told)
+
+
+def function_for(job: Job) -> Any:
+    """Return the function that does a job."""
+    return hais_anneal if isinstance(job, Annealing) else hais_pilot
+
+
+def _perform(parcel: Parcel, job: Job, cores: int, told: Address | Report) -> Any:
+    engine = unpack(parcel)
+    if engine is None:
+        return Unknown(f"{socket.gethostname()} {os.getpid()}")
+    engine = copy.copy(engine)  # shares the machine code; has threads of its own
+    engine.set_cores(cores)
+    if not isinstance(told, Address):  # a thread of the driver's own
+        return job.perform(engine, told)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as channel:
+        return job.perform(engine, _sending(channel, told))
+
+
+def _sending(channel: socket.socket, address: Address) -> Report:
+    last = -np.inf
+
+    def report(fraction: float, beta: float, log_z: Any) -> None:
+        nonlocal last
+        if time.monotonic() - last < _PAUSE:
+            return
+        last = time.monotonic()
+        message = [address.token, address.number, float(fraction), float(beta), float(np.max(log_z))]
+        try:
+            channel.sendto(json.dumps(message).encode(), (address.host, address.port))
+        except OSError:  # a wall between worker and driver costs the bar, not the run
+            return
+
+    return report

@@ -1,0 +1,88 @@
+"""Many data sets of one conjugate regression along one plan, compiled once; log Z is exact."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pymc as pm
+
+from pymc_hais.results.plan_misfit import plan_misfit
+from pymc_hais.run.building import build_problem
+from pymc_hais.run.choice import Choice, Learnt
+from pymc_hais.run.planning import choose_reference
+from pymc_hais.run.rounds import run_rounds
+from pymc_hais.run.settings import build_settings
+from tests.truth import log_evidence_regression
+
+
+class DataSets:
+    """y = X w + noise, with w from its prior ("predictive"), always the same ("like"), or far outside ("gross")."""
+
+    def __init__(self, n_dims=2, n=5, seed=0):
+        self._rng = np.random.default_rng(seed)
+        self.design = self._rng.normal(size=(n, n_dims))
+        self.prior_sd = 2.0
+        self._weights = self.prior_sd * self._rng.normal(size=n_dims)
+        self.first = self._observe(self._weights)
+
+    def _observe(self, weights):
+        return self.design @ weights + self._rng.normal(size=len(self.design))
+
+    def _draw_weights(self, kind):
+        if kind == "like":
+            return self._weights
+        normal = self._rng.normal(size=self._weights.size)
+        return self.prior_sd * (normal if kind == "predictive" else 10.0 * np.sign(normal))
+
+    def draw(self, kind, n):
+        return [self._observe(self._draw_weights(kind)) for _ in range(n)]
+
+    def log_z(self, y):
+        return log_evidence_regression(self.design, y, self.prior_sd, 1.0)
+
+    def model(self):
+        with pm.Model() as model:
+            w = pm.Normal("w", 0.0, self.prior_sd, shape=self._weights.size)
+            pm.Normal("y", pm.math.dot(self.design, w), 1.0, observed=self.first)
+        return model
+
+
+@dataclass(frozen=True)
+class Found:
+    estimate: object
+    rounds: tuple
+    is_misfit: bool
+    covers: bool
+
+
+@dataclass(frozen=True)
+class LearntPlan:
+    sets: DataSets
+    choice: Choice
+    recipe: object
+
+    def run(self, y, seed, target_se=None):
+        """Follow the plan on other data, as ``sample_hais(plan=)`` does once its model is compiled."""
+        problem = replace(self.choice.problem, rows={"y": np.asarray(y)[None]})
+        settings = replace(settings_of(problem.model, 1000 + seed, target_se), recipe=self.recipe)
+        outcome = run_rounds(replace(self.choice, problem=problem), settings)
+        estimate = outcome.rows[0].estimate
+        misfit = bool(plan_misfit(self.choice.learnt, outcome.run))
+        return Found(estimate, outcome.rows[0].rounds, misfit, estimate.lower <= self.sets.log_z(y) <= estimate.upper)
+
+
+def settings_of(model, seed, target_se=None):
+    return build_settings(model, draws=500, chains=2, target_se=target_se, random_seed=seed, backend="jax")
+
+
+def learn(sets, reference):
+    """Learn a plan on the first data set."""
+    model = sets.model()
+    settings = settings_of(model, 1)
+    rows = {"y": sets.first[None]}
+    problem = build_problem(model, "prior", settings.compiler, settings.seeds, rows, reference == "fitted")
+    settings = settings.bound_to(problem.engine.kernel)
+    choice = choose_reference(problem, settings, reference)
+    outcome = run_rounds(choice, settings)
+    measured = (outcome.run.temperature[name].mean(axis=0) for name in ("discrepancy", "acceptance_rate"))
+    lengths = np.array([len(outcome.plan.schedule)])
+    return LearntPlan(sets, replace(choice, learnt=Learnt(outcome.plan, *measured), lengths=lengths), settings.recipe)

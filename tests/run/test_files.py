@@ -1,0 +1,206 @@
+"""Files of arrays: whole or not there, never a program, and one plain error for anything else."""
+
+import errno
+import io
+import json
+import os
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.io import netcdf_file
+
+from pymc_hais.run.files import decode, encode, read_record, write_bytes, write_record
+
+RNG = np.random.default_rng(0)
+ARRAYS = {
+    "float64": RNG.normal(size=(3, 4, 2)),
+    "float32": RNG.normal(size=5).astype(np.float32),
+    "float16": np.array([0.5, -np.inf], dtype=np.float16),
+    "special": np.array([np.nan, np.inf, -np.inf, -0.0, 5e-324]),
+    "int64": np.array([[-(2**31), 2**31 - 1]]),
+    "int32": np.arange(3, dtype=np.int32),
+    "uint32": np.array([0, 2**32 - 1], dtype=np.uint32),
+    "uint8": np.array([0, 255], dtype=np.uint8),
+    "bool": np.array([True, False]),
+    "scalar": np.array(2.5),
+    "empty": np.zeros((0, 3), dtype=np.int64),
+    "reversed": np.arange(6.0)[::-1].reshape(2, 3).T,
+}
+FACTS = {"text": "log Z ≥ 0", "numbers": [1, 2.5, None, True], "nested": {"a": {"b": -1e-300}}}
+
+
+class Bomb:
+    """What a pickle does to its reader."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+def test_arrays_and_facts_come_back_to_the_bit(tmp_path):
+    write_record(tmp_path / "a.nc", ARRAYS, FACTS)
+    arrays, facts = read_record(tmp_path / "a.nc")
+    assert facts == FACTS
+    assert list(arrays) == list(ARRAYS)
+    for name, array in ARRAYS.items():
+        assert arrays[name].dtype == array.dtype
+        assert arrays[name].shape == array.shape
+        assert arrays[name].tobytes() == array.tobytes()
+        assert arrays[name].flags.writeable
+    assert os.listdir(tmp_path) == ["a.nc"]
+
+
+def test_what_the_format_cannot_hold_is_said():
+    with pytest.raises(ValueError, match="`far` has integers beyond 32 bits"):
+        encode({"far": np.array([2**31])}, {})
+    with pytest.raises(TypeError):
+        encode({}, {"object": object()})
+
+
+def test_a_file_cut_short_anywhere_is_damaged():
+    content = encode(ARRAYS, FACTS)
+    for length in [*range(0, len(content), 37), len(content) - 1]:
+        with pytest.raises(Exception):  # noqa: B017, PT011
+            decode(content[:length])
+
+
+def test_any_flipped_byte_is_seen_or_changes_nothing():
+    content = encode({name: ARRAYS[name] for name in ("float64", "bool", "int64")}, FACTS)
+    n_seen = 0
+    for place in range(len(content)):
+        changed = bytearray(content)
+        changed[place] ^= 1 << int(RNG.integers(8))
+        try:
+            arrays, facts = decode(bytes(changed))
+        except Exception:
+            n_seen += 1
+            continue
+        assert facts == FACTS
+        for name, array in arrays.items():
+            assert array.tobytes() == ARRAYS[name].tobytes()
+    assert n_seen > 0.8 * len(content)
+
+
+def test_a_file_that_was_changed_names_itself_and_the_way_out(tmp_path):
+    path = tmp_path / "a.nc"
+    write_record(path, ARRAYS, FACTS)
+    path.write_bytes(path.read_bytes()[:-8])
+    with pytest.raises(ValueError, match=r"a\.nc' is damaged: it was cut short or changed .* restore it from a copy"):
+        read_record(path)
+    with pytest.raises(OSError, match=r"none\.nc' cannot be read \(No such file or directory\): check that it exists"):
+        read_record(tmp_path / "none.nc")
+
+
+def in_attribute(content):
+    """A whole netCDF file whose header is something else."""
+    buffer = io.BytesIO()
+    with netcdf_file(buffer, "w", version=2) as file:
+        file.header = content
+        file.flush()
+        return buffer.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["file", "attribute", "text", "object"])
+def test_a_planted_program_is_not_run(tmp_path, kind):
+    marker = tmp_path / "marker"
+    program = pickle.dumps(Bomb(marker), protocol=0)
+    content = {
+        "file": program,
+        "attribute": in_attribute(program),
+        "text": in_attribute(json.dumps({"facts": {}, "arrays": {"a": ["O", [1]]}, "digest": program.decode()})),
+        "object": in_attribute(json.dumps({"facts": {}, "arrays": {"a": ["object", [0]]}, "digest": ""})),
+    }[kind]
+    (tmp_path / "a.nc").write_bytes(content)
+    with pytest.raises(ValueError, match="is damaged"):
+        read_record(tmp_path / "a.nc")
+    assert not marker.exists()
+    pickle.loads(program)  # it would have been seen
+    assert marker.exists()
+
+
+@pytest.mark.parametrize("step", ["open", "write", "fsync", "replace", "replaced"])
+@pytest.mark.parametrize("death", [KeyboardInterrupt, SystemExit])
+def test_whoever_dies_while_writing_leaves_the_old_file_or_the_new_one(tmp_path, monkeypatch, step, death):
+    path = tmp_path / "a.nc"
+    write_record(path, {"a": np.zeros(3)}, {})
+    old, new = path.read_bytes(), encode({"a": np.ones(3)}, {})
+    die_at(monkeypatch, step, death)
+    with pytest.raises(death):
+        write_bytes(path, new)
+    monkeypatch.undo()
+    assert path.read_bytes() == (new if step == "replaced" else old)
+    assert os.listdir(tmp_path) == ["a.nc"]
+
+
+def die_at(monkeypatch, step, death):
+    """Raise at one step of a write; half of the bytes are written before."""
+    replace = os.replace
+
+    def die(*_):
+        raise death
+
+    def die_after(*args):
+        replace(*args)
+        raise death
+
+    if step in ("open", "write"):
+        opened = Path.open
+
+        def opening(path, mode):
+            if step == "open":
+                raise death
+            file = opened(path, mode)
+            return HalfWriting(file, death)
+
+        monkeypatch.setattr("pathlib.Path.open", opening)
+    else:
+        name = {"replaced": "replace"}.get(step, step)
+        monkeypatch.setattr(f"pymc_hais.run.files.os.{name}", die_after if step == "replaced" else die)
+
+
+class HalfWriting:
+    """A file whose writer dies in the middle."""
+
+    def __init__(self, file, death):
+        self._file, self._death = file, death
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._file.close()
+
+    def write(self, content):
+        self._file.write(content[: len(content) // 2])
+        raise self._death
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device"),
+        (PermissionError(errno.EACCES, "Permission denied"), "Permission denied"),
+        (OSError(errno.EROFS, "Read-only file system"), "Read-only file system"),
+    ],
+)
+@pytest.mark.parametrize("step", ["open", "write", "fsync", "replace"])
+def test_a_full_or_closed_disk_says_what_to_do(tmp_path, monkeypatch, step, error, message):
+    path = tmp_path / "a.nc"
+    path.write_bytes(b"before")
+    die_at(monkeypatch, step, error)
+    with pytest.raises(OSError, match=rf"'a\.nc' cannot be written to .*\({message}\): give it room") as caught:
+        write_bytes(path, b"after")
+    monkeypatch.undo()
+    assert caught.value.errno == error.errno
+    assert path.read_bytes() == b"before"
+    assert os.listdir(tmp_path) == ["a.nc"]
+
+
+def test_a_path_under_a_file_is_said(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(OSError, match=r"'a\.nc' cannot be written to the folder"):
+        write_bytes(tmp_path / "file" / "a.nc", b"")

@@ -1,0 +1,282 @@
+"""A plan that was learnt once: what it gives on the same data, on other data, and what it refuses."""
+
+from dataclasses import replace
+
+import numpy as np
+import pymc as pm
+import pytest
+import xarray as xr
+
+import pymc_hais
+from pymc_hais.results.plan_misfit import plan_misfit
+from pymc_hais.run.choice import Learnt
+from tests.data_sets import DataSets, learn
+from tests.marks import slow_but
+from tests.quick import hierarchy, one_mean, schools
+from tests.runs import build_run
+from tests.statistical import assert_share
+from tests.truth import log_evidence_normal
+
+QUICK = {"draws": 300, "chains": 2, "progressbar": False, "backend": "jax", "random_seed": 1, "target_se": None}
+
+
+@pytest.fixture(autouse=True)
+def needs_jax():
+    pytest.importorskip("jax")
+
+
+def sample(model, **options):
+    return pymc_hais.sample_hais(model=model, **(QUICK | options))
+
+
+def estimate(idata):
+    return pymc_hais.log_marginal_likelihood(idata)
+
+
+def means(y=(1.2, 0.3, 2.5), sd=3.0):
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0.0, sd)
+        pm.Normal("y", mu, 1.0, observed=np.asarray(y))
+    return model
+
+
+def flips():
+    with pm.Model() as model:
+        mu = pm.Normal("mu")
+        s = pm.Bernoulli("s", 0.4, shape=3)
+        pm.Normal("y", mu + 2.0 * s, 1.0, observed=[0.0, 2.0, 1.5])
+    return model
+
+
+@pytest.fixture(scope="module")
+def learnt():
+    pytest.importorskip("jax")
+    return sample(means())
+
+
+CASES = {
+    "prior": (means, {"reference": "prior"}),
+    "fitted": (means, {"reference": "fitted"}),
+    "chart": (lambda: hierarchy()[0], {"reference": "fitted"}),
+    "transform": (schools, {}),
+    "given": (means, {"reference": pymc_hais.Gaussian(0.0, 3.0)}),
+    "sites": (flips, {"reference": "fitted"}),
+    "untuned": (means, pymc_hais.paper_settings(30) | {"reference": "prior"}),
+    "linear": (means, {"schedule": "linear", "n_temperatures": 30}),
+    "importance": (means, {"n_temperatures": 0}),
+    "modes": (means, {"modes": {"mu": 1.0}}),
+}
+
+
+@pytest.mark.parametrize("name", slow_but(["prior", "chart", "sites", "untuned"], CASES))
+def test_on_the_same_data_with_the_same_seed_a_plan_gives_the_same_to_the_bit_without_a_pilot(name, tmp_path):
+    build, options = CASES[name]
+    first = sample(build(), **options)
+    pymc_hais.save_plan(first, tmp_path / "plan")
+    again = sample(build(), plan=tmp_path / "plan")
+    assert again["posterior"].attrs["n_gradients_pilot"] == 0
+    assert replace(estimate(again), findings=()) == replace(estimate(first), findings=())
+    xr.testing.assert_equal(again["posterior"].to_dataset(), first["posterior"].to_dataset())
+    assert again["posterior"].attrs["reference"] == first["posterior"].attrs["reference"]
+
+
+def test_a_result_that_was_written_and_read_is_as_good_as_its_plan(learnt, tmp_path):
+    learnt.to_netcdf(tmp_path / "result.nc")
+    with xr.open_datatree(tmp_path / "result.nc") as read:
+        again = sample(means(), plan=read)
+    assert estimate(again).value == estimate(learnt).value
+
+
+def test_rounds_follow_the_plan_of_the_last_one_until_the_target(learnt):
+    more = sample(means(), plan=learnt, target_se=0.01, max_temperatures=400)
+    rounds = more["log_marginal_likelihood"]["round_n_temperatures"].values
+    assert rounds[0] == learnt["posterior"].attrs["n_temperatures"]
+    assert len(rounds) > 1
+    assert np.all(np.diff(rounds) > 0)
+    after = sample(means(), plan=more, max_temperatures=400)
+    assert after["posterior"].attrs["n_temperatures"] == rounds[-1]
+
+
+def test_a_round_may_be_no_longer_than_max_temperatures(learnt):
+    assert sample(means(), plan=learnt, max_temperatures=5)["posterior"].attrs["n_temperatures"] == 5
+
+
+@pytest.mark.parametrize("y", [(0.7, 1.9, 1.0), (2.4, 0.1, 1.3, 0.8)], ids=["values", "number"])
+def test_other_data_have_their_own_log_z(learnt, y):
+    found = estimate(sample(means(y), plan=learnt))
+    assert abs(found.value - log_evidence_normal(y, 0.0, 3.0, 1.0)) < 5 * found.se
+
+
+def test_the_mass_of_a_prior_is_measured_again_where_the_prior_has_changed():
+    def build(sd):
+        with pm.Model() as model:
+            ordered = pm.distributions.transforms.ordered
+            x = pm.Normal("x", 0.0, sd, shape=2, transform=ordered, initval=[-1.0, 1.0])
+            pm.Normal("y", x, 1.0, observed=[-1.0, 1.0])
+        return model
+
+    first = sample(build(1.0), reference="fitted")
+    assert sample(build(1.0), plan=first)["posterior"].attrs["n_gradients_pilot"] == 0
+    other = sample(build(2.0), plan=first)
+    assert other["posterior"].attrs["n_gradients_pilot"] > 0
+    assert abs(estimate(other).log_prior_mass + np.log(2.0)) < 0.2  # half of the plane is ordered
+
+
+class Mine:
+    """A reference of the user's own."""
+
+    def __init__(self, scale):
+        self.scale = scale
+
+    def sample(self, n, rng):
+        return self.scale * rng.normal(size=(n, 1))
+
+    def logp(self, x):
+        return (-0.5 * (x / self.scale) ** 2 - np.log(self.scale) - 0.5 * np.log(2.0 * np.pi)).sum()
+
+    def __str__(self):
+        return f"mine of {self.scale}"
+
+
+def test_a_reference_of_the_users_own_is_passed_again():
+    first = sample(means(), reference=Mine(2.0))
+    assert estimate(sample(means(), plan=first, reference=Mine(2.0))).value == estimate(first).value
+    with pytest.raises(ValueError, match=r"a reference of your own, mine of 2\.0: pass it again"):
+        sample(means(), plan=first)
+    with pytest.raises(ValueError, match=r"mine of 2\.0 \(Mine\), and `reference` is mine of 3\.0"):
+        sample(means(), plan=first, reference=Mine(3.0))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"schedule": "linear"}, r"schedule of its own, so leave out `schedule` \(got 'linear'\)"),
+        ({"n_temperatures": 64}, r"number of temperatures of its own.*\(got 64\)"),
+        ({"modes": {"mu": 1.0}}, "reference of its own, so leave out `modes`"),
+        ({"reference": "prior"}, "reference of its own, .*leave out `reference`"),
+        ({"kernel": pymc_hais.Hamiltonian(n_leapfrog=3)}, "learnt with Hamiltonian.*make Hamiltonian.*n_leapfrog=3"),
+        ({"path": {"w": (0.0, 1.0)}}, "geometric path"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_what_contradicts_a_plan_is_refused(learnt, options, message):
+    with pytest.raises(ValueError, match=message):
+        sample(means(), plan=learnt, **options)
+
+
+def test_the_kernel_of_the_plan_may_be_passed_again(learnt):
+    again = sample(means(), plan=learnt, kernel=pymc_hais.Hamiltonian())
+    assert estimate(again).value == estimate(learnt).value
+
+
+def renamed():
+    with pm.Model() as model:
+        nu = pm.Normal("nu", 0.0, 3.0)
+        pm.Normal("y", nu, 1.0, observed=[1.0])
+    return model
+
+
+def reshaped():
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0.0, 3.0, shape=2)
+        pm.Normal("y", mu, 1.0, observed=[1.0, 2.0])
+    return model
+
+
+def transformed():
+    with pm.Model() as model:
+        mu = pm.HalfNormal("mu", 3.0)
+        pm.Normal("y", mu, 1.0, observed=[1.0])
+    return model
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (renamed, "free variables are `nu`, and not `mu`"),
+        (reshaped, r"`mu` has the unconstrained shape \(2,\), and not \(\)"),
+        (transformed, "`mu` has the transform 'log', and not no transform"),
+    ],
+)
+def test_a_model_of_another_structure_is_refused(learnt, build, message):
+    with pytest.raises(ValueError, match=message):
+        sample(build(), plan=learnt)
+
+
+def test_what_is_no_plan_is_refused(learnt, tmp_path):
+    with pytest.raises(ValueError, match=r"`plan` must be a result .* or the path .*; got int"):
+        sample(means(), plan=3)
+    with pytest.raises(ValueError, match="no group `plan`"):
+        sample(means(), plan=xr.DataTree.from_dict({"/posterior": learnt["posterior"].to_dataset()}))
+    (tmp_path / "junk").write_bytes(b"junk")
+    with pytest.raises(ValueError, match="is damaged"):
+        sample(means(), plan=tmp_path / "junk")
+    with pytest.raises(OSError, match="check that it exists"):
+        sample(means(), plan=tmp_path / "none")
+    with pytest.raises(ValueError, match="`idata` must be a result of sample_hais; got str"):
+        pymc_hais.save_plan("result.nc", tmp_path / "plan")
+
+
+def test_a_plain_run_is_the_same_with_and_without_its_plan_kept(monkeypatch):
+    with_plan = sample(one_mean())
+    monkeypatch.setattr("pymc_hais.sampling.record_plan", lambda *args: None)
+    without = sample(one_mean())
+    assert "plan" not in without.children
+    assert estimate(with_plan) == estimate(without)
+
+
+# A plan that does not fit ---------------------------------------------------------------------------------
+
+
+def run_of(discrepancy, acceptance):
+    run = build_run(np.zeros((2, 100)))
+    statistics = {"discrepancy": discrepancy, "acceptance_rate": acceptance}
+    return replace(run, temperature={name: np.tile(value, (2, 1)) for name, value in statistics.items()})
+
+
+def promise(discrepancy=0.2, acceptance=0.88, n_steps=20):
+    return Learnt(None, np.full(n_steps, discrepancy), np.full(n_steps, acceptance))
+
+
+def test_a_run_as_promised_is_no_finding():
+    assert plan_misfit(promise(), run_of(np.full(20, 0.25), np.full(20, 0.8))) == ()
+    assert plan_misfit(None, run_of(np.full(20, 9.0), np.full(20, 0.1))) == ()
+
+
+def test_a_step_that_takes_all_is_a_misfit():
+    steps = np.full(20, 0.2)
+    steps[0] = 16.0  # 19 * 0.2 + 16 against 20 * 0.2: five times
+    (finding,) = plan_misfit(promise(), run_of(steps, np.full(20, 0.88)))
+    assert (finding.name, finding.severity) == ("plan_misfit", "warning")
+    assert "about 5 times as many temperatures" in finding.message
+    # The same ratio of a variance that hardly counts.
+    assert plan_misfit(promise(0.01), run_of(0.05 * steps, np.full(20, 0.88))) == ()
+
+
+def test_moves_that_are_not_accepted_are_a_misfit():
+    rates = np.full(20, 0.88)
+    rates[7] = 0.4
+    (finding,) = plan_misfit(promise(), run_of(np.full(20, 0.2), rates))
+    assert "40% of the moves were accepted, where 88% had been" in finding.message
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reference", ["prior", "fitted"])
+def test_a_misfit_is_never_seen_on_like_data_and_always_on_gross_ones(reference):
+    sets = DataSets()
+    plan = learn(sets, reference)
+    for kind, least, most in (("like", 0.0, 0.02), ("gross", 0.98, 1.0)):
+        found = [plan.run(y, seed) for seed, y in enumerate(sets.draw(kind, 200))]
+        assert_share(sum(one.is_misfit for one in found), 200, least, most)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target_se", [None, 0.1])
+@pytest.mark.parametrize("reference", ["prior", "fitted"])
+def test_one_plan_covers_log_z_of_data_from_the_whole_prior_predictive(reference, target_se):
+    sets = DataSets()
+    plan = learn(sets, reference)
+    found = [plan.run(y, seed, target_se) for seed, y in enumerate(sets.draw("predictive", 200))]
+    assert np.mean([one.covers for one in found]) >= 0.92
+    for one in found:
+        assert target_se is None or one.estimate.se <= target_se
