@@ -110,10 +110,10 @@ def extend(
     choices = {"reference": reference, "kernel": kernel, "constraints": None, "path": "geometric"}
     opened = open_model(model, None, **choices, backend=backend, compile_kwargs=compile_kwargs)
     model, own = opened.model, {name: opened.choices[name] for name in ("kernel", "constraints")}
-    idata = open_result(idata)
-    record, before = read_whole(idata)
+    result: DataTree = open_result(idata)
+    record, before = read_whole(result)
     check_model_of(record, model)
-    attrs, past = idata["posterior"].attrs, read_past(idata, before)
+    attrs, past = result["posterior"].attrs, read_past(result, before)
     settings = build_settings(
         model,
         draws=attrs["particles"] if draws is None else draws,
@@ -128,7 +128,7 @@ def extend(
         progressbar=progressbar,
         progressbar_theme=progressbar_theme,
     )
-    settings = share_out(settings, "extend", model, {**call, "idata": idata, "max_seconds": None})
+    settings = share_out(settings, "extend", model, {**call, "idata": result, "max_seconds": None})
     number = int(attrs.get("extensions", 0)) + 1
     settings = replace(settings, seeds=settings.seeds.branch(Branch.EXTENSION, number))
     others = {"modes": None, "schedule": "constant_speed", "n_temperatures": None}
@@ -140,13 +140,13 @@ def extend(
         extended = _extend(past, choice, settings, given)
     if extended is None:
         log_nothing_added(before, settings)
-        return idata.copy()
+        return result.copy()
     wanted = settings if target_se is not None else replace(settings, target_se=_target(attrs))
     estimate = with_findings_joined(extended, choice, wanted, before.findings)
     log_extension(before, estimate, extended)
     values = opened.build_outputs(problem.layout, None, True)(extended.draws.positions)
     more = extension_attributes(extended, choice, wanted, time.perf_counter() - begin)
-    tree = to_extended_tree(model, idata, values, past, extended, estimate, more, settings)
+    tree = to_extended_tree(model, result, values, past, extended, estimate, more, settings)
     keep_result(tree, settings.workers.checkpoint)
     return tree
 

@@ -390,16 +390,19 @@ class AnnealingRun:
 
     @classmethod
     def join(cls, runs: Sequence[AnnealingRun]) -> AnnealingRun:
-        """Put the populations of several runs along one plan together."""
+        """Put the populations of several runs along one plan side by side; without states where one has none."""
         if len(runs) == 1:
             return runs[0]
 
-        def together(name: str) -> Any:
-            parts = [getattr(run, name) for run in runs]
-            if name == "state":
-                return ParticleState(*(np.concatenate(leaves) for leaves in zip(*parts, strict=True)))
-            if name == "temperature":
-                return {key: np.concatenate([one[key] for one in parts]) for key in parts[0]}
-            return np.concatenate(parts)
+        def together(arrays: Sequence[Any]) -> Any:
+            return None if any(one is None for one in arrays) else np.concatenate(list(map(np.asarray, arrays)))
 
-        return cls(**{name: together(name) for name in cls.__dataclass_fields__})
+        statistics = [run.temperature for run in runs]
+        common = [name for name in statistics[0] if all(name in one for one in statistics)]
+        fields = {name: [getattr(run, name) for run in runs] for name in cls.__dataclass_fields__}
+        joined: dict[str, Any] = {
+            "state": ParticleState(*map(together, zip(*fields.pop("state"), strict=True))),
+            "temperature": {name: together([one[name] for one in fields["temperature"]]) for name in common},
+        }
+        del fields["temperature"]
+        return cls(**joined, **{name: together(arrays) for name, arrays in fields.items()})

@@ -1,6 +1,7 @@
 """More of the same plan: what is added, how it is merged, and what is refused."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pymc as pm
@@ -10,7 +11,8 @@ from scipy.special import logsumexp
 
 import pymc_hais
 from pymc_hais.estimators import estimate_log_z
-from pymc_hais.run.extending import _widen, join_chains
+from pymc_hais.run.extending import _widen
+from pymc_hais.types import AnnealingRun
 from tests.data_sets import DataSets
 from tests.quick import schools
 from tests.runs import build_run
@@ -104,7 +106,10 @@ def test_an_annealing_of_two_sizes_weighs_as_its_particles_do():
 
 def test_chains_that_are_joined_are_those_of_one_run():
     log_weights = np.random.default_rng(0).normal(size=(5, 60))
-    joined, expected = join_chains([build_run(log_weights[:2]), build_run(log_weights[2:])]), build_run(log_weights)
+    joined, expected = (
+        AnnealingRun.join([build_run(log_weights[:2]), build_run(log_weights[2:])]),
+        build_run(log_weights),
+    )
     assert estimate_log_z(joined) == estimate_log_z(expected)
 
 
@@ -273,3 +278,54 @@ def test_four_times_the_particles_halve_the_error_and_intervals_cover():
     # The log of a ratio of two root mean squares of correlation 1/2: its variance is about (1 - 1/4) / n.
     assert abs(np.log(rms[1] / rms[0] / 0.5)) < 4.0 * np.sqrt(0.75 / n)
     assert_share(covered, n, 0.93, 0.97)
+
+
+# From a folder, and elsewhere --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    pytest.importorskip("jax")
+    folder = tmp_path_factory.mktemp("runs") / "first"
+    return folder, sample(MODEL, checkpoint=folder)
+
+
+def test_the_folder_of_a_finished_run_is_extended_like_its_result(kept):
+    folder, first = kept
+    from_folder, from_result = extend(folder, chains=1), extend(first, chains=1)
+    assert estimate(from_folder) == estimate(from_result)
+    np.testing.assert_array_equal(from_folder["posterior"]["mu"], from_result["posterior"]["mu"])
+
+
+def test_an_extension_elsewhere_is_the_same(kept, more_chains, first):
+    with ThreadPoolExecutor(2) as executor:
+        elsewhere = extend(first, chains=3, executor=executor)
+    np.testing.assert_array_equal(elsewhere["posterior"]["mu"], more_chains["posterior"]["mu"])
+
+
+def test_an_extension_goes_on_from_its_own_checkpoint(first, more_chains, tmp_path):
+    whole = extend(first, chains=3, checkpoint=tmp_path / "more")
+    kept = sorted(tmp_path.glob("more/*round*.nc"))
+    assert kept
+    kept[0].unlink()
+    resumed = extend(tmp_path / "more", chains=3, checkpoint=tmp_path / "again")
+    again = extend(first, chains=3, checkpoint=tmp_path / "more")
+    for one in (whole, again):
+        np.testing.assert_array_equal(one["posterior"]["mu"], more_chains["posterior"]["mu"])
+    assert resumed.posterior.sizes["chain"] == 8  # more of the extension
+    with pytest.raises(ValueError, match="cannot go on with this one"):
+        extend(first, chains=2, checkpoint=tmp_path / "more")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda path: path.mkdir(), "has no finished run: make the call that began it again"),
+        (lambda path: path.write_bytes(b"\x80\x04cos\nsystem\n."), "cannot be read as a result"),
+        (lambda path: None, "cannot be read as a result"),
+    ],
+)
+def test_what_is_no_result_on_disk(make, message, tmp_path):
+    make(tmp_path / "run")
+    with pytest.raises(ValueError, match=message):
+        extend(tmp_path / "run", chains=1)

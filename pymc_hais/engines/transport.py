@@ -71,7 +71,7 @@ def unpack(parcel: Parcel) -> Engine | None:
             content, path, data = pickle.loads(parcel.content)
             program = _find(_programs, _digest(content))
             if program is None:
-                program = _compile(Source.read(content), data)
+                program = _compile(_read(content), data)
                 _put(_programs, _digest(content), program, _MOST_PROGRAMS)
             engine = program.along(path, data)
             _put(_engines, parcel.key, engine, _MOST_ENGINES)
@@ -105,6 +105,16 @@ def installed() -> dict[str, str]:
 _programs: OrderedDict[str, Engine] = OrderedDict()
 _engines: OrderedDict[str, Engine] = OrderedDict()
 _lock = threading.RLock()
+
+
+def _read(content: bytes) -> Source:
+    try:
+        return Source.read(content)
+    except (ImportError, AttributeError) as error:
+        raise RuntimeError(
+            f"A worker cannot import what the model is made of ({error}): define it in a module that the workers have, "
+            "too."
+        ) from error
 
 
 def _compile(source: Source, data: list[np.ndarray]) -> Engine:

@@ -103,20 +103,20 @@ def open_checkpoint(path: Any, identity: Mapping[str, Any], is_seeded: bool) -> 
         If the folder cannot be read or written.
     """
     folder = _folder(path)
-    identity = json.loads(json.dumps({"format": _FORMAT, **identity}))
+    own: dict[str, Any] = json.loads(json.dumps({"format": _FORMAT, **identity}))
     header = folder / _HEADER
     if header.exists() and any(folder.rglob("*.nc")):
         before = _read_header(header)
         if not is_seeded:
-            identity["random_seed"] = before["random_seed"]
-        _compare(folder, before, identity)
+            own["random_seed"] = before["random_seed"]
+        _compare(folder, before, own)
         _check_writable(folder)
     else:  # nothing is lost where an earlier call has failed before its first job was done
-        write_bytes(header, json.dumps({**identity, _DIGEST: _digest(identity)}, indent=1).encode())
+        write_bytes(header, json.dumps({**own, _DIGEST: _digest(own)}, indent=1).encode())
     for left in folder.glob(".*.part"):
         if time.time() - left.stat().st_mtime > _ABANDONED:  # of a call that was killed while it wrote
             left.unlink(missing_ok=True)
-    return Checkpoint(folder, identity), identity
+    return Checkpoint(folder, own), own
 
 
 def _folder(path: Any) -> Path:

@@ -20,7 +20,7 @@ from pymc_hais.run.settings import Settings
 from pymc_hais.tuning import Stopwatch
 from pymc_hais.types import AnnealingRun, ParticleState, Plan
 
-__all__ = ["NO_STATE", "Extended", "Past", "add_chains", "add_draws", "join_chains", "reach_target"]
+__all__ = ["NO_STATE", "Extended", "Past", "add_chains", "add_draws", "reach_target"]
 
 _log = logging.getLogger("pymc.hais")
 
@@ -79,14 +79,14 @@ class Extended:
 def add_chains(past: Past, choice: Choice, settings: Settings) -> Extended:
     """Anneal ``settings.chains`` more populations."""
     watch = Stopwatch(choice.problem.engine.clock)
-    added = join_chains(list(_anneal(choice, 1, settings)))
-    return _conclude(past, added, join_chains([past.run, added]), choice, "extended", watch.elapsed, settings)
+    added = AnnealingRun.join(list(_anneal(choice, 1, settings)))
+    return _conclude(past, added, AnnealingRun.join([past.run, added]), choice, "extended", watch.elapsed, settings)
 
 
 def add_draws(past: Past, choice: Choice, settings: Settings) -> Extended:
     """Anneal ``settings.draws`` more particles for each chain, as populations of their own."""
     watch = Stopwatch(choice.problem.engine.clock)
-    added = join_chains(list(_anneal(choice, 1, settings)))
+    added = AnnealingRun.join(list(_anneal(choice, 1, settings)))
     return _conclude(past, added, _widen(past.run, added), choice, "extended", watch.elapsed, settings)
 
 
@@ -99,7 +99,7 @@ def reach_target(past: Past, choice: Choice, settings: Settings) -> Extended | N
     watch, parts, target = Stopwatch(choice.problem.engine.clock), [past.run], settings.target_se
     assert target is not None
     for attempt in range(1, _ATTEMPTS + 1):
-        run = join_chains(parts)
+        run = AnnealingRun.join(parts)
         estimate = _row(past, run, choice)[0].estimate
         if estimate.se <= target or not (missing := _missing(estimate, choice, len(run.log_z), target)):
             break
@@ -107,7 +107,7 @@ def reach_target(past: Past, choice: Choice, settings: Settings) -> Extended | N
         parts += list(_anneal(choice, attempt, replace(settings, chains=missing)))
     if len(parts) == 1:
         return None
-    run, added = join_chains(parts), join_chains(parts[1:])
+    run, added = AnnealingRun.join(parts), AnnealingRun.join(parts[1:])
     reached = _row(past, run, choice)[0].estimate.se <= target
     settings = replace(settings, chains=len(added.log_z))
     stopped_by = "target_se" if reached else "shortfall"
@@ -169,18 +169,6 @@ def _row(past: Past, run: AnnealingRun, choice: Choice) -> tuple[RowResult, tupl
     return conclude(choice, run, estimates, rounds, costs), n_particles
 
 
-def join_chains(runs: Sequence[AnnealingRun]) -> AnnealingRun:
-    """Put populations of the same size side by side."""
-
-    def join(arrays: Sequence[Any]) -> Any:
-        return np.concatenate([np.asarray(one) for one in arrays])
-
-    joined = _combine(runs, {name: join for name in AnnealingRun.__dataclass_fields__}, join)
-    if any(run.state.position is None for run in runs):
-        return joined
-    return replace(joined, state=ParticleState(*map(join, zip(*(run.state for run in runs), strict=True))))
-
-
 def _widen(past: AnnealingRun, added: AnnealingRun) -> AnnealingRun:
     """Make one population of each chain's two: both weigh by their particles and their estimates of Z."""
     sizes = np.array([past.log_weights.shape[1], added.log_weights.shape[1]])
@@ -213,13 +201,11 @@ def _widen(past: AnnealingRun, added: AnnealingRun) -> AnnealingRun:
 
 
 def _combine(
-    runs: Sequence[AnnealingRun], rules: Mapping[str, Any], otherwise: Any, statistics: Mapping[str, Any] | None = None
+    runs: Sequence[AnnealingRun], rules: Mapping[str, Any], otherwise: Any, statistics: Mapping[str, Any]
 ) -> AnnealingRun:
     """Combine each field by its rule, and the statistics per temperature by theirs; states are left out."""
     names = [name for name in AnnealingRun.__dataclass_fields__ if name not in ("state", "temperature")]
     fields = {name: rules[name]([getattr(run, name) for run in runs]) for name in names}
     common = [name for name in runs[0].temperature if all(name in run.temperature for run in runs)]
-    temperature = {
-        name: (statistics or {}).get(name, otherwise)([run.temperature[name] for run in runs]) for name in common
-    }
+    temperature = {name: statistics.get(name, otherwise)([run.temperature[name] for run in runs]) for name in common}
     return AnnealingRun(state=NO_STATE, temperature=temperature, **fields)

@@ -53,8 +53,8 @@ def share_out(settings: Settings, function: str, model: Any, arguments: Mapping[
     others = _numbers_of(arguments)
     del others["random_seed"]
     identity = take_identity(function, model, settings.seeds.entropy, others)
-    kept, identity = open_checkpoint(checkpoint, identity, arguments["random_seed"] is not None)
-    entropy = tuple(map(int, identity["random_seed"]))
+    kept, agreed = open_checkpoint(checkpoint, identity, arguments["random_seed"] is not None)
+    entropy = tuple(map(int, agreed["random_seed"]))
     return replace(settings, workers=replace(workers, checkpoint=kept), seeds=Seeds(entropy))
 
 
