@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -54,7 +53,7 @@ class PythonEngine:
         self.path: Path = Geometric() if path is None else path
         self.backend = backend
         self.clock = CompileClock()
-        self._density, self._dtype = _one_at_a_time(density), np.dtype(dtype)
+        self._density, self._dtype = density, np.dtype(dtype)
         self.source: Any = None  # set by who compiles it from one
         self.data: Sequence[Any] = tuple(data)
         self._noise = build_noise(np, n_dims - self.kernel.n_sites, n_uniforms=self.kernel.n_uniforms)
@@ -133,17 +132,6 @@ class PythonEngine:
                 moved.append(particle)
                 rows.append(SegmentTrace(increment, info.acceptance_rate, info.is_divergent))
         return _stack(moved), _stack(rows)
-
-
-def _one_at_a_time(density: Any) -> Any:
-    """Let one thread in at a time: a compiled PyTensor function has one place for its arguments."""
-    lock = threading.Lock()
-
-    def locked(*args: Any) -> Any:
-        with lock:
-            return density(*args)
-
-    return locked
 
 
 def _column(n: int) -> np.ndarray:

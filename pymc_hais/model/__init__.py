@@ -15,7 +15,7 @@ from pymc_hais.model.density import DensityGraph, build_density, build_parameter
 from pymc_hais.model.evaluation import WrittenLogp, build_written_logp, check_joint_logp, check_state
 from pymc_hais.model.fingerprint import Fingerprint, digest_data, take_fingerprint
 from pymc_hais.model.flat_discrete import FlatDiscrete
-from pymc_hais.model.graph_digest import digest_graph, digest_graphs
+from pymc_hais.model.graph_digest import describe_model, describe_symbolic, digest_graph, digest_graphs
 from pymc_hais.model.layout import Layout, build_layout, discrete_names
 from pymc_hais.model.outputs import build_outputs
 from pymc_hais.model.pointwise import build_pointwise, evaluate_tables
@@ -48,7 +48,9 @@ __all__ = [
     "check_joint_logp",
     "check_model",
     "check_state",
+    "describe_model",
     "describe_structure",
+    "describe_symbolic",
     "digest_data",
     "digest_graph",
     "digest_graphs",

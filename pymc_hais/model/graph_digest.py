@@ -1,4 +1,4 @@
-"""A digest of what a model computes, the same in every process: data containers apart, and no addresses."""
+"""What a model computes, as digests that are the same in every process: data containers apart, and no addresses."""
 
 from __future__ import annotations
 
@@ -8,13 +8,53 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from pytensor.graph.basic import Constant
+import pymc as pm
+import pytensor
+from pytensor.compile.mode import Mode
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.op import Op
 from pytensor.graph.traversal import graph_inputs, io_toposort
 
-__all__ = ["digest_graph", "digest_graphs"]
+from pymc_hais.model.fingerprint import take_fingerprint
+
+__all__ = ["describe_model", "describe_symbolic", "digest_graph", "digest_graphs"]
 
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
+
+
+def describe_model(model: Any) -> dict[str, Any]:
+    """Describe a model as plain facts: its variables, and digests of what it computes and of its numbers.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    """
+    return {
+        "float": pytensor.config.floatX,
+        "variables": [f"{rv.name}: {rv.type}" for rv in model.basic_RVs],
+        "graph": digest_graph(model),
+        "data": take_fingerprint(model).digest.hex(),
+    }
+
+
+def describe_symbolic(value: Any) -> Any:
+    """Describe an object of PyMC or PyTensor as plain facts; None if it is none."""
+    if isinstance(value, pm.Model):
+        return describe_model(value)
+    if isinstance(value, Variable):
+        return [str(value.type), digest_graphs([value]), *_shared(value)]
+    if isinstance(value, Mode):
+        tags = [getattr(value.provided_optimizer, name, None) or () for name in ("include", "exclude", "require")]
+        return [type(value.linker).__name__, *(sorted(map(str, one)) for one in tags)]
+    return None
+
+
+def _shared(variable: Variable) -> list[str]:
+    """Digest the numbers in a graph that may be set; random states do not count."""
+    held = [one.get_value(borrow=True) for one in graph_inputs([variable]) if isinstance(one, SharedVariable)]
+    arrays = [np.ascontiguousarray(one) for one in held if isinstance(one, np.ndarray | np.generic)]
+    return [f"{one.dtype} {one.shape} {hashlib.blake2b(one.tobytes(), digest_size=8).hexdigest()}" for one in arrays]
 
 
 def digest_graph(model: Any) -> str:

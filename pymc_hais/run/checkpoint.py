@@ -121,7 +121,7 @@ def open_checkpoint(path: Any, identity: Mapping[str, Any], is_seeded: bool) -> 
 
 def _folder(path: Any) -> Path:
     """Return a folder with a checkpoint or with nothing in it."""
-    if not isinstance(path, str | os.PathLike) or not str(path):
+    if not isinstance(path, str | os.PathLike) or not str(path) or "\0" in str(path):
         raise ValueError(f"`checkpoint` must be the path of a folder; got {path!r}.")
     try:
         folder = Path(path).expanduser()

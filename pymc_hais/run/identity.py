@@ -12,15 +12,9 @@ from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
-import pymc as pm
-import pytensor
-from pytensor.compile.mode import Mode
-from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Variable
-from pytensor.graph.traversal import graph_inputs
 
 from pymc_hais.engines.transport import installed
-from pymc_hais.model import digest_graph, digest_graphs, take_fingerprint
+from pymc_hais.model import describe_model, describe_symbolic
 
 __all__ = ["describe", "take_identity"]
 
@@ -47,16 +41,10 @@ def take_identity(function: str, model: Any, entropy: tuple[int, ...], arguments
     return {
         "function": function,
         "versions": installed(),
-        "float": pytensor.config.floatX,
-        **_of_model(model),
+        **describe_model(model),
         **{name: describe(value) for name, value in arguments.items()},
         "random_seed": list(entropy),
     }
-
-
-def _of_model(model: Any) -> dict[str, Any]:
-    variables = [f"{rv.name}: {rv.type}" for rv in model.basic_RVs]
-    return {"variables": variables, "graph": digest_graph(model), "data": take_fingerprint(model).digest.hex()}
 
 
 def describe(value: Any, depth: int = 0) -> Any:
@@ -75,22 +63,11 @@ def describe(value: Any, depth: int = 0) -> Any:
     if isinstance(value, os.PathLike):
         path = Path(value)
         return f"file {_digest(path.read_bytes())}" if path.is_file() else str(path)
-    if isinstance(value, pm.Model):
-        return _of_model(value)
-    if isinstance(value, Variable):
-        return [str(value.type), digest_graphs([value]), *_shared(value)]
-    if isinstance(value, Mode):
-        tags = [getattr(value.provided_optimizer, name, None) or () for name in ("include", "exclude", "require")]
-        return [type(value.linker).__name__, *(sorted(map(str, one)) for one in tags)]
+    if (symbolic := describe_symbolic(value)) is not None:
+        return symbolic
     if (array := _as_array(value)) is not None:
         return _of_array(array, depth)
     return type(value).__name__ if depth >= _DEEPEST else _of_parts(value, depth + 1)
-
-
-def _shared(variable: Variable) -> list[Any]:
-    """Describe the numbers in a graph that may be set; random states do not count."""
-    held = [one.get_value(borrow=True) for one in graph_inputs([variable]) if isinstance(one, SharedVariable)]
-    return [describe(one) for one in held if isinstance(one, np.ndarray | np.generic)]
 
 
 def _as_array(value: Any) -> np.ndarray | None:
