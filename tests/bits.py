@@ -81,3 +81,11 @@ def energy():
         h = pm.Normal("h", 0.0, 1.0)
         pm.Potential("e", -(x**2).sum() - 0.1 * (x**4).sum() + 0.5 * h * x[0])
     return model
+
+
+def tempered():
+    with pm.Model() as model:
+        power = pm.Data("power", 1.0)
+        w = pm.Normal("w", 0.0, 1.0, shape=3)
+        pm.Potential("likelihood", -0.5 * power * ((Y - DESIGN @ w) ** 2).sum())
+    return model

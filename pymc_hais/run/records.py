@@ -19,15 +19,17 @@ _CLASSES = {one.__name__: one for one in (AnnealingRun, ParticleState, Pilot, St
 def to_arrays(value: Any) -> tuple[dict[str, np.ndarray], Any]:
     """Take a record apart: its arrays under short names, and a tree of plain facts that says where each belongs."""
     arrays: dict[str, np.ndarray] = {}
+    names: dict[int, str] = {}
 
     def take(value: Any) -> Any:
         if isinstance(value, np.ndarray):
-            name = f"a{len(arrays)}"
+            # One array in two places, such as the metric of two stages, comes back as one.
+            name = names.setdefault(id(value), f"a{len(names)}")
             arrays[name] = value
             return {"array": name}
         if type(value).__name__ in _CLASSES:
-            names = [one.name for one in fields(value)] if is_dataclass(value) else value._fields
-            return {"record": [type(value).__name__, {name: take(getattr(value, name)) for name in names}]}
+            parts = [one.name for one in fields(value)] if is_dataclass(value) else value._fields
+            return {"record": [type(value).__name__, {part: take(getattr(value, part)) for part in parts}]}
         if isinstance(value, Mapping):
             return {"mapping": {name: take(one) for name, one in value.items()}}
         if isinstance(value, tuple | list):

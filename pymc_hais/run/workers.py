@@ -141,6 +141,7 @@ class _Queue:
         self._flights: dict[Future, _Flight] = {}
         #: Jobs that are to be begun again.
         self._again: dict[int, Job] = {}
+        self._lost: list[int] = []
         #: Workers that lack the engine, and those of them for which it is on its way until a result comes: a model that
         #: is large is not to be sent with every job.
         self._lacking: set[str] = set()
@@ -179,8 +180,9 @@ class _Queue:
                 yield flight.number, result
             if self._failure is not None:
                 raise self._failure
-            # Last begun, first begun again: one that kills its workers as it starts lets the others finish.
-            self._waiting += sorted(self._again.keys() - set(self._waiting))
+            # After all others, the first one last: one that kills its workers as it starts lets them finish.
+            self._waiting[:0] = sorted(self._lost)
+            self._lost.clear()
             self._listener.hear()
 
     def _submit(self, number: int, job: Job) -> None:
@@ -212,6 +214,7 @@ class _Queue:
             if self._is_here:  # other calls of this process have pushed it out
                 keep(self._parcel, self._engine)
             self._again[flight.number] = flight.job
+            self._waiting.append(flight.number)
             self._lacking |= {result.worker} - self._served
             return None
         return result
@@ -219,6 +222,7 @@ class _Queue:
     def _lose(self, flight: _Flight, error: BaseException) -> None:
         """Count a job as lost with its worker; it waits, as it was made, to be begun again."""
         self._again[flight.number] = flight.job
+        self._lost.append(flight.number)
         self._losses[flight.number] = self._losses.get(flight.number, 0) + 1
         if self._losses[flight.number] == _ATTEMPTS:
             self._fail(error, f"lost {_ATTEMPTS} times")

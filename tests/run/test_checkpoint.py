@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -31,6 +32,8 @@ def test_a_record_comes_back_as_it_was():
     assert again.stages[0].metric.tolist() == np.eye(2).tolist()
     assert np.isnan(again.stages[1].step_size)
     assert (again.log_z, again.n_gradients, again.is_complete) == (-3.5, 1000, False)
+    shared = from_arrays(*to_arrays(Pilot((STAGE, replace(STAGE, beta=1.0)), 0.0, 1, np.zeros((4, 2)))))
+    assert shared.stages[0].metric is shared.stages[1].metric  # plans count metrics that are one as one
     mapping = {"a": np.arange(3), "b": (1, "text", None, np.float32(0.1))}
     assert from_arrays(*to_arrays(mapping))["b"] == mapping["b"]
 
