@@ -100,7 +100,7 @@ def encode(arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> bytes:
             if array.size == 0:  # a dimension of length 0 is one without an end in this format
                 continue
             stored = array.astype(_STORED_AS.get(array.dtype.name, array.dtype))
-            if not np.array_equal(stored.astype(array.dtype), array, equal_nan=array.dtype.kind == "f"):
+            if stored.dtype != array.dtype and not np.array_equal(stored.astype(array.dtype), array, equal_nan=True):
                 raise ValueError(f"`{name}` has integers beyond 32 bits.")
             dims = tuple(f"{name}_{axis}" for axis in range(array.ndim))
             for dim, length in zip(dims, array.shape, strict=True):
