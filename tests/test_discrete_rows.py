@@ -30,7 +30,8 @@ def sparse_rows(n):
     return truth.build_sparse_coding(np.zeros(6), basis, 0.3, 0.5), y, exact
 
 
-@pytest.mark.parametrize("reference", ["auto", pytest.param("gaussian", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("reference", ["auto", "gaussian"])
 def test_binary_sparse_coding(reference):
     model, y, exact = sparse_rows(40)
     result = held_out(model, {"y": y}, reference=reference)

@@ -31,7 +31,7 @@ def test_groups_names_dims_and_dtypes(idata):
     assert isinstance(idata, DataTree)
     assert set(idata.children) == {
         "posterior", "sample_stats", "annealing", "log_marginal_likelihood", "estimates", "modes", "observed_data",
-        "constant_data",
+        "constant_data", "plan",
     }  # fmt: skip
     posterior = idata["posterior"].to_dataset()
     assert set(posterior.data_vars) == {"mu", "tau", "z", "theta"}

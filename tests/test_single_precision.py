@@ -15,6 +15,9 @@ import pytest
 from tests.toys import HAS_JAX
 from tests.truth import log_evidence_normal, log_evidence_regression
 
+#: The process compiles for all engines.
+pytestmark = pytest.mark.slow
+
 Y = [1.2, 0.3, 2.5]
 DESIGN = np.random.default_rng(5).normal(size=(8, 3))
 ROWS = DESIGN @ np.array([1.0, -1.0, 0.5]) + np.random.default_rng(6).normal(size=8)

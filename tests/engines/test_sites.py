@@ -16,7 +16,7 @@ from pymc_hais.kernels import Composed, Gibbs, Hamiltonian, RandomWalk, SiteBloc
 from pymc_hais.paths import Geometric
 from tests.engines.test_kernels import KEY, TOLERANCE, compiled_density
 from tests.kernels.site_targets import alternate, mixed, one_by_one
-from tests.marks import fast_but, slow_but
+from tests.marks import fast_but
 from tests.populations import run_segment, state_of
 from tests.statistical import assert_distribution, assert_mean, assert_uncorrelated
 from tests.toys import HAS_JAX
@@ -133,7 +133,8 @@ def test_sites_are_the_same_on_jax(name):
     assert_same(segment(ENGINES["jax"](name), name), specified(name), TOLERANCE)
 
 
-@pytest.mark.parametrize("name", slow_but(["kick-drift-kick"], KERNELS))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", KERNELS)
 def test_sites_are_the_same_on_numba(name):
     assert_same(segment(ENGINES["numba"](name), name), specified(name), TOLERANCE)
 
