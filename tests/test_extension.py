@@ -268,7 +268,7 @@ def test_four_times_the_particles_halve_the_error_and_intervals_cover():
     model, truth = sets.model(), sets.log_z(sets.first)
     plan = sample(model, reference="prior", draws=500)
     errors, covered = [], 0
-    n = 100
+    n = 60
     for seed in range(n):
         short = sample(model, plan=plan, draws=1000, chains=4, random_seed=seed)
         long = extend(short, model, chains=12, random_seed=seed)
