@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import pickle
 import sys
 import threading
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
@@ -18,7 +20,7 @@ from pymc_hais.engines.choice import compile_source
 from pymc_hais.model.source import Source
 from pymc_hais.types import Engine
 
-__all__ = ["Parcel", "forget", "installed", "keep", "pack", "unpack"]
+__all__ = ["Parcel", "forget", "installed", "keep", "pack", "unpack", "versions_of"]
 
 #: Programs, and engines with their data, that a process keeps; the least recently used are dropped beyond.
 _MOST_PROGRAMS, _MOST_ENGINES = 4, 8
@@ -93,12 +95,15 @@ def forget(parcel: Parcel) -> None:
 @functools.cache
 def installed() -> dict[str, str]:
     """Return the versions of Python and of the packages that results depend on."""
-    found = {"python": ".".join(map(str, sys.version_info[:2]))}
-    for name in _PACKAGES:
-        try:
+    return {"python": ".".join(map(str, sys.version_info[:2])), **versions_of(_PACKAGES)}
+
+
+def versions_of(names: Iterable[str]) -> dict[str, str]:
+    """Return the versions of those packages that are installed."""
+    found = {}
+    for name in names:
+        with contextlib.suppress(PackageNotFoundError):
             found[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return found
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
 
+from pymc_hais.engines.transport import versions_of
 from pymc_hais.estimators import Finding, LogZEstimate
 from pymc_hais.model import is_unnormalised
 from pymc_hais.references import AnnealedModel
@@ -187,12 +187,5 @@ def _attributes(choice: Choice, outcome: Outcome, settings: Settings) -> dict[st
         "compile_time": choice.compile_seconds,
         "pilot_time": spent.pilot_seconds,
         "sampling_time": outcome.seconds,
-        "versions": json.dumps({name: v for name in _PACKAGES if (v := _version(name))}),
+        "versions": json.dumps(versions_of(_PACKAGES)),
     }
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import warnings
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import xarray
 from xarray import DataTree
 
 from pymc_hais.run.checkpoint import Checkpoint
+from pymc_hais.run.files import replacing
 
 __all__ = ["keep_result", "open_result"]
 
@@ -23,14 +23,10 @@ def keep_result(idata: DataTree, checkpoint: Checkpoint | None) -> None:
     if checkpoint is None:
         return
     path = checkpoint.path / _RESULT
-    temporary = path.with_name(f".{_RESULT}.{secrets.token_hex(4)}.part")
     try:
-        idata.to_netcdf(temporary, engine="h5netcdf")
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        with replacing(path) as temporary:
+            idata.to_netcdf(temporary, engine="h5netcdf")
     except Exception as error:  # a full disk, or coordinates that the format does not take
-        temporary.unlink(missing_ok=True)
         warnings.warn(f"The result could not be written to {str(path)!r}: {error}", UserWarning, stacklevel=3)
 
 

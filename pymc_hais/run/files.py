@@ -10,14 +10,15 @@ import io
 import json
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.io import netcdf_file
 
-__all__ = ["decode", "encode", "read_record", "write_bytes", "write_record"]
+__all__ = ["decode", "encode", "read_record", "replacing", "write_bytes", "write_record"]
 
 #: What classic netCDF has no type for, and what it is written as.
 _STORED_AS = {"bool": np.int8, "int64": np.int32, "uint32": np.int32, "uint8": np.int32, "float16": np.float32}
@@ -65,19 +66,25 @@ def read_record(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         ) from error
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file under another name, bring it to the disk, and give it its name: at once, or not at all."""
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield another name to write to; what was written is brought to the disk and given its name: at once, or never."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
-        temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-        try:
-            with temporary.open("xb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        yield temporary
+        with temporary.open("r+b") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file so that a reader finds all of it or none; see :func:`write_record`."""
+    try:
+        with replacing(path) as temporary, temporary.open("xb") as file:
+            file.write(content)
     except OSError as error:
         raise OSError(
             error.errno,

@@ -58,11 +58,9 @@ class Listener:
 
         return report
 
-    def finish(self, number: int, log_z: np.ndarray | None = None) -> None:
+    def finish(self, number: int) -> None:
         """Count a job as done."""
         self._done[number], self._betas[number] = 1.0, np.nan
-        if log_z is not None:
-            self._log_z[number] = float(np.max(log_z))
 
     def hear(self) -> None:
         """Read what has come, and report."""

@@ -93,7 +93,7 @@ def run_pilots(problem: Problem, rows: Sequence[int], number: int, spent: Spent,
     def task(row: int) -> Task:
         stream = settings.seeds.stream(Purpose.PILOT, number, row)
         name = settings.seeds.name(Purpose.PILOT, number, [row], [0])
-        return Task(name, stream.key.tobytes().hex(), lambda: _pilot(problem, row, stream, n_particles, seconds))
+        return Task(name, stream.key.tobytes().hex, lambda: _pilot(problem, row, stream, n_particles, seconds))
 
     found = dict(settings.workers.do(problem.engine, [task(row) for row in rows], report))
     pilots = [found[i] for i in range(len(rows))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -124,14 +125,19 @@ def _anneal(
 ) -> Iterator[tuple[int, AnnealingRun]]:
     """Anneal every piece where there are workers, and put the chains of each row together."""
     n_chains = sum(len(piece.chains) for piece in pieces if piece.rows == pieces[0].rows)
-    of_plan = _digest(plan, problem.log_z_reference)
+    of_plan = functools.cache(lambda: _digest(plan, problem.log_z_reference))
+
+    # With many rows of data there are many streams: they are made when their turn has come.
+    def streams(piece: _Piece) -> list[Stream]:
+        return [settings.seeds.stream(*place, row, chain) for row, chain in piece.populations]
+
+    def fingerprint(piece: _Piece) -> str:
+        keys = b"".join(stream.key.tobytes() for stream in streams(piece))
+        return hashlib.blake2b(of_plan() + keys, digest_size=16).hexdigest()
 
     def task(piece: _Piece) -> Task:
-        streams = [settings.seeds.stream(*place, row, chain) for row, chain in piece.populations]
-        keys = b"".join(stream.key.tobytes() for stream in streams)
         name = settings.seeds.name(*place, piece.rows, piece.chains)
-        fingerprint = hashlib.blake2b(of_plan + keys, digest_size=16).hexdigest()
-        return Task(name, fingerprint, lambda: make(piece, streams))
+        return Task(name, lambda: fingerprint(piece), lambda: make(piece, streams(piece)))
 
     parts: dict[int, dict[int, AnnealingRun]] = {}
     for number, run in settings.workers.do(problem.engine, [task(piece) for piece in pieces], report):

@@ -35,7 +35,7 @@ class Task(NamedTuple):
     """A job with its name, and a digest of what its result depends on; it is made when its turn has come."""
 
     name: str
-    fingerprint: str
+    fingerprint: Callable[[], str]
     make: Callable[[], Job]
 
 
@@ -78,7 +78,7 @@ class Workers:
             listener = stack.enter_context(closing(Listener(len(tasks), report)))
             waiting = []
             for number, task in enumerate(tasks):
-                done = self.checkpoint.find(task.name, task.fingerprint) if self.checkpoint else None
+                done = self.checkpoint.find(task.name, task.fingerprint()) if self.checkpoint else None
                 if done is None:
                     waiting.append(number)
                     continue
@@ -88,7 +88,7 @@ class Workers:
             queue = stack.enter_context(closing(_Queue(self, executor, engine, cores, listener, tasks, waiting)))
             for number, result in queue.results():
                 if self.checkpoint:
-                    self.checkpoint.keep(tasks[number].name, tasks[number].fingerprint, result)
+                    self.checkpoint.keep(tasks[number].name, tasks[number].fingerprint(), result)
                 yield number, result
 
     @contextmanager

@@ -90,7 +90,7 @@ def tasks_of(jobs, made=None):
             made.append(job.number)
         return job
 
-    return [Task(f"job_{job.number}", "print", lambda job=job: make(job)) for job in jobs]
+    return [Task(f"job_{job.number}", lambda: "print", lambda job=job: make(job)) for job in jobs]
 
 
 def do(workers, jobs, report=lambda *told: None, made=None):
