@@ -5,7 +5,7 @@ import itertools
 import re
 from pathlib import Path
 
-from pymc_hais.results import diagnostics, hidden_links, memory, missed_mass, opinions, plan_misfit, validation
+from pymc_hais.results import diagnostics, memory, missed_mass, opinions, plan_misfit, validation, wrong_odds
 from tests.front_door import estimate
 from tests.quick import one_mean
 
@@ -35,7 +35,7 @@ def test_the_table_of_findings_has_all_of_them():
     made, sources = (
         {},
         "".join(
-            map(inspect.getsource, (diagnostics, hidden_links, memory, missed_mass, opinions, plan_misfit, validation))
+            map(inspect.getsource, (diagnostics, memory, missed_mass, opinions, plan_misfit, validation, wrong_odds))
         ),
     )
     for name, severity in re.findall(r'Finding\(\s*"(\w+)",\s*(".*),', sources):

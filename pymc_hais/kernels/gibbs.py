@@ -89,15 +89,15 @@ def _build_nothing() -> Any:
 
 def _follow(xp, before, visit, block, numbers, jit, jit_density, loop):
     """Build a sweep over a block's colours that follows another sweep."""
-    start, stop, n_colours = numbers.start, numbers.stop, len(block.colours)
-    masks = xp.asarray(block.colours.astype(np.float64))
+    start, stop, n_colours = numbers.start, numbers.stop, block.n_colours
+    colours = xp.asarray(block.colours.astype(np.float64))
     before = jit_density(before)
 
     if n_colours == 1:
 
         def sweep(state, uniforms, beta, params, data):
             state = before(state, uniforms, beta, params, data)
-            return visit(state, uniforms[start:stop], masks[0], beta, params, data)
+            return visit(state, uniforms[start:stop], (colours == 0.0) * 1.0, beta, params, data)
 
         return sweep
 
@@ -107,7 +107,7 @@ def _follow(xp, before, visit, block, numbers, jit, jit_density, loop):
     def one_more(carry, constants):
         colour, state = carry
         uniforms, beta, params, data = constants
-        return colour + 1, visit(state, uniforms, masks[colour], beta, params, data)
+        return colour + 1, visit(state, uniforms, (colours == colour) * 1.0, beta, params, data)
 
     run = jit_density(loop(jit(go_on), jit_density(one_more)))
 

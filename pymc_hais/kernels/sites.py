@@ -22,8 +22,8 @@ class SiteBlock:
     ----------
     start, stop : int
         Where its S sites are in the flat vector.
-    colours : ndarray of bool (C, S)
-        Sites of one colour are independent of one another given all others.
+    colours : ndarray of int (S,)
+        0 to C - 1: sites of one colour are independent of one another given all others.
     rule : {"gradient", "table", "walk", "slope"}
         With "gradient" the density's gradient at a site is the log odds of 1 against 0, exactly.  With the others it is
         the sum of all terms that the site is in, so that a difference of two is one of log densities: every value is
@@ -45,6 +45,11 @@ class SiteBlock:
         return self.stop - self.start
 
     @property
+    def n_colours(self) -> int:
+        """C."""
+        return int(self.colours.max(initial=-1)) + 1
+
+    @property
     def is_binary(self) -> bool:
         """Whether the values are 0 and 1."""
         return (self.low, self.n_values) == (0, 2)
@@ -57,7 +62,7 @@ class SiteBlock:
     @property
     def is_single(self) -> bool:
         """Whether no two sites have one colour."""
-        return len(self.colours) == self.n_sites
+        return self.n_colours == self.n_sites
 
     @property
     def n_evaluations(self) -> int:
@@ -65,13 +70,13 @@ class SiteBlock:
         of_colour = {"gradient": 1, "walk": 2, "table": self.n_values}[self.rule]
         if self.rule == "table" and self.n_values == 2 and self.is_single:
             of_colour = 1
-        return of_colour * len(self.colours)
+        return of_colour * self.n_colours
 
     @property
     def program(self) -> str:
         """Everything that a sweep over it depends on."""
-        colours = hashlib.sha256(np.packbits(self.colours).tobytes()).hexdigest()
-        return f"{self.start} {self.stop} {self.rule} {self.low} {self.n_values} {self.colours.shape} {colours}"
+        colours = hashlib.sha256(np.asarray(self.colours, np.int64).tobytes()).hexdigest()
+        return f"{self.start} {self.stop} {self.rule} {self.low} {self.n_values} {colours}"
 
 
 @runtime_checkable

@@ -1,4 +1,4 @@
-"""How each discrete site learns its conditional distribution: found once, by evaluating the density at flips.
+"""How each discrete site learns its conditional distribution.
 
 The log density is a sum of terms, arrays of them as PyMC writes it.  Where it is linear in a binary site, its slope is
 the log odds.  Elsewhere the terms that a site is in tell by how much the log density changes with its value, for all
@@ -7,27 +7,26 @@ sites at a time that have no term in common.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytensor
-import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.basic import MakeVector
-from pytensor.tensor.elemwise import Elemwise
-from pytensor.tensor.math import Sum
 
-from pymc_hais.model.multilinear import extend, find_casts
+from pymc_hais.model.multilinear import extend
 from pymc_hais.model.sites import SiteVariable
+from pymc_hais.model.terms import split_terms
 
-__all__ = ["SiteRule", "add_conditionals", "split_terms"]
+__all__ = ["SiteRule", "add_conditionals"]
 
 #: Terms that a site is in, at most, if they are to be gathered one by one.
 _GATHERED = 32
+#: Elements of a matrix of zeros and ones, at most, by which terms are multiplied.
+_MOST_DENSE = 4_000_000
 #: What stands for an infinite term where terms are multiplied by 0 and 1.
 _FAR = 1e30
 
@@ -41,7 +40,8 @@ class SiteRule:
     variable : SiteVariable
     rule : {"gradient", "table", "walk", "slope"}
         See :class:`pymc_hais.kernels.sites.SiteBlock`.
-    colours : ndarray of bool (C, S)
+    colours : ndarray of int (S,)
+        Sites of one colour, 0 to C - 1, are drawn together.
     members : tuple
         For each array of terms of the reference and of the log ratio, in the order of :func:`split_terms`: a sparse
         matrix of bool (S, terms) that says which terms a site is in.  Empty where the slope is taken.
@@ -51,50 +51,6 @@ class SiteRule:
     rule: str
     colours: np.ndarray
     members: tuple[tuple[Any, ...], tuple[Any, ...]] = ((), ())
-
-
-def split_terms(output: Any, position: Any) -> list[Any]:
-    """Cut a log density into arrays of terms (n,) whose sum it is, but for constants."""
-    casts = set(find_casts([output], position))
-
-    def is_reached(variable: Any) -> bool:
-        return bool(casts & set(ancestors([variable])))
-
-    return [leaf for leaf in _peel(output, None, is_reached) if position in ancestors([leaf])]
-
-
-def _peel(variable: Any, factor: Any, is_reached: Callable[[Any], bool]) -> list[Any]:
-    """Open sums, differences and products with numbers; return vectors."""
-    op = variable.owner.op if variable.owner else None
-    inputs = variable.owner.inputs if variable.owner else []
-    if isinstance(op, Sum) and variable.ndim == 0:
-        (inner,) = inputs
-        if inner.owner and isinstance(inner.owner.op, MakeVector):
-            return [leaf for one in inner.owner.inputs for leaf in _peel(one, factor, is_reached)]
-        return _peel(inner, factor, is_reached) if inner.ndim == 0 else [_times(inner, factor)]
-    scalar_op = op.scalar_op if isinstance(op, Elemwise) and variable.ndim == 0 else None
-    if isinstance(scalar_op, ps.Add):
-        return [leaf for one in inputs for leaf in _peel(one, factor, is_reached)]
-    negative = -1.0 if factor is None else -factor
-    if isinstance(scalar_op, ps.Sub):
-        return [*_peel(inputs[0], factor, is_reached), *_peel(inputs[1], negative, is_reached)]
-    if isinstance(scalar_op, ps.Neg):
-        return _peel(inputs[0], negative, is_reached)
-    if isinstance(scalar_op, ps.Cast | ps.Identity) and variable.dtype.startswith("float"):
-        return _peel(inputs[0], factor, is_reached)
-    if isinstance(scalar_op, ps.Mul):
-        reached = [one for one in inputs if is_reached(one)]
-        if len(reached) == 1 and inputs.count(reached[0]) == 1:
-            for one in inputs:
-                if one is not reached[0]:
-                    factor = one if factor is None else factor * one
-            return _peel(reached[0], factor, is_reached)
-    return [_times(variable, factor)]
-
-
-def _times(terms: Any, factor: Any) -> Any:
-    flat = terms.ravel()
-    return flat if factor is None else factor * flat
 
 
 def add_conditionals(
@@ -121,7 +77,7 @@ def add_conditionals(
     """
     linear = [rule.variable for rule in rules if rule.rule in ("gradient", "slope")]
     # A copy: what simplifies graphs changes them.
-    smooth = simplify(clone_replace(extend(list(outputs), position, linear)))
+    smooth = simplify(clone_replace(extend(list(outputs), position, linear).outputs))
     n_continuous = rules[0].variable.start
     gradients = []
     for side, (raw, output) in enumerate(zip(outputs, smooth, strict=True)):
@@ -152,12 +108,22 @@ def _sum_members(members: Any, terms: Any) -> Any:
     if members.nnz == counts.astype(bool).sum() * used.size:  # every site is in all of the terms, or in none
         total = terms.sum() if used.size == n_terms else terms[used].sum()
         return pt.switch(counts > 0, total, 0.0)
-    if counts.max() > _GATHERED:
-        return pt.dot(members.toarray().astype(terms.dtype), pt.clip(terms, -_FAR, _FAR))
+    if counts.max() <= _GATHERED:
+        return _gather(members, counts, terms)
+    # NaN is the least: an impossible term of one site is not to make another's sum impossible.
+    finite = pt.maximum(pt.switch(pt.isnan(terms), -_FAR, terms), -_FAR)
+    if n_sites * n_terms <= _MOST_DENSE:
+        return pt.dot(members.toarray().astype(terms.dtype), finite)
+    rows = np.repeat(np.arange(n_sites), counts)
+    return pt.inc_subtensor(pt.zeros((n_sites,), dtype=terms.dtype)[rows], finite[members.indices])
+
+
+def _gather(members: Any, counts: np.ndarray, terms: Any) -> Any:
+    """Take the first term of every site, the second, ..."""
+    n_sites, n_terms = members.shape
+    ranks = np.arange(members.nnz) - np.repeat(members.indptr[:-1], counts)
     places = np.full((n_sites, counts.max()), n_terms)
-    for site in range(n_sites):
-        own = members.indices[members.indptr[site] : members.indptr[site + 1]]
-        places[site, : len(own)] = np.sort(own)
+    places[np.repeat(np.arange(n_sites), counts), ranks] = members.sorted_indices().indices
     if places.shape == (n_terms, 1) and np.array_equal(places[:, 0], np.arange(n_terms)):
         return terms
     padded = pt.concatenate([terms, pt.zeros((1,), dtype=terms.dtype)])

@@ -22,6 +22,7 @@ from pymc_hais.model.interactions import find_rules, take_slopes
 from pymc_hais.model.layout import Layout, build_position, on_position
 from pymc_hais.model.simplification import lift_data, simplify, simplify_values
 from pymc_hais.model.sites import find_site_variables
+from pymc_hais.model.terms import open_conditions
 from pymc_hais.paths import Geometric, Parameters
 from pymc_hais.types import Path
 
@@ -32,8 +33,6 @@ __all__ = [
     "build_parameter_density",
 ]
 
-#: Rows of data at which discrete sites are looked at.
-_LOOKED_AT = 2
 #: ``(x, log_prior) -> log density`` of a reference, as graphs.
 type LogReference = Callable[[Any, Any], Any]
 
@@ -99,7 +98,6 @@ def build_density(
     with_gradients: bool = True,
     rows: Mapping[str, np.ndarray] | None = None,
     has_chart: bool = False,
-    draws: np.ndarray | None = None,
     takes_slopes: bool = False,
     containers: Mapping[str, np.ndarray] | None = None,
 ) -> DensityGraph:
@@ -122,8 +120,6 @@ def build_density(
     has_chart : bool
         Whether the position holds the coordinates of :mod:`pymc_hais.model.centring`; the sites are then the first
         two of the data, to be tuned.
-    draws : ndarray (P, D), optional
-        Of the reference, at which discrete sites are looked at; a model that has some needs them.
     takes_slopes : bool
         Whether guesses of the log odds of binary sites are enough.
     containers : dict of ndarray, optional
@@ -154,10 +150,9 @@ def build_density(
     none = [np.zeros(layout.n_dims, position.dtype) for _ in sites]
     arguments = [position, [], inputs, sites]
     if layout.n_sites:
-        assert draws is not None
         variables = find_site_variables(model, layout)
-        some = [dict(zip(inputs, (table[i] for table in tables), strict=True)) for i in _spread(tables)]
-        rules = take_slopes(variables) if takes_slopes else find_rules(outputs, position, variables, draws, some)
+        outputs = [open_conditions(output, position, model.check_bounds) for output in outputs]
+        rules = take_slopes(variables) if takes_slopes else find_rules(outputs, position, variables)
         density = add_conditionals(outputs, position, rules, simplify_values, with_gradients)
         return _assemble(model, layout, Geometric(), arguments, density, values, none, rules)
     outputs = simplify_values(outputs)
@@ -173,12 +168,6 @@ def _reached(outputs: Sequence[Any], position: Any) -> list[Any]:
         if any(one in reached for one in node.inputs):
             reached.update(dict.fromkeys(node.outputs))
     return list(reached)
-
-
-def _spread(tables: Sequence[np.ndarray]) -> list[int]:
-    """Choose some rows of data, one where there are none."""
-    n_rows = len(tables[0]) if tables else 1
-    return np.unique(np.linspace(0, n_rows - 1, _LOOKED_AT).astype(int)).tolist()
 
 
 def build_parameter_density(

@@ -2,7 +2,7 @@
 
 A function of sites s in {0, 1} has many extensions to real s.  Where each site is in it alone, as in log p(y | mu[s]),
 f(0) + s (f(1) - f(0)) is one whose derivative is the log odds; where sites meet, as in s' W t, the graph as it is
-written may be linear in each of them.  Both are built here; whether the slopes are exact is found by evaluating flips.
+written may be linear in each of them.  Both are built here; whether the slopes are exact is read from the result.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from pytensor.tensor.math import Sum
 from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 
-from pymc_hais.model.compat import compile_interpreted
+from pymc_hais.model.dependence import Dependence
+from pymc_hais.model.operations import keeps_numbers
 from pymc_hais.model.sites import SiteVariable
 
-__all__ = ["extend", "find_casts"]
+__all__ = ["Extended", "extend", "find_casts"]
 
 #: Slopes are kept finite: infinity times a difference of zero would be no number.
 _STEEPEST = 1e30
@@ -54,16 +55,21 @@ class _Split(NamedTuple):
         """Which axes have a single element."""
         return self.zero.broadcastable if isinstance(self.zero, _Split) else self.zero.type.broadcastable
 
-    @property
-    def smooth(self) -> Any:
-        """The array as a function of real sites."""
-        if self.linear is not None:
-            return self.linear
-        ends = (value.smooth if isinstance(value, _Split) else value for value in (self.zero, self.one))
-        zero, one = (value.astype(self.sites.dtype) for value in ends)
-        slope = pt.clip(one - zero, -_STEEPEST, _STEEPEST)
-        is_one = self.sites > 0.5
-        return pt.switch(is_one, one, zero) + (self.sites - is_one.astype(self.sites.dtype)) * slope
+
+class Extended(NamedTuple):
+    """Graphs as smooth functions of real sites.
+
+    Attributes
+    ----------
+    outputs : list of TensorVariable
+        With the same values where the sites are 0 or 1.
+    interpolated : dict
+        Variable of their graphs -> ``(sites, zero, one)``: it is ``zero + sites * (one - zero)`` by element, whatever
+        its own operations look like, and ``zero`` and ``one`` are what it is at ``sites = 0`` and 1.
+    """
+
+    outputs: list[Any]
+    interpolated: dict[Any, tuple[Any, Any, Any]]
 
 
 def find_casts(outputs: Sequence[Any], position: Any) -> list[Any]:
@@ -84,7 +90,7 @@ def _read_off(variable: Any) -> Any:
     return variable
 
 
-def extend(outputs: list[Any], position: Any, variables: Sequence[SiteVariable]) -> list[Any]:
+def extend(outputs: list[Any], position: Any, variables: Sequence[SiteVariable]) -> Extended:
     """Write graphs of whole-numbered sites as smooth functions of real ones.
 
     Parameters
@@ -98,21 +104,22 @@ def extend(outputs: list[Any], position: Any, variables: Sequence[SiteVariable])
 
     Returns
     -------
-    list of TensorVariable
-        With the same values where the sites are 0 or 1.
+    Extended
     """
     graph = FunctionGraph(outputs=list(outputs), clone=False)
     splits: dict[Any, _Split] = {}
+    walk = Dependence(position, position.type.shape[0])
     for whole in find_casts(outputs, position):
         real = whole.owner.inputs[0]
-        places = compile_interpreted([position], [real])(np.arange(position.type.shape[0], dtype=position.dtype))[0]
+        reach = walk(real)
+        places = reach.sites.indices if reach else np.empty(0)
         if any(v.start <= places.min() and places.max() < v.stop for v in variables if places.size):
             splits[whole] = _Split(real, pt.zeros_like(whole), pt.ones_like(whole), real)
     nodes = graph.toposort()
     writer = _Writer(splits)
     for node in nodes:
         writer.write(node)
-    return [writer.smooth(output) for output in graph.outputs]
+    return Extended([writer.smooth(output) for output in graph.outputs], writer.interpolated)
 
 
 def _at_both(op: Any, inputs: list[Any]) -> Any:
@@ -140,6 +147,11 @@ def _at_both(op: Any, inputs: list[Any]) -> Any:
     return _Split(sites, zero, one, None) if zero.ndim == sites.ndim else None
 
 
+def _bounded(value: Any) -> Any:
+    """Keep log densities finite, with NaN as the least: what is impossible at one value says nothing of the other."""
+    return pt.minimum(pt.switch(value > -_STEEPEST, value, -_STEEPEST), _STEEPEST)
+
+
 def _for_floats(op: Any) -> Any:
     """Return an operation without the whole-numbered type that it was made for."""
     return type(op)(axis=op.axis) if isinstance(op, Sum) else op
@@ -157,13 +169,31 @@ class _Writer:
     def __init__(self, splits: dict[Any, _Split]) -> None:
         self._splits = splits
         self._smooth: dict[Any, Any] = {}
+        self._interpolations: dict[int, Any] = {}
+        self.interpolated: dict[Any, tuple[Any, Any, Any]] = {}
         self._shapes: dict[tuple, Any] = {}
 
     def smooth(self, variable: Any) -> Any:
         """Return a variable as a function of real sites."""
         if variable in self._splits:
-            return self._splits[variable].smooth
+            return self._interpolate(self._splits[variable])
         return self._smooth.get(variable, variable)
+
+    def _interpolate(self, split: Any) -> Any:
+        """Return a split array as a function of real sites."""
+        if not isinstance(split, _Split):
+            return split
+        if split.linear is not None:
+            return split.linear
+        if id(split) not in self._interpolations:  # which lives as long as the writer does
+            sites = split.sites
+            zero, one = (self._interpolate(end).astype(sites.dtype) for end in (split.zero, split.one))
+            is_one = sites > 0.5
+            slope = _bounded(one) - _bounded(zero)
+            smooth: Any = pt.switch(is_one, one, zero) + (sites - is_one.astype(sites.dtype)) * slope
+            self.interpolated[smooth] = (sites, zero, one)
+            self._interpolations[id(split)] = smooth, split
+        return self._interpolations[id(split)][0]
 
     def write(self, node: Any) -> None:
         """Take note of a node's output."""
@@ -227,7 +257,7 @@ class _Writer:
             return None
         op = node.op.scalar_op
         if isinstance(op, ps.Cast):
-            return self._splits[reached[0]].linear if node.outputs[0].dtype.startswith(("int", "float")) else None
+            return self._splits[reached[0]].linear if keeps_numbers(node) else None
         is_factor = isinstance(op, ps.Mul) and len(reached) == 1 and node.inputs.count(reached[0]) == 1
         is_divided = isinstance(op, ps.TrueDiv) and reached == [node.inputs[0]]
         if not (isinstance(op, _LINEAR) or is_factor or is_divided):

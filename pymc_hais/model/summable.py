@@ -24,5 +24,5 @@ def summable(model: Any, rules: Sequence[SiteRule]) -> tuple[str, ...]:
     model : pymc.Model
     rules : sequence of SiteRule
     """
-    names = (rule.variable.name for rule in rules if rule.rule in ("gradient", "table") and len(rule.colours) == 1)
+    names = (rule.variable.name for rule in rules if rule.rule in ("gradient", "table") and not rule.colours.any())
     return tuple(name for name in names if isinstance(model[name].owner.op, _KNOWN))

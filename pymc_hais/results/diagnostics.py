@@ -11,17 +11,17 @@ import numpy as np
 from pymc_hais.estimators import Finding, LogZEstimate, Round, Symptoms, measure_tail
 from pymc_hais.estimators.symptoms import FEWEST_FAMILIES, PARETO_K_LIMIT
 from pymc_hais.model import unnormalised_priors
-from pymc_hais.results.hidden_links import hidden_links
 from pymc_hais.results.memory import memory
 from pymc_hais.results.missed_mass import missed_mass
 from pymc_hais.results.opinions import diagnose_opinions
 from pymc_hais.results.plan_misfit import plan_misfit
+from pymc_hais.results.wrong_odds import wrong_odds
 from pymc_hais.run.choice import Choice
 from pymc_hais.run.extending import Extended
 from pymc_hais.run.modes import Modes
 from pymc_hais.run.problem import Problem
 from pymc_hais.run.rounds import Outcome
-from pymc_hais.run.row_results import RowResult
+from pymc_hais.run.row_results import RowResult, final_particles
 from pymc_hais.run.settings import Settings
 from pymc_hais.run.timing import duration
 from pymc_hais.types import AnnealingRun
@@ -87,13 +87,14 @@ def with_findings_joined(
 def _of_problem(problem: Problem, run: AnnealingRun) -> list[Finding]:
     """Say what the model and the final particles show."""
     findings = [*_no_data(problem), *prior_mass_findings(problem), *_heavy_tail(problem, run)]
-    return [*findings, *memory(problem, run), *hidden_links(problem, run), *_summable(problem)]
+    return [*findings, *memory(problem, run), *wrong_odds(problem, {0: final_particles(run)}), *_summable(problem)]
 
 
 def findings_of_rows(outcome: Outcome, choice: Choice, settings: Settings) -> tuple[Finding, ...]:
     """Say what the numbers of R rows mean: of the rows together, then one of each name for single rows."""
     per_row = [diagnose(result, outcome, settings) for result in outcome.rows]
-    return (*prior_mass_findings(choice.problem), *_rows_moved(outcome.rows), *summarise(per_row))
+    odds = wrong_odds(choice.problem, {row: result.final for row, result in enumerate(outcome.rows)})
+    return (*prior_mass_findings(choice.problem), *odds, *_rows_moved(outcome.rows), *summarise(per_row))
 
 
 def diagnose(result: RowResult, outcome: Outcome, settings: Settings) -> tuple[Finding, ...]:

@@ -44,7 +44,7 @@ __all__ = ["CHECK_DRAWS", "bind_reference", "build_problem", "with_data", "with_
 
 #: Draws that check a model before any long work; as many as the pilot's, so that nothing compiles twice.
 CHECK_DRAWS = CHUNK
-#: Draws at which discrete sites are looked at.
+#: Draws at which values of discrete sites are looked at.
 _SITE_DRAWS = 100
 #: Probability that right odds are refused, and the variance of a count from which on its law is normal enough.
 _FALSE_ALARM, _LEAST_VARIANCE = 1e-6, 10.0
@@ -137,7 +137,7 @@ def with_reference(
     containers = None if layout.n_sites else containers
     chart = None if is_plain else build_chart(model, layout, containers)
     log_reference = None if reference.is_prior else reference.logp
-    draws = _site_draws(model, layout, reference, seeds) if layout.n_sites else None
+    _check_site_draws(model, layout, reference, seeds)
     graph = build_density(
         model,
         layout,
@@ -145,7 +145,6 @@ def with_reference(
         kernel.uses_gradients,
         rows,
         chart is not None,
-        draws,
         compiler.takes_slopes,
         containers,
     )
@@ -172,8 +171,10 @@ def with_reference(
     return problem
 
 
-def _site_draws(model: Any, layout: Layout, reference: BoundReference, seeds: Seeds) -> np.ndarray:
-    """Draw positions at which sites are looked at; refuse a reference that does not draw whole numbers there."""
+def _check_site_draws(model: Any, layout: Layout, reference: BoundReference, seeds: Seeds) -> None:
+    """Refuse a reference that draws other than the values of discrete variables."""
+    if not layout.n_sites:
+        return
     draws = reference.draw(_SITE_DRAWS, seeds.sequence(Purpose.CHECK, 5)).positions
     for variable in find_site_variables(model, layout):
         own = draws[:, variable.start : variable.stop]
@@ -185,7 +186,6 @@ def _site_draws(model: Any, layout: Layout, reference: BoundReference, seeds: Se
                 f"{variable.support} only: give it a distribution of these alone, and in a reference of your own let "
                 f"columns {variable.start} to {variable.stop - 1} of sample(n, rng) be its elements."
             )
-    return draws
 
 
 def _check_odds(problem: Problem, state: ParticleState) -> None:

@@ -235,9 +235,13 @@ class Problem:
 
     def evaluate_first(self, x: np.ndarray) -> ParticleState:
         """Evaluate flat vectors (P, D) at beta = 0, for the first row of data; the state is in float64."""
+        return self.evaluate(x, 0)
+
+    def evaluate(self, x: np.ndarray, row: int) -> ParticleState:
+        """Evaluate flat vectors (P, D) at beta = 0, for one row of data; the state is in float64."""
         with np.errstate(all="ignore"):  # of what is beyond the range of floating point, in other coordinates
             positions = self.to_coordinates(x).astype(self.layout.dtype)
-        state = self.engine.start(positions[None], self.inputs([0]), np.zeros((1, 2), dtype=np.uint32))
+        state = self.engine.start(positions[None], self.inputs([row]), np.zeros((1, 2), dtype=np.uint32))
         return ParticleState(*(np.asarray(leaf, np.float64)[0] for leaf in state))
 
     def log_density(self, x: np.ndarray) -> np.ndarray:

@@ -20,7 +20,7 @@ from pymc_hais.estimators import (
 from pymc_hais.run.choice import Choice
 from pymc_hais.run.populations import anneal_rows, count_gradients
 from pymc_hais.run.progress import part
-from pymc_hais.run.row_results import RowResult, complete, estimate_row
+from pymc_hais.run.row_results import RowResult, complete, estimate_row, final_particles
 from pymc_hais.run.settings import Settings
 from pymc_hais.run.timing import SHORTEST, Size, fit_into, takes
 from pymc_hais.tuning import Stopwatch, build_plan, next_length, refine, untuned_plan
@@ -32,6 +32,8 @@ _log = logging.getLogger("pymc.hais")
 
 #: Lines of descent of a chain below which it is one alone, as good as.
 _COLLAPSED = 1.5
+#: Rows whose final particles are looked at once more, at most.
+_LOOKED_AT = 4
 
 
 @dataclass(frozen=True)
@@ -214,7 +216,9 @@ def _once(choice: Choice, settings: Settings) -> Outcome:
             progress, done = part(report, done, share), done + share
             for row, run in anneal_rows(problem, plan, rows, number, progress, settings):
                 earlier = choice.scouted[row].rounds if choice.scouted else ()
-                results[row] = estimate_row(run, len(plan.schedule), earlier, choice.tail, problem.prior_mass)
+                result = estimate_row(run, len(plan.schedule), earlier, choice.tail, problem.prior_mass)
+                is_shown = problem.layout.n_sites and row % -(-problem.n_rows // _LOOKED_AT) == 0
+                results[row] = replace(result, final=final_particles(run)) if is_shown else result
             n_gradients += count_gradients(problem, plan, len(rows), settings)
     except KeyboardInterrupt:
         if len(results) < problem.n_rows:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pymc_hais.core.weights import pool
 from pymc_hais.estimators import (
     NO_TAIL,
     LogZEstimate,
@@ -22,7 +23,10 @@ from pymc_hais.estimators import (
 from pymc_hais.run.problem import PriorMass
 from pymc_hais.types import AnnealingRun
 
-__all__ = ["RowResult", "complete", "estimate_row"]
+__all__ = ["MOST_FINAL", "RowResult", "complete", "estimate_row", "final_particles"]
+
+#: Final particles that are looked at once more.
+MOST_FINAL = 50
 
 
 @dataclass(frozen=True)
@@ -36,11 +40,23 @@ class RowResult:
         Of the last round.
     rounds : tuple of Round
         All rounds of the row, the last one last.
+    final : ndarray (n, D) or None
+        Final particles, where they are looked at once more.
     """
 
     estimate: LogZEstimate
     symptoms: Symptoms
     rounds: tuple[Round, ...]
+    final: np.ndarray | None = None
+
+
+def final_particles(run: AnnealingRun) -> np.ndarray | None:
+    """Draw final particles (n, D) of a run's populations by their weights; None where all weights are zero."""
+    if not np.isfinite(run.log_z).any():
+        return None
+    weights = np.exp(pool(run.log_weights, run.log_z)).ravel()
+    positions = np.asarray(run.state.position, np.float64).reshape(weights.size, -1)
+    return positions[np.random.default_rng(0).choice(weights.size, MOST_FINAL, p=weights / weights.sum())]
 
 
 def estimate_row(

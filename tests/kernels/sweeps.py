@@ -108,7 +108,7 @@ def _order(gibbs):
     order, first = [], 0
     for block in gibbs.blocks:
         parts = (0, block.n_sites) if block.rule == "walk" else (0,)
-        sites = [site for colour in block.colours for site in np.flatnonzero(colour)]
+        sites = np.argsort(block.colours, kind="stable")
         order += [first + site + part for site in sites for part in parts]
         first += block.n_uniforms
     return order
@@ -142,11 +142,11 @@ def expected_matrix(target):
     """Multiply the conditional distributions of the colours; a walk judges its proposals."""
     log_density, states = np.log(target.probabilities()), target.states
     product, n = np.eye(len(states)), len(states)
-    for colour in target.block.colours:
+    for colour in range(target.block.n_colours):
         matrix = np.ones((n, n))
         for site in range(states.shape[1]):
             values = states[:, site]
-            if not colour[site]:
+            if target.block.colours[site] != colour:
                 matrix *= values[:, None] == values
                 continue
             is_line = np.all(np.delete(states[:, None] == states, site, axis=2), axis=2)

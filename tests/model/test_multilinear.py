@@ -53,7 +53,7 @@ def compiled(build):
     """Compile a function of sites and two real numbers: as written, as extended, and the slopes of the latter."""
     position = pt.vector("position", shape=(N + 2,))
     output = build(position[2:].astype("int64"), position[:2])
-    (smooth,) = extend([output], position, [SiteVariable("s", 2, N + 2, 0, 2)])
+    (smooth,) = extend([output], position, [SiteVariable("s", 2, N + 2, 0, 2)]).outputs
     slopes = pytensor.grad(smooth, position)
     plain = pytensor.grad(output, position, disconnected_inputs="ignore")
     return compile_interpreted([position], [output, smooth, slopes, plain])
@@ -101,7 +101,7 @@ def test_an_impossible_value_has_an_infinite_slope_and_no_nan():
     p = np.array([0.0, 1.0, 0.5])
     whole = position[0:3].astype("int64")
     output = pm.logp(pm.Bernoulli.dist(p=p), whole).sum()
-    (smooth,) = extend([output], position, [SiteVariable("s", 0, 3, 0, 2)])
+    (smooth,) = extend([output], position, [SiteVariable("s", 0, 3, 0, 2)]).outputs
     value, slopes = compile_interpreted([position], [smooth, pytensor.grad(smooth, position)])(
         np.array([0.0, 1.0, 1.0])
     )
@@ -115,7 +115,7 @@ def test_whole_numbers_that_are_no_sites_stay():
     position = pt.vector("position", shape=(4,))
     first, last = position[:2].astype("int64"), position[2:].astype("int64")
     output = (first * first).sum() + (last * 1.5).sum()
-    (smooth,) = extend([output], position, [SiteVariable("s", 2, 4, 0, 2)])
+    (smooth,) = extend([output], position, [SiteVariable("s", 2, 4, 0, 2)]).outputs
     slopes = compile_interpreted([position], [pytensor.grad(smooth, position)])(np.array([3.0, 2.0, 1.0, 0.0]))[0]
     np.testing.assert_allclose(slopes, [0.0, 0.0, 1.5, 1.5])
     assert len(find_casts([output], position)) == 2

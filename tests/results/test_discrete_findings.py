@@ -1,17 +1,18 @@
-"""What is said of discrete variables after a run: hidden interactions, and what could be summed out."""
+"""What is said of discrete variables after a run: wrong odds, and what could be summed out."""
 
 import copy
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 
 import pymc_hais
 from examples import rbm
 from pymc_hais.kernels import Composed, Gibbs, LocallyBalanced
-from pymc_hais.results.diagnostics import hidden_links
+from pymc_hais.model import interactions
+from pymc_hais.results.wrong_odds import wrong_odds
 from pymc_hais.run import site_planning
 from pymc_hais.run.building import build_problem
 from pymc_hais.run.problem import Compiler
@@ -29,30 +30,50 @@ def chain():
     return build_problem(model, "prior", Compiler(), Seeds((1,)))
 
 
-def with_colours(problem, colours):
-    """Give the sites other colours than those that were found."""
+@pytest.fixture(scope="module")
+def table():
+    with pm.Model() as model:
+        z = pymc_hais.FlatDiscrete("z", shape=N)
+        pm.Potential("links", (0.8 * z[1:] * z[:-1] - 0.3 * z[1:] ** 2 + 0.1 * pt.exp(z[1:] + z[:-1])).sum())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(interactions, "_find_linear", lambda *args: {})
+        return build_problem(model, "prior", Compiler(), Seeds((1,)))
+
+
+def changed(problem, **changes):
+    """Let the kernel believe something else of the sites than what was found."""
     engine = copy.copy(problem.engine)
     (block,) = engine.kernel.site_blocks
-    engine.kernel = Composed(None, Gibbs((replace(block, colours=colours),)), N)
+    engine.kernel = Composed(None, Gibbs((replace(block, **changes),)), N)
     return replace(problem, engine=engine)
 
 
-def final(n=200):
-    positions = np.random.default_rng(0).integers(0, 2, (1, n, N)).astype(float)
-    weights = np.full((1, n), -np.log(n))
-    return SimpleNamespace(log_weights=weights, log_z=np.zeros(1), state=SimpleNamespace(position=positions))
+def states(n=50):
+    return {0: np.random.default_rng(0).integers(0, 2, (n, N)).astype(float)}
 
 
-def test_sites_that_are_drawn_together_although_they_interact_are_an_error(chain):
-    (found,) = hidden_links(with_colours(chain, np.ones((1, N), dtype=bool)), final())
-    assert (found.name, found.severity) == ("hidden_links", "error")
+def test_right_odds_raise_no_alarm(chain, table):
+    for problem in (chain, table):
+        assert problem.engine.kernel.site_blocks[0].n_colours == 2
+        assert wrong_odds(problem, states()) == ()
+        assert wrong_odds(changed(problem, colours=np.arange(N)), states()) == ()
+
+
+def test_sites_that_are_drawn_together_although_they_interact_are_an_error(table):
+    (found,) = wrong_odds(changed(table, colours=np.zeros(N, dtype=int)), states())
+    assert (found.name, found.severity) == ("wrong_odds", "error")
     assert "`z`" in found.message
 
 
-def test_right_colours_raise_no_alarm(chain):
-    assert len(chain.engine.kernel.site_blocks[0].colours) == 2
-    assert hidden_links(chain, final()) == ()
-    assert hidden_links(with_colours(chain, np.eye(N, dtype=bool)), final()) == ()
+@pytest.mark.parametrize("colours", [np.arange(N) % 2, np.arange(N)], ids=["two colours", "one by one"])
+def test_odds_that_are_no_differences_of_the_density_are_an_error(chain, table, colours):
+    # Slopes are not sums of terms, nor the other way round, however few sites are drawn together.
+    assert wrong_odds(changed(chain, rule="table", colours=colours), states())
+    assert wrong_odds(changed(table, rule="gradient", colours=colours), states())
+
+
+def test_rows_without_final_particles_are_left_out(chain):
+    assert wrong_odds(changed(chain, rule="table"), {0: None}) == ()
 
 
 def test_what_could_be_summed_out_is_named():

@@ -1,0 +1,125 @@
+"""The finding that discrete sites were drawn with other odds than the log density gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_hais.estimators import Finding
+from pymc_hais.kernels import Composed, SiteBlock
+from pymc_hais.run.problem import CHUNK, Problem
+from pymc_hais.run.row_results import MOST_FINAL
+from pymc_hais.types import ParticleState
+
+__all__ = ["wrong_odds"]
+
+#: Sites that are changed together, at most.
+_TOGETHER = CHUNK // MOST_FINAL - 2
+#: Beyond this many nats a difference stands for infinity.
+_INFINITE = 1e15
+#: How far a site without an end of values is moved, at most.
+_FAR = 3
+
+
+class _Trial(NamedTuple):
+    """Sites of one colour that are changed.
+
+    Attributes
+    ----------
+    rows : ndarray (2 + n, D)
+        The particle, with all of them changed, and with each changed alone.
+    sites, steps : ndarray (n,)
+    """
+
+    rows: np.ndarray
+    sites: np.ndarray
+    steps: np.ndarray
+
+
+def wrong_odds(problem: Problem, final: Mapping[int, np.ndarray | None]) -> tuple[Finding, ...]:
+    """Compare the kernel's log odds with the change of the log density, for every variable, at final particles.
+
+    The kernel's odds of a site are those that it takes while all sites of a colour change; the change is that of the
+    whole log density when the site changes alone, at either end of the path.
+
+    Parameters
+    ----------
+    problem : Problem
+    final : mapping of int -> ndarray (n, D) or None
+        Row of data -> final particles, see :func:`pymc_hais.run.row_results.final_particles`.
+    """
+    kernel = problem.engine.kernel
+    blocks = kernel.site_blocks if isinstance(kernel, Composed) else ()
+    particles = {row: x for row, x in final.items() if x is not None}
+    wrong = [
+        problem.layout.owner_of(block.start)
+        for block in blocks
+        if block.rule != "slope" and any(_is_wrong(problem, row, block, x) for row, x in particles.items())
+    ]
+    if not wrong:
+        return ()
+    names = ", ".join(f"`{name}`" for name in dict.fromkeys(wrong))
+    return (
+        Finding(
+            "wrong_odds",
+            "error",
+            f"Elements of {names} were drawn with other odds than the log density gives them: log Z is wrong. This is "
+            "a defect of pymc_hais.",
+            "Please report the model; kernel=pymc_hais.LocallyBalanced() does without these odds for variables of 0 "
+            "and 1.",
+        ),
+    )
+
+
+def _is_wrong(problem: Problem, row: int, block: SiteBlock, particles: np.ndarray) -> bool:
+    rng = np.random.default_rng(row)
+    trials = [_change(block, particle, rng) for particle in particles]
+    rows = np.concatenate([trial.rows for trial in trials])
+    # Always as many, so that nothing compiles twice.
+    padded = np.concatenate([rows, np.repeat(rows[-1:], CHUNK - len(rows), axis=0)])
+    state = problem.evaluate(padded, row)
+    first = 0
+    for trial in trials:
+        own = ParticleState(*(np.asarray(leaf)[first : first + len(trial.rows)] for leaf in state))
+        first += len(trial.rows)
+        if _differs(block, trial, own, problem.layout.dtype):
+            return True
+    return False
+
+
+def _change(block: SiteBlock, particle: np.ndarray, rng: np.random.Generator) -> _Trial:
+    """Choose other values for some sites of a colour."""
+    shared = np.flatnonzero(block.colours == rng.integers(block.n_colours))
+    chosen = block.start + rng.choice(shared, min(_TOGETHER, shared.size), replace=False)
+    if block.n_values:
+        shift = rng.integers(1, max(2, block.n_values), chosen.size)
+        values = block.low + (particle[chosen] - block.low + shift) % block.n_values
+    else:
+        values = particle[chosen] + rng.choice([-1, 1], chosen.size) * rng.integers(1, _FAR + 1, chosen.size)
+    rows = np.repeat(particle[None], chosen.size + 2, axis=0)
+    rows[1, chosen] = values
+    rows[2 + np.arange(chosen.size), chosen] = values
+    return _Trial(rows, chosen, values - particle[chosen])
+
+
+@np.errstate(invalid="ignore", over="ignore")
+def _differs(block: SiteBlock, trial: _Trial, state: ParticleState, dtype: np.dtype) -> bool:
+    """Whether the odds of one of the changed sites are wrong, beyond rounding."""
+    eps = float(np.finfo(dtype).eps)
+    claimed, changes = [], []
+    for value, slope in ((state.log_reference, state.grad_reference), (state.log_ratio, state.grad_ratio)):
+        if not np.isfinite(value[0]):
+            return False  # a particle without weight tells nothing
+        at_sites = slope[:, trial.sites]
+        claim = trial.steps * at_sites[0] if block.rule == "gradient" else at_sites[1] - at_sites[0]
+        change = value[2:] - value[0]
+        limit = 10.0 * np.sqrt(eps) * (1.0 + np.abs(change)) + 100.0 * eps * np.abs(value[0])
+        if np.any(np.isfinite(change) & ~(np.abs(claim - change) <= limit)):
+            return True
+        claimed.append(claim)
+        changes.append(change)
+    # What is impossible has to be so for the kernel, which takes no number for the least.
+    is_impossible = ~np.isfinite(np.sum(changes, axis=0))
+    return bool(np.any(is_impossible & (np.sum(claimed, axis=0) > -_INFINITE)))
