@@ -21,7 +21,7 @@ from scipy import sparse
 
 from pymc_hais.model.compat import compile_interpreted, inline_inner_graph
 from pymc_hais.model.operations import reach_of
-from pymc_hais.model.reach import Reach, Span, any_row, columns, either
+from pymc_hais.model.reach import Reach, Span, columns, either
 from pymc_hais.model.tables import looked_up
 
 __all__ = ["Dependence"]
@@ -61,6 +61,7 @@ class Dependence:
         self.n_sites = n_sites
         self._interpolated = interpolated or {}
         self._links = {span: sparse.csr_array((span.stop - span.start,) * 2, dtype=bool) for span in spans}
+        self._crowded = {span: np.zeros(span.stop - span.start, dtype=bool) for span in spans}
         self._found: dict[Any, Reach | None] = {position: Reach(rows, sparse.csr_array(rows.shape, dtype=bool))}
         self._values: dict[Any, np.ndarray | None] = {}
         self._outputs: dict[Any, list[Any]] = {}
@@ -181,13 +182,20 @@ class Dependence:
             if not pairs or (first is second and pairs == one.nnz):
                 continue  # no pair, or of a site with itself
             if pairs > _MOST:
-                one, other = (columns(any_row(rows), span) for rows in (first, second))
+                self._crowded[span][np.concatenate([one.indices, other.indices])] = True
+                continue
             met = (one.T @ other).astype(bool)
             self._links[span] = either((links, met, met.T))
 
-    def links(self, span: Span) -> Any:
-        """Return which sites of a variable are not in a sum of what each of them adds, sparse of bool (n, n)."""
-        return self._links[span]
+    def links(self, span: Span) -> tuple[Any, np.ndarray]:
+        """Return which sites of a variable are not in a sum of what each of them adds.
+
+        Returns
+        -------
+        sparse array of bool (n, n), ndarray of bool (n,)
+            By pairs; and those that are taken to meet all others, as there would be too many pairs.
+        """
+        return self._links[span], self._crowded[span]
 
 
 def _evaluate(variable: Any) -> np.ndarray | None:

@@ -63,7 +63,7 @@ def _find_linear(
         found = [reach for reach in map(walk, extended.outputs) if reach is not None]
         bent = [v for v, span in spans.items() if any(columns(reach.bent, span).nnz for reach in found)]
         if not bent:
-            return {v: SiteRule(v, "gradient", colour(walk.links(span))) for v, span in spans.items()}
+            return {v: SiteRule(v, "gradient", colour(*walk.links(span))) for v, span in spans.items()}
         for v in bent:
             del spans[v]
     return {}
@@ -92,13 +92,15 @@ def _terms_of(term: Any, walk: Dependence) -> Any:
     return (reach or walk.nothing(1)).spread(n_terms).sites
 
 
-def colour(linked: Any) -> np.ndarray:
-    """Give every site the first colour that none of those it is linked to has, (S,)."""
+def colour(linked: Any, is_crowded: np.ndarray | None = None) -> np.ndarray:
+    """Give every site the first colour that none of its neighbours has, and each crowded one its own, (S,)."""
     linked = sparse.csr_array(linked)
     colours = np.full(linked.shape[0], -1)
-    for site in range(len(colours)):
+    is_crowded = np.zeros(len(colours), dtype=bool) if is_crowded is None else is_crowded
+    for site in np.flatnonzero(~is_crowded):
         near = linked.indices[linked.indptr[site] : linked.indptr[site + 1]]
-        colours[site] = _first_free(sum(1 << int(one) for one in np.unique(colours[near[near < site]])))
+        colours[site] = _first_free(sum(1 << int(one) for one in np.unique(colours[near[near < site]]) if one >= 0))
+    colours[is_crowded] = colours.max(initial=-1) + 1 + np.arange(is_crowded.sum())
     return colours
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-__all__ = ["Reach", "Span", "any_row", "columns", "either"]
+__all__ = ["Reach", "Span", "columns", "either"]
 
 
 class Reach(NamedTuple):
@@ -72,11 +72,6 @@ def either(parts: Iterable[Any]) -> Any:
         if part.nnz or part.shape[0] > whole.shape[0]:
             whole = (whole + part).astype(bool)
     return sparse.csr_array(whole)
-
-
-def any_row(rows: Any) -> Any:
-    """Unite the rows, (1, S)."""
-    return sparse.csr_array(np.ones((1, rows.shape[0]), dtype=bool)) @ rows
 
 
 def columns(rows: Any, span: Span) -> Any:
