@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from pytensor.compile.builders import OpFromGraph
+from pytensor.compile.builders import OpFromGraph, infer_shape
 from pytensor.graph.basic import Constant
 from pytensor.graph.replace import clone_replace
-from pytensor.graph.traversal import walk
+from pytensor.graph.traversal import graph_inputs, walk
 from pytensor.tensor import constant
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.subtensor import AdvancedSubtensor
@@ -64,6 +64,7 @@ class Dependence:
         self._crowded = {span: np.zeros(span.stop - span.start, dtype=bool) for span in spans}
         self._found: dict[Any, Reach | None] = {position: Reach(rows, sparse.csr_array(rows.shape, dtype=bool))}
         self._values: dict[Any, np.ndarray | None] = {}
+        self._shapes: dict[Any, Any] = {}
         self._outputs: dict[Any, list[Any]] = {}
 
     def __call__(self, variable: Any) -> Reach | None:
@@ -100,7 +101,7 @@ class Dependence:
             return None
         found: Reach | None
         if variable in self._interpolated:
-            found = self.interpolate(*self.aligned(parents, variable.type.shape))
+            found = self.interpolate(*self.aligned(parents, variable))
         elif isinstance(variable.owner.op, OpFromGraph):
             found = self._found[parents[0]]
         else:
@@ -121,14 +122,24 @@ class Dependence:
             self._values[variable] = _evaluate(variable)
         return self._values[variable]
 
+    def shape(self, variable: Any) -> Any:
+        """Return how large a variable is, with None where that is not the same wherever the graph is evaluated."""
+        static = getattr(variable.type, "shape", ())
+        if None not in static:
+            return static
+        if variable not in self._shapes:
+            value = self.value(variable)
+            self._shapes[variable] = _infer_shape(variable) if value is None else value.shape
+        return self._shapes[variable]
+
     def nothing(self, n_rows: int) -> Reach:
         """Return what depends on no site."""
         none = sparse.csr_array((n_rows, self.n_sites), dtype=bool)
         return Reach(none, none)
 
-    def aligned(self, variables: Iterable[Any], shape: Any) -> list[Reach]:
-        """Broadcast what was found of variables to a shape; to one shared row if it is large, or not known."""
-        variables = list(variables)
+    def aligned(self, variables: Iterable[Any], like: Any) -> list[Reach]:
+        """Broadcast what was found of variables to another's shape; to one shared row if it is large, or not known."""
+        variables, shape = list(variables), self.shape(like)
         reaches = [self._found[variable] or self.nothing(1) for variable in variables]
         if None in shape or np.prod(shape, dtype=float) * max(_density(r) for r in reaches) > _MOST:
             return [reach.united() for reach in reaches]
@@ -138,7 +149,7 @@ class Dependence:
         out = []
         for variable, reach in zip(variables, reaches, strict=True):
             if reach.n_rows > 1:
-                places = np.arange(reach.n_rows).reshape(variable.type.shape)
+                places = np.arange(reach.n_rows).reshape(self.shape(variable))
                 reach = reach.take(np.broadcast_to(places, shape))
             out.append(reach.spread(n_rows))
         return out
@@ -214,6 +225,17 @@ def _evaluate(variable: Any) -> np.ndarray | None:
         return None
     (known,) = clone_replace([variable], shapes, rebuild_strict=False) if variable not in shapes else [shapes[variable]]
     return np.asarray(compile_interpreted([], [known])()[0])
+
+
+def _infer_shape(variable: Any) -> tuple[int | None, ...]:
+    """Work out a shape from those of the graph's inputs."""
+    roots = [one for one in graph_inputs([variable]) if not isinstance(one, Constant) and hasattr(one.type, "shape")]
+    known = [[constant(size) for size in root.type.shape] for root in roots if None not in root.type.shape]
+    if len(known) < len(roots):
+        return variable.type.shape
+    (sizes,) = infer_shape([variable], roots, known)
+    values = [_evaluate(size) for size in sizes]
+    return tuple(None if value is None else int(value) for value in values)
 
 
 def _density(reach: Reach) -> float:

@@ -88,7 +88,7 @@ def _find_terms(
 
 def _terms_of(term: Any, walk: Dependence) -> Any:
     """Return which sites each element of an array of terms depends on, sparse of bool (n, S)."""
-    reach, (n_terms,) = walk(term), term.type.shape
+    reach, (n_terms,) = walk(term), walk.shape(term)
     return (reach or walk.nothing(1)).spread(n_terms).sites
 
 

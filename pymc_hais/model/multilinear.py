@@ -17,7 +17,7 @@ import pytensor.tensor as pt
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import ancestors
 from pytensor.raise_op import CheckAndRaise
-from pytensor.tensor.basic import Alloc
+from pytensor.tensor.basic import Alloc, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Sum
 from pytensor.tensor.shape import Reshape, SpecifyShape
@@ -115,9 +115,8 @@ def extend(outputs: list[Any], position: Any, variables: Sequence[SiteVariable])
         places = reach.sites.indices if reach else np.empty(0)
         if any(v.start <= places.min() and places.max() < v.stop for v in variables if places.size):
             splits[whole] = _Split(real, pt.zeros_like(whole), pt.ones_like(whole), real)
-    nodes = graph.toposort()
-    writer = _Writer(splits)
-    for node in nodes:
+    writer = _Writer(splits, walk)
+    for node in graph.toposort():
         writer.write(node)
     return Extended([writer.smooth(output) for output in graph.outputs], writer.interpolated)
 
@@ -147,6 +146,15 @@ def _at_both(op: Any, inputs: list[Any]) -> Any:
     return _Split(sites, zero, one, None) if zero.ndim == sites.ndim else None
 
 
+def _passes(node: Any, reached: list[Any]) -> bool:
+    """Whether an operation that is not elementwise makes each element from one of what sites reach."""
+    if isinstance(node.op, AdvancedSubtensor | Subtensor):
+        return node.inputs[0] not in reached
+    if isinstance(node.op, CheckAndRaise):
+        return reached == [node.inputs[0]]
+    return isinstance(node.op, ScalarFromTensor | TensorFromScalar)
+
+
 def _bounded(value: Any) -> Any:
     """Keep log densities finite, with NaN as the least: what is impossible at one value says nothing of the other."""
     return pt.minimum(pt.switch(value > -_STEEPEST, value, -_STEEPEST), _STEEPEST)
@@ -166,8 +174,10 @@ def _is_cast(node: Any) -> bool:
 class _Writer:
     """Writes node after node; a variable that no site reaches stays as it is."""
 
-    def __init__(self, splits: dict[Any, _Split]) -> None:
-        self._splits = splits
+    def __init__(self, splits: dict[Any, _Split], walk: Dependence) -> None:
+        self._walk = walk
+        self._sites: dict[tuple, Any] = {}
+        self._splits = {whole: one._replace(sites=self._same(one.sites)) for whole, one in splits.items()}
         self._smooth: dict[Any, Any] = {}
         self._interpolations: dict[int, Any] = {}
         self.interpolated: dict[Any, tuple[Any, Any, Any]] = {}
@@ -219,9 +229,7 @@ class _Writer:
             linear = self._linear(node, reached)
             if linear is None and isinstance(op.scalar_op, ps.Mul) and self._all_linear(reached):
                 return None  # of different sites: the product as it is written
-        elif (isinstance(op, CheckAndRaise) and reached == [node.inputs[0]]) or (
-            isinstance(op, AdvancedSubtensor) and node.inputs[0] not in reached
-        ):
+        elif _passes(node, reached):
             linear = None
         else:
             return None
@@ -230,6 +238,13 @@ class _Writer:
         except (IndexError, TypeError, ValueError, NotImplementedError):
             return None
         return found._replace(linear=linear) if isinstance(found, _Split) else None
+
+    def _same(self, sites: Any) -> Any:
+        """Return one variable for all arrays of the same sites, so that they are told to be the same."""
+        reach = self._walk(sites)
+        if reach is None or reach.n_rows != reach.sites.nnz:
+            return sites
+        return self._sites.setdefault((self._walk.shape(sites), reach.sites.indices.tobytes()), sites)
 
     def _all_linear(self, reached: list[Any]) -> bool:
         return all(self._splits[v].linear is not None for v in reached)
@@ -246,7 +261,7 @@ class _Writer:
             return op.make_node(value, *rest).outputs[0]
         key = (op, value.sites, *rest)
         if key not in self._shapes:
-            self._shapes[key] = op.make_node(value.sites, *rest).outputs[0]
+            self._shapes[key] = self._same(op.make_node(value.sites, *rest).outputs[0])
         zero, one = (self._shaped(op, end, rest) for end in (value.zero, value.one))
         linear = None if value.linear is None else op.make_node(value.linear, *rest).outputs[0]
         return _Split(self._shapes[key], zero, one, linear)

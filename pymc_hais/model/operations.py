@@ -66,8 +66,8 @@ def _(op: Shape_i, node: Any, walk: Any) -> Reach | None:
 def _(op: Elemwise, node: Any, walk: Any) -> Reach | None:
     scalar_op = op.scalar_op
     if isinstance(scalar_op, ps.Second):  # the first tells the shape alone
-        return walk.aligned(node.inputs[1:], node.outputs[0].type.shape)[0]
-    parts = walk.aligned(node.inputs, node.outputs[0].type.shape)
+        return walk.aligned(node.inputs[1:], node.outputs[0])[0]
+    parts = walk.aligned(node.inputs, node.outputs[0])
     if isinstance(scalar_op, _LINEAR) or (isinstance(scalar_op, ps.Cast) and keeps_numbers(node)):
         return walk.add(parts)
     if isinstance(scalar_op, ps.Mul):
@@ -84,7 +84,7 @@ def _without_zeros(node: Any, parts: list[Reach], walk: Any) -> list[Reach]:
     n_rows = parts[0].n_rows
     if n_rows == 1:
         return parts
-    zero = np.zeros(node.outputs[0].type.shape, dtype=bool)
+    zero = np.zeros(walk.shape(node.outputs[0]), dtype=bool)
     for one in node.inputs:
         if walk.found(one) is None and (value := walk.value(one)) is not None:
             zero |= value == 0
@@ -100,8 +100,8 @@ def _(op: CAReduce, node: Any, walk: Any) -> Reach | None:
     reach = walk.found(inner)
     if reach.n_rows > 1:
         axes = tuple(range(inner.ndim)) if op.axis is None else op.axis
-        sizes = [1 if axis in axes else size for axis, size in enumerate(inner.type.shape)]
-        reach = _gather(reach, np.broadcast_to(places_of(sizes), inner.type.shape).ravel(), int(np.prod(sizes)))
+        sizes = [1 if axis in axes else size for axis, size in enumerate(walk.shape(inner))]
+        reach = _gather(reach, np.broadcast_to(places_of(sizes), walk.shape(inner)).ravel(), int(np.prod(sizes)))
     return reach if isinstance(op, Sum) else walk.mix([reach])
 
 
@@ -120,11 +120,11 @@ def _gather(reach: Reach, targets: np.ndarray, n_rows: int) -> Reach:
 def _(op: CumOp, node: Any, walk: Any) -> Reach | None:
     (inner,) = node.inputs
     reach = walk.found(inner)
-    size = reach.n_rows if op.axis is None else inner.type.shape[op.axis]
+    size = reach.n_rows if op.axis is None else walk.shape(inner)[op.axis]
     if reach.n_rows * size > _MOST_PRODUCTS:
         reach = reach.united()
     elif reach.n_rows > 1:
-        places = places_of(inner.type.shape)
+        places = places_of(walk.shape(inner))
         lines = places.reshape(1, -1) if op.axis is None else np.moveaxis(places, op.axis, -1).reshape(-1, size)
         later, earlier = np.tril_indices(size)
         pairs = lines[:, later].ravel(), lines[:, earlier].ravel()
@@ -146,7 +146,7 @@ def _(op: Blockwise, node: Any, walk: Any) -> Reach | None:
 
 def _matrix_product(node: Any, walk: Any) -> Reach:
     """Products of elements (..., i, j) and (..., j, k), summed over j: those with a constant zero are left out."""
-    parts, shapes = [walk.found(one) for one in node.inputs], [one.type.shape for one in node.inputs]
+    parts, shapes = [walk.found(one) for one in node.inputs], [walk.shape(one) for one in node.inputs]
     (*_, n_rows, n_inner), (*_, n_columns) = shapes
     batch = np.broadcast_shapes(*(shape[:-2] for shape in shapes)) if not any(None in s for s in shapes) else None
     if batch is None or np.prod([*batch, n_rows, n_inner, n_columns], dtype=float) > 100 * _MOST_PRODUCTS:
@@ -192,9 +192,9 @@ def rearranged(op: Any, node: Any, walk: Any) -> Reach | None:
         return reach_of.dispatch(object)(op, node, walk)
     if isinstance(op, Reshape | SpecifyShape) or reach.n_rows == 1:
         return reach
-    if None in table.type.shape or any(value is None for value in values):
+    if None in walk.shape(table) or any(value is None for value in values):
         return reach.united()
-    return reach.take(_perform(node, [places_of(table.type.shape), *values]))
+    return reach.take(_perform(node, [places_of(walk.shape(table)), *values]))
 
 
 def _perform(node: Any, values: list[Any]) -> np.ndarray:
@@ -206,7 +206,7 @@ def _perform(node: Any, values: list[Any]) -> np.ndarray:
 
 @reach_of.register(Alloc)
 def _(op: Any, node: Any, walk: Any) -> Reach | None:
-    return walk.aligned(node.inputs[:1], node.outputs[0].type.shape)[0]
+    return walk.aligned(node.inputs[:1], node.outputs[0])[0]
 
 
 @reach_of.register(TensorFromScalar)
@@ -218,7 +218,7 @@ def _(op: Any, node: Any, walk: Any) -> Reach | None:
 @reach_of.register(MakeVector)
 @reach_of.register(Join)
 def _joined(op: Any, node: Any, walk: Any) -> Reach | None:
-    sizes: list[Any] = [() if isinstance(op, MakeVector) else one.type.shape for one in node.inputs]
+    sizes: list[Any] = [() if isinstance(op, MakeVector) else walk.shape(one) for one in node.inputs]
     if any(None in size for size in sizes):
         return walk.add([reach.united() for reach in map(walk.found, node.inputs) if reach is not None])
     counts = [int(np.prod(size)) for size in sizes]
@@ -235,14 +235,14 @@ def _joined(op: Any, node: Any, walk: Any) -> Reach | None:
 @reach_of.register(AdvancedIncSubtensor)
 def _(op: Any, node: Any, walk: Any) -> Reach | None:
     base, added, *indices = node.inputs
-    values, shape = [walk.value(one) for one in indices], base.type.shape
-    is_known = not any(value is None for value in values) and None not in shape and None not in added.type.shape
+    values, shape = [walk.value(one) for one in indices], walk.shape(base)
+    is_known = not any(value is None for value in values) and None not in shape and None not in walk.shape(added)
     if any(walk.found(one) is not None for one in indices) or not is_known:
         return reach_of.dispatch(object)(op, node, walk)
     entries: Any = indices_from_subtensor(values, op.idx_list)
     targets = places_of(shape)[tuple(entries)]
-    rows = (walk.found(added) or walk.nothing(1)).spread(int(np.prod(added.type.shape)))
-    sources = np.broadcast_to(places_of(added.type.shape), targets.shape)
+    rows = (walk.found(added) or walk.nothing(1)).spread(int(np.prod(walk.shape(added))))
+    sources = np.broadcast_to(places_of(walk.shape(added)), targets.shape)
     put = _gather_all(rows.take(sources).spread(targets.size), targets.ravel(), int(np.prod(shape)))
     kept = (walk.found(base) or walk.nothing(1)).spread(int(np.prod(shape)))
     if op.set_instead_of_inc:
@@ -260,7 +260,7 @@ def _(op: Any, node: Any, walk: Any) -> Reach | None:
 def _(op: CheckAndRaise, node: Any, walk: Any) -> Reach | None:
     value, *conditions = node.inputs
     checks = [reach.united() for reach in map(walk.found, conditions) if reach is not None]
-    (part,) = walk.aligned([value], node.outputs[0].type.shape)
+    (part,) = walk.aligned([value], node.outputs[0])
     if not checks:
         return part
     return walk.choose(walk.mix(checks).spread(part.n_rows), [part])

@@ -20,8 +20,8 @@ def looked_up(op: Any, node: Any, walk: Any) -> Reach | None:
     """Return what an output depends on; the rule of one operation, see :func:`reach_of`."""
     table, *indices = node.inputs
     values = [walk.value(one) for one in indices]
-    shapes = [getattr(one.type, "shape", ()) if v is None else v.shape for one, v in zip(indices, values, strict=True)]
-    if None not in table.type.shape and not any(None in shape for shape in shapes):
+    shapes = [walk.shape(one) if v is None else v.shape for one, v in zip(indices, values, strict=True)]
+    if None not in walk.shape(table) and not any(None in shape for shape in shapes):
         if not any(value is None for value in values):
             return rearranged(op, node, walk)
         found = _looked_up(node, values, shapes, walk)
@@ -44,7 +44,7 @@ def _looked_up(node: Any, values: list[Any], shapes: list[Any], walk: Any) -> Re
     axes = [axis for axis, entry in enumerate(entries) if not isinstance(entry, slice)]
     longest = np.broadcast_to(
         np.arange(int(np.prod(block))).reshape([-1 if axis == axes[0] else 1 for axis in range(table.ndim)]),
-        [int(np.prod(block)) if axis == axes[0] else size for axis, size in enumerate(table.type.shape)],
+        [int(np.prod(block)) if axis == axes[0] else size for axis, size in enumerate(walk.shape(table))],
     )
     where = {axis: np.zeros(block, dtype=int) for axis in axes} | {axes[0]: places_of(block)}
     used = longest[tuple(where.get(axis, slice(None)) for axis in range(table.ndim))].ravel()
@@ -70,7 +70,7 @@ def _candidates(
     if reach.n_rows == 1:
         return reach
     free = [number for number, value in enumerate(values) if value is None]
-    sizes = [table.type.shape[axes[number]] for number in free]
+    sizes = [walk.shape(table)[axes[number]] for number in free]
     if np.prod(sizes, dtype=float) > _MOST_INDICES:
         return None
     whole = None
@@ -80,7 +80,7 @@ def _candidates(
             axis: np.broadcast_to(chosen[number] if values[number] is None else values[number], block)
             for number, axis in enumerate(axes)
         }
-        places = places_of(table.type.shape)[tuple(at.get(axis, slice(None)) for axis in range(table.ndim))]
+        places = places_of(walk.shape(table))[tuple(at.get(axis, slice(None)) for axis in range(table.ndim))]
         part = reach.take(places)
         whole = part if whole is None else walk.add([whole, part])
     return whole

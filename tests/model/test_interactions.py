@@ -77,11 +77,30 @@ def parents():
     return model
 
 
+def torus():
+    with pm.Model() as model:
+        spin = 2 * pymc_hais.FlatDiscrete("s", shape=(4, 4)) - 1
+        pm.Potential("bonds", 0.3 * (spin * (pt.roll(spin, 1, axis=0) + pt.roll(spin, 1, axis=1))).sum())
+    return model
+
+
+def hidden_chain():
+    with pm.Model() as model:
+        first = pm.Bernoulli("first", 0.5)
+        z = pm.Categorical("z", pt.as_tensor([[0.9, 0.1], [0.2, 0.8]])[first], shape=8)
+        pm.Potential("moves", pt.log(pt.as_tensor([[0.9, 0.1], [0.2, 0.8]])[z[:-1], z[1:]]).sum())
+        pm.Potential("start", pt.as_tensor([-0.2, -1.7])[z[0]])
+        pm.Normal("y", pt.as_tensor([0.0, 2.0])[z], 1.0, observed=Y)
+    return model
+
+
 #: Model, and the rule and number of colours of each discrete variable.
 MODELS = {
     "chain of two values": (lambda: chain(2), {"z": ("gradient", 2)}),
     "chain of three values": (lambda: chain(3), {"z": ("table", 2)}),
     "grid with a free coupling": (grid, {"s": ("gradient", 2)}),
+    "torus": (torus, {"s": ("gradient", 2)}),
+    "hidden chain": (hidden_chain, {"first": ("table", 1), "z": ("gradient", 2)}),
     "Boltzmann machine": (machine, {"v": ("gradient", 1), "h": ("gradient", 1)}),
     "mixture of three": (lambda: mixture(3), {"z": ("table", 1)}),
     "mixture of two": (two_components, {"z": ("gradient", 1)}),
@@ -151,6 +170,21 @@ def test_gradients_of_continuous_dimensions_are_those_of_the_model(case):
             step = 1e-5 * (np.arange(layout.n_dims) == dim)
             expected = (at(state + step) - at(state - step)) / 2e-5
             np.testing.assert_allclose(sum(gradients)[dim], expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("size", [20, 40])
+def test_rules_take_memory_in_proportion_to_the_links(size):
+    with pm.Model() as model:
+        y = RNG.normal(size=size**2)
+        z = pm.Categorical("z", pm.Dirichlet("w", np.ones(3)), shape=size**2)
+        pm.Normal("y", pm.Normal("mu", 0.0, 3.0, shape=3)[z], 1.0, observed=y)
+        spin = 2 * pymc_hais.FlatDiscrete("s", 0, 2, shape=(size, size)) - 1
+        pm.Potential("bonds", ((spin[1:] * spin[:-1]) ** 2).sum() + pt.exp(spin[:, 1:] * spin[:, :-1]).sum())
+    rules = {rule.variable.name: rule for rule in build_density(model, build_layout(model)).rules}
+    held = {name: sum(m.nnz for side in rule.members for m in side) for name, rule in rules.items()}
+    assert held["z"] == 2 * size**2
+    assert held["s"] == size**2 + 4 * size * (size - 1)  # its range, and both ends of every bond
+    assert {name: rule.colours.max() for name, rule in rules.items()} == {"z": 0, "s": 1}
 
 
 def test_colours_are_few_and_right():
