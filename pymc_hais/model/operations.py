@@ -41,6 +41,10 @@ def reach_of(op: Any, node: Any, walk: Any) -> Reach | None:
     node : Apply
     walk : pymc_hais.model.dependence.Dependence
     """
+    return _anything(node, walk)
+
+
+def _anything(node: Any, walk: Any) -> Reach:
     return walk.mix([reach.united() for reach in map(walk.found, node.inputs) if reach is not None])
 
 
@@ -52,20 +56,16 @@ def keeps_numbers(node: Any) -> bool:
     return np.can_cast(before, after, "safe")
 
 
-@reach_of.register
-def _(op: Shape, node: Any, walk: Any) -> Reach | None:
-    return None
-
-
-@reach_of.register
-def _(op: Shape_i, node: Any, walk: Any) -> Reach | None:
-    return None
+@reach_of.register(Shape)
+@reach_of.register(Shape_i)
+def _(op: Any, node: Any, walk: Any) -> Reach | None:
+    return None if None not in walk.shape(node.inputs[0]) else _anything(node, walk)
 
 
 @reach_of.register
 def _(op: Elemwise, node: Any, walk: Any) -> Reach | None:
     scalar_op = op.scalar_op
-    if isinstance(scalar_op, ps.Second):  # the first tells the shape alone
+    if isinstance(scalar_op, ps.Second) and None not in walk.shape(node.inputs[0]):  # which tells the shape alone
         return walk.aligned(node.inputs[1:], node.outputs[0])[0]
     parts = walk.aligned(node.inputs, node.outputs[0])
     if isinstance(scalar_op, _LINEAR) or (isinstance(scalar_op, ps.Cast) and keeps_numbers(node)):
@@ -141,7 +141,7 @@ def _(op: Dot, node: Any, walk: Any) -> Reach | None:
 def _(op: Blockwise, node: Any, walk: Any) -> Reach | None:
     if isinstance(op.core_op, Dot):
         return _matrix_product(node, walk)
-    return reach_of.dispatch(object)(op, node, walk)
+    return _anything(node, walk)
 
 
 def _matrix_product(node: Any, walk: Any) -> Reach:
@@ -189,7 +189,7 @@ def rearranged(op: Any, node: Any, walk: Any) -> Reach | None:
     table, *others = node.inputs
     reach, values = walk.found(table), [walk.value(one) for one in others]
     if reach is None or any(walk.found(one) is not None for one in others):
-        return reach_of.dispatch(object)(op, node, walk)
+        return _anything(node, walk)
     if isinstance(op, Reshape | SpecifyShape) or reach.n_rows == 1:
         return reach
     if None in walk.shape(table) or any(value is None for value in values):
@@ -206,6 +206,8 @@ def _perform(node: Any, values: list[Any]) -> np.ndarray:
 
 @reach_of.register(Alloc)
 def _(op: Any, node: Any, walk: Any) -> Reach | None:
+    if any(walk.found(size) is not None for size in node.inputs[1:]):
+        return _anything(node, walk)
     return walk.aligned(node.inputs[:1], node.outputs[0])[0]
 
 
@@ -238,7 +240,7 @@ def _(op: Any, node: Any, walk: Any) -> Reach | None:
     values, shape = [walk.value(one) for one in indices], walk.shape(base)
     is_known = not any(value is None for value in values) and None not in shape and None not in walk.shape(added)
     if any(walk.found(one) is not None for one in indices) or not is_known:
-        return reach_of.dispatch(object)(op, node, walk)
+        return _anything(node, walk)
     entries: Any = indices_from_subtensor(values, op.idx_list)
     targets = places_of(shape)[tuple(entries)]
     rows = (walk.found(added) or walk.nothing(1)).spread(int(np.prod(walk.shape(added))))

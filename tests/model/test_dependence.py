@@ -33,8 +33,8 @@ def reached(build, n_values=2):
     states = np.array(list(itertools.product(range(n_values), repeat=N)), dtype=float)
     x = np.array([[0.4, -1.3], [2.0, 0.6]])
     rows = np.array([np.concatenate([one, state]) for one in x for state in states])
-    function = batch_over_rows(position, [output], compile_interpreted([position], [output]))
-    (values,) = function(rows)
+    function = compile_interpreted([position], [output])
+    values = [function(row)[0] for row in rows]
     shape = (len(x), *(n_values,) * N, -1)
     return reach, np.asarray(values, float).reshape(shape), output
 
@@ -88,12 +88,16 @@ OPERATIONS = {
         lambda one, so_far: so_far * 0.5 + one, s, [pt.constant(0.0, dtype="float64")], return_updates=False
     ),
     "checked": lambda s, x: pm.logp(pm.Normal.dist(s, 1.0 + s), np.arange(4.0)),
+    "as many as a site says": lambda s, x: pt.ones((s[0] + 1,)).sum() * s[1],
+    "shape that a site decides": lambda s, x: pt.arange(s[0] + s[1]).shape[0] + s[2:],
+    "filled as a site says": lambda s, x: pt.full_like(pt.arange(s[3] + 1), 2).sum(),
     "shape alone": lambda s, x: pt.zeros_like(s) + s.shape[0],
 }
 #: Those of which every element is known to depend on just what it does.
 EXACT = set(OPERATIONS) - {
     "table by a real number", "sorted", "a loop", "checked", "set where a site says", "table of sites",
-    "element of each row", "constant zeros",
+    "element of each row", "constant zeros", "as many as a site says", "shape that a site decides",
+    "filled as a site says",
 }  # fmt: skip
 
 
