@@ -4,9 +4,10 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+from scipy import sparse
 
 import pymc_hais
-from pymc_hais.model import build_density, build_layout, find_site_variables, log_count
+from pymc_hais.model import build_density, build_layout, conditionals, find_site_variables, log_count
 from pymc_hais.model.compat import compile_density
 from pymc_hais.model.interactions import colour
 from pymc_hais.references import build_prior
@@ -233,3 +234,20 @@ def test_states_are_counted():
         pymc_hais.FlatDiscrete("b", 0, [1, 3])
     expected = 5 * np.log(3.0) + np.log(2.0) + np.log(4.0)
     np.testing.assert_allclose(log_count(model, build_layout(model)), expected)
+
+
+@pytest.mark.parametrize(("gathered", "most_dense"), [(100, 0), (0, 10**9), (0, 0)], ids=["gathered", "dense", "added"])
+def test_terms_are_summed_by_site_in_any_way(monkeypatch, gathered, most_dense):
+    monkeypatch.setattr(conditionals, "_GATHERED", gathered)
+    monkeypatch.setattr(conditionals, "_MOST_DENSE", most_dense)
+    members = RNG.uniform(size=(6, 30)) < 0.3
+    members[2] = False
+    terms = RNG.normal(size=30)
+    terms[[4, 7]] = -np.inf, np.nan
+    found = conditionals._sum_members(sparse.csr_array(members), pt.as_tensor(terms)).eval()
+    for site, own in enumerate(members):
+        total = terms[own].sum()
+        if np.isfinite(total):
+            np.testing.assert_allclose(found[site], total, rtol=1e-12)
+        else:  # one site's impossible term says nothing of another's
+            assert np.isnan(found[site]) or found[site] < -1e15
