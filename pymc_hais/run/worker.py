@@ -6,10 +6,12 @@ A dashboard shows tasks by the names of the functions here.
 from __future__ import annotations
 
 import copy
+import errno
 import json
 import os
 import socket
 import time
+import traceback
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,8 +19,9 @@ import numpy as np
 from pymc_hais.core.annealing import Report
 from pymc_hais.engines.transport import Parcel, unpack
 from pymc_hais.run.jobs import Annealing, Job
+from pymc_hais.types import Engine
 
-__all__ = ["Address", "Unknown", "function_for", "hais_anneal", "hais_hello", "hais_pilot"]
+__all__ = ["Address", "Failed", "Unknown", "function_for", "hais_anneal", "hais_hello", "hais_pilot"]
 
 #: Seconds between two reports of a job.
 _PAUSE = 0.2
@@ -28,6 +31,12 @@ class Unknown(NamedTuple):
     """The answer of a worker that does not have the engine."""
 
     worker: str
+
+
+class Failed(NamedTuple):
+    """The answer of a worker whose job has raised an error that would look like the loss of the worker."""
+
+    error: OSError
 
 
 class Address(NamedTuple):
@@ -66,9 +75,20 @@ def _perform(parcel: Parcel, job: Job, cores: int, told: Address | Report) -> An
     engine = copy.copy(engine)  # shares the machine code; has threads of its own
     engine.set_cores(cores)
     if not isinstance(told, Address):  # a thread of the driver's own
-        return job.perform(engine, told)
+        return _do(job, engine, told)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as channel:
-        return job.perform(engine, _sending(channel, told))
+        return _do(job, engine, _sending(channel, told))
+
+
+def _do(job: Job, engine: Engine, report: Report) -> Any:
+    """Perform a job; a file that its model does not find, say, is no lost worker."""
+    try:
+        return job.perform(engine, report)
+    except OSError as error:
+        if error.errno == errno.ENOMEM:
+            raise
+        error.add_note(f"As its worker has seen it:\n{traceback.format_exc()}")  # which stays behind
+        return Failed(error)
 
 
 def _sending(channel: socket.socket, address: Address) -> Report:

@@ -18,7 +18,7 @@ from pymc_hais.run.executors import POLL, is_loss, renew, shown
 from pymc_hais.run.jobs import Job
 from pymc_hais.run.listener import Listener
 from pymc_hais.run.progress import part
-from pymc_hais.run.worker import Unknown, function_for
+from pymc_hais.run.worker import Failed, Unknown, function_for
 from pymc_hais.types import Engine
 
 __all__ = ["Task", "Workers"]
@@ -210,6 +210,8 @@ class _Queue:
                 raise
             self._lose(flight, error)
             return None
+        if isinstance(result, Failed):
+            raise result.error
         if isinstance(result, Unknown):
             if self._is_here:  # other calls of this process have pushed it out
                 keep(self._parcel, self._engine)

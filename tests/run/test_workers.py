@@ -1,6 +1,8 @@
 """Jobs handed over: any order, any executor, workers that die, memory that ends, and Ctrl-C."""
 
+import errno
 import logging
+import pickle
 import threading
 import time
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, ThreadPoolExecutor
@@ -191,6 +193,38 @@ def test_an_error_of_a_job_is_raised_as_it_is_and_nothing_is_left_behind(tmp_pat
     assert len(done) < 25
     assert not threads_left()
     assert not transport._engines
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError(2, "No such file", "table.csv"), ConnectionError("my data base")])
+def test_what_a_model_cannot_open_is_no_lost_worker(error, tmp_path, caplog):
+    kept, _ = open_checkpoint(tmp_path, {"random_seed": [1]}, is_seeded=True)
+    with ThreadPoolExecutor(2) as pool:
+        for workers in (Workers(), Workers(pool), Workers(Pickling()), Workers(None, kept, cores=2)):
+            jobs, done = jobs_of(3)
+            jobs[1].error = error
+            with pytest.raises(type(error)) as raised:
+                do(workers, jobs)
+            assert raised.value.args == error.args
+            assert done.count(1) == 1
+            assert ("As its worker has seen it" in "".join(getattr(raised.value, "__notes__", ()))) == workers.is_shared
+    assert "A worker was lost" not in caplog.text
+
+
+def test_memory_that_a_system_has_not_is_a_loss():
+    jobs, done = jobs_of(3)
+    jobs[1].error = OSError(errno.ENOMEM, "Cannot allocate memory")
+    with pytest.raises(RuntimeError, match="lost 4 times"):
+        do(Workers(Lossy()), jobs)
+    assert 4 <= done.count(1) <= 6  # four times since another one has finished
+
+
+class Pickling(Lossy):
+    """Sends what a job gives as another process would."""
+
+    def submit(self, function, *args):
+        sent = Future()
+        sent.set_result(pickle.loads(pickle.dumps(super().submit(function, *args).result())))
+        return sent
 
 
 def test_few_jobs_are_made_ahead():
