@@ -17,6 +17,7 @@ from benchmarks.hierarchies import neal_funnel
 from pymc_hais.estimators import LogZEstimate
 from pymc_hais.results.diagnostics import diagnose, with_findings
 from pymc_hais.run.building import build_problem
+from pymc_hais.run.guard import Guard
 from pymc_hais.run.planning import choose_reference
 from pymc_hais.run.rounds import run_rounds
 from pymc_hais.run.seeds import Seeds
@@ -162,7 +163,7 @@ def calibrate(case: Case, n_seeds: int, n_repeats: int = 1, **options: Any) -> C
         choice = choose_reference(problem, settings, case.reference)
         for run in range(n_repeats):
             own = replace(settings, seeds=Seeds((seed, run)))
-            rows.append(_row(with_findings(run_rounds(choice, own), choice, own), truth))
+            rows.append(_row(with_findings(run_rounds(choice, own), choice, own, Guard()), truth))
     return Calibration(case.name, *map(np.array, zip(*rows, strict=True)))
 
 

@@ -7,14 +7,17 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from pymc_hais.compiled import CompiledModel, open_model
 from pymc_hais.results.diagnostics import with_findings_joined
-from pymc_hais.results.extended import to_extended_tree
+from pymc_hais.results.extended import check_goes_on, to_extended_tree
 from pymc_hais.results.past import check_model_of, read_backend, read_past, read_whole
 from pymc_hais.results.report import extension_attributes, log_extension, log_nothing_added
 from pymc_hais.results.saved import keep_result, open_result
 from pymc_hais.run.choice import Choice
 from pymc_hais.run.extending import Extended, Past, add_chains, add_draws, reach_target
+from pymc_hais.run.guard import Guard
 from pymc_hais.run.plan_reuse import follow, restore_choice, restore_problem
 from pymc_hais.run.progress import default_theme
 from pymc_hais.run.seeds import Branch
@@ -105,18 +108,18 @@ def extend(
     if sum(value is not None for value in given.values()) != 1:
         named = ", ".join(f"{name}={value!r}" for name, value in given.items() if value is not None) or "none"
         raise ValueError(f"Pass exactly one of `draws`, `chains` and `target_se`; got {named}.")
+    result: DataTree = open_result(idata)
     if backend is None and compile_kwargs is None and not isinstance(model, CompiledModel):
-        backend = read_backend(idata)
+        backend = read_backend(result)
     choices = {"reference": reference, "kernel": kernel, "constraints": None, "path": "geometric"}
     opened = open_model(model, None, **choices, backend=backend, compile_kwargs=compile_kwargs)
     model, own = opened.model, {name: opened.choices[name] for name in ("kernel", "constraints")}
-    result: DataTree = open_result(idata)
     record, before = read_whole(result)
     check_model_of(record, model)
     attrs, past = result["posterior"].attrs, read_past(result, before)
     settings = build_settings(
         model,
-        draws=attrs["particles"] if draws is None else draws,
+        draws=attrs["draws"] if draws is None else draws,
         chains=attrs["chains"] if chains is None else chains,
         target_se=target_se,
         max_temperatures=max(2, len(record.learnt.plan.schedule)),
@@ -128,26 +131,28 @@ def extend(
         progressbar=progressbar,
         progressbar_theme=progressbar_theme,
     )
-    settings = share_out(settings, "extend", model, {**call, "idata": result, "max_seconds": None})
-    number = int(attrs.get("extensions", 0)) + 1
-    settings = replace(settings, seeds=settings.seeds.branch(Branch.EXTENSION, number))
+    number, guard = int(attrs.get("extensions", 0)) + 1, Guard()
     others = {"modes": None, "schedule": "constant_speed", "n_temperatures": None}
-    settings = follow(record, settings, {**choices, **others, **own})
-    with settings.progress:
-        problem = restore_problem(record, model, reference, settings)
-        settings = settings.bound_to(problem.engine.kernel)
-        choice = restore_choice(record, problem, settings)
-        extended = _extend(past, choice, settings, given)
-    if extended is None:
-        log_nothing_added(before, settings)
-        return result.copy()
-    wanted = settings if target_se is not None else replace(settings, target_se=_target(attrs))
-    estimate = with_findings_joined(extended, choice, wanted, before.findings)
-    log_extension(before, estimate, extended)
-    values = opened.build_outputs(problem.layout, None, True)(extended.draws.positions)
-    more = extension_attributes(extended, choice, wanted, time.perf_counter() - begin)
-    tree = to_extended_tree(model, result, values, past, extended, estimate, more, settings)
-    keep_result(tree, settings.workers.checkpoint)
+    with share_out(settings, "extend", model, {**call, "idata": result, "max_seconds": None}) as settings:
+        settings = replace(settings, seeds=settings.seeds.branch(Branch.EXTENSION, number))
+        settings = follow(record, settings, {**choices, **others, **own})
+        with settings.progress:
+            problem = restore_problem(record, model, reference, settings)
+            settings = settings.bound_to(problem.engine.kernel)
+            choice = restore_choice(record, problem, settings)
+            named = opened.build_outputs(problem.layout, None, True)
+            check_goes_on(result, named(np.zeros((1, 1, problem.layout.n_dims))))
+            extended = _extend(past, choice, settings, guard, given)
+        if extended is None:
+            log_nothing_added(before, settings)
+            return result.copy()
+        wanted = settings if target_se is not None else replace(settings, target_se=_target(attrs))
+        estimate = guard.surely(lambda: with_findings_joined(extended, choice, wanted, guard, before.findings))
+        guard.surely(lambda: log_extension(before, estimate, extended))
+        values = guard.surely(lambda: named(extended.draws.positions))
+        more = extension_attributes(extended, choice, wanted, time.perf_counter() - begin)
+        tree = to_extended_tree(model, result, values, past, extended, estimate, more, settings, guard)
+        keep_result(tree, settings.workers.checkpoint, guard)
     return tree
 
 
@@ -156,7 +161,7 @@ def _target(attrs: Any) -> float | None:
     return float(attrs["target_se"]) if attrs["target_se"] > 0.0 else None
 
 
-def _extend(past: Past, choice: Choice, settings: Settings, given: dict[str, Any]) -> Extended | None:
+def _extend(past: Past, choice: Choice, settings: Settings, guard: Guard, given: dict[str, Any]) -> Extended | None:
     if given["target_se"] is not None:
-        return reach_target(past, choice, settings)
-    return (add_chains if given["draws"] is None else add_draws)(past, choice, settings)
+        return reach_target(past, choice, settings, guard)
+    return (add_chains if given["draws"] is None else add_draws)(past, choice, settings, guard)

@@ -25,6 +25,7 @@ from pymc_hais.results.diagnostics import diagnose_predictive, findings_of_rows,
 from pymc_hais.results.draws import is_result
 from pymc_hais.results.heldout import HeldOut, of_rows, thin, to_heldout_tree
 from pymc_hais.results.report import attributes_of_rows, log_held_out
+from pymc_hais.run.guard import Guard
 from pymc_hais.run.planning import choose_reference
 from pymc_hais.run.prior_mass import build_first_problem, measure_prior_mass
 from pymc_hais.run.progress import default_theme
@@ -155,12 +156,12 @@ def log_likelihood(
             random_seed=random_seed,
             **shared,
         )
-        settings = share_out(settings, "log_likelihood", model, call)
-        if any(model[name] in model.free_RVs for name in names):
-            result, attrs = _normalise(model, data, reference, settings, {**shared, **(sample_kwargs or {})})
-        else:
-            with settings.progress:
-                result, attrs = _integrate(model, check_rows(model, data), reference, settings)
+        with share_out(settings, "log_likelihood", model, call) as settings:
+            if any(model[name] in model.free_RVs for name in names):
+                result, attrs = _normalise(model, data, reference, settings, {**shared, **(sample_kwargs or {})})
+            else:
+                with settings.progress:
+                    result, attrs = _integrate(model, check_rows(model, data), reference, settings, Guard())
     tree = to_heldout_tree(result, attrs | {"total_time": time.perf_counter() - begin})
     log_held_out(result)
     return tree
@@ -179,9 +180,9 @@ def _check_choices(reference: Any, kernel: Kernel | None, sample_kwargs: Mapping
 
 
 def _integrate(
-    model: Any, rows: Mapping[str, np.ndarray], reference: Any, settings: Settings
+    model: Any, rows: Mapping[str, np.ndarray], reference: Any, settings: Settings, guard: Guard | None
 ) -> tuple[HeldOut, dict[str, Any]]:
-    """Integrate each row's own variables out of a model of one row."""
+    """Integrate each row's own variables out of a model of one row; without a guard, wholly or not at all."""
     if not model.free_RVs:
         logp = build_row_logp(model, tuple(rows))
         value = np.array([logp(*row) for row in zip(*rows.values(), strict=True)])
@@ -191,8 +192,8 @@ def _integrate(
     problem = build_first_problem(model, reference, settings, rows)
     settings = settings.bound_to(problem.engine.kernel)
     choice = choose_reference(problem, settings, reference, measure_prior_mass)
-    outcome = run_rounds(choice, settings)
-    findings = findings_of_rows(outcome, choice, settings)
+    outcome = run_rounds(choice, settings, guard)
+    findings = findings_of_rows(outcome, choice, settings, guard or Guard())
     return of_rows(outcome.rows, findings), attributes_of_rows(choice, outcome, settings)
 
 
@@ -203,7 +204,8 @@ def _normalise(
     rows = {name: as_rows(model, name, value, declared_value(model, name)) for name, value in data.items()}
     observed = observe_first(model, rows)
     with settings.progress:
-        result, attrs = _integrate(observed, check_rows(observed, rows, is_joint=True), reference, settings)
+        # Rows alone are no result: whoever interrupts them does not want to wait for log Z either.
+        result, attrs = _integrate(observed, check_rows(observed, rows, is_joint=True), reference, settings, None)
     seed = settings.seeds.branch(Branch.LOG_Z).sequence(Purpose.ROUND).generate_state(1)[0]
     workers = settings.workers
     folder = workers.checkpoint and workers.checkpoint.path / "log_z"

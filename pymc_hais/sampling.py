@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,20 +14,20 @@ from pymc_hais.compiled import CompiledModel, open_model
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.model import is_model
 from pymc_hais.references import check_same_variables
-from pymc_hais.results.datatree import check_labels, to_datatree
-from pymc_hais.results.diagnostics import with_findings
+from pymc_hais.results.datatree import check_labels
 from pymc_hais.results.draws import is_result, read_positions
+from pymc_hais.results.ending import end_run
 from pymc_hais.results.plans import read_plan
-from pymc_hais.results.report import attributes, log_model, log_outcome, log_start
-from pymc_hais.results.saved import keep_result
+from pymc_hais.results.report import log_model, log_start
 from pymc_hais.results.starts import check_takes_modes, read_modes
 from pymc_hais.run.bridging import thin_rows
 from pymc_hais.run.choice import Choice
+from pymc_hais.run.guard import Guard
 from pymc_hais.run.mode_reference import add_modes
 from pymc_hais.run.modes import find_modes
 from pymc_hais.run.opinions import ask_others
 from pymc_hais.run.parameter_path import build_parameter_problem, is_geometric
-from pymc_hais.run.plan_reuse import follow, record_plan, restore_choice, restore_problem
+from pymc_hais.run.plan_reuse import follow, restore_choice, restore_problem
 from pymc_hais.run.planning import GivenDraws, choose_reference
 from pymc_hais.run.posterior import draw_posterior
 from pymc_hais.run.prior_mass import build_first_problem, measure_prior_mass
@@ -263,37 +264,34 @@ def sample_hais(
     record = None if plan is None else read_plan(plan)
     settings = settings if record is None else follow(record, settings, given)
     reference, points = _read_starts(model, reference, modes, path, settings)
-    settings = share_out(settings, "sample_hais", model, call)
-    log_model(model)
-    with settings.progress:
-        if points is not None:
-            reference = add_modes(model, reference, points, settings)
-        problem = (
-            _build(model, path, reference, settings)
-            if record is None
-            else restore_problem(record, model, reference, settings)
-        )
-        settings = settings.bound_to(problem.engine.kernel)
-        named = opened.build_outputs(problem.layout, var_names, settings.output.include_transformed)
-        check_labels(model, named(np.zeros((1, 1, problem.layout.n_dims))), settings.output)
-        choice = (
-            choose_reference(problem, settings, reference, measure_prior_mass)
-            if record is None
-            else restore_choice(record, problem, settings)
-        )
-        log_start(choice, settings)
-        outcome = ask_others(choice.problem, run_rounds(choice, settings), settings)
-        found = find_modes(choice, outcome, settings, points)
-        posterior = draw_posterior(choice.problem, outcome, settings)
-    found = found and replace(found, values=named(found.positions))
-    estimate = with_findings(outcome, choice, settings, found)
-    log_outcome(estimate, outcome, choice, settings)
-    attrs = attributes(choice, outcome, posterior, settings, time.perf_counter() - begin)
-    learnt = record_plan(choice, outcome, settings)
-    values = named(posterior.positions)
-    tree = to_datatree(model, values, posterior, outcome, estimate, attrs, settings.output, found, learnt)
-    keep_result(tree, settings.workers.checkpoint)
-    return tree
+    guard = Guard()
+    with share_out(settings, "sample_hais", model, call) as settings:
+        log_model(model)
+        with settings.progress:
+            if points is not None:
+                reference = add_modes(model, reference, points, settings)
+            problem = (
+                _build(model, path, reference, settings)
+                if record is None
+                else restore_problem(record, model, reference, settings)
+            )
+            settings = settings.bound_to(problem.engine.kernel)
+            named = opened.build_outputs(problem.layout, var_names, settings.output.include_transformed)
+            check_labels(model, named(np.zeros((1, 1, problem.layout.n_dims))), settings.output)
+            choice = (
+                choose_reference(problem, settings, reference, measure_prior_mass)
+                if record is None
+                else restore_choice(record, problem, settings)
+            )
+            log_start(choice, settings)
+            outcome = run_rounds(choice, settings, guard)
+            # From here on nothing costs what is finished.
+            others = functools.partial(ask_others, choice.problem, outcome, settings, guard)
+            outcome = guard.attempt("other estimates of log Z", others, outcome)
+            search = functools.partial(find_modes, choice, outcome, settings, guard, points)
+            found = guard.attempt("the search for modes", search, None)
+            posterior = guard.surely(lambda: draw_posterior(choice.problem, outcome, settings, guard))
+        return end_run(model, named, choice, outcome, posterior, found, settings, guard, begin)
 
 
 def _read_starts(model: Any, reference: Any, modes: Any, path: Any, settings: Settings) -> tuple[Any, Any]:

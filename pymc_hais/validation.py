@@ -123,12 +123,11 @@ def validate(
         progressbar=progressbar,
         progressbar_theme=progressbar_theme,
     )
-    settings = share_out(settings, "validate", model, call)
-    layout, prior = bind_reference(model, "prior", settings.seeds)
-    assert isinstance(prior, Prior)  # as was asked for
-    seed = int(settings.seeds.sequence(Purpose.SIMULATION).generate_state(1)[0])
-    positions, rows = simulate(model, layout, prior.sampler, n, seed)
-    with settings.progress:
+    with share_out(settings, "validate", model, call) as settings, settings.progress:
+        layout, prior = bind_reference(model, "prior", settings.seeds)
+        assert isinstance(prior, Prior)  # as was asked for
+        seed = int(settings.seeds.sequence(Purpose.SIMULATION).generate_state(1)[0])
+        positions, rows = simulate(model, layout, prior.sampler, n, seed)
         problem = build_first_problem(model, reference, settings, rows)
         settings = settings.bound_to(problem.engine.kernel)
         choice = choose_reference(problem, settings, reference, measure_prior_mass)

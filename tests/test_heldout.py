@@ -107,6 +107,17 @@ def test_an_interrupt_leaves_nothing_of_several_rows(phase, options, monkeypatch
         held_out(linear(phi), {"x": generate(phi, 5)}, reference="prior", **options)
 
 
+def test_whoever_interrupts_the_rows_of_an_unnormalised_model_does_not_wait_for_log_z(monkeypatch):
+    with pm.Model() as model:
+        x = pm.Flat("x")
+        hidden = pm.Normal("hidden", 0.0, 1.0)
+        pm.Potential("energy", -0.5 * (x - hidden) ** 2)
+    interrupt(monkeypatch, "5 rows")  # which have all been scouted
+    monkeypatch.setattr("pymc_hais.heldout.sample_hais", lambda **_: pytest.fail("log Z has begun"))
+    with pytest.raises(KeyboardInterrupt):
+        held_out(model, {"x": np.linspace(-1.0, 1.0, 5)})
+
+
 def test_rows_may_start_anywhere():
     phi = basis(6, 4)
     x = generate(phi, 5)

@@ -11,6 +11,7 @@ from scipy.stats import multivariate_normal
 
 import pymc_hais
 from pymc_hais import Gaussian, Mixture, StudentT
+from pymc_hais.run import rounds
 from pymc_hais.run.prior_mass import measure_prior_mass
 from tests.marks import slow_but
 from tests.quick import QUICK
@@ -133,6 +134,23 @@ def test_the_mass_of_a_prior():
     assert abs(mass.estimate.value - EXTRA) < 4.0 * mass.estimate.se
     assert mass.estimate.se < 0.03
     assert mass.n_gradients > 0
+
+
+def test_ctrl_c_in_a_later_round_of_the_mass_is_one(monkeypatch):
+    numbers, anneal = [], rounds.anneal_rows
+
+    def interrupted(*args):
+        numbers.append(args[3])
+        if len(numbers) == 2:
+            raise KeyboardInterrupt
+        return anneal(*args)
+
+    monkeypatch.setattr(rounds, "anneal_rows", interrupted)
+    monkeypatch.setattr(rounds, "_reason_to_stop", lambda *_: None)  # the first round is never good enough
+    model, _ = model_and_truth("custom")
+    with pytest.raises(KeyboardInterrupt):
+        measure_prior_mass(model, settings_of(model, target_se=1.0, max_temperatures=64))
+    assert len(numbers) == 2
 
 
 def test_a_prior_that_cannot_be_drawn_leaves_a_warning():

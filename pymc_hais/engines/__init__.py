@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from pymc_hais.engines.base import renew
-from pymc_hais.engines.choice import compile_engine, resolve_backend
+from pymc_hais.engines.choice import BACKENDS, compile_engine, resolve_backend
 
-__all__ = ["compile_engine", "renew", "resolve_backend"]
+__all__ = ["BACKENDS", "compile_engine", "renew", "resolve_backend"]

@@ -13,11 +13,11 @@ from pymc_hais.model.density import DensityGraph
 from pymc_hais.model.source import Source
 from pymc_hais.types import Engine, Kernel
 
-__all__ = ["compile_engine", "compile_source", "resolve_backend"]
+__all__ = ["BACKENDS", "compile_engine", "compile_source", "resolve_backend"]
 
 _log = logging.getLogger("pymc.hais")
 
-_BACKENDS = ("jax", "numba", "c")
+BACKENDS = ("jax", "numba", "c")
 
 
 def resolve_backend(backend: str | None, compile_kwargs: dict | None) -> tuple[str | None, dict]:
@@ -36,7 +36,7 @@ def resolve_backend(backend: str | None, compile_kwargs: dict | None) -> tuple[s
     mode = compile_kwargs.get("mode")
     if isinstance(mode, str) and mode.lower() in ("jax", "numba"):  # as a mode, one particle after the other
         backend = compile_kwargs.pop("mode")
-    if backend is not None and str(backend).lower() not in _BACKENDS:
+    if backend is not None and str(backend).lower() not in BACKENDS:
         raise ValueError(f'Unknown backend {backend!r}: pass "jax", "numba", "c" or None to choose.')
     if backend is not None:
         backend = backend.lower()
@@ -80,7 +80,7 @@ def compile_engine(
         # PyTensor's interpreter takes any graph; what it raises is about the model.
         candidate, engine = "python", _compile("python", graph, {**compile_kwargs, "mode": "FAST_COMPILE"}, kernel)
     if obstacles:
-        silence = f" Pass backend={candidate!r} to silence this warning." if candidate in _BACKENDS else ""
+        silence = f" Pass backend={candidate!r} to silence this warning." if candidate in BACKENDS else ""
         warnings.warn(
             f"The model has {' and '.join(obstacles)}; using {candidate} instead, which is slower.{silence}",
             UserWarning,

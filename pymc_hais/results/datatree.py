@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -14,13 +13,14 @@ import pymc
 from arviz_base import dict_to_dataset
 from pymc.backends.arviz import coords_and_dims_for_inferencedata, find_constants, find_observations
 from pymc.stats.log_density import compute_log_likelihood, compute_log_prior
-from xarray import DataTree
+from xarray import Dataset, DataTree
 
 from pymc_hais.estimators import Finding, LogZEstimate
 from pymc_hais.model.compat import without_initvals
 from pymc_hais.results.missed_mass import modes_group
 from pymc_hais.results.opinions import opinions_group
 from pymc_hais.results.plans import PLAN, plan_group
+from pymc_hais.run.guard import Guard
 from pymc_hais.run.modes import Modes
 from pymc_hais.run.plan_record import PlanRecord
 from pymc_hais.run.posterior import PosteriorDraws
@@ -30,11 +30,12 @@ from pymc_hais.run.settings import Output
 __all__ = [
     "COUNTS",
     "EVIDENCE",
-    "add_densities",
+    "add_groups",
     "annealing_group",
     "as_dataset",
     "build_tree",
     "check_labels",
+    "densities",
     "evidence_group",
     "findings_as_json",
     "labels_of",
@@ -80,6 +81,7 @@ def to_datatree(
     estimate: LogZEstimate,
     attrs: Mapping[str, Any],
     output: Output,
+    guard: Guard,
     modes: Modes | None = None,
     plan: PlanRecord | None = None,
 ) -> DataTree:
@@ -99,6 +101,7 @@ def to_datatree(
         Plain numbers and strings; they go to every group of the run.
     output : Output
         The user's ``idata_kwargs``.
+    guard : Guard
     modes : Modes, optional
     plan : PlanRecord, optional
 
@@ -107,26 +110,36 @@ def to_datatree(
     DataTree
         Groups ``posterior``, ``sample_stats``, ``annealing``, ``log_marginal_likelihood``, ``estimates``, ``modes``,
         ``plan``, ``observed_data``, ``constant_data`` and, where asked for, ``log_likelihood`` and ``log_prior``.  What
-        cannot be added is a warning: a finished run is never lost.
+        cannot be added is a finding: a finished run is never lost.
     """
-    assert outcome.run is not None
-    labels = labels_of(model, output)
-    groups = {
-        "posterior": as_dataset(values, attrs=attrs, **labels),
-        "sample_stats": _sample_stats(draws, outcome.run.log_z - estimate.log_prior_mass, attrs),
-        "annealing": annealing_group(outcome),
-        EVIDENCE: evidence_group(estimate, outcome, [outcome.draws * len(outcome.run.log_z)], attrs),
-        "estimates": opinions_group(estimate, outcome.opinions),
-    }
-    if modes is not None:
-        groups["modes"] = modes_group(modes)
-    if plan is not None:
-        groups[PLAN] = plan_group(plan)
-    idata = build_tree(groups, estimate, attrs)
-    _add(idata, "observed_data", lambda: _data(find_observations(model), labels))
-    _add(idata, "constant_data", lambda: _data(find_constants(model), labels))
-    add_densities(idata, model, output)
-    return idata
+    run = outcome.run
+    assert run is not None
+    labels = guard.surely(lambda: labels_of(model, output))
+    posterior = guard.surely(lambda: as_dataset(values, attrs=attrs, **labels))
+    added = add_groups(
+        {
+            "modes": lambda: modes and modes_group(modes),
+            PLAN: lambda: plan and plan_group(plan),
+            "observed_data": lambda: _data(find_observations(model), labels),
+            "constant_data": lambda: _data(find_constants(model), labels),
+            **densities(posterior, model, output),
+        },
+        guard,
+    )
+
+    def assemble() -> DataTree:
+        whole = replace(estimate, findings=(*estimate.findings, *guard.findings()))
+        groups = {
+            "posterior": posterior,
+            "sample_stats": _sample_stats(draws, run.log_z - estimate.log_prior_mass, attrs),
+            "annealing": annealing_group(outcome),
+            EVIDENCE: evidence_group(whole, outcome, [outcome.draws * len(run.log_z)], attrs),
+            "estimates": opinions_group(estimate, outcome.opinions),
+            **added,
+        }
+        return build_tree(groups, whole, attrs)
+
+    return guard.surely(assemble)
 
 
 def build_tree(groups: Mapping[str, Any], estimate: LogZEstimate, attrs: Mapping[str, Any]) -> DataTree:
@@ -137,28 +150,26 @@ def build_tree(groups: Mapping[str, Any], estimate: LogZEstimate, attrs: Mapping
     return idata
 
 
-def add_densities(idata: DataTree, model: Any, output: Output) -> None:
-    """Add the log likelihood and the log prior of the draws, where they are asked for."""
-    for name, wanted, compute in (
-        ("log_likelihood", output.log_likelihood, compute_log_likelihood),
-        ("log_prior", output.log_prior, compute_log_prior),
-    ):
-        if wanted:
-            names = None if wanted is True else list(wanted)
-            options = {"var_names": names, "model": model, "progressbar": False, "extend_inferencedata": False}
-            with without_initvals(model):
-                _add(idata, name, functools.partial(compute, idata, **options))
+def densities(posterior: Dataset, model: Any, output: Output) -> dict[str, Callable[[], Any]]:
+    """Say how to make the groups of the log likelihood and the log prior of draws, where they are asked for."""
+    idata = DataTree.from_dict({"/posterior": posterior})
+
+    def build(compute: Callable[..., Any], wanted: bool | list[str]) -> Any:
+        names = None if wanted is True else wanted
+        with without_initvals(model):
+            return compute(idata, var_names=names, model=model, progressbar=False, extend_inferencedata=False)
+
+    every = {
+        "log_likelihood": (compute_log_likelihood, output.log_likelihood),
+        "log_prior": (compute_log_prior, output.log_prior),
+    }
+    return {name: functools.partial(build, *one) for name, one in every.items() if one[1]}
 
 
-def _add(idata: DataTree, name: str, build: Callable[[], Any]) -> None:
-    """Add a group to a finished result; a warning says so where it cannot be made."""
-    try:
-        group = build()
-    except Exception as error:
-        warnings.warn(f"The group `{name}` could not be added to the result: {error}", UserWarning, stacklevel=4)
-        return
-    if group is not None:
-        idata[name] = DataTree(group)
+def add_groups(builders: Mapping[str, Callable[[], Any]], guard: Guard) -> dict[str, Any]:
+    """Make further groups of a finished result, those that have content."""
+    groups = {name: guard.attempt(f"the group `{name}`", build, None) for name, build in builders.items()}
+    return {name: group for name, group in groups.items() if group is not None}
 
 
 def labels_of(model: Any, output: Output | None = None) -> dict[str, Any]:

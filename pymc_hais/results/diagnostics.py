@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +18,7 @@ from pymc_hais.results.plan_misfit import plan_misfit
 from pymc_hais.results.wrong_odds import wrong_odds
 from pymc_hais.run.choice import Choice
 from pymc_hais.run.extending import Extended
+from pymc_hais.run.guard import Guard
 from pymc_hais.run.modes import Modes
 from pymc_hais.run.problem import Problem
 from pymc_hais.run.rounds import Outcome
@@ -59,42 +60,66 @@ _MADE_ANEW = (
 _SHOWN = 5
 
 
-def with_findings(outcome: Outcome, choice: Choice, settings: Settings, modes: Modes | None = None) -> LogZEstimate:
+def with_findings(
+    outcome: Outcome, choice: Choice, settings: Settings, guard: Guard, modes: Modes | None = None
+) -> LogZEstimate:
     """Return the estimate of a single model with all its findings."""
     assert outcome.run is not None
-    (result,), problem = outcome.rows, choice.problem
-    findings = [*diagnose(result, outcome, settings), *missing_for_time(choice, outcome, settings)]
-    findings += plan_misfit(choice.learnt, outcome.run)
-    findings += diagnose_opinions(result.estimate, outcome.opinions)
-    findings += missed_mass(modes, result.estimate)
-    findings += _of_problem(problem, outcome.run)
-    return replace(result.estimate, findings=tuple(findings))
+    (result,), run = outcome.rows, outcome.run
+    checks = {
+        "the diagnosis of the weights": lambda: diagnose(result, outcome, settings),
+        "the diagnosis of the time": lambda: missing_for_time(choice, outcome, settings),
+        "the diagnosis of the plan": lambda: plan_misfit(choice.learnt, run),
+        "the comparison with other estimates": lambda: diagnose_opinions(result.estimate, outcome.opinions),
+        "the comparison with modes": lambda: missed_mass(modes, result.estimate),
+        **_of_problem(choice.problem, run),
+    }
+    return replace(result.estimate, findings=tuple(_check(checks, guard)))
 
 
 def with_findings_joined(
-    extended: Extended, choice: Choice, settings: Settings, earlier: Sequence[Finding]
+    extended: Extended, choice: Choice, settings: Settings, guard: Guard, earlier: Sequence[Finding]
 ) -> LogZEstimate:
     """Return the estimate of an extended run: with the findings of its numbers, and what was found before it."""
     outcome = extended.outcome
     (result,) = outcome.rows
-    findings = [*diagnose(result, outcome, settings), *diagnose_opinions(result.estimate, outcome.opinions)]
-    findings += _of_problem(choice.problem, extended.added)
+    checks = {
+        "the diagnosis of the weights": lambda: diagnose(result, outcome, settings),
+        "the comparison with other estimates": lambda: diagnose_opinions(result.estimate, outcome.opinions),
+        **_of_problem(choice.problem, extended.added),
+    }
+    findings = _check(checks, guard)
     known = {finding.name for finding in findings}
     findings += [finding for finding in earlier if finding.name not in known and finding.name not in _MADE_ANEW]
     return replace(result.estimate, findings=tuple(findings))
 
 
-def _of_problem(problem: Problem, run: AnnealingRun) -> list[Finding]:
-    """Say what the model and the final particles show."""
-    findings = [*_no_data(problem), *prior_mass_findings(problem), *_heavy_tail(problem, run)]
-    return [*findings, *memory(problem, run), *wrong_odds(problem, {0: final_particles(run)}), *_summable(problem)]
+def _check(checks: Mapping[str, Callable[[], Iterable[Finding]]], guard: Guard) -> list[Finding]:
+    """Make every diagnosis; what one that fails would have seen is not known, and a finding of its own."""
+    return [finding for what, check in checks.items() for finding in guard.attempt(what, check, (), "error")]
 
 
-def findings_of_rows(outcome: Outcome, choice: Choice, settings: Settings) -> tuple[Finding, ...]:
+def _of_problem(problem: Problem, run: AnnealingRun) -> dict[str, Callable[[], Iterable[Finding]]]:
+    """List what the model and the final particles show."""
+    return {
+        "the diagnosis of the model": lambda: (*_no_data(problem), *prior_mass_findings(problem)),
+        "the diagnosis of the log ratio": lambda: _heavy_tail(problem, run),
+        "the diagnosis of the particles' memory": lambda: memory(problem, run),
+        "the diagnosis of the odds": lambda: wrong_odds(problem, {0: final_particles(run)}),
+        "the diagnosis of what can be summed out": lambda: _summable(problem),
+    }
+
+
+def findings_of_rows(outcome: Outcome, choice: Choice, settings: Settings, guard: Guard) -> tuple[Finding, ...]:
     """Say what the numbers of R rows mean: of the rows together, then one of each name for single rows."""
-    per_row = [diagnose(result, outcome, settings) for result in outcome.rows]
-    odds = wrong_odds(choice.problem, {row: result.final for row, result in enumerate(outcome.rows)})
-    return (*prior_mass_findings(choice.problem), *odds, *_rows_moved(outcome.rows), *summarise(per_row))
+    finals = {row: result.final for row, result in enumerate(outcome.rows)}
+    checks = {
+        "the diagnosis of the model": lambda: prior_mass_findings(choice.problem),
+        "the diagnosis of the odds": lambda: wrong_odds(choice.problem, finals),
+        "the diagnosis of the rounds": lambda: _rows_moved(outcome.rows),
+        "the diagnosis of the weights": lambda: summarise([diagnose(one, outcome, settings) for one in outcome.rows]),
+    }
+    return (*_check(checks, guard), *guard.findings())
 
 
 def diagnose(result: RowResult, outcome: Outcome, settings: Settings) -> tuple[Finding, ...]:
@@ -141,6 +166,8 @@ def _large_error(result: RowResult, outcome: Outcome, settings: Settings) -> Fin
         above = "The particles give no more than a lower bound of log Z"
     if stopped_by == "interrupt":
         return replace(_INTERRUPTED, message=f"{_INTERRUPTED.message} {above}.")
+    if stopped_by == "failure":
+        return Finding("standard_error", "warning", f"{above}, and the next round failed.", "See `unfinished`.")
     if settings.recipe.is_fixed:
         return Finding(
             "standard_error", "warning", f"{above}.", "Raise `draws` or `chains`, or leave the schedule to the pilot."

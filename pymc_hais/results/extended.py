@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,18 +14,59 @@ from xarray import Dataset, DataTree
 from pymc_hais.core.resampling import systematic
 from pymc_hais.core.weights import log_mean_exp
 from pymc_hais.estimators import LogZEstimate
-from pymc_hais.results.datatree import EVIDENCE, add_densities, annealing_group, build_tree, evidence_group
+from pymc_hais.results.datatree import EVIDENCE, add_groups, annealing_group, build_tree, densities, evidence_group
 from pymc_hais.results.opinions import opinions_group
 from pymc_hais.run.extending import Extended, Past
+from pymc_hais.run.guard import Guard
 from pymc_hais.run.seeds import Purpose
 from pymc_hais.run.settings import Output, Settings
 
-__all__ = ["to_extended_tree"]
+__all__ = ["check_goes_on", "to_extended_tree"]
+
+_log = logging.getLogger("pymc.hais")
 
 #: Groups that stay as they are.
 _KEPT = ("modes", "plan", "observed_data", "constant_data")
+#: Groups that are made of all draws; and the statistics of a draw.
+_MADE = ("posterior", "sample_stats", "annealing", EVIDENCE, "estimates", "log_likelihood", "log_prior")
+_STATS = ("log_weight", "acceptance_rate", "diverging", "log_marginal_likelihood")
 #: Attributes that add up.
 _ADDED_UP = ("n_gradients", "sampling_time", "total_time", "compile_time")
+
+
+def check_goes_on(idata: DataTree, one: Mapping[str, np.ndarray]) -> None:
+    """Say before any work what of a result an extension cannot go on with, because its owner has added it.
+
+    Parameters
+    ----------
+    idata : DataTree
+    one : dict of ndarray (1, 1, ...)
+        A draw of all that the model gives.
+
+    Raises
+    ------
+    ValueError
+        If a variable of the model has another shape.
+    """
+    posterior = idata["posterior"].to_dataset()
+    for name, value in one.items():
+        if name not in posterior:
+            continue
+        dims = posterior[name].sizes
+        shape = tuple(size for dim, size in dims.items() if dim not in ("chain", "draw"))
+        if not {"chain", "draw"} <= set(dims) or shape != value.shape[2:]:
+            raise ValueError(
+                f"`{name}` of the posterior of `idata` has sizes {dict(dims)}, and the model gives {value.shape[2:]} "
+                "for each draw: pass the result as it was."
+            )
+    added = [f"posterior/{name}" for name in posterior.data_vars if name not in one]
+    added += [f"sample_stats/{name}" for name in idata["sample_stats"].data_vars if name not in _STATS]
+    added += [str(name) for name in idata.children if name not in (*_KEPT, *_MADE)]
+    if added:
+        _log.warning(
+            f"Left out of the extended result, whose draws are others: {', '.join(added)}. The model does not give "
+            "them: compute them again from the new draws."
+        )
 
 
 def to_extended_tree(
@@ -35,6 +78,7 @@ def to_extended_tree(
     estimate: LogZEstimate,
     more: Mapping[str, Any],
     settings: Settings,
+    guard: Guard,
 ) -> DataTree:
     """Join a result and its extension.
 
@@ -53,6 +97,7 @@ def to_extended_tree(
     more : dict
         Attributes of the extension; numbers that add up are its own.
     settings : Settings
+    guard : Guard
     """
     # More draws of the same chains, or more chains.
     axis = 1 if len(estimate.per_chain) == len(past.run.log_z) else 0
@@ -67,22 +112,28 @@ def to_extended_tree(
     }
     sample_stats = _join(idata["sample_stats"].to_dataset(), stats, chosen, axis, attrs)
     sample_stats["log_marginal_likelihood"] = ("chain", np.asarray(estimate.per_chain))
-    groups = {
-        "posterior": _join(old, values, chosen, axis, attrs),
-        "sample_stats": sample_stats,
-        "annealing": annealing_group(extended.outcome),
-        EVIDENCE: evidence_group(estimate, extended.outcome, extended.n_particles, attrs),
-        "estimates": opinions_group(estimate, past.opinions),
-        **{name: idata[name].to_dataset() for name in _KEPT if name in idata.children},
-    }
-    tree = build_tree(groups, estimate, attrs)
+    posterior = _join(old, values, chosen, axis, attrs)
     wanted: dict[str, Any] = {
         name: [str(one) for one in idata[name].data_vars]
         for name in ("log_likelihood", "log_prior")
         if name in idata.children
     }
-    add_densities(tree, model, Output(**wanted))
-    return tree
+    added = add_groups(densities(posterior, model, Output(**wanted)), guard)
+
+    def assemble() -> DataTree:
+        whole = replace(estimate, findings=(*estimate.findings, *guard.findings()))
+        groups = {
+            "posterior": posterior,
+            "sample_stats": sample_stats,
+            "annealing": annealing_group(extended.outcome),
+            EVIDENCE: evidence_group(whole, extended.outcome, extended.n_particles, attrs),
+            "estimates": opinions_group(estimate, past.opinions),
+            **{name: idata[name].to_dataset() for name in _KEPT if name in idata.children},
+            **added,
+        }
+        return build_tree(groups, whole, attrs)
+
+    return guard.surely(assemble)
 
 
 def _choose(size: tuple[int, int], axis: int, past: Past, extended: Extended, settings: Settings) -> np.ndarray:
@@ -102,7 +153,7 @@ def _join(
 ) -> Dataset:
     """Join draws (C, S, ...) along chains or draws, and take the chosen ones."""
     variables = {}
-    for name in (name for name in old.data_vars if "draw" in old[name].dims):
+    for name in (name for name in old.data_vars if name in new):
         one = old[name].transpose("chain", "draw", ...)
         joined = np.concatenate([one.values, np.asarray(new[str(name)], one.dtype)], axis=axis)
         variables[name] = (one.dims, joined.reshape(chosen.size, *joined.shape[2:])[chosen])

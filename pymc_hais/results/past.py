@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from xarray import DataTree
 
+from pymc_hais.engines import BACKENDS
 from pymc_hais.estimators import LogZEstimate, Round
 from pymc_hais.model import build_layout, describe_structure, digest_data, take_fingerprint
 from pymc_hais.results.datatree import COUNTS, EVIDENCE, log_marginal_likelihood
@@ -53,9 +54,10 @@ def read_whole(idata: Any) -> tuple[PlanRecord, LogZEstimate]:
 
 
 def read_backend(idata: Any) -> str | None:
-    """Return the backend of a result; None where it does not say."""
+    """Return the backend of a result; None where it does not say, or where a PyTensor mode took its place."""
     has_draws = isinstance(idata, DataTree) and "posterior" in idata.children
-    return idata["posterior"].attrs.get("backend") if has_draws else None
+    backend = idata["posterior"].attrs.get("backend") if has_draws else None
+    return backend if backend in BACKENDS else None
 
 
 def check_model_of(record: PlanRecord, model: Any) -> None:

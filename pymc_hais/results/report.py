@@ -80,6 +80,7 @@ def log_outcome(estimate: LogZEstimate, outcome: Outcome, choice: Choice, settin
         "max_seconds": f"max_seconds = {settings.budget.seconds:g} leaves no time for another",
         "max_temperatures": f"the last round reached max_temperatures = {settings.max_temperatures}",
         "interrupt": "interrupted",
+        "failure": "the next one failed",
     }[outcome.stopped_by]
     n_rounds = len(outcome.rows[0].rounds)
     temperatures = _temperatures(len(outcome.plan.schedule))

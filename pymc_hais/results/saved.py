@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +11,25 @@ from xarray import DataTree
 
 from pymc_hais.run.checkpoint import Checkpoint
 from pymc_hais.run.files import replacing
+from pymc_hais.run.guard import Guard
 
 __all__ = ["keep_result", "open_result"]
 
 _RESULT = "result.nc"
 
 
-def keep_result(idata: DataTree, checkpoint: Checkpoint | None) -> None:
-    """Write a result into the folder of its run; what cannot be written is a warning, for the run has ended."""
-    if checkpoint is None:
+def keep_result(idata: DataTree, checkpoint: Checkpoint | None, guard: Guard) -> None:
+    """Write a result into the folder of its run, if that has ended: one that was cut short goes on from its pieces."""
+    if checkpoint is None or guard.is_interrupted or idata["posterior"].attrs["stopped_by"] == "failure":
         return
     path = checkpoint.path / _RESULT
-    try:
+
+    def write() -> None:
         with replacing(path) as temporary:
             idata.to_netcdf(temporary, engine="h5netcdf")
-    except Exception as error:  # a full disk, or coordinates that the format does not take
-        warnings.warn(f"The result could not be written to {str(path)!r}: {error}", UserWarning, stacklevel=3)
+
+    # A full disk, or coordinates that the format does not take.
+    guard.attempt(f"its file {str(path)!r}", write, None)
 
 
 def open_result(source: Any) -> Any:

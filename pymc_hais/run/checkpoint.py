@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from pymc_hais.run.files import read_record, write_bytes, write_record
+from pymc_hais.run.locks import LOCK
 from pymc_hais.run.records import from_arrays, to_arrays
 
-__all__ = ["Checkpoint", "open_checkpoint"]
+__all__ = ["Checkpoint", "open_checkpoint", "open_folder"]
 
 _HEADER, _DIGEST = "checkpoint.json", "digest"
 _FORMAT = 1
@@ -102,7 +103,7 @@ def open_checkpoint(path: Any, identity: Mapping[str, Any], is_seeded: bool) -> 
     OSError
         If the folder cannot be read or written.
     """
-    folder = _folder(path)
+    folder = open_folder(path)
     own: dict[str, Any] = json.loads(json.dumps({"format": _FORMAT, **identity}))
     header = folder / _HEADER
     if header.exists() and any(folder.rglob("*.nc")):
@@ -119,8 +120,8 @@ def open_checkpoint(path: Any, identity: Mapping[str, Any], is_seeded: bool) -> 
     return Checkpoint(folder, own), own
 
 
-def _folder(path: Any) -> Path:
-    """Return a folder with a checkpoint or with nothing in it."""
+def open_folder(path: Any) -> Path:
+    """Return a folder with a checkpoint or with nothing in it; it is made where it is missing."""
     if not isinstance(path, str | os.PathLike) or not str(path) or "\0" in str(path):
         raise ValueError(f"`checkpoint` must be the path of a folder; got {path!r}.")
     try:
@@ -134,7 +135,7 @@ def _folder(path: Any) -> Path:
             error.errno,
             f"The folder {str(folder)!r} cannot be made or read ({error.strerror}): pass another `checkpoint`.",
         ) from error
-    if _HEADER not in names and any(not name.endswith(".part") for name in names):
+    if _HEADER not in names and any(name != LOCK and not name.endswith(".part") for name in names):
         raise ValueError(
             f"`checkpoint` = {str(folder)!r} is a folder with something else in it: pass a new or an empty one."
         )

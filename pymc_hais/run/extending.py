@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ import numpy as np
 from pymc_hais.core.weights import log_mean_exp, normalise
 from pymc_hais.estimators import LogZEstimate, Round, estimate_log_z
 from pymc_hais.run.choice import Choice
+from pymc_hais.run.guard import Guard
 from pymc_hais.run.populations import anneal_rows, count_gradients
 from pymc_hais.run.posterior import PosteriorDraws, draw_posterior
 from pymc_hais.run.rounds import Outcome, conclude
@@ -76,21 +78,22 @@ class Extended:
     n_particles: tuple[int, ...]
 
 
-def add_chains(past: Past, choice: Choice, settings: Settings) -> Extended:
-    """Anneal ``settings.chains`` more populations."""
+def add_chains(past: Past, choice: Choice, settings: Settings, guard: Guard) -> Extended:
+    """Anneal ``settings.chains`` more populations, each as large as the others."""
     watch = Stopwatch(choice.problem.engine.clock)
-    added = AnnealingRun.join(list(_anneal(choice, 1, settings)))
-    return _conclude(past, added, AnnealingRun.join([past.run, added]), choice, "extended", watch.elapsed, settings)
+    added = AnnealingRun.join(list(_anneal(choice, 1, _as_large(past, settings))))
+    run = AnnealingRun.join([past.run, added])
+    return _conclude(past, added, run, choice, "extended", watch.elapsed, settings, guard)
 
 
-def add_draws(past: Past, choice: Choice, settings: Settings) -> Extended:
+def add_draws(past: Past, choice: Choice, settings: Settings, guard: Guard) -> Extended:
     """Anneal ``settings.draws`` more particles for each chain, as populations of their own."""
     watch = Stopwatch(choice.problem.engine.clock)
     added = AnnealingRun.join(list(_anneal(choice, 1, settings)))
-    return _conclude(past, added, _widen(past.run, added), choice, "extended", watch.elapsed, settings)
+    return _conclude(past, added, _widen(past.run, added), choice, "extended", watch.elapsed, settings, guard)
 
 
-def reach_target(past: Past, choice: Choice, settings: Settings) -> Extended | None:
+def reach_target(past: Past, choice: Choice, settings: Settings, guard: Guard) -> Extended | None:
     """Add chains until the error of log Z is below ``settings.target_se``; None if there is nothing to add.
 
     The Monte Carlo error falls as one over the root of the chains; where the rest of the error alone is above the
@@ -98,20 +101,33 @@ def reach_target(past: Past, choice: Choice, settings: Settings) -> Extended | N
     """
     watch, parts, target = Stopwatch(choice.problem.engine.clock), [past.run], settings.target_se
     assert target is not None
+    failed = ""
     for attempt in range(1, _ATTEMPTS + 1):
         run = AnnealingRun.join(parts)
         estimate = _row(past, run, choice)[0].estimate
         if estimate.se <= target or not (missing := _missing(estimate, choice, len(run.log_z), target)):
             break
         _log.info(f"log Z = {estimate:.3f}, where target_se = {target:g} was asked for: {missing} more chains")
-        parts += list(_anneal(choice, attempt, replace(settings, chains=missing)))
+        own = _as_large(past, replace(settings, chains=missing))
+        more = functools.partial(lambda *given: list(_anneal(*given)), choice, attempt, own)
+        # The first attempt is all that there is; what it has added is kept whatever happens to the next one.
+        added = more() if len(parts) == 1 else guard.attempt(f"{missing} more chains", more, None)
+        if added is None:
+            failed = "interrupt" if guard.is_interrupted else "failure"
+            break
+        parts += added
     if len(parts) == 1:
         return None
-    run, added = AnnealingRun.join(parts), AnnealingRun.join(parts[1:])
+    run, new = AnnealingRun.join(parts), AnnealingRun.join(parts[1:])
     reached = _row(past, run, choice)[0].estimate.se <= target
-    settings = replace(settings, chains=len(added.log_z))
-    stopped_by = "target_se" if reached else "shortfall"
-    return _conclude(past, added, run, choice, stopped_by, watch.elapsed, settings)
+    settings = replace(settings, chains=len(new.log_z))
+    stopped_by = failed or ("target_se" if reached else "shortfall")
+    return _conclude(past, new, run, choice, stopped_by, watch.elapsed, settings, guard)
+
+
+def _as_large(past: Past, settings: Settings) -> Settings:
+    """Anneal as many particles as the earlier populations have, which may be fewer than draws were asked for."""
+    return replace(settings, draws=past.run.log_weights.shape[1])
 
 
 def _missing(estimate: LogZEstimate, choice: Choice, n_chains: int, target: float) -> int:
@@ -147,14 +163,16 @@ def _conclude(
     stopped_by: str,
     seconds: float,
     settings: Settings,
+    guard: Guard,
 ) -> Extended:
     assert choice.learnt is not None
     plan: Plan = choice.learnt.plan
     row, n_particles = _row(past, run, choice)
-    n_gradients = count_gradients(choice.problem, plan, 1, settings)
-    n_moves = len(plan.schedule) * settings.draws * settings.chains
-    own = Outcome((row,), plan, added, n_gradients, seconds, stopped_by, settings.draws, seconds / n_moves)
-    draws = draw_posterior(choice.problem, own, settings)
+    size = added.log_weights.shape[1]
+    n_gradients = count_gradients(choice.problem, plan, 1, replace(settings, draws=size))
+    n_moves = len(plan.schedule) * size * settings.chains
+    own = Outcome((row,), plan, added, n_gradients, seconds, stopped_by, size, seconds / n_moves)
+    draws = guard.surely(lambda: draw_posterior(choice.problem, own, settings, guard))
     outcome = replace(own, run=run, draws=run.log_weights.shape[1], opinions=past.opinions)
     return Extended(outcome, added, draws, n_particles)
 

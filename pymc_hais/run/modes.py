@@ -7,6 +7,7 @@ draws of the Gaussian of its curvature, and held against what the run says of th
 
 from __future__ import annotations
 
+import functools
 import time
 from dataclasses import dataclass, field
 
@@ -17,6 +18,7 @@ from pymc_hais.core.weights import pool
 from pymc_hais.estimators.region import Missed, RegionMass, compare_regions, measure_region, measure_shares
 from pymc_hais.model import Layout
 from pymc_hais.run.choice import Choice
+from pymc_hais.run.guard import Guard
 from pymc_hais.run.mode_search import Joint, Peak, can_climb, climb
 from pymc_hais.run.problem import CHUNK, Problem
 from pymc_hais.run.rounds import Outcome
@@ -68,7 +70,9 @@ class Modes:
     values: dict[str, np.ndarray] = field(default_factory=dict)
 
 
-def find_modes(choice: Choice, outcome: Outcome, settings: Settings, points: np.ndarray | None = None) -> Modes | None:
+def find_modes(
+    choice: Choice, outcome: Outcome, settings: Settings, guard: Guard, points: np.ndarray | None = None
+) -> Modes | None:
     """Look for modes, and hold their masses against the run; None where that is not possible, or nothing was found.
 
     Parameters
@@ -77,32 +81,34 @@ def find_modes(choice: Choice, outcome: Outcome, settings: Settings, points: np.
     outcome : Outcome
         Of one model.
     settings : Settings
+    guard : Guard
     points : ndarray (n, D), optional
         Flat vectors that the user named.
     """
-    problem, run, estimate = choice.problem, outcome.run, outcome.rows[0].estimate
+    problem, estimate = choice.problem, outcome.rows[0].estimate
     log_z = estimate.value + estimate.log_prior_mass
-    if (
-        run is None
-        or outcome.stopped_by == "interrupt"
-        or not np.isfinite(log_z)
-        or not (can_climb(problem) and problem.is_integral)
-    ):
+    if outcome.run is None or not np.isfinite(log_z) or not (can_climb(problem) and problem.is_integral):
         return None
+    search = functools.partial(_search, problem, outcome, log_z, settings, points)
+    return guard.attempt("the search for modes", search, None, is_dear=True)
+
+
+def _search(
+    problem: Problem, outcome: Outcome, log_z: float, settings: Settings, points: np.ndarray | None
+) -> Modes | None:
+    run, estimate = outcome.run, outcome.rows[0].estimate
+    assert run is not None
     begin = time.perf_counter()
     end = begin + _SHARE_OF_TIME * settings.budget.left
     joint, rng = Joint(problem), np.random.default_rng(settings.seeds.sequence(Purpose.MODES))
     n_steps = int(np.clip(_SHARE * outcome.n_gradients / CHUNK, _FEWEST_STEPS, _MOST_STEPS))
     metric = np.asarray(outcome.plan.metrics[outcome.plan.metric_index[-1]], np.float64)
-    try:
-        starts = _starts(problem, run, points, settings, rng)
-        peaks = climb(joint, starts, metric, n_steps, lambda: time.perf_counter() < end)
-        peaks = [peak for peak in peaks if peak.log_mass > log_z - _NEGLIGIBLE]
-        if not peaks or time.perf_counter() > end:
-            return None
-        masses, shares, missed = _compare(peaks, joint, run, log_z, rng)
-    except KeyboardInterrupt:  # the run itself is complete
+    starts = _starts(problem, run, points, settings, rng)
+    peaks = climb(joint, starts, metric, n_steps, lambda: time.perf_counter() < end)
+    peaks = [peak for peak in peaks if peak.log_mass > log_z - _NEGLIGIBLE]
+    if not peaks or time.perf_counter() > end:
         return None
+    masses, shares, missed = _compare(peaks, joint, run, log_z, rng)
     order = np.argsort([-mass.log_mass for mass in masses])
     rank = np.argsort(order)
     x = problem.to_model(np.stack([peak.position for peak in peaks]))

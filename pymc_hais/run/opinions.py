@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -22,6 +22,7 @@ from pymc_hais.estimators import (
     with_shortfall,
 )
 from pymc_hais.run.bridging import Target, bridge_particles
+from pymc_hais.run.guard import Guard
 from pymc_hais.run.linking import anneal_linked
 from pymc_hais.run.populations import anneal_back, anneal_rows, end_at_fit, support_of
 from pymc_hais.run.problem import Problem
@@ -32,13 +33,11 @@ from pymc_hais.types import AnnealingRun
 
 __all__ = ["ask_others"]
 
-_log = logging.getLogger("pymc.hais")
-
 #: Number of the round of a forward run without resampling, which no other round has.
 _FORWARD = 1_000_000
 
 
-def ask_others(problem: Problem, outcome: Outcome, settings: Settings) -> Outcome:
+def ask_others(problem: Problem, outcome: Outcome, settings: Settings, guard: Guard) -> Outcome:
     """Estimate log Z in other ways, too: those that cost nothing, and those that the user asks for.
 
     A path that is not geometric has no log ratio to integrate, and a single chain has no spread: what the run does not
@@ -50,38 +49,42 @@ def ask_others(problem: Problem, outcome: Outcome, settings: Settings) -> Outcom
     outcome : Outcome
         Of one model, with its last run.
     settings : Settings
+    guard : Guard
     """
-    run, betas = outcome.run, outcome.plan.schedule.betas
-    if run is None or problem.engine.path.n_evaluations:
+    if outcome.run is None or problem.engine.path.n_evaluations:
         return outcome
-    least_error = outcome.rows[0].rounds[-1].se
-    free = (one(run, betas, problem.log_z_reference, least_error) for one in (thermodynamic, stepping_stone))
-    # They rest on the particles of the run, and fall short where these do.
-    shortfall = outcome.rows[0].estimate.shortfall
-    found = [with_shortfall(one, shortfall) for one in free if one is not None]
-    found += _asked(problem, outcome, settings)
+    methods = {"thermodynamic integration": thermodynamic, "stepping stones": stepping_stone}
+    free = {name: functools.partial(_free, method, problem, outcome) for name, method in methods.items()}
+    asked = {name: functools.partial(_ask, name, problem, outcome, settings) for name in settings.estimators}
+    found: list[LogZEstimate] = []
+    for name, stage in {**free, **asked}.items():
+        found += guard.attempt(f"the estimate of log Z by {name}", stage, [], is_dear=name in asked)
     mass = problem.prior_mass
     return replace(outcome, opinions=tuple(divide(one, mass.estimate) if mass else one for one in found))
 
 
-def _asked(problem: Problem, outcome: Outcome, settings: Settings) -> list[LogZEstimate]:
-    """Ask as many as there is time for; a finished run is lost by no interrupt and no failure of a method."""
-    found: list[LogZEstimate] = []
+def _free(method: Callable[..., LogZEstimate | None], problem: Problem, outcome: Outcome) -> list[LogZEstimate]:
+    """Ask one that takes nothing but the run."""
+    row = outcome.rows[0]
+    one = method(outcome.run, outcome.plan.schedule.betas, problem.log_z_reference, row.rounds[-1].se)
+    # It rests on the particles of the run, and falls short where these do.
+    return [] if one is None else [with_shortfall(one, row.estimate.shortfall)]
+
+
+def _ask(name: str, problem: Problem, outcome: Outcome, settings: Settings) -> list[LogZEstimate]:
+    """Ask one that takes another run, or other evaluations.
+
+    Raises
+    ------
+    TimeoutError, ValueError
+        If there is no time for it, or it does not suit the run.
+    """
     n_moves = len(outcome.plan.schedule) * outcome.draws * settings.chains
-    for name in settings.estimators:
-        try:
-            if outcome.stopped_by == "interrupt" or settings.budget.left < n_moves * outcome.seconds_per_move:
-                raise TimeoutError("there is no time left")
-            if name == "bridge" and not problem.is_integral:
-                raise ValueError("the run does not integrate the density that a bridge would")
-            report = settings.progress.phase(name.capitalize())
-            found += _METHODS[name](problem, outcome, report, settings)
-        except (ArithmeticError, np.linalg.LinAlgError, TimeoutError, ValueError) as error:
-            _log.warning(f"No estimate of log Z by {name}: {error}.")
-        except KeyboardInterrupt:
-            _log.warning("Interrupted: the estimators that were not finished are left out.")
-            break
-    return found
+    if settings.budget.left < n_moves * outcome.seconds_per_move:
+        raise TimeoutError("there is no time left")
+    if name == "bridge" and not problem.is_integral:
+        raise ValueError("the run does not integrate the density that a bridge would")
+    return _METHODS[name](problem, outcome, settings.progress.phase(name.capitalize()), settings)
 
 
 def _bridge(problem: Problem, outcome: Outcome, report: Report, settings: Settings) -> list[LogZEstimate]:

@@ -9,6 +9,7 @@ import numpy as np
 from pymc_hais.core.annealing import move
 from pymc_hais.core.resampling import systematic
 from pymc_hais.core.weights import pool
+from pymc_hais.run.guard import Guard
 from pymc_hais.run.problem import Problem
 from pymc_hais.run.rounds import Outcome
 from pymc_hais.run.seeds import Purpose
@@ -28,7 +29,7 @@ class PosteriorDraws(NamedTuple):
     n_gradients: int
 
 
-def draw_posterior(problem: Problem, outcome: Outcome, settings: Settings) -> PosteriorDraws:
+def draw_posterior(problem: Problem, outcome: Outcome, settings: Settings, guard: Guard) -> PosteriorDraws:
     """Resample the particles of all populations by their share of the estimate of Z, and let copies decorrelate.
 
     A chain whose estimate of Z is higher gives more draws, as it counts more in the estimate.  Draws lie in the order
@@ -50,10 +51,17 @@ def draw_posterior(problem: Problem, outcome: Outcome, settings: Settings) -> Po
     state = ParticleState(*map(take, run.state))
     keys = np.stack([stream.key for stream in seeds])
     inputs = problem.inputs([0] * shape[0])
-    moved = move(problem.engine, plan, state, inputs, keys, n_moves, 0)
+
+    def part_copies() -> tuple[np.ndarray, int]:
+        moved = move(problem.engine, plan, state, inputs, keys, n_moves, 0)
+        return np.asarray(moved.position, np.float64), n_moves
+
+    as_they_are = np.asarray(state.position, np.float64), 0
+    what = "the moves that part copies among the posterior draws"
+    positions, n_moves = guard.attempt(what, part_copies, as_they_are)
     a_move = problem.engine.kernel.n_gradients + problem.engine.path.n_evaluations
     return PosteriorDraws(
-        problem.to_model(np.asarray(moved.position, np.float64)),
+        problem.to_model(positions),
         take(run.log_weights),
         take(run.acceptance_rate),
         take(run.n_divergent) > 0,

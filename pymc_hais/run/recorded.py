@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -56,6 +57,10 @@ class Own:
 
     kind: str
     label: str
+
+    def __post_init__(self) -> None:
+        """Leave out where in memory an object was: the same one passed again is elsewhere."""
+        object.__setattr__(self, "label", re.sub(r" at 0x[0-9A-Fa-f]+", "", self.label))
 
 
 @dataclass(frozen=True, eq=False)

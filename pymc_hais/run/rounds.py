@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from pymc_hais.estimators import (
     with_shortfall,
 )
 from pymc_hais.run.choice import Choice
+from pymc_hais.run.guard import Guard
 from pymc_hais.run.populations import anneal_rows, count_gradients
 from pymc_hais.run.progress import part
 from pymc_hais.run.row_results import RowResult, complete, estimate_row, final_particles
@@ -51,7 +53,8 @@ class Outcome:
         Evaluations of value and gradient, the pilots' not counted.
     seconds : float
     stopped_by : str
-        "target_se", "single_round", "max_temperatures", "max_seconds" or "interrupt".
+        "target_se", "single_round", "max_temperatures", "max_seconds", "interrupt" or, where the next round has failed,
+        "failure".
     draws : int
         Particles of a chain; fewer than were asked for where there was no time for more.
     seconds_per_move : float
@@ -71,45 +74,45 @@ class Outcome:
     opinions: tuple[LogZEstimate, ...] = ()
 
 
-def run_rounds(choice: Choice, settings: Settings) -> Outcome:
+def run_rounds(choice: Choice, settings: Settings, guard: Guard | None = None) -> Outcome:
     """Anneal every row, each along a plan that was fixed before its particles were drawn.
 
     A single model goes on, with longer plans, until the error is small enough or the budget ends; its rounds are
     averaged.  Rows of data have one round, of the length that a scouting round found, reported whatever it says: were
     each to stop at its own estimated error, those whose error looks small because their value is low would be kept.
 
+    Parameters
+    ----------
+    choice : Choice
+    settings : Settings
+    guard : Guard, optional
+        Of who makes a result of the rounds that have ended when another one is interrupted or fails.
+
     Raises
     ------
     KeyboardInterrupt
-        If interrupted before a first round ended.
+        If interrupted before a first round ended, or without a guard.
     """
-    return _until_target(choice, settings) if choice.problem.n_rows == 1 else _once(choice, settings)
+    return (_until_target if choice.problem.n_rows == 1 else _once)(choice, settings, guard)
 
 
-def _until_target(choice: Choice, settings: Settings) -> Outcome:
+def _until_target(choice: Choice, settings: Settings, guard: Guard | None) -> Outcome:
     rounds = _Rounds(choice, settings)
-    settings = rounds.settings
-    plan = plan_for(choice, rounds.first.n_steps, settings)
-    outcome: Outcome | None = None
-    while True:
-        clock = Stopwatch(choice.problem.engine.clock)
-        try:
-            report = settings.progress.phase(f"Round {rounds.n + 1}", rounds.forecast(len(plan.schedule)))
-            number = choice.spent.n_rounds + rounds.n + 1
-            ((_, run),) = anneal_rows(choice.problem, plan, [0], number, report, settings)
-        except KeyboardInterrupt:
-            if outcome is None:
-                raise
-            return replace(outcome, stopped_by="interrupt")
-        outcome, n_steps = rounds.add(plan, run, clock.elapsed)
-        if outcome.stopped_by:
-            return outcome
+    outcome, n_steps = rounds.make(plan_for(choice, rounds.first.n_steps, rounds.settings))
+    while not outcome.stopped_by:
         so_far = f"Round {rounds.n}: log Z = {outcome.rows[0].estimate:.3f}, where target_se = {settings.target_se}"
         _log.info(f"{so_far} was asked for; the next round has {n_steps:,} temperatures")
-        if choice.pilot is None or settings.recipe.schedule is not None:
-            plan = plan_for(choice, n_steps, settings)
-        else:
-            plan = refine(choice.pilot, plan, run, n_steps, settings.recipe)
+        longer = functools.partial(rounds.make_longer, outcome, n_steps)
+        following = longer() if guard is None else guard.attempt(f"round {rounds.n + 1}", longer, None)
+        if following is None:
+            return replace(outcome, stopped_by=_stopped_by(guard))
+        outcome, n_steps = following
+    return outcome
+
+
+def _stopped_by(guard: Guard | None) -> str:
+    """Say why there are no more rounds, where there should be."""
+    return "interrupt" if guard and guard.is_interrupted else "failure"
 
 
 class _Rounds:
@@ -140,8 +143,25 @@ class _Rounds:
         """Say about how many seconds a round takes, if a pilot or a round has told."""
         return n_steps * self.settings.draws * self.settings.chains * self._speed or None
 
-    def add(self, plan: Plan, run: AnnealingRun, seconds: float) -> tuple[Outcome, int]:
-        """Average another round with those before; return the outcome so far and the temperatures of the next one."""
+    def make(self, plan: Plan) -> tuple[Outcome, int]:
+        """Anneal another round; return the outcome so far and the temperatures of the next one."""
+        choice, settings = self._choice, self.settings
+        clock = Stopwatch(choice.problem.engine.clock)
+        report = settings.progress.phase(f"Round {self.n + 1}", self.forecast(len(plan.schedule)))
+        number = choice.spent.n_rounds + self.n + 1
+        ((_, run),) = anneal_rows(choice.problem, plan, [0], number, report, settings)
+        return self._add(plan, run, clock.elapsed)
+
+    def make_longer(self, outcome: Outcome, n_steps: int) -> tuple[Outcome, int]:
+        """Anneal a round of so many temperatures, along a plan that the last one has refined."""
+        choice, recipe = self._choice, self.settings.recipe
+        if choice.pilot is None or recipe.schedule is not None:
+            return self.make(plan_for(choice, n_steps, self.settings))
+        assert outcome.run is not None
+        return self.make(refine(choice.pilot, outcome.plan, outcome.run, n_steps, recipe))
+
+    def _add(self, plan: Plan, run: AnnealingRun, seconds: float) -> tuple[Outcome, int]:
+        """Average another round with those before."""
         problem, settings, n_steps = self._choice.problem, self.settings, len(plan.schedule)
         self._n_gradients += count_gradients(problem, plan, 1, settings)
         self._estimates.append(estimate_log_z(run))
@@ -202,13 +222,15 @@ def conclude(
     return RowResult(estimate, symptoms, tuple(rounds))
 
 
-def _once(choice: Choice, settings: Settings) -> Outcome:
+def _once(choice: Choice, settings: Settings, guard: Guard | None) -> Outcome:
     begin = time.perf_counter()
     problem, n_gradients = choice.problem, choice.spent.n_gradients
     results = dict(enumerate(choice.scouted))
-    stopped_by, number, done = "single_round", choice.spent.n_rounds + 1, 0.0
+    number, done = choice.spent.n_rounds + 1, 0.0
     report = settings.progress.phase(f"{problem.n_rows} rows", choice.forecast(settings))
-    try:
+
+    def anneal() -> str:
+        nonlocal done, n_gradients
         for n_steps in np.unique(choice.lengths).tolist():
             plan = plan_for(choice, n_steps, settings)
             rows = np.flatnonzero(choice.lengths == n_steps).tolist()
@@ -220,12 +242,23 @@ def _once(choice: Choice, settings: Settings) -> Outcome:
                 is_shown = problem.layout.n_sites and row % -(-problem.n_rows // _LOOKED_AT) == 0
                 results[row] = replace(result, final=final_particles(run)) if is_shown else result
             n_gradients += count_gradients(problem, plan, len(rows), settings)
-    except KeyboardInterrupt:
-        if len(results) < problem.n_rows:
-            raise
-        stopped_by = "interrupt"  # the other rows keep their scouting round
+        return "single_round"
+
+    # Rows that were not scouted have no result until they are annealed.
+    is_whole = len(results) == problem.n_rows
+    what = "the reported round of some rows, which keep their scouting round"
+    stopped_by = guard.attempt(what, anneal, "") if guard and is_whole else anneal()
     every = tuple(results[row] for row in range(problem.n_rows))
-    return Outcome(every, plan, None, n_gradients, time.perf_counter() - begin, stopped_by, settings.draws)
+    seconds = time.perf_counter() - begin
+    return Outcome(
+        every,
+        plan_for(choice, int(choice.lengths.max()), settings),
+        None,
+        n_gradients,
+        seconds,
+        stopped_by or _stopped_by(guard),
+        settings.draws,
+    )
 
 
 def plan_for(choice: Choice, n_steps: int, settings: Settings) -> Plan:

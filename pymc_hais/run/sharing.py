@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pymc_hais.run.checkpoint import open_checkpoint
+from pymc_hais.run.checkpoint import open_checkpoint, open_folder
 from pymc_hais.run.executors import check_executor
 from pymc_hais.run.identity import take_identity
+from pymc_hais.run.locks import locked
 from pymc_hais.run.seeds import Seeds
 from pymc_hais.run.settings import Settings
 from pymc_hais.run.workers import Workers
@@ -22,8 +24,9 @@ _NO_NUMBERS = {
 }  # fmt: skip
 
 
-def share_out(settings: Settings, function: str, model: Any, arguments: Mapping[str, Any]) -> Settings:
-    """Hand the jobs of a call to an executor, and keep finished ones in a checkpoint.
+@contextmanager
+def share_out(settings: Settings, function: str, model: Any, arguments: Mapping[str, Any]) -> Iterator[Settings]:
+    """Hand the jobs of a call to an executor, and keep finished ones in a checkpoint, locked meanwhile.
 
     Parameters
     ----------
@@ -43,7 +46,8 @@ def share_out(settings: Settings, function: str, model: Any, arguments: Mapping[
     check_executor(executor)
     workers = Workers(executor, None, settings.compiler.cores)
     if checkpoint is None:
-        return replace(settings, workers=workers)
+        yield replace(settings, workers=workers)
+        return
     of_log_z = arguments.get("sample_kwargs") or {}
     if arguments.get("max_seconds") is not None or of_log_z.get("max_seconds") is not None:
         raise ValueError(
@@ -53,9 +57,10 @@ def share_out(settings: Settings, function: str, model: Any, arguments: Mapping[
     others = _numbers_of(arguments)
     del others["random_seed"]
     identity = take_identity(function, model, settings.seeds.entropy, others)
-    kept, agreed = open_checkpoint(checkpoint, identity, arguments["random_seed"] is not None)
-    entropy = tuple(map(int, agreed["random_seed"]))
-    return replace(settings, workers=replace(workers, checkpoint=kept), seeds=Seeds(entropy))
+    with locked(open_folder(checkpoint)):
+        kept, agreed = open_checkpoint(checkpoint, identity, arguments["random_seed"] is not None)
+        entropy = tuple(map(int, agreed["random_seed"]))
+        yield replace(settings, workers=replace(workers, checkpoint=kept), seeds=Seeds(entropy))
 
 
 def _numbers_of(arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Labels: what does not fit is said before a run, what cannot be added after it is a warning, and nothing is lost."""
+"""Labels: what does not fit is said before a run, what cannot be added after it is a finding, and nothing is lost."""
 
 import numpy as np
 import pytest
@@ -36,8 +36,9 @@ def test_a_group_that_cannot_be_made_does_not_cost_the_run(monkeypatch):
 
     monkeypatch.setattr("pymc_hais.results.datatree.compute_log_prior", fail)
     options = {**QUICK, "idata_kwargs": {"log_prior": True, "log_likelihood": True}}
-    with pytest.warns(UserWarning, match="`log_prior` could not be added to the result: not today"):
-        idata = pymc_hais.sample_hais(model=one_mean(), random_seed=1, **options)
+    idata = pymc_hais.sample_hais(model=one_mean(), random_seed=1, **options)
+    (finding,) = pymc_hais.log_marginal_likelihood(idata).findings
+    assert "the group `log_prior` (RuntimeError: not today)" in finding.message
     assert "log_prior" not in idata.children
     assert idata["log_likelihood"]["y"].shape == (2, 200, 3)
 

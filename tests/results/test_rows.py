@@ -11,6 +11,7 @@ import pymc_hais
 from pymc_hais.estimators import NO_TAIL, Round
 from pymc_hais.results.diagnostics import findings_of_rows
 from pymc_hais.results.heldout import of_rows
+from pymc_hais.run.guard import Guard
 from pymc_hais.run.row_results import estimate_row
 from tests.quick import QUICK
 from tests.runs import build_run, settings_of
@@ -29,7 +30,7 @@ def rows_of(before, after, se=0.2, **replaced):
 
 
 def findings(rows, stopped_by="single_round", **options):
-    found = findings_of_rows(SimpleNamespace(rows=rows, stopped_by=stopped_by), CHOICE, settings_of(**options))
+    found = findings_of_rows(SimpleNamespace(rows=rows, stopped_by=stopped_by), CHOICE, settings_of(**options), Guard())
     return {finding.name: finding for finding in found}
 
 

@@ -12,6 +12,7 @@ from pymc_hais.estimators import LogZEstimate, Round, Tail, combine, estimate_lo
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.run import rounds, row_results, timing
 from pymc_hais.run.choice import Choice
+from pymc_hais.run.guard import Guard
 from pymc_hais.run.pilots import Spent
 from pymc_hais.run.problem import PriorMass
 from pymc_hais.run.row_results import estimate_row
@@ -67,11 +68,11 @@ class Script:
             yield row, run_of(fields, len(plan.schedule))
 
 
-def outcome_of(*runs, choice=None, replacements=(), **options):
+def outcome_of(*runs, choice=None, replacements=(), guard=None, **options):
     """Run rounds that give these runs; return the outcome and the script."""
     script, settings = Script(*runs), settings_of(**{"target_se": 0.1, **options})
     module = mutate(rounds, *replacements, anneal_rows=script)
-    return module.run_rounds(choice or choice_of(), settings), script
+    return module.run_rounds(choice or choice_of(), settings, guard), script
 
 
 def estimates_of(outcome, *runs):
@@ -178,7 +179,7 @@ def test_every_round_has_random_numbers_of_its_own():
     options = {"target_se": 1e-3, "max_temperatures": 2048}
     _, script = outcome_of(*RUNS, choice=choice_of(n_rounds=1), **options)
     assert script.numbers == [2, 3, 4]
-    same = ("choice.spent.n_rounds + rounds.n + 1", "1")
+    same = ("choice.spent.n_rounds + self.n + 1", "1")
     assert outcome_of(*RUNS, replacements=[same], **options)[1].numbers == [1, 1, 1]
 
 
@@ -192,14 +193,29 @@ def test_gradients_of_all_rounds_are_counted():
 
 
 def test_an_interrupt_keeps_the_rounds_before_it():
-    outcome, _ = outcome_of(*RUNS[:2], KeyboardInterrupt, target_se=1e-3)
+    outcome, _ = outcome_of(*RUNS[:2], KeyboardInterrupt, target_se=1e-3, guard=Guard())
     whole, _ = outcome_of(*RUNS[:2], target_se=1e-3, max_temperatures=512)
     assert (outcome.stopped_by, whole.stopped_by) == ("interrupt", "max_temperatures")
     (kept,), (other,) = outcome.rows, whole.rows
     assert (kept.estimate, kept.symptoms, kept.rounds) == (other.estimate, other.symptoms, other.rounds)
     assert outcome.n_gradients == whole.n_gradients
     with pytest.raises(KeyboardInterrupt):
-        outcome_of(KeyboardInterrupt)
+        outcome_of(KeyboardInterrupt, guard=Guard())
+
+
+def test_who_makes_no_result_of_some_rounds_is_interrupted_by_ctrl_c():
+    with pytest.raises(KeyboardInterrupt):
+        outcome_of(*RUNS[:2], KeyboardInterrupt, target_se=1e-3)
+
+
+def test_a_round_that_fails_leaves_the_rounds_before_it():
+    guard = Guard()  # the script has no third run
+    outcome, _ = outcome_of(*RUNS[:2], target_se=1e-3, guard=guard)
+    whole, _ = outcome_of(*RUNS[:2], target_se=1e-3, max_temperatures=512)
+    assert (outcome.stopped_by, outcome.rows) == ("failure", whole.rows)
+    assert "round 3 (IndexError" in guard.findings()[0].message
+    with pytest.raises(IndexError):
+        outcome_of(guard=Guard())
 
 
 # Rows of data ---------------------------------------------------------------------------------------------
@@ -221,12 +237,14 @@ def test_rows_have_one_round_each_of_the_length_that_was_found_for_them():
 def test_an_interrupt_leaves_the_rows_that_are_done_and_the_scouting_of_the_others():
     scouted = tuple(estimate_row(run_of(healthy(0.3, log_z=log_z), 32), 32) for log_z in (0.4, 0.1, 0.2))
     runs = [RUNS[0], KeyboardInterrupt, RUNS[2]]
-    outcome, _ = outcome_of(*runs, choice=choice_of((64, 64, 64), 1, scouted=scouted))
+    outcome, _ = outcome_of(*runs, choice=choice_of((64, 64, 64), 1, scouted=scouted), guard=Guard())
     assert outcome.stopped_by == "interrupt"
     assert [len(row.rounds) for row in outcome.rows] == [2, 1, 1]
     assert outcome.rows[1:] == scouted[1:]
     with pytest.raises(KeyboardInterrupt):  # nothing is known of the other rows
-        outcome_of(*runs, choice=choice_of((64, 64, 64)))
+        outcome_of(*runs, choice=choice_of((64, 64, 64)), guard=Guard())
+    with pytest.raises(KeyboardInterrupt):  # rows are no result
+        outcome_of(*runs, choice=choice_of((64, 64, 64), 1, scouted=scouted))
 
 
 def test_the_mass_of_the_prior_divides_z_and_adds_its_error():

@@ -1,0 +1,78 @@
+"""The end of a run of ``sample_hais``: what is found, said and labelled of it, and written."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from xarray import DataTree
+
+from pymc_hais.results.datatree import to_datatree
+from pymc_hais.results.diagnostics import with_findings
+from pymc_hais.results.report import attributes, log_outcome
+from pymc_hais.results.saved import keep_result
+from pymc_hais.run.choice import Choice
+from pymc_hais.run.guard import Guard
+from pymc_hais.run.modes import Modes
+from pymc_hais.run.plan_reuse import record_plan
+from pymc_hais.run.posterior import PosteriorDraws
+from pymc_hais.run.rounds import Outcome
+from pymc_hais.run.settings import Settings
+
+__all__ = ["end_run", "name_draws"]
+
+
+def end_run(
+    model: Any,
+    named: Callable[[np.ndarray], dict[str, np.ndarray]],
+    choice: Choice,
+    outcome: Outcome,
+    posterior: PosteriorDraws,
+    found: Modes | None,
+    settings: Settings,
+    guard: Guard,
+    begin: float,
+) -> DataTree:
+    """Make the result of a run whose rounds have ended.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    named : callable
+        From flat vectors (..., D) to what the result keeps.
+    choice : Choice
+    outcome : Outcome
+        Of one model.
+    posterior : PosteriorDraws
+    found : Modes, optional
+    settings : Settings
+    guard : Guard
+    begin : float
+        When the call began.
+    """
+    if found is not None:
+        some = replace(found, values=choice.problem.layout.unflatten(found.positions))
+        every = found.positions
+        found = guard.attempt(
+            "the modes in the variables' own spaces", lambda: replace(some, values=named(every)), some
+        )
+    values = name_draws(named, posterior, choice, guard)
+    learnt = guard.attempt("the plan", lambda: record_plan(choice, outcome, settings), None)
+    estimate = guard.surely(lambda: with_findings(outcome, choice, settings, guard, found))
+    guard.surely(lambda: log_outcome(estimate, outcome, choice, settings))
+    attrs = guard.surely(lambda: attributes(choice, outcome, posterior, settings, time.perf_counter() - begin))
+    tree = to_datatree(model, values, posterior, outcome, estimate, attrs, settings.output, guard, found, learnt)
+    keep_result(tree, settings.workers.checkpoint, guard)
+    return tree
+
+
+def name_draws(
+    named: Callable[[np.ndarray], dict[str, np.ndarray]], draws: PosteriorDraws, choice: Choice, guard: Guard
+) -> dict[str, np.ndarray]:
+    """Return draws in the variables' own spaces with all Deterministics; if that fails, in the unconstrained one."""
+    what = "the draws in the variables' own spaces (they are in the unconstrained one)"
+    as_they_are = choice.problem.layout.unflatten(draws.positions)
+    return guard.attempt(what, lambda: named(draws.positions), as_they_are)

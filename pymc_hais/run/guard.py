@@ -1,0 +1,93 @@
+"""What follows a finished round, in one guard: neither an error nor Ctrl-C there costs what is finished."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from pymc_hais.estimators import Finding
+
+__all__ = ["Guard"]
+
+_log = logging.getLogger("pymc.hais")
+
+
+class _Missing(NamedTuple):
+    """A part of the result that is not there."""
+
+    what: str
+    why: str
+    severity: str
+
+
+class Guard:
+    """Does the stages that follow a finished round, and remembers what of them is missing from the result.
+
+    Attributes
+    ----------
+    is_interrupted : bool
+        Whether Ctrl-C was pressed.
+    """
+
+    def __init__(self) -> None:
+        self.is_interrupted = False
+        self._missing: list[_Missing] = []
+
+    def attempt[T, U](
+        self,
+        what: str,
+        stage: Callable[[], T],
+        otherwise: U,
+        severity: str = "warning",
+        is_dear: bool = False,
+    ) -> T | U:
+        """Return what a stage gives; if it fails or is interrupted, what stands in for it.
+
+        Parameters
+        ----------
+        what : str
+            The stage makes, for the finding.
+        stage : callable
+        otherwise : object
+        severity : str
+            Of the finding, if it is missing.
+        is_dear : bool
+            Whether who has pressed Ctrl-C is not to wait for it.
+        """
+        if is_dear and self.is_interrupted:
+            self._miss(what, "interrupted before", severity)
+            return otherwise
+        try:
+            return stage()
+        except KeyboardInterrupt:
+            self.is_interrupted = True
+            self._miss(what, "interrupted", severity)
+        except Exception as error:  # the stages evaluate a user's model, on a user's executor
+            _log.debug("%s failed", what, exc_info=error)
+            first = str(error).split("\n")[0]
+            self._miss(what, f"{type(error).__name__}: {first}" if first else type(error).__name__, severity)
+        return otherwise
+
+    def surely[T](self, stage: Callable[[], T]) -> T:
+        """Return what a short stage gives that nothing stands in for; if it is interrupted, it is done again."""
+        try:
+            return stage()
+        except KeyboardInterrupt:
+            self.is_interrupted = True
+            return stage()
+
+    def findings(self) -> tuple[Finding, ...]:
+        """Say what is missing, and why."""
+        if not self._missing:
+            return ()
+        severity = "error" if any(one.severity == "error" for one in self._missing) else "warning"
+        told = "; ".join(f"{one.what} ({one.why})" for one in self._missing)
+        advice = "Make the call again for all of it, once what the message names is mended."
+        if all(one.why.startswith("interrupted") for one in self._missing):
+            advice = "Make the call again for all of it."
+        return (Finding("unfinished", severity, f"Missing from this result: {told}.", advice),)
+
+    def _miss(self, what: str, why: str, severity: str) -> None:
+        self._missing.append(_Missing(what, why, severity))
+        _log.warning(f"The result will lack {what} ({why}).")

@@ -1,0 +1,211 @@
+"""What follows the rounds: whatever fails there, and whenever Ctrl-C is pressed, a finished run comes back."""
+
+import importlib
+import logging
+
+import numpy as np
+import pytest
+
+import pymc_hais
+from pymc_hais.run.guard import Guard
+from tests.quick import QUICK, TRUTH, one_mean
+from tests.toys import HAS_JAX
+
+pytestmark = pytest.mark.skipif(not HAS_JAX, reason="JAX is not installed")
+
+OPTIONS = {**QUICK, "random_seed": 1}
+#: Asked for where a test is about them.
+OTHERS = {"estimators": "all"}
+DENSITIES = {"idata_kwargs": {"log_likelihood": True, "log_prior": True}}
+
+#: Every function that makes something after the rounds, and what the finding calls it.
+STAGES = {
+    "sampling.ask_others": "other estimates of log Z",
+    "run.opinions.thermodynamic": "log Z by thermodynamic integration",
+    "run.opinions.stepping_stone": "log Z by stepping stones",
+    "run.opinions.bridge_particles": "log Z by bridge",
+    "run.opinions.anneal_linked": "log Z by linked",
+    "run.opinions.anneal_back": "log Z by bidirectional",
+    "sampling.find_modes": "the search for modes",
+    "run.modes.climb": "the search for modes",
+    "run.modes._compare": "the search for modes",
+    "run.posterior.move": "the moves that part copies",
+    "results.ending.record_plan": "the plan",
+    "results.diagnostics.diagnose": "the diagnosis of the weights",
+    "results.diagnostics.missing_for_time": "the diagnosis of the time",
+    "results.diagnostics.plan_misfit": "the diagnosis of the plan",
+    "results.diagnostics.diagnose_opinions": "the comparison with other estimates",
+    "results.diagnostics.missed_mass": "the comparison with modes",
+    "results.diagnostics.prior_mass_findings": "the diagnosis of the model",
+    "results.diagnostics._heavy_tail": "the diagnosis of the log ratio",
+    "results.diagnostics.memory": "the diagnosis of the particles' memory",
+    "results.diagnostics.wrong_odds": "the diagnosis of the odds",
+    "results.diagnostics._summable": "the diagnosis of what can be summed out",
+    "results.datatree.modes_group": "the group `modes`",
+    "results.datatree.plan_group": "the group `plan`",
+    "results.datatree.find_observations": "the group `observed_data`",
+    "results.datatree.find_constants": "the group `constant_data`",
+    "results.datatree.compute_log_likelihood": "the group `log_likelihood`",
+    "results.datatree.compute_log_prior": "the group `log_prior`",
+}
+#: Short ones that nothing stands in for: they are done again after Ctrl-C.
+REPEATED = [
+    "sampling.draw_posterior",
+    "results.ending.with_findings",
+    "results.ending.log_outcome",
+    "results.ending.attributes",
+    "results.datatree.as_dataset",
+    "results.datatree.annealing_group",
+    "results.datatree.evidence_group",
+    "results.datatree.build_tree",
+]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return one_mean()
+
+
+@pytest.fixture(scope="module")
+def whole(model):
+    """A run with nothing missing, and what it had when its rounds had ended."""
+    kept = {}
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("choose_reference", "run_rounds"):
+            function = getattr(importlib.import_module("pymc_hais.sampling"), name)
+
+            def keep(*args, name=name, function=function):
+                kept[name] = function(*args)
+                return kept[name]
+
+            patch.setattr(f"pymc_hais.sampling.{name}", keep)
+        idata = pymc_hais.sample_hais(model=model, **OPTIONS)
+    return idata, kept
+
+
+@pytest.fixture
+def after_rounds(model, whole, monkeypatch):
+    """A call that takes a moment: planning and rounds are those of another one."""
+    monkeypatch.setattr("pymc_hais.sampling.check_labels", lambda *_: None)  # before the rounds, as it were
+    for name, value in whole[1].items():
+        monkeypatch.setattr(f"pymc_hais.sampling.{name}", lambda *_, value=value: value)
+    return lambda **given: pymc_hais.sample_hais(model=model, **{**OPTIONS, **given})
+
+
+def inject(monkeypatch, place, error):
+    """Let a function fail, each time; or press Ctrl-C when it is called first."""
+    module, name = place.rsplit(".", 1)
+    function, calls = getattr(importlib.import_module(f"pymc_hais.{module}"), name), []
+
+    def fail(*args, **kwargs):
+        calls.append(args)
+        if error is KeyboardInterrupt and len(calls) > 1:
+            return function(*args, **kwargs)
+        raise error("injected") if error is not KeyboardInterrupt else error
+
+    monkeypatch.setattr(f"pymc_hais.{module}.{name}", fail)
+    return calls
+
+
+def estimate(idata):
+    return pymc_hais.log_marginal_likelihood(idata)
+
+
+def unfinished(idata):
+    return next((one for one in estimate(idata).findings if one.name == "unfinished"), None)
+
+
+def test_a_run_with_nothing_missing_says_nothing(whole):
+    assert estimate(whole[0]).findings == ()
+    assert abs(estimate(whole[0]).value - TRUTH) < 4.0 * estimate(whole[0]).se + 1e-6
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+@pytest.mark.parametrize("place", STAGES)
+def test_a_stage_that_does_not_end_costs_itself_and_is_said(place, error, after_rounds, whole, monkeypatch, caplog):
+    calls = inject(monkeypatch, place, error)
+    with caplog.at_level(logging.WARNING, logger="pymc.hais"):
+        idata = after_rounds(**(OTHERS if "opinions" in place else DENSITIES if "compute" in place else {}))
+    assert calls
+    ours, theirs = estimate(idata), estimate(whole[0])
+    assert (ours.value, ours.mc_se, ours.per_chain) == (theirs.value, theirs.mc_se, theirs.per_chain)
+    assert idata["posterior"]["mu"].shape == whole[0]["posterior"]["mu"].shape
+    finding, why = unfinished(idata), "interrupted" if error is KeyboardInterrupt else "RuntimeError: injected"
+    assert f"{STAGES[place]}" in finding.message
+    assert f"({why})" in finding.message
+    assert f"({why})" in caplog.text
+    assert "unfinished" in idata.attrs["findings"]
+    assert finding.severity == ("error" if place.startswith("results.diagnostics") else "warning")
+    lost = {name for name in whole[0].children if f"the group `{name}`" == STAGES[place]}
+    if "modes" in STAGES[place] or (error is KeyboardInterrupt and ("opinions" in place or "others" in place)):
+        lost = {"modes"}  # whoever has pressed Ctrl-C does not wait for a search
+    elif STAGES[place] == "the plan":
+        lost = {"plan"}
+    assert set(whole[0].children) - set(idata.children) <= lost
+
+
+@pytest.mark.parametrize("place", REPEATED)
+def test_what_nothing_stands_in_for_is_done_again_after_an_interrupt(place, after_rounds, whole, monkeypatch):
+    calls = inject(monkeypatch, place, KeyboardInterrupt)
+    idata = after_rounds()
+    assert len(calls) > 1
+    assert estimate(idata).value == estimate(whole[0]).value
+    np.testing.assert_array_equal(idata["posterior"]["mu"], whole[0]["posterior"]["mu"])
+
+
+def test_draws_that_cannot_be_named_are_kept_in_the_unconstrained_space(after_rounds, whole, monkeypatch):
+    def fail(positions):
+        if positions.size > 1:  # a single draw shows the labels before the run
+            raise ZeroDivisionError("an Op that does not take all values")
+        return {"mu": positions[..., 0]}
+
+    monkeypatch.setattr("pymc_hais.compiled.build_outputs", lambda *_: fail)
+    idata = after_rounds()
+    np.testing.assert_array_equal(idata["posterior"]["mu"], whole[0]["posterior"]["mu"])  # a normal is its own
+    assert "in the unconstrained one) (ZeroDivisionError: an Op" in unfinished(idata).message
+
+
+def test_after_an_interrupt_nobody_waits_for_what_takes_long(after_rounds, monkeypatch):
+    inject(monkeypatch, "run.opinions.bridge_particles", KeyboardInterrupt)
+    others = [inject(monkeypatch, place, RuntimeError) for place in ("run.opinions.anneal_linked", "run.modes.climb")]
+    idata = after_rounds(**OTHERS)
+    assert others == [[], []]
+    message = unfinished(idata).message
+    for what in ("linked (interrupted before)", "bidirectional (interrupted before)", "modes (interrupted before)"):
+        assert what in message
+
+
+def test_a_later_round_that_fails_leaves_the_ones_before(model, monkeypatch):
+    module = importlib.import_module("pymc_hais.run.rounds")
+    anneal, numbers = module.anneal_rows, []
+
+    def fail(*args):
+        numbers.append(args)
+        if len(numbers) > 1:
+            raise RuntimeError("The workers of a tile were lost 4 times")
+        return anneal(*args)
+
+    options = {**QUICK, "target_se": 1e-4, "n_temperatures": 16, "random_seed": 1}
+    first = pymc_hais.sample_hais(model=model, **options | {"max_temperatures": 16})
+    monkeypatch.setattr(module, "anneal_rows", fail)
+    idata = pymc_hais.sample_hais(model=model, **options)
+    assert idata["posterior"].attrs["stopped_by"] == "failure"
+    assert estimate(idata).value == estimate(first).value
+    assert "round 2 (RuntimeError: The workers of a tile were lost 4 times)" in unfinished(idata).message
+    assert (
+        "the next round failed" in next(one for one in estimate(idata).findings if one.name == "standard_error").message
+    )
+    numbers[:] = [None]
+    with pytest.raises(RuntimeError, match="were lost 4 times"):  # of the first round there is nothing to keep
+        pymc_hais.sample_hais(model=model, **options)
+
+
+def test_an_error_that_a_system_raises_without_words_is_named():
+    guard = Guard()
+    assert guard.attempt("that", lambda: (_ for _ in ()).throw(MemoryError()), 3) == 3
+    (finding,) = guard.findings()
+    assert finding.message == "Missing from this result: that (MemoryError)."
+    with pytest.raises(ZeroDivisionError):
+        guard.surely(lambda: 1 / 0)
+    with pytest.raises(SystemExit):
+        guard.attempt("that", lambda: (_ for _ in ()).throw(SystemExit()), 3)
