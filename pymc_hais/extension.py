@@ -81,15 +81,16 @@ def extend(
         Of the new particles.  No extension shares random numbers with the run or with another extension, whatever the
         seeds are.
     cores, executor, checkpoint, backend, compile_kwargs, progressbar, progressbar_theme : optional
-        As in :func:`sample_hais`; the backend is the result's by default, and a ``checkpoint`` is the extension's own
-        folder.
+        As in :func:`sample_hais`; the backend is the result's by default, unless that was a PyTensor mode, which is
+        chosen anew or passed again, and a ``checkpoint`` is the extension's own folder.
 
     Returns
     -------
     DataTree
         As of :func:`sample_hais`, from all particles.  Old and new draws are pooled by their estimates of Z.  ``modes``
         and the estimates of other methods are those of the first run.  Times and evaluations are added up, and
-        ``extensions`` counts.
+        ``extensions`` counts.  Variables and groups that are not of ``sample_hais`` belong to the old draws alone: a
+        warning names them, and they are left out.
 
     Raises
     ------

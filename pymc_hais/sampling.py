@@ -175,7 +175,7 @@ def sample_hais(
     checkpoint : path, optional
         Folder in which every finished population is kept.  The same call with the same folder goes on from there, and
         gives what an uninterrupted call gives; another call is refused.  Without ``random_seed`` the folder's own seed
-        is taken.  See "Resume".
+        is taken.  The folder is locked meanwhile: one call at a time.  See "Resume".
     backend : {"jax", "numba", "c"}, optional
         JAX if it is installed and the model's graph allows, else Numba, by default.  "c" evaluates one particle after
         the other in PyTensor's C code, which is much slower.
@@ -210,6 +210,10 @@ def sample_hais(
         continuous ones beside discrete ones; a ``pm.Simulator``.
     ImportError
         ``backend="jax"`` without JAX.
+    RuntimeError
+        A ``checkpoint`` in which another call works, or workers that are lost again and again before a round has ended.
+    KeyboardInterrupt
+        Before a round has ended.  Later the result is returned, and findings say what is missing from it.
 
     References
     ----------
