@@ -175,6 +175,25 @@ def test_after_an_interrupt_nobody_waits_for_what_takes_long(after_rounds, monke
         assert what in message
 
 
+@pytest.mark.parametrize(("error", "is_kept"), [(RuntimeError, True), (KeyboardInterrupt, False)])
+def test_the_folder_of_a_run_has_a_result_unless_it_was_interrupted(
+    error, is_kept, after_rounds, monkeypatch, tmp_path
+):
+    inject(monkeypatch, "results.datatree.compute_log_likelihood", error)
+    idata = after_rounds(**DENSITIES, checkpoint=tmp_path)
+    assert "log_likelihood" not in idata.children
+    assert (tmp_path / "result.nc").exists() == is_kept
+
+
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_a_result_that_cannot_be_written_is_returned(error, after_rounds, whole, monkeypatch, tmp_path, caplog):
+    inject(monkeypatch, "results.saved.replacing", error)
+    idata = after_rounds(checkpoint=tmp_path)
+    assert estimate(idata).value == estimate(whole[0]).value
+    assert f"The result will lack its file {str(tmp_path / 'result.nc')!r} (" in caplog.text
+    assert not list(tmp_path.glob("*.nc"))
+
+
 def test_a_later_round_that_fails_leaves_the_ones_before(model, monkeypatch):
     module = importlib.import_module("pymc_hais.run.rounds")
     anneal, numbers = module.anneal_rows, []

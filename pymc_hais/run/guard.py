@@ -81,12 +81,12 @@ class Guard:
         """Say what is missing, and why."""
         if not self._missing:
             return ()
-        severity = "error" if any(one.severity == "error" for one in self._missing) else "warning"
-        told = "; ".join(f"{one.what} ({one.why})" for one in self._missing)
+        is_grave = any(one.severity == "error" for one in self._missing)
+        message = f"Missing from this result: {'; '.join(f'{one.what} ({one.why})' for one in self._missing)}."
         advice = "Make the call again for all of it, once what the message names is mended."
         if all(one.why.startswith("interrupted") for one in self._missing):
             advice = "Make the call again for all of it."
-        return (Finding("unfinished", severity, f"Missing from this result: {told}.", advice),)
+        return (Finding("unfinished", "error" if is_grave else "warning", message, advice),)
 
     def _miss(self, what: str, why: str, severity: str) -> None:
         self._missing.append(_Missing(what, why, severity))
