@@ -38,6 +38,7 @@ UNSOUND = {
 def choice_of(lengths=(64,), n_rounds=0, tail=None, scouted=(), cost=0, speed=0.0, pilot=None):
     problem = SimpleNamespace(
         n_rows=len(lengths),
+        layout=SimpleNamespace(n_sites=0),
         engine=SimpleNamespace(
             name="python", kernel=Hamiltonian(), path=SimpleNamespace(n_evaluations=0), clock=CompileClock()
         ),
