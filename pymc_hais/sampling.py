@@ -211,9 +211,10 @@ def sample_hais(
     ImportError
         ``backend="jax"`` without JAX.
     RuntimeError
-        A ``checkpoint`` in which another call works, or workers that are lost again and again before a round has ended.
+        A ``checkpoint`` in which another call works, or workers that are lost again and again.
     KeyboardInterrupt
-        Before a round has ended.  Later the result is returned, and findings say what is missing from it.
+        Before a round has ended.  Later the result is returned, and findings say what is missing from it; likewise what
+        fails later is a finding and no error, but for a round of a call with a ``checkpoint``.
 
     References
     ----------

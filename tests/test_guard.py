@@ -194,7 +194,7 @@ def test_a_result_that_cannot_be_written_is_returned(error, after_rounds, whole,
     assert not list(tmp_path.glob("*.nc"))
 
 
-def test_a_later_round_that_fails_leaves_the_ones_before(model, monkeypatch):
+def test_a_later_round_that_fails_leaves_the_ones_before(model, monkeypatch, tmp_path):
     module = importlib.import_module("pymc_hais.run.rounds")
     anneal, numbers = module.anneal_rows, []
 
@@ -217,6 +217,10 @@ def test_a_later_round_that_fails_leaves_the_ones_before(model, monkeypatch):
     numbers[:] = [None]
     with pytest.raises(RuntimeError, match="were lost 4 times"):  # of the first round there is nothing to keep
         pymc_hais.sample_hais(model=model, **options)
+    numbers.clear()
+    with pytest.raises(RuntimeError, match="were lost 4 times"):  # the same call goes on from the folder
+        pymc_hais.sample_hais(model=model, **options, checkpoint=tmp_path)
+    assert list(tmp_path.glob("round_1*"))
 
 
 def test_an_error_that_a_system_raises_without_words_is_named():

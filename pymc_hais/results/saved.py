@@ -20,7 +20,7 @@ _RESULT = "result.nc"
 
 def keep_result(idata: DataTree, checkpoint: Checkpoint | None, guard: Guard) -> None:
     """Write a result into the folder of its run, if that has ended: one that was cut short goes on from its pieces."""
-    if checkpoint is None or guard.is_interrupted or idata["posterior"].attrs["stopped_by"] == "failure":
+    if checkpoint is None or guard.is_interrupted:
         return
     path = checkpoint.path / _RESULT
 

@@ -111,7 +111,9 @@ def reach_target(past: Past, choice: Choice, settings: Settings, guard: Guard) -
         own = _as_large(past, replace(settings, chains=missing))
         more = functools.partial(lambda *given: list(_anneal(*given)), choice, attempt, own)
         # The first attempt is all that there is; what it has added is kept whatever happens to the next one.
-        added = more() if len(parts) == 1 else guard.attempt(f"{missing} more chains", more, None)
+        is_kept = settings.workers.checkpoint is not None
+        what = f"{missing} more chains"
+        added = more() if len(parts) == 1 else guard.attempt(what, more, None, is_kept=is_kept)
         if added is None:
             failed = "interrupt" if guard.is_interrupted else "failure"
             break

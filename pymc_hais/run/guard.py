@@ -41,6 +41,7 @@ class Guard:
         otherwise: U,
         severity: str = "warning",
         is_dear: bool = False,
+        is_kept: bool = False,
     ) -> T | U:
         """Return what a stage gives; if it fails or is interrupted, what stands in for it.
 
@@ -54,6 +55,9 @@ class Guard:
             Of the finding, if it is missing.
         is_dear : bool
             Whether who has pressed Ctrl-C is not to wait for it.
+        is_kept : bool
+            Whether a checkpoint has all that is finished: an error is raised then, for the same call goes on from there
+            once what the error names is mended.
         """
         if is_dear and self.is_interrupted:
             self._miss(what, "interrupted before", severity)
@@ -64,6 +68,8 @@ class Guard:
             self.is_interrupted = True
             self._miss(what, "interrupted", severity)
         except Exception as error:  # the stages evaluate a user's model, on a user's executor
+            if is_kept:
+                raise
             _log.debug("%s failed", what, exc_info=error)
             first = str(error).split("\n")[0]
             self._miss(what, f"{type(error).__name__}: {first}" if first else type(error).__name__, severity)

@@ -103,7 +103,9 @@ def _until_target(choice: Choice, settings: Settings, guard: Guard | None) -> Ou
         so_far = f"Round {rounds.n}: log Z = {outcome.rows[0].estimate:.3f}, where target_se = {settings.target_se}"
         _log.info(f"{so_far} was asked for; the next round has {n_steps:,} temperatures")
         longer = functools.partial(rounds.make_longer, outcome, n_steps)
-        following = longer() if guard is None else guard.attempt(f"round {rounds.n + 1}", longer, None)
+        is_kept = settings.workers.checkpoint is not None
+        what = f"round {rounds.n + 1}"
+        following = longer() if guard is None else guard.attempt(what, longer, None, is_kept=is_kept)
         if following is None:
             return replace(outcome, stopped_by=_stopped_by(guard))
         outcome, n_steps = following
@@ -247,7 +249,8 @@ def _once(choice: Choice, settings: Settings, guard: Guard | None) -> Outcome:
     # Rows that were not scouted have no result until they are annealed.
     is_whole = len(results) == problem.n_rows
     what = "the reported round of some rows, which keep their scouting round"
-    stopped_by = guard.attempt(what, anneal, "") if guard and is_whole else anneal()
+    is_kept = settings.workers.checkpoint is not None
+    stopped_by = guard.attempt(what, anneal, "", is_kept=is_kept) if guard and is_whole else anneal()
     every = tuple(results[row] for row in range(problem.n_rows))
     seconds = time.perf_counter() - begin
     return Outcome(
