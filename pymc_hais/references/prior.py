@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-from pytensor.graph.traversal import ancestors
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import graph_inputs
 
 from pymc_hais.model.compat import compile_interpreted, find_rng_nodes, reseed_rngs
+from pymc_hais.model.containers import arguments_for
 from pymc_hais.model.layout import free_variables
 from pymc_hais.references.forward import batch, forward_graph
 
@@ -45,13 +47,12 @@ class PriorSampler:
     batch_size: int
     _function: Any
     _rngs: list[Any]
-    _containers: dict[str, Any] = field(default_factory=dict)
     _data: Mapping[str, np.ndarray] = field(default_factory=dict)
     _drawing: threading.Lock = field(default_factory=threading.Lock)
 
     def with_data(self, values: Mapping[str, np.ndarray]) -> PriorSampler:
         """Draw given other values of the data containers that may vary."""
-        return replace(self, _data=values)
+        return replace(self, _data={name: values[name] for name in self._data})
 
     def sample(self, n: int, seed: int) -> tuple[list[np.ndarray], np.ndarray]:
         """Draw ``n`` joint prior draws; the same ``n`` and ``seed`` give the same draws.
@@ -75,9 +76,7 @@ class PriorSampler:
             If joint draws are almost never inside the range of the transforms (an ``ordered`` variable
             whose elements differ, a mistaken ``random`` function), or a parameter leaves its domain.
         """
-        with self._drawing:  # calls in other threads would draw from the same random states and data
-            for name, container in self._containers.items() if self._data else ():
-                container.set_value(self._data[name], borrow=True)
+        with self._drawing:  # calls in other threads would draw from the same random states
             return self._clip(self._draw(n, seed))
 
     def _draw(self, n: int, seed: int) -> list[np.ndarray]:
@@ -96,7 +95,7 @@ class PriorSampler:
 
     def _call(self) -> list[np.ndarray]:
         try:
-            values = self._function()
+            values = self._function(*self._data.values())
         except ValueError as error:
             raise ValueError(
                 f"PyMC could not draw from the prior: {error}. A parameter of a distribution has left its domain; "
@@ -144,7 +143,7 @@ def build_prior(model: Any, containers: Sequence[str] = ()) -> PriorSampler:
     ----------
     model : pymc.Model
     containers : sequence of str
-        Data containers that may vary; the sampler sets those of this model.
+        Data containers that may vary; the sampler has values of its own for them.
 
     Raises
     ------
@@ -154,24 +153,27 @@ def build_prior(model: Any, containers: Sequence[str] = ()) -> PriorSampler:
         If a parameter is never in its domain, naming the variable.
     """
     variables, outputs = free_variables(model), forward_graph(model)
-    single = compile_interpreted([], outputs)
-    shapes = [np.shape(value) for value in _draw_once(single, model)]
+    inputs: list[Any] = [one for one in graph_inputs(outputs) if one.name in containers]
+    data: dict[str, np.ndarray] = {one.name: np.asarray(one.get_value()) for one in inputs}
+    arguments = arguments_for(data)
+    outputs = clone_replace(outputs, dict(zip(inputs, arguments, strict=True)), rebuild_strict=False)
+    single = compile_interpreted(arguments, outputs)
+    shapes = [np.shape(value) for value in _draw_once(lambda: single(*data.values()), model)]
     function, batch_size = single, 1
     try:
         batched, n = batch(outputs, _BATCH)
-        candidate = compile_interpreted([], batched)
-        if _is_batch([candidate(), candidate()], shapes, n):
+        candidate = compile_interpreted(arguments, batched)
+        if _is_batch([candidate(*data.values()) for _ in range(2)], shapes, n):
             function, batch_size = candidate, n
     except Exception:  # a graph that cannot be batched: one joint draw at a time is always right
         pass
-    upstream = {variable.name for variable in ancestors(outputs)}
     return PriorSampler(
         names=[rv.name for rv in variables],
         transforms=[getattr(model.rvs_to_transforms[rv], "name", "") for rv in variables],
         batch_size=batch_size,
         _function=function,
         _rngs=find_rng_nodes(function.maker.fgraph.outputs),
-        _containers={name: model[name] for name in containers if name in upstream},
+        _data=data,
     )
 
 
