@@ -15,9 +15,9 @@ from pymc_hais.model import (
     build_outputs,
     build_written_logp,
     find_model,
+    identify,
     is_model,
     read_containers,
-    take_fingerprint,
     varying_containers,
     with_table,
 )
@@ -126,7 +126,7 @@ class CompiledModel:
         problem = build_first_problem(own, choices["reference"], settings, None, varying)
         self._problem = replace(problem, model=None)
         self._written: WrittenLogp = build_written_logp(own, problem.layout, varying)
-        self._fingerprint = take_fingerprint(model, self._varying)
+        self._identity = identify(model, self._varying)
         self._outputs: dict[tuple, Callable[..., Any]] = {}
         self._keep(self._first)
         self._seconds = time.perf_counter() - begin
@@ -185,7 +185,7 @@ class CompiledModel:
                     f"The data container `{name}` has shape {value.shape} ({value.dtype}), and was compiled for "
                     f"{old.shape} ({old.dtype}): call pymc_hais.compile again."
                 )
-        if difference := self._fingerprint.difference(take_fingerprint(self.model, self._varying)):
+        if difference := self._identity.difference(identify(self.model, self._varying)):
             raise ValueError(
                 f"The model is no longer the one that was compiled ({difference}): call pymc_hais.compile again. "
                 "Data that are to vary belong in pm.Data, and change by pm.set_data."

@@ -96,7 +96,8 @@ def extend(
     ------
     ValueError
         If not exactly one of ``draws``, ``chains`` and ``target_se`` is given, or the result is not whole, has no plan,
-        or is of another model or of other data.
+        or is of another model or of other data, with what differs; or if the model holds what cannot be described, such
+        as an Op with an open file and without ``__props__``.
 
     Examples
     --------
@@ -134,7 +135,8 @@ def extend(
     )
     number, guard = int(attrs.get("extensions", 0)) + 1, Guard()
     others = {"modes": None, "schedule": "constant_speed", "n_temperatures": None}
-    with share_out(settings, "extend", model, {**call, "idata": result, "max_seconds": None}) as settings:
+    call |= {**opened.choices, "idata": result, "max_seconds": None}
+    with share_out(settings, "extend", model, call) as settings:
         settings = replace(settings, seeds=settings.seeds.branch(Branch.EXTENSION, number))
         settings = follow(record, settings, {**choices, **others, **own})
         with settings.progress:

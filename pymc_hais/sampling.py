@@ -270,7 +270,7 @@ def sample_hais(
     settings = settings if record is None else follow(record, settings, given)
     reference, points = _read_starts(model, reference, modes, path, settings)
     guard = Guard()
-    with share_out(settings, "sample_hais", model, call) as settings:
+    with share_out(settings, "sample_hais", model, call | opened.choices) as settings:
         log_model(model)
         with settings.progress:
             if points is not None:

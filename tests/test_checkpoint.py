@@ -14,7 +14,9 @@ from pathlib import Path
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
+from pytensor.graph.op import Op
 
 import pymc_hais
 from tests import bits
@@ -133,8 +135,8 @@ def other_data():
         ({"estimators": ("linked",)}, r"estimators: \[\] there, .*linked"),
         ({"constraints": {"w": (-50.0, 50.0)}}, "constraints: null there"),
         ({"compile_kwargs": {"on_unused_input": "ignore"}}, "compile_kwargs: null there"),
-        ({"model": other_data()}, "data: "),
-        ({"model": bits.one_row()}, r"variables: .*graph: .*data: "),
+        ({"model": other_data()}, "the data of its `y` are others"),
+        ({"model": bits.one_row()}, "another model: "),
     ],
 )
 def test_another_call_is_refused_before_any_work(model, folder, given, told, monkeypatch):
@@ -149,6 +151,41 @@ def test_another_function_or_version_is_refused(model, folder, monkeypatch):
     monkeypatch.setattr("pymc_hais.run.identity.installed", lambda: {"pymc": "0.0"})
     with pytest.raises(ValueError, match=r"versions\.pymc: .* there, \"0\.0\" here"):
         sample(model, checkpoint=folder)
+
+
+class Sim(Op):
+    """PyMC's older recipe: no `__props__`."""
+
+    itypes, otypes = (pt.dscalar,), (pt.dscalar,)
+
+    def __init__(self, data):
+        self.data = data
+
+    def perform(self, node, inputs, outputs):
+        outputs[0][0] = np.asarray(-0.5 * np.sum((self.data - inputs[0]) ** 2))
+
+
+def boxed(data):
+    with pm.Model() as boxed:
+        pm.Potential("sim", Sim(data)(pm.Normal("mu")))
+    return boxed
+
+
+def test_other_data_within_an_operation_are_another_model(tmp_path):
+    call = {"kernel": pymc_hais.RandomWalk(), "backend": "c", "target_se": None, "n_temperatures": 8, "draws": 100}
+    before = sample(boxed(np.array([0.5, 1.0])), checkpoint=tmp_path, **call)
+    same_bits(before, sample(boxed(np.array([0.5, 1.0])), checkpoint=tmp_path, **call))
+    with pytest.raises(ValueError, match="of another model: its `sim` is computed in another way"):
+        sample(boxed(np.array([0.5, 9.0])), checkpoint=tmp_path, **call)
+    with pytest.raises(ValueError, match=r"Op `Sim`, data: a _io\.TextIOWrapper.*`__props__`"):
+        sample(boxed(sys.__stdout__), checkpoint=tmp_path / "other", **call)
+
+
+def test_choices_of_a_compiled_model_are_part_of_a_call(model, folder):
+    for choice in ({"constraints": {"w": (-50.0, 50.0)}}, {"kernel": pymc_hais.RandomWalk()}):
+        compiled = pymc_hais.compile(model, backend=CALL["backend"], **choice)
+        with pytest.raises(ValueError, match=f"{next(iter(choice))}.*: null there"):
+            sample(model=compiled, checkpoint=folder)
 
 
 def cut_short(path, folder):

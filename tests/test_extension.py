@@ -39,11 +39,11 @@ def estimate(idata):
     return pymc_hais.log_marginal_likelihood(idata)
 
 
-def means(y=Y, sd=3.0, name="mu"):
+def means(y=Y, sd=3.0, name="mu", kind=pm.Normal):
     with pm.Model() as model:
         mu = pm.Normal(name, 0.0, sd)
         pm.Deterministic("twice", 2.0 * mu)
-        pm.Normal("y", mu, 1.0, observed=np.asarray(y))
+        kind("y", mu, 1.0, observed=np.asarray(y))
     return model
 
 
@@ -245,8 +245,9 @@ def heldout():
     ("change", "model", "message"),
     [
         (lambda idata: idata, means((1.2, 0.3, 2.6)), "of other data"),
-        (lambda idata: idata, means(sd=3.1), "the numbers in its priors or its likelihood"),
+        (lambda idata: idata, means(sd=4.0), "the numbers in its `mu` are others in this one"),
         (lambda idata: idata, means(name="nu"), "free variables are `nu`, and not `mu`"),
+        (lambda idata: idata, means(kind=pm.Laplace), "its `y` is laplace Vector.*and not normal Vector"),
         (lambda idata: idata, schools(), "of another model"),
         (lambda idata: idata.isel(chain=[0]), MODEL, "a result of 2 chains, of which its group `posterior` has 1"),
         (lambda idata: idata.isel(draw=slice(10)), MODEL, "a result of 300 draws, of which .* has 10"),
@@ -255,7 +256,19 @@ def heldout():
         (lambda idata: heldout(), MODEL, "no group `plan`"),
         (lambda idata: 3, MODEL, "must be a result of sample_hais; got int"),
     ],
-    ids=["data", "constants", "names", "model", "chains", "draws", "old", "annealing", "heldout", "number"],
+    ids=[
+        "data",
+        "constants",
+        "names",
+        "likelihood",
+        "model",
+        "chains",
+        "draws",
+        "old",
+        "annealing",
+        "heldout",
+        "number",
+    ],
 )
 def test_what_cannot_be_extended_is_refused(first, change, model, message):
     with pytest.raises(ValueError, match=message):

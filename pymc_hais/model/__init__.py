@@ -13,10 +13,10 @@ from pymc_hais.model.checks import (
 from pymc_hais.model.containers import Preparation, read_containers, varying_containers
 from pymc_hais.model.density import DensityGraph, build_density, build_parameter_density
 from pymc_hais.model.evaluation import WrittenLogp, build_written_logp, check_joint_logp, check_state
-from pymc_hais.model.fingerprint import Fingerprint, digest_data, take_fingerprint
 from pymc_hais.model.flat_discrete import FlatDiscrete
-from pymc_hais.model.graph_digest import describe_model, describe_symbolic, digest_graph, digest_graphs
+from pymc_hais.model.identity import ModelIdentity, identify
 from pymc_hais.model.layout import Layout, build_layout, discrete_names
+from pymc_hais.model.objects import attributes_of
 from pymc_hais.model.outputs import build_outputs
 from pymc_hais.model.pointwise import build_pointwise, evaluate_tables
 from pymc_hais.model.sites import SiteVariable, find_site_variables, log_count
@@ -24,18 +24,21 @@ from pymc_hais.model.structure import Structure, describe_structure
 from pymc_hais.model.summable import summable
 from pymc_hais.model.unconstrained import build_unconstrain
 from pymc_hais.model.variants import build_row_logp, observe_first, prior_alone, with_table
+from pymc_hais.model.walk import Walk
 
 __all__ = [
     "Chart",
     "DensityGraph",
-    "Fingerprint",
     "FlatDiscrete",
     "Layout",
+    "ModelIdentity",
     "Preparation",
     "SiteVariable",
     "Sites",
     "Structure",
+    "Walk",
     "WrittenLogp",
+    "attributes_of",
     "build_chart",
     "build_density",
     "build_layout",
@@ -48,16 +51,12 @@ __all__ = [
     "check_joint_logp",
     "check_model",
     "check_state",
-    "describe_model",
     "describe_structure",
-    "describe_symbolic",
-    "digest_data",
-    "digest_graph",
-    "digest_graphs",
     "discrete_names",
     "evaluate_tables",
     "find_model",
     "find_site_variables",
+    "identify",
     "improper_priors",
     "is_model",
     "is_unnormalised",
@@ -67,7 +66,6 @@ __all__ = [
     "read_containers",
     "refuse_periodic",
     "summable",
-    "take_fingerprint",
     "unnormalised_priors",
     "varying_containers",
     "with_table",

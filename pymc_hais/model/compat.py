@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, MutableMapping
@@ -11,9 +12,11 @@ from typing import Any
 
 import pymc as pm
 import pytensor.tensor as pt
+from pymc.logprob.abstract import _logprob
 from pymc.pytensorf import find_rng_nodes, replace_rng_nodes, reseed_rngs, toposort_replace
 from pymc.util import _get_seeds_per_chain
 from pytensor.compile.builders import OpFromGraph, SymbolicOp
+from pytensor.compile.executor import Function as CompiledFunction
 from pytensor.compile.mode import get_mode
 from pytensor.compile.rewriting import inline_ofg_node, rewrite_inner_graph
 from pytensor.graph.fg import FunctionGraph
@@ -23,9 +26,12 @@ from pytensor.scalar.basic import Clip, Second
 from pytensor.tensor.random.type import RandomType
 
 __all__ = [
+    "CompiledFunction",
+    "RandomType",
     "compile_density",
     "compile_interpreted",
     "find_rng_nodes",
+    "implementations_of",
     "inline_inner_graph",
     "lower_xtensor",
     "numba_cache_key",
@@ -162,6 +168,14 @@ def _numba_cache_keys() -> MutableMapping:
     except ImportError:  # moved: without it the engine compiles in every process, and works
         return {}
     return CACHED_SRC_FUNCTIONS
+
+
+def implementations_of(kind: type) -> list[Callable]:
+    """Return the functions that are registered for an operation: its log density, and its forms in JAX and Numba."""
+    names = {"jax": "jax_funcify", "numba": "numba_funcify"}
+    modules = ((sys.modules.get(f"pytensor.link.{linker}.dispatch.basic"), name) for linker, name in names.items())
+    tables = [_logprob, *(getattr(module, name) for module, name in modules if hasattr(module, name))]
+    return [table.dispatch(kind) for table in tables]
 
 
 def unsupported_op(error: BaseException) -> str:

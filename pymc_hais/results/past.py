@@ -9,7 +9,7 @@ from xarray import DataTree
 
 from pymc_hais.engines import BACKENDS
 from pymc_hais.estimators import LogZEstimate, Round
-from pymc_hais.model import build_layout, describe_structure, digest_data, take_fingerprint
+from pymc_hais.model import build_layout, describe_structure, identify
 from pymc_hais.results.datatree import COUNTS, EVIDENCE, log_marginal_likelihood
 from pymc_hais.results.plans import read_plan
 from pymc_hais.run.extending import NO_STATE, Past
@@ -69,15 +69,18 @@ def check_model_of(record: PlanRecord, model: Any) -> None:
     """
     if difference := record.structure.difference(describe_structure(model, build_layout(model))):
         raise ValueError(f"`idata` is of another model: {difference} in this one. Pass the model of the result.")
-    if digest_data(model).hex() != record.data_digest:
+    identity = identify(model, with_density=True)
+    for one in (record.identity, identity):
+        one.refuse_unreadable("extend")
+    if record.identity.data != identity.data:
         raise ValueError(
             "`idata` is of other data than the model has now: more particles of both would be of no posterior at all. "
             "Set the data of the result again, or follow its plan for these data: sample_hais(plan=idata)."
         )
-    if take_fingerprint(model).digest.hex() != record.digest:
+    if difference := record.identity.difference(identity):
         raise ValueError(
-            "`idata` is of another model: the numbers in its priors or its likelihood are not those of this one. Pass "
-            "the model of the result, or call sample_hais(plan=idata)."
+            f"`idata` is of another model: {difference} in this one. Pass the model of the result, or call "
+            "sample_hais(plan=idata)."
         )
 
 

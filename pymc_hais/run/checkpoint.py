@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from pymc_hais.model import ModelIdentity
 from pymc_hais.run.files import read_record, write_bytes, write_record
 from pymc_hais.run.locks import LOCK
 from pymc_hais.run.records import from_arrays, to_arrays
@@ -22,7 +23,7 @@ from pymc_hais.run.records import from_arrays, to_arrays
 __all__ = ["Checkpoint", "open_checkpoint", "open_folder"]
 
 _HEADER, _DIGEST = "checkpoint.json", "digest"
-_FORMAT = 1
+_FORMAT = 2
 #: Seconds after which a file that is still being written has no writer any more.
 _ABANDONED = 60.0
 
@@ -162,10 +163,15 @@ def _read_header(header: Path) -> dict[str, Any]:
 
 
 def _compare(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    differences = _differences(before, now)
+    models = [ModelIdentity.read(one["model"]) for one in (before, now) if "model" in one]
+    of_model = models[0].difference(models[1]) if len(models) == 2 else ""
+    there, here = ({name: one for name, one in content.items() if name != "model"} for content in (before, now))
+    differences = [f"{name}: {_shown(a)} there, {_shown(b)} here" for name, a, b in _differences(there, here)]
+    if of_model:
+        differences.append(f"It is of another model: {of_model} here")
     if not differences:
         return
-    told = "; ".join(f"{name}: {_shown(there)} there, {_shown(here)} here" for name, there, here in differences)
+    told = "; ".join(differences)
     raise ValueError(
         f"The checkpoint {str(folder)!r} is of another call, and cannot go on with this one. {told}. Make the same "
         "call as before, or pass another `checkpoint`."

@@ -8,7 +8,7 @@ from dataclasses import dataclass, is_dataclass, replace
 from typing import Any
 
 from pymc_hais.engines import renew
-from pymc_hais.model import Fingerprint, take_fingerprint
+from pymc_hais.model import ModelIdentity, identify
 from pymc_hais.references import Gaussian, StudentT
 from pymc_hais.run.problem import Compiler, Problem
 
@@ -22,7 +22,7 @@ _MOST = 3
 class _Kept:
     """A problem without its model, which must be free to go, and what it was built from."""
 
-    fingerprint: Fingerprint
+    identity: ModelIdentity
     recipe: tuple
     problem: Problem
 
@@ -57,9 +57,9 @@ def find_problem(model: Any, reference: Any, compiler: Compiler, takes_fit: bool
     kept = _of_models.get(model, ())
     if not kept:
         return None
-    recipe, fingerprint = _recipe(reference, compiler, takes_fit), take_fingerprint(model)
+    recipe, identity = _recipe(reference, compiler, takes_fit), identify(model)
     for one in kept:
-        if one.recipe == recipe and one.fingerprint == fingerprint:
+        if one.recipe == recipe and not one.identity.difference(identity):
             problem = one.problem
             return replace(problem, model=model, engine=renew(problem.engine, compiler.cores))
     return None
@@ -68,14 +68,17 @@ def find_problem(model: Any, reference: Any, compiler: Compiler, takes_fit: bool
 def keep_problem(problem: Problem, reference: Any, compiler: Compiler, takes_fit: bool, is_held: bool = False) -> None:
     """Keep a problem for the next call; the oldest of the model's is dropped where there are too many.
 
-    What a user's own objects were when it was compiled cannot be told, so that such a problem is not kept; but
-    somebody who holds a compiled model means what was compiled (``is_held``).
+    What a user's own objects were when it was compiled, or what in the model cannot be described, cannot be told, so
+    that such a problem is not kept; but somebody who holds a compiled model means what was compiled (``is_held``).
     """
     is_plain = isinstance(reference, str | Gaussian | StudentT) and not compiler.compile_kwargs
     if not is_held and (not is_plain or compiler.kernel.constraints):
         return
     recipe = _recipe(reference, compiler, takes_fit)
-    kept = _Kept(take_fingerprint(problem.model), recipe, replace(problem, model=None))
+    identity = identify(problem.model)
+    if identity.unreadable and not is_held:
+        return
+    kept = _Kept(identity, recipe, replace(problem, model=None))
     with _changing:
         _of_models[problem.model] = (kept, *_of_models.get(problem.model, ()))[:_MOST]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pymc_hais.estimators import LogZEstimate, Tail
-from pymc_hais.model import Sites, Structure
+from pymc_hais.model import ModelIdentity, Sites, Structure
 from pymc_hais.references import Fitted
 from pymc_hais.run.choice import Learnt
 from pymc_hais.run.problem import PriorMass
@@ -20,7 +20,7 @@ from pymc_hais.types import Metric, Plan, Schedule
 __all__ = ["CONSTANT_SPEED", "USERS_OWN", "PlanRecord", "decode_record", "encode_record"]
 
 #: Of the format: a reader refuses another one.
-_VERSION = 1
+_VERSION = 2
 #: How betas are placed, beside the names of :data:`pymc_hais.schedules.FIXED`: as measured, or as the user gave them.
 CONSTANT_SPEED, USERS_OWN = "constant_speed", "fixed"
 #: Numbers of a stage, of a plan's transitions, and of a prior's mass.
@@ -29,7 +29,7 @@ _OF_STEP = ("step_sizes", "metric_index", "persistence")
 _OF_PILOT = ("log_z", "n_gradients", "seconds", "is_complete")
 _OF_MASS = ("value", "mc_se", "lower", "upper", "shortfall")
 #: What is written as it is.
-_PLAIN = ("label", "schedule", "prior_digest", "data_digest", "digest", "seconds_per_gradient", "reason")
+_PLAIN = ("label", "schedule", "seconds_per_gradient", "reason")
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,16 +51,16 @@ class PlanRecord:
     sites : Sites or None
         Of the chart.
     prior_mass : PriorMass or None
-    prior_digest : str
-        Of the numbers in the prior, where its mass was measured.
+    prior_identity : ModelIdentity or None
+        Of the prior alone, where its mass was measured.
     kernel, site_kernel : Kernel, Own or None
         Of the continuous dimensions, and of discrete sites.
     schedule : str
         How betas are placed.
     structure : Structure
-        Of the model.
-    data_digest, digest : str
-        Of the data, and of all numbers in the model.
+        What a model must have in common with this one for the plan to serve it.
+    identity : ModelIdentity
+        Of the model, which an extension must have.
     seconds_per_gradient : float
     reason : str
         Why the reference was taken.
@@ -74,13 +74,12 @@ class PlanRecord:
     fitted: Fitted | None
     sites: Sites | None
     prior_mass: PriorMass | None
-    prior_digest: str
+    prior_identity: ModelIdentity | None
     kernel: Any
     site_kernel: Any
     schedule: str
     structure: Structure
-    data_digest: str
-    digest: str
+    identity: ModelIdentity
     seconds_per_gradient: float
     reason: str
 
@@ -103,6 +102,8 @@ def encode_record(record: PlanRecord) -> tuple[dict[str, np.ndarray], dict[str, 
         "pilot": pilot and {name: getattr(pilot, name) for name in _OF_PILOT},
         "fitted": record.fitted and _encode_fit(record.fitted, arrays),
         "prior_mass": record.prior_mass and _encode_mass(record.prior_mass),
+        "prior_identity": record.prior_identity and asdict(record.prior_identity),
+        "identity": asdict(record.identity),
     }
     if pilot:
         arrays |= {f"stage_{name}": pilot.gather(name) for name in _OF_STAGE}
@@ -142,6 +143,8 @@ def decode_record(arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) ->
         kernel=decode_kernel(facts["kernel"], arrays),
         site_kernel=facts["site_kernel"] and decode_kernel(facts["site_kernel"], arrays),
         structure=Structure(tuple(names), tuple(map(tuple, shapes)), tuple(transforms)),
+        prior_identity=facts["prior_identity"] and ModelIdentity.read(facts["prior_identity"]),
+        identity=ModelIdentity.read(facts["identity"]),
         **{name: facts[name] for name in _PLAIN},
     )
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from pymc_hais.core.noise import check_counters
 from pymc_hais.kernels import Composed
-from pymc_hais.model import build_layout, describe_structure, digest_data, prior_alone, take_fingerprint
+from pymc_hais.model import build_layout, describe_structure, identify, prior_alone
 from pymc_hais.references import AnnealedModel
 from pymc_hais.run.building import build_problem
 from pymc_hais.run.choice import Choice, Learnt
@@ -44,20 +44,15 @@ def record_plan(choice: Choice, outcome: Outcome, settings: Settings) -> PlanRec
         fitted=problem.fitted,
         sites=problem.sites,
         prior_mass=mass,
-        prior_digest=_digest(prior_alone(model)) if mass else "",
+        prior_identity=identify(prior_alone(model), with_density=True) if mass else None,
         kernel=settings.compiler.kernel,
         site_kernel=kernel.sites if isinstance(kernel, Composed) else None,
         schedule=_name_of_schedule(settings),
         structure=describe_structure(model, problem.layout),
-        data_digest=digest_data(model).hex(),
-        digest=_digest(model),
+        identity=identify(model, with_density=True),
         seconds_per_gradient=choice.spent.seconds_per_gradient,
         reason=choice.reason,
     )
-
-
-def _digest(model: Any) -> str:
-    return take_fingerprint(model).digest.hex()
 
 
 def _name_of_schedule(settings: Settings) -> str:
@@ -185,10 +180,12 @@ def restore_problem(record: PlanRecord, model: Any, reference: Any, settings: Se
 
 
 def _mass(record: PlanRecord, model: Any, settings: Settings) -> PriorMass | None:
-    """Return the mass of the prior, measured again where the numbers in the prior have changed."""
-    if record.prior_mass is None or _digest(prior_alone(model)) == record.prior_digest:
+    """Return the mass of the prior, measured again unless the prior is the same."""
+    if record.prior_mass is None or record.prior_identity is None:
         return record.prior_mass
-    return measure_prior_mass(model, settings)
+    before, now = record.prior_identity, identify(prior_alone(model), with_density=True)
+    is_same = not (before.unreadable or now.unreadable or before.difference(now))
+    return record.prior_mass if is_same else measure_prior_mass(model, settings)
 
 
 def restore_choice(record: PlanRecord, problem: Problem, settings: Settings) -> Choice:

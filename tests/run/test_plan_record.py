@@ -1,14 +1,16 @@
 """A plan's record: both directions, through a file, and how large it is."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
+import pymc as pm
 import pytest
 
 from pymc_hais.estimators import LogZEstimate, Tail
 from pymc_hais.kernels import Gibbs, Hamiltonian, LinearConstraints, LocallyBalanced, RandomWalk
-from pymc_hais.model import Sites, Structure
+from pymc_hais.model import ModelIdentity, Sites, Structure, identify
 from pymc_hais.references import Box, Fitted, Gaussian, Gaussians, Mixture, StudentT
+from pymc_hais.run import plan_reuse
 from pymc_hais.run.choice import Learnt
 from pymc_hais.run.files import read_record, write_record
 from pymc_hais.run.plan_record import PlanRecord, decode_record, encode_record
@@ -16,6 +18,8 @@ from pymc_hais.run.problem import PriorMass
 from pymc_hais.run.recorded import Own, Tables
 from pymc_hais.tuning import Pilot, Stage
 from pymc_hais.types import Plan, Schedule
+
+IDENTITY = ModelIdentity("floatX", {"a": "normal"}, {"a": "1"}, {"a": "2"}, {"y": "3"}, "4", ("a file",))
 
 
 def build_record(n_dims=3, n_stages=4, n_steps=8, metrics=None, **replaced):
@@ -45,13 +49,12 @@ def build_record(n_dims=3, n_stages=4, n_steps=8, metrics=None, **replaced):
         "fitted": Fitted(StudentT(5.0, np.zeros(n_dims), np.ones(n_dims)), rng.random((1, n_dims)), 0.1, 0.2, "x"),
         "sites": Sites(rng.random(n_dims), rng.random(n_dims)),
         "prior_mass": PriorMass(LogZEstimate(-0.7, 0.01, -0.72, -0.68, 0.001, per_chain=(-0.7, -0.69)), 77),
-        "prior_digest": "ab",
+        "prior_identity": IDENTITY,
         "kernel": Hamiltonian(damping=np.inf),
         "site_kernel": None,
         "schedule": "constant_speed",
         "structure": Structure(("a", "b"), ((), (2,)), ("", "log")),
-        "data_digest": "cd",
-        "digest": "ef",
+        "identity": IDENTITY,
         "seconds_per_gradient": 1e-6,
         "reason": "Why not.",
     }
@@ -88,7 +91,7 @@ def assert_same(record, other):
 GAUSSIAN = Gaussian(np.arange(3.0), np.eye(3))
 CASES = {
     "fit": {},
-    "bare": {"fitted": None, "sites": None, "prior_mass": None},
+    "bare": {"fitted": None, "sites": None, "prior_mass": None, "prior_identity": None},
     "untuned": {"pilot": None, "kernel": Hamiltonian(step_size=0.2), "schedule": "fixed"},
     "Gaussian": {"reference": GAUSSIAN},
     "box": {"reference": Box(np.full(3, -np.inf), np.ones(3), np.ones(3))},
@@ -125,5 +128,22 @@ def test_a_thousand_dimensions_take_less_than_two_megabytes():
 
 def test_another_format_is_refused():
     arrays, facts = encode_record(build_record())
-    with pytest.raises(ValueError, match=r"format 99.*reads 1"):
+    with pytest.raises(ValueError, match=r"format 99.*reads 2"):
         decode_record(arrays, facts | {"version": 99})
+
+
+def test_the_mass_of_a_prior_of_another_kind_is_measured_again(monkeypatch):
+    """Also where all numbers in it are the same."""
+
+    def prior(kind):
+        with pm.Model() as model:
+            kind("x", 0.0, 1.0, shape=2, transform=pm.distributions.transforms.ordered)
+        return model
+
+    monkeypatch.setattr(plan_reuse, "measure_prior_mass", lambda *_: "measured")
+    known = identify(prior(pm.Normal), with_density=True)
+    record = build_record(prior_identity=known)
+    assert plan_reuse._mass(record, prior(pm.Normal), None) is record.prior_mass
+    assert plan_reuse._mass(record, prior(pm.Laplace), None) == "measured"
+    unknown = build_record(prior_identity=replace(known, unreadable=("a file",)))
+    assert plan_reuse._mass(unknown, prior(pm.Normal), None) == "measured"
