@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.replace import vectorize_graph
+from pytensor.graph.traversal import ancestors
 from scipy.special import logsumexp
 
 from pymc_hais.model.compat import compile_interpreted
@@ -24,7 +25,7 @@ _ROWS, _POINTS = 20_000, 6_000_000
 #: A box is halved while its two rules differ by this share of Z, by dimensions (the poorer one is far worse than what
 #: is used), or while a peak of this share could hide between its nodes,
 #: at most this many nats above what is seen, and in the first halvings.
-_SHARE, _HIDDEN, _DEEPEST, _SUSPICIOUS = {1: 1e-7, 2: 1e-5, 3: 1e-4}, 0.15, 12.0, 7
+_SHARE, _HIDDEN, _DEEPEST, _SUSPICIOUS = {1: 1e-5, 2: 1e-4, 3: 1e-3}, 0.15, 12.0, 7
 #: What may lie in the outermost boxes or at the largest counts, as a share of Z.
 _BEYOND = 1e-5
 
@@ -83,19 +84,23 @@ def exact_log_z(model: Any, axes: Mapping[str, Axis]) -> Truth:
         If two quadratures disagree, if they cost too much, if something lies outside, or if nothing is possible.
     """
     named = [(value, axes[value.name]) for value in model.value_vars]
-    density = _compile(model, named)
+    of_states, others = _separate(model, named)
     states, is_discrete, last = _states([axis for _, axis in named])
+    log_p = _compile(of_states, named)(states)
     edges = [axis.edges for _, axis in named if axis.values is None for _ in range(axis.size)]
     if not edges:
-        log_p = density(states)
         truth = Truth(_total(log_p), 0.0, len(states))
         _check_beyond(log_p, states, last, is_discrete, truth)
         return truth
-    rough = Quadrature(density, states, is_discrete, edges, n_nodes=5)
+    density, is_possible = _compile(others, named), np.isfinite(log_p)
+    states, log_p = states[is_possible], log_p[is_possible]
+    if not len(states):
+        raise UnknownTruth("nothing is possible")
+    rough = Quadrature(density, states, log_p, is_discrete, edges, n_nodes=5)
     rough_z = rough.integrate()
     # Other nodes, and other boxes but for the kinks.
     moved = [_moved(one) if len(edges) < 3 else one for one in edges]
-    fine = Quadrature(density, states, is_discrete, moved, n_nodes=7)
+    fine = Quadrature(density, states, log_p, is_discrete, moved, n_nodes=7)
     truth = Truth(fine.integrate(), 0.0, rough.n_points + fine.n_points)
     truth.error = abs(truth.log_z - rough_z) + 1e-9
     if truth.error > EXACT:
@@ -118,9 +123,11 @@ def _total(log_p: np.ndarray) -> float:
     return total
 
 
-def _compile(model: Any, named: list[tuple[Any, Axis]]) -> Callable[[np.ndarray], np.ndarray]:
-    """Return log p (n,) of rows (n, D): batched if the graph can be, else row by row."""
-    log_p = model.logp()
+def _compile(terms: list[Any], named: list[tuple[Any, Axis]]) -> Callable[[np.ndarray], np.ndarray]:
+    """Return the sum (n,) of terms at rows (n, D): as one batch, of which some rows are computed one by one as well."""
+    if not terms:
+        return lambda rows: np.zeros(len(rows))
+    log_p = pt.add(*terms) if len(terms) > 1 else terms[0]
     variables = [value for value, _ in named]
     ends = np.cumsum([axis.size for _, axis in named])[:-1]
 
@@ -133,21 +140,24 @@ def _compile(model: Any, named: list[tuple[Any, Axis]]) -> Callable[[np.ndarray]
     function = compile_interpreted(batched, [vectorize_graph(log_p, dict(zip(variables, batched, strict=True)))])
 
     def density(rows: np.ndarray) -> np.ndarray:
-        if not len(rows):
-            return np.zeros(0)
-        parts = [np.asarray(function(*split(rows[i : i + _ROWS]))[0]) for i in range(0, len(rows), _ROWS)]
-        return np.concatenate([np.broadcast_to(part, (len(rows),) if part.ndim == 0 else part.shape) for part in parts])
-
-    def checked(rows: np.ndarray) -> np.ndarray:
+        starts = range(0, len(rows), _ROWS)
+        parts = [np.broadcast_to(function(*split(part))[0], len(part)) for i in starts if len(part := rows[i : i + _ROWS])]
+        found = np.concatenate([*parts, np.zeros(0)])
         some = np.linspace(0, len(rows) - 1, min(len(rows), 5)).astype(int)
-        found = density(rows)
-        if not np.allclose(
-            found[some], [single(*(one[0] for one in split(row[None])))[0] for row in rows[some]], equal_nan=True
-        ):
+        one_by_one = [single(*(one[0] for one in split(row[None])))[0] for row in rows[some]]
+        if not np.allclose(found[some], one_by_one, equal_nan=True):
             raise UnknownTruth("the batched density is another one")
         return found
 
-    return checked
+    return density
+
+
+def _separate(model: Any, named: list[tuple[Any, Axis]]) -> tuple[list[Any], list[Any]]:
+    """Return the terms of model.logp() that depend on discrete variables alone, and the others."""
+    continuous = {value for value, axis in named if axis.values is None}
+    terms = [term.sum() for term in model.logp(sum=False)]
+    is_mixed = [not continuous.isdisjoint(ancestors([term])) for term in terms]
+    return ([t for t, m in zip(terms, is_mixed, strict=True) if not m], [t for t, m in zip(terms, is_mixed, strict=True) if m])
 
 
 def _states(axes: list[Axis]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -170,9 +180,16 @@ class Quadrature:
     """Boxes of each discrete state, halved where a Gauss rule and a poorer one on its own nodes differ."""
 
     def __init__(
-        self, density: Callable, states: np.ndarray, is_discrete: np.ndarray, edges: list[np.ndarray], n_nodes: int
+        self,
+        density: Callable,
+        states: np.ndarray,
+        log_of_states: np.ndarray,
+        is_discrete: np.ndarray,
+        edges: list[np.ndarray],
+        n_nodes: int,
     ) -> None:
-        self.density, self.states, self.free, self.edges = density, states, np.flatnonzero(~is_discrete), edges
+        self.density, self.states, self.base = density, states, log_of_states
+        self.free, self.edges = np.flatnonzero(~is_discrete), edges
         self.n_points = 0
         nodes, weights = np.polynomial.legendre.leggauss(n_nodes)
         poorer = np.zeros(n_nodes)
@@ -182,37 +199,37 @@ class Quadrature:
         self.nodes = np.array(list(itertools.product(nodes, repeat=d)))
         self.weights = _outer([weights] * d)
         self.poorer = [_outer([poorer if i == j else weights for j in range(d)]) for i in range(d)]
-        self.parts: list[tuple[np.ndarray, np.ndarray]] = []
+        self.parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
 
     def integrate(self) -> float:
         lows = np.array(list(itertools.product(*(one[:-1] for one in self.edges))))
         highs = np.array(list(itertools.product(*(one[1:] for one in self.edges))))
         state = np.repeat(np.arange(len(self.states)), len(lows))
         low, high = np.tile(lows, (len(self.states), 1)), np.tile(highs, (len(self.states), 1))
-        outermost = 0.0
         ends = np.array([[one[0], one[-1]] for one in self.edges]).T
         for turn in itertools.count():
             if not len(state):
                 break
             log_value, log_errors, hidden = self._evaluate(state, low, high)
-            settled = [log_value for _, log_value in self.parts]
+            settled = [one for _, one, _ in self.parts]
             total = _total(np.concatenate([*settled, log_value]))
             worst = log_errors.max(axis=1)
             limit = total + np.log(_SHARE[len(self.edges)])
             is_rough = (worst > limit) | ((hidden > limit) & (turn < _SUSPICIOUS))
             keep = ~is_rough
-            self.parts.append((state[keep], log_value[keep]))
-            at_end = keep & ((low == ends[0]) | (high == ends[1])).any(axis=1)
-            outermost += np.exp(log_value[at_end] - total).sum()
+            is_at_end = ((low == ends[0]) | (high == ends[1])).any(axis=1)
+            self.parts.append((state[keep], log_value[keep], is_at_end[keep]))
             state, low, high = _halve(state[is_rough], low[is_rough], high[is_rough], log_errors[is_rough].argmax(axis=1))
-        if outermost > _BEYOND:
+        log_values = np.concatenate([one for _, one, _ in self.parts])
+        total = _total(log_values)
+        if np.exp(log_values[np.concatenate([one for _, _, one in self.parts])] - total).sum() > _BEYOND:
             raise UnknownTruth("something lies outside")
-        return _total(np.concatenate([log_value for _, log_value in self.parts]))
+        return total
 
     def log_of_states(self) -> np.ndarray:
         """Return the log of the integral of each state."""
         found = np.full(len(self.states), -np.inf)
-        for state, log_value in self.parts:
+        for state, log_value, _ in self.parts:
             np.logaddexp.at(found, state, log_value)
         return found
 
@@ -225,7 +242,7 @@ class Quadrature:
         points = (low + half)[:, None] + half[:, None] * self.nodes
         rows = np.repeat(self.states[state], len(self.nodes), axis=0)
         rows[:, self.free] = points.reshape(-1, points.shape[-1])
-        log_p = self.density(rows).reshape(len(state), -1)
+        log_p = self.density(rows).reshape(len(state), -1) + self.base[state][:, None]
         if np.isnan(log_p).any() or np.isposinf(log_p).any():
             raise UnknownTruth("the density is not a number somewhere")
         peak = log_p.max(axis=1)

@@ -13,7 +13,7 @@ from pymc_hais import FlatDiscrete
 from tests.random_models.draft import Draft, Real, Sites, Unsuitable
 
 #: Most discrete states, by the number of continuous dimensions.
-MOST_STATES = {0: 8192, 1: 1024, 2: 96, 3: 16}
+MOST_STATES = {0: 4096, 1: 512, 2: 64, 3: 12}
 _SHAPES = [(), (), (2,), (3,), (3,), (4,), (5,), (6,), (2, 2), (2, 3)]
 
 
