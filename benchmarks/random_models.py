@@ -14,6 +14,7 @@ import resource
 import secrets
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections import Counter
@@ -22,8 +23,8 @@ from typing import Any
 
 import numpy as np
 
-#: Models of one worker process.
-PER_WORKER = 25
+#: Models of one worker process, and the address space that it may take.
+PER_WORKER, MOST_BYTES = 25, 12 * 2**30
 #: Standard errors that count as silently wrong, and the error that any log Z is granted.
 FAR, GRANTED = 4.5, 1e-3
 
@@ -81,10 +82,12 @@ def run(numbers: list[int]) -> list[dict[str, Any]]:
     while len(found) < len(numbers):
         batch = numbers[len(found) : len(found) + PER_WORKER]
         command = [sys.executable, "-W", "ignore", "-m", "benchmarks.random_models", "--worker", *map(str, batch)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as worker:
-            assert worker.stdout is not None
-            done = [json.loads(line[5:]) for line in worker.stdout if line.startswith("JSON:") and _show(line)]
-            errors = worker.stderr.read() if worker.stderr else ""
+        with tempfile.TemporaryFile("w+") as said:
+            with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True) as worker:
+                assert worker.stdout is not None
+                done = [_show(json.loads(line[5:])) for line in worker.stdout if line.startswith("JSON:")]
+            said.seek(0)
+            errors = said.read()
         found += done
         if len(done) < len(batch):
             reason = f"died with {worker.returncode}: {errors.strip()[-300:]}"
@@ -92,11 +95,10 @@ def run(numbers: list[int]) -> list[dict[str, Any]]:
     return found
 
 
-def _show(line: str) -> bool:
-    one = json.loads(line[5:])
+def _show(one: dict[str, Any]) -> dict[str, Any]:
     if one["verdict"] in ("silent", "refused", "no model"):
         print(describe(one), file=sys.stderr, flush=True)
-    return True
+    return one
 
 
 def describe(one: dict[str, Any]) -> str:
@@ -156,6 +158,7 @@ def main() -> None:
     for name in ("pymc", "pymc.hais"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     if args.worker is not None:
+        resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
         for number in args.worker:
             print("JSON:" + json.dumps(judge(number)), flush=True)
         return
