@@ -93,8 +93,9 @@ def compile_interpreted(inputs: list[Any], outputs: list[Any]) -> Any:
             like, filling = node.inputs
             filled: Any = pt.alloc(filling, *pt.broadcast_shape(like, filling))
             graph.replace(output, output.type.filter_variable(filled.astype(output.dtype)), import_missing=True)
-    # Without recognising softmax and the like again, as graphs within graphs.
-    mode = get_mode("FAST_COMPILE").excluding("symbolic_op_recognition")
+    # Without recognising softmax and the like again, as graphs within graphs, and without a rewrite that triples the
+    # stack trace of a constant each time it meets switch(..., 0, 0), as each index of a batch makes one: gigabytes.
+    mode = get_mode("FAST_COMPILE").excluding("symbolic_op_recognition", "local_useless_switch")
     with quiet_compilation():
         function = pm.compile(inputs, list(graph.outputs), mode=mode, on_unused_input="ignore")
     function.trust_input = True
