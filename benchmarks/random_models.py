@@ -125,7 +125,7 @@ def report(results: list[dict[str, Any]], wall: float) -> str:
         f"| {counts['silent']} | {np.median(seconds):.1f} | {max(seconds):.1f} "
         f"| {max((one['MB'] for one in judged), default=np.nan):.0f} |",
         "",
-        f"Of those not flagged {np.mean(np.abs(z) < 2):.1%} are within 2 se, the farthest is {np.max(np.abs(z)):.1f} se off; "
+        f"Of those not flagged {np.mean(np.abs(z) < 2):.1%} are within 2 se, the farthest is {np.max(np.abs(z)):.1f} off; "
         f"{rejected} drawn models ({rejected / (rejected + len(judged)):.0%}) were drawn again because their truth was "
         f"not known; {counts['no model']} not made; {wall / 60:.0f} min.",
     ]

@@ -47,3 +47,14 @@ def test_remarks_about_the_c_backend_are_silenced_and_others_are_not():
             warnings.warn("PyTensor could not link to a BLAS installation. Operations ...", UserWarning, stacklevel=1)
             warnings.warn("something else", UserWarning, stacklevel=1)
     assert [str(one.message) for one in heard] == ["something else"]
+
+
+def test_a_constant_on_both_sides_of_many_switches_keeps_its_stack_trace():
+    """Each index of a batch makes a ``switch(0 < 0, 0, 0)``: a rewrite of it tripled the trace of the constant."""
+    zero, k = pt.constant(0), pt.lscalar("k")
+    zero.tag.trace = [[("a file", 1, "a function", "a line")]]
+    output = sum(pt.switch(pt.lt(k, i), zero, zero) * i for i in range(1, 9))
+    function = compile_interpreted([k], [output])
+    inputs = [one for node in function.maker.fgraph.toposort() for one in node.inputs]
+    assert max(len(getattr(one.tag, "trace", [])) for one in [zero, *inputs]) < 3**8
+    assert function(np.int64(3))[0] == 0

@@ -71,7 +71,9 @@ def models() -> Any:
     return drawn()
 
 
-def draft_model(choices: Callable[[np.random.Generator], Choices], key: list[int], without: Collection[int] = ()) -> Draft:
+def draft_model(
+    choices: Callable[[np.random.Generator], Choices], key: list[int], without: Collection[int] = ()
+) -> Draft:
     """Draw variables and terms; each term has a stream of its own, so that the others stay when one is left out."""
     streams = (np.random.default_rng([*key, i]) for i in range(10**6))
     rng = next(streams)

@@ -79,7 +79,7 @@ def indicators(draft: Draft) -> str:
 
 def kinds(draft: Draft) -> str:
     """A site that matters where others are on."""
-    vector, n, low, high = draft.vector()
+    vector, n, _, high = draft.vector()
     element, s = draft.element(most=8)
     mean = 2.0 / max(1, high * s.high) * vector * element
     return _normal(draft, mean, draft.choose.pick([0.5, 1.0]), f"vector of {n} * {s.name}")

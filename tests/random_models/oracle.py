@@ -141,7 +141,9 @@ def _compile(terms: list[Any], named: list[tuple[Any, Axis]]) -> Callable[[np.nd
 
     def density(rows: np.ndarray) -> np.ndarray:
         starts = range(0, len(rows), _ROWS)
-        parts = [np.broadcast_to(function(*split(part))[0], len(part)) for i in starts if len(part := rows[i : i + _ROWS])]
+        parts = [
+            np.broadcast_to(function(*split(part))[0], len(part)) for i in starts if len(part := rows[i : i + _ROWS])
+        ]
         found = np.concatenate([*parts, np.zeros(0)])
         some = np.linspace(0, len(rows) - 1, min(len(rows), 5)).astype(int)
         one_by_one = [single(*(one[0] for one in split(row[None])))[0] for row in rows[some]]
@@ -157,11 +159,14 @@ def _separate(model: Any, named: list[tuple[Any, Axis]]) -> tuple[list[Any], lis
     continuous = {value for value, axis in named if axis.values is None}
     terms = [term.sum() for term in model.logp(sum=False)]
     is_mixed = [not continuous.isdisjoint(ancestors([term])) for term in terms]
-    return ([t for t, m in zip(terms, is_mixed, strict=True) if not m], [t for t, m in zip(terms, is_mixed, strict=True) if m])
+    return (
+        [t for t, m in zip(terms, is_mixed, strict=True) if not m],
+        [t for t, m in zip(terms, is_mixed, strict=True) if m],
+    )
 
 
 def _states(axes: list[Axis]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return all discrete states (n, D), zero where continuous; which columns are discrete; the last value of cut ones."""
+    """Return all states (n, D), zero where continuous; which columns are discrete; the last values of cut ones."""
     columns = [axis for axis in axes for _ in range(axis.size)]
     is_discrete = np.array([axis.values is not None for axis in columns], dtype=bool)
     last = np.array([axis.values[-1] if axis.is_cut else np.nan for axis in columns], dtype=float)  # type: ignore[index]
@@ -169,7 +174,9 @@ def _states(axes: list[Axis]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return np.array(list(itertools.product(*grid)), dtype=float), is_discrete, last
 
 
-def _check_beyond(log_p: np.ndarray, states: np.ndarray, last: np.ndarray, is_discrete: np.ndarray, truth: Truth) -> None:
+def _check_beyond(
+    log_p: np.ndarray, states: np.ndarray, last: np.ndarray, is_discrete: np.ndarray, truth: Truth
+) -> None:
     shares = np.exp(log_p - truth.log_z)
     for column in np.flatnonzero(is_discrete):
         if shares[states[:, column] == last[column]].sum() > _BEYOND:
@@ -219,7 +226,9 @@ class Quadrature:
             keep = ~is_rough
             is_at_end = ((low == ends[0]) | (high == ends[1])).any(axis=1)
             self.parts.append((state[keep], log_value[keep], is_at_end[keep]))
-            state, low, high = _halve(state[is_rough], low[is_rough], high[is_rough], log_errors[is_rough].argmax(axis=1))
+            state, low, high = _halve(
+                state[is_rough], low[is_rough], high[is_rough], log_errors[is_rough].argmax(axis=1)
+            )
         log_values = np.concatenate([one for _, one, _ in self.parts])
         total = _total(log_values)
         if np.exp(log_values[np.concatenate([one for _, _, one in self.parts])] - total).sum() > _BEYOND:

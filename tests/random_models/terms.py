@@ -163,7 +163,7 @@ def power(draft: Draft) -> str:
     amount = draft.choose.pick([0.3, -0.3, -1.0])
     if kind == "real**k":
         x, r = draft.real(is_positive=True)
-        draft.term(-pt.minimum(x, 20.0) ** element / 20.0**high)
+        draft.term(-(pt.minimum(x, 20.0) ** element) / 20.0**high)
         for value in (20.0,):
             r.cut_at(value)
         return f"-min({r.name}, 20)**{s.name}"
@@ -211,25 +211,25 @@ def of_many(draft: Draft) -> str:
     amount, scale = _amount(draft), max(1, abs(low), abs(high))
     places = draft.rng.permutation(n)
     kind = draft.choose.pick(
-        ["cumsum", "cumsum**2", "max", "min", "sort", "set_subtensor", "inc_subtensor", "indexed pairs", "prod", "argmax",
-         "concatenate", "reversed", "unequal sums"]
-    )  # fmt: skip
-    weights = pt.constant(draft.rng.normal(size=n))
+        ["cumsum", "cumsum**2", "max", "min", "sort", "set_subtensor", "inc_subtensor", "indexed pairs", "prod"]
+        + ["argmax", "concatenate", "reversed", "unequal sums"]
+    )
+    numbers, weights = pt.cast(vector, "float64"), pt.constant(draft.rng.normal(size=n))
     made = {
         "cumsum": lambda: (pt.cumsum(vector) * weights).sum() / scale,
         "cumsum**2": lambda: pt.sqr(pt.cumsum(vector) - 1.0).sum() / (n * scale) ** 2,
         "max": lambda: pt.max(vector) / scale,
         "min": lambda: pt.min(vector) / scale,
         "sort": lambda: pt.dot(weights, pt.sort(vector)) / scale,
-        "set_subtensor": lambda: pt.sqr(pt.set_subtensor(pt.cast(vector, "float64")[0], vector[-1] * 2.0).sum() / (n * scale)),
+        "set_subtensor": lambda: pt.sqr(pt.set_subtensor(numbers[0], vector[-1] * 2.0).sum() / (n * scale)),
         "inc_subtensor": lambda: pt.sqr(pt.inc_subtensor(pt.zeros(2)[places % 2], vector / scale)).sum() / n,
         "indexed pairs": lambda: (vector[places] * vector[np.roll(places, 1)] * weights).sum() / scale**2,
-        "prod": lambda: pt.prod(pt.cast(vector, "float64") / scale),
+        "prod": lambda: pt.prod(numbers / scale),
         "argmax": lambda: weights[pt.argmax(vector)],
         "concatenate": lambda: pt.sqr(pt.concatenate([vector[: n // 2], [1], vector[n // 2 :]]).sum() / (n * scale)),
         "reversed": lambda: (vector * vector[::-1]).sum() / scale**2,
         "unequal sums": lambda: pt.neq(vector[: n // 2].sum(), vector[n // 2 :].sum()),
-    }[kind]()  # fmt: skip
+    }[kind]()
     draft.term(amount * made)
     return f"{amount:g} * {kind} of {n}"
 
@@ -243,7 +243,9 @@ def tail_switch(draft: Draft) -> str:
     pair, strength = draft.elements(2), _amount(draft)
     bits = [pt.gt(one, s.low) for one, s in pair]
     kind = draft.choose.pick(["eq", "and", "first"])
-    made = {"eq": lambda: pt.eq(*(one for one, _ in pair)), "and": lambda: bits[0] & bits[1], "first": lambda: bits[0]}[kind]()
+    made = {"eq": lambda: pt.eq(*(one for one, _ in pair)), "and": lambda: bits[0] & bits[1], "first": lambda: bits[0]}[
+        kind
+    ]()
     threshold = r.tail if draft.choose.integer(0, 3) else r.middle
     r.cut_at(threshold)
     beyond = draft.choose.pick(["", "data", "data"])
@@ -252,7 +254,9 @@ def tail_switch(draft: Draft) -> str:
         where = threshold * 1.05 + 0.1 * abs(r.tail - r.middle)
         r.cut_at(where)
         pm.Normal(draft.name("y"), x, 0.1 * abs(r.tail - r.middle), observed=where)
-    return f"switch({r.name} > {threshold:.3g}, {strength:g} * {kind}({pair[0][1].name}, {pair[1][1].name}), 0) {beyond}"
+    return (
+        f"switch({r.name} > {threshold:.3g}, {strength:g} * {kind}({pair[0][1].name}, {pair[1][1].name}), 0) {beyond}"
+    )
 
 
 def product_with_real(draft: Draft) -> str:

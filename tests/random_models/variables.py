@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -115,13 +116,14 @@ def _add(draft: Draft, most: int, name: str, rv: Callable, shape: tuple, low: in
 
 def _bernoulli(draft: Draft, name: str, shape: tuple[int, ...], most: int) -> None:
     fractions = [r for r in draft.reals if r.value_name.endswith("odds__") and not r.shape]
+    p: Any = draft.choose.pick([0.5, 0.3, 0.02, None])
+    text = f"Bernoulli({p or 'array'})"
+    if p is None:
+        p = draft.rng.uniform(0.1, 0.9, size=shape)
     if fractions and draft.choose.integer(0, 1):
         theta = draft.choose.pick(fractions)
-        _add(draft, most, name, lambda: pm.Bernoulli(name, theta.rv, shape=shape), shape, 0, 1, f"Ber({theta.name})")
-        return
-    p = draft.choose.pick([0.5, 0.3, 0.02, None])
-    given = draft.rng.uniform(0.1, 0.9, size=shape) if p is None else p
-    _add(draft, most, name, lambda: pm.Bernoulli(name, given, shape=shape), shape, 0, 1, f"Bernoulli({p or 'array'})")
+        p, text = theta.rv, f"Bernoulli({theta.name})"
+    _add(draft, most, name, lambda: pm.Bernoulli(name, p, shape=shape), shape, 0, 1, text)
 
 
 def _categorical(draft: Draft, name: str, shape: tuple[int, ...], most: int) -> None:
@@ -135,25 +137,29 @@ def _switched(draft: Draft, name: str, shape: tuple[int, ...], most: int) -> Non
     above, s = draft.element(most=6)
     k = draft.choose.integer(2, 4)
     table = pt.constant(draft.rng.dirichlet(np.full(k, 0.5), size=s.n_values))
+    text = f"Categorical({k}, p[element of {s.name}])"
     if k == 2:
-        rates = pt.constant(draft.rng.uniform(0.02, 0.98, size=s.n_values))
-        _add(draft, most, name, lambda: pm.Bernoulli(name, rates[above - s.low], shape=shape), shape, 0, 1, f"Bernoulli(p[{s.name}])")
+        rate = pt.constant(draft.rng.uniform(0.02, 0.98, size=s.n_values))[above - s.low]
+        text = f"Bernoulli(p[element of {s.name}])"
+        _add(draft, most, name, lambda: pm.Bernoulli(name, rate, shape=shape), shape, 0, 1, text)
         return
     if draft.choose.integer(0, 1) and s.shape:
-        _add(draft, most, name, lambda: pm.Categorical(name, p=table[s.rv - s.low], shape=s.shape), s.shape, 0, k - 1, f"Categorical(p[{s.name}], {k})")
-        return
-    _add(draft, most, name, lambda: pm.Categorical(name, p=table[above - s.low], shape=shape), shape, 0, k - 1, f"Categorical(p[element of {s.name}], {k})")
+        above, shape, text = s.rv, s.shape, f"Categorical({k}, p[{s.name}])"
+    p = table[above - s.low]
+    _add(draft, most, name, lambda: pm.Categorical(name, p=p, shape=shape), shape, 0, k - 1, text)
 
 
 def _flat(draft: Draft, name: str, shape: tuple[int, ...], most: int) -> None:
     low, high = draft.choose.pick([(0, 1), (0, 1), (0, 3), (-1, 1), (2, 4)])
-    _add(draft, most, name, lambda: FlatDiscrete(name, low, high, shape=shape), shape, low, high, f"Flat({low}, {high})")
+    text = f"Flat({low}, {high})"
+    _add(draft, most, name, lambda: FlatDiscrete(name, low, high, shape=shape), shape, low, high, text)
 
 
 def _discrete_uniform(draft: Draft, name: str, shape: tuple[int, ...], most: int) -> None:
     low = draft.choose.pick([0, -1, 3])
     high = low + draft.choose.integer(1, 9)
-    _add(draft, most, name, lambda: pm.DiscreteUniform(name, low, high, shape=shape), shape, low, high, f"DiscreteUniform({low}, {high})")
+    text = f"DiscreteUniform({low}, {high})"
+    _add(draft, most, name, lambda: pm.DiscreteUniform(name, low, high, shape=shape), shape, low, high, text)
 
 
 def _binomial(draft: Draft, name: str, shape: tuple[int, ...], most: int) -> None:
@@ -166,7 +172,8 @@ def _limited(draft: Draft, name: str, shape: tuple[int, ...], most: int) -> None
     above, s = draft.element(most=8)
     if s.low < 0:
         raise Unsuitable
-    _add(draft, most, name, lambda: pm.Binomial(name, above + 1, 0.4, shape=shape), shape, 0, s.high + 1, f"Binomial({s.name} + 1)")
+    text = f"Binomial({s.name} + 1)"
+    _add(draft, most, name, lambda: pm.Binomial(name, above + 1, 0.4, shape=shape), shape, 0, s.high + 1, text)
 
 
 def _poisson(draft: Draft, name: str, shape: tuple[int, ...], most: int) -> None:
