@@ -76,7 +76,7 @@ def shrink(number: int, n_parts: int) -> dict[str, Any] | None:
     return smallest
 
 
-def run(numbers: list[int]) -> list[dict[str, Any]]:
+def run(numbers: list[int], log: str | None = None) -> list[dict[str, Any]]:
     """Judge models in worker processes, one after the other."""
     found: list[dict[str, Any]] = []
     while len(found) < len(numbers):
@@ -85,7 +85,7 @@ def run(numbers: list[int]) -> list[dict[str, Any]]:
         with tempfile.TemporaryFile("w+") as said:
             with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True) as worker:
                 assert worker.stdout is not None
-                done = [_show(json.loads(line[5:])) for line in worker.stdout if line.startswith("JSON:")]
+                done = [_show(json.loads(line[5:]), log) for line in worker.stdout if line.startswith("JSON:")]
             said.seek(0)
             errors = said.read()
         found += done
@@ -95,7 +95,10 @@ def run(numbers: list[int]) -> list[dict[str, Any]]:
     return found
 
 
-def _show(one: dict[str, Any]) -> dict[str, Any]:
+def _show(one: dict[str, Any], log: str | None) -> dict[str, Any]:
+    if log:
+        with open(log, "a") as file:
+            file.write(json.dumps(one) + "\n")
     if one["verdict"] in ("silent", "refused", "no model"):
         print(describe(one), file=sys.stderr, flush=True)
     return one
@@ -125,7 +128,8 @@ def report(results: list[dict[str, Any]], wall: float) -> str:
         f"| {counts['silent']} | {np.median(seconds):.1f} | {max(seconds):.1f} "
         f"| {max((one['MB'] for one in judged), default=np.nan):.0f} |",
         "",
-        f"Of those not flagged {np.mean(np.abs(z) < 2):.1%} are within 2 se, the farthest is {np.max(np.abs(z)):.1f} off; "
+        f"Of those not flagged {np.mean(np.abs(z) < 2):.1%} are within 2 se, the farthest is {np.max(np.abs(z)):.1f} "
+        "off; "
         f"{rejected} drawn models ({rejected / (rejected + len(judged)):.0%}) were drawn again because their truth was "
         f"not known; {counts['no model']} not made; {wall / 60:.0f} min.",
     ]
@@ -151,7 +155,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, help="number of the first model; a fresh one by default")
     parser.add_argument("--jobs", type=int, default=1, help="worker processes at a time")
     parser.add_argument("--shrink", type=int, metavar="NUMBER", help="leave out what a silent model does not need")
-    parser.add_argument("--json", metavar="FILE", help="where every result is written, too")
+    parser.add_argument("--json", metavar="FILE", help="to which each result is added, a line each")
     parser.add_argument("--worker", type=int, nargs="*", help=argparse.SUPPRESS)
     args = parser.parse_args()
     warnings.filterwarnings("ignore")
@@ -171,10 +175,7 @@ def main() -> None:
     numbers, start = list(range(first, first + args.n)), time.perf_counter()
     shares = [numbers[i :: args.jobs] for i in range(args.jobs)]
     with ThreadPoolExecutor(args.jobs) as pool:
-        results = [one for part in pool.map(run, shares) for one in part]
-    if args.json:
-        with open(args.json, "w") as file:
-            json.dump(results, file)
+        results = [one for part in pool.map(lambda share: run(share, args.json), shares) for one in part]
     print(report(sorted(results, key=lambda one: one["number"]), time.perf_counter() - start))
 
 

@@ -211,8 +211,10 @@ def of_many(draft: Draft) -> str:
     amount, scale = _amount(draft), max(1, abs(low), abs(high))
     places = draft.rng.permutation(n)
     kind = draft.choose.pick(
-        ["cumsum", "cumsum**2", "max", "min", "sort", "set_subtensor", "inc_subtensor", "indexed pairs", "prod"]
-        + ["argmax", "concatenate", "reversed", "unequal sums"]
+        [
+            *["cumsum", "cumsum**2", "max", "min", "sort", "set_subtensor", "inc_subtensor", "indexed pairs", "prod"],
+            *["argmax", "concatenate", "reversed", "unequal sums"],
+        ]
     )
     numbers, weights = pt.cast(vector, "float64"), pt.constant(draft.rng.normal(size=n))
     made = {

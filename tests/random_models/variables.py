@@ -38,7 +38,7 @@ def _normal(draft: Draft, name: str, shape: tuple[int, ...]) -> None:
 
 def _positive(draft: Draft, name: str, rv: object, prior: object, text: str, shape: tuple[int, ...]) -> None:
     far = float(np.log(prior.isf(1e-14)))  # type: ignore[attr-defined]
-    edges = [far - d for d in (0.0, 1.0, 2.0, 3.5, 5.0, 7.0, 9.0, 12.0, 16.0, 24.0, 45.0)]
+    edges = [far - d for d in (0.0, 0.15, 1.0, 2.0, 3.5, 5.0, 7.0, 9.0, 12.0, 16.0, 24.0, 45.0)]
     middle, tail = float(prior.median()), float(prior.isf(0.01))  # type: ignore[attr-defined]
     truth = np.minimum(np.exp(draft.rng.normal(0.0, 0.5, size=shape)), middle * 2)
     draft.reals.append(Real(name, rv, shape, f"{name}_log__", edges, np.log, middle, tail, truth, True))
