@@ -45,17 +45,19 @@ def spike_and_slab(width):
     return model, {"gamma": Axis((4,), np.arange(2)), "sigma_interval__": Axis((), edges=_SHARE)}
 
 
-def beside_a_constant(constant):
-    """Two indicators of correlated covariates: a constant changes no probability."""
+def beside_a_constant(constant, is_first_on=False):
+    """Indicators of correlated covariates beside an unknown level: a constant changes no probability."""
     rng = np.random.default_rng(4)
     x = rng.normal(size=20)
     basis = np.stack([x, x + 0.5 * rng.normal(size=20)], axis=1)
     y = 0.4 * x + rng.normal(size=20)
     with pm.Model() as model:
-        gamma = pm.Bernoulli("gamma", 0.5, shape=2)
-        pm.Normal("y", pt.dot(basis, 0.4 * gamma), 1.0, observed=y)
-        pm.Potential("constant", pt.constant(constant))
-    return model, {"gamma": Axis((2,), np.arange(2))}
+        level, gamma = pm.Normal("level", 0.0, 2.0), pm.Bernoulli("gamma", 0.5, shape=2)
+        pm.Normal("y", level + pt.dot(basis, 0.4 * gamma), 1.0, observed=y)
+        pm.Potential("each", 0.3 * gamma + constant)
+        if is_first_on:
+            pm.Potential("first", pt.switch(pt.eq(gamma[0], 1), 0.0, -np.inf))
+    return model, {"level": Axis((), edges=2.0 * _REAL_LINE), "gamma": Axis((2,), np.arange(2))}
 
 
 def behind_a_threshold(threshold, kinds=3):
@@ -63,7 +65,7 @@ def behind_a_threshold(threshold, kinds=3):
     with pm.Model() as model:
         x = pm.Normal("x")
         s = FlatDiscrete("s", shape=kinds)
-        pm.Potential("beyond", pt.switch(x > threshold, 4.0 * (pt.eq(s[0], s[1]) + pt.eq(s[1], s[2])), 0.0))
+        pm.Potential("beyond", pt.switch(x > threshold, 4.0 * pt.eq(s[1:], s[:-1]).sum(), 0.0))
         pm.Normal("w", x, 0.2, observed=threshold + 0.6)
     edges = np.sort(np.append(_REAL_LINE, [threshold, threshold + 0.6]))
     return model, {"x": Axis((), edges=edges), "s": Axis((kinds,), np.arange(2))}
