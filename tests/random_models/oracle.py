@@ -21,7 +21,7 @@ from pymc_hais.model.compat import compile_interpreted
 #: What a log Z may be uncertain by and still be called exact, in nats.
 EXACT = 1e-3
 #: Rows of one call of the density, and points that one integral may cost.
-_ROWS, _POINTS = 20_000, 6_000_000
+_ROWS, _POINTS = 20_000, 3_000_000
 #: A box is halved while its two rules differ by this share of Z, by dimensions (the poorer one is far worse than what
 #: is used), or while a peak of this share could hide between its nodes,
 #: at most this many nats above what is seen, and in the first halvings.
