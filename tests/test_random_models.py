@@ -1,5 +1,10 @@
 """A default call on random discrete and mixed models: what is not flagged as an error is right."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -17,6 +22,8 @@ from tests.random_models import models, random_model
 from tests.random_models.oracle import EXACT, Axis, UnknownTruth, exact_log_z
 from tests.truth import log_evidence_normal
 
+ROOT = Path(__file__).parents[1]
+SINGLE = "spike and slab, scale below 300"
 #: 4.5 standard errors: 7e-6 a model if errors are Gaussian, and 5e-4 for all of this file.
 FAR = 4.5
 #: Enough for the oracle, and no multiple of anything.
@@ -125,6 +132,15 @@ def test_a_constant_moves_no_probability(constant):
     idata = assert_right_or_flagged(model, truth, 2)
     share = float(idata["posterior"]["gamma"].values[..., 0].mean())
     assert share == pytest.approx(np.exp(first_on.log_z - truth.log_z), abs=4.5 * 0.0112)
+
+
+@pytest.mark.slow
+def test_a_spike_and_slab_is_right_in_single_precision():
+    """In a process of its own, since PyTensor sets JAX's precision for the whole process."""
+    script = f"from tests.test_random_models import test_models_that_were_wrong as test; test({SINGLE!r})"
+    environment = {**os.environ, "PYTENSOR_FLAGS": "floatX=float32"}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 @pytest.mark.slow
