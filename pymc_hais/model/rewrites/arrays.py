@@ -41,7 +41,7 @@ def local_constant_choice_of_column(fgraph: Any, node: Any) -> list[Any] | None:
     rows, columns = np.broadcast_arrays(*(index.data for index in indices))
     if n_columns > _MAX_COLUMNS or not np.array_equal(rows.ravel(), np.arange(n)):
         return None
-    if columns.min() < -n_columns or columns.max() >= n_columns:
+    if np.any(columns < -n_columns) or np.any(columns >= n_columns):
         return None
     is_chosen = (columns.reshape(-1, 1) % n_columns) == np.arange(n_columns)
     chosen = pt.switch(is_chosen, x, np.zeros((), x.type.dtype)).sum(axis=1)
@@ -56,7 +56,9 @@ def local_split_of_join(fgraph: Any, node: Any) -> list[Any] | None:
     if whole.owner is None or whole.owner.op != Join(axis) or not isinstance(sizes, Constant):
         return None
     parts = whole.owner.inputs
-    return parts if [part.type.shape[axis] for part in parts] == sizes.data.tolist() else None
+    if [part.type.shape[axis] for part in parts] != sizes.data.tolist():
+        return None
+    return [part.astype(whole.type.dtype) for part in parts]
 
 
 @node_rewriter([Sum])
@@ -97,8 +99,10 @@ def local_constant_diagonal(fgraph: Any, node: Any) -> list[Any] | None:
     n = x.type.shape[-1]
     if tuple(node.op.idx_list) != (0, 1) or x.type.shape != (n, n) or n is None or values.type.ndim > 1:
         return None
-    if not all(isinstance(i, Constant) and np.array_equal(i.data, np.arange(n)) for i in indices):
-        return None
+    if not all(
+        isinstance(i, Constant) and i.type.dtype != "bool" and np.array_equal(i.data, np.arange(n)) for i in indices
+    ):
+        return None  # a mask of two is no index of two
     is_diagonal = np.eye(n, dtype=bool)
     if node.op.set_instead_of_inc:
         return [pt.switch(is_diagonal, values, x).astype(x.type.dtype)]

@@ -18,7 +18,7 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import log1mexp, switch
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 
-from pymc_hais.model.rewrites.graphs import scalar_op
+from pymc_hais.model.rewrites.graphs import is_float, is_whole, scalar_op
 
 __all__ = [
     "local_bound_that_holds",
@@ -87,6 +87,7 @@ def local_function_of_few(fgraph: Any, node: Any) -> list[Any] | None:
     few, spread_out = spread
 
     def of(x: Any) -> Any:
+        x = x.astype(chosen[0].type.dtype)  # a function of a small integer would be one in single precision
         return node.op(*(x if one is chosen[0] else _with_ndim(one, x.type.ndim) for one in node.inputs))
 
     return [spread_out(*map(of, few)).astype(node.outputs[0].type.dtype)]
@@ -160,15 +161,18 @@ def local_switch_of_sign(fgraph: Any, node: Any) -> list[Any] | None:
     for minus, plus, signs in ((first, second, (-1.0, 1.0)), (second, first, (1.0, -1.0))):
         if _negated(minus) is plus:
             sign = np.where(condition.data, *signs).astype(plus.type.dtype)
-            return [plus * sign] if plus.type.dtype.startswith("float") else None
+            return [plus * sign] if is_float(plus) else None
     return None
 
 
 @node_rewriter([pt.pow])
 def local_pow_of_positive(fgraph: Any, node: Any) -> list[Any] | None:
-    """Take powers of products of exponentials and positive constants by their logarithm, which is at hand."""
+    """Take powers of products of exponentials and positive constants by their logarithm, which is at hand.
+
+    Not whole powers: those of whole numbers are whole numbers, and exponentials of logarithms are only near them.
+    """
     base, exponent = node.inputs
-    if isinstance(exponent, Constant) and np.all(exponent.data == np.round(exponent.data)):
+    if not is_float(node.outputs[0]) or is_whole(exponent):
         return None
     log_base = log_of_positive(base)
     return None if log_base is None else [pt.exp(exponent * log_base).astype(node.outputs[0].type.dtype)]
@@ -196,7 +200,7 @@ def log_of_positive(x: Any) -> Any:
         return None if inner is None else x.owner.op(inner, *indices)
     op = scalar_op(x)
     if isinstance(op, scalars.Exp):
-        return x.owner.inputs[0]
+        return x.owner.inputs[0].astype(x.type.dtype)
     if isinstance(op, scalars.Switch):
         condition, *branches = x.owner.inputs
         inner = [log_of_positive(branch) for branch in branches]
@@ -204,8 +208,8 @@ def log_of_positive(x: Any) -> Any:
     if isinstance(op, scalars.Sqrt):
         inner = log_of_positive(x.owner.inputs[0])
         return None if inner is None else 0.5 * inner
-    if not isinstance(op, scalars.Mul | scalars.TrueDiv | scalars.Reciprocal):
-        return None
+    if not isinstance(op, scalars.Mul | scalars.TrueDiv | scalars.Reciprocal) or not is_float(x):
+        return None  # a product of small integers may overflow
     logs = [log_of_positive(factor) for factor in x.owner.inputs]
     if any(log is None for log in logs):
         return None

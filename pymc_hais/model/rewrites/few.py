@@ -21,7 +21,7 @@ from pytensor.tensor.math import All, Sum
 from pytensor.tensor.subtensor import AdvancedSubtensor
 
 from pymc_hais.model.rewrites.elementwise import log_of_positive
-from pymc_hais.model.rewrites.graphs import scalar_op
+from pymc_hais.model.rewrites.graphs import is_float, scalar_op
 
 __all__ = ["local_all_of_few", "local_never_zero", "local_sum_of_few"]
 
@@ -53,7 +53,7 @@ def local_sum_of_few(fgraph: Any, node: Any) -> list[Any] | None:
 def _sum_of_few(op: Any, x: Any) -> Any:
     """Return the sum of an array that is linear in few numbers, as a graph without the array; None for another one."""
     shape = x.type.shape
-    if None in shape or not x.type.dtype.startswith("float"):
+    if None in shape or not is_float(x):
         return None
     axes = tuple(range(x.type.ndim)) if op.axis is None else tuple(op.axis)
     chooses: dict[Any, bool] = {}
@@ -79,7 +79,7 @@ def _summands(x: Any) -> list[tuple[float, Any]]:
     found, waiting = [], [(1.0, x)]
     while waiting:
         sign, one = waiting.pop()
-        op = scalar_op(one) if one.type.dtype.startswith("float") else None  # a sum of booleans is "or"
+        op = scalar_op(one) if is_float(one) else None  # a sum of booleans is "or"
         if isinstance(op, scalars.Neg):
             waiting.append((-sign, one.owner.inputs[0]))
         elif isinstance(op, scalars.Sub):
@@ -121,11 +121,11 @@ def _take_apart(x: Any, axes: Sequence[int], known: dict[Any, Any]) -> list[_Ter
     if isinstance(x, Constant):
         return None if np.isnan(x.data).any() else [_Term(np.asarray(x.data, dtype=np.float64))]
     if all(x.type.broadcastable[axis] for axis in axes):
-        return [_Term(one, x)]
+        return [_Term(one, x if is_float(x) else x.astype("float64"))]
     op = scalar_op(x)
     if isinstance(op, scalars.Switch):
         return _terms_of_choice(x, axes, known)
-    if isinstance(op, scalars.Mul):
+    if isinstance(op, scalars.Mul) and is_float(x):  # a product of small integers may overflow
         terms: list[_Term] | None = [_Term(one)]
         for factor in x.owner.inputs:
             terms = None if terms is None else _product(terms, _terms(factor, axes, known))

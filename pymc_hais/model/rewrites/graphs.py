@@ -4,16 +4,46 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+from pytensor.graph.basic import Constant
+from pytensor.scalar import basic as scalars
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 
-__all__ = ["core_op", "expanded", "is_one_matrix", "scalar_op", "without_batch"]
+__all__ = ["core_op", "expanded", "is_float", "is_one_matrix", "is_whole", "scalar_op", "without_batch"]
+
+#: Functions of whole numbers that are whole numbers, and functions whose values are always.
+_KEEP_WHOLE = (scalars.Abs, scalars.Add, scalars.Maximum, scalars.Minimum, scalars.Mul, scalars.Neg, scalars.Sub)
+_MAKE_WHOLE = (scalars.Ceil, scalars.Floor, scalars.IntDiv, scalars.RoundHalfAwayFromZero, scalars.RoundHalfToEven)
+_MAKE_WHOLE += (scalars.Sign, scalars.Trunc)
 
 
 def scalar_op(variable: Any) -> Any:
     """Return the function of numbers that computed a variable, element by element; None otherwise."""
     op = getattr(variable.owner, "op", None)
     return op.scalar_op if isinstance(op, Elemwise) else None
+
+
+def is_float(variable: Any) -> bool:
+    """Whether a variable is made of floating-point numbers."""
+    return str(variable.type.dtype).startswith("float")
+
+
+def is_whole(variable: Any) -> bool:
+    """Whether a variable takes whole numbers only, by its type or by its form."""
+    if isinstance(variable, Constant):
+        return bool(np.all(variable.data == np.round(variable.data)))
+    if not is_float(variable):
+        return True
+    op, numbers = getattr(variable.owner, "op", None), scalar_op(variable)
+    if isinstance(numbers, _MAKE_WHOLE):
+        return True
+    if isinstance(op, DimShuffle | AdvancedSubtensor | Subtensor) or isinstance(numbers, scalars.Cast):
+        return is_whole(variable.owner.inputs[0])
+    if isinstance(numbers, scalars.Switch):
+        return all(map(is_whole, variable.owner.inputs[1:]))
+    return isinstance(numbers, _KEEP_WHOLE) and all(map(is_whole, variable.owner.inputs))
 
 
 def core_op(variable: Any, *ops: type) -> Any:

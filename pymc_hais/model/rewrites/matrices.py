@@ -20,7 +20,7 @@ from pytensor.tensor.linalg.solvers.general import Solve
 from pytensor.tensor.linalg.solvers.psd import CholeskySolve
 from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 
-from pymc_hais.model.rewrites.graphs import core_op, expanded, is_one_matrix, scalar_op, without_batch
+from pymc_hais.model.rewrites.graphs import core_op, expanded, is_float, is_one_matrix, scalar_op, without_batch
 
 __all__ = [
     "local_cholesky_of_scaled_constant",
@@ -129,7 +129,7 @@ def local_diagonal_of_scaled_constant(fgraph: Any, node: Any) -> list[Any] | Non
 
 def scaled_constant(matrix: Any) -> tuple[Any, np.ndarray] | None:
     """Split one constant matrix (m, m) times numbers into the product of the numbers () and the constant."""
-    if not is_one_matrix(matrix) or not isinstance(scalar_op(matrix), Mul):
+    if not is_one_matrix(matrix) or not isinstance(scalar_op(matrix), Mul) or not is_float(matrix):
         return None
     numbers = [x for x in matrix.owner.inputs if all(x.type.broadcastable)]
     others: list[Any] = [x for x in matrix.owner.inputs if not all(x.type.broadcastable)]
@@ -137,5 +137,5 @@ def scaled_constant(matrix: Any) -> tuple[Any, np.ndarray] | None:
         return None
     if others[0].type.shape != matrix.type.shape:
         return None
-    scalars = [number.dimshuffle() for number in numbers]
+    scalars = [number.dimshuffle().astype(matrix.type.dtype) for number in numbers]
     return pt.mul(*scalars) if len(scalars) > 1 else scalars[0], others[0].data.reshape(matrix.type.shape[-2:])
