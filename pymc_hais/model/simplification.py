@@ -17,7 +17,7 @@ from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 from pytensor.tensor.type import TensorType
 
 from pymc_hais.model.compat import quiet_compilation, rewrite_inside_out
-from pymc_hais.model.rewrites import after_gradient, before_gradient, first, transpose_narrow, write_out
+from pymc_hais.model.rewrites import after_gradient, before_gradient, first, guard, transpose_narrow, write_out
 
 __all__ = ["lift_data", "simplify", "simplify_values"]
 
@@ -36,6 +36,7 @@ def simplify_values(outputs: Sequence[Any]) -> list[Any]:
     if graph.apply_nodes != before:
         graph = FunctionGraph(outputs=list(rewrite_pregrad(list(graph.outputs))), clone=False, copy_inputs=False)
     rewrite_inside_out(graph, before_gradient.rewrite)
+    rewrite_inside_out(graph, guard)
     return list(graph.outputs)
 
 

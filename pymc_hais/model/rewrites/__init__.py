@@ -7,15 +7,16 @@ from pytensor.graph.rewriting.basic import EquilibriumGraphRewriter, dfs_rewrite
 
 from pymc_hais.model.compat import inline_inner_graph
 from pymc_hais.model.rewrites import arrays, elementwise, few, gaussian, logsumexp, matrices
+from pymc_hais.model.rewrites.guarded import Guarded, guard
 from pymc_hais.model.rewrites.narrow import transpose_narrow
 
-__all__ = ["after_gradient", "before_gradient", "first", "transpose_narrow", "write_out"]
+__all__ = ["after_gradient", "before_gradient", "first", "guard", "transpose_narrow", "write_out"]
 
 
 @node_rewriter([OpFromGraph])
 def _local_write_out(fgraph: Any, node: Any) -> list[Any] | None:
     """Replace graphs within graphs, as which PyTensor leaves gradients of functions that it defines by one."""
-    written_out = (OpFromGraph, gaussian.HalfLogDeterminant, gaussian.QuadraticForm)
+    written_out = (OpFromGraph, gaussian.HalfLogDeterminant, gaussian.QuadraticForm, Guarded)
     return inline_inner_graph(node) if type(node.op) in written_out else None
 
 
