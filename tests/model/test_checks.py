@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -172,6 +173,36 @@ def test_a_wrong_joint_density_is_measured():
     with pytest.raises(RuntimeError, match=r"they differ by 0\.25 nats"):
         check_joint_logp(model, layout, wrong.position, *joint_of(wrong), clipped)
     check_joint_logp(model, layout, wrong.position, *joint_of(wrong), np.ones_like(clipped))  # nothing left to compare
+
+
+def test_a_density_that_is_wrong_away_from_the_likeliest_draw_is_measured():
+    """Unless evaluating costs too much: then the likeliest draw has to do."""
+    model = MODELS["hierarchical"]()
+    layout, state, clipped = evaluated(model)
+    joint, magnitude = joint_of(state)
+    wrong = np.where(joint == joint.max(), joint, joint + 0.25)
+    with pytest.raises(RuntimeError, match=r"they differ by 0\.25 nats"):
+        check_joint_logp(model, layout, state.position, wrong, magnitude, clipped)
+
+    def costly(position):
+        times.append(time.sleep(0.05))
+        return joint[np.all(np.asarray(state.position) == position, axis=1)].item()
+
+    times = []
+    check_joint_logp(model, layout, state.position, wrong, magnitude, clipped, costly)
+    assert len(times) == 1
+
+
+def test_a_bound_that_is_lost_is_measured():
+    """A density of zero to the model, where what was compiled has a number."""
+    with pm.Model() as model:
+        x = pm.Normal("x")
+        pm.Potential("bound", pt.switch(x > 0.5, 0.0, -np.inf))
+    positions = np.linspace(-1.0, 1.0, 40)[:, None]
+    joint = -0.5 * positions[:, 0] ** 2 - 0.5 * np.log(2.0 * np.pi)
+    kept = joint - 9.0 * (positions[:, 0] <= 0.5)  # the likeliest is inside
+    with pytest.raises(RuntimeError, match=r"model\.logp\(\) is -inf"):
+        check_joint_logp(model, build_layout(model), positions, kept, np.abs(kept))
 
 
 def test_a_model_that_saturates_as_written_is_judged_by_its_stable_form():
