@@ -120,7 +120,8 @@ def check_joint_logp(
     if written is None:
         evaluate = _compile_scalars(model, layout, [model.logp()])
         written = lambda position: evaluate(position)[0]  # noqa: E731
-    expected, start = {}, perf_counter()
+    expected: dict[int, float] = {}
+    start = perf_counter()
     for i in dict.fromkeys(ranked.tolist()):
         if expected and perf_counter() - start > _COMPARING:
             break

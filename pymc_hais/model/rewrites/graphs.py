@@ -15,8 +15,8 @@ __all__ = ["core_op", "expanded", "is_float", "is_one_matrix", "is_whole", "scal
 
 #: Functions of whole numbers that are whole numbers, and functions whose values are always.
 _KEEP_WHOLE = (scalars.Abs, scalars.Add, scalars.Maximum, scalars.Minimum, scalars.Mul, scalars.Neg, scalars.Sub)
-_MAKE_WHOLE = (scalars.Ceil, scalars.Floor, scalars.IntDiv, scalars.RoundHalfAwayFromZero, scalars.RoundHalfToEven)
-_MAKE_WHOLE += (scalars.Sign, scalars.Trunc)
+_ROUND = (scalars.Ceil, scalars.Floor, scalars.RoundHalfAwayFromZero, scalars.RoundHalfToEven, scalars.Trunc)
+_MAKE_WHOLE = (*_ROUND, scalars.IntDiv, scalars.Sign)
 
 
 def scalar_op(variable: Any) -> Any:
