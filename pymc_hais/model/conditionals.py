@@ -98,7 +98,8 @@ def _local(rule: SiteRule, side: int, terms: Sequence[Any], sites: Any) -> Any:
     total = pt.zeros_like(sites)
     for members, one in zip(rule.members[side], terms, strict=True):
         if members.nnz:
-            total = total + _sum_members(members, one)
+            # In full precision: PyTensor keeps what is computed from some numbers in single precision.
+            total = total + _sum_members(members, one.astype(sites.dtype))
     return total
 
 

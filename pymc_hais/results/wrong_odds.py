@@ -17,6 +17,8 @@ __all__ = ["wrong_odds"]
 
 #: Sites that are changed together, at most.
 _TOGETHER = CHUNK // MOST_FINAL - 2
+#: Share of a change that is rounding, at least.
+_RELATIVE = 1e-5
 #: Beyond this many nats a difference stands for infinity.
 _INFINITE = 1e15
 #: How far a site without an end of values is moved, at most.
@@ -115,7 +117,9 @@ def _differs(block: SiteBlock, trial: _Trial, state: ParticleState, dtype: np.dt
         at_sites = slope[:, trial.sites]
         claim = trial.steps * at_sites[0] if block.rule == "gradient" else at_sites[1] - at_sites[0]
         change = value[2:] - value[0]
-        limit = 10.0 * np.sqrt(eps) * (1.0 + np.abs(change)) + 100.0 * eps * np.abs(value[0])
+        # PyTensor keeps some numbers in single precision, also where the density has double.
+        relative = max(_RELATIVE, 10.0 * np.sqrt(eps))
+        limit = relative * (1.0 + np.abs(change)) + 100.0 * eps * np.abs(value[0])
         if np.any(np.isfinite(change) & ~(np.abs(claim - change) <= limit)):
             return True
         claimed.append(claim)
