@@ -5,13 +5,13 @@ import itertools
 import re
 from pathlib import Path
 
-from pymc_hais.results import diagnostics, memory, missed_mass, opinions, plan_misfit, validation, wrong_odds
+from pymc_hais.results import diagnostics, memory, missed_mass, opinions, plan_misfit, rounding, validation, wrong_odds
 from pymc_hais.run import guard
 from tests.front_door import estimate
 from tests.quick import one_mean
 
 PAGE = (Path(__file__).parents[1] / "docs" / "reading_the_result.md").read_text("utf-8")
-MAKERS = (diagnostics, guard, memory, missed_mass, opinions, plan_misfit, validation, wrong_odds)
+MAKERS = (diagnostics, guard, memory, missed_mass, opinions, plan_misfit, rounding, validation, wrong_odds)
 GROUPS = ("sample_stats", "annealing", "log_marginal_likelihood", "estimates")
 
 

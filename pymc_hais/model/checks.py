@@ -11,6 +11,9 @@ from pymc.distributions.simulator import SimulatorRV
 from pymc.distributions.transforms import Ordered
 from pymc.model import Model, modelcontext
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
+from pytensor.graph.traversal import applys_between, graph_inputs
+from pytensor.scalar import Add
+from pytensor.tensor.elemwise import Elemwise
 
 from pymc_hais.model.flat_discrete import FlatDiscreteRV
 from pymc_hais.model.sites import distribution_of, refuse_joint_sites
@@ -22,6 +25,7 @@ __all__ = [
     "is_model",
     "is_unnormalised",
     "refuse_periodic",
+    "refuse_sums_of_conditions",
     "unnormalised_priors",
 ]
 
@@ -146,3 +150,21 @@ def _refuse_improper(rv: Any) -> None:
         'or, if log of the integral of exp(model.logp()) is what you want, pass reference="gaussian" or another '
         "reference that can be sampled."
     )
+
+
+def refuse_sums_of_conditions(outputs: list[Any]) -> None:
+    """Refuse a density that adds conditions: two true ones are 1 on some of PyTensor's backends, and 2 on others.
+
+    Raises
+    ------
+    ValueError
+    """
+    node: Any
+    for node in applys_between(graph_inputs(outputs), outputs):
+        is_sum = isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, Add)
+        if is_sum and node.outputs[0].dtype == "bool":
+            raise ValueError(
+                f"The model adds conditions ({node.inputs[0]} + {node.inputs[1]}): two true ones count as 1 or as 2, "
+                'depending on the backend of PyTensor. Make them numbers first, as in pt.cast(a, "int64") + '
+                'pt.cast(b, "int64"), or join them by pt.or_.'
+            )

@@ -15,6 +15,7 @@ from pymc_hais.results.memory import memory
 from pymc_hais.results.missed_mass import missed_mass
 from pymc_hais.results.opinions import diagnose_opinions
 from pymc_hais.results.plan_misfit import plan_misfit
+from pymc_hais.results.rounding import rounding
 from pymc_hais.results.wrong_odds import wrong_odds
 from pymc_hais.run.choice import Choice
 from pymc_hais.run.extending import Extended
@@ -105,6 +106,7 @@ def _of_problem(problem: Problem, run: AnnealingRun) -> dict[str, Callable[[], I
         "the diagnosis of the model": lambda: (*_no_data(problem), *prior_mass_findings(problem)),
         "the diagnosis of the log ratio": lambda: _heavy_tail(problem, run),
         "the diagnosis of the particles' memory": lambda: memory(problem, run),
+        "the diagnosis of the precision": lambda: rounding(problem, run),
         "the diagnosis of the odds": lambda: wrong_odds(problem, {0: final_particles(run)}),
         "the diagnosis of what can be summed out": lambda: _summable(problem),
     }

@@ -235,3 +235,15 @@ def test_bounds_are_checked_as_the_model_says():
         pm.Potential("y", pm.logp(pm.Wald.dist(mu=x - 1.0, lam=1.0), 2.0))
     terms = evaluate_terms(model, build_layout(model), np.zeros((1, 1)), model.potentials)
     assert np.isfinite(terms["y"]).all()
+
+
+def test_conditions_that_are_added_are_refused():
+    with pm.Model() as model:
+        a, b = pm.Bernoulli("a", 0.5), pm.Bernoulli("b", 0.5)
+        pm.Potential("both", 4.0 * (pt.eq(a, 1) + pt.eq(b, 1)))
+    with pytest.raises(ValueError, match=r"adds conditions .* depending on the backend"):
+        build_density(model, build_layout(model))
+    with pm.Model() as model:
+        a, b = pm.Bernoulli("a", 0.5), pm.Bernoulli("b", 0.5)
+        pm.Potential("both", 4.0 * (pt.cast(pt.eq(a, 1), "int64") + pt.eq(b, 1)))
+    build_density(model, build_layout(model))
