@@ -129,6 +129,11 @@ def validate(
         seed = int(settings.seeds.sequence(Purpose.SIMULATION).generate_state(1)[0])
         positions, rows = simulate(model, layout, prior.sampler, n, seed)
         problem = build_first_problem(model, reference, settings, rows)
+        if problem.undrawn:
+            raise ValueError(
+                f"Draws of the prior of `{problem.undrawn[0]}` do not follow its log density in PyMC, so that no data "
+                "of the model can be simulated: write that prior in another way."
+            )
         settings = settings.bound_to(problem.engine.kernel)
         choice = choose_reference(problem, settings, reference, measure_prior_mass)
         log_start(choice, settings)

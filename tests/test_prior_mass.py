@@ -18,6 +18,8 @@ from tests.quick import QUICK
 from tests.runs import settings_of
 from tests.truth import log_evidence_normal
 
+pytestmark = pytest.mark.core
+
 EXTRA = 2.0
 
 
@@ -125,7 +127,19 @@ def test_a_prior_whose_draws_are_wrong_is_measured_by_its_density(reference):
 
 def test_a_prior_whose_draws_are_wrong_is_refused_with_the_way_out():
     with pytest.raises(ValueError, match=r'draws of `x` do not follow.*reference="gaussian"'):
-        pymc_hais.sample_hais(model=car()[0], **QUICK)
+        pymc_hais.sample_hais(model=car()[0], reference="prior", **QUICK)
+    with pytest.raises(ValueError, match="no data of the model can be simulated"):
+        pymc_hais.validate(car()[0], 2, progressbar=False, draws=100, chains=2)
+
+
+@pytest.mark.parametrize("reference", slow_but(["auto"], ["auto", "fitted"]))
+def test_where_the_draws_are_wrong_the_start_is_found_elsewhere(reference):
+    model, truth = car()
+    idata = pymc_hais.sample_hais(model=model, reference=reference, **QUICK | {"random_seed": 5})
+    estimate = pymc_hais.log_marginal_likelihood(idata)
+    assert abs(estimate.value - truth) < 4.0 * estimate.se < 0.5
+    assert "prior_draws" in [finding.name for finding in estimate.findings]
+    assert not idata["posterior"].attrs["reference"].startswith("the prior")
 
 
 def test_the_mass_of_a_prior():

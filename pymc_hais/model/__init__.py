@@ -3,11 +3,14 @@
 from pymc_hais.model.centring import Chart, Sites, build_chart
 from pymc_hais.model.checks import (
     check_model,
+    custom_names,
     find_model,
     improper_priors,
     is_model,
     is_unnormalised,
+    periodic_names,
     refuse_periodic,
+    unnormalised_densities,
     unnormalised_priors,
 )
 from pymc_hais.model.containers import Preparation, read_containers, varying_containers
@@ -51,6 +54,7 @@ __all__ = [
     "check_joint_logp",
     "check_model",
     "check_state",
+    "custom_names",
     "describe_structure",
     "discrete_names",
     "evaluate_tables",
@@ -62,10 +66,12 @@ __all__ = [
     "is_unnormalised",
     "log_count",
     "observe_first",
+    "periodic_names",
     "prior_alone",
     "read_containers",
     "refuse_periodic",
     "summable",
+    "unnormalised_densities",
     "unnormalised_priors",
     "varying_containers",
     "with_table",

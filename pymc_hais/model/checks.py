@@ -4,28 +4,33 @@ from __future__ import annotations
 
 from typing import Any
 
+import pymc as pm
 from pymc.distributions.continuous import FlatRV, HalfFlatRV
 from pymc.distributions.custom import CustomDistRV
 from pymc.distributions.multivariate import CARRV, ICARRV
 from pymc.distributions.simulator import SimulatorRV
-from pymc.distributions.transforms import Ordered
 from pymc.model import Model, modelcontext
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.graph.traversal import applys_between, graph_inputs
 from pytensor.scalar import Add
 from pytensor.tensor.elemwise import Elemwise
 
+from pymc_hais.model.compat import release_with_lkj
 from pymc_hais.model.flat_discrete import FlatDiscreteRV
 from pymc_hais.model.sites import distribution_of, refuse_joint_sites
+from pymc_hais.model.transforms import keeps_all
 
 __all__ = [
     "check_model",
+    "custom_names",
     "find_model",
     "improper_priors",
     "is_model",
     "is_unnormalised",
+    "periodic_names",
     "refuse_periodic",
     "refuse_sums_of_conditions",
+    "unnormalised_densities",
     "unnormalised_priors",
 ]
 
@@ -62,7 +67,8 @@ def check_model(model: Any, from_prior: bool = True) -> None:
         No free variables, minibatches (``total_size``), a start from an improper prior, or a periodic variable with
         another start.
     NotImplementedError
-        Discrete free variables whose elements cannot change one at a time, or a ``pm.Simulator``.
+        Discrete free variables whose elements cannot change one at a time, a ``pm.Simulator``, or a ``pm.LKJCorr`` of
+        three dimensions or more in PyMC 6.3, which computes another density.
     """
     if not model.free_RVs:
         raise ValueError(
@@ -72,6 +78,11 @@ def check_model(model: Any, from_prior: bool = True) -> None:
     refuse_joint_sites(model)
     for rv in model.basic_RVs:
         op = distribution_of(rv)
+        if type(op).__name__ == "LKJCorrRV" and (release := release_with_lkj(op)) and rv.type.shape[-1] != 2:
+            raise NotImplementedError(
+                f"In PyMC {pm.__version__} the density of `{rv.name}` is not that of pm.LKJCorr, which PyMC {release} "
+                "mends: install it, or use pm.LKJCholeskyCov."
+            )
         if isinstance(op, SimulatorRV):
             raise NotImplementedError(
                 f"`{rv.name}` is a pm.Simulator, which has no log-likelihood to anneal. Give the model an "
@@ -96,12 +107,21 @@ def refuse_periodic(model: Any) -> None:
     ValueError
         Naming it.
     """
-    for rv in model.free_RVs:
-        if getattr(model.rvs_to_transforms[rv], "name", "") == "circular":
-            raise ValueError(
-                f"`{rv.name}` is periodic: its unconstrained density repeats for ever and has no finite integral, so "
-                'only the prior can be the reference. Pass reference="prior".'
-            )
+    for name in periodic_names(model):
+        raise ValueError(
+            f"`{name}` is periodic: its unconstrained density repeats for ever and has no finite integral, so only the "
+            'prior can be the reference. Pass reference="prior".'
+        )
+
+
+def periodic_names(model: Any) -> list[str]:
+    """Name the free variables that go round in a circle."""
+    return [rv.name for rv in model.free_RVs if _is_circular(model.rvs_to_transforms[rv])]
+
+
+def _is_circular(transform: Any) -> bool:
+    steps = getattr(transform, "transform_list", [transform])
+    return any(getattr(step, "name", "") == "circular" for step in steps)
 
 
 def improper_priors(model: Any) -> list[str]:
@@ -114,21 +134,34 @@ def is_unnormalised(model: Any) -> bool:
     return bool(improper_priors(model)) or any(isinstance(distribution_of(rv), FlatDiscreteRV) for rv in model.free_RVs)
 
 
+def custom_names(model: Any) -> list[str]:
+    """Name the free variables whose draws and density are the user's own."""
+    return [rv.name for rv in model.free_RVs if isinstance(distribution_of(rv), CustomDistRV)]
+
+
 def unnormalised_priors(model: Any) -> list[str]:
-    """Name the free variables whose log density in PyMC may not integrate to one.
+    """Name the free variables whose log density on the unconstrained space may not integrate to one.
 
-    An ``ordered`` transform keeps 1/n! of the mass, the normalisers of the LKJ distributions and of pm.CAR have been
-    wrong in releases of PyMC, and what a pm.CustomDist's ``logp`` leaves out only its author knows.
+    Those of :func:`unnormalised_densities`, and those with a transform that may cut off a part of their distribution:
+    ``ordered`` keeps 1/n! of it, ``pm.Normal(..., transform=log)`` the positive half.
     """
-    return [rv.name for rv in model.free_RVs if _is_suspect(rv, model.rvs_to_transforms[rv])]
+    doubtful = set(unnormalised_densities(model))
+    values, transforms = model.rvs_to_values, model.rvs_to_transforms
+    return [rv.name for rv in model.free_RVs if rv.name in doubtful or not keeps_all(rv, values[rv], transforms[rv])]
 
 
-def _is_suspect(rv: Any, transform: Any) -> bool:
-    steps = getattr(transform, "transform_list", [transform])
-    if any(isinstance(step, Ordered) or getattr(step, "name", "") == "circular" for step in steps):
-        return True
-    op = distribution_of(rv)
-    return isinstance(op, CustomDistRV | CARRV) or "lkj" in type(op).__name__.lower()
+def unnormalised_densities(model: Any) -> list[str]:
+    """Name the free variables whose distribution has a density in PyMC that may not integrate to one.
+
+    The normalisers of the LKJ distributions and of pm.CAR have been wrong in releases of PyMC, the density of a
+    periodic variable repeats for ever, and what a pm.CustomDist's ``logp`` leaves out only its author knows.
+    """
+    known = {*custom_names(model), *periodic_names(model)}
+    return [rv.name for rv in model.free_RVs if rv.name in known or _is_doubtful(distribution_of(rv))]
+
+
+def _is_doubtful(op: Any) -> bool:
+    return isinstance(op, CARRV) or "lkj" in type(op).__name__.lower()
 
 
 def _improper_kind(rv: Any) -> str | None:

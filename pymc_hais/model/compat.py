@@ -12,6 +12,7 @@ from typing import Any
 
 import pymc as pm
 import pytensor.tensor as pt
+from pymc.distributions.transforms import _default_transform
 from pymc.logprob.abstract import _logprob
 from pymc.pytensorf import find_rng_nodes, replace_rng_nodes, reseed_rngs, toposort_replace
 from pymc.util import _get_seeds_per_chain
@@ -30,6 +31,7 @@ __all__ = [
     "RandomType",
     "compile_density",
     "compile_interpreted",
+    "default_transform",
     "find_rng_nodes",
     "implementations_of",
     "inline_inner_graph",
@@ -37,6 +39,7 @@ __all__ = [
     "numba_cache_key",
     "quiet_compilation",
     "register_numba_cache_key",
+    "release_with_lkj",
     "replace_rng_nodes",
     "reseed_rngs",
     "rewrite_inside_out",
@@ -182,6 +185,19 @@ def implementations_of(kind: type) -> list[Callable]:
 def unsupported_op(error: BaseException) -> str:
     """Name what a linker could not convert, from its error message."""
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+def release_with_lkj(op: Any) -> str:
+    """Name the release of PyMC that draws an LKJ distribution as its density says; "" for this one, and for others."""
+    is_old = tuple(int(part) for part in pm.__version__.split(".")[:2]) < (6, 4)
+    return "6.4" if is_old and "lkj" in type(op).__name__.lower() else ""
+
+
+def default_transform(op: Any, rv: Any) -> Any:
+    """Return the transform that PyMC gives a distribution where the user gives none; None for no transform."""
+    with warnings.catch_warnings():  # what there is to say of a mixture has been said when the model was made
+        warnings.simplefilter("ignore")
+        return _default_transform(op, rv)
 
 
 @contextlib.contextmanager

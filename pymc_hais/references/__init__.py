@@ -1,7 +1,7 @@
 """Where beta = 0 starts: a distribution that can be sampled."""
 
 from pymc_hais.references.audit import check_draws
-from pymc_hais.references.base import BoundReference, Draws
+from pymc_hais.references.base import BoundReference, Draws, UnusablePriorError
 from pymc_hais.references.bound import Independent, Mixed, Prior, bind, uses_prior, with_data
 from pymc_hais.references.box import Box
 from pymc_hais.references.coverage import check_coverage
@@ -29,6 +29,7 @@ __all__ = [
     "Prior",
     "PriorSampler",
     "StudentT",
+    "UnusablePriorError",
     "bind",
     "build_prior",
     "check_coverage",

@@ -73,7 +73,7 @@ def check_draws(
     elif not _is_known(reference):
         names = find_mismatches(model, layout, reference, seeds, evaluate)
         if names:
-            refuse_mismatch(names, reference)
+            refuse_mismatch(model, names, reference)
 
 
 def _is_known(reference: BoundReference) -> bool:

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from pymc_hais.types import ParticleState
 
-__all__ = ["BoundReference", "Direct", "Draws", "Evaluate"]
+__all__ = ["BoundReference", "Direct", "Draws", "Evaluate", "UnusablePriorError"]
 
 type Evaluate = Callable[[np.ndarray], ParticleState]
 """Flat vectors (P, D) of the model -> their states at beta = 0, in the particles' own coordinates."""
+
+
+class UnusablePriorError(ValueError):
+    """The draws of a prior cannot be what annealing starts from, although its density could be what it ends at.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The variables to blame.
+    """
+
+    def __init__(self, message: str, names: Iterable[str]) -> None:
+        super().__init__(message)
+        self.names = tuple(names)
 
 
 class Draws(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,15 +24,21 @@ from pymc_hais.model.compat import (
     write_out_inner,
 )
 from pymc_hais.model.layout import free_variables
+from pymc_hais.model.transforms import keeps_all
 
-__all__ = ["batch", "forward_graph"]
+__all__ = ["batch", "forward_graph", "is_outside"]
+
+#: How far a draw may come back from where it was, relative to one or to its size.
+_ROUNDING = 1e-4
 
 
 def forward_graph(model: Any) -> list[Any]:
     """Return the unconstrained value of each free variable, in the order of the flat vector.
 
     A draw outside the range of its transform comes out as NaN: the log density has no mass there, so
-    such joint draws are to be rejected.  A variable with an ``ordered`` transform is sorted where all
+    such joint draws are to be rejected.  Where a transform may cut something off, that is a draw which
+    does not come back: what a simplex, say, makes of three normal draws is no draw of their density.
+    A variable with an ``ordered`` transform is sorted where all
     its elements have the same prior, which is the same and wastes nothing.  Where a free variable depends
     on an observed one, as a missing value does on those that are not missing, that is the data.  The
     generators are copies: seeding them leaves the model's own alone.
@@ -48,11 +55,37 @@ def forward_graph(model: Any) -> list[Any]:
     ]
     # Children see the arranged variable, as they do in the log density.
     toposort_replace(graph, tuple(replacements), reverse=True)
-    values = [
-        output if transform is None else transform.forward(output, *draw.owner.inputs)
-        for draw, output, transform in zip(draws, graph.outputs, transforms, strict=True)
-    ]
-    return replace_rng_nodes([pt.as_tensor(value, allow_xtensor_conversion=True) for value in values])
+    values = []
+    for rv, draw, output, transform in zip(variables, draws, graph.outputs, transforms, strict=True):
+        parameters = draw.owner.inputs
+        value: Any = _plain(output if transform is None else transform.forward(output, *parameters))
+        if not keeps_all(rv, model.rvs_to_values[rv], transform):
+            value = pt.switch(is_outside(output, transform, parameters), np.nan, value)
+        values.append(value)
+    return replace_rng_nodes(values)
+
+
+def is_outside(draw: Any, transform: Any, parameters: Sequence[Any] = ()) -> Any:
+    """Build whether a draw does not come back from the unconstrained space, as a scalar.
+
+    Parameters
+    ----------
+    draw : TensorVariable
+    transform : Transform
+    parameters : sequence of TensorVariable, optional
+        Of the distribution, as the transform takes them.
+    """
+    back = transform.backward(transform.forward(draw, *parameters), *parameters)
+    back = back.transpose(*draw.dims) if hasattr(draw, "dims") else back
+    distance: Any = pt.abs(_plain(back) - _plain(draw))
+    # A simplex with an element that underflowed is inf - inf: beyond floating point, not outside.
+    nan = pt.zeros_like(distance, dtype="bool") if transform.name == "simplex" else pt.isnan(distance)
+    return pt.any(nan | (distance > _ROUNDING * (1.0 + pt.abs(_plain(draw)))))
+
+
+def _plain(value: Any) -> Any:
+    """Return a labelled variable of ``pymc.dims`` as an ordinary one."""
+    return pt.as_tensor(value, allow_xtensor_conversion=True)
 
 
 def _steps(transform: Any) -> list[Any]:

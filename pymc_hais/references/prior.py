@@ -18,6 +18,8 @@ from pytensor.graph.traversal import graph_inputs
 from pymc_hais.model.compat import compile_interpreted, find_rng_nodes, reseed_rngs
 from pymc_hais.model.containers import arguments_for
 from pymc_hais.model.layout import free_variables
+from pymc_hais.model.transforms import keeps_all
+from pymc_hais.references.base import UnusablePriorError
 from pymc_hais.references.forward import batch, forward_graph
 
 __all__ = ["PriorSampler", "build_prior"]
@@ -37,7 +39,7 @@ class PriorSampler:
     names : list of str
         Free variables, in the order of the flat vector.
     transforms : list of str
-        Name of each variable's transform, empty without one.
+        Name of each variable's transform, empty without one, or with one that may cut something off.
     batch_size : int
         Draws made by one call of the forward graph; 1 for a model that cannot be drawn in batches.
     """
@@ -72,7 +74,7 @@ class PriorSampler:
 
         Raises
         ------
-        ValueError
+        UnusablePriorError, ValueError
             If joint draws are almost never inside the range of the transforms (an ``ordered`` variable
             whose elements differ, a mistaken ``random`` function), or a parameter leaves its domain.
         """
@@ -115,12 +117,14 @@ class PriorSampler:
 
     def _give_up(self, values: list[np.ndarray], n_tried: int, n_kept: int) -> None:
         share = self._outside(values).mean(axis=1)
-        names = ", ".join(f"`{name}`" for name, s in zip(self.names, share, strict=True) if s > 0)
-        raise ValueError(
+        outside = [name for name, s in zip(self.names, share, strict=True) if s > 0]
+        names = ", ".join(f"`{name}`" for name in outside)
+        raise UnusablePriorError(
             f"Of {n_tried} joint prior draws only {n_kept} are inside the support that the transforms allow; most "
             f"draws of {names} are NaN or outside. For an ordered variable, give all its elements the same "
             "prior (then draws are sorted) or parameters that already increase; otherwise check the "
-            "variable's parameters, its `random` function and its `transform`."
+            "variable's parameters, its `random` function and its `transform`.",
+            outside,
         )
 
     def _clip(self, values: list[np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:
@@ -169,12 +173,16 @@ def build_prior(model: Any, containers: Sequence[str] = ()) -> PriorSampler:
         pass
     return PriorSampler(
         names=[rv.name for rv in variables],
-        transforms=[getattr(model.rvs_to_transforms[rv], "name", "") for rv in variables],
+        transforms=[_name(rv, model.rvs_to_values[rv], model.rvs_to_transforms[rv]) for rv in variables],
         batch_size=batch_size,
         _function=function,
         _rngs=find_rng_nodes(function.maker.fgraph.outputs),
         _data=data,
     )
+
+
+def _name(rv: Any, value: Any, transform: Any) -> str:
+    return getattr(transform, "name", "") if keeps_all(rv, value, transform) else ""
 
 
 def _draw_once(function: Any, model: Any) -> list[np.ndarray]:

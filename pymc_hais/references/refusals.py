@@ -6,9 +6,11 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from pymc_hais.model.compat import release_with_lkj
 from pymc_hais.model.evaluation import evaluate_terms
 from pymc_hais.model.layout import Layout
-from pymc_hais.references.base import BoundReference
+from pymc_hais.model.sites import distribution_of
+from pymc_hais.references.base import BoundReference, UnusablePriorError
 from pymc_hais.references.variables import Product
 
 __all__ = ["refuse_impossible", "refuse_mismatch", "refuse_point_masses"]
@@ -19,6 +21,10 @@ _INNER = 30.0
 #: Share of draws of density zero that rounding does not explain, and how many of them are looked at.
 _IMPOSSIBLE, _EXAMINED = 0.01, 20
 _CUSTOM = "For a pm.CustomDist, make `random` draw from the density that `logp` computes (or pass `dist=` alone)"
+_REWRITE = (
+    f"{_CUSTOM}; for a distribution of PyMC, write it in another way (for example pm.CAR as a pm.MvNormal with the "
+    "same precision)"
+)
 
 
 def refuse_point_masses(layout: Layout, positions: np.ndarray, reference: BoundReference) -> None:
@@ -82,11 +88,13 @@ def refuse_impossible(
     )
 
 
-def refuse_mismatch(names: list[str], reference: BoundReference) -> NoReturn:
+def refuse_mismatch(model: Any, names: list[str], reference: BoundReference) -> NoReturn:
     """Refuse a reference of which :func:`pymc_hais.references.audit.find_mismatches` named variables.
 
     Raises
     ------
+    UnusablePriorError
+        If it is the prior.
     ValueError
     """
     if not reference.is_prior and not isinstance(reference, Product):
@@ -96,8 +104,10 @@ def refuse_mismatch(names: list[str], reference: BoundReference) -> NoReturn:
         )
     also = f" (also affected: {', '.join(f'`{name}`' for name in names[1:])})" if names[1:] else ""
     draws, start = ("forward draws", "from prior draws ") if reference.is_prior else ("draws of the reference", "")
-    raise ValueError(
+    release = release_with_lkj(distribution_of(model[names[0]])) if reference.is_prior else ""
+    message = (
         f"The {draws} of `{names[0]}`{also} do not follow its log density, so log Z {start}would be wrong. "
-        f"{_CUSTOM}; for a distribution of PyMC, write it in another way (for example pm.CAR as a pm.MvNormal with the "
-        'same precision), or pass reference="gaussian", which draws nothing from the prior.'
+        f"{f'PyMC {release} mends them: install it' if release else _REWRITE}, "
+        'or pass reference="gaussian", which draws nothing from the prior.'
     )
+    raise UnusablePriorError(message, names) if reference.is_prior else ValueError(message)

@@ -9,18 +9,17 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pymc.distributions.custom import CustomDistRV
 from pymc.logprob.transforms import Transform
 from pymc.model.transform.optimization import freeze_dims_and_data
 from pytensor.graph.traversal import ancestors
 
-from pymc_hais.model import improper_priors, unnormalised_priors
+from pymc_hais.model import custom_names, improper_priors, unnormalised_densities
 from pymc_hais.model.compat import compile_interpreted, find_rng_nodes, replace_rng_nodes, reseed_rngs
 from pymc_hais.model.flat_discrete import FlatDiscreteRV
 from pymc_hais.model.layout import Layout, is_discrete
 from pymc_hais.references.base import Direct, Draws
 from pymc_hais.references.distribution import is_distribution
-from pymc_hais.references.forward import batch
+from pymc_hais.references.forward import batch, is_outside
 from pymc_hais.references.model import logp_at
 from pymc_hais.references.prior import PriorSampler, build_prior
 
@@ -170,9 +169,8 @@ def _check_density(second: Any) -> None:
             second.logp(rv)
         except (NotImplementedError, ValueError) as error:
             raise ValueError(f"The reference of `{rv.name}` has no log density of its own: {error}") from error
-    custom = [rv.name for rv in second.free_RVs if isinstance(rv.owner.op, CustomDistRV)]
     flat = [rv.name for rv in second.free_RVs if isinstance(rv.owner.op, FlatDiscreteRV)]
-    doubtful = [name for name in unnormalised_priors(second) if name not in custom]
+    doubtful = [name for name in unnormalised_densities(second) if name not in custom_names(second)]
     suspects = [*improper_priors(second), *flat, *doubtful]
     if suspects:
         raise ValueError(
@@ -203,17 +201,8 @@ def _check_space(second: Any) -> None:
 
 def _is_outside(second: Any) -> list[Any]:
     """Build whether a draw of each variable does not come back from the unconstrained space."""
-    outputs = []
-    for rv in second.free_RVs:
-        transform = second.rvs_to_transforms[rv]
-        if transform is None:
-            outputs.append(pt.isnan(rv.sum()))
-            continue
-        distance = pt.abs(transform.backward(transform.forward(rv)) - rv)
-        # A simplex with an element that underflowed is inf - inf: beyond floating point, not outside.
-        nan = pt.zeros_like(distance, dtype="bool") if transform.name == "simplex" else pt.isnan(distance)
-        outputs.append(pt.any(nan | (distance > 1e-4 * (1.0 + pt.abs(rv)))))
-    return outputs
+    pairs = [(rv, second.rvs_to_transforms[rv]) for rv in second.free_RVs]
+    return [pt.isnan(rv.sum()) if transform is None else is_outside(rv, transform) for rv, transform in pairs]
 
 
 def _draw(outputs: list[Any]) -> list[np.ndarray]:

@@ -103,7 +103,7 @@ def _check(checks: Mapping[str, Callable[[], Iterable[Finding]]], guard: Guard) 
 def _of_problem(problem: Problem, run: AnnealingRun) -> dict[str, Callable[[], Iterable[Finding]]]:
     """List what the model and the final particles show."""
     return {
-        "the diagnosis of the model": lambda: (*_no_data(problem), *prior_mass_findings(problem)),
+        "the diagnosis of the model": lambda: (*_no_data(problem), *_undrawn(problem), *prior_mass_findings(problem)),
         "the diagnosis of the log ratio": lambda: _heavy_tail(problem, run),
         "the diagnosis of the particles' memory": lambda: memory(problem, run),
         "the diagnosis of the precision": lambda: rounding(problem, run),
@@ -116,7 +116,7 @@ def findings_of_rows(outcome: Outcome, choice: Choice, settings: Settings, guard
     """Say what the numbers of R rows mean: of the rows together, then one of each name for single rows."""
     finals = {row: result.final for row, result in enumerate(outcome.rows)}
     checks = {
-        "the diagnosis of the model": lambda: prior_mass_findings(choice.problem),
+        "the diagnosis of the model": lambda: (*_undrawn(choice.problem), *prior_mass_findings(choice.problem)),
         "the diagnosis of the odds": lambda: wrong_odds(choice.problem, finals),
         "the diagnosis of the rounds": lambda: _rows_moved(outcome.rows),
         "the diagnosis of the weights": lambda: summarise([diagnose(one, outcome, settings) for one in outcome.rows]),
@@ -352,10 +352,26 @@ def _heavy_tail(problem: Problem, run: AnnealingRun) -> tuple[Finding, ...]:
     )
 
 
+def _undrawn(problem: Problem) -> tuple[Finding, ...]:
+    """Say that draws of the prior could not be used, where the start was left to us, if so."""
+    if not problem.undrawn:
+        return ()
+    names = ", ".join(f"`{name}`" for name in problem.undrawn)
+    return (
+        Finding(
+            "prior_draws",
+            "info",
+            f"Draws of the prior of {names} do not follow its log density in PyMC, or are hardly ever in the range of "
+            f"the transforms: the run starts from {problem.reference.label} instead.",
+            "log Z belongs to the density, as PyMC computes it; you need do nothing.",
+        ),
+    )
+
+
 def prior_mass_findings(problem: Problem) -> tuple[Finding, ...]:
     """Say by what log Z was divided, if the prior does not integrate to one; or what it counts, if nothing was."""
     mass = problem.prior_mass
-    suspects = () if problem.is_prior else unnormalised_priors(problem.model)
+    suspects = () if problem.is_prior else unnormalised_priors(problem.model) or problem.undrawn
     names = ", ".join(f"`{name}`" for name in suspects)
     if mass is not None:
         value, se = mass.estimate.value, mass.estimate.se

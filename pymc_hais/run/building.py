@@ -200,7 +200,7 @@ def _check_odds(problem: Problem, state: ParticleState) -> None:
         excess = np.abs(np.sum(state.position[:, own] - p, axis=0))
         limit = norm.isf(_FALSE_ALARM / (2 * problem.layout.n_sites)) * np.sqrt(variance)
         if np.any((variance > _LEAST_VARIANCE) & (excess > limit)):
-            refuse_mismatch([problem.layout.owner_of(block.start)], problem.reference)
+            refuse_mismatch(problem.model, [problem.layout.owner_of(block.start)], problem.reference)
 
 
 def with_data(

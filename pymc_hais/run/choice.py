@@ -114,7 +114,8 @@ def decide(
 def _shortest(problem: Problem) -> int:
     """Say how many temperatures a reported round has at least."""
     is_light = problem.fitted is not None and problem.fitted.has_light_tails
-    return _SHORTEST_HEAVY if improper_priors(problem.model) and not is_light else SHORTEST
+    has_prior = not (improper_priors(problem.model) or problem.undrawn)
+    return SHORTEST if has_prior or is_light else _SHORTEST_HEAVY
 
 
 def reason_against(fitted: Choice, near: Sequence[Pilot], first: Choice, far: Sequence[Pilot]) -> str:
@@ -123,9 +124,10 @@ def reason_against(fitted: Choice, near: Sequence[Pilot], first: Choice, far: Se
         return "The pilot from a fit ran out of time."
     for one, other in zip(near, far, strict=True):
         log_z = one.log_z - fitted.problem.log_prior_mass
-        if other.log_z - log_z > _AGREEMENT + adaptation_bias(other):
+        expected = other.log_z - first.problem.log_prior_mass
+        if expected - log_z > _AGREEMENT + adaptation_bias(other):
             return (
-                f"A fit to the pilot's particles misses something (log Z = {log_z:.1f} instead of {other.log_z:.1f}): "
+                f"A fit to the pilot's particles misses something (log Z = {log_z:.1f} instead of {expected:.1f}): "
                 "it is not used."
             )
     needed, before = int(fitted.lengths.max()), int(first.lengths.max())

@@ -8,7 +8,7 @@ import numpy as np
 
 from pymc_hais.references import Gaussian, Gaussians, Mixture
 from pymc_hais.run.mode_search import MOST_DIMS, Joint, Peak, can_climb, climb
-from pymc_hais.run.planning import first_reference
+from pymc_hais.run.planning import first_reference, heavy_reference
 from pymc_hais.run.prior_mass import build_first_problem
 from pymc_hais.run.problem import CHUNK, Problem
 from pymc_hais.run.seeds import Purpose
@@ -62,7 +62,8 @@ def add_modes(model: Any, reference: Any, points: np.ndarray, settings: Settings
         )
     least = max(peak.log_mass for peak in peaks) - _NEGLIGIBLE
     gaussians = [_carry(peak, problem, rng) for peak in peaks if peak.log_mass > least]
-    start = first_reference(reference, model, settings.recipe.kernel.constraints)
+    walls = settings.recipe.kernel.constraints
+    start = heavy_reference(walls) if problem.undrawn else first_reference(reference, model, walls)
     return Mixture([start, Gaussians(gaussians)], [1.0 - _SHARE, _SHARE])
 
 

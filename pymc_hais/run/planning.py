@@ -23,7 +23,7 @@ from pymc_hais.run.site_planning import fit_margins, refuse_unfit, with_cheaper_
 from pymc_hais.run.timing import SHORTEST
 from pymc_hais.tuning import DEFENCE, fit_reference, fit_sites
 
-__all__ = ["GivenDraws", "MeasureMass", "choose_reference", "first_reference", "takes_fit"]
+__all__ = ["GivenDraws", "MeasureMass", "choose_reference", "first_reference", "heavy_reference", "takes_fit"]
 
 #: Degrees of freedom of the start where no prior says how far the target may reach, and of the fit to particles that
 #: have tails of up to so many: a reference with lighter tails than the target leaves its particles to wander there,
@@ -85,6 +85,11 @@ def first_reference(reference: Any, model: Any, constraints: LinearConstraints |
     improper = improper_priors(model)
     if not improper or (_is_auto(reference) and model.observed_RVs):
         return "prior"  # which names an improper prior in its error
+    return heavy_reference(constraints)
+
+
+def heavy_reference(constraints: LinearConstraints | None) -> Any:
+    """Say where the first pilot starts without a prior: in heavy tails, or inside the walls."""
     return StudentT(_HEAVY) if constraints is None else Box(*axis_bounds(constraints))
 
 
@@ -207,4 +212,5 @@ def _fit(problem: Problem, known: Known, mass: PriorMass | None, source: str = "
     scale = fit.scale if not problem.fitted.is_dense or fit.scale.ndim == 2 else np.diag(fit.scale)
     shape = replace(fit, loc=0.0 * fit.loc, scale=scale)
     problem = replace(problem, prior_mass=mass)
-    return problem.with_fit(Fitted(shape, centres + fit.loc, DEFENCE, problem.log_prior_mass, source), sites)
+    log_mass = problem.log_prior_mass if problem.reference.is_prior else 0.0  # other references are normalised
+    return problem.with_fit(Fitted(shape, centres + fit.loc, DEFENCE, log_mass, source), sites)

@@ -1,7 +1,7 @@
 """How much mass a prior's density has in PyMC: log of the integral of exp(model.varlogp).
 
-An ``ordered`` transform keeps 1/n! of the mass, the LKJ distributions have had wrong normalisers, and what a
-``pm.CustomDist`` leaves out only its author knows.  Annealing from prior draws is not concerned: it averages the
+A transform may keep only a part of it, as ``ordered`` keeps 1/n!; the LKJ distributions have had wrong normalisers; and
+what a ``pm.CustomDist`` leaves out only its author knows.  Annealing from prior draws is not concerned: it averages the
 likelihood over the prior.  From any other reference one gets log of the integral of exp(model.logp()), and the log
 marginal likelihood is that minus the log mass of the prior.
 """
@@ -15,13 +15,20 @@ from typing import Any
 import numpy as np
 
 from pymc_hais.kernels import Hamiltonian
-from pymc_hais.model import discrete_names, improper_priors, prior_alone, unnormalised_priors
-from pymc_hais.references import Independent
-from pymc_hais.run.building import bind_reference, build_problem, with_reference
-from pymc_hais.run.planning import choose_reference, first_reference, takes_fit
+from pymc_hais.model import (
+    custom_names,
+    discrete_names,
+    improper_priors,
+    periodic_names,
+    prior_alone,
+    unnormalised_priors,
+)
+from pymc_hais.references import Gaussian, StudentT, UnusablePriorError
+from pymc_hais.run.building import bind_reference, build_problem
+from pymc_hais.run.planning import choose_reference, first_reference, heavy_reference, takes_fit
 from pymc_hais.run.problem import PriorMass, Problem
 from pymc_hais.run.rounds import run_rounds
-from pymc_hais.run.seeds import Branch, Purpose
+from pymc_hais.run.seeds import Branch, Purpose, Seeds
 from pymc_hais.run.settings import Settings
 from pymc_hais.tuning import Recipe, fit_reference
 
@@ -29,6 +36,8 @@ __all__ = ["build_first_problem", "measure_prior_mass"]
 
 #: Prior draws to which the reference is fitted.
 _FITTED = 2000
+#: Degrees of freedom, at most, of the start around prior draws that do not follow their density.
+_WIDE = 5.0
 #: Standard error of the log mass that is asked for, as a share of the run's own target.
 _SHARE_OF_TARGET = 0.3
 
@@ -52,10 +61,32 @@ def build_first_problem(
         Observed variables or data containers that differ from row to row.
     containers : dict of ndarray, optional
         Data containers that may vary, with their present values.
+
+    Raises
+    ------
+    ValueError, NotImplementedError, RuntimeError
+        Of :func:`pymc_hais.run.building.build_problem`.  Where the start is left to us, prior draws that do not follow
+        their density are no error: it starts elsewhere, with the mass of the prior measured whatever it is.
     """
-    start = first_reference(reference, model, settings.recipe.kernel.constraints)
-    mass = _mass_for(model, start, settings)
-    return build_problem(model, start, settings.compiler, settings.seeds, rows, takes_fit(reference), mass, containers)
+    walls = settings.recipe.kernel.constraints
+
+    def build(start: Any, mass: PriorMass | None) -> Problem:
+        is_fit = takes_fit(reference)
+        return build_problem(model, start, settings.compiler, settings.seeds, rows, is_fit, mass, containers)
+
+    start = first_reference(reference, model, walls)
+    try:
+        return build(start, _mass_for(model, start, settings))
+    except UnusablePriorError as error:
+        # Of a pm.CustomDist nobody knows whether the draws or the density is meant.
+        is_ours = takes_fit(reference) and not set(error.names) & set(custom_names(model))
+        if not is_ours or discrete_names(model) or periodic_names(model):
+            raise
+        names = error.names
+    mass = measure_prior_mass(model, settings)
+    fit = None if walls else _fit_prior(prior_alone(model), settings.seeds)
+    wide = fit and StudentT(min(_WIDE, getattr(fit, "df", np.inf)), fit.loc, fit.scale)
+    return replace(build(wide or heavy_reference(walls), mass), undrawn=names)
 
 
 def _mass_for(model: Any, reference: Any, settings: Settings) -> PriorMass | None:
@@ -71,7 +102,7 @@ def _mass_for(model: Any, reference: Any, settings: Settings) -> PriorMass | Non
 
 
 def measure_prior_mass(model: Any, settings: Settings) -> PriorMass:
-    """Anneal from a fit to prior draws to the prior's own density.
+    """Anneal to the prior's own density, from a fit to prior draws, or from heavy tails where there are none.
 
     Parameters
     ----------
@@ -96,9 +127,18 @@ def measure_prior_mass(model: Any, settings: Settings) -> PriorMass:
         seeds=settings.seeds.branch(Branch.PRIOR_MASS),
         compiler=replace(settings.compiler, kernel=kernel),
     )
-    layout, drawn = bind_reference(prior, "prior", own.seeds)
-    draws = drawn.draw(_FITTED, own.seeds.sequence(Purpose.CHECK, 2))
-    fit = Independent(fit_reference(draws.positions[~draws.clipped]), layout.n_dims)
-    choice = choose_reference(with_reference(prior, layout, fit, own.compiler, own.seeds), own, fit)
+    fit = _fit_prior(prior, own.seeds)
+    problem = build_problem(prior, fit or heavy_reference(None), own.compiler, own.seeds, takes_fit=fit is None)
+    choice = choose_reference(problem, own, fit or "fitted")
     outcome = run_rounds(choice, own)
     return PriorMass(outcome.rows[0].estimate, outcome.n_gradients + choice.spent.n_gradients_pilot)
+
+
+def _fit_prior(prior: Any, seeds: Seeds) -> Gaussian | StudentT | None:
+    """Fit a reference to prior draws; None where hardly any draw is in the range of the transforms."""
+    try:
+        _, drawn = bind_reference(prior, "prior", seeds)
+        draws = drawn.draw(_FITTED, seeds.sequence(Purpose.CHECK, 2))
+    except UnusablePriorError:
+        return None
+    return fit_reference(draws.positions[~draws.clipped])

@@ -113,6 +113,8 @@ class Problem:
         Discrete variables that could be summed out of the likelihood.
     preparation : Preparation or None
         Of the data that may vary, for :meth:`with_data`.
+    undrawn : tuple of str
+        Free variables because of whose draws it does not start from the prior, where it would have.
     """
 
     model: Any
@@ -127,6 +129,7 @@ class Problem:
     prior_mass: PriorMass | None = None
     summable: tuple[str, ...] = ()
     preparation: Preparation | None = None
+    undrawn: tuple[str, ...] = ()
 
     @property
     def n_rows(self) -> int:
