@@ -18,8 +18,6 @@ from tests.quick import QUICK
 from tests.runs import settings_of
 from tests.truth import log_evidence_normal
 
-pytestmark = pytest.mark.core
-
 EXTRA = 2.0
 
 
@@ -132,7 +130,7 @@ def test_a_prior_whose_draws_are_wrong_is_refused_with_the_way_out():
         pymc_hais.validate(car()[0], 2, progressbar=False, draws=100, chains=2)
 
 
-@pytest.mark.parametrize("reference", slow_but(["auto"], ["auto", "fitted"]))
+@pytest.mark.parametrize("reference", ["auto", pytest.param("fitted", marks=pytest.mark.slow)])
 def test_where_the_draws_are_wrong_the_start_is_found_elsewhere(reference):
     model, truth = car()
     idata = pymc_hais.sample_hais(model=model, reference=reference, **QUICK | {"random_seed": 5})

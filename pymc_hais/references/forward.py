@@ -28,8 +28,9 @@ from pymc_hais.model.transforms import keeps_all
 
 __all__ = ["batch", "forward_graph", "is_outside"]
 
-#: How far a draw may come back from where it was, relative to one or to its size.
-_ROUNDING = 1e-4
+#: How far a draw may come back from where it was, relative to one or to its size: no more than rounding explains, lest
+#: draws near a set of no volume are taken for draws in it.
+_ROUNDING = {"float32": 1e-4, "float64": 1e-7}
 
 
 def forward_graph(model: Any) -> list[Any]:
@@ -80,7 +81,7 @@ def is_outside(draw: Any, transform: Any, parameters: Sequence[Any] = ()) -> Any
     distance: Any = pt.abs(_plain(back) - _plain(draw))
     # A simplex with an element that underflowed is inf - inf: beyond floating point, not outside.
     nan = pt.zeros_like(distance, dtype="bool") if transform.name == "simplex" else pt.isnan(distance)
-    return pt.any(nan | (distance > _ROUNDING * (1.0 + pt.abs(_plain(draw)))))
+    return pt.any(nan | (distance > _ROUNDING[distance.dtype] * (1.0 + pt.abs(_plain(draw)))))
 
 
 def _plain(value: Any) -> Any:
