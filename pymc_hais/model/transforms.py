@@ -65,7 +65,7 @@ def _is_default_of_dims(rv: Any, transform: Any) -> bool:
         return node.op.core_dims[1] == (transform.core_dim,)
     if type(transform) is transforms.ZeroSumTransform:
         return set(node.op.core_dims[1]) == set(transform.dims)
-    return type(transform) in (transforms.LogTransform, transforms.LogOddsTransform, transforms.CircularTransform)
+    return type(transform) in (transforms.LogTransform, transforms.LogOddsTransform) or transform.name == "circular"
 
 
 def _plain(parameter: Any) -> Any:
