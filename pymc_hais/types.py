@@ -86,6 +86,7 @@ class Particles(NamedTuple):
     state: ParticleState  # (B, P, ...)
     alive: np.ndarray  # (B, P) of bool; False for draws that count with weight zero
     ancestors: np.ndarray  # (B, P) of int; draws with the same number are not independent
+    parts: np.ndarray  # (B, P) of int: the part of the reference that draws with a number are of; 0 where none is sure
     inputs: Sequence[np.ndarray]  # (B, ...) each: the data in which the populations differ
     keys: np.ndarray  # uint32 (B, 2), their noise streams
     rngs: Sequence[np.random.Generator]  # for resampling, one a population
@@ -360,11 +361,13 @@ class AnnealingRun:
 
     What belongs to one particle (state, ancestor, weight, acceptance, divergences) has the axes (B, P) and belongs to
     the same particle in every field: the weighted particles after the last step, before any final resampling.
+    The parts belong to the first ancestors.
     """
 
     log_z: np.ndarray  # (B,) log of each population's estimate of Z
     log_weights: np.ndarray  # (B, P) normalised
     ancestors: np.ndarray  # (B, P) the first ancestor of each particle (its Eve index)
+    parts: np.ndarray  # (B, P) the part of the reference that each first ancestor is of, by its number; or 0
     state: ParticleState  # (B, P, ...)
     acceptance_rate: np.ndarray  # (B, P) of each particle's genealogy over the whole run
     n_divergent: np.ndarray  # (B, P) likewise

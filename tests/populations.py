@@ -20,6 +20,7 @@ def gather(state, keys, rngs, inputs=(), alive=None):
         state=state,
         alive=np.ones((n_populations, n_particles), dtype=bool) if alive is None else alive,
         ancestors=np.tile(np.arange(n_particles), (n_populations, 1)),
+        parts=np.zeros((n_populations, n_particles), dtype=int),
         inputs=list(inputs),
         keys=np.asarray(keys, dtype=np.uint32),
         rngs=list(rngs),

@@ -31,6 +31,7 @@ def build_run(log_weights, log_z=None, ancestors=None, **replaced):
         "log_z": total[:, 0] - np.log(n_particles) if log_z is None else np.asarray(log_z, dtype=float),
         "log_weights": log_weights - total,
         "ancestors": np.tile(np.arange(n_particles), (n_chains, 1)) if ancestors is None else ancestors,
+        "parts": np.zeros((n_chains, n_particles), dtype=int),
         "state": still(n_chains, n_particles),
         "acceptance_rate": np.full((n_chains, n_particles), 0.8),
         "n_divergent": np.zeros((n_chains, n_particles), dtype=int),

@@ -39,6 +39,17 @@ def test_linear_gaussian_rows_are_exact(small):
     assert largest_score(result, wrong) > statistical.threshold(100)
 
 
+def test_rows_do_not_toss_coins_about_where_their_particles_start():
+    # Were each particle's part of the mixture a coin's choice, a row's error would be the coin's at least.
+    phi = basis(8, 3)
+    x = generate(phi, 100)
+    result = held_out(linear(phi), {"x": x}, reference="fitted")
+    coin = np.sqrt(0.1 / 0.9 / 200)
+    assert np.sqrt(np.mean((result["value"].values - exact_linear(phi, x)) ** 2)) < 0.5 * coin
+    assert np.sqrt(np.mean(result["se"].values ** 2)) < 0.5 * coin
+    assert largest_score(result, exact_linear(phi, x)) <= statistical.threshold(100)
+
+
 def test_two_errors_are_kept_apart(small):
     _, _, result = small
     value, se = result["value"].values, result["se"].values

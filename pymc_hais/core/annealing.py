@@ -145,6 +145,7 @@ def anneal(
         log_z=weights.running_log_z(),
         log_weights=normalise(weights.log_weights),
         ancestors=weights.ancestors,
+        parts=particles.parts,
         state=state,
         acceptance_rate=accepted / n_steps,
         n_divergent=divergent,

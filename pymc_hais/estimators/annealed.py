@@ -2,7 +2,8 @@
 
 Two views of the same variance are pooled.  Within a population: the families of particles that share
 a first ancestor are the independent units (Chan & Lai 2013; Lee & Whiteley 2018), and the spread of
-their masses is the variance of Z_hat / Z.  Between populations: the spread of their estimates.  Each is
+their masses is the variance of Z_hat / Z; where each part of a mixture had its share of the draws, the
+spread around the means of the parts.  Between populations: the spread of their estimates.  Each is
 weighted by its degrees of freedom, which for the within view follow from the fourth moment of the
 family masses (Satterthwaite 1946): when a few families carry everything the between view takes over.
 """
@@ -64,7 +65,7 @@ def population_shares(log_z: np.ndarray) -> np.ndarray:
     return shares / shares.sum()
 
 
-def relative_variance(log_z: np.ndarray, masses: np.ndarray) -> Variance:
+def relative_variance(log_z: np.ndarray, masses: np.ndarray, parts: np.ndarray | None = None) -> Variance:
     """Estimate Var(Z_hat / Z) of the mean of C populations' estimates.
 
     Parameters
@@ -73,10 +74,13 @@ def relative_variance(log_z: np.ndarray, masses: np.ndarray) -> Variance:
         Each population's estimate.
     masses : ndarray (C, P)
         Family masses.
+    parts : ndarray of int (C, P), optional
+        The part of the reference that each family is of for sure; 0, the default, where there is none.
     """
     n_chains, n_particles = masses.shape
     ratios = np.exp(log_z - log_mean_exp(log_z))
-    units = ratios[:, None] * (masses - 1.0 / n_particles) / n_chains
+    means, factors = _expected_masses(masses, np.zeros(masses.shape, int) if parts is None else parts)
+    units = ratios[:, None] * (masses - means) * factors / n_chains
     within = float(np.sum(units**2)) * n_particles / (n_particles - 1)
     # A population with one ancestor has no information about its own variance: its degrees of freedom are zero.
     single = np.full(n_particles, -1.0 / n_particles)
@@ -91,6 +95,21 @@ def relative_variance(log_z: np.ndarray, masses: np.ndarray) -> Variance:
     return Variance(pooled, dof, within, within_dof, between, between_dof)
 
 
+def _expected_masses(masses: np.ndarray, parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean of each family's part (C, P), and the root of what that costs in degrees of freedom.
+
+    Families that no part has for sure, or a part alone, differ from the mean of all by more than from their own.
+    """
+    n_particles = masses.shape[1]
+    means, factors = np.full(masses.shape, 1.0 / n_particles), np.ones(masses.shape)
+    for one, part, mean, factor in zip(masses, parts, means, factors, strict=True):
+        for number in np.flatnonzero(np.bincount(part)[1:] > 1) + 1:
+            members = part == number
+            n = np.sum(members)
+            mean[members], factor[members] = one[members].mean(), np.sqrt(n / (n - 1) * (1.0 - 1.0 / n_particles))
+    return means, factors
+
+
 def _satterthwaite(units: np.ndarray) -> float:
     """Degrees of freedom of a sum of squares: 2 V^2 / Var(V)."""
     squares = units**2
@@ -103,16 +122,18 @@ def _satterthwaite(units: np.ndarray) -> float:
 
 def estimate_log_z(run: AnnealingRun) -> LogZEstimate:
     """Combine independent populations into one estimate with standard error and 95% interval."""
-    return estimate_from(run.log_z, family_masses(run))
+    return estimate_from(run.log_z, family_masses(run), run.parts)
 
 
-def estimate_from_weights(log_weights: np.ndarray, estimator: str) -> LogZEstimate:
-    """Average the weights (C, P) of particles that never met."""
+def estimate_from_weights(log_weights: np.ndarray, parts: np.ndarray, estimator: str) -> LogZEstimate:
+    """Average the weights (C, P) of particles that never met, given the parts (C, P) of the reference they are of."""
     log_z = log_mean_exp(log_weights)
-    return estimate_from(log_z, np.exp(normalise(log_weights)), estimator)
+    return estimate_from(log_z, np.exp(normalise(log_weights)), parts, estimator)
 
 
-def estimate_from(log_z: np.ndarray, masses: np.ndarray, estimator: str = "annealed") -> LogZEstimate:
+def estimate_from(
+    log_z: np.ndarray, masses: np.ndarray, parts: np.ndarray, estimator: str = "annealed"
+) -> LogZEstimate:
     """Combine the estimates of populations, whose families are independent.
 
     log Z_hat is the log of the mean of the populations' unbiased estimates, so it errs low by about half
@@ -125,13 +146,15 @@ def estimate_from(log_z: np.ndarray, masses: np.ndarray, estimator: str = "annea
         Each population's estimate.
     masses : ndarray (C, P)
         Family masses.
+    parts : ndarray of int (C, P)
+        See :func:`relative_variance`.
     estimator : str
     """
     value = float(log_mean_exp(log_z))
     per_chain = tuple(float(z) for z in log_z)
     if not np.isfinite(value):  # every particle of every chain has weight zero
         return LogZEstimate(value, np.inf, -np.inf, np.inf, estimator=estimator, per_chain=per_chain)
-    variance = relative_variance(log_z, masses)
+    variance = relative_variance(log_z, masses, parts)
     log_variance = float(np.log1p(variance.pooled))
     se = float(np.sqrt(log_variance))
     reach = float(student_t.ppf(0.975, variance.dof)) * se

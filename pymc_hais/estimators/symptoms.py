@@ -82,7 +82,7 @@ def measure_symptoms(run: AnnealingRun) -> Symptoms:
         is_alive=is_alive,
         pareto_k=pareto_k(shares) if is_alive else -np.inf,
         n_families=float(1.0 / np.sum(shares**2)),
-        disagreement=_disagreement(relative_variance(run.log_z, masses)) if is_alive else 0.0,
+        disagreement=_disagreement(relative_variance(run.log_z, masses, run.parts)) if is_alive else 0.0,
         acceptance_rate=float(np.min(run.temperature["acceptance_rate"].mean(axis=0))),
         divergent_share=float(weights @ run.n_divergent.ravel()) / n_steps,
         n_nan=int(np.sum(run.n_nan)),

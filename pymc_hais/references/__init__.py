@@ -9,7 +9,7 @@ from pymc_hais.references.fitted import Fitted
 from pymc_hais.references.gaussian import Gaussian
 from pymc_hais.references.gaussians import Gaussians
 from pymc_hais.references.margins import Margins
-from pymc_hais.references.mixture import Mixture
+from pymc_hais.references.mixture import Mixture, join_parts, share_draws
 from pymc_hais.references.model import AnnealedModel, check_same_variables
 from pymc_hais.references.prior import PriorSampler, build_prior
 from pymc_hais.references.student_t import StudentT
@@ -35,6 +35,8 @@ __all__ = [
     "check_coverage",
     "check_draws",
     "check_same_variables",
+    "join_parts",
+    "share_draws",
     "uses_prior",
     "with_data",
 ]

@@ -96,7 +96,7 @@ def find_mismatches(
         The first is surely wrong; the others may only be parents of a wrong one.
     """
     screening, testing = seeds.spawn(2)
-    positions, clipped, _ = reference.draw(_n_screened(layout, reference), screening)
+    positions, clipped, *_ = reference.draw(_n_screened(layout, reference), screening)
     refuse_point_masses(layout, positions[:_CHUNK][~clipped[:_CHUNK]], reference)
     density = None
     if evaluate is None:
@@ -162,7 +162,7 @@ def _confirm(
     def is_wrong(suspect: Suspect, rng: np.random.Generator) -> bool:
         dims = np.arange(layout.offsets[suspect.variable], layout.offsets[suspect.variable + 1])
         for n, one in zip(sizes, drawings, strict=True):
-            draws, clipped, _ = reference.draw(n, one)
+            draws, clipped, *_ = reference.draw(n, one)
             p = p_value(draws[~clipped], density.values, suspect, dims, ruler, rng)
             if p <= level or p > _DOUBT:
                 return p <= level

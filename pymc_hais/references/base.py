@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -35,6 +35,13 @@ class Draws(NamedTuple):
     positions: np.ndarray  # (n, D)
     clipped: np.ndarray  # (n,) of bool: beyond the range of floating point
     families: np.ndarray  # (n,) of int: draws of one family are not independent
+    parts: np.ndarray  # (n,) of int: the part of a mixture that each family is of for sure; 0 where chance decides
+
+    @classmethod
+    def independent(cls, positions: np.ndarray, clipped: np.ndarray | None = None) -> Self:
+        """Make each draw a family of its own, of one and the same reference."""
+        n = len(positions)
+        return cls(positions, np.zeros(n, dtype=bool) if clipped is None else clipped, np.arange(n), np.zeros(n, int))
 
 
 class BoundReference(Protocol):

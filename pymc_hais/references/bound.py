@@ -16,7 +16,7 @@ from pymc_hais.references.base import BoundReference, Direct, Draws
 from pymc_hais.references.distribution import Distribution, is_distribution
 from pymc_hais.references.gaussian import Gaussian
 from pymc_hais.references.margins import uniform_margins
-from pymc_hais.references.mixture import Mixture
+from pymc_hais.references.mixture import Mixture, join_parts, share_draws
 from pymc_hais.references.prior import PriorSampler
 from pymc_hais.references.variables import Product
 from pymc_hais.types import Reference
@@ -46,7 +46,7 @@ class Prior(Direct):
     def draw(self, n: int, seeds: np.random.SeedSequence) -> Draws:
         """Draw joint prior draws."""
         values, clipped = self.sampler.sample(n, int(seeds.generate_state(1)[0]))
-        return Draws(self.layout.flatten(values), clipped, np.arange(n))
+        return Draws.independent(self.layout.flatten(values), clipped)
 
     def logp(self, position: Any, log_prior: Any) -> Any:
         """Return the model's log prior, normalised."""
@@ -82,7 +82,7 @@ class Independent(Direct):
             )
         if not np.isfinite(positions).all():
             raise ValueError("The reference's sample(n, rng) returned NaN or infinite values.")
-        return Draws(positions, np.zeros(n, dtype=bool), np.arange(n))
+        return Draws.independent(positions)
 
     def logp(self, position: Any, log_prior: Any) -> Any:
         """Return the reference's log density.
@@ -112,14 +112,11 @@ class Mixed(Direct):
         return " and ".join(f"{part.label} ({w:.0%})" for w, part in zip(self.weights, self.parts, strict=True))
 
     def draw(self, n: int, seeds: np.random.SeedSequence) -> Draws:
-        """Draw positions: the part of each is drawn independently."""
+        """Draw positions, from each part its share of them."""
         counting, *children = seeds.spawn(1 + len(self.parts))
-        counts = np.random.default_rng(counting).multinomial(n, self.weights)
-        drawn = [
-            part.draw(int(count), one) for part, count, one in zip(self.parts, counts, children, strict=True) if count
-        ]
-        positions, clipped = (np.concatenate(column) for column in list(zip(*drawn, strict=True))[:2])
-        return Draws(positions, clipped, np.arange(n))
+        counts, is_sure = share_draws(self.weights, n, np.random.default_rng(counting))
+        pairs = zip(counts.tolist(), zip(self.parts, children, strict=True), strict=True)
+        return join_parts([part.draw(count, one) for count, (part, one) in pairs if count], is_sure)
 
     def logp(self, position: Any, log_prior: Any) -> Any:
         """Return the log of the weighted sum of the parts' densities."""

@@ -96,7 +96,7 @@ class Product(Direct):
     def draw(self, n: int, seeds: np.random.SeedSequence) -> Draws:
         """Draw every variable from its own distribution."""
         values, clipped = self.sampler.sample(n, int(seeds.generate_state(1)[0]))
-        return Draws(self.layout.flatten(values), clipped, np.arange(n))
+        return Draws.independent(self.layout.flatten(values), clipped)
 
     def logp(self, position: Any, log_prior: Any) -> Any:
         """Return the log density on the unconstrained space."""

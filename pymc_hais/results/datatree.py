@@ -216,6 +216,7 @@ def annealing_group(outcome: Outcome) -> Any:
     dataset = as_dataset(values, sample_dims=["chain", "temperature"], coords={"temperature": temperature})
     dataset["final_log_weight"] = (("chain", "particle"), run.log_weights)
     dataset["ancestor"] = (("chain", "particle"), run.ancestors)
+    dataset["ancestor_part"] = (("chain", "particle"), run.parts)
     return dataset.assign_attrs({name: float(getattr(symptoms, name)) for name in COUNTS})
 
 

@@ -108,6 +108,7 @@ def _read_run(idata: DataTree, estimate: LogZEstimate) -> AnnealingRun:
     temperature = {name: group[name].transpose("chain", "temperature").values for name in names}
     n_chains, n_steps = temperature["ess"].shape
     counts = {name: float(group.attrs[name]) for name in COUNTS}
+    ancestors = group["ancestor"].transpose("chain", "particle")
     log_z = np.asarray(estimate.per_chain) + estimate.log_prior_mass
     first = np.eye(n_chains)[0]
     with np.errstate(divide="ignore"):
@@ -115,7 +116,9 @@ def _read_run(idata: DataTree, estimate: LogZEstimate) -> AnnealingRun:
     return AnnealingRun(
         log_z=log_z,
         log_weights=log_weights,
-        ancestors=group["ancestor"].transpose("chain", "particle").values,
+        ancestors=ancestors.values,
+        # Older results had none.
+        parts=group.get("ancestor_part", 0 * ancestors).transpose("chain", "particle").values,
         state=NO_STATE,
         acceptance_rate=np.tile(temperature["acceptance_rate"].mean(axis=1, keepdims=True), log_weights.shape[1]),
         n_divergent=np.full(log_weights.shape, counts["divergent_share"] * n_steps),

@@ -240,7 +240,7 @@ def _check_values(
 ) -> tuple[np.ndarray, bool]:
     """Check the density at draws of the reference, for the first row of data; return them, and whether it is cheap."""
     reference, layout, kernel = problem.reference, problem.layout, problem.engine.kernel
-    x, clipped, _ = reference.draw(CHECK_DRAWS, seeds.sequence(Purpose.CHECK, 1))
+    x, clipped, *_ = reference.draw(CHECK_DRAWS, seeds.sequence(Purpose.CHECK, 1))
     watch = Stopwatch(problem.engine.clock)
     state = problem.evaluate_first(x)
     is_cheap = watch.elapsed < _CHEAP

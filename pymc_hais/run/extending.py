@@ -216,6 +216,7 @@ def _widen(past: AnnealingRun, added: AnnealingRun) -> AnnealingRun:
         **{name: join for name in ("acceptance_rate", "n_divergent")},
         "log_weights": lambda _: normalise(join(weights)),
         "ancestors": lambda pair: join([pair[0], pair[1] + sizes[0]]),
+        "parts": join,
     }
     return _combine((past, added), rules, average, statistics)
 

@@ -24,6 +24,7 @@ class Start(NamedTuple):
     alive: np.ndarray  # (B, P)
     clipped: np.ndarray  # (B, P) beyond the range of floating point
     ancestors: np.ndarray  # (B, P)
+    parts: np.ndarray  # (B, P)
     inputs: Sequence[np.ndarray]
     keys: np.ndarray  # (B, 2)
     rngs: Sequence[np.random.Generator]
@@ -33,7 +34,8 @@ class Start(NamedTuple):
         state = engine.start(self.positions, self.inputs, self.keys)
         log_z_dropped = _log_mean(state, self.clipped)
         rngs = copy.deepcopy(self.rngs)  # a job that is done again finds its numbers as they were
-        return Particles(state, self.alive, self.ancestors, self.inputs, self.keys, rngs, log_z_dropped)
+        populations = (self.alive, self.ancestors, self.parts, self.inputs, self.keys)
+        return Particles(state, *populations, rngs, log_z_dropped)
 
 
 class Job(Protocol):

@@ -54,7 +54,7 @@ def anneal_linked(problem: Problem, outcome: Outcome, report: Report, settings: 
             log_weights = log_weights + ahead - link.log_back.reshape(log_weights.shape)
         ahead = link.log_ahead.reshape(log_weights.shape)
         report((j + 1) / len(betas), beta, np.full(chains, np.nan))
-    return estimate_from_weights(np.where(np.isnan(log_weights), -np.inf, log_weights), "linked")
+    return estimate_from_weights(np.where(np.isnan(log_weights), -np.inf, log_weights), particles.parts, "linked")
 
 
 def _temperatures(run: AnnealingRun) -> np.ndarray:

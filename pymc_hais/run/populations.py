@@ -92,8 +92,7 @@ def anneal_back(
 
     def make(piece: _Piece, streams: list[Stream]) -> Annealing:
         some = np.stack([positions[row][chain] for row, chain in piece.populations])
-        families = np.tile(np.arange(some.shape[1]), (len(some), 1))
-        draws = Draws(some, np.zeros(families.shape, dtype=bool), families)
+        draws = Draws(*map(np.stack, zip(*map(Draws.independent, some), strict=True)))
         start = problem.start_at([row for row, _ in piece.populations], streams, draws)
         return Annealing(start, plan, problem.log_z_reference, is_reverse=True, n_moves=n_moves)
 

@@ -13,7 +13,7 @@ from pymc_hais.engines import compile_engine
 from pymc_hais.estimators import LogZEstimate
 from pymc_hais.kernels import Composed, Gibbs, Hamiltonian, LinearConstraints, SiteBlock, SiteKernel
 from pymc_hais.model import Chart, DensityGraph, Layout, Preparation, Sites, unnormalised_priors, with_table
-from pymc_hais.references import AnnealedModel, BoundReference, Draws, Fitted, with_data
+from pymc_hais.references import AnnealedModel, BoundReference, Draws, Fitted, join_parts, share_draws, with_data
 from pymc_hais.run.jobs import Start
 from pymc_hais.run.seeds import Stream
 from pymc_hais.types import Engine, Kernel, Particles, ParticleState
@@ -231,6 +231,7 @@ class Problem:
             alive=~draws.clipped & are_inside(self.engine.kernel.constraints, positions),
             clipped=draws.clipped,
             ancestors=draws.families,
+            parts=draws.parts,
             inputs=self.inputs(rows),
             keys=np.stack([stream.key for stream in streams]),
             rngs=[stream.rng for stream in streams],
@@ -256,18 +257,19 @@ class Problem:
         """Draw n positions, in the particles' coordinates, for one row."""
         of_own, counting, of_fit = seeds.spawn(3)
         fitted = self.fitted
-        n_own = n
-        if fitted and fitted.share_of_other < 1.0:
-            n_own = int(np.random.default_rng(counting).binomial(n, fitted.share_of_other))
-        parts = []
-        if n_own:
-            own = self.reference.draw(n_own, of_own)
-            parts.append(own._replace(positions=self.to_coordinates(own.positions)))
-        if fitted and n_own < n:
-            near = fitted.draw(row, n - n_own, np.random.default_rng(of_fit))
-            families = np.arange(n_own, n)  # those of an annealed model are below the number of its draws
-            parts.append(Draws(near, np.zeros(n - n_own, dtype=bool), families))
-        return parts[0] if len(parts) == 1 else Draws(*map(np.concatenate, zip(*parts, strict=True)))
+
+        def draw_own(n: int) -> Draws:
+            own = self.reference.draw(n, of_own)
+            return own._replace(positions=self.to_coordinates(own.positions))
+
+        if fitted is None or fitted.share_of_other == 1.0:
+            return draw_own(n)
+        shares = np.array([fitted.share_of_other, 1.0 - fitted.share_of_other])
+        (n_own, n_near), is_sure = share_draws(shares, n, np.random.default_rng(counting))
+        parts = [draw_own(int(n_own))] if n_own else []
+        if n_near:
+            parts.append(Draws.independent(fitted.draw(row, int(n_near), np.random.default_rng(of_fit))))
+        return join_parts(parts, is_sure)
 
 
 def in_chunks(x: np.ndarray) -> list[np.ndarray]:

@@ -57,7 +57,7 @@ def build_ratio_problem(model: Any, layout: Layout, source: Choice, settings: Se
         state = problem.engine.take(run.state, chosen[None])
         state = move(problem.engine, plan, state, particles.inputs, particles.keys, _FINAL_MOVES, n_steps)
         x = problem.to_model(np.asarray(state.position, np.float64)[0])
-        return Draws(x, np.zeros(n, dtype=bool), run.ancestors[0][chosen])
+        return Draws.independent(x)._replace(families=run.ancestors[0][chosen])
 
     n_evaluations = 1 + (n_steps + _FINAL_MOVES) * problem.engine.kernel.n_gradients
     reference = AnnealedModel(problem.model, layout, draw, n_evaluations)

@@ -15,7 +15,7 @@ from tests.runs import build_run
 
 
 def variance_of(run):
-    return relative_variance(run.log_z, family_masses(run))
+    return relative_variance(run.log_z, family_masses(run), run.parts)
 
 
 def log_normal(rng, n_chains, n_particles, sigma):
@@ -172,6 +172,52 @@ def test_shortfalls_of_several_kinds_add_as_independent_ones_do():
     wide = with_shortfall(with_shortfall(LogZEstimate(-3.0, 0.1, -3.2, -2.8), 0.3), 0.4)
     np.testing.assert_allclose((wide.shortfall, wide.se), (0.5, 0.6))
     np.testing.assert_allclose(wide.upper, -2.8 + stats.norm.ppf(0.975) * 0.5, rtol=1e-4)
+
+
+# Parts of a mixture, each with its share of the draws ------------------------------------------------------
+
+
+def test_draws_that_have_their_shares_for_sure_have_the_textbook_variance_of_strata():
+    rng = np.random.default_rng(0)
+    parts = np.repeat([[1, 2, 3]], [5, 20, 15], axis=1)
+    weights = np.where(parts == 1, 0.1, np.where(parts == 2, 1.0, 3.0)) * rng.exponential(size=(1, 40))
+    # Var of the mean = sum of share^2 var / n.
+    textbook = sum((n / 40) ** 2 * weights[parts == i].var(ddof=1) / n for i, n in ((1, 5), (2, 20), (3, 15)))
+    within = variance_of(build_run(np.log(weights), parts=parts)).within
+    np.testing.assert_allclose(within, textbook / weights.mean() ** 2, rtol=1e-12)
+
+
+def test_weights_that_differ_between_parts_alone_have_no_error():
+    parts = np.tile(np.repeat([1, 2], [20, 180]), (2, 1))
+    with np.errstate(divide="ignore"):
+        run = build_run(np.log(parts - 1.0), parts=parts)
+    assert estimate_log_z(run).mc_se == pytest.approx(0.0, abs=1e-12)
+    np.testing.assert_allclose(estimate_log_z(run).value, np.log(0.9))
+
+
+def test_families_that_no_part_has_for_sure_or_a_part_alone_count_from_the_mean_of_all():
+    masses = np.array([[0.1, 0.3, 0.05, 0.25, 0.3]])
+    alone = relative_variance(np.zeros(1), masses, np.array([[1, 2, 2, 2, 0]])).within
+    squares = (0.1 - 0.2) ** 2 + (0.3 - 0.2) ** 2, np.sum((masses[0, 1:4] - 0.2) ** 2)
+    np.testing.assert_allclose(alone, squares[0] * 5 / 4 + squares[1] * 3 / 2)
+    plain = relative_variance(np.zeros(1), masses)
+    assert plain == relative_variance(np.zeros(1), masses, np.zeros((1, 5), int))
+
+
+def shared_out(rng, is_shared):
+    """Weigh 20 draws of a wide part, of which few count, and 180 of a close one; or as many as coins say."""
+    n_wide = 20 if is_shared else rng.binomial(200, 0.1)
+    parts = np.repeat([1, 2], [n_wide, 200 - n_wide])
+    weights = np.where(parts == 1, 0.5 * (rng.random(200) < 0.3), (1.0 - 0.1 * 0.15) / 0.9 * rng.exponential(size=200))
+    return build_run(np.log(np.maximum(weights, 1e-300))[None], parts=parts[None])
+
+
+def test_the_error_of_parts_with_their_shares_is_right():
+    # E w = 0.1 (0.5) (0.3) + 0.9 (1 - 0.015) / 0.9 = 1.  At a true coverage of 0.95 the share of 3000 replicates leaves
+    # 0.93 to 0.97 with probability 5e-7.
+    rng = np.random.default_rng(5)
+    covered = [one.lower <= 0.0 <= one.upper for one in (estimate_log_z(shared_out(rng, True)) for _ in range(3000))]
+    assert 0.93 <= np.mean(covered) <= 0.97
 
 
 # Calibration on synthetic populations with log Z = 0, no MCMC --------------------------------------------

@@ -57,7 +57,7 @@ def test_one_dimension_integrates_to_one_and_is_drawn(name):
     start = bound(model, {"x": dist})
     np.testing.assert_allclose(mass(density(model, start), 1), 1.0, atol=1e-4)
     check_draws(model, start.layout, start, np.random.SeedSequence(1))  # false alarm: 1e-6
-    positions, clipped, families = start.draw(500, np.random.SeedSequence(3))
+    positions, clipped, families, _ = start.draw(500, np.random.SeedSequence(3))
     np.testing.assert_array_equal(positions, start.draw(500, np.random.SeedSequence(3)).positions)
     np.testing.assert_array_equal(families, np.arange(500))
     assert not clipped.any()

@@ -10,7 +10,7 @@ from tests.quick import QUICK, one_mean, schools
 
 @pytest.fixture(scope="module")
 def idata():
-    options = {**QUICK, "target_se": 0.01, "max_temperatures": 512}
+    options = {**QUICK, "target_se": 0.006, "max_temperatures": 512}
     return pymc_hais.sample_hais(model=one_mean(), random_seed=1, **options)
 
 

@@ -11,7 +11,7 @@ from pymc_hais.references import Fitted, Gaussian, StudentT
 from pymc_hais.run.building import bind_reference, build_problem, with_reference
 from pymc_hais.run.problem import Compiler
 from pymc_hais.run.seeds import Purpose, Seeds
-from tests.statistical import assert_mean, assert_share
+from tests.statistical import assert_mean
 
 SEEDS = Seeds((1,))
 C = Compiler(backend="c")
@@ -81,13 +81,25 @@ def test_most_draws_are_around_the_fit_of_their_row_and_some_are_the_references_
     own = rows.draw([1], streams(1), 4000).state.position
     position = particles.state.position[0]
     shared = np.isin(position[:, 0], own)
-    assert_share(int(shared.sum()), 4000, 0.1, 0.1)
+    assert shared.sum() == 400
     near = position[~shared] - CENTRES[1]
     assert_mean(np.tanh(near), np.zeros(2))
     np.testing.assert_array_equal(particles.ancestors[0], np.arange(4000))
     # The mean ratio of two normalised densities at the draws of one of them is one.
     reference = stats.multivariate_normal(np.zeros(2), 4.0 * np.eye(2))
     assert_mean(np.exp(reference.logpdf(position) - particles.state.log_reference[0]), 1.0)
+
+
+@pytest.mark.parametrize("n", [20, 23])
+def test_every_population_has_its_share_of_the_references_own_draws(n, rows):
+    far = Fitted(Gaussian(np.zeros(2), np.eye(2)), 100.0 + CENTRES, 0.1)
+    start = rows.with_fit(far, None).start([0, 1] * 20, streams(40), n)
+    own = start.positions[:, :, 0] < 50.0
+    # A tenth, in every one; where that is not whole, chance decides about one draw, which is then of no part for sure.
+    assert set(own.sum(axis=1)) == ({2} if n == 20 else {2, 3})
+    unsure = start.parts == 0
+    np.testing.assert_array_equal(unsure.sum(axis=1), 0 if n == 20 else 1)
+    np.testing.assert_array_equal(own[~unsure], (start.parts == 1)[~unsure])
 
 
 def test_a_population_is_the_same_whatever_others_are_drawn_beside_it(rows):
