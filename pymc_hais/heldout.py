@@ -194,7 +194,9 @@ def _integrate(
     choice = choose_reference(problem, settings, reference, measure_prior_mass)
     outcome = run_rounds(choice, settings, guard)
     findings = findings_of_rows(outcome, choice, settings, guard or Guard())
-    return of_rows(outcome.rows, findings), attributes_of_rows(choice, outcome, settings)
+    mass = choice.problem.prior_mass
+    result = of_rows(outcome.rows, findings, mass.estimate if mass else None)
+    return result, attributes_of_rows(choice, outcome, settings)
 
 
 def _normalise(
@@ -219,7 +221,7 @@ def _normalise(
         result,
         value=result.value - log_z.value,
         common={"log_z": log_z.value, "log_z_se": log_z.se},
-        common_se=log_z.se,
+        common_se=float(np.hypot(result.common_se, log_z.se)),
         findings=(*log_z.findings, *result.findings),
     ), attrs
 

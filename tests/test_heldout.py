@@ -1,6 +1,7 @@
 """Held-out rows against closed forms, whatever the kind of model and the engine."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pymc as pm
@@ -12,7 +13,9 @@ from scipy.stats import multivariate_normal, norm
 import pymc_hais
 import tests.statistical as statistical
 from pymc_hais import heldout
+from pymc_hais.estimators import LogZEstimate, divide
 from pymc_hais.results.heldout import HeldOut, of_rows
+from pymc_hais.run.row_results import RowResult
 from tests.quick import interrupt
 from tests.rows import SIGMA, basis, exact_linear, generate, held_out, largest_score, linear, run_rows
 
@@ -96,7 +99,7 @@ def test_same_bits_however_many_threads_and_rows_are_in_flight(small, monkeypatc
 def test_one_row_is_sample_hais_to_the_bit(options, monkeypatch):
     phi, found = basis(6, 4), []
     row = generate(phi, 1)
-    monkeypatch.setattr(heldout, "of_rows", lambda rows, findings: found.extend(rows) or of_rows(rows, findings))
+    monkeypatch.setattr(heldout, "of_rows", lambda rows, *rest: found.extend(rows) or of_rows(rows, *rest))
     tree = held_out(linear(phi), {"x": row}, **options)
     (ours,) = found
     with pm.Model() as model:
@@ -255,4 +258,10 @@ def test_neither_the_common_error_nor_what_may_be_missing_averages_away():
     assert HeldOut(zeros, zeros + 0.1, zeros, zeros, 0.01).mcse == pytest.approx(np.hypot(0.01, 0.005))
     short = HeldOut(zeros, zeros + 0.14, zeros, zeros, 0.01, shortfall=zeros + 0.04)
     assert short.mcse == pytest.approx(np.hypot(0.01, 0.005 + 0.04))
+    # What is left of the rows' own errors averages away, the error of the mass that divides them all does not.
+    own, mass = LogZEstimate(-3.0, 0.1, -3.2, -2.8), LogZEstimate(-0.7, 0.05, -0.8, -0.6)
+    rows = [RowResult(divide(own, mass), SimpleNamespace(n_families=100.0, pareto_k=0.0), ())] * 100
+    result = of_rows(rows, (), mass)
+    np.testing.assert_allclose(result.se, np.hypot(0.1, 0.05))
+    np.testing.assert_allclose(result.mcse, np.sqrt(0.01**2 + 0.05**2 + (0.5 * (0.1**2 + 0.05**2)) ** 2))
     assert np.isnan(HeldOut(zeros[:1], zeros[:1], zeros[:1], zeros[:1], 0.0).sem)

@@ -11,7 +11,7 @@ import pymc
 from arviz_base import dict_to_dataset
 from xarray import DataTree
 
-from pymc_hais.estimators import Finding
+from pymc_hais.estimators import Finding, LogZEstimate
 from pymc_hais.results.datatree import findings_as_json
 from pymc_hais.run.row_results import RowResult
 
@@ -33,7 +33,7 @@ class HeldOut:
     common : dict
         Numbers common to all rows, such as ``log_z``.
     common_se : float
-        The error of a number that was subtracted from all rows.
+        The error of what was subtracted from all rows.
     findings : tuple of Finding
     """
 
@@ -63,9 +63,10 @@ class HeldOut:
         return float(np.std(self.value, ddof=1) / np.sqrt(n)) if n > 1 else float("nan")
 
 
-def of_rows(results: Sequence[RowResult], findings: tuple[Finding, ...]) -> HeldOut:
-    """Gather the estimates of R rows, whose random numbers are independent."""
+def of_rows(results: Sequence[RowResult], findings: tuple[Finding, ...], mass: LogZEstimate | None = None) -> HeldOut:
+    """Gather the estimates of R rows, whose random numbers are independent but for one mass that divides them all."""
     estimates = [result.estimate for result in results]
+    of_mass = mass.mc_se if mass else 0.0
     value, se, mc_se, shortfall = (
         np.array([getattr(one, name) for one in estimates]) for name in ("value", "se", "mc_se", "shortfall")
     )
@@ -74,8 +75,9 @@ def of_rows(results: Sequence[RowResult], findings: tuple[Finding, ...]) -> Held
         se,
         np.array([result.symptoms.n_families for result in results]),
         np.array([result.symptoms.pareto_k for result in results]),
-        float(np.sqrt(np.sum(mc_se**2)) / len(value)),
+        float(np.sqrt(np.sum(np.maximum(mc_se**2 - of_mass**2, 0.0))) / len(value)),
         shortfall,
+        common_se=of_mass,
         findings=findings,
     )
 
