@@ -17,6 +17,7 @@ from pymc_hais.model import (
     find_model,
     is_model,
     observe_first,
+    unnormalised_priors,
     with_table,
 )
 from pymc_hais.model.row_checks import as_rows, check_known, check_rows, check_table, declared_value
@@ -28,6 +29,7 @@ from pymc_hais.results.report import attributes_of_rows, log_held_out
 from pymc_hais.run.guard import Guard
 from pymc_hais.run.planning import choose_reference
 from pymc_hais.run.prior_mass import build_first_problem, measure_prior_mass
+from pymc_hais.run.problem import Problem
 from pymc_hais.run.progress import default_theme
 from pymc_hais.run.rounds import run_rounds
 from pymc_hais.run.seeds import Branch, Purpose
@@ -180,9 +182,17 @@ def _check_choices(reference: Any, kernel: Kernel | None, sample_kwargs: Mapping
 
 
 def _integrate(
-    model: Any, rows: Mapping[str, np.ndarray], reference: Any, settings: Settings, guard: Guard | None
+    model: Any,
+    rows: Mapping[str, np.ndarray],
+    reference: Any,
+    settings: Settings,
+    guard: Guard | None,
+    is_joint: bool = False,
 ) -> tuple[HeldOut, dict[str, Any]]:
-    """Integrate each row's own variables out of a model of one row; without a guard, wholly or not at all."""
+    """Integrate each row's own variables out of a model of one row; without a guard, wholly or not at all.
+
+    If the model is a joint density, the rows keep the mass that their hidden variables' priors have.
+    """
     if not model.free_RVs:
         logp = build_row_logp(model, tuple(rows))
         value = np.array([logp(*row) for row in zip(*rows.values(), strict=True)])
@@ -196,7 +206,19 @@ def _integrate(
     findings = findings_of_rows(outcome, choice, settings, guard or Guard())
     mass = choice.problem.prior_mass
     result = of_rows(outcome.rows, findings, mass.estimate if mass else None)
+    if is_joint:
+        result = _with_mass(result, choice.problem, settings)
     return result, attributes_of_rows(choice, outcome, settings)
+
+
+def _with_mass(result: HeldOut, problem: Problem, settings: Settings) -> HeldOut:
+    """Multiply rows by the mass of their hidden variables' priors, which log Z of the joint density has in it."""
+    if problem.prior_mass:  # by which they were divided
+        return replace(result, value=result.value + problem.log_prior_mass)
+    if not (problem.is_prior and unnormalised_priors(problem.model)):
+        return result
+    mass = measure_prior_mass(problem.model, settings).estimate
+    return replace(result, value=result.value + mass.value, common_se=float(np.hypot(result.common_se, mass.se)))
 
 
 def _normalise(
@@ -206,8 +228,9 @@ def _normalise(
     rows = {name: as_rows(model, name, value, declared_value(model, name)) for name, value in data.items()}
     observed = observe_first(model, rows)
     with settings.progress:
+        checked = check_rows(observed, rows, is_joint=True)
         # Rows alone are no result: whoever interrupts them does not want to wait for log Z either.
-        result, attrs = _integrate(observed, check_rows(observed, rows, is_joint=True), reference, settings, None)
+        result, attrs = _integrate(observed, checked, reference, settings, None, is_joint=True)
     seed = settings.seeds.branch(Branch.LOG_Z).sequence(Purpose.ROUND).generate_state(1)[0]
     workers = settings.workers
     folder = workers.checkpoint and workers.checkpoint.path / "log_z"

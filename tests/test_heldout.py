@@ -7,6 +7,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+from pymc.distributions.transforms import ordered
 from scipy.special import gammaln
 from scipy.stats import multivariate_normal, norm
 
@@ -247,6 +248,22 @@ def test_hidden_variables_are_integrated_out_of_every_row():
     result = held_out(model, {"x": rows})
     se = np.hypot(result["se"].values, float(result["log_z_se"]))
     assert np.all(np.abs(result["value"].values - exact) <= statistical.threshold(4) * se)
+
+
+@pytest.mark.parametrize("reference", ["prior", pytest.param("fitted", marks=pytest.mark.slow)])
+def test_a_hidden_prior_s_mass_is_in_the_rows_as_it_is_in_log_z(reference):
+    with pm.Model() as model:
+        x = pm.Flat("x", shape=2)
+        # Half of the mass is left: the other order has none.
+        hidden = pm.Normal("hidden", 0.0, 1.0, shape=2, transform=ordered, initval=[-1.0, 1.0])
+        pm.Potential("energy", -0.5 * ((x - hidden.sum()) ** 2).sum())
+    rows = np.random.default_rng(0).normal(size=(4, 2))
+    # The energy does not mind the order: x ~ N(0, I + 2 1 1').
+    exact = multivariate_normal(np.zeros(2), np.eye(2) + 2.0).logpdf(rows)
+    result = held_out(model, {"x": rows}, reference=reference, draws=100)
+    errors = result["value"].values - exact
+    assert np.all(np.abs(errors) <= statistical.threshold(4) * np.hypot(result["se"].values, float(result["mcse"])))
+    assert np.max(np.abs(errors)) < 0.5 * np.log(2.0)
 
 
 # Numbers -> labels ---------------------------------------------------------------------------------------
