@@ -79,8 +79,7 @@ def relative_variance(log_z: np.ndarray, masses: np.ndarray, parts: np.ndarray |
     """
     n_chains, n_particles = masses.shape
     ratios = np.exp(log_z - log_mean_exp(log_z))
-    means, factors = _expected_masses(masses, np.zeros(masses.shape, int) if parts is None else parts)
-    units = ratios[:, None] * (masses - means) * factors / n_chains
+    units = ratios[:, None] * _deviations(masses, np.zeros(masses.shape, int) if parts is None else parts) / n_chains
     within = float(np.sum(units**2)) * n_particles / (n_particles - 1)
     # A population with one ancestor has no information about its own variance: its degrees of freedom are zero.
     single = np.full(n_particles, -1.0 / n_particles)
@@ -95,19 +94,25 @@ def relative_variance(log_z: np.ndarray, masses: np.ndarray, parts: np.ndarray |
     return Variance(pooled, dof, within, within_dof, between, between_dof)
 
 
-def _expected_masses(masses: np.ndarray, parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean of each family's part (C, P), and the root of what that costs in degrees of freedom.
+def _deviations(masses: np.ndarray, parts: np.ndarray) -> np.ndarray:
+    """Return how far families are from the mean of their part (C, P), scaled so that squares add up to the variance.
 
-    Families that no part has for sure, or a part alone, differ from the mean of all by more than from their own.
+    A family that is alone in its part differs from the mean of all by more.  So does one whose part was left to chance;
+    but which of two parts it is of varies by half their distance at most, and by no less where it happened to be of the
+    likelier one.
     """
     n_particles = masses.shape[1]
-    means, factors = np.full(masses.shape, 1.0 / n_particles), np.ones(masses.shape)
-    for one, part, mean, factor in zip(masses, parts, means, factors, strict=True):
+    deviations = masses - 1.0 / n_particles
+    for one, part, deviation in zip(masses, parts, deviations, strict=True):
+        means = []
         for number in np.flatnonzero(np.bincount(part)[1:] > 1) + 1:
             members = part == number
             n = np.sum(members)
-            mean[members], factor[members] = one[members].mean(), np.sqrt(n / (n - 1) * (1.0 - 1.0 / n_particles))
-    return means, factors
+            means.append(one[members].mean())
+            deviation[members] = (one[members] - means[-1]) * np.sqrt(n / (n - 1) * (1.0 - 1.0 / n_particles))
+        if means:
+            deviation[part == 0] = np.maximum(np.abs(deviation[part == 0]), 0.5 * np.ptp(means))
+    return deviations
 
 
 def _satterthwaite(units: np.ndarray) -> float:
