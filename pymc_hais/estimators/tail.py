@@ -7,6 +7,7 @@ this.  A normal tail needs no additional temperatures.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,12 +52,12 @@ class Tail:
 NO_TAIL = Tail()
 
 
-def measure_tail(log_ratios: list[np.ndarray], autocorrelation_time: float = 0.0) -> Tail:
+def measure_tail(log_ratios: Sequence[np.ndarray], autocorrelation_time: float = 0.0) -> Tail:
     """Measure the heaviest of several samples' tails.
 
     Parameters
     ----------
-    log_ratios : list of ndarray (P,)
+    log_ratios : sequence of ndarray (P,)
         What is not finite is left out; no samples have no tail.
     autocorrelation_time : float
         Of the log ratio at beta = 1, in steps; for ``length``.

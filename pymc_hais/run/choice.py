@@ -10,16 +10,16 @@ import numpy as np
 
 from pymc_hais.estimators import NO_TAIL, Tail, measure_tail
 from pymc_hais.model import improper_priors
-from pymc_hais.run.pilots import PILOT_PARTICLES, Spent, adaptation_bias, log_ratios
+from pymc_hais.run.pilots import PILOT_PARTICLES, Spent, adaptation_bias
 from pymc_hais.run.problem import Problem
 from pymc_hais.run.row_results import RowResult
 from pymc_hais.run.scouting import Known
 from pymc_hais.run.settings import Settings
 from pymc_hais.run.timing import SHORTEST
 from pymc_hais.tuning import Pilot, merge
-from pymc_hais.types import Plan
+from pymc_hais.types import AnnealingRun, Plan
 
-__all__ = ["Choice", "Learnt", "decide", "reason_against"]
+__all__ = ["Choice", "Learnt", "decide", "final_tail", "reason_against", "tail_of"]
 
 #: Temperatures of a reported round, at least, without a prior or a fit with light tails: the way into heavy tails is
 #: long, and the barrier does not show it.
@@ -57,8 +57,9 @@ class Choice:
         None where nothing is tuned.
     lengths : ndarray of int (R,)
         Temperatures of each row's first reported round.
-    tail : Tail
-        Of the log ratio; what may be missing from log Z because of it is counted into the error.
+    tail : Tail or None
+        Of the log ratio; what may be missing from log Z because of it is counted into the error.  None where no pilot
+        has seen these data: see :func:`tail_of`.
     scouted : tuple of RowResult
         What each row's scouting round gave, if it had one.
     reason : str
@@ -72,7 +73,7 @@ class Choice:
     problem: Problem
     pilot: Pilot | None
     lengths: np.ndarray
-    tail: Tail = NO_TAIL
+    tail: Tail | None = NO_TAIL
     scouted: tuple[RowResult, ...] = ()
     reason: str = "Chosen by the user."
     spent: Spent = field(default_factory=Spent)
@@ -99,16 +100,35 @@ class Choice:
 
 
 def decide(
-    problem: Problem, pilots: Sequence[Pilot], seen: Sequence[Pilot], known: Known, spent: Spent, settings: Settings
+    problem: Problem,
+    pilots: Sequence[Pilot],
+    seen: Sequence[np.ndarray],
+    known: Known,
+    spent: Spent,
+    settings: Settings,
 ) -> Choice:
-    """Say how long rounds from a reference must be, also for the upper tail of its log ratio at pilots' particles."""
+    """Say how long rounds from a reference must be, also for the upper tails of its log ratio at pilots' particles."""
     pilot = merge(pilots)
-    tail = measure_tail(log_ratios(problem, seen), pilot.stages[-1].autocorrelation_time)
+    tail = measure_tail(seen, pilot.stages[-1].autocorrelation_time)
     shortest, longest = max(_shortest(problem), tail.length), settings.max_temperatures
     given = settings.n_temperatures
     lengths = np.minimum(np.maximum(known.lengths, shortest), longest) if given is None else 0 * known.lengths + given
     seconds = problem.engine.clock.seconds
     return Choice(problem, pilot, lengths, tail, known.scouted, spent=spent, compile_seconds=seconds)
+
+
+def tail_of(choice: Choice, run: AnnealingRun) -> Tail:
+    """Return the tail that pilots showed, or, where none has seen these data, the one that a run's particles show."""
+    if choice.tail is not None:
+        return choice.tail
+    return final_tail(choice.problem, run, choice.pilot.stages[-1].autocorrelation_time) if choice.pilot else NO_TAIL
+
+
+def final_tail(problem: Problem, run: AnnealingRun, autocorrelation_time: float = 0.0) -> Tail:
+    """Measure the upper tail of the log ratio over the particles with which a run ended."""
+    if problem.engine.path.n_evaluations:  # its log ratio is another one at every beta
+        return NO_TAIL
+    return measure_tail([np.asarray(run.state.log_ratio, np.float64).ravel()], autocorrelation_time)
 
 
 def _shortest(problem: Problem) -> int:

@@ -44,7 +44,7 @@ class Spent:
         Of scouting rounds.
     pilot_seconds : float
     n_rounds : int
-        Scouting rounds.
+        Scouting rounds, or those that refined a plan that was given.
     seconds_per_gradient : float
         As the last pilot had it, compiling apart.
     """
@@ -117,13 +117,29 @@ def _pilot(problem: Problem, row: int, stream: Stream, n_particles: int, seconds
     return Piloting(start, seconds)
 
 
-def log_ratios(problem: Problem, pilots: Sequence[Pilot]) -> list[np.ndarray]:
-    """Evaluate the log ratio at pilots' particles (P, D) at beta = 1; none where it is not one number."""
+def log_ratios(
+    problem: Problem, rows: Sequence[int], pilots: Sequence[Pilot], source: Problem | None = None
+) -> list[np.ndarray]:
+    """Evaluate the log ratio at pilots' particles (P, D) at beta = 1; none where it is not one number.
+
+    Parameters
+    ----------
+    problem : Problem
+        Whose log ratio is evaluated.
+    rows : sequence of int
+        The row of data of each pilot.
+    pilots : sequence of Pilot
+    source : Problem, optional
+        The pilots' own, where it is another: its particles may have other coordinates.
+    """
     if problem.engine.path.n_evaluations:  # its log ratio is a slope, and another one at every beta
         return []
-    key, inputs = np.zeros((1, 2), dtype=np.uint32), problem.inputs([0])
-    samples = (pilot.positions[None].astype(problem.layout.dtype) for pilot in pilots)
-    return [np.asarray(problem.engine.start(one, inputs, key).log_ratio, np.float64)[0] for one in samples]
+    key, found = np.zeros((1, 2), dtype=np.uint32), []
+    for row, pilot in zip(rows, pilots, strict=True):
+        z = pilot.positions if source is None else problem.to_coordinates(source.to_model(pilot.positions))
+        state = problem.engine.start(z[None].astype(problem.layout.dtype), problem.inputs([row]), key)
+        found.append(np.asarray(state.log_ratio, np.float64)[0])
+    return found
 
 
 def adaptation_bias(pilot: Pilot) -> float:

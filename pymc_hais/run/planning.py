@@ -15,7 +15,7 @@ from pymc_hais.model.sites import refuse_endless
 from pymc_hais.references import Box, Fitted, StudentT
 from pymc_hais.run.choice import Choice, decide, reason_against
 from pymc_hais.run.constraints import axis_bounds
-from pymc_hais.run.pilots import PILOT_PARTICLES, Spent, choose_rows, run_pilots
+from pymc_hais.run.pilots import PILOT_PARTICLES, Spent, choose_rows, log_ratios, run_pilots
 from pymc_hais.run.problem import PriorMass, Problem
 from pymc_hais.run.scouting import Known, know_from_pilots, scout
 from pymc_hais.run.settings import Settings
@@ -124,7 +124,7 @@ def choose_reference(
     rows = choose_rows(problem, settings)
     pilots = run_pilots(problem, rows, 0, spent, settings)
     known = scout(problem, pilots, spent, settings, takes_fit(reference))
-    first = decide(problem, pilots, pilots, known, spent, settings)
+    first = decide(problem, pilots, log_ratios(problem, rows, pilots), known, spent, settings)
     if layout.n_sites:
         first, pilots, settings = with_cheaper_sites(first, pilots, rows, spent, settings)
         problem = first.problem
@@ -139,12 +139,12 @@ def choose_reference(
         return replace(first, reason=reason)
     near = _fit(problem, known, _mass(problem, settings, measure_mass, spent))
     near_pilots = run_pilots(near, rows, 1, spent, settings)
-    seen = [*pilots, *near_pilots]
+    seen = [*log_ratios(near, rows, pilots, problem), *log_ratios(near, rows, near_pilots)]
     fitted = decide(near, near_pilots, seen, know_from_pilots(near, near_pilots, settings), spent, settings)
     if is_auto and (reason := reason_against(fitted, near_pilots, first, pilots)):
         return replace(first, reason=reason)
     if near.n_rows > 1:
-        fitted = decide(near, near_pilots, pilots, scout(near, near_pilots, spent, settings), spent, settings)
+        fitted = decide(near, near_pilots, seen, scout(near, near_pilots, spent, settings), spent, settings)
     before = int(first.lengths.max())
     if is_auto:
         return replace(fitted, reason=f"From {problem.label} alone, {before:,} temperatures would be needed.")
@@ -155,13 +155,13 @@ def _from_draws(problem: Problem, x: np.ndarray, mass: PriorMass | None, spent: 
     """Fit a reference to draws of another run; one pilot, from the fit, says how long rounds must be."""
     if problem.layout.n_sites:
         near = fit_margins(problem, x, settings)
-        pilots = run_pilots(near, [0], 0, spent, settings)
-        return decide(near, pilots, pilots, know_from_pilots(near, pilots, settings), spent, settings)
-    coordinates = problem.to_coordinates(x)
-    centre = coordinates.mean(axis=0)
-    near = _fit(problem, Known(np.ones(1, int), centre[None], coordinates - centre), mass, "the draws given")
+    else:
+        coordinates = problem.to_coordinates(x)
+        centre = coordinates.mean(axis=0)
+        near = _fit(problem, Known(np.ones(1, int), centre[None], coordinates - centre), mass, "the draws given")
     pilots = run_pilots(near, [0], 0, spent, settings)
-    return decide(near, pilots, pilots, know_from_pilots(near, pilots, settings), spent, settings)
+    seen = log_ratios(near, [0], pilots)
+    return decide(near, pilots, seen, know_from_pilots(near, pilots, settings), spent, settings)
 
 
 def _reason_to_stay(first: Choice, n_pilots: int, settings: Settings) -> str:

@@ -12,7 +12,7 @@ from pymc_hais.model import SiteVariable, find_site_variables
 from pymc_hais.references import Independent, Margins
 from pymc_hais.run.building import with_reference
 from pymc_hais.run.choice import Choice, decide, reason_against
-from pymc_hais.run.pilots import Spent, run_pilots
+from pymc_hais.run.pilots import Spent, log_ratios, run_pilots
 from pymc_hais.run.problem import Problem
 from pymc_hais.run.scouting import know_from_pilots
 from pymc_hais.run.seeds import Purpose
@@ -99,7 +99,7 @@ def with_cheaper_sites(
     other = with_reference(problem.model, problem.layout, problem.reference, other_settings.compiler, settings.seeds)
     other_pilots = run_pilots(other, rows, 2, spent, settings)
     known = know_from_pilots(other, other_pilots, settings)
-    second = decide(other, other_pilots, other_pilots, known, spent, settings)
+    second = decide(other, other_pilots, log_ratios(other, rows, other_pilots), known, spent, settings)
     if not second.is_tuned or _work(second, settings) >= _work(first, settings):
         spent.seconds_per_gradient = rate  # that of the kernel which is kept
         return first, pilots, settings
@@ -131,7 +131,8 @@ def with_margins(
     near = fit_margins(problem, pilots[0].positions, settings)
     near_pilots = run_pilots(near, rows, 1, spent, settings)
     known = know_from_pilots(near, near_pilots, settings)
-    fitted = decide(near, near_pilots, [*pilots, *near_pilots], known, spent, settings)
+    seen = [*log_ratios(near, rows, pilots, problem), *log_ratios(near, rows, near_pilots)]
+    fitted = decide(near, near_pilots, seen, known, spent, settings)
     compiled = first.compile_seconds + fitted.compile_seconds
     if is_auto and (reason := reason_against(fitted, near_pilots, first, pilots)):
         return replace(first, reason=reason, compile_seconds=compiled)

@@ -67,6 +67,21 @@ def test_a_near_fit_is_taken_and_both_pilots_are_counted(far, settings, ran):
     assert choice.pilot is second
 
 
+def test_the_tail_of_a_fit_is_that_of_both_pilots_each_read_as_its_own(far, settings, again, ran):
+    read, log_ratios = [], planning.log_ratios
+
+    def note(problem, rows, pilots, source=None):
+        read.append((problem, [*rows], pilots, source))
+        return log_ratios(problem, rows, pilots, source)
+
+    again.setattr(planning, "log_ratios", note)
+    near = choose_reference(far, settings, "auto").problem
+    first, second = ran[1]
+    assert [(one[1], one[2], one[3]) for one in read] == [([0], first, None), ([0], first, far), ([0], second, None)]
+    assert read[0][0] is far
+    assert read[1][0] is read[2][0] is near
+
+
 def test_another_reference_is_kept_without_a_second_pilot(far, settings, again, ran):
     prior = choose_reference(far, settings, "prior")
     assert prior.problem is far
