@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from pymc_hais.run.choice import Choice
 from pymc_hais.run.problem import Problem
 from pymc_hais.run.seeds import Stream
 from pymc_hais.run.settings import Settings
-from pymc_hais.tuning import build_plan, suggest_length
+from pymc_hais.tuning import Recipe, build_plan, suggest_length
 
 __all__ = ["build_ratio_problem"]
 
@@ -46,7 +45,9 @@ def build_ratio_problem(model: Any, layout: Layout, source: Choice, settings: Se
     problem, pilot = source.problem, source.pilot
     assert pilot is not None  # its settings leave something to tune
     n_steps = max(_SHORTEST, _SLOWER * suggest_length(pilot, None, settings.max_temperatures))
-    plan = build_plan(pilot, n_steps, replace(settings.recipe, schedule=None))
+    # Of the user's recipe resampling alone: the kernel is the one that the pilot has tuned.
+    recipe = Recipe(problem.engine.kernel, resample_below=settings.recipe.resample_below)
+    plan = build_plan(pilot, n_steps, recipe)
 
     def draw(n: int, seeds: np.random.SeedSequence) -> Draws:
         draws, noise, resampling = seeds.spawn(3)

@@ -1,0 +1,56 @@
+"""The way to a reference model: it is learnt, whatever the kernel of the way from there."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from pymc_hais.kernels import Hamiltonian, RandomWalk
+from pymc_hais.run import reference_model
+from tests.mutants import mutate
+from tests.runs import build_pilot, settings_of
+
+PILOT = build_pilot()
+
+
+class Followed(Exception):
+    pass
+
+
+def plan_to_the_reference(**options):
+    """Return the plan along which draws of a reference model are annealed, for a run with these options."""
+
+    def anneal(engine, plan, particles, report):
+        raise Followed(plan)
+
+    engine = SimpleNamespace(kernel=Hamiltonian())
+    problem = SimpleNamespace(engine=engine, model=None, draw=lambda rows, streams, n: None)
+    module = mutate(reference_model, anneal=anneal, with_reference=lambda model, layout, reference, *_: reference)
+    source, settings = SimpleNamespace(problem=problem, pilot=PILOT), settings_of(**options)
+    with pytest.raises(Followed) as caught:
+        module.build_ratio_problem(None, None, source, settings).draw(100, np.random.SeedSequence(0))
+    return caught.value.args[0]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"kernel": Hamiltonian(step_size=0.02)},
+        {"kernel": RandomWalk(step_size=0.02), "schedule": "linear", "n_temperatures": 30},
+        {"kernel": Hamiltonian(damping=0.1)},
+    ],
+    ids=["default", "step", "walk", "damping"],
+)
+def test_steps_metrics_and_refresh_are_those_of_its_pilot(options):
+    plan = plan_to_the_reference(**options)
+    # Those of the stages at their betas, and between neighbours elsewhere.
+    at = np.interp(np.log(plan.schedule.betas[1:]), np.log(PILOT.gather("beta")), np.log(PILOT.gather("step_size")))
+    np.testing.assert_allclose(plan.step_sizes, np.exp(at))
+    assert [metric.tolist() for metric in plan.metrics] == [stage.metric.tolist() for stage in PILOT.stages]
+    np.testing.assert_allclose(plan.persistence, np.exp(-0.5 * 2.0 * plan.step_sizes))  # a damping of 2
+
+
+def test_whether_to_resample_is_the_users():
+    assert plan_to_the_reference().resample_below == 0.5
+    assert plan_to_the_reference(resample=False).resample_below == 0.0
