@@ -11,7 +11,7 @@ from pymc_hais.estimators.annealed import (
 )
 from pymc_hais.estimators.bridge import Bridge, average_bridges, build_bridge, effective_draws, rhat_of, to_estimate
 from pymc_hais.estimators.estimate import Finding, LogBayesFactor, LogZEstimate
-from pymc_hais.estimators.lag import Round, residual_lag
+from pymc_hais.estimators.lag import Round, jump, residual_lag
 from pymc_hais.estimators.linked import Link
 from pymc_hais.estimators.stepping_stone import stepping_stone
 from pymc_hais.estimators.symptoms import Symptoms, measure_symptoms
@@ -36,6 +36,7 @@ __all__ = [
     "effective_draws",
     "estimate_from_weights",
     "estimate_log_z",
+    "jump",
     "measure_symptoms",
     "measure_tail",
     "population_shares",

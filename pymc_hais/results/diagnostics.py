@@ -8,16 +8,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from pymc_hais.estimators import Finding, LogZEstimate, Round, Symptoms, measure_tail
+from pymc_hais.estimators import Finding, LogZEstimate, Round, Symptoms, jump
 from pymc_hais.estimators.symptoms import FEWEST_FAMILIES, PARETO_K_LIMIT
 from pymc_hais.model import unnormalised_priors
-from pymc_hais.results.memory import memory
+from pymc_hais.results.memory import diagnose_lag
 from pymc_hais.results.missed_mass import missed_mass
 from pymc_hais.results.opinions import diagnose_opinions
 from pymc_hais.results.plan_misfit import plan_misfit
 from pymc_hais.results.rounding import rounding
 from pymc_hais.results.wrong_odds import wrong_odds
-from pymc_hais.run.choice import Choice
+from pymc_hais.run.choice import Choice, final_tail
 from pymc_hais.run.extending import Extended
 from pymc_hais.run.guard import Guard
 from pymc_hais.run.modes import Modes
@@ -73,7 +73,7 @@ def with_findings(
         "the diagnosis of the plan": lambda: plan_misfit(choice.learnt, run),
         "the comparison with other estimates": lambda: diagnose_opinions(result.estimate, outcome.opinions),
         "the comparison with modes": lambda: missed_mass(modes, result.estimate),
-        **_of_problem(choice.problem, run),
+        **_of_problem(choice.problem, run, result),
     }
     return replace(result.estimate, findings=tuple(_check(checks, guard)))
 
@@ -87,7 +87,7 @@ def with_findings_joined(
     checks = {
         "the diagnosis of the weights": lambda: diagnose(result, outcome, settings),
         "the comparison with other estimates": lambda: diagnose_opinions(result.estimate, outcome.opinions),
-        **_of_problem(choice.problem, extended.added),
+        **_of_problem(choice.problem, extended.added, result),
     }
     findings = _check(checks, guard)
     known = {finding.name for finding in findings}
@@ -100,12 +100,12 @@ def _check(checks: Mapping[str, Callable[[], Iterable[Finding]]], guard: Guard) 
     return [finding for what, check in checks.items() for finding in guard.attempt(what, check, (), "error")]
 
 
-def _of_problem(problem: Problem, run: AnnealingRun) -> dict[str, Callable[[], Iterable[Finding]]]:
+def _of_problem(problem: Problem, run: AnnealingRun, result: RowResult) -> dict[str, Callable[[], Iterable[Finding]]]:
     """List what the model and the final particles show."""
     return {
         "the diagnosis of the model": lambda: (*_no_data(problem), *_undrawn(problem), *prior_mass_findings(problem)),
         "the diagnosis of the log ratio": lambda: _heavy_tail(problem, run),
-        "the diagnosis of the particles' memory": lambda: memory(problem, run),
+        "the diagnosis of the particles' memory": lambda: diagnose_lag(result.lag),
         "the diagnosis of the precision": lambda: rounding(problem, run),
         "the diagnosis of the odds": lambda: wrong_odds(problem, {0: final_particles(run)}),
         "the diagnosis of what can be summed out": lambda: _summable(problem),
@@ -248,17 +248,15 @@ def _chains(disagreement: float) -> Finding | None:
 
 
 def _rounds(rounds: Sequence[Round]) -> Finding | None:
-    if len(rounds) < 2:
+    moved = jump(rounds)
+    if moved == 0.0:
         return None
     before, last = rounds[-2:]
-    moved, error = abs(last.log_z - before.log_z), float(np.hypot(last.se, before.se))
-    if moved <= _DISAGREEMENT * error + _ROUNDING * abs(last.log_z):
-        return None
     return Finding(
         "rounds_disagree",
         "error",
         f"log Z moved from {before.log_z:.2f} at {before.n_steps} temperatures to {last.log_z:.2f}, "
-        f"{moved / error if error else np.inf:.1f} standard errors: the particles do not keep up with the annealing.",
+        f"{moved:.1f} standard errors: the particles do not keep up with the annealing.",
         "Pass a larger `n_temperatures`, or reparametrise (for example non-centred).",
     )
 
@@ -334,9 +332,7 @@ def _no_data(problem: Problem) -> tuple[Finding, ...]:
 
 def _heavy_tail(problem: Problem, run: AnnealingRun) -> tuple[Finding, ...]:
     """Say that few particles reach the places that the target prefers to the reference most, if so."""
-    if problem.engine.path.n_evaluations:  # its log ratio is another one at every beta
-        return ()
-    tail = measure_tail([np.asarray(run.state.log_ratio, np.float64).ravel()])
+    tail = final_tail(problem, run)
     if tail.excess <= _HEAVY_TAIL or tail.mass == 0.0:
         return ()
     return (

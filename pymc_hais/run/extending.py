@@ -14,6 +14,7 @@ from pymc_hais.core.weights import log_mean_exp, normalise
 from pymc_hais.estimators import LogZEstimate, Round, estimate_log_z
 from pymc_hais.run.choice import Choice
 from pymc_hais.run.guard import Guard
+from pymc_hais.run.memory import measure_lag
 from pymc_hais.run.populations import anneal_rows, count_gradients
 from pymc_hais.run.posterior import PosteriorDraws, draw_posterior
 from pymc_hais.run.rounds import Outcome, conclude
@@ -170,6 +171,7 @@ def _conclude(
     assert choice.learnt is not None
     plan: Plan = choice.learnt.plan
     row, n_particles = _row(past, run, choice)
+    row = replace(row, lag=measure_lag(choice.problem, added, guard))
     size = added.log_weights.shape[1]
     n_gradients = count_gradients(choice.problem, plan, 1, replace(settings, draws=size))
     n_moves = len(plan.schedule) * size * settings.chains

@@ -18,8 +18,9 @@ from pymc_hais.estimators import (
     measure_symptoms,
     with_shortfall,
 )
-from pymc_hais.run.choice import Choice
+from pymc_hais.run.choice import Choice, tail_of
 from pymc_hais.run.guard import Guard
+from pymc_hais.run.memory import measure_lag
 from pymc_hais.run.populations import anneal_rows, count_gradients
 from pymc_hais.run.progress import part
 from pymc_hais.run.row_results import RowResult, complete, estimate_row, final_particles
@@ -97,11 +98,13 @@ def run_rounds(choice: Choice, settings: Settings, guard: Guard | None = None) -
 
 
 def _until_target(choice: Choice, settings: Settings, guard: Guard | None) -> Outcome:
-    rounds = _Rounds(choice, settings)
+    rounds = _Rounds(choice, settings, guard)
     outcome, n_steps = rounds.make(plan_for(choice, rounds.first.n_steps, rounds.settings))
     while not outcome.stopped_by:
         so_far = f"Round {rounds.n}: log Z = {outcome.rows[0].estimate:.3f}, where target_se = {settings.target_se}"
         _log.info(f"{so_far} was asked for; the next round has {n_steps:,} temperatures")
+        if guard is not None and guard.is_interrupted:  # while the round was looked at
+            return replace(outcome, stopped_by=_stopped_by(guard))
         longer = functools.partial(rounds.make_longer, outcome, n_steps)
         is_kept = settings.workers.checkpoint is not None
         what = f"round {rounds.n + 1}"
@@ -124,10 +127,11 @@ class _Rounds:
     ----------
     choice : Choice
     settings : Settings
+    guard : Guard or None
     """
 
-    def __init__(self, choice: Choice, settings: Settings) -> None:
-        self._choice, self._begin = choice, time.perf_counter()
+    def __init__(self, choice: Choice, settings: Settings, guard: Guard | None) -> None:
+        self._choice, self._guard, self._begin = choice, guard, time.perf_counter()
         self._n_gradients = choice.spent.n_gradients
         self._estimates: list[LogZEstimate] = []
         self._rounds: list[Round] = []
@@ -169,6 +173,7 @@ class _Rounds:
         self._estimates.append(estimate_log_z(run))
         self._rounds.append(Round(n_steps, self._estimates[-1].value, self._estimates[-1].mc_se))
         row = conclude(self._choice, run, self._estimates, self._rounds, [one.n_steps for one in self._rounds])
+        row = replace(row, lag=measure_lag(problem, run, self._guard))
         estimate = row.estimate
         self._speed = seconds / (n_steps * settings.draws * settings.chains)
         stopped_by = _reason_to_stop(row, settings) or self._reason_of_time(n_steps)
@@ -215,7 +220,7 @@ def conclude(
     costs : sequence of float
         Of each round, up to a factor.
     """
-    estimate = complete(combine(estimates, costs), rounds, choice.tail, choice.problem.prior_mass)
+    estimate = complete(combine(estimates, costs), rounds, tail_of(choice, run), choice.problem.prior_mass)
     symptoms = measure_symptoms(run)
     if symptoms.n_families < _COLLAPSED * len(run.log_z) or not choice.is_tuned:
         # One line of descent a chain tells nothing of the others, and nothing is tuned beyond where a pilot ended:
@@ -240,7 +245,7 @@ def _once(choice: Choice, settings: Settings, guard: Guard | None) -> Outcome:
             progress, done = part(report, done, share), done + share
             for row, run in anneal_rows(problem, plan, rows, number, progress, settings):
                 earlier = choice.scouted[row].rounds if choice.scouted else ()
-                result = estimate_row(run, len(plan.schedule), earlier, choice.tail, problem.prior_mass)
+                result = estimate_row(run, len(plan.schedule), earlier, tail_of(choice, run), problem.prior_mass)
                 is_shown = problem.layout.n_sites and row % -(-problem.n_rows // _LOOKED_AT) == 0
                 results[row] = replace(result, final=final_particles(run)) if is_shown else result
             n_gradients += count_gradients(problem, plan, len(rows), settings)
@@ -277,7 +282,7 @@ def _reason_to_stop(row: RowResult, settings: Settings) -> str | None:
     rounds = row.rounds
     if settings.target_se is None or settings.recipe.is_fixed:
         return "single_round"
-    if row.estimate.se <= settings.target_se and row.symptoms.is_sound:
+    if row.estimate.se <= settings.target_se and row.is_sound:
         return "target_se"
     # A schedule cannot have more temperatures than floating point tells apart.
     exhausted = len(rounds) > 1 and rounds[-1].n_steps <= rounds[-2].n_steps

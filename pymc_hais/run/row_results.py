@@ -16,10 +16,12 @@ from pymc_hais.estimators import (
     Tail,
     divide,
     estimate_log_z,
+    jump,
     measure_symptoms,
     residual_lag,
     with_shortfall,
 )
+from pymc_hais.estimators.memory import NO_LAG, NO_VARIANCE, Lag
 from pymc_hais.run.problem import PriorMass
 from pymc_hais.types import AnnealingRun
 
@@ -42,12 +44,20 @@ class RowResult:
         All rounds of the row, the last one last.
     final : ndarray (n, D) or None
         Final particles, where they are looked at once more.
+    lag : Lag
+        Of the last round's particles; not looked for in rows of data.
     """
 
     estimate: LogZEstimate
     symptoms: Symptoms
     rounds: tuple[Round, ...]
     final: np.ndarray | None = None
+    lag: Lag = NO_LAG
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing that was seen asks for more temperatures, however small the error is."""
+        return self.symptoms.is_sound and jump(self.rounds) == 0.0 and self.lag.share >= NO_VARIANCE
 
 
 def final_particles(run: AnnealingRun) -> np.ndarray | None:
@@ -73,6 +83,6 @@ def complete(estimate: LogZEstimate, rounds: Sequence[Round], tail: Tail, mass: 
 
     The mass is that of a prior that does not integrate to one.
     """
-    missing = float(np.hypot(residual_lag(rounds), tail.shortfall(rounds[-1].n_steps)))
+    missing = float(np.hypot(residual_lag(rounds, estimate.value), tail.shortfall(rounds[-1].n_steps)))
     estimate = with_shortfall(estimate, missing)
     return divide(estimate, mass.estimate) if mass else estimate

@@ -14,7 +14,7 @@ import numpy as np
 from pymc_hais.core.resampling import systematic
 from pymc_hais.core.weights import pool
 from pymc_hais.estimators import LogZEstimate, estimate_log_z, turn_round
-from pymc_hais.run.choice import Choice
+from pymc_hais.run.choice import Choice, tail_of
 from pymc_hais.run.populations import Support, anneal_back, anneal_rows, end_at_fit, support_of
 from pymc_hais.run.problem import Problem
 from pymc_hais.run.progress import part
@@ -70,7 +70,7 @@ def run_validation(choice: Choice, true_positions: np.ndarray, settings: Setting
         ahead, behind, done = part(report, done, half), part(report, done + half, half), done + 2.0 * half
         seen = {
             row: _Ahead(
-                estimate_row(run, n_steps, tail=choice.tail, mass=problem.prior_mass),
+                estimate_row(run, n_steps, tail=tail_of(choice, run), mass=problem.prior_mass),
                 support_of(problem, row, run, settings),
                 _draws(problem, run),
             )
