@@ -142,7 +142,7 @@ def extend(
         with settings.progress:
             problem = restore_problem(record, model, reference, settings)
             settings = settings.bound_to(problem.engine.kernel)
-            choice = restore_choice(record, problem, settings)
+            choice = replace(restore_choice(record, problem, settings), tail=record.tail)  # of the same data
             named = opened.build_outputs(problem.layout, None, True)
             check_goes_on(result, named(np.zeros((1, 1, problem.layout.n_dims))))
             extended = _extend(past, choice, settings, guard, given)

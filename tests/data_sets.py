@@ -64,7 +64,7 @@ class LearntPlan:
         """Follow the plan on other data, as ``sample_hais(plan=)`` does once its model is compiled."""
         problem = replace(self.choice.problem, rows={"y": np.asarray(y)[None]})
         settings = replace(settings_of(problem.model, 1000 + seed, target_se), recipe=self.recipe)
-        outcome = run_rounds(replace(self.choice, problem=problem), settings)
+        outcome = run_rounds(replace(self.choice, problem=problem, tail=None), settings)
         estimate = outcome.rows[0].estimate
         misfit = bool(plan_misfit(self.choice.learnt, outcome.run))
         return Found(estimate, outcome.rows[0].rounds, misfit, estimate.lower <= self.sets.log_z(y) <= estimate.upper)

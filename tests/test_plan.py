@@ -6,9 +6,11 @@ import numpy as np
 import pymc as pm
 import pytest
 import xarray as xr
+from scipy import stats
 
 import pymc_hais
 from pymc_hais.results.plan_misfit import plan_misfit
+from pymc_hais.results.plans import read_plan
 from pymc_hais.run.choice import Learnt
 from tests.data_sets import DataSets, learn
 from tests.marks import slow_but
@@ -95,6 +97,10 @@ def test_rounds_follow_the_plan_of_the_last_one_until_the_target(learnt):
     assert np.all(np.diff(rounds) > 0)
     after = sample(means(), plan=more, max_temperatures=400)
     assert after["posterior"].attrs["n_temperatures"] == rounds[-1]
+    # With the same seed it goes on where the plan had come to: particles that refined a plan never follow it.
+    assert read_plan(more).n_rounds == len(rounds) - 1
+    assert estimate(after).per_chain == estimate(more).per_chain
+    assert estimate(after).value == more["log_marginal_likelihood"]["round_value"].values[-1]
 
 
 def test_a_round_may_be_no_longer_than_max_temperatures(learnt):
@@ -108,18 +114,68 @@ def test_other_data_have_their_own_log_z(learnt, y):
 
 
 def test_the_mass_of_a_prior_is_measured_again_where_the_prior_has_changed():
-    def build(sd):
+    y = [0.5, 1.0, 2.0]
+
+    def build(extra):
+        """Build a standard normal prior with so many nats too many, which are data."""
+
+        def logp(value, extra):
+            return pm.logp(pm.Normal.dist(), value) + extra
+
+        def random(extra, rng=None, size=None):
+            return rng.normal(size=size)
+
         with pm.Model() as model:
-            ordered = pm.distributions.transforms.ordered
-            x = pm.Normal("x", 0.0, sd, shape=2, transform=ordered, initval=[-1.0, 1.0])
-            pm.Normal("y", x, 1.0, observed=[-1.0, 1.0])
+            x = pm.CustomDist("x", pm.Data("extra", extra), logp=logp, random=random)
+            pm.Normal("y", x, 1.0, observed=y)
         return model
 
-    first = sample(build(1.0), reference="fitted")
-    assert sample(build(1.0), plan=first)["posterior"].attrs["n_gradients_pilot"] == 0
-    other = sample(build(2.0), plan=first)
+    first = sample(build(0.0), reference="fitted")
+    assert sample(build(0.0), plan=first)["posterior"].attrs["n_gradients_pilot"] == 0
+    other = sample(build(1.5), plan=first)
     assert other["posterior"].attrs["n_gradients_pilot"] > 0
-    assert abs(estimate(other).log_prior_mass + np.log(2.0)) < 0.2  # half of the plane is ordered
+    found = estimate(other)
+    assert abs(found.log_prior_mass - 1.5) < 0.1
+    # The prior's part of the mixture is normalised by the mass that it has now.
+    assert abs(found.value - log_evidence_normal(y, 0.0, 1.0, 1.0)) < 5 * found.se < 0.1
+
+
+@pytest.mark.slow
+def test_a_prior_that_no_longer_integrates_to_one_is_measured():
+    """A plan of a normalised prior has no mass to go by."""
+    y = [0.5, 1.0, 2.0]
+    with pm.Model() as plain:
+        x = pm.Normal("x")
+        pm.Normal("y", x, 1.0, observed=y)
+    with pm.Model() as other:
+        logp = lambda value: pm.logp(pm.Normal.dist(), value) + 1.5  # noqa: E731
+        x = pm.CustomDist("x", logp=logp, random=lambda rng=None, size=None: rng.normal(size=size))
+        pm.Normal("y", x, 1.0, observed=y)
+    found = estimate(sample(other, plan=sample(plain, reference="fitted")))
+    assert abs(found.log_prior_mass - 1.5) < 0.1
+    assert abs(found.value - log_evidence_normal(y, 0.0, 1.0, 1.0)) < 5 * found.se < 0.1
+
+
+def stretched(c):
+    """Build a standard normal that is stretched to the variance 1 / (1 - c): log Z = -log(1 - c) / 2."""
+    with pm.Model() as model:
+        x = pm.Normal("x")
+        pm.Potential("stretch", 0.5 * c * x**2)
+    return model
+
+
+def test_the_tail_of_the_log_ratio_is_that_of_the_data_of_the_run():
+    """At c = 0.8 the log ratio is twice a chi-squared, of which 0.031 lie beyond a normal's highest 0.005."""
+    first = sample(stretched(0.05), reference="prior")
+    assert read_plan(first).tail.mass == 0.0
+    other = sample(stretched(0.8), plan=first, draws=2000)
+    mass = stats.chi2(1).sf(1.0 + np.sqrt(2.0) * stats.norm.ppf(0.995)) - 0.005
+    tail = read_plan(other).tail
+    # Four standard errors of 4,000 draws, half of them independent, where a chi-squared's mean and sd are not known.
+    assert abs(tail.mass - mass) < 0.02
+    assert estimate(other).shortfall >= tail.shortfall(other["posterior"].attrs["n_temperatures"]) > 0.0
+    found = estimate(other)
+    assert abs(found.value + 0.5 * np.log(0.2)) < 5 * found.se
 
 
 class Mine:

@@ -29,7 +29,7 @@ _OF_STEP = ("step_sizes", "metric_index", "persistence")
 _OF_PILOT = ("log_z", "n_gradients", "seconds", "is_complete")
 _OF_MASS = ("value", "mc_se", "lower", "upper", "shortfall")
 #: What is written as it is.
-_PLAIN = ("label", "schedule", "seconds_per_gradient", "reason")
+_PLAIN = ("label", "schedule", "n_rounds", "seconds_per_gradient", "reason")
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +61,8 @@ class PlanRecord:
         What a model must have in common with this one for the plan to serve it.
     identity : ModelIdentity
         Of the model, which an extension must have.
+    n_rounds : int
+        Rounds that refined it: their random numbers are not used again.
     seconds_per_gradient : float
     reason : str
         Why the reference was taken.
@@ -80,6 +82,7 @@ class PlanRecord:
     schedule: str
     structure: Structure
     identity: ModelIdentity
+    n_rounds: int
     seconds_per_gradient: float
     reason: str
 

@@ -10,14 +10,14 @@ import numpy as np
 
 from pymc_hais.core.noise import check_counters
 from pymc_hais.kernels import Composed
-from pymc_hais.model import build_layout, describe_structure, identify, prior_alone
+from pymc_hais.model import ModelIdentity, build_layout, describe_structure, identify, prior_alone
 from pymc_hais.references import AnnealedModel
 from pymc_hais.run.building import build_problem
-from pymc_hais.run.choice import Choice, Learnt
+from pymc_hais.run.choice import Choice, Learnt, tail_of
 from pymc_hais.run.parameter_path import is_geometric
 from pymc_hais.run.pilots import Spent
 from pymc_hais.run.plan_record import CONSTANT_SPEED, USERS_OWN, PlanRecord
-from pymc_hais.run.prior_mass import measure_prior_mass
+from pymc_hais.run.prior_mass import find_mass
 from pymc_hais.run.problem import PriorMass, Problem
 from pymc_hais.run.recorded import Own, encode_kernel, spec_for, spec_of
 from pymc_hais.run.rounds import Outcome
@@ -31,6 +31,7 @@ def record_plan(choice: Choice, outcome: Outcome, settings: Settings) -> PlanRec
     """Record what a run of one model learnt; None where a path moves a parameter, or starts from another model."""
     problem, run = choice.problem, outcome.run
     assert run is not None
+    (row,) = outcome.rows
     if problem.engine.path.n_evaluations or isinstance(problem.reference, AnnealedModel):
         return None
     kernel, model, mass = problem.engine.kernel, problem.model, problem.prior_mass
@@ -38,7 +39,7 @@ def record_plan(choice: Choice, outcome: Outcome, settings: Settings) -> PlanRec
     return PlanRecord(
         learnt=Learnt(outcome.plan, *measured),
         pilot=choice.pilot,
-        tail=choice.tail,
+        tail=tail_of(choice, run),
         reference=spec_of(problem.reference),
         label=problem.label,
         fitted=problem.fitted,
@@ -50,6 +51,7 @@ def record_plan(choice: Choice, outcome: Outcome, settings: Settings) -> PlanRec
         schedule=_name_of_schedule(settings),
         structure=describe_structure(model, problem.layout),
         identity=identify(model, with_density=True),
+        n_rounds=choice.spent.n_rounds + len(row.rounds) - 1,
         seconds_per_gradient=choice.spent.seconds_per_gradient,
         reason=choice.reason,
     )
@@ -176,16 +178,22 @@ def restore_problem(record: PlanRecord, model: Any, reference: Any, settings: Se
         raise ValueError(
             "`plan` was learnt on another model: the priors depend on one another in another way. Leave it out."
         )
-    return problem.with_fit(record.fitted, record.sites)
+    # The prior's part of the mixture has the mass that it has with these data.
+    return problem.with_fit(replace(record.fitted, log_mass_of_other=problem.log_prior_mass), record.sites)
 
 
 def _mass(record: PlanRecord, model: Any, settings: Settings) -> PriorMass | None:
     """Return the mass of the prior, measured again unless the prior is the same."""
-    if record.prior_mass is None or record.prior_identity is None:
+    if record.prior_mass is not None and _is_known(record.prior_identity, prior_alone(model)):
         return record.prior_mass
-    before, now = record.prior_identity, identify(prior_alone(model), with_density=True)
-    is_same = not (before.unreadable or now.unreadable or before.difference(now))
-    return record.prior_mass if is_same else measure_prior_mass(model, settings)
+    is_mixed = record.fitted is not None and record.fitted.share_of_other < 1.0
+    return find_mass(model, record.fitted if is_mixed else record.reference, settings)
+
+
+def _is_known(before: ModelIdentity | None, model: Any) -> bool:
+    """Whether a model is surely the one that was described before."""
+    now = identify(model, with_density=True)
+    return before is not None and not (before.unreadable or now.unreadable or before.difference(now))
 
 
 def restore_choice(record: PlanRecord, problem: Problem, settings: Settings) -> Choice:
@@ -202,6 +210,7 @@ def restore_choice(record: PlanRecord, problem: Problem, settings: Settings) -> 
     mass, learnt = problem.prior_mass, record.learnt
     spent = Spent(
         n_gradients_pilot=mass.n_gradients if mass and mass is not record.prior_mass else 0,
+        n_rounds=record.n_rounds,
         seconds_per_gradient=record.seconds_per_gradient,
     )
     plan = replace(learnt.plan, resample_below=settings.recipe.resample_below)
@@ -210,7 +219,7 @@ def restore_choice(record: PlanRecord, problem: Problem, settings: Settings) -> 
         problem,
         record.pilot,
         np.array([n_steps if settings.recipe.is_fixed else min(n_steps, settings.max_temperatures)]),
-        record.tail,
+        record.tail if _is_known(record.identity, problem.model) else None,
         reason="As in the plan that was given.",
         spent=spent,
         compile_seconds=problem.engine.clock.seconds,

@@ -32,7 +32,7 @@ from pymc_hais.run.seeds import Branch, Purpose, Seeds
 from pymc_hais.run.settings import Settings
 from pymc_hais.tuning import Recipe, fit_reference
 
-__all__ = ["build_first_problem", "measure_prior_mass"]
+__all__ = ["build_first_problem", "find_mass", "measure_prior_mass"]
 
 #: Prior draws to which the reference is fitted.
 _FITTED = 2000
@@ -76,7 +76,7 @@ def build_first_problem(
 
     start = first_reference(reference, model, walls)
     try:
-        return build(start, _mass_for(model, start, settings))
+        return build(start, find_mass(model, start, settings))
     except UnusablePriorError as error:
         # Of a pm.CustomDist nobody knows whether the draws or the density is meant.
         is_ours = takes_fit(reference) and not set(error.names) & set(custom_names(model))
@@ -89,7 +89,7 @@ def build_first_problem(
     return replace(build(wide or heavy_reference(walls), mass), undrawn=names)
 
 
-def _mass_for(model: Any, reference: Any, settings: Settings) -> PriorMass | None:
+def find_mass(model: Any, reference: Any, settings: Settings) -> PriorMass | None:
     """Measure the mass that annealing from a reference has to divide by; None where there is none to divide by."""
     if improper_priors(model) or not unnormalised_priors(model):
         return None

@@ -55,6 +55,7 @@ def build_record(n_dims=3, n_stages=4, n_steps=8, metrics=None, **replaced):
         "schedule": "constant_speed",
         "structure": Structure(("a", "b"), ((), (2,)), ("", "log")),
         "identity": IDENTITY,
+        "n_rounds": 3,
         "seconds_per_gradient": 1e-6,
         "reason": "Why not.",
     }
