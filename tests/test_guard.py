@@ -38,7 +38,7 @@ STAGES = {
     "results.diagnostics.missed_mass": "the comparison with modes",
     "results.diagnostics.prior_mass_findings": "the diagnosis of the model",
     "results.diagnostics._heavy_tail": "the diagnosis of the log ratio",
-    "results.diagnostics.memory": "the diagnosis of the particles' memory",
+    "results.diagnostics.diagnose_lag": "the diagnosis of the particles' memory",
     "results.diagnostics.wrong_odds": "the diagnosis of the odds",
     "results.diagnostics._summable": "the diagnosis of what can be summed out",
     "results.datatree.modes_group": "the group `modes`",

@@ -234,6 +234,19 @@ def test_an_interrupt_keeps_the_rounds_before_it():
         outcome_of(KeyboardInterrupt, guard=Guard())
 
 
+def test_an_interrupt_while_a_round_is_looked_at_keeps_the_round_and_makes_no_other():
+    def press(problem, run, guard):
+        def look():
+            raise KeyboardInterrupt
+
+        return guard.attempt("a look", look, NO_LAG)
+
+    script = Script(*RUNS)
+    module = mutate(rounds, anneal_rows=script, measure_lag=press)
+    outcome = module.run_rounds(choice_of(), settings_of(target_se=1e-3), Guard())
+    assert (outcome.stopped_by, len(outcome.rows[0].rounds), len(script.plans)) == ("interrupt", 1, 1)
+
+
 def test_who_makes_no_result_of_some_rounds_is_interrupted_by_ctrl_c():
     with pytest.raises(KeyboardInterrupt):
         outcome_of(*RUNS[:2], KeyboardInterrupt, target_se=1e-3)
