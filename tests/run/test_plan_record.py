@@ -141,7 +141,7 @@ def test_the_mass_of_a_prior_of_another_kind_is_measured_again(monkeypatch):
             kind("x", 0.0, 1.0, shape=2, transform=pm.distributions.transforms.ordered)
         return model
 
-    monkeypatch.setattr(plan_reuse, "measure_prior_mass", lambda *_: "measured")
+    monkeypatch.setattr(plan_reuse, "find_mass", lambda *_: "measured")
     known = identify(prior(pm.Normal), with_density=True)
     record = build_record(prior_identity=known)
     assert plan_reuse._mass(record, prior(pm.Normal), None) is record.prior_mass
