@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any
 
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 from pymc.distributions.transforms import _default_transform
 from pymc.logprob.abstract import _logprob
+from pymc.model.transform.optimization import freeze_dims_and_data as pymc_freeze
 from pymc.pytensorf import find_rng_nodes, replace_rng_nodes, reseed_rngs, toposort_replace
 from pymc.util import _get_seeds_per_chain
 from pytensor.compile.builders import OpFromGraph, SymbolicOp
@@ -33,6 +35,7 @@ __all__ = [
     "compile_interpreted",
     "default_transform",
     "find_rng_nodes",
+    "freeze_dims_and_data",
     "implementations_of",
     "inline_inner_graph",
     "lower_xtensor",
@@ -47,12 +50,42 @@ __all__ = [
     "toposort_replace",
     "traceable",
     "unsupported_op",
+    "untraced",
     "without_initvals",
     "write_out_inner",
 ]
 
 seeds_per_chain = _get_seeds_per_chain
 inline_inner_graph = inline_ofg_node
+
+
+class _Untraced(contextlib.ContextDecorator):
+    """Within, PyTensor notes for no variable which line of code made it.
+
+    Such notes take longer than the graphs themselves; and where a switch between equal branches becomes one of them,
+    PyTensor adds the branch's notes to themselves, three times as many for every switch.  The setting is that of the
+    process: it comes back when the last thread has left.
+    """
+
+    def __init__(self) -> None:
+        self._counting, self._n_inside = threading.Lock(), 0
+
+    def __enter__(self) -> None:
+        with self._counting:
+            if not self._n_inside:
+                self._before = pytensor.config.traceback__limit
+                pytensor.config.traceback__limit = 0
+            self._n_inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._counting:
+            self._n_inside -= 1
+            if not self._n_inside:
+                pytensor.config.traceback__limit = self._before
+
+
+#: A context and a decorator of what builds or compiles graphs.
+untraced = _Untraced()
 
 
 class OneAtATime:
@@ -77,6 +110,7 @@ class OneAtATime:
             return self._function(*args)
 
 
+@untraced
 def compile_interpreted(inputs: list[Any], outputs: list[Any]) -> Any:
     """Compile for PyTensor's NumPy interpreter: no waiting, and fast on whole batches.
 
@@ -116,6 +150,7 @@ def _can_be_written_out(node: Any) -> bool:
     return isinstance(node.op, OpFromGraph) and not any(isinstance(out.type, RandomType) for out in node.outputs)
 
 
+@untraced
 def compile_density(graph: Any, mode: Any, is_compiled: bool = False, **kwargs: Any) -> Any:
     """Compile the graphs of a :class:`pymc_hais.model.DensityGraph` in the context of its model.
 
@@ -132,6 +167,7 @@ def compile_density(graph: Any, mode: Any, is_compiled: bool = False, **kwargs: 
     return OneAtATime(function)
 
 
+@untraced
 def lower_xtensor(outputs: list[Any]) -> list[Any]:
     """Rewrite the labelled operations of ``pymc.dims`` as ordinary ones."""
     # Asking for the rewrite before pytensor.xtensor is imported would make that import fail.
@@ -200,17 +236,21 @@ def default_transform(op: Any, rv: Any) -> Any:
         return _default_transform(op, rv)
 
 
-@contextlib.contextmanager
-def without_initvals(model: Any) -> Iterator[Any]:
-    """Set aside the initial values of a model's variables: PyMC copies and transforms no model that has any."""
-    saved = dict(model.rvs_to_initial_values)
-    for variable in saved:
-        model.rvs_to_initial_values[variable] = None
-    try:
-        yield model
-    finally:
-        for variable, value in saved.items():
-            model.rvs_to_initial_values[variable] = value
+def without_initvals(model: Any) -> Any:
+    """Return the model itself without initial values, which PyMC neither copies nor transforms; other threads see them.
+
+    Its variables are the same objects: it is to be read or copied, not to be added to.
+    """
+    if all(value is None for value in model.rvs_to_initial_values.values()):
+        return model
+    plain = object.__new__(type(model))
+    vars(plain).update(vars(model), rvs_to_initial_values=dict.fromkeys(model.rvs_to_initial_values))
+    return plain
+
+
+def freeze_dims_and_data(model: Any, **kwargs: Any) -> Any:
+    """Freeze a model as PyMC does, which would take the initial values off it in the meantime."""
+    return pymc_freeze(without_initvals(model), **kwargs)
 
 
 @contextlib.contextmanager

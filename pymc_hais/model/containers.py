@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pymc.model.transform.optimization import freeze_dims_and_data
 from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import ancestors
@@ -19,7 +18,7 @@ from pytensor.tensor.shape import Reshape, Shape, Shape_i
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, IncSubtensor, Subtensor
 from pytensor.tensor.type import TensorType
 
-from pymc_hais.model.compat import compile_interpreted
+from pymc_hais.model.compat import compile_interpreted, freeze_dims_and_data
 
 __all__ = [
     "Preparation",

@@ -17,6 +17,7 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_hais.model.centring import recentre
 from pymc_hais.model.checks import refuse_sums_of_conditions
+from pymc_hais.model.compat import untraced
 from pymc_hais.model.conditionals import SiteRule, add_conditionals
 from pymc_hais.model.containers import Preparation, arguments_for, cut_prepared, freeze_with_inputs
 from pymc_hais.model.interactions import find_rules, take_slopes
@@ -92,6 +93,7 @@ class DensityGraph:
         return max(math.prod(shape) for shape in shapes if None not in shape)
 
 
+@untraced
 def build_density(
     model: Any,
     layout: Layout,
@@ -172,6 +174,7 @@ def _reached(outputs: Sequence[Any], position: Any) -> list[Any]:
     return list(reached)
 
 
+@untraced
 def build_parameter_density(
     model: Any, layout: Layout, endpoints: Mapping[str, tuple[Any, Any]], with_gradients: bool = True
 ) -> DensityGraph:

@@ -34,8 +34,7 @@ def build_pointwise(model: Any, names: Sequence[str]) -> Pointwise:
     names : sequence of str
         Observed variables and data containers that other tables of the same shapes replace.
     """
-    with without_initvals(model):
-        plain = remove_value_transforms(model)  # a result keeps the variables' own values
+    plain = remove_value_transforms(without_initvals(model))  # a result keeps the variables' own values
     frozen, targets = freeze_with_inputs(plain, names)
     with frozen:
         terms = frozen.logp(vars=frozen.observed_RVs, sum=False)

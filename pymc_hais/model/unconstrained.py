@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
-from pymc.model.transform.optimization import freeze_dims_and_data
 from pytensor.graph.replace import clone_replace
 
-from pymc_hais.model.compat import compile_interpreted
+from pymc_hais.model.compat import compile_interpreted, freeze_dims_and_data
 from pymc_hais.model.layout import Layout
 from pymc_hais.model.outputs import batch_over_rows
 

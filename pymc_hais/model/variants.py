@@ -28,14 +28,12 @@ def build_row_logp(model: Any, names: tuple[str, ...]) -> Callable[..., float]:
 
 def observe_first(model: Any, rows: Mapping[str, np.ndarray]) -> Any:
     """Return the model with free variables observed, at their first row; the density is then in their own space."""
-    with without_initvals(model):
-        return pm.observe(model, {name: value[0] for name, value in rows.items()})
+    return pm.observe(without_initvals(model), {name: value[0] for name, value in rows.items()})
 
 
 def with_table(model: Any, data: Mapping[str, np.ndarray]) -> Any:
     """Return a copy of the model with other data of the same shapes (n, ...) in place of its own."""
-    with without_initvals(model):
-        copied = model.copy()
+    copied = without_initvals(model).copy()
     containers = {variable.name for variable in copied.data_vars}
     for name, value in data.items():
         if name in containers:
@@ -55,8 +53,8 @@ def prior_alone(model: Any) -> Any:
     """
     upstream = set(ancestors(model.free_RVs))
     data = {rv.name: model.rvs_to_values[rv] for rv in model.observed_RVs if rv in upstream}
-    with without_initvals(model):
-        copied = pm.do(model, data, make_interventions_shared=False) if data else model.copy()
+    plain = without_initvals(model)
+    copied = pm.do(plain, data, make_interventions_shared=False) if data else plain.copy()
     for variable in (*copied.observed_RVs, *copied.potentials, *copied.deterministics):
         del copied.named_vars[variable.name]
     for terms in (copied.observed_RVs, copied.potentials, copied.deterministics):

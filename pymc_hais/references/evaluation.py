@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
-from pymc.model.transform.optimization import freeze_dims_and_data
 from pymc.pytensorf import rewrite_pregrad
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.scan.op import Scan
 from pytensor.tensor.blockwise import Blockwise
 
-from pymc_hais.model.compat import compile_interpreted, lower_xtensor
+from pymc_hais.model.compat import compile_interpreted, freeze_dims_and_data, lower_xtensor
 from pymc_hais.model.layout import Layout, on_position
 from pymc_hais.references.base import BoundReference
 

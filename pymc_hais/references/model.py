@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from pymc.model.transform.optimization import freeze_dims_and_data
 from pytensor.graph.replace import clone_replace
 
 from pymc_hais.model import check_model, improper_priors
+from pymc_hais.model.compat import freeze_dims_and_data
 from pymc_hais.model.layout import Layout, build_layout, on_position
 from pymc_hais.references.base import Draws
 

@@ -10,11 +10,16 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.logprob.transforms import Transform
-from pymc.model.transform.optimization import freeze_dims_and_data
 from pytensor.graph.traversal import ancestors
 
 from pymc_hais.model import custom_names, improper_priors, unnormalised_densities
-from pymc_hais.model.compat import compile_interpreted, find_rng_nodes, replace_rng_nodes, reseed_rngs
+from pymc_hais.model.compat import (
+    compile_interpreted,
+    find_rng_nodes,
+    freeze_dims_and_data,
+    replace_rng_nodes,
+    reseed_rngs,
+)
 from pymc_hais.model.flat_discrete import FlatDiscreteRV
 from pymc_hais.model.layout import Layout, is_discrete
 from pymc_hais.references.base import Direct, Draws

@@ -155,9 +155,8 @@ def densities(posterior: Dataset, model: Any, output: Output) -> dict[str, Calla
     idata = DataTree.from_dict({"/posterior": posterior})
 
     def build(compute: Callable[..., Any], wanted: bool | list[str]) -> Any:
-        names = None if wanted is True else wanted
-        with without_initvals(model):
-            return compute(idata, var_names=names, model=model, progressbar=False, extend_inferencedata=False)
+        names, plain = None if wanted is True else wanted, without_initvals(model)
+        return compute(idata, var_names=names, model=plain, progressbar=False, extend_inferencedata=False)
 
     every = {
         "log_likelihood": (compute_log_likelihood, output.log_likelihood),

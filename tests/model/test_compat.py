@@ -1,15 +1,23 @@
 """What PyTensor's interpreter is given: graphs without graphs within, for which it would make C code."""
 
+import threading
 import warnings
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 import pytest
 from pytensor.compile.builders import OpFromGraph
 from pytensor.tensor.special import logsumexp, softmax
 
-from pymc_hais.model.compat import compile_interpreted, quiet_compilation
+from pymc_hais.model.compat import (
+    compile_interpreted,
+    freeze_dims_and_data,
+    quiet_compilation,
+    untraced,
+    without_initvals,
+)
 from pymc_hais.references.forward import forward_graph
 
 X = pt.vector("x", shape=(3,), dtype="float64")
@@ -58,3 +66,50 @@ def test_a_constant_on_both_sides_of_many_switches_keeps_its_stack_trace():
     inputs = [one for node in function.maker.fgraph.toposort() for one in node.inputs]
     assert max(len(getattr(one.tag, "trace", [])) for one in [zero, *inputs]) < 3**8
     assert function(np.int64(3))[0] == 0
+def test_notes_of_where_variables_were_made_come_back_when_the_last_thread_has_left():
+    before = pytensor.config.traceback__limit
+    assert before != 0
+    is_in, may_leave = threading.Event(), threading.Event()
+
+    def stay():
+        with untraced:
+            is_in.set()
+            may_leave.wait(10.0)
+
+    other = threading.Thread(target=stay)
+    with untraced:
+        other.start()
+        assert is_in.wait(10.0)
+    assert pytensor.config.traceback__limit == 0  # the other is still inside
+    may_leave.set()
+    other.join()
+    assert pytensor.config.traceback__limit == before
+
+
+def test_the_notes_come_back_after_an_error():
+    before = pytensor.config.traceback__limit
+    with pytest.raises(ZeroDivisionError), untraced:
+        _ = 1 / 0
+    assert pytensor.config.traceback__limit == before
+
+
+def test_a_model_keeps_its_initial_values_while_it_is_copied_and_frozen():
+    with pm.Model() as model:
+        x = pm.Normal("x", initval=1.5)
+        y = pm.Normal("y", x, initval="prior")
+
+    class Watched(type(model.rvs_to_initial_values)):
+        """Another thread may look at any moment, and would keep what it sees."""
+
+        def __setitem__(self, *_):
+            raise AssertionError("an initial value was changed")
+
+        update = __setitem__
+
+    model.rvs_to_initial_values = Watched(model.rvs_to_initial_values)
+    plain = without_initvals(model)
+    assert set(plain.rvs_to_initial_values.values()) == {None}
+    assert plain.free_RVs == [x, y]
+    copied, frozen = plain.copy(), freeze_dims_and_data(model)
+    assert [rv.name for rv in copied.free_RVs] == [rv.name for rv in frozen.free_RVs] == ["x", "y"]
+    assert dict(model.rvs_to_initial_values) == {x: 1.5, y: "prior"}
