@@ -21,9 +21,10 @@ from pymc_hais.model.compat import untraced
 from pymc_hais.model.conditionals import SiteRule, add_conditionals
 from pymc_hais.model.containers import Preparation, arguments_for, cut_prepared, freeze_with_inputs
 from pymc_hais.model.interactions import find_rules, take_slopes
-from pymc_hais.model.layout import Layout, build_position, on_position
+from pymc_hais.model.layout import Layout, build_position, discrete_names, on_position
+from pymc_hais.model.lookups import Range, confine_lookups, warn_of_lookups
 from pymc_hais.model.simplification import lift_data, simplify, simplify_values
-from pymc_hais.model.sites import find_site_variables
+from pymc_hais.model.sites import SiteVariable, find_site_variables
 from pymc_hais.model.terms import open_conditions
 from pymc_hais.paths import Geometric, Parameters
 from pymc_hais.types import Path
@@ -137,9 +138,13 @@ def build_density(
     given = dict(zip(targets, [*inputs, *shared], strict=True))
     # Before anything else: a value that is computed from a data container would become another variable.
     terms = clone_replace([frozen.varlogp, frozen.datalogp], given, rebuild_strict=False)
+    variables = find_site_variables(model, layout) if layout.n_sites else ()
+    terms, outside = confine_lookups(terms, _ranges(frozen, variables)) if variables else (terms, None)
     position = build_position(layout)
     sites = [position.type(name) for name in ("precision", "shift") if has_chart]
     x, log_jacobian = recentre(frozen, layout, position, sites)
+    if outside is not None:
+        terms[1] += outside
     outputs: list[Any] = clone_replace(terms, x, rebuild_strict=False)
     log_prior, log_rest = outputs
     if log_reference is not None:
@@ -154,7 +159,6 @@ def build_density(
     none = [np.zeros(layout.n_dims, position.dtype) for _ in sites]
     arguments = [position, [], inputs, sites]
     if layout.n_sites:
-        variables = find_site_variables(model, layout)
         outputs = [open_conditions(output, position, model.check_bounds) for output in outputs]
         rules = take_slopes(variables) if takes_slopes else find_rules(outputs, position, variables)
         density = add_conditionals(outputs, position, rules, simplify_values, with_gradients)
@@ -163,6 +167,13 @@ def build_density(
     gradient = _gradient if with_gradients else lambda _, position: pt.zeros_like(position)
     density = [*outputs, *(gradient(output, position) for output in outputs)]
     return _assemble(model, layout, Geometric(), arguments, density, values, none, (), shared, containers)
+
+
+def _ranges(frozen: Any, variables: Sequence[SiteVariable]) -> dict[Any, Range]:
+    """Return between which values sites are: nothing is known of those that walk."""
+    known = (v for v in variables if v.n_values)
+    ends = {frozen.rvs_to_values[frozen[v.name]]: (float(v.low), float(v.low + v.n_values - 1)) for v in known}
+    return {value: ends.get(value, (-math.inf, math.inf)) for value in frozen.discrete_value_vars}
 
 
 def _reached(outputs: Sequence[Any], position: Any) -> list[Any]:
