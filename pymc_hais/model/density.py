@@ -22,7 +22,7 @@ from pymc_hais.model.conditionals import SiteRule, add_conditionals
 from pymc_hais.model.containers import Preparation, arguments_for, cut_prepared, freeze_with_inputs
 from pymc_hais.model.interactions import find_rules, take_slopes
 from pymc_hais.model.layout import Layout, build_position, discrete_names, on_position
-from pymc_hais.model.lookups import Range, confine_lookups, warn_of_lookups
+from pymc_hais.model.lookups import ANY, Range, confine_lookups, warn_of_lookups
 from pymc_hais.model.simplification import lift_data, simplify, simplify_values
 from pymc_hais.model.sites import SiteVariable, find_site_variables
 from pymc_hais.model.terms import open_conditions
@@ -173,7 +173,7 @@ def _ranges(frozen: Any, variables: Sequence[SiteVariable]) -> dict[Any, Range]:
     """Return between which values sites are: nothing is known of those that walk."""
     known = (v for v in variables if v.n_values)
     ends = {frozen.rvs_to_values[frozen[v.name]]: (float(v.low), float(v.low + v.n_values - 1)) for v in known}
-    return {value: ends.get(value, (-math.inf, math.inf)) for value in frozen.discrete_value_vars}
+    return {value: ends.get(value, ANY) for value in frozen.discrete_value_vars}
 
 
 def _reached(outputs: Sequence[Any], position: Any) -> list[Any]:

@@ -170,7 +170,13 @@ def _point(model: Any, layout: Layout, position: Any) -> dict[str, np.ndarray]:
 
 
 def _raise_for_terms(model: Any, layout: Layout, positions: np.ndarray, n_draws: int, source: str) -> None:
-    terms = evaluate_terms(model, layout, positions, [*model.basic_RVs, *model.potentials])
+    try:
+        terms = evaluate_terms(model, layout, positions, [*model.basic_RVs, *model.potentials])
+    except IndexError as error:
+        raise ValueError(
+            f"The log density is not finite at any of {n_draws} draws of {source}, at which the model looks past the "
+            f"end of a table: {str(error).splitlines()[0]}. Make the table longer, or clip the index with pt.clip."
+        ) from error
     bad = {name: ~np.isfinite(values) for name, values in terms.items()}
     always = [name for name, rows in bad.items() if rows.all()]
     named = always or sorted((name for name in bad if bad[name].any()), key=lambda name: -bad[name].sum())

@@ -31,12 +31,13 @@ from pytensor.tensor.type import TensorType
 
 from pymc_hais.model.compat import compile_interpreted
 
-__all__ = ["Range", "confine_lookups", "warn_of_lookups"]
+__all__ = ["ANY", "Range", "confine_lookups", "warn_of_lookups"]
 
 #: The least and the largest value that the elements of an array may have.
 type Range = tuple[float, float]
 
-_ANY: Range = (-math.inf, math.inf)
+#: What may have any.
+ANY: Range = (-math.inf, math.inf)
 #: What keeps the values of its first input, or repeats or leaves out some.
 _SHAPING = (Alloc, AdvancedSubtensor, DimShuffle, Reshape, ScalarFromTensor, SpecifyShape, Subtensor, TensorFromScalar)
 _WRITING = (IncSubtensor, AdvancedIncSubtensor)
@@ -150,7 +151,7 @@ def _inner_ranges(node: Any, known: _Ranges) -> Iterator[tuple[Any, Range]]:
     ]
     yield from ((inner, known.of(outer)) for inner, outer in given if known.is_reached(outer))
     # Of what is carried from step to step nothing is known.
-    yield from ((inner, _ANY) for inner in set(op.inner_inputs) - {inner for inner, _ in given})
+    yield from ((inner, ANY) for inner in set(op.inner_inputs) - {inner for inner, _ in given})
 
 
 class _Ranges:
@@ -167,7 +168,7 @@ class _Ranges:
         """Return the range of any variable."""
         if variable not in self._ranges and isinstance(variable.type, TensorType):
             return _range_of_constant(variable)
-        return self._ranges.get(variable, _ANY)
+        return self._ranges.get(variable, ANY)
 
     def may_leave(self, node: Any, index: int, axis: int) -> bool:
         """Whether an index, one of a node's inputs, is not sure to be inside an axis of the first input."""
@@ -182,7 +183,7 @@ class _Ranges:
         if any(map(self.is_reached, node.inputs)):
             for output in node.outputs:
                 low, high = self._read(node)
-                self._ranges[output] = (low, high) if _fits(low, high, output.type) else _ANY
+                self._ranges[output] = (low, high) if _fits(low, high, output.type) else ANY
 
     def _read(self, node: Any) -> Range:
         op, inputs = node.op, node.inputs
@@ -191,12 +192,12 @@ class _Ranges:
         if isinstance(op, _SHAPING):
             return self.of(inputs[0])
         if isinstance(op, _WRITING):
-            return self._any_of(inputs[:2]) if op.set_instead_of_inc else _ANY
+            return self._any_of(inputs[:2]) if op.set_instead_of_inc else ANY
         if isinstance(op, Join | MakeVector):
             return self._any_of(inputs[1:] if isinstance(op, Join) else inputs)
         if isinstance(op, Sum | CumOp) and getattr(op, "mode", "add") == "add":
             return self._sum(op, inputs[0])
-        return self._apply(op.scalar_op, inputs) if isinstance(op, Elemwise) else _ANY
+        return self._apply(op.scalar_op, inputs) if isinstance(op, Elemwise) else ANY
 
     def _any_of(self, variables: Sequence[Any]) -> Range:
         lows, highs = zip(*map(self.of, variables), strict=True)
@@ -207,7 +208,7 @@ class _Ranges:
         axes = range(summed.type.ndim) if op.axis is None else np.atleast_1d(op.axis)
         lengths = [summed.type.shape[axis] for axis in axes]
         if None in lengths:
-            return _ANY
+            return ANY
         low, high = (math.prod(lengths) * end for end in self.of(summed))
         return (low, high) if isinstance(op, Sum) else (min(low, self.of(summed)[0]), max(high, self.of(summed)[1]))
 
@@ -221,12 +222,12 @@ class _Ranges:
             return 0.0, given[1][1] - 1.0 if inputs[1].type.dtype.startswith("int") else given[1][1]
         is_divided = isinstance(scalar_op, ps.IntDiv | ps.TrueDiv) and given[1][0] > 0
         if not isinstance(scalar_op, _MONOTONE) and not is_divided:
-            return _ANY
+            return ANY
         with np.errstate(all="ignore"):
             function: Callable[..., Any] = getattr(scalar_op, "impl", lambda x: x)
             is_cast = isinstance(scalar_op, ps.Cast)  # which infinity has not
             ends = [one[0] if is_cast else function(*map(np.float64, one)) for one in itertools.product(*given)]
-        return _ANY if np.isnan(ends).any() else (float(min(ends)), float(max(ends)))
+        return ANY if np.isnan(ends).any() else (float(min(ends)), float(max(ends)))
 
 
 def _fits(low: float, high: float, type_: Any) -> bool:
@@ -238,9 +239,9 @@ def _fits(low: float, high: float, type_: Any) -> bool:
 def _range_of_constant(variable: Any) -> Range:
     """Return the range of what depends on no variable at all."""
     if not isinstance(variable, Constant) and not all(isinstance(one, Constant) for one in _roots(variable)):
-        return _ANY
+        return ANY
     value = variable.data if isinstance(variable, Constant) else compile_interpreted([], [variable])()[0]
-    return (float(np.min(value)), float(np.max(value))) if np.size(value) else _ANY
+    return (float(np.min(value)), float(np.max(value))) if np.size(value) else ANY
 
 
 def _roots(variable: Any) -> list[Any]:

@@ -2,7 +2,8 @@
 
 First a screening by Stein's identity, which is powerful and costs one gradient a draw, but may be mistaken where the
 density jumps or the tails are heavy.  Then an exact test, with fresh draws, of the variables that it suspects.  Only
-the second refuses a reference: a right one with probability 1e-6 at most, whatever it is.
+the second refuses a reference: a right one with probability 1e-6 at most, whatever it is.  Discrete variables have no
+gradient to be screened by: those that PyMC does not draw itself are all suspected.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pymc_hais.references.model import AnnealedModel
 from pymc_hais.references.refusals import refuse_impossible, refuse_mismatch, refuse_point_masses
 from pymc_hais.references.stein import Suspect, find_suspects
 from pymc_hais.references.student_t import StudentT
-from pymc_hais.references.variables import Product
+from pymc_hais.references.variables import Product, draws_itself
 
 __all__ = ["check_draws", "find_mismatches"]
 
@@ -107,14 +108,17 @@ def find_mismatches(
         screened, log_density, gradient = _evaluate(evaluate, positions)
     clean = positions[~clipped]
     refuse_impossible(model, layout, clean, log_density[~clipped], reference)
+    suspects = _sites(model, layout, reference)
     if gradient is None:
-        suspects = _everyone(layout)
+        suspects += _everyone(layout)
     else:
-        suspects = find_suspects(layout, screened[~clipped], gradient[~clipped], _SUSPICION)
+        suspects += find_suspects(layout, screened[~clipped], gradient[~clipped], _SUSPICION)
     if not suspects:
         return []
+    is_discrete = np.repeat(layout.is_discrete, layout.sizes)
+    ruler = Ruler.of(clean, not clipped.any(), is_discrete)
     density = density or build_reference_density(model, layout, reference, positions[:5])
-    return _confirm(layout, reference, density, suspects, Ruler.of(clean, beyond=not clipped.any()), testing)
+    return _confirm(layout, reference, density, suspects, ruler, testing)
 
 
 def _evaluate(evaluate: Evaluate, positions: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -134,13 +138,22 @@ def _n_screened(layout: Layout, reference: BoundReference) -> int:
 
 def _everyone(layout: Layout) -> list[Suspect]:
     """Suspect every continuous variable that has coordinates to move."""
-    suspects = []
     is_tested = ~(np.array(layout.is_periodic) | np.array(layout.is_discrete))
-    for i in np.flatnonzero(is_tested & (layout.sizes > 0))[::-1]:
-        chosen = np.unique(np.linspace(layout.offsets[i], layout.offsets[i + 1] - 1, _UNKNOWN).round().astype(int))
-        coordinates = tuple(int(dim) for dim in chosen)
-        suspects.append(Suspect(int(i), coordinates, coordinates[1:] + coordinates[:1], 1.0))
-    return suspects
+    return [_suspect(layout, int(i)) for i in np.flatnonzero(is_tested & (layout.sizes > 0))[::-1]]
+
+
+def _sites(model: Any, layout: Layout, reference: BoundReference) -> list[Suspect]:
+    """Suspect every discrete variable whose draws are not PyMC's own."""
+    own = reference.model if isinstance(reference, Product) else model if reference.is_prior else None
+    is_tested = np.array(layout.is_discrete, dtype=bool) & (layout.sizes > 0)
+    places = (int(i) for i in np.flatnonzero(is_tested)[::-1])
+    return [_suspect(layout, i) for i in places if own is None or not draws_itself(own[layout.owners[i]])]
+
+
+def _suspect(layout: Layout, variable: int) -> Suspect:
+    chosen = np.linspace(layout.offsets[variable], layout.offsets[variable + 1] - 1, _UNKNOWN)
+    coordinates = tuple(int(dim) for dim in np.unique(chosen.round().astype(int)))
+    return Suspect(variable, coordinates, coordinates[1:] + coordinates[:1], 1.0, bool(layout.is_discrete[variable]))
 
 
 def _confirm(

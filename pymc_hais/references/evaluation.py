@@ -17,6 +17,7 @@ from pytensor.tensor.blockwise import Blockwise
 
 from pymc_hais.model.compat import compile_interpreted, freeze_dims_and_data, lower_xtensor
 from pymc_hais.model.layout import Layout, on_position
+from pymc_hais.model.lookups import ANY, confine_lookups
 from pymc_hais.references.base import BoundReference
 
 __all__ = ["Density", "build_reference_density"]
@@ -62,7 +63,9 @@ def build_reference_density(
         Whether to compile gradients too.
     """
     frozen = freeze_dims_and_data(model)
-    position, (log_prior,) = on_position(frozen, layout, [frozen.varlogp])
+    # The draws may be moved to where the prior looks past a table.
+    (log_prior,), outside = confine_lookups([frozen.varlogp], dict.fromkeys(frozen.discrete_value_vars, ANY))
+    position, (log_prior,) = on_position(frozen, layout, [log_prior if outside is None else log_prior + outside])
     value = pt.as_tensor_variable(reference.logp(position, log_prior))
     values, n_loops = _for_rows(position, value, sample)
     return Density(values, _gradients(position, value, sample) if with_gradients else None, n_loops)

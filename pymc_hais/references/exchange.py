@@ -43,7 +43,7 @@ class Ruler:
     ----------
     draws : ndarray (N, D)
     lower, upper : ndarray (D,)
-        Range that is tested.
+        Range that is tested, of discrete coordinates one value beyond what was drawn.
     centre, width : ndarray (D,)
         Medians and interquartile ranges.
     """
@@ -55,10 +55,12 @@ class Ruler:
     width: np.ndarray
 
     @classmethod
-    def of(cls, draws: np.ndarray, beyond: bool = True) -> Ruler:
+    def of(cls, draws: np.ndarray, beyond: bool = True, is_discrete: np.ndarray | None = None) -> Ruler:
         """Read the scales off draws (N, D); ``beyond`` lets the walk leave their range."""
         low, centre, high = np.quantile(draws, [0.25, 0.5, 0.75], axis=0)
         margin = _MARGIN * (high - low) * beyond
+        if is_discrete is not None:
+            margin = margin + is_discrete
         return cls(draws, draws.min(axis=0) - margin, draws.max(axis=0) + margin, centre, high - low)
 
     def contains(self, positions: np.ndarray) -> np.ndarray:
@@ -68,11 +70,12 @@ class Ruler:
 
 @dataclass(frozen=True)
 class _Move:
-    """A symmetric proposal that shifts or stretches some coordinates."""
+    """A symmetric proposal that shifts or stretches some coordinates, or takes one of them a step up or down."""
 
     dims: np.ndarray
     size: float
     stretches: bool = False
+    steps: bool = False
 
     def propose(self, x: np.ndarray, ruler: Ruler, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Return proposals (P, D), and the log Jacobians of the moves (P,)."""
@@ -82,6 +85,9 @@ class _Move:
             centre = ruler.centre[self.dims]
             y[:, self.dims] = centre + np.exp(log_factor)[:, None] * (x[:, self.dims] - centre)
             return y, len(self.dims) * log_factor
+        if self.steps:
+            y[np.arange(len(x)), rng.choice(self.dims, len(x))] += self.size * rng.choice([-1.0, 1.0], len(x))
+            return y, np.zeros(len(x))
         first, second = rng.integers(len(ruler.draws), size=(2, len(x)))
         y[:, self.dims] += self.size * (ruler.draws[first][:, self.dims] - ruler.draws[second][:, self.dims])
         return y, np.zeros(len(x))
@@ -128,6 +134,9 @@ def p_value(
 
 
 def _moves(suspect: Suspect, dims: np.ndarray) -> list[_Move]:
+    if suspect.is_discrete:  # differences of draws are whole numbers, and so are steps
+        places = [dims, *([i] for i in suspect.coordinates if len(dims) > 1)]
+        return [_Move(np.array(place), 1.0, steps=steps) for place in places for steps in (False, True)]
     whole = 2.38 / np.sqrt(2 * len(dims))
     singles = [_Move(np.array([i]), size) for size in _SINGLE for i in suspect.coordinates]
     together = [_Move(dims, size * whole) for size in _WHOLE] if len(dims) > 1 else []

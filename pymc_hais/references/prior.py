@@ -29,6 +29,11 @@ _BATCH = 500
 #: Give up on rejection when fewer than one joint draw in this many obeys the orderings.
 _MAX_REJECTION = 2000
 
+_BEYOND = (
+    "PyMC could not draw from the prior, where a table is looked up past its end: {}. Make the table longer, or clip "
+    "the index with pt.clip."
+)
+
 
 @dataclass
 class PriorSampler:
@@ -103,6 +108,8 @@ class PriorSampler:
                 f"PyMC could not draw from the prior: {error}. A parameter of a distribution has left its domain; "
                 "give the variable it depends on a prior that stays inside."
             ) from error
+        except IndexError as error:
+            raise ValueError(_BEYOND.format(str(error).splitlines()[0])) from error
         return values if self.batch_size > 1 else [np.asarray(value)[None] for value in values]
 
     def _outside(self, values: list[np.ndarray]) -> np.ndarray:
@@ -197,6 +204,8 @@ def _draw_once(function: Any, model: Any) -> list[np.ndarray]:
         ) from error
     except ValueError as error:
         raise ValueError(f"PyMC cannot draw from the prior of `{_first_undrawable(model)}`: {error}.") from error
+    except IndexError as error:
+        raise ValueError(_BEYOND.format(str(error).splitlines()[0])) from error
 
 
 def _first_undrawable(model: Any) -> str:

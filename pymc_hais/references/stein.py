@@ -44,12 +44,14 @@ class Suspect:
         For each, the dimension whose function moved it; itself if there is none.
     excess : float
         Largest statistic, in units of the threshold.
+    is_discrete : bool
     """
 
     variable: int
     coordinates: tuple[int, ...]
     partners: tuple[int, ...]
     excess: float
+    is_discrete: bool = False
 
 
 def find_suspects(layout: Layout, positions: np.ndarray, gradient: np.ndarray, level: float) -> list[Suspect]:

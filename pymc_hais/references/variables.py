@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pymc.distributions.custom import CustomDistRV, CustomSymbolicDistRV
 from pymc.logprob.transforms import Transform
 from pytensor.graph.traversal import ancestors
 
@@ -28,7 +29,7 @@ from pymc_hais.references.forward import batch, is_outside
 from pymc_hais.references.model import logp_at
 from pymc_hais.references.prior import PriorSampler, build_prior
 
-__all__ = ["Product"]
+__all__ = ["Product", "draws_itself"]
 
 #: Draws that must be inside the variables' spaces, and where they cannot be drawn at once.
 _TRIED, _TRIED_SINGLY = 4000, 500
@@ -135,6 +136,19 @@ class _Bound(Transform):
         from pytensor.xtensor import as_xtensor  # warns that it is experimental: only for those who use it
 
         return function(as_xtensor(value, dims=self._dims), *self._inputs).values
+
+
+def draws_itself(rv: Any) -> bool:
+    """Whether PyMC draws a variable and computes its density by itself: nothing of it is the user's."""
+    parts = [rv.owner, *(one.owner for one in rv.owner.inputs)]  # components of a mixture are inputs
+    ops = [op for part in parts if part for op in (part.op, getattr(part.op, "core_op", None))]
+    ops += [op.base_rv_op for op in ops if hasattr(op, "base_rv_op")]
+    known = ("pymc.", "pytensor.", "pymc_hais.")
+    return not any(
+        isinstance(op, CustomDistRV | CustomSymbolicDistRV) or not type(op).__module__.startswith(known)
+        for op in ops
+        if op is not None
+    )
 
 
 def _transform(frozen: Any, owner: str) -> Transform | None:

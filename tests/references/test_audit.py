@@ -17,6 +17,7 @@ from pymc_hais.model import build_layout
 from pymc_hais.references import Prior, bind, build_prior, check_draws
 from pymc_hais.references.audit import find_mismatches
 from pymc_hais.references.evaluation import build_reference_density
+from pymc_hais.references.variables import draws_itself
 from pymc_hais.run.building import build_problem
 from pymc_hais.run.problem import Compiler
 from pymc_hais.run.seeds import Seeds
@@ -292,3 +293,118 @@ def test_what_has_no_gradient_is_tested_exactly():
         start = Prior(layout, build_prior(model))
         assert build_reference_density(model, layout, start, np.ones((1, 2)), with_gradients=True).gradients is None
         assert find_mismatches(model, layout, start, np.random.SeedSequence(1)) == ([] if scale == 1.0 else ["x"])
+
+
+# Discrete variables --------------------------------------------------------------------------------------
+
+
+def sites(draw, logp, shape=()):
+    """Build a CustomDist `x` of whole numbers from ``draw(rng, size)`` and ``logp(value)``."""
+
+    def build():
+        pm.CustomDist("x", logp=logp, random=lambda rng=None, size=None: draw(rng, size), shape=shape, dtype="int64")
+        pm.Normal("other")
+
+    return build
+
+
+def on(support, value, log_probability):
+    return pt.switch(pt.and_(value >= support[0], value <= support[1]), log_probability, -np.inf)
+
+
+def binary(p):
+    return lambda value: on((0, 1), value, value * np.log(p) + (1 - value) * np.log1p(-p))
+
+
+def poisson_counts(rate):
+    return lambda value: on((0, np.inf), value, value * np.log(rate) - pt.gammaln(value + 1.0))
+
+
+def of_a_parent(slope):
+    """The log odds of three sites, which are a normal variable's multiple; drawn with slope one."""
+
+    def logp(value, eta):
+        return on((0, 1), value, value * slope * eta - pt.softplus(slope * eta))
+
+    def random(eta, rng=None, size=None):
+        return rng.binomial(1, 1 / (1 + np.exp(-eta)), size=size)
+
+    return lambda: pm.CustomDist("x", pm.Normal("eta"), logp=logp, random=random, shape=3, dtype="int64")
+
+
+def with_dist(computed):
+    """PyMC draws from ``dist``, and the density is another one."""
+
+    def dist(size):
+        return pm.Poisson.dist(3.0, size=size)
+
+    return lambda: pm.CustomDist("x", dist=dist, logp=lambda value: poisson_counts(computed)(value), dtype="int64")
+
+
+WRONG_SITES = {
+    "odds": sites(lambda rng, size: rng.binomial(1, 0.4, size=size), binary(0.5)),
+    "many sites": sites(lambda rng, size: rng.binomial(1, 0.35, size=size), binary(0.5), 20),
+    "rate": sites(lambda rng, size: rng.poisson(3.0, size=size), poisson_counts(3.5)),
+    "shifted": sites(lambda rng, size: rng.poisson(3.0, size=size) + 1, poisson_counts(3.0)),
+    "values that are never drawn": sites(
+        lambda rng, size: rng.binomial(1, 0.5, size=size), lambda value: on((0, 2), value, 0.0 * value)
+    ),
+    "no support": sites(lambda rng, size: rng.binomial(1, 0.3, size=size), lambda value: value * np.log(3 / 7)),
+    "a parent": of_a_parent(2.0),
+    "dist and logp": with_dist(2.5),
+}
+RIGHT_SITES = {
+    "odds": sites(lambda rng, size: rng.binomial(1, 0.4, size=size), binary(0.4)),
+    "rare": sites(lambda rng, size: rng.binomial(1, 0.001, size=size), binary(0.001), 5),
+    "rate": sites(lambda rng, size: rng.poisson(3.0, size=size), poisson_counts(3.0)),
+    "large": sites(lambda rng, size: rng.poisson(300.0, size=size), poisson_counts(300.0), 2),
+    "one value": sites(lambda rng, size: np.full(size or (), 7), lambda value: on((7, 7), value, 0.0 * value)),
+    "a parent": of_a_parent(1.0),
+    "dist and logp": with_dist(3.0),
+    "dist": lambda: pm.CustomDist("x", dist=lambda size: pm.Poisson.dist(3.0, size=size)),
+    "truncated": lambda: pm.Truncated("x", pm.Poisson.dist(3.0), upper=4),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_SITES)
+def test_wrong_priors_of_sites_are_refused_by_name(name):
+    with pytest.raises(ValueError, match=r"draws of `x`.*do not follow its log density"):
+        audit(modelled(WRONG_SITES[name]))
+
+
+@pytest.mark.parametrize("name", RIGHT_SITES)
+def test_right_priors_of_sites_pass(name):
+    audit(modelled(RIGHT_SITES[name]))
+
+
+@pytest.mark.slow
+def test_sites_are_judged_alike_whatever_the_seed():
+    for name, build in {**WRONG_SITES, **RIGHT_SITES}.items():
+        model = modelled(build)
+        for seed in range(4):
+            if WRONG_SITES.get(name) is build:
+                with pytest.raises(ValueError, match="do not follow its log density"):
+                    audit(model, seed)
+            else:
+                audit(model, seed)
+
+
+def test_a_reference_of_sites_is_audited_too():
+    with pm.Model() as model:
+        pm.Bernoulli("x", 0.5, shape=3)
+    wrong = pm.CustomDist.dist(
+        logp=binary(0.5), random=lambda rng=None, size=None: rng.binomial(1, 0.4, size=size), shape=3, dtype="int64"
+    )
+    with pytest.raises(ValueError, match="draws of the reference of `x`"):
+        audit(model, reference={"x": wrong})
+
+
+def test_what_pymc_draws_itself_is_not_suspected():
+    with pm.Model() as model:
+        z = pm.Bernoulli("z", 0.3, shape=2)
+        k = pm.ZeroInflatedPoisson("k", 0.5, 2.0)
+        c = pm.CustomDist(
+            "c", logp=binary(0.5), random=lambda rng=None, size=None: rng.binomial(1, 0.5, size), dtype="int64"
+        )
+        t = pm.Truncated("t", pm.CustomDist.dist(dist=lambda size: pm.Poisson.dist(3.0, size=size)), upper=4)
+    assert [draws_itself(one) for one in (z, k, c, t)] == [True, True, False, False]
