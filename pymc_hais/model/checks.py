@@ -5,15 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import pymc as pm
+from pymc.data import MinibatchOp
 from pymc.distributions.continuous import FlatRV, HalfFlatRV
 from pymc.distributions.custom import CustomDistRV
 from pymc.distributions.multivariate import CARRV, ICARRV
 from pymc.distributions.simulator import SimulatorRV
 from pymc.model import Model, modelcontext
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
-from pytensor.graph.traversal import applys_between, graph_inputs
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.traversal import ancestors, applys_between, graph_inputs
 from pytensor.scalar import Add
 from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.random.type import RandomType
+from scipy.sparse import issparse
 
 from pymc_hais.model.compat import release_with_lkj
 from pymc_hais.model.flat_discrete import FlatDiscreteRV
@@ -64,8 +68,8 @@ def check_model(model: Any, from_prior: bool = True) -> None:
     Raises
     ------
     ValueError
-        No free variables, minibatches (``total_size``), a start from an improper prior, or a periodic variable with
-        another start.
+        No free variables, minibatches, data in ``pytensor.shared`` variables or sparse ``pm.Data``, a start from an
+        improper prior, or a periodic variable with another start.
     NotImplementedError
         Discrete free variables whose elements cannot change one at a time, a ``pm.Simulator``, or a ``pm.LKJCorr`` of
         three dimensions or more in PyMC 6.3, which computes another density.
@@ -93,10 +97,36 @@ def check_model(model: Any, from_prior: bool = True) -> None:
                 f"`{rv.name}` was given `total_size`. A minibatch estimate of the likelihood makes log Z "
                 "inconsistent: pass the full data without `total_size`."
             )
+    _refuse_unknown_data(model)
     if not from_prior:
         refuse_periodic(model)
     for rv in model.free_RVs if from_prior else ():
         _refuse_improper(rv)
+
+
+def _refuse_unknown_data(model: Any) -> None:
+    """Refuse data that are drawn anew each time, or that could change without the model's knowledge."""
+    for data in model.data_vars:
+        if issparse(data.get_value(borrow=True)):
+            raise ValueError(
+                f"`{data.name}` is a pm.Data container of a sparse matrix, whose numbers cannot be kept with a result: "
+                "use the matrix itself, as in pytensor.sparse.dot(matrix, x), or a dense one."
+            )
+    known = {*model.data_vars, *model.dim_lengths.values()}
+    for term in (*model.basic_RVs, *model.potentials):
+        for variable in ancestors([term, model.rvs_to_values.get(term, term)]):
+            if variable.owner is not None and isinstance(variable.owner.op, MinibatchOp):
+                raise ValueError(
+                    f"`{term.name}` depends on a pm.Minibatch, other rows of the data each time that it is evaluated, "
+                    "so that there is no one log Z: pass the full data."
+                )
+            is_shared = isinstance(variable, SharedVariable) and not isinstance(variable.type, RandomType)
+            if is_shared and variable not in known:
+                name = f"`{variable.name}`" if variable.name else "one without a name"
+                raise ValueError(
+                    f"`{term.name}` depends on a pytensor.shared variable, {name}, whose numbers could change without "
+                    "the model's knowledge: give them to the model as pm.Data(name, values), or pass the array itself."
+                )
 
 
 def refuse_periodic(model: Any) -> None:

@@ -21,8 +21,8 @@ from pymc_hais.model.compat import untraced
 from pymc_hais.model.conditionals import SiteRule, add_conditionals
 from pymc_hais.model.containers import Preparation, arguments_for, cut_prepared, freeze_with_inputs
 from pymc_hais.model.interactions import find_rules, take_slopes
-from pymc_hais.model.layout import Layout, build_position, discrete_names, on_position
-from pymc_hais.model.lookups import ANY, Range, confine_lookups, warn_of_lookups
+from pymc_hais.model.layout import Layout, build_position, on_position
+from pymc_hais.model.lookups import ANY, Range, confine_lookups
 from pymc_hais.model.simplification import lift_data, simplify, simplify_values
 from pymc_hais.model.sites import SiteVariable, find_site_variables
 from pymc_hais.model.terms import open_conditions

@@ -5,6 +5,7 @@ Never an ``initval``: a start that is not a prior draw gives a wrong Z without a
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,7 +29,8 @@ __all__ = ["PriorSampler", "build_prior"]
 _BATCH = 500
 #: Give up on rejection when fewer than one joint draw in this many obeys the orderings.
 _MAX_REJECTION = 2000
-
+#: Draws from which the shapes are taken, at most.
+_ATTEMPTS = 100
 _BEYOND = (
     "PyMC could not draw from the prior, where a table is looked up past its end: {}. Make the table longer, or clip "
     "the index with pt.clip."
@@ -102,8 +104,9 @@ class PriorSampler:
 
     def _call(self) -> list[np.ndarray]:
         try:
-            values = self._function(*self._data.values())
-        except ValueError as error:
+            with np.errstate(divide="ignore", over="ignore"):  # what lies beyond floating point is marked
+                values = self._function(*self._data.values())
+        except (ValueError, ZeroDivisionError) as error:
             raise ValueError(
                 f"PyMC could not draw from the prior: {error}. A parameter of a distribution has left its domain; "
                 "give the variable it depends on a prior that stays inside."
@@ -174,7 +177,9 @@ def build_prior(model: Any, containers: Sequence[str] = ()) -> PriorSampler:
     try:
         batched, n = batch(outputs, _BATCH)
         candidate = compile_interpreted(arguments, batched)
-        if _is_batch([candidate(*data.values()) for _ in range(2)], shapes, n):
+        with np.errstate(divide="ignore", over="ignore"):
+            calls = [candidate(*data.values()) for _ in range(2)]
+        if _is_batch(calls, shapes, n):
             function, batch_size = candidate, n
     except Exception:  # a graph that cannot be batched: one joint draw at a time is always right
         pass
@@ -194,7 +199,7 @@ def _name(rv: Any, value: Any, transform: Any) -> str:
 
 def _draw_once(function: Any, model: Any) -> list[np.ndarray]:
     try:
-        return function()
+        return _draw_finite(function)
     except NotImplementedError as error:
         raise NotImplementedError(
             f"PyMC cannot draw from the prior of `{_first_undrawable(model)}`, and prior draws are where "
@@ -202,17 +207,26 @@ def _draw_once(function: Any, model: Any) -> list[np.ndarray]:
             "on an improper distribution (pm.Flat), use a proper one. Or start elsewhere: sample_hais(reference="
             '"gaussian") needs no prior draws, and log Z is then log of the integral of exp(model.logp()).'
         ) from error
-    except ValueError as error:
+    except (ValueError, ZeroDivisionError) as error:
         raise ValueError(f"PyMC cannot draw from the prior of `{_first_undrawable(model)}`: {error}.") from error
     except IndexError as error:
         raise ValueError(_BEYOND.format(str(error).splitlines()[0])) from error
 
 
+def _draw_finite(function: Any) -> list[np.ndarray]:
+    """Draw, for the shapes alone, until no single pm.InverseGamma is one over zero: among many it is infinite."""
+    for seed in range(_ATTEMPTS):
+        with contextlib.suppress(ZeroDivisionError):
+            return function()
+        reseed_rngs(find_rng_nodes(function.maker.fgraph.outputs), seed)
+    return function()
+
+
 def _first_undrawable(model: Any) -> str:
     for rv in model.free_RVs:  # parents come before children
         try:
-            pm.draw(rv, mode="FAST_COMPILE")
-        except (NotImplementedError, ValueError):
+            pm.draw(rv, draws=_ATTEMPTS, mode="FAST_COMPILE")
+        except (NotImplementedError, ValueError, ZeroDivisionError):
             return rv.name
     return model.free_RVs[-1].name
 
@@ -220,9 +234,10 @@ def _first_undrawable(model: Any) -> str:
 def _is_batch(calls: list[list[np.ndarray]], shapes: list[tuple[int, ...]], n: int) -> bool:
     """Whether every variable has n rows of the right shape, and was drawn anew for each and in every call.
 
-    Of whole numbers few differ, so that only the shapes are looked at.
+    Of whole numbers few differ, so that only the shapes are looked at; and what lies beyond floating point is all inf.
     """
     if any(value.shape != (n, *shape) for call in calls for value, shape in zip(call, shapes, strict=True)):
         return False
     draws = (np.concatenate(values).reshape(len(calls) * n, -1) for values in zip(*calls, strict=True))
-    return all(len(np.unique(rows, axis=0)) > len(rows) // 2 for rows in draws if rows.size and rows.dtype.kind == "f")
+    draws = (rows[np.isfinite(rows).all(axis=1)] for rows in draws if rows.size and rows.dtype.kind == "f")
+    return all(len(np.unique(rows, axis=0)) > len(rows) // 2 for rows in draws)

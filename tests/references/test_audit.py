@@ -400,7 +400,7 @@ def test_a_reference_of_sites_is_audited_too():
 
 
 def test_what_pymc_draws_itself_is_not_suspected():
-    with pm.Model() as model:
+    with pm.Model():
         z = pm.Bernoulli("z", 0.3, shape=2)
         k = pm.ZeroInflatedPoisson("k", 0.5, 2.0)
         c = pm.CustomDist(
