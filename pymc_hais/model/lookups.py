@@ -102,7 +102,8 @@ def _confine(index: Any, length: Any) -> tuple[Any, Any]:
     is_scalar = not isinstance(index.type, TensorType)  # that of a basic subtensor
     place = pt.tensor_from_scalar(index) if is_scalar else index
     is_inside = pt.and_(pt.ge(place, -length), pt.lt(place, length))
-    kept = pt.clip(place, -length, length - 1).astype(place.dtype)
+    kept: Any = pt.clip(place, -length, length - 1)
+    kept = kept.astype(place.dtype)
     zero, impossible = (pt.constant(one, dtype=pytensor.config.floatX) for one in (0.0, -np.inf))
     term = pt.sum(pt.switch(is_inside, zero, impossible))
     return pt.scalar_from_tensor(kept) if is_scalar else kept, term

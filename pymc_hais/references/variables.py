@@ -141,14 +141,10 @@ class _Bound(Transform):
 def draws_itself(rv: Any) -> bool:
     """Whether PyMC draws a variable and computes its density by itself: nothing of it is the user's."""
     parts = [rv.owner, *(one.owner for one in rv.owner.inputs)]  # components of a mixture are inputs
-    ops = [op for part in parts if part for op in (part.op, getattr(part.op, "core_op", None))]
+    ops = [getattr(part.op, "core_op", part.op) for part in parts if part]
     ops += [op.base_rv_op for op in ops if hasattr(op, "base_rv_op")]
-    known = ("pymc.", "pytensor.", "pymc_hais.")
-    return not any(
-        isinstance(op, CustomDistRV | CustomSymbolicDistRV) or not type(op).__module__.startswith(known)
-        for op in ops
-        if op is not None
-    )
+    custom, known = CustomDistRV | CustomSymbolicDistRV, ("pymc.", "pytensor.", "pymc_hais.")
+    return all(not isinstance(op, custom) and type(op).__module__.startswith(known) for op in ops)
 
 
 def _transform(frozen: Any, owner: str) -> Transform | None:

@@ -277,6 +277,20 @@ def test_values_beyond_floating_point_are_marked():
     assert np.isfinite(x).all()
 
 
+def test_draws_of_an_inverse_gamma_that_are_infinite_are_marked_and_so_are_those_of_its_children():
+    """P(v = inf) = P(Gamma(0.001, 1) < 0.001 / 1.8e308) = exp(0.001 log(5.6e-312)) / Gamma(1.001); 5.3 standard errors."""
+    with pm.Model() as model:
+        v = pm.InverseGamma("v", 0.001, 0.001)
+        pm.Normal("x", 0.0, pt.sqrt(v), shape=3)
+    prior = build_prior(model)
+    assert prior.batch_size > 1
+    (log_v, x), clipped = prior.sample(2000, 1)
+    p = np.exp(0.001 * np.log(5.6e-312)) / special.gamma(1.001)
+    assert abs(clipped.mean() - p) < 5.3 * np.sqrt(p * (1 - p) / 2000)
+    assert np.isfinite(x).all()
+    assert np.all(log_v[clipped] == 700.0)
+
+
 def test_a_simplex_with_an_empty_element_is_marked():
     with pm.Model() as model:
         pm.Dirichlet("p", np.full(3, 1e-3))

@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 import pytest
+from pytensor import sparse
 from pytensor.compile.mode import Mode
+from scipy.sparse import csr_matrix
 
 from pymc_hais.engines import compile_engine
 from pymc_hais.model import build_density, build_layout, check_joint_logp, check_model, check_state
@@ -19,7 +22,9 @@ from tests.model.catalogue import MODELS, Y
 from tests.populations import joint_of, state_of
 
 # pm.Simulator and pm.DensityDist warn about themselves.
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore:total_size not provided:UserWarning"
+)
 
 
 def evaluated(model, n=30, mode: Any = "FAST_COMPILE"):
@@ -48,12 +53,46 @@ REFUSED_FIRST = {
         ValueError,
         "`y` was given `total_size`.*full data",
     ),
+    "minibatch without total_size": (
+        lambda: pm.Normal("y", pm.Normal("m"), observed=pm.Minibatch(np.arange(20.0), batch_size=5)),
+        ValueError,
+        "`y` depends on a pm.Minibatch.*full data",
+    ),
+    "shared variable": (
+        lambda: pm.Normal("y", pm.Normal("m") * pytensor.shared(Y, name="weights"), observed=Y),
+        ValueError,
+        "`y` depends on a pytensor.shared variable, `weights`.*pm.Data",
+    ),
+    "observed shared variable": (
+        lambda: pm.Normal("y", pm.Normal("m"), observed=pytensor.shared(Y)),
+        ValueError,
+        "`y` depends on a pytensor.shared variable, one without a name.*pm.Data",
+    ),
+    "shared variable of a prior": (
+        lambda: pm.Normal("x", pytensor.shared(0.0, name="centre")),
+        ValueError,
+        "`x` depends on a pytensor.shared variable, `centre`.*pm.Data",
+    ),
+    "sparse data": (
+        lambda: pm.Normal("y", sparse.dot(pm.Data("X", csr_matrix(np.eye(2))), pm.Normal("b", shape=(2, 1)))),
+        ValueError,
+        "`X` is a pm.Data container of a sparse matrix.*sparse.dot",
+    ),
     "simulator": (
         lambda: pm.Simulator("s", lambda rng, m, size: rng.normal(m, size=size), pm.Normal("m"), observed=Y),
         NotImplementedError,
         "`s` is a pm.Simulator.*pm.sample_smc",
     ),
 }
+
+
+def test_data_containers_lengths_and_random_states_are_no_shared_variables_of_their_own():
+    with pm.Model(coords={"row": [0, 1]}) as model:
+        X = pm.Data("X", np.ones((2, 2)), dims=("row", "column"))
+        b = pm.Normal("b", dims="column")
+        pm.Normal("y", sparse.dot(csr_matrix(np.eye(2)), (X @ b)[:, None])[:, 0], observed=pm.Data("obs", Y[:2]))
+        pm.Deterministic("again", pm.Normal.dist(b.sum()))
+    check_model(model)
 
 
 @pytest.mark.parametrize(("build", "kind", "message"), REFUSED_FIRST.values(), ids=REFUSED_FIRST)
