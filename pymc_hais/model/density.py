@@ -22,9 +22,9 @@ from pymc_hais.model.conditionals import SiteRule, add_conditionals
 from pymc_hais.model.containers import Preparation, arguments_for, cut_prepared, freeze_with_inputs
 from pymc_hais.model.interactions import find_rules, take_slopes
 from pymc_hais.model.layout import Layout, build_position, on_position
-from pymc_hais.model.lookups import ANY, Range, confine_lookups
+from pymc_hais.model.lookups import confine_lookups, ranges_of
 from pymc_hais.model.simplification import lift_data, simplify, simplify_values
-from pymc_hais.model.sites import SiteVariable, find_site_variables
+from pymc_hais.model.sites import find_site_variables
 from pymc_hais.model.terms import open_conditions
 from pymc_hais.paths import Geometric, Parameters
 from pymc_hais.types import Path
@@ -139,12 +139,12 @@ def build_density(
     # Before anything else: a value that is computed from a data container would become another variable.
     terms = clone_replace([frozen.varlogp, frozen.datalogp], given, rebuild_strict=False)
     variables = find_site_variables(model, layout) if layout.n_sites else ()
-    terms, outside = confine_lookups(terms, _ranges(frozen, variables)) if variables else (terms, None)
+    if variables:
+        terms, outside = confine_lookups(terms, ranges_of(frozen, variables))
+        terms = terms if outside is None else [terms[0], terms[1] + outside]
     position = build_position(layout)
     sites = [position.type(name) for name in ("precision", "shift") if has_chart]
     x, log_jacobian = recentre(frozen, layout, position, sites)
-    if outside is not None:
-        terms[1] += outside
     outputs: list[Any] = clone_replace(terms, x, rebuild_strict=False)
     log_prior, log_rest = outputs
     if log_reference is not None:
@@ -167,13 +167,6 @@ def build_density(
     gradient = _gradient if with_gradients else lambda _, position: pt.zeros_like(position)
     density = [*outputs, *(gradient(output, position) for output in outputs)]
     return _assemble(model, layout, Geometric(), arguments, density, values, none, (), shared, containers)
-
-
-def _ranges(frozen: Any, variables: Sequence[SiteVariable]) -> dict[Any, Range]:
-    """Return between which values sites are: nothing is known of those that walk."""
-    known = (v for v in variables if v.n_values)
-    ends = {frozen.rvs_to_values[frozen[v.name]]: (float(v.low), float(v.low + v.n_values - 1)) for v in known}
-    return {value: ends.get(value, ANY) for value in frozen.discrete_value_vars}
 
 
 def _reached(outputs: Sequence[Any], position: Any) -> list[Any]:

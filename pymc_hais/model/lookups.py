@@ -29,9 +29,11 @@ from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, IncSubtensor, Subtensor
 from pytensor.tensor.type import TensorType
 
-from pymc_hais.model.compat import compile_interpreted
+from pymc_hais.model.compat import compile_interpreted, freeze_dims_and_data, untraced
+from pymc_hais.model.layout import Layout, discrete_names, on_position
+from pymc_hais.model.sites import SiteVariable, find_site_variables
 
-__all__ = ["ANY", "Range", "confine_lookups", "warn_of_lookups"]
+__all__ = ["ANY", "Range", "confine_lookups", "ranges_of", "warn_of_lookups"]
 
 #: The least and the largest value that the elements of an array may have.
 type Range = tuple[float, float]
@@ -83,14 +85,28 @@ def confine_lookups(outputs: Sequence[Any], ranges: Mapping[Any, Range]) -> tupl
     return [changed.get(output, output) for output in outputs], sum(terms[1:], terms[0]) if terms else None
 
 
-def warn_of_lookups(outside: Any, position: Any, draws: np.ndarray, names: Sequence[str]) -> None:
+def ranges_of(frozen: Any, variables: Sequence[SiteVariable]) -> dict[Any, Range]:
+    """Return between which values sites are: nothing is known of those that walk."""
+    known = {frozen.rvs_to_values[frozen[v.name]]: v for v in variables if v.n_values}
+    ends = {value: (float(v.low), float(v.low + v.n_values - 1)) for value, v in known.items()}
+    return {value: ends.get(value, ANY) for value in frozen.discrete_value_vars}
+
+
+@untraced
+def warn_of_lookups(model: Any, layout: Layout, draws: np.ndarray) -> None:
     """Say so if some draws (P, D) of the reference look past a table: it may not be meant."""
-    function = compile_interpreted([position], [outside])
+    frozen = freeze_dims_and_data(model)
+    _, outside = confine_lookups([frozen.logp()], ranges_of(frozen, find_site_variables(model, layout)))
+    if outside is None:
+        return
+    position, outputs = on_position(frozen, layout, [outside])
+    function = compile_interpreted([position], outputs)
     n_outside = sum(bool(np.isneginf(function(row)[0])) for row in draws.astype(position.dtype))
     if n_outside:
+        names = " or ".join(f"`{name}`" for name in discrete_names(model))
         warnings.warn(
             f"At {n_outside} of {len(draws)} draws of the reference the model looks past the end of a table, at an "
-            f"index that depends on {' or '.join(f'`{name}`' for name in names)}. Such values count as impossible "
+            f"index that depends on {names}. Such values count as impossible "
             "(log density -inf). If they are not meant to be, make the table longer or clip the index with pt.clip.",
             UserWarning,
             stacklevel=2,
@@ -100,10 +116,9 @@ def warn_of_lookups(outside: Any, position: Any, draws: np.ndarray, names: Seque
 def _confine(index: Any, length: Any) -> tuple[Any, Any]:
     """Return an index that is inside an axis, and a term that is -inf where it was not."""
     is_scalar = not isinstance(index.type, TensorType)  # that of a basic subtensor
-    place = pt.tensor_from_scalar(index) if is_scalar else index
+    place: Any = pt.tensor_from_scalar(index) if is_scalar else index
     is_inside = pt.and_(pt.ge(place, -length), pt.lt(place, length))
-    kept: Any = pt.clip(place, -length, length - 1)
-    kept = kept.astype(place.dtype)
+    kept = pt.cast(pt.clip(place, -length, length - 1), place.dtype)
     zero, impossible = (pt.constant(one, dtype=pytensor.config.floatX) for one in (0.0, -np.inf))
     term = pt.sum(pt.switch(is_inside, zero, impossible))
     return pt.scalar_from_tensor(kept) if is_scalar else kept, term

@@ -22,6 +22,7 @@ from pymc_hais.model import (
     find_site_variables,
     log_count,
     summable,
+    warn_of_lookups,
 )
 from pymc_hais.references import (
     BoundReference,
@@ -172,7 +173,7 @@ def with_reference(
 
 
 def _check_site_draws(model: Any, layout: Layout, reference: BoundReference, seeds: Seeds) -> None:
-    """Refuse a reference that draws other than the values of discrete variables."""
+    """Refuse a reference that draws other than the values of discrete variables, and say what lies past a table."""
     if not layout.n_sites:
         return
     draws = reference.draw(_SITE_DRAWS, seeds.sequence(Purpose.CHECK, 5)).positions
@@ -186,6 +187,7 @@ def _check_site_draws(model: Any, layout: Layout, reference: BoundReference, see
                 f"{variable.support} only: give it a distribution of these alone, and in a reference of your own let "
                 f"columns {variable.start} to {variable.stop - 1} of sample(n, rng) be its elements."
             )
+    warn_of_lookups(model, layout, draws)
 
 
 def _check_odds(problem: Problem, state: ParticleState) -> None:

@@ -80,16 +80,13 @@ def main(names):
     """Build the graphs of some models; print the peak of memory in GB."""
     from pymc_hais.model import build_density
     from pymc_hais.run.building import bind_reference
-    from pymc_hais.run.seeds import Purpose, Seeds
+    from pymc_hais.run.seeds import Seeds
 
     resource.setrlimit(resource.RLIMIT_AS, (GIVES_UP, GIVES_UP))
-    seeds = Seeds((1,))
     for name in names:
         with pm.Model() as model:
             MODELS[name]()
-        layout, reference = bind_reference(model, "prior", seeds)
-        draws = reference.draw(100, seeds.sequence(Purpose.CHECK)).positions
-        build_density(model, layout, draws=draws)
+        build_density(model, bind_reference(model, "prior", Seeds((1,)))[0])
     unit = 1.0 if sys.platform == "darwin" else 1024.0
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9)
 
