@@ -63,8 +63,8 @@ class _Untraced(contextlib.ContextDecorator):
     """Within, PyTensor notes for no variable which line of code made it.
 
     Such notes take longer than the graphs themselves; and where a switch between equal branches becomes one of them,
-    PyTensor adds the branch's notes to themselves, three times as many for every switch.  The setting is that of the
-    process: it comes back when the last thread has left.
+    PyTensor adds the branch's notes to themselves, three times as many for every switch: those that a frozen model has
+    are taken away.  The setting is that of the process, and comes back when the last thread has left.
     """
 
     def __init__(self) -> None:
@@ -249,8 +249,12 @@ def without_initvals(model: Any) -> Any:
 
 
 def freeze_dims_and_data(model: Any, **kwargs: Any) -> Any:
-    """Freeze a model as PyMC does, which would take the initial values off it in the meantime."""
-    return pymc_freeze(without_initvals(model), **kwargs)
+    """Freeze a model as PyMC does, which would take the initial values off it in the meantime; see :data:`untraced`."""
+    frozen = pymc_freeze(without_initvals(model), **kwargs)
+    terms = [*frozen.basic_RVs, *frozen.potentials, *frozen.deterministics, *frozen.rvs_to_values.values()]
+    for variable in ancestors(terms):
+        vars(variable.tag).pop("trace", None)
+    return frozen
 
 
 @contextlib.contextmanager
