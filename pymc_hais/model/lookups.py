@@ -25,7 +25,7 @@ from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, Ten
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Sum
-from pytensor.tensor.shape import Reshape, SpecifyShape
+from pytensor.tensor.shape import Reshape, Shape, SpecifyShape
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, IncSubtensor, Subtensor
 from pytensor.tensor.type import TensorType
 
@@ -182,9 +182,11 @@ class _Ranges:
 
     def of(self, variable: Any) -> Range:
         """Return the range of any variable."""
-        if variable not in self._ranges and isinstance(variable.type, TensorType):
-            return _range_of_constant(variable)
-        return self._ranges.get(variable, ANY)
+        if variable in self._ranges or not isinstance(variable.type, TensorType):
+            return self._ranges.get(variable, ANY)
+        is_length = variable.owner is not None and variable.type.dtype == "int64"  # as that of probabilities is
+        found = _range_of_constant(variable)
+        return self._read(variable.owner) if found == ANY and is_length else found
 
     def may_leave(self, node: Any, index: int, axis: int) -> bool:
         """Whether an index, one of a node's inputs, is not sure to be inside an axis of the first input."""
@@ -205,6 +207,9 @@ class _Ranges:
         op, inputs = node.op, node.inputs
         if getattr(node.outputs[0].type, "dtype", "") == "bool":
             return 0.0, 1.0
+        if isinstance(op, Shape):
+            shape = inputs[0].type.shape
+            return (float(min(shape)), float(max(shape))) if shape and None not in shape else ANY
         if isinstance(op, _SHAPING):
             return self.of(inputs[0])
         if isinstance(op, _WRITING):
