@@ -19,8 +19,8 @@ from pymc_hais.model.evaluation import WrittenLogp, build_written_logp, check_jo
 from pymc_hais.model.flat_discrete import FlatDiscrete
 from pymc_hais.model.identity import ModelIdentity, identify
 from pymc_hais.model.layout import Layout, build_layout, discrete_names
-from pymc_hais.model.objects import attributes_of
 from pymc_hais.model.lookups import warn_of_lookups
+from pymc_hais.model.objects import attributes_of
 from pymc_hais.model.outputs import build_outputs
 from pymc_hais.model.pointwise import build_pointwise, evaluate_tables
 from pymc_hais.model.sites import SiteVariable, find_site_variables, log_count

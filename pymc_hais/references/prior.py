@@ -172,7 +172,7 @@ def build_prior(model: Any, containers: Sequence[str] = ()) -> PriorSampler:
     arguments = arguments_for(data)
     outputs = clone_replace(outputs, dict(zip(inputs, arguments, strict=True)), rebuild_strict=False)
     single = compile_interpreted(arguments, outputs)
-    shapes = [np.shape(value) for value in _draw_once(lambda: single(*data.values()), model)]
+    shapes = [np.shape(value) for value in _draw_once(single, list(data.values()), model)]
     function, batch_size = single, 1
     try:
         batched, n = batch(outputs, _BATCH)
@@ -197,9 +197,9 @@ def _name(rv: Any, value: Any, transform: Any) -> str:
     return getattr(transform, "name", "") if keeps_all(rv, value, transform) else ""
 
 
-def _draw_once(function: Any, model: Any) -> list[np.ndarray]:
+def _draw_once(function: Any, data: list[np.ndarray], model: Any) -> list[np.ndarray]:
     try:
-        return _draw_finite(function)
+        return _draw_finite(function, data)
     except NotImplementedError as error:
         raise NotImplementedError(
             f"PyMC cannot draw from the prior of `{_first_undrawable(model)}`, and prior draws are where "
@@ -213,13 +213,13 @@ def _draw_once(function: Any, model: Any) -> list[np.ndarray]:
         raise ValueError(_BEYOND.format(str(error).splitlines()[0])) from error
 
 
-def _draw_finite(function: Any) -> list[np.ndarray]:
+def _draw_finite(function: Any, data: list[np.ndarray]) -> list[np.ndarray]:
     """Draw, for the shapes alone, until no single pm.InverseGamma is one over zero: among many it is infinite."""
     for seed in range(_ATTEMPTS):
         with contextlib.suppress(ZeroDivisionError):
-            return function()
+            return function(*data)
         reseed_rngs(find_rng_nodes(function.maker.fgraph.outputs), seed)
-    return function()
+    return function(*data)
 
 
 def _first_undrawable(model: Any) -> str:
