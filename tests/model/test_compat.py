@@ -66,6 +66,8 @@ def test_a_constant_on_both_sides_of_many_switches_keeps_its_stack_trace():
     inputs = [one for node in function.maker.fgraph.toposort() for one in node.inputs]
     assert max(len(getattr(one.tag, "trace", [])) for one in [zero, *inputs]) < 3**8
     assert function(np.int64(3))[0] == 0
+
+
 def test_notes_of_where_variables_were_made_come_back_when_the_last_thread_has_left():
     before = pytensor.config.traceback__limit
     assert before != 0
