@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 from pymc.distributions.discrete import DiscreteUniformRV
-from pymc.model.transform.optimization import freeze_dims_and_data
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import BernoulliRV, BetaBinomialRV, BinomialRV, CategoricalRV, HyperGeometricRV
 
-from pymc_hais.model.compat import compile_interpreted
+from pymc_hais.model.compat import compile_interpreted, freeze_dims_and_data
 from pymc_hais.model.flat_discrete import FlatDiscreteRV
 from pymc_hais.model.layout import Layout, is_discrete
 
