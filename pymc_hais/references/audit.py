@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from pymc_hais.model.layout import Layout
+from pymc_hais.model.sites import find_site_variables
 from pymc_hais.references.base import BoundReference, Evaluate
 from pymc_hais.references.bound import Independent, Mixed, Prior
 from pymc_hais.references.box import Box
@@ -115,8 +116,8 @@ def find_mismatches(
         suspects += find_suspects(layout, screened[~clipped], gradient[~clipped], _SUSPICION)
     if not suspects:
         return []
-    is_discrete = np.repeat(layout.is_discrete, layout.sizes)
-    ruler = Ruler.of(clean, not clipped.any(), is_discrete)
+    variables = find_site_variables(model, layout) if any(suspect.is_discrete for suspect in suspects) else ()
+    ruler = Ruler.of(clean, not clipped.any(), variables)
     density = density or build_reference_density(model, layout, reference, positions[:5])
     return _confirm(layout, reference, density, suspects, ruler, testing)
 

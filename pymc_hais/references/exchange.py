@@ -16,11 +16,12 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from pymc_hais.model.sites import SiteVariable
 from pymc_hais.references.stein import Suspect
 
 __all__ = ["Ruler", "p_value"]
@@ -43,7 +44,7 @@ class Ruler:
     ----------
     draws : ndarray (N, D)
     lower, upper : ndarray (D,)
-        Range that is tested, of discrete coordinates one value beyond what was drawn.
+        Range that is tested: of discrete coordinates all their values, or one beyond what was drawn.
     centre, width : ndarray (D,)
         Medians and interquartile ranges.
     """
@@ -55,13 +56,18 @@ class Ruler:
     width: np.ndarray
 
     @classmethod
-    def of(cls, draws: np.ndarray, beyond: bool = True, is_discrete: np.ndarray | None = None) -> Ruler:
-        """Read the scales off draws (N, D); ``beyond`` lets the walk leave their range."""
+    def of(cls, draws: np.ndarray, beyond: bool = True, variables: Sequence[SiteVariable] = ()) -> Ruler:
+        """Read the scales off draws (N, D); ``beyond`` lets the walk leave their range, within that of the sites."""
         low, centre, high = np.quantile(draws, [0.25, 0.5, 0.75], axis=0)
         margin = _MARGIN * (high - low) * beyond
-        if is_discrete is not None:
-            margin = margin + is_discrete
-        return cls(draws, draws.min(axis=0) - margin, draws.max(axis=0) + margin, centre, high - low)
+        lower, upper = draws.min(axis=0) - margin, draws.max(axis=0) + margin
+        for variable in variables:
+            own = slice(variable.start, variable.stop)
+            if variable.n_values:  # of a density beyond them nobody has said anything
+                lower[own], upper[own] = variable.low, variable.low + variable.n_values - 1
+            else:
+                lower[own], upper[own] = draws[:, own].min(axis=0) - 1.0, draws[:, own].max(axis=0) + 1.0
+        return cls(draws, lower, upper, centre, high - low)
 
     def contains(self, positions: np.ndarray) -> np.ndarray:
         """Whether positions (P, D) are in the range, (P,)."""

@@ -14,7 +14,7 @@ PLOTS = (plots.plot_log_weights, plots.plot_path, plots.plot_rounds, plots.plot_
 
 @pytest.fixture(scope="module")
 def idata():
-    options = {**QUICK, "target_se": 0.01, "max_temperatures": 512}
+    options = {**QUICK, "target_se": 0.003, "max_temperatures": 512}
     return pymc_hais.sample_hais(model=one_mean(), random_seed=1, **options)
 
 

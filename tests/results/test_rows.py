@@ -16,7 +16,8 @@ from pymc_hais.run.row_results import estimate_row
 from tests.quick import QUICK
 from tests.runs import build_run, settings_of
 
-CHOICE = SimpleNamespace(problem=SimpleNamespace(is_prior=True, prior_mass=None, engine=SimpleNamespace(kernel=None)))
+ENGINE = SimpleNamespace(kernel=None)
+CHOICE = SimpleNamespace(problem=SimpleNamespace(is_prior=True, prior_mass=None, undrawn=(), engine=ENGINE))
 
 
 def rows_of(before, after, se=0.2, **replaced):
