@@ -23,9 +23,11 @@ from pytensor.compile.executor import Function as CompiledFunction
 from pytensor.compile.mode import get_mode
 from pytensor.compile.rewriting import inline_ofg_node, rewrite_inner_graph
 from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.replace import clone_replace
 from pytensor.graph.rewriting.utils import rewrite_graph
-from pytensor.graph.traversal import ancestors
+from pytensor.graph.traversal import ancestors, applys_between, graph_inputs
 from pytensor.scalar.basic import Clip, Second
+from pytensor.tensor.math import Argmax
 from pytensor.tensor.random.type import RandomType
 
 __all__ = [
@@ -51,6 +53,7 @@ __all__ = [
     "traceable",
     "unsupported_op",
     "untraced",
+    "with_real_argmax",
     "without_initvals",
     "write_out_inner",
 ]
@@ -221,6 +224,17 @@ def implementations_of(kind: type) -> list[Callable]:
 def unsupported_op(error: BaseException) -> str:
     """Name what a linker could not convert, from its error message."""
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+def with_real_argmax(outputs: list[Any]) -> list[Any]:
+    """Take the largest of real numbers, where it is of whole ones: PyTensor's gradient of that is a TypeError."""
+    real: dict[Any, Any] = {}
+    node: Any
+    for node in applys_between(graph_inputs(outputs), outputs):
+        (first, *_) = node.inputs or [None]
+        if isinstance(node.op, Argmax) and not first.dtype.startswith("float"):
+            real[node.outputs[0]] = node.op(first.astype("float64"))
+    return clone_replace(outputs, real) if real else outputs
 
 
 def release_with_lkj(op: Any) -> str:

@@ -17,7 +17,7 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_hais.model.centring import recentre
 from pymc_hais.model.checks import refuse_sums_of_conditions
-from pymc_hais.model.compat import untraced
+from pymc_hais.model.compat import untraced, with_real_argmax
 from pymc_hais.model.conditionals import SiteRule, add_conditionals
 from pymc_hais.model.containers import Preparation, arguments_for, cut_prepared, freeze_with_inputs
 from pymc_hais.model.interactions import find_rules, take_slopes
@@ -152,6 +152,7 @@ def build_density(
         reference = log_reference(flat, log_prior).astype(position.dtype)
         outputs = [reference, log_prior + log_rest - reference]
     refuse_sums_of_conditions(outputs)
+    outputs = with_real_argmax(outputs)
     if has_chart:
         outputs[0] += log_jacobian
     if containers:  # which the chart depends on as well

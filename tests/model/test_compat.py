@@ -11,7 +11,9 @@ import pytest
 from pytensor.compile.builders import OpFromGraph
 from pytensor.tensor.special import logsumexp, softmax
 
+from pymc_hais.model import build_density, build_layout
 from pymc_hais.model.compat import (
+    compile_density,
     compile_interpreted,
     freeze_dims_and_data,
     quiet_compilation,
@@ -115,3 +117,13 @@ def test_a_model_keeps_its_initial_values_while_it_is_copied_and_frozen():
     copied, frozen = plain.copy(), freeze_dims_and_data(model)
     assert [rv.name for rv in copied.free_RVs] == [rv.name for rv in frozen.free_RVs] == ["x", "y"]
     assert dict(model.rvs_to_initial_values) == {x: 1.5, y: "prior"}
+
+
+def test_the_place_of_the_largest_site_has_a_gradient():
+    with pm.Model() as model:
+        s, x = pm.Categorical("s", np.ones(3) / 3, shape=2), pm.Normal("x")
+        pm.Potential("first", x * pt.argmax(s) + pt.argmax(pt.eq(s, 1)))
+    graph = build_density(model, build_layout(model))
+    function = compile_density(graph, "FAST_COMPILE")
+    _, ratio, _, slope = function(np.array([0.3, 1.0, 2.0]), *graph.data_values)
+    np.testing.assert_allclose([ratio, slope[0]], [0.3, 1.0])

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pytensor.graph.replace import clone_replace
 
 from pymc_hais.model.compat import compile_interpreted
 from tests.random_models.oracle import Axis
@@ -192,6 +193,6 @@ class Draft:
 
     def at_truth(self, value: Any) -> np.ndarray:
         """Evaluate a graph of the variables where data are made."""
-        variables = [*self.sites, *self.reals]
-        function = compile_interpreted([v.rv for v in variables], [pt.as_tensor(value)])
-        return np.asarray(function(*(np.asarray(v.truth, dtype=v.rv.dtype) for v in variables))[0])
+        truths = {v.rv: pt.constant(np.asarray(v.truth, dtype=v.rv.dtype)) for v in (*self.sites, *self.reals)}
+        (known,) = clone_replace([pt.as_tensor(value)], truths, rebuild_strict=False)
+        return np.asarray(compile_interpreted([], [known])()[0])
