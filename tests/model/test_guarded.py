@@ -14,6 +14,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
 X = pt.vector("x", dtype="float64", shape=(3,))
 T = np.linspace(0.5, 2.0, 4)
+DOSES = np.array([0.0, 0.5, 0.0, 2.0])
 GROUP = np.array([0, 1, 2, 0, 1])
 #: Points on either side of every condition below, and on the edge of some.
 POINTS = np.array(
@@ -37,6 +38,12 @@ BRANCHES = {
     "power of a maximum": lambda x: (pt.maximum(x[0] - T + 0.9, 0) ** pt.sigmoid(x[1]) * T).sum(),
     "power of the larger": lambda x: (pt.maximum(x[0] * 0.0, x[1]) ** 0.7 + pt.maximum(0.0, x[2]) ** 2.5).sum(),
     "root of what is clipped": lambda x: pt.sqrt(pt.clip(x - 0.1, 0, 4) * 2.0).sum(),
+    "root of a product with zeros": lambda x: pt.sqrt(pt.maximum(DOSES * x[0] / 2.0, 0)).sum() + x[1],
+    "root of a quotient": lambda x: pt.sqrt(DOSES * pt.exp(x[0]) / (1.0 + x[1] ** 2)).sum(),
+    "root of two products": lambda x: pt.sqrt(DOSES * pt.exp(x[0]) + pt.exp(x[1]) * (DOSES * x[2] ** 2)).sum(),
+    "power of a product with zeros": lambda x: ((DOSES * pt.exp(x[0])) ** pt.sigmoid(x[1])).sum() * x[2],
+    "root of a factor and a maximum": lambda x: (pt.sqrt(x[1] ** 2 * pt.maximum(x[0] - T + 0.9, 0)) * T).sum(),
+    "root of what is zero where not chosen": lambda x: pt.sqrt(pt.exp(x[0]) * pt.switch(x > 0.1, x, 0)).sum(),
     "root of a minimum": lambda x: pt.sqrt(-pt.minimum(x[0] - T, 0)).sum(),
 }
 
@@ -89,6 +96,9 @@ def test_only_what_needs_it_is_guarded():
         (lambda x: pt.maximum(x, 0.0).sum(), 0),
         (lambda x: pt.sqrt(pt.maximum(x, 0.0)).sum(), 1),
         (lambda x: pt.sqrt(pt.maximum(x, 0.0) + 1e-9).sum(), 0),
+        (lambda x: pt.sqrt(DOSES * x[0]).sum(), 1),
+        (lambda x: pt.sqrt(T * x[0]).sum() + pt.log(1.0 + DOSES * x[0]).sum(), 0),  # not zero
+        (lambda x: (x[1] / (x[2] + DOSES * x[0])).sum() + pt.exp(DOSES * x[0]).sum(), 0),
         (lambda x: pt.switch(x[0] > 0, pt.dot(np.eye(3), pt.log(x)), 0).sum(), 1),
     ]:
         assert guarded(*simplify_values([function(X)])) == n

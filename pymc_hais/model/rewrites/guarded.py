@@ -3,6 +3,7 @@
 A gradient is a product along the way back, and 0 times infinity is no number.  Where all on the way is computed number
 by number PyTensor chooses between products instead; where sums, indices or matrices come between a choice and a square
 root, or where a square root is taken of what a maximum chose, the product itself has to know that nothing is nothing.
+So it has where a square root is taken of a product with zeros: a dose of zero is zero whatever its factor.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar import basic as scalars
 from pytensor.scalar.math import Erfcinv, Erfinv, GammaLn
-from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
+from pytensor.tensor.type import TensorType
 
 from pymc_hais.model.rewrites.elementwise import log_of_positive
 from pymc_hais.model.rewrites.graphs import is_float, scalar_op
@@ -32,17 +35,29 @@ _SINGULAR: dict[type, tuple[int, ...]] = dict.fromkeys(
 )
 _SINGULAR |= dict.fromkeys((scalars.Log1p, scalars.Log2, scalars.Pow, scalars.Reciprocal, scalars.Sqrt), (0,))
 _SINGULAR[scalars.TrueDiv] = (1,)
+#: Those of them that are fine at zero.
+_FINE_AT_ZERO = (scalars.ArcCos, scalars.ArcSin, scalars.ArcTanh, Erfinv, scalars.Log1p)
 #: Functions that choose one of their arguments.
 _CHOOSE = (scalars.Clip, scalars.Maximum, scalars.Minimum)
+#: Functions of which a factor has no part where another is zero.
+_MULTIPLY = (scalars.Mul, scalars.TrueDiv)
+#: Functions that are zero where their first argument is.
+_KEEP_ZERO = (scalars.Abs, scalars.Cast, scalars.Neg, scalars.Pow, scalars.Sqr, scalars.Sqrt, scalars.TrueDiv)
+#: Operations whose results are elements of their first argument.
+_MOVE = (AdvancedSubtensor, CheckParameterValue, DimShuffle, Subtensor)
 #: Where all of the functions above have finite derivatives.
 _SAFE = 0.5
 
 
 class Guarded(SymbolicOp):
-    """A function of numbers in whose gradient zero times anything is zero."""
+    """A function of numbers in whose gradient zero times anything is zero.
 
-    __props__ = ("op",)
+    That is what comes back to it; where ``masks`` also its own derivative, as of what a maximum leaves out.
+    """
+
+    __props__ = ("op", "masks")
     op: Any
+    masks: bool
 
     def build_inner_graph(self, *inputs: Any) -> list[Any]:
         """Compute what the function does."""
@@ -53,11 +68,12 @@ class Guarded(SymbolicOp):
         (gradient,) = output_gradients
         unused = pt.eq(gradient, 0.0)
         safe = [pt.switch(unused, _SAFE, x) if is_float(x) and not isinstance(x, Constant) else x for x in inputs]
-        if isinstance(self.op.scalar_op, _CHOOSE):
-            chosen = self.op.pullback(safe, [self.op(*safe)], [pt.ones_like(gradient)])
-            found = [pt.switch(pt.eq(one, 0.0), 0.0, gradient) for one in chosen]
-        else:
-            found = self.op.pullback(safe, [self.op(*safe)], [gradient])
+        found = self.op.pullback(safe, [self.op(*safe)], [gradient])
+        if self.masks:
+            slopes = self.op.pullback(safe, [self.op(*safe)], [pt.ones_like(gradient)])
+            if isinstance(self.op.scalar_op, _CHOOSE):
+                found = [gradient] * len(inputs)
+            found = [pt.switch(pt.eq(slope, 0.0), 0.0, one) for slope, one in zip(slopes, found, strict=True)]
         return [_like(one, x) for one, x in zip(found, inputs, strict=True)]
 
 
@@ -72,11 +88,16 @@ def guard(graph: FunctionGraph) -> None:
     far = _behind_choices(graph)
     singular = {node: args for node in graph.toposort() if (args := _singular_arguments(node))}
     before = set(ancestors([node.inputs[i] for node, args in singular.items() for i in args]))
+    at_zero = [(node, i) for node, args in singular.items() if not _is_fine_at_zero(node) for i in args]
+    zeros = _with_zeros(graph)
+    before_zeros = set(ancestors([node.inputs[i] for node, i in at_zero if node.inputs[i] in zeros]))
     for node in graph.toposort():
         output = node.outputs[0]
-        chooses = isinstance(scalar_op(output), _CHOOSE) and output in before and is_float(output)
-        if chooses or (node in singular and node in far):
-            guarded = output.type.filter_variable(Guarded(op=node.op)(*node.inputs))
+        chooses = isinstance(scalar_op(output), _CHOOSE) and output in before
+        multiplies = isinstance(scalar_op(output), _MULTIPLY) and output in zeros and output in before_zeros
+        masks = (chooses or multiplies) and is_float(output)
+        if masks or (node in singular and node in far):
+            guarded = output.type.filter_variable(Guarded(op=node.op, masks=masks)(*node.inputs))
             graph.replace(output, guarded, reason="guard", import_missing=True)
 
 
@@ -90,6 +111,10 @@ def _singular_arguments(node: Any) -> list[Any]:
         for i in _SINGULAR.get(type(numbers), ())
         if not isinstance(node.inputs[i], Constant) and not _is_away_from_zero(node.inputs[i])
     ]
+
+
+def _is_fine_at_zero(node: Any) -> bool:
+    return isinstance(scalar_op(node.outputs[0]), _FINE_AT_ZERO)
 
 
 def _is_polynomial(exponent: Any) -> bool:
@@ -112,6 +137,29 @@ def _is_not_negative(x: Any) -> bool:
     if isinstance(numbers, scalars.Maximum):
         return any(map(_is_not_negative, x.owner.inputs))
     return isinstance(numbers, scalars.Abs | scalars.Exp | scalars.Sqr)
+
+
+def _with_zeros(graph: FunctionGraph) -> set[Any]:
+    """Return what may be zero by more than chance: by zeros in the data, or by a choice of zero."""
+    found: set[Any] = {x for node in graph.apply_nodes for x in node.inputs if _has_zeros(x)}
+    for node in graph.toposort():
+        numbers, are_zero = scalar_op(node.outputs[0]), [x in found for x in node.inputs]
+        if isinstance(numbers, scalars.Add | scalars.Sub):
+            is_zero = all(are_zero)
+        elif isinstance(numbers, scalars.Switch):
+            is_zero = any(are_zero[1:])
+        elif isinstance(numbers, (scalars.Mul, *_CHOOSE)):
+            is_zero = any(are_zero)
+        else:
+            keeps = isinstance(numbers, _KEEP_ZERO)
+            is_zero = are_zero[:1] == [True] and (keeps or isinstance(node.op, _MOVE))
+        if is_zero:
+            found.update(node.outputs)
+    return found
+
+
+def _has_zeros(x: Any) -> bool:
+    return isinstance(x, Constant) and isinstance(x.type, TensorType) and not np.all(x.data)
 
 
 def _behind_choices(graph: FunctionGraph) -> set[Any]:
