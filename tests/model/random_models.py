@@ -143,7 +143,7 @@ class Writer:
     def _whole(self, shape, depth):
         """Write whole numbers of several types: their derivative is zero."""
         x = self.any(shape, depth)
-        functions = [pt.floor, pt.sign, pt.round, lambda x: pt.gt(x, 0.4) * 1.0, lambda x: (x > 0) + (x > 1)]
+        functions = [pt.floor, pt.sign, pt.round, lambda x: pt.gt(x, 0.4) * 1.0, lambda x: (x > 0) * 1 + (x > 1)]
         functions += [
             lambda x: pt.clip(pt.round(x), -9, 9).astype("int64"),
             lambda x: 2 ** pt.clip(pt.round(x), 0, 9).astype("int64"),
@@ -246,6 +246,8 @@ def _likelihoods(w, d):
     scale = lambda: 0.2 + w.positive(NUMBER, d - 1)  # noqa: E731
     # Of shapes beyond all bounds gradients are differences of numbers as large: there, all forms of them are rounding.
     shape = lambda: 0.2 + 5.0 * pt.sigmoid(w.any(NUMBER, d))  # noqa: E731
+    # The complement of a share that rounds to one is zero: the gradient of its logarithm is no number, PyMC's as ours.
+    within = lambda: 0.01 + 0.98 * pt.sigmoid(w.any(NUMBER, d))  # noqa: E731
     y, positive = DATA + 0.5, np.abs(DATA) + 0.1
     share = positive / (0.1 + positive.max())
     return [
@@ -265,7 +267,7 @@ def _likelihoods(w, d):
         lambda: pm.Categorical("y", logit_p=near(TABLE), observed=GROUP),
         lambda: pm.Categorical("y", p=softmax(near(TABLE), axis=-1), observed=GROUP),
         lambda: pm.OrderedLogistic("y", eta=near(LONG), cutpoints=np.array([-1.0, 1.0]), observed=GROUP),
-        lambda: pm.ZeroInflatedPoisson("y", psi=pt.sigmoid(near(NUMBER)), mu=w.positive(LONG, d), observed=COUNTS),
+        lambda: pm.ZeroInflatedPoisson("y", psi=within(), mu=w.positive(LONG, d), observed=COUNTS),
         lambda: pm.NormalMixture("y", w=softmax(near(SHORT)), mu=near(SHORT), sigma=scale(), observed=y),
         lambda: pm.Censored("y", pm.Normal.dist(near(LONG), scale()), -0.5, 1.0, observed=np.clip(y, -0.5, 1.0)),
         lambda: pm.Truncated("y", pm.Normal.dist(near(LONG), scale()), -4.0, 5.0, observed=y),
