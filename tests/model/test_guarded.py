@@ -125,3 +125,22 @@ def test_growth_after_a_change_point_has_a_gradient_before_it():
     *_, grad_prior, grad_ratio = function(np.array([3.0, 0.4]), *graph.data_values)
     np.testing.assert_allclose(grad_prior, [-3.0 / 4.0, 0.1 / 0.01])
     np.testing.assert_array_equal(grad_ratio, 0.0)
+
+
+@pytest.mark.parametrize("kind", ["response", "exposure"])
+def test_doses_of_zero_say_nothing_of_what_they_are_multiplied_by(kind):
+    """The gradient is that without them: where nothing is given, nothing depends on the factor or the power."""
+    gradients = []
+    for given in (DOSES, DOSES[DOSES > 0]):
+        with pm.Model() as model:
+            rate, power = pm.LogNormal("rate"), pm.Beta("power", 2.0, 2.0)
+            if kind == "response":
+                pm.Normal("y", (rate * given) ** power, 0.3, observed=2.0 * given)
+            else:
+                pm.Poisson("y", rate * given, observed=np.ceil(given).astype(int))
+        layout = build_layout(model)
+        graph = build_density(model, layout)
+        function = pytensor.function(graph.arguments, graph.density, mode="FAST_COMPILE", on_unused_input="ignore")
+        gradients.append(function(np.array([0.3, -0.2]), *graph.data_values)[3])
+    np.testing.assert_allclose(*gradients, rtol=1e-12)
+    assert gradients[0][0] != 0.0
