@@ -161,8 +161,10 @@ def _walk(
     """Make Metropolis moves, there and back through the list; return the ends (P, D) and their log densities (P,)."""
     for move in [*moves, *reversed(moves)]:
         y, log_jacobian = move.propose(x, ruler, rng)
-        proposed = log_density(y)
-        possible = np.isfinite(proposed) & ruler.contains(y)
+        is_tested = ruler.contains(y)
+        # A density need not know what to do with values that a variable does not have.
+        proposed = log_density(np.where(is_tested[:, None], y, x))
+        possible = np.isfinite(proposed) & is_tested
         with np.errstate(invalid="ignore"):
             log_alpha = np.where(possible, proposed - value + log_jacobian, -np.inf)
         accepted = -rng.exponential(size=len(x)) < log_alpha
