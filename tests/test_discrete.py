@@ -324,7 +324,6 @@ def test_an_interaction_that_a_rare_state_switches_on():
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=False, reason="no random state shows the interaction: docs/discrete.md says so")
 def test_an_interaction_that_a_continuous_variable_switches_on():
     """Hardly a draw of the prior is beyond the threshold, and all of the posterior is."""
     with pm.Model() as model:

@@ -107,7 +107,8 @@ def check_model(model: Any, from_prior: bool = True) -> None:
 def _refuse_unknown_data(model: Any) -> None:
     """Refuse data that are drawn anew each time, or that could change without the model's knowledge."""
     for data in model.data_vars:
-        if issparse(data.get_value(borrow=True)):
+        # In a model whose data are frozen, containers are constants.
+        if isinstance(data, SharedVariable) and issparse(data.get_value(borrow=True)):
             raise ValueError(
                 f"`{data.name}` is a pm.Data container of a sparse matrix, whose numbers cannot be kept with a result: "
                 "use the matrix itself, as in pytensor.sparse.dot(matrix, x), or a dense one."
