@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytensor
+from pytensor.graph.basic import Constant
 
 import pymc_hais.model.code  # noqa: F401 - its readers
 from pymc_hais.model.symbols import terms_of
@@ -113,7 +114,9 @@ def identify(model: Any, without: Collection[str] = (), with_density: bool = Fal
             data[name] = held
     setting = f"floatX={pytensor.config.floatX} and check_bounds={model.check_bounds}"
     for container in (one for one in model.data_vars if one.name not in without):
-        data[container.name], _ = Walk().digest("", container.get_value(borrow=True))
+        # In a model whose data are frozen, containers are constants.
+        value = container.data if isinstance(container, Constant) else container.get_value(borrow=True)
+        data[container.name], _ = Walk().digest("", value)
     return ModelIdentity(
         setting=setting,
         variables={name: _kind(variable) for name, (variable, *_) in terms.items()},
