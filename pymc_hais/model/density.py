@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
-from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
@@ -25,7 +24,7 @@ from pymc_hais.model.layout import Layout, build_position, on_position
 from pymc_hais.model.lookups import confine_lookups, ranges_of
 from pymc_hais.model.simplification import lift_data, simplify, simplify_values
 from pymc_hais.model.sites import find_site_variables
-from pymc_hais.model.terms import open_conditions
+from pymc_hais.model.terms import open_conditions, reached_from
 from pymc_hais.paths import Geometric, Parameters
 from pymc_hais.types import Path
 
@@ -89,7 +88,7 @@ class DensityGraph:
 
         A matrix that all particles share, such as that of a Boltzmann machine, makes none of them larger.
         """
-        variables = _reached(self.density, self.position) if self.rules else ancestors(self.density)
+        variables = reached_from([self.position], self.density) if self.rules else ancestors(self.density)
         shapes = (getattr(variable.type, "shape", ()) for variable in variables)
         return max(math.prod(shape) for shape in shapes if None not in shape)
 
@@ -168,15 +167,6 @@ def build_density(
     gradient = _gradient if with_gradients else lambda _, position: pt.zeros_like(position)
     density = [*outputs, *(gradient(output, position) for output in outputs)]
     return _assemble(model, layout, Geometric(), arguments, density, values, none, (), shared, containers)
-
-
-def _reached(outputs: Sequence[Any], position: Any) -> list[Any]:
-    """Return the variables that depend on the position, and itself."""
-    reached = {position: None}
-    for node in FunctionGraph(outputs=list(outputs), clone=False).toposort():
-        if any(one in reached for one in node.inputs):
-            reached.update(dict.fromkeys(node.outputs))
-    return list(reached)
 
 
 @untraced

@@ -22,7 +22,7 @@ from pytensor.tensor.shape import Reshape
 
 from pymc_hais.model.multilinear import find_casts
 
-__all__ = ["open_conditions", "split_terms"]
+__all__ = ["open_conditions", "reached_from", "split_terms"]
 
 
 def split_terms(output: Any, position: Any) -> list[Any]:
@@ -70,9 +70,16 @@ def open_conditions(output: Any, position: Any, check_bounds: bool = True) -> An
 
 def _reached_by(output: Any, position: Any) -> Callable[[Any], bool]:
     """Build the question whether a variable depends on discrete sites."""
-    casts = set(find_casts([output], position))
-    reached = {variable for variable in ancestors([output]) if casts & set(ancestors([variable]))} if casts else set()
-    return reached.__contains__
+    return reached_from(find_casts([output], position), [output]).__contains__
+
+
+def reached_from(roots: Sequence[Any], outputs: Sequence[Any]) -> dict[Any, None]:
+    """Return the variables of some outputs' graphs that depend on any of the roots, and these themselves, in order."""
+    reached = dict.fromkeys(roots)
+    for node in FunctionGraph(outputs=list(outputs), clone=False).toposort():
+        if any(one in reached for one in node.inputs):
+            reached.update(dict.fromkeys(node.outputs))
+    return reached
 
 
 def _without_checks(output: Any) -> Any:
