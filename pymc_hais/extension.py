@@ -11,10 +11,9 @@ import numpy as np
 
 from pymc_hais.compiled import CompiledModel, open_model
 from pymc_hais.results.diagnostics import with_findings_joined
-from pymc_hais.results.extended import check_goes_on, to_extended_tree
-from pymc_hais.results.past import check_model_of, read_backend, read_past, read_whole
+from pymc_hais.results.past import check_goes_on, check_model_of, read_backend, read_past, read_whole, to_extended_tree
+from pymc_hais.results.plans import keep_result, open_result
 from pymc_hais.results.report import extension_attributes, log_extension, log_nothing_added
-from pymc_hais.results.saved import keep_result, open_result
 from pymc_hais.run.choice import Choice
 from pymc_hais.run.extending import Extended, Past, add_chains, add_draws, reach_target
 from pymc_hais.run.guard import Guard

@@ -12,8 +12,8 @@ from xarray import DataTree
 
 from pymc_hais.results.datatree import to_datatree
 from pymc_hais.results.diagnostics import with_findings
+from pymc_hais.results.plans import keep_result
 from pymc_hais.results.report import attributes, log_outcome
-from pymc_hais.results.saved import keep_result
 from pymc_hais.run.choice import Choice
 from pymc_hais.run.guard import Guard
 from pymc_hais.run.modes import Modes
