@@ -39,7 +39,7 @@ LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
 
 #: Outside library -> the modules and folders that may import it.
 PYMC_HOMES = {"model", "references", "integrations", "learning"}
-LABEL_HOMES = {"results", "plots"}
+LABEL_HOMES = {"results"}
 HOMES = {
     "pymc": PYMC_HOMES | {"run/progress"},
     "pytensor": PYMC_HOMES,
@@ -51,7 +51,7 @@ HOMES = {
     "arviz_base": LABEL_HOMES,
     "arviz_plots": LABEL_HOMES,
     "arviz_stats": LABEL_HOMES | {"estimators"},
-    "matplotlib": {"plots"},
+    "matplotlib": {"results/plots"},
     "rich": {"run/progress"},
 }
 

@@ -10,16 +10,15 @@ from arviz_plots import PlotCollection
 from arviz_plots.visuals import step_hist, vline
 from xarray import DataArray, Dataset, DataTree
 
-from pymc_hais.plots.panels import Panels
-from pymc_hais.plots.reading import read_group
-
-__all__ = ["plot_log_weights"]
+from pymc_hais.results.plots.panels import Panels, share_docs
+from pymc_hais.results.plots.reading import read_group
 
 _LOWEST = -6.0
 _N_BINS = 60
 _VISUALS = ("hist", "ref_line", "title", "xlabel", "ylabel", "legend")
 
 
+@share_docs
 def plot_log_weights(
     idata: DataTree,
     *,
@@ -37,24 +36,10 @@ def plot_log_weights(
     ----------
     idata : DataTree
         Result of :func:`pymc_hais.sample_hais`.
-    plot_collection : PlotCollection, optional
-        Draw into this one, from an earlier call.
-    backend : {"matplotlib", "plotly", "bokeh", "none"}, optional
-        By default ``arviz_base.rcParams["plot.backend"]``.
     visuals : dict, optional
         Name of a visual -> a dictionary of its settings, or False to leave it out: ``hist``, ``ref_line`` (the
         average), ``title``, ``xlabel``, ``ylabel``, ``legend``.
-    **pc_kwargs
-        Passed to ``PlotCollection.wrap``.
-
-    Returns
-    -------
-    PlotCollection
-
-    Raises
-    ------
-    ValueError
-        If ``idata`` is not such a result.
+    {canvas}
     """
     log_weights = read_group(idata, "annealing", ["final_log_weight"])["final_log_weight"]
     bars = _histograms(log_weights)

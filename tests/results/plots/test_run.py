@@ -6,8 +6,8 @@ from xarray import Dataset, DataTree
 
 import pymc_hais
 from pymc_hais import plots
-from tests.plots.drawn import BACKENDS, close, ends, needs, numbers
 from tests.quick import QUICK, one_mean
+from tests.results.plots.drawn import BACKENDS, close, ends, needs, numbers
 
 PLOTS = (plots.plot_log_weights, plots.plot_path, plots.plot_rounds, plots.plot_schedule)
 

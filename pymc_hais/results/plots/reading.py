@@ -8,20 +8,9 @@ from typing import Any
 import pandas as pd
 from xarray import Dataset, DataTree
 
-__all__ = ["read_group", "read_table"]
-
 
 def read_group(tree: Any, group: str, variables: Sequence[str] = (), maker: str = "pm.sample_hais") -> Dataset:
-    """Take a group out of a result.
-
-    Parameters
-    ----------
-    tree : DataTree
-    group : str
-    variables : sequence of str
-        What the group must hold.
-    maker : str
-        The function that returns such a tree.
+    """Take a group that must hold some variables out of a result of ``maker``.
 
     Raises
     ------
@@ -43,15 +32,7 @@ def read_group(tree: Any, group: str, variables: Sequence[str] = (), maker: str 
 
 
 def read_table(table: Any, columns: Sequence[str], maker: str) -> pd.DataFrame:
-    """Check a table, and give its rows names that can be drawn.
-
-    Parameters
-    ----------
-    table : DataFrame
-    columns : sequence of str
-        What the table must hold.
-    maker : str
-        The function that returns such a table.
+    """Check that a table of ``maker`` holds some columns, and give its rows names that can be drawn.
 
     Raises
     ------

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from pymc_hais import plots
-from tests.plots.drawn import BACKENDS, close, ends, needs, numbers
+from tests.results.plots.drawn import BACKENDS, close, ends, needs, numbers
 
 PLOTS = (plots.plot_estimates, plots.plot_compare)
 ESTIMATES = pd.DataFrame(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
@@ -17,7 +18,30 @@ from xarray import DataArray, Dataset, concat
 
 from pymc_hais.estimators.estimate import NORMAL_REACH
 
-__all__ = ["Panels", "interval", "interval_lines", "set_yticks", "within", "xy"]
+#: What ``{canvas}`` stands for in the docstring of a plot, after its own parameters.
+_CANVAS = """\
+plot_collection : PlotCollection, optional
+    Draw into this one, from an earlier call.
+backend : {"matplotlib", "plotly", "bokeh", "none"}, optional
+    By default ``arviz_base.rcParams["plot.backend"]``.
+**pc_kwargs
+    Passed to ``PlotCollection.wrap``.
+
+Returns
+-------
+PlotCollection
+
+Raises
+------
+ValueError
+    If the first argument is not such a result."""
+
+
+def share_docs[T: Callable[..., PlotCollection]](plot: T) -> T:
+    """Fill in a docstring what all plots take, return and refuse."""
+    if plot.__doc__:  # there is none under -OO
+        plot.__doc__ = inspect.cleandoc(plot.__doc__).replace("{canvas}", _CANVAS)
+    return plot
 
 
 class Panels:
@@ -80,17 +104,8 @@ class Panels:
     def draw(self, name: str, visual: Callable, data: Any = None, coloured: bool = False, **defaults: Any) -> None:
         """Draw a visual in every plot whose variable ``data`` has, unless the user turned it off.
 
-        Parameters
-        ----------
-        name : str
-            Of the visual, in ``visuals`` and in the ``viz`` of the collection.
-        visual : callable
-            Takes a DataArray, the plot and the settings.
-        data : Dataset, optional
-        coloured : bool
-            Whether each coordinate of the coloured dimension is drawn on its own.
-        **defaults
-            Settings that the user may override.
+        ``visual`` takes a DataArray, the plot and the settings, of which the user may override the defaults.  Where it
+        is coloured, each coordinate of the coloured dimension is drawn on its own.
         """
         chosen = get_visual_kwargs(self._visuals, name)
         if chosen is not False:
@@ -160,15 +175,7 @@ def interval(values: Any, se: Any) -> np.ndarray:
 def interval_lines(da: DataArray, target: Any, positions: Any, upright: bool = False, **kwargs: Any) -> Any:
     """Draw a line from lower to upper end at each position, all as one line with gaps.
 
-    Parameters
-    ----------
-    da : DataArray (2, N)
-        The lower and the upper ends.
-    target : plot
-    positions : array (N,)
-        Where the lines cross the other axis.
-    upright : bool
-        Whether the ends lie on the y axis.
+    The ends (2, N) lie on the x axis, or, if ``upright``, on the y axis; the positions (N,) lie on the other one.
     """
     lower, upper = np.asarray(da, dtype=float)
     gaps = np.full(len(lower), np.nan)
@@ -181,17 +188,7 @@ def interval_lines(da: DataArray, target: Any, positions: Any, upright: bool = F
 def within(ends: Any, *values: Any) -> tuple[np.ndarray, tuple[float, float]]:
     """Bring infinite ends to the edge of the plot, where a line shows that it goes on.
 
-    Parameters
-    ----------
-    ends : array (2, N)
-    *values : arrays
-        What else is drawn on the axis.
-
-    Returns
-    -------
-    ends : ndarray (2, N)
-    limits : tuple of float
-        Of the axis.
+    Returns the ends (2, N), and limits of the axis that hold finite ends and all ``values`` drawn beside them.
     """
     ends = np.asarray(ends, dtype=float)
     finite = np.concatenate([np.ravel(np.asarray(one, dtype=float)) for one in (ends, *values)])

@@ -5,8 +5,8 @@ import pytest
 from xarray import Dataset, DataTree
 
 from pymc_hais import plots
-from pymc_hais.plots.calibration import _difference, _envelope
-from tests.plots.drawn import BACKENDS, close, ends, needs, numbers
+from pymc_hais.results.plots.bounds import _difference, _envelope
+from tests.results.plots.drawn import BACKENDS, close, ends, needs, numbers
 
 PLOTS = (plots.plot_bounds, plots.plot_calibration)
 LOWER, UPPER = np.array([-40.1, -20.0, -30.5]), np.array([-39.9, -20.0, -30.1])

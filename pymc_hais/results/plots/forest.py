@@ -1,0 +1,175 @@
+"""Estimates with their intervals: rows of a table from the top down, and rounds side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from arviz_plots import PlotCollection
+from arviz_plots.visuals import hline, hspan, scatter_xy, set_xticks, vspan
+from xarray import DataArray, Dataset, DataTree
+
+from pymc_hais.results.plots.panels import Panels, interval, interval_lines, set_yticks, share_docs, within, xy
+from pymc_hais.results.plots.reading import read_group, read_table
+
+_TABLE = ("value", "interval", "flagged_value", "flagged_interval", "ticks", "title", "xlabel", "ylabel")
+_ROUNDS = ("value", "interval", "estimate", "band", "ticks", "title", "xlabel", "ylabel")
+#: Columns of :func:`pymc_hais.compare`.
+_COMPARED = ("rank", "log_z", "se", "probability", "se_probability", "warning")
+
+
+def _draw_rows(panels: Panels, rows: Mapping[str, tuple[np.ndarray, np.ndarray]], flagged: np.ndarray) -> None:
+    """Draw each variable's values (N,) and the ends (2, N) of their intervals.
+
+    Those of flagged rows (N,) have another colour and another marker.
+    """
+    positions = np.arange(len(flagged), 0, -1)
+    for prefix, chosen, colour, marker in (("", ~flagged, "C0", "C0"), ("flagged_", flagged, "C1", "C2")):
+        ends = Dataset({name: DataArray(pair[1][:, chosen], dims=["end", "row"]) for name, pair in rows.items()})
+        points = Dataset({name: xy(pair[0][chosen], positions[chosen], "row") for name, pair in rows.items()})
+        panels.draw(f"{prefix}interval", interval_lines, ends, positions=positions[chosen], color=colour)
+        if chosen.any():  # the positions are never missing, so no empty plot would be skipped
+            panels.draw(f"{prefix}value", scatter_xy, points, color=colour, marker=marker)
+
+
+def _name_rows(panels: Panels, variable: str, names: list[str]) -> None:
+    """Write the rows' names beside them."""
+    where = panels.collection.data[[variable]]
+    panels.draw("ticks", set_yticks, where, values=np.arange(len(names), 0, -1), labels=names, store_artist=False)
+
+
+@share_docs
+def plot_compare(
+    table: pd.DataFrame,
+    *,
+    plot_collection: PlotCollection | None = None,
+    backend: str | None = None,
+    visuals: Mapping[str, Any] | None = None,
+    **pc_kwargs: Any,
+) -> PlotCollection:
+    """Plot log Z of each model, relative to that of the most probable one, and the models' probabilities.
+
+    The intervals (95%) are those of the Monte Carlo error.  If they are far apart, the order is certain; if they
+    overlap, a smaller ``target_se`` would tell.  Models whose result should not be trusted are drawn in another colour,
+    and their names say so.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Result of :func:`pymc_hais.compare`.
+    visuals : dict, optional
+        Name of a visual -> a dictionary of its settings, or False to leave it out: ``value`` and ``interval``, and
+        ``flagged_value`` and ``flagged_interval`` of models with a warning, ``ticks`` (the names), ``title``,
+        ``xlabel``, ``ylabel``.
+    {canvas}
+    """
+    table = read_table(table, _COMPARED, "pymc_hais.compare").sort_values("rank", kind="stable")
+    flagged = table["warning"].to_numpy(dtype=bool)
+    names = [f"{name} (warning)" if wrong else name for name, wrong in zip(table.index, flagged, strict=True)]
+    log_z, probability = (table[name].to_numpy(dtype=float) for name in ("log_z", "probability"))
+    log_z = log_z - log_z[0] if np.isfinite(log_z[0]) else log_z
+    ends, limits = within(interval(log_z, table["se"]), log_z)
+    rows = {
+        "log_z": (log_z, ends),
+        "probability": (probability, np.clip(interval(probability, table["se_probability"]), 0.0, 1.0)),
+    }
+    data = Dataset({name: DataArray(values, dims="row") for name, (values, _) in rows.items()})
+    panels = Panels(data, _TABLE, visuals, plot_collection, backend, pc_kwargs, n_rows=len(table), sharey=True)
+    _draw_rows(panels, rows, flagged)
+    _name_rows(panels, "log_z", names)
+    height = (0.5, len(names) + 0.5)
+    panels.limit(log_z=(limits, height), probability=((-0.05, 1.05), height))
+    panels.label(
+        log_z=("log Z, 95% intervals", f"nats above {table.index[0]}", ""), probability=("Probability", "", "")
+    )
+    return panels.collection
+
+
+@share_docs
+def plot_estimates(
+    table: pd.DataFrame,
+    *,
+    plot_collection: PlotCollection | None = None,
+    backend: str | None = None,
+    visuals: Mapping[str, Any] | None = None,
+    **pc_kwargs: Any,
+) -> PlotCollection:
+    """Plot log Z by several methods, with the interval of each.
+
+    The shaded band is the interval of the first method.  If all is well, every interval meets it.  A method that does
+    not agree is drawn in another colour, and its name says so.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Result of ``pymc_hais.estimates``: a row for each method, with columns ``value``, ``lower``, ``upper`` and
+        ``agrees``.
+    visuals : dict, optional
+        Name of a visual -> a dictionary of its settings, or False to leave it out: ``value`` and ``interval``, and
+        ``flagged_value`` and ``flagged_interval`` of methods that do not agree, ``band``, ``ticks`` (the names),
+        ``title``, ``xlabel``, ``ylabel``.
+    {canvas}
+    """
+    table = read_table(table, ["value", "lower", "upper", "agrees"], "pymc_hais.estimates")
+    values = table["value"].to_numpy(dtype=float)
+    ends, limits = within([table["lower"], table["upper"]], values)
+    flagged = ~table["agrees"].to_numpy(dtype=bool)
+    names = [f"{name} (disagrees)" if wrong else name for name, wrong in zip(table.index, flagged, strict=True)]
+    data = Dataset({"log_z": DataArray(values, dims="row")})
+    panels = Panels(data, (*_TABLE, "band"), visuals, plot_collection, backend, pc_kwargs, n_rows=len(table))
+    panels.draw("band", vspan, Dataset({"log_z": ("end", ends[:, 0])}), color="C0", alpha=0.15)
+    _draw_rows(panels, {"log_z": (values, ends)}, flagged)
+    _name_rows(panels, "log_z", names)
+    panels.limit(log_z=(limits, (0.5, len(names) + 0.5)))
+    panels.write_out("x", "log_z")
+    panels.label(log_z=("log Z by method, 95% intervals", "nats", ""))
+    return panels.collection
+
+
+@share_docs
+def plot_rounds(
+    idata: DataTree,
+    *,
+    plot_collection: PlotCollection | None = None,
+    backend: str | None = None,
+    visuals: Mapping[str, Any] | None = None,
+    **pc_kwargs: Any,
+) -> PlotCollection:
+    """Plot log Z of each round with its 95% interval, and the estimate that they make together.
+
+    In a healthy run the intervals of all rounds overlap, and shrink.  If log Z rises from round to round by more than
+    the intervals allow, the particles do not keep up with the annealing, and the last value may be too low as well.
+
+    Parameters
+    ----------
+    idata : DataTree
+        Result of :func:`pymc_hais.sample_hais`.
+    visuals : dict, optional
+        Name of a visual -> a dictionary of its settings, or False to leave it out: ``value`` and ``interval`` of each
+        round, ``estimate`` and ``band`` of all together (value, and 95% interval), ``ticks``, ``title``, ``xlabel``,
+        ``ylabel``.
+    {canvas}
+    """
+    names = ["value", "lower", "upper", "log_prior_mass", "round_n_temperatures", "round_value", "round_mc_se"]
+    group = read_group(idata, "log_marginal_likelihood", names)
+    # A round is an estimate before the division by the prior's mass; what is reported is one after it.
+    values = (group["round_value"] - group["log_prior_mass"]).values
+    # The rounds lie side by side: their lengths double, and two may have the same.
+    position = np.arange(1, len(values) + 1)
+    band = np.array([group["lower"], group["upper"]])
+    ends, limits = within(interval(values, group["round_mc_se"]), values, group["value"], band)
+    points = Dataset({"log_z": xy(position, values)})
+    lines = Dataset({"log_z": (["end", "round"], ends)})
+    panels = Panels(points, _ROUNDS, visuals, plot_collection, backend, pc_kwargs)
+    panels.draw("band", hspan, Dataset({"log_z": ("end", np.clip(band, *limits))}), color="C1", alpha=0.2)
+    panels.draw("estimate", hline, Dataset({"log_z": group["value"]}), color="C1")
+    panels.draw("interval", interval_lines, lines, positions=position, upright=True, color="C0")
+    panels.draw("value", scatter_xy, points, color="C0")
+    labels = [str(int(n)) for n in group["round_n_temperatures"].values]
+    panels.draw("ticks", set_xticks, points, values=position, labels=labels, store_artist=False)
+    panels.limit(log_z=((0.5, len(values) + 0.5), limits))
+    panels.write_out("y", "log_z")
+    panels.label(log_z=("log Z of each round", "temperatures of the round", "nats"))
+    return panels.collection

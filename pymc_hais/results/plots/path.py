@@ -1,0 +1,124 @@
+"""How a run went along its path: its chains, its temperatures, and the barrier that they had to cross."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from arviz_plots import PlotCollection
+from arviz_plots.visuals import hline, line_xy, scatter_xy
+from xarray import DataArray, Dataset, DataTree
+
+from pymc_hais.results.plots.panels import Panels, share_docs, xy
+from pymc_hais.results.plots.reading import read_group
+from pymc_hais.schedules.constant_speed import cumulative_barrier
+
+#: Chains that resample do so below this share.
+_RESAMPLE_BELOW = 0.5
+_PATH = ("lines", "ref_line", "title", "xlabel", "ylabel", "legend")
+_SCHEDULE = ("lines", "points", "title", "xlabel", "ylabel")
+#: More points than this would run into one another.
+_MOST_POINTS = 60
+
+
+@share_docs
+def plot_path(
+    idata: DataTree,
+    *,
+    plot_collection: PlotCollection | None = None,
+    backend: str | None = None,
+    visuals: Mapping[str, Any] | None = None,
+    **pc_kwargs: Any,
+) -> PlotCollection:
+    """Plot effective sample size, acceptance rate, step size and running log Z of each chain along the path.
+
+    In a healthy run the effective sample size falls slowly, and the chains' log Z lie on top of each other.  A chain is
+    resampled, and its effective sample size returns to 1, if it is below the dashed line between two segments of the
+    path.  A sudden fall, or chains whose log Z part, ask for more temperatures there.
+
+    Parameters
+    ----------
+    idata : DataTree
+        Result of :func:`pymc_hais.sample_hais`.
+    visuals : dict, optional
+        Name of a visual -> a dictionary of its settings, or False to leave it out: ``lines``, ``ref_line`` (where
+        chains are resampled), ``title``, ``xlabel``, ``ylabel``, ``legend``.
+    {canvas}
+    """
+    lines = _lines(idata)
+    panels = Panels(lines, _PATH, visuals, plot_collection, backend, {"col_wrap": 2, **pc_kwargs})
+    level = Dataset({"ess": DataArray(_RESAMPLE_BELOW)})
+    panels.draw("ref_line", hline, level, color="B3", linestyle="C1")
+    panels.draw("lines", line_xy, lines.drop_vars("step_size"), coloured=True)
+    # The plan is the same for all chains: one line, of no chain's colour.
+    panels.draw("lines", line_xy, lines[["step_size"]].isel(chain=0), color="B1", store_artist=False)
+    share = (0.0, 1.05)
+    largest = float(lines["step_size"].sel(plot_axis="y").max())
+    panels.limit(ess=(None, share), acceptance_rate=(None, share), step_size=(None, (0.0, 1.05 * largest)))
+    panels.label(
+        ess=("Effective sample size", "temperature", "share of the particles"),
+        acceptance_rate=("Acceptance rate", "temperature", "mean of the particles"),
+        step_size=("Step size", "temperature", "units of the metric"),
+        log_z=("log Z so far", "temperature", "nats"),
+    )
+    panels.add_legend()
+    return panels.collection
+
+
+def _lines(idata: DataTree) -> Dataset:
+    path = read_group(idata, "annealing", ["ess", "acceptance_rate", "step_size", "log_z", "final_log_weight"])
+    mass = read_group(idata, "log_marginal_likelihood", ["log_prior_mass"])["log_prior_mass"]
+    drawn = {
+        "ess": path["ess"] / path.sizes["particle"],
+        "acceptance_rate": path["acceptance_rate"],
+        "step_size": path["step_size"],
+        "log_z": path["log_z"] - mass,
+    }
+    return Dataset({name: xy(path["temperature"].broadcast_like(one), one) for name, one in drawn.items()})
+
+
+@share_docs
+def plot_schedule(
+    idata: DataTree,
+    *,
+    plot_collection: PlotCollection | None = None,
+    backend: str | None = None,
+    visuals: Mapping[str, Any] | None = None,
+    **pc_kwargs: Any,
+) -> PlotCollection:
+    r"""Plot the temperatures of the last round, and the cumulative barrier that they had to cross.
+
+    The barrier :math:`\Lambda(\beta)` is the sum of the square roots of the steps' discrepancies, each the mean over
+    chains.  With :math:`T` steps of equal discrepancy and perfect moves the log weights vary by about
+    :math:`\Lambda^2 / T` (in squared nats).  In a healthy run the points, every temperature or every so many, rise
+    by equal distances up the barrier.  A steep piece between two of them is hard to cross for its number of steps.
+
+    Parameters
+    ----------
+    idata : DataTree
+        Result of :func:`pymc_hais.sample_hais`.
+    visuals : dict, optional
+        Name of a visual -> a dictionary of its settings, or False to leave it out: ``lines``, ``points``, ``title``,
+        ``xlabel``, ``ylabel``.
+    {canvas}
+
+    References
+    ----------
+    Syed, S., Bouchard-Côté, A., Chern, K. and Doucet, A. (2024). Optimised annealed sequential Monte Carlo samplers.
+    arXiv:2408.12057.
+    """
+    path = read_group(idata, "annealing", ["beta", "discrepancy"])
+    betas = np.concatenate([[0.0], path["beta"].isel(chain=0).values])
+    discrepancies = path["discrepancy"].mean("chain").values
+    barrier = cumulative_barrier(discrepancies, np.ones_like(discrepancies))
+    lines = Dataset({"schedule": xy(np.arange(len(betas)), betas), "barrier": xy(betas, barrier)})
+    panels = Panels(lines, _SCHEDULE, visuals, plot_collection, backend, pc_kwargs)
+    panels.draw("lines", line_xy, lines, color="C0")
+    every = -(-len(betas) // _MOST_POINTS)
+    panels.draw("points", scatter_xy, lines.isel(point=slice(0, None, every)), color="C0")
+    panels.label(
+        schedule=("Schedule", "temperature", "β"),
+        barrier=(f"Barrier: Λ(1) = {barrier[-1]:.2f}", "β", "Λ(β)"),
+    )
+    return panels.collection

@@ -1,0 +1,16 @@
+"""What all plots share is in the documentation of each."""
+
+import inspect
+
+import pytest
+
+from pymc_hais import plots
+
+
+@pytest.mark.parametrize("name", plots.__all__)
+def test_every_parameter_of_a_plot_is_documented(name):
+    plot = getattr(plots, name)
+    kinds = {inspect.Parameter.VAR_KEYWORD: "**"}
+    for parameter in inspect.signature(plot).parameters.values():
+        assert f"\n{kinds.get(parameter.kind, '')}{parameter.name}" in plot.__doc__
+    assert "{" + "canvas}" not in plot.__doc__
