@@ -21,12 +21,12 @@ from pymc_hais.model import (
     varying_containers,
     with_table,
 )
+from pymc_hais.problem.building import with_data
+from pymc_hais.problem.kept import keep_problem
+from pymc_hais.problem.problem import Problem
 from pymc_hais.results.draws import is_result
-from pymc_hais.run.building import with_data
-from pymc_hais.run.kept import keep_problem
 from pymc_hais.run.planning import first_reference, takes_fit
 from pymc_hais.run.prior_mass import build_first_problem
-from pymc_hais.run.problem import Problem
 from pymc_hais.run.seeds import Seeds
 from pymc_hais.run.settings import build_settings
 from pymc_hais.types import Kernel

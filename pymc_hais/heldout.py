@@ -21,6 +21,7 @@ from pymc_hais.model import (
     with_table,
 )
 from pymc_hais.model.row_checks import as_rows, check_known, check_rows, check_table, declared_value
+from pymc_hais.problem.problem import Problem
 from pymc_hais.results.datatree import log_marginal_likelihood
 from pymc_hais.results.diagnostics import diagnose_predictive, findings_of_rows, summarise
 from pymc_hais.results.draws import is_result
@@ -29,7 +30,6 @@ from pymc_hais.results.report import attributes_of_rows, log_held_out
 from pymc_hais.run.guard import Guard
 from pymc_hais.run.planning import choose_reference
 from pymc_hais.run.prior_mass import build_first_problem, measure_prior_mass
-from pymc_hais.run.problem import Problem
 from pymc_hais.run.progress import default_theme
 from pymc_hais.run.rounds import run_rounds
 from pymc_hais.run.seeds import Branch, Purpose

@@ -13,6 +13,8 @@ import numpy as np
 from pymc_hais.compiled import CompiledModel, open_model
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.model import is_model
+from pymc_hais.problem.parameter_path import build_parameter_problem, is_geometric
+from pymc_hais.problem.problem import Problem
 from pymc_hais.references import check_same_variables
 from pymc_hais.results.datatree import check_labels
 from pymc_hais.results.draws import is_result, read_positions
@@ -26,12 +28,10 @@ from pymc_hais.run.guard import Guard
 from pymc_hais.run.mode_reference import add_modes
 from pymc_hais.run.modes import find_modes
 from pymc_hais.run.opinions import ask_others
-from pymc_hais.run.parameter_path import build_parameter_problem, is_geometric
 from pymc_hais.run.plan_reuse import follow, restore_choice, restore_problem
 from pymc_hais.run.planning import GivenDraws, choose_reference
 from pymc_hais.run.posterior import draw_posterior
 from pymc_hais.run.prior_mass import build_first_problem, measure_prior_mass
-from pymc_hais.run.problem import Problem
 from pymc_hais.run.progress import default_theme
 from pymc_hais.run.reference_model import build_ratio_problem
 from pymc_hais.run.rounds import run_rounds

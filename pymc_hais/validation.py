@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pymc_hais.model import build_outputs, find_model, is_model
+from pymc_hais.problem.building import bind_reference
+from pymc_hais.problem.simulation import check_generative, simulate
 from pymc_hais.references import Prior
-from pymc_hais.references.simulation import check_generative, simulate
 from pymc_hais.results.datatree import labels_of
 from pymc_hais.results.draws import is_result
 from pymc_hais.results.report import log_findings, log_start
 from pymc_hais.results.validation import diagnose_validation, rank, to_validation_tree
 from pymc_hais.run.arguments import check_integer
-from pymc_hais.run.building import bind_reference
 from pymc_hais.run.planning import choose_reference
 from pymc_hais.run.prior_mass import build_first_problem, measure_prior_mass
 from pymc_hais.run.progress import default_theme

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pymc as pm
 
+from pymc_hais.problem.building import build_problem
 from pymc_hais.results.plan_misfit import plan_misfit
-from pymc_hais.run.building import build_problem
 from pymc_hais.run.choice import Choice, Learnt
 from pymc_hais.run.planning import choose_reference
 from pymc_hais.run.rounds import run_rounds

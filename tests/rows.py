@@ -6,7 +6,7 @@ from scipy.stats import multivariate_normal
 
 from pymc_hais.heldout import log_likelihood
 from pymc_hais.model.row_checks import check_rows
-from pymc_hais.run.building import build_problem
+from pymc_hais.problem.building import build_problem
 from pymc_hais.run.planning import choose_reference, first_reference
 from pymc_hais.run.rounds import run_rounds
 from tests.runs import settings_of

@@ -41,7 +41,7 @@ def sample(model, **options):
 @pytest.fixture
 def no_work(monkeypatch):
     """Fail where something is compiled for an engine."""
-    monkeypatch.setattr("pymc_hais.run.building.Compiler.__call__", lambda *_: pytest.fail("work has begun"))
+    monkeypatch.setattr("pymc_hais.problem.building.Compiler.__call__", lambda *_: pytest.fail("work has begun"))
 
 
 # Settings ------------------------------------------------------------------------------------------------

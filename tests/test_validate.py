@@ -6,8 +6,8 @@ import pytest
 
 import pymc_hais
 from pymc_hais.model import build_layout
+from pymc_hais.problem.simulation import simulate
 from pymc_hais.references import build_prior
-from pymc_hais.references.simulation import simulate
 from pymc_hais.results.validation import diagnose_validation, rank
 from pymc_hais.run import populations, validation
 from tests.mutants import mutate

@@ -116,7 +116,7 @@ def compile_source(source: Source) -> Engine:
 
 
 def _jax_mode() -> Any:
-    from pymc_hais.model.jax_linker import jax_mode
+    from pymc_hais.model.rewrites.jax_linker import jax_mode
 
     return jax_mode()
 

@@ -22,7 +22,7 @@ from pymc_hais.engines.base import CompileClock, on_tuple, split_inputs, spread,
 from pymc_hais.engines.disk import cache_folder
 from pymc_hais.engines.tiles import Tile, cut, cut_tiles, merge
 from pymc_hais.kernels import Hamiltonian
-from pymc_hais.model import jax_functions
+from pymc_hais.model.rewrites import jax_functions
 from pymc_hais.paths import Geometric
 from pymc_hais.types import Kernel, KernelParams, Metric, Noise, ParticleState, Path, SegmentTrace
 

@@ -16,19 +16,19 @@ from pymc_hais.model.checks import (
 from pymc_hais.model.containers import Preparation, read_containers, varying_containers
 from pymc_hais.model.density import DensityGraph, build_density, build_parameter_density
 from pymc_hais.model.evaluation import WrittenLogp, build_written_logp, check_joint_logp, check_state
-from pymc_hais.model.flat_discrete import FlatDiscrete
-from pymc_hais.model.identity import ModelIdentity, identify
+from pymc_hais.model.identity.identity import ModelIdentity, identify
+from pymc_hais.model.identity.objects import attributes_of
+from pymc_hais.model.identity.structure import Structure, describe_structure
+from pymc_hais.model.identity.walk import Walk
 from pymc_hais.model.layout import Layout, build_layout, discrete_names
-from pymc_hais.model.lookups import warn_of_lookups
-from pymc_hais.model.objects import attributes_of
 from pymc_hais.model.outputs import build_outputs
 from pymc_hais.model.pointwise import build_pointwise, evaluate_tables
-from pymc_hais.model.sites import SiteVariable, find_site_variables, log_count
-from pymc_hais.model.structure import Structure, describe_structure
-from pymc_hais.model.summable import summable
+from pymc_hais.model.sites.flat_discrete import FlatDiscrete
+from pymc_hais.model.sites.lookups import warn_of_lookups
+from pymc_hais.model.sites.sites import SiteVariable, find_site_variables, log_count
+from pymc_hais.model.sites.summable import summable
 from pymc_hais.model.unconstrained import build_unconstrain
 from pymc_hais.model.variants import build_row_logp, observe_first, prior_alone, with_table
-from pymc_hais.model.walk import Walk
 
 __all__ = [
     "Chart",

@@ -20,8 +20,8 @@ from pytensor.tensor.random.type import RandomType
 from scipy.sparse import issparse
 
 from pymc_hais.model.compat import release_with_lkj
-from pymc_hais.model.flat_discrete import FlatDiscreteRV
-from pymc_hais.model.sites import distribution_of, refuse_joint_sites
+from pymc_hais.model.sites.flat_discrete import FlatDiscreteRV
+from pymc_hais.model.sites.sites import distribution_of, refuse_joint_sites
 from pymc_hais.model.transforms import keeps_all
 
 __all__ = [

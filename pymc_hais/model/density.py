@@ -17,14 +17,14 @@ from pytensor.graph.traversal import ancestors
 from pymc_hais.model.centring import recentre
 from pymc_hais.model.checks import refuse_sums_of_conditions
 from pymc_hais.model.compat import untraced, with_real_argmax
-from pymc_hais.model.conditionals import SiteRule, add_conditionals
 from pymc_hais.model.containers import Preparation, arguments_for, cut_prepared, freeze_with_inputs
-from pymc_hais.model.interactions import find_rules, take_slopes
 from pymc_hais.model.layout import Layout, build_position, on_position
-from pymc_hais.model.lookups import confine_lookups, ranges_of
-from pymc_hais.model.simplification import lift_data, simplify, simplify_values
-from pymc_hais.model.sites import find_site_variables
-from pymc_hais.model.terms import open_conditions, reached_from
+from pymc_hais.model.rewrites.simplification import lift_data, simplify, simplify_values
+from pymc_hais.model.sites.conditionals import SiteRule, add_conditionals
+from pymc_hais.model.sites.interactions import find_rules, take_slopes
+from pymc_hais.model.sites.lookups import confine_lookups, ranges_of
+from pymc_hais.model.sites.sites import find_site_variables
+from pymc_hais.model.sites.terms import open_conditions, reached_from
 from pymc_hais.paths import Geometric, Parameters
 from pymc_hais.types import Path
 

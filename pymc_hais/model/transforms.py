@@ -12,7 +12,7 @@ from pytensor.graph.basic import equal_computations
 from pytensor.xtensor.shape import Transpose
 
 from pymc_hais.model.compat import default_transform
-from pymc_hais.model.sites import distribution_of
+from pymc_hais.model.sites.sites import distribution_of
 
 __all__ = ["keeps_all"]
 

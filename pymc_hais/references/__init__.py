@@ -1,10 +1,8 @@
 """Where beta = 0 starts: a distribution that can be sampled."""
 
-from pymc_hais.references.audit import check_draws
 from pymc_hais.references.base import BoundReference, Draws, UnusablePriorError
 from pymc_hais.references.bound import Independent, Mixed, Prior, bind, uses_prior, with_data
 from pymc_hais.references.box import Box
-from pymc_hais.references.coverage import check_coverage
 from pymc_hais.references.fitted import Fitted
 from pymc_hais.references.gaussian import Gaussian
 from pymc_hais.references.gaussians import Gaussians
@@ -32,8 +30,6 @@ __all__ = [
     "UnusablePriorError",
     "bind",
     "build_prior",
-    "check_coverage",
-    "check_draws",
     "check_same_variables",
     "join_parts",
     "share_draws",

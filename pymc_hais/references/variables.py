@@ -21,8 +21,8 @@ from pymc_hais.model.compat import (
     replace_rng_nodes,
     reseed_rngs,
 )
-from pymc_hais.model.flat_discrete import FlatDiscreteRV
 from pymc_hais.model.layout import Layout, is_discrete
+from pymc_hais.model.sites.flat_discrete import FlatDiscreteRV
 from pymc_hais.references.base import Direct, Draws
 from pymc_hais.references.distribution import is_distribution
 from pymc_hais.references.forward import batch, is_outside

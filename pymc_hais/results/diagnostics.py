@@ -11,6 +11,7 @@ import numpy as np
 from pymc_hais.estimators import Finding, LogZEstimate, Round, Symptoms, jump
 from pymc_hais.estimators.symptoms import FEWEST_FAMILIES, PARETO_K_LIMIT
 from pymc_hais.model import unnormalised_priors
+from pymc_hais.problem.problem import Problem
 from pymc_hais.results.memory import diagnose_lag
 from pymc_hais.results.missed_mass import missed_mass
 from pymc_hais.results.opinions import diagnose_opinions
@@ -21,7 +22,6 @@ from pymc_hais.run.choice import Choice, final_tail
 from pymc_hais.run.extending import Extended
 from pymc_hais.run.guard import Guard
 from pymc_hais.run.modes import Modes
-from pymc_hais.run.problem import Problem
 from pymc_hais.run.rounds import Outcome
 from pymc_hais.run.row_results import RowResult, final_particles
 from pymc_hais.run.settings import Settings

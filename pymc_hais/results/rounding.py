@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pymc_hais.estimators import Finding
-from pymc_hais.run.problem import Problem
+from pymc_hais.problem.problem import Problem
 from pymc_hais.types import AnnealingRun
 
 __all__ = ["rounding"]

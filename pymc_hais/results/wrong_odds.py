@@ -9,7 +9,7 @@ import numpy as np
 
 from pymc_hais.estimators import Finding
 from pymc_hais.kernels import Composed, SiteBlock
-from pymc_hais.run.problem import CHUNK, Problem
+from pymc_hais.problem.problem import CHUNK, Problem
 from pymc_hais.run.row_results import MOST_FINAL
 from pymc_hais.types import ParticleState
 

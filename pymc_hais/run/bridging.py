@@ -9,7 +9,7 @@ import numpy as np
 from pymc_hais.core.resampling import systematic
 from pymc_hais.core.weights import pool
 from pymc_hais.estimators import Bridge, average_bridges, build_bridge, effective_draws, rhat_of
-from pymc_hais.run.problem import Problem, joint_of
+from pymc_hais.problem.problem import Problem, joint_of
 from pymc_hais.tuning import fit_reference, log_densities
 from pymc_hais.types import AnnealingRun
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from pymc_hais.core.annealing import Report
 from pymc_hais.estimators import Link, LogZEstimate, estimate_from_weights
-from pymc_hais.run.problem import Problem
+from pymc_hais.problem.problem import Problem
 from pymc_hais.run.rounds import Outcome
 from pymc_hais.run.seeds import Purpose
 from pymc_hais.run.settings import Settings

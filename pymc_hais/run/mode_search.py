@@ -10,7 +10,7 @@ from scipy.linalg import solve_triangular
 
 from pymc_hais.core.ascent import ascend
 from pymc_hais.core.weights import clean
-from pymc_hais.run.problem import CHUNK, Problem, in_chunks
+from pymc_hais.problem.problem import CHUNK, Problem, in_chunks
 from pymc_hais.types import Metric
 
 __all__ = ["MOST_DIMS", "Joint", "Peak", "can_climb", "climb"]

@@ -17,10 +17,10 @@ from scipy.stats import chi2
 from pymc_hais.core.weights import pool
 from pymc_hais.estimators.region import Missed, RegionMass, compare_regions, measure_region, measure_shares
 from pymc_hais.model import Layout
+from pymc_hais.problem.problem import CHUNK, Problem
 from pymc_hais.run.choice import Choice
 from pymc_hais.run.guard import Guard
 from pymc_hais.run.mode_search import Joint, Peak, can_climb, climb
-from pymc_hais.run.problem import CHUNK, Problem
 from pymc_hais.run.rounds import Outcome
 from pymc_hais.run.seeds import Purpose
 from pymc_hais.run.settings import Settings

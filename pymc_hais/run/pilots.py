@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pymc_hais.problem.problem import Problem
 from pymc_hais.run.jobs import Piloting
-from pymc_hais.run.problem import Problem
 from pymc_hais.run.seeds import Purpose, Stream
 from pymc_hais.run.settings import Settings
 from pymc_hais.run.timing import FEWEST

@@ -10,9 +10,9 @@ import numpy as np
 
 from pymc_hais.estimators import LogZEstimate, Tail
 from pymc_hais.model import ModelIdentity, Sites, Structure
+from pymc_hais.problem.problem import PriorMass
 from pymc_hais.references import Fitted
 from pymc_hais.run.choice import Learnt
-from pymc_hais.run.problem import PriorMass
 from pymc_hais.run.recorded import decode_kernel, decode_reference, encode_kernel, encode_reference
 from pymc_hais.tuning import Pilot, Stage
 from pymc_hais.types import Metric, Plan, Schedule

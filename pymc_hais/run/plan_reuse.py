@@ -11,14 +11,14 @@ import numpy as np
 from pymc_hais.core.noise import check_counters
 from pymc_hais.kernels import Composed
 from pymc_hais.model import ModelIdentity, build_layout, describe_structure, identify, prior_alone
+from pymc_hais.problem.building import build_problem
+from pymc_hais.problem.parameter_path import is_geometric
+from pymc_hais.problem.problem import PriorMass, Problem
 from pymc_hais.references import AnnealedModel
-from pymc_hais.run.building import build_problem
 from pymc_hais.run.choice import Choice, Learnt, tail_of
-from pymc_hais.run.parameter_path import is_geometric
 from pymc_hais.run.pilots import Spent
 from pymc_hais.run.plan_record import CONSTANT_SPEED, USERS_OWN, PlanRecord
 from pymc_hais.run.prior_mass import find_mass
-from pymc_hais.run.problem import PriorMass, Problem
 from pymc_hais.run.recorded import Own, encode_kernel, spec_for, spec_of
 from pymc_hais.run.rounds import Outcome
 from pymc_hais.run.settings import Settings

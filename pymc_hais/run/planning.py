@@ -11,12 +11,12 @@ import numpy as np
 from pymc_hais.core.noise import check_counters
 from pymc_hais.kernels import LinearConstraints
 from pymc_hais.model import improper_priors, refuse_periodic, unnormalised_priors
-from pymc_hais.model.sites import refuse_endless
+from pymc_hais.model.sites.sites import refuse_endless
+from pymc_hais.problem.problem import PriorMass, Problem
 from pymc_hais.references import Box, Fitted, StudentT
 from pymc_hais.run.choice import Choice, decide, reason_against
 from pymc_hais.run.constraints import axis_bounds
 from pymc_hais.run.pilots import PILOT_PARTICLES, Spent, choose_rows, log_ratios, run_pilots
-from pymc_hais.run.problem import PriorMass, Problem
 from pymc_hais.run.scouting import Known, know_from_pilots, scout
 from pymc_hais.run.settings import Settings
 from pymc_hais.run.site_planning import fit_margins, refuse_unfit, with_cheaper_sites, with_margins

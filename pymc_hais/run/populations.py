@@ -12,9 +12,9 @@ import numpy as np
 
 from pymc_hais.core.annealing import Report
 from pymc_hais.core.weights import clean, log_sum_exp, normalise
+from pymc_hais.problem.problem import CHUNK, Problem
 from pymc_hais.references import Draws
 from pymc_hais.run.jobs import Annealing
-from pymc_hais.run.problem import CHUNK, Problem
 from pymc_hais.run.seeds import Purpose, Stream
 from pymc_hais.run.settings import Settings
 from pymc_hais.run.workers import Task

@@ -23,10 +23,10 @@ from pymc_hais.model import (
     prior_alone,
     unnormalised_priors,
 )
+from pymc_hais.problem.building import bind_reference, build_problem
+from pymc_hais.problem.problem import PriorMass, Problem
 from pymc_hais.references import Gaussian, StudentT, UnusablePriorError
-from pymc_hais.run.building import bind_reference, build_problem
 from pymc_hais.run.planning import choose_reference, first_reference, heavy_reference, takes_fit
-from pymc_hais.run.problem import PriorMass, Problem
 from pymc_hais.run.rounds import run_rounds
 from pymc_hais.run.seeds import Branch, Purpose, Seeds
 from pymc_hais.run.settings import Settings
@@ -49,7 +49,7 @@ def build_first_problem(
     rows: Mapping[str, np.ndarray] | None = None,
     containers: Mapping[str, np.ndarray] | None = None,
 ) -> Problem:
-    """Compile a model for what the first pilot starts from; see :func:`pymc_hais.run.building.build_problem`.
+    """Compile a model for what the first pilot starts from; see :func:`pymc_hais.problem.building.build_problem`.
 
     Parameters
     ----------
@@ -65,8 +65,8 @@ def build_first_problem(
     Raises
     ------
     ValueError, NotImplementedError, RuntimeError
-        Of :func:`pymc_hais.run.building.build_problem`.  Where the start is left to us, prior draws that do not follow
-        their density are no error: it starts elsewhere, with the mass of the prior measured whatever it is.
+        Of :func:`pymc_hais.problem.building.build_problem`.  Where the start is left to us, prior draws that do not
+        follow their density are no error: it starts elsewhere, with the mass of the prior measured whatever it is.
     """
     walls = settings.recipe.kernel.constraints
 

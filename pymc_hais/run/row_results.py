@@ -22,7 +22,7 @@ from pymc_hais.estimators import (
     with_shortfall,
 )
 from pymc_hais.estimators.memory import NO_LAG, NO_VARIANCE, Lag
-from pymc_hais.run.problem import PriorMass
+from pymc_hais.problem.problem import PriorMass
 from pymc_hais.types import AnnealingRun
 
 __all__ = ["MOST_FINAL", "RowResult", "complete", "estimate_row", "final_particles"]

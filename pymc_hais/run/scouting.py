@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_hais.core.weights import pool
+from pymc_hais.problem.problem import Problem
 from pymc_hais.run.pilots import Spent
 from pymc_hais.run.populations import anneal_rows, count_gradients
-from pymc_hais.run.problem import Problem
 from pymc_hais.run.row_results import RowResult, estimate_row
 from pymc_hais.run.settings import Settings
 from pymc_hais.tuning import Pilot, build_plan, merge, suggest_length

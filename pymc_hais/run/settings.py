@@ -12,6 +12,7 @@ from pymc_hais.engines import resolve_backend
 from pymc_hais.kernels import Hamiltonian, SiteKernel
 from pymc_hais.model import build_layout, discrete_names
 from pymc_hais.model.compat import seeds_per_chain
+from pymc_hais.problem.problem import Compiler
 from pymc_hais.run.arguments import (
     check_choice,
     check_flag,
@@ -23,7 +24,6 @@ from pymc_hais.run.arguments import (
     check_theme,
 )
 from pymc_hais.run.constraints import build_constraints, with_walls
-from pymc_hais.run.problem import Compiler
 from pymc_hais.run.progress import CallProgress
 from pymc_hais.run.seeds import Seeds
 from pymc_hais.run.timing import TimeBudget

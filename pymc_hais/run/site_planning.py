@@ -9,11 +9,11 @@ import numpy as np
 
 from pymc_hais.kernels import Composed, LocallyBalanced, SiteBlock
 from pymc_hais.model import SiteVariable, find_site_variables
+from pymc_hais.problem.building import with_reference
+from pymc_hais.problem.problem import Problem
 from pymc_hais.references import Independent, Margins
-from pymc_hais.run.building import with_reference
 from pymc_hais.run.choice import Choice, decide, reason_against
 from pymc_hais.run.pilots import Spent, log_ratios, run_pilots
-from pymc_hais.run.problem import Problem
 from pymc_hais.run.scouting import know_from_pilots
 from pymc_hais.run.seeds import Purpose
 from pymc_hais.run.settings import Settings

@@ -21,9 +21,9 @@ from pymc_hais.model import (
     check_model,
     check_state,
 )
+from pymc_hais.problem.audit import find_mismatches
+from pymc_hais.problem.stein import find_suspects
 from pymc_hais.references import Prior, build_prior
-from pymc_hais.references.audit import find_mismatches
-from pymc_hais.references.stein import find_suspects
 from tests.marks import fast_but
 from tests.model.catalogue import MODELS
 from tests.populations import joint_of, state_of

@@ -11,6 +11,7 @@ from scipy import stats
 from scipy.integrate import quad
 
 from pymc_hais.model import build_layout
+from pymc_hais.problem.stein import find_suspects
 from pymc_hais.references import (
     Box,
     Fitted,
@@ -23,7 +24,6 @@ from pymc_hais.references import (
     check_same_variables,
     uses_prior,
 )
-from pymc_hais.references.stein import find_suspects
 from tests.statistical import assert_distribution, assert_mean
 
 FACTOR = np.array([[1.0, 0.0, 0.0], [0.5, 2.0, 0.0], [-0.3, 0.7, 0.4]])

@@ -10,8 +10,9 @@ from pymc.distributions import transforms
 from scipy import stats
 
 from pymc_hais.model import build_layout
-from pymc_hais.references import bind, check_draws
-from pymc_hais.references.evaluation import build_reference_density
+from pymc_hais.problem.audit import check_draws
+from pymc_hais.problem.reference_density import build_reference_density
+from pymc_hais.references import bind
 from tests.model.catalogue import MODELS
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")

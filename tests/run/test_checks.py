@@ -6,9 +6,9 @@ import pytensor.tensor as pt
 import pytest
 from pymc.distributions import transforms
 
-from pymc_hais.references import audit
-from pymc_hais.run.building import build_problem
-from pymc_hais.run.problem import Compiler
+from pymc_hais.problem import audit
+from pymc_hais.problem.building import build_problem
+from pymc_hais.problem.problem import Compiler
 from pymc_hais.run.seeds import Seeds
 
 C = Compiler(backend="c")

@@ -9,8 +9,8 @@ from scipy import stats
 
 from pymc_hais.model import Sites
 from pymc_hais.model.row_checks import check_rows
+from pymc_hais.problem.building import build_problem
 from pymc_hais.references import Fitted, Gaussian
-from pymc_hais.run.building import build_problem
 from pymc_hais.run.choice import decide
 from pymc_hais.run.pilots import Spent, log_ratios
 from pymc_hais.run.scouting import Known

@@ -10,13 +10,13 @@ import pytest
 
 from pymc_hais import LinearConstraints
 from pymc_hais.core.noise import check_counters
+from pymc_hais.problem.building import build_problem
+from pymc_hais.problem.problem import Compiler
 from pymc_hais.references import Box, Gaussian, StudentT
 from pymc_hais.run import choice as choice_module
 from pymc_hais.run import planning
-from pymc_hais.run.building import build_problem
 from pymc_hais.run.pilots import adaptation_bias
 from pymc_hais.run.planning import choose_reference, first_reference
-from pymc_hais.run.problem import Compiler
 from tests.runs import build_pilot, settings_of
 
 

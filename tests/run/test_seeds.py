@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pymc_hais.problem.building import build_problem
+from pymc_hais.problem.problem import Problem
 from pymc_hais.run import pilots, planning, seeds
-from pymc_hais.run.building import build_problem
 from pymc_hais.run.planning import choose_reference, first_reference
-from pymc_hais.run.problem import Problem
 from pymc_hais.run.rounds import run_rounds
 from pymc_hais.run.seeds import Branch, Purpose, Seeds
 from tests.mutants import mutate

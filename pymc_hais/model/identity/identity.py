@@ -1,0 +1,165 @@
+"""What a model's log density depends on: whether a model is still, or again, the one that something is known of."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytensor
+from pytensor.graph.basic import Constant
+
+import pymc_hais.model.identity.code  # noqa: F401 - its readers
+from pymc_hais.model.identity.symbols import terms_of
+from pymc_hais.model.identity.walk import Walk
+
+__all__ = ["ModelIdentity", "identify"]
+
+
+@dataclass(frozen=True)
+class ModelIdentity:
+    """A model as plain facts, which every process writes alike.
+
+    Attributes
+    ----------
+    setting : str
+        ``floatX`` and ``check_bounds``.
+    variables : dict
+        Of each variable and potential the kind and the type.
+    graph : dict
+        Of each a digest of how it is computed: operations with all that decides what they do, and transforms.
+    numbers : dict
+        Of each a digest of the constants in it.
+    data : dict
+        Of each observed variable and data container a digest of the values.
+    density : str
+        Digest of the operations of ``model.logp()``, as this version of PyMC writes it; "" where it was not asked for.
+    unreadable : tuple of str
+        What could not be described, by name: of it these facts say the kind alone.
+    """
+
+    setting: str
+    variables: Mapping[str, str]
+    graph: Mapping[str, str]
+    numbers: Mapping[str, str]
+    data: Mapping[str, str]
+    density: str = ""
+    unreadable: tuple[str, ...] = field(default=())
+
+    @classmethod
+    def read(cls, facts: Mapping[str, Any]) -> ModelIdentity:
+        """Return what was written as plain facts."""
+        return cls(**{**facts, "unreadable": tuple(facts["unreadable"])})
+
+    def difference(self, other: ModelIdentity) -> str:
+        """Say in what another model differs from this one; "" where in nothing."""
+        names = self.variables.keys() ^ other.variables.keys()
+        if names:
+            new, gone = (_join(one for one in it.variables if one in names) for it in (other, self))
+            return "; ".join(f"{what}: {told}" for what, told in (("new", new), ("gone", gone)) if told)
+        if self.setting != other.setting:
+            return f"it has {other.setting}, and not {self.setting}"
+        for name, kind in self.variables.items():
+            if other.variables[name] != kind:
+                return f"its `{name}` is {other.variables[name]}, and not {kind}"
+        for name in _changed(self.data, other.data):
+            return f"the data of its `{name}` are others"
+        for name in _changed(self.graph, other.graph):
+            return f"its `{name}` is computed in another way, or from other numbers"
+        for name in _changed(self.numbers, other.numbers):
+            return f"the numbers in its `{name}` are others"
+        if self.density and other.density and self.density != other.density:
+            return "its log density is written in another way, as by another version of PyMC"
+        return ""
+
+    def refuse_unreadable(self, argument: str) -> None:
+        """Refuse a model of which not everything can be described.
+
+        Raises
+        ------
+        ValueError
+            Naming it, and what to do.
+        """
+        if self.unreadable:
+            raise ValueError(
+                f"{argument} cannot tell whether a model is this one: what is in it cannot be described "
+                f"({self.unreadable[0]}). Give the Op `__props__` that name all that decides what it computes, "
+                f"or do without {argument}."
+            )
+
+
+def identify(model: Any, without: Collection[str] = (), with_density: bool = False) -> ModelIdentity:
+    """Say what a model is now, its data included.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    without : collection of str
+        Data containers whose values do not count.
+    with_density : bool
+        Whether the log density is written out, which takes longer than all else: what is kept beyond this process may
+        be read under another version of PyMC.
+    """
+    walk, terms = Walk(), terms_of(model)
+    walk.meet(model.data_vars)  # whose values are data
+    graph, numbers, data = {}, {}, {}
+    observed = {rv.name for rv in model.observed_RVs}
+    for name, (variable, *value) in terms.items():
+        of_term, numbers[name] = walk.digest(f"`{name}`", variable)
+        of_value, held = walk.digest(f"`{name}`", value)
+        graph[name] = f"{of_term} {of_value}"
+        if name in observed:
+            data[name] = held
+    setting = f"floatX={pytensor.config.floatX} and check_bounds={model.check_bounds}"
+    for container in (one for one in model.data_vars if one.name not in without):
+        # In a model whose data are frozen, containers are constants.
+        value = container.data if isinstance(container, Constant) else container.get_value(borrow=True)
+        data[container.name], _ = Walk().digest("", value)
+    return ModelIdentity(
+        setting=setting,
+        variables={name: _kind(variable) for name, (variable, *_) in terms.items()},
+        graph=graph,
+        numbers=numbers,
+        data=data,
+        density=_density(model, (setting, graph, numbers, data)) if with_density else "",
+        unreadable=tuple(walk.unreadable),
+    )
+
+
+def _kind(variable: Any) -> str:
+    """Name the distribution of a variable, and its type."""
+    node = variable.owner
+    kind = "" if node is None else str(getattr(node.op, "name", None) or type(node.op).__name__)
+    return f"{kind.removesuffix('_rv')} {variable.type}".strip()
+
+
+#: Writing a log density out again where nothing has changed would cost more than all the rest.
+_densities: weakref.WeakKeyDictionary[Any, tuple[Any, str]] = weakref.WeakKeyDictionary()
+_writing = threading.Lock()
+
+
+def _density(model: Any, facts: Any) -> str:
+    with _writing:
+        known, digest = _densities.get(model, (None, ""))
+    if known == facts:
+        return digest
+    try:
+        written = model.logp(sum=False)
+    except Exception:  # a model that cannot be annealed, of which the checks will say why
+        return ""
+    walk = Walk()
+    walk.meet([*model.value_vars, *model.data_vars])
+    digest, _ = walk.digest("", written)
+    with _writing:
+        _densities[model] = facts, digest
+    return digest
+
+
+def _changed(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
+    return [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
+
+
+def _join(names: Any) -> str:
+    return ", ".join(f"`{name}`" for name in names)

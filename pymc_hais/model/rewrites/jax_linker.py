@@ -1,0 +1,126 @@
+"""Simplified graphs -> JAX, with functions of our own where the usual ones are slow on many particles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+import pytensor
+from pytensor.compile.mode import Mode
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+from pytensor.graph.rewriting.db import RewriteDatabaseQuery
+from pytensor.link.jax.dispatch import jax_funcify
+from pytensor.link.jax.linker import JAXLinker
+from pytensor.scalar.basic import Log, Log1p, Neg
+from pytensor.scalar.math import GammaLn, Log1mexp, Psi, Sigmoid, Softplus
+from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
+from pytensor.tensor.math import Dot, Sum
+
+from pymc_hais.model.rewrites import jax_functions
+from pymc_hais.model.rewrites.gaussian import InverseFactor
+from pymc_hais.model.rewrites.graphs import core_op, scalar_op
+
+__all__ = ["jax_mode"]
+
+_FUNCTIONS: dict[type, Callable] = {
+    Log: jax_functions.log,
+    Log1p: jax_functions.log1p,
+    Log1mexp: jax_functions.log1mexp,
+    GammaLn: jax_functions.gammaln,
+    Psi: jax_functions.digamma,
+    Sigmoid: jax_functions.sigmoid,
+    Softplus: jax_functions.softplus,
+}
+#: XLA sees that f(-x) and f(x) share an exponential only if it is that of the same number.
+_OF_NEGATIVES: dict[type, Callable] = {
+    Sigmoid: jax_functions.sigmoid_of_negative,
+    Softplus: jax_functions.softplus_of_negative,
+}
+#: From so many columns on the inverse of a triangle pays.
+_WIDE = 12
+
+
+class JaxFunction(Op):
+    """What another Op computes, by a function of JAX arrays."""
+
+    __props__ = ("function",)
+
+    def __init__(self, function: Callable) -> None:
+        self.function = function
+
+    def replace(self, node: Apply) -> Apply:
+        """Apply to the same inputs."""
+        return Apply(self, node.inputs, [output.type() for output in node.outputs])
+
+    def perform(self, node: Apply, inputs: Any, output_storage: Any) -> None:
+        """Never called: the linker converts the whole graph."""
+        raise NotImplementedError
+
+
+@jax_funcify.register(JaxFunction)
+def _(op: JaxFunction, **_: Any) -> Callable:
+    return op.function
+
+
+class DensityLinker(JAXLinker):
+    """PyTensor's own, but for the functions above."""
+
+    # PyTensor's JAX linker has another signature than its base class, and is called by keywords.
+    def fgraph_convert(  # type: ignore[override]
+        self, fgraph: Any, input_storage: Any, storage_map: Any, **kwargs: Any
+    ) -> Any:
+        """Exchange functions, then convert."""
+        for node in fgraph.toposort():
+            if function := _find_function(node):
+                pairs = list(zip(node.outputs, JaxFunction(function).replace(node).outputs, strict=True))
+                fgraph.replace_all(pairs, reason="jax_functions")
+                storage_map.update((new, storage_map.pop(old)) for old, new in pairs)
+        kwargs["order"] = fgraph.toposort()
+        return super().fgraph_convert(fgraph, input_storage, storage_map, **kwargs)
+
+
+def _find_function(node: Apply) -> Callable | None:
+    # In a process of single precision JAX has no double one, whatever PyTensor calls it.
+    is_double = pytensor.config.floatX == "float64"
+    if not is_double or any(getattr(x.type, "dtype", None) != "float64" for x in (*node.inputs, *node.outputs)):
+        return None
+    if isinstance(node.op, Dot):
+        return _find_product(node)
+    if isinstance(node.op, InverseFactor):
+        return jax_functions.inverse_of_triangle
+    if isinstance(node.op, Sum) and scalar_op(node.inputs[0]) is not None:
+        return partial(jax_functions.sum_of_computed, axis=node.op.axis)
+    op = core_op(node.outputs[0], SolveTriangular)
+    if op is not None:
+        return _find_solution(node, op)
+    function = type(getattr(node.op, "scalar_op", None))
+    if function in _OF_NEGATIVES and isinstance(scalar_op(node.inputs[0]), Neg):
+        return _OF_NEGATIVES[function]
+    return _FUNCTIONS.get(function)
+
+
+def _find_solution(node: Apply, op: SolveTriangular) -> Callable | None:
+    a, b = node.inputs
+    if a.type.ndim != 2 or b.type.ndim != 2 or op.unit_diagonal or (b.type.shape[1] or 0) < _WIDE:
+        return None
+    if a.owner is None:  # an ill-conditioned constant
+        return None
+    return jax_functions.solve_lower if op.lower else jax_functions.solve_upper
+
+
+def _find_product(node: Apply) -> Callable | None:
+    a, b = node.inputs
+    if a.type.ndim != 2 or b.type.ndim != 2:
+        return None
+    if b.type.shape[1] == 1:
+        return jax_functions.column_product
+    return jax_functions.row_product if a.type.shape[0] == 1 else None
+
+
+@cache
+def jax_mode() -> Mode:
+    """Return the mode for graphs that :mod:`pymc_hais.model.rewrites.simplification` has been through already."""
+    done = ("canonicalize", "stabilize", "specialize", "fusion", "inline_ofg_expansion")
+    return Mode(DensityLinker(), RewriteDatabaseQuery(include=["fast_run", "jax"], exclude=done))

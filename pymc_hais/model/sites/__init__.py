@@ -1,0 +1,1 @@
+"""Discrete variables: their sites, what depends on one, and the log odds of its values."""

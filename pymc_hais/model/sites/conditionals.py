@@ -1,0 +1,131 @@
+"""How each discrete site learns its conditional distribution.
+
+The log density is a sum of terms, arrays of them as PyMC writes it.  Where it is linear in a binary site, its slope is
+the log odds.  Elsewhere the terms that a site is in tell by how much the log density changes with its value, for all
+sites at a time that have no term in common.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors
+
+from pymc_hais.model.sites.multilinear import extend
+from pymc_hais.model.sites.sites import SiteVariable
+from pymc_hais.model.sites.terms import split_terms
+
+__all__ = ["SiteRule", "add_conditionals"]
+
+#: Terms that a site is in, at most, if they are to be gathered one by one.
+_GATHERED = 32
+#: Elements of a matrix of zeros and ones, at most, by which terms are multiplied.
+_MOST_DENSE = 4_000_000
+#: What stands for an infinite term where terms are multiplied by 0 and 1.
+_FAR = 1e30
+
+
+@dataclass(frozen=True, eq=False)
+class SiteRule:
+    """How the sites of one variable learn their conditional distributions.
+
+    Attributes
+    ----------
+    variable : SiteVariable
+    rule : {"gradient", "table", "walk", "slope"}
+        See :class:`pymc_hais.kernels.sites.SiteBlock`.
+    colours : ndarray of int (S,)
+        Sites of one colour, 0 to C - 1, are drawn together.
+    members : tuple
+        For each array of terms of the reference and of the log ratio, in the order of :func:`split_terms`: a sparse
+        matrix of bool (S, terms) that says which terms a site is in.  Empty where the slope is taken.
+    """
+
+    variable: SiteVariable
+    rule: str
+    colours: np.ndarray
+    members: tuple[tuple[Any, ...], tuple[Any, ...]] = ((), ())
+
+
+def add_conditionals(
+    outputs: Sequence[Any], position: Any, rules: Sequence[SiteRule], simplify: Any, with_gradients: bool = True
+) -> list[Any]:
+    """Build the densities, and what stands in their gradients' place at each site.
+
+    Parameters
+    ----------
+    outputs : sequence of two TensorVariable
+        Log density of the reference, and log ratio.
+    position : TensorVariable (D,)
+    rules : sequence of SiteRule
+        Of all discrete variables, which are the last dimensions.
+    simplify : callable
+        Applied to the log densities before they are differentiated.
+    with_gradients : bool
+        Whether those in the continuous dimensions are used.
+
+    Returns
+    -------
+    list of TensorVariable
+        As :class:`pymc_hais.types.Path` describes them.
+    """
+    linear = [rule.variable for rule in rules if rule.rule in ("gradient", "slope")]
+    # A copy: what simplifies graphs changes them.
+    smooth = simplify(clone_replace(extend(list(outputs), position, linear).outputs))
+    n_continuous = rules[0].variable.start
+    gradients = []
+    for side, (raw, output) in enumerate(zip(outputs, smooth, strict=True)):
+        gradient = pt.zeros_like(position)
+        if position in ancestors([output]) and (linear or (with_gradients and n_continuous)):
+            gradient = pytensor.grad(output, position, disconnected_inputs="ignore")
+        terms = split_terms(raw, position)
+        parts = [gradient[:n_continuous] if with_gradients else pt.zeros_like(position[:n_continuous])]
+        for rule in rules:
+            own = slice(rule.variable.start, rule.variable.stop)
+            parts.append(gradient[own] if rule.variable in linear else _local(rule, side, terms, position[own]))
+        gradients.append(pt.concatenate([part.astype(position.dtype) for part in parts]))
+    return [*smooth, *gradients]
+
+
+def _local(rule: SiteRule, side: int, terms: Sequence[Any], sites: Any) -> Any:
+    """Sum the terms that each site is in, (S,)."""
+    total = pt.zeros_like(sites)
+    for members, one in zip(rule.members[side], terms, strict=True):
+        if members.nnz:
+            # In full precision: PyTensor keeps what is computed from some numbers in single precision.
+            total = total + _sum_members(members, one.astype(sites.dtype))
+    return total
+
+
+def _sum_members(members: Any, terms: Any) -> Any:
+    n_sites, n_terms = members.shape
+    counts, used = np.diff(members.indptr), np.unique(members.indices)
+    if members.nnz == counts.astype(bool).sum() * used.size:  # every site is in all of the terms, or in none
+        total = terms.sum() if used.size == n_terms else terms[used].sum()
+        return pt.switch(counts > 0, total, 0.0)
+    if counts.max() <= _GATHERED:
+        return _gather(members, counts, terms)
+    # NaN is the least: an impossible term of one site is not to make another's sum impossible.
+    finite = pt.maximum(pt.switch(pt.isnan(terms), -_FAR, terms), -_FAR)
+    if n_sites * n_terms <= _MOST_DENSE:
+        return pt.dot(members.toarray().astype(terms.dtype), finite)
+    rows = np.repeat(np.arange(n_sites), counts)
+    return pt.inc_subtensor(pt.zeros((n_sites,), dtype=terms.dtype)[rows], finite[members.indices])
+
+
+def _gather(members: Any, counts: np.ndarray, terms: Any) -> Any:
+    """Take the first term of every site, the second, ..."""
+    n_sites, n_terms = members.shape
+    ranks = np.arange(members.nnz) - np.repeat(members.indptr[:-1], counts)
+    places = np.full((n_sites, counts.max()), n_terms)
+    places[np.repeat(np.arange(n_sites), counts), ranks] = members.sorted_indices().indices
+    if places.shape == (n_terms, 1) and np.array_equal(places[:, 0], np.arange(n_terms)):
+        return terms
+    padded = pt.concatenate([terms, pt.zeros((1,), dtype=terms.dtype)])
+    return sum(padded[column] for column in places.T)

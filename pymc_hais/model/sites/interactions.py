@@ -1,0 +1,124 @@
+"""Which discrete sites interact, and whether slopes are log odds: read from the graphs of the log densities.
+
+Nothing is evaluated: what is not proved here is taken to interact, and its sites are visited one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from pymc_hais.model.sites.conditionals import SiteRule
+from pymc_hais.model.sites.dependence import Dependence
+from pymc_hais.model.sites.multilinear import extend
+from pymc_hais.model.sites.reach import Span, columns
+from pymc_hais.model.sites.sites import SiteVariable
+from pymc_hais.model.sites.terms import split_terms
+
+__all__ = ["colour", "find_rules", "take_slopes"]
+
+
+def find_rules(outputs: Sequence[Any], position: Any, variables: Sequence[SiteVariable]) -> tuple[SiteRule, ...]:
+    """Find how the sites of each variable learn their conditional distributions.
+
+    Parameters
+    ----------
+    outputs : sequence of two TensorVariable
+        Log density of the reference, and log ratio.
+    position : TensorVariable (D,)
+    variables : sequence of SiteVariable
+        The last dimensions, in their order.
+
+    Returns
+    -------
+    tuple of SiteRule
+        "gradient" where both graphs are affine in each site given all others, once they are written as functions of
+        real sites; sites of one colour are then in no common product.  Elsewhere sites of one colour are in no common
+        term.
+    """
+    first = variables[0].start
+    rules = _find_linear(outputs, position, [v for v in variables if v.is_binary], first)
+    rules |= _find_terms(outputs, position, [v for v in variables if v not in rules], first)
+    return tuple(rules[v] for v in variables)
+
+
+def take_slopes(variables: Sequence[SiteVariable]) -> tuple[SiteRule, ...]:
+    """Give binary sites the slope as a guess of their log odds, exact or not."""
+    return tuple(SiteRule(v, "slope", np.zeros(v.stop - v.start, dtype=int)) for v in variables)
+
+
+def _find_linear(
+    outputs: Sequence[Any], position: Any, variables: Sequence[SiteVariable], first: int
+) -> dict[SiteVariable, SiteRule]:
+    """Return the rules of those variables whose slopes are proved to be log odds."""
+    n_sites = position.type.shape[0] - first
+    spans = {v: Span(v.start - first, v.stop - first) for v in variables}
+    while spans:
+        # Which of them are real decides how the graph of the others is written.
+        extended = extend(list(outputs), position, list(spans))
+        walk = Dependence(position, n_sites, extended.interpolated, list(spans.values()))
+        found = [reach for reach in map(walk, extended.outputs) if reach is not None]
+        bent = [v for v, span in spans.items() if any(columns(reach.bent, span).nnz for reach in found)]
+        if not bent:
+            return {v: SiteRule(v, "gradient", colour(*walk.links(span))) for v, span in spans.items()}
+        for v in bent:
+            del spans[v]
+    return {}
+
+
+def _find_terms(
+    outputs: Sequence[Any], position: Any, variables: Sequence[SiteVariable], first: int
+) -> dict[SiteVariable, SiteRule]:
+    """Give each variable the terms that its sites are in, and sites without a common term one colour."""
+    if not variables:
+        return {}
+    walk = Dependence(position, position.type.shape[0] - first)
+    arrays = [[_terms_of(term, walk) for term in split_terms(output, position)] for output in outputs]
+    rules = {}
+    for v in variables:
+        span = Span(v.start - first, v.stop - first)
+        members: Any = tuple(tuple(sparse.csr_array(columns(one, span).T) for one in side) for side in arrays)
+        together = sparse.hstack([one.astype(np.int8) for side in members for one in side], format="csr")
+        rules[v] = SiteRule(v, "table" if v.n_values else "walk", _colour_by_terms(together), members)
+    return rules
+
+
+def _terms_of(term: Any, walk: Dependence) -> Any:
+    """Return which sites each element of an array of terms depends on, sparse of bool (n, S)."""
+    reach, (n_terms,) = walk(term), walk.shape(term)
+    return (reach or walk.nothing(1)).spread(n_terms).sites
+
+
+def colour(linked: Any, is_crowded: np.ndarray | None = None) -> np.ndarray:
+    """Give every site the first colour that none of its neighbours has, and each crowded one its own, (S,)."""
+    linked = sparse.csr_array(linked)
+    colours = np.full(linked.shape[0], -1)
+    is_crowded = np.zeros(len(colours), dtype=bool) if is_crowded is None else is_crowded
+    for site in np.flatnonzero(~is_crowded):
+        near = linked.indices[linked.indptr[site] : linked.indptr[site + 1]]
+        colours[site] = _first_free(sum(1 << int(one) for one in np.unique(colours[near[near < site]]) if one >= 0))
+    colours[is_crowded] = colours.max(initial=-1) + 1 + np.arange(is_crowded.sum())
+    return colours
+
+
+def _colour_by_terms(members: Any) -> np.ndarray:
+    """Give every site (S, terms) the first colour that none has which it shares a term with, (S,)."""
+    n_sites, n_terms = members.shape
+    colours, taken = np.zeros(n_sites, dtype=int), [0] * n_terms
+    for site in range(n_sites):
+        own = members.indices[members.indptr[site] : members.indptr[site + 1]]
+        every = 0
+        for term in own:
+            every |= taken[term]
+        colours[site] = _first_free(every)
+        for term in own:
+            taken[term] |= 1 << int(colours[site])
+    return colours
+
+
+def _first_free(taken: int) -> int:
+    """Return the place of the first zero bit."""
+    return ((taken + 1) & ~taken).bit_length() - 1

@@ -1,0 +1,189 @@
+"""Whether the draws of a reference follow its log density.
+
+First a screening by Stein's identity, which is powerful and costs one gradient a draw, but may be mistaken where the
+density jumps or the tails are heavy.  Then an exact test, with fresh draws, of the variables that it suspects.  Only
+the second refuses a reference: a right one with probability 1e-6 at most, whatever it is.  Discrete variables have no
+gradient to be screened by: those that PyMC does not draw itself are all suspected.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pymc_hais.model.layout import Layout
+from pymc_hais.model.sites.sites import find_site_variables
+from pymc_hais.problem.exchange import Ruler, p_value
+from pymc_hais.problem.reference_density import Density, build_reference_density
+from pymc_hais.problem.refusals import refuse_impossible, refuse_mismatch, refuse_point_masses
+from pymc_hais.problem.stein import Suspect, find_suspects
+from pymc_hais.references.base import BoundReference, Evaluate
+from pymc_hais.references.bound import Independent, Mixed, Prior
+from pymc_hais.references.box import Box
+from pymc_hais.references.gaussian import Gaussian
+from pymc_hais.references.model import AnnealedModel
+from pymc_hais.references.student_t import StudentT
+from pymc_hais.references.variables import Product, draws_itself
+
+__all__ = ["check_draws", "find_mismatches"]
+
+#: Probability that a right reference is refused, over all tests of it together.
+_FALSE_ALARM = 1e-6
+#: Probability that a right reference is tested a second time, where statistics are normal.
+_SUSPICION = 1e-2
+#: Draws of the screening, evaluated as many at a time as the checks before, so that nothing compiles twice.
+_SCREENED, _CHUNK = 4000, 500
+#: Draws of the exact test and of its repetition where it leaves a doubt; fewer where they are costly.
+_TESTED, _FEWEST = (4000, 16_000), 500
+_DOUBT = 0.5
+#: Elements of an array of draws, at most.
+_ELEMENTS = 4_000_000
+#: Coordinates that are tested of a variable of which nothing is known.
+_UNKNOWN = 3
+
+
+def check_draws(
+    model: Any,
+    layout: Layout,
+    reference: BoundReference,
+    seeds: np.random.SeedSequence,
+    evaluate: Evaluate | None = None,
+) -> None:
+    """Refuse a reference whose draws do not follow its log density.
+
+    The parts of a mixture are checked one by one.  The package's own references are right by its tests, and the draws
+    of an annealed model show their error in the spread of the chains.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    layout : Layout
+    reference : BoundReference
+    seeds : SeedSequence
+    evaluate : callable, optional
+        With gradients of the reference; without it, a graph of the reference alone is compiled.
+
+    Raises
+    ------
+    ValueError
+        If a variable has point masses, draws of density zero, or draws of another density; naming it.
+    """
+    if isinstance(reference, Mixed):
+        for part, one in zip(reference.parts, seeds.spawn(len(reference.parts)), strict=True):
+            check_draws(model, layout, part, one)
+    elif not _is_known(reference):
+        names = find_mismatches(model, layout, reference, seeds, evaluate)
+        if names:
+            refuse_mismatch(model, names, reference)
+
+
+def _is_known(reference: BoundReference) -> bool:
+    is_own = isinstance(reference, Independent) and isinstance(reference.reference, Gaussian | StudentT | Box)
+    return is_own or isinstance(reference, AnnealedModel)
+
+
+def find_mismatches(
+    model: Any,
+    layout: Layout,
+    reference: BoundReference,
+    seeds: np.random.SeedSequence,
+    evaluate: Evaluate | None = None,
+) -> list[str]:
+    """Name the variables whose draws do not follow the log density, in :func:`check_draws`.
+
+    Returns
+    -------
+    list of str
+        The first is surely wrong; the others may only be parents of a wrong one.
+    """
+    screening, testing = seeds.spawn(2)
+    positions, clipped, *_ = reference.draw(_n_screened(layout, reference), screening)
+    refuse_point_masses(layout, positions[:_CHUNK][~clipped[:_CHUNK]], reference)
+    density = None
+    if evaluate is None:
+        density = build_reference_density(model, layout, reference, positions[:5], with_gradients=True)
+        screened, log_density = positions, density.values(positions)
+        gradient = None if density.gradients is None else density.gradients(positions)
+    else:
+        screened, log_density, gradient = _evaluate(evaluate, positions)
+    clean = positions[~clipped]
+    refuse_impossible(model, layout, clean, log_density[~clipped], reference)
+    suspects = _sites(model, layout, reference)
+    if gradient is None:
+        suspects += _everyone(layout)
+    else:
+        suspects += find_suspects(layout, screened[~clipped], gradient[~clipped], _SUSPICION)
+    if not suspects:
+        return []
+    variables = find_site_variables(model, layout) if any(suspect.is_discrete for suspect in suspects) else ()
+    ruler = Ruler.of(clean, not clipped.any(), variables)
+    density = density or build_reference_density(model, layout, reference, positions[:5])
+    return _confirm(layout, reference, density, suspects, ruler, testing)
+
+
+def _evaluate(evaluate: Evaluate, positions: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Return coordinates, log densities and gradients; the identity holds in any coordinates."""
+    states = [evaluate(positions[i : i + _CHUNK]) for i in range(0, len(positions), _CHUNK)]
+    fields = ("position", "log_reference", "grad_reference")
+    return tuple(np.concatenate([getattr(state, name) for state in states]) for name in fields)
+
+
+def _n_screened(layout: Layout, reference: BoundReference) -> int:
+    if not layout.n_continuous:  # nothing to screen but draws of density zero
+        return _CHUNK
+    is_drawn_singly = isinstance(reference, Prior | Product) and reference.sampler.batch_size == 1
+    most = _SCREENED // 2 if is_drawn_singly else _SCREENED
+    return _CHUNK * int(np.clip(_ELEMENTS // (layout.n_dims * _CHUNK), 1, most // _CHUNK))
+
+
+def _everyone(layout: Layout) -> list[Suspect]:
+    """Suspect every continuous variable that has coordinates to move."""
+    is_tested = ~(np.array(layout.is_periodic) | np.array(layout.is_discrete))
+    return [_suspect(layout, int(i)) for i in np.flatnonzero(is_tested & (layout.sizes > 0))[::-1]]
+
+
+def _sites(model: Any, layout: Layout, reference: BoundReference) -> list[Suspect]:
+    """Suspect every discrete variable whose draws are not PyMC's own."""
+    own = reference.model if isinstance(reference, Product) else model if reference.is_prior else None
+    is_tested = np.array(layout.is_discrete, dtype=bool) & (layout.sizes > 0)
+    places = (int(i) for i in np.flatnonzero(is_tested)[::-1])
+    return [_suspect(layout, i) for i in places if own is None or not draws_itself(own[layout.owners[i]])]
+
+
+def _suspect(layout: Layout, variable: int) -> Suspect:
+    chosen = np.linspace(layout.offsets[variable], layout.offsets[variable + 1] - 1, _UNKNOWN)
+    coordinates = tuple(int(dim) for dim in np.unique(chosen.round().astype(int)))
+    return Suspect(variable, coordinates, coordinates[1:] + coordinates[:1], 1.0, bool(layout.is_discrete[variable]))
+
+
+def _confirm(
+    layout: Layout,
+    reference: BoundReference,
+    density: Density,
+    suspects: list[Suspect],
+    ruler: Ruler,
+    seeds: np.random.SeedSequence,
+) -> list[str]:
+    """Test suspects until one is surely wrong; return its name, and those of others as suspicious."""
+    level = _FALSE_ALARM / (len(suspects) * len(_TESTED))
+    drawing, *walking = seeds.spawn(1 + len(suspects))
+    drawings = drawing.spawn(len(_TESTED))
+    # What is repeated for every position costs a call, and is linear algebra as a rule.
+    elements = layout.n_dims + density.n_loops * (50 + layout.n_dims**2 // 5)
+    sizes = [max(_FEWEST, min(n, _ELEMENTS // elements)) for n in _TESTED]
+
+    def is_wrong(suspect: Suspect, rng: np.random.Generator) -> bool:
+        dims = np.arange(layout.offsets[suspect.variable], layout.offsets[suspect.variable + 1])
+        for n, one in zip(sizes, drawings, strict=True):
+            draws, clipped, *_ = reference.draw(n, one)
+            p = p_value(draws[~clipped], density.values, suspect, dims, ruler, rng)
+            if p <= level or p > _DOUBT:
+                return p <= level
+        return False
+
+    for suspect, one in zip(suspects, walking, strict=True):
+        if is_wrong(suspect, np.random.default_rng(one)):
+            others = [other for other in suspects if other is not suspect and other.excess >= suspect.excess / 3]
+            return [layout.owners[each.variable] for each in (suspect, *others)]
+    return []

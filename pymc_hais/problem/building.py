@@ -1,0 +1,271 @@
+"""PyMC model -> a problem: compiled, checked before any long work, and kept for the next call on the same model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from scipy.stats import norm
+
+from pymc_hais.kernels import Composed
+from pymc_hais.model import (
+    Layout,
+    WrittenLogp,
+    build_chart,
+    build_density,
+    build_layout,
+    check_joint_logp,
+    check_model,
+    check_state,
+    find_site_variables,
+    log_count,
+    summable,
+    warn_of_lookups,
+)
+from pymc_hais.problem.audit import check_draws
+from pymc_hais.problem.coverage import check_coverage
+from pymc_hais.problem.kept import find_problem, keep_problem
+from pymc_hais.problem.problem import CHUNK, Compiler, PriorMass, Problem, are_inside
+from pymc_hais.problem.refusals import refuse_mismatch
+from pymc_hais.references import (
+    BoundReference,
+    Fitted,
+    Prior,
+    bind,
+    build_prior,
+    uses_prior,
+)
+from pymc_hais.run.seeds import Purpose, Seeds
+from pymc_hais.tuning import Stopwatch, particles_for_dense
+from pymc_hais.types import ParticleState
+
+__all__ = ["CHECK_DRAWS", "bind_reference", "build_problem", "with_data", "with_reference"]
+
+#: Draws that check a model before any long work; as many as the pilot's, so that nothing compiles twice.
+CHECK_DRAWS = CHUNK
+#: Draws at which values of discrete sites are looked at.
+_SITE_DRAWS = 100
+#: Probability that right odds are refused, and the variance of a count from which on its law is normal enough.
+_FALSE_ALARM, _LEAST_VARIANCE = 1e-6, 10.0
+#: Seconds below which evaluating so many draws is cheap.
+_CHEAP = 0.5
+
+
+def build_problem(
+    model: Any,
+    reference: Any,
+    compiler: Compiler,
+    seeds: Seeds,
+    rows: Mapping[str, np.ndarray] | None = None,
+    takes_fit: bool = False,
+    prior_mass: PriorMass | None = None,
+    containers: Mapping[str, np.ndarray] | None = None,
+) -> Problem:
+    """Compile a model and refuse, before any long work, what annealing could not get right.
+
+    Parameters
+    ----------
+    model : pymc.Model
+        Of one row, where there are rows.
+    reference : str or object
+        As :func:`pymc_hais.references.bind` takes it.
+    compiler : Compiler
+    seeds : Seeds
+    rows : dict of ndarray (R, ...), optional
+        Observed variables or data containers that differ from row to row.
+    takes_fit : bool
+        Whether a fit may be mixed with the reference later, in the same machine code.
+    prior_mass : PriorMass, optional
+        By which a prior that is a part of the reference is normalised, and log Z divided.
+    containers : dict of ndarray, optional
+        Data containers that may vary, with their present values; they stay fixed beside a measured mass, and in a model
+        with discrete variables.
+
+    Raises
+    ------
+    ValueError
+        An improper prior to start from, minibatches, a density of zero at every reference draw, a NaN gradient,
+        draws that do not follow the reference's log density, or a reference that misses a part of the space.
+    NotImplementedError
+        Discrete free variables or a ``pm.Simulator``.
+    RuntimeError
+        The compiled log density differs from ``model.logp()``.
+    """
+    # What belongs to rows or to a measured mass is not kept: it is not the model's alone.
+    is_kept = not rows and prior_mass is None and containers is None
+    if is_kept and (kept := find_problem(model, reference, compiler, takes_fit)):
+        return kept
+    log_mass = prior_mass.estimate.value if prior_mass else 0.0
+    varying = containers if prior_mass is None else None
+    layout, bound = bind_reference(model, reference, seeds, log_mass, list(varying or {}))
+    problem = with_reference(model, layout, bound, compiler, seeds, rows, takes_fit, varying)
+    if is_kept:
+        keep_problem(problem, reference, compiler, takes_fit)
+    return replace(problem, prior_mass=prior_mass)
+
+
+def bind_reference(
+    model: Any, reference: Any, seeds: Seeds, log_mass: float = 0.0, containers: Sequence[str] = ()
+) -> tuple[Layout, BoundReference]:
+    """Refuse a model that cannot be annealed from a reference; lay it out, and bind the reference to it."""
+    check_model(model, uses_prior(reference))
+    if not uses_prior(reference):
+        layout = build_layout(model)
+        return layout, bind(reference, layout, None, model)
+    sampler = build_prior(model, containers)
+    seed = int(seeds.sequence(Purpose.CHECK).generate_state(1)[0])
+    layout = build_layout(model, [value[0] for value in sampler.sample(1, seed)[0]])
+    return layout, bind(reference, layout, Prior(layout, sampler, log_mass + log_count(model, layout)), model)
+
+
+def with_reference(
+    model: Any,
+    layout: Layout,
+    reference: BoundReference,
+    compiler: Compiler,
+    seeds: Seeds,
+    rows: Mapping[str, np.ndarray] | None = None,
+    takes_fit: bool = False,
+    containers: Mapping[str, np.ndarray] | None = None,
+) -> Problem:
+    """Compile a model for one bound reference, and check it at the reference's draws; see :func:`build_problem`."""
+    kernel = compiler.kernel
+    # Walls, and step sizes that the user gave, are those of the model's own flat vector; rows have no sites of theirs.
+    is_plain = kernel.constraints or kernel.step_size or rows or layout.n_sites
+    # Which sites interact may be another matter for other data.
+    containers = None if layout.n_sites else containers
+    chart = None if is_plain else build_chart(model, layout, containers)
+    log_reference = None if reference.is_prior else reference.logp
+    _check_site_draws(model, layout, reference, seeds)
+    graph = build_density(
+        model,
+        layout,
+        log_reference,
+        kernel.uses_gradients,
+        rows,
+        chart is not None,
+        compiler.takes_slopes,
+        containers,
+    )
+    counted = log_count(model, layout) if reference.is_prior else 0.0
+    engine = compiler(replace(graph, preparation=None))  # an engine may travel, and never changes its data itself
+    problem = Problem(
+        model,
+        layout,
+        reference,
+        engine,
+        chart=chart,
+        rows=rows or {},
+        log_z_reference=counted,
+        summable=summable(model, graph.rules),
+        preparation=graph.preparation,
+    )
+    sites = chart.without_sites() if chart else None
+    if takes_fit and not layout.n_sites:
+        is_dense = particles_for_dense(layout.n_continuous) > 0
+        problem = problem.with_fit(Fitted.none(problem.n_rows, layout.n_dims, is_dense), sites)
+    else:
+        problem = replace(problem, sites=sites)
+    _check(problem, seeds)
+    return problem
+
+
+def _check_site_draws(model: Any, layout: Layout, reference: BoundReference, seeds: Seeds) -> None:
+    """Refuse a reference that draws other than the values of discrete variables, and say what lies past a table."""
+    if not layout.n_sites:
+        return
+    draws = reference.draw(_SITE_DRAWS, seeds.sequence(Purpose.CHECK, 5)).positions
+    for variable in find_site_variables(model, layout):
+        own = draws[:, variable.start : variable.stop]
+        is_inside = (own >= variable.low) & (own < variable.low + variable.n_values) | (variable.n_values == 0)
+        if np.any(own != np.round(own)) or not is_inside.all():
+            what = "values that it does not have" if np.all(own == np.round(own)) else "no whole numbers"
+            raise ValueError(
+                f"The reference's draws of `{variable.name}`, which is discrete, are {what}. It takes "
+                f"{variable.support} only: give it a distribution of these alone, and in a reference of your own let "
+                f"columns {variable.start} to {variable.stop - 1} of sample(n, rng) be its elements."
+            )
+    warn_of_lookups(model, layout, draws)
+
+
+def _check_odds(problem: Problem, state: ParticleState) -> None:
+    """Refuse a reference whose draws of binary sites do not follow its own odds: a test of one mean for each site."""
+    kernel = problem.engine.kernel
+    blocks = kernel.site_blocks if isinstance(kernel, Composed) else ()
+    for block in (block for block in blocks if block.rule == "gradient"):
+        own = slice(block.start, block.stop)
+        with np.errstate(over="ignore"):
+            p = 1.0 / (1.0 + np.exp(-state.grad_reference[:, own]))
+        variance = np.sum(p * (1.0 - p), axis=0)
+        excess = np.abs(np.sum(state.position[:, own] - p, axis=0))
+        limit = norm.isf(_FALSE_ALARM / (2 * problem.layout.n_sites)) * np.sqrt(variance)
+        if np.any((variance > _LEAST_VARIANCE) & (excess > limit)):
+            refuse_mismatch(problem.model, [problem.layout.owner_of(block.start)], problem.reference)
+
+
+def with_data(
+    problem: Problem, model: Any, values: Mapping[str, np.ndarray], written: WrittenLogp, seeds: Seeds
+) -> Problem:
+    """Take other data into a compiled problem, and refuse data for which nothing would come of it.
+
+    Parameters
+    ----------
+    problem : Problem
+        Compiled with data containers that may vary.
+    model : pymc.Model
+        With the data.
+    values : dict of ndarray
+        Of the containers that may vary.
+    written : WrittenLogp
+        Of the model.
+    seeds : Seeds
+
+    Raises
+    ------
+    ValueError
+        A density of zero at every reference draw, a NaN gradient, or an index out of range.
+    RuntimeError
+        The compiled log density differs from ``model.logp()``.
+    """
+    problem = problem.with_data(model, values)
+    try:
+        _check_values(problem, seeds, lambda position: written(position, values))
+    except IndexError as error:
+        raise ValueError(f"With these data the model cannot be evaluated: {error}") from error
+    return problem
+
+
+def _check_values(
+    problem: Problem, seeds: Seeds, written: Callable[[np.ndarray], float] | None = None
+) -> tuple[np.ndarray, bool]:
+    """Check the density at draws of the reference, for the first row of data; return them, and whether it is cheap."""
+    reference, layout, kernel = problem.reference, problem.layout, problem.engine.kernel
+    x, clipped, *_ = reference.draw(CHECK_DRAWS, seeds.sequence(Purpose.CHECK, 1))
+    watch = Stopwatch(problem.engine.clock)
+    state = problem.evaluate_first(x)
+    is_cheap = watch.elapsed < _CHEAP
+    if not are_inside(kernel.constraints, state.position).any():
+        raise ValueError(
+            f"None of {len(x)} draws of {reference.label} lies inside the constraints: pass a reference that "
+            "does, such as pymc_hais.Box."
+        )
+    model = problem.model_of_row(0)
+    check_state(model, layout, x, state, reference.label)
+    _check_odds(problem, state)
+    joint = state.log_reference + state.log_ratio - problem.log_jacobian(x)
+    magnitude = np.abs(state.log_reference) + np.abs(state.log_ratio)
+    check_joint_logp(model, layout, x, joint, magnitude, clipped, written)
+    return x, is_cheap
+
+
+def _check(problem: Problem, seeds: Seeds) -> None:
+    """Check a problem at draws of its reference, and the reference itself."""
+    x, is_cheap = _check_values(problem, seeds)
+    model, reference, layout = problem.model_of_row(0), problem.reference, problem.layout
+    kernel, evaluate = problem.engine.kernel, problem.evaluate_first
+    check_coverage(model, layout, reference, evaluate, kernel.constraints, x, seeds.sequence(Purpose.CHECK, 3))
+    # Where the likelihood is costly, the reference alone is evaluated at the many draws of this check.
+    evaluates = is_cheap and kernel.uses_gradients
+    check_draws(model, layout, reference, seeds.sequence(Purpose.CHECK, 4), evaluate if evaluates else None)

@@ -1,0 +1,101 @@
+"""Compiled problems, kept as long as their model lives: a second call on the same model compiles nothing."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from dataclasses import dataclass, is_dataclass, replace
+from typing import Any
+
+from pymc_hais.engines import renew
+from pymc_hais.model import ModelIdentity, identify
+from pymc_hais.problem.problem import Compiler, Problem
+from pymc_hais.references import Gaussian, StudentT
+
+__all__ = ["find_problem", "keep_problem"]
+
+#: Problems that are kept of one model: other references and kernels, or other data.
+_MOST = 3
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """A problem without its model, which must be free to go, and what it was built from."""
+
+    identity: ModelIdentity
+    recipe: tuple
+    problem: Problem
+
+
+@dataclass(frozen=True, eq=False)
+class _Own:
+    """An object of a user's own, which equals nothing but itself."""
+
+    thing: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Own) and other.thing is self.thing
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+_of_models: weakref.WeakKeyDictionary[Any, tuple[_Kept, ...]] = weakref.WeakKeyDictionary()
+_changing = threading.Lock()
+
+
+def find_problem(model: Any, reference: Any, compiler: Compiler, takes_fit: bool) -> Problem | None:
+    """Find the problem that an earlier call compiled for the model as it is now, and checked.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    reference : str or object
+        As :func:`pymc_hais.references.bind` takes it.
+    compiler : Compiler
+    takes_fit : bool
+    """
+    kept = _of_models.get(model, ())
+    if not kept:
+        return None
+    recipe, identity = _recipe(reference, compiler, takes_fit), identify(model)
+    for one in kept:
+        if one.recipe == recipe and not one.identity.difference(identity):
+            problem = one.problem
+            return replace(problem, model=model, engine=renew(problem.engine, compiler.cores))
+    return None
+
+
+def keep_problem(problem: Problem, reference: Any, compiler: Compiler, takes_fit: bool, is_held: bool = False) -> None:
+    """Keep a problem for the next call; the oldest of the model's is dropped where there are too many.
+
+    What a user's own objects were when it was compiled, or what in the model cannot be described, cannot be told, so
+    that such a problem is not kept; but somebody who holds a compiled model means what was compiled (``is_held``).
+    """
+    is_plain = isinstance(reference, str | Gaussian | StudentT) and not compiler.compile_kwargs
+    if not is_held and (not is_plain or compiler.kernel.constraints):
+        return
+    recipe = _recipe(reference, compiler, takes_fit)
+    identity = identify(problem.model)
+    if identity.unreadable and not is_held:
+        return
+    kept = _Kept(identity, recipe, replace(problem, model=None))
+    with _changing:
+        _of_models[problem.model] = (kept, *_of_models.get(problem.model, ()))[:_MOST]
+
+
+def _recipe(reference: Any, compiler: Compiler, takes_fit: bool) -> tuple:
+    """Say what a problem is built from beside its model; two objects of a user's own are the same if they are one."""
+    named: Any = reference if isinstance(reference, str) else _Own(reference)
+    if isinstance(reference, Gaussian | StudentT):
+        named = tuple(map(_bytes, vars(reference).values()))
+    walls = compiler.kernel.constraints
+    kernel: Any = compiler.kernel
+    if walls is not None and is_dataclass(kernel) and not isinstance(kernel, type):
+        kernel = replace(kernel, constraints=None)
+    of_walls = None if walls is None else tuple(map(_bytes, vars(walls).values()))
+    options = tuple(compiler.compile_kwargs.items())
+    return type(reference), named, kernel, of_walls, compiler.sites, compiler.backend, options, takes_fit
+
+
+def _bytes(value: Any) -> Any:
+    return (value.shape, value.tobytes()) if hasattr(value, "tobytes") else value

@@ -1,0 +1,105 @@
+"""``path={"W": (W_0, W_N)}`` -> a problem whose parameter moves with beta."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from pymc_hais.model import Layout, build_parameter_density, check_state, discrete_names, improper_priors
+from pymc_hais.model.compat import compile_interpreted
+from pymc_hais.model.layout import on_position
+from pymc_hais.problem.building import CHECK_DRAWS, bind_reference
+from pymc_hais.problem.problem import Compiler, Problem
+from pymc_hais.references import BoundReference
+from pymc_hais.run.seeds import Purpose, Seeds
+from pymc_hais.types import ParticleState
+
+__all__ = ["build_parameter_problem", "is_geometric"]
+
+#: Draws at which the reference is held against the model at the start of the path, and the nats that may differ.
+_COMPARED = 20
+_TOLERANCE = 1e-5
+
+
+def build_parameter_problem(model: Any, path: Any, reference: Any, compiler: Compiler, seeds: Seeds) -> Problem:
+    """Compile a path that interpolates data containers of the model.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    path : dict
+        Name of a ``pm.Data`` container -> its values at beta = 0 and at beta = 1.
+    reference : str or object
+        Proportional to the model's density at beta = 0.
+    compiler : Compiler
+    seeds : Seeds
+
+    Raises
+    ------
+    ValueError
+        If the path names no data container or its shapes differ, or the reference is not the model at beta = 0.
+    """
+    endpoints = _check_path(model, path)
+    if discrete := discrete_names(model):
+        raise NotImplementedError(
+            f"`path` moves parameters of models of continuous variables, and `{discrete[0]}` is discrete: pass "
+            'path="geometric", which for an exponential family such as a Boltzmann machine is the same path.'
+        )
+    layout, bound = bind_reference(model, _reference_at_start(reference, model), seeds)
+    engine = compiler(build_parameter_density(model, layout, endpoints, compiler.kernel.uses_gradients))
+    draws = bound.draw(CHECK_DRAWS, seeds.sequence(Purpose.CHECK, 1))
+    problem = Problem(model, layout, bound, engine)
+    state = problem.evaluate_first(draws.positions)
+    check_state(model, layout, state.position, state, bound.label)
+    return replace(problem, log_z_reference=_log_z_start(model, layout, bound, state))
+
+
+def is_geometric(path: Any) -> bool:
+    """Whether ``path=`` asks for the geometric path."""
+    return isinstance(path, str) and path == "geometric"
+
+
+def _reference_at_start(reference: Any, model: Any) -> Any:
+    """Read "auto" as the standard normal for an unnormalised model, and as the prior for another."""
+    if not isinstance(reference, str) or reference != "auto":
+        return reference
+    return "gaussian" if improper_priors(model) else "prior"
+
+
+def _check_path(model: Any, path: Any) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    known = [variable.name for variable in model.data_vars]
+    if not isinstance(path, Mapping) or not path or not set(path) <= set(known):
+        raise ValueError(
+            '`path` must be "geometric" or a dict {pm.Data name: (value at beta = 0, value at beta = 1)}; the model\'s '
+            f"data containers are {known}; got {list(path) if isinstance(path, Mapping) else path!r}."
+        )
+    endpoints = {}
+    for name, ends in path.items():
+        shape = np.shape(model[name].get_value())
+        arrays = [np.asarray(end) for end in ends]
+        if len(arrays) != 2 or any(array.shape != shape for array in arrays):
+            raise ValueError(
+                f"The path of `{name}` must be a pair of arrays of its shape {shape}; got shapes "
+                f"{[array.shape for array in arrays]}."
+            )
+        endpoints[name] = (arrays[0], arrays[1])
+    return endpoints
+
+
+def _log_z_start(model: Any, layout: Layout, reference: BoundReference, state: ParticleState) -> float:
+    """Return log Z at beta = 0: how far the model lies above the normalised reference, the same everywhere."""
+    own, (log_prior,) = on_position(model, layout, [model.varlogp])
+    log_reference = compile_interpreted([own], [reference.logp(own, log_prior)])
+    positions = np.asarray(state.position)[:_COMPARED]
+    # At beta = 0 the state's log reference is the model's log density.
+    above = np.asarray(state.log_reference)[:_COMPARED] - [float(log_reference(row)[0]) for row in positions]
+    if not np.ptp(above) <= _TOLERANCE * max(1.0, float(np.abs(above).max())):
+        raise ValueError(
+            f"At beta = 0 of the path the model's log density differs from that of {reference.label} by "
+            f"{above.min():.3g} to {above.max():.3g} nats from draw to draw: pass as `reference` the distribution that "
+            "the model is there, up to a constant."
+        )
+    return float(above.mean())
