@@ -14,13 +14,13 @@ from scipy.stats import multivariate_normal, norm
 
 from benchmarks.hierarchies import MODELS as HIERARCHIES
 from benchmarks.hierarchies import neal_funnel
+from pymc_hais.core.seeds import Seeds
 from pymc_hais.estimators import LogZEstimate
+from pymc_hais.jobs.guard import Guard
 from pymc_hais.problem.building import build_problem
 from pymc_hais.results.diagnostics import diagnose, with_findings
-from pymc_hais.run.guard import Guard
 from pymc_hais.run.planning import choose_reference
 from pymc_hais.run.rounds import run_rounds
-from pymc_hais.run.seeds import Seeds
 from pymc_hais.run.settings import build_settings
 
 

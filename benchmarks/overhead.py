@@ -10,9 +10,9 @@ import numpy as np
 from models import experts, logistic
 
 from pymc_hais.core.annealing import SEGMENT_LENGTH
+from pymc_hais.core.seeds import Purpose, Seeds
 from pymc_hais.problem.building import build_problem
 from pymc_hais.problem.problem import Compiler
-from pymc_hais.run.seeds import Purpose, Seeds
 
 warnings.filterwarnings("ignore", category=UserWarning)
 

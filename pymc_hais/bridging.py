@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pymc_hais.core.seeds import Purpose
 from pymc_hais.estimators import LogZEstimate, divide, to_estimate
 from pymc_hais.kernels import RandomWalk
 from pymc_hais.model import discrete_names, find_model
@@ -15,7 +16,6 @@ from pymc_hais.results.opinions import diagnose_bridge
 from pymc_hais.results.report import log_findings
 from pymc_hais.run.bridging import bridge_draws, thin_rows
 from pymc_hais.run.prior_mass import build_first_problem
-from pymc_hais.run.seeds import Purpose
 from pymc_hais.run.settings import build_settings
 from pymc_hais.tuning import fit_reference
 

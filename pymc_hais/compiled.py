@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pymc_hais.core.seeds import Seeds
 from pymc_hais.model import (
     WrittenLogp,
     build_outputs,
@@ -27,7 +28,6 @@ from pymc_hais.problem.problem import Problem
 from pymc_hais.results.draws import is_result
 from pymc_hais.run.planning import first_reference, takes_fit
 from pymc_hais.run.prior_mass import build_first_problem
-from pymc_hais.run.seeds import Seeds
 from pymc_hais.run.settings import build_settings
 from pymc_hais.types import Kernel
 

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pymc_hais.compiled import CompiledModel, open_model
+from pymc_hais.core.seeds import Branch
+from pymc_hais.jobs.guard import Guard
+from pymc_hais.jobs.progress import default_theme
 from pymc_hais.results.diagnostics import with_findings_joined
 from pymc_hais.results.past import check_goes_on, check_model_of, read_backend, read_past, read_whole, to_extended_tree
 from pymc_hais.results.plans import keep_result, open_result
 from pymc_hais.results.report import extension_attributes, log_extension, log_nothing_added
 from pymc_hais.run.choice import Choice
 from pymc_hais.run.extending import Extended, Past, add_chains, add_draws, reach_target
-from pymc_hais.run.guard import Guard
 from pymc_hais.run.plan_reuse import follow, restore_choice, restore_problem
-from pymc_hais.run.progress import default_theme
-from pymc_hais.run.seeds import Branch
 from pymc_hais.run.settings import Settings, build_settings
 from pymc_hais.run.sharing import share_out
 from pymc_hais.types import Kernel

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pymc_hais.core.seeds import Branch, Purpose
 from pymc_hais.estimators.predictive import average_likelihood
+from pymc_hais.jobs.guard import Guard
+from pymc_hais.jobs.progress import default_theme
 from pymc_hais.model import (
     build_pointwise,
     build_row_logp,
@@ -27,12 +30,9 @@ from pymc_hais.results.diagnostics import diagnose_predictive, findings_of_rows,
 from pymc_hais.results.draws import is_result
 from pymc_hais.results.heldout import HeldOut, of_rows, thin, to_heldout_tree
 from pymc_hais.results.report import attributes_of_rows, log_held_out
-from pymc_hais.run.guard import Guard
 from pymc_hais.run.planning import choose_reference
 from pymc_hais.run.prior_mass import build_first_problem, measure_prior_mass
-from pymc_hais.run.progress import default_theme
 from pymc_hais.run.rounds import run_rounds
-from pymc_hais.run.seeds import Branch, Purpose
 from pymc_hais.run.settings import Settings, build_settings
 from pymc_hais.run.sharing import share_out
 from pymc_hais.sampling import sample_hais

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pymc_hais.compiled import CompiledModel, open_model
+from pymc_hais.core.seeds import Branch
+from pymc_hais.jobs.guard import Guard
+from pymc_hais.jobs.progress import default_theme
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.model import is_model
 from pymc_hais.problem.parameter_path import build_parameter_problem, is_geometric
@@ -24,7 +27,6 @@ from pymc_hais.results.report import log_model, log_start
 from pymc_hais.results.starts import check_takes_modes, read_modes
 from pymc_hais.run.bridging import thin_rows
 from pymc_hais.run.choice import Choice
-from pymc_hais.run.guard import Guard
 from pymc_hais.run.mode_reference import add_modes
 from pymc_hais.run.modes import find_modes
 from pymc_hais.run.opinions import ask_others
@@ -32,10 +34,8 @@ from pymc_hais.run.plan_reuse import follow, restore_choice, restore_problem
 from pymc_hais.run.planning import GivenDraws, choose_reference
 from pymc_hais.run.posterior import draw_posterior
 from pymc_hais.run.prior_mass import build_first_problem, measure_prior_mass
-from pymc_hais.run.progress import default_theme
 from pymc_hais.run.reference_model import build_ratio_problem
 from pymc_hais.run.rounds import run_rounds
-from pymc_hais.run.seeds import Branch
 from pymc_hais.run.settings import Settings, build_settings
 from pymc_hais.run.sharing import share_out
 from pymc_hais.tuning import Recipe

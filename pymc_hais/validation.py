@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pymc_hais.core.seeds import Purpose
+from pymc_hais.jobs.progress import default_theme
 from pymc_hais.model import build_outputs, find_model, is_model
 from pymc_hais.problem.building import bind_reference
 from pymc_hais.problem.simulation import check_generative, simulate
@@ -18,8 +20,6 @@ from pymc_hais.results.validation import diagnose_validation, rank, to_validatio
 from pymc_hais.run.arguments import check_integer
 from pymc_hais.run.planning import choose_reference
 from pymc_hais.run.prior_mass import build_first_problem, measure_prior_mass
-from pymc_hais.run.progress import default_theme
-from pymc_hais.run.seeds import Purpose
 from pymc_hais.run.settings import build_settings
 from pymc_hais.run.sharing import share_out
 from pymc_hais.run.validation import run_validation

@@ -21,9 +21,9 @@ from pytensor.graph.op import Op
 import pymc_hais
 from tests import bits
 from tests.bits import SMALL, Y, same_bits
+from tests.core.test_files import Bomb
+from tests.jobs.test_workers import threads_left
 from tests.quick import interrupt
-from tests.run.test_files import Bomb
-from tests.run.test_workers import threads_left
 from tests.toys import HAS_JAX
 
 pytestmark = pytest.mark.skipif(not HAS_JAX, reason="JAX is not installed")
@@ -148,7 +148,7 @@ def test_another_call_is_refused_before_any_work(model, folder, given, told, mon
 def test_another_function_or_version_is_refused(model, folder, monkeypatch):
     with pytest.raises(ValueError, match='function: "sample_hais" there, "validate" here'):
         pymc_hais.validate(model, 2, random_seed=1, progressbar=False, checkpoint=folder)
-    monkeypatch.setattr("pymc_hais.run.identity.installed", lambda: {"pymc": "0.0"})
+    monkeypatch.setattr("pymc_hais.jobs.identity.installed", lambda: {"pymc": "0.0"})
     with pytest.raises(ValueError, match=r"versions\.pymc: .* there, \"0\.0\" here"):
         sample(model, checkpoint=folder)
 
@@ -243,7 +243,7 @@ def test_a_disk_that_fills_is_one_error_and_the_call_goes_on_when_there_is_room(
             raise OSError(errno.ENOSPC, "No space left on device")
         replace(*args)
 
-    monkeypatch.setattr("pymc_hais.run.files.os.replace", fill)
+    monkeypatch.setattr("pymc_hais.core.files.os.replace", fill)
     with pytest.raises(OSError, match=r"cannot be written to the folder .*No space left on device.*: give it room"):
         sample(model, checkpoint=tmp_path)
     monkeypatch.undo()

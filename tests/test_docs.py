@@ -5,8 +5,8 @@ import itertools
 import re
 from pathlib import Path
 
+from pymc_hais.jobs import guard
 from pymc_hais.results import diagnostics, memory, missed_mass, opinions, plan_misfit, rounding, validation, wrong_odds
-from pymc_hais.run import guard
 from tests.front_door import estimate
 from tests.quick import one_mean
 

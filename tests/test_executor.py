@@ -9,15 +9,16 @@ from collections import OrderedDict
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
 import pymc_hais
 from pymc_hais.engines import transport
-from pymc_hais.run import workers as module
-from pymc_hais.run.executors import renew
-from pymc_hais.run.progress import CallProgress
+from pymc_hais.jobs import workers as module
+from pymc_hais.jobs.executors import renew
+from pymc_hais.jobs.progress import CallProgress
 from tests import bits
 from tests.bits import SMALL, same_bits
 from tests.marks import slow_but
@@ -197,6 +198,8 @@ def test_what_a_killed_process_had_is_annealed_again_and_nothing_else(tmp_path, 
 @dataclass(frozen=True)
 class Deadly:
     """A job that always kills its worker."""
+
+    is_pilot: ClassVar[bool] = False
 
     number: int
 

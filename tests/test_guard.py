@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import pymc_hais
-from pymc_hais.run.guard import Guard
+from pymc_hais.jobs.guard import Guard
 from tests.quick import QUICK, TRUTH, one_mean
 from tests.toys import HAS_JAX
 
@@ -187,7 +187,7 @@ def test_the_folder_of_a_run_has_a_result_unless_it_was_interrupted(
 
 @pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
 def test_a_result_that_cannot_be_written_is_returned(error, after_rounds, whole, monkeypatch, tmp_path, caplog):
-    inject(monkeypatch, "results.saved.replacing", error)
+    inject(monkeypatch, "results.plans.replacing", error)
     idata = after_rounds(checkpoint=tmp_path)
     assert estimate(idata).value == estimate(whole[0]).value
     assert f"The result will lack its file {str(tmp_path / 'result.nc')!r} (" in caplog.text

@@ -19,6 +19,7 @@ LEVELS = [
     {"model", "engines"},
     {"references"},
     {"tuning"},
+    {"jobs"},
     {"problem", "run"},
     {"results"},
     {"plots"},
@@ -41,7 +42,7 @@ LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
 PYMC_HOMES = {"model", "references", "integrations", "learning"}
 LABEL_HOMES = {"results"}
 HOMES = {
-    "pymc": PYMC_HOMES | {"run/progress"},
+    "pymc": PYMC_HOMES | {"jobs/progress"},
     "pytensor": PYMC_HOMES,
     "jax": {"engines/jax", "model/rewrites/jax_functions"},
     "numba": {"engines/numba"},
@@ -52,7 +53,7 @@ HOMES = {
     "arviz_plots": LABEL_HOMES,
     "arviz_stats": LABEL_HOMES | {"estimators"},
     "matplotlib": {"results/plots"},
-    "rich": {"run/progress"},
+    "rich": {"jobs/progress"},
 }
 
 #: Deviations that exist, each with its reason; a line that is no longer needed fails the suite.

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import norm
 
+from pymc_hais.core.seeds import Purpose, Seeds
 from pymc_hais.kernels import Composed
 from pymc_hais.model import (
     Layout,
@@ -37,7 +38,6 @@ from pymc_hais.references import (
     build_prior,
     uses_prior,
 )
-from pymc_hais.run.seeds import Purpose, Seeds
 from pymc_hais.tuning import Stopwatch, particles_for_dense
 from pymc_hais.types import ParticleState
 

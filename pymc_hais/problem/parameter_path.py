@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from pymc_hais.core.seeds import Purpose, Seeds
 from pymc_hais.model import Layout, build_parameter_density, check_state, discrete_names, improper_priors
 from pymc_hais.model.compat import compile_interpreted
 from pymc_hais.model.layout import on_position
 from pymc_hais.problem.building import CHECK_DRAWS, bind_reference
 from pymc_hais.problem.problem import Compiler, Problem
 from pymc_hais.references import BoundReference
-from pymc_hais.run.seeds import Purpose, Seeds
 from pymc_hais.types import ParticleState
 
 __all__ = ["build_parameter_problem", "is_geometric"]

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pymc_hais.core.seeds import Stream
 from pymc_hais.core.weights import clean
 from pymc_hais.engines import compile_engine
 from pymc_hais.estimators import LogZEstimate
 from pymc_hais.kernels import Composed, Gibbs, Hamiltonian, LinearConstraints, SiteBlock, SiteKernel
 from pymc_hais.model import Chart, DensityGraph, Layout, Preparation, Sites, unnormalised_priors, with_table
 from pymc_hais.references import AnnealedModel, BoundReference, Draws, Fitted, join_parts, share_draws, with_data
-from pymc_hais.run.jobs import Start
-from pymc_hais.run.seeds import Stream
+from pymc_hais.run.tasks import Start
 from pymc_hais.types import Engine, Kernel, Particles, ParticleState
 
 __all__ = ["CHUNK", "Compiler", "PriorMass", "Problem", "are_inside", "in_chunks", "joint_of"]

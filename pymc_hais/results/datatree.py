@@ -16,11 +16,11 @@ from pymc.stats.log_density import compute_log_likelihood, compute_log_prior
 from xarray import Dataset, DataTree
 
 from pymc_hais.estimators import Finding, LogZEstimate
+from pymc_hais.jobs.guard import Guard
 from pymc_hais.model.compat import without_initvals
 from pymc_hais.results.missed_mass import modes_group
 from pymc_hais.results.opinions import opinions_group
 from pymc_hais.results.plans import PLAN, plan_group
-from pymc_hais.run.guard import Guard
 from pymc_hais.run.modes import Modes
 from pymc_hais.run.plan_record import PlanRecord
 from pymc_hais.run.posterior import PosteriorDraws

@@ -10,6 +10,8 @@ import numpy as np
 
 from pymc_hais.estimators import Finding, LogZEstimate, Round, Symptoms, jump
 from pymc_hais.estimators.symptoms import FEWEST_FAMILIES, PARETO_K_LIMIT
+from pymc_hais.jobs.guard import Guard
+from pymc_hais.jobs.timing import duration
 from pymc_hais.model import unnormalised_priors
 from pymc_hais.problem.problem import Problem
 from pymc_hais.results.memory import diagnose_lag
@@ -20,12 +22,10 @@ from pymc_hais.results.rounding import rounding
 from pymc_hais.results.wrong_odds import wrong_odds
 from pymc_hais.run.choice import Choice, final_tail
 from pymc_hais.run.extending import Extended
-from pymc_hais.run.guard import Guard
 from pymc_hais.run.modes import Modes
 from pymc_hais.run.rounds import Outcome
 from pymc_hais.run.row_results import RowResult, final_particles
 from pymc_hais.run.settings import Settings
-from pymc_hais.run.timing import duration
 from pymc_hais.types import AnnealingRun
 
 __all__ = [

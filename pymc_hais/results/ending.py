@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from xarray import DataTree
 
+from pymc_hais.jobs.guard import Guard
 from pymc_hais.results.datatree import to_datatree
 from pymc_hais.results.diagnostics import with_findings
 from pymc_hais.results.plans import keep_result
 from pymc_hais.results.report import attributes, log_outcome
 from pymc_hais.run.choice import Choice
-from pymc_hais.run.guard import Guard
 from pymc_hais.run.modes import Modes
 from pymc_hais.run.plan_reuse import record_plan
 from pymc_hais.run.posterior import PosteriorDraws

@@ -12,9 +12,11 @@ import numpy as np
 from xarray import Dataset, DataTree
 
 from pymc_hais.core.resampling import systematic
+from pymc_hais.core.seeds import Purpose
 from pymc_hais.core.weights import log_mean_exp
 from pymc_hais.engines import BACKENDS
 from pymc_hais.estimators import LogZEstimate, Round
+from pymc_hais.jobs.guard import Guard
 from pymc_hais.model import build_layout, describe_structure, identify
 from pymc_hais.results.datatree import (
     COUNTS,
@@ -29,9 +31,7 @@ from pymc_hais.results.datatree import (
 from pymc_hais.results.opinions import opinions_group
 from pymc_hais.results.plans import read_plan
 from pymc_hais.run.extending import NO_STATE, Extended, Past
-from pymc_hais.run.guard import Guard
 from pymc_hais.run.plan_record import PlanRecord
-from pymc_hais.run.seeds import Purpose
 from pymc_hais.run.settings import Output, Settings
 from pymc_hais.types import AnnealingRun
 

@@ -11,9 +11,9 @@ import numpy as np
 import xarray
 from xarray import Dataset, DataTree
 
-from pymc_hais.run.checkpoint import Checkpoint
-from pymc_hais.run.files import read_record, replacing, write_record
-from pymc_hais.run.guard import Guard
+from pymc_hais.core.files import read_record, replacing, write_record
+from pymc_hais.jobs.checkpoint import Checkpoint
+from pymc_hais.jobs.guard import Guard
 from pymc_hais.run.plan_record import PlanRecord, decode_record, encode_record
 
 #: The group of a result.

@@ -11,6 +11,7 @@ import numpy as np
 
 from pymc_hais.engines.transport import versions_of
 from pymc_hais.estimators import Finding, LogZEstimate
+from pymc_hais.jobs.timing import duration
 from pymc_hais.model import is_unnormalised
 from pymc_hais.references import AnnealedModel
 from pymc_hais.results.heldout import HeldOut
@@ -19,7 +20,6 @@ from pymc_hais.run.extending import Extended
 from pymc_hais.run.posterior import PosteriorDraws
 from pymc_hais.run.rounds import Outcome
 from pymc_hais.run.settings import Settings
-from pymc_hais.run.timing import duration
 
 __all__ = [
     "attributes",

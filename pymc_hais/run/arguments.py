@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pymc_hais.run.progress import default_theme
+from pymc_hais.jobs.progress import default_theme
 
 __all__ = [
     "check_choice",

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pymc_hais.estimators import NO_TAIL, Tail, measure_tail
+from pymc_hais.jobs.timing import SHORTEST
 from pymc_hais.model import improper_priors
 from pymc_hais.problem.problem import Problem
 from pymc_hais.run.pilots import PILOT_PARTICLES, Spent, adaptation_bias
 from pymc_hais.run.row_results import RowResult
 from pymc_hais.run.scouting import Known
 from pymc_hais.run.settings import Settings
-from pymc_hais.run.timing import SHORTEST
 from pymc_hais.tuning import Pilot, merge
 from pymc_hais.types import AnnealingRun, Plan
 

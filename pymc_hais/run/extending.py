@@ -12,8 +12,8 @@ import numpy as np
 
 from pymc_hais.core.weights import log_mean_exp, normalise
 from pymc_hais.estimators import LogZEstimate, Round, estimate_log_z
+from pymc_hais.jobs.guard import Guard
 from pymc_hais.run.choice import Choice
-from pymc_hais.run.guard import Guard
 from pymc_hais.run.memory import measure_lag
 from pymc_hais.run.populations import anneal_rows, count_gradients
 from pymc_hais.run.posterior import PosteriorDraws, draw_posterior

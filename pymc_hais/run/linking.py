@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from pymc_hais.core.annealing import Report
+from pymc_hais.core.seeds import Purpose
 from pymc_hais.estimators import Link, LogZEstimate, estimate_from_weights
 from pymc_hais.problem.problem import Problem
 from pymc_hais.run.rounds import Outcome
-from pymc_hais.run.seeds import Purpose
 from pymc_hais.run.settings import Settings
 from pymc_hais.types import AnnealingRun, ParticleState, Plan
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from pymc_hais.estimators.memory import NO_LAG, Lag, find_lag
+from pymc_hais.jobs.guard import Guard
 from pymc_hais.kernels.base import keeps_gradients
 from pymc_hais.problem.problem import Problem, are_inside, joint_of
-from pymc_hais.run.guard import Guard
 from pymc_hais.types import AnnealingRun, ParticleState
 
 __all__ = ["measure_lag"]

@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.stats import chi2
 
+from pymc_hais.core.seeds import Purpose
 from pymc_hais.core.weights import pool
 from pymc_hais.estimators.region import Missed, RegionMass, compare_regions, measure_region, measure_shares
+from pymc_hais.jobs.guard import Guard
 from pymc_hais.model import Layout
 from pymc_hais.problem.problem import CHUNK, Problem
 from pymc_hais.run.choice import Choice
-from pymc_hais.run.guard import Guard
 from pymc_hais.run.mode_search import Joint, Peak, can_climb, climb
 from pymc_hais.run.rounds import Outcome
-from pymc_hais.run.seeds import Purpose
 from pymc_hais.run.settings import Settings
 from pymc_hais.types import AnnealingRun
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from pymc_hais.core.annealing import Report
+from pymc_hais.core.seeds import Purpose
 from pymc_hais.core.weights import log_sum_exp
 from pymc_hais.estimators import (
     LogZEstimate,
@@ -21,13 +22,12 @@ from pymc_hais.estimators import (
     unseen_share,
     with_shortfall,
 )
+from pymc_hais.jobs.guard import Guard
 from pymc_hais.problem.problem import Problem
 from pymc_hais.run.bridging import Target, bridge_particles
-from pymc_hais.run.guard import Guard
 from pymc_hais.run.linking import anneal_linked
 from pymc_hais.run.populations import anneal_back, anneal_rows, end_at_fit, support_of
 from pymc_hais.run.rounds import Outcome
-from pymc_hais.run.seeds import Purpose
 from pymc_hais.run.settings import Settings
 from pymc_hais.types import AnnealingRun
 

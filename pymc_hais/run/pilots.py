@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pymc_hais.core.seeds import Purpose, Stream
+from pymc_hais.jobs.timing import FEWEST
+from pymc_hais.jobs.workers import Task
 from pymc_hais.problem.problem import Problem
-from pymc_hais.run.jobs import Piloting
-from pymc_hais.run.seeds import Purpose, Stream
 from pymc_hais.run.settings import Settings
-from pymc_hais.run.timing import FEWEST
-from pymc_hais.run.workers import Task
+from pymc_hais.run.tasks import Piloting
 from pymc_hais.tuning import Pilot, Stopwatch, particles_for_dense
 
 __all__ = ["PILOT_PARTICLES", "Spent", "adaptation_bias", "choose_rows", "log_ratios", "run_pilots"]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pymc_hais.core.noise import check_counters
+from pymc_hais.jobs.timing import SHORTEST
 from pymc_hais.kernels import LinearConstraints
 from pymc_hais.model import improper_priors, refuse_periodic, unnormalised_priors
 from pymc_hais.model.sites.sites import refuse_endless
@@ -20,7 +21,6 @@ from pymc_hais.run.pilots import PILOT_PARTICLES, Spent, choose_rows, log_ratios
 from pymc_hais.run.scouting import Known, know_from_pilots, scout
 from pymc_hais.run.settings import Settings
 from pymc_hais.run.site_planning import fit_margins, refuse_unfit, with_cheaper_sites, with_margins
-from pymc_hais.run.timing import SHORTEST
 from pymc_hais.tuning import DEFENCE, fit_reference, fit_sites
 
 __all__ = ["GivenDraws", "MeasureMass", "choose_reference", "first_reference", "heavy_reference", "takes_fit"]

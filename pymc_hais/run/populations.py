@@ -11,13 +11,13 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_hais.core.annealing import Report
+from pymc_hais.core.seeds import Purpose, Stream
 from pymc_hais.core.weights import clean, log_sum_exp, normalise
+from pymc_hais.jobs.workers import Task
 from pymc_hais.problem.problem import CHUNK, Problem
 from pymc_hais.references import Draws
-from pymc_hais.run.jobs import Annealing
-from pymc_hais.run.seeds import Purpose, Stream
 from pymc_hais.run.settings import Settings
-from pymc_hais.run.workers import Task
+from pymc_hais.run.tasks import Annealing
 from pymc_hais.tuning import log_densities
 from pymc_hais.types import AnnealingRun, ParticleState, Plan
 

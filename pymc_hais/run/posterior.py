@@ -8,11 +8,11 @@ import numpy as np
 
 from pymc_hais.core.annealing import move
 from pymc_hais.core.resampling import systematic
+from pymc_hais.core.seeds import Purpose
 from pymc_hais.core.weights import pool
+from pymc_hais.jobs.guard import Guard
 from pymc_hais.problem.problem import Problem
-from pymc_hais.run.guard import Guard
 from pymc_hais.run.rounds import Outcome
-from pymc_hais.run.seeds import Purpose
 from pymc_hais.run.settings import Settings
 from pymc_hais.types import ParticleState
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from pymc_hais.core.seeds import Branch, Purpose, Seeds
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.model import (
     custom_names,
@@ -28,7 +29,6 @@ from pymc_hais.problem.problem import PriorMass, Problem
 from pymc_hais.references import Gaussian, StudentT, UnusablePriorError
 from pymc_hais.run.planning import choose_reference, first_reference, heavy_reference, takes_fit
 from pymc_hais.run.rounds import run_rounds
-from pymc_hais.run.seeds import Branch, Purpose, Seeds
 from pymc_hais.run.settings import Settings
 from pymc_hais.tuning import Recipe, fit_reference
 

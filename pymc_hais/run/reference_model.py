@@ -8,12 +8,12 @@ import numpy as np
 
 from pymc_hais.core.annealing import anneal, move
 from pymc_hais.core.resampling import systematic
+from pymc_hais.core.seeds import Stream
 from pymc_hais.model import Layout
 from pymc_hais.problem.building import with_reference
 from pymc_hais.problem.problem import Problem
 from pymc_hais.references import AnnealedModel, Draws
 from pymc_hais.run.choice import Choice
-from pymc_hais.run.seeds import Stream
 from pymc_hais.run.settings import Settings
 from pymc_hais.tuning import Recipe, build_plan, suggest_length
 

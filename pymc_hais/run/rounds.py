@@ -18,14 +18,14 @@ from pymc_hais.estimators import (
     measure_symptoms,
     with_shortfall,
 )
+from pymc_hais.jobs.guard import Guard
+from pymc_hais.jobs.progress import part
+from pymc_hais.jobs.timing import SHORTEST, Size, fit_into, takes
 from pymc_hais.run.choice import Choice, tail_of
-from pymc_hais.run.guard import Guard
 from pymc_hais.run.memory import measure_lag
 from pymc_hais.run.populations import anneal_rows, count_gradients
-from pymc_hais.run.progress import part
 from pymc_hais.run.row_results import RowResult, complete, estimate_row, final_particles
 from pymc_hais.run.settings import Settings
-from pymc_hais.run.timing import SHORTEST, Size, fit_into, takes
 from pymc_hais.tuning import Stopwatch, build_plan, next_length, refine, untuned_plan
 from pymc_hais.types import AnnealingRun, Plan
 

@@ -8,7 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from pymc_hais.core.seeds import Seeds
 from pymc_hais.engines import resolve_backend
+from pymc_hais.jobs.progress import CallProgress
+from pymc_hais.jobs.timing import TimeBudget
+from pymc_hais.jobs.workers import Workers
 from pymc_hais.kernels import Hamiltonian, SiteKernel
 from pymc_hais.model import build_layout, discrete_names
 from pymc_hais.model.compat import seeds_per_chain
@@ -24,10 +28,6 @@ from pymc_hais.run.arguments import (
     check_theme,
 )
 from pymc_hais.run.constraints import build_constraints, with_walls
-from pymc_hais.run.progress import CallProgress
-from pymc_hais.run.seeds import Seeds
-from pymc_hais.run.timing import TimeBudget
-from pymc_hais.run.workers import Workers
 from pymc_hais.schedules import FIXED
 from pymc_hais.tuning import Recipe
 from pymc_hais.types import Kernel, Schedule

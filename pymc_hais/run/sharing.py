@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pymc_hais.run.checkpoint import open_checkpoint, open_folder
-from pymc_hais.run.executors import check_executor
-from pymc_hais.run.identity import take_identity
-from pymc_hais.run.locks import locked
-from pymc_hais.run.seeds import Seeds
+from pymc_hais.core.seeds import Seeds
+from pymc_hais.jobs.checkpoint import open_checkpoint, open_folder
+from pymc_hais.jobs.executors import check_executor
+from pymc_hais.jobs.identity import take_identity
+from pymc_hais.jobs.locks import locked
+from pymc_hais.jobs.workers import Workers
 from pymc_hais.run.settings import Settings
-from pymc_hais.run.workers import Workers
 
 __all__ = ["share_out"]
 

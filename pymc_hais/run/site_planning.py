@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from pymc_hais.core.seeds import Purpose
 from pymc_hais.kernels import Composed, LocallyBalanced, SiteBlock
 from pymc_hais.model import SiteVariable, find_site_variables
 from pymc_hais.problem.building import with_reference
@@ -15,7 +16,6 @@ from pymc_hais.references import Independent, Margins
 from pymc_hais.run.choice import Choice, decide, reason_against
 from pymc_hais.run.pilots import Spent, log_ratios, run_pilots
 from pymc_hais.run.scouting import know_from_pilots
-from pymc_hais.run.seeds import Purpose
 from pymc_hais.run.settings import Settings
 from pymc_hais.tuning import Pilot, fit_reference
 

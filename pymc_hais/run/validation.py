@@ -14,10 +14,10 @@ import numpy as np
 from pymc_hais.core.resampling import systematic
 from pymc_hais.core.weights import pool
 from pymc_hais.estimators import LogZEstimate, estimate_log_z, turn_round
+from pymc_hais.jobs.progress import part
 from pymc_hais.problem.problem import Problem
 from pymc_hais.run.choice import Choice, tail_of
 from pymc_hais.run.populations import Support, anneal_back, anneal_rows, end_at_fit, support_of
-from pymc_hais.run.progress import part
 from pymc_hais.run.rounds import plan_for
 from pymc_hais.run.row_results import RowResult, estimate_row
 from pymc_hais.run.settings import Settings

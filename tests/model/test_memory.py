@@ -79,9 +79,9 @@ MODELS = {name.removeprefix("build_"): build for name, build in list(globals().i
 
 def main(names):
     """Build the graphs of some models; print the peak of memory in GB."""
+    from pymc_hais.core.seeds import Seeds
     from pymc_hais.model import build_density
     from pymc_hais.problem.building import bind_reference
-    from pymc_hais.run.seeds import Seeds
 
     resource.setrlimit(resource.RLIMIT_AS, (GIVES_UP, GIVES_UP))
     for name in names:

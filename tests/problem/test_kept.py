@@ -10,13 +10,13 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_hais
+from pymc_hais.core.seeds import Seeds
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.model import identify
 from pymc_hais.problem.building import build_problem
 from pymc_hais.problem.kept import find_problem
 from pymc_hais.problem.problem import Compiler
 from pymc_hais.references import StudentT
-from pymc_hais.run.seeds import Seeds
 
 
 def build_model(y=(0.3, 1.2)):

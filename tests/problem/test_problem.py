@@ -6,11 +6,11 @@ import pytest
 from scipy import stats
 from scipy.special import logsumexp
 
+from pymc_hais.core.seeds import Purpose, Seeds
 from pymc_hais.kernels import Hamiltonian, LinearConstraints
 from pymc_hais.problem.building import bind_reference, build_problem, with_reference
 from pymc_hais.problem.problem import Compiler
 from pymc_hais.references import Fitted, Gaussian, StudentT
-from pymc_hais.run.seeds import Purpose, Seeds
 from tests.statistical import assert_mean
 
 SEEDS = Seeds((1,))

@@ -10,13 +10,13 @@ import pytest
 
 import pymc_hais
 from examples import rbm
+from pymc_hais.core.seeds import Seeds
 from pymc_hais.kernels import Composed, Gibbs, LocallyBalanced
 from pymc_hais.model.sites import interactions
 from pymc_hais.problem.building import build_problem
 from pymc_hais.problem.problem import Compiler
 from pymc_hais.results.wrong_odds import wrong_odds
 from pymc_hais.run import site_planning
-from pymc_hais.run.seeds import Seeds
 from tests.front_door import estimate
 
 N = 6

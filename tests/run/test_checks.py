@@ -6,10 +6,10 @@ import pytensor.tensor as pt
 import pytest
 from pymc.distributions import transforms
 
+from pymc_hais.core.seeds import Seeds
 from pymc_hais.problem import audit
 from pymc_hais.problem.building import build_problem
 from pymc_hais.problem.problem import Compiler
-from pymc_hais.run.seeds import Seeds
 
 C = Compiler(backend="c")
 

@@ -6,6 +6,7 @@ import numpy as np
 import pymc as pm
 import pytest
 
+from pymc_hais.core.files import read_record, write_record
 from pymc_hais.estimators import LogZEstimate, Tail
 from pymc_hais.kernels import Gibbs, Hamiltonian, LinearConstraints, LocallyBalanced, RandomWalk
 from pymc_hais.model import ModelIdentity, Sites, Structure, identify
@@ -13,7 +14,6 @@ from pymc_hais.problem.problem import PriorMass
 from pymc_hais.references import Box, Fitted, Gaussian, Gaussians, Mixture, StudentT
 from pymc_hais.run import plan_reuse
 from pymc_hais.run.choice import Learnt
-from pymc_hais.run.files import read_record, write_record
 from pymc_hais.run.plan_record import PlanRecord, decode_record, encode_record
 from pymc_hais.run.recorded import Own, Tables
 from pymc_hais.tuning import Pilot, Stage

@@ -13,8 +13,8 @@ from hypothesis.extra.numpy import arrays
 import pymc_hais
 from pymc_hais.core.weights import normalise
 from pymc_hais.engines.python import PythonEngine
+from pymc_hais.jobs.guard import Guard
 from pymc_hais.run import posterior
-from pymc_hais.run.guard import Guard
 from pymc_hais.run.posterior import draw_posterior
 from tests.mutants import mutate
 from tests.quick import QUICK

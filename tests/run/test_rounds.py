@@ -10,11 +10,12 @@ import pytest
 from pymc_hais.engines.base import CompileClock
 from pymc_hais.estimators import LogZEstimate, Tail, combine, estimate_log_z
 from pymc_hais.estimators.memory import NO_LAG
+from pymc_hais.jobs import timing
+from pymc_hais.jobs.guard import Guard
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.problem.problem import PriorMass
-from pymc_hais.run import rounds, row_results, timing
+from pymc_hais.run import rounds, row_results
 from pymc_hais.run.choice import Choice
-from pymc_hais.run.guard import Guard
 from pymc_hais.run.pilots import Spent
 from pymc_hais.run.row_results import estimate_row
 from tests.mutants import mutate

@@ -1,11 +1,11 @@
-"""Jobs: the pieces of a run that any worker can do, given an engine.  Same job, same result, wherever it is done."""
+"""The pieces of a run that any worker can do, given an engine.  Same job, same result, wherever it is done."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from pymc_hais.core.weights import log_mean_exp
 from pymc_hais.tuning import Pilot, run_pilot
 from pymc_hais.types import AnnealingRun, Engine, Particles, ParticleState, Plan
 
-__all__ = ["Annealing", "Job", "Piloting", "Start"]
+__all__ = ["Annealing", "Piloting", "Start"]
 
 
 class Start(NamedTuple):
@@ -38,14 +38,6 @@ class Start(NamedTuple):
         return Particles(state, *populations, rngs, log_z_dropped)
 
 
-class Job(Protocol):
-    """What a worker does; it can be pickled."""
-
-    def perform(self, engine: Engine, report: Report) -> Any:
-        """Do it."""
-        ...
-
-
 @dataclass(frozen=True, eq=False)
 class Annealing:
     """Anneal B populations along a plan.
@@ -60,6 +52,8 @@ class Annealing:
     n_moves : int
         At beta = 1 before a way back, which part copies of one draw.
     """
+
+    is_pilot: ClassVar[bool] = False
 
     start: Start
     plan: Plan
@@ -82,6 +76,8 @@ class Annealing:
 @dataclass(frozen=True, eq=False)
 class Piloting:
     """Run a pilot on one population, in so many seconds; see :func:`pymc_hais.tuning.run_pilot`."""
+
+    is_pilot: ClassVar[bool] = True
 
     start: Start
     seconds: float

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from pymc_hais.run import locks
-from pymc_hais.run.locks import LOCK, locked
+from pymc_hais.jobs import locks
+from pymc_hais.jobs.locks import LOCK, locked
 from pymc_hais.run.settings import build_settings
 from pymc_hais.run.sharing import share_out
 from tests.quick import one_mean

@@ -12,19 +12,28 @@ import os
 import socket
 import time
 import traceback
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
 from pymc_hais.core.annealing import Report
 from pymc_hais.engines.transport import Parcel, unpack
-from pymc_hais.run.jobs import Annealing, Job
 from pymc_hais.types import Engine
 
-__all__ = ["Address", "Failed", "Unknown", "function_for", "hais_anneal", "hais_hello", "hais_pilot"]
+__all__ = ["Address", "Failed", "Job", "Unknown", "function_for", "hais_anneal", "hais_hello", "hais_pilot"]
 
 #: Seconds between two reports of a job.
 _PAUSE = 0.2
+
+
+class Job(Protocol):
+    """What a worker does; it can be pickled."""
+
+    is_pilot: ClassVar[bool]
+
+    def perform(self, engine: Engine, report: Report) -> Any:
+        """Do it."""
+        ...
 
 
 class Unknown(NamedTuple):
@@ -65,7 +74,7 @@ def hais_pilot(parcel: Parcel, job: Job, cores: int, told: Address | Report) -> 
 
 def function_for(job: Job) -> Any:
     """Return the function that does a job."""
-    return hais_anneal if isinstance(job, Annealing) else hais_pilot
+    return hais_pilot if job.is_pilot else hais_anneal
 
 
 def _perform(parcel: Parcel, job: Job, cores: int, told: Address | Report) -> Any:

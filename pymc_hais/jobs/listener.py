@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pymc_hais.core.annealing import Report
-from pymc_hais.run.worker import Address
+from pymc_hais.jobs.worker import Address
 
 __all__ = ["Listener", "Stopped"]
 

@@ -15,15 +15,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from pymc_hais.core.codec import Codec
+from pymc_hais.core.files import read_record, write_bytes, write_record
+from pymc_hais.jobs.locks import LOCK
 from pymc_hais.model import ModelIdentity
-from pymc_hais.run.files import read_record, write_bytes, write_record
-from pymc_hais.run.locks import LOCK
-from pymc_hais.run.records import from_arrays, to_arrays
+from pymc_hais.tuning import Pilot, Stage
+from pymc_hais.types import AnnealingRun, ParticleState
 
 __all__ = ["Checkpoint", "open_checkpoint", "open_folder"]
 
 _HEADER, _DIGEST = "checkpoint.json", "digest"
-_FORMAT = 2
+_FORMAT = 3
+#: What jobs give.
+_RESULTS = Codec(AnnealingRun, ParticleState, Pilot, Stage)
 #: Seconds after which a file that is still being written has no writer any more.
 _ABANDONED = 60.0
 
@@ -56,7 +60,7 @@ class Checkpoint:
         arrays, facts = read_record(path)
         try:
             is_own = (facts["call"], facts["fingerprint"]) == (self._call, fingerprint)
-            result = from_arrays(arrays, facts["tree"]) if is_own else None
+            result = _RESULTS.decode(arrays, facts["result"]) if is_own else None
         except Exception as error:  # whole, and yet none of ours
             raise ValueError(f"The file {str(path)!r} is not what a run has kept: {error!r}. Delete it.") from error
         if not is_own:
@@ -68,8 +72,8 @@ class Checkpoint:
 
     def keep(self, name: str, fingerprint: str, result: Any) -> None:
         """Keep the result of a job."""
-        arrays, tree = to_arrays(result)
-        write_record(self._file(name), arrays, {"call": self._call, "fingerprint": fingerprint, "tree": tree})
+        arrays, content = _RESULTS.encode(result)
+        write_record(self._file(name), arrays, {"call": self._call, "fingerprint": fingerprint, "result": content})
 
     @cached_property
     def _call(self) -> str:

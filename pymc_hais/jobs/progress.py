@@ -18,7 +18,7 @@ from rich.table import Column
 
 from pymc_hais.core.annealing import Report
 from pymc_hais.core.weights import log_mean_exp
-from pymc_hais.run.timing import duration
+from pymc_hais.jobs.timing import duration
 
 __all__ = ["CallProgress", "default_theme", "part"]
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pymc_hais.jobs.timing import SHORTEST, Size, TimeBudget, duration, fit_into, takes
 from pymc_hais.run.settings import build_settings
-from pymc_hais.run.timing import SHORTEST, Size, TimeBudget, duration, fit_into, takes
 from pymc_hais.tuning import pace as pace_module
 from pymc_hais.tuning.pace import Pace, Stopwatch
 

@@ -13,12 +13,11 @@ from typing import Any, NamedTuple
 
 from pymc_hais.core.annealing import Report
 from pymc_hais.engines.transport import Parcel, forget, installed, keep, pack
-from pymc_hais.run.checkpoint import Checkpoint
-from pymc_hais.run.executors import POLL, is_loss, renew, shown
-from pymc_hais.run.jobs import Job
-from pymc_hais.run.listener import Listener
-from pymc_hais.run.progress import part
-from pymc_hais.run.worker import Failed, Unknown, function_for
+from pymc_hais.jobs.checkpoint import Checkpoint
+from pymc_hais.jobs.executors import POLL, is_loss, renew, shown
+from pymc_hais.jobs.listener import Listener
+from pymc_hais.jobs.progress import part
+from pymc_hais.jobs.worker import Failed, Job, Unknown, function_for
 from pymc_hais.types import Engine
 
 __all__ = ["Task", "Workers"]

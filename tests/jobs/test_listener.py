@@ -8,8 +8,8 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from pymc_hais.run.listener import Listener, Stopped
-from pymc_hais.run.worker import Address, _sending
+from pymc_hais.jobs.listener import Listener, Stopped
+from pymc_hais.jobs.worker import Address, _sending
 
 
 @pytest.fixture

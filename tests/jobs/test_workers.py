@@ -9,14 +9,15 @@ from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future,
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from types import SimpleNamespace
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
 from pymc_hais.engines import transport
-from pymc_hais.run import workers as module
-from pymc_hais.run.checkpoint import open_checkpoint
-from pymc_hais.run.workers import Task, Workers
+from pymc_hais.jobs import workers as module
+from pymc_hais.jobs.checkpoint import open_checkpoint
+from pymc_hais.jobs.workers import Task, Workers
 
 N = 12
 
@@ -34,6 +35,8 @@ class Engine:
 @dataclass
 class Job:
     """Returns its square; counts how often it was made and done."""
+
+    is_pilot: ClassVar[bool] = False
 
     number: int
     done: list = field(default_factory=list)

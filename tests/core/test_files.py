@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy.io import netcdf_file
 
-from pymc_hais.run.files import decode, encode, read_record, write_bytes, write_record
+from pymc_hais.core.files import decode, encode, read_record, write_bytes, write_record
 
 RNG = np.random.default_rng(0)
 ARRAYS = {
@@ -159,7 +159,7 @@ def die_at(monkeypatch, step, death):
         monkeypatch.setattr("pathlib.Path.open", opening)
     else:
         name = {"replaced": "replace"}.get(step, step)
-        monkeypatch.setattr(f"pymc_hais.run.files.os.{name}", die_after if step == "replaced" else die)
+        monkeypatch.setattr(f"pymc_hais.core.files.os.{name}", die_after if step == "replaced" else die)
 
 
 class HalfWriting:

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pymc_hais.run import progress as module
-from pymc_hais.run.progress import CallProgress, part
+from pymc_hais.jobs import progress as module
+from pymc_hais.jobs.progress import CallProgress, part
 
 
 @dataclass

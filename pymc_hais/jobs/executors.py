@@ -17,7 +17,7 @@ from concurrent.futures import (
 from typing import Any
 
 from pymc_hais.engines.transport import Parcel, installed
-from pymc_hais.run.worker import hais_hello
+from pymc_hais.jobs.worker import hais_hello
 
 __all__ = ["POLL", "check_executor", "is_loss", "renew", "shown"]
 

@@ -1,0 +1,86 @@
+"""Records <-> arrays and plain facts, for files that hold no programs: only classes that are named come back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+
+#: What JSON writes as it is.
+_PLAIN = (bool, int, float, str)
+
+
+class Codec:
+    """Takes records apart, and puts them together again.
+
+    A record is a dataclass or named tuple of arrays, numbers, texts, None, tuples, mappings and other records.
+
+    Parameters
+    ----------
+    *classes : type
+        Dataclasses and named tuples that may be in a record.  No other class is looked up when one is read.
+    """
+
+    def __init__(self, *classes: type) -> None:
+        self._classes = {one.__name__: one for one in classes}
+
+    def encode(self, record: Any) -> tuple[dict[str, np.ndarray], Any]:
+        """Return the arrays of a record by their paths in it, and what JSON takes of the rest.
+
+        Raises
+        ------
+        TypeError
+            If something in it is none of the above.
+        """
+        arrays: dict[str, np.ndarray] = {}
+        return arrays, self._encode(record, (), arrays, {})
+
+    def _encode(self, value: Any, path: tuple[str, ...], arrays: dict[str, np.ndarray], names: dict[int, str]) -> Any:
+        def each(parts: Mapping[str, Any]) -> dict[str, Any]:
+            return {name: self._encode(part, (*path, str(name)), arrays, names) for name, part in parts.items()}
+
+        kind = type(value)
+        if value is None or kind in _PLAIN:
+            return value
+        if isinstance(value, np.ndarray):
+            # One array in two places, such as the metric of two stages, comes back as one.
+            name = names.setdefault(id(value), ".".join(path))
+            arrays[name] = value
+            return {"array": name}
+        if isinstance(value, np.generic) and value.dtype.kind in "biuf":
+            return {"number": [value.dtype.name, value.item()]}
+        if self._classes.get(kind.__name__) is kind:
+            parts = [one.name for one in fields(value) if one.init] if is_dataclass(value) else value._fields
+            return {"record": [kind.__name__, each({part: getattr(value, part) for part in parts})]}
+        if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
+            return {"mapping": each(value)}
+        if kind in (tuple, list):
+            return list(each({str(i): part for i, part in enumerate(value)}).values())
+        raise TypeError(f"A {kind.__name__} is no part of a record.")
+
+    def decode(self, arrays: Mapping[str, np.ndarray], facts: Any) -> Any:
+        """Put a record together again; lists come back as tuples.
+
+        Raises
+        ------
+        ValueError, KeyError, TypeError, AttributeError
+            If the facts are not those of a record.
+        """
+        if facts is None or type(facts) in _PLAIN:
+            return facts
+        if isinstance(facts, list):
+            return tuple(self.decode(arrays, one) for one in facts)
+        ((kind, content),) = facts.items()
+        if kind == "array":
+            return arrays[content]
+        if kind == "number":
+            name, number = content
+            return np.asarray(number, np.dtype(name))[()]
+        if kind == "mapping":
+            return {name: self.decode(arrays, one) for name, one in content.items()}
+        if kind == "record":
+            name, parts = content
+            return self._classes[name](**{part: self.decode(arrays, one) for part, one in parts.items()})
+        raise ValueError(f"{kind!r} is no part of a record.")
