@@ -19,6 +19,7 @@ __all__ = [
     "Kernel",
     "KernelInfo",
     "KernelParams",
+    "Ladder",
     "Leg",
     "Metric",
     "Noise",
@@ -26,7 +27,6 @@ __all__ = [
     "Particles",
     "Path",
     "PathFunctions",
-    "Plan",
     "Reference",
     "Schedule",
     "SegmentTrace",
@@ -305,8 +305,8 @@ class Leg(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Everything the pilot learnt, frozen: nothing in it depends on the particles that use it.
+class Ladder:
+    """What particles go along, frozen: nothing in it depends on the particles that use it.
 
     Attributes
     ----------

@@ -84,5 +84,5 @@ def learn(sets, reference):
     choice = choose_reference(problem, settings, reference)
     outcome = run_rounds(choice, settings)
     measured = (outcome.run.temperature[name].mean(axis=0) for name in ("discrepancy", "acceptance_rate"))
-    lengths = np.array([len(outcome.plan.schedule)])
-    return LearntPlan(sets, replace(choice, learnt=Learnt(outcome.plan, *measured), lengths=lengths), settings.recipe)
+    lengths = np.array([len(outcome.ladder.schedule)])
+    return LearntPlan(sets, replace(choice, learnt=Learnt(outcome.ladder, *measured), lengths=lengths), settings.recipe)

@@ -4,7 +4,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from pymc_hais.run.settings import build_settings
-from pymc_hais.tuning import Pilot, Stage
+from pymc_hais.tuning import Pilot
 from pymc_hais.types import AnnealingRun, ParticleState
 
 
@@ -46,11 +46,8 @@ def build_run(log_weights, log_z=None, ancestors=None, **replaced):
 
 def build_pilot(betas=(0.01, 0.1, 0.4, 1.0), discrepancies=(0.2, 0.22, 0.2, 0.1), times=(2.0, 3.0, 4.0, 4.0)):
     sizes = 2.0 + np.arange(len(betas))
-    stages = [
-        Stage(beta, discrepancy, time, size, np.full(2, size))
-        for beta, discrepancy, time, size in zip(betas, discrepancies, times, sizes, strict=True)
-    ]
-    return Pilot(tuple(stages), 0.0, 100, np.zeros((10, 2)), 0.1)
+    columns = map(np.asarray, (betas, discrepancies, times, sizes))
+    return Pilot(*columns, tuple(np.full(2, size) for size in sizes), 0.0, 100, np.zeros((10, 2)), 0.1)
 
 
 def pareto(shape, n, seed=0):

@@ -9,7 +9,7 @@ from pymc_hais.core.annealing import anneal
 from pymc_hais.kernels.hamiltonian import build_hamiltonian
 from pymc_hais.kernels.refresh import persistence
 from pymc_hais.paths import Geometric
-from pymc_hais.types import KernelParams, Noise, ParticleState, Plan, Schedule
+from pymc_hais.types import KernelParams, Noise, ParticleState, Ladder, Schedule
 from tests.populations import anneal_one, build_key
 
 HAS_JAX = importlib.util.find_spec("jax") is not None
@@ -42,7 +42,7 @@ def build_plan(betas, step_size, metrics, metric_index=None, damping=2.0, n_fina
     index = np.zeros(n_steps, dtype=int) if metric_index is None else np.asarray(metric_index)
     sizes = np.broadcast_to(np.asarray(step_size, dtype=float), n_steps).copy()
     kept = persistence(damping, sizes)
-    return Plan(Schedule(np.asarray(betas)), sizes, index, tuple(metrics), kept, n_final_moves)
+    return Ladder(Schedule(np.asarray(betas)), sizes, index, tuple(metrics), kept, n_final_moves)
 
 
 def anneal_toy(toy, engine, plan, n_particles, rng, function=anneal):

@@ -1,4 +1,4 @@
-"""Populations annealed by one plan: weight, resample each by its own weights, move all, segment by segment."""
+"""Populations annealed by one ladder: weight, resample each by its own weights, move all, segment by segment."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ import numpy as np
 from pymc_hais.core.ladder import step_statistics
 from pymc_hais.core.resampling import systematic
 from pymc_hais.core.weights import clean, effective_sample_size, log_mean_exp, normalise
-from pymc_hais.types import AnnealingRun, Engine, Leg, Metric, Particles, ParticleState, Plan, SegmentTrace
+from pymc_hais.types import AnnealingRun, Engine, Leg, Metric, Particles, ParticleState, Ladder, SegmentTrace
 
 __all__ = ["SEGMENT_LENGTH", "UNBROKEN_LENGTH", "Report", "Segment", "anneal", "move", "segments"]
 
 #: The most steps of a segment: between segments the population may meet and resample.
 SEGMENT_LENGTH = 32
-#: The same where a plan never resamples: each segment costs some work outside the compiled program.
+#: The same where a ladder never resamples: each segment costs some work outside the compiled program.
 UNBROKEN_LENGTH = 256
 
-#: Told the share of the plan that is done, beta and the running log Z (B,); may raise to stop.
+#: Told the share of the ladder that is done, beta and the running log Z (B,); may raise to stop.
 type Report = Callable[[float, float, Any], None]
 
 
 class Segment(NamedTuple):
-    """A stretch of the plan with one metric, in which every particle travels alone."""
+    """A stretch of the ladder with one metric, in which every particle travels alone."""
 
     start: int
     stop: int
     metric: Metric
 
 
-def segments(plan: Plan, leg: Leg | None = None) -> Iterator[Segment]:
-    """Cut a leg of a plan where the metric changes, and after ``SEGMENT_LENGTH`` steps or ``UNBROKEN_LENGTH``."""
-    leg = leg or plan.forward
+def segments(ladder: Ladder, leg: Leg | None = None) -> Iterator[Segment]:
+    """Cut a leg of a ladder where the metric changes, and after ``SEGMENT_LENGTH`` steps or ``UNBROKEN_LENGTH``."""
+    leg = leg or ladder.forward
     start, n_steps = 0, len(leg.step_sizes)
-    longest = SEGMENT_LENGTH if plan.resample_below > 0.0 else UNBROKEN_LENGTH
+    longest = SEGMENT_LENGTH if ladder.resample_below > 0.0 else UNBROKEN_LENGTH
     while start < n_steps:
         index = leg.metric_index[start]
         stop = min(start + longest, n_steps)
         change = np.flatnonzero(leg.metric_index[start:stop] != index)
         if change.size:
             stop = start + int(change[0])
-        yield Segment(start, stop, plan.metrics[index])
+        yield Segment(start, stop, ladder.metrics[index])
         start = stop
 
 
@@ -91,23 +91,23 @@ class _Weights:
 
 def anneal(
     engine: Engine,
-    plan: Plan,
+    ladder: Ladder,
     particles: Particles,
     report: Report = lambda fraction, beta, log_z: None,
     log_z_reference: float = 0.0,
     is_reverse: bool = False,
 ) -> AnnealingRun:
-    """Anneal B populations of reference draws along a frozen plan; or, in reverse, of draws of the target.
+    """Anneal B populations of reference draws along a frozen ladder; or, in reverse, of draws of the target.
 
-    E[exp(log_z)] = Z exactly, for any plan that does not depend on these particles (Neal 2001; with resampling, Del
-    Moral 2004), since the plan fixes everything but the resampling times, which the adaptive rule on the ESS may
+    E[exp(log_z)] = Z exactly, for any ladder that does not depend on these particles (Neal 2001; with resampling, Del
+    Moral 2004), since the ladder fixes everything but the resampling times, which the adaptive rule on the ESS may
     choose (Whiteley, Lee & Heine 2016).  In reverse, from exact draws of the target, the same holds for 1 / Z: each of
     them may start a whole population, since the mean over the start is linear in it (Grosse et al. 2015).
 
     Parameters
     ----------
     engine : Engine
-    plan : Plan
+    ladder : Ladder
     particles : Particles
         Evaluated reference draws.
     report : callable
@@ -118,14 +118,14 @@ def anneal(
         Whether the particles are draws of the target, which are taken back to the reference; then ``log_z`` estimates
         -log Z, and ``temperature`` begins at beta = 1.
     """
-    leg = plan.back if is_reverse else plan.forward
+    leg = ladder.back if is_reverse else ladder.forward
     betas, n_steps = leg.betas, len(leg.step_sizes)
     state, inputs, keys = particles.state, particles.inputs, particles.keys
     shape = particles.alive.shape
     weights = _Weights(particles, -log_z_reference if is_reverse else log_z_reference)
     accepted, divergent = np.zeros(shape), np.zeros(shape, dtype=int)
     statistics: list[dict[str, np.ndarray]] = []
-    for start, stop, metric in segments(plan, leg):
+    for start, stop, metric in segments(ladder, leg):
         steps = slice(start, stop)
         settings = (betas[start : stop + 1], leg.step_sizes[steps], leg.persistence[steps], metric)
         state, trace = engine.run_segment(state, inputs, *settings, keys, start)
@@ -135,7 +135,7 @@ def anneal(
         statistics.append(row)
         accepted += np.sum(trace.acceptance_rate, axis=1)
         divergent += np.sum(trace.is_divergent, axis=1)
-        low = effective_sample_size(weights.log_weights) < plan.resample_below * shape[1]
+        low = effective_sample_size(weights.log_weights) < ladder.resample_below * shape[1]
         if stop < n_steps and low.any():
             chosen = weights.resample(low, particles.rngs)
             state = engine.take(state, chosen)
@@ -172,7 +172,7 @@ def _mean_of_alive(acceptance: np.ndarray, log_weights: np.ndarray) -> np.ndarra
 
 def move(
     engine: Engine,
-    plan: Plan,
+    ladder: Ladder,
     state: ParticleState,
     inputs: Sequence[np.ndarray],
     keys: np.ndarray,
@@ -186,9 +186,9 @@ def move(
             state,
             inputs,
             np.ones(n + 1),
-            np.full(n, plan.step_sizes[-1]),
-            np.full(n, plan.persistence[-1]),
-            plan.metrics[plan.metric_index[-1]],
+            np.full(n, ladder.step_sizes[-1]),
+            np.full(n, ladder.persistence[-1]),
+            ladder.metrics[ladder.metric_index[-1]],
             keys,
             first_step + first,
         )

@@ -203,7 +203,7 @@ def _sample_stats(draws: PosteriorDraws, log_z: np.ndarray, attrs: Mapping[str, 
 
 def annealing_group(outcome: Outcome) -> Any:
     """Label the last round's statistics per temperature, and its weighted particles before they became draws."""
-    plan, run, symptoms = outcome.plan, outcome.run, outcome.rows[0].symptoms
+    plan, run, symptoms = outcome.ladder, outcome.run, outcome.rows[0].symptoms
     assert run is not None
     temperature = np.arange(1, len(plan.schedule) + 1)
     chains = len(run.log_z)

@@ -83,7 +83,7 @@ def log_outcome(estimate: LogZEstimate, outcome: Outcome, choice: Choice, settin
         "failure": "the next one failed",
     }[outcome.stopped_by]
     n_rounds = len(outcome.rows[0].rounds)
-    temperatures = _temperatures(len(outcome.plan.schedule))
+    temperatures = _temperatures(len(outcome.ladder.schedule))
     rounds = f"{n_rounds} rounds, the last of {temperatures}" if n_rounds > 1 else f"1 round of {temperatures}"
     _log.info(f"{_quantity(choice)} {estimate:.3f} ({rounds}, {duration(outcome.seconds)}; {why})")
     log_findings(estimate.findings)
@@ -94,7 +94,7 @@ def log_extension(before: LogZEstimate, estimate: LogZEstimate, extended: Extend
     outcome, (n_chains, n_particles) = extended.outcome, extended.added.log_weights.shape
     _log.info(
         f"{before:.3f} was extended by {n_chains} x {n_particles} particles to {estimate:.3f} "
-        f"({_temperatures(len(outcome.plan.schedule))}, {duration(outcome.seconds)})"
+        f"({_temperatures(len(outcome.ladder.schedule))}, {duration(outcome.seconds)})"
     )
     log_findings(estimate.findings)
 
@@ -137,7 +137,7 @@ def attributes(
         "quantity": _quantity(choice),
         "n_gradients": outcome.n_gradients + posterior.n_gradients,
         "n_rounds": len(outcome.rows[0].rounds),
-        "n_temperatures": len(outcome.plan.schedule),
+        "n_temperatures": len(outcome.ladder.schedule),
         "total_time": seconds,
     }
 

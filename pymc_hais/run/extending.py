@@ -21,7 +21,7 @@ from pymc_hais.run.rounds import Outcome, conclude
 from pymc_hais.run.row_results import RowResult
 from pymc_hais.run.settings import Settings
 from pymc_hais.tuning import Stopwatch
-from pymc_hais.types import AnnealingRun, ParticleState, Plan
+from pymc_hais.types import AnnealingRun, ParticleState, Ladder
 
 __all__ = ["NO_STATE", "Extended", "Past", "add_chains", "add_draws", "reach_target"]
 
@@ -169,7 +169,7 @@ def _conclude(
     guard: Guard,
 ) -> Extended:
     assert choice.learnt is not None
-    plan: Plan = choice.learnt.plan
+    plan: Ladder = choice.learnt.plan
     row, n_particles = _row(past, run, choice)
     row = replace(row, lag=measure_lag(choice.problem, added, guard))
     size = added.log_weights.shape[1]

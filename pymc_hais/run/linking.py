@@ -1,4 +1,4 @@
-"""Linked importance sampling along a plan: a few temperatures, and a chain at each; see Neal (2005)."""
+"""Linked importance sampling along a ladder: a few temperatures, and a chain at each; see Neal (2005)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pymc_hais.estimators import Link, LogZEstimate, estimate_from_weights
 from pymc_hais.problem.problem import Problem
 from pymc_hais.run.rounds import Outcome
 from pymc_hais.run.settings import Settings
-from pymc_hais.types import AnnealingRun, ParticleState, Plan
+from pymc_hais.types import AnnealingRun, ParticleState, Ladder
 
 __all__ = ["anneal_linked"]
 
@@ -29,20 +29,20 @@ def anneal_linked(problem: Problem, outcome: Outcome, report: Report, settings: 
     problem : Problem
         On a geometric path.
     outcome : Outcome
-        With the plan, and the barrier that its last run measured.
+        With the ladder, and the barrier that its last run measured.
     report : callable
     settings : Settings
     """
     assert outcome.run is not None
-    plan, chains = outcome.plan, settings.chains
+    ladder, chains = outcome.ladder, settings.chains
     index = _temperatures(outcome.run)
-    betas = np.concatenate([[0.0], plan.schedule.betas[index + 1]])
+    betas = np.concatenate([[0.0], ladder.schedule.betas[index + 1]])
     widths = np.diff(betas, append=1.0)
-    length = int(np.clip(len(plan.schedule) // len(index), *_LENGTH))
+    length = int(np.clip(len(ladder.schedule) // len(index), *_LENGTH))
     streams = settings.seeds.streams(Purpose.OPINION, 1, [0], chains)
     rng = streams[0].rng
     particles = problem.draw([0] * chains, streams, outcome.draws)
-    walk = _Walk(problem, plan, particles.inputs, particles.keys)
+    walk = _Walk(problem, ladder, particles.inputs, particles.keys)
     log_weights = np.where(particles.alive, 0.0, -np.inf)
     state, ahead = particles.state, np.zeros(log_weights.shape)
     for j, beta in enumerate(betas):
@@ -58,7 +58,7 @@ def anneal_linked(problem: Problem, outcome: Outcome, report: Report, settings: 
 
 
 def _temperatures(run: AnnealingRun) -> np.ndarray:
-    """Choose transitions of the plan at equal distances, about one a unit of the barrier; the last is at beta = 1."""
+    """Choose transitions of the ladder at equal distances, about one a unit of the barrier; the last is at beta = 1."""
     barrier = np.cumsum(np.sqrt(run.temperature["discrepancy"].mean(axis=0)))
     n = max(_FEWEST, int(np.ceil(barrier[-1])))
     index = np.searchsorted(barrier, barrier[-1] * np.arange(1, n) / n)
@@ -71,8 +71,8 @@ class _Walk:
     Then the moves are reversible, and the states before the linking one are drawn as those after it.
     """
 
-    def __init__(self, problem: Problem, plan: Plan, inputs: Sequence[np.ndarray], keys: np.ndarray) -> None:
-        self._problem, self._plan, self._inputs, self._keys = problem, plan, inputs, keys
+    def __init__(self, problem: Problem, ladder: Ladder, inputs: Sequence[np.ndarray], keys: np.ndarray) -> None:
+        self._problem, self._plan, self._inputs, self._keys = problem, ladder, inputs, keys
         self._n_moves = 0
 
     def chain(
@@ -88,8 +88,8 @@ class _Walk:
         return chosen
 
     def _move(self, state: ParticleState, beta: float, step: int) -> ParticleState:
-        plan, at = self._plan, slice(step, step + 1)
-        settings = np.array([beta, beta]), plan.step_sizes[at], np.zeros(1), plan.metrics[plan.metric_index[step]]
+        ladder, at = self._plan, slice(step, step + 1)
+        settings = np.array([beta, beta]), ladder.step_sizes[at], np.zeros(1), ladder.metrics[ladder.metric_index[step]]
         state, _ = self._problem.engine.run_segment(state, self._inputs, *settings, self._keys, self._n_moves)
         self._n_moves += 1
         return state

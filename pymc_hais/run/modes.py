@@ -102,7 +102,7 @@ def _search(
     end = begin + _SHARE_OF_TIME * settings.budget.left
     joint, rng = Joint(problem), np.random.default_rng(settings.seeds.sequence(Purpose.MODES))
     n_steps = int(np.clip(_SHARE * outcome.n_gradients / CHUNK, _FEWEST_STEPS, _MOST_STEPS))
-    metric = np.asarray(outcome.plan.metrics[outcome.plan.metric_index[-1]], np.float64)
+    metric = np.asarray(outcome.ladder.metrics[outcome.ladder.metric_index[-1]], np.float64)
     starts = _starts(problem, run, points, settings, rng)
     peaks = climb(joint, starts, metric, n_steps, lambda: time.perf_counter() < end)
     peaks = [peak for peak in peaks if peak.log_mass > log_z - _NEGLIGIBLE]

@@ -66,7 +66,7 @@ def ask_others(problem: Problem, outcome: Outcome, settings: Settings, guard: Gu
 def _free(method: Callable[..., LogZEstimate | None], problem: Problem, outcome: Outcome) -> list[LogZEstimate]:
     """Ask one that takes nothing but the run."""
     row = outcome.rows[0]
-    one = method(outcome.run, outcome.plan.schedule.betas, problem.log_z_reference, row.rounds[-1].se)
+    one = method(outcome.run, outcome.ladder.schedule.betas, problem.log_z_reference, row.rounds[-1].se)
     # It rests on the particles of the run, and falls short where these do.
     return [] if one is None else [with_shortfall(one, row.estimate.shortfall)]
 
@@ -79,7 +79,7 @@ def _ask(name: str, problem: Problem, outcome: Outcome, settings: Settings) -> l
     TimeoutError, ValueError
         If there is no time for it, or it does not suit the run.
     """
-    n_moves = len(outcome.plan.schedule) * outcome.draws * settings.chains
+    n_moves = len(outcome.ladder.schedule) * outcome.draws * settings.chains
     if settings.budget.left < n_moves * outcome.seconds_per_move:
         raise TimeoutError("there is no time left")
     if name == "bridge" and not problem.is_integral:
@@ -103,7 +103,7 @@ def _bidirectional(problem: Problem, outcome: Outcome, report: Report, settings:
     With discrete sites there is no joining: visited in one order, they make no way back that reverses the way forward.
     Each way is an estimate of its own all the same.
     """
-    run, plan = outcome.run, replace(outcome.plan, resample_below=0.0)
+    run, plan = outcome.run, replace(outcome.ladder, resample_below=0.0)
     assert run is not None
     settings = replace(settings, draws=outcome.draws)
     ((_, back),) = anneal_back(problem, plan, {0: np.asarray(run.state.position)}, report, settings)

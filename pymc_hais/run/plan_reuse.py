@@ -37,7 +37,7 @@ def record_plan(choice: Choice, outcome: Outcome, settings: Settings) -> PlanRec
     kernel, model, mass = problem.engine.kernel, problem.model, problem.prior_mass
     measured = (run.temperature[name].mean(axis=0) for name in ("discrepancy", "acceptance_rate"))
     return PlanRecord(
-        learnt=Learnt(outcome.plan, *measured),
+        learnt=Learnt(outcome.ladder, *measured),
         pilot=choice.pilot,
         tail=tail_of(choice, run),
         reference=spec_of(problem.reference),

@@ -1,4 +1,4 @@
-"""All chains of some rows of data along one plan, as many at a time as memory allows."""
+"""All chains of some rows of data along one ladder, as many at a time as memory allows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pymc_hais.references import Draws
 from pymc_hais.run.settings import Settings
 from pymc_hais.run.tasks import Annealing
 from pymc_hais.tuning import log_densities
-from pymc_hais.types import AnnealingRun, ParticleState, Plan
+from pymc_hais.types import AnnealingRun, ParticleState, Ladder
 
 __all__ = ["Support", "anneal_back", "anneal_rows", "count_gradients", "end_at_fit", "support_of"]
 
@@ -44,14 +44,14 @@ class _Piece(NamedTuple):
 
 
 def anneal_rows(
-    problem: Problem, plan: Plan, rows: Sequence[int], number: int, report: Report, settings: Settings
+    problem: Problem, ladder: Ladder, rows: Sequence[int], number: int, report: Report, settings: Settings
 ) -> Iterator[tuple[int, AnnealingRun]]:
     """Anneal the chains of some rows; yield each row with the run of its C populations, in any order.
 
     Parameters
     ----------
     problem : Problem
-    plan : Plan
+    ladder : Ladder
     rows : sequence of int
     number : int
         Of the round, from 1: tells its random numbers from those of other rounds.
@@ -62,15 +62,15 @@ def anneal_rows(
 
     def make(piece: _Piece, streams: list[Stream]) -> Annealing:
         start = problem.start([row for row, _ in piece.populations], streams, settings.draws)
-        return Annealing(start, plan, problem.log_z_reference)
+        return Annealing(start, ladder, problem.log_z_reference)
 
     place = (Purpose.ROUND, number)
-    yield from _anneal(problem, plan, _cut(rows, settings.chains, settings), place, make, report, settings)
+    yield from _anneal(problem, ladder, _cut(rows, settings.chains, settings), place, make, report, settings)
 
 
 def anneal_back(
     problem: Problem,
-    plan: Plan,
+    ladder: Ladder,
     positions: Mapping[int, np.ndarray],
     report: Report,
     settings: Settings,
@@ -81,7 +81,7 @@ def anneal_back(
     Parameters
     ----------
     problem : Problem
-    plan : Plan
+    ladder : Ladder
     positions : dict of int -> ndarray (C, P, D)
         Of each row, in the particles' coordinates.
     report : callable
@@ -94,11 +94,11 @@ def anneal_back(
         some = np.stack([positions[row][chain] for row, chain in piece.populations])
         draws = Draws(*map(np.stack, zip(*map(Draws.independent, some), strict=True)))
         start = problem.start_at([row for row, _ in piece.populations], streams, draws)
-        return Annealing(start, plan, problem.log_z_reference, is_reverse=True, n_moves=n_moves)
+        return Annealing(start, ladder, problem.log_z_reference, is_reverse=True, n_moves=n_moves)
 
     n_chains = len(next(iter(positions.values())))
     place = (Purpose.REVERSE, 0)
-    yield from _anneal(problem, plan, _cut(list(positions), n_chains, settings), place, make, report, settings)
+    yield from _anneal(problem, ladder, _cut(list(positions), n_chains, settings), place, make, report, settings)
 
 
 def _cut(rows: Sequence[int], n_chains: int, settings: Settings) -> list[_Piece]:
@@ -115,7 +115,7 @@ def _cut(rows: Sequence[int], n_chains: int, settings: Settings) -> list[_Piece]
 
 def _anneal(
     problem: Problem,
-    plan: Plan,
+    ladder: Ladder,
     pieces: Sequence[_Piece],
     place: tuple[Purpose, int],
     make: Callable[[_Piece, list[Stream]], Annealing],
@@ -124,7 +124,7 @@ def _anneal(
 ) -> Iterator[tuple[int, AnnealingRun]]:
     """Anneal every piece where there are workers, and put the chains of each row together."""
     n_chains = sum(len(piece.chains) for piece in pieces if piece.rows == pieces[0].rows)
-    of_plan = functools.cache(lambda: _digest(plan, problem.log_z_reference))
+    of_plan = functools.cache(lambda: _digest(ladder, problem.log_z_reference))
 
     # With many rows of data there are many streams: they are made when their turn has come.
     def streams(piece: _Piece) -> list[Stream]:
@@ -148,10 +148,10 @@ def _anneal(
                 yield row, AnnealingRun.join([one for _, one in sorted(parts.pop(row).items())])
 
 
-def _digest(plan: Plan, log_z_reference: float) -> bytes:
+def _digest(ladder: Ladder, log_z_reference: float) -> bytes:
     """Return a digest of what the result of a job depends on beside its populations."""
-    digest = hashlib.blake2b(repr((log_z_reference, plan.resample_below)).encode(), digest_size=16)
-    for array in (plan.schedule.betas, plan.step_sizes, plan.metric_index, plan.persistence, *plan.metrics):
+    digest = hashlib.blake2b(repr((log_z_reference, ladder.resample_below)).encode(), digest_size=16)
+    for array in (ladder.schedule.betas, ladder.step_sizes, ladder.metric_index, ladder.persistence, *ladder.metrics):
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.digest()
 
@@ -202,8 +202,8 @@ def _log_share_of_fit(problem: Problem, row: int, state: ParticleState) -> np.nd
     return log_fit - np.asarray(state.log_reference, np.float64)
 
 
-def count_gradients(problem: Problem, plan: Plan, n_rows: int, settings: Settings) -> int:
+def count_gradients(problem: Problem, ladder: Ladder, n_rows: int, settings: Settings) -> int:
     """Count the evaluations of value and gradient of a round, the reference's own included."""
     a_step = problem.engine.kernel.n_gradients + problem.engine.path.n_evaluations
-    of_particle = 1 + a_step * len(plan.schedule)
+    of_particle = 1 + a_step * len(ladder.schedule)
     return n_rows * settings.chains * (settings.draws * of_particle + problem.reference.cost(settings.draws))

@@ -35,11 +35,11 @@ def draw_posterior(problem: Problem, outcome: Outcome, settings: Settings, guard
     A chain whose estimate of Z is higher gives more draws, as it counts more in the estimate.  Draws lie in the order
     of their populations, so that where the chains agree each keeps its own.
     """
-    plan, run = outcome.plan, outcome.run
+    ladder, run = outcome.ladder, outcome.run
     assert run is not None  # of one model
     shape = settings.chains, settings.draws
     # More draws than particles are copies; what kept the particles few leaves no time to move them apart.
-    n_moves = plan.n_final_moves if outcome.draws == settings.draws else 0
+    n_moves = ladder.n_final_moves if outcome.draws == settings.draws else 0
     pooled = pool(run.log_weights, run.log_z)
     seeds = settings.seeds.streams(Purpose.POSTERIOR, 0, [0], shape[0])
     chosen = systematic(pooled, seeds[0].rng.random(), settings.chains * settings.draws).reshape(shape)
@@ -53,7 +53,7 @@ def draw_posterior(problem: Problem, outcome: Outcome, settings: Settings, guard
     inputs = problem.inputs([0] * shape[0])
 
     def part_copies() -> tuple[np.ndarray, int]:
-        moved = move(problem.engine, plan, state, inputs, keys, n_moves, 0)
+        moved = move(problem.engine, ladder, state, inputs, keys, n_moves, 0)
         return np.asarray(moved.position, np.float64), n_moves
 
     as_they_are = np.asarray(state.position, np.float64), 0

@@ -15,7 +15,7 @@ from pymc_hais.problem.problem import Problem
 from pymc_hais.references import AnnealedModel, Draws
 from pymc_hais.run.choice import Choice
 from pymc_hais.run.settings import Settings
-from pymc_hais.tuning import Recipe, build_plan, suggest_length
+from pymc_hais.tuning import Recipe, build_ladder, suggest_length
 
 __all__ = ["build_ratio_problem"]
 
@@ -47,7 +47,7 @@ def build_ratio_problem(model: Any, layout: Layout, source: Choice, settings: Se
     n_steps = max(_SHORTEST, _SLOWER * suggest_length(pilot, None, settings.max_temperatures))
     # Of the user's recipe resampling alone: the kernel is the one that the pilot has tuned.
     recipe = Recipe(problem.engine.kernel, resample_below=settings.recipe.resample_below)
-    plan = build_plan(pilot, n_steps, recipe)
+    plan = build_ladder(pilot, n_steps, recipe)
 
     def draw(n: int, seeds: np.random.SeedSequence) -> Draws:
         draws, noise, resampling = seeds.spawn(3)

@@ -26,10 +26,11 @@ from pymc_hais.run.memory import measure_lag
 from pymc_hais.run.populations import anneal_rows, count_gradients
 from pymc_hais.run.row_results import RowResult, complete, estimate_row, final_particles
 from pymc_hais.run.settings import Settings
-from pymc_hais.tuning import Stopwatch, build_plan, next_length, refine, untuned_plan
-from pymc_hais.types import AnnealingRun, Plan
+from pymc_hais.run.timing import SHORTEST, Size, fit_into, takes
+from pymc_hais.tuning import Stopwatch, build_ladder, next_length, refine, untuned_ladder
+from pymc_hais.types import AnnealingRun, Ladder
 
-__all__ = ["Outcome", "conclude", "plan_for", "run_rounds"]
+__all__ = ["Outcome", "conclude", "ladder_for", "run_rounds"]
 
 _log = logging.getLogger("pymc.hais")
 
@@ -46,7 +47,7 @@ class Outcome:
     Attributes
     ----------
     rows : tuple of RowResult
-    plan : Plan
+    plan : Ladder
         Of the last round.
     run : AnnealingRun or None
         The last round's arrays; None where there are several rows of data.
@@ -65,7 +66,7 @@ class Outcome:
     """
 
     rows: tuple[RowResult, ...]
-    plan: Plan
+    plan: Ladder
     run: AnnealingRun | None
     n_gradients: int
     seconds: float
@@ -99,7 +100,7 @@ def run_rounds(choice: Choice, settings: Settings, guard: Guard | None = None) -
 
 def _until_target(choice: Choice, settings: Settings, guard: Guard | None) -> Outcome:
     rounds = _Rounds(choice, settings, guard)
-    outcome, n_steps = rounds.make(plan_for(choice, rounds.first.n_steps, rounds.settings))
+    outcome, n_steps = rounds.make(ladder_for(choice, rounds.first.n_steps, rounds.settings))
     while not outcome.stopped_by:
         so_far = f"Round {rounds.n}: log Z = {outcome.rows[0].estimate:.3f}, where target_se = {settings.target_se}"
         _log.info(f"{so_far} was asked for; the next round has {n_steps:,} temperatures")
@@ -149,7 +150,7 @@ class _Rounds:
         """Say about how many seconds a round takes, if a pilot or a round has told."""
         return n_steps * self.settings.draws * self.settings.chains * self._speed or None
 
-    def make(self, plan: Plan) -> tuple[Outcome, int]:
+    def make(self, plan: Ladder) -> tuple[Outcome, int]:
         """Anneal another round; return the outcome so far and the temperatures of the next one."""
         choice, settings = self._choice, self.settings
         clock = Stopwatch(choice.problem.engine.clock)
@@ -162,11 +163,11 @@ class _Rounds:
         """Anneal a round of so many temperatures, along a plan that the last one has refined."""
         choice, recipe = self._choice, self.settings.recipe
         if choice.pilot is None or recipe.schedule is not None:
-            return self.make(plan_for(choice, n_steps, self.settings))
+            return self.make(ladder_for(choice, n_steps, self.settings))
         assert outcome.run is not None
-        return self.make(refine(choice.pilot, outcome.plan, outcome.run, n_steps, recipe))
+        return self.make(refine(choice.pilot, outcome.ladder, outcome.run, n_steps, recipe))
 
-    def _add(self, plan: Plan, run: AnnealingRun, seconds: float) -> tuple[Outcome, int]:
+    def _add(self, plan: Ladder, run: AnnealingRun, seconds: float) -> tuple[Outcome, int]:
         """Average another round with those before."""
         problem, settings, n_steps = self._choice.problem, self.settings, len(plan.schedule)
         self._n_gradients += count_gradients(problem, plan, 1, settings)
@@ -239,7 +240,7 @@ def _once(choice: Choice, settings: Settings, guard: Guard | None) -> Outcome:
     def anneal() -> str:
         nonlocal done, n_gradients
         for n_steps in np.unique(choice.lengths).tolist():
-            plan = plan_for(choice, n_steps, settings)
+            plan = ladder_for(choice, n_steps, settings)
             rows = np.flatnonzero(choice.lengths == n_steps).tolist()
             share = len(rows) * n_steps / choice.lengths.sum()
             progress, done = part(report, done, share), done + share
@@ -260,7 +261,7 @@ def _once(choice: Choice, settings: Settings, guard: Guard | None) -> Outcome:
     seconds = time.perf_counter() - begin
     return Outcome(
         every,
-        plan_for(choice, int(choice.lengths.max()), settings),
+        ladder_for(choice, int(choice.lengths.max()), settings),
         None,
         n_gradients,
         seconds,
@@ -269,13 +270,13 @@ def _once(choice: Choice, settings: Settings, guard: Guard | None) -> Outcome:
     )
 
 
-def plan_for(choice: Choice, n_steps: int, settings: Settings) -> Plan:
+def ladder_for(choice: Choice, n_steps: int, settings: Settings) -> Ladder:
     """Freeze a plan of so many temperatures from what the pilot learnt, or take the earlier run's own."""
     if choice.learnt is not None and len(choice.learnt.plan.schedule) == n_steps:
         return choice.learnt.plan
     if choice.pilot is None:
-        return untuned_plan(settings.recipe, choice.problem.layout.n_dims, n_steps)
-    return build_plan(choice.pilot, n_steps, settings.recipe)
+        return untuned_ladder(settings.recipe, choice.problem.layout.n_dims, n_steps)
+    return build_ladder(choice.pilot, n_steps, settings.recipe)
 
 
 def _reason_to_stop(row: RowResult, settings: Settings) -> str | None:

@@ -13,7 +13,7 @@ from pymc_hais.run.pilots import Spent
 from pymc_hais.run.populations import anneal_rows, count_gradients
 from pymc_hais.run.row_results import RowResult, estimate_row
 from pymc_hais.run.settings import Settings
-from pymc_hais.tuning import Pilot, build_plan, merge, suggest_length
+from pymc_hais.tuning import Pilot, build_ladder, merge, suggest_length
 from pymc_hais.types import AnnealingRun
 
 __all__ = ["Known", "know_from_pilots", "scout"]
@@ -67,7 +67,7 @@ def scout(problem: Problem, pilots: Sequence[Pilot], spent: Spent, settings: Set
     if problem.n_rows == 1 or (settings.target_se is None and not for_fit):
         return known
     n_steps = min(max(int(known.lengths[0]) // 2, _SHORTEST), settings.max_temperatures)
-    plan = build_plan(merge(pilots), n_steps, settings.recipe)
+    plan = build_ladder(merge(pilots), n_steps, settings.recipe)
     n_kept = max(_KEPT_PER_ROW, _KEPT_PARTICLES // problem.n_rows)
     spent.n_rounds += 1
     report = settings.progress.phase("Scouting")

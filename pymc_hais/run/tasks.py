@@ -12,7 +12,7 @@ import numpy as np
 from pymc_hais.core.annealing import Report, anneal, move
 from pymc_hais.core.weights import log_mean_exp
 from pymc_hais.tuning import Pilot, run_pilot
-from pymc_hais.types import AnnealingRun, Engine, Particles, ParticleState, Plan
+from pymc_hais.types import AnnealingRun, Engine, Particles, ParticleState, Ladder
 
 __all__ = ["Annealing", "Piloting", "Start"]
 
@@ -40,12 +40,12 @@ class Start(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Annealing:
-    """Anneal B populations along a plan.
+    """Anneal B populations along a ladder.
 
     Attributes
     ----------
     start : Start
-    plan : Plan
+    ladder : Ladder
     log_z_reference : float
     is_reverse : bool
         From draws of the target to the reference.
@@ -56,20 +56,20 @@ class Annealing:
     is_pilot: ClassVar[bool] = False
 
     start: Start
-    plan: Plan
+    ladder: Ladder
     log_z_reference: float = 0.0
     is_reverse: bool = False
     n_moves: int = 0
 
     def perform(self, engine: Engine, report: Report) -> AnnealingRun:
         """Evaluate the draws and anneal them."""
-        plan, particles = self.plan, self.start.evaluate(engine)
+        ladder, particles = self.ladder, self.start.evaluate(engine)
         if self.n_moves:
-            first_step = len(plan.schedule) + 1  # the noise of the steps before is the way's own
+            first_step = len(ladder.schedule) + 1  # the noise of the steps before is the way's own
             inputs, keys = particles.inputs, particles.keys
-            state = move(engine, plan, particles.state, inputs, keys, self.n_moves, first_step)
+            state = move(engine, ladder, particles.state, inputs, keys, self.n_moves, first_step)
             particles = particles._replace(state=state)
-        run = anneal(engine, plan, particles, report, self.log_z_reference, self.is_reverse)
+        run = anneal(engine, ladder, particles, report, self.log_z_reference, self.is_reverse)
         return replace(run, state=ParticleState(*map(np.asarray, run.state)))
 
 

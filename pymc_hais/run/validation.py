@@ -18,7 +18,8 @@ from pymc_hais.jobs.progress import part
 from pymc_hais.problem.problem import Problem
 from pymc_hais.run.choice import Choice, tail_of
 from pymc_hais.run.populations import Support, anneal_back, anneal_rows, end_at_fit, support_of
-from pymc_hais.run.rounds import plan_for
+from pymc_hais.run.progress import part
+from pymc_hais.run.rounds import ladder_for
 from pymc_hais.run.row_results import RowResult, estimate_row
 from pymc_hais.run.settings import Settings
 from pymc_hais.types import AnnealingRun
@@ -64,7 +65,7 @@ def run_validation(choice: Choice, true_positions: np.ndarray, settings: Setting
     results: dict[int, Sandwich] = {}
     done = 0.0
     for n_steps in np.unique(choice.lengths).tolist():
-        plan = plan_for(choice, n_steps, settings)
+        plan = ladder_for(choice, n_steps, settings)
         rows = np.flatnonzero(choice.lengths == n_steps).tolist()
         half = 0.5 * len(rows) * n_steps / choice.lengths.sum()
         ahead, behind, done = part(report, done, half), part(report, done + half, half), done + 2.0 * half

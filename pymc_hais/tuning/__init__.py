@@ -3,17 +3,17 @@
 from pymc_hais.tuning.fit import DEFENCE, fit_reference, log_densities
 from pymc_hais.tuning.metric import particles_for_dense
 from pymc_hais.tuning.pace import Stopwatch
-from pymc_hais.tuning.pilot import Pilot, Stage, merge, run_pilot
-from pymc_hais.tuning.plan import Recipe, build_plan, next_length, refine, suggest_length, untuned_plan
+from pymc_hais.tuning.pilot import Pilot, merge, run_pilot
+from pymc_hais.tuning.ladder import CONSTANT_SPEED, Recipe, build_ladder, next_length, refine, suggest_length, untuned_ladder
 from pymc_hais.tuning.sites import fit_sites
 
 __all__ = [
+    "CONSTANT_SPEED",
     "DEFENCE",
     "Pilot",
     "Recipe",
-    "Stage",
     "Stopwatch",
-    "build_plan",
+    "build_ladder",
     "fit_reference",
     "fit_sites",
     "log_densities",
@@ -23,5 +23,5 @@ __all__ = [
     "refine",
     "run_pilot",
     "suggest_length",
-    "untuned_plan",
+    "untuned_ladder",
 ]

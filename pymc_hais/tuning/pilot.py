@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
@@ -16,7 +17,7 @@ from pymc_hais.tuning.metric import MovingMetric
 from pymc_hais.tuning.pace import Pace
 from pymc_hais.types import Engine, Metric, Particles
 
-__all__ = ["Pilot", "Stage", "merge", "next_beta", "rank_correlation", "run_pilot"]
+__all__ = ["Pilot", "merge", "next_beta", "rank_correlation", "run_pilot"]
 
 #: Conditional ESS of a stage in up to ``_MANY`` dimensions, and the least that is taken with more of them.
 _CONDITIONAL_ESS = 0.8
@@ -40,35 +41,34 @@ _DECORRELATING_MOVES = (10, 50)
 
 
 @dataclass(frozen=True)
-class Stage:
-    """What the pilot learnt at one beta."""
-
-    beta: float
-    discrepancy: float  # of the step that led here from the stage before
-    autocorrelation_time: float  # of the log ratio, in steps
-    step_size: float
-    metric: Metric
-
-
-@dataclass(frozen=True)
 class Pilot:
-    """The stages of a pilot run, from the first beta above 0 to 1, and its own rough log Z."""
+    """What a pilot run learnt at K stages, from the first beta above 0 to 1, and its own rough log Z."""
 
-    stages: tuple[Stage, ...]
+    betas: np.ndarray  # (K,)
+    discrepancies: np.ndarray  # (K,) of the step that led to each stage from the one before
+    autocorrelation_times: np.ndarray  # (K,) of the log ratio, in steps
+    step_sizes: np.ndarray  # (K,)
+    metrics: tuple[Metric, ...]
     log_z: float
     n_gradients: int
     positions: np.ndarray  # (P, D) at beta = 1, equally weighted, after moves that decorrelate copies
     seconds: float = 0.0  # without compiling
     is_complete: bool = True  # False where the time ended first: its last step to beta = 1 was not annealed
 
-    def gather(self, name: str) -> np.ndarray:
-        """Return one attribute of all K stages, (K,)."""
-        return np.array([getattr(stage, name) for stage in self.stages])
-
     @property
     def barrier(self) -> np.ndarray:
         """Lambda at beta = 0 and at the K stages, (K + 1,), in units of the log ratio's autocorrelation time."""
-        return cumulative_barrier(self.gather("discrepancy"), self.gather("autocorrelation_time"))
+        return cumulative_barrier(self.discrepancies, self.autocorrelation_times)
+
+
+class _Stage(NamedTuple):
+    """What was learnt at one beta; the fields are those of a pilot's columns."""
+
+    beta: float
+    discrepancy: float
+    autocorrelation_time: float
+    step_size: float
+    metric: Metric
 
 
 def run_pilot(
@@ -98,7 +98,7 @@ def run_pilot(
     is_many = population.state.momentum.shape[-1] > n_particles
     share, patience = _conditional_ess(n_dims), 0 if is_many else _PATIENCE
     beta, log_z, log_ratio = 0.0, 0.0, np.where(population.alive[0], particles.log_ratio, -np.inf)
-    stages: list[Stage] = []
+    stages: list[_Stage] = []
     pace, time_share = Pace(seconds, engine.clock), 1.0
     while beta < 1.0 and (time_share > 0.0 or not stages):
         new_beta = next_beta(log_ratio, beta, share if time_share > _HURRY else min(share, _LEAST_CONDITIONAL_ESS))
@@ -110,7 +110,7 @@ def run_pilot(
         n_moves = _moves(stages[-1].autocorrelation_time if is_patient else 0.0)
         time = particles.adapt(beta, new_beta, max(1, int(time_share * n_moves)))
         beta, log_ratio = new_beta, particles.log_ratio
-        stages.append(Stage(beta, moved, time, particles.step_size, particles.metric))
+        stages.append(_Stage(beta, moved, time, particles.step_size, particles.metric))
         fraction = _fraction(beta, stages[0].beta)
         report(fraction, beta, log_z)
         time_share = pace.share(fraction)
@@ -126,8 +126,11 @@ def run_pilot(
         increments = (1.0 - beta) * log_ratio
         log_z += float(log_mean_exp(increments))
         moved = float(discrepancy(np.zeros(increments.size), increments))
-        stages.append(replace(stages[-1], beta=1.0, discrepancy=moved))
-    return Pilot(tuple(stages), log_z, particles.n_gradients, particles.positions, pace.elapsed, is_complete)
+        stages.append(stages[-1]._replace(beta=1.0, discrepancy=moved))
+    *columns, metrics = zip(*stages, strict=True)
+    return Pilot(
+        *map(np.array, columns), metrics, log_z, particles.n_gradients, particles.positions, pace.elapsed, is_complete
+    )
 
 
 class _Moving:
@@ -276,16 +279,14 @@ def merge(pilots: Sequence[Pilot]) -> Pilot:
     if len(pilots) == 1:
         return pilots[0]
     lead = max(pilots, key=lambda pilot: pilot.barrier[-1])
-    knots = [np.log(pilot.gather("beta")) for pilot in pilots]
-    stages = []
-    for stage in lead.stages:
-        point = np.log(stage.beta)
-        sizes = [np.exp(np.interp(point, k, np.log(p.gather("step_size")))) for k, p in zip(knots, pilots, strict=True)]
-        near = [p.stages[int(np.argmin(np.abs(k - point)))].metric for k, p in zip(knots, pilots, strict=True)]
-        stages.append(replace(stage, step_size=float(min(sizes)), metric=_average(near)))
+    knots = [np.log(pilot.betas) for pilot in pilots]
+    points = np.log(lead.betas)
+    sizes = [np.exp(np.interp(points, k, np.log(one.step_sizes))) for k, one in zip(knots, pilots, strict=True)]
+    near = [[one.metrics[int(np.argmin(np.abs(k - at)))] for k, one in zip(knots, pilots, strict=True)] for at in points]
     return replace(
         lead,
-        stages=tuple(stages),
+        step_sizes=np.min(sizes, axis=0),
+        metrics=tuple(map(_average, near)),
         n_gradients=sum(pilot.n_gradients for pilot in pilots),
         seconds=sum(pilot.seconds for pilot in pilots),
         is_complete=all(pilot.is_complete for pilot in pilots),

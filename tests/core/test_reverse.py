@@ -80,7 +80,7 @@ def test_without_noise_the_way_back_is_the_way_there():
 
 def test_the_way_back_with_another_order_of_steps_is_caught():
     wrong = mutate(types, ("return np.concatenate([values[::-1], values[:1]])", "return np.append(values, values[:1])"))
-    assert share_that_returns(lambda plan: wrong.Plan(**vars(plan))) < 0.05
+    assert share_that_returns(lambda plan: wrong.Ladder(**vars(plan))) < 0.05
 
 
 def test_the_two_directions_meet_in_the_bridge():

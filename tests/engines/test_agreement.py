@@ -18,7 +18,7 @@ from pymc_hais.core.resampling import systematic
 from pymc_hais.engines.numba import NumbaEngine, _namespace
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.model import build_density, build_layout
-from pymc_hais.tuning import Recipe, build_plan, run_pilot
+from pymc_hais.tuning import Recipe, build_ladder, run_pilot
 from pymc_hais.types import ParticleState
 from tests.engines.models import build_engine, build_graph
 from tests.populations import anneal_one, run_segment, start_one, state_of
@@ -38,7 +38,7 @@ def plan(name, metric):
     """Learn a plan on one engine; it is frozen, so every engine can follow it."""
     engine, positions = build_engine(name, "numba"), build_graph(name)[1]
     particles = start_one(engine, positions, KEY, np.random.default_rng(3))
-    learnt = build_plan(run_pilot(engine, particles), 40, Recipe(Hamiltonian(), 3))
+    learnt = build_ladder(run_pilot(engine, particles), 40, Recipe(3), Hamiltonian())
     scales = [m if m.ndim == 1 else np.sqrt((m**2).sum(axis=1)) for m in learnt.metrics]
     if metric == "diagonal":
         return dataclasses.replace(learnt, metrics=tuple(scales))

@@ -127,8 +127,7 @@ def test_a_target_that_is_hard_to_meet_is_planned_for(far, settings, again):
 
 def test_a_pilot_of_many_stages_in_many_dimensions_may_lie_high():
     """150 correlated coefficients: 148 stages of 1,000 particles carried a pilot's log Z up by 8 nats."""
-    stage = build_pilot().stages[0]
-    pilot = replace(build_pilot(), stages=(stage,) * 148, positions=np.zeros((1000, 150)))
+    pilot = replace(build_pilot(), betas=np.linspace(0.01, 1.0, 148), positions=np.zeros((1000, 150)))
     assert adaptation_bias(pilot) == pytest.approx(148 * 0.15)
     few = replace(pilot, positions=np.zeros((1000, 2)))
     assert adaptation_bias(few) < 0.3

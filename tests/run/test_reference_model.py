@@ -45,9 +45,9 @@ def plan_to_the_reference(**options):
 def test_steps_metrics_and_refresh_are_those_of_its_pilot(options):
     plan = plan_to_the_reference(**options)
     # Those of the stages at their betas, and between neighbours elsewhere.
-    at = np.interp(np.log(plan.schedule.betas[1:]), np.log(PILOT.gather("beta")), np.log(PILOT.gather("step_size")))
+    at = np.interp(np.log(plan.schedule.betas[1:]), np.log(PILOT.betas), np.log(PILOT.step_sizes))
     np.testing.assert_allclose(plan.step_sizes, np.exp(at))
-    assert [metric.tolist() for metric in plan.metrics] == [stage.metric.tolist() for stage in PILOT.stages]
+    assert [metric.tolist() for metric in plan.metrics] == [metric.tolist() for metric in PILOT.metrics]
     np.testing.assert_allclose(plan.persistence, np.exp(-0.5 * 2.0 * plan.step_sizes))  # a damping of 2
 
 

@@ -95,7 +95,7 @@ def test_one_round_that_is_good_enough_is_enough():
     outcome, script = outcome_of(healthy(0.3))
     assert (outcome.stopped_by, len(script.plans)) == ("target_se", 1)
     assert outcome.rows[0].estimate == estimate_log_z(outcome.run)
-    assert len(outcome.plan.schedule) == 64
+    assert len(outcome.ladder.schedule) == 64
 
 
 @pytest.mark.parametrize("name", UNSOUND)

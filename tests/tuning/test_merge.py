@@ -5,16 +5,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pymc_hais.tuning import Pilot, Stage, merge
+from pymc_hais.tuning import Pilot, merge
 
 FACTOR = np.array([[1.0, 0.0], [0.6, 0.5]])
 
 
 def pilot_of(betas, speed, step_sizes, metrics, log_z=0.0):
     """Build a pilot whose steps all have the discrepancy ``speed``."""
-    stages = zip(betas, step_sizes, metrics, strict=True)
     return Pilot(
-        tuple(Stage(beta, speed, 2.0, size, np.asarray(metric)) for beta, size, metric in stages),
+        np.array(betas),
+        np.full(len(betas), speed),
+        np.full(len(betas), 2.0),
+        np.array(step_sizes),
+        tuple(map(np.asarray, metrics)),
         log_z,
         n_gradients=100,
         positions=np.full((5, 2), log_z),
@@ -32,28 +35,27 @@ def test_one_pilot_stays_as_it_is():
 @pytest.mark.parametrize("pilots", [[EASY, HARD], [HARD, EASY]], ids=["easy first", "hard first"])
 def test_the_schedule_is_that_of_the_hardest_row_and_the_steps_are_the_smallest(pilots):
     merged = merge(pilots)
-    np.testing.assert_array_equal(merged.gather("beta"), HARD.gather("beta"))
+    np.testing.assert_array_equal(merged.betas, HARD.betas)
     np.testing.assert_array_equal(merged.barrier, HARD.barrier)
     assert merged.log_z == HARD.log_z
     assert merged.positions is HARD.positions
     assert merged.n_gradients == 200
     # Below the easy pilot's first stage its first step size holds: 0.2 against 0.5, 0.6 against 0.5, 0.9 against 0.7.
-    np.testing.assert_allclose(merged.gather("step_size"), [0.2, 0.5, 0.7])
+    np.testing.assert_allclose(merged.step_sizes, [0.2, 0.5, 0.7])
 
 
 def test_the_covariances_of_the_nearest_stages_are_averaged():
     merged = merge([EASY, HARD])
     expected = np.sqrt([[(1 + 4) / 2, (4 + 4) / 2], [(1 + 1) / 2, (4 + 1) / 2], [(9 + 25) / 2, (16 + 1) / 2]])
-    np.testing.assert_allclose(merged.gather("metric"), expected)
+    np.testing.assert_allclose(merged.metrics, expected)
 
 
 def test_dense_covariances_are_averaged_too_and_a_diagonal_one_makes_the_mean_diagonal():
-    stages = [replace(stage, metric=FACTOR) for stage in HARD.stages]
-    dense = replace(HARD, stages=tuple(stages))
-    merged = merge([dense, replace(dense, stages=tuple(replace(one, metric=2 * FACTOR) for one in stages))])
-    for stage in merged.stages:
-        np.testing.assert_allclose(stage.metric @ stage.metric.T, 2.5 * FACTOR @ FACTOR.T)
-        assert stage.metric[0, 1] == 0.0
+    dense = replace(HARD, metrics=(FACTOR,) * 3)
+    merged = merge([dense, replace(dense, metrics=(2 * FACTOR,) * 3)])
+    for metric in merged.metrics:
+        np.testing.assert_allclose(metric @ metric.T, 2.5 * FACTOR @ FACTOR.T)
+        assert metric[0, 1] == 0.0
     mixed = merge([dense, EASY])
     variances = np.diag(FACTOR @ FACTOR.T)
-    np.testing.assert_allclose(mixed.stages[-1].metric, np.sqrt((variances + np.array([9.0, 16.0])) / 2))
+    np.testing.assert_allclose(mixed.metrics[-1], np.sqrt((variances + np.array([9.0, 16.0])) / 2))

@@ -31,7 +31,7 @@ def run_on(engine, positions, rng, **kwargs):
 
 def n_moves(pilot):
     """Count the moves that the times of a pilot's stages ask for: at least 5 and at most 50 a stage, then 10 to 50."""
-    times = pilot.gather("autocorrelation_time")
+    times = pilot.autocorrelation_times
     return FEWEST_MOVES + sum(np.clip(np.ceil(times[:-1] / 4), 5, 50)) + np.clip(np.ceil(2 * times[-1]), 10, 50)
 
 
@@ -41,8 +41,8 @@ def pilot():
 
 
 def test_stages_run_from_the_reference_to_the_target(pilot):
-    betas = pilot.gather("beta")
-    assert betas.shape == (len(pilot.stages),)
+    betas = pilot.betas
+    assert betas.shape == (len(pilot.betas),)
     assert betas[0] > 0.0
     assert betas[-1] == 1.0
     assert np.all(np.diff(betas) > 0)
@@ -59,34 +59,35 @@ def test_the_final_particles_are_those_of_the_target(pilot):
 
 
 def test_the_discrepancy_is_that_of_the_step(pilot):
-    betas = np.concatenate([[0.0], pilot.gather("beta")])
+    betas = np.concatenate([[0.0], pilot.betas])
     expected = [step_discrepancy(TOY, *step) for step in pairwise(betas)]
     # Known to a few percent from n draws; moves have not quite mixed.
-    np.testing.assert_allclose(pilot.gather("discrepancy"), expected, rtol=0.15 if HAS_JAX else 0.5)
-    np.testing.assert_allclose(np.exp(-pilot.gather("discrepancy")[:-1]), SHARE, atol=1e-3)
-    assert np.exp(-pilot.gather("discrepancy")[-1]) >= SHARE - 1e-3
+    np.testing.assert_allclose(pilot.discrepancies, expected, rtol=0.15 if HAS_JAX else 0.5)
+    np.testing.assert_allclose(np.exp(-pilot.discrepancies[:-1]), SHARE, atol=1e-3)
+    assert np.exp(-pilot.discrepancies[-1]) >= SHARE - 1e-3
 
 
 def test_the_metric_is_the_covariance_of_its_stage(pilot):
-    for stage in pilot.stages:
-        samples = TOY.sample(np.random.default_rng(1), 50_000, stage.beta)
-        np.testing.assert_allclose(np.linalg.norm(stage.metric, axis=1), samples.std(axis=0), rtol=0.15)
+    for beta, metric in zip(pilot.betas, pilot.metrics, strict=True):
+        samples = TOY.sample(np.random.default_rng(1), 50_000, beta)
+        np.testing.assert_allclose(np.linalg.norm(metric, axis=1), samples.std(axis=0), rtol=0.15)
 
 
 def test_its_own_log_z_is_near(pilot):
     # A stage adds about (1 / share - 1) (1 + time / moves) / n to the variance; half a dozen times its root.
-    times = pilot.gather("autocorrelation_time")
+    times = pilot.autocorrelation_times
     error = np.sqrt((1.0 / SHARE - 1.0) * np.sum(1.0 + times / FEWEST_MOVES) / N_PARTICLES)
     np.testing.assert_allclose(pilot.log_z, TOY.log_z(), atol=6 * error)
 
 
 def test_step_sizes_reach_the_acceptance_targets(pilot):
     engine, rng = build_engine(TOY), np.random.default_rng(5)
-    for stage in pilot.stages[len(pilot.stages) // 2 :: 3]:
+    for i in range(len(pilot.betas) // 2, len(pilot.betas), 3):
+        beta, metric = pilot.betas[i], pilot.metrics[i]
         key = build_key(rng)
-        state = state_of(engine, TOY.sample(rng, 2000 if HAS_JAX else 200, stage.beta), key)
-        settings = np.full(11, stage.beta), np.full(10, stage.step_size), np.full(10, 0.5)
-        _, trace = run_segment(engine, state, *settings, stage.metric, key)
+        state = state_of(engine, TOY.sample(rng, 2000 if HAS_JAX else 200, beta), key)
+        settings = np.full(11, beta), np.full(10, pilot.step_sizes[i]), np.full(10, 0.5)
+        _, trace = run_segment(engine, state, *settings, metric, key)
         rate, recent = trace.acceptance_rate, np.full(trace.acceptance_rate.shape[1], ACCEPTANCE)
         for now in rate:
             recent = 0.5 * (recent + now)
@@ -98,7 +99,7 @@ def test_step_sizes_reach_the_acceptance_targets(pilot):
 def test_report_hears_every_stage_and_may_stop_the_pilot():
     heard = []
     told = pilot_of(TOY, 200, report=lambda *progress: heard.append(progress))
-    np.testing.assert_array_equal([beta for _, beta, _ in heard], told.gather("beta"))
+    np.testing.assert_array_equal([beta for _, beta, _ in heard], told.betas)
     assert heard[-1][2] == told.log_z
     done = np.array([fraction for fraction, _, _ in heard])
     assert done[0] == 0.0
@@ -124,8 +125,8 @@ def pilot_with(kernel, n_particles=200):
 
 def test_a_step_size_of_the_kernel_is_kept_with_a_unit_metric():
     pilot = pilot_with(Hamiltonian(step_size=0.25))
-    np.testing.assert_array_equal(pilot.gather("step_size"), 0.25)
-    np.testing.assert_array_equal(pilot.gather("metric"), 1.0)
+    np.testing.assert_array_equal(pilot.step_sizes, 0.25)
+    np.testing.assert_array_equal(pilot.metrics, 1.0)
 
 
 def test_gradients_are_counted_as_the_kernel_makes_them():
@@ -140,9 +141,9 @@ def test_a_pilot_that_takes_long_gets_the_fewest_moves_a_stage(monkeypatch):
     monkeypatch.setattr(pilot_module, "_PATIENCE", 6)
     hasty = pilot_with(Hamiltonian(step_size=0.25))
     # The first stage has no time to go by; the second is patient; the third is not any more.
-    assert len(hasty.stages) > 2
-    for pilot, expected in [(patient, 5 + 50 * (len(patient.stages) - 1)), (hasty, 55 + 5 * (len(hasty.stages) - 2))]:
-        parting = np.clip(np.ceil(2 * pilot.stages[-1].autocorrelation_time), 10, 50)
+    assert len(hasty.betas) > 2
+    for pilot, expected in [(patient, 5 + 50 * (len(patient.betas) - 1)), (hasty, 55 + 5 * (len(hasty.betas) - 2))]:
+        parting = np.clip(np.ceil(2 * pilot.autocorrelation_times[-1]), 10, 50)
         assert pilot.n_gradients == 200 * (1 + expected + parting)
 
 
@@ -150,9 +151,9 @@ def test_a_pilot_with_more_dimensions_than_particles_gets_the_fewest_moves_a_sta
     monkeypatch.setattr(pilot_module, "_MOVES_PER_TIME", 1e9)
     for n_particles, each in [(29, 5), (30, 50)]:
         pilot = pilot_of_diagonal_normal(30, 10.0, n_particles)
-        assert len(pilot.stages) > 2
-        parting = np.clip(np.ceil(2 * pilot.stages[-1].autocorrelation_time), 10, 50)
-        assert pilot.n_gradients == n_particles * (1 + 5 + each * (len(pilot.stages) - 1) + parting)
+        assert len(pilot.betas) > 2
+        parting = np.clip(np.ceil(2 * pilot.autocorrelation_times[-1]), 10, 50)
+        assert pilot.n_gradients == n_particles * (1 + 5 + each * (len(pilot.betas) - 1) + parting)
 
 
 def test_a_constant_log_ratio_is_one_stage():
@@ -161,8 +162,8 @@ def test_a_constant_log_ratio_is_one_stage():
 
     engine, rng = PythonEngine(density, [], 1, "c"), np.random.default_rng(0)
     pilot = run_on(engine, rng.standard_normal((50, 1)), rng)
-    np.testing.assert_array_equal(pilot.gather("beta"), [1.0])
-    np.testing.assert_allclose(pilot.gather("discrepancy"), 0.0, atol=1e-12)
+    np.testing.assert_array_equal(pilot.betas, [1.0])
+    np.testing.assert_allclose(pilot.discrepancies, 0.0, atol=1e-12)
     np.testing.assert_allclose(pilot.log_z, 2.5)
 
 
@@ -217,11 +218,11 @@ def test_wide_stages_still_teach_the_scales_the_step_size_and_the_barrier():
     pilot = pilot_of_diagonal_normal(n_dims, precision, n)
     # sd of the log ratio at beta, for observations at 0: its integral from 0 to 1 is the barrier.
     barrier = np.sqrt(n_dims / 2.0) * np.log1p(precision)
-    np.testing.assert_allclose(np.sqrt(pilot.gather("discrepancy")).sum(), barrier, rtol=0.15)
-    for stage in pilot.stages:
-        expected = 1.0 / np.sqrt(1.0 + stage.beta * precision)
+    np.testing.assert_allclose(np.sqrt(pilot.discrepancies).sum(), barrier, rtol=0.15)
+    for beta, metric in zip(pilot.betas, pilot.metrics, strict=True):
+        expected = 1.0 / np.sqrt(1.0 + beta * precision)
         # Each scale is known to 1 / sqrt(2 n), and lags a little behind.
-        assert abs(stage.metric.mean() / expected - 1.0) < 0.05
+        assert abs(metric.mean() / expected - 1.0) < 0.05
     scale = 1.0 / np.sqrt(1.0 + precision)
     # A mean square over 400 coordinates of n draws: its standard error is 0.0032 of its value; eight of these.
     assert abs(np.mean(pilot.positions**2) / scale**2 - 1.0) < 0.026
@@ -237,12 +238,13 @@ def test_with_many_more_dimensions_than_particles_its_log_z_does_not_run_away():
 
 def test_a_pilot_that_has_no_time_jumps_to_the_end():
     pilot = pilot_of(TOY, 400, seconds=1e-9)
-    first, last = pilot.stages  # the first stage tells something; nothing is tuned for the second
     assert not pilot.is_complete
-    assert (first.beta < 1.0, last.beta) == (True, 1.0)
-    assert last.discrepancy > 0.0
-    assert (last.step_size, last.autocorrelation_time) == (first.step_size, first.autocorrelation_time)
-    assert last.metric is first.metric
+    first, last = pilot.betas  # the first stage tells something; nothing is tuned for the second
+    assert (first < 1.0, last) == (True, 1.0)
+    assert pilot.discrepancies[1] > 0.0
+    assert pilot.step_sizes[0] == pilot.step_sizes[1]
+    assert pilot.autocorrelation_times[0] == pilot.autocorrelation_times[1]
+    assert pilot.metrics[0] is pilot.metrics[1]
     assert np.isfinite(pilot.log_z)
     assert pilot.barrier[-1] > pilot.barrier[1]
 

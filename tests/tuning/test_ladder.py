@@ -4,16 +4,15 @@ from hypothesis import strategies as st
 
 from pymc_hais.core.annealing import segments
 from pymc_hais.kernels import Hamiltonian
-from pymc_hais.schedules import FIXED
-from pymc_hais.tuning.plan import Recipe, build_plan, next_length, refine, suggest_length, untuned_plan
+from pymc_hais.tuning.ladder import Recipe, build_ladder, next_length, refine, suggest_length, untuned_ladder
 from tests.runs import build_pilot, build_run
 
-RECIPE = Recipe(Hamiltonian())
+RECIPE, KERNEL = Recipe(), Hamiltonian()
 
 
 @given(st.integers(1, 300), st.integers(0, 5))
 def test_a_plan_has_a_setting_for_every_step(n_steps, n_final_moves):
-    plan = build_plan(build_pilot(), n_steps, Recipe(Hamiltonian(), n_final_moves))
+    plan = build_ladder(build_pilot(), n_steps, Recipe(n_final_moves), KERNEL)
     assert len(plan.schedule) == len(plan.step_sizes) == len(plan.metric_index) == n_steps
     assert len(plan.metrics) == 4
     assert plan.n_final_moves == n_final_moves
@@ -23,8 +22,8 @@ def test_a_plan_has_a_setting_for_every_step(n_steps, n_final_moves):
 
 
 def test_every_step_uses_the_metric_of_the_stage_above_it():
-    pilot, plan = build_pilot(), build_plan(build_pilot(), 60, RECIPE)
-    betas = pilot.gather("beta")
+    pilot, plan = build_pilot(), build_ladder(build_pilot(), 60, RECIPE, KERNEL)
+    betas = pilot.betas
     above = betas[plan.metric_index]
     targets = plan.schedule.betas[1:]
     assert np.all(above >= targets * (1 - 1e-9))
@@ -35,29 +34,29 @@ def test_every_step_uses_the_metric_of_the_stage_above_it():
 
 def test_step_sizes_meet_the_stages():
     pilot = build_pilot()
-    plan = build_plan(pilot, 4000, RECIPE)
-    for stage in pilot.stages:
-        at = np.argmin(np.abs(plan.schedule.betas[1:] - stage.beta))
-        np.testing.assert_allclose(plan.step_sizes[at], stage.step_size, rtol=0.01)
+    plan = build_ladder(pilot, 4000, RECIPE, KERNEL)
+    for beta, size in zip(pilot.betas, pilot.step_sizes, strict=True):
+        at = np.argmin(np.abs(plan.schedule.betas[1:] - beta))
+        np.testing.assert_allclose(plan.step_sizes[at], size, rtol=0.01)
 
 
 def test_slow_temperatures_get_more_steps():
     betas = np.linspace(0.02, 1, 50)
     even = np.ones(50)
     slow = np.where(betas > 0.5, 9.0, 1.0)  # an autocorrelation time of 9 counts three times
-    count = [np.mean(build_plan(build_pilot(betas, even, t), 1000, RECIPE).schedule.betas > 0.5) for t in (even, slow)]
+    count = [np.mean(build_ladder(build_pilot(betas, even, t), 1000, RECIPE, KERNEL).schedule.betas > 0.5) for t in (even, slow)]
     np.testing.assert_allclose(count, [0.5, 0.75], atol=0.02)
 
 
 def test_a_run_refines_the_schedule():
     pilot = build_pilot(times=np.ones(4))
-    recipe = Recipe(Hamiltonian(), 3)
-    plan = build_plan(pilot, 50, recipe)
+    recipe = Recipe(3)
+    plan = build_ladder(pilot, 50, recipe, KERNEL)
     speeds = np.where(plan.schedule.betas[:-1] < 0.3, 1.0, 10.0)
     # Two chains that differ, with D = (speed times the step)^2 on average.
     discrepancy = np.array([[0.5], [1.5]]) * (speeds * np.diff(plan.schedule.betas)) ** 2
     run = build_run(np.zeros((2, 30)), temperature={"discrepancy": discrepancy})
-    refined = refine(pilot, plan, run, 400, recipe)
+    refined = refine(pilot, plan, run, 400, recipe, KERNEL)
     assert len(refined.schedule) == 400
     assert refined.n_final_moves == 3
     # Lambda = 0.3 below 0.3 and 7 above.
@@ -67,10 +66,10 @@ def test_a_run_refines_the_schedule():
 def test_a_refined_schedule_keeps_more_steps_for_slow_temperatures():
     betas = np.linspace(0.02, 1, 50)
     pilot = build_pilot(betas, np.ones(50), np.where(betas > 0.5, 9.0, 1.0))
-    plan = build_plan(pilot, 200, RECIPE)
+    plan = build_ladder(pilot, 200, RECIPE, KERNEL)
     discrepancy = np.diff(plan.schedule.betas)[None] ** 2  # the same speed everywhere
     run = build_run(np.zeros((1, 30)), temperature={"discrepancy": discrepancy})
-    np.testing.assert_allclose(np.mean(refine(pilot, plan, run, 1000, RECIPE).schedule.betas > 0.5), 0.75, atol=0.02)
+    np.testing.assert_allclose(np.mean(refine(pilot, plan, run, 1000, RECIPE, KERNEL).schedule.betas > 0.5), 0.75, atol=0.02)
 
 
 def test_the_first_length_follows_the_square_of_the_barrier():
@@ -109,19 +108,19 @@ def test_a_round_without_weight_is_lengthened_as_far_as_any():
 
 def test_a_fixed_step_size_comes_with_a_unit_metric():
     kernel = Hamiltonian(step_size=0.3, damping=np.log(2))
-    tuned = build_plan(build_pilot(), 40, Recipe(kernel))
-    fixed = untuned_plan(Recipe(kernel, resample_below=0.0, schedule=FIXED["linear"]), 2, 40)
+    tuned = build_ladder(build_pilot(), 40, RECIPE, kernel)
+    fixed = untuned_ladder(Recipe(resample_below=0.0, schedule="linear"), kernel, 2, 40)
     for plan in (tuned, fixed):
         np.testing.assert_array_equal(plan.step_sizes, np.full(40, 0.3))
         np.testing.assert_allclose(plan.persistence**2, 2.0**-0.3)  # half the power in a unit of time
         assert [metric.tolist() for metric in plan.metrics] == [[1.0, 1.0]]
     np.testing.assert_allclose(fixed.schedule.betas, np.arange(41) / 40)
     assert (tuned.resample_below, fixed.resample_below) == (0.5, 0.0)
-    assert Recipe(kernel).needs_pilot
-    assert not Recipe(kernel, schedule=FIXED["linear"]).needs_pilot
+    assert RECIPE.needs_pilot(kernel)
+    assert not Recipe(schedule="linear").needs_pilot(kernel)
 
 
 def test_a_fixed_schedule_takes_the_pilots_step_sizes():
-    plan = build_plan(build_pilot(), 10, Recipe(Hamiltonian(), schedule=FIXED["linear"]))
+    plan = build_ladder(build_pilot(), 10, Recipe(schedule="linear"), KERNEL)
     np.testing.assert_allclose(plan.schedule.betas, np.arange(11) / 10)
     np.testing.assert_allclose(plan.step_sizes[[0, 3, 9]], [3.0, 4.0, 5.0])  # at beta = 0.1, 0.4 and 1

@@ -1,0 +1,145 @@
+"""Pilot -> Ladder: a frozen schedule with a step size and a metric at every temperature."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pymc_hais.schedules import FIXED
+from pymc_hais.schedules.constant_speed import constant_speed, cumulative_barrier
+from pymc_hais.tuning.pilot import Pilot
+from pymc_hais.types import AnnealingRun, Kernel, Ladder, Schedule
+
+__all__ = ["CONSTANT_SPEED", "Recipe", "build_ladder", "next_length", "refine", "suggest_length", "untuned_ladder"]
+
+#: How betas are placed, beside the names of :data:`pymc_hais.schedules.FIXED`: as the pilot measures.
+CONSTANT_SPEED = "constant_speed"
+#: Var(log w) without resampling, at most: with fewer temperatures the estimate relies on resampling.
+_LOG_WEIGHT_VARIANCE = 8.0
+#: The share of the variance that a target allows which a plan is made for: the pilot's barrier is a rough one.
+_ROOM = 0.4
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a ladder keeps from the user; the pilot finds the rest.
+
+    Attributes
+    ----------
+    n_final_moves : int
+        Transitions at beta = 1 after the estimate is made.
+    resample_below : float
+        Share of the particles below which the effective sample size leads to resampling.
+    schedule : str or Schedule
+        How betas are placed; or the one schedule that there is, of the user's own length.
+    """
+
+    n_final_moves: int = 0
+    resample_below: float = 0.5
+    schedule: str | Schedule = CONSTANT_SPEED
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether there is one schedule only."""
+        return isinstance(self.schedule, Schedule)
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether a pilot says where the betas are."""
+        return isinstance(self.schedule, str) and self.schedule == CONSTANT_SPEED
+
+    def needs_pilot(self, kernel: Kernel) -> bool:
+        """Whether anything is left to learn."""
+        return self.is_measured or kernel.step_size is None
+
+    def place(self, n_steps: int) -> Schedule:
+        """Place so many betas without a pilot."""
+        return self.schedule if isinstance(self.schedule, Schedule) else FIXED[self.schedule](n_steps)
+
+
+def untuned_ladder(recipe: Recipe, kernel: Kernel, n_dims: int, n_steps: int) -> Ladder:
+    """Plan without a pilot: a fixed schedule, a fixed step size and a unit metric."""
+    return _uniform(recipe, kernel, recipe.place(n_steps), n_dims)
+
+
+def build_ladder(pilot: Pilot, n_steps: int, recipe: Recipe, kernel: Kernel) -> Ladder:
+    """Spread ``n_steps`` over the barrier that the pilot measured.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Bound to the dimensions of the model.  Its own step size, where it has one, is used with a unit metric.
+    """
+    return _ladder(pilot, np.concatenate([[0.0], pilot.betas]), pilot.barrier, n_steps, recipe, kernel)
+
+
+def suggest_length(pilot: Pilot, variance: float | None, longest: int) -> int:
+    """Choose T so that the log weights would vary by a few nats without resampling, or by as much as the target allows.
+
+    Var(log w) is about Lambda^2 / T, with Lambda the barrier in units of the autocorrelation time.
+
+    Parameters
+    ----------
+    pilot : Pilot
+    variance : float or None
+        Of the log weights: the squared target for the standard error, times the number of particles.
+    longest : int
+    """
+    allowed = _LOG_WEIGHT_VARIANCE if variance is None else min(_LOG_WEIGHT_VARIANCE, _ROOM * variance)
+    return int(np.clip(np.ceil(pilot.barrier[-1] ** 2 / allowed), 1, longest))
+
+
+def next_length(n_steps: int, se: float, target_se: float, longest: int) -> int:
+    """Lengthen T, two- to eightfold, until the variance, which falls as 1/T, should meet the target with some room."""
+    factor = np.clip((se / (0.8 * target_se)) ** 2, 2.0, 8.0) if np.isfinite(target_se) else 2.0
+    return min(int(np.ceil(n_steps * factor)), longest)
+
+
+def refine(
+    pilot: Pilot, ladder: Ladder, run: AnnealingRun, n_steps: int, recipe: Recipe, kernel: Kernel
+) -> Ladder:
+    """Spread ``n_steps`` over the barrier as a whole run measured it; the run's estimate has no influence."""
+    betas = ladder.schedule.betas
+    times = np.interp(np.log(betas[1:]), np.log(pilot.betas), pilot.autocorrelation_times)
+    barrier = cumulative_barrier(run.temperature["discrepancy"].mean(axis=0), times)
+    return _ladder(pilot, betas, barrier, n_steps, recipe, kernel)
+
+
+def _ladder(
+    pilot: Pilot, betas: np.ndarray, barrier: np.ndarray, n_steps: int, recipe: Recipe, kernel: Kernel
+) -> Ladder:
+    schedule = constant_speed(betas, barrier, n_steps) if recipe.is_measured else recipe.place(n_steps)
+    # A segment ends where the metric changes, and particles may be resampled there: sites keep to the pilot's stages.
+    if kernel.step_size is not None and not kernel.n_sites:
+        return _uniform(recipe, kernel, schedule, pilot.positions.shape[1])
+    # Between the pilot's stages: interpolate in log beta, where stages are about evenly spread.
+    knots, points = np.log(pilot.betas), np.log(schedule.betas[1:])
+    sizes = np.exp(np.interp(points, knots, np.log(pilot.step_sizes)))
+    index = np.clip(np.searchsorted(knots, points), 0, len(knots) - 1)
+    return _frozen(recipe, kernel, schedule, sizes, index, pilot.metrics)
+
+
+def _uniform(recipe: Recipe, kernel: Kernel, schedule: Schedule, n_dims: int) -> Ladder:
+    """Keep the kernel's own step size, with a unit metric."""
+    sizes = np.full(len(schedule), kernel.step_size)
+    return _frozen(recipe, kernel, schedule, sizes, np.zeros(len(schedule), int), (np.ones(n_dims),))
+
+
+def _frozen(
+    recipe: Recipe,
+    kernel: Kernel,
+    schedule: Schedule,
+    step_sizes: np.ndarray,
+    index: np.ndarray,
+    metrics: tuple[np.ndarray, ...],
+) -> Ladder:
+    return Ladder(
+        schedule=schedule,
+        step_sizes=step_sizes,
+        metric_index=index,
+        metrics=metrics,
+        persistence=kernel.persistence(step_sizes),
+        n_final_moves=recipe.n_final_moves,
+        resample_below=recipe.resample_below,
+    )
