@@ -116,14 +116,16 @@ def extend(
     opened = open_model(model, None, **choices, backend=backend, compile_kwargs=compile_kwargs)
     model, own = opened.model, {name: opened.choices[name] for name in ("kernel", "constraints")}
     record, before = read_whole(result)
-    check_model_of(record, model)
+    assert record.ladder is not None
+    assert record.origin is not None  # of a run that has ended
+    check_model_of(record.origin, model)
     attrs, past = result["posterior"].attrs, read_past(result, before)
     settings = build_settings(
         model,
         draws=attrs["draws"] if draws is None else draws,
         chains=attrs["chains"] if chains is None else chains,
         target_se=target_se,
-        max_temperatures=max(2, len(record.learnt.plan.schedule)),
+        max_temperatures=max(2, len(record.ladder.schedule)),
         random_seed=random_seed,
         cores=cores,
         **own,
@@ -140,8 +142,7 @@ def extend(
         settings = follow(record, settings, {**choices, **others, **own})
         with settings.progress:
             problem = restore_problem(record, model, reference, settings)
-            settings = settings.bound_to(problem.engine.kernel)
-            choice = replace(restore_choice(record, problem, settings), tail=record.tail)  # of the same data
+            choice = replace(restore_choice(record, problem, settings), tail=record.origin.tail)  # of the same data
             named = opened.build_outputs(problem.layout, None, True)
             check_goes_on(result, named(np.zeros((1, 1, problem.layout.n_dims))))
             extended = _extend(past, choice, settings, guard, given)

@@ -200,7 +200,6 @@ def _integrate(
     if len(next(iter(rows.values()))) == 1:  # what no population differs in is the model's own data
         model, rows = with_table(model, {name: value[0] for name, value in rows.items()}), {}
     problem = build_first_problem(model, reference, settings, rows)
-    settings = settings.bound_to(problem.engine.kernel)
     choice = choose_reference(problem, settings, reference, measure_prior_mass)
     outcome = run_rounds(choice, settings, guard)
     findings = findings_of_rows(outcome, choice, settings, guard or Guard())

@@ -281,7 +281,6 @@ def sample_hais(
                 if record is None
                 else restore_problem(record, model, reference, settings)
             )
-            settings = settings.bound_to(problem.engine.kernel)
             named = opened.build_outputs(problem.layout, var_names, settings.output.include_transformed)
             check_labels(model, named(np.zeros((1, 1, problem.layout.n_dims))), settings.output)
             choice = (
@@ -329,13 +328,13 @@ def _build(model: Any, path: Any, reference: Any, settings: Settings) -> Problem
 
 def _learn_reference(model: Any, settings: Settings) -> Choice:
     """Choose how to anneal to a reference model: always with a tuned kernel, also if the user's kernel is fixed."""
-    kernel = Hamiltonian(constraints=settings.recipe.kernel.constraints)
+    kernel = Hamiltonian(constraints=settings.compiler.kernel.constraints)
     own = replace(
         settings,
-        recipe=Recipe(kernel),
+        recipe=Recipe(),
         n_temperatures=None,
         seeds=settings.seeds.branch(Branch.REFERENCE_MODEL),
         compiler=replace(settings.compiler, kernel=kernel),
     )
     problem = _build(model, "geometric", "auto", own)
-    return choose_reference(problem, own.bound_to(problem.engine.kernel), "auto", measure_prior_mass)
+    return choose_reference(problem, own, "auto", measure_prior_mass)

@@ -134,7 +134,6 @@ def validate(
                 f"Draws of the prior of `{problem.undrawn[0]}` do not follow its log density in PyMC, so that no data "
                 "of the model can be simulated: write that prior in another way."
             )
-        settings = settings.bound_to(problem.engine.kernel)
         choice = choose_reference(problem, settings, reference, measure_prior_mass)
         log_start(choice, settings)
         sandwiches = run_validation(choice, positions, settings)

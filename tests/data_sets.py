@@ -7,7 +7,8 @@ import pymc as pm
 
 from pymc_hais.problem.building import build_problem
 from pymc_hais.results.plan_misfit import plan_misfit
-from pymc_hais.run.choice import Choice, Learnt
+from pymc_hais.run.choice import Choice
+from pymc_hais.run.plan import Promise
 from pymc_hais.run.planning import choose_reference
 from pymc_hais.run.rounds import run_rounds
 from pymc_hais.run.settings import build_settings
@@ -66,7 +67,7 @@ class LearntPlan:
         settings = replace(settings_of(problem.model, 1000 + seed, target_se), recipe=self.recipe)
         outcome = run_rounds(replace(self.choice, problem=problem, tail=None), settings)
         estimate = outcome.rows[0].estimate
-        misfit = bool(plan_misfit(self.choice.learnt, outcome.run))
+        misfit = bool(plan_misfit(self.choice.plan.promise, outcome.run))
         return Found(estimate, outcome.rows[0].rounds, misfit, estimate.lower <= self.sets.log_z(y) <= estimate.upper)
 
 
@@ -80,9 +81,8 @@ def learn(sets, reference):
     settings = settings_of(model, 1)
     rows = {"y": sets.first[None]}
     problem = build_problem(model, "prior", settings.compiler, settings.seeds, rows, reference == "fitted")
-    settings = settings.bound_to(problem.engine.kernel)
     choice = choose_reference(problem, settings, reference)
     outcome = run_rounds(choice, settings)
-    measured = (outcome.run.temperature[name].mean(axis=0) for name in ("discrepancy", "acceptance_rate"))
     lengths = np.array([len(outcome.ladder.schedule)])
-    return LearntPlan(sets, replace(choice, learnt=Learnt(outcome.ladder, *measured), lengths=lengths), settings.recipe)
+    plan = replace(choice.plan, ladder=outcome.ladder, promise=Promise.of(outcome.run), lengths=lengths)
+    return LearntPlan(sets, replace(choice, plan=plan), settings.recipe)

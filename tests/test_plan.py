@@ -11,7 +11,7 @@ from scipy import stats
 import pymc_hais
 from pymc_hais.results.plan_misfit import plan_misfit
 from pymc_hais.results.plans import read_plan
-from pymc_hais.run.choice import Learnt
+from pymc_hais.run.plan import Promise
 from tests.data_sets import DataSets, learn
 from tests.marks import slow_but
 from tests.quick import hierarchy, one_mean, schools
@@ -98,7 +98,7 @@ def test_rounds_follow_the_plan_of_the_last_one_until_the_target(learnt):
     after = sample(means(), plan=more, max_temperatures=400)
     assert after["posterior"].attrs["n_temperatures"] == rounds[-1]
     # With the same seed it goes on where the plan had come to: particles that refined a plan never follow it.
-    assert read_plan(more).n_rounds == len(rounds) - 1
+    assert read_plan(more).origin.n_rounds == len(rounds) - 1
     assert estimate(after).per_chain == estimate(more).per_chain
     assert estimate(after).value == more["log_marginal_likelihood"]["round_value"].values[-1]
 
@@ -167,10 +167,10 @@ def stretched(c):
 def test_the_tail_of_the_log_ratio_is_that_of_the_data_of_the_run():
     """At c = 0.8 the log ratio is twice a chi-squared, of which 0.031 lie beyond a normal's highest 0.005."""
     first = sample(stretched(0.05), reference="prior")
-    assert read_plan(first).tail.mass == 0.0
+    assert read_plan(first).origin.tail.mass == 0.0
     other = sample(stretched(0.8), plan=first, draws=2000)
     mass = stats.chi2(1).sf(1.0 + np.sqrt(2.0) * stats.norm.ppf(0.995)) - 0.005
-    tail = read_plan(other).tail
+    tail = read_plan(other).origin.tail
     # Four standard errors of 4,000 draws, half of them independent, where a chi-squared's mean and sd are not known.
     assert abs(tail.mass - mass) < 0.02
     assert estimate(other).shortfall >= tail.shortfall(other["posterior"].attrs["n_temperatures"]) > 0.0
@@ -291,7 +291,7 @@ def run_of(discrepancy, acceptance):
 
 
 def promise(discrepancy=0.2, acceptance=0.88, n_steps=20):
-    return Learnt(None, np.full(n_steps, discrepancy), np.full(n_steps, acceptance))
+    return Promise(np.full(n_steps, discrepancy), np.full(n_steps, acceptance))
 
 
 def test_a_run_as_promised_is_no_finding():

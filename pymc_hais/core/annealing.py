@@ -10,7 +10,7 @@ import numpy as np
 from pymc_hais.core.ladder import step_statistics
 from pymc_hais.core.resampling import systematic
 from pymc_hais.core.weights import clean, effective_sample_size, log_mean_exp, normalise
-from pymc_hais.types import AnnealingRun, Engine, Leg, Metric, Particles, ParticleState, Ladder, SegmentTrace
+from pymc_hais.types import AnnealingRun, Engine, Ladder, Leg, Metric, Particles, ParticleState, SegmentTrace
 
 __all__ = ["SEGMENT_LENGTH", "UNBROKEN_LENGTH", "Report", "Segment", "anneal", "move", "segments"]
 

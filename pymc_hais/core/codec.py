@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -37,18 +37,19 @@ class Codec:
         arrays: dict[str, np.ndarray] = {}
         return arrays, self._encode(record, (), arrays, {})
 
-    def _encode(self, value: Any, path: tuple[str, ...], arrays: dict[str, np.ndarray], names: dict[int, str]) -> Any:
+    def _encode(self, value: Any, path: tuple[str, ...], arrays: dict[str, np.ndarray], places: dict[int, Any]) -> Any:
         def each(parts: Mapping[str, Any]) -> dict[str, Any]:
-            return {name: self._encode(part, (*path, str(name)), arrays, names) for name, part in parts.items()}
+            return {name: self._encode(part, (*path, str(name)), arrays, places) for name, part in parts.items()}
 
         kind = type(value)
         if value is None or kind in _PLAIN:
             return value
         if isinstance(value, np.ndarray):
             # One array in two places, such as the metric of two stages, comes back as one.
-            name = names.setdefault(id(value), ".".join(path))
-            arrays[name] = value
-            return {"array": name}
+            if id(value) not in places:
+                places[id(value)] = ".".join(path)
+                arrays[places[id(value)]] = value
+            return {"array": places[id(value)]}
         if isinstance(value, np.generic) and value.dtype.kind in "biuf":
             return {"number": [value.dtype.name, value.item()]}
         if self._classes.get(kind.__name__) is kind:
@@ -57,6 +58,7 @@ class Codec:
         if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
             return {"mapping": each(value)}
         if kind in (tuple, list):
+            _stack([one for one in value if isinstance(one, np.ndarray)], path, arrays, places)
             return list(each({str(i): part for i, part in enumerate(value)}).values())
         raise TypeError(f"A {kind.__name__} is no part of a record.")
 
@@ -68,19 +70,38 @@ class Codec:
         ValueError, KeyError, TypeError, AttributeError
             If the facts are not those of a record.
         """
+        return self._decode(arrays, facts, {})
+
+    def _decode(self, arrays: Mapping[str, np.ndarray], facts: Any, rows: dict[tuple, np.ndarray]) -> Any:
         if facts is None or type(facts) in _PLAIN:
             return facts
         if isinstance(facts, list):
-            return tuple(self.decode(arrays, one) for one in facts)
+            return tuple(self._decode(arrays, one, rows) for one in facts)
         ((kind, content),) = facts.items()
         if kind == "array":
-            return arrays[content]
+            if isinstance(content, str):
+                return arrays[content]
+            return rows.setdefault(tuple(content), arrays[content[0]][content[1]])
         if kind == "number":
             name, number = content
             return np.asarray(number, np.dtype(name))[()]
         if kind == "mapping":
-            return {name: self.decode(arrays, one) for name, one in content.items()}
+            return {name: self._decode(arrays, one, rows) for name, one in content.items()}
         if kind == "record":
             name, parts = content
-            return self._classes[name](**{part: self.decode(arrays, one) for part, one in parts.items()})
+            return self._classes[name](**{part: self._decode(arrays, one, rows) for part, one in parts.items()})
         raise ValueError(f"{kind!r} is no part of a record.")
+
+
+def _stack(
+    values: Sequence[np.ndarray], path: tuple[str, ...], arrays: dict[str, np.ndarray], places: dict[int, Any]
+) -> None:
+    """Put the arrays of a tuple that have one shape and are nowhere yet together, each once."""
+    kinds: dict[Any, dict[int, np.ndarray]] = {}
+    for one in values:
+        if id(one) not in places:
+            kinds.setdefault((one.shape, one.dtype), {})[id(one)] = one
+    for number, group in enumerate(one for one in kinds.values() if len(one) > 1):
+        name = ".".join((*path, *([str(number)] if number else [])))
+        arrays[name] = np.stack(list(group.values()))
+        places |= {key: [name, i] for i, key in enumerate(group)}

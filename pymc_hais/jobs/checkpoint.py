@@ -19,7 +19,7 @@ from pymc_hais.core.codec import Codec
 from pymc_hais.core.files import read_record, write_bytes, write_record
 from pymc_hais.jobs.locks import LOCK
 from pymc_hais.model import ModelIdentity
-from pymc_hais.tuning import Pilot, Stage
+from pymc_hais.tuning import Pilot
 from pymc_hais.types import AnnealingRun, ParticleState
 
 __all__ = ["Checkpoint", "open_checkpoint", "open_folder"]
@@ -27,7 +27,7 @@ __all__ = ["Checkpoint", "open_checkpoint", "open_folder"]
 _HEADER, _DIGEST = "checkpoint.json", "digest"
 _FORMAT = 3
 #: What jobs give.
-_RESULTS = Codec(AnnealingRun, ParticleState, Pilot, Stage)
+_RESULTS = Codec(AnnealingRun, ParticleState, Pilot)
 #: Seconds after which a file that is still being written has no writer any more.
 _ABANDONED = 60.0
 

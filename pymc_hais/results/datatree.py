@@ -22,7 +22,7 @@ from pymc_hais.results.missed_mass import modes_group
 from pymc_hais.results.opinions import opinions_group
 from pymc_hais.results.plans import PLAN, plan_group
 from pymc_hais.run.modes import Modes
-from pymc_hais.run.plan_record import PlanRecord
+from pymc_hais.run.plan import Plan
 from pymc_hais.run.posterior import PosteriorDraws
 from pymc_hais.run.rounds import Outcome
 from pymc_hais.run.settings import Output
@@ -83,7 +83,7 @@ def to_datatree(
     output: Output,
     guard: Guard,
     modes: Modes | None = None,
-    plan: PlanRecord | None = None,
+    plan: Plan | None = None,
 ) -> DataTree:
     """Label a run as ArviZ expects.
 
@@ -103,7 +103,7 @@ def to_datatree(
         The user's ``idata_kwargs``.
     guard : Guard
     modes : Modes, optional
-    plan : PlanRecord, optional
+    plan : Plan, optional
 
     Returns
     -------

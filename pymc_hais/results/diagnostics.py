@@ -70,7 +70,7 @@ def with_findings(
     checks = {
         "the diagnosis of the weights": lambda: diagnose(result, outcome, settings),
         "the diagnosis of the time": lambda: missing_for_time(choice, outcome, settings),
-        "the diagnosis of the plan": lambda: plan_misfit(choice.learnt, run),
+        "the diagnosis of the plan": lambda: plan_misfit(choice.plan.promise, run),
         "the comparison with other estimates": lambda: diagnose_opinions(result.estimate, outcome.opinions),
         "the comparison with modes": lambda: missed_mass(modes, result.estimate),
         **_of_problem(choice.problem, run, result),
@@ -198,15 +198,17 @@ def _large_error(result: RowResult, outcome: Outcome, settings: Settings) -> Fin
 def missing_for_time(choice: Choice, outcome: Outcome, settings: Settings) -> tuple[Finding, ...]:
     """Say what ``max_seconds`` took from a run beside temperatures, if it did."""
     found = []
-    if choice.pilot is not None and not choice.is_tuned:
-        reached = choice.pilot.stages[-2].beta
+    pilot = choice.plan.pilot
+    if pilot is not None and not pilot.is_complete:
+        reached = pilot.betas[-2]
         message = f"The time for the pilot ended at beta = {reached:.2g}: nothing was tuned for what lies beyond."
         found.append(Finding("short_pilot", "warning", message, "Raise `max_seconds`."))
     if outcome.draws < settings.draws:
-        seconds = int(choice.lengths[0]) * settings.draws * settings.chains * outcome.seconds_per_move
+        n_steps = int(choice.plan.lengths[0])
+        seconds = n_steps * settings.draws * settings.chains * outcome.seconds_per_move
         message = (
             f"There was time for {outcome.draws} particles of a chain and not for {settings.draws}, which would take "
-            f"about {duration(seconds)} for {int(choice.lengths[0])} temperatures: the posterior draws hold copies."
+            f"about {duration(seconds)} for {n_steps} temperatures: the posterior draws hold copies."
         )
         found.append(Finding("fewer_particles", "warning", message, "Raise `max_seconds`, or ask for fewer `draws`."))
     return tuple(found)

@@ -31,7 +31,7 @@ from pymc_hais.results.datatree import (
 from pymc_hais.results.opinions import opinions_group
 from pymc_hais.results.plans import read_plan
 from pymc_hais.run.extending import NO_STATE, Extended, Past
-from pymc_hais.run.plan_record import PlanRecord
+from pymc_hais.run.plan import Origin, Plan
 from pymc_hais.run.settings import Output, Settings
 from pymc_hais.types import AnnealingRun
 
@@ -49,7 +49,7 @@ _STATS = ("log_weight", "acceptance_rate", "diverging", "log_marginal_likelihood
 _ADDED_UP = ("n_gradients", "sampling_time", "total_time", "compile_time")
 
 
-def read_whole(idata: Any) -> tuple[PlanRecord, LogZEstimate]:
+def read_whole(idata: Any) -> tuple[Plan, LogZEstimate]:
     """Read plan and estimate of a result that has all of its groups, chains and draws.
 
     Raises
@@ -86,24 +86,24 @@ def read_backend(idata: Any) -> str | None:
     return backend if backend in BACKENDS else None
 
 
-def check_model_of(record: PlanRecord, model: Any) -> None:
+def check_model_of(origin: Origin, model: Any) -> None:
     """Refuse a model that is not the result's, or has other data.
 
     Raises
     ------
     ValueError
     """
-    if difference := record.structure.difference(describe_structure(model, build_layout(model))):
+    if difference := origin.structure.difference(describe_structure(model, build_layout(model))):
         raise ValueError(f"`idata` is of another model: {difference} in this one. Pass the model of the result.")
     identity = identify(model, with_density=True)
-    for one in (record.identity, identity):
+    for one in (origin.identity, identity):
         one.refuse_unreadable("extend")
-    if record.identity.data != identity.data:
+    if origin.identity.data != identity.data:
         raise ValueError(
             "`idata` is of other data than the model has now: more particles of both would be of no posterior at all. "
             "Set the data of the result again, or follow its plan for these data: sample_hais(plan=idata)."
         )
-    if difference := record.identity.difference(identity):
+    if difference := origin.identity.difference(identity):
         raise ValueError(
             f"`idata` is of another model: {difference} in this one. Pass the model of the result, or call "
             "sample_hais(plan=idata)."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pymc_hais.estimators import Finding
-from pymc_hais.run.choice import Learnt
+from pymc_hais.run.plan import Promise
 from pymc_hais.types import AnnealingRun
 
 __all__ = ["effort", "plan_misfit"]
@@ -22,21 +22,21 @@ def effort(discrepancy: np.ndarray) -> float:
     return float(len(discrepancy) * np.sum(discrepancy))
 
 
-def plan_misfit(learnt: Learnt | None, run: AnnealingRun) -> tuple[Finding, ...]:
+def plan_misfit(promise: Promise | None, run: AnnealingRun) -> tuple[Finding, ...]:
     """Say that a run goes along its plan far less smoothly than the run that learnt it, if so.
 
     At constant speed every step has the same discrepancy D, their sum falls as 1/T, and T times the sum is the squared
     barrier.  Where a plan does not fit, a few steps take it all: the product is then larger than any barrier asks for.
     """
-    if learnt is None or not np.isfinite(run.log_z).any():
+    if promise is None or not np.isfinite(run.log_z).any():
         return ()
     discrepancy, rate = (run.temperature[name].mean(axis=0) for name in ("discrepancy", "acceptance_rate"))
     seen = []
-    needed, promised = effort(discrepancy), max(effort(learnt.discrepancy), np.finfo(float).tiny)
-    times = needed / promised
-    if times > _MOST_EFFORT and needed > _LEAST_VARIANCE * len(learnt.discrepancy):
+    needed, expected = effort(discrepancy), max(effort(promise.discrepancy), np.finfo(float).tiny)
+    times = needed / expected
+    if times > _MOST_EFFORT and needed > _LEAST_VARIANCE * len(promise.discrepancy):
         seen.append(f"the same error needs about {times:.0f} times as many temperatures as where it was learnt")
-    usual = float(learnt.acceptance_rate.min())
+    usual = float(promise.acceptance_rate.min())
     if rate.min() < _LEAST_ACCEPTANCE * usual:
         seen.append(f"at some temperature {rate.min():.0%} of the moves were accepted, where {usual:.0%} had been")
     if not seen:

@@ -14,7 +14,7 @@ from xarray import Dataset, DataTree
 from pymc_hais.core.files import read_record, replacing, write_record
 from pymc_hais.jobs.checkpoint import Checkpoint
 from pymc_hais.jobs.guard import Guard
-from pymc_hais.run.plan_record import PlanRecord, decode_record, encode_record
+from pymc_hais.run.plan import Plan, decode_plan, encode_plan
 
 #: The group of a result.
 PLAN = "plan"
@@ -22,18 +22,16 @@ PLAN = "plan"
 _RESULT = "result.nc"
 
 
-def plan_group(record: PlanRecord) -> Dataset:
+def plan_group(plan: Plan) -> Dataset:
     """Label a plan's arrays; its facts are attributes, each as JSON."""
-    arrays, facts = encode_record(record)
+    arrays, facts = encode_plan(plan)
     variables = {
-        name: (tuple(f"{name}_dim_{axis}" for axis in range(array.ndim)), array)
-        for name, array in arrays.items()
-        if array.size
+        name: (tuple(f"{name}_dim_{axis}" for axis in range(array.ndim)), array) for name, array in arrays.items()
     }
     return Dataset(variables, attrs={name: json.dumps(value) for name, value in facts.items()})
 
 
-def read_plan(source: Any, argument: str = "plan") -> PlanRecord:
+def read_plan(source: Any, argument: str = "plan") -> Plan:
     """Read the plan of a result, or of a file that :func:`save_plan` wrote.
 
     Parameters
@@ -48,8 +46,8 @@ def read_plan(source: Any, argument: str = "plan") -> PlanRecord:
         If there is no plan in it.
     """
     if isinstance(source, str | os.PathLike):
-        return decode_record(*read_record(Path(source)))
-    return decode_record(*_arrays_and_facts(source, argument))
+        return decode_plan(*read_record(Path(source)))
+    return decode_plan(*_arrays_and_facts(source, argument))
 
 
 def save_plan(idata: DataTree, path: str | os.PathLike[str]) -> None:

@@ -68,7 +68,7 @@ def log_start(choice: Choice, settings: Settings) -> None:
         needed += f", of which there are {duration(settings.budget.left)}"
     _log.info(
         f"Annealing {settings.chains} x {settings.draws} particles from {problem.label}: "
-        f"{_temperatures(choice.lengths)}{needed} ({problem.engine.name}, {compiled}). {choice.reason}"
+        f"{_temperatures(choice.plan.lengths)}{needed} ({problem.engine.name}, {compiled}). {choice.plan.reason}"
     )
 
 
@@ -175,7 +175,7 @@ def _attributes(choice: Choice, outcome: Outcome, settings: Settings) -> dict[st
         "engine": engine.name,
         "backend": engine.backend,
         "reference": choice.problem.label,
-        "reference_reason": choice.reason,
+        "reference_reason": choice.plan.reason,
         "kernel": repr(choice.problem.engine.kernel),
         "random_seed": json.dumps(settings.seeds.entropy),
         "target_se": -1.0 if settings.target_se is None else settings.target_se,

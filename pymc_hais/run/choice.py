@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -13,13 +13,14 @@ from pymc_hais.jobs.timing import SHORTEST
 from pymc_hais.model import improper_priors
 from pymc_hais.problem.problem import Problem
 from pymc_hais.run.pilots import PILOT_PARTICLES, Spent, adaptation_bias
+from pymc_hais.run.plan import Plan
 from pymc_hais.run.row_results import RowResult
 from pymc_hais.run.scouting import Known
 from pymc_hais.run.settings import Settings
 from pymc_hais.tuning import Pilot, merge
-from pymc_hais.types import AnnealingRun, Plan
+from pymc_hais.types import AnnealingRun
 
-__all__ = ["Choice", "Learnt", "decide", "final_tail", "reason_against", "tail_of"]
+__all__ = ["Choice", "decide", "final_tail", "reason_against", "tail_of"]
 
 #: Temperatures of a reported round, at least, without a prior or a fit with light tails: the way into heavy tails is
 #: long, and the barrier does not show it.
@@ -30,60 +31,40 @@ _GAIN = 0.75
 _AGREEMENT = 2.0
 
 
-@dataclass(frozen=True, eq=False)
-class Learnt:
-    """A plan that an earlier run followed, and what it measured along it: what the plan promises.
-
-    Attributes
-    ----------
-    plan : Plan
-    discrepancy, acceptance_rate : ndarray (T,)
-        Of each temperature, averaged over the chains.
-    """
-
-    plan: Plan
-    discrepancy: np.ndarray
-    acceptance_rate: np.ndarray
-
-
 @dataclass(frozen=True)
 class Choice:
-    """A reference, what its pilots learnt, and why it was taken.
+    """A plan for a problem, and what is known of these data.
 
     Attributes
     ----------
     problem : Problem
-    pilot : Pilot or None
-        None where nothing is tuned.
-    lengths : ndarray of int (R,)
-        Temperatures of each row's first reported round.
+    plan : Plan
     tail : Tail or None
         Of the log ratio; what may be missing from log Z because of it is counted into the error.  None where no pilot
         has seen these data: see :func:`tail_of`.
     scouted : tuple of RowResult
         What each row's scouting round gave, if it had one.
-    reason : str
     spent : Spent
     compile_seconds : float
         Of all engines.
-    learnt : Learnt or None
-        The plan of an earlier run, where there was one instead of a pilot.
     """
 
     problem: Problem
-    pilot: Pilot | None
-    lengths: np.ndarray
+    plan: Plan
     tail: Tail | None = NO_TAIL
     scouted: tuple[RowResult, ...] = ()
-    reason: str = "Chosen by the user."
     spent: Spent = field(default_factory=Spent)
     compile_seconds: float = 0.0
-    learnt: Learnt | None = None
+
+    def because(self, reason: str) -> Choice:
+        """Say why it is what it is."""
+        return replace(self, plan=replace(self.plan, reason=reason))
 
     @property
     def is_tuned(self) -> bool:
         """Whether no pilot was needed, or its particles arrived."""
-        return self.pilot is None or self.pilot.is_complete
+        pilot = self.plan.pilot
+        return pilot is None or pilot.is_complete
 
     def seconds_per_move(self, settings: Settings) -> float:
         """Forecast what a transition of one particle takes in a round; 0 where no pilot has told."""
@@ -95,7 +76,7 @@ class Choice:
 
     def forecast(self, settings: Settings) -> float | None:
         """Say about how many seconds the first round of every row takes; None where no pilot has told."""
-        n_moves = int(self.lengths.sum()) * settings.chains * settings.draws
+        n_moves = int(self.plan.lengths.sum()) * settings.chains * settings.draws
         return n_moves * self.seconds_per_move(settings) or None
 
 
@@ -109,19 +90,21 @@ def decide(
 ) -> Choice:
     """Say how long rounds from a reference must be, also for the upper tails of its log ratio at pilots' particles."""
     pilot = merge(pilots)
-    tail = measure_tail(seen, pilot.stages[-1].autocorrelation_time)
+    tail = measure_tail(seen, float(pilot.autocorrelation_times[-1]))
     shortest, longest = max(_shortest(problem), tail.length), settings.max_temperatures
     given = settings.n_temperatures
     lengths = np.minimum(np.maximum(known.lengths, shortest), longest) if given is None else 0 * known.lengths + given
     seconds = problem.engine.clock.seconds
-    return Choice(problem, pilot, lengths, tail, known.scouted, spent=spent, compile_seconds=seconds)
+    plan = Plan(pilot, lengths, settings.recipe)
+    return Choice(problem, plan, tail, known.scouted, spent, seconds)
 
 
 def tail_of(choice: Choice, run: AnnealingRun) -> Tail:
     """Return the tail that pilots showed, or, where none has seen these data, the one that a run's particles show."""
     if choice.tail is not None:
         return choice.tail
-    return final_tail(choice.problem, run, choice.pilot.stages[-1].autocorrelation_time) if choice.pilot else NO_TAIL
+    pilot = choice.plan.pilot
+    return final_tail(choice.problem, run, float(pilot.autocorrelation_times[-1])) if pilot else NO_TAIL
 
 
 def final_tail(problem: Problem, run: AnnealingRun, autocorrelation_time: float = 0.0) -> Tail:
@@ -150,7 +133,7 @@ def reason_against(fitted: Choice, near: Sequence[Pilot], first: Choice, far: Se
                 f"A fit to the pilot's particles misses something (log Z = {log_z:.1f} instead of {expected:.1f}): "
                 "it is not used."
             )
-    needed, before = int(fitted.lengths.max()), int(first.lengths.max())
+    needed, before = int(fitted.plan.lengths.max()), int(first.plan.lengths.max())
     if needed >= before:
         return f"From a fit to the pilot's particles, {needed:,} temperatures would be needed."
     return ""

@@ -21,7 +21,7 @@ from pymc_hais.run.rounds import Outcome, conclude
 from pymc_hais.run.row_results import RowResult
 from pymc_hais.run.settings import Settings
 from pymc_hais.tuning import Stopwatch
-from pymc_hais.types import AnnealingRun, ParticleState, Ladder
+from pymc_hais.types import AnnealingRun, ParticleState
 
 __all__ = ["NO_STATE", "Extended", "Past", "add_chains", "add_draws", "reach_target"]
 
@@ -146,15 +146,15 @@ def _missing(estimate: LogZEstimate, choice: Choice, n_chains: int, target: floa
 
 def _anneal(choice: Choice, number: int, settings: Settings) -> Iterator[AnnealingRun]:
     """Anneal populations along the plan, as many at a time as memory allows."""
-    learnt = choice.learnt
-    assert learnt is not None
+    ladder = choice.plan.ladder
+    assert ladder is not None
     most = max(1, _PARTICLES // settings.draws)
     sizes = [min(most, settings.chains - first) for first in range(0, settings.chains, most)]
     for part, size in enumerate(sizes):
         own = replace(settings, chains=size)
         report = settings.progress.phase("Extension" if len(sizes) == 1 else f"Extension {part + 1}/{len(sizes)}")
         # No two parts of any attempt have one number.
-        ((_, run),) = anneal_rows(choice.problem, learnt.plan, [0], number + _ATTEMPTS * part, report, own)
+        ((_, run),) = anneal_rows(choice.problem, ladder, [0], number + _ATTEMPTS * part, report, own)
         yield run
 
 
@@ -168,14 +168,14 @@ def _conclude(
     settings: Settings,
     guard: Guard,
 ) -> Extended:
-    assert choice.learnt is not None
-    plan: Ladder = choice.learnt.plan
+    ladder = choice.plan.ladder
+    assert ladder is not None
     row, n_particles = _row(past, run, choice)
     row = replace(row, lag=measure_lag(choice.problem, added, guard))
     size = added.log_weights.shape[1]
-    n_gradients = count_gradients(choice.problem, plan, 1, replace(settings, draws=size))
-    n_moves = len(plan.schedule) * size * settings.chains
-    own = Outcome((row,), plan, added, n_gradients, seconds, stopped_by, size, seconds / n_moves)
+    n_gradients = count_gradients(choice.problem, ladder, 1, replace(settings, draws=size))
+    n_moves = len(ladder.schedule) * size * settings.chains
+    own = Outcome((row,), ladder, added, n_gradients, seconds, stopped_by, size, seconds / n_moves)
     draws = guard.surely(lambda: draw_posterior(choice.problem, own, settings, guard))
     outcome = replace(own, run=run, draws=run.log_weights.shape[1], opinions=past.opinions)
     return Extended(outcome, added, draws, n_particles)

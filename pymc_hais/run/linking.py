@@ -12,7 +12,7 @@ from pymc_hais.estimators import Link, LogZEstimate, estimate_from_weights
 from pymc_hais.problem.problem import Problem
 from pymc_hais.run.rounds import Outcome
 from pymc_hais.run.settings import Settings
-from pymc_hais.types import AnnealingRun, ParticleState, Ladder
+from pymc_hais.types import AnnealingRun, Ladder, ParticleState
 
 __all__ = ["anneal_linked"]
 

@@ -62,7 +62,7 @@ def add_modes(model: Any, reference: Any, points: np.ndarray, settings: Settings
         )
     least = max(peak.log_mass for peak in peaks) - _NEGLIGIBLE
     gaussians = [_carry(peak, problem, rng) for peak in peaks if peak.log_mass > least]
-    walls = settings.recipe.kernel.constraints
+    walls = settings.compiler.kernel.constraints
     start = heavy_reference(walls) if problem.undrawn else first_reference(reference, model, walls)
     return Mixture([start, Gaussians(gaussians)], [1.0 - _SHARE, _SHARE])
 

@@ -149,4 +149,4 @@ def adaptation_bias(pilot: Pilot) -> float:
     Seen for regressions in 100 to 200 dimensions: a third to five sixths of that.
     """
     n_particles, n_dims = pilot.positions.shape
-    return n_dims / n_particles * (len(pilot.stages) if n_dims <= n_particles else _BIASED_STAGES)
+    return n_dims / n_particles * (len(pilot.betas) if n_dims <= n_particles else _BIASED_STAGES)

@@ -18,6 +18,7 @@ from pymc_hais.references import Box, Fitted, StudentT
 from pymc_hais.run.choice import Choice, decide, reason_against
 from pymc_hais.run.constraints import axis_bounds
 from pymc_hais.run.pilots import PILOT_PARTICLES, Spent, choose_rows, log_ratios, run_pilots
+from pymc_hais.run.plan import Plan
 from pymc_hais.run.scouting import Known, know_from_pilots, scout
 from pymc_hais.run.settings import Settings
 from pymc_hais.run.site_planning import fit_margins, refuse_unfit, with_cheaper_sites, with_margins
@@ -114,9 +115,10 @@ def choose_reference(
     layout = problem.layout
     check_counters(settings.draws, layout.n_continuous, problem.engine.kernel.n_uniforms)
     spent = Spent(n_gradients_pilot=problem.prior_mass.n_gradients if problem.prior_mass else 0)
-    if not settings.recipe.needs_pilot and (_is_auto(reference) or not takes_fit(reference)):
+    if not settings.recipe.needs_pilot(problem.engine.kernel) and (_is_auto(reference) or not takes_fit(reference)):
         lengths = np.full(problem.n_rows, settings.n_temperatures or 1)
-        return Choice(problem, None, lengths, spent=spent, compile_seconds=problem.engine.clock.seconds)
+        plan = Plan(None, lengths, settings.recipe)
+        return Choice(problem, plan, spent=spent, compile_seconds=problem.engine.clock.seconds)
     if isinstance(reference, GivenDraws):
         return _from_draws(problem, reference.positions, _mass(problem, settings, measure_mass, spent), spent, settings)
     if takes_fit(reference) and not _is_auto(reference):
@@ -133,21 +135,21 @@ def choose_reference(
     if not takes_fit(reference) or problem.fitted is None:
         return first
     if not first.is_tuned:
-        return replace(first, reason="The pilot ran out of time, so no fit was tried.")
+        return first.because("The pilot ran out of time, so no fit was tried.")
     is_auto = _is_auto(reference)
     if is_auto and (reason := _reason_to_stay(first, len(rows), settings)):
-        return replace(first, reason=reason)
+        return first.because(reason)
     near = _fit(problem, known, _mass(problem, settings, measure_mass, spent))
     near_pilots = run_pilots(near, rows, 1, spent, settings)
     seen = [*log_ratios(near, rows, pilots, problem), *log_ratios(near, rows, near_pilots)]
     fitted = decide(near, near_pilots, seen, know_from_pilots(near, near_pilots, settings), spent, settings)
     if is_auto and (reason := reason_against(fitted, near_pilots, first, pilots)):
-        return replace(first, reason=reason)
+        return first.because(reason)
     if near.n_rows > 1:
         fitted = decide(near, near_pilots, seen, scout(near, near_pilots, spent, settings), spent, settings)
-    before = int(first.lengths.max())
+    before = int(first.plan.lengths.max())
     if is_auto:
-        return replace(fitted, reason=f"From {problem.label} alone, {before:,} temperatures would be needed.")
+        return fitted.because(f"From {problem.label} alone, {before:,} temperatures would be needed.")
     return fitted
 
 
@@ -171,7 +173,7 @@ def _reason_to_stay(first: Choice, n_pilots: int, settings: Settings) -> str:
         return "A fit would not keep to the constraints."
     if any(problem.layout.is_periodic):
         return "A fit would not keep to a circle."
-    needed = int(first.lengths.max())
+    needed = int(first.plan.lengths.max())
     n_particles = problem.n_rows * settings.chains * settings.draws
     fit_costs = n_pilots * PILOT_PARTICLES * _NEAR_MOVES + SHORTEST * n_particles
     if needed * n_particles <= fit_costs:

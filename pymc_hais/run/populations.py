@@ -19,7 +19,7 @@ from pymc_hais.references import Draws
 from pymc_hais.run.settings import Settings
 from pymc_hais.run.tasks import Annealing
 from pymc_hais.tuning import log_densities
-from pymc_hais.types import AnnealingRun, ParticleState, Ladder
+from pymc_hais.types import AnnealingRun, Ladder, ParticleState
 
 __all__ = ["Support", "anneal_back", "anneal_rows", "count_gradients", "end_at_fit", "support_of"]
 

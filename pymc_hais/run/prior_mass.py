@@ -68,7 +68,7 @@ def build_first_problem(
         Of :func:`pymc_hais.problem.building.build_problem`.  Where the start is left to us, prior draws that do not
         follow their density are no error: it starts elsewhere, with the mass of the prior measured whatever it is.
     """
-    walls = settings.recipe.kernel.constraints
+    walls = settings.compiler.kernel.constraints
 
     def build(start: Any, mass: PriorMass | None) -> Problem:
         is_fit = takes_fit(reference)
@@ -123,7 +123,7 @@ def measure_prior_mass(model: Any, settings: Settings) -> PriorMass:
         settings,
         target_se=_SHARE_OF_TARGET * (settings.target_se or 0.1),
         n_temperatures=None,
-        recipe=Recipe(kernel),
+        recipe=Recipe(),
         seeds=settings.seeds.branch(Branch.PRIOR_MASS),
         compiler=replace(settings.compiler, kernel=kernel),
     )

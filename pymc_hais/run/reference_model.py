@@ -42,12 +42,12 @@ def build_ratio_problem(model: Any, layout: Layout, source: Choice, settings: Se
     settings : Settings
         Of the run from one model to the other.
     """
-    problem, pilot = source.problem, source.pilot
+    problem, pilot = source.problem, source.plan.pilot
     assert pilot is not None  # its settings leave something to tune
     n_steps = max(_SHORTEST, _SLOWER * suggest_length(pilot, None, settings.max_temperatures))
     # Of the user's recipe resampling alone: the kernel is the one that the pilot has tuned.
-    recipe = Recipe(problem.engine.kernel, resample_below=settings.recipe.resample_below)
-    plan = build_ladder(pilot, n_steps, recipe)
+    recipe = Recipe(resample_below=settings.recipe.resample_below)
+    plan = build_ladder(pilot, n_steps, recipe, problem.engine.kernel)
 
     def draw(n: int, seeds: np.random.SeedSequence) -> Draws:
         draws, noise, resampling = seeds.spawn(3)

@@ -26,7 +26,6 @@ from pymc_hais.run.memory import measure_lag
 from pymc_hais.run.populations import anneal_rows, count_gradients
 from pymc_hais.run.row_results import RowResult, complete, estimate_row, final_particles
 from pymc_hais.run.settings import Settings
-from pymc_hais.run.timing import SHORTEST, Size, fit_into, takes
 from pymc_hais.tuning import Stopwatch, build_ladder, next_length, refine, untuned_ladder
 from pymc_hais.types import AnnealingRun, Ladder
 
@@ -47,7 +46,7 @@ class Outcome:
     Attributes
     ----------
     rows : tuple of RowResult
-    plan : Ladder
+    ladder : Ladder
         Of the last round.
     run : AnnealingRun or None
         The last round's arrays; None where there are several rows of data.
@@ -66,7 +65,7 @@ class Outcome:
     """
 
     rows: tuple[RowResult, ...]
-    plan: Ladder
+    ladder: Ladder
     run: AnnealingRun | None
     n_gradients: int
     seconds: float
@@ -100,7 +99,7 @@ def run_rounds(choice: Choice, settings: Settings, guard: Guard | None = None) -
 
 def _until_target(choice: Choice, settings: Settings, guard: Guard | None) -> Outcome:
     rounds = _Rounds(choice, settings, guard)
-    outcome, n_steps = rounds.make(ladder_for(choice, rounds.first.n_steps, rounds.settings))
+    outcome, n_steps = rounds.make(ladder_for(choice, rounds.first.n_steps))
     while not outcome.stopped_by:
         so_far = f"Round {rounds.n}: log Z = {outcome.rows[0].estimate:.3f}, where target_se = {settings.target_se}"
         _log.info(f"{so_far} was asked for; the next round has {n_steps:,} temperatures")
@@ -137,7 +136,7 @@ class _Rounds:
         self._estimates: list[LogZEstimate] = []
         self._rounds: list[Round] = []
         self.settings, self._speed = settings, choice.seconds_per_move(settings)
-        self.first = self._fit(int(choice.lengths[0]))
+        self.first = self._fit(int(choice.plan.lengths[0]))
         #: With as many particles as there is time for.
         self.settings = replace(settings, draws=self.first.draws)
 
@@ -161,11 +160,11 @@ class _Rounds:
 
     def make_longer(self, outcome: Outcome, n_steps: int) -> tuple[Outcome, int]:
         """Anneal a round of so many temperatures, along a plan that the last one has refined."""
-        choice, recipe = self._choice, self.settings.recipe
-        if choice.pilot is None or recipe.schedule is not None:
-            return self.make(ladder_for(choice, n_steps, self.settings))
+        choice, recipe, pilot = self._choice, self._choice.plan.recipe, self._choice.plan.pilot
+        if pilot is None or not recipe.is_measured:
+            return self.make(ladder_for(choice, n_steps))
         assert outcome.run is not None
-        return self.make(refine(choice.pilot, outcome.ladder, outcome.run, n_steps, recipe))
+        return self.make(refine(pilot, outcome.ladder, outcome.run, n_steps, recipe, choice.problem.engine.kernel))
 
     def _add(self, plan: Ladder, run: AnnealingRun, seconds: float) -> tuple[Outcome, int]:
         """Average another round with those before."""
@@ -239,10 +238,10 @@ def _once(choice: Choice, settings: Settings, guard: Guard | None) -> Outcome:
 
     def anneal() -> str:
         nonlocal done, n_gradients
-        for n_steps in np.unique(choice.lengths).tolist():
-            plan = ladder_for(choice, n_steps, settings)
-            rows = np.flatnonzero(choice.lengths == n_steps).tolist()
-            share = len(rows) * n_steps / choice.lengths.sum()
+        for n_steps in np.unique(choice.plan.lengths).tolist():
+            plan = ladder_for(choice, n_steps)
+            rows = np.flatnonzero(choice.plan.lengths == n_steps).tolist()
+            share = len(rows) * n_steps / choice.plan.lengths.sum()
             progress, done = part(report, done, share), done + share
             for row, run in anneal_rows(problem, plan, rows, number, progress, settings):
                 earlier = choice.scouted[row].rounds if choice.scouted else ()
@@ -261,7 +260,7 @@ def _once(choice: Choice, settings: Settings, guard: Guard | None) -> Outcome:
     seconds = time.perf_counter() - begin
     return Outcome(
         every,
-        ladder_for(choice, int(choice.lengths.max()), settings),
+        ladder_for(choice, int(choice.plan.lengths.max())),
         None,
         n_gradients,
         seconds,
@@ -270,13 +269,14 @@ def _once(choice: Choice, settings: Settings, guard: Guard | None) -> Outcome:
     )
 
 
-def ladder_for(choice: Choice, n_steps: int, settings: Settings) -> Ladder:
-    """Freeze a plan of so many temperatures from what the pilot learnt, or take the earlier run's own."""
-    if choice.learnt is not None and len(choice.learnt.plan.schedule) == n_steps:
-        return choice.learnt.plan
-    if choice.pilot is None:
-        return untuned_ladder(settings.recipe, choice.problem.layout.n_dims, n_steps)
-    return build_ladder(choice.pilot, n_steps, settings.recipe)
+def ladder_for(choice: Choice, n_steps: int) -> Ladder:
+    """Freeze a ladder of so many temperatures from what the pilot learnt, or take the earlier run's own."""
+    plan, kernel = choice.plan, choice.problem.engine.kernel
+    if plan.ladder is not None and len(plan.ladder.schedule) == n_steps:
+        return plan.ladder
+    if plan.pilot is None:
+        return untuned_ladder(plan.recipe, kernel, choice.problem.layout.n_dims, n_steps)
+    return build_ladder(plan.pilot, n_steps, plan.recipe, kernel)
 
 
 def _reason_to_stop(row: RowResult, settings: Settings) -> str | None:

@@ -67,7 +67,7 @@ def scout(problem: Problem, pilots: Sequence[Pilot], spent: Spent, settings: Set
     if problem.n_rows == 1 or (settings.target_se is None and not for_fit):
         return known
     n_steps = min(max(int(known.lengths[0]) // 2, _SHORTEST), settings.max_temperatures)
-    plan = build_ladder(merge(pilots), n_steps, settings.recipe)
+    plan = build_ladder(merge(pilots), n_steps, settings.recipe, problem.engine.kernel)
     n_kept = max(_KEPT_PER_ROW, _KEPT_PARTICLES // problem.n_rows)
     spent.n_rounds += 1
     report = settings.progress.phase("Scouting")

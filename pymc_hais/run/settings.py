@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ from pymc_hais.run.arguments import (
 )
 from pymc_hais.run.constraints import build_constraints, with_walls
 from pymc_hais.schedules import FIXED
-from pymc_hais.tuning import Recipe
+from pymc_hais.tuning import CONSTANT_SPEED, Recipe
 from pymc_hais.types import Kernel, Schedule
 
 __all__ = ["ESTIMATORS", "Output", "Settings", "build_settings", "paper_settings"]
@@ -73,7 +73,7 @@ class Settings:
     seeds : Seeds
     output : Output
     compiler : Compiler
-        Of the recipe's kernel, with the constraints.
+        Of the kernel, with the constraints.
     progress : CallProgress
         Shown while it is entered.
     estimators : tuple of str
@@ -95,10 +95,6 @@ class Settings:
     progress: CallProgress
     estimators: tuple[str, ...] = ()
     workers: Workers = field(default_factory=Workers)
-
-    def bound_to(self, kernel: Kernel) -> Settings:
-        """Plan for a kernel that is bound to the dimensions of a model."""
-        return replace(self, recipe=replace(self.recipe, kernel=kernel))
 
 
 def build_settings(
@@ -232,28 +228,26 @@ def _read_kernels(given: Any) -> tuple[Kernel, SiteKernel | None]:
 def _build_recipe(kernel: Kernel, schedule: Any, n_temperatures: Any, resample: Any) -> tuple[Recipe, int | None]:
     """Return what the plan keeps from the user, and the length of the first round where it is given."""
     length = None if n_temperatures is None else max(int(n_temperatures), 1)
-    build: Any
     if isinstance(schedule, str):
-        if schedule not in ("constant_speed", *FIXED):
+        if schedule not in (CONSTANT_SPEED, *FIXED):
             raise ValueError(
                 f"`schedule` must be one of {', '.join(map(repr, ('constant_speed', *FIXED)))}, or an increasing array "
                 f"of betas from 0 to 1; got {schedule!r}."
             )
-        build = FIXED.get(schedule)
     else:
-        fixed = Schedule(schedule)
-        if length is not None and length != len(fixed):
-            raise ValueError(f"`schedule` has {len(fixed)} steps; leave out `n_temperatures` (got {n_temperatures}).")
-        build, length = (lambda n_steps: fixed), len(fixed)
+        schedule = Schedule(schedule)
+        if length is not None and length != len(schedule):
+            raise ValueError(
+                f"`schedule` has {len(schedule)} steps; leave out `n_temperatures` (got {n_temperatures})."
+            )
+        length = len(schedule)
     recipe = Recipe(
-        kernel=kernel,
         n_final_moves=0 if n_temperatures == 0 else _FINAL_MOVES,
         resample_below=_RESAMPLE_BELOW if resample else 0.0,
         # A single step from 0 to 1 needs no tuned schedule.
-        schedule=FIXED["linear"] if n_temperatures == 0 else build,
-        is_fixed=n_temperatures == 0 or not isinstance(schedule, str),
+        schedule=FIXED["linear"](1) if n_temperatures == 0 else schedule,
     )
-    if not recipe.needs_pilot and length is None:
+    if not recipe.needs_pilot(kernel) and length is None:
         raise ValueError("A fixed step size on a fixed schedule leaves nothing to tune: pass `n_temperatures` too.")
     return recipe, length
 

@@ -80,7 +80,7 @@ def _mix(fitted: np.ndarray, other: np.ndarray) -> np.ndarray:
 def _work(choice: Choice, settings: Settings) -> float:
     """Forecast the evaluations of the first round of every row, times the sites."""
     n_particles, problem = settings.chains * settings.draws, choice.problem
-    return float(choice.lengths.sum()) * n_particles * problem.engine.kernel.n_gradients * problem.layout.n_sites
+    return float(choice.plan.lengths.sum()) * n_particles * problem.engine.kernel.n_gradients * problem.layout.n_sites
 
 
 def with_cheaper_sites(
@@ -123,11 +123,11 @@ def with_margins(
     if is_auto:
         is_endless = any(not block.n_values for block in _blocks(problem))
         if problem.layout.n_continuous or problem.n_rows > 1 or is_endless:
-            return replace(first, reason="")
+            return first.because("")
         if _work(first, settings) < _WORTH_COMPILING:
-            return replace(first, reason="Another reference would not save time.")
+            return first.because("Another reference would not save time.")
     if not first.is_tuned:
-        return replace(first, reason="The pilot ran out of time, so no fit was tried.")
+        return first.because("The pilot ran out of time, so no fit was tried.")
     near = fit_margins(problem, pilots[0].positions, settings)
     near_pilots = run_pilots(near, rows, 1, spent, settings)
     known = know_from_pilots(near, near_pilots, settings)
@@ -135,6 +135,6 @@ def with_margins(
     fitted = decide(near, near_pilots, seen, known, spent, settings)
     compiled = first.compile_seconds + fitted.compile_seconds
     if is_auto and (reason := reason_against(fitted, near_pilots, first, pilots)):
-        return replace(first, reason=reason, compile_seconds=compiled)
-    before = f"From {problem.label} {int(first.lengths.max()):,} temperatures would be needed."
-    return replace(fitted, reason=before if is_auto else fitted.reason, compile_seconds=compiled)
+        return replace(first.because(reason), compile_seconds=compiled)
+    before = f"From {problem.label} {int(first.plan.lengths.max()):,} temperatures would be needed."
+    return replace(fitted.because(before if is_auto else fitted.plan.reason), compile_seconds=compiled)

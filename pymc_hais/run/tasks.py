@@ -12,7 +12,7 @@ import numpy as np
 from pymc_hais.core.annealing import Report, anneal, move
 from pymc_hais.core.weights import log_mean_exp
 from pymc_hais.tuning import Pilot, run_pilot
-from pymc_hais.types import AnnealingRun, Engine, Particles, ParticleState, Ladder
+from pymc_hais.types import AnnealingRun, Engine, Ladder, Particles, ParticleState
 
 __all__ = ["Annealing", "Piloting", "Start"]
 

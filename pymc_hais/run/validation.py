@@ -18,7 +18,6 @@ from pymc_hais.jobs.progress import part
 from pymc_hais.problem.problem import Problem
 from pymc_hais.run.choice import Choice, tail_of
 from pymc_hais.run.populations import Support, anneal_back, anneal_rows, end_at_fit, support_of
-from pymc_hais.run.progress import part
 from pymc_hais.run.rounds import ladder_for
 from pymc_hais.run.row_results import RowResult, estimate_row
 from pymc_hais.run.settings import Settings
@@ -64,10 +63,10 @@ def run_validation(choice: Choice, true_positions: np.ndarray, settings: Setting
     report = settings.progress.phase(f"{problem.n_rows} data sets", choice.forecast(settings))
     results: dict[int, Sandwich] = {}
     done = 0.0
-    for n_steps in np.unique(choice.lengths).tolist():
-        plan = ladder_for(choice, n_steps, settings)
-        rows = np.flatnonzero(choice.lengths == n_steps).tolist()
-        half = 0.5 * len(rows) * n_steps / choice.lengths.sum()
+    for n_steps in np.unique(choice.plan.lengths).tolist():
+        plan = ladder_for(choice, n_steps)
+        rows = np.flatnonzero(choice.plan.lengths == n_steps).tolist()
+        half = 0.5 * len(rows) * n_steps / choice.plan.lengths.sum()
         ahead, behind, done = part(report, done, half), part(report, done + half, half), done + 2.0 * half
         seen = {
             row: _Ahead(

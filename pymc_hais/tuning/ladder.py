@@ -96,9 +96,7 @@ def next_length(n_steps: int, se: float, target_se: float, longest: int) -> int:
     return min(int(np.ceil(n_steps * factor)), longest)
 
 
-def refine(
-    pilot: Pilot, ladder: Ladder, run: AnnealingRun, n_steps: int, recipe: Recipe, kernel: Kernel
-) -> Ladder:
+def refine(pilot: Pilot, ladder: Ladder, run: AnnealingRun, n_steps: int, recipe: Recipe, kernel: Kernel) -> Ladder:
     """Spread ``n_steps`` over the barrier as a whole run measured it; the run's estimate has no influence."""
     betas = ladder.schedule.betas
     times = np.interp(np.log(betas[1:]), np.log(pilot.betas), pilot.autocorrelation_times)

@@ -127,9 +127,18 @@ def run_pilot(
         log_z += float(log_mean_exp(increments))
         moved = float(discrepancy(np.zeros(increments.size), increments))
         stages.append(stages[-1]._replace(beta=1.0, discrepancy=moved))
-    *columns, metrics = zip(*stages, strict=True)
+    betas, discrepancies, times, sizes, metrics = zip(*stages, strict=True)
     return Pilot(
-        *map(np.array, columns), metrics, log_z, particles.n_gradients, particles.positions, pace.elapsed, is_complete
+        np.array(betas),
+        np.array(discrepancies),
+        np.array(times),
+        np.array(sizes),
+        metrics,
+        log_z,
+        particles.n_gradients,
+        particles.positions,
+        pace.elapsed,
+        is_complete,
     )
 
 
@@ -280,9 +289,11 @@ def merge(pilots: Sequence[Pilot]) -> Pilot:
         return pilots[0]
     lead = max(pilots, key=lambda pilot: pilot.barrier[-1])
     knots = [np.log(pilot.betas) for pilot in pilots]
-    points = np.log(lead.betas)
-    sizes = [np.exp(np.interp(points, k, np.log(one.step_sizes))) for k, one in zip(knots, pilots, strict=True)]
-    near = [[one.metrics[int(np.argmin(np.abs(k - at)))] for k, one in zip(knots, pilots, strict=True)] for at in points]
+    points, pairs = np.log(lead.betas), list(zip(knots, pilots, strict=True))
+    sizes = [np.exp(np.interp(points, k, np.log(one.step_sizes))) for k, one in pairs]
+    near = [
+        [one.metrics[int(np.argmin(np.abs(k - at)))] for k, one in zip(knots, pilots, strict=True)] for at in points
+    ]
     return replace(
         lead,
         step_sizes=np.min(sizes, axis=0),

@@ -10,12 +10,12 @@ import pytest
 
 from pymc_hais.core.files import write_record
 from pymc_hais.jobs.checkpoint import open_checkpoint
-from pymc_hais.tuning import Pilot, Stage
+from pymc_hais.tuning import Pilot
 from tests.core.test_files import Bomb
 
 CALL = {"function": "f", "draws": 100, "kernel": {"class": "Hamiltonian", "step_size": None}, "random_seed": [1, 2]}
-STAGE = Stage(0.5, np.float64(0.1), 2.0, np.float64("nan"), np.eye(2))
-PILOT = Pilot((STAGE, STAGE), -3.5, 1000, np.zeros((4, 2)), 0.25, is_complete=False)
+COLUMNS = (np.array([0.5, 1.0]), np.array([0.1, np.nan]), np.ones(2), np.ones(2))
+PILOT = Pilot(*COLUMNS, (np.eye(2),) * 2, -3.5, 1000, np.zeros((4, 2)), 0.25, is_complete=False)
 
 
 def begun(folder, call=CALL):
@@ -28,7 +28,7 @@ def begun(folder, call=CALL):
     "tree",
     [
         {"record": ["os.system", {"command": "touch x"}]},
-        {"record": ["Stage", {"nothing": 1}]},
+        {"record": ["Pilot", {"nothing": 1}]},
         {"array": "a9"},
         {"program": "x"},
         {"mapping": {}, "more": 2},

@@ -11,7 +11,9 @@ from pymc_hais.estimators.annealed import estimate_log_z, family_masses, relativ
 from pymc_hais.estimators.unseen import pareto_k
 from pymc_hais.results.diagnostics import diagnose, missing_for_time
 from pymc_hais.run.choice import Choice
+from pymc_hais.run.plan import Plan
 from pymc_hais.run.row_results import estimate_row
+from pymc_hais.tuning import Recipe
 from tests.runs import build_pilot, build_run, pareto, settings_of, temperature
 from tests.statistical import assert_share
 
@@ -98,12 +100,13 @@ def test_what_it_would_take_when_the_time_ended():
 
 def test_what_the_time_took_from_a_run_beside_temperatures():
     settings = settings_of(draws=1000, chains=2)
-    choice = Choice(None, build_pilot(), np.array([64]))
+    choice = Choice(None, Plan(build_pilot(), np.array([64]), Recipe()))
     assert missing_for_time(choice, outcome_of("target_se", 1000), settings) == ()
     (finding,) = missing_for_time(choice, outcome_of("max_seconds", 60, 1e-3), settings)
     assert (finding.name, finding.severity) == ("fewer_particles", "warning")
     assert all(said in finding.message for said in ("60 particles", "1000", "64 temperatures", "2 min"))
-    short = replace(choice, pilot=replace(choice.pilot, is_complete=False))
+    pilot = replace(build_pilot(), is_complete=False)
+    short = replace(choice, plan=replace(choice.plan, pilot=pilot))
     (finding,) = missing_for_time(short, outcome_of("max_seconds", 1000), settings)
     assert finding.name == "short_pilot"
     assert "0.4" in finding.message  # the last stage but the one that was not annealed

@@ -14,10 +14,9 @@ def said(caplog, lengths, seconds, compile_seconds=0.0, **options):
     problem = SimpleNamespace(label="the prior", engine=SimpleNamespace(name="jax"))
     choice = SimpleNamespace(
         problem=problem,
-        lengths=np.array(lengths),
+        plan=SimpleNamespace(lengths=np.array(lengths), reason="Chosen by the user."),
         forecast=lambda settings: seconds,
         compile_seconds=compile_seconds,
-        reason="Chosen by the user.",
     )
     with caplog.at_level(logging.INFO, logger="pymc"):
         log_start(choice, settings_of(**options))

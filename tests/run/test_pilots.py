@@ -76,4 +76,4 @@ def test_the_heaviest_tail_that_was_seen_is_the_choices(hierarchy):
     ]
     assert found[0].tail.mass == 0.0
     assert found[1].tail.mass > 0.01
-    assert found[1].lengths[0] == found[1].tail.length > found[0].lengths[0]
+    assert found[1].plan.lengths[0] == found[1].tail.length > found[0].plan.lengths[0]

@@ -61,10 +61,10 @@ def again(ran, monkeypatch):
 def test_a_near_fit_is_taken_and_both_pilots_are_counted(far, settings, ran):
     choice, ((first,), (second,)) = ran
     assert choice.problem.label == "the prior (10%) and a Gaussian fitted to the pilot (90%)"
-    assert "From the prior alone, " in choice.reason
-    assert int(choice.lengths[0]) < 100
+    assert "From the prior alone, " in choice.plan.reason
+    assert int(choice.plan.lengths[0]) < 100
     assert choice.spent.n_gradients_pilot == first.n_gradients + second.n_gradients
-    assert choice.pilot is second
+    assert choice.plan.pilot is second
 
 
 def test_the_tail_of_a_fit_is_that_of_both_pilots_each_read_as_its_own(far, settings, again, ran):
@@ -85,16 +85,16 @@ def test_the_tail_of_a_fit_is_that_of_both_pilots_each_read_as_its_own(far, sett
 def test_another_reference_is_kept_without_a_second_pilot(far, settings, again, ran):
     prior = choose_reference(far, settings, "prior")
     assert prior.problem is far
-    assert prior.reason == "Chosen by the user."
-    assert prior.pilot is ran[1][0][0]
-    assert choose_reference(far, settings, "fitted").reason == "Chosen by the user."
+    assert prior.plan.reason == "Chosen by the user."
+    assert prior.plan.pilot is ran[1][0][0]
+    assert choose_reference(far, settings, "fitted").plan.reason == "Chosen by the user."
 
 
 def test_a_start_that_needs_few_temperatures_is_kept_without_a_second_pilot(far, settings, again):
     again.setattr(planning, "_NEAR_MOVES", 10**6)
     choice = choose_reference(far, settings, "auto")
     assert choice.problem is far
-    assert "would not save time" in choice.reason
+    assert "would not save time" in choice.plan.reason
     assert choose_reference(far, settings, "fitted").problem is not far
 
 
@@ -102,19 +102,19 @@ def test_pilots_that_disagree_keep_the_prior(far, settings, again):
     again.setattr(choice_module, "_AGREEMENT", -np.inf)
     choice = choose_reference(far, settings, "auto")
     assert choice.problem is far
-    assert "misses something" in choice.reason
+    assert "misses something" in choice.plan.reason
 
 
 def test_a_fit_that_needs_more_temperatures_is_not_taken(far, settings, again):
     again.setattr(choice_module, "_shortest", lambda problem: 16 if problem.is_prior else 10**6)
     choice = choose_reference(far, settings, "auto")
     assert choice.problem is far
-    assert "10,000 temperatures would be needed" in choice.reason
+    assert "10,000 temperatures would be needed" in choice.plan.reason
 
 
 def test_a_target_that_is_hard_to_meet_is_planned_for(far, settings, again):
     lengths = [
-        int(choose_reference(far, replace(settings, target_se=target), "prior").lengths[0])
+        int(choose_reference(far, replace(settings, target_se=target), "prior").plan.lengths[0])
         for target in (None, 1.0, 0.1, 0.05, 0.001)
     ]
     # 1000 particles leave a hundredth of a squared standard error of 0.1 to each: the log weights may vary by 10, with
@@ -122,7 +122,7 @@ def test_a_target_that_is_hard_to_meet_is_planned_for(far, settings, again):
     assert lengths[0] == lengths[1] < lengths[2] < lengths[3]
     np.testing.assert_allclose(lengths[3] / lengths[2], 4.0, rtol=0.01)
     assert lengths[4] == settings.max_temperatures
-    assert choose_reference(far, replace(settings, n_temperatures=7), "prior").lengths.tolist() == [7]
+    assert choose_reference(far, replace(settings, n_temperatures=7), "prior").plan.lengths.tolist() == [7]
 
 
 def test_a_pilot_of_many_stages_in_many_dimensions_may_lie_high():

@@ -26,7 +26,7 @@ def plan_to_the_reference(**options):
     engine = SimpleNamespace(kernel=Hamiltonian())
     problem = SimpleNamespace(engine=engine, model=None, draw=lambda rows, streams, n: None)
     module = mutate(reference_model, anneal=anneal, with_reference=lambda model, layout, reference, *_: reference)
-    source, settings = SimpleNamespace(problem=problem, pilot=PILOT), settings_of(**options)
+    source, settings = SimpleNamespace(problem=problem, plan=SimpleNamespace(pilot=PILOT)), settings_of(**options)
     with pytest.raises(Followed) as caught:
         module.build_ratio_problem(None, None, source, settings).draw(100, np.random.SeedSequence(0))
     return caught.value.args[0]

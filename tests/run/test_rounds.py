@@ -17,7 +17,9 @@ from pymc_hais.problem.problem import PriorMass
 from pymc_hais.run import rounds, row_results
 from pymc_hais.run.choice import Choice
 from pymc_hais.run.pilots import Spent
+from pymc_hais.run.plan import Plan
 from pymc_hais.run.row_results import estimate_row
+from pymc_hais.tuning import Recipe
 from tests.mutants import mutate
 from tests.runs import build_pilot, build_run, pareto, settings_of, temperature
 
@@ -48,7 +50,8 @@ def choice_of(lengths=(64,), n_rounds=0, tail=None, scouted=(), cost=0, speed=0.
         prior_mass=None,
     )
     spent = Spent(n_gradients=7, n_rounds=n_rounds, seconds_per_gradient=speed)
-    return Choice(problem, pilot or build_pilot(), np.array(lengths), tail or Tail(), scouted, spent=spent)
+    plan = Plan(pilot or build_pilot(), np.array(lengths), Recipe())
+    return Choice(problem, plan, tail or Tail(), scouted, spent)
 
 
 def run_of(fields, n_steps):
@@ -61,14 +64,14 @@ class Script:
     def __init__(self, *runs):
         self.runs, self.plans, self.numbers, self.lags = list(runs), [], [], {}
 
-    def __call__(self, problem, plan, rows, number, report, settings):
-        self.plans.append(plan)
+    def __call__(self, problem, ladder, rows, number, report, settings):
+        self.plans.append(ladder)
         self.numbers.append(number)
         for row in rows:
             fields = self.runs[row if problem.n_rows > 1 else len(self.plans) - 1]
             if fields is KeyboardInterrupt:
                 raise KeyboardInterrupt
-            yield row, run_of(fields, len(plan.schedule))
+            yield row, run_of(fields, len(ladder.schedule))
 
     def measure_lag(self, problem, run, guard):
         """Say what the particles of the last round show."""

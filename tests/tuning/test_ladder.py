@@ -44,7 +44,10 @@ def test_slow_temperatures_get_more_steps():
     betas = np.linspace(0.02, 1, 50)
     even = np.ones(50)
     slow = np.where(betas > 0.5, 9.0, 1.0)  # an autocorrelation time of 9 counts three times
-    count = [np.mean(build_ladder(build_pilot(betas, even, t), 1000, RECIPE, KERNEL).schedule.betas > 0.5) for t in (even, slow)]
+    count = [
+        np.mean(build_ladder(build_pilot(betas, even, t), 1000, RECIPE, KERNEL).schedule.betas > 0.5)
+        for t in (even, slow)
+    ]
     np.testing.assert_allclose(count, [0.5, 0.75], atol=0.02)
 
 
@@ -69,7 +72,9 @@ def test_a_refined_schedule_keeps_more_steps_for_slow_temperatures():
     plan = build_ladder(pilot, 200, RECIPE, KERNEL)
     discrepancy = np.diff(plan.schedule.betas)[None] ** 2  # the same speed everywhere
     run = build_run(np.zeros((1, 30)), temperature={"discrepancy": discrepancy})
-    np.testing.assert_allclose(np.mean(refine(pilot, plan, run, 1000, RECIPE, KERNEL).schedule.betas > 0.5), 0.75, atol=0.02)
+    np.testing.assert_allclose(
+        np.mean(refine(pilot, plan, run, 1000, RECIPE, KERNEL).schedule.betas > 0.5), 0.75, atol=0.02
+    )
 
 
 def test_the_first_length_follows_the_square_of_the_barrier():

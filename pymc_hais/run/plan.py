@@ -1,0 +1,245 @@
+"""Everything that a run learnt, in one value: with it another run of the model needs no pilot."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pymc_hais.core.codec import Codec
+from pymc_hais.estimators import NO_TAIL, Finding, LogZEstimate, Tail
+from pymc_hais.kernels import Gibbs, Hamiltonian, LinearConstraints, LocallyBalanced, RandomWalk
+from pymc_hais.model import Layout, ModelIdentity, Sites, Structure, find_site_variables
+from pymc_hais.problem.problem import PriorMass
+from pymc_hais.references import (
+    BoundReference,
+    Box,
+    Fitted,
+    Gaussian,
+    Gaussians,
+    Independent,
+    Margins,
+    Mixed,
+    Mixture,
+    StudentT,
+)
+from pymc_hais.tuning import Pilot, Recipe
+from pymc_hais.types import AnnealingRun, Ladder, Schedule
+
+#: Of the format: a reader refuses another one.
+_VERSION = 3
+
+
+@dataclass(frozen=True)
+class Own:
+    """A reference or kernel that the user wrote, or that cannot be written down: it has to be passed again.
+
+    Attributes
+    ----------
+    kind : str
+        Name of its type.
+    label : str
+        As messages name it.
+    """
+
+    kind: str
+    label: str
+
+    def __post_init__(self) -> None:
+        """Leave out where in memory an object was: the same one passed again is elsewhere."""
+        object.__setattr__(self, "label", re.sub(r" at 0x[0-9A-Fa-f]+", "", self.label))
+
+
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """Independent margins of discrete sites, before they are given the variables of a model.
+
+    Attributes
+    ----------
+    continuous : reference or None
+        Of the other dimensions.
+    probabilities : tuple of ndarray (S, K)
+        Of the values of each variable's sites.
+    """
+
+    continuous: Any
+    probabilities: tuple[np.ndarray, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """Where beta = 0 starts.
+
+    Attributes
+    ----------
+    reference : str or object
+        What ``reference=`` would be, without a fit: see :func:`spec_of`.
+    label : str
+        What the particles start from.
+    fitted : Fitted or None
+    sites : Sites or None
+        Of the chart.
+    mass : PriorMass or None
+    """
+
+    reference: Any
+    label: str
+    fitted: Fitted | None = None
+    sites: Sites | None = None
+    mass: PriorMass | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Promise:
+    """What a run measured along its ladder: what another run along it should find.
+
+    Attributes
+    ----------
+    discrepancy, acceptance_rate : ndarray (T,)
+        Of each temperature, averaged over the chains.
+    """
+
+    discrepancy: np.ndarray
+    acceptance_rate: np.ndarray
+
+    @classmethod
+    def of(cls, run: AnnealingRun) -> Promise:
+        """Read it off a run."""
+        return cls(*(run.temperature[name].mean(axis=0) for name in ("discrepancy", "acceptance_rate")))
+
+
+@dataclass(frozen=True, eq=False)
+class Origin:
+    """The run that a plan was learnt by.
+
+    Attributes
+    ----------
+    structure : Structure
+        What a model must have in common with this one for the plan to serve it.
+    identity : ModelIdentity
+        Of the model, which an extension must have.
+    prior : ModelIdentity or None
+        Of the prior alone, where its mass was measured.
+    tail : Tail
+        Of the log ratio with the data of that run.
+    n_rounds : int
+        Rounds that refined it: their random numbers are not used again.
+    seconds_per_gradient : float
+    """
+
+    structure: Structure
+    identity: ModelIdentity
+    prior: ModelIdentity | None
+    tail: Tail = NO_TAIL
+    n_rounds: int = 0
+    seconds_per_gradient: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What planning has found; at the end of a run, with what it goes back to: what another run follows.
+
+    Attributes
+    ----------
+    pilot : Pilot or None
+        From which ladders are made; None where nothing is tuned.
+    lengths : ndarray of int (R,)
+        Temperatures of each row's first reported round.
+    recipe : Recipe
+    reason : str
+        Why its start was taken.
+    ladder : Ladder or None
+        Of the last round of an earlier run.
+    promise : Promise or None
+        Of that round.
+    start : Start or None
+    kernel, site_kernel : Kernel, Own or None
+        Of the continuous dimensions, and of discrete sites.
+    origin : Origin or None
+    """
+
+    pilot: Pilot | None
+    lengths: np.ndarray
+    recipe: Recipe
+    reason: str = "Chosen by the user."
+    ladder: Ladder | None = None
+    promise: Promise | None = None
+    start: Start | None = None
+    kernel: Any = None
+    site_kernel: Any = None
+    origin: Origin | None = None
+
+
+_PLAIN = (Gaussian, StudentT, Box)
+_KERNELS = (Hamiltonian, RandomWalk, Gibbs, LocallyBalanced)
+#: All that a plan is made of.
+_CODEC = Codec(
+    *(Plan, Pilot, Recipe, Schedule, Ladder, Promise, Start, Origin, Own, Tables, Structure, ModelIdentity, Tail),
+    *(*_PLAIN, Gaussians, Mixture, Fitted, Sites, PriorMass, LogZEstimate, Finding, *_KERNELS, LinearConstraints),
+)
+
+
+def encode_plan(plan: Plan) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Write a plan as arrays and facts that JSON takes."""
+    arrays, facts = _CODEC.encode(plan)
+    return arrays, {"version": _VERSION, **facts["record"][1]}
+
+
+def decode_plan(arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> Plan:
+    """Read what :func:`encode_plan` wrote.
+
+    Raises
+    ------
+    ValueError
+        For another version of the format.
+    """
+    parts = dict(facts)
+    if (version := parts.pop("version")) != _VERSION:
+        raise ValueError(f"The plan has format {version}, and this version of pymc_hais reads {_VERSION}.")
+    plan: Plan = _CODEC.decode(arrays, {"record": [Plan.__name__, parts]})
+    return plan
+
+
+def kernel_of(kernel: Any) -> Any:
+    """Return what a plan keeps of a kernel: its settings, without the sites of one model."""
+    if kernel is None or isinstance(kernel, Own):
+        return kernel
+    if type(kernel) not in _KERNELS:
+        return Own(type(kernel).__name__, repr(kernel))
+    return kernel.with_blocks(()) if getattr(kernel, "is_site_kernel", False) else kernel
+
+
+def is_same_kernel(kernel: Any, other: Any) -> bool:
+    """Whether two kernels have the same settings and walls."""
+    ours, theirs = (_CODEC.encode(kernel_of(one)) for one in (kernel, other))
+    return ours[1] == theirs[1] and all(np.array_equal(ours[0][name], theirs[0][name]) for name in ours[0])
+
+
+def spec_of(reference: BoundReference) -> Any:
+    """Return what ``reference=`` would be; or :class:`Own` where it cannot be written down."""
+    if reference.is_prior:
+        return "prior"
+    if isinstance(reference, Mixed):
+        parts = [spec_of(part) for part in reference.parts]
+        if not any(isinstance(part, Own) for part in parts):
+            return Mixture(parts, reference.weights.tolist())
+    inner = reference.reference if isinstance(reference, Independent) else reference
+    if type(inner) is Margins and (inner.continuous is None or type(inner.continuous) in _PLAIN):
+        return Tables(inner.continuous, tuple(inner.probabilities))
+    return inner if type(inner) in (*_PLAIN, Gaussians) else Own(type(inner).__name__, reference.label)
+
+
+def spec_for(spec: Any, model: Any, layout: Layout) -> Any:
+    """Give tables of margins the variables of a model; other references stay as they are."""
+    if not isinstance(spec, Tables):
+        return spec
+    variables = find_site_variables(model, layout)
+    return Margins(spec.continuous, layout.n_continuous, variables, spec.probabilities)
+
+
+def without_particles(pilot: Pilot | None) -> Pilot | None:
+    """Leave out what no ladder is made from."""
+    return pilot and replace(pilot, positions=pilot.positions[:0])
