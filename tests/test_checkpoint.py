@@ -54,7 +54,7 @@ def folder(whole, tmp_path):
 
 
 def jobs(folder):
-    return sorted(folder.glob("*rows*.nc"))
+    return sorted(folder.glob("*rows*.npz"))
 
 
 def test_the_checkpoint_changes_nothing_and_holds_every_job(model, whole):
@@ -72,7 +72,7 @@ def test_whatever_is_there_is_gone_on_from(model, whole, folder, kept):
     for path in jobs(folder):
         if not any(one in path.name for one in kept):
             path.unlink()
-    (folder / ".round_1.nc.0000.part").write_bytes(b"half")
+    (folder / ".round_1.npz.0000.part").write_bytes(b"half")
     same_bits(whole[0], sample(model, checkpoint=folder))
     assert len(jobs(folder)) == len(jobs(whole[1]))
 

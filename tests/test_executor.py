@@ -112,14 +112,14 @@ def test_what_travels_gives_the_same_bits(called):
 def test_a_checkpoint_gives_the_same_bits_also_where_a_part_of_it_is_there(called, tmp_path):
     call, plain = called
     same_bits(plain, call(checkpoint=tmp_path))
-    files = sorted(tmp_path.rglob("*rows*.nc"))
+    files = sorted(tmp_path.rglob("*rows*.npz"))
     rng = np.random.default_rng(len(files))
     for path in rng.permutation(files)[: -(-len(files) // 2)]:
         path.unlink()
-    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*rows*.nc")}
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*rows*.npz")}
     with ThreadPoolExecutor(2) as pool:
         same_bits(plain, call(checkpoint=tmp_path, executor=pool))
-    assert sorted(tmp_path.rglob("*rows*.nc")) == files
+    assert sorted(tmp_path.rglob("*rows*.npz")) == files
     assert {path: path.stat().st_mtime_ns for path in before} == before
     same_bits(plain, call(checkpoint=tmp_path, cores=1))
 
@@ -180,7 +180,7 @@ def test_what_a_killed_process_had_is_annealed_again_and_nothing_else(tmp_path, 
 
     def kill(fraction):
         if fraction > 0.4 and not victims:
-            finished.update(path.stem for path in tmp_path.glob("round*.nc"))
+            finished.update(path.stem for path in tmp_path.glob("round*.npz"))
             victims.append(len(submitted))
             os.kill(next(iter(pool._processes)), signal.SIGKILL)
 
@@ -221,7 +221,7 @@ def test_a_job_that_always_kills_its_process_lets_the_others_finish_and_is_one_e
     with spawn(1) as pool, pytest.raises(RuntimeError, match=message):
         call(executor=pool, checkpoint=tmp_path)
     monkeypatch.undo()
-    assert len(list(tmp_path.glob("round*.nc"))) == 3
+    assert len(list(tmp_path.glob("round*.npz"))) == 3
     same_bits(plain, call(checkpoint=tmp_path))
 
 

@@ -318,7 +318,7 @@ def test_an_extension_elsewhere_is_the_same(kept, more_chains, first):
 
 def test_an_extension_goes_on_from_its_own_checkpoint(first, more_chains, tmp_path):
     whole = extend(first, chains=3, checkpoint=tmp_path / "more")
-    kept = sorted(tmp_path.glob("more/*round*.nc"))
+    kept = sorted(tmp_path.glob("more/*round*.npz"))
     assert kept
     kept[0].unlink()
     resumed = extend(tmp_path / "more", chains=3, checkpoint=tmp_path / "again")

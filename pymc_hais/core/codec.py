@@ -10,6 +10,8 @@ import numpy as np
 
 #: What JSON writes as it is.
 _PLAIN = (bool, int, float, str)
+#: Kinds of arrays: truth values, integers and floating point.
+_NUMBERS = "biuf"
 
 
 class Codec:
@@ -44,13 +46,13 @@ class Codec:
         kind = type(value)
         if value is None or kind in _PLAIN:
             return value
-        if isinstance(value, np.ndarray):
+        if _is_array(value):
             # One array in two places, such as the metric of two stages, comes back as one.
             if id(value) not in places:
                 places[id(value)] = ".".join(path)
                 arrays[places[id(value)]] = value
             return {"array": places[id(value)]}
-        if isinstance(value, np.generic) and value.dtype.kind in "biuf":
+        if isinstance(value, np.generic) and value.dtype.kind in _NUMBERS:
             return {"number": [value.dtype.name, value.item()]}
         if self._classes.get(kind.__name__) is kind:
             parts = [one.name for one in fields(value) if one.init] if is_dataclass(value) else value._fields
@@ -58,7 +60,7 @@ class Codec:
         if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
             return {"mapping": each(value)}
         if kind in (tuple, list):
-            _stack([one for one in value if isinstance(one, np.ndarray)], path, arrays, places)
+            _stack([one for one in value if _is_array(one)], path, arrays, places)
             return list(each({str(i): part for i, part in enumerate(value)}).values())
         raise TypeError(f"A {kind.__name__} is no part of a record.")
 
@@ -91,6 +93,10 @@ class Codec:
             name, parts = content
             return self._classes[name](**{part: self._decode(arrays, one, rows) for part, one in parts.items()})
         raise ValueError(f"{kind!r} is no part of a record.")
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind in _NUMBERS
 
 
 def _stack(

@@ -1,6 +1,6 @@
-"""Records on disk: arrays and plain facts in one netCDF file, whole or not there, and never a program.
+"""Records on disk: arrays and plain facts in one file, whole or not there, and never a program.
 
-The classic netCDF format is numbers and text; reading it executes nothing, whoever wrote the file.
+The file is NumPy's ``.npz`` without pickles, which is numbers and text, with a digest of it all at its end.
 """
 
 from __future__ import annotations
@@ -16,26 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.io import netcdf_file
 
-__all__ = ["decode", "encode", "read_record", "replacing", "write_bytes", "write_record"]
-
-#: What classic netCDF has no type for, and what it is written as.
-_STORED_AS = {"bool": np.int8, "int64": np.int32, "uint32": np.int32, "uint8": np.int32, "float16": np.float32}
-#: The attribute with the facts, and with the types and shapes of the arrays.
-_HEADER = "header"
+#: The name of the facts among the arrays.
+_FACTS = "facts"
+#: Bytes of the digest.
+_LENGTH = 16
 
 
-def write_record(path: Path, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> None:
-    """Write arrays and plain facts, so that a reader finds all of the file or none of it, whenever the writer dies.
-
-    Parameters
-    ----------
-    path : Path
-    arrays : dict of ndarray
-        Of numbers or truth values; integers fit into 32 bits.
-    facts : dict
-        What JSON takes.
+def write_record(path: Path, arrays: Mapping[str, np.ndarray], facts: Any) -> None:
+    """Write arrays and what JSON takes, so that a reader finds all of it or none, whenever the writer dies.
 
     Raises
     ------
@@ -45,7 +34,7 @@ def write_record(path: Path, arrays: Mapping[str, np.ndarray], facts: Mapping[st
     write_bytes(path, encode(arrays, facts))
 
 
-def read_record(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def read_record(path: Path) -> tuple[dict[str, np.ndarray], Any]:
     """Read what :func:`write_record` wrote.
 
     Raises
@@ -93,48 +82,24 @@ def write_bytes(path: Path, content: bytes) -> None:
         ) from error
 
 
-def encode(arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> bytes:
+def encode(arrays: Mapping[str, np.ndarray], facts: Any) -> bytes:
     """Make the content of a file."""
-    arrays = {name: np.asarray(array) for name, array in arrays.items()}
-    kinds = {name: [array.dtype.name, list(array.shape)] for name, array in arrays.items()}
-    # As JSON gives it back, so that the digest is of what a reader finds.
-    header = json.loads(json.dumps({"facts": dict(facts), "arrays": kinds}))
-    header["digest"] = _digest(arrays, header)
     buffer = io.BytesIO()
-    with netcdf_file(buffer, "w", version=2) as file:
-        setattr(file, _HEADER, json.dumps(header, ensure_ascii=True))
-        for name, array in arrays.items():
-            if array.size == 0:  # a dimension of length 0 is one without an end in this format
-                continue
-            stored = array.astype(_STORED_AS.get(array.dtype.name, array.dtype))
-            if stored.dtype != array.dtype and not np.array_equal(stored.astype(array.dtype), array, equal_nan=True):
-                raise ValueError(f"`{name}` has integers beyond 32 bits.")
-            dims = tuple(f"{name}_{axis}" for axis in range(array.ndim))
-            for dim, length in zip(dims, array.shape, strict=True):
-                file.createDimension(dim, length)
-            file.createVariable(name, stored.dtype, dims)[...] = stored
-        file.flush()
-        return buffer.getvalue()
+    text = np.frombuffer(json.dumps(facts).encode(), np.uint8)
+    np.savez(buffer, **{_FACTS: text}, **arrays)  # type: ignore[arg-type]
+    # A zip file ends with the length of a comment, 0 here: the digest becomes that comment.
+    content = buffer.getvalue()[:-2] + _LENGTH.to_bytes(2, "little")
+    return content + _digest(content)
 
 
-def decode(content: bytes) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def decode(content: bytes) -> tuple[dict[str, np.ndarray], Any]:
     """Read the content of a file; whatever is wrong with it raises."""
-    with netcdf_file(io.BytesIO(content), "r", mmap=False) as file:
-        header = json.loads(getattr(file, _HEADER))
-        arrays = {}
-        for name, (dtype, shape) in header["arrays"].items():
-            kind = np.dtype(dtype)
-            if kind.kind not in "biuf":
-                raise ValueError(f"`{name}` is no array of numbers.")
-            whole = file.variables[name][...].copy() if np.prod(shape) else np.zeros(shape)
-            arrays[name] = np.asarray(whole).reshape(shape).astype(kind)
-    if header.pop("digest") != _digest(arrays, header):
+    if content[-_LENGTH:] != _digest(content[:-_LENGTH]):
         raise ValueError("The content does not have its digest.")
-    return arrays, header["facts"]
+    with np.load(io.BytesIO(content), allow_pickle=False) as file:
+        arrays = dict(file)
+    return arrays, json.loads(arrays.pop(_FACTS).tobytes())
 
 
-def _digest(arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> str:
-    digest = hashlib.blake2b(json.dumps(header, sort_keys=True).encode(), digest_size=16)
-    for name in sorted(arrays):
-        digest.update(np.ascontiguousarray(arrays[name]).tobytes())
-    return digest.hexdigest()
+def _digest(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=_LENGTH).digest()

@@ -80,7 +80,7 @@ class Checkpoint:
         return _digest(self.identity)
 
     def _file(self, name: str) -> Path:
-        return self.path / f"{name}.nc"
+        return self.path / f"{name}.npz"
 
 
 def open_checkpoint(path: Any, identity: Mapping[str, Any], is_seeded: bool) -> tuple[Checkpoint, Mapping[str, Any]]:
@@ -111,7 +111,7 @@ def open_checkpoint(path: Any, identity: Mapping[str, Any], is_seeded: bool) -> 
     folder = open_folder(path)
     own: dict[str, Any] = json.loads(json.dumps({"format": _FORMAT, **identity}))
     header = folder / _HEADER
-    if header.exists() and any(folder.rglob("*.nc")):
+    if header.exists() and any(folder.glob("*.npz")):
         before = _read_header(header)
         if not is_seeded:
             own["random_seed"] = before["random_seed"]

@@ -59,7 +59,7 @@ def save_plan(idata: DataTree, path: str | os.PathLike[str]) -> None:
         Result of :func:`sample_hais`.  It keeps its plan itself, as the group ``plan``, and may be passed as ``plan=``
         in place of the file.
     path : path-like
-        In an existing folder.  The file is classic netCDF; a file of that name is replaced.
+        In an existing folder.  The file is NumPy's ``.npz`` whatever its name; a file of that name is replaced.
 
     Raises
     ------

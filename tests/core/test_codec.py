@@ -75,7 +75,9 @@ class Other(NamedTuple):
     x: float = 0.0
 
 
-@pytest.mark.parametrize("value", [object(), {1, 2}, len, b"bytes", 1j, Other(), {1: "a"}, np.datetime64(1, "s")])
+@pytest.mark.parametrize(
+    "value", [object(), {1, 2}, len, b"bytes", 1j, Other(), {1: "a"}, np.datetime64(1, "s"), np.array([None])]
+)
 def test_what_is_no_part_of_a_record_is_not_written(value):
     with pytest.raises(TypeError, match="is no part of a record"):
         CODEC.encode((1.0, value))

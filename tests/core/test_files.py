@@ -1,15 +1,14 @@
 """Files of arrays: whole or not there, never a program, and one plain error for anything else."""
 
 import errno
+import hashlib
 import io
-import json
 import os
 import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.io import netcdf_file
 
 from pymc_hais.core.files import decode, encode, read_record, write_bytes, write_record
 
@@ -19,7 +18,7 @@ ARRAYS = {
     "float32": RNG.normal(size=5).astype(np.float32),
     "float16": np.array([0.5, -np.inf], dtype=np.float16),
     "special": np.array([np.nan, np.inf, -np.inf, -0.0, 5e-324]),
-    "int64": np.array([[-(2**31), 2**31 - 1]]),
+    "int64": np.array([[-(2**63), 2**63 - 1]]),
     "int32": np.arange(3, dtype=np.int32),
     "uint32": np.array([0, 2**32 - 1], dtype=np.uint32),
     "uint8": np.array([0, 255], dtype=np.uint8),
@@ -42,8 +41,8 @@ class Bomb:
 
 
 def test_arrays_and_facts_come_back_to_the_bit(tmp_path):
-    write_record(tmp_path / "a.nc", ARRAYS, FACTS)
-    arrays, facts = read_record(tmp_path / "a.nc")
+    write_record(tmp_path / "a.npz", ARRAYS, FACTS)
+    arrays, facts = read_record(tmp_path / "a.npz")
     assert facts == FACTS
     assert list(arrays) == list(ARRAYS)
     for name, array in ARRAYS.items():
@@ -51,14 +50,18 @@ def test_arrays_and_facts_come_back_to_the_bit(tmp_path):
         assert arrays[name].shape == array.shape
         assert arrays[name].tobytes() == array.tobytes()
         assert arrays[name].flags.writeable
-    assert os.listdir(tmp_path) == ["a.nc"]
+    assert os.listdir(tmp_path) == ["a.npz"]
 
 
-def test_what_the_format_cannot_hold_is_said():
-    with pytest.raises(ValueError, match="`far` has integers beyond 32 bits"):
-        encode({"far": np.array([2**31])}, {})
+def test_what_json_cannot_hold_is_not_written():
     with pytest.raises(TypeError):
         encode({}, {"object": object()})
+
+
+def test_numpy_reads_it_without_this_package(tmp_path):
+    write_record(tmp_path / "a.npz", ARRAYS, FACTS)
+    with np.load(tmp_path / "a.npz", allow_pickle=False) as file:
+        np.testing.assert_array_equal(file["float64"], ARRAYS["float64"])
 
 
 def test_a_file_cut_short_anywhere_is_damaged():
@@ -68,55 +71,47 @@ def test_a_file_cut_short_anywhere_is_damaged():
             decode(content[:length])
 
 
-def test_any_flipped_byte_is_seen_or_changes_nothing():
+def test_any_flipped_byte_is_seen():
     content = encode({name: ARRAYS[name] for name in ("float64", "bool", "int64")}, FACTS)
-    n_seen = 0
     for place in range(len(content)):
         changed = bytearray(content)
         changed[place] ^= 1 << int(RNG.integers(8))
-        try:
-            arrays, facts = decode(bytes(changed))
-        except Exception:
-            n_seen += 1
-            continue
-        assert facts == FACTS
-        for name, array in arrays.items():
-            assert array.tobytes() == ARRAYS[name].tobytes()
-    assert n_seen > 0.8 * len(content)
+        with pytest.raises(ValueError, match="does not have its digest"):
+            decode(bytes(changed))
 
 
 def test_a_file_that_was_changed_names_itself_and_the_way_out(tmp_path):
-    path = tmp_path / "a.nc"
+    path = tmp_path / "a.npz"
     write_record(path, ARRAYS, FACTS)
     path.write_bytes(path.read_bytes()[:-8])
-    with pytest.raises(ValueError, match=r"a\.nc' is damaged: it was cut short or changed .* restore it from a copy"):
+    with pytest.raises(ValueError, match=r"a\.npz' is damaged: it was cut short or changed .* restore it from a copy"):
         read_record(path)
-    with pytest.raises(OSError, match=r"none\.nc' cannot be read \(No such file or directory\): check that it exists"):
-        read_record(tmp_path / "none.nc")
+    with pytest.raises(OSError, match=r"none\.npz' cannot be read \(No such file or directory\): check that it exists"):
+        read_record(tmp_path / "none.npz")
 
 
-def in_attribute(content):
-    """A whole netCDF file whose header is something else."""
+def whole(**arrays):
+    """A file that has its digest, with whatever in it."""
     buffer = io.BytesIO()
-    with netcdf_file(buffer, "w", version=2) as file:
-        file.header = content
-        file.flush()
-        return buffer.getvalue()
+    np.savez(buffer, **arrays)
+    content = buffer.getvalue()[:-2] + bytes([16, 0])
+    return content + hashlib.blake2b(content, digest_size=16).digest()
 
 
-@pytest.mark.parametrize("kind", ["file", "attribute", "text", "object"])
+@pytest.mark.parametrize("kind", ["file", "array", "facts", "text"])
 def test_a_planted_program_is_not_run(tmp_path, kind):
     marker = tmp_path / "marker"
     program = pickle.dumps(Bomb(marker), protocol=0)
+    bombs, text = np.array([Bomb(marker)]), np.frombuffer(program, np.uint8)
     content = {
         "file": program,
-        "attribute": in_attribute(program),
-        "text": in_attribute(json.dumps({"facts": {}, "arrays": {"a": ["O", [1]]}, "digest": program.decode()})),
-        "object": in_attribute(json.dumps({"facts": {}, "arrays": {"a": ["object", [0]]}, "digest": ""})),
+        "array": whole(facts=np.frombuffer(b"{}", np.uint8), a=bombs),
+        "facts": whole(facts=bombs),
+        "text": whole(facts=text),
     }[kind]
-    (tmp_path / "a.nc").write_bytes(content)
+    (tmp_path / "a.npz").write_bytes(content)
     with pytest.raises(ValueError, match="is damaged"):
-        read_record(tmp_path / "a.nc")
+        read_record(tmp_path / "a.npz")
     assert not marker.exists()
     pickle.loads(program)  # it would have been seen
     assert marker.exists()
@@ -125,7 +120,7 @@ def test_a_planted_program_is_not_run(tmp_path, kind):
 @pytest.mark.parametrize("step", ["open", "write", "fsync", "replace", "replaced"])
 @pytest.mark.parametrize("death", [KeyboardInterrupt, SystemExit])
 def test_whoever_dies_while_writing_leaves_the_old_file_or_the_new_one(tmp_path, monkeypatch, step, death):
-    path = tmp_path / "a.nc"
+    path = tmp_path / "a.npz"
     write_record(path, {"a": np.zeros(3)}, {})
     old, new = path.read_bytes(), encode({"a": np.ones(3)}, {})
     die_at(monkeypatch, step, death)
@@ -133,7 +128,7 @@ def test_whoever_dies_while_writing_leaves_the_old_file_or_the_new_one(tmp_path,
         write_bytes(path, new)
     monkeypatch.undo()
     assert path.read_bytes() == (new if step == "replaced" else old)
-    assert os.listdir(tmp_path) == ["a.nc"]
+    assert os.listdir(tmp_path) == ["a.npz"]
 
 
 def die_at(monkeypatch, step, death):
@@ -189,18 +184,18 @@ class HalfWriting:
 )
 @pytest.mark.parametrize("step", ["open", "write", "fsync", "replace"])
 def test_a_full_or_closed_disk_says_what_to_do(tmp_path, monkeypatch, step, error, message):
-    path = tmp_path / "a.nc"
+    path = tmp_path / "a.npz"
     path.write_bytes(b"before")
     die_at(monkeypatch, step, error)
-    with pytest.raises(OSError, match=rf"'a\.nc' cannot be written to .*\({message}\): give it room") as caught:
+    with pytest.raises(OSError, match=rf"'a\.npz' cannot be written to .*\({message}\): give it room") as caught:
         write_bytes(path, b"after")
     monkeypatch.undo()
     assert caught.value.errno == error.errno
     assert path.read_bytes() == b"before"
-    assert os.listdir(tmp_path) == ["a.nc"]
+    assert os.listdir(tmp_path) == ["a.npz"]
 
 
 def test_a_path_under_a_file_is_said(tmp_path):
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(OSError, match=r"'a\.nc' cannot be written to the folder"):
-        write_bytes(tmp_path / "file" / "a.nc", b"")
+    with pytest.raises(OSError, match=r"'a\.npz' cannot be written to the folder"):
+        write_bytes(tmp_path / "file" / "a.npz", b"")

@@ -37,8 +37,8 @@ def begun(folder, call=CALL):
 )
 def test_a_file_that_is_whole_and_no_record_is_refused(tmp_path, tree):
     kept = begun(tmp_path)
-    write_record(tmp_path / "pilot_2.nc", {}, {"call": kept._call, "fingerprint": "print", "result": tree})
-    with pytest.raises(ValueError, match=r"pilot_2\.nc' is not what a run has kept: .*\. Delete it"):
+    write_record(tmp_path / "pilot_2.npz", {}, {"call": kept._call, "fingerprint": "print", "result": tree})
+    with pytest.raises(ValueError, match=r"pilot_2\.npz' is not what a run has kept: .*\. Delete it"):
         kept.find("pilot_2", "print")
 
 
@@ -104,8 +104,8 @@ def test_an_edited_header_is_seen_also_where_the_call_takes_its_seed(tmp_path):
 def test_a_planted_pickle_is_not_run(tmp_path):
     kept, marker = begun(tmp_path), tmp_path / "marker"
     program = pickle.dumps(Bomb(marker))
-    (tmp_path / "round_1.nc").write_bytes(program)
-    with pytest.raises(ValueError, match=r"round_1\.nc' is damaged"):
+    (tmp_path / "round_1.npz").write_bytes(program)
+    with pytest.raises(ValueError, match=r"round_1\.npz' is damaged"):
         kept.find("round_1", "print")
     (tmp_path / "checkpoint.json").write_bytes(program)
     with pytest.raises(ValueError, match="is damaged"):
@@ -116,11 +116,11 @@ def test_a_planted_pickle_is_not_run(tmp_path):
 def test_files_under_other_names_and_of_other_calls_are_refused(tmp_path):
     kept = begun(tmp_path / "a")
     kept.keep("pilot_2", "other print", PILOT)
-    os.replace(tmp_path / "a" / "pilot_2.nc", tmp_path / "a" / "pilot_1.nc")
-    with pytest.raises(ValueError, match=r"pilot_1\.nc' is of another call, plan or seed .*Delete the folder"):
+    os.replace(tmp_path / "a" / "pilot_2.npz", tmp_path / "a" / "pilot_1.npz")
+    with pytest.raises(ValueError, match=r"pilot_1\.npz' is of another call, plan or seed .*Delete the folder"):
         kept.find("pilot_1", "print")
     other = begun(tmp_path / "b", {**CALL, "data": "other"})
-    os.replace(tmp_path / "b" / "pilot_1.nc", tmp_path / "a" / "pilot_1.nc")
+    os.replace(tmp_path / "b" / "pilot_1.npz", tmp_path / "a" / "pilot_1.npz")
     with pytest.raises(ValueError, match="is of another call"):
         kept.find("pilot_1", "print")
     assert other.find("pilot_1", "print") is None
@@ -145,7 +145,7 @@ def test_a_file_and_a_folder_with_other_things_are_refused_and_left_alone(tmp_pa
 
 def test_what_a_killed_writer_left_goes_and_what_another_one_writes_stays(tmp_path):
     begun(tmp_path)
-    left, young = tmp_path / ".pilot_2.nc.00.part", tmp_path / ".pilot_3.nc.01.part"
+    left, young = tmp_path / ".pilot_2.npz.00.part", tmp_path / ".pilot_3.npz.01.part"
     for path in (left, young):
         path.write_bytes(b"half")
     os.utime(left, (time.time() - 1000.0,) * 2)
