@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pymc_hais.engines.transport import installed
-from pymc_hais.model import Walk, attributes_of, identify, is_model
+from pymc_hais.model import Walk, attributes_of, identify_as_written, is_model
 
 __all__ = ["describe", "take_identity"]
 
@@ -66,7 +66,7 @@ def describe(value: Any, name: str = "", depth: int = 0) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if is_model(value):
-        identity = identify(value, with_density=True)
+        identity = identify_as_written(value)
         identity.refuse_unreadable("checkpoint")
         return asdict(identity)
     if hasattr(value, "children") and hasattr(value, "data_vars"):  # a DataTree

@@ -15,8 +15,8 @@ from pymc_hais.model.checks import (
 )
 from pymc_hais.model.containers import Preparation, read_containers, varying_containers
 from pymc_hais.model.density import DensityGraph, build_density, build_parameter_density
-from pymc_hais.model.evaluation import WrittenLogp, build_written_logp, check_joint_logp, check_state
-from pymc_hais.model.identity.identity import ModelIdentity, identify
+from pymc_hais.model.evaluation import WrittenLogp, build_written_logp, check_joint_logp, check_state, compile_written
+from pymc_hais.model.identity.identity import ModelIdentity, identify, identify_as_written
 from pymc_hais.model.identity.objects import attributes_of
 from pymc_hais.model.identity.structure import Structure, describe_structure
 from pymc_hais.model.identity.walk import Walk
@@ -55,6 +55,7 @@ __all__ = [
     "check_joint_logp",
     "check_model",
     "check_state",
+    "compile_written",
     "custom_names",
     "describe_structure",
     "discrete_names",
@@ -62,6 +63,7 @@ __all__ = [
     "find_model",
     "find_site_variables",
     "identify",
+    "identify_as_written",
     "improper_priors",
     "is_model",
     "is_unnormalised",

@@ -218,7 +218,8 @@ def implementations_of(kind: type) -> list[Callable]:
     names = {"jax": "jax_funcify", "numba": "numba_funcify"}
     modules = ((sys.modules.get(f"pytensor.link.{linker}.dispatch.basic"), name) for linker, name in names.items())
     tables = [_logprob, *(getattr(module, name) for module, name in modules if hasattr(module, name))]
-    return [table.dispatch(kind) for table in tables]
+    # As `table.dispatch` finds them, which asks every class in the table whether it is an abstract one of this.
+    return [next(table.registry[base] for base in kind.__mro__ if base in table.registry) for table in tables]
 
 
 def unsupported_op(error: BaseException) -> str:

@@ -16,7 +16,14 @@ from pymc_hais.model.containers import arguments_for, freeze_with_inputs
 from pymc_hais.model.layout import Layout
 from pymc_hais.types import ParticleState
 
-__all__ = ["WrittenLogp", "build_written_logp", "check_joint_logp", "check_state", "evaluate_terms"]
+__all__ = [
+    "WrittenLogp",
+    "build_written_logp",
+    "check_joint_logp",
+    "check_state",
+    "compile_written",
+    "evaluate_terms",
+]
 
 #: Draws at which a log density is compared with the model's own, or the terms of one that is never finite looked at.
 _EXAMINED = 20
@@ -117,9 +124,7 @@ def check_joint_logp(
     order = (_EXAMINED_RANKS * usable.size).astype(int)
     ranked = usable[np.argsort(-joint[usable], kind="stable")][order]
     tolerance = 1e-3 + np.sqrt(np.finfo(pytensor.config.floatX).eps) * magnitude
-    if written is None:
-        evaluate = _compile_scalars(model, layout, [model.logp()])
-        written = lambda position: evaluate(position)[0]  # noqa: E731
+    written = written or compile_written(model, layout, model.logp())
     expected: dict[int, float] = {}
     start = perf_counter()
     for i in dict.fromkeys(ranked.tolist()):
@@ -144,6 +149,12 @@ def check_joint_logp(
                 f"model.logp() is {judged:.6f}: they differ by {joint[i] - judged:.3g} nats. Either the backend "
                 'computes a function of the model wrongly (try backend="c") or this is a bug: please report it.'
             )
+
+
+def compile_written(model: Any, layout: Layout, logp: Any) -> Callable[[np.ndarray], float]:
+    """Compile what PyMC has written as ``model.logp()`` as a function of a flat vector (D,)."""
+    evaluate = _compile_scalars(model, layout, [logp])
+    return lambda position: evaluate(position)[0]
 
 
 def build_written_logp(model: Any, layout: Layout, containers: Mapping[str, np.ndarray]) -> WrittenLogp:

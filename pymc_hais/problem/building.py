@@ -13,6 +13,7 @@ from pymc_hais.core.seeds import Purpose, Seeds
 from pymc_hais.kernels import Composed
 from pymc_hais.model import (
     Layout,
+    ModelIdentity,
     WrittenLogp,
     build_chart,
     build_density,
@@ -20,11 +21,14 @@ from pymc_hais.model import (
     check_joint_logp,
     check_model,
     check_state,
+    compile_written,
     find_site_variables,
+    identify,
     log_count,
     summable,
     warn_of_lookups,
 )
+from pymc_hais.model.compat import untraced
 from pymc_hais.problem.audit import check_draws
 from pymc_hais.problem.coverage import check_coverage
 from pymc_hais.problem.kept import find_problem, keep_problem
@@ -95,12 +99,13 @@ def build_problem(
     """
     # What belongs to rows or to a measured mass is not kept: it is not the model's alone.
     is_kept = not rows and prior_mass is None and containers is None
-    if is_kept and (kept := find_problem(model, reference, compiler, takes_fit)):
+    identity = None if rows else identify(model)
+    if is_kept and identity and (kept := find_problem(model, identity, reference, compiler, takes_fit)):
         return kept
     log_mass = prior_mass.estimate.value if prior_mass else 0.0
     varying = containers if prior_mass is None else None
     layout, bound = bind_reference(model, reference, seeds, log_mass, list(varying or {}))
-    problem = with_reference(model, layout, bound, compiler, seeds, rows, takes_fit, varying)
+    problem = with_reference(model, layout, bound, compiler, seeds, rows, takes_fit, varying, identity)
     if is_kept:
         keep_problem(problem, reference, compiler, takes_fit)
     return replace(problem, prior_mass=prior_mass)
@@ -129,6 +134,7 @@ def with_reference(
     rows: Mapping[str, np.ndarray] | None = None,
     takes_fit: bool = False,
     containers: Mapping[str, np.ndarray] | None = None,
+    identity: ModelIdentity | None = None,
 ) -> Problem:
     """Compile a model for one bound reference, and check it at the reference's draws; see :func:`build_problem`."""
     kernel = compiler.kernel
@@ -168,8 +174,11 @@ def with_reference(
         problem = problem.with_fit(Fitted.none(problem.n_rows, layout.n_dims, is_dense), sites)
     else:
         problem = replace(problem, sites=sites)
-    _check(problem, seeds)
-    return problem
+    own = problem.model_of_row(0)
+    with untraced:
+        logp = own.logp()
+    _check(problem, own, compile_written(own, layout, logp), seeds)
+    return replace(problem, identity=identity and identity.with_density(model, logp))
 
 
 def _check_site_draws(model: Any, layout: Layout, reference: BoundReference, seeds: Seeds) -> None:
@@ -231,14 +240,14 @@ def with_data(
     """
     problem = problem.with_data(model, values)
     try:
-        _check_values(problem, seeds, lambda position: written(position, values))
+        _check_values(problem, model, lambda position: written(position, values), seeds)
     except IndexError as error:
         raise ValueError(f"With these data the model cannot be evaluated: {error}") from error
     return problem
 
 
 def _check_values(
-    problem: Problem, seeds: Seeds, written: Callable[[np.ndarray], float] | None = None
+    problem: Problem, model: Any, written: Callable[[np.ndarray], float], seeds: Seeds
 ) -> tuple[np.ndarray, bool]:
     """Check the density at draws of the reference, for the first row of data; return them, and whether it is cheap."""
     reference, layout, kernel = problem.reference, problem.layout, problem.engine.kernel
@@ -251,7 +260,6 @@ def _check_values(
             f"None of {len(x)} draws of {reference.label} lies inside the constraints: pass a reference that "
             "does, such as pymc_hais.Box."
         )
-    model = problem.model_of_row(0)
     check_state(model, layout, x, state, reference.label)
     _check_odds(problem, state)
     joint = state.log_reference + state.log_ratio - problem.log_jacobian(x)
@@ -260,10 +268,10 @@ def _check_values(
     return x, is_cheap
 
 
-def _check(problem: Problem, seeds: Seeds) -> None:
-    """Check a problem at draws of its reference, and the reference itself."""
-    x, is_cheap = _check_values(problem, seeds)
-    model, reference, layout = problem.model_of_row(0), problem.reference, problem.layout
+def _check(problem: Problem, model: Any, written: Callable[[np.ndarray], float], seeds: Seeds) -> None:
+    """Check a problem, with the model of its first row, at draws of its reference, and the reference itself."""
+    x, is_cheap = _check_values(problem, model, written, seeds)
+    reference, layout = problem.reference, problem.layout
     kernel, evaluate = problem.engine.kernel, problem.evaluate_first
     check_coverage(model, layout, reference, evaluate, kernel.constraints, x, seeds.sequence(Purpose.CHECK, 3))
     # Where the likelihood is costly, the reference alone is evaluated at the many draws of this check.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, is_dataclass, replace
 from typing import Any
 
 from pymc_hais.engines import renew
-from pymc_hais.model import ModelIdentity, identify
+from pymc_hais.model import ModelIdentity
 from pymc_hais.problem.problem import Compiler, Problem
 from pymc_hais.references import Gaussian, StudentT
 
@@ -22,7 +22,6 @@ _MOST = 3
 class _Kept:
     """A problem without its model, which must be free to go, and what it was built from."""
 
-    identity: ModelIdentity
     recipe: tuple
     problem: Problem
 
@@ -43,24 +42,26 @@ _of_models: weakref.WeakKeyDictionary[Any, tuple[_Kept, ...]] = weakref.WeakKeyD
 _changing = threading.Lock()
 
 
-def find_problem(model: Any, reference: Any, compiler: Compiler, takes_fit: bool) -> Problem | None:
+def find_problem(
+    model: Any, identity: ModelIdentity, reference: Any, compiler: Compiler, takes_fit: bool
+) -> Problem | None:
     """Find the problem that an earlier call compiled for the model as it is now, and checked.
 
     Parameters
     ----------
     model : pymc.Model
+    identity : ModelIdentity
+        What the model is now.
     reference : str or object
         As :func:`pymc_hais.references.bind` takes it.
     compiler : Compiler
     takes_fit : bool
     """
-    kept = _of_models.get(model, ())
-    if not kept:
-        return None
-    recipe, identity = _recipe(reference, compiler, takes_fit), identify(model)
-    for one in kept:
-        if one.recipe == recipe and not one.identity.difference(identity):
-            problem = one.problem
+    recipe = _recipe(reference, compiler, takes_fit)
+    for one in _of_models.get(model, ()):
+        problem = one.problem
+        assert problem.identity is not None
+        if one.recipe == recipe and not problem.identity.difference(identity):
             return replace(problem, model=model, engine=renew(problem.engine, compiler.cores))
     return None
 
@@ -74,11 +75,10 @@ def keep_problem(problem: Problem, reference: Any, compiler: Compiler, takes_fit
     is_plain = isinstance(reference, str | Gaussian | StudentT) and not compiler.compile_kwargs
     if not is_held and (not is_plain or compiler.kernel.constraints):
         return
-    recipe = _recipe(reference, compiler, takes_fit)
-    identity = identify(problem.model)
-    if identity.unreadable and not is_held:
+    assert problem.identity is not None
+    if problem.identity.unreadable and not is_held:
         return
-    kept = _Kept(identity, recipe, replace(problem, model=None))
+    kept = _Kept(_recipe(reference, compiler, takes_fit), replace(problem, model=None))
     with _changing:
         _of_models[problem.model] = (kept, *_of_models.get(problem.model, ()))[:_MOST]
 

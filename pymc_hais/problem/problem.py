@@ -13,7 +13,17 @@ from pymc_hais.core.weights import clean
 from pymc_hais.engines import compile_engine
 from pymc_hais.estimators import LogZEstimate
 from pymc_hais.kernels import Composed, Gibbs, Hamiltonian, LinearConstraints, SiteBlock, SiteKernel
-from pymc_hais.model import Chart, DensityGraph, Layout, Preparation, Sites, unnormalised_priors, with_table
+from pymc_hais.model import (
+    Chart,
+    DensityGraph,
+    Layout,
+    ModelIdentity,
+    Preparation,
+    Sites,
+    identify,
+    unnormalised_priors,
+    with_table,
+)
 from pymc_hais.references import AnnealedModel, BoundReference, Draws, Fitted, join_parts, share_draws, with_data
 from pymc_hais.run.tasks import Start
 from pymc_hais.types import Engine, Kernel, Particles, ParticleState
@@ -80,10 +90,13 @@ class PriorMass(NamedTuple):
     estimate : LogZEstimate
     n_gradients : int
         Evaluations of value and gradient.
+    identity : ModelIdentity, optional
+        Of the prior alone.
     """
 
     estimate: LogZEstimate
     n_gradients: int
+    identity: ModelIdentity | None = None
 
 
 @dataclass(frozen=True)
@@ -115,6 +128,8 @@ class Problem:
         Of the data that may vary, for :meth:`with_data`.
     undrawn : tuple of str
         Free variables because of whose draws it does not start from the prior, where it would have.
+    identity : ModelIdentity or None
+        What the model was when it was compiled; None where there are rows, and for what is no annealing of one model.
     """
 
     model: Any
@@ -130,6 +145,7 @@ class Problem:
     summable: tuple[str, ...] = ()
     preparation: Preparation | None = None
     undrawn: tuple[str, ...] = ()
+    identity: ModelIdentity | None = None
 
     @property
     def n_rows(self) -> int:
@@ -188,6 +204,7 @@ class Problem:
         return replace(
             self,
             model=model,
+            identity=self.identity and replace(identify(model), density=self.identity.density),
             reference=with_data(self.reference, values),
             engine=self.engine.along(self.engine.path, (*sites, *self.preparation(values))),
             chart=self.chart and self.chart.with_data(values),

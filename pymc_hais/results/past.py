@@ -17,7 +17,7 @@ from pymc_hais.core.weights import log_mean_exp
 from pymc_hais.engines import BACKENDS
 from pymc_hais.estimators import LogZEstimate, Round
 from pymc_hais.jobs.guard import Guard
-from pymc_hais.model import build_layout, describe_structure, identify
+from pymc_hais.model import build_layout, describe_structure, identify_as_written
 from pymc_hais.results.datatree import (
     COUNTS,
     EVIDENCE,
@@ -95,7 +95,7 @@ def check_model_of(origin: Origin, model: Any) -> None:
     """
     if difference := origin.structure.difference(describe_structure(model, build_layout(model))):
         raise ValueError(f"`idata` is of another model: {difference} in this one. Pass the model of the result.")
-    identity = identify(model, with_density=True)
+    identity = identify_as_written(model)
     for one in (origin.identity, identity):
         one.refuse_unreadable("extend")
     if origin.identity.data != identity.data:

@@ -121,8 +121,6 @@ class Origin:
         What a model must have in common with this one for the plan to serve it.
     identity : ModelIdentity
         Of the model, which an extension must have.
-    prior : ModelIdentity or None
-        Of the prior alone, where its mass was measured.
     tail : Tail
         Of the log ratio with the data of that run.
     n_rounds : int
@@ -132,7 +130,6 @@ class Origin:
 
     structure: Structure
     identity: ModelIdentity
-    prior: ModelIdentity | None
     tail: Tail = NO_TAIL
     n_rounds: int = 0
     seconds_per_gradient: float = 0.0

@@ -10,11 +10,10 @@ import numpy as np
 
 from pymc_hais.core.noise import check_counters
 from pymc_hais.kernels import Composed
-from pymc_hais.model import ModelIdentity, build_layout, describe_structure, identify, prior_alone
+from pymc_hais.model import ModelIdentity, build_layout, describe_structure, identify_as_written, prior_alone
 from pymc_hais.problem.building import build_problem
 from pymc_hais.problem.parameter_path import is_geometric
 from pymc_hais.problem.problem import PriorMass, Problem
-from pymc_hais.references import AnnealedModel
 from pymc_hais.run.choice import Choice, tail_of
 from pymc_hais.run.pilots import Spent
 from pymc_hais.run.plan import (
@@ -43,13 +42,12 @@ def record_plan(choice: Choice, outcome: Outcome, settings: Settings) -> Plan | 
     problem, run = choice.problem, outcome.run
     assert run is not None
     (row,) = outcome.rows
-    if problem.engine.path.n_evaluations or isinstance(problem.reference, AnnealedModel):
+    if problem.identity is None:
         return None
-    kernel, model, mass = problem.engine.kernel, problem.model, problem.prior_mass
+    kernel = problem.engine.kernel
     origin = Origin(
-        describe_structure(model, problem.layout),
-        identify(model, with_density=True),
-        identify(prior_alone(model), with_density=True) if mass else None,
+        describe_structure(problem.model, problem.layout),
+        problem.identity,
         tail_of(choice, run),
         choice.spent.n_rounds + len(row.rounds) - 1,
         choice.spent.seconds_per_gradient,
@@ -59,7 +57,7 @@ def record_plan(choice: Choice, outcome: Outcome, settings: Settings) -> Plan | 
         pilot=without_particles(choice.plan.pilot),
         ladder=outcome.ladder,
         promise=Promise.of(run),
-        start=Start(spec_of(problem.reference), problem.label, problem.fitted, problem.sites, mass),
+        start=Start(spec_of(problem.reference), problem.label, problem.fitted, problem.sites, problem.prior_mass),
         kernel=kernel_of(settings.compiler.kernel),
         site_kernel=kernel_of(kernel.sites if isinstance(kernel, Composed) else None),
         origin=origin,
@@ -145,7 +143,7 @@ def restore_problem(plan: Plan, model: Any, reference: Any, settings: Settings) 
         raise ValueError(f"`plan` was learnt on another model: {difference} in this one. Leave it out.")
     is_own = isinstance(start.reference, Own)
     spec = reference if is_own else spec_for(start.reference, model, layout)
-    mass = _mass(start, plan.origin, model, settings)
+    mass = _mass(start, model, settings)
     of_start = None if isinstance(spec, str) and spec == "prior" else mass
     problem = build_problem(
         model, spec, settings.compiler, settings.seeds, None, start.fitted is not None, prior_mass=of_start
@@ -166,18 +164,19 @@ def restore_problem(plan: Plan, model: Any, reference: Any, settings: Settings) 
     return problem.with_fit(replace(start.fitted, log_mass_of_other=problem.log_prior_mass), start.sites)
 
 
-def _mass(start: Start, origin: Origin, model: Any, settings: Settings) -> PriorMass | None:
+def _mass(start: Start, model: Any, settings: Settings) -> PriorMass | None:
     """Return the mass of the prior, measured again unless the prior is the same."""
-    if start.mass is not None and _is_known(origin.prior, prior_alone(model)):
+    if start.mass is not None and _is_known(start.mass.identity, identify_as_written(prior_alone(model))):
         return start.mass
     is_mixed = start.fitted is not None and start.fitted.share_of_other < 1.0
     return find_mass(model, start.fitted if is_mixed else start.reference, settings)
 
 
-def _is_known(before: ModelIdentity | None, model: Any) -> bool:
+def _is_known(before: ModelIdentity | None, now: ModelIdentity | None) -> bool:
     """Whether a model is surely the one that was described before."""
-    now = identify(model, with_density=True)
-    return before is not None and not (before.unreadable or now.unreadable or before.difference(now))
+    if before is None or now is None:
+        return False
+    return not (before.unreadable or now.unreadable or before.difference(now))
 
 
 def restore_choice(plan: Plan, problem: Problem, settings: Settings) -> Choice:
@@ -200,5 +199,5 @@ def restore_choice(plan: Plan, problem: Problem, settings: Settings) -> Choice:
         recipe=recipe,
         reason="As in the plan that was given.",
     )
-    tail = origin.tail if _is_known(origin.identity, problem.model) else None
+    tail = origin.tail if _is_known(origin.identity, problem.identity) else None
     return Choice(problem, own, tail, spent=spent, compile_seconds=problem.engine.clock.seconds)

@@ -131,7 +131,8 @@ def measure_prior_mass(model: Any, settings: Settings) -> PriorMass:
     problem = build_problem(prior, fit or heavy_reference(None), own.compiler, own.seeds, takes_fit=fit is None)
     choice = choose_reference(problem, own, fit or "fitted")
     outcome = run_rounds(choice, own)
-    return PriorMass(outcome.rows[0].estimate, outcome.n_gradients + choice.spent.n_gradients_pilot)
+    n_gradients = outcome.n_gradients + choice.spent.n_gradients_pilot
+    return PriorMass(outcome.rows[0].estimate, n_gradients, problem.identity)
 
 
 def _fit_prior(prior: Any, seeds: Seeds) -> Gaussian | StudentT | None:

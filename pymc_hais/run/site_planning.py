@@ -62,7 +62,8 @@ def fit_margins(problem: Problem, positions: np.ndarray, settings: Settings) -> 
     continuous = fit_reference(positions[:, : layout.n_continuous]) if layout.n_continuous else None
     tables = [_mix(_frequencies(positions, v), _frequencies(drawn, v)) for v in variables]
     margins = Independent(Margins(continuous, layout.n_continuous, variables, tables), layout.n_dims)
-    return with_reference(problem.model, layout, margins, settings.compiler, settings.seeds)
+    found = with_reference(problem.model, layout, margins, settings.compiler, settings.seeds)
+    return replace(found, identity=problem.identity)
 
 
 def _frequencies(positions: np.ndarray, variable: SiteVariable) -> np.ndarray:
@@ -97,6 +98,7 @@ def with_cheaper_sites(
         return first, pilots, settings
     other_settings = replace(settings, compiler=replace(settings.compiler, sites=LocallyBalanced()))
     other = with_reference(problem.model, problem.layout, problem.reference, other_settings.compiler, settings.seeds)
+    other = replace(other, identity=problem.identity)
     other_pilots = run_pilots(other, rows, 2, spent, settings)
     known = know_from_pilots(other, other_pilots, settings)
     second = decide(other, other_pilots, log_ratios(other, rows, other_pilots), known, spent, settings)

@@ -13,6 +13,7 @@ import pymc_hais
 from pymc_hais.core.seeds import Seeds
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.model import identify
+from pymc_hais.model.identity import identity
 from pymc_hais.problem.building import build_problem
 from pymc_hais.problem.kept import find_problem
 from pymc_hais.problem.problem import Compiler
@@ -116,16 +117,17 @@ def test_drawing_from_a_model_does_not_change_its_identity():
 
 def test_other_references_and_kernels_are_told_apart():
     model, compiler = build_model(), Compiler(backend="jax")
+    now = identify(model)
     build_problem(model, "prior", compiler, Seeds((1,)))
-    assert find_problem(model, "prior", compiler, False) is not None
-    assert find_problem(model, "prior", compiler, True) is None
-    assert find_problem(model, "gaussian", compiler, False) is None
-    assert find_problem(model, StudentT(3.0), compiler, False) is None
-    assert find_problem(model, "prior", Compiler(Hamiltonian(damping=1.0), "jax"), False) is None
-    assert find_problem(model, "prior", Compiler(backend="numba"), False) is None
+    assert find_problem(model, now, "prior", compiler, False) is not None
+    assert find_problem(model, now, "prior", compiler, True) is None
+    assert find_problem(model, now, "gaussian", compiler, False) is None
+    assert find_problem(model, now, StudentT(3.0), compiler, False) is None
+    assert find_problem(model, now, "prior", Compiler(Hamiltonian(damping=1.0), "jax"), False) is None
+    assert find_problem(model, now, "prior", Compiler(backend="numba"), False) is None
     build_problem(model, StudentT(3.0), compiler, Seeds((1,)))
-    assert find_problem(model, StudentT(3.0), compiler, False) is not None
-    assert find_problem(model, StudentT(4.0), compiler, False) is None
+    assert find_problem(model, now, StudentT(3.0), compiler, False) is not None
+    assert find_problem(model, now, StudentT(4.0), compiler, False) is None
 
 
 def test_a_model_is_free_to_go():
@@ -144,3 +146,21 @@ def test_threads_share_what_is_kept():
         others = list(pool.map(lambda seed: estimate(run(model, random_seed=seed)), [4, 5, 4, 6]))
     assert others[0] == others[2] == first
     assert len({one.value for one in others}) == 3
+
+
+def test_a_call_looks_at_its_model_once_and_writes_its_density_for_the_engine_and_the_check_alone(monkeypatch):
+    seen = []
+
+    def spy(owner, name):
+        own = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *args, **kwargs: seen.append(name) or own(*args, **kwargs))
+
+    spy(identity, "terms_of")
+    spy(pm.Model, "logp")
+    model = build_model()
+    run(model, target_se=None, n_temperatures=8)
+    assert seen.count("terms_of") == 1
+    assert seen.count("logp") == 3  # the prior, the likelihood, and both as written
+    seen.clear()
+    run(model, target_se=None, n_temperatures=8)
+    assert seen == ["terms_of"]

@@ -9,7 +9,7 @@ import pytest
 from pymc_hais.core.files import read_record, write_record
 from pymc_hais.estimators import LogZEstimate, Tail
 from pymc_hais.kernels import Gibbs, Hamiltonian, LinearConstraints, LocallyBalanced, RandomWalk
-from pymc_hais.model import ModelIdentity, Sites, Structure, identify
+from pymc_hais.model import ModelIdentity, Sites, Structure, identify_as_written
 from pymc_hais.problem.problem import PriorMass
 from pymc_hais.references import Box, Fitted, Gaussian, Gaussians, Mixture, StudentT
 from pymc_hais.run import plan_reuse
@@ -18,7 +18,7 @@ from pymc_hais.tuning import Pilot, Recipe
 from pymc_hais.types import Ladder, Schedule
 
 IDENTITY = ModelIdentity("floatX", {"a": "normal"}, {"a": "1"}, {"a": "2"}, {"y": "3"}, "4", ("a file",))
-ORIGIN = Origin(Structure(("a", "b"), ((), (2,)), ("", "log")), IDENTITY, IDENTITY, Tail(1.5, 0.01, 40), 3, 1e-6)
+ORIGIN = Origin(Structure(("a", "b"), ((), (2,)), ("", "log")), IDENTITY, Tail(1.5, 0.01, 40), 3, 1e-6)
 
 
 def build_plan(n_dims=3, n_stages=4, n_steps=8, metrics=None, **replaced):
@@ -37,7 +37,7 @@ def build_plan(n_dims=3, n_stages=4, n_steps=8, metrics=None, **replaced):
         0.5,
     )
     fitted = Fitted(StudentT(5.0, np.zeros(n_dims), np.ones(n_dims)), rng.random((1, n_dims)), 0.1, 0.2, "x")
-    mass = PriorMass(LogZEstimate(-0.7, 0.01, -0.72, -0.68, 0.001, per_chain=(-0.7, -0.69)), 77)
+    mass = PriorMass(LogZEstimate(-0.7, 0.01, -0.72, -0.68, 0.001, per_chain=(-0.7, -0.69)), 77, IDENTITY)
     start = {"reference": "prior", "label": "the prior", "fitted": fitted, "mass": mass}
     start |= {"sites": Sites(rng.random(n_dims), rng.random(n_dims))}
     start |= {name: replaced.pop(name) for name in start if name in replaced}
@@ -72,7 +72,7 @@ def same(a, b):
 GAUSSIAN = Gaussian(np.arange(3.0), np.eye(3))
 CASES = {
     "fit": {},
-    "bare": {"fitted": None, "sites": None, "mass": None, "origin": replace(ORIGIN, prior=None)},
+    "bare": {"fitted": None, "sites": None, "mass": None},
     "untuned": {"pilot": None, "kernel": Hamiltonian(step_size=0.2), "recipe": Recipe(0, 0.5, Schedule([0.0, 1.0]))},
     "Gaussian": {"reference": GAUSSIAN},
     "box": {"reference": Box(np.full(3, -np.inf), np.ones(3), np.ones(3))},
@@ -127,9 +127,10 @@ def test_the_mass_of_a_prior_of_another_kind_is_measured_again(monkeypatch):
         return model
 
     monkeypatch.setattr(plan_reuse, "find_mass", lambda *_: "measured")
-    known = identify(prior(pm.Normal), with_density=True)
-    start, origin = build_plan().start, replace(ORIGIN, prior=known)
-    assert plan_reuse._mass(start, origin, prior(pm.Normal), None) is start.mass
-    assert plan_reuse._mass(start, origin, prior(pm.Laplace), None) == "measured"
-    unknown = replace(origin, prior=replace(known, unreadable=("a file",)))
-    assert plan_reuse._mass(start, unknown, prior(pm.Normal), None) == "measured"
+    known = identify_as_written(prior(pm.Normal))
+    start = build_plan().start
+    start = replace(start, mass=start.mass._replace(identity=known))
+    assert plan_reuse._mass(start, prior(pm.Normal), None) is start.mass
+    assert plan_reuse._mass(start, prior(pm.Laplace), None) == "measured"
+    unknown = start.mass._replace(identity=replace(known, unreadable=("a file",)))
+    assert plan_reuse._mass(replace(start, mass=unknown), prior(pm.Normal), None) == "measured"

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import threading
-import weakref
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytensor
 from pytensor.graph.basic import Constant
 
 import pymc_hais.model.identity.code  # noqa: F401 - its readers
+from pymc_hais.model.compat import untraced
 from pymc_hais.model.identity.symbols import terms_of
 from pymc_hais.model.identity.walk import Walk
 
-__all__ = ["ModelIdentity", "identify"]
+__all__ = ["ModelIdentity", "identify", "identify_as_written"]
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class ModelIdentity:
     data : dict
         Of each observed variable and data container a digest of the values.
     density : str
-        Digest of the operations of ``model.logp()``, as this version of PyMC writes it; "" where it was not asked for.
+        Digest of the operations of ``model.logp()``, as this version of PyMC writes it; "" where it was not written.
     unreadable : tuple of str
         What could not be described, by name: of it these facts say the kind alone.
     """
@@ -52,6 +51,12 @@ class ModelIdentity:
     def read(cls, facts: Mapping[str, Any]) -> ModelIdentity:
         """Return what was written as plain facts."""
         return cls(**{**facts, "unreadable": tuple(facts["unreadable"])})
+
+    def with_density(self, model: Any, logp: Any) -> ModelIdentity:
+        """Add what PyMC has written as ``model.logp()``."""
+        walk = Walk()
+        walk.meet([*model.value_vars, *model.data_vars])
+        return replace(self, density=walk.digest("", logp)[0])
 
     def difference(self, other: ModelIdentity) -> str:
         """Say in what another model differs from this one; "" where in nothing."""
@@ -90,7 +95,7 @@ class ModelIdentity:
             )
 
 
-def identify(model: Any, without: Collection[str] = (), with_density: bool = False) -> ModelIdentity:
+def identify(model: Any, without: Collection[str] = ()) -> ModelIdentity:
     """Say what a model is now, its data included.
 
     Parameters
@@ -98,9 +103,6 @@ def identify(model: Any, without: Collection[str] = (), with_density: bool = Fal
     model : pymc.Model
     without : collection of str
         Data containers whose values do not count.
-    with_density : bool
-        Whether the log density is written out, which takes longer than all else: what is kept beyond this process may
-        be read under another version of PyMC.
     """
     walk, terms = Walk(), terms_of(model)
     walk.meet(model.data_vars)  # whose values are data
@@ -123,7 +125,6 @@ def identify(model: Any, without: Collection[str] = (), with_density: bool = Fal
         graph=graph,
         numbers=numbers,
         data=data,
-        density=_density(model, (setting, graph, numbers, data)) if with_density else "",
         unreadable=tuple(walk.unreadable),
     )
 
@@ -135,26 +136,18 @@ def _kind(variable: Any) -> str:
     return f"{kind.removesuffix('_rv')} {variable.type}".strip()
 
 
-#: Writing a log density out again where nothing has changed would cost more than all the rest.
-_densities: weakref.WeakKeyDictionary[Any, tuple[Any, str]] = weakref.WeakKeyDictionary()
-_writing = threading.Lock()
+@untraced
+def identify_as_written(model: Any) -> ModelIdentity:
+    """Say what a model is, its log density included, which takes ten times as long.
 
-
-def _density(model: Any, facts: Any) -> str:
-    with _writing:
-        known, digest = _densities.get(model, (None, ""))
-    if known == facts:
-        return digest
+    What is kept beyond this process may be read under another version of PyMC.
+    """
+    identity = identify(model)
     try:
-        written = model.logp(sum=False)
+        logp = model.logp()
     except Exception:  # a model that cannot be annealed, of which the checks will say why
-        return ""
-    walk = Walk()
-    walk.meet([*model.value_vars, *model.data_vars])
-    digest, _ = walk.digest("", written)
-    with _writing:
-        _densities[model] = facts, digest
-    return digest
+        return identity
+    return identity.with_density(model, logp)
 
 
 def _changed(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:

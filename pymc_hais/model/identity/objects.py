@@ -40,6 +40,8 @@ _MANY = (list, tuple, deque, dict, types.MappingProxyType)
 
 @read.register(object)
 def _read_object(value: Any) -> Parts:
+    if isinstance(value, os.PathLike):
+        return _read_path(value)
     kind = type(value)
     home = home_of(kind.__module__)
     attributes = sorted(attributes_of(value).items())
@@ -216,7 +218,6 @@ def _read_vectorized(value: np.vectorize) -> Parts:
     return Parts("vectorize", parts)
 
 
-@read.register
 def _read_path(value: os.PathLike) -> Parts:
     path = Path(value)
     return Parts(f"file {_of_bytes(path.read_bytes())}" if path.is_file() else f"path {path}")

@@ -14,7 +14,7 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 
-from pymc_hais.model import Walk, identify
+from pymc_hais.model import Walk, identify, identify_as_written
 from tests.model.opaque import DIFFERENT, REFUSED, Box, Declared, as_op, model_of
 
 
@@ -69,12 +69,12 @@ def test_a_random_generator_of_a_package_does_not_count():
 
 def test_running_a_model_does_not_change_what_it_is():
     model = model_of(as_op(2.0))
-    before = identify(model, with_density=True)
+    before = identify_as_written(model)
     model.compile_logp(mode="FAST_COMPILE")(model.initial_point())
     pm.draw(model["mu"])
-    assert identify(model, with_density=True) == before
+    assert identify_as_written(model) == before
     assert before.density
-    assert not before.difference(identify(model_of(as_op(2.0)), with_density=True))
+    assert not before.difference(identify_as_written(model_of(as_op(2.0))))
 
 
 def test_an_operation_that_is_one_object_and_one_that_is_made_twice_are_the_same():
@@ -97,7 +97,7 @@ def normal(name="y", kind=pm.Normal, sd=1.0, y=(0.5, 1.0), scale=1.0, transform=
         kind(name, mu, scale, observed=np.array(y))
         if extra:
             pm.Potential("more", mu)
-    return identify(model, with_density=True)
+    return identify_as_written(model)
 
 
 @pytest.mark.parametrize(
