@@ -18,7 +18,8 @@ from pymc_hais.core.seeds import Seeds
 from pymc_hais.estimators import LogZEstimate
 from pymc_hais.jobs.guard import Guard
 from pymc_hais.problem.building import build_problem
-from pymc_hais.results.diagnostics import diagnose, with_findings
+from pymc_hais.results.checks.weights import check_weights
+from pymc_hais.results.diagnose import Seen, with_findings
 from pymc_hais.run.planning import choose_reference
 from pymc_hais.run.rounds import run_rounds
 from pymc_hais.run.settings import build_settings
@@ -163,7 +164,7 @@ def calibrate(case: Case, n_seeds: int, n_repeats: int = 1, **options: Any) -> C
         choice = choose_reference(problem, settings, case.reference)
         for run in range(n_repeats):
             own = replace(settings, seeds=Seeds((seed, run)))
-            rows.append(_row(with_findings(run_rounds(choice, own), choice, own, Guard()), truth))
+            rows.append(_row(with_findings(Seen(choice, run_rounds(choice, own), own), Guard()), truth))
     return Calibration(case.name, *map(np.array, zip(*rows, strict=True)))
 
 
@@ -179,7 +180,7 @@ def calibrate_rows(n_seeds: int, **options: Any) -> Calibration:
         choice = choose_reference(problem, settings, "auto")
         outcome = run_rounds(choice, settings)
         for result, value in zip(outcome.rows, truth, strict=True):
-            findings = diagnose(result, outcome, settings)
+            findings = tuple(check_weights(result, outcome, settings))
             rows.append(_row(replace(result.estimate, findings=findings), float(value)))
     return Calibration("latent_rows (held out)", *map(np.array, zip(*rows, strict=True)))
 

@@ -10,9 +10,9 @@ from pymc_hais.core.seeds import Purpose
 from pymc_hais.estimators import LogZEstimate, divide, to_estimate
 from pymc_hais.kernels import RandomWalk
 from pymc_hais.model import discrete_names, find_model
-from pymc_hais.results.diagnostics import prior_mass_findings
+from pymc_hais.results.checks.model import check_prior_mass
+from pymc_hais.results.checks.opinions import check_bridge
 from pymc_hais.results.draws import read_positions
-from pymc_hais.results.opinions import diagnose_bridge
 from pymc_hais.results.report import log_findings
 from pymc_hais.run.bridging import bridge_draws, thin_rows
 from pymc_hais.run.prior_mass import build_first_problem
@@ -106,7 +106,7 @@ def bridge(
     problem = build_first_problem(model, reference, settings)
     rng = np.random.default_rng(settings.seeds.sequence(Purpose.ROUND))
     result = bridge_draws(problem, positions, rng)
-    findings = (*diagnose_bridge(result, n_chains * n_draws), *prior_mass_findings(problem))
+    findings = (*check_bridge(result, n_chains * n_draws), *check_prior_mass(problem))
     estimate = to_estimate(result.log_z, result.se, "bridge", findings=findings)
     log_findings(findings)
     return divide(estimate, problem.prior_mass.estimate) if problem.prior_mass else estimate

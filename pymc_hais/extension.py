@@ -13,7 +13,7 @@ from pymc_hais.compiled import CompiledModel, open_model
 from pymc_hais.core.seeds import Branch
 from pymc_hais.jobs.guard import Guard
 from pymc_hais.jobs.progress import default_theme
-from pymc_hais.results.diagnostics import with_findings_joined
+from pymc_hais.results.diagnose import Seen, with_findings
 from pymc_hais.results.past import check_goes_on, check_model_of, read_backend, read_past, read_whole, to_extended_tree
 from pymc_hais.results.plans import keep_result, open_result
 from pymc_hais.results.report import extension_attributes, log_extension, log_nothing_added
@@ -150,7 +150,8 @@ def extend(
             log_nothing_added(before, settings)
             return result.copy()
         wanted = settings if target_se is not None else replace(settings, target_se=_target(attrs))
-        estimate = guard.surely(lambda: with_findings_joined(extended, choice, wanted, guard, before.findings))
+        seen = Seen(choice, extended.outcome, wanted, added=extended.added)
+        estimate = guard.surely(lambda: with_findings(seen, guard, before.findings))
         guard.surely(lambda: log_extension(before, estimate, extended))
         values = guard.surely(lambda: named(extended.draws.positions))
         more = extension_attributes(extended, choice, wanted, time.perf_counter() - begin)

@@ -25,8 +25,9 @@ from pymc_hais.model import (
 )
 from pymc_hais.model.row_checks import as_rows, check_known, check_rows, check_table, declared_value
 from pymc_hais.problem.problem import Problem
+from pymc_hais.results.checks.rows import check_predictive, summarise
 from pymc_hais.results.datatree import log_marginal_likelihood
-from pymc_hais.results.diagnostics import diagnose_predictive, findings_of_rows, summarise
+from pymc_hais.results.diagnose import findings_of_rows
 from pymc_hais.results.draws import is_result
 from pymc_hais.results.heldout import HeldOut, of_rows, thin, to_heldout_tree
 from pymc_hais.results.report import attributes_of_rows, log_held_out
@@ -255,7 +256,7 @@ def _predict(model: Any, data: Mapping[str, Any], posterior: Any, n_draws: int) 
     length = len(declared_value(model, next(iter(table))))
     values = evaluate_tables(build_pointwise(model, tuple(table)), draws, list(table.values()), length)
     predictive = average_likelihood(values)
-    findings = summarise([diagnose_predictive(k) for k in predictive.pareto_k])
+    findings = summarise([tuple(check_predictive(k)) for k in predictive.pareto_k])
     attrs = {"quantity": "log predictive density of each row", "n_draws": int(np.prod(values.shape[:2]))}
     return HeldOut(*predictive, findings=findings), attrs
 

@@ -16,7 +16,7 @@ from pymc_hais.references import Prior
 from pymc_hais.results.datatree import labels_of
 from pymc_hais.results.draws import is_result
 from pymc_hais.results.report import log_findings, log_start
-from pymc_hais.results.validation import diagnose_validation, rank, to_validation_tree
+from pymc_hais.results.validation import check_validation, rank, to_validation_tree
 from pymc_hais.run.arguments import check_integer
 from pymc_hais.run.planning import choose_reference
 from pymc_hais.run.prior_mass import build_first_problem, measure_prior_mass
@@ -140,7 +140,7 @@ def validate(
     named = build_outputs(model, layout, [rv.name for rv in model.free_RVs])
     truth = named(positions)
     ranks = rank(named(np.stack([one.draws for one in sandwiches])), truth)
-    findings = diagnose_validation(sandwiches, ranks)
+    findings = tuple(check_validation(sandwiches, ranks))
     log_findings(findings)
     attrs = {"reference": choice.problem.label, "total_time": time.perf_counter() - begin}
     return to_validation_tree(sandwiches, ranks, truth, labels_of(model), findings, attrs)

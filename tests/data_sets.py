@@ -6,7 +6,7 @@ import numpy as np
 import pymc as pm
 
 from pymc_hais.problem.building import build_problem
-from pymc_hais.results.plan_misfit import plan_misfit
+from pymc_hais.results.checks.plan import check_plan
 from pymc_hais.run.choice import Choice
 from pymc_hais.run.plan import Promise
 from pymc_hais.run.planning import choose_reference
@@ -67,7 +67,7 @@ class LearntPlan:
         settings = replace(settings_of(problem.model, 1000 + seed, target_se), recipe=self.recipe)
         outcome = run_rounds(replace(self.choice, problem=problem, tail=None), settings)
         estimate = outcome.rows[0].estimate
-        misfit = bool(plan_misfit(self.choice.plan.promise, outcome.run))
+        misfit = any(check_plan(self.choice.plan.promise, outcome.run))
         return Found(estimate, outcome.rows[0].rounds, misfit, estimate.lower <= self.sets.log_z(y) <= estimate.upper)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pymc_hais.results import diagnose, findings
 from tests.front_door import assert_right, estimate
 from tests.kernels.targets import METRICS, MIX, is_seen, move, needs_jax, observables, skewed_toy
 from tests.mutants import mutate
@@ -64,3 +65,17 @@ def test_the_reference_finds_log_z(skeleton):
     assert_right(found, TRUTH)
     assert found.se < 0.1
     assert idata["posterior"].attrs["reference"] == "a logistic distribution"
+
+
+def test_the_finding_is_made_where_it_applies_and_only_there(skeleton, monkeypatch):
+    monkeypatch.setattr(findings, "FINDINGS", dict(findings.FINDINGS))
+    monkeypatch.setattr(diagnose, "CHECKS", dict(diagnose.CHECKS))
+    skeleton("A new finding")
+    # Three steps, the last of which is hard; evenly spaced ones share it.
+    uneven, even = [0.0, 0.001, 0.002, 1.0], np.linspace(0.0, 1.0, 33) ** 3
+    found, _ = estimate(one_mean(), schedule=uneven, **QUICK)
+    (finding,) = (one for one in found.findings if one.name == "hard_step")
+    assert finding.severity == "warning"
+    assert finding.message.startswith("Step 3 of 3 has ")
+    found, _ = estimate(one_mean(), schedule=even, **QUICK)
+    assert "hard_step" not in [one.name for one in found.findings]

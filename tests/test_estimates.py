@@ -6,7 +6,7 @@ import pytest
 
 import pymc_hais
 from pymc_hais.estimators import LogZEstimate
-from pymc_hais.results.opinions import diagnose_opinions
+from pymc_hais.results.checks.opinions import check_opinions
 from pymc_hais.run import linking, opinions
 from tests.mutants import mutate
 from tests.quick import QUICK, TRUTH, hierarchy, one_mean
@@ -111,10 +111,10 @@ def one(value, se, name):
 
 def test_a_method_that_disagrees_is_an_error():
     annealed = one(-10.0, 0.05, "annealed")
-    (finding,) = diagnose_opinions(annealed, [one(-10.02, 0.03, "linked"), one(-10.6, 0.04, "bridge")])
+    (finding,) = check_opinions(annealed, [one(-10.02, 0.03, "linked"), one(-10.6, 0.04, "bridge")])
     assert (finding.name, finding.severity) == ("estimates_disagree", "error")
     assert "-0.60 nats" in finding.message
-    findings = [diagnose_opinions(annealed, [one(value, 0.04, "reverse")])[0] for value in (-9.0, -11.0)]
+    findings = [next(check_opinions(annealed, [one(value, 0.04, "reverse")])) for value in (-9.0, -11.0)]
     assert [(one.name, one.severity) for one in findings] == [
         ("reverse_disagrees", "warning"),
         ("reverse_disagrees", "error"),
@@ -122,7 +122,7 @@ def test_a_method_that_disagrees_is_an_error():
 
 
 def test_what_was_not_asked_for_is_not_heard():
-    assert not diagnose_opinions(one(-10.0, 0.05, "annealed"), [one(5.0, 0.01, "thermodynamic")])
+    assert not list(check_opinions(one(-10.0, 0.05, "annealed"), [one(5.0, 0.01, "thermodynamic")]))
 
 
 @pytest.mark.parametrize("given", ["warp", ["bridge", "waic"], 3])

@@ -8,6 +8,7 @@ import pytest
 
 import pymc_hais
 from pymc_hais.jobs.guard import Guard
+from pymc_hais.results.diagnose import unfinished
 from tests.quick import QUICK, TRUTH, one_mean
 from tests.toys import HAS_JAX
 
@@ -31,16 +32,16 @@ STAGES = {
     "run.modes._compare": "the search for modes",
     "run.posterior.move": "the moves that part copies",
     "results.ending.record_plan": "the plan",
-    "results.diagnostics.diagnose": "the diagnosis of the weights",
-    "results.diagnostics.missing_for_time": "the diagnosis of the time",
-    "results.diagnostics.plan_misfit": "the diagnosis of the plan",
-    "results.diagnostics.diagnose_opinions": "the comparison with other estimates",
-    "results.diagnostics.missed_mass": "the comparison with modes",
-    "results.diagnostics.prior_mass_findings": "the diagnosis of the model",
-    "results.diagnostics._heavy_tail": "the diagnosis of the log ratio",
-    "results.diagnostics.diagnose_lag": "the diagnosis of the particles' memory",
-    "results.diagnostics.wrong_odds": "the diagnosis of the odds",
-    "results.diagnostics._summable": "the diagnosis of what can be summed out",
+    "results.diagnose.check_weights": "the diagnosis of the weights",
+    "results.diagnose.check_time": "the diagnosis of the time",
+    "results.diagnose.check_plan": "the diagnosis of the plan",
+    "results.diagnose.check_opinions": "the comparison with other estimates",
+    "results.diagnose.check_modes": "the comparison with modes",
+    "results.diagnose.check_prior_mass": "the diagnosis of the model",
+    "results.diagnose.check_tail": "the diagnosis of the log ratio",
+    "results.diagnose.check_lag": "the diagnosis of the particles' memory",
+    "results.diagnose.check_odds": "the diagnosis of the odds",
+    "results.diagnose.check_summable": "the diagnosis of what can be summed out",
     "results.datatree.modes_group": "the group `modes`",
     "results.datatree.plan_group": "the group `plan`",
     "results.datatree.find_observations": "the group `observed_data`",
@@ -111,7 +112,7 @@ def estimate(idata):
     return pymc_hais.log_marginal_likelihood(idata)
 
 
-def unfinished(idata):
+def missing(idata):
     return next((one for one in estimate(idata).findings if one.name == "unfinished"), None)
 
 
@@ -130,12 +131,12 @@ def test_a_stage_that_does_not_end_costs_itself_and_is_said(place, error, after_
     ours, theirs = estimate(idata), estimate(whole[0])
     assert (ours.value, ours.mc_se, ours.per_chain) == (theirs.value, theirs.mc_se, theirs.per_chain)
     assert idata["posterior"]["mu"].shape == whole[0]["posterior"]["mu"].shape
-    finding, why = unfinished(idata), "interrupted" if error is KeyboardInterrupt else "RuntimeError: injected"
+    finding, why = missing(idata), "interrupted" if error is KeyboardInterrupt else "RuntimeError: injected"
     assert f"{STAGES[place]}" in finding.message
     assert f"({why})" in finding.message
     assert f"({why})" in caplog.text
     assert "unfinished" in idata.attrs["findings"]
-    assert finding.severity == ("error" if place.startswith("results.diagnostics") else "warning")
+    assert finding.severity == ("error" if place.startswith("results.diagnose") else "warning")
     lost = {name for name in whole[0].children if f"the group `{name}`" == STAGES[place]}
     if "modes" in STAGES[place] or (error is KeyboardInterrupt and ("opinions" in place or "others" in place)):
         lost = {"modes"}  # whoever has pressed Ctrl-C does not wait for a search
@@ -162,7 +163,7 @@ def test_draws_that_cannot_be_named_are_kept_in_the_unconstrained_space(after_ro
     monkeypatch.setattr("pymc_hais.compiled.build_outputs", lambda *_: fail)
     idata = after_rounds()
     np.testing.assert_array_equal(idata["posterior"]["mu"], whole[0]["posterior"]["mu"])  # a normal is its own
-    assert "in the unconstrained one) (ZeroDivisionError: an Op" in unfinished(idata).message
+    assert "in the unconstrained one) (ZeroDivisionError: an Op" in missing(idata).message
 
 
 def test_after_an_interrupt_nobody_waits_for_what_takes_long(after_rounds, monkeypatch):
@@ -170,7 +171,7 @@ def test_after_an_interrupt_nobody_waits_for_what_takes_long(after_rounds, monke
     others = [inject(monkeypatch, place, RuntimeError) for place in ("run.opinions.anneal_linked", "run.modes.climb")]
     idata = after_rounds(**OTHERS)
     assert others == [[], []]
-    message = unfinished(idata).message
+    message = missing(idata).message
     for what in ("linked (interrupted before)", "bidirectional (interrupted before)", "modes (interrupted before)"):
         assert what in message
 
@@ -210,7 +211,7 @@ def test_a_later_round_that_fails_leaves_the_ones_before(model, monkeypatch, tmp
     idata = pymc_hais.sample_hais(model=model, **options)
     assert idata["posterior"].attrs["stopped_by"] == "failure"
     assert estimate(idata).value == estimate(first).value
-    assert "round 2 (RuntimeError: The workers of a tile were lost 4 times)" in unfinished(idata).message
+    assert "round 2 (RuntimeError: The workers of a tile were lost 4 times)" in missing(idata).message
     assert (
         "the next round failed" in next(one for one in estimate(idata).findings if one.name == "standard_error").message
     )
@@ -226,7 +227,7 @@ def test_a_later_round_that_fails_leaves_the_ones_before(model, monkeypatch, tmp
 def test_an_error_that_a_system_raises_without_words_is_named():
     guard = Guard()
     assert guard.attempt("that", lambda: (_ for _ in ()).throw(MemoryError()), 3) == 3
-    (finding,) = guard.findings()
+    (finding,) = unfinished(guard)
     assert finding.message == "Missing from this result: that (MemoryError)."
     with pytest.raises(ZeroDivisionError):
         guard.surely(lambda: 1 / 0)

@@ -8,7 +8,7 @@ import pytest
 
 from pymc_hais.estimators import Finding
 from pymc_hais.kernels import Hamiltonian, LinearConstraints
-from pymc_hais.results.diagnostics import summarise
+from pymc_hais.results.checks.rows import summarise
 from tests.rows import basis, held_out, linear
 
 # What a user may do wrong --------------------------------------------------------------------------------

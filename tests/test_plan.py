@@ -9,7 +9,7 @@ import xarray as xr
 from scipy import stats
 
 import pymc_hais
-from pymc_hais.results.plan_misfit import plan_misfit
+from pymc_hais.results.checks.plan import check_plan
 from pymc_hais.results.plans import read_plan
 from pymc_hais.run.plan import Promise
 from tests.data_sets import DataSets, learn
@@ -295,24 +295,24 @@ def promise(discrepancy=0.2, acceptance=0.88, n_steps=20):
 
 
 def test_a_run_as_promised_is_no_finding():
-    assert plan_misfit(promise(), run_of(np.full(20, 0.25), np.full(20, 0.8))) == ()
-    assert plan_misfit(None, run_of(np.full(20, 9.0), np.full(20, 0.1))) == ()
+    assert not list(check_plan(promise(), run_of(np.full(20, 0.25), np.full(20, 0.8))))
+    assert not list(check_plan(None, run_of(np.full(20, 9.0), np.full(20, 0.1))))
 
 
 def test_a_step_that_takes_all_is_a_misfit():
     steps = np.full(20, 0.2)
     steps[0] = 16.0  # 19 * 0.2 + 16 against 20 * 0.2: five times
-    (finding,) = plan_misfit(promise(), run_of(steps, np.full(20, 0.88)))
+    (finding,) = check_plan(promise(), run_of(steps, np.full(20, 0.88)))
     assert (finding.name, finding.severity) == ("plan_misfit", "warning")
     assert "about 5 times as many temperatures" in finding.message
     # The same ratio of a variance that hardly counts.
-    assert plan_misfit(promise(0.01), run_of(0.05 * steps, np.full(20, 0.88))) == ()
+    assert not list(check_plan(promise(0.01), run_of(0.05 * steps, np.full(20, 0.88))))
 
 
 def test_moves_that_are_not_accepted_are_a_misfit():
     rates = np.full(20, 0.88)
     rates[7] = 0.4
-    (finding,) = plan_misfit(promise(), run_of(np.full(20, 0.2), rates))
+    (finding,) = check_plan(promise(), run_of(np.full(20, 0.2), rates))
     assert "40% of the moves were accepted, where 88% had been" in finding.message
 
 

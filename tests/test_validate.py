@@ -8,7 +8,7 @@ import pymc_hais
 from pymc_hais.model import build_layout
 from pymc_hais.problem.simulation import simulate
 from pymc_hais.references import build_prior
-from pymc_hais.results.validation import diagnose_validation, rank
+from pymc_hais.results.validation import check_validation, rank
 from pymc_hais.run import populations, validation
 from tests.mutants import mutate
 from tests.quick import one_mean, schools
@@ -91,13 +91,13 @@ def test_the_ranks_of_the_true_values_are_uniform(tree):
 
 def test_a_posterior_that_is_off_is_a_finding(tree):
     ranks = {"mu": 0.5 * tree["ranks"]["mu"].values}
-    names = [finding.name for finding in diagnose_validation(sandwiches(0.0), ranks)]
+    names = [finding.name for finding in check_validation(sandwiches(0.0), ranks)]
     assert names == ["ranks"]
 
 
 @pytest.mark.parametrize(("gap", "name"), [(-0.5, "bounds_crossed"), (2.0, "wide_gap")])
 def test_bounds_that_cross_or_gape_are_findings(gap, name):
-    assert [finding.name for finding in diagnose_validation(sandwiches(gap), {})] == [name]
+    assert [finding.name for finding in check_validation(sandwiches(gap), {})] == [name]
 
 
 def sandwiches(gap):

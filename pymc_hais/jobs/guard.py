@@ -6,14 +6,12 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
-from pymc_hais.estimators import Finding
-
 __all__ = ["Guard"]
 
 _log = logging.getLogger("pymc.hais")
 
 
-class _Missing(NamedTuple):
+class Missing(NamedTuple):
     """A part of the result that is not there."""
 
     what: str
@@ -28,11 +26,12 @@ class Guard:
     ----------
     is_interrupted : bool
         Whether Ctrl-C was pressed.
+    missing : list of Missing
     """
 
     def __init__(self) -> None:
         self.is_interrupted = False
-        self._missing: list[_Missing] = []
+        self.missing: list[Missing] = []
 
     def attempt[T, U](
         self,
@@ -83,17 +82,6 @@ class Guard:
             self.is_interrupted = True
             return stage()
 
-    def findings(self) -> tuple[Finding, ...]:
-        """Say what is missing, and why."""
-        if not self._missing:
-            return ()
-        is_grave = any(one.severity == "error" for one in self._missing)
-        message = f"Missing from this result: {'; '.join(f'{one.what} ({one.why})' for one in self._missing)}."
-        advice = "Make the call again for all of it, once what the message names is mended."
-        if all(one.why.startswith("interrupted") for one in self._missing):
-            advice = "Make the call again for all of it."
-        return (Finding("unfinished", "error" if is_grave else "warning", message, advice),)
-
     def _miss(self, what: str, why: str, severity: str) -> None:
-        self._missing.append(_Missing(what, why, severity))
+        self.missing.append(Missing(what, why, severity))
         _log.warning(f"The result will lack {what} ({why}).")

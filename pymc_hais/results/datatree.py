@@ -17,31 +17,15 @@ from xarray import Dataset, DataTree
 
 from pymc_hais.estimators import Finding, LogZEstimate
 from pymc_hais.jobs.guard import Guard
+from pymc_hais.model import Layout
 from pymc_hais.model.compat import without_initvals
-from pymc_hais.results.missed_mass import modes_group
-from pymc_hais.results.opinions import opinions_group
+from pymc_hais.results.diagnose import unfinished
 from pymc_hais.results.plans import PLAN, plan_group
 from pymc_hais.run.modes import Modes
 from pymc_hais.run.plan import Plan
 from pymc_hais.run.posterior import PosteriorDraws
 from pymc_hais.run.rounds import Outcome
 from pymc_hais.run.settings import Output
-
-__all__ = [
-    "COUNTS",
-    "EVIDENCE",
-    "add_groups",
-    "annealing_group",
-    "as_dataset",
-    "build_tree",
-    "check_labels",
-    "densities",
-    "evidence_group",
-    "findings_as_json",
-    "labels_of",
-    "log_marginal_likelihood",
-    "to_datatree",
-]
 
 EVIDENCE = "log_marginal_likelihood"
 #: Symptoms of a run that no array of the result tells.
@@ -128,7 +112,7 @@ def to_datatree(
     )
 
     def assemble() -> DataTree:
-        whole = replace(estimate, findings=(*estimate.findings, *guard.findings()))
+        whole = replace(estimate, findings=(*estimate.findings, *unfinished(guard)))
         groups = {
             "posterior": posterior,
             "sample_stats": _sample_stats(draws, run.log_z - estimate.log_prior_mass, attrs),
@@ -233,6 +217,43 @@ def evidence_group(
         dataset[name] = ("round", np.array([getattr(one, field) for one in rounds]))
     dataset["round_n_particles"] = ("round", np.broadcast_to(n_particles, len(rounds)).copy())
     return dataset
+
+
+def opinions_group(estimate: LogZEstimate, opinions: Sequence[LogZEstimate]) -> Dataset:
+    """Label the estimates of all methods, the reported one first."""
+    every = (estimate, *opinions)
+    names = [one.estimator for one in every]
+    kept = ("value", "mc_se", "shortfall", "se", "lower", "upper")
+    columns = {name: ("method", np.array([getattr(one, name) for one in every])) for name in kept}
+    return Dataset(columns, coords={"method": np.array(names, dtype=object).astype(str)})
+
+
+def modes_group(modes: Modes) -> Dataset:
+    """Label modes: their flat vectors, masses and shares, and the values of the model's variables."""
+    stats = {
+        "log_mass": np.array([mass.log_mass for mass in modes.masses]),
+        "log_mass_se": np.array([mass.relative_se for mass in modes.masses]),
+        "share": modes.shares,
+        "missed": np.isin(np.arange(len(modes.shares)), modes.missed.which),
+    }
+    group = Dataset({name: ("mode", value) for name, value in stats.items()})
+    group["position"] = (("mode", "dimension"), modes.positions)
+    for name, value in modes.values.items():
+        if name not in group.variables:
+            group[name] = (("mode", *(f"{name}_dim_{i}" for i in range(value.ndim - 1))), value)
+    names = flat_names(modes.layout)
+    return group.assign_coords({"mode": np.arange(len(modes.shares)), "dimension": names}).assign_attrs(
+        gain=modes.missed.gain, n_gradients=modes.n_gradients, seconds=modes.seconds
+    )
+
+
+def flat_names(layout: Layout) -> list[str]:
+    """Name each unconstrained dimension: ``"tau_log__"``, ``"theta[2]"``, ``"w[0, 1]"``."""
+    return [
+        name + (f"[{', '.join(map(str, index))}]" if shape else "")
+        for name, shape in zip(layout.names, layout.shapes, strict=True)
+        for index in np.ndindex(*shape)
+    ]
 
 
 def findings_as_json(findings: Sequence[Finding]) -> str:

@@ -12,7 +12,7 @@ from xarray import DataTree
 
 from pymc_hais.jobs.guard import Guard
 from pymc_hais.results.datatree import to_datatree
-from pymc_hais.results.diagnostics import with_findings
+from pymc_hais.results.diagnose import Seen, with_findings
 from pymc_hais.results.plans import keep_result
 from pymc_hais.results.report import attributes, log_outcome
 from pymc_hais.run.choice import Choice
@@ -61,7 +61,7 @@ def end_run(
         )
     values = name_draws(named, posterior, choice, guard)
     learnt = guard.attempt("the plan", lambda: record_plan(choice, outcome, settings), None)
-    estimate = guard.surely(lambda: with_findings(outcome, choice, settings, guard, found))
+    estimate = guard.surely(lambda: with_findings(Seen(choice, outcome, settings, found), guard))
     guard.surely(lambda: log_outcome(estimate, outcome, choice, settings))
     attrs = guard.surely(lambda: attributes(choice, outcome, posterior, settings, time.perf_counter() - begin))
     tree = to_datatree(model, values, posterior, outcome, estimate, attrs, settings.output, guard, found, learnt)

@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from pymc_hais.results.datatree import log_marginal_likelihood
-from pymc_hais.results.opinions import opinions_group
+from pymc_hais.results.datatree import log_marginal_likelihood, opinions_group
 
 __all__ = ["estimates"]
 

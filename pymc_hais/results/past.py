@@ -27,8 +27,9 @@ from pymc_hais.results.datatree import (
     densities,
     evidence_group,
     log_marginal_likelihood,
+    opinions_group,
 )
-from pymc_hais.results.opinions import opinions_group
+from pymc_hais.results.diagnose import unfinished
 from pymc_hais.results.plans import read_plan
 from pymc_hais.run.extending import NO_STATE, Extended, Past
 from pymc_hais.run.plan import Origin, Plan
@@ -240,7 +241,7 @@ def to_extended_tree(
     added = add_groups(densities(posterior, model, Output(**wanted)), guard)
 
     def assemble() -> DataTree:
-        whole = replace(estimate, findings=(*estimate.findings, *guard.findings()))
+        whole = replace(estimate, findings=(*estimate.findings, *unfinished(guard)))
         groups = {
             "posterior": posterior,
             "sample_stats": sample_stats,

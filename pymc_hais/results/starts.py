@@ -9,8 +9,8 @@ import numpy as np
 
 from pymc_hais.model import Layout, build_layout, build_unconstrain, discrete_names, is_model
 from pymc_hais.problem.parameter_path import is_geometric
+from pymc_hais.results.datatree import flat_names
 from pymc_hais.results.draws import is_result, read_positions
-from pymc_hais.results.missed_mass import flat_names
 
 __all__ = ["check_takes_modes", "read_modes"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,8 @@ from xarray import DataTree
 
 from pymc_hais.estimators import Finding
 from pymc_hais.results.datatree import as_dataset, findings_as_json
+from pymc_hais.results.findings import quoted, say
 from pymc_hais.run.validation import Sandwich
-
-__all__ = ["diagnose_validation", "rank", "to_validation_tree"]
 
 #: Standard errors by which a lower bound may lie above the upper one, in the mean over the data sets.
 _CROSSED = 4.0
@@ -39,47 +38,21 @@ def rank(draws: Mapping[str, np.ndarray], truth: Mapping[str, np.ndarray]) -> di
     return ranks
 
 
-def diagnose_validation(sandwiches: Sequence[Sandwich], ranks: Mapping[str, np.ndarray]) -> tuple[Finding, ...]:
+def check_validation(sandwiches: Sequence[Sandwich], ranks: Mapping[str, np.ndarray]) -> Iterator[Finding]:
     """Say what the bounds and the ranks of simulated data sets show of the sampler on this model."""
-    findings = []
-    lower, upper = (np.array([value for value in column]) for column in _bounds(sandwiches))
+    lower, upper = map(np.array, _bounds(sandwiches))
     gap = upper[:, 0] - lower[:, 0]
     # Each upper bound rests on one draw of the true values, which its own error does not count.
     error = float(np.std(gap, ddof=1) / np.sqrt(len(gap))) if len(gap) >= _FEWEST else np.inf
     error = max(error, float(np.sqrt(np.sum(upper[:, 1] ** 2 + lower[:, 1] ** 2))) / len(gap))
     if gap.mean() < -_CROSSED * error:
-        findings.append(
-            Finding(
-                "bounds_crossed",
-                "error",
-                f"The lower bounds lie {-gap.mean():.3f} nats above the upper ones in the mean, "
-                f"{-gap.mean() / error:.1f} standard errors: draws, density and simulated data do not belong together.",
-                "Look for a distribution whose `random` and `logp` differ (pm.CustomDist), or report it.",
-            )
-        )
+        yield say("bounds_crossed", gap=-gap.mean(), errors=-gap.mean() / error)
     if gap.mean() > _WIDE:
-        findings.append(
-            Finding(
-                "wide_gap",
-                "warning",
-                f"The bounds of log Z are {gap.mean():.2f} nats apart in the mean.",
-                "Pass a larger `n_temperatures`, or more `draws`.",
-            )
-        )
+        yield say("wide_gap", gap=gap.mean())
     columns = [(name, column) for name, values in ranks.items() for column in values.reshape(len(values), -1).T]
     off = {name for name, column in columns if kstest(column, "uniform").pvalue < _FALSE_ALARM / len(columns)}
     if off:
-        named = ", ".join(f"`{name}`" for name in sorted(off))
-        findings.append(
-            Finding(
-                "ranks",
-                "error",
-                f"The true values of {named} do not lie in their posteriors as they should (simulation-based "
-                "calibration).",
-                "See pymc_hais.plots.plot_calibration; pass a larger `n_temperatures`, or reparametrise.",
-            )
-        )
-    return tuple(findings)
+        yield say("ranks", names=quoted(sorted(off)))
 
 
 def _bounds(sandwiches: Sequence[Sandwich]) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:

@@ -9,7 +9,7 @@ from scipy.special import logsumexp
 import pymc_hais
 from pymc_hais.estimators import memory
 from pymc_hais.estimators.memory import NO_LAG, find_lag
-from pymc_hais.results.memory import diagnose_lag
+from pymc_hais.results.checks.particles import check_lag
 from tests.runs import build_run, still
 
 
@@ -128,7 +128,7 @@ def test_the_table_of_normal_shares():
 
 @pytest.mark.parametrize(("share", "severity"), [(0.5, None), (0.49, "warning"), (0.41, "warning"), (0.39, "error")])
 def test_how_severe_it_is(share, severity):
-    found = diagnose_lag(NO_LAG._replace(share=share, up=0.9, down=0.7))
+    found = list(check_lag(NO_LAG._replace(share=share, up=0.9, down=0.7)))
     assert [one.severity for one in found] == ([severity] if severity else [])
     for one in found:
         assert one.name == "memory"

@@ -261,7 +261,8 @@ def test_a_round_that_fails_leaves_the_rounds_before_it():
     outcome, _ = outcome_of(*RUNS[:2], target_se=1e-3, guard=guard)
     whole, _ = outcome_of(*RUNS[:2], target_se=1e-3, max_temperatures=512)
     assert (outcome.stopped_by, outcome.rows) == ("failure", whole.rows)
-    assert "round 3 (IndexError" in guard.findings()[0].message
+    assert "round 3" in guard.missing[0].what
+    assert guard.missing[0].why.startswith("IndexError")
     with pytest.raises(IndexError):
         outcome_of(guard=Guard())
 

@@ -9,7 +9,8 @@ import pytest
 from pymc_hais.estimators import NO_TAIL, LogZEstimate, Round
 from pymc_hais.estimators.annealed import estimate_log_z, family_masses, relative_variance
 from pymc_hais.estimators.unseen import pareto_k
-from pymc_hais.results.diagnostics import diagnose, missing_for_time
+from pymc_hais.results.checks.plan import check_time
+from pymc_hais.results.checks.weights import check_weights
 from pymc_hais.run.choice import Choice
 from pymc_hais.run.plan import Plan
 from pymc_hais.run.row_results import estimate_row
@@ -38,7 +39,7 @@ def outcome_of(stopped_by, draws=100, seconds_per_move=0.0):
 def findings(run, estimate=None, target_se=None, rounds=(), stopped_by="max_temperatures", made=(100, 0.0), **options):
     row, settings = row_of(run, estimate, rounds), settings_of(target_se=target_se, **options)
     outcome = outcome_of(stopped_by, *made)
-    return {finding.name: finding for finding in diagnose(row, outcome, settings)}
+    return {finding.name: finding for finding in check_weights(row, outcome, settings)}
 
 
 def only(found, name, severity, *said):
@@ -101,13 +102,13 @@ def test_what_it_would_take_when_the_time_ended():
 def test_what_the_time_took_from_a_run_beside_temperatures():
     settings = settings_of(draws=1000, chains=2)
     choice = Choice(None, Plan(build_pilot(), np.array([64]), Recipe()))
-    assert missing_for_time(choice, outcome_of("target_se", 1000), settings) == ()
-    (finding,) = missing_for_time(choice, outcome_of("max_seconds", 60, 1e-3), settings)
+    assert not list(check_time(choice, outcome_of("target_se", 1000), settings))
+    (finding,) = check_time(choice, outcome_of("max_seconds", 60, 1e-3), settings)
     assert (finding.name, finding.severity) == ("fewer_particles", "warning")
     assert all(said in finding.message for said in ("60 particles", "1000", "64 temperatures", "2 min"))
     pilot = replace(build_pilot(), is_complete=False)
     short = replace(choice, plan=replace(choice.plan, pilot=pilot))
-    (finding,) = missing_for_time(short, outcome_of("max_seconds", 1000), settings)
+    (finding,) = check_time(short, outcome_of("max_seconds", 1000), settings)
     assert finding.name == "short_pilot"
     assert "0.4" in finding.message  # the last stage but the one that was not annealed
 
@@ -286,8 +287,9 @@ def test_dropped_prior_draws():
 def test_several_findings_come_together_and_decide_about_trust():
     run = healthy(n_nan=np.array([1, 0, 0, 0]), n_divergent=np.ones((4, 250), dtype=int))
     estimate, settings = estimate_of(1.0, 0.1), settings_of()
-    found = diagnose(row_of(run, estimate), outcome_of("max_temperatures"), settings)
+    found = tuple(check_weights(row_of(run, estimate), outcome_of("max_temperatures"), settings))
     assert [finding.name for finding in found] == ["divergences", "nan"]
     assert replace(estimate, findings=found).is_trustworthy
-    found = diagnose(row_of(run, estimate, (Round(64, 9.0, 0.1),)), outcome_of("max_temperatures"), settings)
+    row = row_of(run, estimate, (Round(64, 9.0, 0.1),))
+    found = tuple(check_weights(row, outcome_of("max_temperatures"), settings))
     assert not replace(estimate, findings=found).is_trustworthy

@@ -10,7 +10,7 @@ import pytest
 import pymc_hais
 from pymc_hais.estimators import NO_TAIL, Round
 from pymc_hais.jobs.guard import Guard
-from pymc_hais.results.diagnostics import findings_of_rows
+from pymc_hais.results.diagnose import findings_of_rows
 from pymc_hais.results.heldout import of_rows
 from pymc_hais.run.row_results import estimate_row
 from tests.quick import QUICK

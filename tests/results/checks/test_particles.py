@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pymc_hais.results.rounding import rounding
+from pymc_hais.results.checks.particles import check_rounding
 
 
 @pytest.mark.parametrize(
@@ -15,5 +15,5 @@ from pymc_hais.results.rounding import rounding
 def test_constants_that_swallow_a_nat_are_an_error(dtype, size, is_lost):
     state = SimpleNamespace(log_reference=np.full((2, 5), -3.0), log_ratio=np.full((2, 5), -size))
     problem = SimpleNamespace(layout=SimpleNamespace(dtype=np.dtype(dtype)))
-    found = rounding(problem, SimpleNamespace(state=state))
+    found = check_rounding(problem, SimpleNamespace(state=state))
     assert [(one.name, one.severity) for one in found] == [("rounding", "error")] * is_lost

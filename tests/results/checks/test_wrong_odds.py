@@ -15,7 +15,7 @@ from pymc_hais.kernels import Composed, Gibbs, LocallyBalanced
 from pymc_hais.model.sites import interactions
 from pymc_hais.problem.building import build_problem
 from pymc_hais.problem.problem import Compiler
-from pymc_hais.results.wrong_odds import wrong_odds
+from pymc_hais.results.checks.wrong_odds import check_odds
 from pymc_hais.run import site_planning
 from tests.front_door import estimate
 
@@ -55,12 +55,12 @@ def states(n=50):
 def test_right_odds_raise_no_alarm(chain, table):
     for problem in (chain, table):
         assert problem.engine.kernel.site_blocks[0].n_colours == 2
-        assert wrong_odds(problem, states()) == ()
-        assert wrong_odds(changed(problem, colours=np.arange(N)), states()) == ()
+        assert not list(check_odds(problem, states()))
+        assert not list(check_odds(changed(problem, colours=np.arange(N)), states()))
 
 
 def test_sites_that_are_drawn_together_although_they_interact_are_an_error(table):
-    (found,) = wrong_odds(changed(table, colours=np.zeros(N, dtype=int)), states())
+    (found,) = check_odds(changed(table, colours=np.zeros(N, dtype=int)), states())
     assert (found.name, found.severity) == ("wrong_odds", "error")
     assert "`z`" in found.message
 
@@ -68,12 +68,12 @@ def test_sites_that_are_drawn_together_although_they_interact_are_an_error(table
 @pytest.mark.parametrize("colours", [np.arange(N) % 2, np.arange(N)], ids=["two colours", "one by one"])
 def test_odds_that_are_no_differences_of_the_density_are_an_error(chain, table, colours):
     # Slopes are not sums of terms, nor the other way round, however few sites are drawn together.
-    assert wrong_odds(changed(chain, rule="table", colours=colours), states())
-    assert wrong_odds(changed(table, rule="gradient", colours=colours), states())
+    assert list(check_odds(changed(chain, rule="table", colours=colours), states()))
+    assert list(check_odds(changed(table, rule="gradient", colours=colours), states()))
 
 
 def test_rows_without_final_particles_are_left_out(chain):
-    assert wrong_odds(changed(chain, rule="table"), {0: None}) == ()
+    assert not list(check_odds(changed(chain, rule="table"), {0: None}))
 
 
 def test_what_could_be_summed_out_is_named():

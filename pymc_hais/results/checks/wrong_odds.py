@@ -1,8 +1,8 @@
-"""The finding that discrete sites were drawn with other odds than the log density gives them."""
+"""Whether discrete sites were drawn with other odds than the log density gives them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -10,10 +10,9 @@ import numpy as np
 from pymc_hais.estimators import Finding
 from pymc_hais.kernels import Composed, SiteBlock
 from pymc_hais.problem.problem import CHUNK, Problem
+from pymc_hais.results.findings import quoted, say
 from pymc_hais.run.row_results import MOST_FINAL
 from pymc_hais.types import ParticleState
-
-__all__ = ["wrong_odds"]
 
 #: Sites that are changed together, at most.
 _TOGETHER = CHUNK // MOST_FINAL - 2
@@ -40,7 +39,7 @@ class _Trial(NamedTuple):
     steps: np.ndarray
 
 
-def wrong_odds(problem: Problem, final: Mapping[int, np.ndarray | None]) -> tuple[Finding, ...]:
+def check_odds(problem: Problem, final: Mapping[int, np.ndarray | None]) -> Iterator[Finding]:
     """Compare the kernel's log odds with the change of the log density, for every variable, at final particles.
 
     The kernel's odds of a site are those that it takes while all sites of a colour change; the change is that of the
@@ -60,19 +59,8 @@ def wrong_odds(problem: Problem, final: Mapping[int, np.ndarray | None]) -> tupl
         for block in blocks
         if block.rule != "slope" and any(_is_wrong(problem, row, block, x) for row, x in particles.items())
     ]
-    if not wrong:
-        return ()
-    names = ", ".join(f"`{name}`" for name in dict.fromkeys(wrong))
-    return (
-        Finding(
-            "wrong_odds",
-            "error",
-            f"Elements of {names} were drawn with other odds than the log density gives them: log Z is wrong. This is "
-            "a defect of pymc_hais.",
-            "Please report the model; kernel=pymc_hais.LocallyBalanced() does without these odds for variables of 0 "
-            "and 1.",
-        ),
-    )
+    if wrong:
+        yield say("wrong_odds", names=quoted(dict.fromkeys(wrong)))
 
 
 def _is_wrong(problem: Problem, row: int, block: SiteBlock, particles: np.ndarray) -> bool:

@@ -1,0 +1,141 @@
+"""Which findings apply: every check of a finished run, each in a guard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+
+from pymc_hais.estimators import Finding, LogZEstimate
+from pymc_hais.jobs.guard import Guard
+from pymc_hais.problem.problem import Problem
+from pymc_hais.results.checks.missed_mass import check_modes
+from pymc_hais.results.checks.model import check_data, check_prior_draws, check_prior_mass, check_summable
+from pymc_hais.results.checks.opinions import check_opinions
+from pymc_hais.results.checks.particles import check_lag, check_rounding, check_tail
+from pymc_hais.results.checks.plan import check_plan, check_time
+from pymc_hais.results.checks.rows import check_mean, summarise
+from pymc_hais.results.checks.weights import check_weights
+from pymc_hais.results.checks.wrong_odds import check_odds
+from pymc_hais.results.findings import say
+from pymc_hais.run.choice import Choice, final_tail
+from pymc_hais.run.modes import Modes
+from pymc_hais.run.rounds import Outcome
+from pymc_hais.run.row_results import RowResult, final_particles
+from pymc_hais.run.settings import Settings
+from pymc_hais.types import AnnealingRun
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a check may look at: a finished run of one model, or what such a run became when it was extended.
+
+    Attributes
+    ----------
+    choice : Choice
+        The problem, and what was learnt.
+    outcome : Outcome
+        The rounds; of an extension, with the particles of both.
+    modes : Modes, optional
+        What a search for them has found.
+    added : AnnealingRun, optional
+        The particles of an extension.
+    """
+
+    choice: Choice
+    outcome: Outcome
+    settings: Settings
+    modes: Modes | None = None
+    added: AnnealingRun | None = None
+
+    @property
+    def problem(self) -> Problem:
+        """The model as compiled functions."""
+        return self.choice.problem
+
+    @property
+    def result(self) -> RowResult:
+        """The estimate, its rounds, and its symptoms."""
+        return self.outcome.rows[0]
+
+    @property
+    def run(self) -> AnnealingRun:
+        """The particles of this call."""
+        run = self.added or self.outcome.run
+        assert run is not None
+        return run
+
+
+type Check = Callable[[Seen], Iterable[Finding]]
+
+#: What a check is called where it fails -> the check.  Those of a time, a plan and a search that an extension has none
+#: of say nothing then.
+CHECKS: dict[str, Check] = {
+    "the diagnosis of the weights": lambda seen: check_weights(seen.result, seen.outcome, seen.settings),
+    "the diagnosis of the time": lambda seen: check_time(seen.choice, seen.outcome, seen.settings),
+    "the diagnosis of the plan": lambda seen: check_plan(seen.choice.plan.promise, seen.run),
+    "the comparison with other estimates": lambda seen: check_opinions(seen.result.estimate, seen.outcome.opinions),
+    "the comparison with modes": lambda seen: check_modes(seen.modes, seen.result.estimate),
+    "the diagnosis of the model": lambda seen: (*check_data(seen.problem), *_of_prior(seen.problem)),
+    "the diagnosis of the log ratio": lambda seen: check_tail(final_tail(seen.problem, seen.run)),
+    "the diagnosis of the particles' memory": lambda seen: check_lag(seen.result.lag),
+    "the diagnosis of the precision": lambda seen: check_rounding(seen.problem, seen.run),
+    "the diagnosis of the odds": lambda seen: check_odds(seen.problem, {0: final_particles(seen.run)}),
+    "the diagnosis of what can be summed out": lambda seen: check_summable(seen.problem),
+}
+#: Those that were made of the first run, and are not of its extension.
+_ONCE = ("the diagnosis of the time", "the diagnosis of the plan", "the comparison with modes")
+#: What the numbers of a longer run may withdraw.
+_MADE_ANEW = (
+    "no_weight", "standard_error", "interrupted", "pareto_k", "few_ancestors", "chains_disagree", "rounds_disagree",
+    "low_acceptance", "divergences", "nan", "prior_range", "estimates_disagree", "reverse_disagrees",
+)  # fmt: skip
+
+
+def with_findings(seen: Seen, guard: Guard, earlier: Sequence[Finding] = ()) -> LogZEstimate:
+    """Return the estimate of a single model with all its findings; of an extension, with those before it that stand."""
+    checks = {what: check for what, check in CHECKS.items() if seen.added is None or what not in _ONCE}
+    findings = _make({what: partial(check, seen) for what, check in checks.items()}, guard)
+    made = {*_MADE_ANEW, *(finding.name for finding in findings)}
+    findings += [finding for finding in earlier if finding.name not in made]
+    return replace(seen.result.estimate, findings=tuple(findings))
+
+
+def findings_of_rows(outcome: Outcome, choice: Choice, settings: Settings, guard: Guard) -> tuple[Finding, ...]:
+    """Say what the numbers of R rows mean: of the rows together, then one of each name for single rows."""
+    rows, problem = outcome.rows, choice.problem
+    finals = {row: result.final for row, result in enumerate(rows)}
+    checks = {
+        "the diagnosis of the model": lambda: _of_prior(problem),
+        "the diagnosis of the odds": lambda: check_odds(problem, finals),
+        "the diagnosis of the rounds": lambda: check_mean(rows),
+        "the diagnosis of the weights": lambda: summarise(
+            [tuple(check_weights(one, outcome, settings)) for one in rows]
+        ),
+    }
+    return (*_make(checks, guard), *unfinished(guard))
+
+
+def _of_prior(problem: Problem) -> tuple[Finding, ...]:
+    return (*check_prior_draws(problem), *check_prior_mass(problem))
+
+
+def _make(checks: Mapping[str, Callable[[], Iterable[Finding]]], guard: Guard) -> list[Finding]:
+    """Make every check; what one that fails would have seen is not known, and a finding of its own."""
+    made = (guard.attempt(what, partial(_all, check), (), "error") for what, check in checks.items())
+    return list(chain.from_iterable(made))
+
+
+def _all(check: Callable[[], Iterable[Finding]]) -> tuple[Finding, ...]:
+    return tuple(check())  # most checks are generators, which do not start before
+
+
+def unfinished(guard: Guard) -> tuple[Finding, ...]:
+    """Say what is missing from a result, and why."""
+    if not guard.missing:
+        return ()
+    severity = "error" if any(one.severity == "error" for one in guard.missing) else "warning"
+    is_interrupted = all(one.why.startswith("interrupted") for one in guard.missing)
+    what = "; ".join(f"{one.what} ({one.why})" for one in guard.missing)
+    return (say("unfinished: interrupted" if is_interrupted else "unfinished", severity, what=what),)
