@@ -11,8 +11,7 @@ import numpy as np
 from pymc_hais.core.resampling import systematic
 from pymc_hais.core.weights import normalise
 from pymc_hais.estimators import LogZEstimate
-from pymc_hais.results.averaging import check_variables, mix
-from pymc_hais.results.comparison import check_quantity, check_results, check_same_data, to_table
+from pymc_hais.results.comparison import check_quantity, check_results, check_same_data, check_variables, mix, to_table
 from pymc_hais.results.datatree import log_marginal_likelihood
 
 if TYPE_CHECKING:

@@ -20,11 +20,10 @@ from pymc_hais.problem.parameter_path import build_parameter_problem, is_geometr
 from pymc_hais.problem.problem import Problem
 from pymc_hais.references import check_same_variables
 from pymc_hais.results.datatree import check_labels
-from pymc_hais.results.draws import is_result, read_positions
+from pymc_hais.results.draws import check_takes_modes, is_result, read_modes, read_positions
 from pymc_hais.results.ending import end_run
 from pymc_hais.results.plans import read_plan
 from pymc_hais.results.report import log_model, log_start
-from pymc_hais.results.starts import check_takes_modes, read_modes
 from pymc_hais.run.bridging import thin_rows
 from pymc_hais.run.choice import Choice
 from pymc_hais.run.mode_reference import add_modes

@@ -35,19 +35,7 @@ _NUMBERS = ("value", "mc_se", "shortfall", "lower", "upper", "log_prior_mass")
 
 
 def check_labels(model: Any, values: Mapping[str, np.ndarray], output: Output) -> None:
-    """Label one draw, so that coords and dims that do not fit are known before any long work.
-
-    Parameters
-    ----------
-    model : pymc.Model
-    values : dict of ndarray (1, 1, ...)
-    output : Output
-
-    Raises
-    ------
-    ValueError
-        Naming what does not fit.
-    """
+    """Label one draw (1, 1, ...), so that coords and dims that do not fit are known before any long work."""
     labels = labels_of(model, output)
     try:
         as_dataset(values, **labels)
@@ -69,25 +57,18 @@ def to_datatree(
     modes: Modes | None = None,
     plan: Plan | None = None,
 ) -> DataTree:
-    """Label a run as ArviZ expects.
+    """Label a run of one model as ArviZ expects.
 
     Parameters
     ----------
-    model : pymc.Model
     values : dict of ndarray (C, P, ...)
         Equally weighted draws in the constrained space.
     draws : PosteriorDraws
         The same draws, with the statistics of their particles.
-    outcome : Outcome
-        Of one model, with its run.
-    estimate : LogZEstimate
     attrs : dict
         Plain numbers and strings; they go to every group of the run.
     output : Output
         The user's ``idata_kwargs``.
-    guard : Guard
-    modes : Modes, optional
-    plan : Plan, optional
 
     Returns
     -------

@@ -1,19 +1,23 @@
-"""Posterior draws of any sampler -> arrays, once it is sure that they are of this model."""
+"""What users bring, draws of any sampler or modes -> arrays, once it is sure that they are of this model."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from pymc.backends.arviz import find_observations
 from xarray import DataTree
 
-from pymc_hais.model import build_layout, build_unconstrain, check_model
-
-__all__ = ["is_result", "read_draws", "read_positions"]
+from pymc_hais.model import Layout, build_layout, build_unconstrain, check_model, discrete_names, is_model
+from pymc_hais.problem.parameter_path import is_geometric
+from pymc_hais.results.datatree import flat_names
+from pymc_hais.results.findings import quoted
 
 #: Draws of a chain, at least: bridging and fitting take a half each.
 _FEWEST = 50
+#: Posterior draws that modes are climbed from, at most.
+_DRAWS = 200
 
 
 def is_result(thing: Any) -> bool:
@@ -34,30 +38,20 @@ def read_positions(model: Any, idata: Any, argument: str = "idata", fewest: int 
     if beyond.size:
         owners = dict.fromkeys(layout.owner_of(int(dimension)) for dimension in beyond)
         raise ValueError(
-            f"`{argument}` has draws of {_join(owners)} at the very edge of what they may be, such as a probability of "
-            "1: they were rounded, perhaps by a file in single precision."
+            f"`{argument}` has draws of {quoted(owners)} at the very edge of what they may be, such as a probability "
+            "of 1: they were rounded, perhaps by a file in single precision."
         )
     return flat.reshape(n_chains, n_draws, layout.n_dims)
 
 
 def read_draws(model: Any, idata: Any, argument: str = "idata", fewest: int = _FEWEST) -> dict[str, np.ndarray]:
-    """Read the draws (C, S, ...) of a model's free variables.
-
-    Parameters
-    ----------
-    model : pymc.Model
-    idata : DataTree
-        With a ``posterior`` group, as of ``pm.sample``.
-    argument : str
-        What the caller calls it, for messages.
-    fewest : int
-        Draws that a chain must have.
+    """Read the draws (C, S, ...) of a model's free variables from a result, which messages call ``argument``.
 
     Raises
     ------
     ValueError
-        If it is no such result, has other variables, shapes or observed data than the model, too few draws, or draws
-        that are not finite.
+        If it is no result of a sampler, has other variables, shapes or observed data than the model, fewer draws in a
+        chain than that, or draws that are not finite.
     """
     if not isinstance(idata, DataTree) or "posterior" not in idata.children:
         found = f" with groups {', '.join(idata.children)}" if isinstance(idata, DataTree) else ""
@@ -75,7 +69,7 @@ def read_draws(model: Any, idata: Any, argument: str = "idata", fewest: int = _F
         raise ValueError(f"`{argument}` has {group.sizes['draw']} draws a chain: at least {fewest} are needed.")
     unusable = [name for name, values in draws.items() if not np.isfinite(values).all()]
     if unusable:
-        raise ValueError(f"`{argument}` has draws of {_join(unusable)} that are NaN or infinite.")
+        raise ValueError(f"`{argument}` has draws of {quoted(unusable)} that are NaN or infinite.")
     return draws
 
 
@@ -84,8 +78,8 @@ def _check_variables(model: Any, group: Any, shapes: dict[str, tuple[int, ...]],
     missing = [name for name in names if name not in group]
     if missing:
         raise ValueError(
-            f"`{argument}` is of another model: it has no draws of {_join(missing)}. The model's free variables are "
-            f"{_join(names)}, and `{argument}` has {_join(group.data_vars)}."
+            f"`{argument}` is of another model: it has no draws of {quoted(missing)}. The model's free variables are "
+            f"{quoted(names)}, and `{argument}` has {quoted(group.data_vars)}."
         )
     for name in names:
         shape = tuple(size for dim, size in group[name].sizes.items() if dim not in ("chain", "draw"))
@@ -103,7 +97,7 @@ def _check_data(model: Any, idata: DataTree, argument: str) -> None:
         ours = np.ma.filled(np.ma.asarray(values, float), np.nan) if np.ma.isMA(values) else np.asarray(values)
         if name not in theirs:
             raise ValueError(
-                f"`{argument}` is of another model: it has no observed `{name}`, but {_join(theirs.data_vars)}."
+                f"`{argument}` is of another model: it has no observed `{name}`, but {quoted(theirs.data_vars)}."
             )
         if not _are_equal(ours, theirs[name].values):
             raise ValueError(f"`{argument}` is of other data: the values of its observed `{name}` are not the model's.")
@@ -117,5 +111,97 @@ def _are_equal(ours: np.ndarray, theirs: np.ndarray) -> bool:
     return bool(np.allclose(ours, theirs, rtol=1e-6, atol=0.0, equal_nan=True))  # float32 files
 
 
-def _join(names: Any) -> str:
-    return ", ".join(f"`{name}`" for name in names)
+def check_takes_modes(reference: Any, path: Any) -> None:
+    """Refuse ``modes`` beside what it cannot be mixed with."""
+    if not is_geometric(path) or is_model(reference) or is_result(reference):
+        raise ValueError(
+            '`modes` adds Gaussians to the reference, so it takes neither another `path` than "geometric" nor a '
+            "`reference` that is a model or a result: leave one of them out."
+        )
+
+
+def read_modes(model: Any, modes: Any) -> np.ndarray:
+    """Return the flat vectors (n, D) of a point, a list of points, or a result.
+
+    A point has values of the free variables by name, in their own space or, under the names of the value variables, in
+    the unconstrained one.  A result gives its ``modes``, and some of its posterior draws.
+    """
+    if discrete := discrete_names(model):
+        raise ValueError(
+            f"`modes` are climbed to along gradients, and `{discrete[0]}` is discrete: leave it out, or pass the "
+            "result as `reference`, to which margins are fitted."
+        )
+    if is_result(modes):
+        return _of_result(model, modes)
+    points = [modes] if isinstance(modes, Mapping) else modes
+    is_list = isinstance(points, Sequence | np.ndarray) and len(points) > 0
+    if not is_list or not all(isinstance(point, Mapping) for point in points):
+        raise ValueError(
+            "`modes` must be a point as pm.find_MAP() returns it, a non-empty list of such points, or a result of "
+            f"pm.sample or pm.sample_hais; got {modes!r}."
+        )
+    layout, shapes = build_layout(model), model.eval_rv_shapes()
+    unconstrain = build_unconstrain(model, layout, {name: tuple(shapes[name]) for name in layout.owners})
+    rows = [_of_point(model, point, layout, shapes, unconstrain) for point in points]
+    flat = np.stack(rows)
+    if not np.isfinite(flat).all():
+        owner = layout.owner_of(int(np.argwhere(~np.isfinite(flat))[0, 1]))
+        raise ValueError(
+            f"`modes` has a value of `{owner}` that is not finite, or outside of the variable's space or on its edge: "
+            "pass a point inside."
+        )
+    return flat
+
+
+def _of_point(model: Any, point: Mapping[str, Any], layout: Layout, shapes: Any, unconstrain: Any) -> np.ndarray:
+    known = {*model.named_vars, *layout.names}
+    unknown = [name for name in point if name not in known]
+    if unknown:
+        raise ValueError(
+            f"`modes` names {', '.join(map(repr, unknown))}, which the model does not have: its free variables are "
+            f"{quoted(layout.owners)}."
+        )
+    pairs = list(zip(layout.owners, layout.names, layout.shapes, strict=True))
+    given = {name: _shaped(name, point[name], shape) for _, name, shape in pairs if name in point}
+    if len(given) == len(pairs):
+        return layout.flatten([given[name] for name in layout.names])
+    missing = [owner for owner in layout.owners if owner not in point]
+    if missing:
+        raise ValueError(
+            f"A point of `modes` has no value of {quoted(missing)}: pass values of all free "
+            "variables, as pm.find_MAP() does."
+        )
+    own = {owner: _shaped(owner, point[owner], tuple(shapes[owner]))[None] for owner in layout.owners}
+    with np.errstate(all="ignore"):
+        values = layout.unflatten(unconstrain(own)[0])
+    return layout.flatten([given.get(name, values[name]) for name in layout.names])
+
+
+def _shaped(name: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
+    try:
+        array = np.asarray(value, np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"`modes` has a value of `{name}` that is no array of numbers: {value!r}.") from None
+    if array.shape != shape:
+        raise ValueError(f"`modes` has a value of `{name}` of shape {array.shape}; the model's is {shape}.")
+    return array
+
+
+def _of_result(model: Any, idata: Any) -> np.ndarray:
+    found = []
+    if "modes" in idata.children:
+        layout, group = build_layout(model), idata["modes"].to_dataset()
+        names = [str(name) for name in group["dimension"].values] if "dimension" in group else []
+        if names != flat_names(layout):
+            raise ValueError(
+                f"`modes` is a result of another model: its unconstrained dimensions are {names[:8]}, and this "
+                f"model's {flat_names(layout)[:8]}."
+            )
+        found.append(group["position"].transpose("mode", "dimension").values)
+    has_draws = "posterior" in idata.children and all(rv.name in idata["posterior"] for rv in model.free_RVs)
+    if has_draws or not found:  # a result may keep some of the variables only
+        draws = read_positions(model, idata, "modes", fewest=1)
+        draws = draws.reshape(-1, draws.shape[-1])
+        draws = draws[np.isfinite(draws).all(axis=1)]
+        found.append(draws[:: max(1, -(-len(draws) // _DRAWS))])
+    return np.concatenate(found)

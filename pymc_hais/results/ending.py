@@ -22,8 +22,6 @@ from pymc_hais.run.posterior import PosteriorDraws
 from pymc_hais.run.rounds import Outcome
 from pymc_hais.run.settings import Settings
 
-__all__ = ["end_run", "name_draws"]
-
 
 def end_run(
     model: Any,
@@ -36,22 +34,9 @@ def end_run(
     guard: Guard,
     begin: float,
 ) -> DataTree:
-    """Make the result of a run whose rounds have ended.
+    """Make the result of a run of one model whose rounds have ended, in a call that began at a time.
 
-    Parameters
-    ----------
-    model : pymc.Model
-    named : callable
-        From flat vectors (..., D) to what the result keeps.
-    choice : Choice
-    outcome : Outcome
-        Of one model.
-    posterior : PosteriorDraws
-    found : Modes, optional
-    settings : Settings
-    guard : Guard
-    begin : float
-        When the call began.
+    ``named`` makes what the result keeps of flat vectors (..., D).
     """
     if found is not None:
         some = replace(found, values=choice.problem.layout.unflatten(found.positions))

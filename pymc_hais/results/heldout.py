@@ -13,9 +13,8 @@ from xarray import DataTree
 
 from pymc_hais.estimators import Finding, LogZEstimate
 from pymc_hais.results.datatree import findings_as_json
+from pymc_hais.results.findings import quoted
 from pymc_hais.run.row_results import RowResult
-
-__all__ = ["HeldOut", "of_rows", "thin", "to_heldout_tree"]
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ def thin(posterior: Any, names: Sequence[str], n_draws: int) -> dict[str, np.nda
     missing = [name for name in names if name not in group]
     if missing:
         raise ValueError(
-            f"`posterior` has no draws of {', '.join(f'`{name}`' for name in missing)}. Variables that belong to a row "
+            f"`posterior` has no draws of {quoted(missing)}. Variables that belong to a row "
             "cannot be integrated out together with posterior draws of the others: fix the parameters with pm.do."
         )
     n_chains, length = group.sizes["chain"], group.sizes["draw"]

@@ -88,12 +88,7 @@ def read_backend(idata: Any) -> str | None:
 
 
 def check_model_of(origin: Origin, model: Any) -> None:
-    """Refuse a model that is not the result's, or has other data.
-
-    Raises
-    ------
-    ValueError
-    """
+    """Refuse a model that is not the result's, or has other data."""
     if difference := origin.structure.difference(describe_structure(model, build_layout(model))):
         raise ValueError(f"`idata` is of another model: {difference} in this one. Pass the model of the result.")
     identity = identify_as_written(model)

@@ -21,18 +21,6 @@ from pymc_hais.run.posterior import PosteriorDraws
 from pymc_hais.run.rounds import Outcome
 from pymc_hais.run.settings import Settings
 
-__all__ = [
-    "attributes",
-    "attributes_of_rows",
-    "extension_attributes",
-    "log_extension",
-    "log_held_out",
-    "log_model",
-    "log_nothing_added",
-    "log_outcome",
-    "log_start",
-]
-
 # A child of PyMC's logger, so that messages appear where PyMC's do.
 _log = logging.getLogger("pymc.hais")
 

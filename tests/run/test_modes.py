@@ -10,7 +10,7 @@ from xarray import Dataset, DataTree
 
 import pymc_hais
 from pymc_hais.estimators.region import compare_regions
-from pymc_hais.results.starts import read_modes
+from pymc_hais.results.draws import read_modes
 from pymc_hais.run import modes as run_modes
 from tests.front_door import assert_right, estimate
 from tests.marks import slow_but
