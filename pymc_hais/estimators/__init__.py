@@ -15,14 +15,16 @@ from pymc_hais.estimators.lag import Round, jump, residual_lag
 from pymc_hais.estimators.linked import Link
 from pymc_hais.estimators.stepping_stone import stepping_stone
 from pymc_hais.estimators.symptoms import Symptoms, measure_symptoms
-from pymc_hais.estimators.tail import NO_TAIL, Tail, measure_tail
+from pymc_hais.estimators.tail import NO_TAIL, NONE_LATE, Late, Tail, measure_late, measure_tail
 from pymc_hais.estimators.thermodynamic import thermodynamic
 from pymc_hais.estimators.unseen import unseen_share
 
 __all__ = [
+    "NONE_LATE",
     "NO_TAIL",
     "Bridge",
     "Finding",
+    "Late",
     "Link",
     "LogBayesFactor",
     "LogZEstimate",
@@ -37,6 +39,7 @@ __all__ = [
     "estimate_from_weights",
     "estimate_log_z",
     "jump",
+    "measure_late",
     "measure_symptoms",
     "measure_tail",
     "population_shares",

@@ -17,6 +17,7 @@ from typing import Any
 
 from pymc_hais.core.codec import Codec
 from pymc_hais.core.files import read_record, write_bytes, write_record
+from pymc_hais.estimators import Late
 from pymc_hais.jobs.locks import LOCK
 from pymc_hais.model import ModelIdentity
 from pymc_hais.tuning import Pilot
@@ -27,7 +28,7 @@ __all__ = ["Checkpoint", "open_checkpoint", "open_folder"]
 _HEADER, _DIGEST = "checkpoint.json", "digest"
 _FORMAT = 3
 #: What jobs give.
-_RESULTS = Codec(AnnealingRun, ParticleState, Pilot)
+_RESULTS = Codec(AnnealingRun, Late, ParticleState, Pilot)
 #: Seconds after which a file that is still being written has no writer any more.
 _ABANDONED = 60.0
 

@@ -88,10 +88,10 @@ def decide(
     spent: Spent,
     settings: Settings,
 ) -> Choice:
-    """Say how long rounds from a reference must be, also for the upper tails of its log ratio at pilots' particles."""
+    """Say how long rounds from a reference must be, also for what arrived late in pilots."""
     pilot = merge(pilots)
-    tail = measure_tail(seen, float(pilot.autocorrelation_times[-1]))
-    shortest, longest = max(_shortest(problem), tail.length), settings.max_temperatures
+    tail = measure_tail(seen, float(pilot.autocorrelation_times[-1]), pilot.late)
+    shortest, longest = max(_shortest(problem), tail.n_temperatures), settings.max_temperatures
     given = settings.n_temperatures
     lengths = np.minimum(np.maximum(known.lengths, shortest), longest) if given is None else 0 * known.lengths + given
     seconds = problem.engine.clock.seconds

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pymc_hais.core.codec import Codec
-from pymc_hais.estimators import NO_TAIL, Finding, LogZEstimate, Tail
+from pymc_hais.estimators import NO_TAIL, Finding, Late, LogZEstimate, Tail
 from pymc_hais.kernels import Gibbs, Hamiltonian, LinearConstraints, LocallyBalanced, RandomWalk
 from pymc_hais.model import Layout, ModelIdentity, Sites, Structure, find_site_variables
 from pymc_hais.problem.problem import PriorMass
@@ -174,7 +174,8 @@ _PLAIN = (Gaussian, StudentT, Box)
 _KERNELS = (Hamiltonian, RandomWalk, Gibbs, LocallyBalanced)
 #: All that a plan is made of.
 _CODEC = Codec(
-    *(Plan, Pilot, Recipe, Schedule, Ladder, Promise, Start, Origin, Own, Tables, Structure, ModelIdentity, Tail),
+    *(Plan, Pilot, Recipe, Schedule, Ladder, Promise, Start, Origin, Own, Tables, Structure, ModelIdentity),
+    *(Tail, Late),
     *(*_PLAIN, Gaussians, Mixture, Fitted, Sites, PriorMass, LogZEstimate, Finding, *_KERNELS, LinearConstraints),
 )
 

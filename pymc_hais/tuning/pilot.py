@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from scipy.stats import rankdata
 
 from pymc_hais.core.resampling import systematic
 from pymc_hais.core.weights import clean, discrepancy, log_mean_exp
+from pymc_hais.estimators import NONE_LATE, Late, measure_late
 from pymc_hais.schedules.constant_speed import cumulative_barrier
 from pymc_hais.tuning.metric import MovingMetric
 from pymc_hais.tuning.pace import Pace
@@ -54,6 +56,7 @@ class Pilot:
     positions: np.ndarray  # (P, D) at beta = 1, equally weighted, after moves that decorrelate copies
     seconds: float = 0.0  # without compiling
     is_complete: bool = True  # False where the time ended first: its last step to beta = 1 was not annealed
+    late: Late = NONE_LATE  # what moves found where no weight had led
 
     @property
     def barrier(self) -> np.ndarray:
@@ -99,6 +102,7 @@ def run_pilot(
     share, patience = _conditional_ess(n_dims), 0 if is_many else _PATIENCE
     beta, log_z, log_ratio = 0.0, 0.0, np.where(population.alive[0], particles.log_ratio, -np.inf)
     stages: list[_Stage] = []
+    late = NONE_LATE
     pace, time_share = Pace(seconds, engine.clock), 1.0
     while beta < 1.0 and (time_share > 0.0 or not stages):
         new_beta = next_beta(log_ratio, beta, share if time_share > _HURRY else min(share, _LEAST_CONDITIONAL_ESS))
@@ -106,10 +110,15 @@ def run_pilot(
         moved = float(discrepancy(np.zeros(increments.size), increments))
         log_z += float(log_mean_exp(increments))
         particles.take(systematic(increments, rng.random()))
+        arrived = log_ratio, particles.log_ratio, new_beta - beta, new_beta
         is_patient = stages and particles.n_moves < patience
         n_moves = _moves(stages[-1].autocorrelation_time if is_patient else 0.0)
         time = particles.adapt(beta, new_beta, max(1, int(time_share * n_moves)))
+        if new_beta == 1.0:
+            particles.decorrelate(time, pace)
         beta, log_ratio = new_beta, particles.log_ratio
+        if not engine.path.n_evaluations:  # whose log ratio is a slope, and another one at every beta
+            late = late.join(measure_late(*arrived, particles.log_ratio, time))
         stages.append(_Stage(beta, moved, time, particles.step_size, particles.metric))
         fraction = _fraction(beta, stages[0].beta)
         report(fraction, beta, log_z)
@@ -120,9 +129,7 @@ def run_pilot(
                 "posterior are too far apart for the prior path: rescale the model or use a tighter prior."
             )
     is_complete = beta == 1.0
-    if is_complete:
-        particles.decorrelate(stages[-1].autocorrelation_time, pace)
-    else:
+    if not is_complete:
         increments = (1.0 - beta) * log_ratio
         log_z += float(log_mean_exp(increments))
         moved = float(discrepancy(np.zeros(increments.size), increments))
@@ -139,6 +146,7 @@ def run_pilot(
         particles.positions,
         pace.elapsed,
         is_complete,
+        late,
     )
 
 
@@ -301,6 +309,7 @@ def merge(pilots: Sequence[Pilot]) -> Pilot:
         n_gradients=sum(pilot.n_gradients for pilot in pilots),
         seconds=sum(pilot.seconds for pilot in pilots),
         is_complete=all(pilot.is_complete for pilot in pilots),
+        late=functools.reduce(Late.join, (pilot.late for pilot in pilots)),
     )
 
 

@@ -1,10 +1,10 @@
-"""Only a tail beyond a normal one asks for temperatures, and counts into the error."""
+"""Only a tail beyond a normal one, and what moves find late, ask for temperatures and count into the error."""
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from pymc_hais.estimators import Tail, measure_tail
+from pymc_hais.estimators import NONE_LATE, Late, Tail, measure_late, measure_tail
 
 RNG = np.random.default_rng(3)
 NORMAL, EXPONENTIAL = RNG.normal(40.0, 7.0, 50_000), RNG.exponential(2.0, 50_000)
@@ -49,3 +49,43 @@ def test_chance_is_not_a_tail():
     tails = [measure_tail([one], 1.0) for one in few]
     assert np.mean([tail.excess > 2.0 for tail in tails]) > 0.05
     assert np.mean([tail.mass > 0.0 for tail in tails]) < 0.08
+
+
+def two_parts(n, share, rng):
+    """Log ratios of a part that every particle is in, and of one 15 nats likelier that a share has reached."""
+    return np.where(rng.random(n) < share, 25.0, 10.0) + rng.normal(0.0, 0.5, n)
+
+
+def test_what_moves_found_is_late():
+    """Z has the share 0.2 in a part of log ratio 15 above, which no particle had reached when the step was weighed."""
+    rng = np.random.default_rng(5)
+    before, after = two_parts(2000, 0.0, rng), two_parts(2000, 0.2, rng) + 0.9 * 0.5**2
+    late = measure_late(before, before, 0.9, 1.0, after, 2.0)
+    # Backwards the part counts for nothing: the integral comes out 1 / 0.8 times as large.
+    assert late.share == pytest.approx(0.2, abs=0.05)
+    assert late.length == pytest.approx(13 * 15.0 * 2.0, rel=0.05)
+    tail = measure_tail([after], 1.0, late)
+    assert tail.n_temperatures == late.length
+    assert tail.shortfall(10) == pytest.approx(late.share, rel=0.06)
+    assert tail.shortfall(3 * late.length) < 0.003
+
+
+def test_equilibrium_is_not_late():
+    """Normal log ratios of variance v are higher by v times the step after it: forwards and backwards agree."""
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        step, before = 0.1, rng.normal(0.0, 4.7, 500)
+        weights = np.exp(step * before)
+        resampled = rng.choice(before, 500, p=weights / weights.sum())
+        after = rng.normal(step * 4.7**2, 4.7, 500)
+        assert measure_late(before, resampled, step, 0.5, after, 3.0) == NONE_LATE
+
+
+def test_without_weights_nothing_is_late():
+    dead = np.full(50, -np.inf)
+    assert measure_late(dead, dead, 0.5, 1.0, dead, 3.0) == NONE_LATE
+
+
+def test_the_worst_of_several_pilots_is_late():
+    assert Late(0.3, 7).join(Late(0.1, 9)) == Late(0.3, 9)
+    assert measure_tail([], 1.0, Late(0.3, 7)).n_temperatures == 7
