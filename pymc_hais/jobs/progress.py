@@ -142,7 +142,8 @@ class CallProgress(ProgressBarManager):
 
     def _stats(self, title: str, beta: float, log_z: str, left: str) -> dict[str, Any]:
         percent = round(100.0 * self._position, 2)
-        return {"phase": title, "beta": f"{beta:.2g}", "log_z": log_z, "left": left, "percent": percent}
+        shown = "" if np.isnan(beta) else f"{beta:.2g}"
+        return {"phase": title, "beta": shown, "log_z": log_z, "left": left, "percent": percent}
 
 
 def _lacks_widgets() -> bool:
@@ -171,6 +172,50 @@ def _describe(log_z: np.ndarray) -> str:
     if len(log_z) < 2:
         return f"{mean:.2f}"
     return f"{mean:.2f} ± {np.std(np.exp(log_z - mean), ddof=1) / np.sqrt(len(log_z)):.2f}"
+
+
+class Stopped(Exception):
+    """Nobody waits for the job any more."""
+
+
+class Shares:
+    """How far several jobs are, as one: those elsewhere count when they end, those of this process at each report."""
+
+    def __init__(self, n_jobs: int, report: Report) -> None:
+        self._report, self._is_closed = report, False
+        self._done, self._betas, self._log_z = np.zeros(n_jobs), np.full(n_jobs, np.nan), np.full(n_jobs, np.nan)
+
+    @property
+    def n_done(self) -> int:
+        """How many have ended."""
+        return int(np.sum(self._done == 1.0))
+
+    def of(self, number: int) -> Report:
+        """Return what a thread of this process reports one job's progress to; it raises once nobody listens."""
+
+        def report(fraction: float, beta: float, log_z: Any) -> None:
+            if self._is_closed:
+                raise Stopped
+            self._done[number], self._betas[number] = min(fraction, _FULL), beta
+            self._log_z[number] = log_mean_exp(np.ravel(log_z))
+
+        return report
+
+    def finish(self, number: int, result: Any) -> None:
+        """Count a job as done."""
+        self._done[number], self._betas[number] = 1.0, np.nan
+        if hasattr(result, "log_z"):
+            self._log_z[number] = log_mean_exp(np.ravel(result.log_z))
+
+    def tell(self) -> None:
+        """Report the mean share that is done, the least beta under way and log Z of each job, where they are known."""
+        under_way, known = (one[np.isfinite(one)] for one in (self._betas, self._log_z))
+        beta = float(under_way.min()) if under_way.size else np.nan
+        self._report(float(self._done.mean()), beta, known if known.size else np.nan)
+
+    def close(self) -> None:
+        """Have threads of this process stop at their next report."""
+        self._is_closed = True
 
 
 def part(report: Report, first: float, share: float) -> Report:

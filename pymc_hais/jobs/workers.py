@@ -1,13 +1,17 @@
-"""Jobs handed to an executor: a bounded number at a time, again where a worker is lost, in any order."""
+"""Jobs done, here or by an executor's workers, and kept: fresh and resumed runs go the same way.
+
+An executor has a bounded number at a time, gives results in any order, and has again what it loses with a worker.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,12 +19,9 @@ from pymc_hais.core.annealing import Report
 from pymc_hais.engines.transport import Parcel, forget, installed, keep, pack
 from pymc_hais.jobs.checkpoint import Checkpoint
 from pymc_hais.jobs.executors import POLL, is_loss, renew, shown
-from pymc_hais.jobs.listener import Listener
-from pymc_hais.jobs.progress import part
-from pymc_hais.jobs.worker import Failed, Job, Unknown, function_for
+from pymc_hais.jobs.progress import Shares, part
+from pymc_hais.jobs.worker import Failed, Job, Unknown, hais_anneal, hais_pilot
 from pymc_hais.types import Engine
-
-__all__ = ["Task", "Workers"]
 
 _log = logging.getLogger("pymc.hais")
 
@@ -61,34 +62,31 @@ class Workers:
         return self.executor is not None or self.checkpoint is not None
 
     def do(self, engine: Engine, tasks: Sequence[Task], report: Report) -> Iterator[tuple[int, Any]]:
-        """Do every task; yield its number and its result, in the order in which they end.
+        """Do every task that is not kept; yield the number and the result of each, in the order in which they end.
 
         Raises
         ------
         RuntimeError
             If a job was lost with its worker again and again.
         """
-        if not self.is_shared:
+        shares, waiting = Shares(len(tasks), report), []
+        with self._saying_how_to_resume():
             for number, task in enumerate(tasks):
-                progress = part(report, number / len(tasks), 1 / len(tasks))
-                yield number, task.make().perform(engine, progress)
-            return
-        with self._saying_how_to_resume(), ExitStack() as stack:
-            listener = stack.enter_context(closing(Listener(len(tasks), report)))
-            waiting = []
-            for number, task in enumerate(tasks):
-                done = self.checkpoint.find(task.name, task.fingerprint()) if self.checkpoint else None
-                if done is None:
+                result = self.checkpoint and self.checkpoint.find(task.name, task.fingerprint())
+                if result is None:
                     waiting.append(number)
-                    continue
-                listener.finish(number)
-                yield number, done
-            executor, cores = self._executor_for(len(waiting), stack)
-            queue = stack.enter_context(closing(_Queue(self, executor, engine, cores, listener, tasks, waiting)))
-            for number, result in queue.results():
-                if self.checkpoint:
-                    self.checkpoint.keep(tasks[number].name, tasks[number].fingerprint(), result)
-                yield number, result
+                else:
+                    shares.finish(number, result)
+                    yield number, result
+            if self.is_shared:
+                fresh = _Queue(self, engine, tasks, waiting, shares).results()
+            else:
+                fresh = _one_by_one(engine, tasks, report)
+            with closing(fresh):
+                for number, result in fresh:
+                    if self.checkpoint:
+                        self.checkpoint.keep(tasks[number].name, tasks[number].fingerprint(), result)
+                    yield number, result
 
     @contextmanager
     def _saying_how_to_resume(self) -> Iterator[None]:
@@ -100,107 +98,112 @@ class Workers:
                 _log.info(f"Interrupted: the same call with checkpoint={path!r} goes on from here.")
             raise
 
-    def _executor_for(self, n_jobs: int, stack: ExitStack) -> tuple[Any, int]:
-        """Return the executor, threads of this process where there is no other, and the threads of each job."""
-        if self.executor is not None:
-            return self.executor, self.cores or 1
-        cores = self.cores or os.cpu_count() or 1
-        n_threads = max(1, min(cores, n_jobs))
-        pool = ThreadPoolExecutor(n_threads, thread_name_prefix="hais")
-        stack.callback(pool.shutdown, cancel_futures=True)
-        return pool, -(-cores // n_threads)
-
-    def renew(self, executor: Any) -> Any:
-        """Return an executor in place of one whose worker's death has broken it; None where that cannot be."""
-        renewed = renew(executor)
+    def renew(self) -> bool:
+        """Take another executor for one that a worker's death has broken; False where that cannot be."""
+        renewed = renew(self.executor)
         if renewed is not None:
             self.executor = renewed
             weakref.finalize(self, renewed.shutdown, wait=False, cancel_futures=True)
-        return renewed
+        return renewed is not None
+
+
+def _one_by_one(engine: Engine, tasks: Sequence[Task], report: Report) -> Generator[tuple[int, Any], None, None]:
+    for number, task in enumerate(tasks):
+        yield number, task.make().perform(engine, part(report, number / len(tasks), 1 / len(tasks)))
+
+
+class _Flight(NamedTuple):
+    """A job on its way."""
+
+    number: int
+    job: Job
+    executor: Any
 
 
 class _Queue:
-    """The jobs of one engine on their way."""
+    """The jobs of one engine that an executor is to do, or threads of this process where there is none."""
 
     def __init__(
-        self,
-        workers: Workers,
-        executor: Any,
-        engine: Engine,
-        cores: int,
-        listener: Listener,
-        tasks: Sequence[Task],
-        waiting: list[int],
+        self, workers: Workers, engine: Engine, tasks: Sequence[Task], waiting: Sequence[int], shares: Shares
     ) -> None:
-        self._workers, self._executor, self._cores = workers, executor, cores
-        self._listener, self._tasks, self._waiting = listener, tasks, waiting[::-1]
-        self._is_here, self._engine = isinstance(executor, ThreadPoolExecutor), engine
+        self._workers, self._engine, self._tasks, self._shares = workers, engine, tasks, shares
+        self._executor, self._cores, self._threads = workers.executor, workers.cores or 1, None
+        if workers.executor is None:
+            cores = workers.cores or os.cpu_count() or 1
+            n_threads = max(1, min(cores, len(waiting)))
+            self._executor = self._threads = ThreadPoolExecutor(n_threads, thread_name_prefix="hais")
+            self._cores = -(-cores // n_threads)
+        self._is_here = isinstance(self._executor, ThreadPoolExecutor)
         self._parcel = Parcel(f"here {id(self)}", installed()) if self._is_here else pack(engine)
-        keep(self._parcel, engine)
+        #: Numbers of jobs, with those that are to be begun again: they were made before.
+        self._waiting: deque[tuple[int, Job | None]] = deque((number, None) for number in waiting)
         self._flights: dict[Future, _Flight] = {}
-        #: Jobs that are to be begun again.
-        self._again: dict[int, Job] = {}
-        self._lost: list[int] = []
+        self._lost: dict[int, Job] = {}
+        #: How often each job was lost since a job has last finished.
+        self._losses: Counter[int] = Counter()
         #: Workers that lack the engine, and those of them for which it is on its way until a result comes: a model that
         #: is large is not to be sent with every job.
         self._lacking: set[str] = set()
         self._served: set[str] = set()
-        #: How often each job was lost since a job has last finished.
-        self._losses: dict[int, int] = {}
-        self._n_done = len(tasks) - len(waiting)
-        self._failure: RuntimeError | None = None
+        #: Why no more jobs are handed over.
+        self._failure: tuple[str, BaseException] | None = None
 
-    def close(self) -> None:
+    def results(self) -> Generator[tuple[int, Any], None, None]:
+        """Yield the number and the result of every job, as they end; all that have ended before an error is raised."""
+        keep(self._parcel, self._engine)
+        try:
+            while self._waiting or self._flights:
+                self._hand_over()
+                ended, _ = wait(self._flights, POLL if self._failure is None else 0.0, FIRST_COMPLETED)
+                for future in ended:
+                    flight = self._flights.pop(future)
+                    result = self._read(future, flight)
+                    if result is None:
+                        continue
+                    self._losses.clear()
+                    self._served.clear()
+                    self._shares.finish(flight.number, result)
+                    yield flight.number, result
+                if self._failure is not None:
+                    raise self._error(*self._failure)
+                # After all others, the first one last: one that kills its workers as it starts lets them finish.
+                self._waiting.extend((number, self._lost.pop(number)) for number in sorted(self._lost, reverse=True))
+                self._shares.tell()
+        finally:
+            self._close()
+
+    def _close(self) -> None:
         """Wait for nothing any more; threads of this process stop at their next report."""
-        self._listener.close()
+        self._shares.close()
         for future in self._flights:
             future.cancel()
+        if self._threads is not None:
+            self._threads.shutdown(cancel_futures=True)
         forget(self._parcel)
 
-    def results(self) -> Iterator[tuple[int, Any]]:
-        """Yield the number and the result of every job, as they end; all that have ended before an error is raised."""
-        while self._waiting or self._flights:
-            while self._waiting and len(self._flights) < _IN_FLIGHT and self._failure is None:
-                if self._served and self._flights and not self._lacking:
-                    break
-                number = self._waiting.pop()
-                job = self._again.pop(number, None)
-                self._submit(number, self._tasks[number].make() if job is None else job)
-            ended, _ = wait(self._flights, timeout=POLL if self._failure is None else 0.0, return_when=FIRST_COMPLETED)
-            for future in ended:
-                flight = self._flights.pop(future)
-                result = self._result(future, flight)
-                if result is None:
-                    continue
-                self._n_done += 1
-                self._losses.clear()
-                self._served.clear()
-                self._listener.finish(flight.number)
-                yield flight.number, result
-            if self._failure is not None:
-                raise self._failure
-            # After all others, the first one last: one that kills its workers as it starts lets them finish.
-            self._waiting[:0] = sorted(self._lost)
-            self._lost.clear()
-            self._listener.hear()
+    def _hand_over(self) -> None:
+        while self._waiting and len(self._flights) < _IN_FLIGHT and self._failure is None:
+            if self._served and self._flights and not self._lacking:
+                return
+            number, job = self._waiting.popleft()
+            job = job or self._tasks[number].make()
+            try:
+                self._submit(number, job)
+            except BrokenExecutor as error:
+                self._waiting.appendleft((number, job))
+                self._replace(error)
 
     def _submit(self, number: int, job: Job) -> None:
         parcel = self._parcel._replace(content=None)
         if self._lacking:
             self._served.add(self._lacking.pop())
             parcel = self._parcel
-        told = self._listener.hears(number) if self._is_here else self._listener.address(number)
-        work = function_for(job), parcel, job, self._cores, told
-        try:
-            future = self._executor.submit(*work)
-        except BrokenExecutor as error:
-            self._replace(error)
-            if self._failure is not None:
-                return
-            future = self._executor.submit(*work)
+        function = hais_pilot if job.is_pilot else hais_anneal
+        report = self._shares.of(number) if self._is_here else None
+        future = self._executor.submit(function, parcel, job, self._cores, report)
         self._flights[future] = _Flight(number, job, self._executor)
 
-    def _result(self, future: Future, flight: _Flight) -> Any:
+    def _read(self, future: Future, flight: _Flight) -> Any:
         """Return the result of a job that has ended; None where it has to be done again."""
         try:
             result = future.result()
@@ -214,56 +217,45 @@ class _Queue:
         if isinstance(result, Unknown):
             if self._is_here:  # other calls of this process have pushed it out
                 keep(self._parcel, self._engine)
-            self._again[flight.number] = flight.job
-            self._waiting.append(flight.number)
+            self._waiting.appendleft((flight.number, flight.job))
             self._lacking |= {result.worker} - self._served
             return None
         return result
 
     def _lose(self, flight: _Flight, error: BaseException) -> None:
         """Count a job as lost with its worker; it waits, as it was made, to be begun again."""
-        self._again[flight.number] = flight.job
-        self._lost.append(flight.number)
-        self._losses[flight.number] = self._losses.get(flight.number, 0) + 1
+        self._lost[flight.number] = flight.job
+        self._losses[flight.number] += 1
         if self._losses[flight.number] == _ATTEMPTS:
-            self._fail(error, f"lost {_ATTEMPTS} times")
+            self._failure = f"lost {_ATTEMPTS} times", error
         elif not isinstance(error, BrokenExecutor):
-            self._tell(error)
+            _tell(error)
         elif flight.executor is self._executor:  # all jobs of a pool that breaks are lost at once
             self._replace(error)
 
     def _replace(self, error: BaseException) -> None:
         """Take another executor for one that is broken; all that it had is done again."""
-        renewed = self._workers.renew(self._executor)
-        if renewed is None:
-            self._fail(error, "lost, and `executor` takes no jobs any more")
+        if self._workers.renew():
+            self._executor = self._workers.executor
+            _tell(error)
         else:
-            self._tell(error)
-            self._executor = renewed
+            self._failure = "lost, and `executor` takes no jobs any more", error
 
-    def _tell(self, error: BaseException) -> None:
-        _log.warning(f"A worker was lost ({shown(error)}); what it had is annealed again.")
-
-    def _fail(self, error: BaseException, how: str) -> None:
-        """Give up, once what has ended is handed out."""
+    def _error(self, how: str, error: BaseException) -> RuntimeError:
         kept = self._workers.checkpoint
         advice = (
             f"They are kept: the same call with checkpoint={str(kept.path)!r} goes on from there"
             if kept
             else "With checkpoint=PATH they would be kept, and the same call would go on from there"
         )
-        ended = [one for one in self._flights if one.done() and not one.cancelled() and one.exception() is None]
-        self._failure = RuntimeError(
-            f"The workers of a tile were {how} (last: {shown(error)}), with {self._n_done + len(ended)} of "
+        failure = RuntimeError(
+            f"The workers of a tile were {how} (last: {shown(error)}), with {self._shares.n_done} of "
             f"{len(self._tasks)} tiles finished. {advice}. Look into the workers' own logs; if it was their memory, "
             "give each more, or fewer threads."
         )
-        self._failure.__cause__ = error
+        failure.__cause__ = error
+        return failure
 
 
-class _Flight(NamedTuple):
-    """A job on its way."""
-
-    number: int
-    job: Job
-    executor: Any
+def _tell(error: BaseException) -> None:
+    _log.warning(f"A worker was lost ({shown(error)}); what it had is annealed again.")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pymc_hais.jobs import progress as module
-from pymc_hais.jobs.progress import CallProgress, part
+from pymc_hais.jobs.progress import CallProgress, Shares, Stopped, part
 
 
 @dataclass
@@ -162,3 +162,48 @@ def test_an_exception_of_the_bar_leaves_nothing_behind(recorded, monkeypatch):
         pass
     assert handler.stream is before
     assert closed
+
+
+class Tile:
+    """What a job gives."""
+
+    log_z = np.array([-3.0, -3.0])
+
+
+def test_jobs_elsewhere_count_when_they_end_and_those_of_threads_at_each_report():
+    heard = []
+    shares = Shares(4, lambda *told: heard.append(told))
+    shares.tell()
+    assert heard[-1][0] == 0.0
+    assert np.isnan(heard[-1][1:]).all()
+    shares.of(0)(0.5, 0.25, np.array([-5.0, -5.0]))
+    shares.of(1)(0.25, 0.125, -4.0)
+    shares.finish(3, Tile())
+    shares.tell()
+    assert heard[-1][:2] == (0.4375, 0.125)
+    np.testing.assert_allclose(heard[-1][2], [-5.0, -4.0, -3.0])
+    assert shares.n_done == 1
+    for number in range(3):
+        shares.finish(number, {"without": "log Z"})
+    shares.tell()
+    assert heard[-1][0] == 1.0
+    assert np.isnan(heard[-1][1])
+    np.testing.assert_allclose(heard[-1][2], [-5.0, -4.0, -3.0])
+
+
+def test_threads_stop_when_nobody_listens():
+    heard = []
+    shares = Shares(4, lambda *told: heard.append(told))
+    report = shares.of(3)
+    report(2.0, 0.5, -1.0)  # as rounding may have it
+    shares.tell()
+    assert 0.24 < heard[-1][0] < 0.25
+    shares.close()
+    with pytest.raises(Stopped):
+        report(0.5, 0.5, -1.0)
+
+
+def test_tiles_elsewhere_show_no_temperature(recorded):
+    progress, bar = recorded
+    progress.phase("Round 1")(0.5, np.nan, np.nan)
+    assert (bar.columns[-1]["beta"], bar.columns[-1]["log_z"]) == ("", "")
