@@ -20,9 +20,10 @@ from pymc_hais.jobs.guard import Guard
 from pymc_hais.problem.building import build_problem
 from pymc_hais.results.checks.weights import check_weights
 from pymc_hais.results.diagnose import Seen, with_findings
+from pymc_hais.run.call import build_call
 from pymc_hais.run.planning import choose_reference
+from pymc_hais.run.request import Request
 from pymc_hais.run.rounds import run_rounds
-from pymc_hais.run.settings import build_settings
 
 
 def normal_mean() -> tuple[pm.Model, float]:
@@ -156,14 +157,14 @@ class Calibration(NamedTuple):
 def calibrate(case: Case, n_seeds: int, n_repeats: int = 1, **options: Any) -> Calibration:
     """Estimate log Z of one model with many seeds; it is compiled once, and each pilot serves some runs."""
     model, truth = case.build()
-    settings = build_settings(model, **options, random_seed=1)
-    problem = build_problem(model, "prior", settings.compiler, settings.seeds, takes_fit=case.reference != "prior")
+    call = build_call(Request(function="sample_hais", model=model, **options, random_seed=1))
+    problem = build_problem(model, "prior", call.compiler, call.seeds, takes_fit=case.reference != "prior")
     rows = []
     for seed in range(n_seeds):
-        settings = build_settings(model, **options, random_seed=seed)
-        choice = choose_reference(problem, settings, case.reference)
+        call = build_call(Request(function="sample_hais", model=model, **options, random_seed=seed))
+        choice = choose_reference(problem, call, case.reference)
         for run in range(n_repeats):
-            own = replace(settings, seeds=Seeds((seed, run)))
+            own = replace(call, seeds=Seeds((seed, run)))
             rows.append(_row(with_findings(Seen(choice, run_rounds(choice, own), own), Guard()), truth))
     return Calibration(case.name, *map(np.array, zip(*rows, strict=True)))
 
@@ -172,15 +173,15 @@ def calibrate_rows(n_seeds: int, **options: Any) -> Calibration:
     """Score held-out rows with many seeds; every row of every seed counts."""
     model, y = latent_rows()
     truth = norm.logpdf(y[:, 0], 0.0, np.sqrt(2.0))
-    settings = build_settings(model, **options, random_seed=1)
-    problem = build_problem(model, "prior", settings.compiler, settings.seeds, {"y": y}, takes_fit=True)
+    call = build_call(Request(function="sample_hais", model=model, **options, random_seed=1))
+    problem = build_problem(model, "prior", call.compiler, call.seeds, {"y": y}, takes_fit=True)
     rows = []
     for seed in range(n_seeds):
-        settings = build_settings(model, **options, random_seed=seed)
-        choice = choose_reference(problem, settings, "auto")
-        outcome = run_rounds(choice, settings)
+        call = build_call(Request(function="sample_hais", model=model, **options, random_seed=seed))
+        choice = choose_reference(problem, call, "auto")
+        outcome = run_rounds(choice, call)
         for result, value in zip(outcome.rows, truth, strict=True):
-            findings = tuple(check_weights(result, outcome, settings))
+            findings = tuple(check_weights(result, outcome, call))
             rows.append(_row(replace(result.estimate, findings=findings), float(value)))
     return Calibration("latent_rows (held out)", *map(np.array, zip(*rows, strict=True)))
 

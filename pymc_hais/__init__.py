@@ -18,8 +18,7 @@ from pymc_hais.references import Box, Gaussian, Mixture, StudentT
 from pymc_hais.results.comparison import estimates
 from pymc_hais.results.datatree import log_marginal_likelihood
 from pymc_hais.results.plans import save_plan
-from pymc_hais.run.settings import paper_settings
-from pymc_hais.sampling import sample_hais
+from pymc_hais.sampling import paper_settings, sample_hais
 from pymc_hais.validation import validate
 
 __all__ = [

@@ -15,8 +15,9 @@ from pymc_hais.results.checks.opinions import check_bridge
 from pymc_hais.results.draws import read_positions
 from pymc_hais.results.report import log_findings
 from pymc_hais.run.bridging import bridge_draws, thin_rows
+from pymc_hais.run.call import build_call
 from pymc_hais.run.prior_mass import build_first_problem
-from pymc_hais.run.settings import build_settings
+from pymc_hais.run.request import Request
 from pymc_hais.tuning import fit_reference
 
 if TYPE_CHECKING:
@@ -90,21 +91,21 @@ def bridge(
             f"A bridge fits a density to the draws, and `{discrete[0]}` is discrete: sum it out of the likelihood, or "
             "use pm.sample_hais, which takes discrete variables."
         )
-    settings = build_settings(
-        model,
-        draws=1000,
-        chains=4,
+    request = Request(
+        function="bridge",
+        model=model,
         random_seed=random_seed,
         cores=cores,
         backend=backend,
         compile_kwargs=compile_kwargs,
         kernel=RandomWalk(),  # nothing moves: no gradients are needed
     )
+    call = build_call(request)
     positions = read_positions(model, idata)
     n_chains, n_draws, n_dims = positions.shape
     reference = fit_reference(thin_rows(positions.reshape(-1, n_dims)))
-    problem = build_first_problem(model, reference, settings)
-    rng = np.random.default_rng(settings.seeds.sequence(Purpose.ROUND))
+    problem = build_first_problem(model, reference, call)
+    rng = np.random.default_rng(call.seeds.sequence(Purpose.ROUND))
     result = bridge_draws(problem, positions, rng)
     findings = (*check_bridge(result, n_chains * n_draws), *check_prior_mass(problem))
     estimate = to_estimate(result.log_z, result.se, "bridge", findings=findings)

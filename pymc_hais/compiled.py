@@ -26,9 +26,10 @@ from pymc_hais.problem.building import with_data
 from pymc_hais.problem.kept import keep_problem
 from pymc_hais.problem.problem import Problem
 from pymc_hais.results.draws import is_result
+from pymc_hais.run.call import build_call
 from pymc_hais.run.planning import first_reference, takes_fit
 from pymc_hais.run.prior_mass import build_first_problem
-from pymc_hais.run.settings import build_settings
+from pymc_hais.run.request import Request
 from pymc_hais.types import Kernel
 
 if TYPE_CHECKING:
@@ -119,11 +120,11 @@ class CompiledModel:
         own = with_table(model, {})
         self._first = self._latest = _DataSet(own, read_containers(own))
         options = {name: choices[name] for name in ("kernel", "constraints", "backend", "compile_kwargs")}
-        settings = build_settings(own, draws=1000, chains=4, random_seed=_SEED, cores=cores, **options)
-        self._compiler = settings.compiler
+        call = build_call(Request(function="compile", model=own, random_seed=_SEED, cores=cores, **options))
+        self._compiler = call.compiler
         self._varying = varying_containers(own)
         varying = {name: self._first.values[name] for name in self._varying}
-        problem = build_first_problem(own, choices["reference"], settings, None, varying)
+        problem = build_first_problem(own, choices["reference"], call, None, varying)
         self._problem = replace(problem, model=None)
         self._written: WrittenLogp = build_written_logp(own, problem.layout, varying)
         self._identity = identify(model, self._varying)

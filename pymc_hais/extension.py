@@ -17,11 +17,11 @@ from pymc_hais.results.diagnose import Seen, with_findings
 from pymc_hais.results.past import check_goes_on, check_model_of, read_backend, read_past, read_whole, to_extended_tree
 from pymc_hais.results.plans import keep_result, open_result
 from pymc_hais.results.report import extension_attributes, log_extension, log_nothing_added
+from pymc_hais.run.call import Call, build_call, share_out
 from pymc_hais.run.choice import Choice
 from pymc_hais.run.extending import Extended, Past, add_chains, add_draws, reach_target
 from pymc_hais.run.plan_reuse import follow, restore_choice, restore_problem
-from pymc_hais.run.settings import Settings, build_settings
-from pymc_hais.run.sharing import share_out
+from pymc_hais.run.request import Request
 from pymc_hais.types import Kernel
 
 if TYPE_CHECKING:
@@ -103,7 +103,6 @@ def extend(
     >>> idata = pm.sample_hais()  # doctest: +SKIP
     >>> idata = pymc_hais.extend(idata, chains=12)  # half the error  # doctest: +SKIP
     """
-    call = locals().copy()
     begin = time.perf_counter()
     given = {"draws": draws, "chains": chains, "target_se": target_se}
     if sum(value is not None for value in given.values()) != 1:
@@ -114,49 +113,53 @@ def extend(
         backend = read_backend(result)
     choices = {"reference": reference, "kernel": kernel, "constraints": None, "path": "geometric"}
     opened = open_model(model, None, **choices, backend=backend, compile_kwargs=compile_kwargs)
-    model, own = opened.model, {name: opened.choices[name] for name in ("kernel", "constraints")}
+    model = opened.model
     record, before = read_whole(result)
     assert record.ladder is not None
     assert record.origin is not None  # of a run that has ended
     check_model_of(record.origin, model)
     attrs, past = result["posterior"].attrs, read_past(result, before)
-    settings = build_settings(
-        model,
+    request = Request(
+        function="extend",
+        model=model,
+        reference=opened.choices["reference"],
         draws=attrs["draws"] if draws is None else draws,
         chains=attrs["chains"] if chains is None else chains,
         target_se=target_se,
         max_temperatures=max(2, len(record.ladder.schedule)),
         random_seed=random_seed,
         cores=cores,
-        **own,
+        executor=executor,
+        checkpoint=checkpoint,
+        kernel=opened.choices["kernel"],
+        constraints=opened.choices["constraints"],
         backend=opened.choices["backend"],
         compile_kwargs=opened.choices["compile_kwargs"],
         progressbar=progressbar,
         progressbar_theme=progressbar_theme,
+        others={"idata": result, "added": given},
     )
     number, guard = int(attrs.get("extensions", 0)) + 1, Guard()
-    others = {"modes": None, "schedule": "constant_speed", "n_temperatures": None}
-    call |= {**opened.choices, "idata": result, "max_seconds": None}
-    with share_out(settings, "extend", model, call) as settings:
-        settings = replace(settings, seeds=settings.seeds.branch(Branch.EXTENSION, number))
-        settings = follow(record, settings, {**choices, **others, **own})
-        with settings.progress:
-            problem = restore_problem(record, model, reference, settings)
-            choice = replace(restore_choice(record, problem, settings), tail=record.origin.tail)  # of the same data
+    with share_out(build_call(request)) as call:
+        call = replace(call, seeds=call.seeds.branch(Branch.EXTENSION, number))
+        call = follow(record, call)
+        with call.progress:
+            problem = restore_problem(record, model, reference, call)
+            choice = replace(restore_choice(record, problem, call), tail=record.origin.tail)  # of the same data
             named = opened.build_outputs(problem.layout, None, True)
             check_goes_on(result, named(np.zeros((1, 1, problem.layout.n_dims))))
-            extended = _extend(past, choice, settings, guard, given)
+            extended = _extend(past, choice, call, guard, given)
         if extended is None:
-            log_nothing_added(before, settings)
+            log_nothing_added(before, call)
             return result.copy()
-        wanted = settings if target_se is not None else replace(settings, target_se=_target(attrs))
+        wanted = call if target_se is not None else call.asking(target_se=_target(attrs))
         seen = Seen(choice, extended.outcome, wanted, added=extended.added)
         estimate = guard.surely(lambda: with_findings(seen, guard, before.findings))
         guard.surely(lambda: log_extension(before, estimate, extended))
         values = guard.surely(lambda: named(extended.draws.positions))
         more = extension_attributes(extended, choice, wanted, time.perf_counter() - begin)
-        tree = to_extended_tree(model, result, values, past, extended, estimate, more, settings, guard)
-        keep_result(tree, settings.workers.checkpoint, guard)
+        tree = to_extended_tree(model, result, values, past, extended, estimate, more, call, guard)
+        keep_result(tree, call.workers.checkpoint, guard)
     return tree
 
 
@@ -165,7 +168,7 @@ def _target(attrs: Any) -> float | None:
     return float(attrs["target_se"]) if attrs["target_se"] > 0.0 else None
 
 
-def _extend(past: Past, choice: Choice, settings: Settings, guard: Guard, given: dict[str, Any]) -> Extended | None:
+def _extend(past: Past, choice: Choice, call: Call, guard: Guard, given: dict[str, Any]) -> Extended | None:
     if given["target_se"] is not None:
-        return reach_target(past, choice, settings, guard)
-    return (add_chains if given["draws"] is None else add_draws)(past, choice, settings, guard)
+        return reach_target(past, choice, call, guard)
+    return (add_chains if given["draws"] is None else add_draws)(past, choice, call, guard)

@@ -31,11 +31,11 @@ from pymc_hais.results.diagnose import findings_of_rows
 from pymc_hais.results.draws import is_result
 from pymc_hais.results.heldout import HeldOut, of_rows, thin, to_heldout_tree
 from pymc_hais.results.report import attributes_of_rows, log_held_out
+from pymc_hais.run.call import Call, build_call, share_out
 from pymc_hais.run.planning import choose_reference
 from pymc_hais.run.prior_mass import build_first_problem, measure_prior_mass
+from pymc_hais.run.request import Request
 from pymc_hais.run.rounds import run_rounds
-from pymc_hais.run.settings import Settings, build_settings
-from pymc_hais.run.sharing import share_out
 from pymc_hais.sampling import sample_hais
 from pymc_hais.types import Kernel
 
@@ -122,7 +122,7 @@ def log_likelihood(
     Raises
     ------
     ValueError
-        Unknown names, wrong shapes, missing values, rows that the model does not treat as independent, or settings
+        Unknown names, wrong shapes, missing values, rows that the model does not treat as independent, or call
         out of range.
     NotImplementedError
         Discrete free variables whose elements cannot change one at a time.
@@ -132,7 +132,6 @@ def log_likelihood(
     Sohl-Dickstein, J. and Culpepper, B. J. (2012). Hamiltonian annealed importance sampling for partition function
     estimation. arXiv:1205.1925, section 4.
     """
-    call = locals().copy()
     begin = time.perf_counter()
     model = find_model(model)
     names = check_known(model, data)
@@ -150,21 +149,26 @@ def log_likelihood(
             "progressbar": progressbar,
             "progressbar_theme": progressbar_theme,
         }
-        settings = build_settings(
-            model,
+        request = Request(
+            function="log_likelihood",
+            model=model,
             draws=draws,
             chains=chains,
             target_se=target_se,
             max_temperatures=max_temperatures,
+            reference=reference,
             random_seed=random_seed,
+            executor=executor,
+            checkpoint=checkpoint,
+            others={"data": data, "sample_kwargs": sample_kwargs},
             **shared,
         )
-        with share_out(settings, "log_likelihood", model, call) as settings:
+        with share_out(build_call(request)) as call:
             if any(model[name] in model.free_RVs for name in names):
-                result, attrs = _normalise(model, data, reference, settings, {**shared, **(sample_kwargs or {})})
+                result, attrs = _normalise(model, data, reference, call, {**shared, **(sample_kwargs or {})})
             else:
-                with settings.progress:
-                    result, attrs = _integrate(model, check_rows(model, data), reference, settings, Guard())
+                with call.progress:
+                    result, attrs = _integrate(model, check_rows(model, data), reference, call, Guard())
     tree = to_heldout_tree(result, attrs | {"total_time": time.perf_counter() - begin})
     log_held_out(result)
     return tree
@@ -186,7 +190,7 @@ def _integrate(
     model: Any,
     rows: Mapping[str, np.ndarray],
     reference: Any,
-    settings: Settings,
+    call: Call,
     guard: Guard | None,
     is_joint: bool = False,
 ) -> tuple[HeldOut, dict[str, Any]]:
@@ -200,39 +204,39 @@ def _integrate(
         return _without_error(value), {"quantity": "log density of each row", "n_gradients": 0}
     if len(next(iter(rows.values()))) == 1:  # what no population differs in is the model's own data
         model, rows = with_table(model, {name: value[0] for name, value in rows.items()}), {}
-    problem = build_first_problem(model, reference, settings, rows)
-    choice = choose_reference(problem, settings, reference, measure_prior_mass)
-    outcome = run_rounds(choice, settings, guard)
-    findings = findings_of_rows(outcome, choice, settings, guard or Guard())
+    problem = build_first_problem(model, reference, call, rows)
+    choice = choose_reference(problem, call, reference, measure_prior_mass)
+    outcome = run_rounds(choice, call, guard)
+    findings = findings_of_rows(outcome, choice, call, guard or Guard())
     mass = choice.problem.prior_mass
     result = of_rows(outcome.rows, findings, mass.estimate if mass else None)
     if is_joint:
-        result = _with_mass(result, choice.problem, settings)
-    return result, attributes_of_rows(choice, outcome, settings)
+        result = _with_mass(result, choice.problem, call)
+    return result, attributes_of_rows(choice, outcome, call)
 
 
-def _with_mass(result: HeldOut, problem: Problem, settings: Settings) -> HeldOut:
+def _with_mass(result: HeldOut, problem: Problem, call: Call) -> HeldOut:
     """Multiply rows by the mass of their hidden variables' priors, which log Z of the joint density has in it."""
     if problem.prior_mass:  # by which they were divided
         return replace(result, value=result.value + problem.log_prior_mass)
     if not (problem.is_prior and unnormalised_priors(problem.model)):
         return result
-    mass = measure_prior_mass(problem.model, settings).estimate
+    mass = measure_prior_mass(problem.model, call).estimate
     return replace(result, value=result.value + mass.value, common_se=float(np.hypot(result.common_se, mass.se)))
 
 
 def _normalise(
-    model: Any, data: Mapping[str, Any], reference: Any, settings: Settings, sample_kwargs: Mapping[str, Any]
+    model: Any, data: Mapping[str, Any], reference: Any, call: Call, sample_kwargs: Mapping[str, Any]
 ) -> tuple[HeldOut, dict[str, Any]]:
     """Evaluate an unnormalised model at each row, hidden variables integrated out, and take one log Z from all."""
     rows = {name: as_rows(model, name, value, declared_value(model, name)) for name, value in data.items()}
     observed = observe_first(model, rows)
-    with settings.progress:
+    with call.progress:
         checked = check_rows(observed, rows, is_joint=True)
         # Rows alone are no result: whoever interrupts them does not want to wait for log Z either.
-        result, attrs = _integrate(observed, checked, reference, settings, None, is_joint=True)
-    seed = settings.seeds.branch(Branch.LOG_Z).sequence(Purpose.ROUND).generate_state(1)[0]
-    workers = settings.workers
+        result, attrs = _integrate(observed, checked, reference, call, None, is_joint=True)
+    seed = call.seeds.branch(Branch.LOG_Z).sequence(Purpose.ROUND).generate_state(1)[0]
+    workers = call.workers
     folder = workers.checkpoint and workers.checkpoint.path / "log_z"
     own = {"random_seed": int(seed), "executor": workers.executor, "checkpoint": folder}
     idata = sample_hais(model=model, **{**own, **sample_kwargs})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +23,9 @@ from pymc_hais.results.draws import check_takes_modes, is_result, read_modes, re
 from pymc_hais.results.ending import end_run
 from pymc_hais.results.plans import read_plan
 from pymc_hais.results.report import log_model, log_start
+from pymc_hais.run.arguments import check_integer
 from pymc_hais.run.bridging import thin_rows
+from pymc_hais.run.call import Call, build_call, share_out
 from pymc_hais.run.choice import Choice
 from pymc_hais.run.mode_reference import add_modes
 from pymc_hais.run.modes import find_modes
@@ -34,17 +35,15 @@ from pymc_hais.run.planning import GivenDraws, choose_reference
 from pymc_hais.run.posterior import draw_posterior
 from pymc_hais.run.prior_mass import build_first_problem, measure_prior_mass
 from pymc_hais.run.reference_model import build_ratio_problem
+from pymc_hais.run.request import Request
 from pymc_hais.run.rounds import run_rounds
-from pymc_hais.run.settings import Settings, build_settings
-from pymc_hais.run.sharing import share_out
-from pymc_hais.tuning import Recipe
 from pymc_hais.types import Kernel
 
 if TYPE_CHECKING:
     import pymc as pm
     from xarray import DataTree
 
-__all__ = ["sample_hais"]
+__all__ = ["paper_settings", "sample_hais"]
 
 
 def sample_hais(
@@ -233,77 +232,81 @@ def sample_hais(
     ...     idata = pm.sample_hais(random_seed=1)
     >>> pymc_hais.log_marginal_likelihood(idata)  # doctest: +SKIP
     """
-    call = locals().copy()
     begin = time.perf_counter()
     choices = {"reference": reference, "kernel": kernel, "constraints": constraints}
     choices |= {"path": path, "backend": backend, "compile_kwargs": compile_kwargs}
     opened = open_model(model, draws, **choices)
-    model, kernel, constraints = opened.model, opened.choices["kernel"], opened.choices["constraints"]
-    backend, compile_kwargs = opened.choices["backend"], opened.choices["compile_kwargs"]
+    model = opened.model
     if plan is None:  # which has a reference of its own
         reference = opened.choices["reference"]
-    settings = build_settings(
-        model,
+    request = Request(
+        function="sample_hais",
+        model=model,
         draws=draws,
         chains=chains,
+        reference=reference,
+        modes=modes,
+        kernel=opened.choices["kernel"],
+        constraints=opened.choices["constraints"],
+        path=path,
+        schedule=schedule,
+        n_temperatures=n_temperatures,
+        resample=resample,
         target_se=target_se,
         estimators=estimators,
         max_temperatures=max_temperatures,
         max_seconds=max_seconds,
+        plan=plan,
         random_seed=random_seed,
-        cores=cores,
-        kernel=kernel,
-        constraints=constraints,
-        schedule=schedule,
-        n_temperatures=n_temperatures,
-        resample=resample,
         var_names=var_names,
-        idata_kwargs=idata_kwargs,
-        backend=backend,
-        compile_kwargs=compile_kwargs,
+        cores=cores,
+        executor=executor,
+        checkpoint=checkpoint,
+        backend=opened.choices["backend"],
+        compile_kwargs=opened.choices["compile_kwargs"],
         progressbar=progressbar,
         progressbar_theme=progressbar_theme,
+        idata_kwargs=idata_kwargs,
     )
-    given = {"reference": reference, "modes": modes, "path": path, "schedule": schedule, "kernel": kernel}
-    given |= {"n_temperatures": n_temperatures, "constraints": constraints}
-    record = None if plan is None else read_plan(plan)
-    settings = settings if record is None else follow(record, settings, given)
-    reference, points = _read_starts(model, reference, modes, path, settings)
+    call = build_call(request)
+    known = None if plan is None else read_plan(plan)
+    call = call if known is None else follow(known, call)
+    reference, points = _read_starts(model, reference, modes, path, call)
     guard = Guard()
-    with share_out(settings, "sample_hais", model, call | opened.choices) as settings:
+    with share_out(call) as call:
         log_model(model)
-        with settings.progress:
+        with call.progress:
             if points is not None:
-                reference = add_modes(model, reference, points, settings)
+                reference = add_modes(model, reference, points, call)
             problem = (
-                _build(model, path, reference, settings)
-                if record is None
-                else restore_problem(record, model, reference, settings)
+                _build(model, path, reference, call)
+                if known is None
+                else restore_problem(known, model, reference, call)
             )
-            named = opened.build_outputs(problem.layout, var_names, settings.output.include_transformed)
-            check_labels(model, named(np.zeros((1, 1, problem.layout.n_dims))), settings.output)
+            named = opened.build_outputs(problem.layout, var_names, call.output.include_transformed)
+            check_labels(model, named(np.zeros((1, 1, problem.layout.n_dims))), call.output)
             choice = (
-                choose_reference(problem, settings, reference, measure_prior_mass)
-                if record is None
-                else restore_choice(record, problem, settings)
+                choose_reference(problem, call, reference, measure_prior_mass)
+                if known is None
+                else restore_choice(known, problem, call)
             )
-            log_start(choice, settings)
-            outcome = run_rounds(choice, settings, guard)
+            log_start(choice, call)
+            outcome = run_rounds(choice, call, guard)
             # From here on nothing costs what is finished.
-            others = functools.partial(ask_others, choice.problem, outcome, settings, guard)
+            others = functools.partial(ask_others, choice.problem, outcome, call, guard)
             outcome = guard.attempt("other estimates of log Z", others, outcome)
-            search = functools.partial(find_modes, choice, outcome, settings, guard, points)
+            search = functools.partial(find_modes, choice, outcome, call, guard, points)
             found = guard.attempt("the search for modes", search, None)
-            posterior = guard.surely(lambda: draw_posterior(choice.problem, outcome, settings, guard))
-        return end_run(model, named, choice, outcome, posterior, found, settings, guard, begin)
+            posterior = guard.surely(lambda: draw_posterior(choice.problem, outcome, call, guard))
+        return end_run(model, named, choice, outcome, posterior, found, call, guard, begin)
 
 
-def _read_starts(model: Any, reference: Any, modes: Any, path: Any, settings: Settings) -> tuple[Any, Any]:
+def _read_starts(model: Any, reference: Any, modes: Any, path: Any, call: Call) -> tuple[Any, Any]:
     """Read the draws and points that a user has given for a start, as flat vectors."""
-    if not is_geometric(path) and (is_result(reference) or settings.estimators):
+    if not is_geometric(path) and (is_result(reference) or call.request.estimators):
         what = "a reference fitted to draws" if is_result(reference) else "`estimators`"
         raise ValueError(f'A `path` that moves a parameter takes no {what}: leave it out, or pass path="geometric".')
-    if is_model(reference) and settings.estimators:
+    if is_model(reference) and call.request.estimators:
         raise ValueError("`estimators` takes no other model as reference: log Z is then the ratio of two integrals.")
     points = None
     if modes is not None:
@@ -315,25 +318,47 @@ def _read_starts(model: Any, reference: Any, modes: Any, path: Any, settings: Se
     return reference, points
 
 
-def _build(model: Any, path: Any, reference: Any, settings: Settings) -> Problem:
+def _build(model: Any, path: Any, reference: Any, call: Call) -> Problem:
     """Compile the path to the model: from a reference, from another model, or by moving a parameter."""
     if not is_geometric(path):
-        return build_parameter_problem(model, path, reference, settings.compiler, settings.seeds)
+        return build_parameter_problem(model, path, reference, call.compiler, call.seeds)
     if is_model(reference):
         layout = check_same_variables(model, reference)
-        return build_ratio_problem(model, layout, _learn_reference(reference, settings), settings)
-    return build_first_problem(model, reference, settings)
+        return build_ratio_problem(model, layout, _learn_reference(reference, call), call)
+    return build_first_problem(model, reference, call)
 
 
-def _learn_reference(model: Any, settings: Settings) -> Choice:
+def _learn_reference(model: Any, call: Call) -> Choice:
     """Choose how to anneal to a reference model: always with a tuned kernel, also if the user's kernel is fixed."""
-    kernel = Hamiltonian(constraints=settings.compiler.kernel.constraints)
-    own = replace(
-        settings,
-        recipe=Recipe(),
-        n_temperatures=None,
-        seeds=settings.seeds.branch(Branch.REFERENCE_MODEL),
-        compiler=replace(settings.compiler, kernel=kernel),
-    )
+    kernel = Hamiltonian(constraints=call.compiler.kernel.constraints)
+    own = call.within(Branch.REFERENCE_MODEL, kernel)
     problem = _build(model, "geometric", "auto", own)
     return choose_reference(problem, own, "auto", measure_prior_mass)
+
+
+def paper_settings(n_distributions: int) -> dict[str, Any]:
+    """Return the arguments of :func:`sample_hais` that run the recipe of the HAIS report.
+
+    Linear betas, one drift-kick-drift leapfrog step of 0.2 a distribution, half of the momentum's power renewed per
+    unit of simulation time, no resampling, no tuning, one round, as in
+    ``pm.sample_hais(200, chains=1, **paper_settings(1000))``.
+    The report anneals from a standard normal (analysis models: add ``reference="gaussian"``) or from the prior of the
+    latent variables (generative models: add ``reference="prior"``).
+
+    Parameters
+    ----------
+    n_distributions : int
+        N, the intermediate distributions.
+
+    References
+    ----------
+    Sohl-Dickstein & Culpepper (2012), arXiv:1205.1925, sections 3 and 5.
+    """
+    check_integer("n_distributions", n_distributions, 1)
+    return {
+        "kernel": Hamiltonian(integrator="drift-kick-drift", step_size=0.2, damping=float(np.log(2.0))),
+        "schedule": "linear",
+        "n_temperatures": int(n_distributions),
+        "resample": False,
+        "target_se": None,
+    }

@@ -18,10 +18,10 @@ from pymc_hais.results.draws import is_result
 from pymc_hais.results.report import log_findings, log_start
 from pymc_hais.results.validation import check_validation, rank, to_validation_tree
 from pymc_hais.run.arguments import check_integer
+from pymc_hais.run.call import build_call, share_out
 from pymc_hais.run.planning import choose_reference
 from pymc_hais.run.prior_mass import build_first_problem, measure_prior_mass
-from pymc_hais.run.settings import build_settings
-from pymc_hais.run.sharing import share_out
+from pymc_hais.run.request import Request
 from pymc_hais.run.validation import run_validation
 from pymc_hais.types import Kernel
 
@@ -84,7 +84,7 @@ def validate(
     Raises
     ------
     ValueError
-        A model without observed variables, with potentials, missing values or improper priors, or settings out of
+        A model without observed variables, with potentials, missing values or improper priors, or call out of
         range.
     NotImplementedError
         Discrete free variables, or a variable that cannot be drawn.
@@ -96,7 +96,6 @@ def validate(
     .. [2] Talts, S., Betancourt, M., Simpson, D., Vehtari, A. and Gelman, A. (2018). Validating Bayesian inference
        algorithms with simulation-based calibration. arXiv:1804.06788.
     """
-    call = locals().copy()
     begin = time.perf_counter()
     model = find_model(model)
     check_integer("n", n, 1)
@@ -108,8 +107,13 @@ def validate(
         )
     if getattr(kernel, "constraints", None) is not None:
         raise ValueError("`validate` takes no kernel with constraints: the simulated parameters may lie outside.")
-    settings = build_settings(
-        model,
+    request = Request(
+        function="validate",
+        model=model,
+        reference=reference,
+        executor=executor,
+        checkpoint=checkpoint,
+        others={"n": n},
         draws=draws,
         chains=chains,
         target_se=target_se,
@@ -123,20 +127,20 @@ def validate(
         progressbar=progressbar,
         progressbar_theme=progressbar_theme,
     )
-    with share_out(settings, "validate", model, call) as settings, settings.progress:
-        layout, prior = bind_reference(model, "prior", settings.seeds)
+    with share_out(build_call(request)) as call, call.progress:
+        layout, prior = bind_reference(model, "prior", call.seeds)
         assert isinstance(prior, Prior)  # as was asked for
-        seed = int(settings.seeds.sequence(Purpose.SIMULATION).generate_state(1)[0])
+        seed = int(call.seeds.sequence(Purpose.SIMULATION).generate_state(1)[0])
         positions, rows = simulate(model, layout, prior.sampler, n, seed)
-        problem = build_first_problem(model, reference, settings, rows)
+        problem = build_first_problem(model, reference, call, rows)
         if problem.undrawn:
             raise ValueError(
                 f"Draws of the prior of `{problem.undrawn[0]}` do not follow its log density in PyMC, so that no data "
                 "of the model can be simulated: write that prior in another way."
             )
-        choice = choose_reference(problem, settings, reference, measure_prior_mass)
-        log_start(choice, settings)
-        sandwiches = run_validation(choice, positions, settings)
+        choice = choose_reference(problem, call, reference, measure_prior_mass)
+        log_start(choice, call)
+        sandwiches = run_validation(choice, positions, call)
     named = build_outputs(model, layout, [rv.name for rv in model.free_RVs])
     truth = named(positions)
     ranks = rank(named(np.stack([one.draws for one in sandwiches])), truth)

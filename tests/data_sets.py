@@ -7,11 +7,12 @@ import pymc as pm
 
 from pymc_hais.problem.building import build_problem
 from pymc_hais.results.checks.plan import check_plan
+from pymc_hais.run.call import build_call
 from pymc_hais.run.choice import Choice
 from pymc_hais.run.plan import Promise
 from pymc_hais.run.planning import choose_reference
+from pymc_hais.run.request import Request
 from pymc_hais.run.rounds import run_rounds
-from pymc_hais.run.settings import build_settings
 from tests.truth import log_evidence_regression
 
 
@@ -64,25 +65,26 @@ class LearntPlan:
     def run(self, y, seed, target_se=None):
         """Follow the plan on other data, as ``sample_hais(plan=)`` does once its model is compiled."""
         problem = replace(self.choice.problem, rows={"y": np.asarray(y)[None]})
-        settings = replace(settings_of(problem.model, 1000 + seed, target_se), recipe=self.recipe)
-        outcome = run_rounds(replace(self.choice, problem=problem, tail=None), settings)
+        call = replace(call_of(problem.model, 1000 + seed, target_se), recipe=self.recipe)
+        outcome = run_rounds(replace(self.choice, problem=problem, tail=None), call)
         estimate = outcome.rows[0].estimate
         misfit = any(check_plan(self.choice.plan.promise, outcome.run))
         return Found(estimate, outcome.rows[0].rounds, misfit, estimate.lower <= self.sets.log_z(y) <= estimate.upper)
 
 
-def settings_of(model, seed, target_se=None):
-    return build_settings(model, draws=500, chains=2, target_se=target_se, random_seed=seed, backend="jax")
+def call_of(model, seed, target_se=None):
+    numbers = {"draws": 500, "chains": 2, "target_se": target_se, "random_seed": seed}
+    return build_call(Request(function="sample_hais", model=model, backend="jax", **numbers))
 
 
 def learn(sets, reference):
     """Learn a plan on the first data set."""
     model = sets.model()
-    settings = settings_of(model, 1)
+    call = call_of(model, 1)
     rows = {"y": sets.first[None]}
-    problem = build_problem(model, "prior", settings.compiler, settings.seeds, rows, reference == "fitted")
-    choice = choose_reference(problem, settings, reference)
-    outcome = run_rounds(choice, settings)
+    problem = build_problem(model, "prior", call.compiler, call.seeds, rows, reference == "fitted")
+    choice = choose_reference(problem, call, reference)
+    outcome = run_rounds(choice, call)
     lengths = np.array([len(outcome.ladder.schedule)])
     plan = replace(choice.plan, ladder=outcome.ladder, promise=Promise.of(outcome.run), lengths=lengths)
-    return LearntPlan(sets, replace(choice, plan=plan), settings.recipe)
+    return LearntPlan(sets, replace(choice, plan=plan), call.recipe)

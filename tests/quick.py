@@ -1,4 +1,4 @@
-"""Small PyMC models, most of them with a known log Z, settings that sample them in a moment, and Ctrl-C."""
+"""Small PyMC models, most of them with a known log Z, call that sample them in a moment, and Ctrl-C."""
 
 import numpy as np
 import pymc as pm
@@ -52,4 +52,4 @@ def interrupt(monkeypatch, phase):
                 raise KeyboardInterrupt
             super().update(of, *progress)
 
-    monkeypatch.setattr("pymc_hais.run.settings.CallProgress", Interrupting)
+    monkeypatch.setattr("pymc_hais.run.call.CallProgress", Interrupting)

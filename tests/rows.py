@@ -9,7 +9,7 @@ from pymc_hais.model.row_checks import check_rows
 from pymc_hais.problem.building import build_problem
 from pymc_hais.run.planning import choose_reference, first_reference
 from pymc_hais.run.rounds import run_rounds
-from tests.runs import settings_of
+from tests.runs import call_of
 
 SIGMA = 0.1
 
@@ -46,9 +46,9 @@ def largest_score(result, exact):
 
 def run_rows(model, data, reference="auto", **options):
     """Take the trip of held-out rows step by step; return the choice and the outcome."""
-    settings = settings_of(model, **{"draws": 200, "chains": 1, "target_se": 0.1, **options})
+    call = call_of(model, **{"draws": 200, "chains": 1, "target_se": 0.1, **options})
     start = first_reference(reference, model)
     fits = reference in ("auto", "fitted")
-    problem = build_problem(model, start, settings.compiler, settings.seeds, check_rows(model, data), fits)
-    choice = choose_reference(problem, settings, reference)
-    return choice, run_rounds(choice, settings)
+    problem = build_problem(model, start, call.compiler, call.seeds, check_rows(model, data), fits)
+    choice = choose_reference(problem, call, reference)
+    return choice, run_rounds(choice, call)

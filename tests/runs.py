@@ -1,9 +1,10 @@
-"""Pilots and annealing runs made of numbers, without any annealing, and the settings that they are judged by."""
+"""Pilots and annealing runs made of numbers, without any annealing, and the call that they are judged by."""
 
 import numpy as np
 from scipy.special import logsumexp
 
-from pymc_hais.run.settings import build_settings
+from pymc_hais.run.call import build_call
+from pymc_hais.run.request import Request
 from pymc_hais.tuning import Pilot
 from pymc_hais.types import AnnealingRun, ParticleState
 
@@ -55,6 +56,7 @@ def pareto(shape, n, seed=0):
     return np.random.default_rng(seed).random(n) ** -shape
 
 
-def settings_of(model=None, **options):
-    """Check settings as the front door does; without a target, without a progress bar."""
-    return build_settings(model, **{"draws": 100, "chains": 2, "target_se": None, "random_seed": 1, **options})
+def call_of(model=None, **options):
+    """Check call as the front door does; without a target, without a progress bar."""
+    numbers = {"draws": 100, "chains": 2, "target_se": None, "random_seed": 1, **options}
+    return build_call(Request(function="sample_hais", model=model, **numbers))

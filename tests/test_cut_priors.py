@@ -13,7 +13,7 @@ from pymc_hais.references import Prior, UnusablePriorError, build_prior
 from pymc_hais.run.prior_mass import measure_prior_mass
 from tests.marks import slow_but
 from tests.quick import QUICK
-from tests.runs import settings_of
+from tests.runs import call_of
 
 Y = np.array([0.3, -0.2, 0.4])
 #: Build of the variable, its density, and the range of its transform.
@@ -142,7 +142,7 @@ def test_a_draw_that_does_not_come_back_is_no_draw(name):
 
 def test_a_mass_is_measured_without_prior_draws():
     """Independent normals on the plane where they sum to zero: the density there is that of one normal of the sum."""
-    mass = measure_prior_mass(modelled(FLAT["zero-sum"]), settings_of(modelled(FLAT["zero-sum"]), target_se=0.1))
+    mass = measure_prior_mass(modelled(FLAT["zero-sum"]), call_of(modelled(FLAT["zero-sum"]), target_se=0.1))
     variances = np.array([1.0, 1.0, 1.1]) ** 2
     # The plane is parametrised by lengths in it, and the sum is sqrt(3) times the distance from it.
     expected = stats.norm(0.0, np.sqrt(variances.sum())).logpdf(0.0) + 0.5 * np.log(3.0)

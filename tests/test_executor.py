@@ -32,8 +32,8 @@ HELD_OUT = {"random_seed": 3, "backend": "jax", "progressbar": False}
 FIXED = {"kernel": pymc_hais.Hamiltonian(step_size=0.1), "schedule": "linear", "n_temperatures": 8, "target_se": None}
 
 
-def sample(model, **settings):
-    return lambda **given: pymc_hais.sample_hais(model=model, random_seed=4, **{**SMALL, **settings, **given})
+def sample(model, **call):
+    return lambda **given: pymc_hais.sample_hais(model=model, random_seed=4, **{**SMALL, **call, **given})
 
 
 #: What is called, and what of it is compiled once for all tests.
@@ -65,8 +65,8 @@ CALLS = {
 FAST = ("a few chains a job", "rows")
 
 
-def held_out(model, data, **settings):
-    return lambda **given: pymc_hais.log_likelihood(model, data, **HELD_OUT, **settings, **given)
+def held_out(model, data, **call):
+    return lambda **given: pymc_hais.log_likelihood(model, data, **HELD_OUT, **call, **given)
 
 
 def validated(model):
@@ -154,7 +154,7 @@ def shares(monkeypatch):
                     watch(fraction)
             super().update(of, fraction, *rest)
 
-    monkeypatch.setattr("pymc_hais.run.settings.CallProgress", Watching)
+    monkeypatch.setattr("pymc_hais.run.call.CallProgress", Watching)
     return told, watchers
 
 

@@ -61,10 +61,10 @@ def test_a_result_of_the_interpreter_is_extended(model):
 def test_the_backend_of_a_file_is_its_own(model, first, tmp_path, monkeypatch):
     first.to_netcdf(tmp_path / "result.nc")
 
-    def build(*_, backend, **__):
-        raise ZeroDivisionError(backend)
+    def build(request):
+        raise ZeroDivisionError(request.backend)
 
-    monkeypatch.setattr("pymc_hais.extension.build_settings", build)
+    monkeypatch.setattr("pymc_hais.extension.build_call", build)
     with pytest.raises(ZeroDivisionError, match=r"^jax$"):
         extend(tmp_path / "result.nc", model, chains=1)
 

@@ -15,7 +15,7 @@ from pymc_hais.run import rounds
 from pymc_hais.run.prior_mass import measure_prior_mass
 from tests.marks import slow_but
 from tests.quick import QUICK
-from tests.runs import settings_of
+from tests.runs import call_of
 from tests.truth import log_evidence_normal
 
 EXTRA = 2.0
@@ -142,7 +142,7 @@ def test_where_the_draws_are_wrong_the_start_is_found_elsewhere(reference):
 
 def test_the_mass_of_a_prior():
     model, _ = model_and_truth("custom")
-    mass = measure_prior_mass(model, settings_of(model, draws=500, target_se=0.1))
+    mass = measure_prior_mass(model, call_of(model, draws=500, target_se=0.1))
     assert abs(mass.estimate.value - EXTRA) < 4.0 * mass.estimate.se
     assert mass.estimate.se < 0.03
     assert mass.n_gradients > 0
@@ -161,7 +161,7 @@ def test_ctrl_c_in_a_later_round_of_the_mass_is_one(monkeypatch):
     monkeypatch.setattr(rounds, "_reason_to_stop", lambda *_: None)  # the first round is never good enough
     model, _ = model_and_truth("custom")
     with pytest.raises(KeyboardInterrupt):
-        measure_prior_mass(model, settings_of(model, target_se=1.0, max_temperatures=64))
+        measure_prior_mass(model, call_of(model, target_se=1.0, max_temperatures=64))
     assert len(numbers) == 2
 
 

@@ -21,11 +21,11 @@ from pymc_hais.model import Layout
 from pymc_hais.model.compat import without_initvals
 from pymc_hais.results.diagnose import unfinished
 from pymc_hais.results.plans import PLAN, plan_group
+from pymc_hais.run.call import Output
 from pymc_hais.run.modes import Modes
 from pymc_hais.run.plan import Plan
 from pymc_hais.run.posterior import PosteriorDraws
 from pymc_hais.run.rounds import Outcome
-from pymc_hais.run.settings import Output
 
 EVIDENCE = "log_marginal_likelihood"
 #: Symptoms of a run that no array of the result tells.

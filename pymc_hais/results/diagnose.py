@@ -19,11 +19,11 @@ from pymc_hais.results.checks.rows import check_mean, summarise
 from pymc_hais.results.checks.weights import check_weights
 from pymc_hais.results.checks.wrong_odds import check_odds
 from pymc_hais.results.findings import say
+from pymc_hais.run.call import Call
 from pymc_hais.run.choice import Choice, final_tail
 from pymc_hais.run.modes import Modes
 from pymc_hais.run.rounds import Outcome
 from pymc_hais.run.row_results import RowResult, final_particles
-from pymc_hais.run.settings import Settings
 from pymc_hais.types import AnnealingRun
 
 
@@ -45,7 +45,7 @@ class Seen:
 
     choice: Choice
     outcome: Outcome
-    settings: Settings
+    call: Call
     modes: Modes | None = None
     added: AnnealingRun | None = None
 
@@ -72,8 +72,8 @@ type Check = Callable[[Seen], Iterable[Finding]]
 #: What a check is called where it fails -> the check.  Those of a time, a plan and a search that an extension has none
 #: of say nothing then.
 CHECKS: dict[str, Check] = {
-    "the diagnosis of the weights": lambda seen: check_weights(seen.result, seen.outcome, seen.settings),
-    "the diagnosis of the time": lambda seen: check_time(seen.choice, seen.outcome, seen.settings),
+    "the diagnosis of the weights": lambda seen: check_weights(seen.result, seen.outcome, seen.call),
+    "the diagnosis of the time": lambda seen: check_time(seen.choice, seen.outcome, seen.call),
     "the diagnosis of the plan": lambda seen: check_plan(seen.choice.plan.promise, seen.run),
     "the comparison with other estimates": lambda seen: check_opinions(seen.result.estimate, seen.outcome.opinions),
     "the comparison with modes": lambda seen: check_modes(seen.modes, seen.result.estimate),
@@ -102,7 +102,7 @@ def with_findings(seen: Seen, guard: Guard, earlier: Sequence[Finding] = ()) -> 
     return replace(seen.result.estimate, findings=tuple(findings))
 
 
-def findings_of_rows(outcome: Outcome, choice: Choice, settings: Settings, guard: Guard) -> tuple[Finding, ...]:
+def findings_of_rows(outcome: Outcome, choice: Choice, call: Call, guard: Guard) -> tuple[Finding, ...]:
     """Say what the numbers of R rows mean: of the rows together, then one of each name for single rows."""
     rows, problem = outcome.rows, choice.problem
     finals = {row: result.final for row, result in enumerate(rows)}
@@ -110,9 +110,7 @@ def findings_of_rows(outcome: Outcome, choice: Choice, settings: Settings, guard
         "the diagnosis of the model": lambda: _of_prior(problem),
         "the diagnosis of the odds": lambda: check_odds(problem, finals),
         "the diagnosis of the rounds": lambda: check_mean(rows),
-        "the diagnosis of the weights": lambda: summarise(
-            [tuple(check_weights(one, outcome, settings)) for one in rows]
-        ),
+        "the diagnosis of the weights": lambda: summarise([tuple(check_weights(one, outcome, call)) for one in rows]),
     }
     return (*_make(checks, guard), *unfinished(guard))
 

@@ -15,12 +15,12 @@ from pymc_hais.results.datatree import to_datatree
 from pymc_hais.results.diagnose import Seen, with_findings
 from pymc_hais.results.plans import keep_result
 from pymc_hais.results.report import attributes, log_outcome
+from pymc_hais.run.call import Call
 from pymc_hais.run.choice import Choice
 from pymc_hais.run.modes import Modes
 from pymc_hais.run.plan_reuse import record_plan
 from pymc_hais.run.posterior import PosteriorDraws
 from pymc_hais.run.rounds import Outcome
-from pymc_hais.run.settings import Settings
 
 
 def end_run(
@@ -30,7 +30,7 @@ def end_run(
     outcome: Outcome,
     posterior: PosteriorDraws,
     found: Modes | None,
-    settings: Settings,
+    call: Call,
     guard: Guard,
     begin: float,
 ) -> DataTree:
@@ -45,12 +45,12 @@ def end_run(
             "the modes in the variables' own spaces", lambda: replace(some, values=named(every)), some
         )
     values = name_draws(named, posterior, choice, guard)
-    learnt = guard.attempt("the plan", lambda: record_plan(choice, outcome, settings), None)
-    estimate = guard.surely(lambda: with_findings(Seen(choice, outcome, settings, found), guard))
-    guard.surely(lambda: log_outcome(estimate, outcome, choice, settings))
-    attrs = guard.surely(lambda: attributes(choice, outcome, posterior, settings, time.perf_counter() - begin))
-    tree = to_datatree(model, values, posterior, outcome, estimate, attrs, settings.output, guard, found, learnt)
-    keep_result(tree, settings.workers.checkpoint, guard)
+    learnt = guard.attempt("the plan", lambda: record_plan(choice, outcome, call), None)
+    estimate = guard.surely(lambda: with_findings(Seen(choice, outcome, call, found), guard))
+    guard.surely(lambda: log_outcome(estimate, outcome, choice, call))
+    attrs = guard.surely(lambda: attributes(choice, outcome, posterior, call, time.perf_counter() - begin))
+    tree = to_datatree(model, values, posterior, outcome, estimate, attrs, call.output, guard, found, learnt)
+    keep_result(tree, call.workers.checkpoint, guard)
     return tree
 
 

@@ -31,9 +31,9 @@ from pymc_hais.results.datatree import (
 )
 from pymc_hais.results.diagnose import unfinished
 from pymc_hais.results.plans import read_plan
+from pymc_hais.run.call import Call, Output
 from pymc_hais.run.extending import NO_STATE, Extended, Past
 from pymc_hais.run.plan import Origin, Plan
-from pymc_hais.run.settings import Output, Settings
 from pymc_hais.types import AnnealingRun
 
 _log = logging.getLogger("pymc.hais")
@@ -200,7 +200,7 @@ def to_extended_tree(
     extended: Extended,
     estimate: LogZEstimate,
     more: Mapping[str, Any],
-    settings: Settings,
+    call: Call,
     guard: Guard,
 ) -> DataTree:
     """Join a result and its extension.
@@ -217,7 +217,7 @@ def to_extended_tree(
     # More draws of the same chains, or more chains.
     axis = 1 if len(estimate.per_chain) == len(past.run.log_z) else 0
     old, draws = idata["posterior"].to_dataset(), extended.draws
-    chosen = _choose((old.sizes["chain"], old.sizes["draw"]), axis, past, extended, settings)
+    chosen = _choose((old.sizes["chain"], old.sizes["draw"]), axis, past, extended, call)
     shape = chosen.shape
     attrs = _attributes({str(name): value for name, value in old.attrs.items()}, more, shape, extended)
     stats = {
@@ -251,7 +251,7 @@ def to_extended_tree(
     return guard.surely(assemble)
 
 
-def _choose(size: tuple[int, int], axis: int, past: Past, extended: Extended, settings: Settings) -> np.ndarray:
+def _choose(size: tuple[int, int], axis: int, past: Past, extended: Extended, call: Call) -> np.ndarray:
     """Resample old and new draws, each pool weighing as its particles and its estimate of Z say: places (C, S)."""
     new = extended.draws.log_weights.shape
     pools = []
@@ -259,7 +259,7 @@ def _choose(size: tuple[int, int], axis: int, past: Past, extended: Extended, se
         share = log_mean_exp(run.log_z) + np.log(run.log_weights.size / (shape[0] * shape[1]))
         pools.append(np.full(shape, share))
     weights = np.concatenate(pools, axis=axis)
-    uniform = settings.seeds.stream(Purpose.POSTERIOR, 1).rng.random()
+    uniform = call.seeds.stream(Purpose.POSTERIOR, 1).rng.random()
     return systematic(weights.ravel(), uniform).reshape(weights.shape)
 
 

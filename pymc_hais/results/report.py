@@ -15,11 +15,11 @@ from pymc_hais.jobs.timing import duration
 from pymc_hais.model import is_unnormalised
 from pymc_hais.references import AnnealedModel
 from pymc_hais.results.heldout import HeldOut
+from pymc_hais.run.call import Call
 from pymc_hais.run.choice import Choice
 from pymc_hais.run.extending import Extended
 from pymc_hais.run.posterior import PosteriorDraws
 from pymc_hais.run.rounds import Outcome
-from pymc_hais.run.settings import Settings
 
 # A child of PyMC's logger, so that messages appear where PyMC's do.
 _log = logging.getLogger("pymc.hais")
@@ -47,26 +47,26 @@ def log_model(model: Any) -> None:
     _log.info(f"HAIS: [{', '.join(rv.name for rv in model.free_RVs)}]")
 
 
-def log_start(choice: Choice, settings: Settings) -> None:
+def log_start(choice: Choice, call: Call) -> None:
     """Log what is annealed from where, and why."""
-    problem, seconds = choice.problem, choice.forecast(settings)
+    problem, seconds = choice.problem, choice.forecast(call)
     compiled = f"{choice.compile_seconds:.1f} s compiling" if choice.compile_seconds else "already compiled"
     needed = "" if seconds is None else f", about {duration(seconds)}"
-    if seconds is not None and seconds > settings.budget.left:
-        needed += f", of which there are {duration(settings.budget.left)}"
+    if seconds is not None and seconds > call.budget.left:
+        needed += f", of which there are {duration(call.budget.left)}"
     _log.info(
-        f"Annealing {settings.chains} x {settings.draws} particles from {problem.label}: "
+        f"Annealing {call.request.chains} x {call.request.draws} particles from {problem.label}: "
         f"{_temperatures(choice.plan.lengths)}{needed} ({problem.engine.name}, {compiled}). {choice.plan.reason}"
     )
 
 
-def log_outcome(estimate: LogZEstimate, outcome: Outcome, choice: Choice, settings: Settings) -> None:
+def log_outcome(estimate: LogZEstimate, outcome: Outcome, choice: Choice, call: Call) -> None:
     """Log the estimate, why the rounds ended, and every finding."""
     why = {
-        "target_se": f"below target_se = {settings.target_se}",
+        "target_se": f"below target_se = {call.request.target_se}",
         "single_round": "after one round, as asked for",
-        "max_seconds": f"max_seconds = {settings.budget.seconds:g} leaves no time for another",
-        "max_temperatures": f"the last round reached max_temperatures = {settings.max_temperatures}",
+        "max_seconds": f"max_seconds = {call.budget.seconds:g} leaves no time for another",
+        "max_temperatures": f"the last round reached max_temperatures = {call.request.max_temperatures}",
         "interrupt": "interrupted",
         "failure": "the next one failed",
     }[outcome.stopped_by]
@@ -87,9 +87,9 @@ def log_extension(before: LogZEstimate, estimate: LogZEstimate, extended: Extend
     log_findings(estimate.findings)
 
 
-def log_nothing_added(estimate: LogZEstimate, settings: Settings) -> None:
+def log_nothing_added(estimate: LogZEstimate, call: Call) -> None:
     """Log why a result was not extended: its error is small enough, or no number of particles would make it so."""
-    target = settings.target_se or np.inf
+    target = call.request.target_se or np.inf
     if estimate.se <= target:
         _log.info(f"Nothing was added: the error of {estimate:.3f} is below target_se = {target:g}")
         return
@@ -116,10 +116,10 @@ def log_held_out(result: HeldOut) -> None:
 
 
 def attributes(
-    choice: Choice, outcome: Outcome, posterior: PosteriorDraws, settings: Settings, seconds: float
+    choice: Choice, outcome: Outcome, posterior: PosteriorDraws, call: Call, seconds: float
 ) -> dict[str, Any]:
     """Gather plain numbers and strings that say how a result of ``sample_hais`` came about."""
-    common = _attributes(choice, outcome, settings)
+    common = _attributes(choice, outcome, call)
     return {
         **common,
         "quantity": _quantity(choice),
@@ -130,12 +130,12 @@ def attributes(
     }
 
 
-def extension_attributes(extended: Extended, choice: Choice, settings: Settings, seconds: float) -> dict[str, Any]:
+def extension_attributes(extended: Extended, choice: Choice, call: Call, seconds: float) -> dict[str, Any]:
     """Gather what changes in the attributes of a result that was extended."""
     outcome = extended.outcome
     return {
-        "random_seed": json.dumps(settings.seeds.entropy),
-        "target_se": -1.0 if settings.target_se is None else settings.target_se,
+        "random_seed": json.dumps(call.seeds.entropy),
+        "target_se": -1.0 if call.request.target_se is None else call.request.target_se,
         "stopped_by": outcome.stopped_by,
         "n_gradients": outcome.n_gradients + extended.draws.n_gradients,
         "sampling_time": outcome.seconds,
@@ -144,11 +144,11 @@ def extension_attributes(extended: Extended, choice: Choice, settings: Settings,
     }
 
 
-def attributes_of_rows(choice: Choice, outcome: Outcome, settings: Settings) -> dict[str, Any]:
+def attributes_of_rows(choice: Choice, outcome: Outcome, call: Call) -> dict[str, Any]:
     """Gather plain numbers and strings that say how values of held-out rows came about."""
     lengths, counts = np.unique([result.rounds[-1].n_steps for result in outcome.rows], return_counts=True)
     return {
-        **_attributes(choice, outcome, settings),
+        **_attributes(choice, outcome, call),
         "quantity": "log marginal likelihood of each row",
         "rounds": json.dumps(
             [{"n_rows": int(n), "n_temperatures": int(t)} for t, n in zip(lengths, counts, strict=True)]
@@ -156,7 +156,7 @@ def attributes_of_rows(choice: Choice, outcome: Outcome, settings: Settings) -> 
     }
 
 
-def _attributes(choice: Choice, outcome: Outcome, settings: Settings) -> dict[str, Any]:
+def _attributes(choice: Choice, outcome: Outcome, call: Call) -> dict[str, Any]:
     engine, spent = choice.problem.engine, choice.spent
     return {
         "sampler": "hais",
@@ -165,12 +165,12 @@ def _attributes(choice: Choice, outcome: Outcome, settings: Settings) -> dict[st
         "reference": choice.problem.label,
         "reference_reason": choice.plan.reason,
         "kernel": repr(choice.problem.engine.kernel),
-        "random_seed": json.dumps(settings.seeds.entropy),
-        "target_se": -1.0 if settings.target_se is None else settings.target_se,
+        "random_seed": json.dumps(call.seeds.entropy),
+        "target_se": -1.0 if call.request.target_se is None else call.request.target_se,
         "stopped_by": outcome.stopped_by,
-        "draws": settings.draws,
+        "draws": call.request.draws,
         "particles": outcome.draws,
-        "chains": settings.chains,
+        "chains": call.request.chains,
         "n_gradients": outcome.n_gradients,
         "n_gradients_pilot": spent.n_gradients_pilot,
         "compile_time": choice.compile_seconds,

@@ -12,11 +12,11 @@ from pymc_hais.estimators import NO_TAIL, Tail, measure_tail
 from pymc_hais.jobs.timing import SHORTEST
 from pymc_hais.model import improper_priors
 from pymc_hais.problem.problem import Problem
+from pymc_hais.run.call import Call
 from pymc_hais.run.pilots import PILOT_PARTICLES, Spent, adaptation_bias
 from pymc_hais.run.plan import Plan
 from pymc_hais.run.row_results import RowResult
 from pymc_hais.run.scouting import Known
-from pymc_hais.run.settings import Settings
 from pymc_hais.tuning import Pilot, merge
 from pymc_hais.types import AnnealingRun
 
@@ -66,18 +66,18 @@ class Choice:
         pilot = self.plan.pilot
         return pilot is None or pilot.is_complete
 
-    def seconds_per_move(self, settings: Settings) -> float:
+    def seconds_per_move(self, call: Call) -> float:
         """Forecast what a transition of one particle takes in a round; 0 where no pilot has told."""
         engine = self.problem.engine
-        n_threads = 1 if engine.name == "python" else settings.compiler.cores or os.cpu_count() or 1
-        n_threads = min(n_threads, -(-settings.chains * settings.draws // PILOT_PARTICLES))
+        n_threads = 1 if engine.name == "python" else call.compiler.cores or os.cpu_count() or 1
+        n_threads = min(n_threads, -(-call.request.chains * call.request.draws // PILOT_PARTICLES))
         a_move = engine.kernel.n_gradients + engine.path.n_evaluations
         return self.spent.seconds_per_gradient * a_move / max(1.0, _GAIN * n_threads)
 
-    def forecast(self, settings: Settings) -> float | None:
+    def forecast(self, call: Call) -> float | None:
         """Say about how many seconds the first round of every row takes; None where no pilot has told."""
-        n_moves = int(self.plan.lengths.sum()) * settings.chains * settings.draws
-        return n_moves * self.seconds_per_move(settings) or None
+        n_moves = int(self.plan.lengths.sum()) * call.request.chains * call.request.draws
+        return n_moves * self.seconds_per_move(call) or None
 
 
 def decide(
@@ -86,16 +86,16 @@ def decide(
     seen: Sequence[np.ndarray],
     known: Known,
     spent: Spent,
-    settings: Settings,
+    call: Call,
 ) -> Choice:
     """Say how long rounds from a reference must be, also for what arrived late in pilots."""
     pilot = merge(pilots)
     tail = measure_tail(seen, float(pilot.autocorrelation_times[-1]), pilot.late)
-    shortest, longest = max(_shortest(problem), tail.n_temperatures), settings.max_temperatures
-    given = settings.n_temperatures
+    shortest, longest = max(_shortest(problem), tail.n_temperatures), call.request.max_temperatures
+    given = call.request.n_temperatures
     lengths = np.minimum(np.maximum(known.lengths, shortest), longest) if given is None else 0 * known.lengths + given
     seconds = problem.engine.clock.seconds
-    plan = Plan(pilot, lengths, settings.recipe)
+    plan = Plan(pilot, lengths, call.recipe)
     return Choice(problem, plan, tail, known.scouted, spent, seconds)
 
 

@@ -13,13 +13,13 @@ import numpy as np
 from pymc_hais.core.weights import log_mean_exp, normalise
 from pymc_hais.estimators import LogZEstimate, Round, estimate_log_z
 from pymc_hais.jobs.guard import Guard
+from pymc_hais.run.call import Call
 from pymc_hais.run.choice import Choice
 from pymc_hais.run.memory import measure_lag
 from pymc_hais.run.populations import anneal_rows, count_gradients
 from pymc_hais.run.posterior import PosteriorDraws, draw_posterior
 from pymc_hais.run.rounds import Outcome, conclude
 from pymc_hais.run.row_results import RowResult
-from pymc_hais.run.settings import Settings
 from pymc_hais.tuning import Stopwatch
 from pymc_hais.types import AnnealingRun, ParticleState
 
@@ -79,28 +79,28 @@ class Extended:
     n_particles: tuple[int, ...]
 
 
-def add_chains(past: Past, choice: Choice, settings: Settings, guard: Guard) -> Extended:
-    """Anneal ``settings.chains`` more populations, each as large as the others."""
+def add_chains(past: Past, choice: Choice, call: Call, guard: Guard) -> Extended:
+    """Anneal ``call.request.chains`` more populations, each as large as the others."""
     watch = Stopwatch(choice.problem.engine.clock)
-    added = AnnealingRun.join(list(_anneal(choice, 1, _as_large(past, settings))))
+    added = AnnealingRun.join(list(_anneal(choice, 1, _as_large(past, call))))
     run = AnnealingRun.join([past.run, added])
-    return _conclude(past, added, run, choice, "extended", watch.elapsed, settings, guard)
+    return _conclude(past, added, run, choice, "extended", watch.elapsed, call, guard)
 
 
-def add_draws(past: Past, choice: Choice, settings: Settings, guard: Guard) -> Extended:
-    """Anneal ``settings.draws`` more particles for each chain, as populations of their own."""
+def add_draws(past: Past, choice: Choice, call: Call, guard: Guard) -> Extended:
+    """Anneal ``call.request.draws`` more particles for each chain, as populations of their own."""
     watch = Stopwatch(choice.problem.engine.clock)
-    added = AnnealingRun.join(list(_anneal(choice, 1, settings)))
-    return _conclude(past, added, _widen(past.run, added), choice, "extended", watch.elapsed, settings, guard)
+    added = AnnealingRun.join(list(_anneal(choice, 1, call)))
+    return _conclude(past, added, _widen(past.run, added), choice, "extended", watch.elapsed, call, guard)
 
 
-def reach_target(past: Past, choice: Choice, settings: Settings, guard: Guard) -> Extended | None:
-    """Add chains until the error of log Z is below ``settings.target_se``; None if there is nothing to add.
+def reach_target(past: Past, choice: Choice, call: Call, guard: Guard) -> Extended | None:
+    """Add chains until the error of log Z is below ``call.request.target_se``; None if there is nothing to add.
 
     The Monte Carlo error falls as one over the root of the chains; where the rest of the error alone is above the
     target, more chains of the same plan are of no use.
     """
-    watch, parts, target = Stopwatch(choice.problem.engine.clock), [past.run], settings.target_se
+    watch, parts, target = Stopwatch(choice.problem.engine.clock), [past.run], call.request.target_se
     assert target is not None
     failed = ""
     for attempt in range(1, _ATTEMPTS + 1):
@@ -109,10 +109,10 @@ def reach_target(past: Past, choice: Choice, settings: Settings, guard: Guard) -
         if estimate.se <= target or not (missing := _missing(estimate, choice, len(run.log_z), target)):
             break
         _log.info(f"log Z = {estimate:.3f}, where target_se = {target:g} was asked for: {missing} more chains")
-        own = _as_large(past, replace(settings, chains=missing))
+        own = _as_large(past, call.asking(chains=missing))
         more = functools.partial(lambda *given: list(_anneal(*given)), choice, attempt, own)
         # The first attempt is all that there is; what it has added is kept whatever happens to the next one.
-        is_kept = settings.workers.checkpoint is not None
+        is_kept = call.workers.checkpoint is not None
         what = f"{missing} more chains"
         added = more() if len(parts) == 1 else guard.attempt(what, more, None, is_kept=is_kept)
         if added is None:
@@ -123,14 +123,14 @@ def reach_target(past: Past, choice: Choice, settings: Settings, guard: Guard) -
         return None
     run, new = AnnealingRun.join(parts), AnnealingRun.join(parts[1:])
     reached = _row(past, run, choice)[0].estimate.se <= target
-    settings = replace(settings, chains=len(new.log_z))
+    call = call.asking(chains=len(new.log_z))
     stopped_by = failed or ("target_se" if reached else "shortfall")
-    return _conclude(past, new, run, choice, stopped_by, watch.elapsed, settings, guard)
+    return _conclude(past, new, run, choice, stopped_by, watch.elapsed, call, guard)
 
 
-def _as_large(past: Past, settings: Settings) -> Settings:
+def _as_large(past: Past, call: Call) -> Call:
     """Anneal as many particles as the earlier populations have, which may be fewer than draws were asked for."""
-    return replace(settings, draws=past.run.log_weights.shape[1])
+    return call.asking(draws=past.run.log_weights.shape[1])
 
 
 def _missing(estimate: LogZEstimate, choice: Choice, n_chains: int, target: float) -> int:
@@ -144,15 +144,15 @@ def _missing(estimate: LogZEstimate, choice: Choice, n_chains: int, target: floa
     return max(1, int(np.ceil(n_chains * (min(own / allowed, _GROWTH) - 1.0))))
 
 
-def _anneal(choice: Choice, number: int, settings: Settings) -> Iterator[AnnealingRun]:
+def _anneal(choice: Choice, number: int, call: Call) -> Iterator[AnnealingRun]:
     """Anneal populations along the plan, as many at a time as memory allows."""
     ladder = choice.plan.ladder
     assert ladder is not None
-    most = max(1, _PARTICLES // settings.draws)
-    sizes = [min(most, settings.chains - first) for first in range(0, settings.chains, most)]
+    most = max(1, _PARTICLES // call.request.draws)
+    sizes = [min(most, call.request.chains - first) for first in range(0, call.request.chains, most)]
     for part, size in enumerate(sizes):
-        own = replace(settings, chains=size)
-        report = settings.progress.phase("Extension" if len(sizes) == 1 else f"Extension {part + 1}/{len(sizes)}")
+        own = call.asking(chains=size)
+        report = call.progress.phase("Extension" if len(sizes) == 1 else f"Extension {part + 1}/{len(sizes)}")
         # No two parts of any attempt have one number.
         ((_, run),) = anneal_rows(choice.problem, ladder, [0], number + _ATTEMPTS * part, report, own)
         yield run
@@ -165,7 +165,7 @@ def _conclude(
     choice: Choice,
     stopped_by: str,
     seconds: float,
-    settings: Settings,
+    call: Call,
     guard: Guard,
 ) -> Extended:
     ladder = choice.plan.ladder
@@ -173,10 +173,10 @@ def _conclude(
     row, n_particles = _row(past, run, choice)
     row = replace(row, lag=measure_lag(choice.problem, added, guard))
     size = added.log_weights.shape[1]
-    n_gradients = count_gradients(choice.problem, ladder, 1, replace(settings, draws=size))
-    n_moves = len(ladder.schedule) * size * settings.chains
+    n_gradients = count_gradients(choice.problem, ladder, 1, call.asking(draws=size))
+    n_moves = len(ladder.schedule) * size * call.request.chains
     own = Outcome((row,), ladder, added, n_gradients, seconds, stopped_by, size, seconds / n_moves)
-    draws = guard.surely(lambda: draw_posterior(choice.problem, own, settings, guard))
+    draws = guard.surely(lambda: draw_posterior(choice.problem, own, call, guard))
     outcome = replace(own, run=run, draws=run.log_weights.shape[1], opinions=past.opinions)
     return Extended(outcome, added, draws, n_particles)
 

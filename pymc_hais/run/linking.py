@@ -10,8 +10,8 @@ from pymc_hais.core.annealing import Report
 from pymc_hais.core.seeds import Purpose
 from pymc_hais.estimators import Link, LogZEstimate, estimate_from_weights
 from pymc_hais.problem.problem import Problem
+from pymc_hais.run.call import Call
 from pymc_hais.run.rounds import Outcome
-from pymc_hais.run.settings import Settings
 from pymc_hais.types import AnnealingRun, Ladder, ParticleState
 
 __all__ = ["anneal_linked"]
@@ -21,7 +21,7 @@ _LENGTH = (8, 64)
 _FEWEST = 2
 
 
-def anneal_linked(problem: Problem, outcome: Outcome, report: Report, settings: Settings) -> LogZEstimate:
+def anneal_linked(problem: Problem, outcome: Outcome, report: Report, call: Call) -> LogZEstimate:
     """Lead fresh particles from temperature to temperature; the weights of all are independent.
 
     Parameters
@@ -31,15 +31,15 @@ def anneal_linked(problem: Problem, outcome: Outcome, report: Report, settings: 
     outcome : Outcome
         With the ladder, and the barrier that its last run measured.
     report : callable
-    settings : Settings
+    call : Call
     """
     assert outcome.run is not None
-    ladder, chains = outcome.ladder, settings.chains
+    ladder, chains = outcome.ladder, call.request.chains
     index = _temperatures(outcome.run)
     betas = np.concatenate([[0.0], ladder.schedule.betas[index + 1]])
     widths = np.diff(betas, append=1.0)
     length = int(np.clip(len(ladder.schedule) // len(index), *_LENGTH))
-    streams = settings.seeds.streams(Purpose.OPINION, 1, [0], chains)
+    streams = call.seeds.streams(Purpose.OPINION, 1, [0], chains)
     rng = streams[0].rng
     particles = problem.draw([0] * chains, streams, outcome.draws)
     walk = _Walk(problem, ladder, particles.inputs, particles.keys)

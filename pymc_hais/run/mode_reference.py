@@ -9,10 +9,10 @@ import numpy as np
 from pymc_hais.core.seeds import Purpose
 from pymc_hais.problem.problem import CHUNK, Problem
 from pymc_hais.references import Gaussian, Gaussians, Mixture
+from pymc_hais.run.call import Call
 from pymc_hais.run.mode_search import MOST_DIMS, Joint, Peak, can_climb, climb
 from pymc_hais.run.planning import first_reference, heavy_reference
 from pymc_hais.run.prior_mass import build_first_problem
-from pymc_hais.run.settings import Settings
 
 __all__ = ["add_modes"]
 
@@ -28,7 +28,7 @@ _CARRIED, _CARRIED_PER_DIM = 2000, 20
 _QUARTILES = 1.349
 
 
-def add_modes(model: Any, reference: Any, points: np.ndarray, settings: Settings) -> Mixture:
+def add_modes(model: Any, reference: Any, points: np.ndarray, call: Call) -> Mixture:
     """Mix what the annealing would start from with a Gaussian around each mode.
 
     Parameters
@@ -38,23 +38,23 @@ def add_modes(model: Any, reference: Any, points: np.ndarray, settings: Settings
         As the user gave it.
     points : ndarray (n, D)
         Flat vectors from which the joint density is climbed.
-    settings : Settings
+    call : Call
 
     Raises
     ------
     ValueError
         If the density cannot be climbed, or no point leads to a mode.
     """
-    problem = build_first_problem(model, reference, settings)
+    problem = build_first_problem(model, reference, call)
     if not can_climb(problem):
         raise ValueError(
             "`modes` needs the gradients of a density without constraints, in at most "
             f"{MOST_DIMS} dimensions: leave it out, or leave out `constraints` and pass a kernel with gradients."
         )
-    rng = np.random.default_rng(settings.seeds.sequence(Purpose.MODES, 2))
+    rng = np.random.default_rng(call.seeds.sequence(Purpose.MODES, 2))
     thinned = points[:: -(-len(points) // CHUNK)]
     starts = problem.to_coordinates(thinned)
-    peaks = climb(Joint(problem), starts, _scales(problem, settings), _MOST_STEPS)
+    peaks = climb(Joint(problem), starts, _scales(problem, call), _MOST_STEPS)
     if not peaks:
         raise ValueError(
             f"None of the {len(points)} points of `modes` leads to a mode: climbing from there, the density rises "
@@ -62,14 +62,14 @@ def add_modes(model: Any, reference: Any, points: np.ndarray, settings: Settings
         )
     least = max(peak.log_mass for peak in peaks) - _NEGLIGIBLE
     gaussians = [_carry(peak, problem, rng) for peak in peaks if peak.log_mass > least]
-    walls = settings.compiler.kernel.constraints
+    walls = call.compiler.kernel.constraints
     start = heavy_reference(walls) if problem.undrawn else first_reference(reference, model, walls)
     return Mixture([start, Gaussians(gaussians)], [1.0 - _SHARE, _SHARE])
 
 
-def _scales(problem: Problem, settings: Settings) -> np.ndarray:
+def _scales(problem: Problem, call: Call) -> np.ndarray:
     """Measure the scale (D,) of the reference in the particles' coordinates."""
-    drawn = problem.reference.draw(CHUNK, settings.seeds.sequence(Purpose.MODES, 3))
+    drawn = problem.reference.draw(CHUNK, call.seeds.sequence(Purpose.MODES, 3))
     with np.errstate(all="ignore"):
         z = problem.to_coordinates(drawn.positions[~drawn.clipped])
         scales = np.subtract(*np.nanpercentile(z, [75.0, 25.0], axis=0)) / _QUARTILES

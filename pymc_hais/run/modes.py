@@ -20,10 +20,10 @@ from pymc_hais.estimators.region import Missed, RegionMass, compare_regions, mea
 from pymc_hais.jobs.guard import Guard
 from pymc_hais.model import Layout
 from pymc_hais.problem.problem import CHUNK, Problem
+from pymc_hais.run.call import Call
 from pymc_hais.run.choice import Choice
 from pymc_hais.run.mode_search import Joint, Peak, can_climb, climb
 from pymc_hais.run.rounds import Outcome
-from pymc_hais.run.settings import Settings
 from pymc_hais.types import AnnealingRun
 
 __all__ = ["Modes", "find_modes"]
@@ -71,7 +71,7 @@ class Modes:
 
 
 def find_modes(
-    choice: Choice, outcome: Outcome, settings: Settings, guard: Guard, points: np.ndarray | None = None
+    choice: Choice, outcome: Outcome, call: Call, guard: Guard, points: np.ndarray | None = None
 ) -> Modes | None:
     """Look for modes, and hold their masses against the run; None where that is not possible, or nothing was found.
 
@@ -80,7 +80,7 @@ def find_modes(
     choice : Choice
     outcome : Outcome
         Of one model.
-    settings : Settings
+    call : Call
     guard : Guard
     points : ndarray (n, D), optional
         Flat vectors that the user named.
@@ -89,21 +89,19 @@ def find_modes(
     log_z = estimate.value + estimate.log_prior_mass
     if outcome.run is None or not np.isfinite(log_z) or not (can_climb(problem) and problem.is_integral):
         return None
-    search = functools.partial(_search, problem, outcome, log_z, settings, points)
+    search = functools.partial(_search, problem, outcome, log_z, call, points)
     return guard.attempt("the search for modes", search, None, is_dear=True)
 
 
-def _search(
-    problem: Problem, outcome: Outcome, log_z: float, settings: Settings, points: np.ndarray | None
-) -> Modes | None:
+def _search(problem: Problem, outcome: Outcome, log_z: float, call: Call, points: np.ndarray | None) -> Modes | None:
     run, estimate = outcome.run, outcome.rows[0].estimate
     assert run is not None
     begin = time.perf_counter()
-    end = begin + _SHARE_OF_TIME * settings.budget.left
-    joint, rng = Joint(problem), np.random.default_rng(settings.seeds.sequence(Purpose.MODES))
+    end = begin + _SHARE_OF_TIME * call.budget.left
+    joint, rng = Joint(problem), np.random.default_rng(call.seeds.sequence(Purpose.MODES))
     n_steps = int(np.clip(_SHARE * outcome.n_gradients / CHUNK, _FEWEST_STEPS, _MOST_STEPS))
     metric = np.asarray(outcome.ladder.metrics[outcome.ladder.metric_index[-1]], np.float64)
-    starts = _starts(problem, run, points, settings, rng)
+    starts = _starts(problem, run, points, call, rng)
     peaks = climb(joint, starts, metric, n_steps, lambda: time.perf_counter() < end)
     peaks = [peak for peak in peaks if peak.log_mass > log_z - _NEGLIGIBLE]
     if not peaks or time.perf_counter() > end:
@@ -124,12 +122,12 @@ def _search(
 
 
 def _starts(
-    problem: Problem, run: AnnealingRun, points: np.ndarray | None, settings: Settings, rng: np.random.Generator
+    problem: Problem, run: AnnealingRun, points: np.ndarray | None, call: Call, rng: np.random.Generator
 ) -> np.ndarray:
     """Gather starts (n, D) in the particles' coordinates: the user's, the run's and the reference's."""
     own = np.empty((0, problem.layout.n_dims)) if points is None else problem.to_coordinates(points[: CHUNK // 2])
     n_reference = int(_FROM_REFERENCE * (CHUNK - len(own)))
-    drawn = problem.reference.draw(n_reference, settings.seeds.sequence(Purpose.MODES, 1))
+    drawn = problem.reference.draw(n_reference, call.seeds.sequence(Purpose.MODES, 1))
     with np.errstate(all="ignore"):
         far = problem.to_coordinates(drawn.positions[~drawn.clipped])
     weights = np.exp(pool(run.log_weights, run.log_z))

@@ -25,10 +25,10 @@ from pymc_hais.estimators import (
 from pymc_hais.jobs.guard import Guard
 from pymc_hais.problem.problem import Problem
 from pymc_hais.run.bridging import Target, bridge_particles
+from pymc_hais.run.call import Call
 from pymc_hais.run.linking import anneal_linked
 from pymc_hais.run.populations import anneal_back, anneal_rows, end_at_fit, support_of
 from pymc_hais.run.rounds import Outcome
-from pymc_hais.run.settings import Settings
 from pymc_hais.types import AnnealingRun
 
 __all__ = ["ask_others"]
@@ -37,7 +37,7 @@ __all__ = ["ask_others"]
 _FORWARD = 1_000_000
 
 
-def ask_others(problem: Problem, outcome: Outcome, settings: Settings, guard: Guard) -> Outcome:
+def ask_others(problem: Problem, outcome: Outcome, call: Call, guard: Guard) -> Outcome:
     """Estimate log Z in other ways, too: those that cost nothing, and those that the user asks for.
 
     A path that is not geometric has no log ratio to integrate, and a single chain has no spread: what the run does not
@@ -48,14 +48,14 @@ def ask_others(problem: Problem, outcome: Outcome, settings: Settings, guard: Gu
     problem : Problem
     outcome : Outcome
         Of one model, with its last run.
-    settings : Settings
+    call : Call
     guard : Guard
     """
     if outcome.run is None or problem.engine.path.n_evaluations:
         return outcome
     methods = {"thermodynamic integration": thermodynamic, "stepping stones": stepping_stone}
     free = {name: functools.partial(_free, method, problem, outcome) for name, method in methods.items()}
-    asked = {name: functools.partial(_ask, name, problem, outcome, settings) for name in settings.estimators}
+    asked = {name: functools.partial(_ask, name, problem, outcome, call) for name in call.request.estimators}
     found: list[LogZEstimate] = []
     for name, stage in {**free, **asked}.items():
         found += guard.attempt(f"the estimate of log Z by {name}", stage, [], is_dear=name in asked)
@@ -71,7 +71,7 @@ def _free(method: Callable[..., LogZEstimate | None], problem: Problem, outcome:
     return [] if one is None else [with_shortfall(one, row.estimate.shortfall)]
 
 
-def _ask(name: str, problem: Problem, outcome: Outcome, settings: Settings) -> list[LogZEstimate]:
+def _ask(name: str, problem: Problem, outcome: Outcome, call: Call) -> list[LogZEstimate]:
     """Ask one that takes another run, or other evaluations.
 
     Raises
@@ -79,25 +79,25 @@ def _ask(name: str, problem: Problem, outcome: Outcome, settings: Settings) -> l
     TimeoutError, ValueError
         If there is no time for it, or it does not suit the run.
     """
-    n_moves = len(outcome.ladder.schedule) * outcome.draws * settings.chains
-    if settings.budget.left < n_moves * outcome.seconds_per_move:
+    n_moves = len(outcome.ladder.schedule) * outcome.draws * call.request.chains
+    if call.budget.left < n_moves * outcome.seconds_per_move:
         raise TimeoutError("there is no time left")
     if name == "bridge" and not problem.is_integral:
         raise ValueError("the run does not integrate the density that a bridge would")
-    return _METHODS[name](problem, outcome, settings.progress.phase(name.capitalize()), settings)
+    return _METHODS[name](problem, outcome, call.progress.phase(name.capitalize()), call)
 
 
-def _bridge(problem: Problem, outcome: Outcome, report: Report, settings: Settings) -> list[LogZEstimate]:
+def _bridge(problem: Problem, outcome: Outcome, report: Report, call: Call) -> list[LogZEstimate]:
     assert outcome.run is not None
-    (stream,) = settings.seeds.streams(Purpose.OPINION, 0, [0], 1)
+    (stream,) = call.seeds.streams(Purpose.OPINION, 0, [0], 1)
     return [to_estimate(*bridge_particles(problem, outcome.run, stream.rng), "bridge")]
 
 
-def _linked(problem: Problem, outcome: Outcome, report: Report, settings: Settings) -> list[LogZEstimate]:
-    return [anneal_linked(problem, outcome, report, settings)]
+def _linked(problem: Problem, outcome: Outcome, report: Report, call: Call) -> list[LogZEstimate]:
+    return [anneal_linked(problem, outcome, report, call)]
 
 
-def _bidirectional(problem: Problem, outcome: Outcome, report: Report, settings: Settings) -> list[LogZEstimate]:
+def _bidirectional(problem: Problem, outcome: Outcome, report: Report, call: Call) -> list[LogZEstimate]:
     """Join whole forward paths with the paths back from the final particles by Bennett's acceptance ratio.
 
     With discrete sites there is no joining: visited in one order, they make no way back that reverses the way forward.
@@ -105,14 +105,14 @@ def _bidirectional(problem: Problem, outcome: Outcome, report: Report, settings:
     """
     run, plan = outcome.run, replace(outcome.ladder, resample_below=0.0)
     assert run is not None
-    settings = replace(settings, draws=outcome.draws)
-    ((_, back),) = anneal_back(problem, plan, {0: np.asarray(run.state.position)}, report, settings)
-    upper = _bound(problem, run, back, settings)
+    call = call.asking(draws=outcome.draws)
+    ((_, back),) = anneal_back(problem, plan, {0: np.asarray(run.state.position)}, report, call)
+    upper = _bound(problem, run, back, call)
     if problem.layout.n_sites:
         return [upper]
     forward = run
     if run.n_resampled.any():  # its paths are broken
-        ((_, forward),) = anneal_rows(problem, plan, [0], _FORWARD, report, settings)
+        ((_, forward),) = anneal_rows(problem, plan, [0], _FORWARD, report, call)
     return [upper, _join(run, forward, back)]
 
 
@@ -131,12 +131,12 @@ def _join(run: AnnealingRun, forward: AnnealingRun, back: AnnealingRun) -> LogZE
     return to_estimate(value, se, "forward and reverse")
 
 
-def _bound(problem: Problem, run: AnnealingRun, back: AnnealingRun, settings: Settings) -> LogZEstimate:
+def _bound(problem: Problem, run: AnnealingRun, back: AnnealingRun, call: Call) -> LogZEstimate:
     """Estimate log Z by the paths back alone: an upper bound on average, as far as their start is exact."""
     target = Target.of(run)
     log_weights = target.log_weights.ravel()
     ended = _whole(end_at_fit(problem, 0, back)).ravel()
-    inside = support_of(problem, 0, run, settings)
+    inside = support_of(problem, 0, run, call)
     log_z = -float(log_sum_exp(log_weights + ended))
     relative = np.expm1(np.minimum(log_z + ended, 50.0))
     spread = np.sqrt(np.log1p(target.variance(relative)) + inside.relative_se**2)
@@ -152,7 +152,7 @@ def _whole(run: AnnealingRun) -> np.ndarray:
 
 
 #: What takes another run, or another evaluation: name -> estimates.
-_METHODS: dict[str, Callable[[Problem, Outcome, Report, Settings], list[LogZEstimate]]] = {
+_METHODS: dict[str, Callable[[Problem, Outcome, Report, Call], list[LogZEstimate]]] = {
     "bridge": _bridge,
     "linked": _linked,
     "bidirectional": _bidirectional,

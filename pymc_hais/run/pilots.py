@@ -12,7 +12,7 @@ from pymc_hais.core.seeds import Purpose, Stream
 from pymc_hais.jobs.timing import FEWEST
 from pymc_hais.jobs.workers import Task
 from pymc_hais.problem.problem import Problem
-from pymc_hais.run.settings import Settings
+from pymc_hais.run.call import Call
 from pymc_hais.run.tasks import Piloting
 from pymc_hais.tuning import Pilot, Stopwatch, particles_for_dense
 
@@ -56,7 +56,7 @@ class Spent:
     seconds_per_gradient: float = 0.0
 
 
-def choose_rows(problem: Problem, settings: Settings) -> list[int]:
+def choose_rows(problem: Problem, call: Call) -> list[int]:
     """Choose the rows that get a pilot of their own, evenly from the least to the most likely under the reference.
 
     Raises
@@ -66,7 +66,7 @@ def choose_rows(problem: Problem, settings: Settings) -> list[int]:
     """
     if problem.n_rows == 1:
         return [0]
-    stream = settings.seeds.stream(Purpose.CHECK, 2)
+    stream = call.seeds.stream(Purpose.CHECK, 2)
     states = (problem.draw([row], [stream], _LOOKED_AT).state for row in range(problem.n_rows))
     log_ratio = np.concatenate([np.asarray(state.log_ratio) for state in states])
     possible = np.isfinite(log_ratio)
@@ -83,19 +83,19 @@ def choose_rows(problem: Problem, settings: Settings) -> list[int]:
     return ranked[chosen].tolist()
 
 
-def run_pilots(problem: Problem, rows: Sequence[int], number: int, spent: Spent, settings: Settings) -> list[Pilot]:
+def run_pilots(problem: Problem, rows: Sequence[int], number: int, spent: Spent, call: Call) -> list[Pilot]:
     """Run a pilot on each of some rows, with reference draws of its own; each is given a part of the time left."""
     begin = time.perf_counter()
-    seconds = _SHARE_OF_TIME * settings.budget.left / len(rows)
+    seconds = _SHARE_OF_TIME * call.budget.left / len(rows)
     n_particles = PILOT_PARTICLES * max(1, -(-particles_for_dense(problem.layout.n_continuous) // PILOT_PARTICLES))
-    report = settings.progress.phase("Pilot")
+    report = call.progress.phase("Pilot")
 
     def task(row: int) -> Task:
-        stream = settings.seeds.stream(Purpose.PILOT, number, row)
-        name = settings.seeds.name(Purpose.PILOT, number, [row], [0])
+        stream = call.seeds.stream(Purpose.PILOT, number, row)
+        name = call.seeds.name(Purpose.PILOT, number, [row], [0])
         return Task(name, stream.key.tobytes().hex, lambda: _pilot(problem, row, stream, n_particles, seconds))
 
-    found = dict(settings.workers.do(problem.engine, [task(row) for row in rows], report))
+    found = dict(call.workers.do(problem.engine, [task(row) for row in rows], report))
     pilots = [found[i] for i in range(len(rows))]
     spent.seconds_per_gradient = sum(pilot.seconds for pilot in pilots) / sum(pilot.n_gradients for pilot in pilots)
     spent.n_gradients_pilot += sum(pilot.n_gradients for pilot in pilots)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +13,7 @@ from pymc_hais.model import ModelIdentity, build_layout, describe_structure, ide
 from pymc_hais.problem.building import build_problem
 from pymc_hais.problem.parameter_path import is_geometric
 from pymc_hais.problem.problem import PriorMass, Problem
+from pymc_hais.run.call import Call
 from pymc_hais.run.choice import Choice, tail_of
 from pymc_hais.run.pilots import Spent
 from pymc_hais.run.plan import (
@@ -29,15 +29,15 @@ from pymc_hais.run.plan import (
     without_particles,
 )
 from pymc_hais.run.prior_mass import find_mass
+from pymc_hais.run.request import Request
 from pymc_hais.run.rounds import Outcome
-from pymc_hais.run.settings import Settings
 from pymc_hais.tuning import CONSTANT_SPEED
 
 #: What of a plan an argument would replace.
 _OWN = {"n_temperatures": "number of temperatures", "modes": "reference", "schedule": "schedule"}
 
 
-def record_plan(choice: Choice, outcome: Outcome, settings: Settings) -> Plan | None:
+def record_plan(choice: Choice, outcome: Outcome, call: Call) -> Plan | None:
     """Complete the plan of a run of one model; None where a path moves a parameter, or starts from another model."""
     problem, run = choice.problem, outcome.run
     assert run is not None
@@ -58,55 +58,49 @@ def record_plan(choice: Choice, outcome: Outcome, settings: Settings) -> Plan | 
         ladder=outcome.ladder,
         promise=Promise.of(run),
         start=Start(spec_of(problem.reference), problem.label, problem.fitted, problem.sites, problem.prior_mass),
-        kernel=kernel_of(settings.compiler.kernel),
+        kernel=kernel_of(call.compiler.kernel),
         site_kernel=kernel_of(kernel.sites if isinstance(kernel, Composed) else None),
         origin=origin,
     )
 
 
-def follow(plan: Plan, settings: Settings, arguments: Mapping[str, Any]) -> Settings:
-    """Take kernel and schedule from a plan; refuse arguments that contradict it.
-
-    Parameters
-    ----------
-    arguments : dict
-        What the user gave as ``reference``, ``modes``, ``path``, ``schedule``, ``n_temperatures``, ``kernel`` and
-        ``constraints``.
+def follow(plan: Plan, call: Call) -> Call:
+    """Take kernel and schedule from a plan; refuse what was asked for that contradicts it.
 
     Raises
     ------
     ValueError
         Naming the argument and what to pass.
     """
-    _refuse_others(plan, arguments)
+    _refuse_others(plan, call.given)
     kernel, sites = plan.kernel, plan.site_kernel
-    if arguments["kernel"] is not None or arguments["constraints"] is not None:
-        compiler = settings.compiler
+    if call.given.kernel is not None or call.given.constraints is not None:
+        compiler = call.compiler
         is_other = compiler.sites and not is_same_kernel(compiler.sites, sites)
         if is_other or not is_same_kernel(compiler.kernel, kernel):
-            given = tuple(one for one in (compiler.kernel, compiler.sites) if one)
+            own = tuple(one for one in (compiler.kernel, compiler.sites) if one)
             raise ValueError(
                 f"The plan was learnt with {_names(kernel, sites)}, and `kernel` and `constraints` make "
-                f"{_names(*given)}: leave them out, or leave out `plan`."
+                f"{_names(*own)}: leave them out, or leave out `plan`."
             )
         kernel, sites = compiler.kernel, compiler.sites
     for one in (kernel, sites):
         if isinstance(one, Own):
             raise ValueError(f"The plan was learnt with a kernel of your own, {one.label}: pass it again as `kernel`.")
-    recipe = replace(plan.recipe, resample_below=min(plan.recipe.resample_below, settings.recipe.resample_below))
-    return replace(settings, recipe=recipe, compiler=replace(settings.compiler, kernel=kernel, sites=sites))
+    recipe = replace(plan.recipe, resample_below=min(plan.recipe.resample_below, call.recipe.resample_below))
+    return replace(call, recipe=recipe, compiler=replace(call.compiler, kernel=kernel, sites=sites))
 
 
-def _refuse_others(plan: Plan, arguments: Mapping[str, Any]) -> None:
+def _refuse_others(plan: Plan, given: Request) -> None:
     for name, default in (("n_temperatures", None), ("modes", None), ("schedule", CONSTANT_SPEED)):
-        given = arguments[name]
-        if given is not default and not (isinstance(given, str) and given == default):
-            shown = repr(given) if isinstance(given, str | int) else type(given).__name__
+        value = getattr(given, name)
+        if value is not default and not (isinstance(value, str) and value == default):
+            shown = repr(value) if isinstance(value, str | int) else type(value).__name__
             raise ValueError(f"`plan` has a {_OWN[name]} of its own, so leave out `{name}` (got {shown}), or `plan`.")
-    if not is_geometric(arguments["path"]):
+    if not is_geometric(given.path):
         raise ValueError('A plan is one of the geometric path: leave out `plan`, or pass path="geometric".')
     assert plan.start is not None
-    reference = arguments["reference"]
+    reference = given.reference
     is_auto, own = isinstance(reference, str) and reference == "auto", plan.start.reference
     if isinstance(own, Own) and is_auto:
         raise ValueError(f"The plan starts from a reference of your own, {own.label}: pass it again as `reference`.")
@@ -118,7 +112,7 @@ def _names(*kernels: Any) -> str:
     return " and ".join(one.label if isinstance(one, Own) else repr(one) for one in kernels if one is not None)
 
 
-def restore_problem(plan: Plan, model: Any, reference: Any, settings: Settings) -> Problem:
+def restore_problem(plan: Plan, model: Any, reference: Any, call: Call) -> Problem:
     """Compile a model for what a plan starts from.
 
     Parameters
@@ -128,7 +122,7 @@ def restore_problem(plan: Plan, model: Any, reference: Any, settings: Settings) 
         With the free variables of the plan's model; its data may be others.
     reference : object
         As the user gave it, where the plan's was the user's own.
-    settings : Settings
+    call : Call
         That follow the plan.
 
     Raises
@@ -143,11 +137,9 @@ def restore_problem(plan: Plan, model: Any, reference: Any, settings: Settings) 
         raise ValueError(f"`plan` was learnt on another model: {difference} in this one. Leave it out.")
     is_own = isinstance(start.reference, Own)
     spec = reference if is_own else spec_for(start.reference, model, layout)
-    mass = _mass(start, model, settings)
+    mass = _mass(start, model, call)
     of_start = None if isinstance(spec, str) and spec == "prior" else mass
-    problem = build_problem(
-        model, spec, settings.compiler, settings.seeds, None, start.fitted is not None, prior_mass=of_start
-    )
+    problem = build_problem(model, spec, call.compiler, call.seeds, None, start.fitted is not None, prior_mass=of_start)
     if is_own and spec_of(problem.reference) != start.reference:
         raise ValueError(
             f"The plan was learnt with the reference {start.reference.label} ({start.reference.kind}), and "
@@ -164,12 +156,12 @@ def restore_problem(plan: Plan, model: Any, reference: Any, settings: Settings) 
     return problem.with_fit(replace(start.fitted, log_mass_of_other=problem.log_prior_mass), start.sites)
 
 
-def _mass(start: Start, model: Any, settings: Settings) -> PriorMass | None:
+def _mass(start: Start, model: Any, call: Call) -> PriorMass | None:
     """Return the mass of the prior, measured again unless the prior is the same."""
     if start.mass is not None and _is_known(start.mass.identity, identify_as_written(prior_alone(model))):
         return start.mass
     is_mixed = start.fitted is not None and start.fitted.share_of_other < 1.0
-    return find_mass(model, start.fitted if is_mixed else start.reference, settings)
+    return find_mass(model, start.fitted if is_mixed else start.reference, call)
 
 
 def _is_known(before: ModelIdentity | None, now: ModelIdentity | None) -> bool:
@@ -179,9 +171,9 @@ def _is_known(before: ModelIdentity | None, now: ModelIdentity | None) -> bool:
     return not (before.unreadable or now.unreadable or before.difference(now))
 
 
-def restore_choice(plan: Plan, problem: Problem, settings: Settings) -> Choice:
+def restore_choice(plan: Plan, problem: Problem, call: Call) -> Choice:
     """Return the choice of a plan for a problem that was restored from it."""
-    check_counters(settings.draws, problem.layout.n_continuous, problem.engine.kernel.n_uniforms)
+    check_counters(call.request.draws, problem.layout.n_continuous, problem.engine.kernel.n_uniforms)
     mass, origin = problem.prior_mass, plan.origin
     assert plan.ladder is not None
     assert origin is not None  # of a run that has ended
@@ -191,11 +183,11 @@ def restore_choice(plan: Plan, problem: Problem, settings: Settings) -> Choice:
         n_rounds=origin.n_rounds,
         seconds_per_gradient=origin.seconds_per_gradient,
     )
-    n_steps, recipe = len(plan.ladder.schedule), settings.recipe
+    n_steps, recipe = len(plan.ladder.schedule), call.recipe
     own = replace(
         plan,
         ladder=replace(plan.ladder, resample_below=recipe.resample_below),
-        lengths=np.array([n_steps if recipe.is_fixed else min(n_steps, settings.max_temperatures)]),
+        lengths=np.array([n_steps if recipe.is_fixed else min(n_steps, call.request.max_temperatures)]),
         recipe=recipe,
         reason="As in the plan that was given.",
     )

@@ -15,12 +15,12 @@ from pymc_hais.model import improper_priors, refuse_periodic, unnormalised_prior
 from pymc_hais.model.sites.sites import refuse_endless
 from pymc_hais.problem.problem import PriorMass, Problem
 from pymc_hais.references import Box, Fitted, StudentT
+from pymc_hais.run.call import Call
 from pymc_hais.run.choice import Choice, decide, reason_against
 from pymc_hais.run.constraints import axis_bounds
 from pymc_hais.run.pilots import PILOT_PARTICLES, Spent, choose_rows, log_ratios, run_pilots
 from pymc_hais.run.plan import Plan
 from pymc_hais.run.scouting import Known, know_from_pilots, scout
-from pymc_hais.run.settings import Settings
 from pymc_hais.run.site_planning import fit_margins, refuse_unfit, with_cheaper_sites, with_margins
 from pymc_hais.tuning import DEFENCE, fit_reference, fit_sites
 
@@ -36,8 +36,8 @@ _NEAR_MOVES = 30
 #: Temperatures from the prior up to which measuring a prior's mass, so that a fit may be mixed with it, does not pay.
 _WORTH_A_MASS = 300
 
-#: ``(model, settings) -> PriorMass``
-type MeasureMass = Callable[[Any, Settings], PriorMass]
+#: ``(model, call) -> PriorMass``
+type MeasureMass = Callable[[Any, Call], PriorMass]
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,9 +94,7 @@ def heavy_reference(constraints: LinearConstraints | None) -> Any:
     return StudentT(_HEAVY) if constraints is None else Box(*axis_bounds(constraints))
 
 
-def choose_reference(
-    problem: Problem, settings: Settings, reference: Any, measure_mass: MeasureMass | None = None
-) -> Choice:
+def choose_reference(problem: Problem, call: Call, reference: Any, measure_mass: MeasureMass | None = None) -> Choice:
     """Run the pilot; where the reference is left to us, fit another to its particles if that is likely to cost less.
 
     The fit is a part of a mixture with the first reference, so that a region which it misses is still reached.  Of many
@@ -106,67 +104,67 @@ def choose_reference(
     ----------
     problem : Problem
         Compiled for the first reference.
-    settings : Settings
+    call : Call
     reference : str or object
         As the user gave it.
     measure_mass : callable, optional
         Measures the mass of a prior that may not integrate to one; without it there is none to measure.
     """
     layout = problem.layout
-    check_counters(settings.draws, layout.n_continuous, problem.engine.kernel.n_uniforms)
+    check_counters(call.request.draws, layout.n_continuous, problem.engine.kernel.n_uniforms)
     spent = Spent(n_gradients_pilot=problem.prior_mass.n_gradients if problem.prior_mass else 0)
-    if not settings.recipe.needs_pilot(problem.engine.kernel) and (_is_auto(reference) or not takes_fit(reference)):
-        lengths = np.full(problem.n_rows, settings.n_temperatures or 1)
-        plan = Plan(None, lengths, settings.recipe)
+    if not call.recipe.needs_pilot(problem.engine.kernel) and (_is_auto(reference) or not takes_fit(reference)):
+        lengths = np.full(problem.n_rows, call.request.n_temperatures or 1)
+        plan = Plan(None, lengths, call.recipe)
         return Choice(problem, plan, spent=spent, compile_seconds=problem.engine.clock.seconds)
     if isinstance(reference, GivenDraws):
-        return _from_draws(problem, reference.positions, _mass(problem, settings, measure_mass, spent), spent, settings)
+        return _from_draws(problem, reference.positions, _mass(problem, call, measure_mass, spent), spent, call)
     if takes_fit(reference) and not _is_auto(reference):
         refuse_unfit(problem)
-    rows = choose_rows(problem, settings)
-    pilots = run_pilots(problem, rows, 0, spent, settings)
-    known = scout(problem, pilots, spent, settings, takes_fit(reference))
-    first = decide(problem, pilots, log_ratios(problem, rows, pilots), known, spent, settings)
+    rows = choose_rows(problem, call)
+    pilots = run_pilots(problem, rows, 0, spent, call)
+    known = scout(problem, pilots, spent, call, takes_fit(reference))
+    first = decide(problem, pilots, log_ratios(problem, rows, pilots), known, spent, call)
     if layout.n_sites:
-        first, pilots, settings = with_cheaper_sites(first, pilots, rows, spent, settings)
+        first, pilots, call = with_cheaper_sites(first, pilots, rows, spent, call)
         problem = first.problem
     if layout.n_sites and takes_fit(reference):
-        return with_margins(problem, rows, pilots, first, spent, settings, _is_auto(reference))
+        return with_margins(problem, rows, pilots, first, spent, call, _is_auto(reference))
     if not takes_fit(reference) or problem.fitted is None:
         return first
     if not first.is_tuned:
         return first.because("The pilot ran out of time, so no fit was tried.")
     is_auto = _is_auto(reference)
-    if is_auto and (reason := _reason_to_stay(first, len(rows), settings)):
+    if is_auto and (reason := _reason_to_stay(first, len(rows), call)):
         return first.because(reason)
-    near = _fit(problem, known, _mass(problem, settings, measure_mass, spent))
-    near_pilots = run_pilots(near, rows, 1, spent, settings)
+    near = _fit(problem, known, _mass(problem, call, measure_mass, spent))
+    near_pilots = run_pilots(near, rows, 1, spent, call)
     seen = [*log_ratios(near, rows, pilots, problem), *log_ratios(near, rows, near_pilots)]
-    fitted = decide(near, near_pilots, seen, know_from_pilots(near, near_pilots, settings), spent, settings)
+    fitted = decide(near, near_pilots, seen, know_from_pilots(near, near_pilots, call), spent, call)
     if is_auto and (reason := reason_against(fitted, near_pilots, first, pilots)):
         return first.because(reason)
     if near.n_rows > 1:
-        fitted = decide(near, near_pilots, seen, scout(near, near_pilots, spent, settings), spent, settings)
+        fitted = decide(near, near_pilots, seen, scout(near, near_pilots, spent, call), spent, call)
     before = int(first.plan.lengths.max())
     if is_auto:
         return fitted.because(f"From {problem.label} alone, {before:,} temperatures would be needed.")
     return fitted
 
 
-def _from_draws(problem: Problem, x: np.ndarray, mass: PriorMass | None, spent: Spent, settings: Settings) -> Choice:
+def _from_draws(problem: Problem, x: np.ndarray, mass: PriorMass | None, spent: Spent, call: Call) -> Choice:
     """Fit a reference to draws of another run; one pilot, from the fit, says how long rounds must be."""
     if problem.layout.n_sites:
-        near = fit_margins(problem, x, settings)
+        near = fit_margins(problem, x, call)
     else:
         coordinates = problem.to_coordinates(x)
         centre = coordinates.mean(axis=0)
         near = _fit(problem, Known(np.ones(1, int), centre[None], coordinates - centre), mass, "the draws given")
-    pilots = run_pilots(near, [0], 0, spent, settings)
+    pilots = run_pilots(near, [0], 0, spent, call)
     seen = log_ratios(near, [0], pilots)
-    return decide(near, pilots, seen, know_from_pilots(near, pilots, settings), spent, settings)
+    return decide(near, pilots, seen, know_from_pilots(near, pilots, call), spent, call)
 
 
-def _reason_to_stay(first: Choice, n_pilots: int, settings: Settings) -> str:
+def _reason_to_stay(first: Choice, n_pilots: int, call: Call) -> str:
     """Say why the first reference should be kept without a second pilot, if it should."""
     problem = first.problem
     if problem.engine.kernel.constraints is not None:
@@ -174,11 +172,11 @@ def _reason_to_stay(first: Choice, n_pilots: int, settings: Settings) -> str:
     if any(problem.layout.is_periodic):
         return "A fit would not keep to a circle."
     needed = int(first.plan.lengths.max())
-    n_particles = problem.n_rows * settings.chains * settings.draws
+    n_particles = problem.n_rows * call.request.chains * call.request.draws
     fit_costs = n_pilots * PILOT_PARTICLES * _NEAR_MOVES + SHORTEST * n_particles
     if needed * n_particles <= fit_costs:
         return "A fit to the pilot's particles would not save time."
-    if n_pilots * PILOT_PARTICLES * _NEAR_MOVES * first.spent.seconds_per_gradient > settings.budget.left / 2:
+    if n_pilots * PILOT_PARTICLES * _NEAR_MOVES * first.spent.seconds_per_gradient > call.budget.left / 2:
         return "There is no time for a second pilot, from a fit."
     suspects = unnormalised_priors(problem.model)
     if suspects and needed <= _WORTH_A_MASS:
@@ -187,11 +185,11 @@ def _reason_to_stay(first: Choice, n_pilots: int, settings: Settings) -> str:
     return ""
 
 
-def _mass(problem: Problem, settings: Settings, measure_mass: MeasureMass | None, spent: Spent) -> PriorMass | None:
+def _mass(problem: Problem, call: Call, measure_mass: MeasureMass | None, spent: Spent) -> PriorMass | None:
     """Measure the mass of the prior, where it may not be one and counts."""
     if not problem.is_prior or measure_mass is None or not unnormalised_priors(problem.model):
         return problem.prior_mass
-    mass = measure_mass(problem.model, settings)
+    mass = measure_mass(problem.model, call)
     spent.n_gradients_pilot += mass.n_gradients
     return mass
 

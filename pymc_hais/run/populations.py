@@ -16,7 +16,7 @@ from pymc_hais.core.weights import clean, log_sum_exp, normalise
 from pymc_hais.jobs.workers import Task
 from pymc_hais.problem.problem import CHUNK, Problem
 from pymc_hais.references import Draws
-from pymc_hais.run.settings import Settings
+from pymc_hais.run.call import Call
 from pymc_hais.run.tasks import Annealing
 from pymc_hais.tuning import log_densities
 from pymc_hais.types import AnnealingRun, Ladder, ParticleState
@@ -44,7 +44,7 @@ class _Piece(NamedTuple):
 
 
 def anneal_rows(
-    problem: Problem, ladder: Ladder, rows: Sequence[int], number: int, report: Report, settings: Settings
+    problem: Problem, ladder: Ladder, rows: Sequence[int], number: int, report: Report, call: Call
 ) -> Iterator[tuple[int, AnnealingRun]]:
     """Anneal the chains of some rows; yield each row with the run of its C populations, in any order.
 
@@ -57,15 +57,15 @@ def anneal_rows(
         Of the round, from 1: tells its random numbers from those of other rounds.
     report : callable
         Told the progress.
-    settings : Settings
+    call : Call
     """
 
     def make(piece: _Piece, streams: list[Stream]) -> Annealing:
-        start = problem.start([row for row, _ in piece.populations], streams, settings.draws)
+        start = problem.start([row for row, _ in piece.populations], streams, call.request.draws)
         return Annealing(start, ladder, problem.log_z_reference)
 
     place = (Purpose.ROUND, number)
-    yield from _anneal(problem, ladder, _cut(rows, settings.chains, settings), place, make, report, settings)
+    yield from _anneal(problem, ladder, _cut(rows, call.request.chains, call), place, make, report, call)
 
 
 def anneal_back(
@@ -73,7 +73,7 @@ def anneal_back(
     ladder: Ladder,
     positions: Mapping[int, np.ndarray],
     report: Report,
-    settings: Settings,
+    call: Call,
     n_moves: int = 0,
 ) -> Iterator[tuple[int, AnnealingRun]]:
     """Anneal draws of some rows' targets back to the reference; yield each row with its run, in any order.
@@ -85,7 +85,7 @@ def anneal_back(
     positions : dict of int -> ndarray (C, P, D)
         Of each row, in the particles' coordinates.
     report : callable
-    settings : Settings
+    call : Call
     n_moves : int
         At beta = 1, which come first and part draws that are copies of one another.
     """
@@ -98,12 +98,12 @@ def anneal_back(
 
     n_chains = len(next(iter(positions.values())))
     place = (Purpose.REVERSE, 0)
-    yield from _anneal(problem, ladder, _cut(list(positions), n_chains, settings), place, make, report, settings)
+    yield from _anneal(problem, ladder, _cut(list(positions), n_chains, call), place, make, report, call)
 
 
-def _cut(rows: Sequence[int], n_chains: int, settings: Settings) -> list[_Piece]:
+def _cut(rows: Sequence[int], n_chains: int, call: Call) -> list[_Piece]:
     """Cut the populations of some rows into pieces, by the number of particles alone."""
-    is_shared, draws = settings.workers.is_shared, settings.draws
+    is_shared, draws = call.workers.is_shared, call.request.draws
     n_rows = (_SHARED_PARTICLES if is_shared else _PARTICLES) // (n_chains * draws)
     if n_rows or not is_shared:
         size = max(1, n_rows)
@@ -120,7 +120,7 @@ def _anneal(
     place: tuple[Purpose, int],
     make: Callable[[_Piece, list[Stream]], Annealing],
     report: Report,
-    settings: Settings,
+    call: Call,
 ) -> Iterator[tuple[int, AnnealingRun]]:
     """Anneal every piece where there are workers, and put the chains of each row together."""
     n_chains = sum(len(piece.chains) for piece in pieces if piece.rows == pieces[0].rows)
@@ -128,18 +128,18 @@ def _anneal(
 
     # With many rows of data there are many streams: they are made when their turn has come.
     def streams(piece: _Piece) -> list[Stream]:
-        return [settings.seeds.stream(*place, row, chain) for row, chain in piece.populations]
+        return [call.seeds.stream(*place, row, chain) for row, chain in piece.populations]
 
     def fingerprint(piece: _Piece) -> str:
         keys = b"".join(stream.key.tobytes() for stream in streams(piece))
         return hashlib.blake2b(of_plan() + keys, digest_size=16).hexdigest()
 
     def task(piece: _Piece) -> Task:
-        name = settings.seeds.name(*place, piece.rows, piece.chains)
+        name = call.seeds.name(*place, piece.rows, piece.chains)
         return Task(name, lambda: fingerprint(piece), lambda: make(piece, streams(piece)))
 
     parts: dict[int, dict[int, AnnealingRun]] = {}
-    for number, run in settings.workers.do(problem.engine, [task(piece) for piece in pieces], report):
+    for number, run in call.workers.do(problem.engine, [task(piece) for piece in pieces], report):
         piece = pieces[number]
         for i, row in enumerate(piece.rows):
             of_row = run.select(slice(i * len(piece.chains), (i + 1) * len(piece.chains)))
@@ -174,7 +174,7 @@ class Support(NamedTuple):
     relative_se: float = 0.0
 
 
-def support_of(problem: Problem, row: int, run: AnnealingRun, settings: Settings) -> Support:
+def support_of(problem: Problem, row: int, run: AnnealingRun, call: Call) -> Support:
     """Estimate the support's share of the density that paths back end at, by fresh draws of it.
 
     Paths from the target never leave its support, so that they estimate this share over Z.  It is 1 where the way
@@ -182,7 +182,7 @@ def support_of(problem: Problem, row: int, run: AnnealingRun, settings: Settings
     """
     if not (np.sum(run.temperature["n_lost"]) or np.isneginf(run.log_weights).any()):
         return Support()
-    streams = settings.seeds.streams(Purpose.REVERSE, 1, [row], _SUPPORT_DRAWS // CHUNK)
+    streams = call.seeds.streams(Purpose.REVERSE, 1, [row], _SUPPORT_DRAWS // CHUNK)
     particles = [problem.draw([row], [stream], CHUNK) for stream in streams]
     alive = np.concatenate([np.isfinite(one.state.log_ratio)[0] & one.alive[0] for one in particles])
     weights = np.exp(np.concatenate([_log_share_of_fit(problem, row, one.state)[0] for one in particles]))
@@ -202,8 +202,10 @@ def _log_share_of_fit(problem: Problem, row: int, state: ParticleState) -> np.nd
     return log_fit - np.asarray(state.log_reference, np.float64)
 
 
-def count_gradients(problem: Problem, ladder: Ladder, n_rows: int, settings: Settings) -> int:
+def count_gradients(problem: Problem, ladder: Ladder, n_rows: int, call: Call) -> int:
     """Count the evaluations of value and gradient of a round, the reference's own included."""
     a_step = problem.engine.kernel.n_gradients + problem.engine.path.n_evaluations
     of_particle = 1 + a_step * len(ladder.schedule)
-    return n_rows * settings.chains * (settings.draws * of_particle + problem.reference.cost(settings.draws))
+    return (
+        n_rows * call.request.chains * (call.request.draws * of_particle + problem.reference.cost(call.request.draws))
+    )

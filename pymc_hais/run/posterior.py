@@ -12,8 +12,8 @@ from pymc_hais.core.seeds import Purpose
 from pymc_hais.core.weights import pool
 from pymc_hais.jobs.guard import Guard
 from pymc_hais.problem.problem import Problem
+from pymc_hais.run.call import Call
 from pymc_hais.run.rounds import Outcome
-from pymc_hais.run.settings import Settings
 from pymc_hais.types import ParticleState
 
 __all__ = ["PosteriorDraws", "draw_posterior"]
@@ -29,7 +29,7 @@ class PosteriorDraws(NamedTuple):
     n_gradients: int
 
 
-def draw_posterior(problem: Problem, outcome: Outcome, settings: Settings, guard: Guard) -> PosteriorDraws:
+def draw_posterior(problem: Problem, outcome: Outcome, call: Call, guard: Guard) -> PosteriorDraws:
     """Resample the particles of all populations by their share of the estimate of Z, and let copies decorrelate.
 
     A chain whose estimate of Z is higher gives more draws, as it counts more in the estimate.  Draws lie in the order
@@ -37,12 +37,12 @@ def draw_posterior(problem: Problem, outcome: Outcome, settings: Settings, guard
     """
     ladder, run = outcome.ladder, outcome.run
     assert run is not None  # of one model
-    shape = settings.chains, settings.draws
+    shape = call.request.chains, call.request.draws
     # More draws than particles are copies; what kept the particles few leaves no time to move them apart.
-    n_moves = ladder.n_final_moves if outcome.draws == settings.draws else 0
+    n_moves = ladder.n_final_moves if outcome.draws == call.request.draws else 0
     pooled = pool(run.log_weights, run.log_z)
-    seeds = settings.seeds.streams(Purpose.POSTERIOR, 0, [0], shape[0])
-    chosen = systematic(pooled, seeds[0].rng.random(), settings.chains * settings.draws).reshape(shape)
+    seeds = call.seeds.streams(Purpose.POSTERIOR, 0, [0], shape[0])
+    chosen = systematic(pooled, seeds[0].rng.random(), call.request.chains * call.request.draws).reshape(shape)
 
     def take(array: np.ndarray) -> np.ndarray:
         array = np.asarray(array)

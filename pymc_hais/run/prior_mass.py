@@ -27,10 +27,10 @@ from pymc_hais.model import (
 from pymc_hais.problem.building import bind_reference, build_problem
 from pymc_hais.problem.problem import PriorMass, Problem
 from pymc_hais.references import Gaussian, StudentT, UnusablePriorError
+from pymc_hais.run.call import Call
 from pymc_hais.run.planning import choose_reference, first_reference, heavy_reference, takes_fit
 from pymc_hais.run.rounds import run_rounds
-from pymc_hais.run.settings import Settings
-from pymc_hais.tuning import Recipe, fit_reference
+from pymc_hais.tuning import fit_reference
 
 __all__ = ["build_first_problem", "find_mass", "measure_prior_mass"]
 
@@ -45,7 +45,7 @@ _SHARE_OF_TARGET = 0.3
 def build_first_problem(
     model: Any,
     reference: Any,
-    settings: Settings,
+    call: Call,
     rows: Mapping[str, np.ndarray] | None = None,
     containers: Mapping[str, np.ndarray] | None = None,
 ) -> Problem:
@@ -56,7 +56,7 @@ def build_first_problem(
     model : pymc.Model
     reference : str or object
         As the user gave it.
-    settings : Settings
+    call : Call
     rows : dict of ndarray (R, ...), optional
         Observed variables or data containers that differ from row to row.
     containers : dict of ndarray, optional
@@ -68,47 +68,47 @@ def build_first_problem(
         Of :func:`pymc_hais.problem.building.build_problem`.  Where the start is left to us, prior draws that do not
         follow their density are no error: it starts elsewhere, with the mass of the prior measured whatever it is.
     """
-    walls = settings.compiler.kernel.constraints
+    walls = call.compiler.kernel.constraints
 
     def build(start: Any, mass: PriorMass | None) -> Problem:
         is_fit = takes_fit(reference)
-        return build_problem(model, start, settings.compiler, settings.seeds, rows, is_fit, mass, containers)
+        return build_problem(model, start, call.compiler, call.seeds, rows, is_fit, mass, containers)
 
     start = first_reference(reference, model, walls)
     try:
-        return build(start, find_mass(model, start, settings))
+        return build(start, find_mass(model, start, call))
     except UnusablePriorError as error:
         # Of a pm.CustomDist nobody knows whether the draws or the density is meant.
         is_ours = takes_fit(reference) and not set(error.names) & set(custom_names(model))
         if not is_ours or discrete_names(model) or periodic_names(model):
             raise
         names = error.names
-    mass = measure_prior_mass(model, settings)
-    fit = None if walls else _fit_prior(prior_alone(model), settings.seeds)
+    mass = measure_prior_mass(model, call)
+    fit = None if walls else _fit_prior(prior_alone(model), call.seeds)
     wide = fit and StudentT(min(_WIDE, getattr(fit, "df", np.inf)), fit.loc, fit.scale)
     return replace(build(wide or heavy_reference(walls), mass), undrawn=names)
 
 
-def find_mass(model: Any, reference: Any, settings: Settings) -> PriorMass | None:
+def find_mass(model: Any, reference: Any, call: Call) -> PriorMass | None:
     """Measure the mass that annealing from a reference has to divide by; None where there is none to divide by."""
     if improper_priors(model) or not unnormalised_priors(model):
         return None
     if isinstance(reference, str) and reference == "prior":
         return None
     try:
-        return measure_prior_mass(model, settings)
+        return measure_prior_mass(model, call)
     except (NotImplementedError, ValueError):  # a prior that cannot be drawn: a finding says what log Z counts then
         return None
 
 
-def measure_prior_mass(model: Any, settings: Settings) -> PriorMass:
+def measure_prior_mass(model: Any, call: Call) -> PriorMass:
     """Anneal to the prior's own density, from a fit to prior draws, or from heavy tails where there are none.
 
     Parameters
     ----------
     model : pymc.Model
         With priors that can be drawn from.
-    settings : Settings
+    call : Call
         Of the run that needs the mass.
 
     Raises
@@ -116,17 +116,11 @@ def measure_prior_mass(model: Any, settings: Settings) -> PriorMass:
     ValueError, NotImplementedError
         If the prior cannot be drawn.
     """
-    prior, kernel = prior_alone(model), Hamiltonian()
+    prior = prior_alone(model)
     if discrete_names(prior):
         raise NotImplementedError("The mass of a prior with discrete variables is not measured.")
-    own = replace(
-        settings,
-        target_se=_SHARE_OF_TARGET * (settings.target_se or 0.1),
-        n_temperatures=None,
-        recipe=Recipe(),
-        seeds=settings.seeds.branch(Branch.PRIOR_MASS),
-        compiler=replace(settings.compiler, kernel=kernel),
-    )
+    target_se = _SHARE_OF_TARGET * (call.request.target_se or 0.1)
+    own = call.within(Branch.PRIOR_MASS, Hamiltonian(), target_se=target_se)
     fit = _fit_prior(prior, own.seeds)
     problem = build_problem(prior, fit or heavy_reference(None), own.compiler, own.seeds, takes_fit=fit is None)
     choice = choose_reference(problem, own, fit or "fitted")

@@ -13,8 +13,8 @@ from pymc_hais.model import Layout
 from pymc_hais.problem.building import with_reference
 from pymc_hais.problem.problem import Problem
 from pymc_hais.references import AnnealedModel, Draws
+from pymc_hais.run.call import Call
 from pymc_hais.run.choice import Choice
-from pymc_hais.run.settings import Settings
 from pymc_hais.tuning import Recipe, build_ladder, suggest_length
 
 __all__ = ["build_ratio_problem"]
@@ -26,7 +26,7 @@ _SHORTEST = 512
 _FINAL_MOVES = 100
 
 
-def build_ratio_problem(model: Any, layout: Layout, source: Choice, settings: Settings) -> Problem:
+def build_ratio_problem(model: Any, layout: Layout, source: Choice, call: Call) -> Problem:
     """Compile the path from one model to another.
 
     The draws of the reference model are those of annealed populations: right as their number grows, and each chain has
@@ -39,21 +39,21 @@ def build_ratio_problem(model: Any, layout: Layout, source: Choice, settings: Se
         Of both models.
     source : Choice
         The reference model's own problem and pilot.
-    settings : Settings
+    call : Call
         Of the run from one model to the other.
     """
     problem, pilot = source.problem, source.plan.pilot
-    assert pilot is not None  # its settings leave something to tune
-    n_steps = max(_SHORTEST, _SLOWER * suggest_length(pilot, None, settings.max_temperatures))
+    assert pilot is not None  # its call leave something to tune
+    n_steps = max(_SHORTEST, _SLOWER * suggest_length(pilot, None, call.request.max_temperatures))
     # Of the user's recipe resampling alone: the kernel is the one that the pilot has tuned.
-    recipe = Recipe(resample_below=settings.recipe.resample_below)
+    recipe = Recipe(resample_below=call.recipe.resample_below)
     plan = build_ladder(pilot, n_steps, recipe, problem.engine.kernel)
 
     def draw(n: int, seeds: np.random.SeedSequence) -> Draws:
         draws, noise, resampling = seeds.spawn(3)
         stream = Stream(draws, noise.generate_state(2), np.random.default_rng(resampling))
         particles = problem.draw([0], [stream], n)
-        run = anneal(problem.engine, plan, particles, settings.progress.phase("Reference"))
+        run = anneal(problem.engine, plan, particles, call.progress.phase("Reference"))
         chosen = systematic(run.log_weights[0], stream.rng.random())
         state = problem.engine.take(run.state, chosen[None])
         state = move(problem.engine, plan, state, particles.inputs, particles.keys, _FINAL_MOVES, n_steps)
@@ -62,4 +62,4 @@ def build_ratio_problem(model: Any, layout: Layout, source: Choice, settings: Se
 
     n_evaluations = 1 + (n_steps + _FINAL_MOVES) * problem.engine.kernel.n_gradients
     reference = AnnealedModel(problem.model, layout, draw, n_evaluations)
-    return with_reference(model, layout, reference, settings.compiler, settings.seeds)
+    return with_reference(model, layout, reference, call.compiler, call.seeds)

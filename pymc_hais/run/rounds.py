@@ -21,11 +21,11 @@ from pymc_hais.estimators import (
 from pymc_hais.jobs.guard import Guard
 from pymc_hais.jobs.progress import part
 from pymc_hais.jobs.timing import SHORTEST, Size, fit_into, takes
+from pymc_hais.run.call import Call
 from pymc_hais.run.choice import Choice, tail_of
 from pymc_hais.run.memory import measure_lag
 from pymc_hais.run.populations import anneal_rows, count_gradients
 from pymc_hais.run.row_results import RowResult, complete, estimate_row, final_particles
-from pymc_hais.run.settings import Settings
 from pymc_hais.tuning import Stopwatch, build_ladder, next_length, refine, untuned_ladder
 from pymc_hais.types import AnnealingRun, Ladder
 
@@ -75,7 +75,7 @@ class Outcome:
     opinions: tuple[LogZEstimate, ...] = ()
 
 
-def run_rounds(choice: Choice, settings: Settings, guard: Guard | None = None) -> Outcome:
+def run_rounds(choice: Choice, call: Call, guard: Guard | None = None) -> Outcome:
     """Anneal every row, each along a plan that was fixed before its particles were drawn.
 
     A single model goes on, with longer plans, until the error is small enough or the budget ends; its rounds are
@@ -85,7 +85,7 @@ def run_rounds(choice: Choice, settings: Settings, guard: Guard | None = None) -
     Parameters
     ----------
     choice : Choice
-    settings : Settings
+    call : Call
     guard : Guard, optional
         Of who makes a result of the rounds that have ended when another one is interrupted or fails.
 
@@ -94,19 +94,19 @@ def run_rounds(choice: Choice, settings: Settings, guard: Guard | None = None) -
     KeyboardInterrupt
         If interrupted before a first round ended, or without a guard.
     """
-    return (_until_target if choice.problem.n_rows == 1 else _once)(choice, settings, guard)
+    return (_until_target if choice.problem.n_rows == 1 else _once)(choice, call, guard)
 
 
-def _until_target(choice: Choice, settings: Settings, guard: Guard | None) -> Outcome:
-    rounds = _Rounds(choice, settings, guard)
+def _until_target(choice: Choice, call: Call, guard: Guard | None) -> Outcome:
+    rounds = _Rounds(choice, call, guard)
     outcome, n_steps = rounds.make(ladder_for(choice, rounds.first.n_steps))
     while not outcome.stopped_by:
-        so_far = f"Round {rounds.n}: log Z = {outcome.rows[0].estimate:.3f}, where target_se = {settings.target_se}"
+        so_far = f"Round {rounds.n}: log Z = {outcome.rows[0].estimate:.3f}, where target_se = {call.request.target_se}"
         _log.info(f"{so_far} was asked for; the next round has {n_steps:,} temperatures")
         if guard is not None and guard.is_interrupted:  # while the round was looked at
             return replace(outcome, stopped_by=_stopped_by(guard))
         longer = functools.partial(rounds.make_longer, outcome, n_steps)
-        is_kept = settings.workers.checkpoint is not None
+        is_kept = call.workers.checkpoint is not None
         what = f"round {rounds.n + 1}"
         following = longer() if guard is None else guard.attempt(what, longer, None, is_kept=is_kept)
         if following is None:
@@ -126,19 +126,19 @@ class _Rounds:
     Parameters
     ----------
     choice : Choice
-    settings : Settings
+    call : Call
     guard : Guard or None
     """
 
-    def __init__(self, choice: Choice, settings: Settings, guard: Guard | None) -> None:
+    def __init__(self, choice: Choice, call: Call, guard: Guard | None) -> None:
         self._choice, self._guard, self._begin = choice, guard, time.perf_counter()
         self._n_gradients = choice.spent.n_gradients
         self._estimates: list[LogZEstimate] = []
         self._rounds: list[Round] = []
-        self.settings, self._speed = settings, choice.seconds_per_move(settings)
+        self.call, self._speed = call, choice.seconds_per_move(call)
         self.first = self._fit(int(choice.plan.lengths[0]))
         #: With as many particles as there is time for.
-        self.settings = replace(settings, draws=self.first.draws)
+        self.call = call.asking(draws=self.first.draws)
 
     @property
     def n(self) -> int:
@@ -147,15 +147,15 @@ class _Rounds:
 
     def forecast(self, n_steps: int) -> float | None:
         """Say about how many seconds a round takes, if a pilot or a round has told."""
-        return n_steps * self.settings.draws * self.settings.chains * self._speed or None
+        return n_steps * self.call.request.draws * self.call.request.chains * self._speed or None
 
     def make(self, plan: Ladder) -> tuple[Outcome, int]:
         """Anneal another round; return the outcome so far and the temperatures of the next one."""
-        choice, settings = self._choice, self.settings
+        choice, call = self._choice, self.call
         clock = Stopwatch(choice.problem.engine.clock)
-        report = settings.progress.phase(f"Round {self.n + 1}", self.forecast(len(plan.schedule)))
+        report = call.progress.phase(f"Round {self.n + 1}", self.forecast(len(plan.schedule)))
         number = choice.spent.n_rounds + self.n + 1
-        ((_, run),) = anneal_rows(choice.problem, plan, [0], number, report, settings)
+        ((_, run),) = anneal_rows(choice.problem, plan, [0], number, report, call)
         return self._add(plan, run, clock.elapsed)
 
     def make_longer(self, outcome: Outcome, n_steps: int) -> tuple[Outcome, int]:
@@ -168,34 +168,36 @@ class _Rounds:
 
     def _add(self, plan: Ladder, run: AnnealingRun, seconds: float) -> tuple[Outcome, int]:
         """Average another round with those before."""
-        problem, settings, n_steps = self._choice.problem, self.settings, len(plan.schedule)
-        self._n_gradients += count_gradients(problem, plan, 1, settings)
+        problem, call, n_steps = self._choice.problem, self.call, len(plan.schedule)
+        self._n_gradients += count_gradients(problem, plan, 1, call)
         self._estimates.append(estimate_log_z(run))
         self._rounds.append(Round(n_steps, self._estimates[-1].value, self._estimates[-1].mc_se))
         row = conclude(self._choice, run, self._estimates, self._rounds, [one.n_steps for one in self._rounds])
         row = replace(row, lag=measure_lag(problem, run, self._guard))
         estimate = row.estimate
-        self._speed = seconds / (n_steps * settings.draws * settings.chains)
-        stopped_by = _reason_to_stop(row, settings) or self._reason_of_time(n_steps)
-        longer = next_length(n_steps, estimate.se, settings.target_se or np.inf, settings.max_temperatures)
+        self._speed = seconds / (n_steps * call.request.draws * call.request.chains)
+        stopped_by = _reason_to_stop(row, call) or self._reason_of_time(n_steps)
+        longer = next_length(n_steps, estimate.se, call.request.target_se or np.inf, call.request.max_temperatures)
         following = self._fit(longer)
         elapsed = time.perf_counter() - self._begin
-        outcome = Outcome((row,), plan, run, self._n_gradients, elapsed, stopped_by or "", settings.draws, self._speed)
+        outcome = Outcome(
+            (row,), plan, run, self._n_gradients, elapsed, stopped_by or "", call.request.draws, self._speed
+        )
         return outcome, following.n_steps
 
     def _reason_of_time(self, n_steps: int) -> str | None:
         """Stop where there is no time for another round as long as the last one."""
-        settings = self.settings
-        needed = takes(Size(n_steps, settings.draws), settings.recipe.n_final_moves)
+        call = self.call
+        needed = takes(Size(n_steps, call.request.draws), call.recipe.n_final_moves)
         return "max_seconds" if self._moves() < needed else None
 
     def _moves(self) -> float:
         """Say how many transitions the particles of a chain have time for."""
-        return self.settings.budget.moves(self._speed) / self.settings.chains
+        return self.call.budget.moves(self._speed) / self.call.request.chains
 
     def _fit(self, n_steps: int) -> Size:
         """Make a round as small as the time that is left makes it; a schedule of the user's own keeps its length."""
-        recipe, wanted = self.settings.recipe, Size(n_steps, self.settings.draws)
+        recipe, wanted = self.call.recipe, Size(n_steps, self.call.request.draws)
         shortest = n_steps if recipe.is_fixed else SHORTEST
         return fit_into(self._moves(), wanted, shortest, recipe.n_final_moves)
 
@@ -229,12 +231,12 @@ def conclude(
     return RowResult(estimate, symptoms, tuple(rounds))
 
 
-def _once(choice: Choice, settings: Settings, guard: Guard | None) -> Outcome:
+def _once(choice: Choice, call: Call, guard: Guard | None) -> Outcome:
     begin = time.perf_counter()
     problem, n_gradients = choice.problem, choice.spent.n_gradients
     results = dict(enumerate(choice.scouted))
     number, done = choice.spent.n_rounds + 1, 0.0
-    report = settings.progress.phase(f"{problem.n_rows} rows", choice.forecast(settings))
+    report = call.progress.phase(f"{problem.n_rows} rows", choice.forecast(call))
 
     def anneal() -> str:
         nonlocal done, n_gradients
@@ -243,18 +245,18 @@ def _once(choice: Choice, settings: Settings, guard: Guard | None) -> Outcome:
             rows = np.flatnonzero(choice.plan.lengths == n_steps).tolist()
             share = len(rows) * n_steps / choice.plan.lengths.sum()
             progress, done = part(report, done, share), done + share
-            for row, run in anneal_rows(problem, plan, rows, number, progress, settings):
+            for row, run in anneal_rows(problem, plan, rows, number, progress, call):
                 earlier = choice.scouted[row].rounds if choice.scouted else ()
                 result = estimate_row(run, len(plan.schedule), earlier, tail_of(choice, run), problem.prior_mass)
                 is_shown = problem.layout.n_sites and row % -(-problem.n_rows // _LOOKED_AT) == 0
                 results[row] = replace(result, final=final_particles(run)) if is_shown else result
-            n_gradients += count_gradients(problem, plan, len(rows), settings)
+            n_gradients += count_gradients(problem, plan, len(rows), call)
         return "single_round"
 
     # Rows that were not scouted have no result until they are annealed.
     is_whole = len(results) == problem.n_rows
     what = "the reported round of some rows, which keep their scouting round"
-    is_kept = settings.workers.checkpoint is not None
+    is_kept = call.workers.checkpoint is not None
     stopped_by = guard.attempt(what, anneal, "", is_kept=is_kept) if guard and is_whole else anneal()
     every = tuple(results[row] for row in range(problem.n_rows))
     seconds = time.perf_counter() - begin
@@ -265,7 +267,7 @@ def _once(choice: Choice, settings: Settings, guard: Guard | None) -> Outcome:
         n_gradients,
         seconds,
         stopped_by or _stopped_by(guard),
-        settings.draws,
+        call.request.draws,
     )
 
 
@@ -279,12 +281,12 @@ def ladder_for(choice: Choice, n_steps: int) -> Ladder:
     return build_ladder(plan.pilot, n_steps, plan.recipe, kernel)
 
 
-def _reason_to_stop(row: RowResult, settings: Settings) -> str | None:
+def _reason_to_stop(row: RowResult, call: Call) -> str | None:
     rounds = row.rounds
-    if settings.target_se is None or settings.recipe.is_fixed:
+    if call.request.target_se is None or call.recipe.is_fixed:
         return "single_round"
-    if row.estimate.se <= settings.target_se and row.is_sound:
+    if row.estimate.se <= call.request.target_se and row.is_sound:
         return "target_se"
     # A schedule cannot have more temperatures than floating point tells apart.
     exhausted = len(rounds) > 1 and rounds[-1].n_steps <= rounds[-2].n_steps
-    return "max_temperatures" if rounds[-1].n_steps >= settings.max_temperatures or exhausted else None
+    return "max_temperatures" if rounds[-1].n_steps >= call.request.max_temperatures or exhausted else None

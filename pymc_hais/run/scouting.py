@@ -9,10 +9,10 @@ import numpy as np
 
 from pymc_hais.core.weights import pool
 from pymc_hais.problem.problem import Problem
+from pymc_hais.run.call import Call
 from pymc_hais.run.pilots import Spent
 from pymc_hais.run.populations import anneal_rows, count_gradients
 from pymc_hais.run.row_results import RowResult, estimate_row
-from pymc_hais.run.settings import Settings
 from pymc_hais.tuning import Pilot, build_ladder, merge, suggest_length
 from pymc_hais.types import AnnealingRun
 
@@ -48,37 +48,37 @@ class Known(NamedTuple):
     scouted: tuple[RowResult, ...] = ()
 
 
-def know_from_pilots(problem: Problem, pilots: Sequence[Pilot], settings: Settings) -> Known:
+def know_from_pilots(problem: Problem, pilots: Sequence[Pilot], call: Call) -> Known:
     """Say of all rows what their pilots say: exactly, where there is one row."""
-    is_single, target = problem.n_rows == 1, settings.target_se
-    variance = settings.chains * settings.draws * target**2 if is_single and target else None
-    length = suggest_length(merge(pilots), variance, settings.max_temperatures)
+    is_single, target = problem.n_rows == 1, call.request.target_se
+    variance = call.request.chains * call.request.draws * target**2 if is_single and target else None
+    length = suggest_length(merge(pilots), variance, call.request.max_temperatures)
     positions = pilots[0].positions
     centre = positions.mean(axis=0)
     return Known(np.full(problem.n_rows, length), centre[None], positions - centre)
 
 
-def scout(problem: Problem, pilots: Sequence[Pilot], spent: Spent, settings: Settings, for_fit: bool = False) -> Known:
+def scout(problem: Problem, pilots: Sequence[Pilot], spent: Spent, call: Call, for_fit: bool = False) -> Known:
     """Find out about every row of data: from its own pilot where there is one row, else by a short round.
 
     Without a target for the error all rows have one length; then only a fit asks where each row's particles lie.
     """
-    known = know_from_pilots(problem, pilots, settings)
-    if problem.n_rows == 1 or (settings.target_se is None and not for_fit):
+    known = know_from_pilots(problem, pilots, call)
+    if problem.n_rows == 1 or (call.request.target_se is None and not for_fit):
         return known
-    n_steps = min(max(int(known.lengths[0]) // 2, _SHORTEST), settings.max_temperatures)
-    plan = build_ladder(merge(pilots), n_steps, settings.recipe, problem.engine.kernel)
+    n_steps = min(max(int(known.lengths[0]) // 2, _SHORTEST), call.request.max_temperatures)
+    plan = build_ladder(merge(pilots), n_steps, call.recipe, problem.engine.kernel)
     n_kept = max(_KEPT_PER_ROW, _KEPT_PARTICLES // problem.n_rows)
     spent.n_rounds += 1
-    report = settings.progress.phase("Scouting")
-    runs = anneal_rows(problem, plan, range(problem.n_rows), spent.n_rounds, report, settings)
+    report = call.progress.phase("Scouting")
+    runs = anneal_rows(problem, plan, range(problem.n_rows), spent.n_rounds, report, call)
     seen = {row: _look(problem, run, n_steps, n_kept) for row, run in runs}
     scouted, centres, residuals = zip(*(seen[row] for row in range(problem.n_rows)), strict=True)
-    spent.n_gradients += count_gradients(problem, plan, problem.n_rows, settings)
+    spent.n_gradients += count_gradients(problem, plan, problem.n_rows, call)
     se = np.array([one.estimate.se for one in scouted])
     lengths = known.lengths
-    if settings.target_se is not None:
-        lengths = _lengths(se, n_steps, settings.target_se, settings.max_temperatures)
+    if call.request.target_se is not None:
+        lengths = _lengths(se, n_steps, call.request.target_se, call.request.max_temperatures)
     return Known(lengths, np.stack(centres), np.concatenate(residuals), scouted)
 
 

@@ -13,10 +13,10 @@ from pymc_hais.model import SiteVariable, find_site_variables
 from pymc_hais.problem.building import with_reference
 from pymc_hais.problem.problem import Problem
 from pymc_hais.references import Independent, Margins
+from pymc_hais.run.call import Call
 from pymc_hais.run.choice import Choice, decide, reason_against
 from pymc_hais.run.pilots import Spent, log_ratios, run_pilots
 from pymc_hais.run.scouting import know_from_pilots
-from pymc_hais.run.settings import Settings
 from pymc_hais.tuning import Pilot, fit_reference
 
 __all__ = ["fit_margins", "refuse_unfit", "with_cheaper_sites", "with_margins"]
@@ -50,7 +50,7 @@ def _blocks(problem: Problem) -> tuple[SiteBlock, ...]:
     return problem.engine.kernel.site_blocks
 
 
-def fit_margins(problem: Problem, positions: np.ndarray, settings: Settings) -> Problem:
+def fit_margins(problem: Problem, positions: np.ndarray, call: Call) -> Problem:
     """Compile the problem for independent margins of particles (P, D) at beta = 1, mixed with those of its reference.
 
     No value of a site becomes impossible, so that no weight is infinite; the continuous dimensions, where there are
@@ -58,11 +58,11 @@ def fit_margins(problem: Problem, positions: np.ndarray, settings: Settings) -> 
     """
     layout = problem.layout
     variables = find_site_variables(problem.model, layout)
-    drawn = problem.reference.draw(_DRAWS, settings.seeds.sequence(Purpose.CHECK, 6)).positions
+    drawn = problem.reference.draw(_DRAWS, call.seeds.sequence(Purpose.CHECK, 6)).positions
     continuous = fit_reference(positions[:, : layout.n_continuous]) if layout.n_continuous else None
     tables = [_mix(_frequencies(positions, v), _frequencies(drawn, v)) for v in variables]
     margins = Independent(Margins(continuous, layout.n_continuous, variables, tables), layout.n_dims)
-    found = with_reference(problem.model, layout, margins, settings.compiler, settings.seeds)
+    found = with_reference(problem.model, layout, margins, call.compiler, call.seeds)
     return replace(found, identity=problem.identity)
 
 
@@ -78,34 +78,34 @@ def _mix(fitted: np.ndarray, other: np.ndarray) -> np.ndarray:
     return share * fitted + _SHARE_OF_OTHER * other + _SHARE_OF_UNIFORM * uniform
 
 
-def _work(choice: Choice, settings: Settings) -> float:
+def _work(choice: Choice, call: Call) -> float:
     """Forecast the evaluations of the first round of every row, times the sites."""
-    n_particles, problem = settings.chains * settings.draws, choice.problem
+    n_particles, problem = call.request.chains * call.request.draws, choice.problem
     return float(choice.plan.lengths.sum()) * n_particles * problem.engine.kernel.n_gradients * problem.layout.n_sites
 
 
 def with_cheaper_sites(
-    first: Choice, pilots: list[Pilot], rows: Sequence[int], spent: Spent, settings: Settings
-) -> tuple[Choice, list[Pilot], Settings]:
+    first: Choice, pilots: list[Pilot], rows: Sequence[int], spent: Spent, call: Call
+) -> tuple[Choice, list[Pilot], Call]:
     """Try locally balanced flips where Gibbs draws evaluate the density once a site, and keep what is forecast cheaper.
 
     The forecast is of whole rounds: the evaluations of a step times the steps that its pilot asks for.
     """
     problem, rate = first.problem, spent.seconds_per_gradient
-    is_eligible = settings.compiler.sites is None and problem.n_rows == 1 and first.is_tuned
+    is_eligible = call.compiler.sites is None and problem.n_rows == 1 and first.is_tuned
     is_eligible = is_eligible and LocallyBalanced().is_worth_a_try(_blocks(problem))
-    if not is_eligible or _work(first, settings) < _WORTH_COMPILING:
-        return first, pilots, settings
-    other_settings = replace(settings, compiler=replace(settings.compiler, sites=LocallyBalanced()))
-    other = with_reference(problem.model, problem.layout, problem.reference, other_settings.compiler, settings.seeds)
+    if not is_eligible or _work(first, call) < _WORTH_COMPILING:
+        return first, pilots, call
+    other_call = replace(call, compiler=replace(call.compiler, sites=LocallyBalanced()))
+    other = with_reference(problem.model, problem.layout, problem.reference, other_call.compiler, call.seeds)
     other = replace(other, identity=problem.identity)
-    other_pilots = run_pilots(other, rows, 2, spent, settings)
-    known = know_from_pilots(other, other_pilots, settings)
-    second = decide(other, other_pilots, log_ratios(other, rows, other_pilots), known, spent, settings)
-    if not second.is_tuned or _work(second, settings) >= _work(first, settings):
+    other_pilots = run_pilots(other, rows, 2, spent, call)
+    known = know_from_pilots(other, other_pilots, call)
+    second = decide(other, other_pilots, log_ratios(other, rows, other_pilots), known, spent, call)
+    if not second.is_tuned or _work(second, call) >= _work(first, call):
         spent.seconds_per_gradient = rate  # that of the kernel which is kept
-        return first, pilots, settings
-    return second, other_pilots, other_settings
+        return first, pilots, call
+    return second, other_pilots, other_call
 
 
 def with_margins(
@@ -114,7 +114,7 @@ def with_margins(
     pilots: Sequence[Pilot],
     first: Choice,
     spent: Spent,
-    settings: Settings,
+    call: Call,
     is_auto: bool,
 ) -> Choice:
     """Try independent margins of the pilot's particles as the reference of a model with discrete sites.
@@ -126,15 +126,15 @@ def with_margins(
         is_endless = any(not block.n_values for block in _blocks(problem))
         if problem.layout.n_continuous or problem.n_rows > 1 or is_endless:
             return first.because("")
-        if _work(first, settings) < _WORTH_COMPILING:
+        if _work(first, call) < _WORTH_COMPILING:
             return first.because("Another reference would not save time.")
     if not first.is_tuned:
         return first.because("The pilot ran out of time, so no fit was tried.")
-    near = fit_margins(problem, pilots[0].positions, settings)
-    near_pilots = run_pilots(near, rows, 1, spent, settings)
-    known = know_from_pilots(near, near_pilots, settings)
+    near = fit_margins(problem, pilots[0].positions, call)
+    near_pilots = run_pilots(near, rows, 1, spent, call)
+    known = know_from_pilots(near, near_pilots, call)
     seen = [*log_ratios(near, rows, pilots, problem), *log_ratios(near, rows, near_pilots)]
-    fitted = decide(near, near_pilots, seen, known, spent, settings)
+    fitted = decide(near, near_pilots, seen, known, spent, call)
     compiled = first.compile_seconds + fitted.compile_seconds
     if is_auto and (reason := reason_against(fitted, near_pilots, first, pilots)):
         return replace(first.because(reason), compile_seconds=compiled)

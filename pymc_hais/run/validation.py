@@ -16,11 +16,11 @@ from pymc_hais.core.weights import pool
 from pymc_hais.estimators import LogZEstimate, estimate_log_z, turn_round
 from pymc_hais.jobs.progress import part
 from pymc_hais.problem.problem import Problem
+from pymc_hais.run.call import Call
 from pymc_hais.run.choice import Choice, tail_of
 from pymc_hais.run.populations import Support, anneal_back, anneal_rows, end_at_fit, support_of
 from pymc_hais.run.rounds import ladder_for
 from pymc_hais.run.row_results import RowResult, estimate_row
-from pymc_hais.run.settings import Settings
 from pymc_hais.types import AnnealingRun
 
 __all__ = ["Sandwich", "run_validation"]
@@ -48,7 +48,7 @@ class Sandwich(NamedTuple):
     draws: np.ndarray
 
 
-def run_validation(choice: Choice, true_positions: np.ndarray, settings: Settings) -> list[Sandwich]:
+def run_validation(choice: Choice, true_positions: np.ndarray, call: Call) -> list[Sandwich]:
     """Bound log Z of every simulated data set, which are the rows of the problem, along one plan both ways.
 
     Parameters
@@ -56,11 +56,11 @@ def run_validation(choice: Choice, true_positions: np.ndarray, settings: Setting
     choice : Choice
     true_positions : ndarray (R, D)
         Flat vectors that the data sets were simulated from.
-    settings : Settings
+    call : Call
     """
     problem = choice.problem
     number = choice.spent.n_rounds + 1
-    report = settings.progress.phase(f"{problem.n_rows} data sets", choice.forecast(settings))
+    report = call.progress.phase(f"{problem.n_rows} data sets", choice.forecast(call))
     results: dict[int, Sandwich] = {}
     done = 0.0
     for n_steps in np.unique(choice.plan.lengths).tolist():
@@ -71,14 +71,14 @@ def run_validation(choice: Choice, true_positions: np.ndarray, settings: Setting
         seen = {
             row: _Ahead(
                 estimate_row(run, n_steps, tail=tail_of(choice, run), mass=problem.prior_mass),
-                support_of(problem, row, run, settings),
+                support_of(problem, row, run, call),
                 _draws(problem, run),
             )
-            for row, run in anneal_rows(problem, plan, rows, number, ahead, settings)
+            for row, run in anneal_rows(problem, plan, rows, number, ahead, call)
         }
-        size = (settings.chains, settings.draws, problem.layout.n_dims)
+        size = (call.request.chains, call.request.draws, problem.layout.n_dims)
         starts = {row: np.broadcast_to(problem.to_coordinates(true_positions[row][None]), size) for row in rows}
-        for row, back in anneal_back(problem, plan, starts, behind, settings, _MOVES_APART):
+        for row, back in anneal_back(problem, plan, starts, behind, call, _MOVES_APART):
             results[row] = _sandwich(problem, row, seen[row], back)
     return [results[row] for row in range(problem.n_rows)]
 

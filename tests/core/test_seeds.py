@@ -16,7 +16,7 @@ from pymc_hais.run.planning import choose_reference, first_reference
 from pymc_hais.run.rounds import run_rounds
 from tests.mutants import mutate
 from tests.quick import one_mean
-from tests.runs import settings_of
+from tests.runs import call_of
 
 entropies = st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=6).map(tuple)
 branches = st.lists(st.sampled_from(Branch), max_size=3)
@@ -79,11 +79,11 @@ def test_streams_go_chain_after_chain_of_each_row():
 
 @pytest.mark.parametrize("random_seed", [[0, 1], [1, 0], 0, None], ids=str)
 def test_no_chain_of_a_round_starts_from_the_pilots_own_particles(random_seed):
-    settings = settings_of(one_mean(), random_seed=random_seed)
-    problem = build_problem(one_mean(), "prior", settings.compiler, settings.seeds)
-    pilot = problem.draw([0], [settings.seeds.stream(Purpose.PILOT)], 100).state
+    call = call_of(one_mean(), random_seed=random_seed)
+    problem = build_problem(one_mean(), "prior", call.compiler, call.seeds)
+    pilot = problem.draw([0], [call.seeds.stream(Purpose.PILOT)], 100).state
     for number in (1, 2):
-        particles = problem.draw([0, 0], settings.seeds.streams(Purpose.ROUND, number, [0], 2), 100)
+        particles = problem.draw([0, 0], call.seeds.streams(Purpose.ROUND, number, [0], 2), 100)
         for chain in (0, 1):
             assert not np.isin(particles.state.position[chain], pilot.position).any()
             assert not np.isin(particles.state.momentum[chain], pilot.momentum).any()
@@ -91,10 +91,10 @@ def test_no_chain_of_a_round_starts_from_the_pilots_own_particles(random_seed):
 
 def populations_of_a_trip(monkeypatch, reference):
     """Take the trip to two rounds; return the numbers that its populations started from, by population."""
-    settings = settings_of(one_mean(), target_se=1e-3, n_temperatures=80, max_temperatures=160, random_seed=[0, 1])
+    call = call_of(one_mean(), target_se=1e-3, n_temperatures=80, max_temperatures=160, random_seed=[0, 1])
     started, draw = [], Problem.start
     start = first_reference(reference, one_mean())
-    problem = build_problem(one_mean(), start, settings.compiler, settings.seeds, takes_fit=reference == "fitted")
+    problem = build_problem(one_mean(), start, call.compiler, call.seeds, takes_fit=reference == "fitted")
 
     def listen(self, rows, streams, n):
         begun = draw(self, rows, streams, n)
@@ -106,7 +106,7 @@ def populations_of_a_trip(monkeypatch, reference):
         return begun
 
     monkeypatch.setattr(Problem, "start", listen)
-    outcome = run_rounds(choose_reference(problem, settings, reference), settings)
+    outcome = run_rounds(choose_reference(problem, call, reference), call)
     assert len(outcome.rows[0].rounds) == 2
     return started
 
@@ -123,7 +123,7 @@ def test_no_two_populations_of_a_trip_share_a_number(reference, monkeypatch):
 
 
 def test_a_pilot_with_the_seed_of_a_chain_is_caught(monkeypatch):
-    seed = "settings.seeds.stream(Purpose.PILOT, number, row)"
-    wrong = mutate(pilots, (seed, "settings.seeds.stream(Purpose.ROUND, 1, row)"))
+    seed = "call.seeds.stream(Purpose.PILOT, number, row)"
+    wrong = mutate(pilots, (seed, "call.seeds.stream(Purpose.ROUND, 1, row)"))
     monkeypatch.setattr(planning, "run_pilots", wrong.run_pilots)
     assert n_shared(populations_of_a_trip(monkeypatch, "prior")) > 100

@@ -10,8 +10,8 @@ import pytest
 
 from pymc_hais.jobs import locks
 from pymc_hais.jobs.locks import LOCK, locked
-from pymc_hais.run.settings import build_settings
-from pymc_hais.run.sharing import share_out
+from pymc_hais.run.call import build_call, share_out
+from pymc_hais.run.request import Request
 from tests.quick import one_mean
 
 HOLDER = """
@@ -86,15 +86,14 @@ def test_a_second_driver_changes_no_header(tmp_path):
     model = one_mean()
 
     def begin(draws):
-        settings = build_settings(model, draws=draws, chains=2, random_seed=1)
-        arguments = {"executor": None, "checkpoint": tmp_path / "run", "draws": draws, "random_seed": 1}
-        return share_out(settings, "sample_hais", model, arguments)
+        given = {"draws": draws, "chains": 2, "random_seed": 1, "checkpoint": tmp_path / "run"}
+        return share_out(build_call(Request(function="sample_hais", model=model, **given)))
 
-    with begin(200) as settings:
+    with begin(200) as call:
         header = (tmp_path / "run" / "checkpoint.json").read_bytes()
         with pytest.raises(RuntimeError, match="is in use by another call"), begin(300):
             pytest.fail("two drivers at once")
         assert (tmp_path / "run" / "checkpoint.json").read_bytes() == header
-        assert settings.workers.checkpoint.identity["draws"] == 200
-    with begin(300) as settings:  # nothing was done there
-        assert settings.workers.checkpoint.identity["draws"] == 300
+        assert call.workers.checkpoint.identity["draws"] == 200
+    with begin(300) as call:  # nothing was done there
+        assert call.workers.checkpoint.identity["draws"] == 300

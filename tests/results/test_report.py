@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pymc_hais.results.report import log_start
-from tests.runs import settings_of
+from tests.runs import call_of
 
 
 def said(caplog, lengths, seconds, compile_seconds=0.0, **options):
@@ -15,11 +15,11 @@ def said(caplog, lengths, seconds, compile_seconds=0.0, **options):
     choice = SimpleNamespace(
         problem=problem,
         plan=SimpleNamespace(lengths=np.array(lengths), reason="Chosen by the user."),
-        forecast=lambda settings: seconds,
+        forecast=lambda call: seconds,
         compile_seconds=compile_seconds,
     )
     with caplog.at_level(logging.INFO, logger="pymc"):
-        log_start(choice, settings_of(**options))
+        log_start(choice, call_of(**options))
     return caplog.messages[-1]
 
 

@@ -14,7 +14,7 @@ from pymc_hais.references import Fitted, Gaussian
 from pymc_hais.run.choice import decide
 from pymc_hais.run.pilots import Spent, log_ratios
 from pymc_hais.run.scouting import Known
-from tests.runs import build_pilot, settings_of
+from tests.runs import build_pilot, call_of
 
 
 def pilots_at(*positions):
@@ -25,8 +25,8 @@ def test_every_pilot_is_read_at_the_data_of_its_own_row():
     with pm.Model() as model:
         a = pm.Normal("a", shape=2)
         pm.Normal("x", a.sum(), 0.5, observed=np.zeros(3))
-    settings, x = settings_of(model), np.array([[0.0, 0.1, -0.1], [3.0, 3.1, 2.9], [9.0, 9.2, 8.8]])
-    problem = build_problem(model, "prior", settings.compiler, settings.seeds, check_rows(model, {"x": x}))
+    call, x = call_of(model), np.array([[0.0, 0.1, -0.1], [3.0, 3.1, 2.9], [9.0, 9.2, 8.8]])
+    problem = build_problem(model, "prior", call.compiler, call.seeds, check_rows(model, {"x": x}))
     first, last = (np.random.default_rng(row).normal(x[row].mean(), 0.3, size=(20, 2)) for row in (0, 2))
     found = log_ratios(problem, [0, 2], pilots_at(first, last))
     for row, at, ratio in zip((0, 2), (first, last), found, strict=True):
@@ -42,8 +42,8 @@ def hierarchy():
         log_tau = pm.Normal("log_tau")
         theta = pm.Normal("theta", 0.0, log_tau.exp(), shape=4)
         pm.Normal("y", theta, 0.5, observed=y)
-    settings = settings_of(model)
-    problem = build_problem(model, "prior", settings.compiler, settings.seeds, takes_fit=True)
+    call = call_of(model)
+    problem = build_problem(model, "prior", call.compiler, call.seeds, takes_fit=True)
     precision = np.array([0.0, 4.0, 4.0, 1.0, 9.0])
     sites = Sites(precision, precision * np.array([0.0, *y]))
     shape = Gaussian(np.zeros(5), np.eye(5))
@@ -70,10 +70,8 @@ def test_particles_of_an_earlier_pilot_are_read_where_they_are(hierarchy):
 def test_the_heaviest_tail_that_was_seen_is_the_choices(hierarchy):
     rng = np.random.default_rng(0)
     normal, heavy = rng.normal(size=2000), rng.exponential(4.0, size=2000)
-    known, settings = Known(np.array([5]), np.zeros((1, 5)), np.zeros((1, 5))), settings_of()
-    found = [
-        decide(hierarchy[0], [build_pilot()], seen, known, Spent(), settings) for seen in ([normal], [normal, heavy])
-    ]
+    known, call = Known(np.array([5]), np.zeros((1, 5)), np.zeros((1, 5))), call_of()
+    found = [decide(hierarchy[0], [build_pilot()], seen, known, Spent(), call) for seen in ([normal], [normal, heavy])]
     assert found[0].tail.mass == 0.0
     assert found[1].tail.mass > 0.01
     assert found[1].plan.lengths[0] == found[1].tail.length > found[0].plan.lengths[0]

@@ -17,26 +17,26 @@ from pymc_hais.run import choice as choice_module
 from pymc_hais.run import planning
 from pymc_hais.run.pilots import adaptation_bias
 from pymc_hais.run.planning import choose_reference, first_reference
-from tests.runs import build_pilot, settings_of
+from tests.runs import build_pilot, call_of
 
 
 @pytest.fixture(scope="module")
-def settings():
-    return settings_of(draws=500, chains=2, target_se=0.1)
+def call():
+    return call_of(draws=500, chains=2, target_se=0.1)
 
 
 @pytest.fixture(scope="module")
-def far(settings):
+def far(call):
     """A posterior a long way from its prior: 30 well determined coefficients."""
     rng = np.random.default_rng(8)
     with pm.Model() as model:
         b = pm.Normal("b", 0, 10, shape=30)
         pm.Normal("y", rng.normal(size=(100, 30)) @ b, 0.3, observed=rng.normal(size=100))
-    return build_problem(model, "prior", Compiler(), settings.seeds, takes_fit=True)
+    return build_problem(model, "prior", Compiler(), call.seeds, takes_fit=True)
 
 
 @pytest.fixture(scope="module")
-def ran(far, settings):
+def ran(far, call):
     """Both pilots of the problem, run once."""
     pilots = []
 
@@ -46,7 +46,7 @@ def ran(far, settings):
 
     run, planning.run_pilots = planning.run_pilots, keep
     try:
-        return choose_reference(far, settings, "auto"), pilots
+        return choose_reference(far, call, "auto"), pilots
     finally:
         planning.run_pilots = run
 
@@ -58,7 +58,7 @@ def again(ran, monkeypatch):
     return monkeypatch
 
 
-def test_a_near_fit_is_taken_and_both_pilots_are_counted(far, settings, ran):
+def test_a_near_fit_is_taken_and_both_pilots_are_counted(far, call, ran):
     choice, ((first,), (second,)) = ran
     assert choice.problem.label == "the prior (10%) and a Gaussian fitted to the pilot (90%)"
     assert "From the prior alone, " in choice.plan.reason
@@ -67,7 +67,7 @@ def test_a_near_fit_is_taken_and_both_pilots_are_counted(far, settings, ran):
     assert choice.plan.pilot is second
 
 
-def test_the_tail_of_a_fit_is_that_of_both_pilots_each_read_as_its_own(far, settings, again, ran):
+def test_the_tail_of_a_fit_is_that_of_both_pilots_each_read_as_its_own(far, call, again, ran):
     read, log_ratios = [], planning.log_ratios
 
     def note(problem, rows, pilots, source=None):
@@ -75,54 +75,54 @@ def test_the_tail_of_a_fit_is_that_of_both_pilots_each_read_as_its_own(far, sett
         return log_ratios(problem, rows, pilots, source)
 
     again.setattr(planning, "log_ratios", note)
-    near = choose_reference(far, settings, "auto").problem
+    near = choose_reference(far, call, "auto").problem
     first, second = ran[1]
     assert [(one[1], one[2], one[3]) for one in read] == [([0], first, None), ([0], first, far), ([0], second, None)]
     assert read[0][0] is far
     assert read[1][0] is read[2][0] is near
 
 
-def test_another_reference_is_kept_without_a_second_pilot(far, settings, again, ran):
-    prior = choose_reference(far, settings, "prior")
+def test_another_reference_is_kept_without_a_second_pilot(far, call, again, ran):
+    prior = choose_reference(far, call, "prior")
     assert prior.problem is far
     assert prior.plan.reason == "Chosen by the user."
     assert prior.plan.pilot is ran[1][0][0]
-    assert choose_reference(far, settings, "fitted").plan.reason == "Chosen by the user."
+    assert choose_reference(far, call, "fitted").plan.reason == "Chosen by the user."
 
 
-def test_a_start_that_needs_few_temperatures_is_kept_without_a_second_pilot(far, settings, again):
+def test_a_start_that_needs_few_temperatures_is_kept_without_a_second_pilot(far, call, again):
     again.setattr(planning, "_NEAR_MOVES", 10**6)
-    choice = choose_reference(far, settings, "auto")
+    choice = choose_reference(far, call, "auto")
     assert choice.problem is far
     assert "would not save time" in choice.plan.reason
-    assert choose_reference(far, settings, "fitted").problem is not far
+    assert choose_reference(far, call, "fitted").problem is not far
 
 
-def test_pilots_that_disagree_keep_the_prior(far, settings, again):
+def test_pilots_that_disagree_keep_the_prior(far, call, again):
     again.setattr(choice_module, "_AGREEMENT", -np.inf)
-    choice = choose_reference(far, settings, "auto")
+    choice = choose_reference(far, call, "auto")
     assert choice.problem is far
     assert "misses something" in choice.plan.reason
 
 
-def test_a_fit_that_needs_more_temperatures_is_not_taken(far, settings, again):
+def test_a_fit_that_needs_more_temperatures_is_not_taken(far, call, again):
     again.setattr(choice_module, "_shortest", lambda problem: 16 if problem.is_prior else 10**6)
-    choice = choose_reference(far, settings, "auto")
+    choice = choose_reference(far, call, "auto")
     assert choice.problem is far
     assert "10,000 temperatures would be needed" in choice.plan.reason
 
 
-def test_a_target_that_is_hard_to_meet_is_planned_for(far, settings, again):
+def test_a_target_that_is_hard_to_meet_is_planned_for(far, call, again):
     lengths = [
-        int(choose_reference(far, replace(settings, target_se=target), "prior").plan.lengths[0])
+        int(choose_reference(far, call.asking(target_se=target), "prior").plan.lengths[0])
         for target in (None, 1.0, 0.1, 0.05, 0.001)
     ]
     # 1000 particles leave a hundredth of a squared standard error of 0.1 to each: the log weights may vary by 10, with
     # room by 4, and for half of the error by a quarter of that.
     assert lengths[0] == lengths[1] < lengths[2] < lengths[3]
     np.testing.assert_allclose(lengths[3] / lengths[2], 4.0, rtol=0.01)
-    assert lengths[4] == settings.max_temperatures
-    assert choose_reference(far, replace(settings, n_temperatures=7), "prior").plan.lengths.tolist() == [7]
+    assert lengths[4] == call.request.max_temperatures
+    assert choose_reference(far, call.asking(n_temperatures=7), "prior").plan.lengths.tolist() == [7]
 
 
 def test_a_pilot_of_many_stages_in_many_dimensions_may_lie_high():

@@ -18,7 +18,7 @@ from pymc_hais.run import posterior
 from pymc_hais.run.posterior import draw_posterior
 from tests.mutants import mutate
 from tests.quick import QUICK
-from tests.runs import build_run, settings_of, still
+from tests.runs import build_run, call_of, still
 from tests.toys import build_plan
 
 
@@ -48,8 +48,8 @@ def draw(run, n_final_moves=0, function=draw_posterior, seed=1, to_model=lambda 
     plan = build_plan([0.0, 1.0], 0.5, [np.ones(2)], n_final_moves=n_final_moves)
     problem = SimpleNamespace(engine=ENGINE, inputs=lambda rows: [], to_model=to_model)
     n_particles = run.log_weights.shape[1]
-    settings = replace(settings_of(chains=len(run.log_z), random_seed=seed), draws=draws or n_particles)
-    drawn = function(problem, SimpleNamespace(plan=plan, run=run, draws=n_particles), settings, Guard())
+    call = call_of(chains=len(run.log_z), random_seed=seed).asking(draws=draws or n_particles)
+    drawn = function(problem, SimpleNamespace(ladder=plan, run=run, draws=n_particles), call, Guard())
     return drawn, drawn.positions[..., 0].round().astype(int)
 
 

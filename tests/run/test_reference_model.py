@@ -8,7 +8,7 @@ import pytest
 from pymc_hais.kernels import Hamiltonian, RandomWalk
 from pymc_hais.run import reference_model
 from tests.mutants import mutate
-from tests.runs import build_pilot, settings_of
+from tests.runs import build_pilot, call_of
 
 PILOT = build_pilot()
 
@@ -26,9 +26,9 @@ def plan_to_the_reference(**options):
     engine = SimpleNamespace(kernel=Hamiltonian())
     problem = SimpleNamespace(engine=engine, model=None, draw=lambda rows, streams, n: None)
     module = mutate(reference_model, anneal=anneal, with_reference=lambda model, layout, reference, *_: reference)
-    source, settings = SimpleNamespace(problem=problem, plan=SimpleNamespace(pilot=PILOT)), settings_of(**options)
+    source, call = SimpleNamespace(problem=problem, plan=SimpleNamespace(pilot=PILOT)), call_of(**options)
     with pytest.raises(Followed) as caught:
-        module.build_ratio_problem(None, None, source, settings).draw(100, np.random.SeedSequence(0))
+        module.build_ratio_problem(None, None, source, call).draw(100, np.random.SeedSequence(0))
     return caught.value.args[0]
 
 

@@ -21,7 +21,7 @@ from pymc_hais.run.plan import Plan
 from pymc_hais.run.row_results import estimate_row
 from pymc_hais.tuning import Recipe
 from tests.mutants import mutate
-from tests.runs import build_pilot, build_run, pareto, settings_of, temperature
+from tests.runs import build_pilot, build_run, call_of, pareto, temperature
 
 
 def healthy(sd, log_z=0.0, seed=0):
@@ -64,7 +64,7 @@ class Script:
     def __init__(self, *runs):
         self.runs, self.plans, self.numbers, self.lags = list(runs), [], [], {}
 
-    def __call__(self, problem, ladder, rows, number, report, settings):
+    def __call__(self, problem, ladder, rows, number, report, call):
         self.plans.append(ladder)
         self.numbers.append(number)
         for row in rows:
@@ -80,10 +80,10 @@ class Script:
 
 def outcome_of(*runs, choice=None, replacements=(), lags=(), guard=None, **options):
     """Run rounds that give these runs, with these lags by number; return the outcome and the script."""
-    script, settings = Script(*runs), settings_of(**{"target_se": 0.1, **options})
+    script, call = Script(*runs), call_of(**{"target_se": 0.1, **options})
     script.lags = dict(lags)
     module = mutate(rounds, *replacements, anneal_rows=script, measure_lag=script.measure_lag)
-    return module.run_rounds(choice or choice_of(), settings, guard), script
+    return module.run_rounds(choice or choice_of(), call, guard), script
 
 
 def estimates_of(outcome, *runs):
@@ -247,7 +247,7 @@ def test_an_interrupt_while_a_round_is_looked_at_keeps_the_round_and_makes_no_ot
 
     script = Script(*RUNS)
     module = mutate(rounds, anneal_rows=script, measure_lag=press)
-    outcome = module.run_rounds(choice_of(), settings_of(target_se=1e-3), Guard())
+    outcome = module.run_rounds(choice_of(), call_of(target_se=1e-3), Guard())
     assert (outcome.stopped_by, len(outcome.rows[0].rounds), len(script.plans)) == ("interrupt", 1, 1)
 
 
@@ -338,8 +338,8 @@ def test_rounds_end_with_the_time(monkeypatch):
 
     def end(limit, *runs):
         clock[0] = 0.0
-        script, settings = Slow(*runs), settings_of(target_se=0.01, max_seconds=limit)
-        outcome = mutate(rounds, anneal_rows=script, measure_lag=lambda *_: NO_LAG).run_rounds(choice_of(), settings)
+        script, call = Slow(*runs), call_of(target_se=0.01, max_seconds=limit)
+        outcome = mutate(rounds, anneal_rows=script, measure_lag=lambda *_: NO_LAG).run_rounds(choice_of(), call)
         assert outcome.stopped_by == "max_seconds"
         return [len(plan.schedule) for plan in script.plans]
 

@@ -9,10 +9,10 @@ import numpy as np
 from pymc_hais.estimators import Finding
 from pymc_hais.jobs.timing import duration
 from pymc_hais.results.findings import PIECES, say
+from pymc_hais.run.call import Call
 from pymc_hais.run.choice import Choice
 from pymc_hais.run.plan import Promise
 from pymc_hais.run.rounds import Outcome
-from pymc_hais.run.settings import Settings
 from pymc_hais.types import AnnealingRun
 
 #: How many times as many temperatures the same error may need, and the variance of the log weights, in nats squared,
@@ -22,15 +22,15 @@ _MOST_EFFORT, _LEAST_VARIANCE = 4.0, 2.0
 _LEAST_ACCEPTANCE = 0.6
 
 
-def check_time(choice: Choice, outcome: Outcome, settings: Settings) -> Iterator[Finding]:
+def check_time(choice: Choice, outcome: Outcome, call: Call) -> Iterator[Finding]:
     """Say what ``max_seconds`` took from a run beside temperatures, if it did."""
     pilot = choice.plan.pilot
     if pilot is not None and not pilot.is_complete:
         yield say("short_pilot", beta=pilot.betas[-2])
-    if outcome.draws < settings.draws:
+    if outcome.draws < call.request.draws:
         n_steps = int(choice.plan.lengths[0])
-        needed = duration(n_steps * settings.draws * settings.chains * outcome.seconds_per_move)
-        yield say("fewer_particles", made=outcome.draws, wanted=settings.draws, needed=needed, n_steps=n_steps)
+        needed = duration(n_steps * call.request.draws * call.request.chains * outcome.seconds_per_move)
+        yield say("fewer_particles", made=outcome.draws, wanted=call.request.draws, needed=needed, n_steps=n_steps)
 
 
 def check_plan(promise: Promise | None, run: AnnealingRun) -> Iterator[Finding]:

@@ -10,9 +10,9 @@ from pymc_hais.estimators import Finding, Symptoms, jump
 from pymc_hais.estimators.symptoms import FEWEST_FAMILIES, PARETO_K_LIMIT
 from pymc_hais.jobs.timing import duration
 from pymc_hais.results.findings import PIECES, say
+from pymc_hais.run.call import Call
 from pymc_hais.run.rounds import Outcome
 from pymc_hais.run.row_results import RowResult
-from pymc_hais.run.settings import Settings
 
 #: The lowest mean acceptance rate of a temperature, and the largest share of divergent moves, without a finding.
 _LEAST_ACCEPTANCE = 0.2
@@ -23,13 +23,13 @@ _HOPELESSLY_DIVERGENT = 0.5
 _MOST_DROPPED = 0.1
 
 
-def check_weights(result: RowResult, outcome: Outcome, settings: Settings) -> Iterator[Finding]:
+def check_weights(result: RowResult, outcome: Outcome, call: Call) -> Iterator[Finding]:
     """Say what the numbers of one row's run mean; the outcome is of all rows."""
     symptoms = result.symptoms
     if not symptoms.is_alive:
         yield say("no_weight")
         return
-    yield from _large_error(result, outcome, settings)
+    yield from _large_error(result, outcome, call)
     if not symptoms.pareto_k <= PARETO_K_LIMIT:
         yield say("pareto_k", k=symptoms.pareto_k, limit=PARETO_K_LIMIT)
     if not symptoms.n_families >= FEWEST_FAMILIES:
@@ -44,9 +44,9 @@ def check_weights(result: RowResult, outcome: Outcome, settings: Settings) -> It
         yield say("prior_range", share=symptoms.dropped_share)
 
 
-def _large_error(result: RowResult, outcome: Outcome, settings: Settings) -> Iterator[Finding]:
+def _large_error(result: RowResult, outcome: Outcome, call: Call) -> Iterator[Finding]:
     """Say that the error of log Z is larger than was asked for, and why, if so."""
-    estimate, stopped_by, target = result.estimate, outcome.stopped_by, settings.target_se
+    estimate, stopped_by, target = result.estimate, outcome.stopped_by, call.request.target_se
     if target is None or estimate.se <= target:
         if stopped_by == "interrupt":
             yield say("interrupted", above="")
@@ -56,23 +56,23 @@ def _large_error(result: RowResult, outcome: Outcome, settings: Settings) -> Ite
         above = PIECES["lower bound"]
     if stopped_by == "interrupt":
         yield say("interrupted", above=f" {above}.")
-    elif settings.recipe.is_fixed and stopped_by != "failure":
+    elif call.recipe.is_fixed and stopped_by != "failure":
         yield say("standard_error: fixed", above=above)
     elif stopped_by == "max_seconds":
-        yield _too_slow(above, estimate.se / target, result, outcome, settings)
+        yield _too_slow(above, estimate.se / target, result, outcome, call)
     else:
         reason = stopped_by if stopped_by in ("failure", "shortfall", "extended") else "max_temperatures"
         yield say(f"standard_error: {reason}", above=above, shortfall=estimate.shortfall, target=target)
 
 
-def _too_slow(above: str, times: float, result: RowResult, outcome: Outcome, settings: Settings) -> Finding:
+def _too_slow(above: str, times: float, result: RowResult, outcome: Outcome, call: Call) -> Finding:
     """Say what it would take to make the error so many times smaller."""
     # All rounds count, with as many particles as there was time for.
-    made = sum(one.n_steps for one in result.rounds) * outcome.draws / settings.draws
+    made = sum(one.n_steps for one in result.rounds) * outcome.draws / call.request.draws
     n_steps = made * times**2
     if not np.isfinite(n_steps):
         return say("standard_error: max_seconds, whatever the length", above=above)
-    needed = duration(n_steps * settings.draws * settings.chains * outcome.seconds_per_move)
+    needed = duration(n_steps * call.request.draws * call.request.chains * outcome.seconds_per_move)
     return say("standard_error: max_seconds", above=above, n_steps=n_steps, needed=needed)
 
 

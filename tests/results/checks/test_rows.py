@@ -14,7 +14,7 @@ from pymc_hais.results.diagnose import findings_of_rows
 from pymc_hais.results.heldout import of_rows
 from pymc_hais.run.row_results import estimate_row
 from tests.quick import QUICK
-from tests.runs import build_run, settings_of
+from tests.runs import build_run, call_of
 
 ENGINE = SimpleNamespace(kernel=None)
 CHOICE = SimpleNamespace(problem=SimpleNamespace(is_prior=True, prior_mass=None, undrawn=(), engine=ENGINE))
@@ -31,7 +31,7 @@ def rows_of(before, after, se=0.2, **replaced):
 
 
 def findings(rows, stopped_by="single_round", **options):
-    found = findings_of_rows(SimpleNamespace(rows=rows, stopped_by=stopped_by), CHOICE, settings_of(**options), Guard())
+    found = findings_of_rows(SimpleNamespace(rows=rows, stopped_by=stopped_by), CHOICE, call_of(**options), Guard())
     return {finding.name: finding for finding in found}
 
 

@@ -15,7 +15,7 @@ from pymc_hais.run.choice import Choice
 from pymc_hais.run.plan import Plan
 from pymc_hais.run.row_results import estimate_row
 from pymc_hais.tuning import Recipe
-from tests.runs import build_pilot, build_run, pareto, settings_of, temperature
+from tests.runs import build_pilot, build_run, call_of, pareto, temperature
 from tests.statistical import assert_share
 
 
@@ -37,9 +37,9 @@ def outcome_of(stopped_by, draws=100, seconds_per_move=0.0):
 
 
 def findings(run, estimate=None, target_se=None, rounds=(), stopped_by="max_temperatures", made=(100, 0.0), **options):
-    row, settings = row_of(run, estimate, rounds), settings_of(target_se=target_se, **options)
+    row, call = row_of(run, estimate, rounds), call_of(target_se=target_se, **options)
     outcome = outcome_of(stopped_by, *made)
-    return {finding.name: finding for finding in check_weights(row, outcome, settings)}
+    return {finding.name: finding for finding in check_weights(row, outcome, call)}
 
 
 def only(found, name, severity, *said):
@@ -100,15 +100,15 @@ def test_what_it_would_take_when_the_time_ended():
 
 
 def test_what_the_time_took_from_a_run_beside_temperatures():
-    settings = settings_of(draws=1000, chains=2)
+    call = call_of(draws=1000, chains=2)
     choice = Choice(None, Plan(build_pilot(), np.array([64]), Recipe()))
-    assert not list(check_time(choice, outcome_of("target_se", 1000), settings))
-    (finding,) = check_time(choice, outcome_of("max_seconds", 60, 1e-3), settings)
+    assert not list(check_time(choice, outcome_of("target_se", 1000), call))
+    (finding,) = check_time(choice, outcome_of("max_seconds", 60, 1e-3), call)
     assert (finding.name, finding.severity) == ("fewer_particles", "warning")
     assert all(said in finding.message for said in ("60 particles", "1000", "64 temperatures", "2 min"))
     pilot = replace(build_pilot(), is_complete=False)
     short = replace(choice, plan=replace(choice.plan, pilot=pilot))
-    (finding,) = check_time(short, outcome_of("max_seconds", 1000), settings)
+    (finding,) = check_time(short, outcome_of("max_seconds", 1000), call)
     assert finding.name == "short_pilot"
     assert "0.4" in finding.message  # the last stage but the one that was not annealed
 
@@ -286,10 +286,10 @@ def test_dropped_prior_draws():
 
 def test_several_findings_come_together_and_decide_about_trust():
     run = healthy(n_nan=np.array([1, 0, 0, 0]), n_divergent=np.ones((4, 250), dtype=int))
-    estimate, settings = estimate_of(1.0, 0.1), settings_of()
-    found = tuple(check_weights(row_of(run, estimate), outcome_of("max_temperatures"), settings))
+    estimate, call = estimate_of(1.0, 0.1), call_of()
+    found = tuple(check_weights(row_of(run, estimate), outcome_of("max_temperatures"), call))
     assert [finding.name for finding in found] == ["divergences", "nan"]
     assert replace(estimate, findings=found).is_trustworthy
     row = row_of(run, estimate, (Round(64, 9.0, 0.1),))
-    found = tuple(check_weights(row, outcome_of("max_temperatures"), settings))
+    found = tuple(check_weights(row, outcome_of("max_temperatures"), call))
     assert not replace(estimate, findings=found).is_trustworthy

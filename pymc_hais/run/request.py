@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pymc_hais.core.seeds import Seeds
-from pymc_hais.engines import resolve_backend
-from pymc_hais.jobs.progress import CallProgress
 from pymc_hais.jobs.timing import TimeBudget
-from pymc_hais.jobs.workers import Workers
 from pymc_hais.kernels import Hamiltonian, SiteKernel
 from pymc_hais.model import build_layout, discrete_names
-from pymc_hais.model.compat import seeds_per_chain
-from pymc_hais.problem.problem import Compiler
 from pymc_hais.run.arguments import (
     check_choice,
     check_flag,
@@ -31,8 +26,6 @@ from pymc_hais.run.constraints import build_constraints, with_walls
 from pymc_hais.schedules import FIXED
 from pymc_hais.tuning import CONSTANT_SPEED, Recipe
 from pymc_hais.types import Kernel, Schedule
-
-__all__ = ["ESTIMATORS", "Output", "Settings", "build_settings", "paper_settings"]
 
 #: Methods beside annealing that take another run, or other evaluations.
 ESTIMATORS = ("bridge", "linked", "bidirectional")
@@ -55,90 +48,104 @@ class Output:
     include_transformed: bool = False
 
 
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a public function was asked for: what the user gave, and so what a call is.
+
+    The names and meanings are those of the arguments of :func:`sample_hais`; ``others`` are those of another function.
+    """
+
+    function: str
+    model: Any
+    draws: Any = 1000
+    chains: Any = 4
+    reference: Any = "auto"
+    modes: Any = None
+    kernel: Any = None
+    constraints: Any = None
+    path: Any = "geometric"
+    schedule: Any = CONSTANT_SPEED
+    n_temperatures: Any = None
+    resample: Any = True
+    target_se: Any = 0.1
+    estimators: Any = ()
+    max_temperatures: Any = 10_000
+    max_seconds: Any = None
+    plan: Any = None
+    random_seed: Any = None
+    var_names: Any = None
+    cores: Any = None
+    executor: Any = None
+    checkpoint: Any = None
+    backend: Any = None
+    compile_kwargs: Any = None
+    progressbar: Any = False
+    progressbar_theme: Any = None
+    idata_kwargs: Any = None
+    others: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """What changes numbers of the result, seeds and model apart."""
+        given = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in _NO_NUMBERS}
+        return _of_content(given | dict(self.others))
+
+
+#: Who computes, what is shown, and what is kept of it.
+_NO_NUMBERS = {
+    "model", "cores", "executor", "checkpoint", "progressbar", "progressbar_theme", "var_names", "idata_kwargs",
+    "function", "random_seed", "others",
+}  # fmt: skip
+
+
+def _of_content(given: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what changes no number of a call within the call; of a file of a plan the content counts."""
+    if given.get("sample_kwargs"):
+        kept = {name: value for name, value in given["sample_kwargs"].items() if name not in _NO_NUMBERS}
+        given = given | {"sample_kwargs": _of_content(kept)}
+    return given | {"plan": Path(given["plan"])} if isinstance(given.get("plan"), str) else given
+
+
 @dataclass(frozen=True)
-class Settings:
-    """Checked arguments of ``sample_hais`` and ``log_likelihood``.
+class Checked:
+    """A request whose arguments are in range, and what they mean.
 
     Attributes
     ----------
-    draws, chains : int
-        Particles of a population, and independent populations of a row.
-    target_se : float or None
-        Of each row's log Z, in nats.
-    max_temperatures : int
-    budget : TimeBudget
-    n_temperatures : int or None
-        Of the first round; None leaves it to the pilot.
+    request : Request
+        Its numbers are plain ones; ``n_temperatures`` is the length of the first round, None where a pilot tells it.
+    kernel : Kernel
+        Of the continuous dimensions, with the constraints.
+    sites : SiteKernel or None
     recipe : Recipe
-    seeds : Seeds
     output : Output
-    compiler : Compiler
-        Of the kernel, with the constraints.
-    progress : CallProgress
-        Shown while it is entered.
-    estimators : tuple of str
-        Other methods that are asked for log Z.
-    workers : Workers
-        Where jobs are done, and where finished ones are kept.
     """
 
-    draws: int
-    chains: int
-    target_se: float | None
-    max_temperatures: int
-    budget: TimeBudget
-    n_temperatures: int | None
+    request: Request
+    kernel: Kernel
+    sites: SiteKernel | None
     recipe: Recipe
-    seeds: Seeds
     output: Output
-    compiler: Compiler
-    progress: CallProgress
-    estimators: tuple[str, ...] = ()
-    workers: Workers = field(default_factory=Workers)
 
 
-def build_settings(
-    model: Any,
-    *,
-    draws: Any,
-    chains: Any,
-    target_se: Any = 0.1,
-    max_temperatures: Any = 10_000,
-    max_seconds: Any = None,
-    random_seed: Any = None,
-    cores: Any = None,
-    kernel: Any = None,
-    constraints: Any = None,
-    schedule: Any = "constant_speed",
-    n_temperatures: Any = None,
-    resample: Any = True,
-    var_names: Iterable[str] | None = None,
-    idata_kwargs: dict[str, Any] | None = None,
-    backend: str | None = None,
-    compile_kwargs: dict[str, Any] | None = None,
-    progressbar: Any = False,
-    progressbar_theme: Any = None,
-    estimators: Any = (),
-) -> Settings:
-    """Check the arguments of ``sample_hais`` and ``log_likelihood``.
+def check_request(request: Request) -> Checked:
+    """Check what was asked for.
 
     Raises
     ------
     ValueError
         Naming the argument, what was given and what to pass.
-    ImportError
-        ``backend="jax"`` without JAX.
     """
-    budget = _build_budget(max_seconds)
-    _check_numbers(draws, chains, cores, target_se, max_temperatures, n_temperatures)
-    check_flag("resample", resample)
-    check_seed(random_seed)
-    check_names("var_names", var_names)
-    check_theme(progressbar_theme)
-    estimators = check_choice("estimators", estimators, ESTIMATORS)
-    kernel, sites = _read_kernels(kernel)
-    if constraints is not None:
-        kernel = with_walls(kernel, build_constraints(constraints, build_layout(model)))
+    model, chains, target_se = request.model, request.chains, request.target_se
+    _check_numbers(request)
+    check_flag("resample", request.resample)
+    check_seed(request.random_seed)
+    check_names("var_names", request.var_names)
+    check_theme(request.progressbar_theme)
+    estimators = check_choice("estimators", request.estimators, ESTIMATORS)
+    kernel, sites = _read_kernels(request.kernel)
+    if request.constraints is not None:
+        kernel = with_walls(kernel, build_constraints(request.constraints, build_layout(model)))
     if estimators and kernel.constraints is not None:
         raise ValueError(
             f"`estimators` takes no constraints; got {list(estimators)}. Restrict the model by bounded priors instead."
@@ -148,46 +155,46 @@ def build_settings(
             'estimators="bridge" fits to some chains what it bridges to the others: pass at least 2 chains.'
         )
     _check_sites(model, kernel, sites, estimators)
-    recipe, length = _build_recipe(kernel, schedule, n_temperatures, resample)
-    if length is not None and target_se is not None and isinstance(schedule, str) and length > max_temperatures:
-        raise ValueError(f"`n_temperatures` = {length} is above `max_temperatures` = {max_temperatures}.")
-    entropy = tuple(int(seed) for seed in seeds_per_chain(random_state=random_seed, chains=chains))
-
-    return Settings(
-        draws=int(draws),
-        chains=int(chains),
-        target_se=None if target_se is None else float(target_se),
-        max_temperatures=max(int(max_temperatures), length or 0),
-        budget=budget,
-        n_temperatures=length,
-        recipe=recipe,
-        seeds=Seeds(entropy),
-        output=_build_output(model, {} if idata_kwargs is None else idata_kwargs, var_names),
-        compiler=Compiler(kernel, *resolve_backend(backend, compile_kwargs), cores, sites),
-        progress=CallProgress(progressbar, progressbar_theme),
-        estimators=estimators,
-    )
+    recipe, length = _build_recipe(kernel, request)
+    longest, is_named = request.max_temperatures, isinstance(request.schedule, str)
+    if length is not None and target_se is not None and is_named and length > longest:
+        raise ValueError(f"`n_temperatures` = {length} is above `max_temperatures` = {longest}.")
+    numbers: dict[str, Any] = {
+        "draws": int(request.draws),
+        "chains": int(chains),
+        "target_se": None if target_se is None else float(target_se),
+        "max_temperatures": max(int(longest), length or 0),
+        "n_temperatures": length,
+        "estimators": estimators,
+    }
+    output = _build_output(model, {} if request.idata_kwargs is None else request.idata_kwargs, request.var_names)
+    return Checked(replace(request, **numbers), kernel, sites, recipe, output)
 
 
-def _check_numbers(
-    draws: Any, chains: Any, cores: Any, target_se: Any, max_temperatures: Any, n_temperatures: Any
-) -> None:
-    for name, value, least in (
-        ("draws", draws, 100),
-        ("chains", chains, 1),
-        ("max_temperatures", max_temperatures, 2),
-        *([("cores", cores, 1)] if cores is not None else []),
-        *([("n_temperatures", n_temperatures, 0)] if n_temperatures is not None else []),
+def _check_numbers(request: Request) -> None:
+    check_positive("max_seconds", _limit(request.max_seconds), "seconds", "no limit")
+    for name, least, is_optional in (
+        ("draws", 100, False),
+        ("chains", 1, False),
+        ("max_temperatures", 2, False),
+        ("cores", 1, True),
+        ("n_temperatures", 0, True),
     ):
-        check_integer(name, value, least)
-    check_positive("target_se", target_se, "nats", "one round")
+        value = getattr(request, name)
+        if value is not None or not is_optional:
+            check_integer(name, value, least)
+    check_positive("target_se", request.target_se, "nats", "one round")
 
 
-def _build_budget(max_seconds: Any) -> TimeBudget:
-    if max_seconds is None or (isinstance(max_seconds, float) and max_seconds == np.inf):
-        return TimeBudget()
-    check_positive("max_seconds", max_seconds, "seconds", "no limit")
-    return TimeBudget(float(max_seconds))
+def build_budget(max_seconds: Any) -> TimeBudget:
+    """Begin to count the time of a call."""
+    seconds = _limit(max_seconds)
+    return TimeBudget() if seconds is None else TimeBudget(float(seconds))
+
+
+def _limit(max_seconds: Any) -> Any:
+    """Read infinity as no limit."""
+    return None if isinstance(max_seconds, float) and max_seconds == np.inf else max_seconds
 
 
 def _check_sites(model: Any, kernel: Kernel, sites: SiteKernel | None, estimators: tuple[str, ...]) -> None:
@@ -225,8 +232,9 @@ def _read_kernels(given: Any) -> tuple[Kernel, SiteKernel | None]:
     return (others or [Hamiltonian()])[0], (of_sites or [None])[0]
 
 
-def _build_recipe(kernel: Kernel, schedule: Any, n_temperatures: Any, resample: Any) -> tuple[Recipe, int | None]:
+def _build_recipe(kernel: Kernel, request: Request) -> tuple[Recipe, int | None]:
     """Return what the plan keeps from the user, and the length of the first round where it is given."""
+    schedule, n_temperatures = request.schedule, request.n_temperatures
     length = None if n_temperatures is None else max(int(n_temperatures), 1)
     if isinstance(schedule, str):
         if schedule not in (CONSTANT_SPEED, *FIXED):
@@ -243,7 +251,7 @@ def _build_recipe(kernel: Kernel, schedule: Any, n_temperatures: Any, resample: 
         length = len(schedule)
     recipe = Recipe(
         n_final_moves=0 if n_temperatures == 0 else _FINAL_MOVES,
-        resample_below=_RESAMPLE_BELOW if resample else 0.0,
+        resample_below=_RESAMPLE_BELOW if request.resample else 0.0,
         # A single step from 0 to 1 needs no tuned schedule.
         schedule=FIXED["linear"](1) if n_temperatures == 0 else schedule,
     )
@@ -266,31 +274,3 @@ def _build_output(model: Any, idata_kwargs: dict[str, Any], var_names: Iterable[
             "pm.compute_log_likelihood on a result with all of them."
         )
     return output
-
-
-def paper_settings(n_distributions: int) -> dict[str, Any]:
-    """Return the arguments of :func:`sample_hais` that run the recipe of the HAIS report.
-
-    Linear betas, one drift-kick-drift leapfrog step of 0.2 a distribution, half of the momentum's power renewed per
-    unit of simulation time, no resampling, no tuning, one round, as in
-    ``pm.sample_hais(200, chains=1, **paper_settings(1000))``.
-    The report anneals from a standard normal (analysis models: add ``reference="gaussian"``) or from the prior of the
-    latent variables (generative models: add ``reference="prior"``).
-
-    Parameters
-    ----------
-    n_distributions : int
-        N, the intermediate distributions.
-
-    References
-    ----------
-    Sohl-Dickstein & Culpepper (2012), arXiv:1205.1925, sections 3 and 5.
-    """
-    check_integer("n_distributions", n_distributions, 1)
-    return {
-        "kernel": Hamiltonian(integrator="drift-kick-drift", step_size=0.2, damping=float(np.log(2.0))),
-        "schedule": "linear",
-        "n_temperatures": int(n_distributions),
-        "resample": False,
-        "target_se": None,
-    }

@@ -1,0 +1,121 @@
+"""Who computes a call: with which seeds, machine code, workers, progress bar and time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pymc_hais.core.seeds import Branch, Seeds
+from pymc_hais.engines import resolve_backend
+from pymc_hais.jobs.checkpoint import open_checkpoint, open_folder
+from pymc_hais.jobs.executors import check_executor
+from pymc_hais.jobs.identity import take_identity
+from pymc_hais.jobs.locks import locked
+from pymc_hais.jobs.progress import CallProgress
+from pymc_hais.jobs.timing import TimeBudget
+from pymc_hais.jobs.workers import Workers
+from pymc_hais.model.compat import seeds_per_chain
+from pymc_hais.problem.problem import Compiler
+from pymc_hais.run.request import Output, Request, build_budget, check_request
+from pymc_hais.tuning import Recipe
+from pymc_hais.types import Kernel
+
+
+@dataclass(frozen=True)
+class Call:
+    """A checked request, and who computes it.
+
+    Attributes
+    ----------
+    request : Request
+    given : Request
+        As the user gave it, which is what the call is.
+    seeds : Seeds
+    compiler : Compiler
+        Of the kernel, with the constraints.
+    recipe : Recipe
+    output : Output
+    progress : CallProgress
+        Shown while it is entered.
+    budget : TimeBudget
+    workers : Workers
+        Where jobs are done, and where finished ones are kept.
+    """
+
+    request: Request
+    given: Request
+    seeds: Seeds
+    compiler: Compiler
+    recipe: Recipe
+    output: Output
+    progress: CallProgress
+    budget: TimeBudget
+    workers: Workers = field(default_factory=Workers)
+
+    def asking(self, **numbers: Any) -> Call:
+        """Ask for other numbers."""
+        return replace(self, request=replace(self.request, **numbers))
+
+    def within(self, branch: Branch, kernel: Kernel, **numbers: Any) -> Call:
+        """Make a run within this one: with random numbers and a kernel of its own, and everything left to its pilot."""
+        return replace(
+            self.asking(n_temperatures=None, **numbers),
+            recipe=Recipe(),
+            seeds=self.seeds.branch(branch),
+            compiler=replace(self.compiler, kernel=kernel),
+        )
+
+
+def build_call(request: Request) -> Call:
+    """Check a request, and make ready to compute it in this process.
+
+    Raises
+    ------
+    ValueError
+        Naming the argument, what was given and what to pass.
+    ImportError
+        ``backend="jax"`` without JAX.
+    """
+    checked, budget = check_request(request), build_budget(request.max_seconds)
+    own, (backend, options) = checked.request, resolve_backend(request.backend, request.compile_kwargs)
+    entropy = tuple(int(seed) for seed in seeds_per_chain(random_state=request.random_seed, chains=own.chains))
+    return Call(
+        own,
+        request,
+        Seeds(entropy),
+        Compiler(checked.kernel, backend, options, request.cores, checked.sites),
+        checked.recipe,
+        checked.output,
+        CallProgress(request.progressbar, request.progressbar_theme),
+        budget,
+    )
+
+
+@contextmanager
+def share_out(call: Call) -> Iterator[Call]:
+    """Hand the jobs of a call to an executor, and keep finished ones in a checkpoint, locked meanwhile.
+
+    Raises
+    ------
+    ValueError, OSError, RuntimeError
+        Naming the argument, what is wrong with it, and what to pass instead.
+    """
+    request = call.given
+    check_executor(request.executor)
+    workers = Workers(request.executor, None, request.cores)
+    if request.checkpoint is None:
+        yield replace(call, workers=workers)
+        return
+    of_log_z = request.others.get("sample_kwargs") or {}
+    if request.max_seconds is not None or of_log_z.get("max_seconds") is not None:
+        raise ValueError(
+            "`checkpoint` takes no `max_seconds`, since a run that is cut short is not reproducible: leave one of them "
+            "out. A call with a checkpoint may be interrupted or killed at any time, and goes on when it is made again."
+        )
+    identity = take_identity(request.function, request.model, call.seeds.entropy, request.numbers)
+    with locked(open_folder(request.checkpoint)):
+        kept, agreed = open_checkpoint(request.checkpoint, identity, request.random_seed is not None)
+        entropy = tuple(map(int, agreed["random_seed"]))
+        yield replace(call, workers=replace(workers, checkpoint=kept), seeds=Seeds(entropy))
