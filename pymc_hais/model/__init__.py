@@ -18,7 +18,6 @@ from pymc_hais.model.density import DensityGraph, build_density, build_parameter
 from pymc_hais.model.evaluation import WrittenLogp, build_written_logp, check_joint_logp, check_state, compile_written
 from pymc_hais.model.identity.identity import ModelIdentity, identify, identify_as_written
 from pymc_hais.model.identity.objects import attributes_of
-from pymc_hais.model.identity.structure import Structure, describe_structure
 from pymc_hais.model.identity.walk import Walk
 from pymc_hais.model.layout import Layout, build_layout, discrete_names
 from pymc_hais.model.outputs import build_outputs
@@ -39,7 +38,6 @@ __all__ = [
     "Preparation",
     "SiteVariable",
     "Sites",
-    "Structure",
     "Walk",
     "WrittenLogp",
     "attributes_of",
@@ -57,7 +55,6 @@ __all__ = [
     "check_state",
     "compile_written",
     "custom_names",
-    "describe_structure",
     "discrete_names",
     "evaluate_tables",
     "find_model",

@@ -20,6 +20,7 @@ from pytensor.tensor.random.type import RandomType
 from scipy.sparse import issparse
 
 from pymc_hais.model.compat import release_with_lkj
+from pymc_hais.model.layout import is_circular, name_transform
 from pymc_hais.model.sites.flat_discrete import FlatDiscreteRV
 from pymc_hais.model.sites.sites import distribution_of, refuse_joint_sites
 from pymc_hais.model.transforms import keeps_all
@@ -147,12 +148,7 @@ def refuse_periodic(model: Any) -> None:
 
 def periodic_names(model: Any) -> list[str]:
     """Name the free variables that go round in a circle."""
-    return [rv.name for rv in model.free_RVs if _is_circular(model.rvs_to_transforms[rv])]
-
-
-def _is_circular(transform: Any) -> bool:
-    steps = getattr(transform, "transform_list", [transform])
-    return any(getattr(step, "name", "") == "circular" for step in steps)
+    return [rv.name for rv in model.free_RVs if is_circular(name_transform(model.rvs_to_transforms[rv]))]
 
 
 def improper_priors(model: Any) -> list[str]:

@@ -16,7 +16,9 @@ __all__ = [
     "build_position",
     "discrete_names",
     "free_variables",
+    "is_circular",
     "is_discrete",
+    "name_transform",
     "on_position",
 ]
 
@@ -48,16 +50,21 @@ class Layout:
         Names of the random variables they belong to (``"tau"``).
     shapes : tuple of tuple of int
         Unconstrained shapes.
-    is_periodic : tuple of bool
-        Whether the density is periodic in the value variable (circular transforms).
+    transforms : tuple of str
+        Their names; "" for none.
     is_discrete : tuple of bool
     """
 
     names: tuple[str, ...]
     owners: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
-    is_periodic: tuple[bool, ...]
+    transforms: tuple[str, ...]
     is_discrete: tuple[bool, ...]
+
+    @property
+    def is_periodic(self) -> tuple[bool, ...]:
+        """Whether the density is periodic in each value variable."""
+        return tuple(map(is_circular, self.transforms))
 
     @property
     def sizes(self) -> np.ndarray:
@@ -98,6 +105,19 @@ class Layout:
         i = int(np.searchsorted(self.offsets, dimension, side="right")) - 1
         return self.names[i] == self.owners[i]
 
+    def difference(self, other: Layout) -> str:
+        """Say in what another model's free variables differ from these; "" where what was learnt serves it."""
+        if self.owners != other.owners:
+            return f"its free variables are {_join(other.owners)}, and not {_join(self.owners)}"
+        for name, shape, given in zip(self.owners, self.shapes, other.shapes, strict=True):
+            if given != shape:
+                return f"its `{name}` has the unconstrained shape {given}, and not {shape}"
+        for name, *both in zip(self.owners, self.transforms, other.transforms, strict=True):
+            ours, theirs = (f"the transform {one!r}" if one else "no transform" for one in both)
+            if ours != theirs:
+                return f"its `{name}` has {theirs}, and not {ours}"
+        return ""
+
     def flatten(self, values: list[np.ndarray]) -> np.ndarray:
         """Join value arrays (..., *shape) into (..., D)."""
         batch = values[0].shape[: values[0].ndim - len(self.shapes[0])]
@@ -131,18 +151,32 @@ def build_layout(model: Any, values: list[np.ndarray] | None = None) -> Layout:
     if values is None:
         point = model.initial_point()
         values = [point[model.rvs_to_values[rv].name] for rv in variables]
-    transforms = [model.rvs_to_transforms[rv] for rv in variables]
+    transforms = [model.rvs_to_transforms.get(rv) for rv in variables]
     layout = Layout(
         names=tuple(model.rvs_to_values[rv].name for rv in variables),
         owners=tuple(rv.name for rv in variables),
         shapes=tuple(np.shape(value) for value in values),
-        # By name: pymc.dims has transforms of its own.
-        is_periodic=tuple(getattr(transform, "name", "") == "circular" for transform in transforms),
+        transforms=tuple(map(name_transform, transforms)),
         is_discrete=tuple(map(is_discrete, variables)),
     )
     if layout.n_dims == 0:
         raise ValueError("The free variables of the model have no elements: there is nothing to integrate over.")
     return layout
+
+
+def name_transform(transform: Any) -> str:
+    """Name a transform and, of several in a row, each; discrete and untransformed variables have none."""
+    steps = getattr(transform, "transform_list", [] if transform is None else [transform])
+    return "+".join(getattr(step, "name", "") or type(step).__name__ for step in steps)
+
+
+def is_circular(transform: str) -> bool:
+    """Whether a transform of this name goes round in a circle; by its name, as pymc.dims has transforms of its own."""
+    return "circular" in transform.split("+")
+
+
+def _join(names: tuple[str, ...]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def build_position(layout: Layout) -> Any:

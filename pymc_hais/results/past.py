@@ -17,7 +17,7 @@ from pymc_hais.core.weights import log_mean_exp
 from pymc_hais.engines import BACKENDS
 from pymc_hais.estimators import LogZEstimate, Round
 from pymc_hais.jobs.guard import Guard
-from pymc_hais.model import build_layout, describe_structure, identify_as_written
+from pymc_hais.model import build_layout, identify_as_written
 from pymc_hais.results.datatree import (
     COUNTS,
     EVIDENCE,
@@ -89,7 +89,7 @@ def read_backend(idata: Any) -> str | None:
 
 def check_model_of(origin: Origin, model: Any) -> None:
     """Refuse a model that is not the result's, or has other data."""
-    if difference := origin.structure.difference(describe_structure(model, build_layout(model))):
+    if difference := origin.layout.difference(build_layout(model)):
         raise ValueError(f"`idata` is of another model: {difference} in this one. Pass the model of the result.")
     identity = identify_as_written(model)
     for one in (origin.identity, identity):

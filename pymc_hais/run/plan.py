@@ -12,7 +12,7 @@ import numpy as np
 from pymc_hais.core.codec import Codec
 from pymc_hais.estimators import NO_TAIL, Finding, Late, LogZEstimate, Tail
 from pymc_hais.kernels import Gibbs, Hamiltonian, LinearConstraints, LocallyBalanced, RandomWalk
-from pymc_hais.model import Layout, ModelIdentity, Sites, Structure, find_site_variables
+from pymc_hais.model import Layout, ModelIdentity, Sites, find_site_variables
 from pymc_hais.problem.problem import PriorMass
 from pymc_hais.references import (
     BoundReference,
@@ -117,8 +117,8 @@ class Origin:
 
     Attributes
     ----------
-    structure : Structure
-        What a model must have in common with this one for the plan to serve it.
+    layout : Layout
+        Of the free variables, which a model must have in common with this one for the plan to serve it.
     identity : ModelIdentity
         Of the model, which an extension must have.
     tail : Tail
@@ -128,7 +128,7 @@ class Origin:
     seconds_per_gradient : float
     """
 
-    structure: Structure
+    layout: Layout
     identity: ModelIdentity
     tail: Tail = NO_TAIL
     n_rounds: int = 0
@@ -174,7 +174,7 @@ _PLAIN = (Gaussian, StudentT, Box)
 _KERNELS = (Hamiltonian, RandomWalk, Gibbs, LocallyBalanced)
 #: All that a plan is made of.
 _CODEC = Codec(
-    *(Plan, Pilot, Recipe, Schedule, Ladder, Promise, Start, Origin, Own, Tables, Structure, ModelIdentity),
+    *(Plan, Pilot, Recipe, Schedule, Ladder, Promise, Start, Origin, Own, Tables, Layout, ModelIdentity),
     *(Tail, Late),
     *(*_PLAIN, Gaussians, Mixture, Fitted, Sites, PriorMass, LogZEstimate, Finding, *_KERNELS, LinearConstraints),
 )

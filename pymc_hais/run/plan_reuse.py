@@ -9,7 +9,7 @@ import numpy as np
 
 from pymc_hais.core.noise import check_counters
 from pymc_hais.kernels import Composed
-from pymc_hais.model import ModelIdentity, build_layout, describe_structure, identify_as_written, prior_alone
+from pymc_hais.model import ModelIdentity, build_layout, identify_as_written, prior_alone
 from pymc_hais.problem.building import build_problem
 from pymc_hais.problem.parameter_path import is_geometric
 from pymc_hais.problem.problem import PriorMass, Problem
@@ -46,7 +46,7 @@ def record_plan(choice: Choice, outcome: Outcome, call: Call) -> Plan | None:
         return None
     kernel = problem.engine.kernel
     origin = Origin(
-        describe_structure(problem.model, problem.layout),
+        problem.layout,
         problem.identity,
         tail_of(choice, run),
         choice.spent.n_rounds + len(row.rounds) - 1,
@@ -133,7 +133,7 @@ def restore_problem(plan: Plan, model: Any, reference: Any, call: Call) -> Probl
     start, layout = plan.start, build_layout(model)
     assert start is not None
     assert plan.origin is not None  # of a run that has ended
-    if difference := plan.origin.structure.difference(describe_structure(model, layout)):
+    if difference := plan.origin.layout.difference(layout):
         raise ValueError(f"`plan` was learnt on another model: {difference} in this one. Leave it out.")
     is_own = isinstance(start.reference, Own)
     spec = reference if is_own else spec_for(start.reference, model, layout)

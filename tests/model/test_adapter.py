@@ -234,6 +234,10 @@ def test_sampling_leaves_the_models_generators_alone():
 def test_periodic_coordinates_are_marked():
     assert adapted("circular").layout.is_periodic == (True,)
     assert adapted("interval").layout.is_periodic == (False, False)
+    transforms = pm.distributions.transforms
+    with pm.Model() as model:
+        pm.VonMises("angle", 0.0, 1.0, shape=2, transform=transforms.ordered, initval=[-1.0, 1.0])
+    assert build_layout(model).is_periodic == (True,)
 
 
 def test_new_data_are_seen_after_set_data():

@@ -9,7 +9,7 @@ import pytest
 from pymc_hais.core.files import read_record, write_record
 from pymc_hais.estimators import LogZEstimate, Tail
 from pymc_hais.kernels import Gibbs, Hamiltonian, LinearConstraints, LocallyBalanced, RandomWalk
-from pymc_hais.model import ModelIdentity, Sites, Structure, identify_as_written
+from pymc_hais.model import Layout, ModelIdentity, Sites, identify_as_written
 from pymc_hais.problem.problem import PriorMass
 from pymc_hais.references import Box, Fitted, Gaussian, Gaussians, Mixture, StudentT
 from pymc_hais.run import plan_reuse
@@ -18,7 +18,8 @@ from pymc_hais.tuning import Pilot, Recipe
 from pymc_hais.types import Ladder, Schedule
 
 IDENTITY = ModelIdentity("floatX", {"a": "normal"}, {"a": "1"}, {"a": "2"}, {"y": "3"}, "4", ("a file",))
-ORIGIN = Origin(Structure(("a", "b"), ((), (2,)), ("", "log")), IDENTITY, Tail(1.5, 0.01, 40), 3, 1e-6)
+LAYOUT = Layout(("a", "b_log__"), ("a", "b"), ((), (2,)), ("", "log"), (False, False))
+ORIGIN = Origin(LAYOUT, IDENTITY, Tail(1.5, 0.01, 40), 3, 1e-6)
 
 
 def build_plan(n_dims=3, n_stages=4, n_steps=8, metrics=None, **replaced):
