@@ -13,6 +13,7 @@ from tests.front_door import assert_right, estimate
 from tests.kernels.targets import METRICS, MIX, is_seen, move, needs_jax, observables, skewed_toy
 from tests.mutants import mutate
 from tests.quick import TRUTH, one_mean
+from tests.results.plots.drawn import BACKENDS, close, needs, numbers
 from tests.statistical import assert_mean
 
 PAGE = Path(__file__).parents[1] / "CONTRIBUTING.md"
@@ -79,3 +80,21 @@ def test_the_finding_is_made_where_it_applies_and_only_there(skeleton, monkeypat
     assert finding.message.startswith("Step 3 of 3 has ")
     found, _ = estimate(one_mean(), schedule=even, **QUICK)
     assert "hard_step" not in [one.name for one in found.findings]
+
+
+def test_the_plot_draws_the_numbers_of_the_run(skeleton):
+    plot = skeleton("A new plot").plot_tuning
+    assert "plot_collection : PlotCollection" in plot.__doc__
+    _, idata = estimate(one_mean(), **QUICK)
+    for backend in BACKENDS:
+        needs(backend)
+        collection = plot(idata, backend=backend)
+        for chain in range(2):
+            path = idata["annealing"].sel(chain=chain)
+            x, y = numbers(collection, "points", "tuning", chain=chain)
+            np.testing.assert_allclose(x, path["step_size"])
+            np.testing.assert_allclose(y, path["acceptance_rate"])
+    assert "points" not in plot(idata, backend="none", visuals={"points": False}).viz.children
+    close()
+    with pytest.raises(ValueError, match="group `annealing`"):
+        plot(None)

@@ -63,7 +63,6 @@ TOLERATED = {
     ("problem/simulation", "pytensor"): "the graph of a model's observations",
     ("__init__", "pymc"): "the line that makes pm.sample_hais work",
     ("results/datatree", "pymc"): "PyMC's own finders of constants, observations, coords and dims",
-    ("results/heldout", "pymc"): "the library named in the result",
     ("sampling", "pymc"): "the type of an argument of sample_hais",
     ("compiled", "pymc"): "the type of an argument of compile",
     ("sampling", "xarray"): "the return type of sample_hais",

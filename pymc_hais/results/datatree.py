@@ -59,28 +59,16 @@ def to_datatree(
 ) -> DataTree:
     """Label a run of one model as ArviZ expects.
 
-    Parameters
-    ----------
-    values : dict of ndarray (C, P, ...)
-        Equally weighted draws in the constrained space.
-    draws : PosteriorDraws
-        The same draws, with the statistics of their particles.
-    attrs : dict
-        Plain numbers and strings; they go to every group of the run.
-    output : Output
-        The user's ``idata_kwargs``.
-
-    Returns
-    -------
-    DataTree
-        Groups ``posterior``, ``sample_stats``, ``annealing``, ``log_marginal_likelihood``, ``estimates``, ``modes``,
-        ``plan``, ``observed_data``, ``constant_data`` and, where asked for, ``log_likelihood`` and ``log_prior``.  What
-        cannot be added is a finding: a finished run is never lost.
+    The values (C, P, ...) are equally weighted draws in the constrained space, ``draws`` are the same with the
+    statistics of their particles, and the attributes go to every group of the run.  What cannot be added is a finding:
+    a finished run is never lost.
     """
     run = outcome.run
     assert run is not None
     labels = guard.surely(lambda: labels_of(model, output))
     posterior = guard.surely(lambda: as_dataset(values, attrs=attrs, **labels))
+    stats = guard.surely(lambda: as_dataset(stats_of(draws), attrs=attrs))
+    stats["log_marginal_likelihood"] = ("chain", run.log_z - estimate.log_prior_mass)
     added = add_groups(
         {
             "modes": lambda: modes and modes_group(modes),
@@ -91,28 +79,42 @@ def to_datatree(
         },
         guard,
     )
-
-    def assemble() -> DataTree:
-        whole = replace(estimate, findings=(*estimate.findings, *unfinished(guard)))
-        groups = {
-            "posterior": posterior,
-            "sample_stats": _sample_stats(draws, run.log_z - estimate.log_prior_mass, attrs),
-            "annealing": annealing_group(outcome),
-            EVIDENCE: evidence_group(whole, outcome, [outcome.draws * len(run.log_z)], attrs),
-            "estimates": opinions_group(estimate, outcome.opinions),
-            **added,
-        }
-        return build_tree(groups, whole, attrs)
-
-    return guard.surely(assemble)
+    whole = replace(estimate, findings=(*estimate.findings, *unfinished(guard)))
+    n_particles = [outcome.draws * len(run.log_z)]
+    return guard.surely(lambda: build_tree(posterior, stats, added, outcome, whole, n_particles, attrs))
 
 
-def build_tree(groups: Mapping[str, Any], estimate: LogZEstimate, attrs: Mapping[str, Any]) -> DataTree:
+def build_tree(
+    posterior: Dataset,
+    stats: Dataset,
+    added: Mapping[str, Any],
+    outcome: Outcome,
+    estimate: LogZEstimate,
+    n_particles: Sequence[int],
+    attrs: Mapping[str, Any],
+) -> DataTree:
     """Put groups under what a person sees first of a result."""
+    groups = {
+        "posterior": posterior,
+        "sample_stats": stats,
+        "annealing": annealing_group(outcome),
+        EVIDENCE: evidence_group(estimate, outcome, n_particles, attrs),
+        "estimates": opinions_group(estimate, outcome.opinions),
+        **added,
+    }
     idata = DataTree.from_dict({f"/{name}": group for name, group in groups.items()})
     idata.attrs[str(attrs["quantity"]).replace(" ", "_")] = repr(replace(estimate, findings=()))
     idata.attrs["findings"] = ", ".join(finding.name for finding in estimate.findings) or "none"
     return idata
+
+
+def stats_of(draws: PosteriorDraws) -> dict[str, np.ndarray]:
+    """Name what is kept of each draw's particle."""
+    return {
+        "log_weight": draws.log_weights,
+        "acceptance_rate": draws.acceptance_rate,
+        "diverging": draws.is_divergent,
+    }
 
 
 def densities(posterior: Dataset, model: Any, output: Output) -> dict[str, Callable[[], Any]]:
@@ -153,17 +155,6 @@ def _data(values: Mapping[str, Any], labels: dict[str, Any]) -> Any:
         return None
     filled = {name: np.ma.filled(value, np.nan) if np.ma.isMA(value) else value for name, value in values.items()}
     return as_dataset(filled, sample_dims=[], **labels)
-
-
-def _sample_stats(draws: PosteriorDraws, log_z: np.ndarray, attrs: Mapping[str, Any]) -> Any:
-    per_draw = {
-        "log_weight": draws.log_weights,
-        "acceptance_rate": draws.acceptance_rate,
-        "diverging": draws.is_divergent,
-    }
-    dataset = as_dataset(per_draw, attrs=attrs)
-    dataset["log_marginal_likelihood"] = ("chain", log_z)
-    return dataset
 
 
 def annealing_group(outcome: Outcome) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 from pymc_hais.estimators import Finding
@@ -25,238 +26,198 @@ class Row(NamedTuple):
     advice: str
 
 
+_error, _warning, _info = (partial(Row, severity) for severity in ("error", "warning", "info"))
+_error_or_warning = partial(Row, "error, or warning")
 _OPINION = "By {method}, log Z is {value:.2f} ± {se:.2f}: {difference:+.2f} nats."
 _UNSEEN = "One of the two has not seen all of the posterior: pass a larger `n_temperatures` or more `draws`."
 
 #: Name of a finding, and after a colon the case, where it has several -> its words.
 FINDINGS: dict[str, Row] = {
-    "no_weight": Row(
-        "error",
+    "no_weight": _error(
         "Every particle of every chain ended with weight zero: no way was found from the reference to the posterior.",
         "Raise `draws`, or soften hard constraints.",
     ),
-    "interrupted": Row(
-        "warning",
+    "interrupted": _warning(
         "The run was interrupted; this is what had been finished.{above}",
         "Run again for the standard error asked for.",
     ),
-    "standard_error: failure": Row("warning", "{above}, and the next round failed.", "See `unfinished`."),
-    "standard_error: fixed": Row(
-        "warning", "{above}.", "Raise `draws` or `chains`, or leave the schedule to the pilot."
-    ),
-    "standard_error: max_seconds": Row(
-        "warning",
+    "standard_error: failure": _warning("{above}, and the next round failed.", "See `unfinished`."),
+    "standard_error: fixed": _warning("{above}.", "Raise `draws` or `chains`, or leave the schedule to the pilot."),
+    "standard_error: max_seconds": _warning(
         "{above}, and the time ended: a round of {n_steps:,.0f} temperatures, about {needed}, would be enough.",
         "Raise `max_seconds`, or ask for less.",
     ),
-    "standard_error: max_seconds, whatever the length": Row(
-        "warning", "{above}, and the time ended.", "Raise `max_seconds`."
-    ),
-    "standard_error: shortfall": Row(
-        "warning",
+    "standard_error: out of time": _warning("{above}, and the time ended.", "Raise `max_seconds`."),
+    "standard_error: shortfall": _warning(
         "{above}, of which {shortfall:.2g} is a shortfall that more chains of this plan leave.",
         "A plan of more temperatures is needed: call sample_hais(target_se={target:g}).",
     ),
-    "standard_error: extended": Row("warning", "{above}.", "Call extend(target_se=...) for more chains."),
-    "standard_error: max_temperatures": Row(
-        "warning",
+    "standard_error: extended": _warning("{above}.", "Call extend(target_se=...) for more chains."),
+    "standard_error: max_temperatures": _warning(
         "{above}, and `max_temperatures` was reached.",
         "Raise `max_temperatures`, `draws` or `chains`.",
     ),
-    "pareto_k": Row(
-        "error",
+    "pareto_k": _error(
         "The log weights have a heavy tail (Pareto k = {k:.2f} > {limit}): a few particles decide log Z, and the error "
         "bar is too small.",
         "Pass a larger `n_temperatures` or more `draws`, or reparametrise to bring prior and posterior closer.",
     ),
-    "pareto_k: predictive": Row(
-        "warning",
+    "pareto_k: predictive": _warning(
         "The likelihood varies over the posterior draws with a heavy tail (Pareto k = {k:.2f} > {limit}): a few draws "
         "decide.",
         "Use more posterior draws (`n_draws`).",
     ),
-    "few_ancestors": Row(
-        "error",
+    "few_ancestors": _error(
         "All particles descend from about {n:.0f} effective reference draws, and at least {fewest:.0f} are needed: the "
         "posterior may have regions that no reference draw led to.",
         "Pass more `draws` or a larger `n_temperatures`.",
     ),
-    "chains_disagree": Row(
-        "error",
+    "chains_disagree": _error(
         "The chains' estimates of log Z differ by {times:.1f} times what their own errors predict.",
         "Pass a larger `n_temperatures`; if that does not help, the posterior has modes that single chains miss.",
     ),
-    "chains_disagree: bridge": Row(
-        "error",
+    "chains_disagree: bridge": _error(
         "The chains have not met (R-hat = {rhat:.2f}): they lie in different regions, and the share of each is up to "
         "where the chains began.",
         "Sample longer, or use sample_hais, which weighs the regions.",
     ),
-    "rounds_disagree": Row(
-        "error",
+    "rounds_disagree": _error(
         "log Z moved from {before.log_z:.2f} at {before.n_steps} temperatures to {last.log_z:.2f}, {moved:.1f} "
         "standard errors: the particles do not keep up with the annealing.",
         "Pass a larger `n_temperatures`, or reparametrise (for example non-centred).",
     ),
-    "rounds_disagree: rows": Row(
-        "error",
+    "rounds_disagree: rows": _error(
         "The mean over {n} rows moved by {moved:+.3f} nats from one round to the next, beyond its error of "
         "{error:.3f}: the particles do not keep up with the annealing.",
         "Raise `draws`, or reparametrise (for example non-centred).",
     ),
-    "low_acceptance": Row(
-        "warning",
+    "low_acceptance": _warning(
         "At some temperatures only {rate:.0%} of the moves were accepted.",
         "The plan's step sizes do not suit all of the posterior: reparametrise, or raise `draws`.",
     ),
-    "divergences": Row(
-        "error, or warning",
+    "divergences": _error_or_warning(
         "{share:.1%} of the moves diverged (an energy error above 1000 nats, or NaN).",
         "The density has regions of extreme curvature: reparametrise (for example non-centred).",
     ),
-    "nan": Row(
-        "warning",
+    "nan": _warning(
         "The log-likelihood was {seen}; those particles were given weight zero.",
         "Look at `model.debug()` for the term that is not a number.",
     ),
-    "prior_range": Row(
-        "error",
+    "prior_range": _error(
         "Prior draws beyond the range of floating point (underflow to 0, or a probability rounded to 1) had to be "
         "dropped, and the likelihood does not vanish there: up to {share:.1%} of Z is missing.",
         "Use a less diffuse prior.",
     ),
-    "short_pilot": Row(
-        "warning",
+    "short_pilot": _warning(
         "The time for the pilot ended at beta = {beta:.2g}: nothing was tuned for what lies beyond.",
         "Raise `max_seconds`.",
     ),
-    "fewer_particles": Row(
-        "warning",
+    "fewer_particles": _warning(
         "There was time for {made} particles of a chain and not for {wanted}, which would take about {needed} for "
         "{n_steps} temperatures: the posterior draws hold copies.",
         "Raise `max_seconds`, or ask for fewer `draws`.",
     ),
-    "plan_misfit": Row(
-        "warning",
+    "plan_misfit": _warning(
         "The plan does not fit these data: {seen}.",
         "Leave out `plan`, so that a pilot learns one for these data, or pass a plan that was learnt from "
         'reference="prior".',
     ),
-    "estimates_disagree": Row("error", _OPINION, _UNSEEN),
-    "estimates_disagree: bridge": Row(
-        "error",
+    "estimates_disagree": _error(_OPINION, _UNSEEN),
+    "estimates_disagree: bridge": _error(
         _OPINION,
         "A bridge that is lower knows fewer regions than the annealing, or its fit overlaps little with the draws; one "
         "that is higher says that the annealing has missed mass: pass a larger `n_temperatures`.",
     ),
-    "reverse_disagrees: below": Row("error", _OPINION, _UNSEEN),
-    "reverse_disagrees: above": Row(
-        "warning",
+    "reverse_disagrees: below": _error(_OPINION, _UNSEEN),
+    "reverse_disagrees: above": _warning(
         _OPINION,
         "It is an upper bound if the draws are right. A wide gap says that there are too few temperatures for the way "
         "back, or that the draws lie where the annealing hardly passes: pass a larger `n_temperatures`.",
     ),
-    "missed_mass": Row(
-        "error",
+    "missed_mass": _error(
         "{modes} (at {places}) of which the run has too little: by importance sampling the mass around the {which} has "
         "log {log_mass:.2f}, and {share:.2g} of the run's Z is there. log Z is at least {gain:.2f} nats too low.",
         "Run again with this result as `modes=`.",
     ),
-    "no_data": Row(
-        "error",
+    "no_data": _error(
         "The model has no observed variable and no potential: these are prior draws, and log Z of a prior is 0.",
         "Pass `observed=` to the variable that the data belong to.",
     ),
-    "prior_draws": Row(
-        "info",
+    "prior_draws": _info(
         "Draws of the prior of {names} do not follow its log density in PyMC, or are hardly ever in the range of the "
         "transforms: the run starts from {reference} instead.",
         "log Z belongs to the density, as PyMC computes it; you need do nothing.",
     ),
-    "prior_mass: measured": Row(
-        "info",
+    "prior_mass: measured": _info(
         "The prior of {names} integrates to exp({value:.2f} ± {se:.2f}) in PyMC, and not to one.",
         "Z was divided by that mass; you need do nothing.",
     ),
-    "prior_mass: not known": Row(
-        "warning",
+    "prior_mass: not known": _warning(
         "log Z is log of the integral of exp(model.logp()), and the density of {names} may not integrate to one in "
         "PyMC.",
         'Pass reference="prior" for the log marginal likelihood.',
     ),
-    "summable": Row(
-        "info",
+    "summable": _info(
         "The elements of {names} are independent of one another given everything else, so that {each} could be summed "
         "out of the likelihood: the same log Z, as a rule in less time.",
         "Where you need no draws of them, try pymc_extras.marginalize(model, {variables}), or a pm.Mixture.",
     ),
-    "heavy_tail": Row(
-        "warning",
+    "heavy_tail": _warning(
         "The log ratio of target and reference has a heavy upper tail: {excess:.1f} nats beyond a normal one for the "
         "highest 0.5% of the draws. Few particles get there, and log Z may come out too low.",
         "Pass a `reference` with heavier tails, reparametrise, or see whether log Z moves up with more temperatures "
         "(`n_temperatures`).",
     ),
-    "memory": Row(
-        "error, or warning",
+    "memory": _error_or_warning(
         "In some direction the moves left the particles with only {share:.0%} of the target's variance (of moves that "
         "spread them it would accept {up:.0%}, of those that draw them together {down:.0%}): they were too slow for "
         "the schedule, and few weights can make up for it, so that log Z may be too low.",
         "Pass a larger `n_temperatures`, leave kernel and schedule to the pilot (the default), or start from "
         'reference="fitted".',
     ),
-    "rounding": Row(
-        "error",
+    "rounding": _error(
         "The log densities are so large that {dtype} rounds each of them by about {spacing:.2g} nats: log Z may be "
         "wrong by more than its error.",
         "Compute in double precision (`pytensor.config.floatX = 'float64'`), and take large constants off the model's "
         "potentials.",
     ),
-    "wrong_odds": Row(
-        "error",
+    "wrong_odds": _error(
         "Elements of {names} were drawn with other odds than the log density gives them: log Z is wrong. This is a "
         "defect of pymc_hais.",
         "Please report the model; kernel=pymc_hais.LocallyBalanced() does without these odds for variables of 0 and 1.",
     ),
-    "few_draws": Row(
-        "error",
+    "few_draws": _error(
         "The draws are worth {n:.0f} independent ones, and {fewest:.0f} are needed.",
         "Pass more draws, or draws of a sampler that mixes better.",
     ),
-    "poor_overlap": Row(
-        "error",
+    "poor_overlap": _error(
         "The draws and the reference fitted to them overlap in {overlap:.2%} of their mass: the bridge rests on few "
         "draws, and its error bar is a guess.",
         "Use sample_hais, which anneals between the two (reference=idata starts from these draws).",
     ),
-    "poor_overlap: none": Row(
-        "error",
+    "poor_overlap: none": _error(
         "No draw of the fitted reference has a positive density under the model: there is nothing to bridge.",
         "Use sample_hais, which anneals between the two.",
     ),
-    "bounds_crossed": Row(
-        "error",
+    "bounds_crossed": _error(
         "The lower bounds lie {gap:.3f} nats above the upper ones in the mean, {errors:.1f} standard errors: draws, "
         "density and simulated data do not belong together.",
         "Look for a distribution whose `random` and `logp` differ (pm.CustomDist), or report it.",
     ),
-    "wide_gap": Row(
-        "warning",
+    "wide_gap": _warning(
         "The bounds of log Z are {gap:.2f} nats apart in the mean.",
         "Pass a larger `n_temperatures`, or more `draws`.",
     ),
-    "ranks": Row(
-        "error",
+    "ranks": _error(
         "The true values of {names} do not lie in their posteriors as they should (simulation-based calibration).",
         "See pymc_hais.plots.plot_calibration; pass a larger `n_temperatures`, or reparametrise.",
     ),
-    "unfinished": Row(
-        "error, or warning",
+    "unfinished": _error_or_warning(
         "Missing from this result: {what}.",
         "Make the call again for all of it, once what the message names is mended.",
     ),
-    "unfinished: interrupted": Row(
-        "error, or warning", "Missing from this result: {what}.", "Make the call again for all of it."
+    "unfinished: interrupted": _error_or_warning(
+        "Missing from this result: {what}.", "Make the call again for all of it."
     ),
 }
 #: Pieces of messages.

@@ -7,12 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import pymc
-from arviz_base import dict_to_dataset
 from xarray import DataTree
 
 from pymc_hais.estimators import Finding, LogZEstimate
-from pymc_hais.results.datatree import findings_as_json
+from pymc_hais.results.datatree import as_dataset, findings_as_json
 from pymc_hais.results.findings import quoted
 from pymc_hais.run.row_results import RowResult
 
@@ -82,19 +80,13 @@ def of_rows(results: Sequence[RowResult], findings: tuple[Finding, ...], mass: L
 
 
 def thin(posterior: Any, names: Sequence[str], n_draws: int) -> dict[str, np.ndarray]:
-    """Pick at most so many draws of some variables, evenly spaced in every chain: arrays (C, S, ...).
-
-    Raises
-    ------
-    ValueError
-        If a variable has no draws.
-    """
+    """Pick at most so many draws of some variables, evenly spaced in every chain: arrays (C, S, ...)."""
     group = posterior["posterior"]
     missing = [name for name in names if name not in group]
     if missing:
         raise ValueError(
-            f"`posterior` has no draws of {quoted(missing)}. Variables that belong to a row "
-            "cannot be integrated out together with posterior draws of the others: fix the parameters with pm.do."
+            f"`posterior` has no draws of {quoted(missing)}. Variables that belong to a row cannot be integrated out "
+            "together with posterior draws of the others: fix the parameters with pm.do."
         )
     n_chains, length = group.sizes["chain"], group.sizes["draw"]
     kept = np.unique(np.linspace(0, length - 1, max(1, min(length, n_draws // n_chains))).round().astype(int))
@@ -105,13 +97,8 @@ def thin(posterior: Any, names: Sequence[str], n_draws: int) -> dict[str, np.nda
 def to_heldout_tree(result: HeldOut, attrs: Mapping[str, Any]) -> DataTree:
     """Label a result: group ``held_out``, per ``row`` and with the mean."""
     per_row = {name: getattr(result, name) for name in ("value", "se", "ess", "pareto_k")}
-    dataset = dict_to_dataset(
-        per_row,
-        sample_dims=["row"],
-        coords={"row": np.arange(len(result.value))},
-        inference_library=pymc,
-        attrs={**attrs, "findings": findings_as_json(result.findings)},
-    )
+    coords, found = {"row": np.arange(len(result.value))}, findings_as_json(result.findings)
+    dataset = as_dataset(per_row, sample_dims=["row"], coords=coords, attrs={**attrs, "findings": found})
     scalars = {"mean": float(np.mean(result.value)), "mcse": result.mcse, "sem": result.sem, **result.common}
     for name, number in scalars.items():
         dataset[name] = ((), np.asarray(number))

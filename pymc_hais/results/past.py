@@ -22,12 +22,10 @@ from pymc_hais.results.datatree import (
     COUNTS,
     EVIDENCE,
     add_groups,
-    annealing_group,
     build_tree,
     densities,
-    evidence_group,
     log_marginal_likelihood,
-    opinions_group,
+    stats_of,
 )
 from pymc_hais.results.diagnose import unfinished
 from pymc_hais.results.plans import read_plan
@@ -51,13 +49,7 @@ _ADDED_UP = ("n_gradients", "sampling_time", "total_time", "compile_time")
 
 
 def read_whole(idata: Any) -> tuple[Plan, LogZEstimate]:
-    """Read plan and estimate of a result that has all of its groups, chains and draws.
-
-    Raises
-    ------
-    ValueError
-        Saying what is missing.
-    """
+    """Read plan and estimate of a result, or refuse one that has lost groups, chains or draws."""
     record = read_plan(idata, "idata")
     if missing := [name for name in _GROUPS if name not in idata.children]:
         raise ValueError(
@@ -160,16 +152,7 @@ def _read_opinions(idata: DataTree, estimate: LogZEstimate) -> tuple[LogZEstimat
 def check_goes_on(idata: DataTree, one: Mapping[str, np.ndarray]) -> None:
     """Say before any work what of a result an extension cannot go on with, because its owner has added it.
 
-    Parameters
-    ----------
-    idata : DataTree
-    one : dict of ndarray (1, 1, ...)
-        A draw of all that the model gives.
-
-    Raises
-    ------
-    ValueError
-        If a variable of the model has another shape.
+    Given one draw (1, 1, ...) of all that the model gives; a variable of another shape is refused.
     """
     posterior = idata["posterior"].to_dataset()
     for name, value in one.items():
@@ -203,52 +186,27 @@ def to_extended_tree(
     call: Call,
     guard: Guard,
 ) -> DataTree:
-    """Join a result and its extension.
-
-    Parameters
-    ----------
-    values : dict of ndarray
-        The new draws, as ``posterior`` has them.
-    estimate : LogZEstimate
-        Of both together.
-    more : dict
-        Attributes of the extension; numbers that add up are its own.
-    """
+    """Join a result and its extension, which has new draws and attributes, given the estimate of both together."""
     # More draws of the same chains, or more chains.
     axis = 1 if len(estimate.per_chain) == len(past.run.log_z) else 0
-    old, draws = idata["posterior"].to_dataset(), extended.draws
+    old = idata["posterior"].to_dataset()
     chosen = _choose((old.sizes["chain"], old.sizes["draw"]), axis, past, extended, call)
     shape = chosen.shape
     attrs = _attributes({str(name): value for name, value in old.attrs.items()}, more, shape, extended)
-    stats = {
-        "log_weight": draws.log_weights,
-        "acceptance_rate": draws.acceptance_rate,
-        "diverging": draws.is_divergent,
-    }
-    sample_stats = _join(idata["sample_stats"].to_dataset(), stats, chosen, axis, attrs)
-    sample_stats["log_marginal_likelihood"] = ("chain", np.asarray(estimate.per_chain))
+    stats = _join(idata["sample_stats"].to_dataset(), stats_of(extended.draws), chosen, axis, attrs)
+    stats["log_marginal_likelihood"] = ("chain", np.asarray(estimate.per_chain))
     posterior = _join(old, values, chosen, axis, attrs)
     wanted: dict[str, Any] = {
         name: [str(one) for one in idata[name].data_vars]
         for name in ("log_likelihood", "log_prior")
         if name in idata.children
     }
-    added = add_groups(densities(posterior, model, Output(**wanted)), guard)
-
-    def assemble() -> DataTree:
-        whole = replace(estimate, findings=(*estimate.findings, *unfinished(guard)))
-        groups = {
-            "posterior": posterior,
-            "sample_stats": sample_stats,
-            "annealing": annealing_group(extended.outcome),
-            EVIDENCE: evidence_group(whole, extended.outcome, extended.n_particles, attrs),
-            "estimates": opinions_group(estimate, past.opinions),
-            **{name: idata[name].to_dataset() for name in _KEPT if name in idata.children},
-            **added,
-        }
-        return build_tree(groups, whole, attrs)
-
-    return guard.surely(assemble)
+    kept = {name: idata[name].to_dataset() for name in _KEPT if name in idata.children}
+    added = kept | add_groups(densities(posterior, model, Output(**wanted)), guard)
+    whole = replace(estimate, findings=(*estimate.findings, *unfinished(guard)))
+    return guard.surely(
+        lambda: build_tree(posterior, stats, added, extended.outcome, whole, extended.n_particles, attrs)
+    )
 
 
 def _choose(size: tuple[int, int], axis: int, past: Past, extended: Extended, call: Call) -> np.ndarray:

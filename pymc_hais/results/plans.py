@@ -32,19 +32,7 @@ def plan_group(plan: Plan) -> Dataset:
 
 
 def read_plan(source: Any, argument: str = "plan") -> Plan:
-    """Read the plan of a result, or of a file that :func:`save_plan` wrote.
-
-    Parameters
-    ----------
-    source : DataTree or path
-    argument : str
-        What the caller calls it, for messages.
-
-    Raises
-    ------
-    ValueError
-        If there is no plan in it.
-    """
+    """Read the plan of a result, which messages call ``argument``, or of a file that :func:`save_plan` wrote."""
     if isinstance(source, str | os.PathLike):
         return decode_plan(*read_record(Path(source)))
     return decode_plan(*_arrays_and_facts(source, argument))
@@ -117,10 +105,6 @@ def keep_result(idata: DataTree, checkpoint: Checkpoint | None, guard: Guard) ->
 
 def open_result(source: Any) -> Any:
     """Return a result, read from its file or from the folder of its checkpoint where a path is given.
-
-    Parameters
-    ----------
-    source : DataTree or path
 
     Raises
     ------

@@ -119,9 +119,8 @@ def attributes(
     choice: Choice, outcome: Outcome, posterior: PosteriorDraws, call: Call, seconds: float
 ) -> dict[str, Any]:
     """Gather plain numbers and strings that say how a result of ``sample_hais`` came about."""
-    common = _attributes(choice, outcome, call)
     return {
-        **common,
+        **_attributes(choice, outcome, call),
         "quantity": _quantity(choice),
         "n_gradients": outcome.n_gradients + posterior.n_gradients,
         "n_rounds": len(outcome.rows[0].rounds),
@@ -134,12 +133,8 @@ def extension_attributes(extended: Extended, choice: Choice, call: Call, seconds
     """Gather what changes in the attributes of a result that was extended."""
     outcome = extended.outcome
     return {
-        "random_seed": json.dumps(call.seeds.entropy),
-        "target_se": -1.0 if call.request.target_se is None else call.request.target_se,
-        "stopped_by": outcome.stopped_by,
+        **_of_call(choice, outcome, call),
         "n_gradients": outcome.n_gradients + extended.draws.n_gradients,
-        "sampling_time": outcome.seconds,
-        "compile_time": choice.compile_seconds,
         "total_time": seconds,
     }
 
@@ -165,16 +160,23 @@ def _attributes(choice: Choice, outcome: Outcome, call: Call) -> dict[str, Any]:
         "reference": choice.problem.label,
         "reference_reason": choice.plan.reason,
         "kernel": repr(choice.problem.engine.kernel),
-        "random_seed": json.dumps(call.seeds.entropy),
-        "target_se": -1.0 if call.request.target_se is None else call.request.target_se,
-        "stopped_by": outcome.stopped_by,
+        **_of_call(choice, outcome, call),
         "draws": call.request.draws,
         "particles": outcome.draws,
         "chains": call.request.chains,
-        "n_gradients": outcome.n_gradients,
         "n_gradients_pilot": spent.n_gradients_pilot,
-        "compile_time": choice.compile_seconds,
         "pilot_time": spent.pilot_seconds,
-        "sampling_time": outcome.seconds,
         "versions": json.dumps(versions_of(_PACKAGES)),
+    }
+
+
+def _of_call(choice: Choice, outcome: Outcome, call: Call) -> dict[str, Any]:
+    """Gather what a run and its extension have both."""
+    return {
+        "random_seed": json.dumps(call.seeds.entropy),
+        "target_se": -1.0 if call.request.target_se is None else call.request.target_se,
+        "stopped_by": outcome.stopped_by,
+        "n_gradients": outcome.n_gradients,
+        "compile_time": choice.compile_seconds,
+        "sampling_time": outcome.seconds,
     }

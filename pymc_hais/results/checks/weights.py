@@ -71,7 +71,7 @@ def _too_slow(above: str, times: float, result: RowResult, outcome: Outcome, cal
     made = sum(one.n_steps for one in result.rounds) * outcome.draws / call.request.draws
     n_steps = made * times**2
     if not np.isfinite(n_steps):
-        return say("standard_error: max_seconds, whatever the length", above=above)
+        return say("standard_error: out of time", above=above)
     needed = duration(n_steps * call.request.draws * call.request.chains * outcome.seconds_per_move)
     return say("standard_error: max_seconds", above=above, n_steps=n_steps, needed=needed)
 

@@ -43,13 +43,8 @@ def check_odds(problem: Problem, final: Mapping[int, np.ndarray | None]) -> Iter
     """Compare the kernel's log odds with the change of the log density, for every variable, at final particles.
 
     The kernel's odds of a site are those that it takes while all sites of a colour change; the change is that of the
-    whole log density when the site changes alone, at either end of the path.
-
-    Parameters
-    ----------
-    problem : Problem
-    final : mapping of int -> ndarray (n, D) or None
-        Row of data -> final particles, see :func:`pymc_hais.run.row_results.final_particles`.
+    whole log density when the site changes alone, at either end of the path.  ``final`` has particles (n, D) of rows of
+    data.
     """
     kernel = problem.engine.kernel
     blocks = kernel.site_blocks if isinstance(kernel, Composed) else ()

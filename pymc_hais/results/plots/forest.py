@@ -20,8 +20,10 @@ _ROUNDS = ("value", "interval", "estimate", "band", "ticks", "title", "xlabel", 
 _COMPARED = ("rank", "log_z", "se", "probability", "se_probability", "warning")
 
 
-def _draw_rows(panels: Panels, rows: Mapping[str, tuple[np.ndarray, np.ndarray]], flagged: np.ndarray) -> None:
-    """Draw each variable's values (N,) and the ends (2, N) of their intervals.
+def _draw_rows(
+    panels: Panels, rows: Mapping[str, tuple[np.ndarray, np.ndarray]], flagged: np.ndarray, names: list[str]
+) -> None:
+    """Draw each variable's values (N,) and the ends (2, N) of their intervals, with names beside the first.
 
     Those of flagged rows (N,) have another colour and another marker.
     """
@@ -32,12 +34,8 @@ def _draw_rows(panels: Panels, rows: Mapping[str, tuple[np.ndarray, np.ndarray]]
         panels.draw(f"{prefix}interval", interval_lines, ends, positions=positions[chosen], color=colour)
         if chosen.any():  # the positions are never missing, so no empty plot would be skipped
             panels.draw(f"{prefix}value", scatter_xy, points, color=colour, marker=marker)
-
-
-def _name_rows(panels: Panels, variable: str, names: list[str]) -> None:
-    """Write the rows' names beside them."""
-    where = panels.collection.data[[variable]]
-    panels.draw("ticks", set_yticks, where, values=np.arange(len(names), 0, -1), labels=names, store_artist=False)
+    where = panels.collection.data[[next(iter(rows))]]
+    panels.draw("ticks", set_yticks, where, values=positions, labels=names, store_artist=False)
 
 
 @share_docs
@@ -77,8 +75,7 @@ def plot_compare(
     }
     data = Dataset({name: DataArray(values, dims="row") for name, (values, _) in rows.items()})
     panels = Panels(data, _TABLE, visuals, plot_collection, backend, pc_kwargs, n_rows=len(table), sharey=True)
-    _draw_rows(panels, rows, flagged)
-    _name_rows(panels, "log_z", names)
+    _draw_rows(panels, rows, flagged, names)
     height = (0.5, len(names) + 0.5)
     panels.limit(log_z=(limits, height), probability=((-0.05, 1.05), height))
     panels.label(
@@ -120,8 +117,7 @@ def plot_estimates(
     data = Dataset({"log_z": DataArray(values, dims="row")})
     panels = Panels(data, (*_TABLE, "band"), visuals, plot_collection, backend, pc_kwargs, n_rows=len(table))
     panels.draw("band", vspan, Dataset({"log_z": ("end", ends[:, 0])}), color="C0", alpha=0.15)
-    _draw_rows(panels, {"log_z": (values, ends)}, flagged)
-    _name_rows(panels, "log_z", names)
+    _draw_rows(panels, {"log_z": (values, ends)}, flagged, names)
     panels.limit(log_z=(limits, (0.5, len(names) + 0.5)))
     panels.write_out("x", "log_z")
     panels.label(log_z=("log Z by method, 95% intervals", "nats", ""))

@@ -53,8 +53,6 @@ class Panels:
         A variable for each plot.
     known : sequence of str
         Names of the visuals, which ``visuals`` may hold.
-    visuals, plot_collection, backend, pc_kwargs
-        As the user passed them.
     colour : str
         Dimension whose coordinates have a colour each, where there is one.
     facets : sequence of str
