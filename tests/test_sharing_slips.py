@@ -192,7 +192,7 @@ def put_result(folder):
 
 
 def begin(folder):
-    kept, _ = open_checkpoint(folder, {"function": "sample_hais", "random_seed": [1]}, is_seeded=True)
+    kept = open_checkpoint(folder, {"function": "sample_hais", "random_seed": [1]}, is_seeded=True)
     kept.keep("pilot_1", "print", np.zeros(3))
 
 

@@ -89,17 +89,18 @@ def encode(arrays: Mapping[str, np.ndarray], facts: Any) -> bytes:
     np.savez(buffer, **{_FACTS: text}, **arrays)  # type: ignore[arg-type]
     # A zip file ends with the length of a comment, 0 here: the digest becomes that comment.
     content = buffer.getvalue()[:-2] + _LENGTH.to_bytes(2, "little")
-    return content + _digest(content)
+    return content + digest(content)
 
 
 def decode(content: bytes) -> tuple[dict[str, np.ndarray], Any]:
     """Read the content of a file; whatever is wrong with it raises."""
-    if content[-_LENGTH:] != _digest(content[:-_LENGTH]):
+    if content[-_LENGTH:] != digest(content[:-_LENGTH]):
         raise ValueError("The content does not have its digest.")
     with np.load(io.BytesIO(content), allow_pickle=False) as file:
         arrays = dict(file)
     return arrays, json.loads(arrays.pop(_FACTS).tobytes())
 
 
-def _digest(content: bytes) -> bytes:
+def digest(content: bytes) -> bytes:
+    """Return 16 bytes that tell a content from any other."""
     return hashlib.blake2b(content, digest_size=_LENGTH).digest()

@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Branch", "Purpose", "Seeds", "Stream"]
-
 
 class Purpose(IntEnum):
     """What random numbers are drawn for."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import pickle
 import sys
 import threading
@@ -16,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pymc_hais.core.files import digest
 from pymc_hais.engines.choice import compile_source
 from pymc_hais.model.source import Source
 from pymc_hais.types import Engine
@@ -141,4 +141,4 @@ def _put(known: OrderedDict[str, Engine], key: str, engine: Engine, most: int) -
 
 
 def _digest(content: bytes) -> str:
-    return hashlib.blake2b(content, digest_size=16).hexdigest()
+    return digest(content).hex()

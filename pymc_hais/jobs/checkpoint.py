@@ -5,7 +5,6 @@ A run is a fixed sequence of jobs: whatever is not kept is computed again, from 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import time
@@ -16,14 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from pymc_hais.core.codec import Codec
-from pymc_hais.core.files import read_record, write_bytes, write_record
+from pymc_hais.core.files import digest, read_record, write_bytes, write_record
 from pymc_hais.estimators import Late
 from pymc_hais.jobs.locks import LOCK
 from pymc_hais.model import ModelIdentity
 from pymc_hais.tuning import Pilot
 from pymc_hais.types import AnnealingRun, ParticleState
-
-__all__ = ["Checkpoint", "open_checkpoint", "open_folder"]
 
 _HEADER, _DIGEST = "checkpoint.json", "digest"
 _FORMAT = 3
@@ -39,7 +36,6 @@ class Checkpoint:
 
     Attributes
     ----------
-    path : Path
     identity : dict
         Of the call: what must be the same if it is to go on.
     """
@@ -84,23 +80,8 @@ class Checkpoint:
         return self.path / f"{name}.npz"
 
 
-def open_checkpoint(path: Any, identity: Mapping[str, Any], is_seeded: bool) -> tuple[Checkpoint, Mapping[str, Any]]:
-    """Begin a checkpoint, or go on with one of the same call.
-
-    Parameters
-    ----------
-    path : str or Path
-        A folder, which is made where it is missing.
-    identity : dict
-        Of this call; what JSON takes.
-    is_seeded : bool
-        Whether the user gave a seed; else that of the checkpoint is taken.
-
-    Returns
-    -------
-    Checkpoint
-    dict
-        The identity of the run, with the checkpoint's seed where the call has none.
+def open_checkpoint(path: Any, identity: Mapping[str, Any], is_seeded: bool) -> Checkpoint:
+    """Begin a checkpoint, or go on with one of the same call; its seed is taken where the user gave none.
 
     Raises
     ------
@@ -117,13 +98,13 @@ def open_checkpoint(path: Any, identity: Mapping[str, Any], is_seeded: bool) -> 
         if not is_seeded:
             own["random_seed"] = before["random_seed"]
         _compare(folder, before, own)
-        _check_writable(folder)
-    else:  # nothing is lost where an earlier call has failed before its first job was done
-        write_bytes(header, json.dumps({**own, _DIGEST: _digest(own)}, indent=1).encode())
+    # Nothing is lost where an earlier call has failed before its first job was done.  Where the same is written once
+    # more, a folder that takes no files says so before any work.
+    write_bytes(header, json.dumps({**own, _DIGEST: _digest(own)}, indent=1).encode())
     for left in folder.glob(".*.part"):
         if time.time() - left.stat().st_mtime > _ABANDONED:  # of a call that was killed while it wrote
             left.unlink(missing_ok=True)
-    return Checkpoint(folder, own), own
+    return Checkpoint(folder, own)
 
 
 def open_folder(path: Any) -> Path:
@@ -148,12 +129,6 @@ def open_folder(path: Any) -> Path:
     return folder
 
 
-def _check_writable(folder: Path) -> None:
-    probe = folder / "probe"
-    write_bytes(probe, b"")
-    probe.unlink(missing_ok=True)
-
-
 def _read_header(header: Path) -> dict[str, Any]:
     try:
         content = json.loads(header.read_bytes())
@@ -168,19 +143,16 @@ def _read_header(header: Path) -> dict[str, Any]:
 
 
 def _compare(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    models = [ModelIdentity.read(one["model"]) for one in (before, now) if "model" in one]
-    of_model = models[0].difference(models[1]) if len(models) == 2 else ""
-    there, here = ({name: one for name, one in content.items() if name != "model"} for content in (before, now))
+    there, here = dict(before), dict(now)
+    models = [ModelIdentity.read(one.pop("model")) for one in (there, here) if "model" in one]
     differences = [f"{name}: {_shown(a)} there, {_shown(b)} here" for name, a, b in _differences(there, here)]
-    if of_model:
+    if len(models) == 2 and (of_model := models[0].difference(models[1])):
         differences.append(f"It is of another model: {of_model} here")
-    if not differences:
-        return
-    told = "; ".join(differences)
-    raise ValueError(
-        f"The checkpoint {str(folder)!r} is of another call, and cannot go on with this one. {told}. Make the same "
-        "call as before, or pass another `checkpoint`."
-    )
+    if differences:
+        raise ValueError(
+            f"The checkpoint {str(folder)!r} is of another call, and cannot go on with this one. "
+            f"{'; '.join(differences)}. Make the same call as before, or pass another `checkpoint`."
+        )
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any], at: str = "") -> list[tuple[str, Any, Any]]:
@@ -201,4 +173,4 @@ def _shown(value: Any) -> str:
 
 
 def _digest(content: Mapping[str, Any]) -> str:
-    return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=16).hexdigest()
+    return digest(json.dumps(content, sort_keys=True).encode()).hex()

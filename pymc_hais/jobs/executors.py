@@ -19,8 +19,6 @@ from typing import Any
 from pymc_hais.engines.transport import Parcel, installed
 from pymc_hais.jobs.worker import hais_hello
 
-__all__ = ["POLL", "check_executor", "is_loss", "renew", "shown"]
-
 _log = logging.getLogger("pymc.hais")
 
 #: Seconds between two looks at the jobs, and until a silent executor is spoken of.
@@ -41,7 +39,11 @@ def check_executor(executor: Any) -> None:
         return
     if isinstance(executor, type) or not callable(getattr(executor, "submit", None)) or _is_client(executor):
         raise _wrong(executor)
-    if isinstance(executor, ProcessPoolExecutor) and _method(executor) == "fork":
+    private: Any = executor
+    if (
+        isinstance(executor, ProcessPoolExecutor)
+        and (private._mp_context or multiprocessing).get_start_method() == "fork"
+    ):
         raise ValueError(
             "`executor` forks this process, and threads of JAX and Numba do not survive that: pass "
             'ProcessPoolExecutor(n, mp_context=multiprocessing.get_context("spawn")).'
@@ -123,8 +125,3 @@ def _wrong(executor: Any) -> ValueError:
 
 def _is_client(executor: Any) -> bool:
     return not isinstance(executor, Executor | type) and callable(getattr(executor, "get_executor", None))
-
-
-def _method(executor: ProcessPoolExecutor) -> str | None:
-    private: Any = executor
-    return (private._mp_context or multiprocessing).get_start_method()

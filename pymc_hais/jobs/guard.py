@@ -6,8 +6,6 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
-__all__ = ["Guard"]
-
 _log = logging.getLogger("pymc.hais")
 
 
@@ -26,7 +24,6 @@ class Guard:
     ----------
     is_interrupted : bool
         Whether Ctrl-C was pressed.
-    missing : list of Missing
     """
 
     def __init__(self) -> None:
@@ -47,11 +44,7 @@ class Guard:
         Parameters
         ----------
         what : str
-            The stage makes, for the finding.
-        stage : callable
-        otherwise : object
-        severity : str
-            Of the finding, if it is missing.
+            The stage makes, for the finding, which is of this severity if it is missing.
         is_dear : bool
             Whether who has pressed Ctrl-C is not to wait for it.
         is_kept : bool

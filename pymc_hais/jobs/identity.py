@@ -11,8 +11,6 @@ import numpy as np
 from pymc_hais.engines.transport import installed
 from pymc_hais.model import Walk, attributes_of, identify_as_written, is_model
 
-__all__ = ["describe", "take_identity"]
-
 #: From how many elements on a list is shown by a digest.
 _LONG = 20
 #: How deep arguments are spelled out, for messages; deeper ones are shown by a digest of all that is in them.
@@ -20,16 +18,7 @@ _SPELLED = 4
 
 
 def take_identity(function: str, model: Any, entropy: tuple[int, ...], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Say what a call is.
-
-    Parameters
-    ----------
-    function : str
-    model : pymc.Model
-    entropy : tuple of int
-        The seeds.
-    arguments : dict
-        What the user gave, for everything that changes the result.
+    """Say what a call is: the function, and everything that changes the result.
 
     Raises
     ------
@@ -47,14 +36,6 @@ def take_identity(function: str, model: Any, entropy: tuple[int, ...], arguments
 
 def describe(value: Any, name: str = "", depth: int = 0) -> Any:
     """Write what JSON takes: numbers, texts and settings as they are, of all other things a digest.
-
-    Parameters
-    ----------
-    value : object
-    name : str
-        For messages.
-    depth : int
-        Of the objects around it.
 
     Raises
     ------

@@ -15,8 +15,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["LOCK", "locked"]
-
 _log = logging.getLogger("pymc.hais")
 
 #: The file in the folder.  It stays: whoever deleted it could delete that of the next call.

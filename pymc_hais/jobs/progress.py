@@ -7,11 +7,11 @@ import logging
 import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
-from pymc.progress_bar import CustomProgress, ProgressBarManager
-from pymc.progress_bar import default_progress_theme as default_theme
+from pymc.progress_bar import CustomProgress, ProgressBarManager, default_progress_theme
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.table import Column
@@ -20,9 +20,9 @@ from pymc_hais.core.annealing import Report
 from pymc_hais.core.weights import log_mean_exp
 from pymc_hais.jobs.timing import duration
 
-__all__ = ["CallProgress", "default_theme", "part"]
-
 _log = logging.getLogger("pymc.hais")
+
+default_theme = default_progress_theme
 
 #: The share of what is left of the bar that a phase takes of which nobody knows what will follow.
 _UNKNOWN = 0.4
@@ -53,14 +53,7 @@ class _Phase:
 
 
 class CallProgress(ProgressBarManager):
-    """One bar for a whole call: its phase, beta, log Z so far with its error, and how long the rest takes.
-
-    Parameters
-    ----------
-    progressbar : bool or str
-        As in ``pm.sample``.
-    progressbar_theme : Theme or str or None
-    """
+    """One bar for a whole call: its phase, beta, log Z so far with its error, and how long the rest takes."""
 
     step_name = "Percent"
 
@@ -108,25 +101,15 @@ class CallProgress(ProgressBarManager):
         return ended
 
     def phase(self, title: str, seconds: float | None = None) -> Report:
-        """Begin another part of the call; return the function that reports its progress.
+        """Begin another part of the call; return what its progress is reported to.
 
-        Parameters
-        ----------
-        title : str
-            Such as "Round 2".
-        seconds : float, optional
-            About how long the call will still take, if that is known.
+        Until its end the call takes so many seconds, as far as is known.
         """
         elapsed = time.perf_counter() - self._begin
         first, last = self._position, self._position + _UNKNOWN * (1.0 - self._position)
         if seconds is not None:
             first, last = min(self._position, elapsed / max(elapsed + seconds, 1e-9)), _FULL
-        phase = _Phase(title, first, last, seconds, time.perf_counter())
-
-        def report(fraction: float, beta: float, log_z: Any) -> None:
-            self.update(phase, fraction, beta, log_z)
-
-        return report
+        return partial(self.update, _Phase(title, first, last, seconds, time.perf_counter()))
 
     def update(self, phase: _Phase, fraction: float, beta: float, log_z: Any) -> None:
         """Move the bar; ``log_z`` is that of one population or of several."""

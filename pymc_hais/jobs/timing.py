@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["FEWEST", "SHORTEST", "Size", "TimeBudget", "duration", "fit_into", "takes"]
-
 #: The share of the time left that is planned with: the rest is for the results, and for mistakes of the forecast.
 _PLANNED = 0.85
 #: Temperatures of a round at least: where there is no time for them, fewer particles are annealed.
@@ -56,17 +54,9 @@ def takes(size: Size, n_final_moves: int) -> int:
 
 
 def fit_into(moves: float, wanted: Size, shortest: int, n_final_moves: int) -> Size:
-    """Shorten a round, then take particles from it, until it needs no more than so many transitions a chain.
+    """Shorten a round to so many temperatures, then take particles from it, until a chain makes no more moves.
 
-    Parameters
-    ----------
-    moves : float
-        Of all particles of a chain together; may be infinite.
-    wanted : Size
-    shortest : int
-        Temperatures below which particles are taken instead.
-    n_final_moves : int
-        Which each particle makes as well.
+    The moves are those of all its particles together, and may be infinite.
     """
     if moves >= takes(wanted, n_final_moves):
         return wanted

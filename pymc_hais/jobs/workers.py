@@ -11,7 +11,7 @@ import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ThreadPoolExecutor, wait
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -70,7 +70,7 @@ class Workers:
             If a job was lost with its worker again and again.
         """
         shares, waiting = Shares(len(tasks), report), []
-        with self._saying_how_to_resume():
+        try:
             for number, task in enumerate(tasks):
                 result = self.checkpoint and self.checkpoint.find(task.name, task.fingerprint())
                 if result is None:
@@ -87,11 +87,6 @@ class Workers:
                     if self.checkpoint:
                         self.checkpoint.keep(tasks[number].name, tasks[number].fingerprint(), result)
                     yield number, result
-
-    @contextmanager
-    def _saying_how_to_resume(self) -> Iterator[None]:
-        try:
-            yield
         except KeyboardInterrupt:
             if self.checkpoint:
                 path = str(self.checkpoint.path)

@@ -116,6 +116,6 @@ def share_out(call: Call) -> Iterator[Call]:
         )
     identity = take_identity(request.function, request.model, call.seeds.entropy, request.numbers)
     with locked(open_folder(request.checkpoint)):
-        kept, agreed = open_checkpoint(request.checkpoint, identity, request.random_seed is not None)
-        entropy = tuple(map(int, agreed["random_seed"]))
+        kept = open_checkpoint(request.checkpoint, identity, request.random_seed is not None)
+        entropy = tuple(map(int, kept.identity["random_seed"]))
         yield replace(call, workers=replace(workers, checkpoint=kept), seeds=Seeds(entropy))

@@ -14,8 +14,6 @@ from pymc_hais.core.weights import log_mean_exp
 from pymc_hais.tuning import Pilot, run_pilot
 from pymc_hais.types import AnnealingRun, Engine, Ladder, Particles, ParticleState
 
-__all__ = ["Annealing", "Piloting", "Start"]
-
 
 class Start(NamedTuple):
     """Draws of B populations that no engine has evaluated yet; the fields are those of :class:`Particles`."""

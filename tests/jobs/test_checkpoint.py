@@ -19,7 +19,7 @@ PILOT = Pilot(*COLUMNS, (np.eye(2),) * 2, -3.5, 1000, np.zeros((4, 2)), 0.25, is
 
 
 def begun(folder, call=CALL):
-    kept, _ = open_checkpoint(folder, call, is_seeded=True)
+    kept = open_checkpoint(folder, call, is_seeded=True)
     kept.keep("pilot_1", "print", PILOT)
     return kept
 
@@ -44,12 +44,12 @@ def test_a_file_that_is_whole_and_no_record_is_refused(tmp_path, tree):
 
 def test_the_same_call_finds_what_was_kept(tmp_path):
     begun(tmp_path / "new" / "folder")
-    again, identity = open_checkpoint(str(tmp_path / "new" / "folder"), dict(reversed(CALL.items())), is_seeded=True)
-    assert identity["random_seed"] == [1, 2]
+    again = open_checkpoint(str(tmp_path / "new" / "folder"), dict(reversed(CALL.items())), is_seeded=True)
+    assert again.identity["random_seed"] == [1, 2]
     assert again.find("pilot_1", "print").log_z == -3.5
     assert again.find("pilot_2", "print") is None
-    unseeded, identity = open_checkpoint(tmp_path / "new" / "folder", {**CALL, "random_seed": [3, 4]}, is_seeded=False)
-    assert identity["random_seed"] == [1, 2]
+    unseeded = open_checkpoint(tmp_path / "new" / "folder", {**CALL, "random_seed": [3, 4]}, is_seeded=False)
+    assert unseeded.identity["random_seed"] == [1, 2]
     assert unseeded.find("pilot_1", "print").log_z == -3.5
 
 
@@ -79,8 +79,8 @@ def test_a_number_that_is_none_is_equal_to_itself(tmp_path):
 
 def test_a_call_that_failed_before_its_first_job_leaves_the_folder_to_the_next(tmp_path):
     open_checkpoint(tmp_path, CALL, is_seeded=True)
-    _, identity = open_checkpoint(tmp_path, {**CALL, "draws": 200}, is_seeded=True)
-    assert identity["draws"] == 200
+    kept = open_checkpoint(tmp_path, {**CALL, "draws": 200}, is_seeded=True)
+    assert kept.identity["draws"] == 200
 
 
 @pytest.mark.parametrize("content", ["", "{", "[1]", "3", '"text"', "[" * 100_000, '{"draws": 1}', "\x80pickle"])

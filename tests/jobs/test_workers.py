@@ -112,7 +112,7 @@ SQUARES = {number: number**2 for number in range(N)}
 
 @pytest.mark.parametrize("n_threads", [1, 3])
 def test_every_executor_gives_every_result_once(n_threads, tmp_path):
-    kept, _ = open_checkpoint(tmp_path, {"random_seed": [1]}, is_seeded=True)
+    kept = open_checkpoint(tmp_path, {"random_seed": [1]}, is_seeded=True)
     with ThreadPoolExecutor(n_threads) as pool:
         for workers in (Workers(), Workers(pool), Workers(Lossy()), Workers(None, kept), Workers(Lossy(), kept)):
             jobs, done = jobs_of()
@@ -157,7 +157,7 @@ def test_a_pool_that_breaks_is_renewed_once_and_only_its_jobs_are_done_again(mon
 
 
 def test_a_pool_that_cannot_be_renewed_is_one_clear_error_and_what_was_finished_is_kept(tmp_path):
-    kept, _ = open_checkpoint(tmp_path, {"random_seed": [1]}, is_seeded=True)
+    kept = open_checkpoint(tmp_path, {"random_seed": [1]}, is_seeded=True)
     with pytest.raises(RuntimeError, match=r"`executor` takes no jobs any more .*with 4 of 12 tiles finished"):
         do(Workers(Lossy({4: [BrokenExecutor("gone")]}, breaks=True), kept), jobs_of()[0])
     jobs, done = jobs_of()
@@ -167,7 +167,7 @@ def test_a_pool_that_cannot_be_renewed_is_one_clear_error_and_what_was_finished_
 
 @pytest.mark.parametrize("error", [MemoryError(), KilledWorker("Attempted to run task on 4 workers")])
 def test_a_job_that_always_loses_its_worker_is_one_error_and_the_others_are_finished_and_kept(tmp_path, error):
-    kept, _ = open_checkpoint(tmp_path, {"random_seed": [1]}, is_seeded=True)
+    kept = open_checkpoint(tmp_path, {"random_seed": [1]}, is_seeded=True)
     jobs, _ = jobs_of()
     with pytest.raises(RuntimeError, match=r"were lost 4 times .*, with 11 of 12 tiles finished\. They are kept"):
         do(Workers(Lossy({5: [error] * 99}), kept), jobs)
@@ -190,7 +190,7 @@ def test_memory_that_ends_in_a_thread_is_an_error_after_four_times():
 def test_an_error_of_a_job_is_raised_as_it_is_and_nothing_is_left_behind(tmp_path):
     jobs, done = jobs_of(50, seconds=0.02)
     jobs[2].error = ZeroDivisionError("mine")
-    kept, _ = open_checkpoint(tmp_path, {"random_seed": [1]}, is_seeded=True)
+    kept = open_checkpoint(tmp_path, {"random_seed": [1]}, is_seeded=True)
     with pytest.raises(ZeroDivisionError, match="mine"):
         do(Workers(None, kept, cores=2), jobs)
     assert len(done) < 25
@@ -200,7 +200,7 @@ def test_an_error_of_a_job_is_raised_as_it_is_and_nothing_is_left_behind(tmp_pat
 
 @pytest.mark.parametrize("error", [FileNotFoundError(2, "No such file", "table.csv"), ConnectionError("my data base")])
 def test_what_a_model_cannot_open_is_no_lost_worker(error, tmp_path, caplog):
-    kept, _ = open_checkpoint(tmp_path, {"random_seed": [1]}, is_seeded=True)
+    kept = open_checkpoint(tmp_path, {"random_seed": [1]}, is_seeded=True)
     with ThreadPoolExecutor(2) as pool:
         for workers in (Workers(), Workers(pool), Workers(Pickling()), Workers(None, kept, cores=2)):
             jobs, done = jobs_of(3)
@@ -286,7 +286,7 @@ def test_the_share_that_is_done_grows():
 
 @pytest.mark.parametrize("is_kept", [True, False])
 def test_an_interrupt_stops_the_threads_and_says_how_to_go_on(tmp_path, caplog, is_kept):
-    kept, _ = open_checkpoint(tmp_path, {"random_seed": [1]}, is_seeded=True)
+    kept = open_checkpoint(tmp_path, {"random_seed": [1]}, is_seeded=True)
     jobs, done = jobs_of(40, seconds=0.1)
 
     def interrupt(fraction, beta, log_z):
@@ -311,7 +311,7 @@ def test_an_interrupt_stops_the_threads_and_says_how_to_go_on(tmp_path, caplog, 
 
 
 def test_an_interrupt_of_who_uses_the_results_stops_the_threads_too(tmp_path):
-    kept, _ = open_checkpoint(tmp_path, {"random_seed": [1]}, is_seeded=True)
+    kept = open_checkpoint(tmp_path, {"random_seed": [1]}, is_seeded=True)
 
     def use():
         for _ in Workers(None, kept, cores=2).do(Engine(), tasks_of(jobs_of(40, seconds=0.1)[0]), lambda *told: None):
