@@ -42,14 +42,7 @@ class Stream(NamedTuple):
 
 @dataclass(frozen=True)
 class Seeds:
-    """What the user gave, and the branch of the tree.
-
-    Attributes
-    ----------
-    entropy : tuple of int
-    branch : tuple of int
-        The branches taken from the root.
-    """
+    """What the user gave, and the branches taken from the root of the tree."""
 
     entropy: tuple[int, ...]
     branches: tuple[int, ...] = ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import time
 from concurrent.futures import (
     BrokenExecutor,
@@ -17,7 +16,7 @@ from concurrent.futures import (
 from typing import Any
 
 from pymc_hais.engines.transport import Parcel, installed
-from pymc_hais.jobs.worker import hais_hello
+from pymc_hais.jobs.worker import OF_JOB, hais_hello
 
 _log = logging.getLogger("pymc.hais")
 
@@ -39,11 +38,8 @@ def check_executor(executor: Any) -> None:
         return
     if isinstance(executor, type) or not callable(getattr(executor, "submit", None)) or _is_client(executor):
         raise _wrong(executor)
-    private: Any = executor
-    if (
-        isinstance(executor, ProcessPoolExecutor)
-        and (private._mp_context or multiprocessing).get_start_method() == "fork"
-    ):
+    context = getattr(executor, "_mp_context", None)
+    if isinstance(executor, ProcessPoolExecutor) and context and context.get_start_method() == "fork":
         raise ValueError(
             "`executor` forks this process, and threads of JAX and Numba do not survive that: pass "
             'ProcessPoolExecutor(n, mp_context=multiprocessing.get_context("spawn")).'
@@ -67,6 +63,8 @@ def renew(executor: Any) -> ProcessPoolExecutor | None:
 
 def is_loss(error: BaseException) -> bool:
     """Whether an error tells of a worker, its memory or the way to it, and not of the job."""
+    if any(note.startswith(OF_JOB) for note in getattr(error, "__notes__", ())):
+        return False
     is_known = isinstance(error, BrokenExecutor | CancelledError | MemoryError | OSError)
     return is_known or type(error).__name__ == "KilledWorker" or "RESOURCE_EXHAUSTED" in str(error)
 

@@ -12,7 +12,7 @@ import os
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _log = logging.getLogger("pymc.hais")
@@ -27,15 +27,7 @@ _BYTE = 2**20
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder.
-
-    Raises
-    ------
-    RuntimeError
-        If another call holds it, here or elsewhere.
-    OSError
-        If the file cannot be made.
-    """
+    """Hold the lock of a folder; an error says that another call holds it, or that the folder takes no files."""
     path = folder / LOCK
     try:
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -45,18 +37,16 @@ def locked(folder: Path) -> Iterator[None]:
             f"The folder {str(folder)!r} cannot be written ({error.strerror}): pass another `checkpoint`.",
         ) from error
     try:
-        is_held = _take(file, folder)
-        try:
-            yield
-        finally:
-            if is_held:  # also for processes that this one has forked
-                _give_back(file)
+        _take(file, folder)
+        yield
     finally:
+        with suppress(OSError):  # where there are no locks
+            _lock(file, is_wanted=False)  # also for processes that this one has forked
         os.close(file)
 
 
-def _take(file: int, folder: Path) -> bool:
-    """Take the lock; tell whether there is such a thing."""
+def _take(file: int, folder: Path) -> None:
+    """Take the lock, if there is such a thing, and say who has it."""
     try:
         _lock(file)
     except OSError as error:
@@ -68,10 +58,9 @@ def _take(file: int, folder: Path) -> bool:
         _log.warning(
             f"The file system of {str(folder)!r} has no locks ({error.strerror}): let no two calls work there at once."
         )
-        return False
+        return
     os.ftruncate(file, 0)
     os.write(file, f"process {os.getpid()} on {socket.gethostname()}".encode())
-    return True
 
 
 def _holder(folder: Path) -> str:
@@ -81,22 +70,15 @@ def _holder(folder: Path) -> str:
         return "unknown"
 
 
-if sys.platform == "win32":
-    import msvcrt
+def _lock(file: int, is_wanted: bool = True) -> None:
+    """Take the lock of an open file, or give it back."""
+    if sys.platform == "win32":
+        import msvcrt
 
-    def _lock(file: int) -> None:
         os.lseek(file, _BYTE, os.SEEK_SET)
-        msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
+        msvcrt.locking(file, msvcrt.LK_NBLCK if is_wanted else msvcrt.LK_UNLCK, 1)
         os.lseek(file, 0, os.SEEK_SET)
+    else:
+        import fcntl
 
-    def _give_back(file: int) -> None:
-        os.lseek(file, _BYTE, os.SEEK_SET)
-        msvcrt.locking(file, msvcrt.LK_UNLCK, 1)
-else:
-    import fcntl
-
-    def _lock(file: int) -> None:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-    def _give_back(file: int) -> None:
-        fcntl.flock(file, fcntl.LOCK_UN)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB if is_wanted else fcntl.LOCK_UN)

@@ -18,15 +18,7 @@ FEWEST = 50
 
 @dataclass(frozen=True)
 class TimeBudget:
-    """``max_seconds``, and when the call began.
-
-    Attributes
-    ----------
-    seconds : float
-        Infinite for no limit.
-    begin : float
-        Of :func:`time.perf_counter`.
-    """
+    """``max_seconds``, and when the call began."""
 
     seconds: float = np.inf
     begin: float = field(default_factory=lambda: time.perf_counter())

@@ -16,6 +16,9 @@ from pymc_hais.core.annealing import Report
 from pymc_hais.engines.transport import Parcel, unpack
 from pymc_hais.types import Engine
 
+#: How the note of an error begins that is the job's own, where it would look like the loss of the worker.
+OF_JOB = "As its worker has seen it"
+
 
 class Job(Protocol):
     """What a worker does; it can be pickled."""
@@ -31,12 +34,6 @@ class Unknown(NamedTuple):
     """The answer of a worker that does not have the engine."""
 
     worker: str
-
-
-class Failed(NamedTuple):
-    """The answer of a worker whose job has raised an error that would look like the loss of the worker."""
-
-    error: OSError
 
 
 def hais_hello(parcel: Parcel) -> None:
@@ -63,10 +60,9 @@ def _perform(parcel: Parcel, job: Job, cores: int, report: Report | None) -> Any
     try:
         return job.perform(engine, report or _tell_nobody)
     except OSError as error:  # a file that the model does not find, say, is no lost worker
-        if error.errno == errno.ENOMEM:
-            raise
-        error.add_note(f"As its worker has seen it:\n{traceback.format_exc()}")  # which stays behind
-        return Failed(error)
+        if error.errno != errno.ENOMEM:
+            error.add_note(f"{OF_JOB}:\n{traceback.format_exc()}")  # which stays behind
+        raise
 
 
 def _tell_nobody(fraction: float, beta: float, log_z: Any) -> None:

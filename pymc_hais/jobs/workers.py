@@ -20,7 +20,7 @@ from pymc_hais.engines.transport import Parcel, forget, installed, keep, pack
 from pymc_hais.jobs.checkpoint import Checkpoint
 from pymc_hais.jobs.executors import POLL, is_loss, renew, shown
 from pymc_hais.jobs.progress import Shares, part
-from pymc_hais.jobs.worker import Failed, Job, Unknown, hais_anneal, hais_pilot
+from pymc_hais.jobs.worker import Job, Unknown, hais_anneal, hais_pilot
 from pymc_hais.types import Engine
 
 _log = logging.getLogger("pymc.hais")
@@ -41,20 +41,11 @@ class Task(NamedTuple):
 
 @dataclass
 class Workers:
-    """Where jobs are done, and where finished ones are kept.
+    """Where jobs are done, and where finished ones are kept."""
 
-    Attributes
-    ----------
-    executor : Executor, optional
-        This process, one job after the other, by default.
-    checkpoint : Checkpoint, optional
-    cores : int, optional
-        Threads of this process; of each job elsewhere, one by default.
-    """
-
-    executor: Any = None
+    executor: Any = None  # this process, one job after the other, by default
     checkpoint: Checkpoint | None = None
-    cores: int | None = None
+    cores: int | None = None  # threads of this process; of each job elsewhere, one by default
 
     @property
     def is_shared(self) -> bool:
@@ -207,8 +198,6 @@ class _Queue:
                 raise
             self._lose(flight, error)
             return None
-        if isinstance(result, Failed):
-            raise result.error
         if isinstance(result, Unknown):
             if self._is_here:  # other calls of this process have pushed it out
                 keep(self._parcel, self._engine)

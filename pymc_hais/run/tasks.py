@@ -42,9 +42,6 @@ class Annealing:
 
     Attributes
     ----------
-    start : Start
-    ladder : Ladder
-    log_z_reference : float
     is_reverse : bool
         From draws of the target to the reference.
     n_moves : int

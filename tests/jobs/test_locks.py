@@ -61,7 +61,7 @@ def test_a_lock_of_another_process_holds_until_that_is_killed(tmp_path):
 
 
 def test_where_there_are_no_locks_a_call_is_warned_and_goes_on(tmp_path, monkeypatch, caplog):
-    def refuse(file):
+    def refuse(file, is_wanted=True):
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(locks, "_lock", refuse)
