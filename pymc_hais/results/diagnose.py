@@ -69,8 +69,7 @@ class Seen:
 
 type Check = Callable[[Seen], Iterable[Finding]]
 
-#: What a check is called where it fails -> the check.  Those of a time, a plan and a search that an extension has none
-#: of say nothing then.
+#: What a check is called where it fails -> the check.
 CHECKS: dict[str, Check] = {
     "the diagnosis of the weights": lambda seen: check_weights(seen.result, seen.outcome, seen.call),
     "the diagnosis of the time": lambda seen: check_time(seen.choice, seen.outcome, seen.call),
@@ -84,7 +83,7 @@ CHECKS: dict[str, Check] = {
     "the diagnosis of the odds": lambda seen: check_odds(seen.problem, {0: final_particles(seen.run)}),
     "the diagnosis of what can be summed out": lambda seen: check_summable(seen.problem),
 }
-#: Those that were made of the first run, and are not of its extension.
+#: Checks of a first run, which are not made again of its extension.
 _ONCE = ("the diagnosis of the time", "the diagnosis of the plan", "the comparison with modes")
 #: What the numbers of a longer run may withdraw.
 _MADE_ANEW = (

@@ -14,6 +14,7 @@ from pymc_hais.estimators import Finding, LogZEstimate
 from pymc_hais.jobs.timing import duration
 from pymc_hais.model import is_unnormalised
 from pymc_hais.references import AnnealedModel
+from pymc_hais.results.findings import FINDINGS
 from pymc_hais.results.heldout import HeldOut
 from pymc_hais.run.call import Call
 from pymc_hais.run.choice import Choice
@@ -93,10 +94,10 @@ def log_nothing_added(estimate: LogZEstimate, call: Call) -> None:
     if estimate.se <= target:
         _log.info(f"Nothing was added: the error of {estimate:.3f} is below target_se = {target:g}")
         return
+    advice = FINDINGS["standard_error: shortfall"].advice.format(target=target)
     _log.warning(
         f"Nothing was added: the error of {estimate:.3f} is above target_se = {target:g}, and more chains of the same "
-        f"plan would not bring it there (the shortfall is {estimate.shortfall:.2g}). A plan of more temperatures is "
-        f"needed: call sample_hais(target_se={target:g})."
+        f"plan would not bring it there (the shortfall is {estimate.shortfall:.2g}). {advice}"
     )
 
 
