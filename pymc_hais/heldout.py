@@ -205,7 +205,7 @@ def _integrate(
     if len(next(iter(rows.values()))) == 1:  # what no population differs in is the model's own data
         model, rows = with_table(model, {name: value[0] for name, value in rows.items()}), {}
     problem = build_first_problem(model, reference, call, rows)
-    choice = choose_reference(problem, call, reference, measure_prior_mass)
+    choice = choose_reference(problem, call, reference)
     outcome = run_rounds(choice, call, guard)
     findings = findings_of_rows(outcome, choice, call, guard or Guard())
     mass = choice.problem.prior_mass

@@ -31,12 +31,13 @@ from pymc_hais.run.mode_reference import add_modes
 from pymc_hais.run.modes import find_modes
 from pymc_hais.run.opinions import ask_others
 from pymc_hais.run.plan_reuse import follow, restore_choice, restore_problem
-from pymc_hais.run.planning import GivenDraws, choose_reference
+from pymc_hais.run.planning import choose_reference
 from pymc_hais.run.posterior import draw_posterior
-from pymc_hais.run.prior_mass import build_first_problem, measure_prior_mass
+from pymc_hais.run.prior_mass import build_first_problem
 from pymc_hais.run.reference_model import build_ratio_problem
 from pymc_hais.run.request import Request
 from pymc_hais.run.rounds import run_rounds
+from pymc_hais.run.starts import GivenDraws
 from pymc_hais.types import Kernel
 
 if TYPE_CHECKING:
@@ -286,9 +287,7 @@ def sample_hais(
             named = opened.build_outputs(problem.layout, var_names, call.output.include_transformed)
             check_labels(model, named(np.zeros((1, 1, problem.layout.n_dims))), call.output)
             choice = (
-                choose_reference(problem, call, reference, measure_prior_mass)
-                if known is None
-                else restore_choice(known, problem, call)
+                choose_reference(problem, call, reference) if known is None else restore_choice(known, problem, call)
             )
             log_start(choice, call)
             outcome = run_rounds(choice, call, guard)
@@ -333,7 +332,7 @@ def _learn_reference(model: Any, call: Call) -> Choice:
     kernel = Hamiltonian(constraints=call.compiler.kernel.constraints)
     own = call.within(Branch.REFERENCE_MODEL, kernel)
     problem = _build(model, "geometric", "auto", own)
-    return choose_reference(problem, own, "auto", measure_prior_mass)
+    return choose_reference(problem, own, "auto")
 
 
 def paper_settings(n_distributions: int) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from pymc_hais.results.validation import check_validation, rank, to_validation_t
 from pymc_hais.run.arguments import check_integer
 from pymc_hais.run.call import build_call, share_out
 from pymc_hais.run.planning import choose_reference
-from pymc_hais.run.prior_mass import build_first_problem, measure_prior_mass
+from pymc_hais.run.prior_mass import build_first_problem
 from pymc_hais.run.request import Request
 from pymc_hais.run.validation import run_validation
 from pymc_hais.types import Kernel
@@ -138,7 +138,7 @@ def validate(
                 f"Draws of the prior of `{problem.undrawn[0]}` do not follow its log density in PyMC, so that no data "
                 "of the model can be simulated: write that prior in another way."
             )
-        choice = choose_reference(problem, call, reference, measure_prior_mass)
+        choice = choose_reference(problem, call, reference)
         log_start(choice, call)
         sandwiches = run_validation(choice, positions, call)
     named = build_outputs(model, layout, [rv.name for rv in model.free_RVs])

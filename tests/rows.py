@@ -7,8 +7,9 @@ from scipy.stats import multivariate_normal
 from pymc_hais.heldout import log_likelihood
 from pymc_hais.model.row_checks import check_rows
 from pymc_hais.problem.building import build_problem
-from pymc_hais.run.planning import choose_reference, first_reference
+from pymc_hais.run.planning import choose_reference
 from pymc_hais.run.rounds import run_rounds
+from pymc_hais.run.starts import first_reference
 from tests.runs import call_of
 
 SIGMA = 0.1

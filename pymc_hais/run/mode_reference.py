@@ -11,8 +11,8 @@ from pymc_hais.problem.problem import CHUNK, Problem
 from pymc_hais.references import Gaussian, Gaussians, Mixture
 from pymc_hais.run.call import Call
 from pymc_hais.run.mode_search import MOST_DIMS, Joint, Peak, can_climb, climb
-from pymc_hais.run.planning import first_reference, heavy_reference
 from pymc_hais.run.prior_mass import build_first_problem
+from pymc_hais.run.starts import first_reference, heavy_reference
 
 __all__ = ["add_modes"]
 

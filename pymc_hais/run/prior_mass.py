@@ -28,8 +28,11 @@ from pymc_hais.problem.building import bind_reference, build_problem
 from pymc_hais.problem.problem import PriorMass, Problem
 from pymc_hais.references import Gaussian, StudentT, UnusablePriorError
 from pymc_hais.run.call import Call
-from pymc_hais.run.planning import choose_reference, first_reference, heavy_reference, takes_fit
+from pymc_hais.run.fits import fit_to
+from pymc_hais.run.learning import learn
+from pymc_hais.run.pilots import Spent
 from pymc_hais.run.rounds import run_rounds
+from pymc_hais.run.starts import first_reference, heavy_reference, takes_fit
 from pymc_hais.tuning import fit_reference
 
 __all__ = ["build_first_problem", "find_mass", "measure_prior_mass"]
@@ -101,6 +104,15 @@ def find_mass(model: Any, reference: Any, call: Call) -> PriorMass | None:
         return None
 
 
+def mass_of(problem: Problem, call: Call, spent: Spent) -> PriorMass | None:
+    """Measure the mass of the prior that a fit is mixed with, where it may not be one."""
+    if not problem.is_prior or not unnormalised_priors(problem.model):
+        return problem.prior_mass
+    mass = measure_prior_mass(problem.model, call)
+    spent.n_gradients_pilot += mass.n_gradients
+    return mass
+
+
 def measure_prior_mass(model: Any, call: Call) -> PriorMass:
     """Anneal to the prior's own density, from a fit to prior draws, or from heavy tails where there are none.
 
@@ -123,7 +135,11 @@ def measure_prior_mass(model: Any, call: Call) -> PriorMass:
     own = call.within(Branch.PRIOR_MASS, Hamiltonian(), target_se=target_se)
     fit = _fit_prior(prior, own.seeds)
     problem = build_problem(prior, fit or heavy_reference(None), own.compiler, own.seeds, takes_fit=fit is None)
-    choice = choose_reference(problem, own, fit or "fitted")
+    spent = Spent()
+    trial = learn(problem, [0], 0, spent, own)
+    if fit is None and trial.choice.is_tuned:
+        trial = learn(fit_to(problem, trial.known, None), [0], 1, spent, own, trial)
+    choice = trial.choice
     outcome = run_rounds(choice, own)
     n_gradients = outcome.n_gradients + choice.spent.n_gradients_pilot
     return PriorMass(outcome.rows[0].estimate, n_gradients, problem.identity)

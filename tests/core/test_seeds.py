@@ -11,9 +11,10 @@ from pymc_hais.core import seeds
 from pymc_hais.core.seeds import Branch, Purpose, Seeds
 from pymc_hais.problem.building import build_problem
 from pymc_hais.problem.problem import Problem
-from pymc_hais.run import pilots, planning
-from pymc_hais.run.planning import choose_reference, first_reference
+from pymc_hais.run import learning, pilots
+from pymc_hais.run.planning import choose_reference
 from pymc_hais.run.rounds import run_rounds
+from pymc_hais.run.starts import first_reference
 from tests.mutants import mutate
 from tests.quick import one_mean
 from tests.runs import call_of
@@ -125,5 +126,5 @@ def test_no_two_populations_of_a_trip_share_a_number(reference, monkeypatch):
 def test_a_pilot_with_the_seed_of_a_chain_is_caught(monkeypatch):
     seed = "call.seeds.stream(Purpose.PILOT, number, row)"
     wrong = mutate(pilots, (seed, "call.seeds.stream(Purpose.ROUND, 1, row)"))
-    monkeypatch.setattr(planning, "run_pilots", wrong.run_pilots)
+    monkeypatch.setattr(learning, "run_pilots", wrong.run_pilots)
     assert n_shared(populations_of_a_trip(monkeypatch, "prior")) > 100

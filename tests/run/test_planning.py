@@ -13,10 +13,11 @@ from pymc_hais.core.noise import check_counters
 from pymc_hais.problem.building import build_problem
 from pymc_hais.problem.problem import Compiler
 from pymc_hais.references import Box, Gaussian, StudentT
+from pymc_hais.run import candidates, learning
 from pymc_hais.run import choice as choice_module
-from pymc_hais.run import planning
 from pymc_hais.run.pilots import adaptation_bias
-from pymc_hais.run.planning import choose_reference, first_reference
+from pymc_hais.run.planning import choose_reference
+from pymc_hais.run.starts import first_reference
 from tests.runs import build_pilot, call_of
 
 
@@ -44,17 +45,17 @@ def ran(far, call):
         pilots.append(run(*arguments))
         return pilots[-1]
 
-    run, planning.run_pilots = planning.run_pilots, keep
+    run, learning.run_pilots = learning.run_pilots, keep
     try:
         return choose_reference(far, call, "auto"), pilots
     finally:
-        planning.run_pilots = run
+        learning.run_pilots = run
 
 
 @pytest.fixture
 def again(ran, monkeypatch):
     """Let the pilots be those, without running them again."""
-    monkeypatch.setattr(planning, "run_pilots", lambda problem, rows, number, *_: ran[1][number])
+    monkeypatch.setattr(learning, "run_pilots", lambda problem, rows, number, *_: ran[1][number])
     return monkeypatch
 
 
@@ -68,13 +69,13 @@ def test_a_near_fit_is_taken_and_both_pilots_are_counted(far, call, ran):
 
 
 def test_the_tail_of_a_fit_is_that_of_both_pilots_each_read_as_its_own(far, call, again, ran):
-    read, log_ratios = [], planning.log_ratios
+    read, log_ratios = [], learning.log_ratios
 
     def note(problem, rows, pilots, source=None):
         read.append((problem, [*rows], pilots, source))
         return log_ratios(problem, rows, pilots, source)
 
-    again.setattr(planning, "log_ratios", note)
+    again.setattr(learning, "log_ratios", note)
     near = choose_reference(far, call, "auto").problem
     first, second = ran[1]
     assert [(one[1], one[2], one[3]) for one in read] == [([0], first, None), ([0], first, far), ([0], second, None)]
@@ -91,7 +92,7 @@ def test_another_reference_is_kept_without_a_second_pilot(far, call, again, ran)
 
 
 def test_a_start_that_needs_few_temperatures_is_kept_without_a_second_pilot(far, call, again):
-    again.setattr(planning, "_NEAR_MOVES", 10**6)
+    again.setattr(candidates, "_NEAR_MOVES", 10**6)
     choice = choose_reference(far, call, "auto")
     assert choice.problem is far
     assert "would not save time" in choice.plan.reason

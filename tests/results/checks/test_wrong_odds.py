@@ -16,7 +16,7 @@ from pymc_hais.model.sites import interactions
 from pymc_hais.problem.building import build_problem
 from pymc_hais.problem.problem import Compiler
 from pymc_hais.results.checks.wrong_odds import check_odds
-from pymc_hais.run import site_planning
+from pymc_hais.run import candidates
 from tests.front_door import estimate
 
 N = 6
@@ -103,7 +103,7 @@ def test_flips_are_worth_a_try_where_gibbs_draws_cost_an_evaluation_a_site():
 
 @pytest.mark.slow
 def test_log_z_is_right_whichever_kernel_is_kept(monkeypatch):
-    monkeypatch.setattr(site_planning, "_WORTH_COMPILING", 0.0)
+    monkeypatch.setattr(candidates, "_WORTH_COMPILING", 0.0)
     rng = np.random.default_rng(2)
     parameters = rbm.Parameters(rng.normal(0, 0.4, (36, 5)), rng.normal(-0.5, 0.5, 36), rng.normal(size=5))
     found, idata = estimate(rbm.build_model(parameters, "summed out"), draws=300)

@@ -1,0 +1,187 @@
+"""Other starts and moves that may cost less than the first: what each changes, and when it is worth a pilot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Protocol
+
+from pymc_hais.jobs.timing import SHORTEST
+from pymc_hais.kernels import Composed, LocallyBalanced, SiteBlock
+from pymc_hais.model import unnormalised_priors
+from pymc_hais.problem.building import with_reference
+from pymc_hais.problem.problem import Problem
+from pymc_hais.run.call import Call
+from pymc_hais.run.choice import reason_against
+from pymc_hais.run.fits import fit_margins, fit_to
+from pymc_hais.run.learning import Trial
+from pymc_hais.run.pilots import PILOT_PARTICLES, Spent
+from pymc_hais.run.prior_mass import mass_of
+
+#: Moves of a pilot that starts from a fit: few stages, of a few moves each.
+_NEAR_MOVES = 30
+#: Temperatures from the prior up to which measuring a prior's mass, so that a fit may be mixed with it, does not pay.
+_WORTH_A_MASS = 300
+#: Evaluations of a round, times the sites, from which on compiling a model once more may pay.  Not seconds: the same
+#: seed is to give the same result on a busy machine.
+_WORTH_COMPILING = 5e8
+_NO_TIME = "The pilot ran out of time, so no fit was tried."
+
+
+class Candidate(Protocol):
+    """What may be tried after the first start."""
+
+    #: Tells the random numbers of its pilots from others'.
+    number: ClassVar[int]
+    #: Whether particles of the trial before tell about the tails of its log ratio.
+    sees_earlier: ClassVar[bool]
+
+    def reason_to_skip(self, best: Trial) -> str | None:
+        """Say why it is not worth a pilot; None where it is."""
+        ...
+
+    def build(self, best: Trial, spent: Spent) -> tuple[Problem, Call]:
+        """Compile it."""
+        ...
+
+    def reason_against(self, tried: Trial, best: Trial) -> str | None:
+        """Say why it is not taken; None where it is."""
+        ...
+
+    def taken(self, tried: Trial, best: Trial, spent: Spent) -> Trial:
+        """Say why it is taken."""
+        ...
+
+
+@dataclass(frozen=True)
+class OtherSites:
+    """Locally balanced flips where Gibbs draws evaluate the density once a site.
+
+    The forecast is of whole rounds: the evaluations of a step times the steps that its pilot asks for.
+    """
+
+    number: ClassVar[int] = 2
+    sees_earlier: ClassVar[bool] = False
+
+    def reason_to_skip(self, best: Trial) -> str | None:
+        """Ask for one row of a model whose sites they may serve, and for enough work."""
+        is_left_to_us = best.call.compiler.sites is None and best.problem.n_rows == 1 and best.choice.is_tuned
+        is_worth_it = is_left_to_us and LocallyBalanced().is_worth_a_try(_blocks(best.problem))
+        return None if is_worth_it and _work(best) >= _WORTH_COMPILING else best.choice.plan.reason
+
+    def build(self, best: Trial, spent: Spent) -> tuple[Problem, Call]:
+        """Compile the same start with other moves."""
+        problem, call = best.problem, best.call
+        other = replace(call, compiler=replace(call.compiler, sites=LocallyBalanced()))
+        found = with_reference(problem.model, problem.layout, problem.reference, other.compiler, call.seeds)
+        return replace(found, identity=problem.identity), other
+
+    def reason_against(self, tried: Trial, best: Trial) -> str | None:
+        """Compare the work."""
+        is_cheaper = tried.choice.is_tuned and _work(tried) < _work(best)
+        return None if is_cheaper else best.choice.plan.reason
+
+    def taken(self, tried: Trial, best: Trial, spent: Spent) -> Trial:
+        """Take it."""
+        return tried
+
+
+@dataclass(frozen=True)
+class MarginsOfSites:
+    """Independent margins of the pilot's particles as the reference of a model with discrete sites.
+
+    Where the reference is left to us, only sites have such margins: of what a fit to continuous variables misses, no
+    part of the prior would tell here.
+    """
+
+    is_auto: bool
+    number: ClassVar[int] = 1
+    sees_earlier: ClassVar[bool] = True
+
+    def reason_to_skip(self, best: Trial) -> str | None:
+        """Ask for sites alone, with finitely many values, and for enough work."""
+        problem = best.problem
+        if self.is_auto:
+            is_endless = any(not block.n_values for block in _blocks(problem))
+            if problem.layout.n_continuous or problem.n_rows > 1 or is_endless:
+                return ""
+            if _work(best) < _WORTH_COMPILING:
+                return "Another reference would not save time."
+        return None if best.choice.is_tuned else _NO_TIME
+
+    def build(self, best: Trial, spent: Spent) -> tuple[Problem, Call]:
+        """Compile the margins."""
+        return fit_margins(best.problem, best.pilots[0].positions, best.call), best.call
+
+    def reason_against(self, tried: Trial, best: Trial) -> str | None:
+        """Compare the lengths, where it is left to us."""
+        return (self.is_auto and reason_against(tried.choice, tried.pilots, best.choice, best.pilots)) or None
+
+    def taken(self, tried: Trial, best: Trial, spent: Spent) -> Trial:
+        """Say what the first start would need."""
+        needed = f"From {best.problem.label} {best.length:,} temperatures would be needed."
+        return tried.because(needed) if self.is_auto else tried
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A mixture of the first start with a fit to its particles, so that a region which it misses is still reached."""
+
+    is_auto: bool
+    number: ClassVar[int] = 1
+    sees_earlier: ClassVar[bool] = True
+
+    def reason_to_skip(self, best: Trial) -> str | None:
+        """Ask for a path that takes a fit, and, where it is left to us, for enough work."""
+        if best.problem.fitted is None:
+            return best.choice.plan.reason
+        if not best.choice.is_tuned:
+            return _NO_TIME
+        return _reason_to_stay(best) if self.is_auto else None
+
+    def build(self, best: Trial, spent: Spent) -> tuple[Problem, Call]:
+        """Fit one shape around each row's centre."""
+        return fit_to(best.problem, best.known, mass_of(best.problem, best.call, spent)), best.call
+
+    def reason_against(self, tried: Trial, best: Trial) -> str | None:
+        """Compare the lengths, where it is left to us."""
+        return (self.is_auto and reason_against(tried.choice, tried.pilots, best.choice, best.pilots)) or None
+
+    def taken(self, tried: Trial, best: Trial, spent: Spent) -> Trial:
+        """Ask all rows, and say what the first start would need."""
+        tried = tried.scouted(spent)
+        needed = f"From {best.problem.label} alone, {best.length:,} temperatures would be needed."
+        return tried.because(needed) if self.is_auto else tried
+
+
+def _reason_to_stay(first: Trial) -> str | None:
+    """Say why the first reference should be kept without a second pilot, if it should."""
+    problem, call, n_pilots = first.problem, first.call, len(first.rows)
+    if problem.engine.kernel.constraints is not None:
+        return "A fit would not keep to the constraints."
+    if any(problem.layout.is_periodic):
+        return "A fit would not keep to a circle."
+    needed = first.length
+    n_particles = problem.n_rows * call.request.chains * call.request.draws
+    fit_costs = n_pilots * PILOT_PARTICLES * _NEAR_MOVES + SHORTEST * n_particles
+    if needed * n_particles <= fit_costs:
+        return "A fit to the pilot's particles would not save time."
+    if n_pilots * PILOT_PARTICLES * _NEAR_MOVES * first.choice.spent.seconds_per_gradient > call.budget.left / 2:
+        return "There is no time for a second pilot, from a fit."
+    suspects = unnormalised_priors(problem.model)
+    if suspects and needed <= _WORTH_A_MASS:
+        names = ", ".join(f"`{name}`" for name in suspects)
+        return f"A fit would not save time: the mass of the prior of {names} would have to be measured first."
+    return None
+
+
+def _blocks(problem: Problem) -> tuple[SiteBlock, ...]:
+    """Return the sites of each variable of a model that has some."""
+    assert isinstance(problem.engine.kernel, Composed)
+    return problem.engine.kernel.site_blocks
+
+
+def _work(trial: Trial) -> float:
+    """Forecast the evaluations of the first round of every row, times the sites."""
+    request, problem = trial.call.request, trial.problem
+    n_moves = float(trial.choice.plan.lengths.sum()) * (request.chains * request.draws)
+    return n_moves * problem.engine.kernel.n_gradients * problem.layout.n_sites

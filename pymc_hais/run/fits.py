@@ -1,0 +1,83 @@
+"""Particles at beta = 1 -> a reference near the target, with which what the annealing starts from is mixed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from pymc_hais.core.seeds import Purpose
+from pymc_hais.model import SiteVariable, find_site_variables
+from pymc_hais.problem.building import with_reference
+from pymc_hais.problem.problem import PriorMass, Problem
+from pymc_hais.references import Fitted, Independent, Margins, StudentT
+from pymc_hais.run.call import Call
+from pymc_hais.run.scouting import Known
+from pymc_hais.run.starts import HEAVY
+from pymc_hais.tuning import DEFENCE, fit_reference, fit_sites
+
+#: Degrees of freedom up to which a fit has tails.
+_TAILED = 10.0
+#: Share of the margins that stays with the reference before the fit, and with the uniform distribution.
+_SHARE_OF_OTHER, _SHARE_OF_UNIFORM = 0.09, 0.01
+#: Draws that tell the margins of the reference before the fit.
+_DRAWS = 500
+
+
+def fit_to(problem: Problem, known: Known, mass: PriorMass | None, source: str = "the pilot") -> Problem:
+    """Mix the reference with a fit to particles at beta = 1, one shape around each row's centre."""
+    assert problem.fitted is not None  # compiled for it
+    sites, particles = problem.sites, known.residuals
+    centres = known.centres
+    if problem.chart is not None:
+        x = problem.to_model(particles + centres[0])
+        sites = fit_sites(problem.chart, x)
+        particles = problem.chart.to_coordinates(x, sites)
+        centres = particles.mean(axis=0, keepdims=True)
+        particles = particles - centres
+    fit = fit_reference(particles)
+    # A prior says how far the target may reach; without one the fit must be the heavier of the two.
+    if not problem.reference.is_prior and isinstance(fit, StudentT) and fit.df <= _TAILED:
+        fit = replace(fit, df=HEAVY)
+    scale = fit.scale if not problem.fitted.is_dense or fit.scale.ndim == 2 else np.diag(fit.scale)
+    shape = replace(fit, loc=0.0 * fit.loc, scale=scale)
+    problem = replace(problem, prior_mass=mass)
+    log_mass = problem.log_prior_mass if problem.reference.is_prior else 0.0  # other references are normalised
+    return problem.with_fit(Fitted(shape, centres + fit.loc, DEFENCE, log_mass, source), sites)
+
+
+def fit_to_draws(problem: Problem, x: np.ndarray, mass: PriorMass | None, call: Call) -> Problem:
+    """Mix the reference with a fit to draws of another run, flat vectors x (n, D)."""
+    if problem.layout.n_sites:
+        return fit_margins(problem, x, call)
+    coordinates = problem.to_coordinates(x)
+    centre = coordinates.mean(axis=0)
+    return fit_to(problem, Known(np.ones(1, int), centre[None], coordinates - centre), mass, "the draws given")
+
+
+def fit_margins(problem: Problem, positions: np.ndarray, call: Call) -> Problem:
+    """Compile the problem for independent margins of particles (P, D) at beta = 1, mixed with those of its reference.
+
+    No value of a site becomes impossible, so that no weight is infinite; the continuous dimensions, where there are
+    any, follow one fitted density.
+    """
+    layout = problem.layout
+    variables = find_site_variables(problem.model, layout)
+    drawn = problem.reference.draw(_DRAWS, call.seeds.sequence(Purpose.CHECK, 6)).positions
+    continuous = fit_reference(positions[:, : layout.n_continuous]) if layout.n_continuous else None
+    tables = [_mix(_frequencies(positions, v), _frequencies(drawn, v)) for v in variables]
+    margins = Independent(Margins(continuous, layout.n_continuous, variables, tables), layout.n_dims)
+    found = with_reference(problem.model, layout, margins, call.compiler, call.seeds)
+    return replace(found, identity=problem.identity)
+
+
+def _frequencies(positions: np.ndarray, variable: SiteVariable) -> np.ndarray:
+    """Count the values of each site, (S, K), as shares."""
+    values = variable.low + np.arange(variable.n_values)
+    return np.mean(positions[:, variable.start : variable.stop, None] == values, axis=0)
+
+
+def _mix(fitted: np.ndarray, other: np.ndarray) -> np.ndarray:
+    uniform = np.full_like(fitted, 1.0 / fitted.shape[1])
+    share = 1.0 - _SHARE_OF_OTHER - _SHARE_OF_UNIFORM
+    return share * fitted + _SHARE_OF_OTHER * other + _SHARE_OF_UNIFORM * uniform

@@ -1,0 +1,98 @@
+"""From one start: its pilots, what they tell about every row of data, and how long rounds must be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pymc_hais.problem.problem import Problem
+from pymc_hais.run.call import Call
+from pymc_hais.run.choice import Choice, decide
+from pymc_hais.run.pilots import Spent, log_ratios, run_pilots
+from pymc_hais.run.scouting import Known, know_from_pilots, scout
+from pymc_hais.tuning import Pilot
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A start that had pilots.
+
+    Attributes
+    ----------
+    choice : Choice
+    rows : list of int
+        The row of data of each pilot.
+    pilots : list of Pilot
+    seen : list of ndarray
+        Log ratios at all pilots' particles, those of an earlier trial included.
+    known : Known
+    call : Call
+        Whose machine code it has.
+    """
+
+    choice: Choice
+    rows: list[int]
+    pilots: list[Pilot]
+    seen: list[np.ndarray]
+    known: Known
+    call: Call
+
+    @property
+    def problem(self) -> Problem:
+        """Compiled for the start."""
+        return self.choice.problem
+
+    @property
+    def length(self) -> int:
+        """Temperatures of the longest first round."""
+        return int(self.choice.plan.lengths.max())
+
+    def because(self, reason: str) -> Trial:
+        """Say why it is taken."""
+        return replace(self, choice=self.choice.because(reason))
+
+    def scouted(self, spent: Spent) -> Trial:
+        """Ask a short round about every row, where there are several."""
+        if self.problem.n_rows == 1:
+            return self
+        known = scout(self.problem, self.pilots, spent, self.call)
+        choice = decide(self.problem, self.pilots, self.seen, known, spent, self.call)
+        return replace(self, choice=choice, known=known)
+
+
+def learn(
+    problem: Problem,
+    rows: list[int],
+    number: int,
+    spent: Spent,
+    call: Call,
+    earlier: Trial | None = None,
+    scouts_for_fit: bool | None = None,
+) -> Trial:
+    """Run pilots, each with reference draws of its own.
+
+    Parameters
+    ----------
+    problem : Problem
+    rows : list of int
+        That get a pilot.
+    number : int
+        Tells the random numbers of these pilots from others'.
+    spent : Spent
+        What is added to.
+    call : Call
+    earlier : Trial, optional
+        Whose particles may show tails of the log ratio, too.
+    scouts_for_fit : bool, optional
+        Whether a fit may follow, which asks where each row's particles lie; None where no row is asked.
+    """
+    pilots = run_pilots(problem, rows, number, spent, call)
+    if scouts_for_fit is None:
+        known = know_from_pilots(problem, pilots, call)
+    else:
+        known = scout(problem, pilots, spent, call, scouts_for_fit)
+    seen: Sequence[np.ndarray] = [] if earlier is None else log_ratios(problem, rows, earlier.pilots, earlier.problem)
+    seen = [*seen, *log_ratios(problem, rows, pilots)]
+    return Trial(decide(problem, pilots, seen, known, spent, call), rows, pilots, seen, known, call)
