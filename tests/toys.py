@@ -6,8 +6,7 @@ import importlib.util
 import numpy as np
 
 from pymc_hais.core.annealing import anneal
-from pymc_hais.kernels.hamiltonian import build_hamiltonian
-from pymc_hais.kernels.refresh import persistence
+from pymc_hais.kernels.hamiltonian import build_hamiltonian, persistence
 from pymc_hais.paths import Geometric
 from pymc_hais.types import KernelParams, Ladder, Noise, ParticleState, Schedule
 from tests.populations import anneal_one, build_key

@@ -14,8 +14,6 @@ import numpy as np
 from pymc_hais.paths import Parameters
 from pymc_hais.types import ParticleState, Path
 
-__all__ = ["CompileClock", "on_tuple", "renew", "split_inputs", "spread", "take"]
-
 
 @dataclass
 class CompileClock:

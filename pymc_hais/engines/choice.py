@@ -13,8 +13,6 @@ from pymc_hais.model.density import DensityGraph
 from pymc_hais.model.source import Source
 from pymc_hais.types import Engine, Kernel
 
-__all__ = ["BACKENDS", "compile_engine", "compile_source", "resolve_backend"]
-
 _log = logging.getLogger("pymc.hais")
 
 BACKENDS = ("jax", "numba", "c")

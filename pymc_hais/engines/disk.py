@@ -6,8 +6,6 @@ import os
 import sys
 from pathlib import Path
 
-__all__ = ["CACHE_VARIABLE", "cache_folder"]
-
 #: Environment variable that names the folder, or turns the cache off.
 CACHE_VARIABLE = "PYMC_HAIS_CACHE"
 _OFF = ("0", "off", "false", "no")

@@ -26,8 +26,6 @@ from pymc_hais.model.rewrites import jax_functions
 from pymc_hais.paths import Geometric
 from pymc_hais.types import Kernel, KernelParams, Metric, Noise, ParticleState, Path, SegmentTrace
 
-__all__ = ["JaxEngine", "build_loop"]
-
 #: Particles that one call moves: on a CPU their state stays in the cache, an accelerator wants to be filled.
 _PARTICLES = 512
 _PARTICLES_ACCELERATOR = 2**17
@@ -88,7 +86,6 @@ class JaxEngine:
         values which ``path`` describes.
     data : list of ndarray
         What all populations share.
-    n_dims : int
     kernel : Kernel, optional
         ``Hamiltonian()`` by default.
     path : Path, optional

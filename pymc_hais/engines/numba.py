@@ -37,8 +37,6 @@ from pymc_hais.model.compat import numba_cache_key, quiet_compilation, register_
 from pymc_hais.paths import Parameters, defended, geometric, parameters
 from pymc_hais.types import Kernel, KernelParams, Metric, Noise, ParticleState, Path, SegmentTrace
 
-__all__ = ["NumbaEngine"]
-
 _MAX_CORES: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
 #: Chunks of particles a thread: more than one, so that no thread waits long for the last.
 _CHUNKS = 4
@@ -111,7 +109,6 @@ class NumbaEngine:
         the values which ``path`` describes.
     data : list of ndarray
         What all populations share.
-    n_dims : int
     kernel : Kernel, optional
         ``Hamiltonian()`` by default.
     path : Path, optional

@@ -14,8 +14,6 @@ from pymc_hais.kernels import Hamiltonian
 from pymc_hais.paths import Geometric
 from pymc_hais.types import Kernel, KernelParams, Metric, Noise, ParticleState, Path, SegmentTrace
 
-__all__ = ["PythonEngine"]
-
 
 class PythonEngine:
     """See :class:`pymc_hais.types.Engine`.
@@ -27,8 +25,6 @@ class PythonEngine:
         ``path`` describes.
     data : list of ndarray
         What all populations share.
-    n_dims : int
-    backend : str
     kernel : Kernel, optional
         ``Hamiltonian()`` by default.
     path : Path, optional

@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Tile", "cut", "cut_tiles", "merge", "tile_shape"]
-
 
 class Tile(NamedTuple):
     """Indices of ``shape``, filled up by repeating the last, and how many of them count."""

@@ -20,8 +20,6 @@ from pymc_hais.engines.choice import compile_source
 from pymc_hais.model.source import Source
 from pymc_hais.types import Engine
 
-__all__ = ["Parcel", "forget", "installed", "keep", "pack", "unpack", "versions_of"]
-
 #: Programs, and engines with their data, that a process keeps; the least recently used are dropped beyond.
 _MOST_PROGRAMS, _MOST_ENGINES = 4, 8
 #: What must be the same at both ends.

@@ -11,12 +11,20 @@ from pymc_hais.estimators.annealed import (
 )
 from pymc_hais.estimators.bridge import Bridge, average_bridges, build_bridge, effective_draws, rhat_of, to_estimate
 from pymc_hais.estimators.estimate import Finding, LogBayesFactor, LogZEstimate
-from pymc_hais.estimators.lag import Round, jump, residual_lag
 from pymc_hais.estimators.linked import Link
-from pymc_hais.estimators.stepping_stone import stepping_stone
+from pymc_hais.estimators.path_integrals import stepping_stone, thermodynamic
+from pymc_hais.estimators.shortfall import (
+    NO_TAIL,
+    NONE_LATE,
+    Late,
+    Round,
+    Tail,
+    jump,
+    measure_late,
+    measure_tail,
+    residual_lag,
+)
 from pymc_hais.estimators.symptoms import Symptoms, measure_symptoms
-from pymc_hais.estimators.tail import NO_TAIL, NONE_LATE, Late, Tail, measure_late, measure_tail
-from pymc_hais.estimators.thermodynamic import thermodynamic
 from pymc_hais.estimators.unseen import unseen_share
 
 __all__ = [

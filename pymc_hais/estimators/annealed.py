@@ -22,19 +22,6 @@ from pymc_hais.estimators.estimate import NORMAL_REACH, LogZEstimate
 from pymc_hais.estimators.unseen import unseen_share
 from pymc_hais.types import AnnealingRun
 
-__all__ = [
-    "Variance",
-    "combine",
-    "divide",
-    "estimate_from_weights",
-    "estimate_log_z",
-    "family_masses",
-    "population_shares",
-    "relative_variance",
-    "turn_round",
-    "with_shortfall",
-]
-
 
 class Variance(NamedTuple):
     """The relative variance of the combined Z_hat, and how well it is known."""
@@ -153,7 +140,6 @@ def estimate_from(
         Family masses.
     parts : ndarray of int (C, P)
         See :func:`relative_variance`.
-    estimator : str
     """
     value = float(log_mean_exp(log_z))
     per_chain = tuple(float(z) for z in log_z)

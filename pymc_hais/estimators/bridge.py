@@ -17,8 +17,6 @@ from scipy.special import log_expit
 from pymc_hais.core.weights import log_sum_exp
 from pymc_hais.estimators.estimate import NORMAL_REACH, LogZEstimate
 
-__all__ = ["Bridge", "average_bridges", "build_bridge", "effective_draws", "rhat_of", "to_estimate"]
-
 #: Nats beyond all log ratios between which the root lies.
 _BEYOND = 50.0
 

@@ -8,8 +8,6 @@ from html import escape
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["NORMAL_REACH", "Finding", "LogBayesFactor", "LogZEstimate"]
-
 #: Standard errors from the centre of a 95% interval to its end.
 NORMAL_REACH = 1.96
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["Link"]
-
 
 class Link:
     """The chains of n particles at one temperature: their averages towards both neighbours, and the linking states.

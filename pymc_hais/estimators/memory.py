@@ -30,8 +30,6 @@ from scipy.stats import norm
 
 from pymc_hais.types import AnnealingRun
 
-__all__ = ["NO_LAG", "NO_VARIANCE", "Lag", "find_lag"]
-
 #: Share of the target's variance below which the weights have none.
 NO_VARIANCE = 0.5
 #: Principal axes, of the widest; and dimensions up to which they are those of all particles, not of so many.

@@ -9,8 +9,6 @@ from arviz_stats.base import array_stats
 
 from pymc_hais.estimators.unseen import pareto_k
 
-__all__ = ["Predictive", "average_likelihood"]
-
 
 class Predictive(NamedTuple):
     """Log predictive densities of R rows.

@@ -12,8 +12,6 @@ import numpy as np
 
 from pymc_hais.estimators.unseen import pareto_k
 
-__all__ = ["Missed", "RegionMass", "compare_regions", "measure_region", "measure_shares"]
-
 #: Effective draws below which, and Pareto k beyond which, an estimate's own error says too little.
 _FEWEST = 30.0
 _LARGEST_K = 0.7
@@ -34,7 +32,6 @@ class RegionMass:
     ----------
     log_mass : float
         -inf if no draw has weight.
-    relative_se : float
     is_reliable : bool
         Whether enough draws count for the error to be known.
     """
@@ -99,7 +96,6 @@ def measure_shares(masses: np.ndarray, families: np.ndarray, region: np.ndarray,
         Of which first ancestor each descends: what is independent.
     region : ndarray of int (P,)
         In which region each is; n for none.
-    n : int
 
     Returns
     -------

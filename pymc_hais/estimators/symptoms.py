@@ -12,8 +12,6 @@ from pymc_hais.estimators.annealed import Variance, family_masses, population_sh
 from pymc_hais.estimators.unseen import pareto_k
 from pymc_hais.types import AnnealingRun
 
-__all__ = ["FEWEST_FAMILIES", "PARETO_K_LIMIT", "Symptoms", "measure_symptoms"]
-
 #: Pareto k beyond which importance weights are not to be trusted (Vehtari et al. 2024).
 PARETO_K_LIMIT = 0.7
 #: Effective number of first ancestors below which parts of the target may be missing altogether.

@@ -11,8 +11,6 @@ import warnings
 import numpy as np
 from arviz_stats.base import array_stats
 
-__all__ = ["pareto_k", "unseen_share"]
-
 #: Masses within a factor of two are no tail.
 _TAIL_FACTOR = np.log(2.0)
 #: With three finite moments the variance of the weights says what their sum's error is; with less than two it says too

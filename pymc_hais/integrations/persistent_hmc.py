@@ -26,8 +26,6 @@ from pymc_hais.types import KernelInfo, KernelParams, Noise, ParticleState
 #: Of the path and of the density: a step has its data inside.
 _NO_DATA: tuple[tuple, tuple] = ((), ())
 
-__all__ = ["PersistentHMC"]
-
 
 @dataclass_state
 class PersistentHMCState(StepMethodState):

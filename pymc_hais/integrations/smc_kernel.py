@@ -23,8 +23,6 @@ from pymc_hais.tuning.metric import estimate_metric
 from pymc_hais.tuning.pilot import next_beta, rank_correlation
 from pymc_hais.types import ParticleState
 
-__all__ = ["HAIS"]
-
 #: Transitions between two measurements of the acceptance rate and of the correlation with the start of a stage.
 _BLOCK = 4
 #: The last stage also decorrelates resampled copies: it goes on until this share of the usual correlation is left.

@@ -17,8 +17,6 @@ from pymc_hais.kernels.metropolis import build_choose
 from pymc_hais.kernels.sites import SiteBlock, build_move
 from pymc_hais.types import PathFunctions
 
-__all__ = ["LocallyBalanced"]
-
 #: How many times as many evaluations make another kernel worth a try.
 _SAVING = 4
 #: Guessed gains beyond this many nats are all as good.

@@ -8,8 +8,6 @@ import numpy as np
 
 from pymc_hais.types import ParticleState, PathFunctions
 
-__all__ = ["build_evaluate_at", "check_step_size", "identity", "keeps_gradients", "plain_loop"]
-
 
 def identity(function: Any) -> Any:
     """Compile nothing."""

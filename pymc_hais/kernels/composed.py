@@ -11,8 +11,6 @@ from pymc_hais.kernels.base import build_evaluate_at, identity, keeps_gradients,
 from pymc_hais.kernels.sites import SiteBlock, SiteKernel
 from pymc_hais.types import Kernel, KernelInfo, KernelParams, ParticleState, PathFunctions
 
-__all__ = ["Composed"]
-
 
 @dataclass(frozen=True)
 class Composed:
@@ -24,7 +22,6 @@ class Composed:
         Of the first dimensions, given the sites; None where there are only sites.
     sites : SiteKernel
         Of the last ones.
-    n_sites : int
     """
 
     continuous: Kernel | None

@@ -16,8 +16,6 @@ from pymc_hais.kernels.metropolis import build_choose
 from pymc_hais.kernels.sites import SiteBlock, build_move
 from pymc_hais.types import PathFunctions
 
-__all__ = ["Gibbs"]
-
 #: Differences of log densities are kept within this range: none of them is infinite, and NaN is the least.
 _FAR = 1e30
 

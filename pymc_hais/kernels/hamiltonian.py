@@ -16,10 +16,7 @@ from pymc_hais.kernels.base import check_step_size, identity, plain_loop
 from pymc_hais.kernels.leapfrog import INTEGRATORS, build_leapfrog
 from pymc_hais.kernels.metropolis import build_accept
 from pymc_hais.kernels.reflection import LinearConstraints
-from pymc_hais.kernels.refresh import persistence
 from pymc_hais.types import ParticleState, PathFunctions
-
-__all__ = ["Hamiltonian", "build_hamiltonian"]
 
 #: An energy error beyond this many nats marks a divergence, as in PyMC's and Stan's samplers.
 DIVERGENCE_THRESHOLD = 1000.0
@@ -148,3 +145,14 @@ def build_hamiltonian(
         return accept(flipped, end, log_start, log_end, noise.uniform)
 
     return transition
+
+
+def persistence(damping: float, step_sizes: np.ndarray | float, n_leapfrog: int = 1) -> np.ndarray:
+    """Return the share c kept: the momentum's power c^2 decays as exp(-damping * step size * leapfrog steps).
+
+    That is damping per unit of simulation time.  Sohl-Dickstein & Culpepper (2012), arXiv:1205.1925,
+    section 3, has damping = ln 2.  An infinite damping keeps nothing: their gamma = 1.
+    """
+    if np.isinf(damping):
+        return np.zeros_like(step_sizes, dtype=float)
+    return np.exp(-0.5 * damping * n_leapfrog * step_sizes)

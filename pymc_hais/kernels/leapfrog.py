@@ -8,8 +8,6 @@ from pymc_hais.kernels.base import identity, plain_loop
 from pymc_hais.kernels.reflection import LinearConstraints, build_reflecting_drift
 from pymc_hais.types import ParticleState, PathFunctions
 
-__all__ = ["INTEGRATORS", "build_free_drift", "build_leapfrog", "build_metric"]
-
 
 def build_metric(jit: Any = identity) -> tuple[Any, Any]:
     """Build ``push(metric, vector)``, the product L v, and ``pull(metric, vector)``, L' v."""

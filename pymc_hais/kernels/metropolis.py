@@ -7,8 +7,6 @@ from typing import Any
 from pymc_hais.kernels.base import identity
 from pymc_hais.types import KernelInfo, ParticleState
 
-__all__ = ["build_accept", "build_choose"]
-
 
 def build_choose(xp: Any) -> Any:
     """Build ``choose(accepted, end, kept) -> ParticleState``: the end where it was accepted, else what is kept."""

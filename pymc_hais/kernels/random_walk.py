@@ -17,8 +17,6 @@ from pymc_hais.kernels.metropolis import build_accept
 from pymc_hais.kernels.reflection import LinearConstraints, build_inside
 from pymc_hais.types import PathFunctions
 
-__all__ = ["RandomWalk"]
-
 
 @dataclass(frozen=True)
 class RandomWalk:

@@ -16,8 +16,6 @@ import numpy as np
 
 from pymc_hais.kernels.base import identity, plain_loop
 
-__all__ = ["LinearConstraints", "build_inside", "build_reflecting_drift"]
-
 #: A wall nearer than this is at hand: keeps 0 / 0 out of the time to reach a wall that was just hit.
 _AT_HAND = 1e-30
 
@@ -154,7 +152,6 @@ def build_reflecting_drift(
     ----------
     xp, jit, loop
         As :meth:`pymc_hais.types.Kernel.build` describes them.
-    constraints : LinearConstraints
     push, pull : callable
         Of :func:`pymc_hais.kernels.leapfrog.build_metric`.
     """

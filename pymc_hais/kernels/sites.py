@@ -11,8 +11,6 @@ import numpy as np
 from pymc_hais.kernels.base import build_evaluate_at
 from pymc_hais.types import PathFunctions
 
-__all__ = ["SiteBlock", "SiteKernel", "build_move"]
-
 
 @dataclass(frozen=True, eq=False)
 class SiteBlock:

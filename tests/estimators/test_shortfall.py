@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pymc_hais.core.weights import log_sum_exp
-from pymc_hais.estimators.lag import Round, jump, residual_lag
+from pymc_hais.estimators.shortfall import Round, jump, residual_lag
 from tests.statistical import assert_share
 
 

@@ -1,4 +1,10 @@
-"""What arrives late: the upper tail of the log ratio, and what moves find that no weight led to.
+"""What may still be missing from log Z: the finite-T bias, the upper tail of the log ratio, and what comes late.
+
+Z_hat is unbiased at any speed, but when a region is reached by fewer than one particle in a population,
+almost every Z_hat is too small and its error bar too.  The shortfall shrinks as the annealing slows down, so rounds of
+different length reveal it: if log Z_hat clearly rises with T, the end of the curve is estimated, and what the reported
+value misses of it is counted into the standard error.  As T^(-1/2): the slowest decay that was met (a funnel, from
+T = 500 to 8,000); where the shortfall falls faster this errs on the safe side.
 
 Where the log ratio exceeds that of the bulk by d nats, particles must arrive from elsewhere while beta > 1 - 1/d, and
 that takes several autocorrelation times.  The barrier is measured on the bulk of the particles and does not contain
@@ -21,8 +27,13 @@ from scipy.stats import norm
 
 from pymc_hais.core.weights import clean, log_mean_exp
 
-__all__ = ["NONE_LATE", "NO_TAIL", "Late", "Tail", "measure_late", "measure_tail"]
-
+#: Slopes nearer to zero than this many standard errors are taken for noise.
+_RISING = 2.5
+#: Rounds before the last few are too short to be on the same curve.
+_RECENT = 3
+#: Standard errors by which one round may differ from the next, and a difference that rounding explains.
+_DISAGREEMENT = 4.0
+_ROUNDING = 1e-9
 #: Where the tail begins.
 _QUANTILE = 0.995
 #: Nats beyond a normal tail, or above what was there, below which nothing is seen; standard errors of the quantile.
@@ -34,6 +45,60 @@ _TIMES_PER_NAT = 13.0
 _TIMES = 8.0
 #: Standard errors by which a step comes out higher backwards.  The errors are wide: both sides have the same ancestors.
 _SIGNIFICANTLY_LATE = 3.0
+
+
+class Round(NamedTuple):
+    """One round: its number of temperatures, its log Z and its standard error."""
+
+    n_steps: int
+    log_z: float
+    se: float
+
+
+def jump(rounds: Sequence[Round]) -> float:
+    """Say by how many standard errors log Z moved from the last round but one to the last; 0 if it did not clearly."""
+    if len(rounds) < 2:
+        return 0.0
+    before, last = rounds[-2:]
+    if not np.isfinite([before.log_z, last.log_z]).all():
+        return 0.0
+    moved, error = abs(last.log_z - before.log_z), float(np.hypot(last.se, before.se))
+    if moved <= _DISAGREEMENT * error + _ROUNDING * abs(last.log_z):
+        return 0.0
+    return moved / error if error else np.inf
+
+
+def residual_lag(rounds: Sequence[Round], value: float) -> float:
+    """Estimate how far below log Z a value from some rounds still lies, in nats.
+
+    Parameters
+    ----------
+    rounds : sequence of Round
+        At least one, in the order in which they were made.
+    value : float
+        What is reported: the average of the rounds, or the last one.
+
+    Returns
+    -------
+    float
+        Zero where the rounds agree within their errors.
+    """
+    if not np.isfinite(rounds[-1].log_z):
+        return 0.0
+    alive = [one for one in rounds if np.isfinite(one.log_z)]
+    n_steps, log_z, se = np.array(alive[-_RECENT:], dtype=float).T
+    if len(np.unique(n_steps)) < 2:
+        return 0.0
+    # Rounding bounds the errors from below where all particles weigh the same.
+    weights = 1.0 / np.maximum(se, 1e-12 * np.maximum(1.0, np.abs(log_z))) ** 2
+    slowness = n_steps**-0.5
+    centred = slowness - np.average(slowness, weights=weights)
+    precision = np.sum(weights * centred**2)
+    mean = np.average(log_z, weights=weights)
+    slope = np.sum(weights * centred * (log_z - mean)) / precision
+    if -slope * np.sqrt(precision) < _RISING:
+        return 0.0
+    return max(0.0, float(mean - slope * np.average(slowness, weights=weights)) - value)
 
 
 class Late(NamedTuple):
@@ -62,7 +127,6 @@ class Tail:
         The share of the particles beyond that normal's, less the 0.5% that would be; 0 if the excess may be chance.
     length : int
         Temperatures that a round should have; 0 where no autocorrelation time is given.
-    late : Late
     """
 
     excess: float = 0.0
@@ -135,7 +199,6 @@ def measure_late(
         Log ratios: of equally weighted particles before the step, of these by their weights, and after moves.
     step : float
         From the beta before to ``beta``.
-    beta : float
     autocorrelation_time : float
         Of the log ratio at ``beta``, in steps.
     """
