@@ -144,7 +144,7 @@ def _read_header(header: Path) -> dict[str, Any]:
 
 def _compare(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     there, here = dict(before), dict(now)
-    models = [ModelIdentity.read(one.pop("model")) for one in (there, here) if "model" in one]
+    models = [ModelIdentity(**one.pop("model")) for one in (there, here) if "model" in one]
     differences = [f"{name}: {_shown(a)} there, {_shown(b)} here" for name, a, b in _differences(there, here)]
     if len(models) == 2 and (of_model := models[0].difference(models[1])):
         differences.append(f"It is of another model: {of_model} here")

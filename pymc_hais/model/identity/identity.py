@@ -47,11 +47,6 @@ class ModelIdentity:
     density: str = ""
     unreadable: tuple[str, ...] = field(default=())
 
-    @classmethod
-    def read(cls, facts: Mapping[str, Any]) -> ModelIdentity:
-        """Return what was written as plain facts."""
-        return cls(**{**facts, "unreadable": tuple(facts["unreadable"])})
-
     def with_density(self, model: Any, logp: Any) -> ModelIdentity:
         """Add what PyMC has written as ``model.logp()``."""
         walk = Walk()
