@@ -2,6 +2,7 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pymc as pm
@@ -10,7 +11,8 @@ import xarray as xr
 from scipy.special import logsumexp
 
 import pymc_hais
-from pymc_hais.estimators import estimate_log_z
+from pymc_hais.estimators import Tail, estimate_log_z
+from pymc_hais.results.plans import plan_group, read_plan
 from pymc_hais.run.extending import _widen
 from pymc_hais.types import AnnealingRun
 from tests.data_sets import DataSets
@@ -195,9 +197,9 @@ def test_nothing_is_added_where_nothing_is_needed(first):
 
 def test_where_the_shortfall_alone_is_above_the_target_a_longer_plan_is_asked_for(first, caplog):
     short = first.copy()
-    facts = dict(short["plan"].attrs)
-    facts["tail"] = '{"excess": 9.0, "mass": 0.5, "length": 100000}'
-    short["plan"].attrs = facts
+    plan = read_plan(first, "idata")
+    heavy = replace(plan, origin=replace(plan.origin, tail=Tail(9.0, 0.5, 100_000)))
+    short["plan"] = xr.DataTree(plan_group(heavy))
     with caplog.at_level("WARNING", "pymc.hais"):
         same = extend(short, target_se=0.01)
     assert "call sample_hais(target_se=0.01)" in caplog.text
