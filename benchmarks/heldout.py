@@ -12,7 +12,7 @@ import numpy as np
 import pymc as pm
 from scipy.stats import multivariate_normal
 
-from pymc_hais.heldout import log_likelihood
+from pymc_hais.calls.heldout import log_likelihood
 
 SIGMA = 0.1
 

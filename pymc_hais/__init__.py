@@ -5,12 +5,14 @@ Importing this package makes ``pm.sample_hais`` available.
 
 import pymc as _pymc
 
-from pymc_hais.bridging import bridge
-from pymc_hais.comparison import average, compare
-from pymc_hais.compiled import CompiledModel, compile
+from pymc_hais.calls.bridge import bridge
+from pymc_hais.calls.compare import average, compare
+from pymc_hais.calls.compile import CompiledModel, compile
+from pymc_hais.calls.extend import extend
+from pymc_hais.calls.heldout import log_likelihood
+from pymc_hais.calls.sample import paper_settings, sample_hais
+from pymc_hais.calls.validate import validate
 from pymc_hais.estimators import Finding, LogBayesFactor, LogZEstimate
-from pymc_hais.extension import extend
-from pymc_hais.heldout import log_likelihood
 from pymc_hais.integrations import HAIS, PersistentHMC
 from pymc_hais.kernels import Gibbs, Hamiltonian, LinearConstraints, LocallyBalanced, RandomWalk
 from pymc_hais.model import FlatDiscrete
@@ -18,8 +20,6 @@ from pymc_hais.references import Box, Gaussian, Mixture, StudentT
 from pymc_hais.results.comparison import estimates
 from pymc_hais.results.datatree import log_marginal_likelihood
 from pymc_hais.results.plans import save_plan
-from pymc_hais.sampling import paper_settings, sample_hais
-from pymc_hais.validation import validate
 
 __all__ = [
     "HAIS",

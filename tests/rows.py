@@ -4,7 +4,7 @@ import numpy as np
 import pymc as pm
 from scipy.stats import multivariate_normal
 
-from pymc_hais.heldout import log_likelihood
+from pymc_hais.calls.heldout import log_likelihood
 from pymc_hais.model.row_checks import check_rows
 from pymc_hais.problem.building import build_problem
 from pymc_hais.run.planning import choose_reference

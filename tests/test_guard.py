@@ -21,13 +21,13 @@ DENSITIES = {"idata_kwargs": {"log_likelihood": True, "log_prior": True}}
 
 #: Every function that makes something after the rounds, and what the finding calls it.
 STAGES = {
-    "sampling.ask_others": "other estimates of log Z",
+    "calls.sample.ask_others": "other estimates of log Z",
     "run.opinions.thermodynamic": "log Z by thermodynamic integration",
     "run.opinions.stepping_stone": "log Z by stepping stones",
     "run.opinions.bridge_particles": "log Z by bridge",
     "run.opinions.anneal_linked": "log Z by linked",
     "run.opinions.anneal_back": "log Z by bidirectional",
-    "sampling.find_modes": "the search for modes",
+    "calls.sample.find_modes": "the search for modes",
     "run.modes.climb": "the search for modes",
     "run.modes._compare": "the search for modes",
     "run.posterior.move": "the moves that part copies",
@@ -51,7 +51,7 @@ STAGES = {
 }
 #: Short ones that nothing stands in for: they are done again after Ctrl-C.
 REPEATED = [
-    "sampling.draw_posterior",
+    "calls.sample.draw_posterior",
     "results.ending.with_findings",
     "results.ending.log_outcome",
     "results.ending.attributes",
@@ -73,13 +73,13 @@ def whole(model):
     kept = {}
     with pytest.MonkeyPatch.context() as patch:
         for name in ("choose_reference", "run_rounds"):
-            function = getattr(importlib.import_module("pymc_hais.sampling"), name)
+            function = getattr(importlib.import_module("pymc_hais.calls.sample"), name)
 
             def keep(*args, name=name, function=function):
                 kept[name] = function(*args)
                 return kept[name]
 
-            patch.setattr(f"pymc_hais.sampling.{name}", keep)
+            patch.setattr(f"pymc_hais.calls.sample.{name}", keep)
         idata = pymc_hais.sample_hais(model=model, **OPTIONS)
     return idata, kept
 
@@ -87,9 +87,9 @@ def whole(model):
 @pytest.fixture
 def after_rounds(model, whole, monkeypatch):
     """A call that takes a moment: planning and rounds are those of another one."""
-    monkeypatch.setattr("pymc_hais.sampling.check_labels", lambda *_: None)  # before the rounds, as it were
+    monkeypatch.setattr("pymc_hais.calls.sample.check_labels", lambda *_: None)  # before the rounds, as it were
     for name, value in whole[1].items():
-        monkeypatch.setattr(f"pymc_hais.sampling.{name}", lambda *_, value=value: value)
+        monkeypatch.setattr(f"pymc_hais.calls.sample.{name}", lambda *_, value=value: value)
     return lambda **given: pymc_hais.sample_hais(model=model, **{**OPTIONS, **given})
 
 
@@ -160,7 +160,7 @@ def test_draws_that_cannot_be_named_are_kept_in_the_unconstrained_space(after_ro
             raise ZeroDivisionError("an Op that does not take all values")
         return {"mu": positions[..., 0]}
 
-    monkeypatch.setattr("pymc_hais.compiled.build_outputs", lambda *_: fail)
+    monkeypatch.setattr("pymc_hais.calls.compile.build_outputs", lambda *_: fail)
     idata = after_rounds()
     np.testing.assert_array_equal(idata["posterior"]["mu"], whole[0]["posterior"]["mu"])  # a normal is its own
     assert "in the unconstrained one) (ZeroDivisionError: an Op" in missing(idata).message

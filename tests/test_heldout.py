@@ -13,7 +13,7 @@ from scipy.stats import multivariate_normal, norm
 
 import pymc_hais
 import tests.statistical as statistical
-from pymc_hais import heldout
+from pymc_hais.calls import heldout
 from pymc_hais.estimators import LogZEstimate, divide
 from pymc_hais.results.heldout import HeldOut, of_rows
 from pymc_hais.run.row_results import RowResult
@@ -128,7 +128,7 @@ def test_whoever_interrupts_the_rows_of_an_unnormalised_model_does_not_wait_for_
         hidden = pm.Normal("hidden", 0.0, 1.0)
         pm.Potential("energy", -0.5 * (x - hidden) ** 2)
     interrupt(monkeypatch, "5 rows")  # which have all been scouted
-    monkeypatch.setattr("pymc_hais.heldout.sample_hais", lambda **_: pytest.fail("log Z has begun"))
+    monkeypatch.setattr("pymc_hais.calls.heldout.sample_hais", lambda **_: pytest.fail("log Z has begun"))
     with pytest.raises(KeyboardInterrupt):
         held_out(model, {"x": np.linspace(-1.0, 1.0, 5)})
 

@@ -62,7 +62,7 @@ def exact(monkeypatch):
         kept["positions"], kept["data"] = simulate(*args)
         return kept["positions"], kept["data"]
 
-    monkeypatch.setattr("pymc_hais.validation.simulate", keep)
+    monkeypatch.setattr("pymc_hais.calls.validate.simulate", keep)
     tree = validated()
     return tree, np.array([log_evidence_normal(y, 0.0, 3.0, 1.0) for y in kept["data"]["y"]])
 

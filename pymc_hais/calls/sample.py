@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pymc_hais.compiled import CompiledModel, open_model
+from pymc_hais.calls.compile import CompiledModel, open_model
 from pymc_hais.core.seeds import Branch
 from pymc_hais.jobs.guard import Guard
 from pymc_hais.jobs.progress import default_theme

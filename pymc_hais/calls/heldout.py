@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pymc_hais.calls.sample import sample_hais
 from pymc_hais.core.seeds import Branch, Purpose
 from pymc_hais.estimators.predictive import average_likelihood
 from pymc_hais.jobs.guard import Guard
@@ -36,7 +37,6 @@ from pymc_hais.run.planning import choose_reference
 from pymc_hais.run.prior_mass import build_first_problem, measure_prior_mass
 from pymc_hais.run.request import Request
 from pymc_hais.run.rounds import run_rounds
-from pymc_hais.sampling import sample_hais
 from pymc_hais.types import Kernel
 
 if TYPE_CHECKING:
