@@ -11,7 +11,7 @@ from scipy.stats import norm
 import tests.statistical as statistical
 from pymc_hais.estimators.predictive import average_likelihood
 from pymc_hais.model import build_pointwise, evaluate_tables, pointwise
-from pymc_hais.model.compat import compile_interpreted
+from pymc_hais.model.compiling import compile_interpreted
 from tests.rows import held_out, largest_score
 
 

@@ -8,7 +8,8 @@ import time
 import warnings
 from typing import Any
 
-from pymc_hais.model.compat import compile_density, traceable, unsupported_op
+from pymc_hais.model.compat import traceable, unsupported_op
+from pymc_hais.model.compiling import compile_density
 from pymc_hais.model.density import DensityGraph
 from pymc_hais.model.source import Source
 from pymc_hais.types import Engine, Kernel

@@ -33,7 +33,8 @@ from pymc_hais.kernels import (
     reflection,
     sites,
 )
-from pymc_hais.model.compat import numba_cache_key, quiet_compilation, register_numba_cache_key
+from pymc_hais.model.compat import numba_cache_key, register_numba_cache_key
+from pymc_hais.model.compiling import quiet_compilation
 from pymc_hais.paths import Parameters, defended, geometric, parameters
 from pymc_hais.types import Kernel, KernelParams, Metric, Noise, ParticleState, Path, SegmentTrace
 

@@ -1,31 +1,30 @@
 """The only place that touches PyTensor graphs."""
 
 from pymc_hais.model.centring import Chart, Sites, build_chart
-from pymc_hais.model.checks import (
-    check_model,
-    custom_names,
-    find_model,
-    improper_priors,
-    is_model,
-    is_unnormalised,
-    periodic_names,
-    refuse_periodic,
-    unnormalised_densities,
-    unnormalised_priors,
-)
+from pymc_hais.model.checks import check_model, find_model, is_model, refuse_periodic
 from pymc_hais.model.containers import Preparation, read_containers, varying_containers
 from pymc_hais.model.density import DensityGraph, build_density, build_parameter_density
 from pymc_hais.model.evaluation import WrittenLogp, build_written_logp, check_joint_logp, check_state, compile_written
+from pymc_hais.model.facts import (
+    custom_names,
+    discrete_names,
+    improper_priors,
+    is_unnormalised,
+    log_count,
+    periodic_names,
+    unnormalised_densities,
+    unnormalised_priors,
+)
 from pymc_hais.model.identity.identity import ModelIdentity, identify, identify_as_written
 from pymc_hais.model.identity.objects import attributes_of
 from pymc_hais.model.identity.walk import Walk
-from pymc_hais.model.layout import Layout, build_layout, discrete_names
+from pymc_hais.model.layout import Layout, build_layout
 from pymc_hais.model.outputs import build_outputs
 from pymc_hais.model.pointwise import build_pointwise, evaluate_tables
+from pymc_hais.model.sites.conditionals import summable
 from pymc_hais.model.sites.flat_discrete import FlatDiscrete
 from pymc_hais.model.sites.lookups import warn_of_lookups
-from pymc_hais.model.sites.sites import SiteVariable, find_site_variables, log_count
-from pymc_hais.model.sites.summable import summable
+from pymc_hais.model.sites.sites import SiteVariable
 from pymc_hais.model.unconstrained import build_unconstrain
 from pymc_hais.model.variants import build_row_logp, observe_first, prior_alone, with_table
 
@@ -58,7 +57,6 @@ __all__ = [
     "discrete_names",
     "evaluate_tables",
     "find_model",
-    "find_site_variables",
     "identify",
     "identify_as_written",
     "improper_priors",

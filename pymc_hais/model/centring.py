@@ -21,11 +21,9 @@ import pytensor.tensor as pt
 from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
 
-from pymc_hais.model.compat import compile_interpreted
+from pymc_hais.model.compiling import compile_interpreted
 from pymc_hais.model.containers import arguments_for, freeze_with_inputs
 from pymc_hais.model.layout import Layout, on_position
-
-__all__ = ["Chart", "Sites", "build_chart", "recentre"]
 
 #: Unconstrained values of a variable on the real line, a positive one and a probability, by the name of its transform.
 _REAL, _POSITIVE, _PROBABILITY = "", "log", "logodds"

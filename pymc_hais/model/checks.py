@@ -6,9 +6,6 @@ from typing import Any
 
 import pymc as pm
 from pymc.data import MinibatchOp
-from pymc.distributions.continuous import FlatRV, HalfFlatRV
-from pymc.distributions.custom import CustomDistRV
-from pymc.distributions.multivariate import CARRV, ICARRV
 from pymc.distributions.simulator import SimulatorRV
 from pymc.model import Model, modelcontext
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
@@ -20,24 +17,8 @@ from pytensor.tensor.random.type import RandomType
 from scipy.sparse import issparse
 
 from pymc_hais.model.compat import release_with_lkj
-from pymc_hais.model.layout import is_circular, name_transform
-from pymc_hais.model.sites.flat_discrete import FlatDiscreteRV
+from pymc_hais.model.facts import improper_priors, periodic_names
 from pymc_hais.model.sites.sites import distribution_of, refuse_joint_sites
-from pymc_hais.model.transforms import keeps_all
-
-__all__ = [
-    "check_model",
-    "custom_names",
-    "find_model",
-    "improper_priors",
-    "is_model",
-    "is_unnormalised",
-    "periodic_names",
-    "refuse_periodic",
-    "refuse_sums_of_conditions",
-    "unnormalised_densities",
-    "unnormalised_priors",
-]
 
 
 def find_model(model: Any = None, draws: Any = None) -> Any:
@@ -101,8 +82,8 @@ def check_model(model: Any, from_prior: bool = True) -> None:
     _refuse_unknown_data(model)
     if not from_prior:
         refuse_periodic(model)
-    for rv in model.free_RVs if from_prior else ():
-        _refuse_improper(rv)
+    else:
+        _refuse_improper(model)
 
 
 def _refuse_unknown_data(model: Any) -> None:
@@ -146,70 +127,19 @@ def refuse_periodic(model: Any) -> None:
         )
 
 
-def periodic_names(model: Any) -> list[str]:
-    """Name the free variables that go round in a circle."""
-    return [rv.name for rv in model.free_RVs if is_circular(name_transform(model.rvs_to_transforms[rv]))]
-
-
-def improper_priors(model: Any) -> list[str]:
-    """Name the free variables whose prior is improper by construction."""
-    return [rv.name for rv in model.free_RVs if _improper_kind(rv) is not None]
-
-
-def is_unnormalised(model: Any) -> bool:
-    """Whether log Z of a model is a log partition function: a variable has no normalised density."""
-    return bool(improper_priors(model)) or any(isinstance(distribution_of(rv), FlatDiscreteRV) for rv in model.free_RVs)
-
-
-def custom_names(model: Any) -> list[str]:
-    """Name the free variables whose draws and density are the user's own."""
-    return [rv.name for rv in model.free_RVs if isinstance(distribution_of(rv), CustomDistRV)]
-
-
-def unnormalised_priors(model: Any) -> list[str]:
-    """Name the free variables whose log density on the unconstrained space may not integrate to one.
-
-    Those of :func:`unnormalised_densities`, and those with a transform that may cut off a part of their distribution:
-    ``ordered`` keeps 1/n! of it, ``pm.Normal(..., transform=log)`` the positive half.
-    """
-    doubtful = set(unnormalised_densities(model))
-    values, transforms = model.rvs_to_values, model.rvs_to_transforms
-    return [rv.name for rv in model.free_RVs if rv.name in doubtful or not keeps_all(rv, values[rv], transforms[rv])]
-
-
-def unnormalised_densities(model: Any) -> list[str]:
-    """Name the free variables whose distribution has a density in PyMC that may not integrate to one.
-
-    The normalisers of the LKJ distributions and of pm.CAR have been wrong in releases of PyMC, the density of a
-    periodic variable repeats for ever, and what a pm.CustomDist's ``logp`` leaves out only its author knows.
-    """
-    known = {*custom_names(model), *periodic_names(model)}
-    return [rv.name for rv in model.free_RVs if rv.name in known or _is_doubtful(distribution_of(rv))]
-
-
-def _is_doubtful(op: Any) -> bool:
-    return isinstance(op, CARRV) or "lkj" in type(op).__name__.lower()
-
-
-def _improper_kind(rv: Any) -> str | None:
-    return {FlatRV: "pm.Flat", HalfFlatRV: "pm.HalfFlat", ICARRV: "pm.ICAR"}.get(type(distribution_of(rv)))
-
-
-def _refuse_improper(rv: Any) -> None:
-    kind = _improper_kind(rv)
-    if kind is None:
-        return
-    proper = {
-        "pm.Flat": f'pm.Normal("{rv.name}", 0, 10)',
-        "pm.HalfFlat": f'pm.HalfNormal("{rv.name}", 10)',
-        "pm.ICAR": f'pm.MvNormal("{rv.name}", 0, tau=np.diag(W.sum(axis=0)) - 0.99 * W)',
-    }[kind]
-    raise ValueError(
-        f"The prior of `{rv.name}` is improper ({kind}), so there are no prior draws to start from and the "
-        f"marginal likelihood is defined only up to a constant. Give it a proper prior, for example {proper}; "
-        'or, if log of the integral of exp(model.logp()) is what you want, pass reference="gaussian" or another '
-        "reference that can be sampled."
-    )
+def _refuse_improper(model: Any) -> None:
+    for name, kind in improper_priors(model).items():
+        proper = {
+            "pm.Flat": f'pm.Normal("{name}", 0, 10)',
+            "pm.HalfFlat": f'pm.HalfNormal("{name}", 10)',
+            "pm.ICAR": f'pm.MvNormal("{name}", 0, tau=np.diag(W.sum(axis=0)) - 0.99 * W)',
+        }[kind]
+        raise ValueError(
+            f"The prior of `{name}` is improper ({kind}), so there are no prior draws to start from and the "
+            f"marginal likelihood is defined only up to a constant. Give it a proper prior, for example {proper}; "
+            'or, if log of the integral of exp(model.logp()) is what you want, pass reference="gaussian" or another '
+            "reference that can be sampled."
+        )
 
 
 def refuse_sums_of_conditions(outputs: list[Any]) -> None:

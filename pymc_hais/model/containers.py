@@ -18,16 +18,7 @@ from pytensor.tensor.shape import Reshape, Shape, Shape_i
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, IncSubtensor, Subtensor
 from pytensor.tensor.type import TensorType
 
-from pymc_hais.model.compat import compile_interpreted, freeze_dims_and_data
-
-__all__ = [
-    "Preparation",
-    "arguments_for",
-    "cut_prepared",
-    "freeze_with_inputs",
-    "read_containers",
-    "varying_containers",
-]
+from pymc_hais.model.compiling import compile_interpreted, freeze_dims_and_data
 
 
 @dataclass(frozen=True, eq=False)

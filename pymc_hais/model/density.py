@@ -16,24 +16,17 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_hais.model.centring import recentre
 from pymc_hais.model.checks import refuse_sums_of_conditions
-from pymc_hais.model.compat import untraced, with_real_argmax
+from pymc_hais.model.compat import with_real_argmax
+from pymc_hais.model.compiling import untraced
 from pymc_hais.model.containers import Preparation, arguments_for, cut_prepared, freeze_with_inputs
 from pymc_hais.model.layout import Layout, build_position, on_position
 from pymc_hais.model.rewrites.simplification import lift_data, simplify, simplify_values
 from pymc_hais.model.sites.conditionals import SiteRule, add_conditionals
 from pymc_hais.model.sites.interactions import find_rules, take_slopes
 from pymc_hais.model.sites.lookups import confine_lookups, ranges_of
-from pymc_hais.model.sites.sites import find_site_variables
 from pymc_hais.model.sites.terms import open_conditions, reached_from
 from pymc_hais.paths import Geometric, Parameters
 from pymc_hais.types import Path
-
-__all__ = [
-    "DensityGraph",
-    "LogReference",
-    "build_density",
-    "build_parameter_density",
-]
 
 #: ``(x, log_prior) -> log density`` of a reference, as graphs.
 type LogReference = Callable[[Any, Any], Any]
@@ -137,9 +130,8 @@ def build_density(
     given = dict(zip(targets, [*inputs, *shared], strict=True))
     # Before anything else: a value that is computed from a data container would become another variable.
     terms = clone_replace([frozen.varlogp, frozen.datalogp], given, rebuild_strict=False)
-    variables = find_site_variables(model, layout) if layout.n_sites else ()
-    if variables:
-        terms, outside = confine_lookups(terms, ranges_of(frozen, variables))
+    if layout.sites:
+        terms, outside = confine_lookups(terms, ranges_of(frozen, layout.sites))
         terms = terms if outside is None else [terms[0], terms[1] + outside]
     position = build_position(layout)
     sites = [position.type(name) for name in ("precision", "shift") if has_chart]
@@ -158,11 +150,11 @@ def build_density(
         outputs = clone_replace(outputs, given, rebuild_strict=False)
     none = [np.zeros(layout.n_dims, position.dtype) for _ in sites]
     arguments = [position, [], inputs, sites]
-    if layout.n_sites:
+    if layout.sites:
         outputs = [open_conditions(output, position, model.check_bounds) for output in outputs]
-        rules = take_slopes(variables) if takes_slopes else find_rules(outputs, position, variables)
-        density = add_conditionals(outputs, position, rules, simplify_values, with_gradients)
-        return _assemble(model, layout, Geometric(), arguments, density, values, none, rules)
+        found = (take_slopes if takes_slopes else find_rules)(outputs, position, layout.sites)
+        density = add_conditionals(outputs, position, found, simplify_values, with_gradients)
+        return _assemble(model, layout, Geometric(), arguments, density, values, none, found.rules)
     outputs = simplify_values(outputs)
     gradient = _gradient if with_gradients else lambda _, position: pt.zeros_like(position)
     density = [*outputs, *(gradient(output, position) for output in outputs)]

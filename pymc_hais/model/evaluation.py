@@ -11,19 +11,10 @@ import pytensor
 from pytensor.compile.mode import Mode
 from pytensor.graph.replace import clone_replace
 
-from pymc_hais.model.compat import compile_interpreted
+from pymc_hais.model.compiling import compile_interpreted
 from pymc_hais.model.containers import arguments_for, freeze_with_inputs
 from pymc_hais.model.layout import Layout
 from pymc_hais.types import ParticleState
-
-__all__ = [
-    "WrittenLogp",
-    "build_written_logp",
-    "check_joint_logp",
-    "check_state",
-    "compile_written",
-    "evaluate_terms",
-]
 
 #: Draws at which a log density is compared with the model's own, or the terms of one that is never finite looked at.
 _EXAMINED = 20

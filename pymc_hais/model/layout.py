@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,27 +10,7 @@ import pytensor
 import pytensor.tensor as pt
 from pytensor.graph.replace import clone_replace
 
-__all__ = [
-    "Layout",
-    "build_layout",
-    "build_position",
-    "discrete_names",
-    "free_variables",
-    "is_circular",
-    "is_discrete",
-    "name_transform",
-    "on_position",
-]
-
-
-def is_discrete(rv: Any) -> bool:
-    """Whether a variable takes whole numbers."""
-    return str(rv.dtype).startswith(("int", "uint", "bool"))
-
-
-def discrete_names(model: Any) -> list[str]:
-    """Name the discrete free variables."""
-    return [rv.name for rv in model.free_RVs if is_discrete(rv)]
+from pymc_hais.model.sites.sites import SiteVariable, find_sites, is_discrete
 
 
 def free_variables(model: Any) -> list[Any]:
@@ -40,26 +20,13 @@ def free_variables(model: Any) -> list[Any]:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each value variable sits in the flat vector: in the order of ``model.value_vars``, discrete ones last.
+    """Where each value variable sits in the flat vector: in the order of ``model.value_vars``, discrete ones last."""
 
-    Attributes
-    ----------
-    names : tuple of str
-        Names of the value variables (``"tau_log__"``).
-    owners : tuple of str
-        Names of the random variables they belong to (``"tau"``).
-    shapes : tuple of tuple of int
-        Unconstrained shapes.
-    transforms : tuple of str
-        Their names; "" for none.
-    is_discrete : tuple of bool
-    """
-
-    names: tuple[str, ...]
-    owners: tuple[str, ...]
-    shapes: tuple[tuple[int, ...], ...]
-    transforms: tuple[str, ...]
-    is_discrete: tuple[bool, ...]
+    names: tuple[str, ...]  # of the value variables ("tau_log__")
+    owners: tuple[str, ...]  # the random variables they belong to ("tau")
+    shapes: tuple[tuple[int, ...], ...]  # unconstrained
+    transforms: tuple[str, ...]  # names; "" for none
+    sites: tuple[SiteVariable, ...] = ()  # the discrete ones
 
     @property
     def is_periodic(self) -> tuple[bool, ...]:
@@ -79,7 +46,7 @@ class Layout:
     @property
     def n_sites(self) -> int:
         """How many dimensions, the last ones, are discrete."""
-        return int(self.sizes[np.array(self.is_discrete, dtype=bool)].sum())
+        return sum(site.stop - site.start for site in self.sites)
 
     @property
     def n_continuous(self) -> int:
@@ -157,11 +124,12 @@ def build_layout(model: Any, values: list[np.ndarray] | None = None) -> Layout:
         owners=tuple(rv.name for rv in variables),
         shapes=tuple(np.shape(value) for value in values),
         transforms=tuple(map(name_transform, transforms)),
-        is_discrete=tuple(map(is_discrete, variables)),
     )
     if layout.n_dims == 0:
         raise ValueError("The free variables of the model have no elements: there is nothing to integrate over.")
-    return layout
+    offsets = layout.offsets.tolist()
+    places = {rv.name: (offsets[i], offsets[i + 1]) for i, rv in enumerate(variables) if is_discrete(rv)}
+    return replace(layout, sites=find_sites(model, places)) if places else layout
 
 
 def name_transform(transform: Any) -> str:

@@ -9,11 +9,9 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.replace import clone_replace, vectorize_graph
 
-from pymc_hais.model.compat import compile_interpreted
+from pymc_hais.model.compiling import compile_interpreted
 from pymc_hais.model.containers import arguments_for, freeze_with_inputs
 from pymc_hais.model.layout import Layout, on_position
-
-__all__ = ["batch_over_rows", "build_outputs"]
 
 #: Numbers returned by one call of the batched graph, so that memory does not grow with the draws.
 _CHUNK_SIZE = 2**21

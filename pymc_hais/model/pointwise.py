@@ -12,10 +12,9 @@ import pytensor.tensor as pt
 from pymc.model.transform.conditioning import remove_value_transforms
 from pytensor.graph.replace import clone_replace, vectorize_graph
 
-from pymc_hais.model.compat import compile_interpreted, lower_xtensor, without_initvals
+from pymc_hais.model.compat import without_initvals
+from pymc_hais.model.compiling import compile_interpreted, lower_xtensor
 from pymc_hais.model.containers import freeze_with_inputs
-
-__all__ = ["Pointwise", "build_pointwise", "evaluate_tables"]
 
 #: ``(draws {name: (S, ...)}, table [(n, ...)]) -> log-likelihoods (S, n)``
 type Pointwise = Callable[[Mapping[str, np.ndarray], Sequence[np.ndarray]], np.ndarray]

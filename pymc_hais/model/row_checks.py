@@ -9,8 +9,6 @@ import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
 
-__all__ = ["as_rows", "check_known", "check_rows", "check_table", "declared_value"]
-
 
 def declared_value(model: Any, name: str) -> np.ndarray:
     """Return a value of the model's own shape and type: of data, what it holds; of a free variable, a draw's zeros."""

@@ -14,8 +14,6 @@ import pytensor
 from pymc_hais.model.density import DensityGraph
 from pymc_hais.types import Kernel
 
-__all__ = ["Source"]
-
 
 @dataclass(frozen=True, eq=False)
 class Source:

@@ -10,11 +10,9 @@ import pytensor
 import pytensor.tensor as pt
 from pytensor.graph.replace import clone_replace
 
-from pymc_hais.model.compat import compile_interpreted, freeze_dims_and_data
+from pymc_hais.model.compiling import compile_interpreted, freeze_dims_and_data
 from pymc_hais.model.layout import Layout
 from pymc_hais.model.outputs import batch_over_rows
-
-__all__ = ["build_unconstrain"]
 
 
 def build_unconstrain(

@@ -11,10 +11,9 @@ import pytensor.tensor as pt
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
-from pymc_hais.model.compat import compile_interpreted, without_initvals
+from pymc_hais.model.compat import without_initvals
+from pymc_hais.model.compiling import compile_interpreted
 from pymc_hais.model.containers import freeze_with_inputs
-
-__all__ = ["build_row_logp", "observe_first", "prior_alone", "with_table"]
 
 
 def build_row_logp(model: Any, names: tuple[str, ...]) -> Callable[..., float]:

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from pymc_hais.model.layout import Layout
-from pymc_hais.model.sites.sites import find_site_variables
 from pymc_hais.problem.exchange import Ruler, p_value
 from pymc_hais.problem.reference_density import Density, build_reference_density
 from pymc_hais.problem.refusals import refuse_impossible, refuse_mismatch, refuse_point_masses
@@ -25,8 +24,6 @@ from pymc_hais.references.gaussian import Gaussian
 from pymc_hais.references.model import AnnealedModel
 from pymc_hais.references.student_t import StudentT
 from pymc_hais.references.variables import Product, draws_itself
-
-__all__ = ["check_draws", "find_mismatches"]
 
 #: Probability that a right reference is refused, over all tests of it together.
 _FALSE_ALARM = 1e-6
@@ -116,8 +113,8 @@ def find_mismatches(
         suspects += find_suspects(layout, screened[~clipped], gradient[~clipped], _SUSPICION)
     if not suspects:
         return []
-    variables = find_site_variables(model, layout) if any(suspect.is_discrete for suspect in suspects) else ()
-    ruler = Ruler.of(clean, not clipped.any(), variables)
+    sites = layout.sites if any(suspect.is_discrete for suspect in suspects) else ()
+    ruler = Ruler.of(clean, not clipped.any(), sites)
     density = density or build_reference_density(model, layout, reference, positions[:5])
     return _confirm(layout, reference, density, suspects, ruler, testing)
 
@@ -139,22 +136,23 @@ def _n_screened(layout: Layout, reference: BoundReference) -> int:
 
 def _everyone(layout: Layout) -> list[Suspect]:
     """Suspect every continuous variable that has coordinates to move."""
-    is_tested = ~(np.array(layout.is_periodic) | np.array(layout.is_discrete))
-    return [_suspect(layout, int(i)) for i in np.flatnonzero(is_tested & (layout.sizes > 0))[::-1]]
+    n_free = len(layout.owners) - len(layout.sites)
+    is_tested = ~np.array(layout.is_periodic)[:n_free] & (layout.sizes[:n_free] > 0)
+    return [_suspect(layout, int(i)) for i in np.flatnonzero(is_tested)[::-1]]
 
 
 def _sites(model: Any, layout: Layout, reference: BoundReference) -> list[Suspect]:
     """Suspect every discrete variable whose draws are not PyMC's own."""
     own = reference.model if isinstance(reference, Product) else model if reference.is_prior else None
-    is_tested = np.array(layout.is_discrete, dtype=bool) & (layout.sizes > 0)
-    places = (int(i) for i in np.flatnonzero(is_tested)[::-1])
-    return [_suspect(layout, i) for i in places if own is None or not draws_itself(own[layout.owners[i]])]
+    names = [site.name for site in reversed(layout.sites) if site.stop > site.start]
+    doubtful = [name for name in names if own is None or not draws_itself(own[name])]
+    return [_suspect(layout, layout.owners.index(name)) for name in doubtful]
 
 
 def _suspect(layout: Layout, variable: int) -> Suspect:
     chosen = np.linspace(layout.offsets[variable], layout.offsets[variable + 1] - 1, _UNKNOWN)
     coordinates = tuple(int(dim) for dim in np.unique(chosen.round().astype(int)))
-    return Suspect(variable, coordinates, coordinates[1:] + coordinates[:1], 1.0, bool(layout.is_discrete[variable]))
+    return Suspect(variable, coordinates, coordinates[1:] + coordinates[:1], 1.0, coordinates[0] >= layout.n_continuous)
 
 
 def _confirm(

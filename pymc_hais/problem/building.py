@@ -22,7 +22,6 @@ from pymc_hais.model import (
     check_model,
     check_state,
     compile_written,
-    find_site_variables,
     identify,
     log_count,
     summable,
@@ -186,7 +185,7 @@ def _check_site_draws(model: Any, layout: Layout, reference: BoundReference, see
     if not layout.n_sites:
         return
     draws = reference.draw(_SITE_DRAWS, seeds.sequence(Purpose.CHECK, 5)).positions
-    for variable in find_site_variables(model, layout):
+    for variable in layout.sites:
         own = draws[:, variable.start : variable.stop]
         is_inside = (own >= variable.low) & (own < variable.low + variable.n_values) | (variable.n_values == 0)
         if np.any(own != np.round(own)) or not is_inside.all():

@@ -16,8 +16,6 @@ from pymc_hais.references.gaussian import Gaussian
 from pymc_hais.references.prior import build_prior
 from pymc_hais.references.student_t import StudentT
 
-__all__ = ["check_coverage"]
-
 #: Steps outward are Cauchy distributed, of up to this many interquartile ranges: further out densities overflow.
 _FARTHEST = 30.0
 

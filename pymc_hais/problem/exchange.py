@@ -24,8 +24,6 @@ import numpy as np
 from pymc_hais.model.sites.sites import SiteVariable
 from pymc_hais.problem.stein import Suspect
 
-__all__ = ["Ruler", "p_value"]
-
 type LogDensity = Callable[[np.ndarray], np.ndarray]
 
 #: Sizes of the moves: of a coordinate, in differences of two draws; of a whole variable with n coordinates, in

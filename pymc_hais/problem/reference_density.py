@@ -15,12 +15,10 @@ from pytensor.graph.traversal import ancestors
 from pytensor.scan.op import Scan
 from pytensor.tensor.blockwise import Blockwise
 
-from pymc_hais.model.compat import compile_interpreted, freeze_dims_and_data, lower_xtensor
+from pymc_hais.model.compiling import compile_interpreted, freeze_dims_and_data, lower_xtensor
 from pymc_hais.model.layout import Layout, on_position
 from pymc_hais.model.sites.lookups import ANY, confine_lookups
 from pymc_hais.references.base import BoundReference
-
-__all__ = ["Density", "build_reference_density"]
 
 type Rows = Callable[[np.ndarray], np.ndarray]
 

@@ -13,8 +13,6 @@ from pymc_hais.model.sites.sites import distribution_of
 from pymc_hais.references.base import BoundReference, UnusablePriorError
 from pymc_hais.references.variables import Product
 
-__all__ = ["refuse_impossible", "refuse_mismatch", "refuse_point_masses"]
-
 #: So many equal draws are no coincidence, except outside this distance from the origin.
 _TIES = 5
 _INNER = 30.0

@@ -8,10 +8,9 @@ import numpy as np
 from pytensor.graph.replace import clone_replace
 
 from pymc_hais.model import Layout, build_outputs
-from pymc_hais.model.compat import compile_interpreted, find_rng_nodes, reseed_rngs
+from pymc_hais.model.compat import find_rng_nodes, reseed_rngs
+from pymc_hais.model.compiling import compile_interpreted
 from pymc_hais.references.prior import PriorSampler
-
-__all__ = ["check_generative", "simulate"]
 
 
 def check_generative(model: Any) -> None:

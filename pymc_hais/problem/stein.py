@@ -18,8 +18,6 @@ from scipy import stats
 
 from pymc_hais.model.layout import Layout
 
-__all__ = ["Suspect", "find_suspects"]
-
 #: Coordinates j whose function moves the others; beyond this many they are evenly spaced.
 _MAX_COLUMNS = 200
 #: Coordinates of a variable that are looked at again.

@@ -8,8 +8,6 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 
-__all__ = ["constant", "full_scale", "full_vector", "push", "whiten"]
-
 
 def full_vector(name: str, value: Any, n_dims: int) -> np.ndarray:
     """Broadcast a number or vector to (D,).

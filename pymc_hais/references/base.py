@@ -9,8 +9,6 @@ import numpy as np
 
 from pymc_hais.types import ParticleState
 
-__all__ = ["BoundReference", "Direct", "Draws", "Evaluate", "UnusablePriorError"]
-
 type Evaluate = Callable[[np.ndarray], ParticleState]
 """Flat vectors (P, D) of the model -> their states at beta = 0, in the particles' own coordinates."""
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 
-from pymc_hais.model import find_site_variables
 from pymc_hais.model.layout import Layout
 from pymc_hais.references.base import BoundReference, Direct, Draws
 from pymc_hais.references.distribution import Distribution, is_distribution
@@ -20,8 +19,6 @@ from pymc_hais.references.mixture import Mixture, join_parts, share_draws
 from pymc_hais.references.prior import PriorSampler
 from pymc_hais.references.variables import Product
 from pymc_hais.types import Reference
-
-__all__ = ["Independent", "Mixed", "Prior", "bind", "uses_prior", "with_data"]
 
 
 @dataclass(frozen=True)
@@ -183,7 +180,7 @@ def bind(spec: Any, layout: Layout, prior: Prior | None, model: Any) -> BoundRef
         n_free = layout.n_continuous
         fitting: Any = spec.for_dimensions(n_free) if n_free else None
         if layout.n_sites:
-            fitting = uniform_margins(fitting, n_free, find_site_variables(model, layout))
+            fitting = uniform_margins(fitting, n_free, layout.sites)
         return Independent(fitting, n_dims)
     if isinstance(spec, Reference) and not isinstance(spec, type):
         return Independent(spec, n_dims)

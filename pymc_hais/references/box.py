@@ -13,8 +13,6 @@ import pytensor.tensor as pt
 
 from pymc_hais.references.arrays import constant, full_vector
 
-__all__ = ["Box"]
-
 
 @dataclass(frozen=True, eq=False)
 class Box:

@@ -10,8 +10,6 @@ import pymc as pm
 
 from pymc_hais.model.layout import Layout
 
-__all__ = ["Distribution", "is_distribution"]
-
 
 def is_distribution(spec: Any) -> bool:
     """Whether ``spec`` is an unregistered PyMC distribution such as ``pm.Normal.dist(0, 2, shape=36)``."""

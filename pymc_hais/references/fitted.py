@@ -11,8 +11,6 @@ from pymc_hais.paths import Defended
 from pymc_hais.references.gaussian import Gaussian
 from pymc_hais.references.student_t import StudentT
 
-__all__ = ["Fitted"]
-
 
 @dataclass(frozen=True, eq=False)
 class Fitted:

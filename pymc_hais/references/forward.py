@@ -16,17 +16,10 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import graph_replace, vectorize_graph
 from pytensor.tensor.random.op import RandomVariable
 
-from pymc_hais.model.compat import (
-    compile_interpreted,
-    lower_xtensor,
-    replace_rng_nodes,
-    toposort_replace,
-    write_out_inner,
-)
+from pymc_hais.model.compat import replace_rng_nodes, toposort_replace
+from pymc_hais.model.compiling import compile_interpreted, lower_xtensor, write_out_inner
+from pymc_hais.model.facts import keeps_all
 from pymc_hais.model.layout import free_variables
-from pymc_hais.model.transforms import keeps_all
-
-__all__ = ["batch", "forward_graph", "is_outside"]
 
 #: How far a draw may come back from where it was, relative to one or to its size: no more than rounding explains, lest
 #: draws near a set of no volume are taken for draws in it.

@@ -9,8 +9,6 @@ import numpy as np
 
 from pymc_hais.references.arrays import full_scale, full_vector, push, whiten
 
-__all__ = ["Gaussian"]
-
 
 @dataclass(frozen=True, eq=False)
 class Gaussian:

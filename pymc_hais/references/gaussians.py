@@ -11,8 +11,6 @@ import pytensor.tensor as pt
 from pymc_hais.references.arrays import push
 from pymc_hais.references.gaussian import Gaussian
 
-__all__ = ["Gaussians"]
-
 
 @dataclass(frozen=True, eq=False)
 class Gaussians:

@@ -12,8 +12,6 @@ import pytensor.tensor as pt
 from pymc_hais.model import SiteVariable
 from pymc_hais.types import Reference
 
-__all__ = ["Margins", "uniform_margins"]
-
 
 @dataclass(frozen=True, eq=False)
 class Margins:

@@ -17,8 +17,6 @@ import numpy as np
 
 from pymc_hais.references.base import Draws
 
-__all__ = ["Mixture", "join_parts", "share_draws"]
-
 #: Draws by which a share of them may miss a whole number for rounding.
 _ROUNDING = 1e-9
 

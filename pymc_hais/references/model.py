@@ -10,11 +10,9 @@ import numpy as np
 from pytensor.graph.replace import clone_replace
 
 from pymc_hais.model import check_model, improper_priors
-from pymc_hais.model.compat import freeze_dims_and_data
+from pymc_hais.model.compiling import freeze_dims_and_data
 from pymc_hais.model.layout import Layout, build_layout, on_position
 from pymc_hais.references.base import Draws
-
-__all__ = ["AnnealedModel", "check_same_variables", "logp_at"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,14 +16,13 @@ import pymc as pm
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import graph_inputs
 
-from pymc_hais.model.compat import compile_interpreted, find_rng_nodes, reseed_rngs
+from pymc_hais.model.compat import find_rng_nodes, reseed_rngs
+from pymc_hais.model.compiling import compile_interpreted
 from pymc_hais.model.containers import arguments_for
+from pymc_hais.model.facts import keeps_all
 from pymc_hais.model.layout import free_variables
-from pymc_hais.model.transforms import keeps_all
 from pymc_hais.references.base import UnusablePriorError
 from pymc_hais.references.forward import batch, forward_graph
-
-__all__ = ["PriorSampler", "build_prior"]
 
 #: Draws made by one call of the batched forward graph.
 _BATCH = 500

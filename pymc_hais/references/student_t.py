@@ -11,8 +11,6 @@ from scipy.special import gammaln
 
 from pymc_hais.references.arrays import full_scale, full_vector, push, whiten
 
-__all__ = ["StudentT"]
-
 
 @dataclass(frozen=True, eq=False)
 class StudentT:

@@ -14,22 +14,16 @@ from pymc.logprob.transforms import Transform
 from pytensor.graph.traversal import ancestors
 
 from pymc_hais.model import custom_names, improper_priors, unnormalised_densities
-from pymc_hais.model.compat import (
-    compile_interpreted,
-    find_rng_nodes,
-    freeze_dims_and_data,
-    replace_rng_nodes,
-    reseed_rngs,
-)
-from pymc_hais.model.layout import Layout, is_discrete
+from pymc_hais.model.compat import find_rng_nodes, replace_rng_nodes, reseed_rngs
+from pymc_hais.model.compiling import compile_interpreted, freeze_dims_and_data
+from pymc_hais.model.layout import Layout
 from pymc_hais.model.sites.flat_discrete import FlatDiscreteRV
+from pymc_hais.model.sites.sites import is_discrete
 from pymc_hais.references.base import Direct, Draws
 from pymc_hais.references.distribution import is_distribution
 from pymc_hais.references.forward import batch, is_outside
 from pymc_hais.references.model import logp_at
 from pymc_hais.references.prior import PriorSampler, build_prior
-
-__all__ = ["Product", "draws_itself"]
 
 #: Draws that must be inside the variables' spaces, and where they cannot be drawn at once.
 _TRIED, _TRIED_SINGLY = 4000, 500

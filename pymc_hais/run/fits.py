@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from pymc_hais.core.seeds import Purpose
-from pymc_hais.model import SiteVariable, find_site_variables
+from pymc_hais.model import SiteVariable
 from pymc_hais.problem.building import with_reference
 from pymc_hais.problem.problem import PriorMass, Problem
 from pymc_hais.references import Fitted, Independent, Margins, StudentT
@@ -62,11 +62,10 @@ def fit_margins(problem: Problem, positions: np.ndarray, call: Call) -> Problem:
     any, follow one fitted density.
     """
     layout = problem.layout
-    variables = find_site_variables(problem.model, layout)
     drawn = problem.reference.draw(_DRAWS, call.seeds.sequence(Purpose.CHECK, 6)).positions
     continuous = fit_reference(positions[:, : layout.n_continuous]) if layout.n_continuous else None
-    tables = [_mix(_frequencies(positions, v), _frequencies(drawn, v)) for v in variables]
-    margins = Independent(Margins(continuous, layout.n_continuous, variables, tables), layout.n_dims)
+    tables = [_mix(_frequencies(positions, v), _frequencies(drawn, v)) for v in layout.sites]
+    margins = Independent(Margins(continuous, layout.n_continuous, layout.sites, tables), layout.n_dims)
     found = with_reference(problem.model, layout, margins, call.compiler, call.seeds)
     return replace(found, identity=problem.identity)
 

@@ -12,7 +12,7 @@ import numpy as np
 from pymc_hais.core.codec import Codec
 from pymc_hais.estimators import NO_TAIL, Finding, Late, LogZEstimate, Tail
 from pymc_hais.kernels import Gibbs, Hamiltonian, LinearConstraints, LocallyBalanced, RandomWalk
-from pymc_hais.model import Layout, ModelIdentity, Sites, find_site_variables
+from pymc_hais.model import Layout, ModelIdentity, Sites
 from pymc_hais.problem.problem import PriorMass
 from pymc_hais.references import (
     BoundReference,
@@ -174,7 +174,7 @@ _PLAIN = (Gaussian, StudentT, Box)
 _KERNELS = (Hamiltonian, RandomWalk, Gibbs, LocallyBalanced)
 #: All that a plan is made of.
 _CODEC = Codec(
-    *(Plan, Pilot, Recipe, Schedule, Ladder, Promise, Start, Origin, Own, Tables, Layout, ModelIdentity),
+    *(Plan, Pilot, Recipe, Schedule, Ladder, Promise, Start, Origin, Own, Tables, Layout, ModelIdentity, SiteVariable),
     *(Tail, Late),
     *(*_PLAIN, Gaussians, Mixture, Fitted, Sites, PriorMass, LogZEstimate, Finding, *_KERNELS, LinearConstraints),
 )
@@ -234,8 +234,7 @@ def spec_for(spec: Any, model: Any, layout: Layout) -> Any:
     """Give tables of margins the variables of a model; other references stay as they are."""
     if not isinstance(spec, Tables):
         return spec
-    variables = find_site_variables(model, layout)
-    return Margins(spec.continuous, layout.n_continuous, variables, spec.probabilities)
+    return Margins(spec.continuous, layout.n_continuous, layout.sites, spec.probabilities)
 
 
 def without_particles(pilot: Pilot | None) -> Pilot | None:

@@ -12,13 +12,13 @@ from pytensor.compile.builders import OpFromGraph
 from pytensor.tensor.special import logsumexp, softmax
 
 from pymc_hais.model import build_density, build_layout
-from pymc_hais.model.compat import (
+from pymc_hais.model.compat import without_initvals
+from pymc_hais.model.compiling import (
     compile_density,
     compile_interpreted,
     freeze_dims_and_data,
     quiet_compilation,
     untraced,
-    without_initvals,
 )
 from pymc_hais.references.forward import forward_graph
 

@@ -12,7 +12,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import MergeOptimizer, dfs_rewriter
 
 from pymc_hais.model import build_density, build_layout
-from pymc_hais.model.compat import write_out_inner
+from pymc_hais.model.compiling import write_out_inner
 from tests.model.random_models import build
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -14,7 +14,7 @@ LEVEL = 1e-2
 
 
 def vector(d, periodic=False):
-    return Layout(("x_log__",), ("x",), ((d,),), ("circular" if periodic else "",), (False,))
+    return Layout(("x_log__",), ("x",), ((d,),), ("circular" if periodic else "",))
 
 
 # Forward draws and score in closed form: name -> function of a generator to (positions, gradient).
@@ -168,7 +168,7 @@ def test_unusable_rows_and_coordinates_are_left_out():
 def test_children_come_first_and_the_worst_coordinate_first():
     """A wrong child also spoils the score of its parent; a wrong parent leaves its child's alone."""
     rng = np.random.default_rng(4)
-    layout = Layout(("a", "b", "c"), ("a", "b", "c"), ((), (2,), ()), ("",) * 3, (False,) * 3)
+    layout = Layout(("a", "b", "c"), ("a", "b", "c"), ((), (2,), ()), ("",) * 3)
 
     def score(a, b1, b2, c):  # b1, b2 and c ~ N(0, 1), and a is the mean of b1
         return np.column_stack([b1 - 2 * a, a - b1, -b2, -c])

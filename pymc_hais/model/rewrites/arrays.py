@@ -16,15 +16,6 @@ from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 
 from pymc_hais.model.rewrites.graphs import scalar_op
 
-__all__ = [
-    "local_constant_choice_of_column",
-    "local_constant_diagonal",
-    "local_split_of_join",
-    "local_squeeze_elemwise",
-    "local_sum_of_checked",
-    "local_sum_of_join",
-]
-
 #: The most columns in which a search beats indexing: an index writes its gradient one number at a time.
 _MAX_COLUMNS = 32
 

@@ -20,18 +20,6 @@ from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 
 from pymc_hais.model.rewrites.graphs import is_float, is_whole, scalar_op
 
-__all__ = [
-    "local_bound_that_holds",
-    "local_function_of_few",
-    "local_log1mexp_of_checked_log1mexp",
-    "local_log_of_positive",
-    "local_positive_exponential",
-    "local_pow_of_positive",
-    "local_switch_of_same_function",
-    "local_switch_of_sign",
-    "log_of_positive",
-]
-
 #: Functions of one number that cost more than choosing between two arguments.
 _COSTLY = (
     scalars.Exp,

@@ -23,8 +23,6 @@ from pytensor.tensor.subtensor import AdvancedSubtensor
 from pymc_hais.model.rewrites.elementwise import log_of_positive
 from pymc_hais.model.rewrites.graphs import is_float, scalar_op
 
-__all__ = ["local_all_of_few", "local_never_zero", "local_sum_of_few"]
-
 #: The most summands that a sum is taken apart into, and terms that a summand is.
 _MOST_SUMMANDS, _MOST_TERMS = 32, 12
 

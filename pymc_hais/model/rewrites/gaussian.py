@@ -18,14 +18,6 @@ from pytensor.tensor.math import Sum
 from pymc_hais.model.rewrites.graphs import core_op, expanded, is_one_matrix, scalar_op, without_batch
 from pymc_hais.model.rewrites.matrices import scaled_constant
 
-__all__ = [
-    "HalfLogDeterminant",
-    "InverseFactor",
-    "QuadraticForm",
-    "local_half_log_determinant",
-    "local_quadratic_form",
-]
-
 
 class InverseFactor(SymbolicOp):
     """The inverse of a lower triangular matrix (m, m)."""

@@ -11,8 +11,6 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 
-__all__ = ["core_op", "expanded", "is_float", "is_one_matrix", "is_whole", "scalar_op", "without_batch"]
-
 #: Functions of whole numbers that are whole numbers, and functions whose values are always.
 _KEEP_WHOLE = (scalars.Abs, scalars.Add, scalars.Maximum, scalars.Minimum, scalars.Mul, scalars.Neg, scalars.Sub)
 _ROUND = (scalars.Ceil, scalars.Floor, scalars.RoundHalfAwayFromZero, scalars.RoundHalfToEven, scalars.Trunc)

@@ -27,8 +27,6 @@ from pytensor.tensor.type import TensorType
 from pymc_hais.model.rewrites.elementwise import log_of_positive
 from pymc_hais.model.rewrites.graphs import is_float, scalar_op
 
-__all__ = ["Guarded", "guard"]
-
 #: Functions with an infinite derivative, or none, somewhere on the real line: which of their arguments it is for.
 _SINGULAR: dict[type, tuple[int, ...]] = dict.fromkeys(
     (scalars.ArcCos, scalars.ArcSin, scalars.ArcTanh, Erfinv, Erfcinv, GammaLn, scalars.Log, scalars.Log10), (0,)

@@ -12,24 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-__all__ = [
-    "column_product",
-    "digamma",
-    "gammaln",
-    "inverse_of_triangle",
-    "log",
-    "log1mexp",
-    "log1p",
-    "row_product",
-    "sigmoid",
-    "sigmoid_of_negative",
-    "softplus",
-    "softplus_of_negative",
-    "solve_lower",
-    "solve_upper",
-    "sum_of_computed",
-]
-
 #: From here on the asymptotic series below are exact to rounding.
 _ASYMPTOTIC = 10
 #: B_2k / (2k (2k - 1)) of Stirling's series for log Gamma, and B_2k / 2k of the series for its derivative.

@@ -22,8 +22,6 @@ from pymc_hais.model.rewrites import jax_functions
 from pymc_hais.model.rewrites.gaussian import InverseFactor
 from pymc_hais.model.rewrites.graphs import core_op, scalar_op
 
-__all__ = ["jax_mode"]
-
 _FUNCTIONS: dict[type, Callable] = {
     Log: jax_functions.log,
     Log1p: jax_functions.log1p,

@@ -9,8 +9,6 @@ import pytensor.tensor as pt
 from pytensor.graph.rewriting.basic import node_rewriter
 from pytensor.tensor.special import LogAddExp, LogSumExp
 
-__all__ = ["DirectLogAddExp", "DirectLogSumExp", "local_direct_logsumexp"]
-
 
 class DirectLogSumExp(LogSumExp):
     """PyTensor's but for the gradient, which does not go through the maximum: there it is zero."""

@@ -22,14 +22,6 @@ from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 
 from pymc_hais.model.rewrites.graphs import core_op, expanded, is_float, is_one_matrix, scalar_op, without_batch
 
-__all__ = [
-    "local_cholesky_of_scaled_constant",
-    "local_diagonal_of_scaled_constant",
-    "local_solve_of_constant",
-    "local_solve_of_scaled_constant",
-    "scaled_constant",
-]
-
 #: Up to this condition number (in the 1-norm) a product with the inverse has errors below 1e-9 of the result, which is
 #: what a log density can bear; beyond it, systems are solved.
 _MAX_CONDITION = 1e7

@@ -18,8 +18,6 @@ from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.special import LogSoftmax, Softmax
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor, indices_from_subtensor
 
-__all__ = ["transpose_narrow"]
-
 _MAX_COLUMNS = 16
 #: A table is narrow if it has at least so many rows a column.
 _ROWS_PER_COLUMN = 4

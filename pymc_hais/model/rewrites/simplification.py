@@ -16,10 +16,9 @@ from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 from pytensor.tensor.type import TensorType
 
-from pymc_hais.model.compat import quiet_compilation, rewrite_inside_out
+from pymc_hais.model.compat import rewrite_inside_out
+from pymc_hais.model.compiling import quiet_compilation
 from pymc_hais.model.rewrites import after_gradient, before_gradient, first, guard, transpose_narrow, write_out
-
-__all__ = ["lift_data", "simplify", "simplify_values"]
 
 #: Arrays of at least this many elements travel as arguments; smaller ones may steer shapes and stay.
 _LIFTED_SIZE = 32

@@ -9,19 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
+from pymc.distributions.discrete import DiscreteUniformRV
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
 
-from pymc_hais.model.sites.multilinear import extend
 from pymc_hais.model.sites.sites import SiteVariable
 from pymc_hais.model.sites.terms import split_terms
-
-__all__ = ["SiteRule", "add_conditionals"]
 
 #: Terms that a site is in, at most, if they are to be gathered one by one.
 _GATHERED = 32
@@ -29,55 +28,40 @@ _GATHERED = 32
 _MOST_DENSE = 4_000_000
 #: What stands for an infinite term where terms are multiplied by 0 and 1.
 _FAR = 1e30
+#: What pymc_extras sums out of a model.
+_SUMMABLE = (BernoulliRV, CategoricalRV, DiscreteUniformRV)
 
 
 @dataclass(frozen=True, eq=False)
 class SiteRule:
-    """How the sites of one variable learn their conditional distributions.
-
-    Attributes
-    ----------
-    variable : SiteVariable
-    rule : {"gradient", "table", "walk", "slope"}
-        See :class:`pymc_hais.kernels.sites.SiteBlock`.
-    colours : ndarray of int (S,)
-        Sites of one colour, 0 to C - 1, are drawn together.
-    members : tuple
-        For each array of terms of the reference and of the log ratio, in the order of :func:`split_terms`: a sparse
-        matrix of bool (S, terms) that says which terms a site is in.  Empty where the slope is taken.
-    """
+    """How the sites of one variable learn their conditional distributions."""
 
     variable: SiteVariable
-    rule: str
-    colours: np.ndarray
+    rule: str  # "gradient", "table", "walk" or "slope": see :class:`pymc_hais.kernels.sites.SiteBlock`
+    colours: np.ndarray  # of int (S,): sites of one colour, 0 to C - 1, are drawn together
+    #: For each array of terms of the reference and of the log ratio, in the order of :func:`split_terms`: a sparse
+    #: matrix of bool (S, terms) that says which terms a site is in.  Empty where the slope is taken.
     members: tuple[tuple[Any, ...], tuple[Any, ...]] = ((), ())
 
 
+class SiteRules(NamedTuple):
+    """The rules of all discrete variables, which are the last dimensions."""
+
+    rules: tuple[SiteRule, ...]
+    smooth: list[Any]  # both log densities as functions of real sites, where a rule is the slope
+
+
 def add_conditionals(
-    outputs: Sequence[Any], position: Any, rules: Sequence[SiteRule], simplify: Any, with_gradients: bool = True
+    outputs: Sequence[Any], position: Any, found: SiteRules, simplify: Any, with_gradients: bool = True
 ) -> list[Any]:
-    """Build the densities, and what stands in their gradients' place at each site.
+    """Build the log densities of reference and ratio, and what stands in their gradients' place at each site.
 
-    Parameters
-    ----------
-    outputs : sequence of two TensorVariable
-        Log density of the reference, and log ratio.
-    position : TensorVariable (D,)
-    rules : sequence of SiteRule
-        Of all discrete variables, which are the last dimensions.
-    simplify : callable
-        Applied to the log densities before they are differentiated.
-    with_gradients : bool
-        Whether those in the continuous dimensions are used.
-
-    Returns
-    -------
-    list of TensorVariable
-        As :class:`pymc_hais.types.Path` describes them.
+    They are simplified before they are differentiated; the gradients in continuous dimensions may be left out.
     """
+    rules = found.rules
     linear = [rule.variable for rule in rules if rule.rule in ("gradient", "slope")]
     # A copy: what simplifies graphs changes them.
-    smooth = simplify(clone_replace(extend(list(outputs), position, linear).outputs))
+    smooth = simplify(clone_replace(found.smooth))
     n_continuous = rules[0].variable.start
     gradients = []
     for side, (raw, output) in enumerate(zip(outputs, smooth, strict=True)):
@@ -129,3 +113,9 @@ def _gather(members: Any, counts: np.ndarray, terms: Any) -> Any:
         return terms
     padded = pt.concatenate([terms, pt.zeros((1,), dtype=terms.dtype)])
     return sum(padded[column] for column in places.T)
+
+
+def summable(model: Any, rules: Sequence[SiteRule]) -> tuple[str, ...]:
+    """Name the variables whose elements are independent of one another given all else: they could be summed out."""
+    names = (rule.variable.name for rule in rules if rule.rule in ("gradient", "table") and not rule.colours.any())
+    return tuple(name for name in names if isinstance(model[name].owner.op, _SUMMABLE))

@@ -19,12 +19,11 @@ from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.subtensor import AdvancedSubtensor
 from scipy import sparse
 
-from pymc_hais.model.compat import compile_interpreted, inline_inner_graph
+from pymc_hais.model.compat import inline_inner_graph
+from pymc_hais.model.compiling import compile_interpreted
 from pymc_hais.model.sites.operations import reach_of
 from pymc_hais.model.sites.reach import Reach, Span, columns, either
 from pymc_hais.model.sites.tables import looked_up
-
-__all__ = ["Dependence"]
 
 reach_of.register(AdvancedSubtensor, looked_up)
 

@@ -12,8 +12,6 @@ from pymc.distributions.distribution import Discrete
 from pymc.distributions.shape_utils import rv_size_is_none
 from pytensor.tensor.random.op import RandomVariable
 
-__all__ = ["FlatDiscrete", "FlatDiscreteRV"]
-
 
 class FlatDiscreteRV(RandomVariable):
     """Uniform draws of the integers from ``lower`` to ``upper``, both included."""

@@ -11,62 +11,50 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from pymc_hais.model.sites.conditionals import SiteRule
+from pymc_hais.model.sites.conditionals import SiteRule, SiteRules
 from pymc_hais.model.sites.dependence import Dependence
 from pymc_hais.model.sites.multilinear import extend
 from pymc_hais.model.sites.reach import Span, columns
 from pymc_hais.model.sites.sites import SiteVariable
 from pymc_hais.model.sites.terms import split_terms
 
-__all__ = ["colour", "find_rules", "take_slopes"]
 
+def find_rules(outputs: list[Any], position: Any, variables: Sequence[SiteVariable]) -> SiteRules:
+    """Find how the sites of each variable learn their conditional distributions, from both log densities.
 
-def find_rules(outputs: Sequence[Any], position: Any, variables: Sequence[SiteVariable]) -> tuple[SiteRule, ...]:
-    """Find how the sites of each variable learn their conditional distributions.
-
-    Parameters
-    ----------
-    outputs : sequence of two TensorVariable
-        Log density of the reference, and log ratio.
-    position : TensorVariable (D,)
-    variables : sequence of SiteVariable
-        The last dimensions, in their order.
-
-    Returns
-    -------
-    tuple of SiteRule
-        "gradient" where both graphs are affine in each site given all others, once they are written as functions of
-        real sites; sites of one colour are then in no common product.  Elsewhere sites of one colour are in no common
-        term.
+    By the gradient where both graphs are affine in each site given all others, once they are written as functions of
+    real sites; sites of one colour are then in no common product.  Elsewhere sites of one colour are in no common term.
     """
     first = variables[0].start
-    rules = _find_linear(outputs, position, [v for v in variables if v.is_binary], first)
+    rules, smooth = _find_linear(outputs, position, [v for v in variables if v.is_binary], first)
     rules |= _find_terms(outputs, position, [v for v in variables if v not in rules], first)
-    return tuple(rules[v] for v in variables)
+    return SiteRules(tuple(rules[v] for v in variables), smooth)
 
 
-def take_slopes(variables: Sequence[SiteVariable]) -> tuple[SiteRule, ...]:
+def take_slopes(outputs: list[Any], position: Any, variables: Sequence[SiteVariable]) -> SiteRules:
     """Give binary sites the slope as a guess of their log odds, exact or not."""
-    return tuple(SiteRule(v, "slope", np.zeros(v.stop - v.start, dtype=int)) for v in variables)
+    rules = tuple(SiteRule(v, "slope", np.zeros(v.stop - v.start, dtype=int)) for v in variables)
+    return SiteRules(rules, extend(outputs, position, variables).outputs)
 
 
 def _find_linear(
-    outputs: Sequence[Any], position: Any, variables: Sequence[SiteVariable], first: int
-) -> dict[SiteVariable, SiteRule]:
-    """Return the rules of those variables whose slopes are proved to be log odds."""
+    outputs: list[Any], position: Any, variables: Sequence[SiteVariable], first: int
+) -> tuple[dict[SiteVariable, SiteRule], list[Any]]:
+    """Return the rules of those variables whose slopes are proved to be log odds, and the graphs that they are of."""
     n_sites = position.type.shape[0] - first
     spans = {v: Span(v.start - first, v.stop - first) for v in variables}
     while spans:
         # Which of them are real decides how the graph of the others is written.
-        extended = extend(list(outputs), position, list(spans))
+        extended = extend(outputs, position, list(spans))
         walk = Dependence(position, n_sites, extended.interpolated, list(spans.values()))
         found = [reach for reach in map(walk, extended.outputs) if reach is not None]
         bent = [v for v, span in spans.items() if any(columns(reach.bent, span).nnz for reach in found)]
         if not bent:
-            return {v: SiteRule(v, "gradient", colour(*walk.links(span))) for v, span in spans.items()}
+            rules = {v: SiteRule(v, "gradient", colour(*walk.links(span))) for v, span in spans.items()}
+            return rules, extended.outputs
         for v in bent:
             del spans[v]
-    return {}
+    return {}, outputs
 
 
 def _find_terms(

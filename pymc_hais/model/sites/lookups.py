@@ -29,11 +29,9 @@ from pytensor.tensor.shape import Reshape, Shape, SpecifyShape
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, IncSubtensor, Subtensor
 from pytensor.tensor.type import TensorType
 
-from pymc_hais.model.compat import compile_interpreted, freeze_dims_and_data, untraced
-from pymc_hais.model.layout import Layout, discrete_names, on_position
-from pymc_hais.model.sites.sites import SiteVariable, find_site_variables
-
-__all__ = ["ANY", "Range", "confine_lookups", "ranges_of", "warn_of_lookups"]
+from pymc_hais.model.compiling import compile_interpreted, freeze_dims_and_data, untraced
+from pymc_hais.model.layout import Layout, on_position
+from pymc_hais.model.sites.sites import SiteVariable
 
 #: The least and the largest value that the elements of an array may have.
 type Range = tuple[float, float]
@@ -96,14 +94,14 @@ def ranges_of(frozen: Any, variables: Sequence[SiteVariable]) -> dict[Any, Range
 def warn_of_lookups(model: Any, layout: Layout, draws: np.ndarray) -> None:
     """Say so if some draws (P, D) of the reference look past a table: it may not be meant."""
     frozen = freeze_dims_and_data(model)
-    _, outside = confine_lookups([frozen.logp()], ranges_of(frozen, find_site_variables(model, layout)))
+    _, outside = confine_lookups([frozen.logp()], ranges_of(frozen, layout.sites))
     if outside is None:
         return
     position, outputs = on_position(frozen, layout, [outside])
     function = compile_interpreted([position], outputs)
     n_outside = sum(bool(np.isneginf(function(row)[0])) for row in draws.astype(position.dtype))
     if n_outside:
-        names = " or ".join(f"`{name}`" for name in discrete_names(model))
+        names = " or ".join(f"`{site.name}`" for site in layout.sites)
         warnings.warn(
             f"At {n_outside} of {len(draws)} draws of the reference the model looks past the end of a table, at an "
             f"index that depends on {names}. Such values count as impossible "

@@ -27,8 +27,6 @@ from pymc_hais.model.sites.dependence import Dependence
 from pymc_hais.model.sites.operations import keeps_numbers
 from pymc_hais.model.sites.sites import SiteVariable
 
-__all__ = ["Extended", "extend", "find_casts"]
-
 #: Slopes are kept finite: infinity times a difference of zero would be no number.
 _STEEPEST = 1e30
 #: Sets of sites that one operation is evaluated at together, at most: each doubles the work.

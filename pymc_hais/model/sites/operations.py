@@ -24,8 +24,6 @@ from scipy import sparse
 
 from pymc_hais.model.sites.reach import Reach
 
-__all__ = ["keeps_numbers", "places_of", "reach_of", "rearranged"]
-
 _LINEAR = (ps.Add, ps.Sub, ps.Neg, ps.Identity)
 #: Products of a matrix product that are looked at one by one.
 _MOST_PRODUCTS = 10_000_000

@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-__all__ = ["Reach", "Span", "columns", "either"]
-
 
 class Reach(NamedTuple):
     """The sites on which the elements of an array depend.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,18 +11,8 @@ from pymc.distributions.discrete import DiscreteUniformRV
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import BernoulliRV, BetaBinomialRV, BinomialRV, CategoricalRV, HyperGeometricRV
 
-from pymc_hais.model.compat import compile_interpreted, freeze_dims_and_data
-from pymc_hais.model.layout import Layout, is_discrete
+from pymc_hais.model.compiling import compile_interpreted, freeze_dims_and_data
 from pymc_hais.model.sites.flat_discrete import FlatDiscreteRV
-
-__all__ = [
-    "SiteVariable",
-    "distribution_of",
-    "find_site_variables",
-    "log_count",
-    "refuse_endless",
-    "refuse_joint_sites",
-]
 
 #: More values than this are not all tried: the site walks.
 _MOST_VALUES = 256
@@ -29,22 +20,13 @@ _MOST_VALUES = 256
 
 @dataclass(frozen=True)
 class SiteVariable:
-    """A discrete free variable.
-
-    Attributes
-    ----------
-    name : str
-    start, stop : int
-        Where its elements are in the flat vector.
-    low, n_values : int
-        The least value, and how many there are; 0 for no end of them, or too many.
-    """
+    """A discrete free variable."""
 
     name: str
-    start: int
+    start: int  # of its elements in the flat vector
     stop: int
-    low: int
-    n_values: int
+    low: int  # the least value
+    n_values: int  # 0 for no end of them, or too many
 
     @property
     def is_binary(self) -> bool:
@@ -55,6 +37,11 @@ class SiteVariable:
     def support(self) -> str:
         """Describe the values in a message."""
         return f"whole numbers from {self.low} to {self.low + self.n_values - 1}" if self.n_values else "whole numbers"
+
+
+def is_discrete(rv: Any) -> bool:
+    """Whether a variable takes whole numbers."""
+    return str(rv.dtype).startswith(("int", "uint", "bool"))
 
 
 def distribution_of(rv: Any) -> Any:
@@ -80,30 +67,6 @@ def refuse_joint_sites(model: Any) -> None:
             )
 
 
-def log_count(model: Any, layout: Layout) -> float:
-    """Return the log of how many states the variables have that count each with weight one; 0 without any.
-
-    Raises
-    ------
-    ValueError
-        If the limits of one depend on other free variables.
-    """
-    total = 0.0
-    for rv in model.free_RVs:
-        if isinstance(rv.owner.op, FlatDiscreteRV):
-            limits = [_constant(one, set(model.free_RVs)) for one in rv.owner.inputs[2:]]
-            if any(limit is None for limit in limits):
-                raise ValueError(
-                    f"The limits of the FlatDiscrete variable `{rv.name}` depend on other free variables, so that the "
-                    "number of its states differs: give it numbers, and restrict it by a pm.Potential that is -inf "
-                    "outside."
-                )
-            lower, upper = limits
-            shape = layout.shapes[layout.owners.index(rv.name)]
-            total += float(np.broadcast_to(np.log(upper - lower + 1.0), shape).sum())
-    return total
-
-
 def refuse_endless(model: Any) -> None:
     """Refuse discrete variables with too many values for a fit, which is a table of how likely each of them is.
 
@@ -123,14 +86,11 @@ def refuse_endless(model: Any) -> None:
             )
 
 
-def find_site_variables(model: Any, layout: Layout) -> tuple[SiteVariable, ...]:
-    """List the discrete free variables in the order of the flat vector."""
+def find_sites(model: Any, places: Mapping[str, tuple[int, int]]) -> tuple[SiteVariable, ...]:
+    """Describe the discrete free variables, given where each of them is in the flat vector."""
     frozen = freeze_dims_and_data(model)
-    found = []
-    for i in np.flatnonzero(layout.is_discrete):
-        low, n_values = _find_values(frozen[layout.owners[i]], set(frozen.free_RVs))
-        found.append(SiteVariable(layout.owners[i], int(layout.offsets[i]), int(layout.offsets[i + 1]), low, n_values))
-    return tuple(found)
+    free = set(frozen.free_RVs)
+    return tuple(SiteVariable(name, *place, *_find_values(frozen[name], free)) for name, place in places.items())
 
 
 def _find_values(rv: Any, free: set[Any]) -> tuple[int, int]:
@@ -145,20 +105,20 @@ def _support(rv: Any, free: set[Any]) -> tuple[int, int | None]:
     if isinstance(op, BernoulliRV):
         return 0, 1
     if isinstance(op, CategoricalRV):
-        return 0, int(_constant(parameters[0].shape[-1], set())) - 1
+        return 0, int(evaluate_fixed(parameters[0].shape[-1], set())) - 1
     if isinstance(op, DiscreteUniformRV | FlatDiscreteRV):
-        low, high = (_constant(one, free) for one in parameters[:2])
+        low, high = (evaluate_fixed(one, free) for one in parameters[:2])
         return (0, None) if low is None or high is None else (int(np.min(low)), int(np.max(high)))
     if isinstance(op, BinomialRV | BetaBinomialRV):
-        n = _constant(parameters[0], free)
+        n = evaluate_fixed(parameters[0], free)
         return 0, None if n is None else int(np.max(n))
     if isinstance(op, HyperGeometricRV):
-        good, _, n = (_constant(one, free) for one in parameters[:3])
+        good, _, n = (evaluate_fixed(one, free) for one in parameters[:3])
         return 0, None if good is None or n is None else int(min(np.max(good), np.max(n)))
     return 0, None
 
 
-def _constant(variable: Any, free: set[Any]) -> Any:
+def evaluate_fixed(variable: Any, free: set[Any]) -> Any:
     """Evaluate a parameter; None where it depends on free variables."""
     if free & set(ancestors([variable])):
         return None

@@ -10,8 +10,6 @@ from pytensor.tensor.subtensor import indices_from_subtensor
 from pymc_hais.model.sites.operations import places_of, reach_of, rearranged
 from pymc_hais.model.sites.reach import Reach
 
-__all__ = ["looked_up"]
-
 #: Combinations of values of the indices into one table that are looked at one by one.
 _MOST_INDICES = 4096
 

@@ -22,8 +22,6 @@ from pytensor.tensor.shape import Reshape
 
 from pymc_hais.model.sites.multilinear import find_casts
 
-__all__ = ["open_conditions", "reached_from", "split_terms"]
-
 
 def split_terms(output: Any, position: Any) -> list[Any]:
     """Cut a log density into arrays of terms (n,) whose sum it is, but for constants."""

@@ -9,7 +9,7 @@ from pytensor.tensor.basic import Split
 from scipy import stats
 
 from pymc_hais.model import build_density, build_layout
-from pymc_hais.model.compat import compile_interpreted
+from pymc_hais.model.compiling import compile_interpreted
 from pymc_hais.model.rewrites import after_gradient, before_gradient
 from tests.model.rewrites.test_rewrites import EXTREME, FINITE, MASK, X, evaluate, names
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pymc_hais.model.compat import compile_interpreted
+from pymc_hais.model.compiling import compile_interpreted
 from pymc_hais.model.outputs import batch_over_rows
 from pymc_hais.model.sites.dependence import Dependence
 from pymc_hais.model.sites.interactions import colour

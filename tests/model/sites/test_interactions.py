@@ -7,8 +7,8 @@ import pytest
 from scipy import sparse
 
 import pymc_hais
-from pymc_hais.model import build_density, build_layout, find_site_variables, log_count
-from pymc_hais.model.compat import compile_density
+from pymc_hais.model import build_density, build_layout, log_count
+from pymc_hais.model.compiling import compile_density
 from pymc_hais.model.sites import conditionals
 from pymc_hais.model.sites.interactions import colour
 from pymc_hais.references import build_prior
@@ -213,7 +213,7 @@ def test_supports_are_those_of_the_distributions():
         pm.Poisson("count", rate)
         pymc_hais.FlatDiscrete("flat", 2, 4)
         pm.Categorical("moving", pt.stack([rate, 1.0]) / (1.0 + rate))
-    found = {v.name: (v.low, v.n_values) for v in find_site_variables(model, build_layout(model))}
+    found = {v.name: (v.low, v.n_values) for v in build_layout(model).sites}
     assert found == {
         "coin": (0, 2),
         "class": (0, 4),

@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 from scipy.stats import norm, poisson
 
 import pymc_hais
-from pymc_hais.model.compat import compile_interpreted
+from pymc_hais.model.compiling import compile_interpreted
 from pymc_hais.model.sites.lookups import confine_lookups
 
 ANY = (-math.inf, math.inf)

@@ -6,7 +6,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
-from pymc_hais.model.compat import compile_interpreted
+from pymc_hais.model.compiling import compile_interpreted
 from pymc_hais.model.sites.multilinear import extend, find_casts
 from pymc_hais.model.sites.sites import SiteVariable
 

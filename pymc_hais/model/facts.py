@@ -1,0 +1,146 @@
+"""Facts of a model: which of its variables are of what kind, and what can be told of their densities without a draw."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pymc.distributions.continuous import FlatRV, HalfFlatRV
+from pymc.distributions.custom import CustomDistRV
+from pymc.distributions.multivariate import CARRV, ICARRV
+from pymc.distributions.transforms import LogExpM1
+from pymc.logprob.transforms import LogTransform
+from pytensor.graph.basic import equal_computations
+from pytensor.xtensor.shape import Transpose
+
+from pymc_hais.model.compat import default_transform
+from pymc_hais.model.layout import Layout, is_circular, name_transform
+from pymc_hais.model.sites.flat_discrete import FlatDiscreteRV
+from pymc_hais.model.sites.sites import distribution_of, evaluate_fixed, is_discrete
+
+#: Transforms whose range is all positive numbers: one can stand for another.
+_POSITIVE = (LogTransform, LogExpM1)
+_IMPROPER = {FlatRV: "pm.Flat", HalfFlatRV: "pm.HalfFlat", ICARRV: "pm.ICAR"}
+
+
+def discrete_names(model: Any) -> list[str]:
+    """Name the discrete free variables."""
+    return [rv.name for rv in model.free_RVs if is_discrete(rv)]
+
+
+def periodic_names(model: Any) -> list[str]:
+    """Name the free variables that go round in a circle."""
+    return [rv.name for rv in model.free_RVs if is_circular(name_transform(model.rvs_to_transforms[rv]))]
+
+
+def improper_priors(model: Any) -> dict[str, str]:
+    """Name the free variables whose prior is improper by construction, each with its distribution."""
+    kinds = {rv.name: _IMPROPER.get(type(distribution_of(rv)), "") for rv in model.free_RVs}
+    return {name: kind for name, kind in kinds.items() if kind}
+
+
+def is_unnormalised(model: Any) -> bool:
+    """Whether log Z of a model is a log partition function: a variable has no normalised density."""
+    return bool(improper_priors(model)) or any(isinstance(distribution_of(rv), FlatDiscreteRV) for rv in model.free_RVs)
+
+
+def custom_names(model: Any) -> list[str]:
+    """Name the free variables whose draws and density are the user's own."""
+    return [rv.name for rv in model.free_RVs if isinstance(distribution_of(rv), CustomDistRV)]
+
+
+def unnormalised_priors(model: Any) -> list[str]:
+    """Name the free variables whose log density on the unconstrained space may not integrate to one.
+
+    Those of :func:`unnormalised_densities`, and those with a transform that may cut off a part of their distribution:
+    ``ordered`` keeps 1/n! of it, ``pm.Normal(..., transform=log)`` the positive half.
+    """
+    doubtful = set(unnormalised_densities(model))
+    values, transforms = model.rvs_to_values, model.rvs_to_transforms
+    return [rv.name for rv in model.free_RVs if rv.name in doubtful or not keeps_all(rv, values[rv], transforms[rv])]
+
+
+def unnormalised_densities(model: Any) -> list[str]:
+    """Name the free variables whose distribution has a density in PyMC that may not integrate to one.
+
+    The normalisers of the LKJ distributions and of pm.CAR have been wrong in releases of PyMC, the density of a
+    periodic variable repeats for ever, and what a pm.CustomDist's ``logp`` leaves out only its author knows.
+    """
+    known = {*custom_names(model), *periodic_names(model)}
+    return [rv.name for rv in model.free_RVs if rv.name in known or _is_doubtful(distribution_of(rv))]
+
+
+def _is_doubtful(op: Any) -> bool:
+    return isinstance(op, CARRV) or "lkj" in type(op).__name__.lower()
+
+
+def log_count(model: Any, layout: Layout) -> float:
+    """Return the log of how many states the variables have that count each with weight one; 0 without any.
+
+    Raises
+    ------
+    ValueError
+        If the limits of one depend on other free variables.
+    """
+    total = 0.0
+    for rv in model.free_RVs:
+        if isinstance(rv.owner.op, FlatDiscreteRV):
+            limits = [evaluate_fixed(one, set(model.free_RVs)) for one in rv.owner.inputs[2:]]
+            if any(limit is None for limit in limits):
+                raise ValueError(
+                    f"The limits of the FlatDiscrete variable `{rv.name}` depend on other free variables, so that the "
+                    "number of its states differs: give it numbers, and restrict it by a pm.Potential that is -inf "
+                    "outside."
+                )
+            lower, upper = limits
+            shape = layout.shapes[layout.owners.index(rv.name)]
+            total += float(np.broadcast_to(np.log(upper - lower + 1.0), shape).sum())
+    return total
+
+
+def keeps_all(rv: Any, value: Any, transform: Any) -> bool:
+    """Whether all of a variable's distribution is known to lie in the range of its transform.
+
+    It does where there is no transform, and where the transform is the one that PyMC gives the distribution by default:
+    the two are the same graph back from the unconstrained value.  Any other may cut something off.
+    """
+    if transform is None:
+        return True
+    if getattr(rv.type, "dims", None) is not None:
+        return _is_default_of_dims(rv, transform)
+    default = default_transform(rv.owner.op, rv)
+    if default is None:
+        return False
+    if type(default) in _POSITIVE and type(transform) in _POSITIVE:
+        return True
+    parameters = rv.owner.inputs
+    return equal_computations([transform.backward(value, *parameters)], [default.backward(value, *parameters)])
+
+
+def _is_default_of_dims(rv: Any, transform: Any) -> bool:
+    """Compare a transform of ``pymc.dims``, which holds what the distribution it was made for was given."""
+    from pymc.dims.distributions import transforms  # warns that it is experimental: only for those who use it
+
+    node = rv.owner
+    if isinstance(node.op, Transpose):  # the axes in the order that was asked for
+        node = node.inputs[0].owner
+    default = default_transform(distribution_of(node.outputs[-1]), rv)
+    if default is None or default.name != transform.name:
+        return False
+    if type(transform) is transforms.IntervalTransform:
+        parameters = [_plain(one) for one in node.inputs[1 + len(node.op.extra_dims) :]]
+        given = zip(default.args_fn(node.inputs[0], None, *parameters), (-np.inf, np.inf), strict=True)
+        bounds = [absent if bound is None else getattr(bound, "data", np.nan) for bound, absent in given]
+        return all(map(np.array_equal, bounds, (transform.lower.data, transform.upper.data)))
+    if type(transform) is transforms.SimplexTransform:
+        return node.op.core_dims[1] == (transform.core_dim,)
+    if type(transform) is transforms.ZeroSumTransform:
+        return set(node.op.core_dims[1]) == set(transform.dims)
+    return type(transform) in (transforms.LogTransform, transforms.LogOddsTransform) or transform.name == "circular"
+
+
+def _plain(parameter: Any) -> Any:
+    """Return a labelled constant without its labels."""
+    data = getattr(parameter, "data", None)
+    return parameter.values if data is None else pt.constant(data)
