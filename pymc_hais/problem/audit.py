@@ -18,9 +18,10 @@ from pymc_hais.problem.reference_density import Density, build_reference_density
 from pymc_hais.problem.refusals import refuse_impossible, refuse_mismatch, refuse_point_masses
 from pymc_hais.problem.stein import Suspect, find_suspects
 from pymc_hais.references.base import BoundReference, Evaluate
-from pymc_hais.references.bound import Independent, Mixed, Prior
+from pymc_hais.references.bound import Independent, Prior
 from pymc_hais.references.box import Box
 from pymc_hais.references.gaussian import Gaussian
+from pymc_hais.references.mixture import Mixed
 from pymc_hais.references.model import AnnealedModel
 from pymc_hais.references.student_t import StudentT
 from pymc_hais.references.variables import Product, draws_itself
@@ -50,16 +51,8 @@ def check_draws(
     """Refuse a reference whose draws do not follow its log density.
 
     The parts of a mixture are checked one by one.  The package's own references are right by its tests, and the draws
-    of an annealed model show their error in the spread of the chains.
-
-    Parameters
-    ----------
-    model : pymc.Model
-    layout : Layout
-    reference : BoundReference
-    seeds : SeedSequence
-    evaluate : callable, optional
-        With gradients of the reference; without it, a graph of the reference alone is compiled.
+    of an annealed model show their error in the spread of the chains.  Where there is nothing that evaluates with
+    gradients of the reference, a graph of the reference alone is compiled.
 
     Raises
     ------
@@ -87,12 +80,9 @@ def find_mismatches(
     seeds: np.random.SeedSequence,
     evaluate: Evaluate | None = None,
 ) -> list[str]:
-    """Name the variables whose draws do not follow the log density, in :func:`check_draws`.
+    """Name the variables whose draws do not follow the log density, as in :func:`check_draws`.
 
-    Returns
-    -------
-    list of str
-        The first is surely wrong; the others may only be parents of a wrong one.
+    The first is surely wrong; the others may only be parents of a wrong one.
     """
     screening, testing = seeds.spawn(2)
     positions, clipped, *_ = reference.draw(_n_screened(layout, reference), screening)

@@ -11,8 +11,9 @@ from pymc_hais.kernels import LinearConstraints
 from pymc_hais.model import improper_priors
 from pymc_hais.model.layout import Layout
 from pymc_hais.references.base import BoundReference, Evaluate
-from pymc_hais.references.bound import Independent, Mixed, Prior
+from pymc_hais.references.bound import Independent, Prior
 from pymc_hais.references.gaussian import Gaussian
+from pymc_hais.references.mixture import Mixed
 from pymc_hais.references.prior import build_prior
 from pymc_hais.references.student_t import StudentT
 
@@ -29,19 +30,9 @@ def check_coverage(
     positions: np.ndarray,
     seeds: np.random.SeedSequence,
 ) -> None:
-    """Refuse a reference whose density is zero where the model's is not.
+    """Refuse a reference whose density is zero where the model's is not: around its draws (P, D), and at prior draws.
 
-    Parameters
-    ----------
-    model : pymc.Model
-    layout : Layout
-    reference : BoundReference
-    evaluate : callable
-    constraints : LinearConstraints, optional
-        Positions outside do not count.
-    positions : ndarray (P, D)
-        Draws of the reference.
-    seeds : SeedSequence
+    Positions outside the constraints do not count.
 
     Raises
     ------

@@ -36,22 +36,13 @@ _MARGIN = 3.0
 
 @dataclass(frozen=True)
 class Ruler:
-    """What other draws say of the scales of a density: the walk's steps, its range, and units of measurement.
+    """What other draws say of the scales of a density: the walk's steps, its range, and units of measurement."""
 
-    Attributes
-    ----------
-    draws : ndarray (N, D)
-    lower, upper : ndarray (D,)
-        Range that is tested: of discrete coordinates all their values, or one beyond what was drawn.
-    centre, width : ndarray (D,)
-        Medians and interquartile ranges.
-    """
-
-    draws: np.ndarray
-    lower: np.ndarray
+    draws: np.ndarray  # (N, D)
+    lower: np.ndarray  # (D,) of what is tested: of discrete coordinates all values, or one beyond what was drawn
     upper: np.ndarray
-    centre: np.ndarray
-    width: np.ndarray
+    centre: np.ndarray  # (D,) medians
+    width: np.ndarray  # (D,) interquartile ranges
 
     @classmethod
     def of(cls, draws: np.ndarray, beyond: bool = True, variables: Sequence[SiteVariable] = ()) -> Ruler:
@@ -107,18 +98,9 @@ def p_value(
 ) -> float:
     """Bound the probability of what a walk of one variable does to draws, if they follow the density.
 
-    Parameters
-    ----------
-    draws : ndarray (P, D)
-        Neither those that raised the suspicion nor those of the ruler.
-    log_density : callable
-        ``(P, D) -> (P,)``, up to a constant.  Where it is not finite, or beyond the ruler's range, nothing is tested.
-    suspect : Suspect
-        Which coordinates to move one by one, and to look at.
-    dims : ndarray of int
-        Coordinates of the variable.
-    ruler : Ruler
-    rng : Generator
+    The draws (P, D) are neither those that raised the suspicion nor those of the ruler.  Where the log density, up to a
+    constant, is not finite, or beyond the ruler's range, nothing is tested.  All coordinates of the variable (``dims``)
+    move together, and those of the suspect one by one as well.
     """
     start = draws[np.isfinite(draws).all(axis=1) & ruler.contains(draws)]
     value = log_density(start)

@@ -28,21 +28,11 @@ _CALL = 20
 
 @dataclass(frozen=True)
 class Density:
-    """Functions of many positions (P, D).
-
-    Attributes
-    ----------
-    values : callable
-        ``-> log densities (P,)``
-    gradients : callable or None
-        ``-> (P, D)``; None if an operation has no gradient, or none was asked for.
-    n_loops : int
-        How many operations are repeated for every position; the others are done once for all.
-    """
+    """Functions of many positions (P, D)."""
 
     values: Rows
-    gradients: Rows | None
-    n_loops: int
+    gradients: Rows | None  # None if an operation has no gradient, or none was asked for
+    n_loops: int  # how many operations are repeated for every position; the others are done once for all
 
 
 def build_reference_density(
@@ -50,15 +40,7 @@ def build_reference_density(
 ) -> Density:
     """Compile a reference's log density for PyTensor's NumPy interpreter.
 
-    Parameters
-    ----------
-    model : pymc.Model
-    layout : Layout
-    reference : BoundReference
-    sample : ndarray (n, D)
-        Positions at which many at once and one at a time must agree.
-    with_gradients : bool
-        Whether to compile gradients too.
+    At the positions of a sample (n, D), many at once and one at a time must agree.
     """
     frozen = freeze_dims_and_data(model)
     # The draws may be moved to where the prior looks past a table.

@@ -26,19 +26,7 @@ _REWRITE = (
 
 
 def refuse_point_masses(layout: Layout, positions: np.ndarray, reference: BoundReference) -> None:
-    """Refuse a variable of which one and the same value is drawn again and again.
-
-    Parameters
-    ----------
-    layout : Layout
-    positions : ndarray (P, D)
-        Draws within the range of floating point.
-    reference : BoundReference
-
-    Raises
-    ------
-    ValueError
-    """
+    """Refuse a variable of which one value comes again and again in draws (P, D) in the range of floating point."""
     for i, column in enumerate(np.asarray(positions, float)[:, : layout.n_continuous].T):
         values, counts = np.unique(column, return_counts=True)
         # Near one, a transformed probability has few floating-point values left: ties mean nothing there.
@@ -56,22 +44,7 @@ def refuse_point_masses(layout: Layout, positions: np.ndarray, reference: BoundR
 def refuse_impossible(
     model: Any, layout: Layout, positions: np.ndarray, log_density: np.ndarray, reference: BoundReference
 ) -> None:
-    """Refuse a reference with draws where its own log density is -inf.
-
-    Parameters
-    ----------
-    model : pymc.Model
-    layout : Layout
-    positions : ndarray (P, D)
-        Draws within the range of floating point.
-    log_density : ndarray (P,)
-        The reference's, at them.
-    reference : BoundReference
-
-    Raises
-    ------
-    ValueError
-    """
+    """Refuse a reference with draws (P, D), in the range of floating point, where its own log density (P,) is -inf."""
     impossible = np.isneginf(log_density)
     if not len(positions) or impossible.mean() <= _IMPOSSIBLE:
         return
@@ -92,8 +65,7 @@ def refuse_mismatch(model: Any, names: list[str], reference: BoundReference) -> 
     Raises
     ------
     UnusablePriorError
-        If it is the prior.
-    ValueError
+        If it is the prior; of another a ValueError.
     """
     if not reference.is_prior and not isinstance(reference, Product):
         raise ValueError(

@@ -14,13 +14,7 @@ from pymc_hais.references.prior import PriorSampler
 
 
 def check_generative(model: Any) -> None:
-    """Refuse a model from which no data can be drawn.
-
-    Raises
-    ------
-    ValueError
-        Without observed variables, with a potential, or with missing values.
-    """
+    """Refuse a model from which no data can be drawn: without any, with a potential, or with missing values."""
     if not model.observed_RVs:
         raise ValueError("The model has no observed variable: there are no data to simulate.")
     if model.potentials:
@@ -37,22 +31,7 @@ def check_generative(model: Any) -> None:
 def simulate(
     model: Any, layout: Layout, sampler: PriorSampler, n: int, seed: int
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Draw n sets of parameters from the prior, and data from each.
-
-    Parameters
-    ----------
-    model : pymc.Model
-    layout : Layout
-    sampler : PriorSampler
-    n : int
-    seed : int
-
-    Returns
-    -------
-    positions : ndarray (n, D)
-        Flat vectors of the parameters.
-    data : dict of ndarray (n, *shape)
-        Values of the observed variables.
+    """Draw n sets of parameters from the prior, and data from each: flat vectors (n, D), and observed variables.
 
     Raises
     ------

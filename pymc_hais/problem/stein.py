@@ -30,48 +30,22 @@ _HARD_EDGE = 0.1
 
 @dataclass(frozen=True)
 class Suspect:
-    """A variable whose draws may not follow the density.
+    """A variable whose draws may not follow the density."""
 
-    Attributes
-    ----------
-    variable : int
-        Which one of the layout.
-    coordinates : tuple of int
-        Flat dimensions with the largest statistics, the largest first.
-    partners : tuple of int
-        For each, the dimension whose function moved it; itself if there is none.
-    excess : float
-        Largest statistic, in units of the threshold.
-    is_discrete : bool
-    """
-
-    variable: int
-    coordinates: tuple[int, ...]
-    partners: tuple[int, ...]
-    excess: float
+    variable: int  # which one of the layout
+    coordinates: tuple[int, ...]  # flat dimensions with the largest statistics, the largest first
+    partners: tuple[int, ...]  # for each, the dimension whose function moved it; itself if there is none
+    excess: float  # largest statistic, in units of the threshold
     is_discrete: bool = False
 
 
 def find_suspects(layout: Layout, positions: np.ndarray, gradient: np.ndarray, level: float) -> list[Suspect]:
     """Find the variables whose draws look wrong, the last in the layout first: children come before their parents.
 
-    Rows that are not finite, periodic coordinates and constant coordinates are left out.  Where the density jumps
-    inside the range of the draws the identity does not hold, and a right variable may be suspected.
-
-    Parameters
-    ----------
-    layout : Layout
-    positions : ndarray (P, D)
-        Draws.
-    gradient : ndarray (P, D)
-        Gradient of the log density at them.
-    level : float
-        Probability that any variable is suspected although all are right, as far as statistics are normal.
-
-    Returns
-    -------
-    list of Suspect
-        Empty if nothing looks wrong, or with fewer than 100 usable draws.
+    Rows of draws and of gradients there (P, D) that are not finite, periodic coordinates and constant coordinates are
+    left out; of fewer than 100 draws nothing is said.  The level is the probability that any variable is suspected
+    although all are right, as far as statistics are normal.  Where the density jumps inside the range of the draws the
+    identity does not hold, and a right variable may be suspected.
     """
     free = slice(layout.n_continuous)
     usable = np.isfinite(positions).all(axis=1) & np.isfinite(gradient[:, free]).all(axis=1)

@@ -1,13 +1,11 @@
 """Where beta = 0 starts: a distribution that can be sampled."""
 
 from pymc_hais.references.base import BoundReference, Draws, UnusablePriorError
-from pymc_hais.references.bound import Independent, Mixed, Prior, bind, uses_prior, with_data
+from pymc_hais.references.bound import Independent, Prior, bind, uses_prior, with_data
 from pymc_hais.references.box import Box
-from pymc_hais.references.fitted import Fitted
-from pymc_hais.references.gaussian import Gaussian
-from pymc_hais.references.gaussians import Gaussians
+from pymc_hais.references.gaussian import Gaussian, Gaussians
 from pymc_hais.references.margins import Margins
-from pymc_hais.references.mixture import Mixture, join_parts, share_draws
+from pymc_hais.references.mixture import Fitted, Mixed, Mixture, join_parts, share_draws
 from pymc_hais.references.model import AnnealedModel, check_same_variables
 from pymc_hais.references.prior import PriorSampler, build_prior
 from pymc_hais.references.student_t import StudentT

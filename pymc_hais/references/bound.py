@@ -1,41 +1,32 @@
-"""References bound to one model: positions out, graphs of their log density."""
+"""What is passed as ``reference=``, bound to one model: positions out, graphs of their log density."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pymc as pm
 import pytensor.tensor as pt
 
 from pymc_hais.model.layout import Layout
 from pymc_hais.references.base import BoundReference, Direct, Draws
-from pymc_hais.references.distribution import Distribution, is_distribution
 from pymc_hais.references.gaussian import Gaussian
 from pymc_hais.references.margins import uniform_margins
-from pymc_hais.references.mixture import Mixture, join_parts, share_draws
+from pymc_hais.references.mixture import Mixed, Mixture
 from pymc_hais.references.prior import PriorSampler
-from pymc_hais.references.variables import Product
+from pymc_hais.references.variables import Product, is_distribution
 from pymc_hais.types import Reference
 
 
 @dataclass(frozen=True)
 class Prior(Direct):
-    """The model's own prior.
-
-    Attributes
-    ----------
-    layout : Layout
-    sampler : PriorSampler
-    log_mass : float
-        Log of the integral of ``exp(model.varlogp)``, by which its density is normalised where it is a part of a
-        mixture.
-    """
+    """The model's own prior."""
 
     layout: Layout
     sampler: PriorSampler
+    #: Log of the integral of ``exp(model.varlogp)``, by which its density is normalised where it is part of a mixture.
     log_mass: float = 0.0
     label: str = "the prior"
     is_prior: bool = True
@@ -64,13 +55,7 @@ class Independent(Direct):
         return str(self.reference) if type(self.reference).__str__ is not object.__str__ else repr(self.reference)
 
     def draw(self, n: int, seeds: np.random.SeedSequence) -> Draws:
-        """Draw positions.
-
-        Raises
-        ------
-        ValueError
-            If the reference returns another shape, or NaN.
-        """
+        """Draw positions; refuse NaN, and another shape than there should be."""
         positions = np.asarray(self.reference.sample(n, np.random.default_rng(seeds)), dtype=np.float64)
         if positions.shape != (n, self.n_dims):
             raise ValueError(
@@ -82,46 +67,43 @@ class Independent(Direct):
         return Draws.independent(positions)
 
     def logp(self, position: Any, log_prior: Any) -> Any:
-        """Return the reference's log density.
-
-        Raises
-        ------
-        ValueError
-            If it is no PyTensor scalar.
-        """
+        """Return the reference's log density; refuse what is no PyTensor scalar."""
         value = pt.as_tensor_variable(self.reference.logp(position))
         if value.ndim != 0:
             raise ValueError(f"The reference's logp(x) must return a PyTensor scalar; it has {value.ndim} dimensions.")
         return value
 
 
-@dataclass(frozen=True)
-class Mixed(Direct):
-    """Several references, each with its share of the draws."""
+@dataclass(frozen=True, eq=False)
+class Distribution:
+    """A PyMC distribution of the unconstrained vector."""
 
-    parts: tuple[BoundReference, ...]
-    weights: np.ndarray
-    is_prior: bool = False
+    dist: Any
+    shape: tuple[int, ...]
 
-    @property
-    def label(self) -> str:
-        """Name the parts with their shares."""
-        return " and ".join(f"{part.label} ({w:.0%})" for w, part in zip(self.weights, self.parts, strict=True))
+    @classmethod
+    def build(cls, dist: Any, layout: Layout) -> Distribution:
+        """Match a distribution of all D dimensions with a model."""
+        shape = tuple(int(length) for length in dist.shape.eval())
+        if int(np.prod(shape)) != layout.n_dims:
+            raise ValueError(
+                f"The reference distribution has shape {shape}, but the model has {layout.n_dims} unconstrained "
+                f"dimensions: pass `shape={layout.n_dims}`, or a dict with a distribution for each variable."
+            )
+        return cls(dist, shape)
 
-    def draw(self, n: int, seeds: np.random.SeedSequence) -> Draws:
-        """Draw positions, from each part its share of them."""
-        counting, *children = seeds.spawn(1 + len(self.parts))
-        counts, is_sure = share_draws(self.weights, n, np.random.default_rng(counting))
-        pairs = zip(counts.tolist(), zip(self.parts, children, strict=True), strict=True)
-        return join_parts([part.draw(count, one) for count, (part, one) in pairs if count], is_sure)
+    def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        """Draw (n, D) positions."""
+        draws = pm.draw(self.dist, n, random_seed=int(rng.integers(2**31)))
+        return np.asarray(draws, dtype=np.float64).reshape(n, -1)
 
-    def logp(self, position: Any, log_prior: Any) -> Any:
-        """Return the log of the weighted sum of the parts' densities."""
-        terms = [
-            float(np.log(weight)) + part.logp(position, log_prior)
-            for weight, part in zip(self.weights, self.parts, strict=True)
-        ]
-        return functools.reduce(pt.logaddexp, terms)
+    def logp(self, position: Any) -> Any:
+        """Return the log density as a graph."""
+        return pm.logp(self.dist, position.reshape(self.shape)).sum()
+
+    def __str__(self) -> str:
+        """Name it in messages."""
+        return type(self.dist.owner.op).__name__.removesuffix("RV")
 
 
 def with_data(reference: BoundReference, values: Mapping[str, np.ndarray]) -> BoundReference:
@@ -143,20 +125,9 @@ def uses_prior(spec: Any) -> bool:
 def bind(spec: Any, layout: Layout, prior: Prior | None, model: Any) -> BoundReference:
     """Bind what the user passed as ``reference=`` to a model.
 
-    Parameters
-    ----------
-    spec : str or object
-        "prior", "gaussian", one of this package's references, a PyMC distribution or a dict of them, a
-        :class:`Mixture`, or any object with ``sample`` and ``logp``.
-    layout : Layout
-    prior : Prior or None
-        Needed where ``uses_prior(spec)``.
-    model : pymc.Model
-
-    Raises
-    ------
-    ValueError
-        If it is none of these, or does not fit the model's dimensions or the variables' own spaces.
+    It is "prior" (which is given where :func:`uses_prior` says so), "gaussian", one of this package's references, a
+    PyMC distribution or a dict of them, a :class:`Mixture`, or any object with ``sample`` and ``logp``; all else, and
+    what does not fit the model's dimensions or the variables' own spaces, is refused.
     """
     n_dims = layout.n_dims
     if isinstance(spec, Mixture):
@@ -169,17 +140,16 @@ def bind(spec: Any, layout: Layout, prior: Prior | None, model: Any) -> BoundRef
     if isinstance(spec, Mapping):
         return Product.build(spec, model, layout)
     if is_distribution(spec):
-        if layout.n_sites:
-            name = layout.owners[-1]
+        if layout.sites:
             raise ValueError(
-                f"`{name}` is discrete, so one distribution of all dimensions cannot be the reference: pass a dict "
-                "with a PyMC distribution for each variable."
+                f"`{layout.owners[-1]}` is discrete, so one distribution of all dimensions cannot be the reference: "
+                "pass a dict with a PyMC distribution for each variable."
             )
         return Independent(Distribution.build(spec, layout), n_dims)
     if hasattr(spec, "for_dimensions") and not isinstance(spec, type):
         n_free = layout.n_continuous
         fitting: Any = spec.for_dimensions(n_free) if n_free else None
-        if layout.n_sites:
+        if layout.sites:
             fitting = uniform_margins(fitting, n_free, layout.sites)
         return Independent(fitting, n_dims)
     if isinstance(spec, Reference) and not isinstance(spec, type):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 
-from pymc_hais.references.arrays import constant, full_vector
+from pymc_hais.references.base import constant, full_vector
 
 
 @dataclass(frozen=True, eq=False)

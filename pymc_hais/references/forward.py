@@ -29,13 +29,12 @@ _ROUNDING = {"float32": 1e-4, "float64": 1e-7}
 def forward_graph(model: Any) -> list[Any]:
     """Return the unconstrained value of each free variable, in the order of the flat vector.
 
-    A draw outside the range of its transform comes out as NaN: the log density has no mass there, so
-    such joint draws are to be rejected.  Where a transform may cut something off, that is a draw which
-    does not come back: what a simplex, say, makes of three normal draws is no draw of their density.
-    A variable with an ``ordered`` transform is sorted where all
-    its elements have the same prior, which is the same and wastes nothing.  Where a free variable depends
-    on an observed one, as a missing value does on those that are not missing, that is the data.  The
-    generators are copies: seeding them leaves the model's own alone.
+    A draw outside the range of its transform comes out as NaN: the log density has no mass there, so such joint draws
+    are to be rejected.  Where a transform may cut something off, that is a draw which does not come back: what a
+    simplex, say, makes of three normal draws is no draw of their density.  A variable with an ``ordered`` transform is
+    sorted where all its elements have the same prior, which is the same and wastes nothing.  Where a free variable
+    depends on an observed one, as a missing value does on those that are not missing, that is the data.  The generators
+    are copies: seeding them leaves the model's own alone.
     """
     variables = free_variables(model)
     transforms = [model.rvs_to_transforms[rv] for rv in variables]
@@ -60,15 +59,7 @@ def forward_graph(model: Any) -> list[Any]:
 
 
 def is_outside(draw: Any, transform: Any, parameters: Sequence[Any] = ()) -> Any:
-    """Build whether a draw does not come back from the unconstrained space, as a scalar.
-
-    Parameters
-    ----------
-    draw : TensorVariable
-    transform : Transform
-    parameters : sequence of TensorVariable, optional
-        Of the distribution, as the transform takes them.
-    """
+    """Build whether a draw does not come back from the unconstrained space, given the distribution's parameters."""
     back = transform.backward(transform.forward(draw, *parameters), *parameters)
     back = back.transpose(*draw.dims) if hasattr(draw, "dims") else back
     distance: Any = pt.abs(_plain(back) - _plain(draw))
@@ -111,29 +102,13 @@ def _is_constant_row(parameter: Any) -> bool:
 
 
 def batch(outputs: list[Any], n: int) -> tuple[list[Any], int]:
-    """Give a forward graph a leading axis of independent draws.
+    """Give a forward graph a leading axis of n independent draws; return the new outputs, and how many draws they are.
 
-    Every random node is drawn with its own fixed shape after the new axis, with the parameters of the
-    same row.  Nothing is left to PyTensor's own rule for vectorising random variables, which draws
-    wrong shapes when only the second parameter of a distribution gains an axis.
-
-    Parameters
-    ----------
-    outputs : list of TensorVariable
-    n : int
-        How many draws; a few more are made if a dimension of the model has the same length, so that a
-        misplaced axis cannot go unnoticed.
-
-    Returns
-    -------
-    batched : list of TensorVariable
-        The outputs with the leading axis.
-    n : int
-
-    Raises
-    ------
-    Exception
-        Of PyTensor, for a graph that cannot be batched (a scan with random numbers inside).
+    Every random node is drawn with its own fixed shape after the new axis, with the parameters of the same row.
+    Nothing is left to PyTensor's own rule for vectorising random variables, which draws wrong shapes when only the
+    second parameter of a distribution gains an axis.  A few more draws are made if a dimension of the model has the
+    same length, so that a misplaced axis cannot go unnoticed.  For a graph that cannot be batched (a scan with random
+    numbers inside) PyTensor raises one or another exception.
     """
     graph = FunctionGraph(outputs=_inline(outputs), clone=False)
     random_nodes = [node for node in graph.toposort() if isinstance(node.op, RandomVariable)]

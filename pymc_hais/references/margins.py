@@ -15,23 +15,12 @@ from pymc_hais.types import Reference
 
 @dataclass(frozen=True, eq=False)
 class Margins:
-    """Every site drawn on its own.
+    """Every site drawn on its own."""
 
-    Attributes
-    ----------
-    continuous : Reference or None
-        Of the first dimensions; None where all are sites.
-    n_continuous : int
-    variables : sequence of SiteVariable
-        The others, all with finitely many values.
-    probabilities : sequence of ndarray (S, K)
-        Of the values of each site, for each variable; positive where the model's density may be.
-    """
-
-    continuous: Reference | None
+    continuous: Reference | None  # of the first dimensions; None where all are sites
     n_continuous: int
-    variables: Sequence[SiteVariable]
-    probabilities: Sequence[np.ndarray]
+    variables: Sequence[SiteVariable]  # all with finitely many values
+    probabilities: Sequence[np.ndarray]  # (S, K) of each site's values, for each variable; positive where it may be
 
     def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
         """Draw (n, D) positions."""
@@ -60,13 +49,7 @@ class Margins:
 
 
 def uniform_margins(continuous: Reference | None, n_continuous: int, variables: Sequence[SiteVariable]) -> Margins:
-    """Make all values of every site as likely.
-
-    Raises
-    ------
-    ValueError
-        Naming a variable with infinitely many values.
-    """
+    """Make all values of every site as likely; refuse a variable with infinitely many."""
     for variable in variables:
         if not variable.n_values:
             raise ValueError(

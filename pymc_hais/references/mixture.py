@@ -1,4 +1,4 @@
-"""A mixture of references: a defence against a reference that misses a region.
+"""Mixtures of references: a defence against a reference that misses a region.
 
 With the prior as one part of share a, the log ratio never exceeds log likelihood - log a, so that the weights stay
 bounded where the likelihood is (Hesterberg 1995, Technometrics 37, 185-194).
@@ -9,13 +9,18 @@ same in all estimates with one seed.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+import pytensor.tensor as pt
 
-from pymc_hais.references.base import Draws
+from pymc_hais.paths import Defended
+from pymc_hais.references.base import BoundReference, Direct, Draws
+from pymc_hais.references.gaussian import Gaussian
+from pymc_hais.references.student_t import StudentT
 
 #: Draws by which a share of them may miss a whole number for rounding.
 _ROUNDING = 1e-9
@@ -55,24 +60,87 @@ class Mixture:
         return weights / weights.sum()
 
 
+@dataclass(frozen=True)
+class Mixed(Direct):
+    """Several references, each with its share of the draws."""
+
+    parts: tuple[BoundReference, ...]
+    weights: np.ndarray
+    is_prior: bool = False
+
+    @property
+    def label(self) -> str:
+        """Name the parts with their shares."""
+        return " and ".join(f"{part.label} ({w:.0%})" for w, part in zip(self.weights, self.parts, strict=True))
+
+    def draw(self, n: int, seeds: np.random.SeedSequence) -> Draws:
+        """Draw positions, from each part its share of them."""
+        counting, *children = seeds.spawn(1 + len(self.parts))
+        counts, is_sure = share_draws(self.weights, n, np.random.default_rng(counting))
+        pairs = zip(counts.tolist(), zip(self.parts, children, strict=True), strict=True)
+        return join_parts([part.draw(count, one) for count, (part, one) in pairs if count], is_sure)
+
+    def logp(self, position: Any, log_prior: Any) -> Any:
+        """Return the log of the weighted sum of the parts' densities."""
+        terms = [
+            float(np.log(weight)) + part.logp(position, log_prior)
+            for weight, part in zip(self.weights, self.parts, strict=True)
+        ]
+        return functools.reduce(pt.logaddexp, terms)
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A shape fitted to particles, mixed with another reference, which has a share in case the fit misses a region."""
+
+    shape: Gaussian | StudentT  # around the origin
+    centres: np.ndarray  # (R, D), one for each row of data
+    share_of_other: float  # 1 where there is no fit
+    log_mass_of_other: float = 0.0  # log of what the other reference's density integrates to
+    source: str = "the pilot"  # what it was fitted to, for messages
+
+    @classmethod
+    def none(cls, n_rows: int, n_dims: int, is_dense: bool) -> Self:
+        """Leave all draws to the other reference."""
+        scale = np.eye(n_dims) if is_dense else np.ones(n_dims)
+        return cls(Gaussian(np.zeros(n_dims), scale), np.zeros((n_rows, n_dims)), 1.0)
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether the scale is a matrix."""
+        return self.shape.scale.ndim == 2
+
+    @property
+    def has_light_tails(self) -> bool:
+        """Whether most draws are of a Gaussian."""
+        return self.share_of_other < 1.0 and isinstance(self.shape, Gaussian)
+
+    @property
+    def path(self) -> Defended:
+        """The path that starts from the mixture."""
+        df = self.shape.df if isinstance(self.shape, StudentT) else np.inf
+        return Defended.from_fit(df, self.shape.scale, self.share_of_other, self.log_mass_of_other)
+
+    def label(self, other: str) -> str:
+        """Name the mixture, given the name of the other reference."""
+        if self.share_of_other == 1.0:
+            return other
+        rows = " around each row" if len(self.centres) > 1 else ""
+        share = self.share_of_other
+        return f"{other} ({share:.0%}) and {self.shape} fitted to {self.source}{rows} ({1.0 - share:.0%})"
+
+    def draw(self, row: int, n: int, rng: np.random.Generator) -> np.ndarray:
+        """Draw (n, D) positions around the centre of a row."""
+        return self.centres[row] + self.shape.sample(n, rng)
+
+
 def share_draws(shares: np.ndarray, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Say how many of n draws each part gets: its share, rounded up or down by chance so that it is exact on average.
 
     The parts lie side by side on a line of length n.  Each of its n unit intervals is one draw, independent of the
     others: of the part that covers it, or of one of those that meet in it, with the chances of their lengths there.
-
-    Parameters
-    ----------
-    shares : ndarray (K,)
-        That sum to one.
-    n : int
-    rng : Generator
-
-    Returns
-    -------
-    counts : ndarray of int (K,)
-    is_sure : ndarray of bool (n,)
-        Whether one part covers a draw's interval, in the order of the parts.
+    The shares sum to one.  Returns the counts (K,), and whether one part covers a draw's interval (n,), in the order
+    of the parts.
     """
     edges = n * np.cumsum(shares)[:-1]
     whole = np.round(edges)

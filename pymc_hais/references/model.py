@@ -17,23 +17,12 @@ from pymc_hais.references.base import Draws
 
 @dataclass(frozen=True, eq=False)
 class AnnealedModel:
-    """Draws of another model's own annealed populations, with that model's unnormalised log density.
-
-    Attributes
-    ----------
-    model : pymc.Model
-    layout : Layout
-        Of both models.
-    anneal : callable
-        ``(n, seeds) -> Draws`` of one population annealed to that model.
-    n_evaluations : int
-        Of that model's density, a draw.
-    """
+    """Draws of another model's own annealed populations, with that model's unnormalised log density."""
 
     model: Any
-    layout: Layout
-    anneal: Callable[[int, np.random.SeedSequence], Draws]
-    n_evaluations: int
+    layout: Layout  # of both models
+    anneal: Callable[[int, np.random.SeedSequence], Draws]  # one population to that model
+    n_evaluations: int  # of that model's density, a draw
     label: str = "the reference model"
     is_prior: bool = False
 

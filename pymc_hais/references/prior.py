@@ -38,21 +38,11 @@ _BEYOND = (
 
 @dataclass
 class PriorSampler:
-    """Joint draws of the free variables, unconstrained.
+    """Joint draws of the free variables, unconstrained."""
 
-    Attributes
-    ----------
-    names : list of str
-        Free variables, in the order of the flat vector.
-    transforms : list of str
-        Name of each variable's transform, empty without one, or with one that may cut something off.
-    batch_size : int
-        Draws made by one call of the forward graph; 1 for a model that cannot be drawn in batches.
-    """
-
-    names: list[str]
-    transforms: list[str]
-    batch_size: int
+    names: list[str]  # in the order of the flat vector
+    transforms: list[str]  # names; "" for none, or for one that may cut something off
+    batch_size: int  # draws made by one call of the forward graph; 1 for a model that cannot be drawn in batches
     _function: Any
     _rngs: list[Any]
     _data: Mapping[str, np.ndarray] = field(default_factory=dict)
@@ -63,26 +53,17 @@ class PriorSampler:
         return replace(self, _data={name: values[name] for name in self._data})
 
     def sample(self, n: int, seed: int) -> tuple[list[np.ndarray], np.ndarray]:
-        """Draw ``n`` joint prior draws; the same ``n`` and ``seed`` give the same draws.
+        """Draw ``n`` joint prior draws (n, *shape); the same ``n`` and ``seed`` give the same draws.
 
-        Parameters
-        ----------
-        n : int
-        seed : int
-
-        Returns
-        -------
-        values : list of ndarray (n, *shape)
-        clipped : ndarray (n,) of bool
-            Which draws lay beyond what floating point can hold (a positive variable that underflowed to
-            zero, a probability that rounded to one).  They are moved to the edge of what it holds,
-            where the density has reached its limit.
+        Returns also which of them (n,) lay beyond what floating point can hold (a positive variable that underflowed to
+        zero, a probability that rounded to one).  They are moved to the edge of what it holds, where the density has
+        reached its limit.
 
         Raises
         ------
         UnusablePriorError, ValueError
-            If joint draws are almost never inside the range of the transforms (an ``ordered`` variable
-            whose elements differ, a mistaken ``random`` function), or a parameter leaves its domain.
+            If joint draws are almost never inside the range of the transforms (an ``ordered`` variable whose elements
+            differ, a mistaken ``random`` function), or a parameter leaves its domain.
         """
         with self._drawing:  # calls in other threads would draw from the same random states
             return self._clip(self._draw(n, seed))
@@ -150,13 +131,7 @@ class PriorSampler:
 
 
 def build_prior(model: Any, containers: Sequence[str] = ()) -> PriorSampler:
-    """Compile the forward sampler of a model's free variables.
-
-    Parameters
-    ----------
-    model : pymc.Model
-    containers : sequence of str
-        Data containers that may vary; the sampler has values of its own for them.
+    """Compile the forward sampler of a model's free variables, with values of its own for containers that may vary.
 
     Raises
     ------

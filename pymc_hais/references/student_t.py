@@ -9,7 +9,7 @@ import numpy as np
 import pytensor.tensor as pt
 from scipy.special import gammaln
 
-from pymc_hais.references.arrays import full_scale, full_vector, push, whiten
+from pymc_hais.references.base import full_scale, full_vector, push, whiten
 
 
 @dataclass(frozen=True, eq=False)

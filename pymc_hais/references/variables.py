@@ -20,7 +20,6 @@ from pymc_hais.model.layout import Layout
 from pymc_hais.model.sites.flat_discrete import FlatDiscreteRV
 from pymc_hais.model.sites.sites import is_discrete
 from pymc_hais.references.base import Direct, Draws
-from pymc_hais.references.distribution import is_distribution
 from pymc_hais.references.forward import batch, is_outside
 from pymc_hais.references.model import logp_at
 from pymc_hais.references.prior import PriorSampler, build_prior
@@ -35,32 +34,16 @@ class Product(Direct):
     """Independent distributions of the variables, taken to the unconstrained space by the model's own transforms.
 
     Together they are the prior of a second model with the same variables and transforms.
-
-    Attributes
-    ----------
-    model : pymc.Model
-        That second model.
-    layout : Layout
-        Of both models.
-    sampler : PriorSampler
-        Of the second model.
     """
 
-    model: Any
-    layout: Layout
-    sampler: PriorSampler
+    model: Any  # the second one
+    layout: Layout  # of both
+    sampler: PriorSampler  # of the second one
     is_prior: bool = False
 
     @classmethod
     def build(cls, spec: Mapping[str, Any], model: Any, layout: Layout) -> Product:
-        """Give each free variable of a model its distribution.
-
-        Parameters
-        ----------
-        spec : dict
-            Variable -> unregistered PyMC distribution of its shape, on its own space.
-        model : pymc.Model
-        layout : Layout
+        """Give each free variable of a model its unregistered PyMC distribution, of its shape, on its own space.
 
         Raises
         ------
@@ -130,6 +113,12 @@ class _Bound(Transform):
         from pytensor.xtensor import as_xtensor  # warns that it is experimental: only for those who use it
 
         return function(as_xtensor(value, dims=self._dims), *self._inputs).values
+
+
+def is_distribution(spec: Any) -> bool:
+    """Whether ``spec`` is an unregistered PyMC distribution such as ``pm.Normal.dist(0, 2, shape=36)``."""
+    node = getattr(spec, "owner", None)
+    return node is not None and hasattr(spec, "eval") and hasattr(node.op, "ndim_supp")
 
 
 def draws_itself(rv: Any) -> bool:
