@@ -27,7 +27,7 @@ from pymc_hais.model import (
     summable,
     warn_of_lookups,
 )
-from pymc_hais.model.compat import untraced
+from pymc_hais.model.compiling import untraced
 from pymc_hais.problem.audit import check_draws
 from pymc_hais.problem.coverage import check_coverage
 from pymc_hais.problem.kept import find_problem, keep_problem

@@ -10,7 +10,7 @@ import pytensor
 from pytensor.graph.basic import Constant
 
 import pymc_hais.model.identity.code  # noqa: F401 - its readers
-from pymc_hais.model.compat import untraced
+from pymc_hais.model.compiling import untraced
 from pymc_hais.model.identity.symbols import terms_of
 from pymc_hais.model.identity.walk import Walk
 
