@@ -5,7 +5,7 @@ import pymc as pm
 from scipy.stats import multivariate_normal
 
 from pymc_hais.calls.heldout import log_likelihood
-from pymc_hais.model.row_checks import check_rows
+from pymc_hais.model.rows import check_rows
 from pymc_hais.problem.building import build_problem
 from pymc_hais.run.planning import choose_reference
 from pymc_hais.run.rounds import run_rounds

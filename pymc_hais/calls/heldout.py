@@ -24,7 +24,7 @@ from pymc_hais.model import (
     unnormalised_priors,
     with_table,
 )
-from pymc_hais.model.row_checks import as_rows, check_known, check_rows, check_table, declared_value
+from pymc_hais.model.rows import as_rows, check_known, check_rows, check_table, declared_value
 from pymc_hais.problem.problem import Problem
 from pymc_hais.results.checks.rows import check_predictive, summarise
 from pymc_hais.results.datatree import log_marginal_likelihood

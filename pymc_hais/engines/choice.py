@@ -10,8 +10,7 @@ from typing import Any
 
 from pymc_hais.model.compat import traceable, unsupported_op
 from pymc_hais.model.compiling import compile_density
-from pymc_hais.model.density import DensityGraph
-from pymc_hais.model.source import Source
+from pymc_hais.model.density import DensityGraph, Source
 from pymc_hais.types import Engine, Kernel
 
 _log = logging.getLogger("pymc.hais")
@@ -102,7 +101,7 @@ def _compile(backend: str, graph: DensityGraph, compile_kwargs: dict, kernel: Ke
 
 
 def compile_source(source: Source) -> Engine:
-    """Compile an engine from what :class:`pymc_hais.model.source.Source` holds, here or in another process."""
+    """Compile an engine from what :class:`pymc_hais.model.density.Source` holds, here or in another process."""
     begin = time.perf_counter()
     backend, kwargs = source.backend, dict(source.compile_kwargs)
     if backend != "python":

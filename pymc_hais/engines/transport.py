@@ -17,7 +17,7 @@ import numpy as np
 
 from pymc_hais.core.files import digest
 from pymc_hais.engines.choice import compile_source
-from pymc_hais.model.source import Source
+from pymc_hais.model.density import Source
 from pymc_hais.types import Engine
 
 #: Programs, and engines with their data, that a process keeps; the least recently used are dropped beyond.

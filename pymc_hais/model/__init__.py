@@ -19,14 +19,12 @@ from pymc_hais.model.identity.identity import ModelIdentity, identify, identify_
 from pymc_hais.model.identity.objects import attributes_of
 from pymc_hais.model.identity.walk import Walk
 from pymc_hais.model.layout import Layout, build_layout
-from pymc_hais.model.outputs import build_outputs
-from pymc_hais.model.pointwise import build_pointwise, evaluate_tables
+from pymc_hais.model.outputs import build_outputs, build_pointwise, build_unconstrain, evaluate_tables
+from pymc_hais.model.rows import build_row_logp, observe_first, with_table
 from pymc_hais.model.sites.conditionals import summable
 from pymc_hais.model.sites.flat_discrete import FlatDiscrete
 from pymc_hais.model.sites.lookups import warn_of_lookups
 from pymc_hais.model.sites.sites import SiteVariable
-from pymc_hais.model.unconstrained import build_unconstrain
-from pymc_hais.model.variants import build_row_logp, observe_first, prior_alone, with_table
 
 __all__ = [
     "Chart",
@@ -65,7 +63,6 @@ __all__ = [
     "log_count",
     "observe_first",
     "periodic_names",
-    "prior_alone",
     "read_containers",
     "refuse_periodic",
     "summable",

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
+import cloudpickle
 import numpy as np
+import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from pytensor.graph.replace import clone_replace
@@ -26,7 +30,7 @@ from pymc_hais.model.sites.interactions import find_rules, take_slopes
 from pymc_hais.model.sites.lookups import confine_lookups, ranges_of
 from pymc_hais.model.sites.terms import open_conditions, reached_from
 from pymc_hais.paths import Geometric, Parameters
-from pymc_hais.types import Path
+from pymc_hais.types import Kernel, Path
 
 #: ``(x, log_prior) -> log density`` of a reference, as graphs.
 type LogReference = Callable[[Any, Any], Any]
@@ -34,40 +38,20 @@ type LogReference = Callable[[Any, Any], Any]
 
 @dataclass(frozen=True)
 class DensityGraph:
-    """Symbolic functions of the flat vector, ready for an engine to compile.
+    """Symbolic functions of the flat vector, ready for an engine to compile."""
 
-    Attributes
-    ----------
-    model : pymc.Model
-        The user's model (compilation happens in its context, which sets ``check_bounds``).
-    layout : Layout
-    position : TensorVariable (D,)
-    density : list of TensorVariable
-        What ``path`` describes: ``log_reference, log_ratio, grad_reference, grad_ratio`` on a geometric one.
-    path : Path
-    betas : list of TensorVariable
-        One vector (1,) on a path that has beta in its density, else none.
-    inputs, input_values : list
-        Data that differ between populations, and one population's values.
-    data, data_values : list
-        Large arrays that all populations share, and what to pass for them.
-    rules : tuple of SiteRule
-        Of the discrete variables.
-    preparation : Preparation or None
-        What computes those of the data that follow a chart's sites; None where no data container varies.
-    """
-
-    model: Any
+    model: Any  # the user's (compilation happens in its context, which sets ``check_bounds``)
     layout: Layout
-    position: Any
-    density: list[Any]
+    position: Any  # (D,)
+    density: list[Any]  # what ``path`` describes: log_reference, log_ratio and their gradients on a geometric one
     path: Path
-    betas: list[Any]
-    inputs: list[Any]
-    input_values: list[np.ndarray]
-    data: list[Any]
+    betas: list[Any]  # one vector (1,) on a path that has beta in its density, else none
+    inputs: list[Any]  # data that differ between populations
+    input_values: list[np.ndarray]  # one population's
+    data: list[Any]  # large arrays that all populations share
     data_values: list[np.ndarray]
-    rules: tuple[SiteRule, ...] = ()
+    rules: tuple[SiteRule, ...] = ()  # of the discrete variables
+    #: What computes those of the data that follow a chart's sites; None where no data container varies.
     preparation: Preparation | None = None
 
     @property
@@ -86,6 +70,51 @@ class DensityGraph:
         return max(math.prod(shape) for shape in shapes if None not in shape)
 
 
+@dataclass(frozen=True, eq=False)
+class Source:
+    """What an engine was compiled from, apart from the model, and ready for another process."""
+
+    graph: DensityGraph  # in an empty model, which lets the user's own go
+    backend: str
+    compile_kwargs: dict[str, Any]
+    kernel: Kernel | None
+    float_x: str = field(default_factory=lambda: pytensor.config.floatX)
+
+    @classmethod
+    def of(cls, graph: DensityGraph, backend: str, compile_kwargs: dict[str, Any], kernel: Kernel | None) -> Source:
+        """Part a graph from the model that it was built from."""
+        empty = pm.Model(check_bounds=graph.model.check_bounds)
+        return cls(replace(graph, model=empty), backend, compile_kwargs, kernel)
+
+    def floats(self) -> AbstractContextManager[Any]:
+        """Have PyTensor compute in the precision that the graph was built in."""
+        return pytensor.config.change_flags(floatX=self.float_x)
+
+    @functools.cached_property
+    def content(self) -> bytes:
+        """Everything but the data, which may be large and of which there may be others.
+
+        Raises
+        ------
+        ValueError
+            If a part of the model cannot leave this process.
+        """
+        bare = replace(self, graph=replace(self.graph, data_values=[]))
+        try:
+            return cloudpickle.dumps(bare)
+        except Exception as error:  # whatever a user's own Op or mode raises
+            raise ValueError(
+                f"The model cannot be sent to another process: {error}. Define what it uses in an importable module, "
+                "without open files or locks, or leave out `executor`."
+            ) from error
+
+    @classmethod
+    def read(cls, content: bytes) -> Source:
+        """Take back what :attr:`content` was written from, without its data."""
+        source: Source = cloudpickle.loads(content)
+        return source
+
+
 @untraced
 def build_density(
     model: Any,
@@ -97,7 +126,7 @@ def build_density(
     takes_slopes: bool = False,
     containers: Mapping[str, np.ndarray] | None = None,
 ) -> DensityGraph:
-    """Build the graphs of the path from a reference to ``model.logp()``, geometric in the densities.
+    """Build the graphs of the path from a reference, or the prior, to ``model.logp()``, geometric in the densities.
 
     From the prior the log ratio is ``model.datalogp`` (likelihood, potentials) itself, never the difference of two
     large numbers.  Shapes are frozen so that every backend can compile; the data become arguments, so that compile
@@ -105,10 +134,6 @@ def build_density(
 
     Parameters
     ----------
-    model : pymc.Model
-    layout : Layout
-    log_reference : callable, optional
-        ``(x, log_prior) -> log density`` of the reference, as graphs; the prior by default.
     with_gradients : bool
         Whether the kernel uses them; zeros stand in if not, and cost nothing.
     rows : dict of ndarray, optional
@@ -121,8 +146,7 @@ def build_density(
     containers : dict of ndarray, optional
         Data containers that may vary, with their present values: what depends on them alone is an argument too.
     """
-    tables = [np.asarray(value) for value in (rows or {}).values()]
-    values = [table[0] for table in tables]
+    values = [np.asarray(table)[0] for table in (rows or {}).values()]
     containers = containers or {}
     frozen, targets = freeze_with_inputs(model, [*(rows or {}), *containers])
     inputs = [pt.tensor(f"row_{i}", dtype=value.dtype, shape=value.shape) for i, value in enumerate(values)]
@@ -136,44 +160,44 @@ def build_density(
     position = build_position(layout)
     sites = [position.type(name) for name in ("precision", "shift") if has_chart]
     x, log_jacobian = recentre(frozen, layout, position, sites)
-    outputs: list[Any] = clone_replace(terms, x, rebuild_strict=False)
-    log_prior, log_rest = outputs
-    if log_reference is not None:
-        flat = pt.concatenate([value.ravel() for value in x.values()]) if has_chart else position
-        reference = log_reference(flat, log_prior).astype(position.dtype)
-        outputs = [reference, log_prior + log_rest - reference]
-    refuse_sums_of_conditions(outputs)
-    outputs = with_real_argmax(outputs)
+    outputs = _end_points(clone_replace(terms, x, rebuild_strict=False), x, position, log_reference, has_chart)
     if has_chart:
         outputs[0] += log_jacobian
     if containers:  # which the chart depends on as well
         outputs = clone_replace(outputs, given, rebuild_strict=False)
-    none = [np.zeros(layout.n_dims, position.dtype) for _ in sites]
-    arguments = [position, [], inputs, sites]
     if layout.sites:
         outputs = [open_conditions(output, position, model.check_bounds) for output in outputs]
         found = (take_slopes if takes_slopes else find_rules)(outputs, position, layout.sites)
-        density = add_conditionals(outputs, position, found, simplify_values, with_gradients)
-        return _assemble(model, layout, Geometric(), arguments, density, values, none, found.rules)
-    outputs = simplify_values(outputs)
-    gradient = _gradient if with_gradients else lambda _, position: pt.zeros_like(position)
-    density = [*outputs, *(gradient(output, position) for output in outputs)]
-    return _assemble(model, layout, Geometric(), arguments, density, values, none, (), shared, containers)
+        rules, density = found.rules, add_conditionals(outputs, position, found, simplify_values, with_gradients)
+    else:
+        outputs = simplify_values(outputs)
+        gradient = _gradient if with_gradients else lambda _, position: pt.zeros_like(position)
+        rules, density = (), [*outputs, *(gradient(output, position) for output in outputs)]
+    arguments = _Arguments(position, [], inputs, sites, shared)
+    return _assemble(model, layout, Geometric(), arguments, density, values, containers, rules)
+
+
+def _end_points(
+    terms: list[Any], x: Mapping[Any, Any], position: Any, log_reference: LogReference | None, has_chart: bool
+) -> list[Any]:
+    """Return the log density of the reference and the log ratio, given log prior and log likelihood."""
+    outputs = terms
+    if log_reference is not None:
+        log_prior, log_rest = terms
+        flat = pt.concatenate([value.ravel() for value in x.values()]) if has_chart else position
+        reference = log_reference(flat, log_prior).astype(position.dtype)
+        outputs = [reference, log_prior + log_rest - reference]
+    refuse_sums_of_conditions(outputs)
+    return with_real_argmax(outputs)
 
 
 @untraced
 def build_parameter_density(
     model: Any, layout: Layout, endpoints: Mapping[str, tuple[Any, Any]], with_gradients: bool = True
 ) -> DensityGraph:
-    """Build the graphs of a path that moves data containers of the model: f at beta, its slope in beta, its gradient.
+    """Build the graphs of a path that moves data containers of the model between values at beta = 0 and 1.
 
-    Parameters
-    ----------
-    model : pymc.Model
-    layout : Layout
-    endpoints : dict
-        Data container -> its values at beta = 0 and 1.
-    with_gradients : bool
+    They are f at beta, its slope in beta, and its gradient.
     """
     frozen, targets = freeze_with_inputs(model, list(endpoints))
     position, (logp,) = on_position(frozen, layout, [frozen.logp()])
@@ -186,29 +210,38 @@ def build_parameter_density(
     zeros = pt.zeros_like(position)
     gradient = _gradient(value, position) if with_gradients else zeros
     density = [value, _gradient(value, betas)[0].astype(position.dtype), gradient, zeros]
-    return _assemble(model, layout, Parameters(), [position, [betas], [], []], density)
+    return _assemble(model, layout, Parameters(), _Arguments(position, [betas], [], [], []), density)
+
+
+class _Arguments(NamedTuple):
+    """Symbolic inputs of a density."""
+
+    position: Any
+    betas: list[Any]
+    inputs: list[Any]  # data that differ between populations
+    sites: list[Any]  # of a chart
+    shared: list[Any]  # data containers that may vary
 
 
 def _assemble(
     model: Any,
     layout: Layout,
     path: Path,
-    arguments: list[Any],
+    arguments: _Arguments,
     density: list[Any],
     input_values: Sequence[np.ndarray] = (),
-    site_values: Sequence[np.ndarray] = (),
-    rules: tuple[SiteRule, ...] = (),
-    shared: Sequence[Any] = (),
     containers: Mapping[str, np.ndarray] | None = None,
+    rules: tuple[SiteRule, ...] = (),
 ) -> DensityGraph:
     """Simplify values and gradients together; make arguments of what containers lead to, and of large constants."""
-    position, betas, inputs, sites = arguments
-    graph = simplify([position, *betas, *inputs, *sites, *shared], density, model.check_bounds)
-    rest = iter(graph.inputs)
+    position, *others = arguments
+    graph = simplify([position, *itertools.chain(*others)], density, model.check_bounds)
+    rest: Any = iter(graph.inputs)
     position = next(rest)
-    betas, inputs, sites, shared = (list(itertools.islice(rest, len(one))) for one in (betas, inputs, sites, shared))
+    betas, inputs, sites, shared = (list(itertools.islice(rest, len(one))) for one in others)
     prepared, prepared_values, preparation = cut_prepared(graph, shared, containers) if containers else ([], [], None)
     data, data_values = lift_data(graph)
+    no_sites = [np.zeros(layout.n_dims, position.dtype) for _ in sites]
     return DensityGraph(
         model,
         layout,
@@ -219,7 +252,7 @@ def _assemble(
         inputs,
         list(input_values),
         [*sites, *prepared, *data],
-        [*site_values, *prepared_values, *data_values],
+        [*no_sites, *prepared_values, *data_values],
         rules,
         preparation,
     )

@@ -1,4 +1,4 @@
-"""A second model as the reference: log Z is then the log ratio of two partition functions."""
+"""A second model as the reference: log Z is then the log ratio of two partition functions; and the prior as a model."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pymc as pm
 from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors
 
 from pymc_hais.model import check_model, improper_priors
+from pymc_hais.model.compat import without_initvals
 from pymc_hais.model.compiling import freeze_dims_and_data
 from pymc_hais.model.layout import Layout, build_layout, on_position
 from pymc_hais.references.base import Draws
@@ -51,11 +54,9 @@ def check_same_variables(model: Any, reference: Any) -> Layout:
 
     Raises
     ------
-    ValueError
+    ValueError, NotImplementedError
         If their free variables differ in name, transform or shape, the reference has an improper prior with data or
-        without any other term, or the model has minibatches.
-    NotImplementedError
-        If the model has a ``pm.Simulator``, or discrete variables whose elements cannot change one at a time.
+        without any other term, or the model cannot be annealed at all.
     """
     check_model(model, from_prior=not improper_priors(model))
     layout, other = (build_layout(one) if one.free_RVs else None for one in (model, reference))
@@ -84,3 +85,19 @@ def _refuse_improper(reference: Any) -> None:
             f"In the model that is the reference the prior of {names} is improper and nothing bounds it, so its "
             "integral is not finite: add a pm.Potential, or give it a proper prior."
         )
+
+
+def prior_alone(model: Any) -> Any:
+    """Return a copy of the model without observed variables and potentials: its logp is the log prior.
+
+    Observed variables that free ones depend on, as missing values do on those that are not missing, become data.
+    """
+    upstream = set(ancestors(model.free_RVs))
+    data = {rv.name: model.rvs_to_values[rv] for rv in model.observed_RVs if rv in upstream}
+    plain = without_initvals(model)
+    copied = pm.do(plain, data, make_interventions_shared=False) if data else plain.copy()
+    for variable in (*copied.observed_RVs, *copied.potentials, *copied.deterministics):
+        del copied.named_vars[variable.name]
+    for terms in (copied.observed_RVs, copied.potentials, copied.deterministics):
+        terms.clear()
+    return copied

@@ -9,10 +9,11 @@ import numpy as np
 
 from pymc_hais.core.noise import check_counters
 from pymc_hais.kernels import Composed
-from pymc_hais.model import ModelIdentity, build_layout, identify_as_written, prior_alone
+from pymc_hais.model import ModelIdentity, build_layout, identify_as_written
 from pymc_hais.problem.building import build_problem
 from pymc_hais.problem.parameter_path import is_geometric
 from pymc_hais.problem.problem import PriorMass, Problem
+from pymc_hais.references import prior_alone
 from pymc_hais.run.call import Call
 from pymc_hais.run.choice import Choice, tail_of
 from pymc_hais.run.pilots import Spent

@@ -21,12 +21,11 @@ from pymc_hais.model import (
     discrete_names,
     improper_priors,
     periodic_names,
-    prior_alone,
     unnormalised_priors,
 )
 from pymc_hais.problem.building import bind_reference, build_problem
 from pymc_hais.problem.problem import PriorMass, Problem
-from pymc_hais.references import Gaussian, StudentT, UnusablePriorError
+from pymc_hais.references import Gaussian, StudentT, UnusablePriorError, prior_alone
 from pymc_hais.run.call import Call
 from pymc_hais.run.fits import fit_to
 from pymc_hais.run.learning import learn

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from pymc_hais.model import Sites
-from pymc_hais.model.row_checks import check_rows
+from pymc_hais.model.rows import check_rows
 from pymc_hais.problem.building import build_problem
 from pymc_hais.references import Fitted, Gaussian
 from pymc_hais.run.choice import decide

@@ -1,13 +1,20 @@
-"""Held-out rows against the model: one clear error for each way in which they do not go together."""
+"""Rows of data that are not the model's own: whether they go together, and models that hold them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
+
+from pymc_hais.model.compat import without_initvals
+from pymc_hais.model.compiling import compile_interpreted
+from pymc_hais.model.containers import freeze_with_inputs
 
 
 def declared_value(model: Any, name: str) -> np.ndarray:
@@ -20,13 +27,7 @@ def declared_value(model: Any, name: str) -> np.ndarray:
 
 
 def check_known(model: Any, data: Any) -> tuple[str, ...]:
-    """Refuse data that are no dictionary of the model's variables.
-
-    Raises
-    ------
-    ValueError
-        Naming what was not recognised, and what could be passed.
-    """
+    """Refuse data that are no dictionary of the model's variables; return the names."""
     free, observed = [rv.name for rv in model.free_RVs], [rv.name for rv in model.observed_RVs]
     containers = [variable.name for variable in model.data_vars]
     known = ", ".join(f"`{name}`" for name in (*observed, *containers, *free))
@@ -48,12 +49,7 @@ def check_known(model: Any, data: Any) -> tuple[str, ...]:
 def check_rows(model: Any, data: Mapping[str, Any], is_joint: bool = False) -> dict[str, np.ndarray]:
     """Return the rows (R, ...) by name, for a model that describes one of them.
 
-    Parameters
-    ----------
-    model : pymc.Model
-    data : dict of array_like (R, ...)
-    is_joint : bool
-        Whether the joint density is wanted, with whatever else the model observes and its potentials.
+    Where the joint density is wanted, whatever else the model observes and its potentials are a part of it.
 
     Raises
     ------
@@ -168,3 +164,32 @@ def _reached(variable: Any, sources: list[Any]) -> str:
     """Name the source that a variable depends on, if any."""
     upstream = set(ancestors([variable]))
     return next((str(source.name) for source in sources if source in upstream), "")
+
+
+def build_row_logp(model: Any, names: tuple[str, ...]) -> Callable[..., float]:
+    """Build ``logp(*row) -> float``, the log density of a row in a model without free variables."""
+    frozen, targets = freeze_with_inputs(model, names)
+    inputs = [target.type() for target in targets]
+    (output,) = clone_replace([frozen.datalogp], dict(zip(targets, inputs, strict=True)), rebuild_strict=False)
+    function = compile_interpreted(inputs, [output])
+    return lambda *row: float(function(*(np.asarray(value) for value in row))[0])
+
+
+def observe_first(model: Any, rows: Mapping[str, np.ndarray]) -> Any:
+    """Return the model with free variables observed, at their first row; the density is then in their own space."""
+    return pm.observe(without_initvals(model), {name: value[0] for name, value in rows.items()})
+
+
+def with_table(model: Any, data: Mapping[str, np.ndarray]) -> Any:
+    """Return a copy of the model with other data of the same shapes (n, ...) in place of its own."""
+    copied = without_initvals(model).copy()
+    containers = {variable.name for variable in copied.data_vars}
+    for name, value in data.items():
+        if name in containers:
+            copied.set_data(name, value)
+            continue
+        variable = copied[name]
+        old, new = copied.rvs_to_values[variable], pt.constant(value, name=name)
+        copied.rvs_to_values[variable], copied.values_to_rvs[new] = new, variable
+        del copied.values_to_rvs[old]
+    return copied
