@@ -10,7 +10,7 @@ from scipy.stats import norm
 
 import tests.statistical as statistical
 from pymc_hais.estimators.predictive import average_likelihood
-from pymc_hais.model import build_pointwise, evaluate_tables, pointwise
+from pymc_hais.model import build_pointwise, evaluate_tables, outputs
 from pymc_hais.model.compiling import compile_interpreted
 from tests.rows import held_out, largest_score
 
@@ -53,11 +53,11 @@ def test_the_likelihood_of_a_row_is_compiled_once_however_many_tables_there_are(
         compiled.append(function)
         return lambda *args: calls.append(args) or function(*args)
 
-    monkeypatch.setattr(pointwise, "compile_interpreted", counting)
+    monkeypatch.setattr(outputs, "compile_interpreted", counting)
     whole = held_out(model, data, posterior=posterior, n_draws=200)
     # 12 rows in tables of 8: two of them, and the first once more in the other order.
     assert (len(compiled), len(calls)) == (1, 3)
-    logp = pointwise.build_pointwise(model, ("X", "y"))
+    logp = build_pointwise(model, ("X", "y"))
     draws = {"b": posterior["posterior"]["b"].values[:, :5]}
     tables = [[value[rows] for value in (data["X"], data["y"])] for rows in (slice(0, 8), slice(4, 12))]
     for table in tables:
