@@ -32,6 +32,20 @@ class Branch(IntEnum):
     EXTENSION = 3  # of a finished run; each has a number of its own
 
 
+class Place(NamedTuple):
+    """Populations that are annealed together: for what, in which round or pilot, of which rows of data and chains."""
+
+    purpose: Purpose
+    number: int
+    rows: Sequence[int]
+    chains: Sequence[int]
+
+    @property
+    def populations(self) -> list[tuple[int, int]]:
+        """The row and the chain of each."""
+        return [(row, chain) for row in self.rows for chain in self.chains]
+
+
 class Stream(NamedTuple):
     """The randomness of one population."""
 
@@ -61,12 +75,11 @@ class Seeds:
         draws, noise, resampling = self.sequence(purpose, number, row, chain).spawn(3)
         return Stream(draws, noise.generate_state(2), np.random.default_rng(resampling))
 
-    def name(self, purpose: Purpose, number: int, rows: Sequence[int], chains: Sequence[int]) -> str:
-        """Name the place of some populations, for a file."""
-        place = [*self.branches, purpose.name.lower(), number]
-        ends = [f"rows-{rows[0]}-{rows[-1]}", f"chains-{chains[0]}-{chains[-1]}"]
-        return "_".join(map(str, [*place, *ends]))
+    def streams(self, place: Place) -> list[Stream]:
+        """Return those of a place's populations."""
+        return [self.stream(place.purpose, place.number, row, chain) for row, chain in place.populations]
 
-    def streams(self, purpose: Purpose, number: int, rows: Sequence[int], n_chains: int) -> list[Stream]:
-        """Return those of several chains of several rows, chain after chain of each row."""
-        return [self.stream(purpose, number, row, chain) for row in rows for chain in range(n_chains)]
+    def name(self, place: Place) -> str:
+        """Name a place, for a file."""
+        ends = [f"{name}-{some[0]}-{some[-1]}" for name, some in (("rows", place.rows), ("chains", place.chains))]
+        return "_".join(map(str, [*self.branches, place.purpose.name.lower(), place.number, *ends]))

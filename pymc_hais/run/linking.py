@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pymc_hais.core.annealing import Report
-from pymc_hais.core.seeds import Purpose
+from pymc_hais.core.seeds import Place, Purpose
 from pymc_hais.estimators import Link, LogZEstimate, estimate_from_weights
 from pymc_hais.problem.problem import Problem
 from pymc_hais.run.call import Call
@@ -39,7 +39,7 @@ def anneal_linked(problem: Problem, outcome: Outcome, report: Report, call: Call
     betas = np.concatenate([[0.0], ladder.schedule.betas[index + 1]])
     widths = np.diff(betas, append=1.0)
     length = int(np.clip(len(ladder.schedule) // len(index), *_LENGTH))
-    streams = call.seeds.streams(Purpose.OPINION, 1, [0], chains)
+    streams = call.seeds.streams(Place(Purpose.OPINION, 1, [0], range(chains)))
     rng = streams[0].rng
     particles = problem.draw([0] * chains, streams, outcome.draws)
     walk = _Walk(problem, ladder, particles.inputs, particles.keys)

@@ -89,7 +89,7 @@ def _ask(name: str, problem: Problem, outcome: Outcome, call: Call) -> list[LogZ
 
 def _bridge(problem: Problem, outcome: Outcome, report: Report, call: Call) -> list[LogZEstimate]:
     assert outcome.run is not None
-    (stream,) = call.seeds.streams(Purpose.OPINION, 0, [0], 1)
+    stream = call.seeds.stream(Purpose.OPINION)
     return [to_estimate(*bridge_particles(problem, outcome.run, stream.rng), "bridge")]
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pymc_hais.core.seeds import Purpose, Stream
+from pymc_hais.core.seeds import Place, Purpose, Stream
 from pymc_hais.jobs.timing import FEWEST
 from pymc_hais.jobs.workers import Task
 from pymc_hais.problem.problem import Problem
@@ -91,9 +91,10 @@ def run_pilots(problem: Problem, rows: Sequence[int], number: int, spent: Spent,
     report = call.progress.phase("Pilot")
 
     def task(row: int) -> Task:
-        stream = call.seeds.stream(Purpose.PILOT, number, row)
-        name = call.seeds.name(Purpose.PILOT, number, [row], [0])
-        return Task(name, stream.key.tobytes().hex, lambda: _pilot(problem, row, stream, n_particles, seconds))
+        place = Place(Purpose.PILOT, number, [row], [0])
+        (stream,) = call.seeds.streams(place)
+        name, fingerprint = call.seeds.name(place), stream.key.tobytes().hex
+        return Task(name, fingerprint, lambda: _pilot(problem, row, stream, n_particles, seconds))
 
     found = dict(call.workers.do(problem.engine, [task(row) for row in rows], report))
     pilots = [found[i] for i in range(len(rows))]

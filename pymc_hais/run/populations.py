@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -11,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_hais.core.annealing import Report
-from pymc_hais.core.seeds import Purpose, Stream
+from pymc_hais.core.files import digest
+from pymc_hais.core.seeds import Place, Purpose, Stream
 from pymc_hais.core.weights import clean, log_sum_exp, normalise
 from pymc_hais.jobs.workers import Task
 from pymc_hais.problem.problem import CHUNK, Problem
@@ -31,18 +31,6 @@ _SHARED_PARTICLES = 1000
 _SUPPORT_DRAWS = 4000
 
 
-class _Piece(NamedTuple):
-    """Populations that make one job: all chains of some rows, or some chains of one row."""
-
-    rows: tuple[int, ...]
-    chains: range
-
-    @property
-    def populations(self) -> list[tuple[int, int]]:
-        """The row and the chain of each."""
-        return [(row, chain) for row in self.rows for chain in self.chains]
-
-
 def anneal_rows(
     problem: Problem, ladder: Ladder, rows: Sequence[int], number: int, report: Report, call: Call
 ) -> Iterator[tuple[int, AnnealingRun]]:
@@ -60,12 +48,12 @@ def anneal_rows(
     call : Call
     """
 
-    def make(piece: _Piece, streams: list[Stream]) -> Annealing:
-        start = problem.start([row for row, _ in piece.populations], streams, call.request.draws)
+    def make(place: Place, streams: list[Stream]) -> Annealing:
+        start = problem.start([row for row, _ in place.populations], streams, call.request.draws)
         return Annealing(start, ladder, problem.log_z_reference)
 
-    place = (Purpose.ROUND, number)
-    yield from _anneal(problem, ladder, _cut(rows, call.request.chains, call), place, make, report, call)
+    whole = Place(Purpose.ROUND, number, rows, range(call.request.chains))
+    yield from _anneal(problem, ladder, whole, make, report, call)
 
 
 def anneal_back(
@@ -90,70 +78,63 @@ def anneal_back(
         At beta = 1, which come first and part draws that are copies of one another.
     """
 
-    def make(piece: _Piece, streams: list[Stream]) -> Annealing:
-        some = np.stack([positions[row][chain] for row, chain in piece.populations])
+    def make(place: Place, streams: list[Stream]) -> Annealing:
+        some = np.stack([positions[row][chain] for row, chain in place.populations])
         draws = Draws(*map(np.stack, zip(*map(Draws.independent, some), strict=True)))
-        start = problem.start_at([row for row, _ in piece.populations], streams, draws)
+        start = problem.start_at([row for row, _ in place.populations], streams, draws)
         return Annealing(start, ladder, problem.log_z_reference, is_reverse=True, n_moves=n_moves)
 
-    n_chains = len(next(iter(positions.values())))
-    place = (Purpose.REVERSE, 0)
-    yield from _anneal(problem, ladder, _cut(list(positions), n_chains, call), place, make, report, call)
+    whole = Place(Purpose.REVERSE, 0, list(positions), range(len(next(iter(positions.values())))))
+    yield from _anneal(problem, ladder, whole, make, report, call)
 
 
-def _cut(rows: Sequence[int], n_chains: int, call: Call) -> list[_Piece]:
-    """Cut the populations of some rows into pieces, by the number of particles alone."""
-    is_shared, draws = call.workers.is_shared, call.request.draws
+def _cut(whole: Place, call: Call) -> list[Place]:
+    """Cut a place into those of one job each, by the particles alone: whole rows, or some chains of one row."""
+    is_shared, draws, n_chains = call.workers.is_shared, call.request.draws, len(whole.chains)
     n_rows = (_SHARED_PARTICLES if is_shared else _PARTICLES) // (n_chains * draws)
-    if n_rows or not is_shared:
-        size = max(1, n_rows)
-        return [_Piece(tuple(rows[first : first + size]), range(n_chains)) for first in range(0, len(rows), size)]
-    size = max(1, _SHARED_PARTICLES // draws)
-    parts = [range(n_chains)[first : first + size] for first in range(0, n_chains, size)]
-    return [_Piece((row,), part) for row in rows for part in parts]
+    if is_shared and not n_rows:
+        n_chains = max(1, _SHARED_PARTICLES // draws)
+    n_rows = max(1, n_rows)
+    return [
+        whole._replace(rows=whole.rows[row : row + n_rows], chains=whole.chains[chain : chain + n_chains])
+        for row in range(0, len(whole.rows), n_rows)
+        for chain in range(0, len(whole.chains), n_chains)
+    ]
 
 
 def _anneal(
     problem: Problem,
     ladder: Ladder,
-    pieces: Sequence[_Piece],
-    place: tuple[Purpose, int],
-    make: Callable[[_Piece, list[Stream]], Annealing],
+    whole: Place,
+    make: Callable[[Place, list[Stream]], Annealing],
     report: Report,
     call: Call,
 ) -> Iterator[tuple[int, AnnealingRun]]:
-    """Anneal every piece where there are workers, and put the chains of each row together."""
-    n_chains = sum(len(piece.chains) for piece in pieces if piece.rows == pieces[0].rows)
-    of_plan = functools.cache(lambda: _digest(ladder, problem.log_z_reference))
+    """Anneal every part of a place where there are workers, and put the chains of each row together."""
+    places, of_ladder = _cut(whole, call), functools.cache(lambda: _digest(ladder, problem.log_z_reference))
 
     # With many rows of data there are many streams: they are made when their turn has come.
-    def streams(piece: _Piece) -> list[Stream]:
-        return [call.seeds.stream(*place, row, chain) for row, chain in piece.populations]
+    def task(place: Place) -> Task:
+        def fingerprint() -> str:
+            keys = b"".join(stream.key.tobytes() for stream in call.seeds.streams(place))
+            return digest(of_ladder() + keys).hex()
 
-    def fingerprint(piece: _Piece) -> str:
-        keys = b"".join(stream.key.tobytes() for stream in streams(piece))
-        return hashlib.blake2b(of_plan() + keys, digest_size=16).hexdigest()
-
-    def task(piece: _Piece) -> Task:
-        name = call.seeds.name(*place, piece.rows, piece.chains)
-        return Task(name, lambda: fingerprint(piece), lambda: make(piece, streams(piece)))
+        return Task(call.seeds.name(place), fingerprint, lambda: make(place, call.seeds.streams(place)))
 
     parts: dict[int, dict[int, AnnealingRun]] = {}
-    for number, run in call.workers.do(problem.engine, [task(piece) for piece in pieces], report):
-        piece = pieces[number]
-        for i, row in enumerate(piece.rows):
-            of_row = run.select(slice(i * len(piece.chains), (i + 1) * len(piece.chains)))
-            parts.setdefault(row, {})[piece.chains.start] = of_row
-            if sum(len(one.log_z) for one in parts[row].values()) == n_chains:
+    for number, run in call.workers.do(problem.engine, list(map(task, places)), report):
+        rows, chains = places[number].rows, places[number].chains
+        for i, row in enumerate(rows):
+            parts.setdefault(row, {})[chains[0]] = run.select(slice(i * len(chains), (i + 1) * len(chains)))
+            if sum(len(one.log_z) for one in parts[row].values()) == len(whole.chains):
                 yield row, AnnealingRun.join([one for _, one in sorted(parts.pop(row).items())])
 
 
 def _digest(ladder: Ladder, log_z_reference: float) -> bytes:
     """Return a digest of what the result of a job depends on beside its populations."""
-    digest = hashlib.blake2b(repr((log_z_reference, ladder.resample_below)).encode(), digest_size=16)
-    for array in (ladder.schedule.betas, ladder.step_sizes, ladder.metric_index, ladder.persistence, *ladder.metrics):
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.digest()
+    numbers = repr((log_z_reference, ladder.resample_below)).encode()
+    arrays = (ladder.schedule.betas, ladder.step_sizes, ladder.metric_index, ladder.persistence, *ladder.metrics)
+    return digest(b"".join([numbers, *(np.ascontiguousarray(array).tobytes() for array in arrays)]))
 
 
 def end_at_fit(problem: Problem, row: int, back: AnnealingRun) -> AnnealingRun:
@@ -182,7 +163,7 @@ def support_of(problem: Problem, row: int, run: AnnealingRun, call: Call) -> Sup
     """
     if not (np.sum(run.temperature["n_lost"]) or np.isneginf(run.log_weights).any()):
         return Support()
-    streams = call.seeds.streams(Purpose.REVERSE, 1, [row], _SUPPORT_DRAWS // CHUNK)
+    streams = call.seeds.streams(Place(Purpose.REVERSE, 1, [row], range(_SUPPORT_DRAWS // CHUNK)))
     particles = [problem.draw([row], [stream], CHUNK) for stream in streams]
     alive = np.concatenate([np.isfinite(one.state.log_ratio)[0] & one.alive[0] for one in particles])
     weights = np.exp(np.concatenate([_log_share_of_fit(problem, row, one.state)[0] for one in particles]))

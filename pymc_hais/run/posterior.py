@@ -8,7 +8,7 @@ import numpy as np
 
 from pymc_hais.core.annealing import move
 from pymc_hais.core.resampling import systematic
-from pymc_hais.core.seeds import Purpose
+from pymc_hais.core.seeds import Place, Purpose
 from pymc_hais.core.weights import pool
 from pymc_hais.jobs.guard import Guard
 from pymc_hais.problem.problem import Problem
@@ -41,7 +41,7 @@ def draw_posterior(problem: Problem, outcome: Outcome, call: Call, guard: Guard)
     # More draws than particles are copies; what kept the particles few leaves no time to move them apart.
     n_moves = ladder.n_final_moves if outcome.draws == call.request.draws else 0
     pooled = pool(run.log_weights, run.log_z)
-    seeds = call.seeds.streams(Purpose.POSTERIOR, 0, [0], shape[0])
+    seeds = call.seeds.streams(Place(Purpose.POSTERIOR, 0, [0], range(shape[0])))
     chosen = systematic(pooled, seeds[0].rng.random(), call.request.chains * call.request.draws).reshape(shape)
 
     def take(array: np.ndarray) -> np.ndarray:

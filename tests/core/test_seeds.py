@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pymc_hais.core import seeds
-from pymc_hais.core.seeds import Branch, Purpose, Seeds
+from pymc_hais.core.seeds import Branch, Place, Purpose, Seeds
 from pymc_hais.problem.building import build_problem
 from pymc_hais.problem.problem import Problem
 from pymc_hais.run import learning, pilots
@@ -70,7 +70,7 @@ def test_the_same_place_has_the_same_numbers(entropy, path, place):
 
 
 def test_streams_go_chain_after_chain_of_each_row():
-    several = Seeds((5,)).streams(Purpose.ROUND, 2, [4, 7], 3)
+    several = Seeds((5,)).streams(Place(Purpose.ROUND, 2, [4, 7], range(3)))
     alone = [Seeds((5,)).stream(Purpose.ROUND, 2, row, chain) for row in (4, 7) for chain in range(3)]
     assert list(map(numbers_of, several)) == list(map(numbers_of, alone))
 
@@ -84,7 +84,7 @@ def test_no_chain_of_a_round_starts_from_the_pilots_own_particles(random_seed):
     problem = build_problem(one_mean(), "prior", call.compiler, call.seeds)
     pilot = problem.draw([0], [call.seeds.stream(Purpose.PILOT)], 100).state
     for number in (1, 2):
-        particles = problem.draw([0, 0], call.seeds.streams(Purpose.ROUND, number, [0], 2), 100)
+        particles = problem.draw([0, 0], call.seeds.streams(Place(Purpose.ROUND, number, [0], range(2))), 100)
         for chain in (0, 1):
             assert not np.isin(particles.state.position[chain], pilot.position).any()
             assert not np.isin(particles.state.momentum[chain], pilot.momentum).any()
@@ -124,7 +124,6 @@ def test_no_two_populations_of_a_trip_share_a_number(reference, monkeypatch):
 
 
 def test_a_pilot_with_the_seed_of_a_chain_is_caught(monkeypatch):
-    seed = "call.seeds.stream(Purpose.PILOT, number, row)"
-    wrong = mutate(pilots, (seed, "call.seeds.stream(Purpose.ROUND, 1, row)"))
+    wrong = mutate(pilots, ("Place(Purpose.PILOT, number, [row], [0])", "Place(Purpose.ROUND, 1, [row], [0])"))
     monkeypatch.setattr(learning, "run_pilots", wrong.run_pilots)
     assert n_shared(populations_of_a_trip(monkeypatch, "prior")) > 100

@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 from scipy.special import logsumexp
 
-from pymc_hais.core.seeds import Purpose, Seeds
+from pymc_hais.core.seeds import Place, Purpose, Seeds
 from pymc_hais.kernels import Hamiltonian, LinearConstraints
 from pymc_hais.problem.building import bind_reference, build_problem, with_reference
 from pymc_hais.problem.problem import Compiler
@@ -31,7 +31,7 @@ ROWS = {"x": np.array([[0.0, 1.0], [2.0, -1.0], [0.3, 0.3]]), "scale": np.array(
 
 
 def streams(n):
-    return SEEDS.streams(Purpose.ROUND, 1, range(n), 1)
+    return SEEDS.streams(Place(Purpose.ROUND, 1, range(n), [0]))
 
 
 CENTRES = np.array([[0.0, 1.0], [2.0, -0.5], [0.1, 0.3]])
