@@ -6,10 +6,10 @@ from scipy.stats import multivariate_normal
 
 from pymc_hais.calls.heldout import log_likelihood
 from pymc_hais.model.rows import check_rows
+from pymc_hais.planning.choose import choose_reference
+from pymc_hais.planning.starts import first_reference
 from pymc_hais.problem.building import build_problem
-from pymc_hais.run.planning import choose_reference
 from pymc_hais.run.rounds import run_rounds
-from pymc_hais.run.starts import first_reference
 from tests.runs import call_of
 
 SIGMA = 0.1

@@ -9,8 +9,8 @@ from scipy.integrate import quad
 
 import pymc_hais
 from pymc_hais.model import build_layout, unnormalised_priors
+from pymc_hais.planning.mass import measure_prior_mass
 from pymc_hais.references import Prior, UnusablePriorError, build_prior
-from pymc_hais.run.prior_mass import measure_prior_mass
 from tests.marks import slow_but
 from tests.quick import QUICK
 from tests.runs import call_of

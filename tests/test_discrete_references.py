@@ -180,7 +180,7 @@ def test_a_law_that_ends_where_the_counts_hardly_go_is_good_enough():
 @pytest.mark.slow
 def test_a_long_run_of_counts_starts_from_the_prior(monkeypatch):
     """Margins without an end are no reason to refuse what was not asked for."""
-    monkeypatch.setattr("pymc_hais.run.candidates._WORTH_COMPILING", 0.0)
+    monkeypatch.setattr("pymc_hais.planning.candidates._WORTH_COMPILING", 0.0)
     with pm.Model() as model:
         n = pm.Poisson("n", 3.0, shape=2)
         pm.Normal("y", n, 1.0, observed=[0.5, 6.0])

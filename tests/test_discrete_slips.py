@@ -280,7 +280,7 @@ def test_a_fit_to_draws_of_what_has_no_largest_value():
 
 
 def test_one_fit_is_not_for_many_rows(monkeypatch):
-    monkeypatch.setattr("pymc_hais.run.learning.run_pilots", lambda *_: pytest.fail("a pilot has run"))
+    monkeypatch.setattr("pymc_hais.planning.learning.run_pilots", lambda *_: pytest.fail("a pilot has run"))
     model = truth.build_sparse_coding(np.zeros(3), np.eye(3), 0.3, 0.5)
     with pytest.raises(ValueError, match=r"\"fitted\" is not for this model: each row of data has margins of its own"):
         pymc_hais.log_likelihood(model, {"y": np.eye(3)}, reference="fitted", progressbar=False)

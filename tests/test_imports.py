@@ -21,6 +21,7 @@ LEVELS = [
     {"tuning"},
     {"jobs"},
     {"problem", "run"},
+    {"planning"},
     {"results"},
     {"plots"},
     {"calls", "integrations", "learning"},

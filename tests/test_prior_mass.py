@@ -11,8 +11,8 @@ from scipy.stats import multivariate_normal
 
 import pymc_hais
 from pymc_hais import Gaussian, Mixture, StudentT
+from pymc_hais.planning.mass import measure_prior_mass
 from pymc_hais.run import rounds
-from pymc_hais.run.prior_mass import measure_prior_mass
 from tests.marks import slow_but
 from tests.quick import QUICK
 from tests.runs import call_of

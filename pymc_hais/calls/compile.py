@@ -22,14 +22,14 @@ from pymc_hais.model import (
     varying_containers,
     with_table,
 )
+from pymc_hais.planning.mass import build_first_problem
+from pymc_hais.planning.starts import first_reference, takes_fit
 from pymc_hais.problem.building import with_data
 from pymc_hais.problem.kept import keep_problem
 from pymc_hais.problem.problem import Problem
 from pymc_hais.results.draws import is_result
 from pymc_hais.run.call import build_call
-from pymc_hais.run.prior_mass import build_first_problem
 from pymc_hais.run.request import Request
-from pymc_hais.run.starts import first_reference, takes_fit
 from pymc_hais.types import Kernel
 
 if TYPE_CHECKING:

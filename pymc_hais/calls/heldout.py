@@ -25,6 +25,8 @@ from pymc_hais.model import (
     with_table,
 )
 from pymc_hais.model.rows import as_rows, check_known, check_rows, check_table, declared_value
+from pymc_hais.planning.choose import choose_reference
+from pymc_hais.planning.mass import build_first_problem, measure_prior_mass
 from pymc_hais.problem.problem import Problem
 from pymc_hais.results.checks.rows import check_predictive, summarise
 from pymc_hais.results.datatree import log_marginal_likelihood
@@ -33,8 +35,6 @@ from pymc_hais.results.draws import is_result
 from pymc_hais.results.heldout import HeldOut, of_rows, thin, to_heldout_tree
 from pymc_hais.results.report import attributes_of_rows, log_held_out
 from pymc_hais.run.call import Call, build_call, share_out
-from pymc_hais.run.planning import choose_reference
-from pymc_hais.run.prior_mass import build_first_problem, measure_prior_mass
 from pymc_hais.run.request import Request
 from pymc_hais.run.rounds import run_rounds
 from pymc_hais.types import Kernel

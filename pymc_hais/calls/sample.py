@@ -15,6 +15,12 @@ from pymc_hais.jobs.guard import Guard
 from pymc_hais.jobs.progress import default_theme
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.model import is_model
+from pymc_hais.planning.choose import choose_reference
+from pymc_hais.planning.follow import follow, restore_choice, restore_problem
+from pymc_hais.planning.mass import build_first_problem
+from pymc_hais.planning.mode_reference import add_modes
+from pymc_hais.planning.ratio import build_ratio_problem
+from pymc_hais.planning.starts import GivenDraws
 from pymc_hais.problem.parameter_path import build_parameter_problem, is_geometric
 from pymc_hais.problem.problem import Problem
 from pymc_hais.references import check_same_variables
@@ -27,17 +33,11 @@ from pymc_hais.run.arguments import check_integer
 from pymc_hais.run.bridging import thin_rows
 from pymc_hais.run.call import Call, build_call, share_out
 from pymc_hais.run.choice import Choice
-from pymc_hais.run.mode_reference import add_modes
 from pymc_hais.run.modes import find_modes
 from pymc_hais.run.opinions import ask_others
-from pymc_hais.run.plan_reuse import follow, restore_choice, restore_problem
-from pymc_hais.run.planning import choose_reference
 from pymc_hais.run.posterior import draw_posterior
-from pymc_hais.run.prior_mass import build_first_problem
-from pymc_hais.run.reference_model import build_ratio_problem
 from pymc_hais.run.request import Request
 from pymc_hais.run.rounds import run_rounds
-from pymc_hais.run.starts import GivenDraws
 from pymc_hais.types import Kernel
 
 if TYPE_CHECKING:

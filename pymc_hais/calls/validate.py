@@ -10,6 +10,8 @@ import numpy as np
 from pymc_hais.core.seeds import Purpose
 from pymc_hais.jobs.progress import default_theme
 from pymc_hais.model import build_outputs, find_model, is_model
+from pymc_hais.planning.choose import choose_reference
+from pymc_hais.planning.mass import build_first_problem
 from pymc_hais.problem.building import bind_reference
 from pymc_hais.problem.simulation import check_generative, simulate
 from pymc_hais.references import Prior
@@ -19,8 +21,6 @@ from pymc_hais.results.report import log_findings, log_start
 from pymc_hais.results.validation import check_validation, rank, to_validation_tree
 from pymc_hais.run.arguments import check_integer
 from pymc_hais.run.call import build_call, share_out
-from pymc_hais.run.planning import choose_reference
-from pymc_hais.run.prior_mass import build_first_problem
 from pymc_hais.run.request import Request
 from pymc_hais.run.validation import run_validation
 from pymc_hais.types import Kernel

@@ -1,34 +1,47 @@
-"""What planning decides: a reference, what its pilots learnt, how long rounds must be, and why."""
+"""A plan for a problem, what is known of its data, and what planning has cost."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from pymc_hais.estimators import NO_TAIL, Tail, measure_tail
-from pymc_hais.jobs.timing import SHORTEST
-from pymc_hais.model import improper_priors
 from pymc_hais.problem.problem import Problem
 from pymc_hais.run.call import Call
-from pymc_hais.run.pilots import PILOT_PARTICLES, Spent, adaptation_bias
 from pymc_hais.run.plan import Plan
 from pymc_hais.run.row_results import RowResult
-from pymc_hais.run.scouting import Known
-from pymc_hais.tuning import Pilot, merge
 from pymc_hais.types import AnnealingRun
 
-__all__ = ["Choice", "decide", "final_tail", "reason_against", "tail_of"]
-
-#: Temperatures of a reported round, at least, without a prior or a fit with light tails: the way into heavy tails is
-#: long, and the barrier does not show it.
-_SHORTEST_HEAVY = 512
+#: The pilot has so many particles, or a multiple where a dense metric takes more.
+PILOT_PARTICLES = 500
 #: What a thread more gains: those of one core share it.
 _GAIN = 0.75
-#: Nats by which the fit's rough log Z may be the lower one: estimates that miss something are too low.
-_AGREEMENT = 2.0
+
+
+@dataclass
+class Spent:
+    """What planning has cost so far.
+
+    Attributes
+    ----------
+    n_gradients_pilot : int
+        Evaluations of value and gradient of the pilots, and of measuring a prior's mass.
+    n_gradients : int
+        Of scouting rounds.
+    pilot_seconds : float
+    n_rounds : int
+        Scouting rounds, or those that refined a plan that was given.
+    seconds_per_gradient : float
+        As the last pilot had it, compiling apart.
+    """
+
+    n_gradients_pilot: int = 0
+    n_gradients: int = 0
+    pilot_seconds: float = 0.0
+    n_rounds: int = 0
+    seconds_per_gradient: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -80,25 +93,6 @@ class Choice:
         return n_moves * self.seconds_per_move(call) or None
 
 
-def decide(
-    problem: Problem,
-    pilots: Sequence[Pilot],
-    seen: Sequence[np.ndarray],
-    known: Known,
-    spent: Spent,
-    call: Call,
-) -> Choice:
-    """Say how long rounds from a reference must be, also for what arrived late in pilots."""
-    pilot = merge(pilots)
-    tail = measure_tail(seen, float(pilot.autocorrelation_times[-1]), pilot.late)
-    shortest, longest = max(_shortest(problem), tail.n_temperatures), call.request.max_temperatures
-    given = call.request.n_temperatures
-    lengths = np.minimum(np.maximum(known.lengths, shortest), longest) if given is None else 0 * known.lengths + given
-    seconds = problem.engine.clock.seconds
-    plan = Plan(pilot, lengths, call.recipe)
-    return Choice(problem, plan, tail, known.scouted, spent, seconds)
-
-
 def tail_of(choice: Choice, run: AnnealingRun) -> Tail:
     """Return the tail that pilots showed, or, where none has seen these data, the one that a run's particles show."""
     if choice.tail is not None:
@@ -112,28 +106,3 @@ def final_tail(problem: Problem, run: AnnealingRun, autocorrelation_time: float 
     if problem.engine.path.n_evaluations:  # its log ratio is another one at every beta
         return NO_TAIL
     return measure_tail([np.asarray(run.state.log_ratio, np.float64).ravel()], autocorrelation_time)
-
-
-def _shortest(problem: Problem) -> int:
-    """Say how many temperatures a reported round has at least."""
-    is_light = problem.fitted is not None and problem.fitted.has_light_tails
-    has_prior = not (improper_priors(problem.model) or problem.undrawn)
-    return SHORTEST if has_prior or is_light else _SHORTEST_HEAVY
-
-
-def reason_against(fitted: Choice, near: Sequence[Pilot], first: Choice, far: Sequence[Pilot]) -> str:
-    """Say why the first reference is kept although another was fitted, if it should be."""
-    if not fitted.is_tuned:
-        return "The pilot from a fit ran out of time."
-    for one, other in zip(near, far, strict=True):
-        log_z = one.log_z - fitted.problem.log_prior_mass
-        expected = other.log_z - first.problem.log_prior_mass
-        if expected - log_z > _AGREEMENT + adaptation_bias(other):
-            return (
-                f"A fit to the pilot's particles misses something (log Z = {log_z:.1f} instead of {expected:.1f}): "
-                "it is not used."
-            )
-    needed, before = int(fitted.plan.lengths.max()), int(first.plan.lengths.max())
-    if needed >= before:
-        return f"From a fit to the pilot's particles, {needed:,} temperatures would be needed."
-    return ""

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from pymc_hais.core import seeds
 from pymc_hais.core.seeds import Branch, Place, Purpose, Seeds
+from pymc_hais.planning import learning, pilots
+from pymc_hais.planning.choose import choose_reference
+from pymc_hais.planning.starts import first_reference
 from pymc_hais.problem.building import build_problem
 from pymc_hais.problem.problem import Problem
-from pymc_hais.run import learning, pilots
-from pymc_hais.run.planning import choose_reference
 from pymc_hais.run.rounds import run_rounds
-from pymc_hais.run.starts import first_reference
 from tests.mutants import mutate
 from tests.quick import one_mean
 from tests.runs import call_of

@@ -10,9 +10,9 @@ from pymc_hais.core.files import read_record, write_record
 from pymc_hais.estimators import LogZEstimate, Tail
 from pymc_hais.kernels import Gibbs, Hamiltonian, LinearConstraints, LocallyBalanced, RandomWalk
 from pymc_hais.model import Layout, ModelIdentity, Sites, identify_as_written
+from pymc_hais.planning import follow as plan_reuse
 from pymc_hais.problem.problem import PriorMass
 from pymc_hais.references import Box, Fitted, Gaussian, Gaussians, Mixture, StudentT
-from pymc_hais.run import plan_reuse
 from pymc_hais.run.plan import Origin, Own, Plan, Promise, Start, Tables, decode_plan, encode_plan
 from pymc_hais.tuning import Pilot, Recipe
 from pymc_hais.types import Ladder, Schedule

@@ -15,8 +15,7 @@ from pymc_hais.jobs.guard import Guard
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.problem.problem import PriorMass
 from pymc_hais.run import rounds, row_results
-from pymc_hais.run.choice import Choice
-from pymc_hais.run.pilots import Spent
+from pymc_hais.run.choice import Choice, Spent
 from pymc_hais.run.plan import Plan
 from pymc_hais.run.row_results import estimate_row
 from pymc_hais.tuning import Recipe

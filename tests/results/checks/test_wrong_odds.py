@@ -13,10 +13,10 @@ from examples import rbm
 from pymc_hais.core.seeds import Seeds
 from pymc_hais.kernels import Composed, Gibbs, LocallyBalanced
 from pymc_hais.model.sites import interactions
+from pymc_hais.planning import candidates
 from pymc_hais.problem.building import build_problem
 from pymc_hais.problem.problem import Compiler
 from pymc_hais.results.checks.wrong_odds import check_odds
-from pymc_hais.run import candidates
 from tests.front_door import estimate
 
 N = 6

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,13 +12,10 @@ from pymc_hais.jobs.timing import FEWEST
 from pymc_hais.jobs.workers import Task
 from pymc_hais.problem.problem import Problem
 from pymc_hais.run.call import Call
+from pymc_hais.run.choice import PILOT_PARTICLES, Spent
 from pymc_hais.run.tasks import Piloting
 from pymc_hais.tuning import Pilot, Stopwatch, particles_for_dense
 
-__all__ = ["PILOT_PARTICLES", "Spent", "adaptation_bias", "choose_rows", "log_ratios", "run_pilots"]
-
-#: The pilot has so many particles, or a multiple where a dense metric takes more.
-PILOT_PARTICLES = 500
 #: Rows of data that get a pilot of their own.
 _PILOT_ROWS = 3
 #: Stages that count for the bias of a pilot with more dimensions than particles, whose metrics are of earlier stages.
@@ -30,30 +26,6 @@ _LOOKED_AT = 100
 _MOVES = 60
 #: The share of the time left that a pilot may take.
 _SHARE_OF_TIME = 0.35
-
-
-@dataclass
-class Spent:
-    """What planning has cost so far.
-
-    Attributes
-    ----------
-    n_gradients_pilot : int
-        Evaluations of value and gradient of the pilots, and of measuring a prior's mass.
-    n_gradients : int
-        Of scouting rounds.
-    pilot_seconds : float
-    n_rounds : int
-        Scouting rounds, or those that refined a plan that was given.
-    seconds_per_gradient : float
-        As the last pilot had it, compiling apart.
-    """
-
-    n_gradients_pilot: int = 0
-    n_gradients: int = 0
-    pilot_seconds: float = 0.0
-    n_rounds: int = 0
-    seconds_per_gradient: float = 0.0
 
 
 def choose_rows(problem: Problem, call: Call) -> list[int]:

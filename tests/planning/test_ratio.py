@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pymc_hais.kernels import Hamiltonian, RandomWalk
-from pymc_hais.run import reference_model
+from pymc_hais.planning import ratio as reference_model
 from tests.mutants import mutate
 from tests.runs import build_pilot, call_of
 

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from pymc_hais.core.seeds import Purpose
+from pymc_hais.planning.mass import build_first_problem
+from pymc_hais.planning.starts import first_reference, heavy_reference
 from pymc_hais.problem.problem import CHUNK, Problem
 from pymc_hais.references import Gaussian, Gaussians, Mixture
 from pymc_hais.run.call import Call
 from pymc_hais.run.mode_search import MOST_DIMS, Joint, Peak, can_climb, climb
-from pymc_hais.run.prior_mass import build_first_problem
-from pymc_hais.run.starts import first_reference, heavy_reference
 
 __all__ = ["add_modes"]
 

@@ -7,12 +7,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from pymc_hais.estimators import measure_tail
+from pymc_hais.jobs.timing import SHORTEST
+from pymc_hais.model import improper_priors
+from pymc_hais.planning.pilots import log_ratios, run_pilots
+from pymc_hais.planning.scouting import Known, know_from_pilots, scout
 from pymc_hais.problem.problem import Problem
 from pymc_hais.run.call import Call
-from pymc_hais.run.choice import Choice, decide
-from pymc_hais.run.pilots import Spent, log_ratios, run_pilots
-from pymc_hais.run.scouting import Known, know_from_pilots, scout
-from pymc_hais.tuning import Pilot
+from pymc_hais.run.choice import Choice, Spent
+from pymc_hais.run.plan import Plan
+from pymc_hais.tuning import Pilot, merge
+
+#: Temperatures of a reported round, at least, without a prior or a fit with light tails: the way into heavy tails is
+#: long, and the barrier does not show it.
+_SHORTEST_HEAVY = 512
 
 
 @dataclass(frozen=True)
@@ -96,3 +104,29 @@ def learn(
     seen: Sequence[np.ndarray] = [] if earlier is None else log_ratios(problem, rows, earlier.pilots, earlier.problem)
     seen = [*seen, *log_ratios(problem, rows, pilots)]
     return Trial(decide(problem, pilots, seen, known, spent, call), rows, pilots, seen, known, call)
+
+
+def decide(
+    problem: Problem,
+    pilots: Sequence[Pilot],
+    seen: Sequence[np.ndarray],
+    known: Known,
+    spent: Spent,
+    call: Call,
+) -> Choice:
+    """Say how long rounds from a reference must be, also for what arrived late in pilots."""
+    pilot = merge(pilots)
+    tail = measure_tail(seen, float(pilot.autocorrelation_times[-1]), pilot.late)
+    shortest, longest = max(_shortest(problem), tail.n_temperatures), call.request.max_temperatures
+    given = call.request.n_temperatures
+    lengths = np.minimum(np.maximum(known.lengths, shortest), longest) if given is None else 0 * known.lengths + given
+    seconds = problem.engine.clock.seconds
+    plan = Plan(pilot, lengths, call.recipe)
+    return Choice(problem, plan, tail, known.scouted, spent, seconds)
+
+
+def _shortest(problem: Problem) -> int:
+    """Say how many temperatures a reported round has at least."""
+    is_light = problem.fitted is not None and problem.fitted.has_light_tails
+    has_prior = not (improper_priors(problem.model) or problem.undrawn)
+    return SHORTEST if has_prior or is_light else _SHORTEST_HEAVY

@@ -8,12 +8,12 @@ import numpy as np
 
 from pymc_hais.core.seeds import Purpose
 from pymc_hais.model import SiteVariable
+from pymc_hais.planning.scouting import Known
+from pymc_hais.planning.starts import HEAVY
 from pymc_hais.problem.building import with_reference
 from pymc_hais.problem.problem import PriorMass, Problem
 from pymc_hais.references import Fitted, Independent, Margins, StudentT
 from pymc_hais.run.call import Call
-from pymc_hais.run.scouting import Known
-from pymc_hais.run.starts import HEAVY
 from pymc_hais.tuning import DEFENCE, fit_reference, fit_sites
 
 #: Degrees of freedom up to which a fit has tails.

@@ -8,14 +8,14 @@ from typing import ClassVar, Protocol
 from pymc_hais.jobs.timing import SHORTEST
 from pymc_hais.kernels import Composed, LocallyBalanced, SiteBlock
 from pymc_hais.model import unnormalised_priors
+from pymc_hais.planning.fits import fit_margins, fit_to
+from pymc_hais.planning.learning import Trial
+from pymc_hais.planning.mass import mass_of
+from pymc_hais.planning.pilots import adaptation_bias
 from pymc_hais.problem.building import with_reference
 from pymc_hais.problem.problem import Problem
 from pymc_hais.run.call import Call
-from pymc_hais.run.choice import reason_against
-from pymc_hais.run.fits import fit_margins, fit_to
-from pymc_hais.run.learning import Trial
-from pymc_hais.run.pilots import PILOT_PARTICLES, Spent
-from pymc_hais.run.prior_mass import mass_of
+from pymc_hais.run.choice import PILOT_PARTICLES, Spent
 
 #: Moves of a pilot that starts from a fit: few stages, of a few moves each.
 _NEAR_MOVES = 30
@@ -24,6 +24,8 @@ _WORTH_A_MASS = 300
 #: Evaluations of a round, times the sites, from which on compiling a model once more may pay.  Not seconds: the same
 #: seed is to give the same result on a busy machine.
 _WORTH_COMPILING = 5e8
+#: Nats by which the fit's rough log Z may be the lower one: estimates that miss something are too low.
+_AGREEMENT = 2.0
 _NO_TIME = "The pilot ran out of time, so no fit was tried."
 
 
@@ -114,7 +116,7 @@ class MarginsOfSites:
 
     def reason_against(self, tried: Trial, best: Trial) -> str | None:
         """Compare the lengths, where it is left to us."""
-        return (self.is_auto and reason_against(tried.choice, tried.pilots, best.choice, best.pilots)) or None
+        return _reason_against(tried, best) if self.is_auto else None
 
     def taken(self, tried: Trial, best: Trial, spent: Spent) -> Trial:
         """Say what the first start would need."""
@@ -144,7 +146,7 @@ class Fit:
 
     def reason_against(self, tried: Trial, best: Trial) -> str | None:
         """Compare the lengths, where it is left to us."""
-        return (self.is_auto and reason_against(tried.choice, tried.pilots, best.choice, best.pilots)) or None
+        return _reason_against(tried, best) if self.is_auto else None
 
     def taken(self, tried: Trial, best: Trial, spent: Spent) -> Trial:
         """Ask all rows, and say what the first start would need."""
@@ -185,3 +187,20 @@ def _work(trial: Trial) -> float:
     request, problem = trial.call.request, trial.problem
     n_moves = float(trial.choice.plan.lengths.sum()) * (request.chains * request.draws)
     return n_moves * problem.engine.kernel.n_gradients * problem.layout.n_sites
+
+
+def _reason_against(tried: Trial, first: Trial) -> str | None:
+    """Say why the first reference is kept although another was fitted, if it should be."""
+    if not tried.choice.is_tuned:
+        return "The pilot from a fit ran out of time."
+    for one, other in zip(tried.pilots, first.pilots, strict=True):
+        log_z = one.log_z - tried.problem.log_prior_mass
+        expected = other.log_z - first.problem.log_prior_mass
+        if expected - log_z > _AGREEMENT + adaptation_bias(other):
+            return (
+                f"A fit to the pilot's particles misses something (log Z = {log_z:.1f} instead of {expected:.1f}): "
+                "it is not used."
+            )
+    if tried.length >= first.length:
+        return f"From a fit to the pilot's particles, {tried.length:,} temperatures would be needed."
+    return None

@@ -10,7 +10,7 @@ import numpy as np
 from pymc_hais.core.weights import pool
 from pymc_hais.problem.problem import Problem
 from pymc_hais.run.call import Call
-from pymc_hais.run.pilots import Spent
+from pymc_hais.run.choice import Spent
 from pymc_hais.run.populations import anneal_rows, count_gradients
 from pymc_hais.run.row_results import RowResult, estimate_row
 from pymc_hais.tuning import Pilot, build_ladder, merge, suggest_length

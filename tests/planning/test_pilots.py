@@ -9,11 +9,12 @@ from scipy import stats
 
 from pymc_hais.model import Sites
 from pymc_hais.model.rows import check_rows
+from pymc_hais.planning.learning import decide
+from pymc_hais.planning.pilots import log_ratios
+from pymc_hais.planning.scouting import Known
 from pymc_hais.problem.building import build_problem
 from pymc_hais.references import Fitted, Gaussian
-from pymc_hais.run.choice import decide
-from pymc_hais.run.pilots import Spent, log_ratios
-from pymc_hais.run.scouting import Known
+from pymc_hais.run.choice import Spent
 from tests.runs import build_pilot, call_of
 
 

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from pymc_hais.core.noise import check_counters
+from pymc_hais.planning.candidates import Candidate, Fit, MarginsOfSites, OtherSites
+from pymc_hais.planning.fits import fit_to_draws
+from pymc_hais.planning.learning import Trial, learn
+from pymc_hais.planning.mass import mass_of
+from pymc_hais.planning.pilots import choose_rows
+from pymc_hais.planning.starts import GivenDraws, is_auto, takes_fit
 from pymc_hais.problem.problem import Problem
 from pymc_hais.run.call import Call
-from pymc_hais.run.candidates import Candidate, Fit, MarginsOfSites, OtherSites
-from pymc_hais.run.choice import Choice
-from pymc_hais.run.fits import fit_to_draws
-from pymc_hais.run.learning import Trial, learn
-from pymc_hais.run.pilots import Spent, choose_rows
+from pymc_hais.run.choice import Choice, Spent
 from pymc_hais.run.plan import Plan
-from pymc_hais.run.prior_mass import mass_of
-from pymc_hais.run.starts import GivenDraws, is_auto, takes_fit
 
 
 def choose_reference(problem: Problem, call: Call, reference: Any) -> Choice:

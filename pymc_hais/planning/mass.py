@@ -23,15 +23,15 @@ from pymc_hais.model import (
     periodic_names,
     unnormalised_priors,
 )
+from pymc_hais.planning.fits import fit_to
+from pymc_hais.planning.learning import learn
+from pymc_hais.planning.starts import first_reference, heavy_reference, takes_fit
 from pymc_hais.problem.building import bind_reference, build_problem
 from pymc_hais.problem.problem import PriorMass, Problem
 from pymc_hais.references import Gaussian, StudentT, UnusablePriorError, prior_alone
 from pymc_hais.run.call import Call
-from pymc_hais.run.fits import fit_to
-from pymc_hais.run.learning import learn
-from pymc_hais.run.pilots import Spent
+from pymc_hais.run.choice import Spent
 from pymc_hais.run.rounds import run_rounds
-from pymc_hais.run.starts import first_reference, heavy_reference, takes_fit
 from pymc_hais.tuning import fit_reference
 
 __all__ = ["build_first_problem", "find_mass", "measure_prior_mass"]

@@ -10,13 +10,13 @@ import numpy as np
 from pymc_hais.core.noise import check_counters
 from pymc_hais.kernels import Composed
 from pymc_hais.model import ModelIdentity, build_layout, identify_as_written
+from pymc_hais.planning.mass import find_mass
 from pymc_hais.problem.building import build_problem
 from pymc_hais.problem.parameter_path import is_geometric
 from pymc_hais.problem.problem import PriorMass, Problem
 from pymc_hais.references import prior_alone
 from pymc_hais.run.call import Call
-from pymc_hais.run.choice import Choice, tail_of
-from pymc_hais.run.pilots import Spent
+from pymc_hais.run.choice import Choice, Spent, tail_of
 from pymc_hais.run.plan import (
     Origin,
     Own,
@@ -29,7 +29,6 @@ from pymc_hais.run.plan import (
     spec_of,
     without_particles,
 )
-from pymc_hais.run.prior_mass import find_mass
 from pymc_hais.run.request import Request
 from pymc_hais.run.rounds import Outcome
 from pymc_hais.tuning import CONSTANT_SPEED

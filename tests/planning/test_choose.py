@@ -10,14 +10,13 @@ import pytest
 
 from pymc_hais import LinearConstraints
 from pymc_hais.core.noise import check_counters
+from pymc_hais.planning import candidates, learning
+from pymc_hais.planning.choose import choose_reference
+from pymc_hais.planning.pilots import adaptation_bias
+from pymc_hais.planning.starts import first_reference
 from pymc_hais.problem.building import build_problem
 from pymc_hais.problem.problem import Compiler
 from pymc_hais.references import Box, Gaussian, StudentT
-from pymc_hais.run import candidates, learning
-from pymc_hais.run import choice as choice_module
-from pymc_hais.run.pilots import adaptation_bias
-from pymc_hais.run.planning import choose_reference
-from pymc_hais.run.starts import first_reference
 from tests.runs import build_pilot, call_of
 
 
@@ -100,14 +99,14 @@ def test_a_start_that_needs_few_temperatures_is_kept_without_a_second_pilot(far,
 
 
 def test_pilots_that_disagree_keep_the_prior(far, call, again):
-    again.setattr(choice_module, "_AGREEMENT", -np.inf)
+    again.setattr(candidates, "_AGREEMENT", -np.inf)
     choice = choose_reference(far, call, "auto")
     assert choice.problem is far
     assert "misses something" in choice.plan.reason
 
 
 def test_a_fit_that_needs_more_temperatures_is_not_taken(far, call, again):
-    again.setattr(choice_module, "_shortest", lambda problem: 16 if problem.is_prior else 10**6)
+    again.setattr(learning, "_shortest", lambda problem: 16 if problem.is_prior else 10**6)
     choice = choose_reference(far, call, "auto")
     assert choice.problem is far
     assert "10,000 temperatures would be needed" in choice.plan.reason
