@@ -33,16 +33,10 @@ type Moments = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 @dataclass(frozen=True)
 class Sites:
-    """What stands for the data: natural parameters of a normal for every coordinate, both 0 for none.
+    """What stands for the data: natural parameters of a normal for every coordinate, both 0 for none."""
 
-    Attributes
-    ----------
-    precision, shift : ndarray (D,)
-        p and h = p times the mean.
-    """
-
-    precision: np.ndarray
-    shift: np.ndarray
+    precision: np.ndarray  # (D,) p
+    shift: np.ndarray  # (D,) h, p times the mean
 
     @property
     def arrays(self) -> list[np.ndarray]:
@@ -52,24 +46,12 @@ class Sites:
 
 @dataclass(frozen=True)
 class Chart:
-    """The way from the coordinates z to a model's flat vector x, and back.
+    """The way from the coordinates z to a model's flat vector x, and back."""
 
-    Attributes
-    ----------
-    is_moved : ndarray of bool (D,)
-        Which elements have parents; the others stay as they are.
-    depth : int
-        The longest line of parents.
-    moments : Moments
-        Zeros for elements without parents.
-    moments_of : callable
-        ``values of the data containers that may vary -> Moments``.
-    """
-
-    is_moved: np.ndarray
-    depth: int
-    moments: Moments
-    moments_of: Callable[[Mapping[str, np.ndarray]], Moments]
+    is_moved: np.ndarray  # of bool (D,): which elements have parents; the others stay as they are
+    depth: int  # the longest line of parents
+    moments: Moments  # zeros for elements without parents
+    moments_of: Callable[[Mapping[str, np.ndarray]], Moments]  # given the data containers that may vary
 
     def with_data(self, values: Mapping[str, np.ndarray]) -> Chart:
         """Return the chart for other data."""
@@ -109,15 +91,7 @@ def _times_site(xp: Any, location: Any, log_scale: Any, precision: Any, shift: A
 
 
 def build_chart(model: Any, layout: Layout, containers: Mapping[str, np.ndarray] | None = None) -> Chart | None:
-    """Find the elements whose prior has parents; None if there are none.
-
-    Parameters
-    ----------
-    model : pymc.Model
-    layout : Layout
-    containers : dict of ndarray, optional
-        Data containers that may vary, with their present values.
-    """
+    """Find the elements whose prior has parents, given data containers that may vary; None if there are none."""
     containers = containers or {}
     frozen, targets = freeze_with_inputs(model, list(containers))
     found = _conditionals(frozen, layout)
@@ -152,23 +126,9 @@ def build_chart(model: Any, layout: Layout, containers: Mapping[str, np.ndarray]
 
 
 def recentre(frozen: Any, layout: Layout, position: Any, sites: list[Any]) -> tuple[dict[Any, Any], Any]:
-    """Write a model's value variables as graphs of the coordinates.
+    """Write a model's value variables as graphs of the coordinates (D,); return them, and the log of dx / dz.
 
-    Parameters
-    ----------
-    frozen : pymc.Model
-    layout : Layout
-    position : TensorVariable (D,)
-        The coordinates.
-    sites : list of TensorVariable (D,)
-        Precision and shift; empty for a model without a chart.
-
-    Returns
-    -------
-    values : dict
-        Value variable -> graph.
-    log_jacobian : TensorVariable
-        Log of dx / dz.
+    The sites are precision and shift (D,); none for a model without a chart.
     """
     found = _conditionals(frozen, layout) if sites else {}
     values: dict[Any, Any] = {}

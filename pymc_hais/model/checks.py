@@ -113,13 +113,7 @@ def _refuse_unknown_data(model: Any) -> None:
 
 
 def refuse_periodic(model: Any) -> None:
-    """Refuse a periodic variable, which only prior draws suit.
-
-    Raises
-    ------
-    ValueError
-        Naming it.
-    """
+    """Refuse a periodic variable, which only prior draws suit."""
     for name in periodic_names(model):
         raise ValueError(
             f"`{name}` is periodic: its unconstrained density repeats for ever and has no finite integral, so only the "
@@ -143,12 +137,7 @@ def _refuse_improper(model: Any) -> None:
 
 
 def refuse_sums_of_conditions(outputs: list[Any]) -> None:
-    """Refuse a density that adds conditions: two true ones are 1 on some of PyTensor's backends, and 2 on others.
-
-    Raises
-    ------
-    ValueError
-    """
+    """Refuse a density that adds conditions: two true ones are 1 on some of PyTensor's backends, and 2 on others."""
     node: Any
     for node in applys_between(graph_inputs(outputs), outputs):
         is_sum = isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, Add)

@@ -167,12 +167,7 @@ def quiet_compilation() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _refuse_object_mode() -> Iterator[None]:
-    """Turn the Numba linker's remark that it would call an Op's Python code into an error.
-
-    Raises
-    ------
-    NotImplementedError
-    """
+    """Turn the Numba linker's remark that it would call an Op's Python code into a NotImplementedError."""
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*object mode.*")
         try:

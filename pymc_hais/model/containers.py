@@ -23,30 +23,14 @@ from pymc_hais.model.compiling import compile_interpreted, freeze_dims_and_data
 
 @dataclass(frozen=True, eq=False)
 class Preparation:
-    """What a density takes that depends on data containers alone, computed once for each data set.
+    """What a density takes that depends on data containers alone, computed once for each data set."""
 
-    Attributes
-    ----------
-    names : tuple of str
-        The containers.
-    shapes : tuple of tuple of int
-        Of what is computed.
-    function : callable
-        ``(*values of the containers) -> list of ndarray``.
-    """
-
-    names: tuple[str, ...]
-    shapes: tuple[tuple[int, ...], ...]
-    function: Callable[..., list[np.ndarray]]
+    names: tuple[str, ...]  # of the containers
+    shapes: tuple[tuple[int, ...], ...]  # of what is computed
+    function: Callable[..., list[np.ndarray]]  # of the containers' values
 
     def __call__(self, values: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        """Compute the arguments of a density.
-
-        Raises
-        ------
-        ValueError
-            If the values lead to other shapes than those that the density was compiled for.
-        """
+        """Compute the arguments of a density; refuse values that lead to other shapes than it was compiled for."""
         found = [np.asarray(one) for one in self.function(*(values[name] for name in self.names))]
         if (shapes := tuple(one.shape for one in found)) != self.shapes:
             raise ValueError(
@@ -121,20 +105,8 @@ def cut_prepared(
 ) -> tuple[list[Any], list[np.ndarray], Preparation]:
     """Make arguments of whatever a graph computes from data containers alone, in place.
 
-    Parameters
-    ----------
-    graph : FunctionGraph
-    containers : list of TensorVariable
-        Inputs of the graph, in the order of ``values``.
-    values : dict of ndarray
-
-    Returns
-    -------
-    arguments : list of TensorVariable
-        New inputs of the graph; the containers have no more part in it.
-    arrays : list of ndarray
-        Their values.
-    preparation : Preparation
+    Of the containers, inputs of the graph in the order of the values, nothing is left in it.  Returns what takes their
+    place, its values, and what computes these.
     """
     known = _known(graph, containers)
     frontier = _frontier(graph, known)

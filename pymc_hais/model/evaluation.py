@@ -31,24 +31,10 @@ type WrittenLogp = Callable[[np.ndarray, Mapping[str, np.ndarray]], float]
 def check_state(
     model: Any, layout: Layout, positions: np.ndarray, state: ParticleState, source: str = "the prior"
 ) -> int:
-    """Refuse a model whose log density or gradient is unusable at every draw of the reference.
+    """Refuse a model whose log density or gradient is unusable at every draw (P, D) of the reference, evaluated.
 
-    Parameters
-    ----------
-    model : pymc.Model
-    layout : Layout
-    positions : ndarray (P, D)
-        Flat vectors of draws of the reference.
-    state : ParticleState
-        The same, evaluated.
-    source : str
-        Names the reference in messages.
-
-    Returns
-    -------
-    int
-        How many draws have a finite log density and a gradient that is not finite.  Moves from them
-        are rejected, which is right but may be slow.
+    Returns how many draws have a finite log density and a gradient that is not finite.  Moves from them are rejected,
+    which is right but may be slow.  In messages ``source`` is the reference.
 
     Raises
     ------
@@ -86,17 +72,13 @@ def check_joint_logp(
     """Compare the compiled log density with ``model.logp()`` at draws of the reference.
 
     A guard against a wrong compilation: a backend's implementation of a function, or a rewrite.  The likeliest of the
-    draws is always compared because there rounding is smallest; others, from the likely to the unlikely, as far as they
-    cost next to nothing.
+    draws (P, D) is always compared because there rounding is smallest; others, from the likely to the unlikely, as far
+    as they cost next to nothing.
 
     Parameters
     ----------
-    model : pymc.Model
-    layout : Layout
-    positions : ndarray (P, D)
-        Flat vectors of draws of the reference.
     joint : ndarray (P,)
-        The compiled log density at them.
+        The compiled log density at the draws.
     magnitude : ndarray (P,)
         Of the numbers whose sum it is: rounding is in proportion.
     clipped : ndarray (P,) of bool, optional

@@ -19,7 +19,7 @@ from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 from pytensor.tensor.math import Dot, Sum
 
 from pymc_hais.model.rewrites import jax_functions
-from pymc_hais.model.rewrites.gaussian import InverseFactor
+from pymc_hais.model.rewrites.gradients import InverseFactor
 from pymc_hais.model.rewrites.graphs import core_op, scalar_op
 
 _FUNCTIONS: dict[type, Callable] = {

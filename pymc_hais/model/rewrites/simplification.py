@@ -8,23 +8,75 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 from pymc.pytensorf import rewrite_pregrad
+from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import optdb
 from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.rewriting.basic import MergeOptimizer
+from pytensor.graph.rewriting.basic import EquilibriumGraphRewriter, MergeOptimizer, dfs_rewriter, node_rewriter
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 from pytensor.tensor.type import TensorType
 
-from pymc_hais.model.compat import rewrite_inside_out
+from pymc_hais.model.compat import inline_inner_graph, rewrite_inside_out
 from pymc_hais.model.compiling import quiet_compilation
-from pymc_hais.model.rewrites import after_gradient, before_gradient, first, guard, transpose_narrow, write_out
+from pymc_hais.model.rewrites import arrays, elementwise, few, gradients, matrices
+from pymc_hais.model.rewrites.guarded import Guarded, guard
+from pymc_hais.model.rewrites.narrow import transpose_narrow
 
 #: Arrays of at least this many elements travel as arguments; smaller ones may steer shapes and stay.
 _LIFTED_SIZE = 32
 #: What the gradients' pass does without: computing on whole arrays what is then turned round, and finding functions
 #: again whose terms values and gradients share.
 _EXCLUDED = ("local_subtensor_of_batch_dims", "local_subtensor_of_reduce", "symbolic_op_recognition")
+
+
+@node_rewriter([OpFromGraph])
+def _local_write_out(fgraph: Any, node: Any) -> list[Any] | None:
+    """Replace graphs within graphs, as which PyTensor leaves gradients of functions that it defines by one."""
+    written_out = (OpFromGraph, gradients.HalfLogDeterminant, gradients.QuadraticForm, Guarded)
+    return inline_inner_graph(node) if type(node.op) in written_out else None
+
+
+#: For log densities before PyTensor's own rewrites, which remove what then cannot happen.
+first = EquilibriumGraphRewriter([few.local_never_zero], max_use_ratio=10)
+#: For log densities that are still to be differentiated.
+before_gradient = EquilibriumGraphRewriter(
+    [
+        arrays.local_constant_choice_of_column,
+        arrays.local_split_of_join,
+        arrays.local_sum_of_join,
+        elementwise.local_function_of_few,
+        elementwise.local_log1mexp_of_checked_log1mexp,
+        elementwise.local_log_of_positive,
+        elementwise.local_pow_of_positive,
+        elementwise.local_switch_of_same_function,
+        elementwise.local_switch_of_sign,
+        few.local_all_of_few,
+        few.local_sum_of_few,
+        gradients.local_direct_logsumexp,
+        gradients.local_half_log_determinant,
+        gradients.local_quadratic_form,
+        matrices.local_cholesky_of_scaled_constant,
+        matrices.local_diagonal_of_scaled_constant,
+        matrices.local_solve_of_constant,
+        matrices.local_solve_of_scaled_constant,
+    ],
+    max_use_ratio=10,
+)
+#: For log densities and gradients together: first, and after PyTensor's own rewrites.
+write_out = dfs_rewriter(_local_write_out)
+after_gradient = EquilibriumGraphRewriter(
+    [
+        arrays.local_constant_diagonal,
+        arrays.local_split_of_join,
+        arrays.local_squeeze_elemwise,
+        arrays.local_sum_of_checked,
+        arrays.local_sum_of_join,
+        elementwise.local_bound_that_holds,
+        elementwise.local_positive_exponential,
+    ],
+    max_use_ratio=10,
+)
 
 
 def simplify_values(outputs: Sequence[Any]) -> list[Any]:
@@ -42,11 +94,7 @@ def simplify_values(outputs: Sequence[Any]) -> list[Any]:
 def simplify(inputs: Sequence[Any], outputs: Sequence[Any], check_bounds: bool = True) -> FunctionGraph:
     """Simplify log densities and gradients together; parameter checks become what the density is worth beyond them.
 
-    Parameters
-    ----------
-    inputs, outputs : sequence of TensorVariable
-    check_bounds : bool
-        As ``pymc.Model`` has it: whether parameters out of range make the density zero.
+    As ``pymc.Model`` has it, ``check_bounds`` says whether parameters out of range make the density zero.
     """
     graph = FunctionGraph(list(inputs), list(outputs), clone=True)
     check = "local_check_parameter_to_ninf_switch" if check_bounds else "local_remove_check_parameter"

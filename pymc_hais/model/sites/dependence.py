@@ -32,14 +32,10 @@ _MOST = 30_000_000
 
 
 class Dependence:
-    """Reads off a graph which sites its variables depend on.
+    """Reads off a graph of a flat vector (D,) which of the sites, its last elements, its variables depend on.
 
     Parameters
     ----------
-    position : TensorVariable (D,)
-        The flat vector, of which the sites are the last elements.
-    n_sites : int
-        S.
     interpolated : mapping, optional
         Variable -> ``(sites, zero, one)``, if it is known to be ``zero + sites * (one - zero)`` by element.
     spans : sequence of Span
@@ -115,10 +111,8 @@ class Dependence:
 
     def value(self, variable: Any) -> np.ndarray | None:
         """Return the value of a variable that is the same wherever the graph is evaluated; None if there is none."""
-        if isinstance(variable, Constant):
-            return np.asarray(variable.data)
         if variable not in self._values:
-            self._values[variable] = _evaluate(variable)
+            self._values[variable] = evaluate_known(variable)
         return self._values[variable]
 
     def shape(self, variable: Any) -> Any:
@@ -200,16 +194,15 @@ class Dependence:
     def links(self, span: Span) -> tuple[Any, np.ndarray]:
         """Return which sites of a variable are not in a sum of what each of them adds.
 
-        Returns
-        -------
-        sparse array of bool (n, n), ndarray of bool (n,)
-            By pairs; and those that are taken to meet all others, as there would be too many pairs.
+        By pairs (n, n); and those (n,) that are taken to meet all others, as there would be too many pairs.
         """
         return self._links[span], self._crowded[span]
 
 
-def _evaluate(variable: Any) -> np.ndarray | None:
-    """Compute what depends on constants, and on shapes that are known, alone."""
+def evaluate_known(variable: Any) -> np.ndarray | None:
+    """Compute what depends on constants, and on shapes that are known, alone; None for all else."""
+    if isinstance(variable, Constant):
+        return np.asarray(variable.data)
     shapes: dict[Any, Any] = {}
 
     def sources(one: Any) -> Sequence[Any]:
@@ -233,7 +226,7 @@ def _infer_shape(variable: Any) -> tuple[int | None, ...]:
     if len(known) < len(roots):
         return variable.type.shape
     (sizes,) = infer_shape([variable], roots, known)
-    values = [_evaluate(size) for size in sizes]
+    values = [evaluate_known(size) for size in sizes]
     return tuple(None if value is None else int(value) for value in values)
 
 

@@ -17,9 +17,8 @@ import numpy as np
 import pytensor
 import pytensor.scalar as ps
 import pytensor.tensor as pt
-from pytensor.graph.basic import Constant
 from pytensor.graph.op import HasInnerGraph
-from pytensor.graph.traversal import ancestors, io_toposort
+from pytensor.graph.traversal import io_toposort
 from pytensor.scan.op import Scan
 from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
@@ -31,6 +30,7 @@ from pytensor.tensor.type import TensorType
 
 from pymc_hais.model.compiling import compile_interpreted, freeze_dims_and_data, untraced
 from pymc_hais.model.layout import Layout, on_position
+from pymc_hais.model.sites.dependence import evaluate_known
 from pymc_hais.model.sites.sites import SiteVariable
 
 #: The least and the largest value that the elements of an array may have.
@@ -46,20 +46,10 @@ _MONOTONE = (ps.Add, ps.Sub, ps.Mul, ps.Neg, ps.Cast, ps.Identity, ps.Minimum, p
 
 
 def confine_lookups(outputs: Sequence[Any], ranges: Mapping[Any, Range]) -> tuple[list[Any], Any]:
-    """Keep all indices that depend on discrete variables inside the arrays that they choose from.
+    """Keep all indices that depend on discrete variables, given their ranges, inside the arrays that they choose from.
 
-    Parameters
-    ----------
-    outputs : sequence of TensorVariable
-    ranges : dict
-        Discrete variable -> its least and largest value.
-
-    Returns
-    -------
-    outputs : list of TensorVariable
-        The same ones, where each index is sure to stay inside.
-    outside : TensorVariable or None
-        A sum of elements 0, or -inf for each index that is not inside; None if all are sure to be.
+    Returns the same outputs, where each index is sure to stay inside, and a sum of elements 0, or -inf for each index
+    that is not inside; None if all are sure to be.
 
     Raises
     ------
@@ -182,9 +172,9 @@ class _Ranges:
         """Return the range of any variable."""
         if variable in self._ranges or not isinstance(variable.type, TensorType):
             return self._ranges.get(variable, ANY)
-        is_length = variable.owner is not None and variable.type.dtype == "int64"  # as that of probabilities is
-        found = _range_of_constant(variable)
-        return self._read(variable.owner) if found == ANY and is_length else found
+        if (value := evaluate_known(variable)) is not None:
+            return (float(np.min(value)), float(np.max(value))) if np.size(value) else ANY
+        return self._read(variable.owner) if variable.owner and variable.type.dtype == "int64" else ANY
 
     def may_leave(self, node: Any, index: int, axis: int) -> bool:
         """Whether an index, one of a node's inputs, is not sure to be inside an axis of the first input."""
@@ -253,15 +243,3 @@ def _fits(low: float, high: float, type_: Any) -> bool:
     """Whether a range is one of the numbers that an array can hold: whole ones start again at the other end."""
     dtype = np.dtype(getattr(type_, "dtype", "O"))
     return dtype.kind not in "iu" or (np.iinfo(dtype).min <= low and high <= np.iinfo(dtype).max)
-
-
-def _range_of_constant(variable: Any) -> Range:
-    """Return the range of what depends on no variable at all."""
-    if not isinstance(variable, Constant) and not all(isinstance(one, Constant) for one in _roots(variable)):
-        return ANY
-    value = variable.data if isinstance(variable, Constant) else compile_interpreted([], [variable])()[0]
-    return (float(np.min(value)), float(np.max(value))) if np.size(value) else ANY
-
-
-def _roots(variable: Any) -> list[Any]:
-    return [one for one in ancestors([variable]) if one.owner is None]

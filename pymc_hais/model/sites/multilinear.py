@@ -55,18 +55,11 @@ class _Split(NamedTuple):
 
 
 class Extended(NamedTuple):
-    """Graphs as smooth functions of real sites.
+    """Graphs as smooth functions of real sites."""
 
-    Attributes
-    ----------
-    outputs : list of TensorVariable
-        With the same values where the sites are 0 or 1.
-    interpolated : dict
-        Variable of their graphs -> ``(sites, zero, one)``: it is ``zero + sites * (one - zero)`` by element, whatever
-        its own operations look like, and ``zero`` and ``one`` are what it is at ``sites = 0`` and 1.
-    """
-
-    outputs: list[Any]
+    outputs: list[Any]  # with the same values where the sites are 0 or 1
+    #: Variable of their graphs -> ``(sites, zero, one)``: it is ``zero + sites * (one - zero)`` by element, whatever
+    #: its own operations look like, and ``zero`` and ``one`` are what it is at ``sites = 0`` and 1.
     interpolated: dict[Any, tuple[Any, Any, Any]]
 
 
@@ -89,21 +82,7 @@ def _read_off(variable: Any) -> Any:
 
 
 def extend(outputs: list[Any], position: Any, variables: Sequence[SiteVariable]) -> Extended:
-    """Write graphs of whole-numbered sites as smooth functions of real ones.
-
-    Parameters
-    ----------
-    outputs : list of TensorVariable
-        Of floats.
-    position : TensorVariable (D,)
-        The floats that the sites are read off.
-    variables : sequence of SiteVariable
-        Those with the values 0 and 1 that are to be real.
-
-    Returns
-    -------
-    Extended
-    """
+    """Write graphs of floats as smooth functions of real sites: those of some variables with the values 0 and 1."""
     graph = FunctionGraph(outputs=list(outputs), clone=False)
     splits: dict[Any, _Split] = {}
     walk = Dependence(position, position.type.shape[0])

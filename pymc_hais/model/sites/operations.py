@@ -33,11 +33,7 @@ _MOST_PRODUCTS = 10_000_000
 def reach_of(op: Any, node: Any, walk: Any) -> Reach | None:
     """Return what an operation's output depends on; of an unknown one, each element on every input in any way.
 
-    Parameters
-    ----------
-    op : Op
-    node : Apply
-    walk : pymc_hais.model.sites.dependence.Dependence
+    The walk is a :class:`pymc_hais.model.sites.dependence.Dependence`.
     """
     return _anything(node, walk)
 

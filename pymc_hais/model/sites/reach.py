@@ -10,18 +10,10 @@ from scipy import sparse
 
 
 class Reach(NamedTuple):
-    """The sites on which the elements of an array depend.
+    """The sites on which the elements of an array depend, as sparse arrays of bool."""
 
-    Attributes
-    ----------
-    sites : sparse array of bool (N, S)
-        By element, in C order; (1, S) if all elements have the same.
-    bent : sparse array of bool (N, S)
-        Those in which an element may not be affine, given all others.
-    """
-
-    sites: Any
-    bent: Any
+    sites: Any  # (N, S) by element, in C order; (1, S) if all elements have the same
+    bent: Any  # (N, S) those in which an element may not be affine, given all others
 
     @property
     def n_rows(self) -> int:
@@ -52,12 +44,7 @@ class Reach(NamedTuple):
 
 
 class Span(NamedTuple):
-    """The sites of one variable, counted from the first site.
-
-    Attributes
-    ----------
-    start, stop : int
-    """
+    """The sites of one variable, counted from the first site."""
 
     start: int
     stop: int

@@ -50,12 +50,7 @@ def distribution_of(rv: Any) -> Any:
 
 
 def refuse_joint_sites(model: Any) -> None:
-    """Refuse discrete variables whose elements cannot change one at a time.
-
-    Raises
-    ------
-    NotImplementedError
-    """
+    """Refuse discrete variables whose elements cannot change one at a time."""
     for rv in model.free_RVs:
         op = distribution_of(rv)
         if is_discrete(rv) and getattr(op, "ndim_supp", 0) > 0:
@@ -68,14 +63,7 @@ def refuse_joint_sites(model: Any) -> None:
 
 
 def refuse_endless(model: Any) -> None:
-    """Refuse discrete variables with too many values for a fit, which is a table of how likely each of them is.
-
-    Raises
-    ------
-    ValueError
-    NotImplementedError
-        Of :func:`refuse_joint_sites`.
-    """
+    """Refuse discrete variables with too many values for a fit, which is a table of how likely each of them is."""
     refuse_joint_sites(model)
     frozen = freeze_dims_and_data(model)
     for rv in filter(is_discrete, frozen.free_RVs):

@@ -33,20 +33,8 @@ def open_conditions(output: Any, position: Any, check_bounds: bool = True) -> An
     """Write conditions on whole arrays, beyond which the log density is -inf, as a term for each element.
 
     PyMC checks the parameters of a distribution all at once, so that every term seems to depend on every parameter.
-    In a sum it makes no difference which of the terms is -inf.
-
-    Parameters
-    ----------
-    output : TensorVariable
-        Log density.
-    position : TensorVariable (D,)
-    check_bounds : bool
-        As ``pymc.Model`` has it: whether parameters out of range make the density zero.
-
-    Returns
-    -------
-    TensorVariable
-        The same numbers, where NaN counts as -inf.
+    In a sum it makes no difference which of the terms is -inf; NaN counts as -inf.  ``check_bounds`` is as
+    ``pymc.Model`` has it: whether parameters out of range make the density zero.
     """
     is_reached = _reached_by(output, position)
     if not check_bounds:
@@ -152,32 +140,33 @@ def _peel(
     if isinstance(op, Dot) and _is_single(variable):
         first, second = inputs
         return [(first.ravel() * second.ravel(), factor)]
-    scalar_op = op.scalar_op if isinstance(op, Elemwise) else None
     # What is broadcast would have to be counted more than once.
-    if scalar_op is None or not (is_fine or _is_single(variable)):
-        return [(variable, factor)]
+    is_open = isinstance(op, Elemwise) and (is_fine or _is_single(variable))
+    opened = _summands(variable, factor, is_reached) if is_open else []
+    return [leaf for one, its in opened for leaf in open_all([one], its)] or [(variable, factor)]
+
+
+def _summands(variable: Any, factor: Any, is_reached: Callable[[Any], bool]) -> list[tuple[Any, Any]]:
+    """Open one elementwise sum, difference or product with a number; return nothing where it is none."""
+    scalar_op, inputs = variable.owner.op.scalar_op, variable.owner.inputs
     is_whole = all(one.type.broadcastable == variable.type.broadcastable for one in inputs)
     negative = -1.0 if factor is None else -factor
     if isinstance(scalar_op, ps.Add) and is_whole:
-        return open_all(inputs)
+        return [(one, factor) for one in inputs]
     if isinstance(scalar_op, ps.Sub) and is_whole:
-        return [*open_all(inputs[:1]), *open_all(inputs[1:], negative)]
+        return [(inputs[0], factor), (inputs[1], negative)]
     if isinstance(scalar_op, ps.Neg):
-        return open_all(inputs, negative)
+        return [(inputs[0], negative)]
     if isinstance(scalar_op, ps.Cast | ps.Identity) and {one.dtype[:5] for one in (variable, *inputs)} == {"float"}:
-        return open_all(inputs)
-    if isinstance(scalar_op, ps.Mul):
-        reached, rest = [one for one in inputs if is_reached(one)], [one for one in inputs if not is_reached(one)]
-        if (
-            len(reached) == 1
-            and all(map(_is_single, rest))
-            and reached[0].type.broadcastable == variable.type.broadcastable
-        ):
-            for one in rest:
-                one = one.squeeze()
-                factor = one if factor is None else factor * one
-            return open_all(reached, factor)
-    return [(variable, factor)]
+        return [(inputs[0], factor)]
+    reached, rest = [one for one in inputs if is_reached(one)], [one for one in inputs if not is_reached(one)]
+    if not isinstance(scalar_op, ps.Mul) or len(reached) != 1 or not all(map(_is_single, rest)):
+        return []
+    if reached[0].type.broadcastable != variable.type.broadcastable:
+        return []
+    for one in rest:
+        factor = one.squeeze() if factor is None else factor * one.squeeze()
+    return [(reached[0], factor)]
 
 
 def _n_elements(variable: Any) -> float:

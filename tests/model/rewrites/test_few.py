@@ -9,8 +9,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.utils import rewrite_graph
 from scipy.special import gammaln
 
-from pymc_hais.model.rewrites import before_gradient, first
-from pymc_hais.model.rewrites.simplification import simplify_values
+from pymc_hais.model.rewrites.simplification import before_gradient, first, simplify_values
 from tests.model.rewrites.test_rewrites import FINITE, X, assert_same, evaluate, names, rewritten
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")

@@ -10,7 +10,7 @@ from scipy import stats
 
 from pymc_hais.model import build_density, build_layout
 from pymc_hais.model.compiling import compile_interpreted
-from pymc_hais.model.rewrites import after_gradient, before_gradient
+from pymc_hais.model.rewrites.simplification import after_gradient, before_gradient
 from tests.model.rewrites.test_rewrites import EXTREME, FINITE, MASK, X, evaluate, names
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")

@@ -1,4 +1,8 @@
-"""Normal densities whose covariance depends on parameters: gradients by the inverse of one Cholesky factor."""
+"""Functions in log densities whose gradients are written here.
+
+Those of normal densities whose covariance depends on parameters take the inverse of one Cholesky factor; that of the
+logarithm of a sum of exponentials is the softmax that its own terms make.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ from pytensor.tensor.basic import ExtractDiag
 from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 from pytensor.tensor.math import Sum
+from pytensor.tensor.special import LogAddExp, LogSumExp
 
 from pymc_hais.model.rewrites.graphs import core_op, expanded, is_one_matrix, scalar_op, without_batch
 from pymc_hais.model.rewrites.matrices import scaled_constant
@@ -126,3 +131,40 @@ def _squared(x: Any) -> Any:
     if isinstance(op, Pow) and isinstance(x.owner.inputs[1], Constant) and np.all(x.owner.inputs[1].data == 2):
         return x.owner.inputs[0]
     return None
+
+
+class DirectLogSumExp(LogSumExp):
+    """PyTensor's but for the gradient, which does not go through the maximum: there it is zero."""
+
+    def pullback(self, inputs: Any, outputs: Any, output_gradients: Any) -> list[Any]:
+        """Share the terms with the value, once both are written out."""
+        (x,), (gradient,) = inputs, output_gradients
+        largest = x.max(axis=self.axis, keepdims=True, initial=-np.inf)
+        terms = pt.exp(x - pt.switch(pt.isinf(largest), 0.0, largest))
+        return [pt.expand_dims(gradient, self.axis) / terms.sum(axis=self.axis, keepdims=True) * terms]
+
+
+class DirectLogAddExp(LogAddExp):
+    """The same for terms of one shape in separate variables."""
+
+    def pullback(self, inputs: Any, outputs: Any, output_gradients: Any) -> list[Any]:
+        """Share the terms with the value, once both are written out."""
+        (gradient,) = output_gradients
+        largest = inputs[0]
+        for x in inputs[1:]:
+            largest = pt.maximum(largest, x)
+        largest = pt.switch(pt.isinf(largest), 0.0, largest)
+        terms = [pt.exp(x - largest) for x in inputs]
+        return [gradient / pt.add(*terms) * term for term in terms]
+
+
+@node_rewriter([LogSumExp, LogAddExp])
+def local_direct_logsumexp(fgraph: Any, node: Any) -> list[Any] | None:
+    """Exchange the gradient."""
+    if isinstance(node.op, DirectLogSumExp | DirectLogAddExp):
+        return None
+    if isinstance(node.op, LogSumExp):
+        return [DirectLogSumExp(axis=node.op.axis)(*node.inputs)]
+    if any(x.type.broadcastable != node.outputs[0].type.broadcastable for x in node.inputs):
+        return None
+    return [DirectLogAddExp()(*node.inputs)]
