@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ from pymc_hais.model.sites.sites import distribution_of, evaluate_fixed, is_disc
 
 #: Transforms whose range is all positive numbers: one can stand for another.
 _POSITIVE = (LogTransform, LogExpM1)
+#: Variable -> its transform, and whether that keeps all: many ask, and the answer takes graphs.
+_kept: weakref.WeakKeyDictionary[Any, tuple[Any, bool]] = weakref.WeakKeyDictionary()
 _IMPROPER = {FlatRV: "pm.Flat", HalfFlatRV: "pm.HalfFlat", ICARRV: "pm.ICAR"}
 
 
@@ -107,6 +110,14 @@ def keeps_all(rv: Any, value: Any, transform: Any) -> bool:
     """
     if transform is None:
         return True
+    known, answer = _kept.get(rv, (None, False))
+    if transform is not known:
+        answer = _keeps_all(rv, value, transform)
+        _kept[rv] = transform, answer
+    return answer
+
+
+def _keeps_all(rv: Any, value: Any, transform: Any) -> bool:
     if getattr(rv.type, "dims", None) is not None:
         return _is_default_of_dims(rv, transform)
     default = default_transform(rv.owner.op, rv)

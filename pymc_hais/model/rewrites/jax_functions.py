@@ -124,9 +124,9 @@ def gammaln(x: Any) -> Any:
 
     The relative error is below 1e-13, and the absolute error where the function is small.
     """
-    is_negative, far, shifted, product = _shift(x)
+    is_negative, far, product, _ = _shift(x)
     series = (far - 0.5) * (log(far) - 1.0) + (0.5 * math.log(2.0 * math.pi) - 0.5)
-    series = series + _polynomial(_STIRLING, shifted) / far
+    series = series + _polynomial(_STIRLING, 1.0 / (far * far)) / far
     rest = x - jnp.round(x)
     sine = jnp.abs(rest) * _polynomial(_SINE, rest * rest)
     value = series - log(jnp.where(is_negative, product * math.pi / sine, product))
@@ -135,6 +135,20 @@ def gammaln(x: Any) -> Any:
 
 def digamma(x: Any) -> Any:
     """Evaluate the derivative of log Gamma(x), as :func:`gammaln` does."""
+    is_negative, far, _, slope = _shift(x)
+    inverse = 1.0 / far
+    square = inverse * inverse
+    value = log(far) - 0.5 * inverse - square * _polynomial(_DIGAMMA, square) - slope
+    rest = x - jnp.round(x)
+    cotangent = _polynomial(_COSINE, rest * rest) / (rest * _polynomial(_SINE, rest * rest))
+    return jnp.where(is_negative, value - math.pi * cotangent, value)
+
+
+def _shift(x: Any) -> tuple[Any, Any, Any, Any]:
+    """Move arguments to where the series holds; return the sign, the new one, and the product on the way.
+
+    The last is the slope of the product's logarithm.
+    """
     is_negative = x < 0.0
     near = jnp.where(is_negative, 1.0 - x, x)
     product, derivative = near, jnp.ones_like(near)
@@ -142,25 +156,7 @@ def digamma(x: Any) -> Any:
         product, derivative = product * (near + k), derivative * (near + k) + product
     is_near = near < _ASYMPTOTIC
     far = jnp.where(is_near, near + _ASYMPTOTIC, near)
-    inverse = 1.0 / far
-    square = inverse * inverse
-    value = log(far) - 0.5 * inverse - square * _polynomial(_DIGAMMA, square)
-    value = value - jnp.where(is_near, derivative / product, 0.0)
-    rest = x - jnp.round(x)
-    cotangent = _polynomial(_COSINE, rest * rest) / (rest * _polynomial(_SINE, rest * rest))
-    return jnp.where(is_negative, value - math.pi * cotangent, value)
-
-
-def _shift(x: Any) -> tuple[Any, Any, Any, Any]:
-    """Move arguments to where the series holds; return the sign, the new one, its inverse square and the product."""
-    is_negative = x < 0.0
-    near = jnp.where(is_negative, 1.0 - x, x)
-    product = near
-    for k in range(1, _ASYMPTOTIC):
-        product = product * (near + k)
-    is_near = near < _ASYMPTOTIC
-    far = jnp.where(is_near, near + _ASYMPTOTIC, near)
-    return is_negative, far, 1.0 / (far * far), jnp.where(is_near, product, 1.0)
+    return is_negative, far, jnp.where(is_near, product, 1.0), jnp.where(is_near, derivative / product, 0.0)
 
 
 def _polynomial(coefficients: tuple[float, ...], x: Any) -> Any:
