@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from pymc_hais.core.resampling import systematic
 from pymc_hais.core.weights import clean, effective_sample_size, log_mean_exp, normalise
 from pymc_hais.types import AnnealingRun, Engine, Ladder, Leg, Metric, Particles, ParticleState, SegmentTrace
 
-__all__ = ["SEGMENT_LENGTH", "UNBROKEN_LENGTH", "Report", "Segment", "anneal", "move", "segments"]
+__all__ = ["SEGMENT_LENGTH", "UNBROKEN_LENGTH", "Report", "Segment", "Start", "anneal", "move", "segments"]
 
 #: The most steps of a segment: between segments the population may meet and resample.
 SEGMENT_LENGTH = 32
@@ -21,6 +22,40 @@ UNBROKEN_LENGTH = 256
 
 #: Told the share of the ladder that is done, beta and the running log Z (B,); may raise to stop.
 type Report = Callable[[float, float, Any], None]
+
+
+class Start(NamedTuple):
+    """Draws of B populations that no engine has evaluated yet; the fields are those of :class:`Particles`."""
+
+    positions: np.ndarray  # (B, P, D)
+    alive: np.ndarray  # (B, P)
+    clipped: np.ndarray  # (B, P) beyond the range of floating point
+    ancestors: np.ndarray  # (B, P)
+    parts: np.ndarray  # (B, P)
+    inputs: Sequence[np.ndarray]
+    keys: np.ndarray  # (B, 2)
+    rngs: Sequence[np.random.Generator]
+
+    def evaluate(self, engine: Engine) -> Particles:
+        """Evaluate the draws at beta = 0."""
+        state = engine.start(self.positions, self.inputs, self.keys)
+        log_z_dropped = _log_mean(state, self.clipped)
+        rngs = copy.deepcopy(self.rngs)  # a job that is done again finds its numbers as they were
+        populations = (self.alive, self.ancestors, self.parts, self.inputs, self.keys)
+        return Particles(state, *populations, rngs, log_z_dropped)
+
+
+def _log_mean(state: ParticleState, clipped: np.ndarray) -> np.ndarray:
+    """Return what clipped draws would add to the log mean likelihood (B,), at most.
+
+    Beyond the range of floating point the density cannot be evaluated, so the target is the model on the numbers that a
+    computer holds; giving these draws weight zero is unbiased for that.  At the edge of the range the likelihood says
+    how much is missing.
+    """
+    if not clipped.any():
+        return np.full(len(clipped), -np.inf)
+    log_ratio = np.asarray(state.log_ratio, np.float64)
+    return log_mean_exp(np.where(clipped & ~np.isnan(log_ratio), log_ratio, -np.inf))
 
 
 class Segment(NamedTuple):

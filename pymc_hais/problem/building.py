@@ -33,18 +33,9 @@ from pymc_hais.problem.coverage import check_coverage
 from pymc_hais.problem.kept import find_problem, keep_problem
 from pymc_hais.problem.problem import CHUNK, Compiler, PriorMass, Problem, are_inside
 from pymc_hais.problem.refusals import refuse_mismatch
-from pymc_hais.references import (
-    BoundReference,
-    Fitted,
-    Prior,
-    bind,
-    build_prior,
-    uses_prior,
-)
+from pymc_hais.references import BoundReference, Fitted, Prior, bind, build_prior, uses_prior
 from pymc_hais.tuning import Stopwatch, particles_for_dense
 from pymc_hais.types import ParticleState
-
-__all__ = ["CHECK_DRAWS", "bind_reference", "build_problem", "with_data", "with_reference"]
 
 #: Draws that check a model before any long work; as many as the pilot's, so that nothing compiles twice.
 CHECK_DRAWS = CHUNK
@@ -68,14 +59,12 @@ def build_problem(
 ) -> Problem:
     """Compile a model and refuse, before any long work, what annealing could not get right.
 
+    The model is of one row, where there are rows.
+
     Parameters
     ----------
-    model : pymc.Model
-        Of one row, where there are rows.
     reference : str or object
         As :func:`pymc_hais.references.bind` takes it.
-    compiler : Compiler
-    seeds : Seeds
     rows : dict of ndarray (R, ...), optional
         Observed variables or data containers that differ from row to row.
     takes_fit : bool
@@ -142,37 +131,32 @@ def with_reference(
     # Which sites interact may be another matter for other data.
     containers = None if layout.n_sites else containers
     chart = None if is_plain else build_chart(model, layout, containers)
-    log_reference = None if reference.is_prior else reference.logp
     _check_site_draws(model, layout, reference, seeds)
     graph = build_density(
         model,
         layout,
-        log_reference,
+        None if reference.is_prior else reference.logp,
         kernel.uses_gradients,
         rows,
-        chart is not None,
-        compiler.takes_slopes,
-        containers,
+        has_chart=chart is not None,
+        takes_slopes=compiler.takes_slopes,
+        containers=containers,
     )
-    counted = log_count(model, layout) if reference.is_prior else 0.0
-    engine = compiler(replace(graph, preparation=None))  # an engine may travel, and never changes its data itself
     problem = Problem(
         model,
         layout,
         reference,
-        engine,
+        compiler(replace(graph, preparation=None)),  # an engine may travel, and never changes its data itself
         chart=chart,
+        sites=chart.without_sites() if chart else None,
         rows=rows or {},
-        log_z_reference=counted,
+        log_z_reference=log_count(model, layout) if reference.is_prior else 0.0,
         summable=summable(model, graph.rules),
         preparation=graph.preparation,
     )
-    sites = chart.without_sites() if chart else None
-    if takes_fit and not layout.n_sites:
+    if takes_fit and not layout.sites:
         is_dense = particles_for_dense(layout.n_continuous) > 0
-        problem = problem.with_fit(Fitted.none(problem.n_rows, layout.n_dims, is_dense), sites)
-    else:
-        problem = replace(problem, sites=sites)
+        problem = problem.with_fit(Fitted.none(problem.n_rows, layout.n_dims, is_dense), problem.sites)
     own = problem.model_of_row(0)
     with untraced:
         logp = own.logp()
@@ -216,19 +200,7 @@ def _check_odds(problem: Problem, state: ParticleState) -> None:
 def with_data(
     problem: Problem, model: Any, values: Mapping[str, np.ndarray], written: WrittenLogp, seeds: Seeds
 ) -> Problem:
-    """Take other data into a compiled problem, and refuse data for which nothing would come of it.
-
-    Parameters
-    ----------
-    problem : Problem
-        Compiled with data containers that may vary.
-    model : pymc.Model
-        With the data.
-    values : dict of ndarray
-        Of the containers that may vary.
-    written : WrittenLogp
-        Of the model.
-    seeds : Seeds
+    """Take a model with other data in containers that may vary, and refuse those for which nothing would come of it.
 
     Raises
     ------

@@ -12,8 +12,6 @@ from pymc_hais.model import ModelIdentity
 from pymc_hais.problem.problem import Compiler, Problem
 from pymc_hais.references import Gaussian, StudentT
 
-__all__ = ["find_problem", "keep_problem"]
-
 #: Problems that are kept of one model: other references and kernels, or other data.
 _MOST = 3
 

@@ -17,8 +17,6 @@ from pymc_hais.problem.problem import Compiler, Problem
 from pymc_hais.references import BoundReference
 from pymc_hais.types import ParticleState
 
-__all__ = ["build_parameter_problem", "is_geometric"]
-
 #: Draws at which the reference is held against the model at the start of the path, and the nats that may differ.
 _COMPARED = 20
 _TOLERANCE = 1e-5
@@ -27,15 +25,8 @@ _TOLERANCE = 1e-5
 def build_parameter_problem(model: Any, path: Any, reference: Any, compiler: Compiler, seeds: Seeds) -> Problem:
     """Compile a path that interpolates data containers of the model.
 
-    Parameters
-    ----------
-    model : pymc.Model
-    path : dict
-        Name of a ``pm.Data`` container -> its values at beta = 0 and at beta = 1.
-    reference : str or object
-        Proportional to the model's density at beta = 0.
-    compiler : Compiler
-    seeds : Seeds
+    The path is a dictionary of ``pm.Data`` containers, each with its values at beta = 0 and at beta = 1; the reference
+    is proportional to the model's density at beta = 0.
 
     Raises
     ------

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pymc_hais.core.annealing import Start
 from pymc_hais.core.seeds import Stream
 from pymc_hais.core.weights import clean
 from pymc_hais.engines import compile_engine
@@ -25,10 +26,7 @@ from pymc_hais.model import (
     with_table,
 )
 from pymc_hais.references import AnnealedModel, BoundReference, Draws, Fitted, join_parts, share_draws, with_data
-from pymc_hais.run.tasks import Start
 from pymc_hais.types import Engine, Kernel, Particles, ParticleState
-
-__all__ = ["CHUNK", "Compiler", "PriorMass", "Problem", "are_inside", "in_chunks", "joint_of"]
 
 #: Positions that are evaluated at a time outside a run: always as many, so that nothing compiles twice.
 CHUNK = 500
@@ -36,25 +34,13 @@ CHUNK = 500
 
 @dataclass(frozen=True)
 class Compiler:
-    """How graphs become an engine.
+    """How graphs become an engine."""
 
-    Attributes
-    ----------
-    kernel : Kernel
-        Of the continuous dimensions.
-    backend : {"jax", "numba", "c"} or None
-    compile_kwargs : dict
-    cores : int, optional
-        Limits the threads of the engine.
-    sites : SiteKernel, optional
-        Of the discrete ones; left to us by default.
-    """
-
-    kernel: Kernel = field(default_factory=Hamiltonian)
-    backend: str | None = None
+    kernel: Kernel = field(default_factory=Hamiltonian)  # of the continuous dimensions
+    backend: str | None = None  # "jax", "numba" or "c"
     compile_kwargs: dict[str, Any] = field(default_factory=dict)
-    cores: int | None = None
-    sites: SiteKernel | None = None
+    cores: int | None = None  # limits the threads of the engine
+    sites: SiteKernel | None = None  # of the discrete dimensions; left to us by default
 
     @property
     def takes_slopes(self) -> bool:
@@ -83,68 +69,33 @@ class Compiler:
 
 
 class PriorMass(NamedTuple):
-    """Log of the integral of a prior's density, and what it cost to measure.
-
-    Attributes
-    ----------
-    estimate : LogZEstimate
-    n_gradients : int
-        Evaluations of value and gradient.
-    identity : ModelIdentity, optional
-        Of the prior alone.
-    """
+    """Log of the integral of a prior's density, and what it cost to measure."""
 
     estimate: LogZEstimate
-    n_gradients: int
-    identity: ModelIdentity | None = None
+    n_gradients: int  # evaluations of value and gradient
+    identity: ModelIdentity | None = None  # of the prior alone
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A compiled model, its reference, and the rows of data for each of which there is a log Z.
+    """A compiled model, its reference, and the rows of data for each of which there is a log Z."""
 
-    Attributes
-    ----------
-    model : pymc.Model
-        Of one row, where there are rows.
-    layout : Layout
-    reference : BoundReference
-    engine : Engine
-    fitted : Fitted or None
-        Mixed with the reference; None on a path that does not take one.
-    chart : Chart or None
-        The way from the particles' coordinates to the model's flat vector; None if they are the same.
-    sites : Sites or None
-        Of the chart.
-    rows : dict of ndarray (R, ...)
-        Observed variables or data containers that differ from row to row; empty for the model as it is (R = 1).
-    log_z_reference : float
-        Log Z at beta = 0, where the path's density is not normalised there.
-    prior_mass : PriorMass or None
-        By which log Z is divided, where it was measured.
-    summable : tuple of str
-        Discrete variables that could be summed out of the likelihood.
-    preparation : Preparation or None
-        Of the data that may vary, for :meth:`with_data`.
-    undrawn : tuple of str
-        Free variables because of whose draws it does not start from the prior, where it would have.
-    identity : ModelIdentity or None
-        What the model was when it was compiled; None where there are rows, and for what is no annealing of one model.
-    """
-
-    model: Any
+    model: Any  # of one row, where there are rows
     layout: Layout
     reference: BoundReference
     engine: Engine
-    fitted: Fitted | None = None
+    fitted: Fitted | None = None  # mixed with the reference; None on a path that does not take one
+    #: The way from the particles' coordinates to the model's flat vector; None if they are the same.
     chart: Chart | None = None
-    sites: Sites | None = None
+    sites: Sites | None = None  # of the chart
+    #: Observed variables or data containers that differ from row to row (R, ...); empty for the model as it is (R = 1).
     rows: Mapping[str, np.ndarray] = field(default_factory=dict)
-    log_z_reference: float = 0.0
-    prior_mass: PriorMass | None = None
-    summable: tuple[str, ...] = ()
-    preparation: Preparation | None = None
-    undrawn: tuple[str, ...] = ()
+    log_z_reference: float = 0.0  # log Z at beta = 0, where the path's density is not normalised there
+    prior_mass: PriorMass | None = None  # by which log Z is divided, where it was measured
+    summable: tuple[str, ...] = ()  # discrete variables that could be summed out of the likelihood
+    preparation: Preparation | None = None  # of the data that may vary, for :meth:`with_data`
+    undrawn: tuple[str, ...] = ()  # because of whose draws it does not start from the prior, where it would have
+    #: What the model was when it was compiled; None where there are rows, and for what is no annealing of one model.
     identity: ModelIdentity | None = None
 
     @property
@@ -190,15 +141,7 @@ class Problem:
         return replace(self, engine=engine, fitted=fitted, sites=sites)
 
     def with_data(self, model: Any, values: Mapping[str, np.ndarray]) -> Problem:
-        """Take other data of the same shapes, without compiling again.
-
-        Parameters
-        ----------
-        model : pymc.Model
-            With these data.
-        values : dict of ndarray
-            Of the data containers that may vary.
-        """
+        """Take a model with other data of the same shapes in the containers that may vary, without compiling again."""
         assert self.preparation is not None  # compiled for it
         sites = self.sites.arrays if self.sites else ()
         return replace(
