@@ -19,10 +19,10 @@ from pymc_hais.estimators import LogZEstimate
 from pymc_hais.jobs.guard import Guard
 from pymc_hais.planning.choose import choose_reference
 from pymc_hais.problem.building import build_problem
+from pymc_hais.request.call import build_call
+from pymc_hais.request.request import Request
 from pymc_hais.results.checks.weights import check_weights
 from pymc_hais.results.diagnose import Seen, with_findings
-from pymc_hais.run.call import build_call
-from pymc_hais.run.request import Request
 from pymc_hais.run.rounds import run_rounds
 
 

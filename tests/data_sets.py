@@ -7,11 +7,11 @@ import pymc as pm
 
 from pymc_hais.planning.choose import choose_reference
 from pymc_hais.problem.building import build_problem
+from pymc_hais.request.call import build_call
+from pymc_hais.request.request import Request
 from pymc_hais.results.checks.plan import check_plan
-from pymc_hais.run.call import build_call
 from pymc_hais.run.choice import Choice
 from pymc_hais.run.plan import Promise
-from pymc_hais.run.request import Request
 from pymc_hais.run.rounds import run_rounds
 from tests.truth import log_evidence_regression
 

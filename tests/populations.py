@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 import numpy as np
 
 from pymc_hais.core.annealing import anneal
-from pymc_hais.types import Particles, ParticleState
+from pymc_hais.core.records import Particles, ParticleState
 
 
 def build_key(rng):

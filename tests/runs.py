@@ -3,10 +3,10 @@
 import numpy as np
 from scipy.special import logsumexp
 
-from pymc_hais.run.call import build_call
-from pymc_hais.run.request import Request
+from pymc_hais.core.records import AnnealingRun, ParticleState
+from pymc_hais.request.call import build_call
+from pymc_hais.request.request import Request
 from pymc_hais.tuning import Pilot
-from pymc_hais.types import AnnealingRun, ParticleState
 
 
 def temperature(acceptance_rate):

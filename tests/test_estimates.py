@@ -6,8 +6,8 @@ import pytest
 
 import pymc_hais
 from pymc_hais.estimators import LogZEstimate
+from pymc_hais.opinions import linking, opinions
 from pymc_hais.results.checks.opinions import check_opinions
-from pymc_hais.run import linking, opinions
 from tests.mutants import mutate
 from tests.quick import QUICK, TRUTH, hierarchy, one_mean
 from tests.statistical import assert_caught, assert_mean

@@ -154,7 +154,7 @@ def shares(monkeypatch):
                     watch(fraction)
             super().update(of, fraction, *rest)
 
-    monkeypatch.setattr("pymc_hais.run.call.CallProgress", Watching)
+    monkeypatch.setattr("pymc_hais.request.call.CallProgress", Watching)
     return told, watchers
 
 

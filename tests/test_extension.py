@@ -11,10 +11,10 @@ import xarray as xr
 from scipy.special import logsumexp
 
 import pymc_hais
+from pymc_hais.core.records import AnnealingRun
 from pymc_hais.estimators import Tail, estimate_log_z
 from pymc_hais.results.plans import plan_group, read_plan
 from pymc_hais.run.extending import _widen
-from pymc_hais.types import AnnealingRun
 from tests.data_sets import DataSets
 from tests.quick import schools
 from tests.runs import build_run

@@ -22,11 +22,11 @@ DENSITIES = {"idata_kwargs": {"log_likelihood": True, "log_prior": True}}
 #: Every function that makes something after the rounds, and what the finding calls it.
 STAGES = {
     "calls.sample.ask_others": "other estimates of log Z",
-    "run.opinions.thermodynamic": "log Z by thermodynamic integration",
-    "run.opinions.stepping_stone": "log Z by stepping stones",
-    "run.opinions.bridge_particles": "log Z by bridge",
-    "run.opinions.anneal_linked": "log Z by linked",
-    "run.opinions.anneal_back": "log Z by bidirectional",
+    "opinions.opinions.thermodynamic": "log Z by thermodynamic integration",
+    "opinions.opinions.stepping_stone": "log Z by stepping stones",
+    "opinions.opinions.bridge_particles": "log Z by bridge",
+    "opinions.opinions.anneal_linked": "log Z by linked",
+    "opinions.opinions.anneal_back": "log Z by bidirectional",
     "calls.sample.find_modes": "the search for modes",
     "run.modes.climb": "the search for modes",
     "run.modes._compare": "the search for modes",
@@ -167,8 +167,10 @@ def test_draws_that_cannot_be_named_are_kept_in_the_unconstrained_space(after_ro
 
 
 def test_after_an_interrupt_nobody_waits_for_what_takes_long(after_rounds, monkeypatch):
-    inject(monkeypatch, "run.opinions.bridge_particles", KeyboardInterrupt)
-    others = [inject(monkeypatch, place, RuntimeError) for place in ("run.opinions.anneal_linked", "run.modes.climb")]
+    inject(monkeypatch, "opinions.opinions.bridge_particles", KeyboardInterrupt)
+    others = [
+        inject(monkeypatch, place, RuntimeError) for place in ("opinions.opinions.anneal_linked", "run.modes.climb")
+    ]
     idata = after_rounds(**OTHERS)
     assert others == [[], []]
     message = missing(idata).message

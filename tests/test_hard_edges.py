@@ -5,7 +5,7 @@ import pymc as pm
 import pytest
 
 import pymc_hais
-from pymc_hais.run import opinions
+from pymc_hais.opinions import opinions
 from tests.quick import QUICK, one_mean
 
 OPTIONS = QUICK | {"draws": 500, "chains": 4, "random_seed": 3}

@@ -13,16 +13,16 @@ ROOT = Path(pymc_hais.__file__).parent
 #: Top-level modules and folders, from the ground up; a module imports from its own level or below.  What is not built
 #: yet (comparison, learning) has its place already.
 LEVELS = [
-    {"types"},
     {"core"},
-    {"kernels", "paths", "schedules", "estimators"},
+    {"kernels", "estimators"},
     {"model", "engines"},
     {"references"},
     {"tuning"},
     {"jobs"},
     {"problem"},
+    {"request"},
     {"run"},
-    {"planning"},
+    {"planning", "opinions"},
     {"results"},
     {"plots"},
     {"calls", "integrations", "learning"},
@@ -128,3 +128,17 @@ def test_no_import_cycles():
 def test_each_outside_library_has_one_home(name):
     strays = {library for library in outside(name) if not is_home(name, HOMES[library])}
     assert strays == {library for module, library in TOLERATED if module == name}
+
+
+@pytest.mark.parametrize("folder", sorted({path.parent.relative_to(ROOT).as_posix() for path in MODULES.values()}))
+def test_a_folder_holds_twelve_files_at_most(folder):
+    files = [path.name for path in (ROOT / folder).glob("*.py")]
+    assert len(files) <= (1 if folder == "." else 12), f"{folder} has {len(files)} files: {files}"
+
+
+def test_names_are_told_in_the_faces_of_folders_alone():
+    def tells(path):
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+        return any(isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__" for node in body)
+
+    assert {name for name, path in MODULES.items() if path.name != "__init__.py" and tells(path)} == set()

@@ -6,7 +6,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
-from pymc_hais.schedules.constant_speed import constant_speed, cumulative_barrier
+from pymc_hais.core.schedules import constant_speed, cumulative_barrier
 from tests.truth import LogGamma, Normal, step_discrepancy
 
 increments = st.floats(1e-6, 1e3)

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pymc_hais.types import Schedule
+from pymc_hais.core.records import Schedule
 
 
 @given(st.lists(st.floats(0, 1, exclude_min=True, exclude_max=True), unique=True))

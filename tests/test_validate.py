@@ -6,10 +6,11 @@ import pytest
 
 import pymc_hais
 from pymc_hais.model import build_layout
+from pymc_hais.opinions import sandwich as validation
 from pymc_hais.problem.simulation import simulate
 from pymc_hais.references import build_prior
 from pymc_hais.results.validation import check_validation, rank
-from pymc_hais.run import populations, validation
+from pymc_hais.run import populations
 from tests.mutants import mutate
 from tests.quick import one_mean, schools
 from tests.statistical import assert_caught, assert_distribution, assert_mean

@@ -6,9 +6,9 @@ import importlib.util
 import numpy as np
 
 from pymc_hais.core.annealing import anneal
+from pymc_hais.core.records import KernelParams, Ladder, Noise, ParticleState, Schedule
 from pymc_hais.kernels.hamiltonian import build_hamiltonian, persistence
-from pymc_hais.paths import Geometric
-from pymc_hais.types import KernelParams, Ladder, Noise, ParticleState, Schedule
+from pymc_hais.kernels.paths import Geometric
 from tests.populations import anneal_one, build_key
 
 HAS_JAX = importlib.util.find_spec("jax") is not None

@@ -10,21 +10,19 @@ from pymc_hais.core.seeds import Purpose
 from pymc_hais.estimators import LogZEstimate, divide, to_estimate
 from pymc_hais.kernels import RandomWalk
 from pymc_hais.model import discrete_names, find_model
+from pymc_hais.opinions.bridging import bridge_draws, thin_rows
 from pymc_hais.planning.mass import build_first_problem
+from pymc_hais.request.call import build_call
+from pymc_hais.request.request import Request
 from pymc_hais.results.checks.model import check_prior_mass
 from pymc_hais.results.checks.opinions import check_bridge
 from pymc_hais.results.draws import read_positions
 from pymc_hais.results.report import log_findings
-from pymc_hais.run.bridging import bridge_draws, thin_rows
-from pymc_hais.run.call import build_call
-from pymc_hais.run.request import Request
 from pymc_hais.tuning import fit_reference
 
 if TYPE_CHECKING:
     import pymc as pm
     from xarray import DataTree
-
-__all__ = ["bridge"]
 
 
 def bridge(

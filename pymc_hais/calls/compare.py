@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pymc_hais.core.resampling import systematic
-from pymc_hais.core.weights import normalise
+from pymc_hais.core.weights import normalise, systematic
 from pymc_hais.estimators import LogZEstimate
 from pymc_hais.results.comparison import check_quantity, check_results, check_same_data, check_variables, mix, to_table
 from pymc_hais.results.datatree import log_marginal_likelihood
@@ -17,8 +16,6 @@ from pymc_hais.results.datatree import log_marginal_likelihood
 if TYPE_CHECKING:
     import pandas as pd
     from xarray import DataTree
-
-__all__ = ["average", "compare"]
 
 #: Simulated sets of log Z, from which the Monte Carlo error of the probabilities is taken.
 _N_SIMULATED = 4000

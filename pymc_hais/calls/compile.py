@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.seeds import Seeds
 from pymc_hais.model import (
     WrittenLogp,
@@ -27,15 +28,12 @@ from pymc_hais.planning.starts import first_reference, takes_fit
 from pymc_hais.problem.building import with_data
 from pymc_hais.problem.kept import keep_problem
 from pymc_hais.problem.problem import Problem
+from pymc_hais.request.call import build_call
+from pymc_hais.request.request import Request
 from pymc_hais.results.draws import is_result
-from pymc_hais.run.call import build_call
-from pymc_hais.run.request import Request
-from pymc_hais.types import Kernel
 
 if TYPE_CHECKING:
     import pymc as pm
-
-__all__ = ["CompiledModel", "Opened", "compile", "open_model"]
 
 #: Arguments that belong to :func:`compile`, and their defaults.
 _CHOICES = dict.fromkeys(("reference", "kernel", "constraints", "path", "backend", "compile_kwargs"))

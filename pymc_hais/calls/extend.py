@@ -10,25 +10,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pymc_hais.calls.compile import CompiledModel, open_model
+from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.seeds import Branch
 from pymc_hais.jobs.guard import Guard
 from pymc_hais.jobs.progress import default_theme
 from pymc_hais.planning.follow import follow, restore_choice, restore_problem
+from pymc_hais.request.call import Call, build_call, share_out
+from pymc_hais.request.request import Request
 from pymc_hais.results.diagnose import Seen, with_findings
 from pymc_hais.results.past import check_goes_on, check_model_of, read_backend, read_past, read_whole, to_extended_tree
 from pymc_hais.results.plans import keep_result, open_result
 from pymc_hais.results.report import extension_attributes, log_extension, log_nothing_added
-from pymc_hais.run.call import Call, build_call, share_out
 from pymc_hais.run.choice import Choice
 from pymc_hais.run.extending import Extended, Past, add_chains, add_draws, reach_target
-from pymc_hais.run.request import Request
-from pymc_hais.types import Kernel
 
 if TYPE_CHECKING:
     import pymc as pm
     from xarray import DataTree
-
-__all__ = ["extend"]
 
 
 def extend(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pymc_hais.calls.sample import sample_hais
+from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.seeds import Branch, Purpose
 from pymc_hais.estimators.predictive import average_likelihood
 from pymc_hais.jobs.guard import Guard
@@ -28,21 +29,18 @@ from pymc_hais.model.rows import as_rows, check_known, check_rows, check_table, 
 from pymc_hais.planning.choose import choose_reference
 from pymc_hais.planning.mass import build_first_problem, measure_prior_mass
 from pymc_hais.problem.problem import Problem
+from pymc_hais.request.call import Call, build_call, share_out
+from pymc_hais.request.request import Request
 from pymc_hais.results.checks.rows import check_predictive, summarise
 from pymc_hais.results.datatree import log_marginal_likelihood
 from pymc_hais.results.diagnose import findings_of_rows
 from pymc_hais.results.draws import is_result
 from pymc_hais.results.heldout import HeldOut, of_rows, thin, to_heldout_tree
 from pymc_hais.results.report import attributes_of_rows, log_held_out
-from pymc_hais.run.call import Call, build_call, share_out
-from pymc_hais.run.request import Request
 from pymc_hais.run.rounds import run_rounds
-from pymc_hais.types import Kernel
 
 if TYPE_CHECKING:
     from xarray import DataTree
-
-__all__ = ["log_likelihood"]
 
 #: What a run of the unnormalised model and the rows' own runs cost together.
 _COSTS = ("n_gradients", "n_gradients_pilot", "compile_time", "pilot_time", "sampling_time")

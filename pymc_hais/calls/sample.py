@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pymc_hais.calls.compile import CompiledModel, open_model
+from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.seeds import Branch
 from pymc_hais.jobs.guard import Guard
 from pymc_hais.jobs.progress import default_theme
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.model import is_model
+from pymc_hais.opinions.bridging import thin_rows
+from pymc_hais.opinions.opinions import ask_others
 from pymc_hais.planning.choose import choose_reference
 from pymc_hais.planning.follow import follow, restore_choice, restore_problem
 from pymc_hais.planning.mass import build_first_problem
@@ -24,27 +27,22 @@ from pymc_hais.planning.starts import GivenDraws
 from pymc_hais.problem.parameter_path import build_parameter_problem, is_geometric
 from pymc_hais.problem.problem import Problem
 from pymc_hais.references import check_same_variables
+from pymc_hais.request.arguments import check_integer
+from pymc_hais.request.call import Call, build_call, share_out
+from pymc_hais.request.request import Request
 from pymc_hais.results.datatree import check_labels
 from pymc_hais.results.draws import check_takes_modes, is_result, read_modes, read_positions
 from pymc_hais.results.ending import end_run
 from pymc_hais.results.plans import read_plan
 from pymc_hais.results.report import log_model, log_start
-from pymc_hais.run.arguments import check_integer
-from pymc_hais.run.bridging import thin_rows
-from pymc_hais.run.call import Call, build_call, share_out
 from pymc_hais.run.choice import Choice
 from pymc_hais.run.modes import find_modes
-from pymc_hais.run.opinions import ask_others
 from pymc_hais.run.posterior import draw_posterior
-from pymc_hais.run.request import Request
 from pymc_hais.run.rounds import run_rounds
-from pymc_hais.types import Kernel
 
 if TYPE_CHECKING:
     import pymc as pm
     from xarray import DataTree
-
-__all__ = ["paper_settings", "sample_hais"]
 
 
 def sample_hais(

@@ -7,29 +7,27 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.seeds import Purpose
 from pymc_hais.jobs.progress import default_theme
 from pymc_hais.model import build_outputs, find_model, is_model
+from pymc_hais.opinions.sandwich import run_validation
 from pymc_hais.planning.choose import choose_reference
 from pymc_hais.planning.mass import build_first_problem
 from pymc_hais.problem.building import bind_reference
 from pymc_hais.problem.simulation import check_generative, simulate
 from pymc_hais.references import Prior
+from pymc_hais.request.arguments import check_integer
+from pymc_hais.request.call import build_call, share_out
+from pymc_hais.request.request import Request
 from pymc_hais.results.datatree import labels_of
 from pymc_hais.results.draws import is_result
 from pymc_hais.results.report import log_findings, log_start
 from pymc_hais.results.validation import check_validation, rank, to_validation_tree
-from pymc_hais.run.arguments import check_integer
-from pymc_hais.run.call import build_call, share_out
-from pymc_hais.run.request import Request
-from pymc_hais.run.validation import run_validation
-from pymc_hais.types import Kernel
 
 if TYPE_CHECKING:
     import pymc as pm
     from xarray import DataTree
-
-__all__ = ["validate"]
 
 
 def validate(

@@ -10,8 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Ascended", "ascend"]
-
 #: Pairs of steps and changes of the gradient that stand for the curvature.
 _MEMORY = 6
 #: Length of the first step, in whitened units: no spike is so narrow that it would be jumped over from inside.

@@ -11,9 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pymc_hais.types import Noise
-
-__all__ = ["INITIAL_STEP", "build_noise", "check_counters"]
+from pymc_hais.core.records import Noise
 
 #: The step counter of the initial momenta, beyond any annealing step.
 INITIAL_STEP = 0xFFFFFFFF

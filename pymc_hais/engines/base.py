@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from pymc_hais.paths import Parameters
-from pymc_hais.types import ParticleState, Path
+from pymc_hais.core.protocols import Path
+from pymc_hais.core.records import ParticleState
+from pymc_hais.kernels.paths import Parameters
 
 
 @dataclass

@@ -8,10 +8,10 @@ import time
 import warnings
 from typing import Any
 
+from pymc_hais.core.protocols import Engine, Kernel
 from pymc_hais.model.compat import traceable, unsupported_op
 from pymc_hais.model.compiling import compile_density
 from pymc_hais.model.density import DensityGraph, Source
-from pymc_hais.types import Engine, Kernel
 
 _log = logging.getLogger("pymc.hais")
 

@@ -18,13 +18,14 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from pymc_hais.core.annealing import SEGMENT_LENGTH, UNBROKEN_LENGTH
 from pymc_hais.core.noise import INITIAL_STEP, build_noise
+from pymc_hais.core.protocols import Kernel, Path
+from pymc_hais.core.records import KernelParams, Metric, Noise, ParticleState, SegmentTrace
 from pymc_hais.engines.base import CompileClock, on_tuple, split_inputs, spread, take
 from pymc_hais.engines.disk import cache_folder
 from pymc_hais.engines.tiles import Tile, cut, cut_tiles, merge
 from pymc_hais.kernels import Hamiltonian
+from pymc_hais.kernels.paths import Geometric
 from pymc_hais.model.rewrites import jax_functions
-from pymc_hais.paths import Geometric
-from pymc_hais.types import Kernel, KernelParams, Metric, Noise, ParticleState, Path, SegmentTrace
 
 #: Particles that one call moves: on a CPU their state stays in the cache, an accelerator wants to be filled.
 _PARTICLES = 512
@@ -36,7 +37,7 @@ _ELEMENTS_OF_SITES = 2**15
 
 
 def build_loop(condition: Any, body: Any) -> Any:
-    """Build a while loop as :func:`pymc_hais.kernels.base.plain_loop` does."""
+    """Build a while loop as :func:`pymc_hais.kernels.metropolis.plain_loop` does."""
 
     def run(carry, constants):
         return jax.lax.while_loop(
@@ -77,7 +78,7 @@ def _pad(array: np.ndarray, n: int) -> np.ndarray:
 
 
 class JaxEngine:
-    """See :class:`pymc_hais.types.Engine`.
+    """See :class:`pymc_hais.core.protocols.Engine`.
 
     Parameters
     ----------

@@ -18,14 +18,16 @@ import numpy as np
 from numba.extending import overload
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
-from pymc_hais import types as types_module
 from pymc_hais.core import noise as noise_module
+from pymc_hais.core import records as types_module
+from pymc_hais.core.protocols import Kernel, Path
+from pymc_hais.core.records import KernelParams, Metric, Noise, ParticleState, SegmentTrace
 from pymc_hais.engines.base import CompileClock, on_tuple, split_inputs, spread, take
 from pymc_hais.kernels import (
     Hamiltonian,
     balanced,
-    base,
     composed,
+    defended,
     gibbs,
     hamiltonian,
     leapfrog,
@@ -33,10 +35,14 @@ from pymc_hais.kernels import (
     reflection,
     sites,
 )
+from pymc_hais.kernels import (
+    metropolis as base,
+)
+from pymc_hais.kernels import paths as geometric
+from pymc_hais.kernels import paths as parameters
+from pymc_hais.kernels.paths import Parameters
 from pymc_hais.model.compat import numba_cache_key, register_numba_cache_key
 from pymc_hais.model.compiling import quiet_compilation
-from pymc_hais.paths import Parameters, defended, geometric, parameters
-from pymc_hais.types import Kernel, KernelParams, Metric, Noise, ParticleState, Path, SegmentTrace
 
 _MAX_CORES: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
 #: Chunks of particles a thread: more than one, so that no thread waits long for the last.
@@ -98,7 +104,7 @@ _one_blas_thread = _OneBlasThread()
 
 
 class NumbaEngine:
-    """See :class:`pymc_hais.types.Engine`.
+    """See :class:`pymc_hais.core.protocols.Engine`.
 
     Threads of this process run a compiled function that holds no interpreter lock.  Numba's own parallel
     loops would do the same, but compile longer, hide the model's errors and end a forked process.

@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 
 from pymc_hais.core.noise import INITIAL_STEP, build_noise
+from pymc_hais.core.protocols import Kernel, Path
+from pymc_hais.core.records import KernelParams, Metric, Noise, ParticleState, SegmentTrace
 from pymc_hais.engines.base import CompileClock, on_tuple, split_inputs, take
 from pymc_hais.kernels import Hamiltonian
-from pymc_hais.paths import Geometric
-from pymc_hais.types import Kernel, KernelParams, Metric, Noise, ParticleState, Path, SegmentTrace
+from pymc_hais.kernels.paths import Geometric
 
 
 class PythonEngine:
-    """See :class:`pymc_hais.types.Engine`.
+    """See :class:`pymc_hais.core.protocols.Engine`.
 
     Parameters
     ----------

@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import norm
 
-from pymc_hais.types import AnnealingRun
+from pymc_hais.core.records import AnnealingRun
 
 #: Share of the target's variance below which the weights have none.
 NO_VARIANCE = 0.5

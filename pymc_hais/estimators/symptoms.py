@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import f as f_distribution
 
+from pymc_hais.core.records import AnnealingRun
 from pymc_hais.core.weights import log_mean_exp, pool
 from pymc_hais.estimators.annealed import Variance, family_masses, population_shares, relative_variance
 from pymc_hais.estimators.unseen import pareto_k
-from pymc_hais.types import AnnealingRun
 
 #: Pareto k beyond which importance weights are not to be trusted (Vehtari et al. 2024).
 PARETO_K_LIMIT = 0.7

@@ -19,9 +19,9 @@ from pymc.step_methods.step_sizes import DualAverageAdaptation, StepSizeState
 from pymc.util import RandomGenerator, get_value_vars_from_user_vars
 from pymc.vartypes import discrete_types
 
+from pymc_hais.core.records import KernelInfo, KernelParams, Noise, ParticleState
 from pymc_hais.kernels import Hamiltonian
-from pymc_hais.paths import Geometric
-from pymc_hais.types import KernelInfo, KernelParams, Noise, ParticleState
+from pymc_hais.kernels.paths import Geometric
 
 #: Of the path and of the density: a step has its data inside.
 _NO_DATA: tuple[tuple, tuple] = ((), ())

@@ -12,16 +12,15 @@ from pytensor.compile.mode import get_mode
 from pytensor.link.jax import JAXLinker
 from pytensor.link.numba import NumbaLinker
 
-from pymc_hais.core.resampling import systematic
+from pymc_hais.core.records import ParticleState
 from pymc_hais.core.seeds import Seeds
-from pymc_hais.core.weights import clean, log_mean_exp, normalise
+from pymc_hais.core.weights import clean, log_mean_exp, normalise, systematic
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.model import discrete_names
 from pymc_hais.problem.building import build_problem
 from pymc_hais.problem.problem import Compiler, Problem
 from pymc_hais.tuning.metric import estimate_metric
 from pymc_hais.tuning.pilot import next_beta, rank_correlation
-from pymc_hais.types import ParticleState
 
 #: Transitions between two measurements of the acceptance rate and of the correlation with the start of a stage.
 _BLOCK = 4

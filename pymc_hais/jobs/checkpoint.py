@@ -16,11 +16,11 @@ from typing import Any
 
 from pymc_hais.core.codec import Codec
 from pymc_hais.core.files import digest, read_record, write_bytes, write_record
+from pymc_hais.core.records import AnnealingRun, ParticleState
 from pymc_hais.estimators import Late
 from pymc_hais.jobs.locks import LOCK
 from pymc_hais.model import ModelIdentity
 from pymc_hais.tuning import Pilot
-from pymc_hais.types import AnnealingRun, ParticleState
 
 _HEADER, _DIGEST = "checkpoint.json", "digest"
 _FORMAT = 3

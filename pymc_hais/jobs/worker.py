@@ -13,8 +13,8 @@ import traceback
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from pymc_hais.core.annealing import Report
+from pymc_hais.core.protocols import Engine
 from pymc_hais.engines.transport import Parcel, unpack
-from pymc_hais.types import Engine
 
 #: How the note of an error begins that is the job's own, where it would look like the loss of the worker.
 OF_JOB = "As its worker has seen it"

@@ -12,10 +12,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pymc_hais.kernels.base import identity, plain_loop
-from pymc_hais.kernels.metropolis import build_choose
+from pymc_hais.core.records import PathFunctions
+from pymc_hais.kernels.metropolis import build_choose, identity, plain_loop
 from pymc_hais.kernels.sites import SiteBlock, build_move
-from pymc_hais.types import PathFunctions
 
 #: How many times as many evaluations make another kernel worth a try.
 _SAVING = 4

@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from pymc_hais.kernels.base import build_evaluate_at, identity, keeps_gradients, plain_loop
+from pymc_hais.core.protocols import Kernel
+from pymc_hais.core.records import KernelInfo, KernelParams, ParticleState, PathFunctions
+from pymc_hais.kernels.metropolis import build_evaluate_at, identity, keeps_gradients, plain_loop
 from pymc_hais.kernels.sites import SiteBlock, SiteKernel
-from pymc_hais.types import Kernel, KernelInfo, KernelParams, ParticleState, PathFunctions
 
 
 @dataclass(frozen=True)
 class Composed:
-    """See :class:`pymc_hais.types.Kernel`; each part leaves the density at beta invariant, and so do both together.
+    """See :class:`pymc_hais.core.protocols.Kernel`; both parts together leave the density at beta invariant.
 
     Attributes
     ----------
@@ -85,7 +86,7 @@ class Composed:
     def build(
         self, xp: Any, path: PathFunctions, jit: Any = identity, jit_density: Any = None, loop: Any = plain_loop
     ) -> Any:
-        """Build the transition; see :meth:`pymc_hais.types.Kernel.build`."""
+        """Build the transition; see :meth:`pymc_hais.core.protocols.Kernel.build`."""
         jit_density = jit_density or jit
         sweep = jit_density(self.sites.build(xp, path, jit, jit_density, loop))
         if self.continuous is None:

@@ -11,10 +11,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pymc_hais.kernels.base import identity, plain_loop
-from pymc_hais.kernels.metropolis import build_choose
+from pymc_hais.core.records import PathFunctions
+from pymc_hais.kernels.metropolis import build_choose, identity, plain_loop
 from pymc_hais.kernels.sites import SiteBlock, build_move
-from pymc_hais.types import PathFunctions
 
 #: Differences of log densities are kept within this range: none of them is infinite, and NaN is the least.
 _FAR = 1e30

@@ -12,11 +12,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pymc_hais.kernels.base import check_step_size, identity, plain_loop
+from pymc_hais.core.records import ParticleState, PathFunctions
 from pymc_hais.kernels.leapfrog import INTEGRATORS, build_leapfrog
-from pymc_hais.kernels.metropolis import build_accept
+from pymc_hais.kernels.metropolis import build_accept, check_step_size, identity, plain_loop
 from pymc_hais.kernels.reflection import LinearConstraints
-from pymc_hais.types import ParticleState, PathFunctions
 
 #: An energy error beyond this many nats marks a divergence, as in PyMC's and Stan's samplers.
 DIVERGENCE_THRESHOLD = 1000.0
@@ -101,7 +100,7 @@ class Hamiltonian:
     def build(
         self, xp: Any, path: PathFunctions, jit: Any = identity, jit_density: Any = None, loop: Any = plain_loop
     ) -> Any:
-        """Build the transition; see :meth:`pymc_hais.types.Kernel.build`."""
+        """Build the transition; see :meth:`pymc_hais.core.protocols.Kernel.build`."""
         return build_hamiltonian(xp, path, jit, jit_density, loop, self.integrator, self.n_leapfrog, self.constraints)
 
 
@@ -123,7 +122,7 @@ def build_hamiltonian(
     Parameters
     ----------
     xp, path, jit, jit_density, loop
-        As :meth:`pymc_hais.types.Kernel.build` describes them.
+        As :meth:`pymc_hais.core.protocols.Kernel.build` describes them.
     integrator, n_leapfrog, constraints
         As :class:`Hamiltonian` describes them.
     """

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pymc_hais.kernels.base import identity, plain_loop
+from pymc_hais.core.records import ParticleState, PathFunctions
+from pymc_hais.kernels.metropolis import identity, plain_loop
 from pymc_hais.kernels.reflection import LinearConstraints, build_reflecting_drift
-from pymc_hais.types import ParticleState, PathFunctions
 
 
 def build_metric(jit: Any = identity) -> tuple[Any, Any]:
@@ -54,7 +54,7 @@ def build_leapfrog(
     Parameters
     ----------
     xp, path, jit, jit_density, loop
-        As :meth:`pymc_hais.types.Kernel.build` describes them.
+        As :meth:`pymc_hais.core.protocols.Kernel.build` describes them.
     integrator : {"kick-drift-kick", "drift-kick-drift"}
     n_leapfrog : int
         Steps of length eps.

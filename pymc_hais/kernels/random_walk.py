@@ -11,11 +11,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pymc_hais.kernels.base import build_evaluate_at, check_step_size, identity, plain_loop
+from pymc_hais.core.records import PathFunctions
 from pymc_hais.kernels.leapfrog import build_metric
-from pymc_hais.kernels.metropolis import build_accept
+from pymc_hais.kernels.metropolis import build_accept, build_evaluate_at, check_step_size, identity, plain_loop
 from pymc_hais.kernels.reflection import LinearConstraints, build_inside
-from pymc_hais.types import PathFunctions
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ class RandomWalk:
     def build(
         self, xp: Any, path: PathFunctions, jit: Any = identity, jit_density: Any = None, loop: Any = plain_loop
     ) -> Any:
-        """Build the transition; see :meth:`pymc_hais.types.Kernel.build`."""
+        """Build the transition; see :meth:`pymc_hais.core.protocols.Kernel.build`."""
         push, _ = build_metric(jit)
         is_inside = jit(build_inside(xp, self.constraints, jit))
         # A proposal into a region of low density is no divergence, however low.

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from pymc_hais.kernels.base import identity, plain_loop
+from pymc_hais.kernels.metropolis import identity, plain_loop
 
 #: A wall nearer than this is at hand: keeps 0 / 0 out of the time to reach a wall that was just hit.
 _AT_HAND = 1e-30
@@ -151,7 +151,7 @@ def build_reflecting_drift(
     Parameters
     ----------
     xp, jit, loop
-        As :meth:`pymc_hais.types.Kernel.build` describes them.
+        As :meth:`pymc_hais.core.protocols.Kernel.build` describes them.
     push, pull : callable
         Of :func:`pymc_hais.kernels.leapfrog.build_metric`.
     """

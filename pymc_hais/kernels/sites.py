@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
-from pymc_hais.kernels.base import build_evaluate_at
-from pymc_hais.types import PathFunctions
+from pymc_hais.core.records import PathFunctions
+from pymc_hais.kernels.metropolis import build_evaluate_at
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,6 +18,8 @@ import pytensor.tensor as pt
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
+from pymc_hais.core.protocols import Kernel, Path
+from pymc_hais.kernels.paths import Geometric, Parameters
 from pymc_hais.model.centring import recentre
 from pymc_hais.model.checks import refuse_sums_of_conditions
 from pymc_hais.model.compat import with_real_argmax
@@ -29,8 +31,6 @@ from pymc_hais.model.sites.conditionals import SiteRule, add_conditionals
 from pymc_hais.model.sites.interactions import find_rules, take_slopes
 from pymc_hais.model.sites.lookups import confine_lookups, ranges_of
 from pymc_hais.model.sites.terms import open_conditions, reached_from
-from pymc_hais.paths import Geometric, Parameters
-from pymc_hais.types import Kernel, Path
 
 #: ``(x, log_prior) -> log density`` of a reference, as graphs.
 type LogReference = Callable[[Any, Any], Any]

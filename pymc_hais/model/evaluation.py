@@ -11,10 +11,10 @@ import pytensor
 from pytensor.compile.mode import Mode
 from pytensor.graph.replace import clone_replace
 
+from pymc_hais.core.records import ParticleState
 from pymc_hais.model.compiling import compile_interpreted
 from pymc_hais.model.containers import arguments_for, freeze_with_inputs
 from pymc_hais.model.layout import Layout
-from pymc_hais.types import ParticleState
 
 #: Draws at which a log density is compared with the model's own, or the terms of one that is never finite looked at.
 _EXAMINED = 20

@@ -14,7 +14,7 @@ from pymc_hais.planning.mass import mass_of
 from pymc_hais.planning.pilots import adaptation_bias
 from pymc_hais.problem.building import with_reference
 from pymc_hais.problem.problem import Problem
-from pymc_hais.run.call import Call
+from pymc_hais.request.call import Call
 from pymc_hais.run.choice import PILOT_PARTICLES, Spent
 
 #: Moves of a pilot that starts from a fit: few stages, of a few moves each.

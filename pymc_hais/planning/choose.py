@@ -15,7 +15,7 @@ from pymc_hais.planning.mass import mass_of
 from pymc_hais.planning.pilots import choose_rows
 from pymc_hais.planning.starts import GivenDraws, is_auto, takes_fit
 from pymc_hais.problem.problem import Problem
-from pymc_hais.run.call import Call
+from pymc_hais.request.call import Call
 from pymc_hais.run.choice import Choice, Spent
 from pymc_hais.run.plan import Plan
 
@@ -29,7 +29,6 @@ def choose_reference(problem: Problem, call: Call, reference: Any) -> Choice:
     ----------
     problem : Problem
         Compiled for the first reference.
-    call : Call
     reference : str or object
         As the user gave it.
     """

@@ -13,7 +13,7 @@ from pymc_hais.planning.starts import HEAVY
 from pymc_hais.problem.building import with_reference
 from pymc_hais.problem.problem import PriorMass, Problem
 from pymc_hais.references import Fitted, Independent, Margins, StudentT
-from pymc_hais.run.call import Call
+from pymc_hais.request.call import Call
 from pymc_hais.tuning import DEFENCE, fit_reference, fit_sites
 
 #: Degrees of freedom up to which a fit has tails.

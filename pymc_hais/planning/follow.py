@@ -15,7 +15,8 @@ from pymc_hais.problem.building import build_problem
 from pymc_hais.problem.parameter_path import is_geometric
 from pymc_hais.problem.problem import PriorMass, Problem
 from pymc_hais.references import prior_alone
-from pymc_hais.run.call import Call
+from pymc_hais.request.call import Call
+from pymc_hais.request.request import Request
 from pymc_hais.run.choice import Choice, Spent, tail_of
 from pymc_hais.run.plan import (
     Origin,
@@ -29,7 +30,6 @@ from pymc_hais.run.plan import (
     spec_of,
     without_particles,
 )
-from pymc_hais.run.request import Request
 from pymc_hais.run.rounds import Outcome
 from pymc_hais.tuning import CONSTANT_SPEED
 
@@ -117,7 +117,6 @@ def restore_problem(plan: Plan, model: Any, reference: Any, call: Call) -> Probl
 
     Parameters
     ----------
-    plan : Plan
     model : pymc.Model
         With the free variables of the plan's model; its data may be others.
     reference : object

@@ -13,7 +13,7 @@ from pymc_hais.model import improper_priors
 from pymc_hais.planning.pilots import log_ratios, run_pilots
 from pymc_hais.planning.scouting import Known, know_from_pilots, scout
 from pymc_hais.problem.problem import Problem
-from pymc_hais.run.call import Call
+from pymc_hais.request.call import Call
 from pymc_hais.run.choice import Choice, Spent
 from pymc_hais.run.plan import Plan
 from pymc_hais.tuning import Pilot, merge
@@ -29,13 +29,10 @@ class Trial:
 
     Attributes
     ----------
-    choice : Choice
     rows : list of int
         The row of data of each pilot.
-    pilots : list of Pilot
     seen : list of ndarray
         Log ratios at all pilots' particles, those of an earlier trial included.
-    known : Known
     call : Call
         Whose machine code it has.
     """
@@ -83,14 +80,12 @@ def learn(
 
     Parameters
     ----------
-    problem : Problem
     rows : list of int
         That get a pilot.
     number : int
         Tells the random numbers of these pilots from others'.
     spent : Spent
         What is added to.
-    call : Call
     earlier : Trial, optional
         Whose particles may show tails of the log ratio, too.
     scouts_for_fit : bool, optional

@@ -29,12 +29,10 @@ from pymc_hais.planning.starts import first_reference, heavy_reference, takes_fi
 from pymc_hais.problem.building import bind_reference, build_problem
 from pymc_hais.problem.problem import PriorMass, Problem
 from pymc_hais.references import Gaussian, StudentT, UnusablePriorError, prior_alone
-from pymc_hais.run.call import Call
+from pymc_hais.request.call import Call
 from pymc_hais.run.choice import Spent
 from pymc_hais.run.rounds import run_rounds
 from pymc_hais.tuning import fit_reference
-
-__all__ = ["build_first_problem", "find_mass", "measure_prior_mass"]
 
 #: Prior draws to which the reference is fitted.
 _FITTED = 2000
@@ -55,10 +53,8 @@ def build_first_problem(
 
     Parameters
     ----------
-    model : pymc.Model
     reference : str or object
         As the user gave it.
-    call : Call
     rows : dict of ndarray (R, ...), optional
         Observed variables or data containers that differ from row to row.
     containers : dict of ndarray, optional

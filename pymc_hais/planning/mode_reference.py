@@ -11,10 +11,8 @@ from pymc_hais.planning.mass import build_first_problem
 from pymc_hais.planning.starts import first_reference, heavy_reference
 from pymc_hais.problem.problem import CHUNK, Problem
 from pymc_hais.references import Gaussian, Gaussians, Mixture
-from pymc_hais.run.call import Call
+from pymc_hais.request.call import Call
 from pymc_hais.run.mode_search import MOST_DIMS, Joint, Peak, can_climb, climb
-
-__all__ = ["add_modes"]
 
 #: Share of the draws that all Gaussians together have: the others start as they would without them.
 _SHARE = 0.5
@@ -33,12 +31,10 @@ def add_modes(model: Any, reference: Any, points: np.ndarray, call: Call) -> Mix
 
     Parameters
     ----------
-    model : pymc.Model
     reference : str or object
         As the user gave it.
     points : ndarray (n, D)
         Flat vectors from which the joint density is climbed.
-    call : Call
 
     Raises
     ------

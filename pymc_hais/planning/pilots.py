@@ -11,7 +11,7 @@ from pymc_hais.core.seeds import Place, Purpose, Stream
 from pymc_hais.jobs.timing import FEWEST
 from pymc_hais.jobs.workers import Task
 from pymc_hais.problem.problem import Problem
-from pymc_hais.run.call import Call
+from pymc_hais.request.call import Call
 from pymc_hais.run.choice import PILOT_PARTICLES, Spent
 from pymc_hais.run.tasks import Piloting
 from pymc_hais.tuning import Pilot, Stopwatch, particles_for_dense
@@ -101,7 +101,6 @@ def log_ratios(
         Whose log ratio is evaluated.
     rows : sequence of int
         The row of data of each pilot.
-    pilots : sequence of Pilot
     source : Problem, optional
         The pilots' own, where it is another: its particles may have other coordinates.
     """

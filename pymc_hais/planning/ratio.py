@@ -7,17 +7,15 @@ from typing import Any
 import numpy as np
 
 from pymc_hais.core.annealing import anneal, move
-from pymc_hais.core.resampling import systematic
 from pymc_hais.core.seeds import Stream
+from pymc_hais.core.weights import systematic
 from pymc_hais.model import Layout
 from pymc_hais.problem.building import with_reference
 from pymc_hais.problem.problem import Problem
 from pymc_hais.references import AnnealedModel, Draws
-from pymc_hais.run.call import Call
+from pymc_hais.request.call import Call
 from pymc_hais.run.choice import Choice
 from pymc_hais.tuning import Recipe, build_ladder, suggest_length
-
-__all__ = ["build_ratio_problem"]
 
 #: Temperatures on the way to the reference model, against what its log Z would need, and at least.
 _SLOWER = 4
@@ -34,7 +32,6 @@ def build_ratio_problem(model: Any, layout: Layout, source: Choice, call: Call) 
 
     Parameters
     ----------
-    model : pymc.Model
     layout : Layout
         Of both models.
     source : Choice

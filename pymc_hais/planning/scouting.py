@@ -7,16 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pymc_hais.core.records import AnnealingRun
 from pymc_hais.core.weights import pool
 from pymc_hais.problem.problem import Problem
-from pymc_hais.run.call import Call
+from pymc_hais.request.call import Call
 from pymc_hais.run.choice import Spent
 from pymc_hais.run.populations import anneal_rows, count_gradients
 from pymc_hais.run.row_results import RowResult, estimate_row
 from pymc_hais.tuning import Pilot, build_ladder, merge, suggest_length
-from pymc_hais.types import AnnealingRun
-
-__all__ = ["Known", "know_from_pilots", "scout"]
 
 #: Temperatures of a scouting round, at least.
 _SHORTEST = 32

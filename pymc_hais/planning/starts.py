@@ -11,7 +11,7 @@ from pymc_hais.kernels import LinearConstraints
 from pymc_hais.model import improper_priors, refuse_periodic
 from pymc_hais.model.sites.sites import refuse_endless
 from pymc_hais.references import Box, StudentT
-from pymc_hais.run.constraints import axis_bounds
+from pymc_hais.request.constraints import axis_bounds
 
 #: Degrees of freedom of the start where no prior says how far the target may reach, and of the fit to particles that
 #: have tails: a reference with lighter tails than the target leaves its particles to wander there, too few and
@@ -44,12 +44,6 @@ def is_auto(reference: Any) -> bool:
 
 def first_reference(reference: Any, model: Any, constraints: LinearConstraints | None = None) -> Any:
     """Say where the first pilot starts where a fit follows, and what a fit is mixed with; another one stays as it is.
-
-    Parameters
-    ----------
-    reference : str or object
-    model : pymc.Model
-    constraints : LinearConstraints, optional
 
     Raises
     ------

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import norm
 
+from pymc_hais.core.records import ParticleState
 from pymc_hais.core.seeds import Purpose, Seeds
 from pymc_hais.kernels import Composed
 from pymc_hais.model import (
@@ -35,7 +36,6 @@ from pymc_hais.problem.problem import CHUNK, Compiler, PriorMass, Problem, are_i
 from pymc_hais.problem.refusals import refuse_mismatch
 from pymc_hais.references import BoundReference, Fitted, Prior, bind, build_prior, uses_prior
 from pymc_hais.tuning import Stopwatch, particles_for_dense
-from pymc_hais.types import ParticleState
 
 #: Draws that check a model before any long work; as many as the pilot's, so that nothing compiles twice.
 CHECK_DRAWS = CHUNK

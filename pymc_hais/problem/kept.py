@@ -47,13 +47,10 @@ def find_problem(
 
     Parameters
     ----------
-    model : pymc.Model
     identity : ModelIdentity
         What the model is now.
     reference : str or object
         As :func:`pymc_hais.references.bind` takes it.
-    compiler : Compiler
-    takes_fit : bool
     """
     recipe = _recipe(reference, compiler, takes_fit)
     for one in _of_models.get(model, ()):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pymc_hais.core.records import ParticleState
 from pymc_hais.core.seeds import Purpose, Seeds
 from pymc_hais.model import Layout, build_parameter_density, check_state, discrete_names, improper_priors
 from pymc_hais.model.compiling import compile_interpreted
@@ -15,7 +16,6 @@ from pymc_hais.model.layout import on_position
 from pymc_hais.problem.building import CHECK_DRAWS, bind_reference
 from pymc_hais.problem.problem import Compiler, Problem
 from pymc_hais.references import BoundReference
-from pymc_hais.types import ParticleState
 
 #: Draws at which the reference is held against the model at the start of the path, and the nats that may differ.
 _COMPARED = 20

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pymc_hais.core.annealing import Start
+from pymc_hais.core.protocols import Engine, Kernel
+from pymc_hais.core.records import Particles, ParticleState
 from pymc_hais.core.seeds import Stream
 from pymc_hais.core.weights import clean
 from pymc_hais.engines import compile_engine
@@ -26,7 +28,6 @@ from pymc_hais.model import (
     with_table,
 )
 from pymc_hais.references import AnnealedModel, BoundReference, Draws, Fitted, join_parts, share_draws, with_data
-from pymc_hais.types import Engine, Kernel, Particles, ParticleState
 
 #: Positions that are evaluated at a time outside a run: always as many, so that nothing compiles twice.
 CHUNK = 500

@@ -9,7 +9,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 
-from pymc_hais.types import ParticleState
+from pymc_hais.core.records import ParticleState
 
 type Evaluate = Callable[[np.ndarray], ParticleState]
 """Flat vectors (P, D) of the model -> their states at beta = 0, in the particles' own coordinates."""

@@ -10,6 +10,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 
+from pymc_hais.core.protocols import Reference
 from pymc_hais.model.layout import Layout
 from pymc_hais.references.base import BoundReference, Direct, Draws
 from pymc_hais.references.gaussian import Gaussian
@@ -17,7 +18,6 @@ from pymc_hais.references.margins import uniform_margins
 from pymc_hais.references.mixture import Mixed, Mixture
 from pymc_hais.references.prior import PriorSampler
 from pymc_hais.references.variables import Product, is_distribution
-from pymc_hais.types import Reference
 
 
 @dataclass(frozen=True)

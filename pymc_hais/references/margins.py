@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 
+from pymc_hais.core.protocols import Reference
 from pymc_hais.model import SiteVariable
-from pymc_hais.types import Reference
 
 
 @dataclass(frozen=True, eq=False)

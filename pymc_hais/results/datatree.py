@@ -19,9 +19,9 @@ from pymc_hais.estimators import Finding, LogZEstimate
 from pymc_hais.jobs.guard import Guard
 from pymc_hais.model import Layout
 from pymc_hais.model.compat import without_initvals
+from pymc_hais.request.call import Output
 from pymc_hais.results.diagnose import unfinished
 from pymc_hais.results.plans import PLAN, plan_group
-from pymc_hais.run.call import Output
 from pymc_hais.run.modes import Modes
 from pymc_hais.run.plan import Plan
 from pymc_hais.run.posterior import PosteriorDraws

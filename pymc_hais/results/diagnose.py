@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 
+from pymc_hais.core.records import AnnealingRun
 from pymc_hais.estimators import Finding, LogZEstimate
 from pymc_hais.jobs.guard import Guard
 from pymc_hais.problem.problem import Problem
+from pymc_hais.request.call import Call
 from pymc_hais.results.checks.missed_mass import check_modes
 from pymc_hais.results.checks.model import check_data, check_prior_draws, check_prior_mass, check_summable
 from pymc_hais.results.checks.opinions import check_opinions
@@ -19,12 +21,10 @@ from pymc_hais.results.checks.rows import check_mean, summarise
 from pymc_hais.results.checks.weights import check_weights
 from pymc_hais.results.checks.wrong_odds import check_odds
 from pymc_hais.results.findings import say
-from pymc_hais.run.call import Call
 from pymc_hais.run.choice import Choice, final_tail
 from pymc_hais.run.modes import Modes
 from pymc_hais.run.rounds import Outcome
 from pymc_hais.run.row_results import RowResult, final_particles
-from pymc_hais.types import AnnealingRun
 
 
 @dataclass(frozen=True)

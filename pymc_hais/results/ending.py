@@ -12,11 +12,11 @@ from xarray import DataTree
 
 from pymc_hais.jobs.guard import Guard
 from pymc_hais.planning.follow import record_plan
+from pymc_hais.request.call import Call
 from pymc_hais.results.datatree import to_datatree
 from pymc_hais.results.diagnose import Seen, with_findings
 from pymc_hais.results.plans import keep_result
 from pymc_hais.results.report import attributes, log_outcome
-from pymc_hais.run.call import Call
 from pymc_hais.run.choice import Choice
 from pymc_hais.run.modes import Modes
 from pymc_hais.run.posterior import PosteriorDraws

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 from xarray import Dataset, DataTree
 
-from pymc_hais.core.resampling import systematic
+from pymc_hais.core.records import AnnealingRun
 from pymc_hais.core.seeds import Purpose
-from pymc_hais.core.weights import log_mean_exp
+from pymc_hais.core.weights import log_mean_exp, systematic
 from pymc_hais.engines import BACKENDS
 from pymc_hais.estimators import LogZEstimate, Round
 from pymc_hais.jobs.guard import Guard
 from pymc_hais.model import build_layout, identify_as_written
+from pymc_hais.request.call import Call, Output
 from pymc_hais.results.datatree import (
     COUNTS,
     EVIDENCE,
@@ -29,10 +30,8 @@ from pymc_hais.results.datatree import (
 )
 from pymc_hais.results.diagnose import unfinished
 from pymc_hais.results.plans import read_plan
-from pymc_hais.run.call import Call, Output
 from pymc_hais.run.extending import NO_STATE, Extended, Past
 from pymc_hais.run.plan import Origin, Plan
-from pymc_hais.types import AnnealingRun
 
 _log = logging.getLogger("pymc.hais")
 

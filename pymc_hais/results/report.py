@@ -14,9 +14,9 @@ from pymc_hais.estimators import Finding, LogZEstimate
 from pymc_hais.jobs.timing import duration
 from pymc_hais.model import is_unnormalised
 from pymc_hais.references import AnnealedModel
+from pymc_hais.request.call import Call
 from pymc_hais.results.findings import FINDINGS
 from pymc_hais.results.heldout import HeldOut
-from pymc_hais.run.call import Call
 from pymc_hais.run.choice import Choice
 from pymc_hais.run.extending import Extended
 from pymc_hais.run.posterior import PosteriorDraws

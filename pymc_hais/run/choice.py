@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from pymc_hais.core.records import AnnealingRun
 from pymc_hais.estimators import NO_TAIL, Tail, measure_tail
 from pymc_hais.problem.problem import Problem
-from pymc_hais.run.call import Call
+from pymc_hais.request.call import Call
 from pymc_hais.run.plan import Plan
 from pymc_hais.run.row_results import RowResult
-from pymc_hais.types import AnnealingRun
 
 #: The pilot has so many particles, or a multiple where a dense metric takes more.
 PILOT_PARTICLES = 500
@@ -30,7 +30,6 @@ class Spent:
         Evaluations of value and gradient of the pilots, and of measuring a prior's mass.
     n_gradients : int
         Of scouting rounds.
-    pilot_seconds : float
     n_rounds : int
         Scouting rounds, or those that refined a plan that was given.
     seconds_per_gradient : float
@@ -50,14 +49,11 @@ class Choice:
 
     Attributes
     ----------
-    problem : Problem
-    plan : Plan
     tail : Tail or None
         Of the log ratio; what may be missing from log Z because of it is counted into the error.  None where no pilot
         has seen these data: see :func:`tail_of`.
     scouted : tuple of RowResult
         What each row's scouting round gave, if it had one.
-    spent : Spent
     compile_seconds : float
         Of all engines.
     """

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from pymc_hais.core.records import AnnealingRun, ParticleState
 from pymc_hais.core.weights import log_mean_exp, normalise
 from pymc_hais.estimators import LogZEstimate, Round, estimate_log_z
 from pymc_hais.jobs.guard import Guard
-from pymc_hais.run.call import Call
+from pymc_hais.request.call import Call
 from pymc_hais.run.choice import Choice
 from pymc_hais.run.memory import measure_lag
 from pymc_hais.run.populations import anneal_rows, count_gradients
@@ -21,9 +22,6 @@ from pymc_hais.run.posterior import PosteriorDraws, draw_posterior
 from pymc_hais.run.rounds import Outcome, conclude
 from pymc_hais.run.row_results import RowResult
 from pymc_hais.tuning import Stopwatch
-from pymc_hais.types import AnnealingRun, ParticleState
-
-__all__ = ["NO_STATE", "Extended", "Past", "add_chains", "add_draws", "reach_target"]
 
 _log = logging.getLogger("pymc.hais")
 
@@ -44,7 +42,6 @@ class Past:
     ----------
     run : AnnealingRun
         The last round, without the particles' states; what was counted over all its particles is spread over them.
-    rounds : tuple of Round
     n_particles : tuple of int
         Of each round, over all chains.
     opinions : tuple of LogZEstimate

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from pymc_hais.core.records import AnnealingRun, ParticleState
 from pymc_hais.estimators.memory import NO_LAG, Lag, find_lag
 from pymc_hais.jobs.guard import Guard
-from pymc_hais.kernels.base import keeps_gradients
+from pymc_hais.kernels.metropolis import keeps_gradients
 from pymc_hais.problem.problem import Problem, are_inside, joint_of
-from pymc_hais.types import AnnealingRun, ParticleState
-
-__all__ = ["measure_lag"]
 
 
 def measure_lag(problem: Problem, run: AnnealingRun, guard: Guard | None = None) -> Lag:

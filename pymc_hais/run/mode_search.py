@@ -9,11 +9,9 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from pymc_hais.core.ascent import ascend
+from pymc_hais.core.records import Metric
 from pymc_hais.core.weights import clean
 from pymc_hais.problem.problem import CHUNK, Problem, in_chunks
-from pymc_hais.types import Metric
-
-__all__ = ["MOST_DIMS", "Joint", "Peak", "can_climb", "climb"]
 
 #: Dimensions beyond which the curvature at a single point is too much work.
 MOST_DIMS = 1000
@@ -121,11 +119,9 @@ def climb(
 
     Parameters
     ----------
-    joint : Joint
     starts : ndarray (n, D)
     metric : ndarray (D,) or (D, D)
         Scales, or a lower Cholesky factor.
-    n_iterations : int
     goes_on : callable
         Whether there is time.
     """

@@ -14,19 +14,17 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.stats import chi2
 
+from pymc_hais.core.records import AnnealingRun
 from pymc_hais.core.seeds import Purpose
 from pymc_hais.core.weights import pool
 from pymc_hais.estimators.region import Missed, RegionMass, compare_regions, measure_region, measure_shares
 from pymc_hais.jobs.guard import Guard
 from pymc_hais.model import Layout
 from pymc_hais.problem.problem import CHUNK, Problem
-from pymc_hais.run.call import Call
+from pymc_hais.request.call import Call
 from pymc_hais.run.choice import Choice
 from pymc_hais.run.mode_search import Joint, Peak, can_climb, climb
 from pymc_hais.run.rounds import Outcome
-from pymc_hais.types import AnnealingRun
-
-__all__ = ["Modes", "find_modes"]
 
 #: Evaluations of each start, at least and at most, and the share of the run's evaluations in between.
 _FEWEST_STEPS, _MOST_STEPS, _SHARE = 15, 60, 0.05
@@ -46,16 +44,12 @@ class Modes:
 
     Attributes
     ----------
-    layout : Layout
     positions : ndarray (K, D)
         Flat vectors of the model.
     masses : tuple of RegionMass
         Of the region around each, in units of Z.
     shares : ndarray (K,)
         What the run has of each region, as a share of its own Z.
-    missed : Missed
-    n_gradients : int
-    seconds : float
     values : dict of ndarray (K, ...)
         The modes in the variables' own spaces.
     """
@@ -77,11 +71,8 @@ def find_modes(
 
     Parameters
     ----------
-    choice : Choice
     outcome : Outcome
         Of one model.
-    call : Call
-    guard : Guard
     points : ndarray (n, D), optional
         Flat vectors that the user named.
     """

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from pymc_hais.core.codec import Codec
+from pymc_hais.core.records import AnnealingRun, Ladder, Schedule
 from pymc_hais.estimators import NO_TAIL, Finding, Late, LogZEstimate, Tail
 from pymc_hais.kernels import Gibbs, Hamiltonian, LinearConstraints, LocallyBalanced, RandomWalk
 from pymc_hais.model import Layout, ModelIdentity, Sites, SiteVariable
@@ -27,7 +28,6 @@ from pymc_hais.references import (
     StudentT,
 )
 from pymc_hais.tuning import Pilot, Recipe
-from pymc_hais.types import AnnealingRun, Ladder, Schedule
 
 #: Of the format: a reader refuses another one.
 _VERSION = 3
@@ -79,10 +79,8 @@ class Start:
         What ``reference=`` would be, without a fit: see :func:`spec_of`.
     label : str
         What the particles start from.
-    fitted : Fitted or None
     sites : Sites or None
         Of the chart.
-    mass : PriorMass or None
     """
 
     reference: Any
@@ -125,7 +123,6 @@ class Origin:
         Of the log ratio with the data of that run.
     n_rounds : int
         Rounds that refined it: their random numbers are not used again.
-    seconds_per_gradient : float
     """
 
     layout: Layout
@@ -145,17 +142,14 @@ class Plan:
         From which ladders are made; None where nothing is tuned.
     lengths : ndarray of int (R,)
         Temperatures of each row's first reported round.
-    recipe : Recipe
     reason : str
         Why its start was taken.
     ladder : Ladder or None
         Of the last round of an earlier run.
     promise : Promise or None
         Of that round.
-    start : Start or None
     kernel, site_kernel : Kernel, Own or None
         Of the continuous dimensions, and of discrete sites.
-    origin : Origin or None
     """
 
     pilot: Pilot | None

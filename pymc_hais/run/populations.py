@@ -11,17 +11,15 @@ import numpy as np
 
 from pymc_hais.core.annealing import Report
 from pymc_hais.core.files import digest
+from pymc_hais.core.records import AnnealingRun, Ladder, ParticleState
 from pymc_hais.core.seeds import Place, Purpose, Stream
 from pymc_hais.core.weights import clean, log_sum_exp, normalise
 from pymc_hais.jobs.workers import Task
 from pymc_hais.problem.problem import CHUNK, Problem
 from pymc_hais.references import Draws
-from pymc_hais.run.call import Call
+from pymc_hais.request.call import Call
 from pymc_hais.run.tasks import Annealing
 from pymc_hais.tuning import log_densities
-from pymc_hais.types import AnnealingRun, Ladder, ParticleState
-
-__all__ = ["Support", "anneal_back", "anneal_rows", "count_gradients", "end_at_fit", "support_of"]
 
 #: Particles that are annealed at a time, but at least all chains of a row.  What a row gives does not depend on it.
 _PARTICLES = 2**15
@@ -38,14 +36,10 @@ def anneal_rows(
 
     Parameters
     ----------
-    problem : Problem
-    ladder : Ladder
-    rows : sequence of int
     number : int
         Of the round, from 1: tells its random numbers from those of other rounds.
     report : callable
         Told the progress.
-    call : Call
     """
 
     def make(place: Place, streams: list[Stream]) -> Annealing:
@@ -68,12 +62,8 @@ def anneal_back(
 
     Parameters
     ----------
-    problem : Problem
-    ladder : Ladder
     positions : dict of int -> ndarray (C, P, D)
         Of each row, in the particles' coordinates.
-    report : callable
-    call : Call
     n_moves : int
         At beta = 1, which come first and part draws that are copies of one another.
     """

@@ -7,16 +7,13 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_hais.core.annealing import move
-from pymc_hais.core.resampling import systematic
+from pymc_hais.core.records import ParticleState
 from pymc_hais.core.seeds import Place, Purpose
-from pymc_hais.core.weights import pool
+from pymc_hais.core.weights import pool, systematic
 from pymc_hais.jobs.guard import Guard
 from pymc_hais.problem.problem import Problem
-from pymc_hais.run.call import Call
+from pymc_hais.request.call import Call
 from pymc_hais.run.rounds import Outcome
-from pymc_hais.types import ParticleState
-
-__all__ = ["PosteriorDraws", "draw_posterior"]
 
 
 class PosteriorDraws(NamedTuple):

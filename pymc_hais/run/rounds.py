@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from pymc_hais.core.records import AnnealingRun, Ladder
 from pymc_hais.estimators import (
     LogZEstimate,
     Round,
@@ -21,15 +22,12 @@ from pymc_hais.estimators import (
 from pymc_hais.jobs.guard import Guard
 from pymc_hais.jobs.progress import part
 from pymc_hais.jobs.timing import SHORTEST, Size, fit_into, takes
-from pymc_hais.run.call import Call
+from pymc_hais.request.call import Call
 from pymc_hais.run.choice import Choice, tail_of
 from pymc_hais.run.memory import measure_lag
 from pymc_hais.run.populations import anneal_rows, count_gradients
 from pymc_hais.run.row_results import RowResult, complete, estimate_row, final_particles
 from pymc_hais.tuning import Stopwatch, build_ladder, next_length, refine, untuned_ladder
-from pymc_hais.types import AnnealingRun, Ladder
-
-__all__ = ["Outcome", "conclude", "ladder_for", "run_rounds"]
 
 _log = logging.getLogger("pymc.hais")
 
@@ -45,14 +43,12 @@ class Outcome:
 
     Attributes
     ----------
-    rows : tuple of RowResult
     ladder : Ladder
         Of the last round.
     run : AnnealingRun or None
         The last round's arrays; None where there are several rows of data.
     n_gradients : int
         Evaluations of value and gradient, the pilots' not counted.
-    seconds : float
     stopped_by : str
         "target_se", "single_round", "max_temperatures", "max_seconds", "interrupt" or, where the next round has failed,
         "failure".
@@ -84,8 +80,6 @@ def run_rounds(choice: Choice, call: Call, guard: Guard | None = None) -> Outcom
 
     Parameters
     ----------
-    choice : Choice
-    call : Call
     guard : Guard, optional
         Of who makes a result of the rounds that have ended when another one is interrupted or fails.
 
@@ -121,14 +115,7 @@ def _stopped_by(guard: Guard | None) -> str:
 
 
 class _Rounds:
-    """The rounds of a single model so far, and how large the next one is.
-
-    Parameters
-    ----------
-    choice : Choice
-    call : Call
-    guard : Guard or None
-    """
+    """The rounds of a single model so far, and how large the next one is."""
 
     def __init__(self, choice: Choice, call: Call, guard: Guard | None) -> None:
         self._choice, self._guard, self._begin = choice, guard, time.perf_counter()
@@ -213,12 +200,10 @@ def conclude(
 
     Parameters
     ----------
-    choice : Choice
     run : AnnealingRun
         Of the last round.
     estimates : sequence of LogZEstimate
         Of each round.
-    rounds : sequence of Round
     costs : sequence of float
         Of each round, up to a factor.
     """

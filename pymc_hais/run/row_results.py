@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pymc_hais.core.records import AnnealingRun
 from pymc_hais.core.weights import pool
 from pymc_hais.estimators import (
     NO_TAIL,
@@ -23,9 +24,6 @@ from pymc_hais.estimators import (
 )
 from pymc_hais.estimators.memory import NO_LAG, NO_VARIANCE, Lag
 from pymc_hais.problem.problem import PriorMass
-from pymc_hais.types import AnnealingRun
-
-__all__ = ["MOST_FINAL", "RowResult", "complete", "estimate_row", "final_particles"]
 
 #: Final particles that are looked at once more.
 MOST_FINAL = 50
@@ -37,7 +35,6 @@ class RowResult:
 
     Attributes
     ----------
-    estimate : LogZEstimate
     symptoms : Symptoms
         Of the last round.
     rounds : tuple of Round

@@ -8,8 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from pymc_hais.core.annealing import Report, Start, anneal, move
+from pymc_hais.core.protocols import Engine
+from pymc_hais.core.records import AnnealingRun, Ladder, ParticleState
 from pymc_hais.tuning import Pilot, run_pilot
-from pymc_hais.types import AnnealingRun, Engine, Ladder, ParticleState
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import gammaln
 
+from pymc_hais.core.records import Metric
 from pymc_hais.references import Gaussian, StudentT
 from pymc_hais.tuning.metric import needs_dense
-from pymc_hais.types import Metric
-
-__all__ = ["DEFENCE", "fit_reference", "log_densities"]
 
 #: Share of the draws that still come from the reference before the fit, in case the fit misses a region.
 DEFENCE = 0.1

@@ -6,14 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pymc_hais.schedules import FIXED
-from pymc_hais.schedules.constant_speed import constant_speed, cumulative_barrier
+from pymc_hais.core.protocols import Kernel
+from pymc_hais.core.records import AnnealingRun, Ladder, Schedule
+from pymc_hais.core.schedules import FIXED, constant_speed, cumulative_barrier
 from pymc_hais.tuning.pilot import Pilot
-from pymc_hais.types import AnnealingRun, Kernel, Ladder, Schedule
 
-__all__ = ["CONSTANT_SPEED", "Recipe", "build_ladder", "next_length", "refine", "suggest_length", "untuned_ladder"]
-
-#: How betas are placed, beside the names of :data:`pymc_hais.schedules.FIXED`: as the pilot measures.
+#: How betas are placed, beside the names of :data:`pymc_hais.core.schedules.FIXED`: as the pilot measures.
 CONSTANT_SPEED = "constant_speed"
 #: Var(log w) without resampling, at most: with fewer temperatures the estimate relies on resampling.
 _LOG_WEIGHT_VARIANCE = 8.0
@@ -81,10 +79,8 @@ def suggest_length(pilot: Pilot, variance: float | None, longest: int) -> int:
 
     Parameters
     ----------
-    pilot : Pilot
     variance : float or None
         Of the log weights: the squared target for the standard error, times the number of particles.
-    longest : int
     """
     allowed = _LOG_WEIGHT_VARIANCE if variance is None else min(_LOG_WEIGHT_VARIANCE, _ROOM * variance)
     return int(np.clip(np.ceil(pilot.barrier[-1] ** 2 / allowed), 1, longest))

@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import block_diag
 
-from pymc_hais.types import Metric
-
-__all__ = ["MovingMetric", "estimate_metric", "needs_dense", "particles_for_dense"]
+from pymc_hais.core.records import Metric
 
 #: Dense metrics cost D^2 a step and need several particles per dimension.  Up to so many dimensions the cost does not
 #: matter; beyond, correlations must show first.

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from typing import Any
 
-__all__ = ["Pace", "Stopwatch"]
-
 
 class Stopwatch:
     """Counts seconds but for those of compiling.

@@ -11,15 +11,13 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.stats import rankdata
 
-from pymc_hais.core.resampling import systematic
-from pymc_hais.core.weights import clean, discrepancy, log_mean_exp
+from pymc_hais.core.protocols import Engine
+from pymc_hais.core.records import Metric, Particles
+from pymc_hais.core.schedules import cumulative_barrier
+from pymc_hais.core.weights import clean, discrepancy, log_mean_exp, systematic
 from pymc_hais.estimators import NONE_LATE, Late, measure_late
-from pymc_hais.schedules.constant_speed import cumulative_barrier
 from pymc_hais.tuning.metric import MovingMetric
 from pymc_hais.tuning.pace import Pace
-from pymc_hais.types import Engine, Metric, Particles
-
-__all__ = ["Pilot", "merge", "next_beta", "rank_correlation", "run_pilot"]
 
 #: Conditional ESS of a stage in up to ``_MANY`` dimensions, and the least that is taken with more of them.
 _CONDITIONAL_ESS = 0.8
@@ -87,7 +85,6 @@ def run_pilot(
 
     Parameters
     ----------
-    engine : Engine
     population : Particles
         Reference draws of one population (B = 1).
     report : callable
@@ -250,7 +247,6 @@ def next_beta(log_ratio: np.ndarray, beta: float, share: float) -> float:
     ----------
     log_ratio : ndarray (P,)
         -inf for particles of weight zero.
-    beta : float
     share : float
         Of the particles alive.
 

@@ -11,8 +11,6 @@ import numpy as np
 
 from pymc_hais.model import Chart, Sites
 
-__all__ = ["fit_sites"]
-
 _STEPS = 30
 _HALVINGS = 8
 #: The most and the least precise site, in units of the particles' variance: beyond either nothing changes.
@@ -24,7 +22,6 @@ def fit_sites(chart: Chart, x: np.ndarray) -> Sites:
 
     Parameters
     ----------
-    chart : Chart
     x : ndarray (P, D)
         Equally weighted.
     """

@@ -5,10 +5,10 @@ import pytest
 
 from pymc_hais.core import annealing
 from pymc_hais.core.annealing import anneal, move
-from pymc_hais.core.resampling import systematic
+from pymc_hais.core.schedules import constant_speed, cumulative_barrier
+from pymc_hais.core.weights import systematic
 from pymc_hais.engines.python import PythonEngine
-from pymc_hais.paths import geometric
-from pymc_hais.schedules.constant_speed import constant_speed, cumulative_barrier
+from pymc_hais.kernels import paths as geometric
 from tests.mutants import mutate
 from tests.populations import anneal_one, build_key, start, start_one
 from tests.statistical import assert_caught, assert_mean

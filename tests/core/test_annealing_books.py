@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from pymc_hais.core.annealing import SEGMENT_LENGTH, UNBROKEN_LENGTH, anneal, move, segments
+from pymc_hais.core.records import ParticleState, SegmentTrace
 from pymc_hais.core.weights import effective_sample_size, log_mean_exp
 from pymc_hais.engines.base import take
 from pymc_hais.estimators import NO_TAIL
 from pymc_hais.results.checks.weights import check_weights
 from pymc_hais.run.row_results import estimate_row
-from pymc_hais.types import ParticleState, SegmentTrace
 from tests.populations import gather, only
 from tests.runs import call_of
 from tests.toys import build_plan

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pymc_hais.core.ladder import step_statistics
+from pymc_hais.core.annealing import step_statistics
 from pymc_hais.core.weights import discrepancy, effective_sample_size, log_mean_exp
 
 WIDTHS, WIDTH_BEFORE = np.array([0.1, 0.2, 0.05]), 0.04

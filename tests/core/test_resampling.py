@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from pymc_hais.core.resampling import systematic
-from pymc_hais.core.weights import normalise
+from pymc_hais.core.weights import normalise, systematic
 from tests.statistical import assert_mean
 
 log_weights = arrays(float, st.integers(1, 50), elements=st.floats(-50, 50) | st.just(-np.inf))

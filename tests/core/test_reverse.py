@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pymc_hais import types
+from pymc_hais.core import records as types
 from pymc_hais.core.annealing import anneal
 from pymc_hais.estimators import build_bridge
 from tests.mutants import mutate

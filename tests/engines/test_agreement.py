@@ -14,12 +14,12 @@ import pytest
 from pymc_hais.core import noise as noise_module
 from pymc_hais.core.annealing import move
 from pymc_hais.core.noise import INITIAL_STEP, build_noise
-from pymc_hais.core.resampling import systematic
+from pymc_hais.core.records import ParticleState
+from pymc_hais.core.weights import systematic
 from pymc_hais.engines.numba import NumbaEngine, _namespace
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.model import build_density, build_layout
 from pymc_hais.tuning import Recipe, build_ladder, run_pilot
-from pymc_hais.types import ParticleState
 from tests.engines.models import build_engine, build_graph
 from tests.populations import anneal_one, run_segment, start_one, state_of
 from tests.toys import HAS_JAX

@@ -10,7 +10,7 @@ import pytest
 from pymc_hais.core.annealing import anneal
 from pymc_hais.engines.numba import NumbaEngine
 from pymc_hais.engines.python import PythonEngine
-from pymc_hais.paths import Defended
+from pymc_hais.kernels.defended import Defended
 from tests.populations import start
 from tests.toys import HAS_JAX, build_plan
 

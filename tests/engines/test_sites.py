@@ -13,7 +13,7 @@ from pymc_hais.core.noise import INITIAL_STEP, build_noise, check_counters
 from pymc_hais.engines.numba import NumbaEngine, _cache_key, _namespace
 from pymc_hais.engines.python import PythonEngine
 from pymc_hais.kernels import Composed, Gibbs, Hamiltonian, RandomWalk, SiteBlock, random_walk
-from pymc_hais.paths import Geometric
+from pymc_hais.kernels.paths import Geometric
 from tests.engines.test_kernels import KEY, TOLERANCE, compiled_density
 from tests.kernels.site_targets import alternate, mixed, one_by_one
 from tests.marks import fast_but

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from pymc_hais.core.resampling import systematic
-from pymc_hais.core.weights import log_mean_exp
+from pymc_hais.core.weights import log_mean_exp, systematic
 from pymc_hais.estimators import LogZEstimate
 from pymc_hais.estimators.annealed import estimate_log_z, family_masses, relative_variance, with_shortfall
 from pymc_hais.references import share_draws

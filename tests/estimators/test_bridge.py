@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import multivariate_normal, t
 
 from pymc_hais.estimators import bridge, build_bridge
-from pymc_hais.run.bridging import bridge_draws
+from pymc_hais.opinions.bridging import bridge_draws
 from tests.mutants import mutate
 from tests.statistical import assert_caught, assert_mean, assert_share
 

@@ -10,8 +10,8 @@ import pytest
 
 from pymc_hais.jobs import locks
 from pymc_hais.jobs.locks import LOCK, locked
-from pymc_hais.run.call import build_call, share_out
-from pymc_hais.run.request import Request
+from pymc_hais.request.call import build_call, share_out
+from pymc_hais.request.request import Request
 from tests.quick import one_mean
 
 HOLDER = """

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pymc_hais.jobs.timing import SHORTEST, Size, TimeBudget, duration, fit_into, takes
-from pymc_hais.run.call import build_call
-from pymc_hais.run.request import Request
+from pymc_hais.request.call import build_call
+from pymc_hais.request.request import Request
 from pymc_hais.tuning import pace as pace_module
 from pymc_hais.tuning.pace import Pace, Stopwatch
 

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from pymc_hais.types import Noise, ParticleState
+from pymc_hais.core.records import Noise, ParticleState
 from tests.kernels.targets import BETA, LOOP
 from tests.statistical import is_mean
 from tests.toys import HAS_JAX, NO_DATA, build_params, build_path

@@ -13,7 +13,7 @@ from tests.truth import LogGamma
 if HAS_JAX:
     from pymc_hais.engines.jax import build_loop as LOOP
 else:
-    from pymc_hais.kernels.base import plain_loop as LOOP
+    from pymc_hais.kernels.metropolis import plain_loop as LOOP
 
 BETA = 0.6
 N_PARTICLES = 40_000 if HAS_JAX else 10_000

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from pymc_hais.core.records import Noise, ParticleState
 from pymc_hais.kernels import Composed, Gibbs, Hamiltonian, RandomWalk
-from pymc_hais.kernels.base import keeps_gradients
-from pymc_hais.types import Noise, ParticleState
+from pymc_hais.kernels.metropolis import keeps_gradients
 from tests.kernels import site_targets as targets
 from tests.kernels.site_mutants import COMPOSED_MUTANTS
 from tests.kernels.sweeps import is_seen, moved

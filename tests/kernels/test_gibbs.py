@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pymc_hais.core.records import ParticleState
 from pymc_hais.kernels import Composed, Gibbs, SiteBlock, SiteKernel
-from pymc_hais.types import ParticleState
 from tests.kernels import site_targets as targets
 from tests.kernels.site_mutants import GIBBS_MUTANTS, GIBBS_MUTANTS_OUT_OF_TURN, blocks_that_share_numbers
 from tests.kernels.sweeps import WIDTH, expected_matrix, is_seen, moved, transition_matrix

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pymc_hais.core.records import KernelParams, Noise, ParticleState
 from pymc_hais.kernels import leapfrog as leapfrog_module
 from pymc_hais.kernels.hamiltonian import build_hamiltonian
 from pymc_hais.kernels.leapfrog import build_leapfrog
-from pymc_hais.types import KernelParams, Noise, ParticleState
 from tests.kernels.targets import BETA, METRICS, MIX, move, observables, skewed_toy
 from tests.mutants import HAMILTONIAN_MUTANTS, mutate
 from tests.statistical import assert_mean, is_mean

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from pymc_hais.core.records import Noise, ParticleState
 from pymc_hais.kernels import Hamiltonian, LinearConstraints, RandomWalk
 from pymc_hais.kernels.leapfrog import build_metric
 from pymc_hais.kernels.reflection import build_reflecting_drift
-from pymc_hais.types import Noise, ParticleState
 from tests.kernels.targets import BETA, Truncated, is_seen, move, needs_jax, observables
 from tests.mutants import (
     REFLECTION_MUTANTS,

@@ -5,10 +5,10 @@ from functools import partial
 import numpy as np
 import pytest
 
+from pymc_hais.core.records import Noise, ParticleState
 from pymc_hais.kernels import Hamiltonian, RandomWalk, leapfrog
 from pymc_hais.kernels.hamiltonian import build_hamiltonian
 from pymc_hais.kernels.leapfrog import build_leapfrog
-from pymc_hais.types import Noise, ParticleState
 from tests.kernels.targets import BETA, METRICS, MIX, is_seen, move, needs_jax, observables, skewed_toy
 from tests.mutants import DRIFT_KICK_DRIFT_MUTANTS, HAMILTONIAN_MUTANTS, RANDOM_WALK_MUTANTS, mutate
 from tests.statistical import assert_mean

@@ -14,7 +14,7 @@ from pymc_hais import Box, Gaussian, Hamiltonian, LinearConstraints, Mixture, Ra
 from pymc_hais.core.seeds import Seeds
 from pymc_hais.problem.building import build_problem
 from pymc_hais.problem.problem import Compiler
-from pymc_hais.run.constraints import with_walls
+from pymc_hais.request.constraints import with_walls
 from tests.front_door import assert_right, estimate
 
 

@@ -7,6 +7,7 @@ import pymc as pm
 import pytest
 
 from pymc_hais.core.files import read_record, write_record
+from pymc_hais.core.records import Ladder, Schedule
 from pymc_hais.estimators import LogZEstimate, Tail
 from pymc_hais.kernels import Gibbs, Hamiltonian, LinearConstraints, LocallyBalanced, RandomWalk
 from pymc_hais.model import Layout, ModelIdentity, Sites, identify_as_written
@@ -15,7 +16,6 @@ from pymc_hais.problem.problem import PriorMass
 from pymc_hais.references import Box, Fitted, Gaussian, Gaussians, Mixture, StudentT
 from pymc_hais.run.plan import Origin, Own, Plan, Promise, Start, Tables, decode_plan, encode_plan
 from pymc_hais.tuning import Pilot, Recipe
-from pymc_hais.types import Ladder, Schedule
 
 IDENTITY = ModelIdentity("floatX", {"a": "normal"}, {"a": "1"}, {"a": "2"}, {"y": "3"}, "4", ("a file",))
 LAYOUT = Layout(("a", "b_log__"), ("a", "b"), ((), (2,)), ("", "log"), (False, False))

@@ -14,8 +14,6 @@ from pymc_hais.model.compiling import untraced
 from pymc_hais.model.identity.symbols import terms_of
 from pymc_hais.model.identity.walk import Walk
 
-__all__ = ["ModelIdentity", "identify", "identify_as_written"]
-
 
 @dataclass(frozen=True)
 class ModelIdentity:
@@ -95,7 +93,6 @@ def identify(model: Any, without: Collection[str] = ()) -> ModelIdentity:
 
     Parameters
     ----------
-    model : pymc.Model
     without : collection of str
         Data containers whose values do not count.
     """

@@ -26,8 +26,6 @@ from pytensor.graph.utils import Scratchpad
 from pymc_hais.model.identity.packages import home_of, is_importable, named_in_module
 from pymc_hais.model.identity.walk import Parts, Unreadable, read
 
-__all__ = ["attributes_of"]
-
 #: What Python itself writes into a class, and what decides nothing.
 _OF_CLASS = {
     "__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__annotations__", "__abstractmethods__",

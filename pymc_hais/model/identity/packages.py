@@ -12,8 +12,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-__all__ = ["home_of", "is_importable", "named_in_module"]
-
 #: Packages whose versions a call names itself; of others the version counts wherever they are met.
 _NAMED = {"builtins", "jax", "jaxlib", "numba", "numpy", "pymc", "pymc_hais", "pytensor", "scipy"}
 

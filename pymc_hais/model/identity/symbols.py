@@ -18,16 +18,9 @@ from pymc_hais.model.identity.objects import attributes_of
 from pymc_hais.model.identity.packages import home_of, is_importable
 from pymc_hais.model.identity.walk import Leniently, Parts, Walk, read
 
-__all__ = ["terms_of"]
-
 
 def terms_of(model: Any) -> dict[str, list[Any]]:
-    """Return what a model's log density is made from: for each variable and potential its graph, value and transform.
-
-    Parameters
-    ----------
-    model : pymc.Model
-    """
+    """Return what a model's log density is made from: of each variable and potential its graph, value and transform."""
     terms = {rv.name: [rv, model.rvs_to_values[rv], model.rvs_to_transforms.get(rv)] for rv in model.basic_RVs}
     return terms | {potential.name: [potential] for potential in model.potentials}
 

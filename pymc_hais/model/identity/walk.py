@@ -16,8 +16,6 @@ from pytensor.graph.basic import Constant
 from pytensor.graph.op import Op
 from pytensor.graph.type import Type
 
-__all__ = ["Leniently", "Parts", "Unreadable", "Used", "Walk", "read"]
-
 #: Not numbered as they are met: Python may make one object of two of the same value, or two of one.
 _BY_VALUE = {
     str, bytes, int, float, complex, tuple, frozenset, range, slice, type(None), types.CodeType, types.MethodType,
@@ -47,7 +45,6 @@ class Parts(NamedTuple):
 
     Attributes
     ----------
-    head : str
     parts : sequence of (str, object)
         What it is made of, with names.
     numbers : bytes

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from pymc_hais.estimators import Finding, LogZEstimate
+from pymc_hais.opinions.bridging import BridgeResult
 from pymc_hais.results.findings import METHODS, say
-from pymc_hais.run.bridging import BridgeResult
 
 #: Combined standard errors, and nats, that a second opinion may differ by without a finding.
 _DISAGREEMENT = 4.0

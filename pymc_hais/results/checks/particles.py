@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from pymc_hais.core.records import AnnealingRun
 from pymc_hais.estimators import Finding, Tail
 from pymc_hais.estimators.memory import NO_VARIANCE, Lag
 from pymc_hais.problem.problem import Problem
 from pymc_hais.results.findings import say
-from pymc_hais.types import AnnealingRun
 
 #: Nats beyond a normal tail of the log ratio that are worth a warning.
 _HEAVY_TAIL = 2.0

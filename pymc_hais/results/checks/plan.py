@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from pymc_hais.core.records import AnnealingRun
 from pymc_hais.estimators import Finding
 from pymc_hais.jobs.timing import duration
+from pymc_hais.request.call import Call
 from pymc_hais.results.findings import PIECES, say
-from pymc_hais.run.call import Call
 from pymc_hais.run.choice import Choice
 from pymc_hais.run.plan import Promise
 from pymc_hais.run.rounds import Outcome
-from pymc_hais.types import AnnealingRun
 
 #: How many times as many temperatures the same error may need, and the variance of the log weights, in nats squared,
 #: that is worth a word: without resampling a run is planned for up to eight.

@@ -9,8 +9,8 @@ import numpy as np
 from pymc_hais.estimators import Finding, Symptoms, jump
 from pymc_hais.estimators.symptoms import FEWEST_FAMILIES, PARETO_K_LIMIT
 from pymc_hais.jobs.timing import duration
+from pymc_hais.request.call import Call
 from pymc_hais.results.findings import PIECES, say
-from pymc_hais.run.call import Call
 from pymc_hais.run.rounds import Outcome
 from pymc_hais.run.row_results import RowResult
 

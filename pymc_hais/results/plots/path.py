@@ -10,9 +10,9 @@ from arviz_plots import PlotCollection
 from arviz_plots.visuals import hline, line_xy, scatter_xy
 from xarray import DataArray, Dataset, DataTree
 
+from pymc_hais.core.schedules import cumulative_barrier
 from pymc_hais.results.plots.panels import Panels, share_docs, xy
 from pymc_hais.results.plots.reading import read_group
-from pymc_hais.schedules.constant_speed import cumulative_barrier
 
 #: Chains that resample do so below this share.
 _RESAMPLE_BELOW = 0.5

@@ -1,4 +1,9 @@
-"""The path that interpolates a parameter instead of the energy: theta(beta) = (1 - beta) theta_0 + beta theta_N.
+"""What lies between the reference and the target: a geometric path, or one that moves a parameter of the model.
+
+On the geometric path the log density is log q + beta (log p - log q), linear in beta: value and gradient of both ends
+are kept apart in the state, so a change of beta costs nothing and is exact.
+
+The path that interpolates a parameter instead of the energy: theta(beta) = (1 - beta) theta_0 + beta theta_N.
 
 ``ParameterInterpolate`` in the code of Sohl-Dickstein & Culpepper (2012).  The log density f_beta is not linear in
 beta, so a change of beta costs one evaluation, and what it adds to a log weight is the exact difference of two values.
@@ -9,14 +14,41 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from pymc_hais.types import ParticleState, PathFunctions
+from pymc_hais.core.records import ParticleState, PathFunctions
 
-__all__ = ["Parameters"]
+
+@dataclass(frozen=True)
+class Geometric:
+    """See :class:`pymc_hais.core.protocols.Path`; the density is ``(position, data) -> values``."""
+
+    name: ClassVar[str] = "geometric"
+    n_evaluations: ClassVar[int] = 0
+    n_inputs: ClassVar[int] = 0
+    arrays: ClassVar[tuple] = ()
+
+    def build(self, xp: Any, density: Any, jit: Any = lambda f: f, jit_density: Any = None) -> PathFunctions:
+        """Build the path's functions of one particle."""
+
+        @(jit_density or jit)
+        def evaluate(position, beta, data):
+            return density(position, data[1])
+
+        @jit
+        def at(reference, ratio, beta):
+            return reference + beta * ratio
+
+        @jit
+        def arrive(state, before, beta, data):
+            return state, (beta - before) * state.log_ratio
+
+        return PathFunctions(evaluate, at, at, arrive)
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """See :class:`pymc_hais.types.Path`; the density is ``(position, beta, data) -> f, df / dbeta, grad f, zeros``.
+    """See :class:`pymc_hais.core.protocols.Path`.
+
+    The density is ``(position, beta, data) -> f, df / dbeta, grad f, zeros``.
 
     The state holds f - beta df/dbeta and df/dbeta, the tangent at the beta of its last evaluation, from which the pilot
     chooses the next temperature; the gradient is all in ``grad_reference``.

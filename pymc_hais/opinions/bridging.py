@@ -6,14 +6,11 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from pymc_hais.core.resampling import systematic
-from pymc_hais.core.weights import pool
+from pymc_hais.core.records import AnnealingRun
+from pymc_hais.core.weights import pool, systematic
 from pymc_hais.estimators import Bridge, average_bridges, build_bridge, effective_draws, rhat_of
 from pymc_hais.problem.problem import Problem, joint_of
 from pymc_hais.tuning import fit_reference, log_densities
-from pymc_hais.types import AnnealingRun
-
-__all__ = ["BridgeResult", "Target", "bridge_draws", "bridge_particles", "thin_rows"]
 
 #: Draws to which a reference is fitted, at most.
 _FITTED = 2000
@@ -80,10 +77,6 @@ class Target(NamedTuple):
 def bridge_particles(problem: Problem, run: AnnealingRun, rng: np.random.Generator) -> tuple[float, float]:
     """Bridge a fit to one half of a run's populations to the other half's particles, and the other way round.
 
-    Returns
-    -------
-    log_z, se : float
-
     Raises
     ------
     ValueError
@@ -131,7 +124,6 @@ def bridge_draws(problem: Problem, positions: np.ndarray, rng: np.random.Generat
 
     Parameters
     ----------
-    problem : Problem
     positions : ndarray (C, S, D)
         Flat vectors of the model.
     rng : Generator

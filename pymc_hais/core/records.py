@@ -1,4 +1,4 @@
-"""The records of an annealing run, and the protocols that its parts follow.
+"""The records of an annealing run.
 
 Records that travel through compiled code are ``NamedTuple``, which JAX and Numba take as they are; records that stay
 are frozen dataclasses.  Shapes: B populations of P particles in D unconstrained dimensions, T temperatures, S steps of
@@ -9,28 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import numpy as np
-
-__all__ = [
-    "AnnealingRun",
-    "Engine",
-    "Kernel",
-    "KernelInfo",
-    "KernelParams",
-    "Ladder",
-    "Leg",
-    "Metric",
-    "Noise",
-    "ParticleState",
-    "Particles",
-    "Path",
-    "PathFunctions",
-    "Reference",
-    "Schedule",
-    "SegmentTrace",
-]
 
 
 class ParticleState(NamedTuple):
@@ -110,166 +91,6 @@ type Metric = np.ndarray
 """(D,) scales or a (D, D) lower Cholesky factor."""
 
 
-class Path(Protocol):
-    """What lies between the reference (beta = 0) and the target (beta = 1)."""
-
-    @property
-    def name(self) -> str:
-        """The form of the density: whether beta is one of its arguments."""
-        ...
-
-    @property
-    def n_evaluations(self) -> int:
-        """Evaluations of the density that a change of beta costs."""
-        ...
-
-    @property
-    def n_inputs(self) -> int:
-        """How many arrays of its own differ between populations; they come last among an engine's inputs."""
-        ...
-
-    @property
-    def arrays(self) -> tuple[np.ndarray, ...]:
-        """What its functions take besides the inputs."""
-        ...
-
-    def build(self, xp: Any, density: Any, jit: Any = ..., jit_density: Any = ...) -> PathFunctions:
-        """Build the path's functions of one particle; the arguments are those of :meth:`Kernel.build`."""
-        ...
-
-
-class Kernel(Protocol):
-    """Describes a transition that leaves the path's density at beta, times N(momentum; 0, I), invariant.
-
-    One that has ``keeps_gradients = True`` besides promises that the state it leaves holds the gradients of where it
-    ended; they are evaluated anew where they are needed after any other.
-    """
-
-    @property
-    def step_size(self) -> float | None:
-        """None is tuned by the pilot; a number is used as it is, with a unit metric."""
-        ...
-
-    @property
-    def constraints(self) -> Any:
-        """The :class:`pymc_hais.kernels.reflection.LinearConstraints` that positions keep, or None."""
-        ...
-
-    @property
-    def uses_gradients(self) -> bool:
-        """Without, the density may return zeros for its gradients."""
-        ...
-
-    @property
-    def acceptance_target(self) -> float:
-        """The mean acceptance rate that the pilot steers the step size to."""
-        ...
-
-    @property
-    def n_gradients(self) -> int:
-        """Evaluations of the density, values and gradients together, that a transition costs."""
-        ...
-
-    @property
-    def n_sites(self) -> int:
-        """How many of the dimensions, the last ones, are discrete sites without a momentum."""
-        ...
-
-    @property
-    def n_uniforms(self) -> int:
-        """How many uniform numbers a transition takes for the sites."""
-        ...
-
-    @property
-    def program(self) -> str:
-        """Everything that the built transition depends on: kernels of the same program share machine code."""
-        ...
-
-    def persistence(self, step_sizes: np.ndarray | float) -> np.ndarray:
-        """Return the share of the momentum that a transition's refresh keeps at each step size."""
-        ...
-
-    def build(self, xp: Any, path: PathFunctions, jit: Any = ..., jit_density: Any = ..., loop: Any = ...) -> Any:
-        """Build ``transition(state, noise, beta, params, data) -> (ParticleState, KernelInfo)`` of one particle.
-
-        Parameters
-        ----------
-        xp : module
-            The array namespace (numpy or jax.numpy).
-        path : PathFunctions
-        jit : callable
-            Applied to the inner functions (Numba needs them compiled).
-        jit_density : callable, optional
-            The same for the functions that evaluate the density; ``jit`` by default.
-        loop : callable
-            Builds a while loop as :func:`pymc_hais.kernels.base.plain_loop` does.
-        """
-        ...
-
-
-class Engine(Protocol):
-    """Moves B populations of P particles at once; two engines differ by rounding only.
-
-    Particles travel alone, and how they are divided among calls and threads depends on P and the device only.
-    ``inputs`` are the data that differ between populations, arrays (B, ...); a model without such rows has none.
-    """
-
-    name: str  # "jax", "numba" or "python"
-    backend: str  # the PyTensor backend that evaluates the model
-    kernel: Kernel
-    path: Path
-    clock: Any  # its attribute ``seconds`` counts the time spent compiling
-    data: Sequence[Any]  # what all populations share: the tuned data of the density, then the others
-    source: Any  # what other processes compile it from: see :mod:`pymc_hais.engines.transport`
-
-    def set_cores(self, cores: int) -> None:
-        """Use at most so many threads."""
-        ...
-
-    def along(self, path: Path, tuned: Sequence[np.ndarray] = ()) -> Engine:
-        """Share the machine code with an engine on another path, and with other tuned data of the density."""
-        ...
-
-    def start(self, positions: np.ndarray, inputs: Sequence[np.ndarray], keys: np.ndarray) -> ParticleState:
-        """Evaluate positions (B, P, D) at beta = 0, and draw momenta from the noise streams ``keys`` (B, 2)."""
-        ...
-
-    def run_segment(
-        self,
-        state: ParticleState,
-        inputs: Sequence[np.ndarray],
-        betas: np.ndarray,
-        step_sizes: np.ndarray,
-        persistence: np.ndarray,
-        metric: Metric,
-        keys: np.ndarray,
-        first_step: int,
-    ) -> tuple[ParticleState, SegmentTrace]:
-        """Make S transitions, the i-th after a change from ``betas[i]`` to ``betas[i + 1]`` (S + 1 betas)."""
-        ...
-
-    def take(self, state: ParticleState, chosen: np.ndarray) -> ParticleState:
-        """Copy the chosen particles (B, P) of each population."""
-        ...
-
-
-@runtime_checkable
-class Reference(Protocol):
-    """What a user may pass as ``reference=``: anything with these two methods.
-
-    The flat vector x (D,) joins the model's value variables, raveled, in the order of ``model.value_vars``: the
-    unconstrained space, in which a positive variable is its logarithm.
-    """
-
-    def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """Draw (n, D) independent positions."""
-        ...
-
-    def logp(self, position: Any) -> Any:
-        """Return the normalised log density as a PyTensor scalar, given the symbolic position (D,)."""
-        ...
-
-
 @dataclass(frozen=True)
 class Schedule:
     """Inverse temperatures ``0 = betas[0] < ... < betas[-1] = 1``.
@@ -316,7 +137,6 @@ class Ladder:
         Step size of the transition at ``schedule.betas[t + 1]``, in whitened units.
     metric_index : ndarray (T,)
         Which of ``metrics`` that transition uses.
-    metrics : tuple of Metric
     persistence : ndarray (T,)
         Share of the momentum that the refresh of each transition keeps.
     n_final_moves : int

@@ -9,17 +9,6 @@ import numpy as np
 
 from pymc_hais.jobs.progress import default_theme
 
-__all__ = [
-    "check_choice",
-    "check_flag",
-    "check_integer",
-    "check_labelled",
-    "check_names",
-    "check_positive",
-    "check_seed",
-    "check_theme",
-]
-
 _SEEDS = int | np.integer
 _GENERATORS = np.random.Generator | np.random.RandomState
 

@@ -8,11 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from pymc_hais.core.protocols import Kernel
 from pymc_hais.kernels import LinearConstraints
 from pymc_hais.model import Layout
-from pymc_hais.types import Kernel
-
-__all__ = ["axis_bounds", "build_constraints", "with_walls"]
 
 
 def build_constraints(spec: Any, layout: Layout) -> LinearConstraints | None:
@@ -23,7 +21,6 @@ def build_constraints(spec: Any, layout: Layout) -> LinearConstraints | None:
     spec : LinearConstraints, dict or None
         A region of the whole flat vector, or ``{variable: (lower, upper)}`` with bounds that broadcast to the
         variable's shape, None or infinite where there is none.
-    layout : Layout
 
     Raises
     ------

@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.optimize import approx_fprime
 
-from pymc_hais.paths import Defended, Geometric, defended
+from pymc_hais.kernels import defended
+from pymc_hais.kernels.defended import Defended
+from pymc_hais.kernels.paths import Geometric
 from tests.mutants import mutate
 from tests.toys import HAS_JAX, NO_DATA
 from tests.truth import LogGamma

@@ -9,10 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from pymc_hais.core.protocols import Kernel
+from pymc_hais.core.records import Schedule
+from pymc_hais.core.schedules import FIXED
 from pymc_hais.jobs.timing import TimeBudget
 from pymc_hais.kernels import Hamiltonian, SiteKernel
 from pymc_hais.model import build_layout, discrete_names
-from pymc_hais.run.arguments import (
+from pymc_hais.request.arguments import (
     check_choice,
     check_flag,
     check_integer,
@@ -22,10 +25,8 @@ from pymc_hais.run.arguments import (
     check_seed,
     check_theme,
 )
-from pymc_hais.run.constraints import build_constraints, with_walls
-from pymc_hais.schedules import FIXED
+from pymc_hais.request.constraints import build_constraints, with_walls
 from pymc_hais.tuning import CONSTANT_SPEED, Recipe
-from pymc_hais.types import Kernel, Schedule
 
 #: Methods beside annealing that take another run, or other evaluations.
 ESTIMATORS = ("bridge", "linked", "bidirectional")
@@ -116,9 +117,6 @@ class Checked:
         Its numbers are plain ones; ``n_temperatures`` is the length of the first round, None where a pilot tells it.
     kernel : Kernel
         Of the continuous dimensions, with the constraints.
-    sites : SiteKernel or None
-    recipe : Recipe
-    output : Output
     """
 
     request: Request

@@ -11,19 +11,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_hais.core.resampling import systematic
-from pymc_hais.core.weights import pool
+from pymc_hais.core.records import AnnealingRun
+from pymc_hais.core.weights import pool, systematic
 from pymc_hais.estimators import LogZEstimate, estimate_log_z, turn_round
 from pymc_hais.jobs.progress import part
 from pymc_hais.problem.problem import Problem
-from pymc_hais.run.call import Call
+from pymc_hais.request.call import Call
 from pymc_hais.run.choice import Choice, tail_of
 from pymc_hais.run.populations import Support, anneal_back, anneal_rows, end_at_fit, support_of
 from pymc_hais.run.rounds import ladder_for
 from pymc_hais.run.row_results import RowResult, estimate_row
-from pymc_hais.types import AnnealingRun
-
-__all__ = ["Sandwich", "run_validation"]
 
 #: Moves at beta = 1 that part the copies of the true values: one draw alone would decide the bound.
 _MOVES_APART = 100
@@ -36,7 +33,6 @@ class Sandwich(NamedTuple):
 
     Attributes
     ----------
-    lower : RowResult
     upper : LogZEstimate
         Its error is that of the way back alone; another draw of the true values would give another bound.
     draws : ndarray (n, D)
@@ -53,10 +49,8 @@ def run_validation(choice: Choice, true_positions: np.ndarray, call: Call) -> li
 
     Parameters
     ----------
-    choice : Choice
     true_positions : ndarray (R, D)
         Flat vectors that the data sets were simulated from.
-    call : Call
     """
     problem = choice.problem
     number = choice.spent.n_rounds + 1

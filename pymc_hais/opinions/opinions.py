@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from pymc_hais.core.annealing import Report
+from pymc_hais.core.records import AnnealingRun
 from pymc_hais.core.seeds import Purpose
 from pymc_hais.core.weights import log_sum_exp
 from pymc_hais.estimators import (
@@ -23,15 +24,12 @@ from pymc_hais.estimators import (
     with_shortfall,
 )
 from pymc_hais.jobs.guard import Guard
+from pymc_hais.opinions.bridging import Target, bridge_particles
+from pymc_hais.opinions.linking import anneal_linked
 from pymc_hais.problem.problem import Problem
-from pymc_hais.run.bridging import Target, bridge_particles
-from pymc_hais.run.call import Call
-from pymc_hais.run.linking import anneal_linked
+from pymc_hais.request.call import Call
 from pymc_hais.run.populations import anneal_back, anneal_rows, end_at_fit, support_of
 from pymc_hais.run.rounds import Outcome
-from pymc_hais.types import AnnealingRun
-
-__all__ = ["ask_others"]
 
 #: Number of the round of a forward run without resampling, which no other round has.
 _FORWARD = 1_000_000
@@ -45,11 +43,8 @@ def ask_others(problem: Problem, outcome: Outcome, call: Call, guard: Guard) -> 
 
     Parameters
     ----------
-    problem : Problem
     outcome : Outcome
         Of one model, with its last run.
-    call : Call
-    guard : Guard
     """
     if outcome.run is None or problem.engine.path.n_evaluations:
         return outcome

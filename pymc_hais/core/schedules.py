@@ -1,4 +1,4 @@
-"""Inverse temperatures at constant thermodynamic speed.
+"""Schedules: at constant thermodynamic speed, or linear, sigmoid, geometric without a look at the model.
 
 Syed, Bouchard-Cote, Chern & Doucet (2024), arXiv:2408.12057: a step of discrepancy D moves the population by sqrt(D);
 the sum of these is the barrier Lambda, and T equal increments of Lambda spread the discrepancy evenly.  Where the log
@@ -7,12 +7,12 @@ ratio is remembered for tau steps, D counts tau times (Sivak & Crooks 2012).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from scipy.interpolate import PchipInterpolator
 
-from pymc_hais.types import Schedule
-
-__all__ = ["constant_speed", "cumulative_barrier"]
+from pymc_hais.core.records import Schedule
 
 
 def cumulative_barrier(discrepancies: np.ndarray, times: np.ndarray) -> np.ndarray:
@@ -44,10 +44,6 @@ def constant_speed(betas: np.ndarray, barrier: np.ndarray, n_steps: int) -> Sche
         Lambda at the knots, non-decreasing; a flat barrier gives a linear schedule.
     n_steps : int
         T.
-
-    Returns
-    -------
-    Schedule
     """
     # A sliver of the identity keeps the inverse well defined where the barrier is flat.
     total = max(float(barrier[-1]), np.finfo(float).tiny)
@@ -61,3 +57,30 @@ def constant_speed(betas: np.ndarray, barrier: np.ndarray, n_steps: int) -> Sche
     if np.any(np.diff(placed) <= 0):  # below rounding: give up exact speed for strict increase
         placed = np.unique(placed)
     return Schedule(placed)
+
+
+#: How far into its tails the sigmoid goes (Grosse, Maddison & Salakhutdinov 2013).
+_REACH = 4.0
+#: The first beta above zero of the geometric schedule.
+_FIRST = 1e-4
+
+
+def linear(n_steps: int) -> Schedule:
+    """Space betas evenly, as Sohl-Dickstein & Culpepper (2012) do for every result."""
+    return Schedule(np.linspace(0.0, 1.0, n_steps + 1))
+
+
+def sigmoid(n_steps: int) -> Schedule:
+    """Put betas densely near 0 and 1: a logistic curve between -4 and 4, scaled to reach both ends."""
+    curve = 1.0 / (1.0 + np.exp(-np.linspace(-_REACH, _REACH, n_steps + 1)))
+    betas = (curve - curve[0]) / (curve[-1] - curve[0])
+    return Schedule(np.concatenate([betas[:-1], [1.0]]))
+
+
+def geometric(n_steps: int) -> Schedule:
+    """Space log beta evenly from 1e-4 to 1, after 0."""
+    return Schedule(np.concatenate([[0.0], np.geomspace(_FIRST, 1.0, n_steps)[:-1], [1.0]]))
+
+
+#: Name -> ``n_steps -> Schedule``.
+FIXED: dict[str, Callable[[int], Schedule]] = {"linear": linear, "sigmoid": sigmoid, "geometric": geometric}

@@ -7,14 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from pymc_hais.core.annealing import Report
+from pymc_hais.core.records import AnnealingRun, Ladder, ParticleState
 from pymc_hais.core.seeds import Place, Purpose
 from pymc_hais.estimators import Link, LogZEstimate, estimate_from_weights
 from pymc_hais.problem.problem import Problem
-from pymc_hais.run.call import Call
+from pymc_hais.request.call import Call
 from pymc_hais.run.rounds import Outcome
-from pymc_hais.types import AnnealingRun, Ladder, ParticleState
-
-__all__ = ["anneal_linked"]
 
 #: States of a chain, at least and at most, and chains after the first, at least.
 _LENGTH = (8, 64)
@@ -30,8 +28,6 @@ def anneal_linked(problem: Problem, outcome: Outcome, report: Report, call: Call
         On a geometric path.
     outcome : Outcome
         With the ladder, and the barrier that its last run measured.
-    report : callable
-    call : Call
     """
     assert outcome.run is not None
     ladder, chains = outcome.ladder, call.request.chains

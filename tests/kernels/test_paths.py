@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pymc_hais.core.records import ParticleState
 from pymc_hais.engines.numba import NumbaEngine
 from pymc_hais.engines.python import PythonEngine
 from pymc_hais.kernels import Hamiltonian, RandomWalk
-from pymc_hais.paths import Geometric, Parameters, parameters
+from pymc_hais.kernels import paths as parameters
+from pymc_hais.kernels.paths import Geometric, Parameters
 from pymc_hais.tuning import run_pilot
-from pymc_hais.types import ParticleState
 from tests.mutants import mutate
 from tests.populations import anneal_one, start_one
 from tests.toys import HAS_JAX, NO_DATA, build_engine, build_plan

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.seeds import Branch, Seeds
 from pymc_hais.engines import resolve_backend
 from pymc_hais.jobs.checkpoint import open_checkpoint, open_folder
@@ -18,9 +19,8 @@ from pymc_hais.jobs.timing import TimeBudget
 from pymc_hais.jobs.workers import Workers
 from pymc_hais.model.compat import seeds_per_chain
 from pymc_hais.problem.problem import Compiler
-from pymc_hais.run.request import Output, Request, build_budget, check_request
+from pymc_hais.request.request import Output, Request, build_budget, check_request
 from pymc_hais.tuning import Recipe
-from pymc_hais.types import Kernel
 
 
 @dataclass(frozen=True)
@@ -29,17 +29,12 @@ class Call:
 
     Attributes
     ----------
-    request : Request
     given : Request
         As the user gave it, which is what the call is.
-    seeds : Seeds
     compiler : Compiler
         Of the kernel, with the constraints.
-    recipe : Recipe
-    output : Output
     progress : CallProgress
         Shown while it is entered.
-    budget : TimeBudget
     workers : Workers
         Where jobs are done, and where finished ones are kept.
     """

@@ -12,15 +12,13 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from scipy.special import gammaln
 
+from pymc_hais.core.records import Metric, PathFunctions
 from pymc_hais.kernels.leapfrog import build_metric
-from pymc_hais.types import Metric, PathFunctions
-
-__all__ = ["Defended"]
 
 
 @dataclass(frozen=True, eq=False)
 class Defended:
-    """See :class:`pymc_hais.types.Path`; the density is ``(position, data) -> values`` of its own reference.
+    """See :class:`pymc_hais.core.protocols.Path`; the density is ``(position, data) -> values`` of its own reference.
 
     The centre of the fit (D,) is the path's own input: it may differ between populations.
 

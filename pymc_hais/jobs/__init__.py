@@ -1,0 +1,1 @@
+"""Where and when jobs are done, and what is kept of them."""

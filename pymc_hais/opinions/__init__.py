@@ -1,0 +1,1 @@
+"""Other estimates of log Z, from other methods."""

@@ -1,0 +1,1 @@
+"""What was asked for, checked, and who computes it."""

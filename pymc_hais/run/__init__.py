@@ -1,0 +1,1 @@
+"""Populations annealed along a plan, round by round."""
