@@ -72,7 +72,7 @@ def whole(model):
     """A run with nothing missing, and what it had when its rounds had ended."""
     kept = {}
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("choose_reference", "run_rounds"):
+        for name in ("choose_plan", "run_rounds"):
             function = getattr(importlib.import_module("pymc_hais.calls.sample"), name)
 
             def keep(*args, name=name, function=function):

@@ -11,23 +11,16 @@ import numpy as np
 
 from pymc_hais.calls.compile import CompiledModel, open_model
 from pymc_hais.core.protocols import Kernel
-from pymc_hais.core.seeds import Branch
 from pymc_hais.jobs.guard import Guard
 from pymc_hais.jobs.progress import default_theme
-from pymc_hais.kernels import Hamiltonian
 from pymc_hais.model import is_model
 from pymc_hais.opinions.bridging import thin_rows
 from pymc_hais.opinions.opinions import ask_others
-from pymc_hais.planning.choose import choose_reference
-from pymc_hais.planning.follow import follow, restore_choice, restore_problem
-from pymc_hais.planning.mass import build_first_problem
+from pymc_hais.planning.begin import build_problem, choose_plan
+from pymc_hais.planning.follow import follow
 from pymc_hais.planning.mode_reference import add_modes
-from pymc_hais.planning.ratio import build_ratio_problem
 from pymc_hais.planning.starts import GivenDraws
-from pymc_hais.problem.parameter_path import build_parameter_problem, is_geometric
-from pymc_hais.problem.problem import Problem
-from pymc_hais.references import check_same_variables
-from pymc_hais.request.arguments import check_integer
+from pymc_hais.problem.parameter_path import is_geometric
 from pymc_hais.request.call import Call, build_call, share_out
 from pymc_hais.request.request import Request
 from pymc_hais.results.datatree import check_labels
@@ -35,7 +28,6 @@ from pymc_hais.results.draws import check_takes_modes, is_result, read_modes, re
 from pymc_hais.results.ending import end_run
 from pymc_hais.results.plans import read_plan
 from pymc_hais.results.report import log_model, log_start
-from pymc_hais.run.choice import Choice
 from pymc_hais.run.modes import find_modes
 from pymc_hais.run.posterior import draw_posterior
 from pymc_hais.run.rounds import run_rounds
@@ -277,16 +269,10 @@ def sample_hais(
         with call.progress:
             if points is not None:
                 reference = add_modes(model, reference, points, call)
-            problem = (
-                _build(model, path, reference, call)
-                if known is None
-                else restore_problem(known, model, reference, call)
-            )
+            problem = build_problem(model, path, reference, known, call)
             named = opened.build_outputs(problem.layout, var_names, call.output.include_transformed)
             check_labels(model, named(np.zeros((1, 1, problem.layout.n_dims))), call.output)
-            choice = (
-                choose_reference(problem, call, reference) if known is None else restore_choice(known, problem, call)
-            )
+            choice = choose_plan(problem, reference, known, call)
             log_start(choice, call)
             outcome = run_rounds(choice, call, guard)
             # From here on nothing costs what is finished.
@@ -313,49 +299,3 @@ def _read_starts(model: Any, reference: Any, modes: Any, path: Any, call: Call) 
         draws = read_positions(model, reference, "reference")
         reference = GivenDraws(thin_rows(draws.reshape(-1, draws.shape[-1])))
     return reference, points
-
-
-def _build(model: Any, path: Any, reference: Any, call: Call) -> Problem:
-    """Compile the path to the model: from a reference, from another model, or by moving a parameter."""
-    if not is_geometric(path):
-        return build_parameter_problem(model, path, reference, call.compiler, call.seeds)
-    if is_model(reference):
-        layout = check_same_variables(model, reference)
-        return build_ratio_problem(model, layout, _learn_reference(reference, call), call)
-    return build_first_problem(model, reference, call)
-
-
-def _learn_reference(model: Any, call: Call) -> Choice:
-    """Choose how to anneal to a reference model: always with a tuned kernel, also if the user's kernel is fixed."""
-    kernel = Hamiltonian(constraints=call.compiler.kernel.constraints)
-    own = call.within(Branch.REFERENCE_MODEL, kernel)
-    problem = _build(model, "geometric", "auto", own)
-    return choose_reference(problem, own, "auto")
-
-
-def paper_settings(n_distributions: int) -> dict[str, Any]:
-    """Return the arguments of :func:`sample_hais` that run the recipe of the HAIS report.
-
-    Linear betas, one drift-kick-drift leapfrog step of 0.2 a distribution, half of the momentum's power renewed per
-    unit of simulation time, no resampling, no tuning, one round, as in
-    ``pm.sample_hais(200, chains=1, **paper_settings(1000))``.
-    The report anneals from a standard normal (analysis models: add ``reference="gaussian"``) or from the prior of the
-    latent variables (generative models: add ``reference="prior"``).
-
-    Parameters
-    ----------
-    n_distributions : int
-        N, the intermediate distributions.
-
-    References
-    ----------
-    Sohl-Dickstein & Culpepper (2012), arXiv:1205.1925, sections 3 and 5.
-    """
-    check_integer("n_distributions", n_distributions, 1)
-    return {
-        "kernel": Hamiltonian(integrator="drift-kick-drift", step_size=0.2, damping=float(np.log(2.0))),
-        "schedule": "linear",
-        "n_temperatures": int(n_distributions),
-        "resample": False,
-        "target_se": None,
-    }

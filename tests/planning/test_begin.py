@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pymc_hais.kernels import Hamiltonian, RandomWalk
-from pymc_hais.planning import ratio as reference_model
+from pymc_hais.planning import begin
 from tests.mutants import mutate
 from tests.runs import build_pilot, call_of
 
@@ -25,10 +25,10 @@ def plan_to_the_reference(**options):
 
     engine = SimpleNamespace(kernel=Hamiltonian())
     problem = SimpleNamespace(engine=engine, model=None, draw=lambda rows, streams, n: None)
-    module = mutate(reference_model, anneal=anneal, with_reference=lambda model, layout, reference, *_: reference)
+    module = mutate(begin, anneal=anneal, with_reference=lambda model, layout, reference, *_: reference)
     source, call = SimpleNamespace(problem=problem, plan=SimpleNamespace(pilot=PILOT)), call_of(**options)
     with pytest.raises(Followed) as caught:
-        module.build_ratio_problem(None, None, source, call).draw(100, np.random.SeedSequence(0))
+        module._build_ratio_problem(None, None, source, call).draw(100, np.random.SeedSequence(0))
     return caught.value.args[0]
 
 
