@@ -17,13 +17,11 @@ from pymc.pytensorf import reseed_rngs as reseed_rngs
 from pymc.pytensorf import toposort_replace as toposort_replace
 from pymc.util import _get_seeds_per_chain
 from pytensor.compile.builders import SymbolicOp
-from pytensor.compile.executor import Function as CompiledFunction  # noqa: F401
 from pytensor.compile.rewriting import inline_ofg_node, rewrite_inner_graph
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import applys_between, graph_inputs
 from pytensor.tensor.math import Argmax
-from pytensor.tensor.random.type import RandomType as RandomType
 
 seeds_per_chain = _get_seeds_per_chain
 inline_inner_graph = inline_ofg_node

@@ -43,15 +43,7 @@ _changing = threading.Lock()
 def find_problem(
     model: Any, identity: ModelIdentity, reference: Any, compiler: Compiler, takes_fit: bool
 ) -> Problem | None:
-    """Find the problem that an earlier call compiled for the model as it is now, and checked.
-
-    Parameters
-    ----------
-    identity : ModelIdentity
-        What the model is now.
-    reference : str or object
-        As :func:`pymc_hais.references.bind` takes it.
-    """
+    """Find the problem that an earlier call compiled for the model as it is now, and checked."""
     recipe = _recipe(reference, compiler, takes_fit)
     for one in _of_models.get(model, ()):
         problem = one.problem

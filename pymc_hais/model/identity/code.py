@@ -27,17 +27,10 @@ _MAKERS = ("__init__", "__new__", "__post_init__")
 
 
 class _Reads(NamedTuple):
-    """What a function reads from outside of itself.
-
-    Attributes
-    ----------
-    values : list of (str, object)
-    refused : str
-        Names of functions whose effect cannot be seen; "" for none.
-    """
+    """What a function reads from outside of itself."""
 
     values: list[tuple[str, Any]]
-    refused: str
+    refused: str  # functions whose effect cannot be seen, by name; "" for none
 
 
 def _reads_of(function: FunctionType) -> _Reads:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytensor
@@ -17,33 +17,16 @@ from pymc_hais.model.identity.walk import Walk
 
 @dataclass(frozen=True)
 class ModelIdentity:
-    """A model as plain facts, which every process writes alike.
+    """A model as plain facts, which every process writes alike: by name, of each variable, potential and container."""
 
-    Attributes
-    ----------
-    setting : str
-        ``floatX`` and ``check_bounds``.
-    variables : dict
-        Of each variable and potential the kind and the type.
-    graph : dict
-        Of each a digest of how it is computed: operations with all that decides what they do, and transforms.
-    numbers : dict
-        Of each a digest of the constants in it.
-    data : dict
-        Of each observed variable and data container a digest of the values.
-    density : str
-        Digest of the operations of ``model.logp()``, as this version of PyMC writes it; "" where it was not written.
-    unreadable : tuple of str
-        What could not be described, by name: of it these facts say the kind alone.
-    """
-
-    setting: str
-    variables: Mapping[str, str]
-    graph: Mapping[str, str]
-    numbers: Mapping[str, str]
-    data: Mapping[str, str]
+    setting: str  # ``floatX`` and ``check_bounds``
+    variables: Mapping[str, str]  # the kind and the type
+    graph: Mapping[str, str]  # digests of how each is computed: operations with all that decides what they do
+    numbers: Mapping[str, str]  # digests of the constants in it
+    data: Mapping[str, str]  # digests of the values of observed variables and data containers
+    #: Digest of the operations of ``model.logp()``, as this version of PyMC writes it; "" where it was not written.
     density: str = ""
-    unreadable: tuple[str, ...] = field(default=())
+    unreadable: tuple[str, ...] = ()  # what could not be described: of it these facts say the kind alone
 
     def with_density(self, model: Any, logp: Any) -> ModelIdentity:
         """Add what PyMC has written as ``model.logp()``."""
@@ -89,13 +72,7 @@ class ModelIdentity:
 
 
 def identify(model: Any, without: Collection[str] = ()) -> ModelIdentity:
-    """Say what a model is now, its data included.
-
-    Parameters
-    ----------
-    without : collection of str
-        Data containers whose values do not count.
-    """
+    """Say what a model is now, its data included, without those of some containers."""
     walk, terms = Walk(), terms_of(model)
     walk.meet(model.data_vars)  # whose values are data
     graph, numbers, data = {}, {}, {}

@@ -41,28 +41,17 @@ class Used(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """What a reader says about an object.
-
-    Attributes
-    ----------
-    parts : sequence of (str, object)
-        What it is made of, with names.
-    numbers : bytes
-        Numbers in a graph, which count apart.
-    """
+    """What a reader says about an object."""
 
     head: str
-    parts: Iterable[tuple[str, Any]] = ()
-    numbers: bytes = b""
+    parts: Iterable[tuple[str, Any]] = ()  # what it is made of, with names
+    numbers: bytes = b""  # in a graph, which count apart
 
 
 class Walk:
     """One way through objects, in an order that they alone decide; each is described once, and then by its number.
 
-    Attributes
-    ----------
-    unreadable : list of str
-        What could not be described, by name.
+    What could not be described is noted in ``unreadable``, by name.
     """
 
     def __init__(self, met: Mapping[Any, int] | None = None, around: Walk | None = None) -> None:
