@@ -19,7 +19,7 @@ from tests.toys import HAS_JAX
 @pytest.fixture(autouse=True)
 def no_work(monkeypatch):
     """Fail where something is compiled."""
-    monkeypatch.setattr("pymc_hais.calls.sample._build", lambda *_: pytest.fail("work has begun"))
+    monkeypatch.setattr("pymc_hais.calls.sample.build_problem", lambda *_: pytest.fail("work has begun"))
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_arguments_out_of_range(wrong, message):
 
 
 def test_what_is_in_range_passes(monkeypatch):
-    monkeypatch.setattr("pymc_hais.calls.sample._build", lambda *_: 1 / 0)
+    monkeypatch.setattr("pymc_hais.calls.sample.build_problem", lambda *_: 1 / 0)
     right = (
         {"random_seed": None},
         {"random_seed": np.int64(1)},
