@@ -327,22 +327,6 @@ def test_an_index_out_of_range_is_refused():
         run(compiled)
 
 
-def test_discrete_variables_are_compiled_again_and_right():
-    rates = np.array([0.5, 3.0])
-    with pm.Model() as model:
-        data = pm.Data("data", np.array([1.0, 0.5]))
-        k = pm.Bernoulli("k", 0.3)
-        pm.Normal("y", pm.math.switch(k, rates[1], rates[0]), 1.0, observed=data)
-    compiled = pymc_hais.compile(model, backend="jax", reference="prior")
-    assert not compiled.is_flexible
-    assert "compiled again" in repr(compiled)
-    for y in ([1.0, 0.5], [2.0, 2.5]):
-        pm.set_data({"data": np.array(y)}, model=model)
-        found = estimate(run(compiled))
-        densities = [np.exp(-0.5 * np.sum((np.array(y) - rate) ** 2)) / (2 * np.pi) for rate in rates]
-        assert abs(found.value - np.log(0.7 * densities[0] + 0.3 * densities[1])) < 4.5 * found.se
-
-
 def test_it_says_what_it_is():
     compiled = compiled_regression()
     said = repr(compiled)

@@ -255,10 +255,14 @@ def compile(
     Notes
     -----
     What is compiled when: the density, and what checks it, by this function; the loops over temperatures by the first
-    call with so many ``draws`` and ``chains``.  These are compiled again, by the calls, for other data: models with
-    discrete variables, since which of them interact may depend on the data; and where the mass of the prior is
-    measured (a reference other than the prior, beside an ``ordered`` or LKJ prior).  A container whose numbers are
-    shapes, lengths or masks cannot vary.
+    call with so many ``draws`` and ``chains``.  Compiled again, by the calls, for other data: a model with a prior
+    whose mass is measured (a reference other than the prior, beside an ``ordered`` or LKJ prior); and, of a model with
+    discrete variables, fitted margins and the other moves that a long run tries.  A container cannot vary if its
+    numbers are shapes, lengths or masks, or say which values a discrete variable has (``n`` of a ``pm.Binomial``).
+
+    Which discrete variables may be drawn together holds for any data: every number in a container counts as one that
+    may be other than zero.  So a Boltzmann machine with a matrix in ``pm.Data`` has its sites drawn one at a time, and
+    a call may have other random numbers than one on the model itself.
 
     What it holds in memory, as long as it lives: the model; the values in its containers and the arrays that the
     density takes, which may be larger, both of the first data and of the last call (``n_bytes``); and the machine code,

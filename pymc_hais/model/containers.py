@@ -19,6 +19,7 @@ from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, I
 from pytensor.tensor.type import TensorType
 
 from pymc_hais.model.compiling import compile_interpreted, freeze_dims_and_data
+from pymc_hais.model.sites.sites import is_discrete, support_parameters
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,11 +59,15 @@ def arguments_for(values: Mapping[str, np.ndarray]) -> list[Any]:
 
 
 def varying_containers(model: Any) -> tuple[str, ...]:
-    """Name the containers that may hold other numbers in the same machine code: no shape follows from their numbers."""
+    """Name the containers that may hold other numbers in the same machine code.
+
+    Neither a shape nor the values that a discrete variable has follow from their numbers.
+    """
     found = list(model.data_vars)
     terms = [*model.basic_RVs, *model.potentials, *model.rvs_to_values.values()]
     steered = _by_value([shape for one in terms for shape in _shapes_above(one)])
     steered |= _by_value([length for length in model.dim_lengths.values() if length not in found])
+    steered |= _by_value([one for rv in model.free_RVs if is_discrete(rv) for one in support_parameters(rv)])
     return tuple(variable.name for variable in found if variable not in steered)
 
 

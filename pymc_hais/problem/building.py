@@ -72,8 +72,7 @@ def build_problem(
     prior_mass : PriorMass, optional
         By which a prior that is a part of the reference is normalised, and log Z divided.
     containers : dict of ndarray, optional
-        Data containers that may vary, with their present values; they stay fixed beside a measured mass, and in a model
-        with discrete variables.
+        Data containers that may vary, with their present values; they stay fixed beside a measured mass.
 
     Raises
     ------
@@ -128,8 +127,6 @@ def with_reference(
     kernel = compiler.kernel
     # Walls, and step sizes that the user gave, are those of the model's own flat vector; rows have no sites of theirs.
     is_plain = kernel.constraints or kernel.step_size or rows or layout.n_sites
-    # Which sites interact may be another matter for other data.
-    containers = None if layout.n_sites else containers
     chart = None if is_plain else build_chart(model, layout, containers)
     _check_site_draws(model, layout, reference, seeds)
     graph = build_density(
@@ -205,22 +202,25 @@ def with_data(
     Raises
     ------
     ValueError
-        A density of zero at every reference draw, a NaN gradient, or an index out of range.
+        A density of zero at every reference draw, a NaN gradient, an index out of range, or a reference that misses a
+        part of the space.
     RuntimeError
         The compiled log density differs from ``model.logp()``.
     """
     problem = problem.with_data(model, values)
     try:
+        _check_site_draws(model, problem.layout, problem.reference, seeds)
         _check_values(problem, model, lambda position: written(position, values), seeds)
     except IndexError as error:
         raise ValueError(f"With these data the model cannot be evaluated: {error}") from error
     return problem
 
 
-def _check_values(
-    problem: Problem, model: Any, written: Callable[[np.ndarray], float], seeds: Seeds
-) -> tuple[np.ndarray, bool]:
-    """Check the density at draws of the reference, for the first row of data; return them, and whether it is cheap."""
+def _check_values(problem: Problem, model: Any, written: Callable[[np.ndarray], float], seeds: Seeds) -> bool:
+    """Check the density at draws of the reference, and around them, for the first row of data.
+
+    Returns whether the density is cheap.
+    """
     reference, layout, kernel = problem.reference, problem.layout, problem.engine.kernel
     x, clipped, *_ = reference.draw(CHECK_DRAWS, seeds.sequence(Purpose.CHECK, 1))
     watch = Stopwatch(problem.engine.clock)
@@ -236,15 +236,14 @@ def _check_values(
     joint = state.log_reference + state.log_ratio - problem.log_jacobian(x)
     magnitude = np.abs(state.log_reference) + np.abs(state.log_ratio)
     check_joint_logp(model, layout, x, joint, magnitude, clipped, written)
-    return x, is_cheap
+    evaluate, walls = problem.evaluate_first, kernel.constraints
+    check_coverage(model, layout, reference, evaluate, walls, x, seeds.sequence(Purpose.CHECK, 3))
+    return is_cheap
 
 
 def _check(problem: Problem, model: Any, written: Callable[[np.ndarray], float], seeds: Seeds) -> None:
-    """Check a problem, with the model of its first row, at draws of its reference, and the reference itself."""
-    x, is_cheap = _check_values(problem, model, written, seeds)
-    reference, layout = problem.reference, problem.layout
-    kernel, evaluate = problem.engine.kernel, problem.evaluate_first
-    check_coverage(model, layout, reference, evaluate, kernel.constraints, x, seeds.sequence(Purpose.CHECK, 3))
+    """Check a problem, with the model of its first row, at draws of its reference, and these draws themselves."""
+    is_cheap = _check_values(problem, model, written, seeds)
     # Where the likelihood is costly, the reference alone is evaluated at the many draws of this check.
-    evaluates = is_cheap and kernel.uses_gradients
-    check_draws(model, layout, reference, seeds.sequence(Purpose.CHECK, 4), evaluate if evaluates else None)
+    evaluate = problem.evaluate_first if is_cheap and problem.engine.kernel.uses_gradients else None
+    check_draws(model, problem.layout, problem.reference, seeds.sequence(Purpose.CHECK, 4), evaluate)

@@ -87,23 +87,32 @@ def _find_values(rv: Any, free: set[Any]) -> tuple[int, int]:
     return low, 0 if high is None or high - low >= _MOST_VALUES else high - low + 1
 
 
+def support_parameters(rv: Any) -> list[Any]:
+    """Return what the values of a discrete variable are read from; of a Categorical it is a length."""
+    op, parameters = rv.owner.op, rv.owner.inputs[2:]
+    if isinstance(op, CategoricalRV):
+        return [parameters[0].shape[-1]]
+    if isinstance(op, DiscreteUniformRV | FlatDiscreteRV):
+        return list(parameters[:2])
+    if isinstance(op, BinomialRV | BetaBinomialRV):
+        return list(parameters[:1])
+    return [parameters[0], parameters[2]] if isinstance(op, HyperGeometricRV) else []
+
+
 def _support(rv: Any, free: set[Any]) -> tuple[int, int | None]:
     """Return the least and the largest value of any element; None where there is no largest, or it is not known."""
-    op, parameters = rv.owner.op, rv.owner.inputs[2:]
+    op = rv.owner.op
     if isinstance(op, BernoulliRV):
         return 0, 1
-    if isinstance(op, CategoricalRV):
-        return 0, int(evaluate_fixed(parameters[0].shape[-1], set())) - 1
+    is_length = isinstance(op, CategoricalRV)
+    numbers = [evaluate_fixed(one, set() if is_length else free) for one in support_parameters(rv)]
+    if not numbers or any(one is None for one in numbers):
+        return 0, None
+    if is_length:
+        return 0, int(numbers[0]) - 1
     if isinstance(op, DiscreteUniformRV | FlatDiscreteRV):
-        low, high = (evaluate_fixed(one, free) for one in parameters[:2])
-        return (0, None) if low is None or high is None else (int(np.min(low)), int(np.max(high)))
-    if isinstance(op, BinomialRV | BetaBinomialRV):
-        n = evaluate_fixed(parameters[0], free)
-        return 0, None if n is None else int(np.max(n))
-    if isinstance(op, HyperGeometricRV):
-        good, _, n = (evaluate_fixed(one, free) for one in parameters[:3])
-        return 0, None if good is None or n is None else int(min(np.max(good), np.max(n)))
-    return 0, None
+        return int(np.min(numbers[0])), int(np.max(numbers[1]))
+    return 0, int(min(np.max(one) for one in numbers))
 
 
 def evaluate_fixed(variable: Any, free: set[Any]) -> Any:
