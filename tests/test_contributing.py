@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pymc_hais.planning import candidates, choose
 from pymc_hais.results import diagnose, findings
 from tests.front_door import assert_right, estimate
 from tests.kernels.targets import METRICS, MIX, is_seen, move, needs_jax, observables, skewed_toy
@@ -98,3 +99,27 @@ def test_the_plot_draws_the_numbers_of_the_run(skeleton):
     close()
     with pytest.raises(ValueError, match="group `annealing`"):
         plot(None)
+
+
+def test_the_candidate_is_tried_and_taken_where_it_needs_less_work(skeleton, monkeypatch):
+    monkeypatch.setattr(candidates, "CANDIDATES", list(candidates.CANDIDATES))
+    monkeypatch.setattr(choose, "CANDIDATES", candidates.CANDIDATES)
+    module, from_prior = skeleton("A new candidate"), {"reference": "prior", **QUICK}
+
+    def seen(**options):
+        found, idata = estimate(one_mean(), **options)
+        assert_right(found, TRUTH)
+        attrs = idata["posterior"].attrs
+        return idata, "n_leapfrog=4" in attrs["kernel"], attrs["reference_reason"]
+
+    assert seen(**from_prior)[1:] == (False, "Chosen by the user.")  # so few temperatures are not worth a pilot
+    monkeypatch.setattr(module, "LONG", 1)
+    _, is_taken, reason = seen(**from_prior)
+    assert not is_taken
+    assert reason.startswith("With four leapfrog steps, ")
+    monkeypatch.setattr(module.LongerTrajectories, "reason_against", lambda *_: None)
+    idata, is_taken, reason = seen(**from_prior)
+    assert is_taken
+    assert reason.startswith("With one leapfrog step, ")
+    assert seen(**QUICK)[1]  # a fit, too, may follow
+    assert seen(plan=idata, **QUICK)[1]

@@ -107,7 +107,7 @@ def _bidirectional(problem: Problem, outcome: Outcome, report: Report, call: Cal
         return [upper]
     forward = run
     if run.n_resampled.any():  # its paths are broken
-        ((_, forward),) = anneal_rows(problem, plan, [0], _FORWARD, report, call)
+        ((_, forward),) = anneal_rows(problem, plan, call.round(_FORWARD), report, call)
     return [upper, _join(run, forward, back)]
 
 

@@ -19,7 +19,7 @@ from pymc_hais.problem.problem import Problem
 from pymc_hais.request.call import Call
 from pymc_hais.run.choice import Choice, tail_of
 from pymc_hais.run.populations import Support, anneal_back, anneal_rows, end_at_fit, support_of
-from pymc_hais.run.rounds import ladder_for
+from pymc_hais.run.rounds import each_length
 from pymc_hais.run.row_results import RowResult, estimate_row
 
 #: Moves at beta = 1 that part the copies of the true values: one draw alone would decide the bound.
@@ -56,23 +56,19 @@ def run_validation(choice: Choice, true_positions: np.ndarray, call: Call) -> li
     number = choice.spent.n_rounds + 1
     report = call.progress.phase(f"{problem.n_rows} data sets", choice.forecast(call))
     results: dict[int, Sandwich] = {}
-    done = 0.0
-    for n_steps in np.unique(choice.plan.lengths).tolist():
-        plan = ladder_for(choice, n_steps)
-        rows = np.flatnonzero(choice.plan.lengths == n_steps).tolist()
-        half = 0.5 * len(rows) * n_steps / choice.plan.lengths.sum()
-        ahead, behind, done = part(report, done, half), part(report, done + half, half), done + 2.0 * half
+    for ladder, rows, own in each_length(choice, report):
+        ahead, behind = part(own, 0.0, 0.5), part(own, 0.5, 0.5)
         seen = {
             row: _Ahead(
-                estimate_row(run, n_steps, tail=tail_of(choice, run), mass=problem.prior_mass),
+                estimate_row(run, len(ladder.schedule), tail=tail_of(choice, run), mass=problem.prior_mass),
                 support_of(problem, row, run, call),
                 _draws(problem, run),
             )
-            for row, run in anneal_rows(problem, plan, rows, number, ahead, call)
+            for row, run in anneal_rows(problem, ladder, call.round(number, rows), ahead, call)
         }
         size = (call.request.chains, call.request.draws, problem.layout.n_dims)
         starts = {row: np.broadcast_to(problem.to_coordinates(true_positions[row][None]), size) for row in rows}
-        for row, back in anneal_back(problem, plan, starts, behind, call, _MOVES_APART):
+        for row, back in anneal_back(problem, ladder, starts, behind, call, _MOVES_APART):
             results[row] = _sandwich(problem, row, seen[row], back)
     return [results[row] for row in range(problem.n_rows)]
 

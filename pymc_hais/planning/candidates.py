@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 from pymc_hais.jobs.timing import SHORTEST
 from pymc_hais.kernels import Composed, LocallyBalanced, SiteBlock
@@ -12,6 +12,7 @@ from pymc_hais.planning.fits import fit_margins, fit_to
 from pymc_hais.planning.learning import Trial
 from pymc_hais.planning.mass import mass_of
 from pymc_hais.planning.pilots import adaptation_bias
+from pymc_hais.planning.starts import is_auto, takes_fit
 from pymc_hais.problem.building import with_reference
 from pymc_hais.problem.problem import Problem
 from pymc_hais.request.call import Call
@@ -36,6 +37,11 @@ class Candidate(Protocol):
     number: ClassVar[int]
     #: Whether particles of the trial before tell about the tails of its log ratio.
     sees_earlier: ClassVar[bool]
+
+    @classmethod
+    def offer(cls, problem: Problem, reference: Any) -> Self | None:
+        """Say whether it may be tried for a problem, and what a user passed as ``reference=``."""
+        ...
 
     def reason_to_skip(self, best: Trial) -> str | None:
         """Say why it is not worth a pilot; None where it is."""
@@ -63,6 +69,11 @@ class OtherSites:
 
     number: ClassVar[int] = 2
     sees_earlier: ClassVar[bool] = False
+
+    @classmethod
+    def offer(cls, problem: Problem, reference: Any) -> Self | None:
+        """Ask for sites."""
+        return cls() if problem.layout.n_sites else None
 
     def reason_to_skip(self, best: Trial) -> str | None:
         """Ask for one row of a model whose sites they may serve, and for enough work."""
@@ -99,6 +110,24 @@ class MarginsOfSites:
     number: ClassVar[int] = 1
     sees_earlier: ClassVar[bool] = True
 
+    @classmethod
+    def offer(cls, problem: Problem, reference: Any) -> Self | None:
+        """Ask for sites, and for a reference that takes a fit.
+
+        Raises
+        ------
+        ValueError
+            For a fit where every row of data would need one of its own.
+        """
+        if not (problem.layout.n_sites and takes_fit(reference)):
+            return None
+        if problem.n_rows > 1 and not is_auto(reference):
+            raise ValueError(
+                'reference="fitted" is not for this model: each row of data has margins of its own. Pass '
+                'reference="prior".'
+            )
+        return cls(is_auto(reference))
+
     def reason_to_skip(self, best: Trial) -> str | None:
         """Ask for sites alone, with finitely many values, and for enough work."""
         problem = best.problem
@@ -132,6 +161,11 @@ class Fit:
     number: ClassVar[int] = 1
     sees_earlier: ClassVar[bool] = True
 
+    @classmethod
+    def offer(cls, problem: Problem, reference: Any) -> Self | None:
+        """Ask for continuous variables, and for a reference that takes a fit."""
+        return cls(is_auto(reference)) if takes_fit(reference) and not problem.layout.n_sites else None
+
     def reason_to_skip(self, best: Trial) -> str | None:
         """Ask for a path that takes a fit, and, where it is left to us, for enough work."""
         if best.problem.fitted is None:
@@ -153,6 +187,10 @@ class Fit:
         tried = tried.scouted(spent)
         needed = f"From {best.problem.label} alone, {best.length:,} temperatures would be needed."
         return tried.because(needed) if self.is_auto else tried
+
+
+#: What may be tried after the first start, in this order.
+CANDIDATES: list[type[Candidate]] = [OtherSites, MarginsOfSites, Fit]
 
 
 def _reason_to_stay(first: Trial) -> str | None:

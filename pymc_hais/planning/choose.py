@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pymc_hais.core.noise import check_counters
-from pymc_hais.planning.candidates import Candidate, Fit, MarginsOfSites, OtherSites
+from pymc_hais.planning.candidates import CANDIDATES, Candidate
 from pymc_hais.planning.fits import fit_to_draws
 from pymc_hais.planning.learning import Trial, learn
 from pymc_hais.planning.mass import mass_of
@@ -41,30 +41,11 @@ def choose_reference(problem: Problem, call: Call, reference: Any) -> Choice:
     if isinstance(reference, GivenDraws):
         near = fit_to_draws(problem, reference.positions, mass_of(problem, call, spent), call)
         return learn(near, [0], 0, spent, call).choice
-    candidates = _candidates(problem, reference)
+    offers = [kind.offer(problem, reference) for kind in CANDIDATES]
     best = learn(problem, choose_rows(problem, call), 0, spent, call, scouts_for_fit=takes_fit(reference))
-    for candidate in candidates:
-        best = _consider(candidate, best, spent)
+    for candidate in offers:
+        best = best if candidate is None else _consider(candidate, best, spent)
     return best.choice
-
-
-def _candidates(problem: Problem, reference: Any) -> list[Candidate]:
-    """List what may be tried after the first start.
-
-    Raises
-    ------
-    ValueError
-        For a fit to sites where every row of data would need one of its own.
-    """
-    if not takes_fit(reference):
-        return [OtherSites()] if problem.layout.n_sites else []
-    if not problem.layout.n_sites:
-        return [Fit(is_auto(reference))]
-    if problem.n_rows > 1 and not is_auto(reference):
-        raise ValueError(
-            'reference="fitted" is not for this model: each row of data has margins of its own. Pass reference="prior".'
-        )
-    return [OtherSites(), MarginsOfSites(is_auto(reference))]
 
 
 def _consider(candidate: Candidate, best: Trial, spent: Spent) -> Trial:

@@ -58,7 +58,7 @@ def record_plan(choice: Choice, outcome: Outcome, call: Call) -> Plan | None:
         ladder=outcome.ladder,
         promise=Promise.of(run),
         start=Start(spec_of(problem.reference), problem.label, problem.fitted, problem.sites, problem.prior_mass),
-        kernel=kernel_of(call.compiler.kernel),
+        kernel=kernel_of(call.compiler.kernel if isinstance(kernel, Composed) else kernel),
         site_kernel=kernel_of(kernel.sites if isinstance(kernel, Composed) else None),
         origin=origin,
     )

@@ -69,7 +69,7 @@ def scout(problem: Problem, pilots: Sequence[Pilot], spent: Spent, call: Call, f
     n_kept = max(_KEPT_PER_ROW, _KEPT_PARTICLES // problem.n_rows)
     spent.n_rounds += 1
     report = call.progress.phase("Scouting")
-    runs = anneal_rows(problem, plan, range(problem.n_rows), spent.n_rounds, report, call)
+    runs = anneal_rows(problem, plan, call.round(spent.n_rounds, range(problem.n_rows)), report, call)
     seen = {row: _look(problem, run, n_steps, n_kept) for row, run in runs}
     scouted, centres, residuals = zip(*(seen[row] for row in range(problem.n_rows)), strict=True)
     spent.n_gradients += count_gradients(problem, plan, problem.n_rows, call)

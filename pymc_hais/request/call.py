@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pymc_hais.core.protocols import Kernel
-from pymc_hais.core.seeds import Branch, Seeds
+from pymc_hais.core.seeds import Branch, Place, Purpose, Seeds
 from pymc_hais.engines import resolve_backend
 from pymc_hais.jobs.checkpoint import open_checkpoint, open_folder
 from pymc_hais.jobs.executors import check_executor
@@ -52,6 +52,10 @@ class Call:
     def asking(self, **numbers: Any) -> Call:
         """Ask for other numbers."""
         return replace(self, request=replace(self.request, **numbers))
+
+    def round(self, number: int, rows: Sequence[int] = (0,)) -> Place:
+        """Return where a round's populations are, from round 1: every chain of some rows of data."""
+        return Place(Purpose.ROUND, number, rows, range(self.request.chains))
 
     def within(self, branch: Branch, kernel: Kernel, **numbers: Any) -> Call:
         """Make a run within this one: with random numbers and a kernel of its own, and everything left to its pilot."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,8 +25,6 @@ from pymc_hais.tuning import Stopwatch
 
 _log = logging.getLogger("pymc.hais")
 
-#: Particles that are annealed at a time, but at least one population.
-_PARTICLES = 2**15
 #: Times that a target is aimed at, how many times as many chains an attempt may make them, and the share of the error
 #: that is aimed for.
 _ATTEMPTS, _GROWTH, _ROOM = 6, 8.0, 0.95
@@ -79,7 +77,7 @@ class Extended:
 def add_chains(past: Past, choice: Choice, call: Call, guard: Guard) -> Extended:
     """Anneal ``call.request.chains`` more populations, each as large as the others."""
     watch = Stopwatch(choice.problem.engine.clock)
-    added = AnnealingRun.join(list(_anneal(choice, 1, _as_large(past, call))))
+    added = _anneal(choice, 1, _as_large(past, call))
     run = AnnealingRun.join([past.run, added])
     return _conclude(past, added, run, choice, "extended", watch.elapsed, call, guard)
 
@@ -87,7 +85,7 @@ def add_chains(past: Past, choice: Choice, call: Call, guard: Guard) -> Extended
 def add_draws(past: Past, choice: Choice, call: Call, guard: Guard) -> Extended:
     """Anneal ``call.request.draws`` more particles for each chain, as populations of their own."""
     watch = Stopwatch(choice.problem.engine.clock)
-    added = AnnealingRun.join(list(_anneal(choice, 1, call)))
+    added = _anneal(choice, 1, call)
     return _conclude(past, added, _widen(past.run, added), choice, "extended", watch.elapsed, call, guard)
 
 
@@ -107,7 +105,7 @@ def reach_target(past: Past, choice: Choice, call: Call, guard: Guard) -> Extend
             break
         _log.info(f"log Z = {estimate:.3f}, where target_se = {target:g} was asked for: {missing} more chains")
         own = _as_large(past, call.asking(chains=missing))
-        more = functools.partial(lambda *given: list(_anneal(*given)), choice, attempt, own)
+        more = functools.partial(_anneal, choice, attempt, own)
         # The first attempt is all that there is; what it has added is kept whatever happens to the next one.
         is_kept = call.workers.checkpoint is not None
         what = f"{missing} more chains"
@@ -115,7 +113,7 @@ def reach_target(past: Past, choice: Choice, call: Call, guard: Guard) -> Extend
         if added is None:
             failed = "interrupt" if guard.is_interrupted else "failure"
             break
-        parts += added
+        parts.append(added)
     if len(parts) == 1:
         return None
     run, new = AnnealingRun.join(parts), AnnealingRun.join(parts[1:])
@@ -141,18 +139,12 @@ def _missing(estimate: LogZEstimate, choice: Choice, n_chains: int, target: floa
     return max(1, int(np.ceil(n_chains * (min(own / allowed, _GROWTH) - 1.0))))
 
 
-def _anneal(choice: Choice, number: int, call: Call) -> Iterator[AnnealingRun]:
-    """Anneal populations along the plan, as many at a time as memory allows."""
+def _anneal(choice: Choice, number: int, call: Call) -> AnnealingRun:
+    """Anneal populations along the plan, at new places: no two attempts have one number."""
     ladder = choice.plan.ladder
     assert ladder is not None
-    most = max(1, _PARTICLES // call.request.draws)
-    sizes = [min(most, call.request.chains - first) for first in range(0, call.request.chains, most)]
-    for part, size in enumerate(sizes):
-        own = call.asking(chains=size)
-        report = call.progress.phase("Extension" if len(sizes) == 1 else f"Extension {part + 1}/{len(sizes)}")
-        # No two parts of any attempt have one number.
-        ((_, run),) = anneal_rows(choice.problem, ladder, [0], number + _ATTEMPTS * part, report, own)
-        yield run
+    ((_, run),) = anneal_rows(choice.problem, ladder, call.round(number), call.progress.phase("Extension"), call)
+    return run
 
 
 def _conclude(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -21,32 +21,23 @@ from pymc_hais.request.call import Call
 from pymc_hais.run.tasks import Annealing
 from pymc_hais.tuning import log_densities
 
-#: Particles that are annealed at a time, but at least all chains of a row.  What a row gives does not depend on it.
+#: Particles that are annealed at a time, but at least one population.  What a population gives does not depend on it.
 _PARTICLES = 2**15
-#: The same where jobs are shared out or kept one by one, but at least one population.
+#: The same where jobs are shared out or kept one by one.
 _SHARED_PARTICLES = 1000
 #: Draws that tell how much of the reference lies where the target has a density.
 _SUPPORT_DRAWS = 4000
 
 
 def anneal_rows(
-    problem: Problem, ladder: Ladder, rows: Sequence[int], number: int, report: Report, call: Call
+    problem: Problem, ladder: Ladder, whole: Place, report: Report, call: Call
 ) -> Iterator[tuple[int, AnnealingRun]]:
-    """Anneal the chains of some rows; yield each row with the run of its C populations, in any order.
-
-    Parameters
-    ----------
-    number : int
-        Of the round, from 1: tells its random numbers from those of other rounds.
-    report : callable
-        Told the progress.
-    """
+    """Anneal the populations of a place; yield each row of data with the run of its C chains, in any order."""
 
     def make(place: Place, streams: list[Stream]) -> Annealing:
         start = problem.start([row for row, _ in place.populations], streams, call.request.draws)
         return Annealing(start, ladder, problem.log_z_reference)
 
-    whole = Place(Purpose.ROUND, number, rows, range(call.request.chains))
     yield from _anneal(problem, ladder, whole, make, report, call)
 
 
@@ -79,12 +70,9 @@ def anneal_back(
 
 
 def _cut(whole: Place, call: Call) -> list[Place]:
-    """Cut a place into those of one job each, by the particles alone: whole rows, or some chains of one row."""
-    is_shared, draws, n_chains = call.workers.is_shared, call.request.draws, len(whole.chains)
-    n_rows = (_SHARED_PARTICLES if is_shared else _PARTICLES) // (n_chains * draws)
-    if is_shared and not n_rows:
-        n_chains = max(1, _SHARED_PARTICLES // draws)
-    n_rows = max(1, n_rows)
+    """Cut a place into those of one job each, by the particles alone: whole rows, or some chains of one."""
+    n_populations = max(1, (_SHARED_PARTICLES if call.workers.is_shared else _PARTICLES) // call.request.draws)
+    n_rows, n_chains = max(1, n_populations // len(whole.chains)), min(n_populations, len(whole.chains))
     return [
         whole._replace(rows=whole.rows[row : row + n_rows], chains=whole.chains[chain : chain + n_chains])
         for row in range(0, len(whole.rows), n_rows)

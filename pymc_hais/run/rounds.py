@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from pymc_hais.core.annealing import Report
 from pymc_hais.core.records import AnnealingRun, Ladder
 from pymc_hais.estimators import (
     LogZEstimate,
@@ -142,7 +143,7 @@ class _Rounds:
         clock = Stopwatch(choice.problem.engine.clock)
         report = call.progress.phase(f"Round {self.n + 1}", self.forecast(len(plan.schedule)))
         number = choice.spent.n_rounds + self.n + 1
-        ((_, run),) = anneal_rows(choice.problem, plan, [0], number, report, call)
+        ((_, run),) = anneal_rows(choice.problem, plan, call.round(number), report, call)
         return self._add(plan, run, clock.elapsed)
 
     def make_longer(self, outcome: Outcome, n_steps: int) -> tuple[Outcome, int]:
@@ -220,22 +221,18 @@ def _once(choice: Choice, call: Call, guard: Guard | None) -> Outcome:
     begin = time.perf_counter()
     problem, n_gradients = choice.problem, choice.spent.n_gradients
     results = dict(enumerate(choice.scouted))
-    number, done = choice.spent.n_rounds + 1, 0.0
+    number = choice.spent.n_rounds + 1
     report = call.progress.phase(f"{problem.n_rows} rows", choice.forecast(call))
 
     def anneal() -> str:
-        nonlocal done, n_gradients
-        for n_steps in np.unique(choice.plan.lengths).tolist():
-            plan = ladder_for(choice, n_steps)
-            rows = np.flatnonzero(choice.plan.lengths == n_steps).tolist()
-            share = len(rows) * n_steps / choice.plan.lengths.sum()
-            progress, done = part(report, done, share), done + share
-            for row, run in anneal_rows(problem, plan, rows, number, progress, call):
+        nonlocal n_gradients
+        for ladder, rows, progress in each_length(choice, report):
+            for row, run in anneal_rows(problem, ladder, call.round(number, rows), progress, call):
                 earlier = choice.scouted[row].rounds if choice.scouted else ()
-                result = estimate_row(run, len(plan.schedule), earlier, tail_of(choice, run), problem.prior_mass)
+                result = estimate_row(run, len(ladder.schedule), earlier, tail_of(choice, run), problem.prior_mass)
                 is_shown = problem.layout.n_sites and row % -(-problem.n_rows // _LOOKED_AT) == 0
                 results[row] = replace(result, final=final_particles(run)) if is_shown else result
-            n_gradients += count_gradients(problem, plan, len(rows), call)
+            n_gradients += count_gradients(problem, ladder, len(rows), call)
         return "single_round"
 
     # Rows that were not scouted have no result until they are annealed.
@@ -254,6 +251,16 @@ def _once(choice: Choice, call: Call, guard: Guard | None) -> Outcome:
         stopped_by or _stopped_by(guard),
         call.request.draws,
     )
+
+
+def each_length(choice: Choice, report: Report) -> Iterator[tuple[Ladder, list[int], Report]]:
+    """Yield the rows of data whose first rounds have one length, with their ladder and their part of the progress."""
+    lengths, done = choice.plan.lengths, 0.0
+    for n_steps in np.unique(lengths).tolist():
+        rows = np.flatnonzero(lengths == n_steps).tolist()
+        share = len(rows) * n_steps / lengths.sum()
+        yield ladder_for(choice, n_steps), rows, part(report, done, share)
+        done += share
 
 
 def ladder_for(choice: Choice, n_steps: int) -> Ladder:

@@ -63,10 +63,10 @@ class Script:
     def __init__(self, *runs):
         self.runs, self.plans, self.numbers, self.lags = list(runs), [], [], {}
 
-    def __call__(self, problem, ladder, rows, number, report, call):
+    def __call__(self, problem, ladder, place, report, call):
         self.plans.append(ladder)
-        self.numbers.append(number)
-        for row in rows:
+        self.numbers.append(place.number)
+        for row in place.rows:
             fields = self.runs[row if problem.n_rows > 1 else len(self.plans) - 1]
             if fields is KeyboardInterrupt:
                 raise KeyboardInterrupt
