@@ -19,6 +19,7 @@ from pymc.step_methods.step_sizes import DualAverageAdaptation, StepSizeState
 from pymc.util import RandomGenerator, get_value_vars_from_user_vars
 from pymc.vartypes import discrete_types
 
+from pymc_hais.core.messages import quoted
 from pymc_hais.core.records import KernelInfo, KernelParams, Noise, ParticleState
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.kernels.paths import Geometric
@@ -265,7 +266,7 @@ def _check_variables(model: Any, vars: list[Any], beta: float) -> None:
     discrete = [model.values_to_rvs[var].name for var in vars if var.dtype in discrete_types]
     if discrete:
         raise NotImplementedError(
-            f"PersistentHMC follows gradients, and {', '.join(f'`{name}`' for name in discrete)} are discrete. Pass it "
+            f"PersistentHMC follows gradients, and {quoted(discrete)} are discrete. Pass it "
             "the continuous variables as `vars`; PyMC finds step methods for the others."
         )
     if beta != 1.0 and set(vars) != set(model.value_vars):

@@ -11,6 +11,7 @@ import pytensor
 from pytensor.compile.mode import Mode
 from pytensor.graph.replace import clone_replace
 
+from pymc_hais.core.messages import quoted
 from pymc_hais.core.records import ParticleState
 from pymc_hais.model.compiling import compile_interpreted
 from pymc_hais.model.containers import arguments_for, freeze_with_inputs
@@ -53,7 +54,7 @@ def check_state(
     if dimensions.size:
         owners = dict.fromkeys(layout.owner_of(int(dimension)) for dimension in dimensions)
         raise ValueError(
-            f"The gradient of the log density with respect to {_join(owners)} is NaN or infinite at every draw of "
+            f"The gradient of the log density with respect to {quoted(owners)} is NaN or infinite at every draw of "
             f"{source} although the log density is finite. Look for pt.switch or pt.where with an infinite or NaN "
             "branch, a square root or power at zero, or a custom Op with a wrong gradient."
         )
@@ -165,7 +166,7 @@ def _raise_for_terms(model: Any, layout: Layout, positions: np.ndarray, n_draws:
     always = [name for name, rows in bad.items() if rows.all()]
     named = always or sorted((name for name in bad if bad[name].any()), key=lambda name: -bad[name].sum())
     kind = "NaN" if any(np.isnan(terms[name]).any() for name in named) else "-inf"
-    where = _join(named) if named else "the sum of its terms"
+    where = quoted(named) if named else "the sum of its terms"
     raise ValueError(
         f"The log density is not finite at any of {n_draws} draws of {source}; the {kind} comes from {where}. "
         "Check the support and the parameters of that term (model.debug() helps), check the data for "
@@ -190,7 +191,3 @@ def _compile_scalars(model: Any, layout: Layout, scalars: list[Any]) -> Callable
     with model:  # which knows whether bounds are to be checked
         function = compile_interpreted(model.value_vars, scalars)
     return lambda position: [float(value) for value in function(*_point(model, layout, position).values())]
-
-
-def _join(names: Any) -> str:
-    return ", ".join(f"`{name}`" for name in names)

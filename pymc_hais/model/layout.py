@@ -10,6 +10,7 @@ import pytensor
 import pytensor.tensor as pt
 from pytensor.graph.replace import clone_replace
 
+from pymc_hais.core.messages import quoted
 from pymc_hais.model.sites.sites import SiteVariable, find_sites, is_discrete
 
 
@@ -75,7 +76,7 @@ class Layout:
     def difference(self, other: Layout) -> str:
         """Say in what another model's free variables differ from these; "" where what was learnt serves it."""
         if self.owners != other.owners:
-            return f"its free variables are {_join(other.owners)}, and not {_join(self.owners)}"
+            return f"its free variables are {quoted(other.owners)}, and not {quoted(self.owners)}"
         for name, shape, given in zip(self.owners, self.shapes, other.shapes, strict=True):
             if given != shape:
                 return f"its `{name}` has the unconstrained shape {given}, and not {shape}"
@@ -141,10 +142,6 @@ def name_transform(transform: Any) -> str:
 def is_circular(transform: str) -> bool:
     """Whether a transform of this name goes round in a circle; by its name, as pymc.dims has transforms of its own."""
     return "circular" in transform.split("+")
-
-
-def _join(names: tuple[str, ...]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
 
 
 def build_position(layout: Layout) -> Any:

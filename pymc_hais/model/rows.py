@@ -12,6 +12,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
+from pymc_hais.core.messages import quoted
 from pymc_hais.model.compat import without_initvals
 from pymc_hais.model.compiling import compile_interpreted
 from pymc_hais.model.containers import freeze_with_inputs
@@ -30,7 +31,7 @@ def check_known(model: Any, data: Any) -> tuple[str, ...]:
     """Refuse data that are no dictionary of the model's variables; return the names."""
     free, observed = [rv.name for rv in model.free_RVs], [rv.name for rv in model.observed_RVs]
     containers = [variable.name for variable in model.data_vars]
-    known = ", ".join(f"`{name}`" for name in (*observed, *containers, *free))
+    known = quoted((*observed, *containers, *free))
     if not isinstance(data, Mapping) or not data:
         raise ValueError(f"`data` must be a dictionary of variables and their held-out rows, one of {known}.")
     for name in data:
@@ -121,8 +122,7 @@ def _explain_shape(model: Any, name: str, given: tuple[int, ...], declared: tupl
             f" The model's own `{name}` looks like a table of {declared[0]} rows, and the model must describe one."
         )
         if local:
-            latent = ", ".join(f"`{one}`" for one in local)
-            return f"{message} Drop the first axis of {latent} too: these belong to a row."
+            return f"{message} Drop the first axis of {quoted(local)} too: these belong to a row."
         return f"{message} If its variables are parameters common to all rows, pass their draws as `posterior`."
     return message
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, Self
 
+from pymc_hais.core.messages import quoted
 from pymc_hais.jobs.timing import SHORTEST
 from pymc_hais.kernels import Composed, LocallyBalanced, SiteBlock
 from pymc_hais.model import unnormalised_priors
@@ -209,8 +210,9 @@ def _reason_to_stay(first: Trial) -> str | None:
         return "There is no time for a second pilot, from a fit."
     suspects = unnormalised_priors(problem.model)
     if suspects and needed <= _WORTH_A_MASS:
-        names = ", ".join(f"`{name}`" for name in suspects)
-        return f"A fit would not save time: the mass of the prior of {names} would have to be measured first."
+        return (
+            f"A fit would not save time: the mass of the prior of {quoted(suspects)} would have to be measured first."
+        )
     return None
 
 

@@ -11,6 +11,7 @@ import pymc as pm
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
+from pymc_hais.core.messages import quoted
 from pymc_hais.model import check_model, improper_priors
 from pymc_hais.model.compat import without_initvals
 from pymc_hais.model.compiling import freeze_dims_and_data
@@ -74,7 +75,7 @@ def check_same_variables(model: Any, reference: Any) -> Layout:
 
 
 def _refuse_improper(reference: Any) -> None:
-    names = ", ".join(f"`{name}`" for name in improper_priors(reference))
+    names = quoted(improper_priors(reference))
     if names and reference.observed_RVs:
         raise ValueError(
             f"In the model that is the reference the prior of {names} is improper although it has data: give it a "

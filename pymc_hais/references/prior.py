@@ -16,6 +16,7 @@ import pymc as pm
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import graph_inputs
 
+from pymc_hais.core.messages import quoted
 from pymc_hais.model.compat import find_rng_nodes, reseed_rngs
 from pymc_hais.model.compiling import compile_interpreted
 from pymc_hais.model.containers import arguments_for
@@ -108,10 +109,9 @@ class PriorSampler:
     def _give_up(self, values: list[np.ndarray], n_tried: int, n_kept: int) -> None:
         share = self._outside(values).mean(axis=1)
         outside = [name for name, s in zip(self.names, share, strict=True) if s > 0]
-        names = ", ".join(f"`{name}`" for name in outside)
         raise UnusablePriorError(
             f"Of {n_tried} joint prior draws only {n_kept} are inside the support that the transforms allow; most "
-            f"draws of {names} are NaN or outside. For an ordered variable, give all its elements the same "
+            f"draws of {quoted(outside)} are NaN or outside. For an ordered variable, give all its elements the same "
             "prior (then draws are sorted) or parameters that already increase; otherwise check the "
             "variable's parameters, its `random` function and its `transform`.",
             outside,

@@ -13,6 +13,7 @@ from pymc.distributions.custom import CustomDistRV, CustomSymbolicDistRV
 from pymc.logprob.transforms import Transform
 from pytensor.graph.traversal import ancestors
 
+from pymc_hais.core.messages import quoted
 from pymc_hais.model import custom_names, improper_priors, unnormalised_densities
 from pymc_hais.model.compat import find_rng_nodes, replace_rng_nodes, reseed_rngs
 from pymc_hais.model.compiling import compile_interpreted, freeze_dims_and_data
@@ -138,10 +139,9 @@ def _transform(frozen: Any, owner: str) -> Transform | None:
     value = bound.backward(pt.as_tensor(frozen.rvs_to_values[frozen[owner]], allow_xtensor_conversion=True).type())
     parents = [rv.name for rv in frozen.free_RVs if rv in set(ancestors([value]))]
     if parents:
-        names = ", ".join(f"`{name}`" for name in parents)
         raise ValueError(
-            f"The bounds of `{owner}` depend on {names}, so a distribution of `{owner}` alone cannot keep to them: "
-            f'pass reference="prior", {_INSTEAD}'
+            f"The bounds of `{owner}` depend on {quoted(parents)}, so a distribution of `{owner}` alone cannot keep to "
+            f'them: pass reference="prior", {_INSTEAD}'
         )
     return bound
 

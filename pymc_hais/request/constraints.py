@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pymc_hais.core.messages import quoted
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.kernels import LinearConstraints
 from pymc_hais.model import Layout
@@ -47,8 +48,7 @@ def build_constraints(spec: Any, layout: Layout) -> LinearConstraints | None:
 
 def _part(owner: str, layout: Layout) -> tuple[slice, tuple[int, ...]]:
     if owner not in layout.owners:
-        known = ", ".join(f"`{name}`" for name in layout.owners)
-        raise ValueError(f"`constraints` names `{owner}`, but the model's free variables are {known}.")
+        raise ValueError(f"`constraints` names `{owner}`, but the model's free variables are {quoted(layout.owners)}.")
     i = layout.owners.index(owner)
     if layout.names[i] != owner:
         raise ValueError(

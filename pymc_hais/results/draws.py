@@ -9,10 +9,10 @@ import numpy as np
 from pymc.backends.arviz import find_observations
 from xarray import DataTree
 
+from pymc_hais.core.messages import quoted
 from pymc_hais.model import Layout, build_layout, build_unconstrain, check_model, discrete_names, is_model
 from pymc_hais.problem.parameter_path import is_geometric
 from pymc_hais.results.datatree import flat_names
-from pymc_hais.results.findings import quoted
 
 #: Draws of a chain, at least: bridging and fitting take a half each.
 _FEWEST = 50

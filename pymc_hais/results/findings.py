@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -242,8 +241,3 @@ def say(key: str, severity: str | None = None, /, **numbers: Any) -> Finding:
     row = FINDINGS[key]
     name, _, _ = key.partition(":")
     return Finding(name, severity or row.severity, row.message.format(**numbers), row.advice.format(**numbers))
-
-
-def quoted(names: Iterable[Any]) -> str:
-    """Write names as code."""
-    return ", ".join(f"`{name}`" for name in names)

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from xarray import DataTree
 
+from pymc_hais.core.messages import quoted
 from pymc_hais.estimators import Finding, LogZEstimate
 from pymc_hais.results.datatree import as_dataset, findings_as_json
-from pymc_hais.results.findings import quoted
 from pymc_hais.run.row_results import RowResult
 
 

@@ -9,10 +9,11 @@ import numpy as np
 from scipy.stats import kstest
 from xarray import DataTree
 
+from pymc_hais.core.messages import quoted
 from pymc_hais.estimators import Finding
 from pymc_hais.opinions.sandwich import Sandwich
 from pymc_hais.results.datatree import as_dataset, findings_as_json
-from pymc_hais.results.findings import quoted, say
+from pymc_hais.results.findings import say
 
 #: Standard errors by which a lower bound may lie above the upper one, in the mean over the data sets.
 _CROSSED = 4.0

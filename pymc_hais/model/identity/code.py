@@ -12,6 +12,7 @@ import types
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
+from pymc_hais.core.messages import quoted
 from pymc_hais.model.identity.packages import home_of, is_importable
 from pymc_hais.model.identity.walk import Parts, Unreadable, Used, read
 
@@ -41,7 +42,7 @@ def _reads_of(function: FunctionType) -> _Reads:
     for level, name in imports:
         if (module := _imported(level, name, known.get("__package__"))) is not None:
             found[f"import {name}"] = _used(module, names)
-    refused = ", ".join(f"`{name}`" for name in sorted(_REFUSED & globals_) if name not in known)
+    refused = quoted(sorted((_REFUSED & globals_) - known.keys()))
     return _Reads(sorted(found.items()), refused)
 
 

@@ -10,6 +10,7 @@ import pytensor
 from pytensor.graph.basic import Constant
 
 import pymc_hais.model.identity.code  # noqa: F401 - its readers
+from pymc_hais.core.messages import quoted
 from pymc_hais.model.compiling import untraced
 from pymc_hais.model.identity.symbols import terms_of
 from pymc_hais.model.identity.walk import Walk
@@ -38,7 +39,7 @@ class ModelIdentity:
         """Say in what another model differs from this one; "" where in nothing."""
         names = self.variables.keys() ^ other.variables.keys()
         if names:
-            new, gone = (_join(one for one in it.variables if one in names) for it in (other, self))
+            new, gone = (quoted(one for one in it.variables if one in names) for it in (other, self))
             return "; ".join(f"{what}: {told}" for what, told in (("new", new), ("gone", gone)) if told)
         if self.setting != other.setting:
             return f"it has {other.setting}, and not {self.setting}"
@@ -121,7 +122,3 @@ def identify_as_written(model: Any) -> ModelIdentity:
 
 def _changed(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
     return [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
-
-
-def _join(names: Any) -> str:
-    return ", ".join(f"`{name}`" for name in names)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pymc_hais.core.messages import quoted
 from pymc_hais.estimators import Finding
 from pymc_hais.model import unnormalised_priors
 from pymc_hais.problem.problem import Problem
-from pymc_hais.results.findings import quoted, say
+from pymc_hais.results.findings import say
 
 #: Standard errors, and nats of rounding, within which a prior's measured mass counts as one.
 _NORMALISED = 3.0

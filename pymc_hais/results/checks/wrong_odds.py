@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pymc_hais.core.messages import quoted
 from pymc_hais.core.records import ParticleState
 from pymc_hais.estimators import Finding
 from pymc_hais.kernels import Composed, SiteBlock
 from pymc_hais.problem.problem import CHUNK, Problem
-from pymc_hais.results.findings import quoted, say
+from pymc_hais.results.findings import say
 from pymc_hais.run.row_results import MOST_FINAL
 
 #: Sites that are changed together, at most.

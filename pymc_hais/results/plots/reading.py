@@ -8,6 +8,8 @@ from typing import Any
 import pandas as pd
 from xarray import Dataset, DataTree
 
+from pymc_hais.core.messages import quoted
+
 
 def read_group(tree: Any, group: str, variables: Sequence[str] = (), maker: str = "pm.sample_hais") -> Dataset:
     """Take a group that must hold some variables out of a result of ``maker``.
@@ -25,7 +27,7 @@ def read_group(tree: Any, group: str, variables: Sequence[str] = (), maker: str 
     dataset = tree[group].to_dataset()
     missing = [name for name in variables if name not in dataset.data_vars]
     if missing:
-        raise ValueError(f"{expected} that holds {_quoted(variables)}; {_quoted(missing)} not found in this one.")
+        raise ValueError(f"{expected} that holds {quoted(variables)}; {quoted(missing)} not found in this one.")
     if not dataset.data_vars:
         raise ValueError(f"{expected} that holds variables; this one is empty.")
     return dataset
@@ -39,16 +41,12 @@ def read_table(table: Any, columns: Sequence[str], maker: str) -> pd.DataFrame:
     ValueError
         Saying what was given, and what to pass.
     """
-    expected = f"Expected the DataFrame that {maker} returns, with columns {_quoted(columns)}"
+    expected = f"Expected the DataFrame that {maker} returns, with columns {quoted(columns)}"
     if not isinstance(table, pd.DataFrame):
         raise ValueError(f"{expected}; got a {type(table).__name__}.")
     missing = [name for name in columns if name not in table.columns]
     if missing:
-        raise ValueError(f"{expected}; {_quoted(missing)} not found in this one.")
+        raise ValueError(f"{expected}; {quoted(missing)} not found in this one.")
     if not len(table):
         raise ValueError(f"{expected}; this one has no rows.")
     return table.set_axis([str(name) for name in table.index])
-
-
-def _quoted(names: Sequence[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
