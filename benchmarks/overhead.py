@@ -10,6 +10,7 @@ import numpy as np
 from models import experts, logistic
 
 from pymc_hais.core.annealing import SEGMENT_LENGTH
+from pymc_hais.core.records import Segment
 from pymc_hais.core.seeds import Purpose, Seeds
 from pymc_hais.problem.building import build_problem
 from pymc_hais.problem.problem import Compiler
@@ -35,9 +36,10 @@ def step_time(problem, positions: np.ndarray, metric: np.ndarray) -> float:
     state = problem.engine.start(positions[None].copy(), inputs, keys)
     betas = np.full(SEGMENT_LENGTH + 1, 0.5)
     settings = [np.full(SEGMENT_LENGTH, value) for value in (0.1, 0.9)]
-    state, _ = problem.engine.run_segment(state, inputs, betas, *settings, metric, keys, 0)
+    segment = Segment(0, betas, *settings, metric)
+    state, _ = problem.engine.run_segment(state, inputs, segment, keys)
     begin = time.perf_counter()
-    problem.engine.run_segment(state, inputs, betas, *settings, metric, keys, SEGMENT_LENGTH)
+    problem.engine.run_segment(state, inputs, segment._replace(start=SEGMENT_LENGTH), keys)
     return (time.perf_counter() - begin) / SEGMENT_LENGTH / len(positions)
 
 

@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 import numpy as np
 
 from pymc_hais.core.annealing import anneal
-from pymc_hais.core.records import Particles, ParticleState
+from pymc_hais.core.records import Particles, ParticleState, Segment
 
 
 def build_key(rng):
@@ -54,7 +54,8 @@ def joint_of(state):
 def run_segment(engine, state, betas, step_sizes, persistence, metric, key, first_step=0):
     """Move one population (P, ...), the i-th step from ``betas[i]`` to ``betas[i + 1]``; no axis for it."""
     whole = ParticleState(*(np.asarray(leaf)[None] for leaf in state))
-    moved, trace = engine.run_segment(whole, [], betas, step_sizes, persistence, metric, key[None], first_step)
+    segment = Segment(first_step, betas, step_sizes, persistence, metric)
+    moved, trace = engine.run_segment(whole, [], segment, key[None])
     return tuple(type(record)(*(np.asarray(leaf)[0] for leaf in record)) for record in (moved, trace))
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pymc_hais.core.protocols import Engine
-from pymc_hais.core.records import AnnealingRun, Ladder, Leg, Metric, Particles, ParticleState, SegmentTrace
+from pymc_hais.core.records import AnnealingRun, Ladder, Leg, Particles, ParticleState, Segment, SegmentTrace
 from pymc_hais.core.weights import (
     clean,
     discrepancy,
@@ -63,17 +63,8 @@ def _log_mean(state: ParticleState, clipped: np.ndarray) -> np.ndarray:
     return log_mean_exp(np.where(clipped & ~np.isnan(log_ratio), log_ratio, -np.inf))
 
 
-class Segment(NamedTuple):
-    """A stretch of the ladder with one metric, in which every particle travels alone."""
-
-    start: int
-    stop: int
-    metric: Metric
-
-
-def segments(ladder: Ladder, leg: Leg | None = None) -> Iterator[Segment]:
+def segments(ladder: Ladder, leg: Leg) -> Iterator[Segment]:
     """Cut a leg of a ladder where the metric changes, and after ``SEGMENT_LENGTH`` steps or ``UNBROKEN_LENGTH``."""
-    leg = leg or ladder.forward
     start, n_steps = 0, len(leg.step_sizes)
     longest = SEGMENT_LENGTH if ladder.resample_below > 0.0 else UNBROKEN_LENGTH
     while start < n_steps:
@@ -82,7 +73,9 @@ def segments(ladder: Ladder, leg: Leg | None = None) -> Iterator[Segment]:
         change = np.flatnonzero(leg.metric_index[start:stop] != index)
         if change.size:
             stop = start + int(change[0])
-        yield Segment(start, stop, ladder.metrics[index])
+        steps = slice(start, stop)
+        settings = leg.step_sizes[steps], leg.persistence[steps], ladder.metrics[index]
+        yield Segment(start, leg.betas[start : stop + 1], *settings)
         start = stop
 
 
@@ -157,28 +150,26 @@ def anneal(
         -log Z, and ``temperature`` begins at beta = 1.
     """
     leg = ladder.back if is_reverse else ladder.forward
-    betas, n_steps = leg.betas, len(leg.step_sizes)
+    n_steps = len(leg.step_sizes)
     state, inputs, keys = particles.state, particles.inputs, particles.keys
     shape = particles.alive.shape
     weights = _Weights(particles, -log_z_reference if is_reverse else log_z_reference)
     accepted, divergent = np.zeros(shape), np.zeros(shape, dtype=int)
     statistics: list[dict[str, np.ndarray]] = []
-    for start, stop, metric in segments(ladder, leg):
-        steps = slice(start, stop)
-        settings = (betas[start : stop + 1], leg.step_sizes[steps], leg.persistence[steps], metric)
-        state, trace = engine.run_segment(state, inputs, *settings, keys, start)
-        widths = np.diff(betas[start : stop + 1])
+    for segment in segments(ladder, leg):
+        state, trace = engine.run_segment(state, inputs, segment, keys)
+        widths = np.diff(segment.betas)
         row = weights.update(_increments(trace, widths), widths)
         row["acceptance_rate"] = _mean_of_alive(np.asarray(trace.acceptance_rate), weights.log_weights)
         statistics.append(row)
         accepted += np.sum(trace.acceptance_rate, axis=1)
         divergent += np.sum(trace.is_divergent, axis=1)
         low = effective_sample_size(weights.log_weights) < ladder.resample_below * shape[1]
-        if stop < n_steps and low.any():
+        if segment.stop < n_steps and low.any():
             chosen = weights.resample(low, particles.rngs)
             state = engine.take(state, chosen)
             accepted, divergent = (np.take_along_axis(one, chosen, axis=1) for one in (accepted, divergent))
-        report(stop / n_steps, float(betas[stop]), weights.running_log_z())
+        report(segment.stop / n_steps, float(segment.betas[-1]), weights.running_log_z())
     return AnnealingRun(
         log_z=weights.running_log_z(),
         log_weights=normalise(weights.log_weights),
@@ -220,16 +211,10 @@ def move(
     """Make transitions at beta = 1 with the last step's settings, so that resampled copies decorrelate."""
     for first in range(0, n_moves, SEGMENT_LENGTH):
         n = min(SEGMENT_LENGTH, n_moves - first)
-        state, _ = engine.run_segment(
-            state,
-            inputs,
-            np.ones(n + 1),
-            np.full(n, ladder.step_sizes[-1]),
-            np.full(n, ladder.persistence[-1]),
-            ladder.metrics[ladder.metric_index[-1]],
-            keys,
-            first_step + first,
-        )
+        step_sizes, kept = np.full(n, ladder.step_sizes[-1]), np.full(n, ladder.persistence[-1])
+        metric = ladder.metrics[ladder.metric_index[-1]]
+        segment = Segment(first_step + first, np.ones(n + 1), step_sizes, kept, metric)
+        state, _ = engine.run_segment(state, inputs, segment, keys)
     return state
 
 

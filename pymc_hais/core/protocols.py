@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from pymc_hais.core.records import Metric, ParticleState, PathFunctions, SegmentTrace
+from pymc_hais.core.records import ParticleState, PathFunctions, Segment, SegmentTrace
 
 
 class Path(Protocol):
@@ -138,17 +138,9 @@ class Engine(Protocol):
         ...
 
     def run_segment(
-        self,
-        state: ParticleState,
-        inputs: Sequence[np.ndarray],
-        betas: np.ndarray,
-        step_sizes: np.ndarray,
-        persistence: np.ndarray,
-        metric: Metric,
-        keys: np.ndarray,
-        first_step: int,
+        self, state: ParticleState, inputs: Sequence[np.ndarray], segment: Segment, keys: np.ndarray
     ) -> tuple[ParticleState, SegmentTrace]:
-        """Make S transitions, the i-th after a change from ``betas[i]`` to ``betas[i + 1]`` (S + 1 betas)."""
+        """Make S transitions, the i-th after a change from ``betas[i]`` to ``betas[i + 1]``."""
         ...
 
     def take(self, state: ParticleState, chosen: np.ndarray) -> ParticleState:

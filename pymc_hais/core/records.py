@@ -13,6 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+type Metric = np.ndarray
+"""(D,) scales or a (D, D) lower Cholesky factor."""
+
 
 class ParticleState(NamedTuple):
     """What the next step of one particle needs; the engines add leading axes (B, P).
@@ -53,6 +56,21 @@ class KernelInfo(NamedTuple):
     energy_error: Any
 
 
+class Segment(NamedTuple):
+    """S transitions with one metric, in which every particle travels alone: the i-th leads to ``betas[i + 1]``."""
+
+    start: int  # the number of its first step, which the noise depends on
+    betas: np.ndarray  # (S + 1,)
+    step_sizes: np.ndarray  # (S,)
+    persistence: np.ndarray  # (S,)
+    metric: Metric
+
+    @property
+    def stop(self) -> int:
+        """The number of the step after it."""
+        return self.start + len(self.step_sizes)
+
+
 class SegmentTrace(NamedTuple):
     """What a segment of S steps leaves behind for B populations of P particles."""
 
@@ -85,10 +103,6 @@ class PathFunctions(NamedTuple):
     log_density: Any  # (log_reference, log_ratio, beta) -> log density at beta
     gradient: Any  # (grad_reference, grad_ratio, beta) -> its gradient (D,)
     arrive: Any  # (state, beta before, beta, data) -> state evaluated for beta, log weight increment
-
-
-type Metric = np.ndarray
-"""(D,) scales or a (D, D) lower Cholesky factor."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What engines share: the density's arguments, calls spread over threads, and states that are gathered."""
+"""What engines share: what they hold, the density's arguments, calls spread over threads."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
-from pymc_hais.core.protocols import Path
+from pymc_hais.core.protocols import Kernel, Path
 from pymc_hais.core.records import ParticleState
-from pymc_hais.kernels.paths import Parameters
+from pymc_hais.kernels import Hamiltonian
+from pymc_hais.kernels.paths import Geometric, Parameters
 
 
 @dataclass
@@ -21,6 +22,57 @@ class CompileClock:
     """Seconds spent compiling, counted once for all engines that share machine code."""
 
     seconds: float = 0.0
+
+
+class SharedEngine:
+    """An engine but for how it moves particles; see :class:`pymc_hais.core.protocols.Engine`.
+
+    Parameters
+    ----------
+    density : callable
+        ``(x, *inputs, *data)``, on a parameter path ``(x, betas (1,), *inputs, *data)``, that returns the values which
+        ``path`` describes.
+    data : list of ndarray
+        What all populations share.
+    kernel : Kernel, optional
+        ``Hamiltonian()`` by default.
+    path : Path, optional
+        ``Geometric()`` by default.
+    """
+
+    source: Any = None  # set by who compiles it from one
+    #: Make arrays what the compiled program takes: those that all populations share, and those of some.
+    _hold: Callable[[Any], Any] = staticmethod(np.asarray)
+    _pass: Callable[[Any], Any] = staticmethod(np.asarray)
+
+    def __init__(self, density: Any, data: Sequence[np.ndarray], kernel: Kernel | None, path: Path | None) -> None:
+        self.kernel: Kernel = kernel or Hamiltonian()
+        self.path: Path = Geometric() if path is None else path
+        self.clock = CompileClock()
+        self.data: Sequence[Any] = tuple(map(self._hold, data))
+        self._density = density
+
+    def _build(self) -> None:
+        """Build what depends on the path."""
+        raise NotImplementedError
+
+    def along(self, path: Path, tuned: Sequence[np.ndarray] = ()) -> Self:
+        """Share the machine code with an engine on another path, and with other tuned data."""
+        other = copy.copy(self)
+        other.path, other.data = path, (*map(self._hold, tuned), *self.data[len(tuned) :])
+        other._build()
+        return other
+
+    def take(self, state: ParticleState, chosen: np.ndarray) -> ParticleState:
+        """Copy the chosen particles (B, P) of each population."""
+        populations = np.arange(len(chosen))[:, None]
+        return ParticleState(*(np.asarray(leaf)[populations, chosen] for leaf in state))
+
+    def _data_of(self, populations: Any, inputs: Sequence[np.ndarray]) -> tuple[tuple, tuple]:
+        """Return the data of some populations, or of one: the path's, whose inputs come last, and the density's."""
+        given = [self._pass(np.asarray(one)[populations]) for one in inputs]
+        n_rows = len(given) - self.path.n_inputs
+        return (*given[n_rows:], *map(self._pass, self.path.arrays)), (*given[:n_rows], *self.data)
 
 
 def renew(engine: Any, cores: int | None = None) -> Any:
@@ -45,12 +97,6 @@ def on_tuple(xp: Any, density: Any, path: Path, dtype: Any = None) -> Any:
     return lambda x, data: density(cast(x), *data)
 
 
-def split_inputs(inputs: Sequence[np.ndarray], path: Path) -> tuple[Sequence[np.ndarray], Sequence[np.ndarray]]:
-    """Tell the density's inputs from the path's own, which come last."""
-    n_rows = len(inputs) - path.n_inputs
-    return inputs[:n_rows], inputs[n_rows:]
-
-
 def spread[Result](call: Callable[..., Result], tasks: Sequence[Any], cores: int) -> list[Result]:
     """Make one call a task, at most ``cores`` at a time; results in order.
 
@@ -61,9 +107,3 @@ def spread[Result](call: Callable[..., Result], tasks: Sequence[Any], cores: int
         return [call(task) for task in tasks]
     with ThreadPoolExecutor(min(cores, len(tasks)), thread_name_prefix="hais") as pool:
         return list(pool.map(call, tasks))
-
-
-def take(state: ParticleState, chosen: np.ndarray) -> ParticleState:
-    """Copy the chosen particles (B, P) of each population of a state of NumPy arrays."""
-    populations = np.arange(len(chosen))[:, None]
-    return ParticleState(*(np.asarray(leaf)[populations, chosen] for leaf in state))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import os
 import threading
@@ -19,12 +18,10 @@ from jax.experimental.compilation_cache import compilation_cache
 from pymc_hais.core.annealing import SEGMENT_LENGTH, UNBROKEN_LENGTH
 from pymc_hais.core.noise import INITIAL_STEP, build_noise
 from pymc_hais.core.protocols import Kernel, Path
-from pymc_hais.core.records import KernelParams, Metric, Noise, ParticleState, SegmentTrace
-from pymc_hais.engines.base import CompileClock, on_tuple, split_inputs, spread, take
+from pymc_hais.core.records import KernelParams, Noise, ParticleState, Segment, SegmentTrace
+from pymc_hais.engines.base import SharedEngine, on_tuple, spread
 from pymc_hais.engines.disk import cache_folder
 from pymc_hais.engines.tiles import Tile, cut, cut_tiles, merge
-from pymc_hais.kernels import Hamiltonian
-from pymc_hais.kernels.paths import Geometric
 from pymc_hais.model.rewrites import jax_functions
 
 #: Particles that one call moves: on a CPU their state stays in the cache, an accelerator wants to be filled.
@@ -77,28 +74,19 @@ def _pad(array: np.ndarray, n: int) -> np.ndarray:
     return np.pad(array, (0, n - len(array)))
 
 
-class JaxEngine:
-    """See :class:`pymc_hais.core.protocols.Engine`.
+class JaxEngine(SharedEngine):
+    """One whose density is a JAX function.
 
     Parameters
     ----------
-    density : callable
-        JAX function ``(x, *inputs, *data)``, on a parameter path ``(x, betas (1,), *inputs, *data)``, that returns the
-        values which ``path`` describes.
-    data : list of ndarray
-        What all populations share.
-    kernel : Kernel, optional
-        ``Hamiltonian()`` by default.
-    path : Path, optional
-        ``Geometric()`` by default.
     inputs : sequence of ndarray
         One population's own data, or arrays like them.
     width : int
         Elements of the largest array that one particle needs.
     """
 
-    name = "jax"
-    backend = "jax"
+    name = backend = "jax"
+    _hold = staticmethod(jnp.asarray)
 
     def __init__(
         self,
@@ -111,13 +99,8 @@ class JaxEngine:
         width: int = 1,
     ) -> None:
         _warn_of_forks()
-        self.kernel: Kernel = kernel or Hamiltonian()
-        self.path: Path = Geometric() if path is None else path
-        self.clock = CompileClock()
+        super().__init__(density, data, kernel, path)
         self._cores = os.cpu_count() or 1
-        self._density = density
-        self.source: Any = None  # set by who compiles it from one
-        self.data: Sequence[Any] = tuple(jnp.asarray(array) for array in data)
         self._n_rows, self._width = len(inputs), width
         self._noise = build_noise(jnp, n_dims - self.kernel.n_sites, _keep, _log, self.kernel.n_uniforms)
         self._programs: dict[tuple, Any] = {}
@@ -137,13 +120,6 @@ class JaxEngine:
             (0,) * self._n_rows + (None,) * len(self.data),
         )
 
-    def along(self, path: Path, tuned: Sequence[np.ndarray] = ()) -> JaxEngine:
-        """Share the compiled programs with an engine on another path, and with other tuned data."""
-        other = copy.copy(self)
-        other.path, other.data = path, (*map(jnp.asarray, tuned), *self.data[len(tuned) :])
-        other._build()
-        return other
-
     def set_cores(self, cores: int) -> None:
         """Use at most so many threads."""
         self._cores = cores
@@ -152,44 +128,33 @@ class JaxEngine:
         """Evaluate positions (B, P, D) and give them fresh momenta."""
 
         def call(tile: Tile) -> ParticleState:
-            of_tile = cut(positions, tile), self._of(tile, inputs), keys[tile.populations], _counter(tile)
-            return self._call("start", _start, of_tile)
+            data, own = self._data_of(tile.populations, inputs), keys[tile.populations]
+            return self._call("start", _start, (cut(positions, tile), data, own, _counter(tile)))
 
-        return self._gather(call, positions.shape[:2])
+        tiles = self._tiles(positions.shape)
+        return _join(spread(call, tiles, self._cores), tiles, positions.shape[:2])
 
     def run_segment(
-        self,
-        state: ParticleState,
-        inputs: Sequence[np.ndarray],
-        betas: np.ndarray,
-        step_sizes: np.ndarray,
-        persistence: np.ndarray,
-        metric: Metric,
-        keys: np.ndarray,
-        first_step: int,
+        self, state: ParticleState, inputs: Sequence[np.ndarray], segment: Segment, keys: np.ndarray
     ) -> tuple[ParticleState, SegmentTrace]:
         """Make one transition at each of S betas."""
-        n, dtype = len(step_sizes), state.position.dtype
+        n, dtype = len(segment.step_sizes), state.position.dtype
         # Two lengths, so that there are two programs and not one for each S.
         length = SEGMENT_LENGTH if n <= SEGMENT_LENGTH else UNBROKEN_LENGTH
-        padded = (_pad(betas, length + 1), _pad(step_sizes, length), _pad(persistence, length), metric)
-        settings = tuple(np.asarray(one, dtype) for one in padded)
-        steps = np.uint32(first_step), np.int32(n)
+        padded = _pad(segment.betas, length + 1), _pad(segment.step_sizes, length), _pad(segment.persistence, length)
+        settings = tuple(np.asarray(one, dtype) for one in (*padded, segment.metric))
+        steps = np.uint32(segment.start), np.int32(n)
         shape = state.log_ratio.shape
         tiles = self._tiles(shape)
 
         def call(tile: Tile) -> tuple[ParticleState, SegmentTrace]:
             part = ParticleState(*(cut(leaf, tile) for leaf in state))
-            of_tile = self._of(tile, inputs), *settings, keys[tile.populations], *steps, _counter(tile)
+            of_tile = self._data_of(tile.populations, inputs), *settings, keys[tile.populations], *steps, _counter(tile)
             return self._call("segment", _segment, (part, *of_tile))
 
         moved, traces = zip(*spread(call, tiles, self._cores), strict=True)
         columns = (merge(leaves, tiles, shape, axis=2)[:, :n] for leaves in zip(*traces, strict=True))
         return _join(moved, tiles, shape), SegmentTrace(*columns)
-
-    def take(self, state: ParticleState, chosen: np.ndarray) -> ParticleState:
-        """Copy the chosen particles of each population."""
-        return take(state, chosen)
 
     def _tiles(self, shape: tuple[int, ...]) -> list[Tile]:
         if jax.default_backend() == "cpu":
@@ -197,16 +162,6 @@ class JaxEngine:
         else:
             most, elements = _PARTICLES_ACCELERATOR, _ELEMENTS_ACCELERATOR
         return cut_tiles(shape[0], shape[1], max(1, min(most, elements // self._width)))
-
-    def _of(self, tile: Tile, inputs: Sequence[np.ndarray]) -> tuple[tuple, tuple]:
-        """Return the data of a tile's populations: the path's, and the density's."""
-        parts = split_inputs(inputs, self.path)
-        rows, own = ([np.asarray(one)[tile.populations] for one in part] for part in parts)
-        return (*own, *self.path.arrays), (*rows, *self.data)
-
-    def _gather(self, call: Callable[[Tile], ParticleState], shape: tuple[int, int]) -> ParticleState:
-        tiles = self._tiles(shape)
-        return _join(spread(call, tiles, self._cores), tiles, shape)
 
     def _call(self, name: str, build: Callable[[JaxEngine], Any], args: tuple) -> Any:
         """Call a program, compiled once for each shape; threads wait for the one that compiles it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,29 +9,12 @@ import numpy as np
 
 from pymc_hais.core.noise import INITIAL_STEP, build_noise
 from pymc_hais.core.protocols import Kernel, Path
-from pymc_hais.core.records import KernelParams, Metric, Noise, ParticleState, SegmentTrace
-from pymc_hais.engines.base import CompileClock, on_tuple, split_inputs, take
-from pymc_hais.kernels import Hamiltonian
-from pymc_hais.kernels.paths import Geometric
+from pymc_hais.core.records import KernelParams, Noise, ParticleState, Segment, SegmentTrace
+from pymc_hais.engines.base import SharedEngine, on_tuple
 
 
-class PythonEngine:
-    """See :class:`pymc_hais.core.protocols.Engine`.
-
-    Parameters
-    ----------
-    density : callable
-        ``(x, *inputs, *data)``, on a parameter path ``(x, betas (1,), *inputs, *data)``, that returns the values which
-        ``path`` describes.
-    data : list of ndarray
-        What all populations share.
-    kernel : Kernel, optional
-        ``Hamiltonian()`` by default.
-    path : Path, optional
-        ``Geometric()`` by default.
-    dtype : dtype
-        Of the positions that the density takes.
-    """
+class PythonEngine(SharedEngine):
+    """One that steps through NumPy; ``dtype`` is that of the positions that the density takes."""
 
     name = "python"
 
@@ -46,13 +28,8 @@ class PythonEngine:
         path: Path | None = None,
         dtype: Any = np.float64,
     ) -> None:
-        self.kernel: Kernel = kernel or Hamiltonian()
-        self.path: Path = Geometric() if path is None else path
-        self.backend = backend
-        self.clock = CompileClock()
-        self._density, self._dtype = density, np.dtype(dtype)
-        self.source: Any = None  # set by who compiles it from one
-        self.data: Sequence[Any] = tuple(data)
+        super().__init__(density, data, kernel, path)
+        self.backend, self._dtype = backend, np.dtype(dtype)
         self._noise = build_noise(np, n_dims - self.kernel.n_sites, n_uniforms=self.kernel.n_uniforms)
         self._build()
 
@@ -60,52 +37,28 @@ class PythonEngine:
         self._path = self.path.build(np, on_tuple(np, self._density, self.path, self._dtype))
         self._transition = self.kernel.build(np, self._path)
 
-    def along(self, path: Path, tuned: Sequence[np.ndarray] = ()) -> PythonEngine:
-        """Share the compiled density with an engine on another path, and with other tuned data."""
-        other = copy.copy(self)
-        other.path, other.data = path, (*tuned, *self.data[len(tuned) :])
-        other._build()
-        return other
-
     def set_cores(self, cores: int) -> None:
         """Do nothing: the interpreter runs one particle at a time."""
 
     def start(self, positions: np.ndarray, inputs: Sequence[np.ndarray], keys: np.ndarray) -> ParticleState:
         """Evaluate positions (B, P, D) and give them fresh momenta."""
-        return _stack([self._start(positions[b], self._of(inputs, b), keys[b]) for b in range(len(keys))])
+        return _stack([self._start(positions[b], self._data_of(b, inputs), keys[b]) for b in range(len(keys))])
 
     def run_segment(
-        self,
-        state: ParticleState,
-        inputs: Sequence[np.ndarray],
-        betas: np.ndarray,
-        step_sizes: np.ndarray,
-        persistence: np.ndarray,
-        metric: Metric,
-        keys: np.ndarray,
-        first_step: int,
+        self, state: ParticleState, inputs: Sequence[np.ndarray], segment: Segment, keys: np.ndarray
     ) -> tuple[ParticleState, SegmentTrace]:
         """Make one transition at each of S betas."""
         moved, traces = [], []
         for b, key in enumerate(keys):
             population, rows = ParticleState(*(leaf[b] for leaf in state)), []
-            for i, (step_size, kept) in enumerate(zip(step_sizes, persistence, strict=True)):
-                noise = self._noise(key, _column(len(population.log_ratio)), np.uint32(first_step + i))
-                params = KernelParams(step_size, metric, kept)
-                population, row = self._step(population, noise, betas[i : i + 2], params, self._of(inputs, b))
+            for i, (step_size, kept) in enumerate(zip(segment.step_sizes, segment.persistence, strict=True)):
+                noise = self._noise(key, _column(len(population.log_ratio)), np.uint32(segment.start + i))
+                params, betas = KernelParams(step_size, segment.metric, kept), segment.betas[i : i + 2]
+                population, row = self._step(population, noise, betas, params, self._data_of(b, inputs))
                 rows.append(row)
             moved.append(population)
             traces.append(_stack(rows))
         return _stack(moved), _stack(traces)
-
-    def take(self, state: ParticleState, chosen: np.ndarray) -> ParticleState:
-        """Copy the chosen particles of each population."""
-        return take(state, chosen)
-
-    def _of(self, inputs: Sequence[np.ndarray], population: int) -> tuple[tuple, tuple]:
-        """Return the data of one population: the path's, and the density's."""
-        rows, own = ([np.asarray(one[population]) for one in part] for part in split_inputs(inputs, self.path))
-        return (*own, *self.path.arrays), (*rows, *self.data)
 
     def _start(self, positions: np.ndarray, data: tuple, key: np.ndarray) -> ParticleState:
         momenta = self._noise(key, _column(len(positions)), np.uint32(INITIAL_STEP)).normal

@@ -12,7 +12,7 @@ from pytensor.compile.mode import get_mode
 from pytensor.link.jax import JAXLinker
 from pytensor.link.numba import NumbaLinker
 
-from pymc_hais.core.records import ParticleState
+from pymc_hais.core.records import ParticleState, Segment
 from pymc_hais.core.seeds import Seeds
 from pymc_hais.core.weights import clean, log_mean_exp, normalise, systematic
 from pymc_hais.kernels import Hamiltonian
@@ -228,8 +228,8 @@ class HAIS(SMC_KERNEL):
         moved, rates = [], []
         for half, metric, key in zip(self._halves(), self._metrics, self._keys, strict=True):
             state = ParticleState(*(np.asarray(leaf)[:, half] for leaf in self._state))
-            settings = betas, step_sizes, kept, metric, key[None], self._n_moved
-            state, trace = self._engine.run_segment(state, [], *settings)
+            segment = Segment(self._n_moved, betas, step_sizes, kept, metric)
+            state, trace = self._engine.run_segment(state, [], segment, key[None])
             moved.append(state)
             rates.append(np.asarray(trace.acceptance_rate)[0].mean(axis=1))
         self._state = ParticleState(*(np.concatenate(leaves, axis=1) for leaves in zip(*moved, strict=True)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -23,33 +24,37 @@ from pytensor.tensor.random.type import RandomType
 from pymc_hais.model.compat import inline_inner_graph, without_initvals
 
 
-class _Untraced(contextlib.ContextDecorator):
-    """Within, PyTensor notes for no variable which line of code made it.
+class WhileInside(contextlib.ContextDecorator):
+    """A setting of the process that the first thread to enter makes, and the last one to leave takes back."""
 
-    Such notes take longer than the graphs themselves; and where a switch between equal branches becomes one of them,
-    PyTensor adds the branch's notes to themselves, three times as many for every switch: those that a frozen model has
-    are taken away.  The setting is that of the process, and comes back when the last thread has left.
-    """
-
-    def __init__(self) -> None:
+    def __init__(self, make: Callable[[], Callable[[], Any]]) -> None:
+        self._make = make  # returns what takes it back
         self._counting, self._n_inside = threading.Lock(), 0
 
     def __enter__(self) -> None:
         with self._counting:
             if not self._n_inside:
-                self._before = pytensor.config.traceback__limit
-                pytensor.config.traceback__limit = 0
+                self._take_back = self._make()
             self._n_inside += 1
 
     def __exit__(self, *_: object) -> None:
         with self._counting:
             self._n_inside -= 1
             if not self._n_inside:
-                pytensor.config.traceback__limit = self._before
+                self._take_back()
 
 
-#: A context and a decorator of what builds or compiles graphs.
-untraced = _Untraced()
+def _stop_tracing() -> Callable[[], None]:
+    before = pytensor.config.traceback__limit
+    pytensor.config.traceback__limit = 0
+    return functools.partial(setattr, pytensor.config, "traceback__limit", before)
+
+
+#: Context and decorator of what builds or compiles graphs: PyTensor notes for no variable which line of code made it.
+#: Such notes take longer than the graphs themselves; and where a switch between equal branches becomes one of them,
+#: PyTensor adds the branch's notes to themselves, three times as many for every switch: those that a frozen model has
+#: are taken away.
+untraced = WhileInside(_stop_tracing)
 
 
 class OneAtATime:

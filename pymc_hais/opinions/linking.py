@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pymc_hais.core.annealing import Report
-from pymc_hais.core.records import AnnealingRun, Ladder, ParticleState
+from pymc_hais.core.records import AnnealingRun, Ladder, ParticleState, Segment
 from pymc_hais.core.seeds import Place, Purpose
 from pymc_hais.estimators import Link, LogZEstimate, estimate_from_weights
 from pymc_hais.problem.problem import Problem
@@ -86,7 +86,8 @@ class _Walk:
     def _move(self, state: ParticleState, beta: float, step: int) -> ParticleState:
         ladder, at = self._plan, slice(step, step + 1)
         settings = np.array([beta, beta]), ladder.step_sizes[at], np.zeros(1), ladder.metrics[ladder.metric_index[step]]
-        state, _ = self._problem.engine.run_segment(state, self._inputs, *settings, self._keys, self._n_moves)
+        segment = Segment(self._n_moves, *settings)
+        state, _ = self._problem.engine.run_segment(state, self._inputs, segment, self._keys)
         self._n_moves += 1
         return state
 

@@ -11,7 +11,7 @@ from scipy.optimize import brentq
 from scipy.stats import rankdata
 
 from pymc_hais.core.protocols import Engine
-from pymc_hais.core.records import Metric, Particles
+from pymc_hais.core.records import Metric, Particles, Segment
 from pymc_hais.core.schedules import cumulative_barrier
 from pymc_hais.core.weights import clean, discrepancy, log_mean_exp, systematic
 from pymc_hais.estimators import NONE_LATE, Late, measure_late
@@ -203,7 +203,8 @@ class _Moving:
         """Make one transition; return the particles' acceptance rates (P,)."""
         step_size = np.array([self.step_size])
         settings = np.array([before, beta]), step_size, self._kernel.persistence(step_size), self.metric
-        self._state, trace = self._engine.run_segment(self._state, self._inputs, *settings, self._keys, self.n_moves)
+        segment = Segment(self.n_moves, *settings)
+        self._state, trace = self._engine.run_segment(self._state, self._inputs, segment, self._keys)
         self.n_moves += 1
         return np.asarray(trace.acceptance_rate, np.float64)[0, 0]
 

@@ -12,7 +12,7 @@ from hypothesis.extra.numpy import arrays
 from pymc_hais.core.annealing import SEGMENT_LENGTH, UNBROKEN_LENGTH, anneal, move, segments
 from pymc_hais.core.records import ParticleState, SegmentTrace
 from pymc_hais.core.weights import effective_sample_size, log_mean_exp
-from pymc_hais.engines.base import take
+from pymc_hais.engines.base import SharedEngine
 from pymc_hais.estimators import NO_TAIL
 from pymc_hais.results.checks.weights import check_weights
 from pymc_hais.run.row_results import estimate_row
@@ -36,7 +36,8 @@ class Scripted:
         zeros = np.zeros(columns.shape)
         return ParticleState(columns[..., None], zeros[..., None], zeros, zeros, zeros[..., None], zeros[..., None])
 
-    def run_segment(self, state, inputs, betas, step_sizes, persistence, metric, keys, first_step):
+    def run_segment(self, state, inputs, segment, keys):
+        first_step, betas, step_sizes, persistence, metric = segment
         self.calls.append((first_step, np.array(betas), np.array(step_sizes), np.array(persistence), metric))
         columns = state.position[..., 0]
         rows = np.minimum(first_step + np.arange(len(step_sizes)), self.log_ratio.shape[1] - 1)
@@ -44,8 +45,7 @@ class Scripted:
         rate = np.broadcast_to(self.acceptance_rate[columns][:, None], log_ratio.shape)
         return state, SegmentTrace(np.diff(betas)[:, None] * log_ratio, rate, rate < 0.5)
 
-    def take(self, state, chosen):
-        return take(state, chosen)
+    take = SharedEngine.take
 
 
 def run_scripts(log_ratios, metric_index=None, rate=None, seeds=(0,), **kwargs):
@@ -203,11 +203,12 @@ def test_segments_cover_the_plan_with_one_metric_each(runs, resample_below, long
     index = np.concatenate([np.full(length, metric) for metric, length in runs])
     metrics = [np.full(2, float(i)) for i in range(4)]
     plan = build_plan(np.linspace(0, 1, len(index) + 1), 0.5, metrics, index)
-    pieces = list(segments(replace(plan, resample_below=resample_below)))
+    pieces = list(segments(replace(plan, resample_below=resample_below), plan.forward))
     assert pieces[0].start == 0
     assert pieces[-1].stop == len(index)
     assert all(one.stop == other.start for one, other in pairwise(pieces))
-    for start, stop, metric in pieces:
+    for piece in pieces:
+        start, stop, metric = piece.start, piece.stop, piece.metric
         assert 0 < stop - start <= longest
         # It ends for a reason: full, the end, or another metric.
         assert stop - start == longest or stop == len(index) or index[stop] != metric[0]

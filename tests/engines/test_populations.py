@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from pymc_hais.core.annealing import anneal
+from pymc_hais.core.records import Segment
 from pymc_hais.engines.numba import NumbaEngine
 from pymc_hais.engines.python import PythonEngine
 from pymc_hais.kernels.defended import Defended
@@ -61,7 +62,7 @@ def move(engine, positions, inputs, keys):
     """Start populations and move them through a segment of five steps; return all numbers by name."""
     state = engine.start(positions.copy(), inputs, keys)
     settings = (np.linspace(0.0, 1.0, 6), np.linspace(0.9, 0.5, 5), np.linspace(0.1, 0.9, 5), METRIC)
-    moved, trace = engine.run_segment(state, inputs, *settings, keys, 3)
+    moved, trace = engine.run_segment(state, inputs, Segment(3, *settings), keys)
     chosen = np.tile(np.arange(positions.shape[1])[::-1] // 2, (len(keys), 1))
     taken = engine.take(moved, chosen)
     records = {"start": state, "moved": moved, "trace": trace, "taken": taken}

@@ -18,7 +18,7 @@ def test_a_plan_has_a_setting_for_every_step(n_steps, n_final_moves):
     assert plan.n_final_moves == n_final_moves
     assert np.all((plan.step_sizes >= 2.0) & (plan.step_sizes <= 5.0))  # between the stages' own
     assert np.all(np.diff(plan.metric_index) >= 0)
-    assert list(segments(plan))[-1].stop == n_steps
+    assert list(segments(plan, plan.forward))[-1].stop == n_steps
 
 
 def test_every_step_uses_the_metric_of_the_stage_above_it():

@@ -1,0 +1,5 @@
+"""Numba on the CPU."""
+
+from pymc_hais.engines.numba.engine import NumbaEngine
+
+__all__ = ["NumbaEngine"]
