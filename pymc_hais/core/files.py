@@ -10,7 +10,7 @@ import io
 import json
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Buffer, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -101,6 +101,6 @@ def decode(content: bytes) -> tuple[dict[str, np.ndarray], Any]:
     return arrays, json.loads(arrays.pop(_FACTS).tobytes())
 
 
-def digest(content: bytes) -> bytes:
+def digest(content: Buffer) -> bytes:
     """Return 16 bytes that tell a content from any other."""
     return hashlib.blake2b(content, digest_size=_LENGTH).digest()

@@ -141,32 +141,15 @@ class Leg(NamedTuple):
 
 @dataclass(frozen=True)
 class Ladder:
-    """What particles go along, frozen: nothing in it depends on the particles that use it.
+    """What particles go along, frozen: nothing in it depends on the particles that use it."""
 
-    Attributes
-    ----------
-    schedule : Schedule
-        T + 1 inverse temperatures.
-    step_sizes : ndarray (T,)
-        Step size of the transition at ``schedule.betas[t + 1]``, in whitened units.
-    metric_index : ndarray (T,)
-        Which of ``metrics`` that transition uses.
-    persistence : ndarray (T,)
-        Share of the momentum that the refresh of each transition keeps.
-    n_final_moves : int
-        Extra transitions at beta = 1 after the last resampling.  They refresh the posterior draws
-        and do not touch the estimate.
-    resample_below : float
-        Resample where the effective sample size falls below this share of the particles; 0 never does.
-    """
-
-    schedule: Schedule
-    step_sizes: np.ndarray
-    metric_index: np.ndarray
+    schedule: Schedule  # T + 1 inverse temperatures
+    step_sizes: np.ndarray  # (T,), of the transition at ``schedule.betas[t + 1]``, in whitened units
+    metric_index: np.ndarray  # (T,): which of the metrics that transition uses
     metrics: tuple[Metric, ...]
-    persistence: np.ndarray
-    n_final_moves: int = 0
-    resample_below: float = 0.5
+    persistence: np.ndarray  # (T,): the share of the momentum that the refresh of each transition keeps
+    n_final_moves: int = 0  # at beta = 1, after the last resampling: they refresh the draws, not the estimate
+    resample_below: float = 0.5  # share of the particles that the effective sample size falls below; 0 never does
 
     @property
     def forward(self) -> Leg:

@@ -27,28 +27,18 @@ _PACKAGES = ("pymc-hais", "pymc", "pytensor", "numpy", "scipy", "jax", "numba")
 
 
 class Parcel(NamedTuple):
-    """An engine as bytes.
+    """An engine as bytes."""
 
-    Attributes
-    ----------
-    key : str
-        Of the program, the path and the data.
-    versions : dict
-        Of the packages at this end.
-    content : bytes or None
-        None where the receiver is believed to have it.
-    """
-
-    key: str
-    versions: dict[str, str]
-    content: bytes | None = None
+    key: str  # of the program, the path and the data
+    versions: dict[str, str]  # of the packages at this end
+    content: bytes | None = None  # None where the receiver is believed to have it
 
 
 def pack(engine: Engine) -> Parcel:
     """Make a parcel of an engine, on its present path and with its present data."""
     data = [np.asarray(array) for array in engine.data]
     content = pickle.dumps((engine.source.content, engine.path, data), protocol=5)
-    return Parcel(_digest(content), installed(), content)
+    return Parcel(digest(content).hex(), installed(), content)
 
 
 def unpack(parcel: Parcel) -> Engine | None:
@@ -69,10 +59,11 @@ def unpack(parcel: Parcel) -> Engine | None:
         engine = _find(_engines, parcel.key)
         if engine is None and parcel.content is not None:
             content, path, data = pickle.loads(parcel.content)
-            program = _find(_programs, _digest(content))
+            key = digest(content).hex()
+            program = _find(_programs, key)
             if program is None:
                 program = _compile(_read(content), data)
-                _put(_programs, _digest(content), program, _MOST_PROGRAMS)
+                _put(_programs, key, program, _MOST_PROGRAMS)
             engine = program.along(path, data)
             _put(_engines, parcel.key, engine, _MOST_ENGINES)
     return engine
@@ -136,7 +127,3 @@ def _put(known: OrderedDict[str, Engine], key: str, engine: Engine, most: int) -
     known.move_to_end(key)
     while len(known) > most:
         known.popitem(last=False)
-
-
-def _digest(content: bytes) -> str:
-    return digest(content).hex()

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from pymc_hais.core.records import PathFunctions
-from pymc_hais.kernels.metropolis import build_choose, identity, plain_loop
+from pymc_hais.kernels.metropolis import build_choose, build_repeat, identity, plain_loop
 from pymc_hais.kernels.sites import SiteBlock, build_move
 
 #: How many times as many evaluations make another kernel worth a try.
@@ -117,15 +117,12 @@ def _build_sweep(xp, path, blocks, n_flips, jit, jit_density, loop):
         accepted = judge < odds * xp.exp(xp.fmin(xp.fmax(gain, -1e3), 1e2))
         return choose(accepted, other, state)
 
-    def go_on(carry, constants):
-        return carry[0] < n_flips
-
     def one_more(carry, constants):
         n_done, state = carry
         uniforms, beta, data = constants
         return n_done + 1, flip(state, uniforms[n_done], uniforms[n_flips + n_done], beta, data)
 
-    run = jit_density(loop(jit(go_on), jit_density(one_more)))
+    run = build_repeat(n_flips, one_more, jit, jit_density, loop)
 
     def sweep(state, uniforms, beta, params, data):
         return run((0, state), (uniforms, beta, data))[1]

@@ -14,6 +14,7 @@ from scipy.special import gammaln
 
 from pymc_hais.core.records import Metric, PathFunctions
 from pymc_hais.kernels.leapfrog import build_metric
+from pymc_hais.kernels.paths import build_linear
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,17 +22,11 @@ class Defended:
     """See :class:`pymc_hais.core.protocols.Path`; the density is ``(position, data) -> values`` of its own reference.
 
     The centre of the fit (D,) is the path's own input: it may differ between populations.
-
-    Attributes
-    ----------
-    inverse : ndarray (D,) or (D, D)
-        Of the scales, or of the lower Cholesky factor of the scale matrix.
-    numbers : ndarray (6,)
-        Log shares of own reference (per unit of its mass) and fit, log normaliser, 1 / df, (df + D) / 2, and whether
-        it is a Gaussian.
     """
 
-    inverse: np.ndarray
+    inverse: np.ndarray  # (D,) or (D, D), of the scales, or of the lower Cholesky factor of the scale matrix
+    #: (6,): log shares of own reference (per unit of its mass) and fit, log normaliser, 1 / df, (df + D) / 2, whether
+    #: the fit is Gaussian.
     numbers: np.ndarray
 
     name: ClassVar[str] = "defended"
@@ -40,18 +35,9 @@ class Defended:
 
     @classmethod
     def from_fit(cls, df: float, scale: Metric, share: float, log_mass: float = 0.0) -> Self:
-        """Mix a fit with the own reference.
+        """Mix a fit, Gaussian for infinite ``df``, with the own reference.
 
-        Parameters
-        ----------
-        df : float
-            Degrees of freedom; infinite for a Gaussian.
-        scale : ndarray (D,) or (D, D)
-            Scales, or a lower Cholesky factor.
-        share : float
-            Of the own reference.
-        log_mass : float
-            Log of what the own reference's density integrates to.
+        That has the share given, and ``log_mass`` is the log of what its density integrates to.
         """
         n_dims = len(scale)
         inverse = 1.0 / scale if scale.ndim == 1 else np.tril(np.linalg.inv(scale))
@@ -63,11 +49,6 @@ class Defended:
             rest = (log_norm + of_df, 1.0 / df, 0.5 * (df + n_dims), 0.0)
         with np.errstate(divide="ignore"):
             return cls(inverse, np.array([np.log(share) - log_mass, np.log1p(-share), *rest]))
-
-    @classmethod
-    def without_fit(cls, n_dims: int, is_dense: bool) -> Self:
-        """Leave all draws to the own reference, in the same program."""
-        return cls.from_fit(np.inf, np.eye(n_dims) if is_dense else np.ones(n_dims), 1.0)
 
     @property
     def arrays(self) -> tuple[np.ndarray, ...]:
@@ -107,12 +88,5 @@ class Defended:
                 xp.where(only_own, grad_ratio, grad_own + grad_ratio - grad_reference),
             )
 
-        @jit
-        def at(reference, ratio, beta):
-            return reference + beta * ratio
-
-        @jit
-        def arrive(state, before, beta, data):
-            return state, (beta - before) * state.log_ratio
-
+        at, arrive = build_linear(jit)
         return PathFunctions(evaluate, at, at, arrive)

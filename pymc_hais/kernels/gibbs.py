@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from pymc_hais.core.records import PathFunctions
-from pymc_hais.kernels.metropolis import build_choose, identity, plain_loop
+from pymc_hais.kernels.metropolis import build_choose, build_repeat, identity, plain_loop
 from pymc_hais.kernels.sites import SiteBlock, build_move
 
 #: Differences of log densities are kept within this range: none of them is infinite, and NaN is the least.
@@ -98,15 +98,12 @@ def _follow(xp, before, visit, block, numbers, jit, jit_density, loop):
 
         return sweep
 
-    def go_on(carry, constants):
-        return carry[0] < n_colours
-
     def one_more(carry, constants):
         colour, state = carry
         uniforms, beta, params, data = constants
         return colour + 1, visit(state, uniforms, (colours == colour) * 1.0, beta, params, data)
 
-    run = jit_density(loop(jit(go_on), jit_density(one_more)))
+    run = build_repeat(n_colours, one_more, jit, jit_density, loop)
 
     def sweep_colours(state, uniforms, beta, params, data):
         state = before(state, uniforms, beta, params, data)
@@ -172,9 +169,6 @@ def _build_table_visit(xp, path, block, jit, jit_density, loop):
 
     places, below = xp.asarray(np.eye(n_values)), xp.asarray(np.tri(n_values))
 
-    def go_on(carry, constants):
-        return carry[0] < n_values
-
     def one_more(carry, constants):
         shift, gains, top = carry
         state, mask, beta, data = constants
@@ -182,7 +176,7 @@ def _build_table_visit(xp, path, block, jit, jit_density, loop):
         gain = gain_of(state, other, beta)
         return shift + 1, gains + places[shift][:, None] * gain, xp.maximum(top, gain)
 
-    run = jit_density(loop(jit(go_on), jit_density(one_more)))
+    run = build_repeat(n_values, one_more, jit, jit_density, loop)
 
     def visit(state, uniforms, mask, beta, params, data):
         sites = state.position[start:stop]

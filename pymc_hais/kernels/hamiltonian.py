@@ -118,13 +118,6 @@ def build_hamiltonian(
 
     The transition leaves the path's density at beta, times N(momentum; 0, I), invariant and carries its momentum
     along.  It is written for one particle.
-
-    Parameters
-    ----------
-    xp, path, jit, jit_density, loop
-        As :meth:`pymc_hais.core.protocols.Kernel.build` describes them.
-    integrator, n_leapfrog, constraints
-        As :class:`Hamiltonian` describes them.
     """
     leapfrog = (jit_density or jit)(
         build_leapfrog(xp, path, integrator, n_leapfrog, constraints, jit, jit_density, loop)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pymc_hais.core.records import ParticleState, PathFunctions
-from pymc_hais.kernels.metropolis import identity, plain_loop
+from pymc_hais.kernels.metropolis import build_repeat, identity, plain_loop
 from pymc_hais.kernels.reflection import LinearConstraints, build_reflecting_drift
 
 
@@ -49,17 +49,7 @@ def build_leapfrog(
     """Build ``leapfrog(state, beta, step_size, metric, data) -> ParticleState``.
 
     With L the metric's factor and u the whitened momentum, a kick moves u by eps L' g and a drift moves x
-    by eps L u.
-
-    Parameters
-    ----------
-    xp, path, jit, jit_density, loop
-        As :meth:`pymc_hais.core.protocols.Kernel.build` describes them.
-    integrator : {"kick-drift-kick", "drift-kick-drift"}
-    n_leapfrog : int
-        Steps of length eps.
-    constraints : LinearConstraints, optional
-        Walls at which every drift reflects.
+    by eps L u.  At walls every drift reflects.
     """
     push, pull = build_metric(jit)
     if constraints is None:
@@ -85,15 +75,12 @@ def _build_kick_drift_kick(xp, path, pull, drift, n_leapfrog, jit, jit_density, 
         return step
     compiled_step = jit_density(step)
 
-    def go_on(carry, constants):
-        return carry[0] < n_leapfrog
-
     def one_more(carry, constants):
         n_done, state = carry
         beta, step_size, metric, data = constants
         return n_done + 1, compiled_step(state, beta, step_size, metric, data)
 
-    run = jit_density(loop(jit(go_on), jit_density(one_more)))
+    run = build_repeat(n_leapfrog, one_more, jit, jit_density, loop)
 
     def leapfrog(state, beta, step_size, metric, data):
         return run((0, state), (beta, step_size, metric, data))[1]
@@ -109,9 +96,6 @@ def _build_drift_kick_drift(xp, path, pull, drift, n_leapfrog, jit, jit_density,
     """
     evaluate, gradient_at = path.evaluate, path.gradient
 
-    def go_on(carry, constants):
-        return carry[0] < n_leapfrog
-
     def one_more(carry, constants):
         n_done, position, momentum = carry
         beta, step_size, metric, data = constants
@@ -121,7 +105,7 @@ def _build_drift_kick_drift(xp, path, pull, drift, n_leapfrog, jit, jit_density,
         position, momentum = drift(position, momentum, share * step_size, metric)
         return n_done + 1, position, momentum
 
-    run = jit_density(loop(jit(go_on), jit_density(one_more)))
+    run = build_repeat(n_leapfrog, one_more, jit, jit_density, loop)
 
     def leapfrog(state, beta, step_size, metric, data):
         position, momentum = drift(state.position, state.momentum, 0.5 * step_size, metric)

@@ -33,17 +33,8 @@ def build_choose(xp: Any) -> Any:
 def build_accept(xp: Any, divergence_threshold: float, jit: Any = identity) -> Any:
     """Build ``accept(kept, end, log_start, log_end, uniform) -> (ParticleState, KernelInfo)``.
 
-    Metropolis et al. (1953): the proposal ``end`` is taken with probability
-    ``min(1, exp(log_end - log_start))``, else the state is ``kept``.
-
-    Parameters
-    ----------
-    xp : module
-        The array namespace (numpy or jax.numpy).
-    divergence_threshold : float
-        An energy error beyond this many nats marks a divergence.
-    jit : callable
-        Applied to the inner function (Numba needs it compiled).
+    Metropolis et al. (1953): the proposal ``end`` is taken with probability ``min(1, exp(log_end - log_start))``, else
+    the state is ``kept``.  An energy error beyond ``divergence_threshold`` nats marks a divergence.
     """
     choose = jit(build_choose(xp))
 
@@ -70,6 +61,15 @@ def plain_loop(condition: Any, body: Any) -> Any:
         return carry
 
     return run
+
+
+def build_repeat(n: int, body: Any, jit: Any, jit_density: Any, loop: Any) -> Any:
+    """Build ``run(carry, constants)``: repeat the body, which adds one to the first part of the carry, up to n."""
+
+    def go_on(carry, constants):
+        return carry[0] < n
+
+    return jit_density(loop(jit(go_on), jit_density(body)))
 
 
 def build_evaluate_at(path: PathFunctions) -> Any:

@@ -17,6 +17,20 @@ from typing import Any, ClassVar
 from pymc_hais.core.records import ParticleState, PathFunctions
 
 
+def build_linear(jit: Any) -> tuple[Any, Any]:
+    """Build ``at(reference, ratio, beta)`` and ``arrive`` of a path on which the log density is linear in beta."""
+
+    @jit
+    def at(reference, ratio, beta):
+        return reference + beta * ratio
+
+    @jit
+    def arrive(state, before, beta, data):
+        return state, (beta - before) * state.log_ratio
+
+    return at, arrive
+
+
 @dataclass(frozen=True)
 class Geometric:
     """See :class:`pymc_hais.core.protocols.Path`; the density is ``(position, data) -> values``."""
@@ -33,14 +47,7 @@ class Geometric:
         def evaluate(position, beta, data):
             return density(position, data[1])
 
-        @jit
-        def at(reference, ratio, beta):
-            return reference + beta * ratio
-
-        @jit
-        def arrive(state, before, beta, data):
-            return state, (beta - before) * state.log_ratio
-
+        at, arrive = build_linear(jit)
         return PathFunctions(evaluate, at, at, arrive)
 
 
@@ -67,9 +74,7 @@ class Parameters:
             value, slope, gradient, zeros = density(position, beta, data[1])
             return value - beta * slope, slope, gradient, zeros
 
-        @jit
-        def log_density(reference, ratio, beta):
-            return reference + beta * ratio
+        log_density, _ = build_linear(jit)
 
         @jit
         def gradient(grad_reference, grad_ratio, beta):

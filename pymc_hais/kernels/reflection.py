@@ -146,14 +146,8 @@ def build_reflecting_drift(
     Positions end inside but for rounding.
 
     A drift may hit max(32, 4 m) walls.  One that has time left then returns a momentum that is not a
-    number, so that the transition is rejected as divergent; its reverse is too, so invariance holds.
-
-    Parameters
-    ----------
-    xp, jit, loop
-        As :meth:`pymc_hais.core.protocols.Kernel.build` describes them.
-    push, pull : callable
-        Of :func:`pymc_hais.kernels.leapfrog.build_metric`.
+    number, so that the transition is rejected as divergent; its reverse is too, so invariance holds.  ``push`` and
+    ``pull`` are those of :func:`pymc_hais.kernels.leapfrog.build_metric`.
     """
     project = jit(_build_project(xp, constraints))
     normals, bounds = xp.asarray(constraints.normals), xp.asarray(constraints.bounds)

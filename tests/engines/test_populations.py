@@ -200,7 +200,7 @@ def test_another_path_shares_the_density_and_has_inputs_of_its_own(name):
     for key, value in move(build_engine("python").along(path), positions, [*inputs, centres], keys).items():
         np.testing.assert_allclose(together[key], value, **TOLERANCE, err_msg=key)
     # The engine that it was made of goes on as before, and without a fit the new one is that engine.
-    before, without = move(engine, positions, inputs, keys), engine.along(Defended.without_fit(2, True))
+    before, without = move(engine, positions, inputs, keys), engine.along(Defended.from_fit(np.inf, np.eye(2), 1.0))
     assert_equal(move(without, positions, [*inputs, centres], keys), before)
 
 

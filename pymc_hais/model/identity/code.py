@@ -76,11 +76,6 @@ def _imported(level: int, name: str, package: Any) -> ModuleType | None:
 
 
 @read.register
-def _read_method(value: types.MethodType) -> Parts:
-    return Parts("method", [("function", value.__func__), ("self", value.__self__)])
-
-
-@read.register
 def _read_builtin(value: types.BuiltinFunctionType) -> Parts:
     if (home := home_of(value.__module__)) and is_importable(value):
         return Parts(f"builtin {value.__module__}.{value.__qualname__} {home}")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copyreg
 import ctypes
-import hashlib
 import logging
 import os
 import threading
@@ -23,6 +22,7 @@ from typing import Any
 import numpy as np
 from pytensor.graph.utils import Scratchpad
 
+from pymc_hais.core.files import digest
 from pymc_hais.model.identity.packages import home_of, is_importable, named_in_module
 from pymc_hais.model.identity.walk import Parts, Unreadable, read
 
@@ -31,9 +31,28 @@ _OF_CLASS = {
     "__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__annotations__", "__abstractmethods__",
     "_abc_impl", "__slotnames__", "__firstlineno__", "__static_attributes__", "__orig_bases__", "__parameters__",
 }  # fmt: skip
-_LOCKS = (type(threading.Lock()), type(threading.RLock()))
 _PLAIN = (bool, int, float, complex, str, bytes, bytearray, range, slice)
 _MANY = (list, tuple, deque, dict, types.MappingProxyType)
+#: Class -> what its objects are called, and the attributes that they are made of by what they are called.
+_MADE_OF: dict[type, tuple[str, dict[str, str]]] = {
+    Scratchpad: ("scratchpad", {}),
+    cached_property: ("cached_property", {"function": "func"}),
+    classmethod: ("classmethod", {"function": "__func__"}),
+    np.vectorize: ("vectorize", {name: name for name in ("pyfunc", "otypes", "excluded", "signature")}),
+    partial: ("partial", {"function": "func", "arguments": "args", "keywords": "keywords"}),
+    property: ("property", {"get": "fget", "set": "fset", "delete": "fdel"}),
+    staticmethod: ("staticmethod", {"function": "__func__"}),
+    types.MethodType: ("method", {"function": "__func__", "self": "__self__"}),
+    **dict.fromkeys((type(threading.Lock()), type(threading.RLock())), ("lock", {})),
+}
+
+
+def _read_made(head: str, attributes: dict[str, str], value: Any) -> Parts:
+    return Parts(head, [(label, getattr(value, name)) for label, name in attributes.items()])
+
+
+for _kind, _made_of in _MADE_OF.items():
+    read.register(_kind, partial(_read_made, *_made_of))
 
 
 @read.register(object)
@@ -150,27 +169,6 @@ def _read_descriptor(value: Any) -> Parts:
     return Parts(f"descriptor {value.__name__}")
 
 
-@read.register(staticmethod)
-@read.register(classmethod)
-def _read_wrapped(value: Any) -> Parts:
-    return Parts(type(value).__name__, [("function", value.__func__)])
-
-
-@read.register
-def _read_property(value: property) -> Parts:
-    return Parts("property", [("get", value.fget), ("set", value.fset), ("delete", value.fdel)])
-
-
-@read.register
-def _read_cached(value: cached_property) -> Parts:
-    return Parts("cached_property", [("function", value.func)])
-
-
-@read.register
-def _read_partial(value: partial) -> Parts:
-    return Parts("partial", [("function", value.func), ("arguments", value.args), ("keywords", value.keywords)])
-
-
 @read.register
 def _read_dtype(value: np.dtype) -> Parts:
     return Parts(f"dtype {value.descr if value.names else value.str}")
@@ -187,7 +185,7 @@ def _read_array(value: np.ndarray) -> Parts:
         return Parts(head, [*parts, *((f"element {i}", one) for i, one in enumerate(plain.ravel().tolist()))])
     flat = np.ascontiguousarray(plain).reshape(-1)
     content = flat.view(np.uint8) if flat.itemsize else b""
-    return Parts(f"{head} {_of_bytes(content)}", parts)
+    return Parts(f"{head} {digest(content).hex()}", parts)
 
 
 @read.register
@@ -210,15 +208,9 @@ def _read_ufunc(value: np.ufunc) -> Parts:
     return Parts(f"ufunc {value.__name__}")
 
 
-@read.register
-def _read_vectorized(value: np.vectorize) -> Parts:
-    parts = [(name, getattr(value, name)) for name in ("pyfunc", "otypes", "excluded", "signature")]
-    return Parts("vectorize", parts)
-
-
 def _read_path(value: os.PathLike) -> Parts:
     path = Path(value)
-    return Parts(f"file {_of_bytes(path.read_bytes())}" if path.is_file() else f"path {path}")
+    return Parts(f"file {digest(path.read_bytes()).hex()}" if path.is_file() else f"path {path}")
 
 
 @read.register
@@ -234,23 +226,6 @@ def _read_reference(value: weakref.ref) -> Parts:
 @read.register
 def _read_library(value: ctypes.CDLL) -> Parts:
     raise Unreadable(f"the library {value._name!r}")
-
-
-def _read_lock(value: Any) -> Parts:
-    return Parts("lock")
-
-
-for _kind in _LOCKS:
-    read.register(_kind, _read_lock)
-
-
-def _of_bytes(content: Any) -> str:
-    return hashlib.blake2b(content, digest_size=16).hexdigest()
-
-
-@read.register
-def _read_scratchpad(value: Scratchpad) -> Parts:
-    return Parts("scratchpad")
 
 
 def _name(kind: type) -> str:
