@@ -14,7 +14,7 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Sum
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 
-from pymc_hais.model.rewrites.graphs import scalar_op
+from pymc_hais.model.rewrites.graphs import axes_of, scalar_op
 
 #: The most columns in which a search beats indexing: an index writes its gradient one number at a time.
 _MAX_COLUMNS = 32
@@ -58,7 +58,7 @@ def local_sum_of_join(fgraph: Any, node: Any) -> list[Any] | None:
     (whole,) = node.inputs
     if whole.owner is None or not isinstance(whole.owner.op, Join):
         return None
-    if node.op.axis is not None and len(node.op.axis) < whole.type.ndim:
+    if len(axes_of(node)) < whole.type.ndim:
         return None
     return [pt.add(*(node.op(part) for part in whole.owner.inputs))]
 

@@ -21,7 +21,7 @@ from pytensor.tensor.math import All, Sum
 from pytensor.tensor.subtensor import AdvancedSubtensor
 
 from pymc_hais.model.rewrites.elementwise import log_of_positive
-from pymc_hais.model.rewrites.graphs import is_float, scalar_op
+from pymc_hais.model.rewrites.graphs import axes_of, is_float, scalar_op
 
 #: The most summands that a sum is taken apart into, and terms that a summand is.
 _MOST_SUMMANDS, _MOST_TERMS = 32, 12
@@ -42,18 +42,18 @@ def local_sum_of_few(fgraph: Any, node: Any) -> list[Any] | None:
     if x.owner is not None and isinstance(x.owner.op, CheckParameterValue):
         # Only here is the sum checked instead of its terms: elsewhere XLA makes slower programs of it.
         value, *conditions = x.owner.inputs
-        total = _sum_of_few(node.op, value)
+        total = _sum_of_few(node, value)
         return None if total is None else [x.owner.op(total, *conditions)]
-    total = _sum_of_few(node.op, x)
+    total = _sum_of_few(node, x)
     return None if total is None else [total]
 
 
-def _sum_of_few(op: Any, x: Any) -> Any:
+def _sum_of_few(node: Any, x: Any) -> Any:
     """Return the sum of an array that is linear in few numbers, as a graph without the array; None for another one."""
     shape = x.type.shape
     if None in shape or not is_float(x):
         return None
-    axes = tuple(range(x.type.ndim)) if op.axis is None else tuple(op.axis)
+    op, axes = node.op, axes_of(node)
     chooses: dict[Any, bool] = {}
     if not any([_chooses(summand, chooses) for _, summand in _summands(x)]):
         return None
@@ -229,7 +229,7 @@ def _times(variable: Any, constant: np.ndarray) -> Any:
 def local_all_of_few(fgraph: Any, node: Any) -> list[Any] | None:
     """Ask the few numbers that many are chosen from, not the many."""
     (x,) = node.inputs
-    if node.op.axis is not None and len(node.op.axis) < x.type.ndim:
+    if len(axes_of(node)) < x.type.ndim:
         return None
     if (looked_up := _looked_up(x)) is not None:
         array, index = looked_up

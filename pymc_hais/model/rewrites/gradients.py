@@ -14,13 +14,13 @@ from pytensor.compile.builders import SymbolicOp
 from pytensor.graph.basic import Constant
 from pytensor.graph.rewriting.basic import node_rewriter
 from pytensor.scalar.basic import Log, Pow, Sqr
-from pytensor.tensor.basic import ExtractDiag
+from pytensor.tensor.basic import ExtractDiag, atleast_Nd
 from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 from pytensor.tensor.math import Sum
 from pytensor.tensor.special import LogAddExp, LogSumExp
 
-from pymc_hais.model.rewrites.graphs import core_op, expanded, is_one_matrix, scalar_op, without_batch
+from pymc_hais.model.rewrites.graphs import axes_of, core_op, is_one_matrix, scalar_op, without_batch
 from pymc_hais.model.rewrites.matrices import scaled_constant
 
 
@@ -97,16 +97,16 @@ def local_half_log_determinant(fgraph: Any, node: Any) -> list[Any] | None:
     if not isinstance(op, ExtractDiag) or (op.offset, op.axis1, op.axis2) != (0, logs.type.ndim - 1, logs.type.ndim):
         return None
     covariance = _covariance_of(diagonal.owner.inputs[0])
-    if covariance is None or logs.type.ndim - 1 not in _axes(node):
+    if covariance is None or logs.type.ndim - 1 not in axes_of(node):
         return None
-    return [expanded(HalfLogDeterminant()(covariance), node.outputs[0].type.ndim)]
+    return [atleast_Nd(HalfLogDeterminant()(covariance), n=node.outputs[0].type.ndim)]
 
 
 @node_rewriter([Sum])
 def local_quadratic_form(fgraph: Any, node: Any) -> list[Any] | None:
     """Recognise squared lengths of vectors that a Cholesky factor was solved for."""
     (squares,) = node.inputs
-    ndim, axes = squares.type.ndim, _axes(node)
+    ndim, axes = squares.type.ndim, axes_of(node)
     solved = _squared(squares)
     solve = None if solved is None else core_op(solved, SolveTriangular)
     if solve is None or not solve.lower or solve.unit_diagonal or solve.b_ndim != 1:
@@ -117,10 +117,6 @@ def local_quadratic_form(fgraph: Any, node: Any) -> list[Any] | None:
         return None
     lengths = QuadraticForm()(covariance, vectors if ndim == 2 else vectors[None, :])
     return [lengths if len(axes) < ndim else lengths.sum()]
-
-
-def _axes(node: Any) -> tuple[int, ...]:
-    return tuple(range(node.inputs[0].type.ndim)) if node.op.axis is None else tuple(node.op.axis)
 
 
 def _squared(x: Any) -> Any:

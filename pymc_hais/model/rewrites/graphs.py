@@ -65,7 +65,6 @@ def without_batch(matrix: Any) -> Any:
     return matrix
 
 
-def expanded(variable: Any, ndim: int) -> Any:
-    """Add leading dimensions of length one."""
-    added = ndim - variable.type.ndim
-    return variable.dimshuffle(*["x"] * added, *range(variable.type.ndim)) if added else variable
+def axes_of(node: Any) -> tuple[int, ...]:
+    """Return the axes that a sum, or another reduction, is over."""
+    return tuple(range(node.inputs[0].type.ndim)) if node.op.axis is None else tuple(node.op.axis)

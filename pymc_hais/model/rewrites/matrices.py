@@ -13,14 +13,14 @@ import scipy.linalg
 from pytensor.graph.basic import Constant
 from pytensor.graph.rewriting.basic import node_rewriter
 from pytensor.scalar.basic import Mul
-from pytensor.tensor.basic import ExtractDiag
+from pytensor.tensor.basic import ExtractDiag, atleast_Nd
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.linalg.solvers.general import Solve
 from pytensor.tensor.linalg.solvers.psd import CholeskySolve
 from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 
-from pymc_hais.model.rewrites.graphs import core_op, expanded, is_float, is_one_matrix, scalar_op, without_batch
+from pymc_hais.model.rewrites.graphs import core_op, is_float, is_one_matrix, scalar_op, without_batch
 
 #: Up to this condition number (in the 1-norm) a product with the inverse has errors below 1e-9 of the result, which is
 #: what a log density can bear; beyond it, systems are solved.
@@ -94,7 +94,7 @@ def local_cholesky_of_scaled_constant(fgraph: Any, node: Any) -> list[Any] | Non
         factor = scipy.linalg.cholesky(constant, lower=op.lower)
     except np.linalg.LinAlgError:
         return None
-    return [expanded(pt.sqrt(scale) * factor, node.outputs[0].type.ndim)]
+    return [atleast_Nd(pt.sqrt(scale) * factor, n=node.outputs[0].type.ndim)]
 
 
 @node_rewriter([SolveTriangular, Blockwise])
@@ -116,7 +116,7 @@ def local_diagonal_of_scaled_constant(fgraph: Any, node: Any) -> list[Any] | Non
     scaled = scaled_constant(without_batch(matrix))
     if scaled is None or op.offset != 0 or (op.axis1, op.axis2) != (matrix.type.ndim - 2, matrix.type.ndim - 1):
         return None
-    return [expanded(scaled[0] * np.diagonal(scaled[1]), node.outputs[0].type.ndim)]
+    return [atleast_Nd(scaled[0] * np.diagonal(scaled[1]), n=node.outputs[0].type.ndim)]
 
 
 def scaled_constant(matrix: Any) -> tuple[Any, np.ndarray] | None:

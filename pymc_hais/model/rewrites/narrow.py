@@ -18,6 +18,8 @@ from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.special import LogSoftmax, Softmax
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor, indices_from_subtensor
 
+from pymc_hais.model.rewrites.graphs import axes_of
+
 _MAX_COLUMNS = 16
 #: A table is narrow if it has at least so many rows a column.
 _ROWS_PER_COLUMN = 4
@@ -52,8 +54,7 @@ def local_reduce_transposed(fgraph: Any, node: Any) -> list[Any] | None:
     (x,) = node.inputs
     if not _is_narrow(x):
         return None
-    axis = (0, 1) if node.op.axis is None else node.op.axis
-    return [node.op.clone(axis=tuple(sorted(1 - dim for dim in axis)))(_transpose(x))]
+    return [node.op.clone(axis=tuple(sorted(1 - dim for dim in axes_of(node))))(_transpose(x))]
 
 
 @node_rewriter([Elemwise])
@@ -99,9 +100,8 @@ def _cumulate(x: Any) -> Any:
 
 
 def _softmax(x: Any) -> Any:
-    op = x.owner.op
-    axis = range(2) if op.axis is None else op.axis
-    return type(op)(axis=tuple(sorted(1 - dim for dim in axis)))(_transpose(x.owner.inputs[0]))
+    axis = tuple(sorted(1 - dim for dim in axes_of(x.owner)))
+    return type(x.owner.op)(axis=axis)(_transpose(x.owner.inputs[0]))
 
 
 def _swapped(indices: Any, op: Any) -> tuple | None:
