@@ -67,21 +67,17 @@ class Gibbs:
         self, xp: Any, path: PathFunctions, jit: Any = identity, jit_density: Any = None, loop: Any = plain_loop
     ) -> Any:
         """Build the sweep; see :meth:`pymc_hais.kernels.sites.SiteKernel.build`."""
-        jit_density = jit_density or jit
-        sweep, first = _build_nothing(), 0
+
+        def sweep(state, uniforms, beta, params, data):
+            return state
+
+        jit_density, first = jit_density or jit, 0
         for block in self.blocks:
             uniforms = slice(first, first + block.n_uniforms)
             visit = jit_density(_VISITS[block.rule](xp, path, block, jit, jit_density, loop))
             sweep = _follow(xp, sweep, visit, block, uniforms, jit, jit_density, loop)
             first += block.n_uniforms
         return sweep
-
-
-def _build_nothing() -> Any:
-    def sweep(state, uniforms, beta, params, data):
-        return state
-
-    return sweep
 
 
 def _follow(xp, before, visit, block, numbers, jit, jit_density, loop):

@@ -27,15 +27,6 @@ def build_metric(jit: Any = identity) -> tuple[Any, Any]:
     return push, pull
 
 
-def build_free_drift(push: Any) -> Any:
-    """Build ``drift(position, momentum, time, metric) -> position, momentum`` without walls."""
-
-    def drift(position, momentum, time, metric):
-        return position + time * push(metric, momentum), momentum
-
-    return drift
-
-
 def build_leapfrog(
     xp: Any,
     path: PathFunctions,
@@ -52,10 +43,13 @@ def build_leapfrog(
     by eps L u.  At walls every drift reflects.
     """
     push, pull = build_metric(jit)
-    if constraints is None:
-        drift = jit(build_free_drift(push))
-    else:
-        drift = jit(build_reflecting_drift(xp, constraints, push, pull, jit, loop))
+
+    def drift(position, momentum, time, metric):
+        return position + time * push(metric, momentum), momentum
+
+    if constraints is not None:
+        drift = build_reflecting_drift(xp, constraints, push, pull, jit, loop)
+    drift = jit(drift)
     return INTEGRATORS[integrator](xp, path, pull, drift, n_leapfrog, jit, jit_density or jit, loop)
 
 

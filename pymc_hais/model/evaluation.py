@@ -76,16 +76,9 @@ def check_joint_logp(
     draws (P, D) is always compared because there rounding is smallest; others, from the likely to the unlikely, as far
     as they cost next to nothing.
 
-    Parameters
-    ----------
-    joint : ndarray (P,)
-        The compiled log density at the draws.
-    magnitude : ndarray (P,)
-        Of the numbers whose sum it is: rounding is in proportion.
-    clipped : ndarray (P,) of bool, optional
-        Draws beyond the range of floating point, which are not compared.
-    written : callable, optional
-        ``model.logp()`` at a flat vector, where it has been compiled before.
+    ``joint`` (P,) is the compiled log density, and ``magnitude`` (P,) that of the numbers whose sum it is: rounding is
+    in proportion.  Draws that are ``clipped`` (P,), beyond the range of floating point, are not compared.  ``written``
+    is ``model.logp()`` at a flat vector, where it has been compiled before.
 
     Raises
     ------
@@ -177,13 +170,8 @@ def _raise_for_terms(model: Any, layout: Layout, positions: np.ndarray, n_draws:
 def evaluate_terms(model: Any, layout: Layout, positions: np.ndarray, factors: list[Any]) -> dict[str, np.ndarray]:
     """Evaluate the log density of some variables and potentials (P,) at positions (P, D)."""
     terms = [factor.sum() for factor in model.logp(factors, sum=False)]
-    rows = _evaluate(model, layout, positions, terms)
+    rows = np.array([*map(_compile_scalars(model, layout, terms), positions)])
     return {factor.name: rows[:, i] for i, factor in enumerate(factors)}
-
-
-def _evaluate(model: Any, layout: Layout, positions: np.ndarray, scalars: list[Any]) -> np.ndarray:
-    """Evaluate scalars (P, n) of the model's values at positions (P, D), as written."""
-    return np.array([*map(_compile_scalars(model, layout, scalars), positions)])
 
 
 def _compile_scalars(model: Any, layout: Layout, scalars: list[Any]) -> Callable[[np.ndarray], list[float]]:

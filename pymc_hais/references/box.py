@@ -50,31 +50,28 @@ class Box:
         """Draw (n, D) positions."""
         shape = (n, len(self.lower))
         normal, unit = rng.normal(size=shape) * self.scale, rng.uniform(size=shape)
-        has_lower, has_upper, both, _ = self._kinds()
-        width = np.where(both, self._finite(self.upper) - self._finite(self.lower), 1.0)
-        x = np.where(both, self._finite(self.lower) + width * unit, normal)
-        x = np.where(has_lower & ~both, self._finite(self.lower) + np.abs(normal), x)
-        return np.where(has_upper & ~both, self._finite(self.upper) - np.abs(normal), x)
+        (has_lower, lower), (has_upper, upper) = _walls(self.lower), _walls(self.upper)
+        x = np.where(has_lower, lower + np.abs(normal), normal)
+        x = np.where(has_upper, upper - np.abs(normal), x)
+        return np.where(has_lower & has_upper, lower + (upper - lower) * unit, x)
 
     def logp(self, position: Any) -> Any:
         """Return the log density as a graph; -inf outside."""
-        has_lower, _, both, neither = self._kinds()
-        centre = np.where(has_lower, self._finite(self.lower), self._finite(self.upper))
-        z = (position - constant(centre)) * constant(np.where(both, 0.0, 1.0 / self.scale))
-        width = np.where(both, self._finite(self.upper) - self._finite(self.lower), 1.0)
-        log_normal = -0.5 * np.log(2.0 * np.pi) - np.log(self.scale) + np.where(neither, 0.0, np.log(2.0))
+        (has_lower, lower), (has_upper, upper) = _walls(self.lower), _walls(self.upper)
+        both, either = has_lower & has_upper, has_lower | has_upper
+        z = (position - constant(np.where(has_lower, lower, upper))) * constant(np.where(both, 0.0, 1.0 / self.scale))
+        width = np.where(both, upper - lower, 1.0)
+        log_normal = -0.5 * np.log(2.0 * np.pi) - np.log(self.scale) + np.where(either, np.log(2.0), 0.0)
         log_norm = float(np.where(both, -np.log(width), log_normal).sum())
         inside = pt.ge(position, constant(self.lower)) & pt.le(position, constant(self.upper))
         return pt.switch(pt.all(inside), log_norm - 0.5 * (z**2).sum(), -np.inf)
 
-    def _kinds(self) -> tuple[np.ndarray, ...]:
-        has_lower, has_upper = np.isfinite(self.lower), np.isfinite(self.upper)
-        return has_lower, has_upper, has_lower & has_upper, ~has_lower & ~has_upper
-
-    @staticmethod
-    def _finite(bound: np.ndarray) -> np.ndarray:
-        return np.where(np.isfinite(bound), bound, 0.0)
-
     def __str__(self) -> str:
         """Name it in messages."""
         return "a box"
+
+
+def _walls(bounds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Tell where there are bounds, and return them, 0 for none."""
+    there = np.isfinite(bounds)
+    return there, np.where(there, bounds, 0.0)
