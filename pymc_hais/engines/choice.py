@@ -19,15 +19,7 @@ BACKENDS = ("jax", "numba", "c")
 
 
 def resolve_backend(backend: str | None, compile_kwargs: dict | None) -> tuple[str | None, dict]:
-    """Check ``backend`` and ``compile_kwargs`` before any work.
-
-    Raises
-    ------
-    ValueError
-        For an unknown backend, or one given twice.
-    ImportError
-        For ``backend="jax"`` without JAX.
-    """
+    """Check ``backend`` and ``compile_kwargs`` before any work."""
     compile_kwargs = dict(compile_kwargs or {})
     if backend is not None and "mode" in compile_kwargs:
         raise ValueError("Pass either `backend` or `compile_kwargs['mode']`, not both.")
@@ -60,10 +52,8 @@ def compile_engine(
     chosen here falls back with one warning that names the cause.
     """
     _check_constraints(kernel, graph.layout.n_dims)
-    if "mode" in compile_kwargs:
-        return _compile("python", graph, compile_kwargs, kernel)
-    if backend is not None:
-        return _compile(backend, graph, compile_kwargs, kernel)
+    if backend is not None or "mode" in compile_kwargs:  # never both
+        return _compile(backend or "python", graph, compile_kwargs, kernel)
     candidates = ["jax", "numba", "c"] if _has_jax() else ["numba", "c"]
     obstacles = []
     for candidate in candidates:

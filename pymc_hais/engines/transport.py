@@ -42,13 +42,7 @@ def pack(engine: Engine) -> Parcel:
 
 
 def unpack(parcel: Parcel) -> Engine | None:
-    """Return the engine of a parcel, compiled at most once in this process; None if it is unknown and has no content.
-
-    Raises
-    ------
-    RuntimeError
-        If this process has other versions of what computes.
-    """
+    """Return the engine of a parcel, compiled at most once in this process; None if unknown and without content."""
     here = installed()
     if other := {name: (v, here.get(name)) for name, v in parcel.versions.items() if here.get(name) != v}:
         told = ", ".join(f"{name} {theirs or 'none'} instead of {ours}" for name, (ours, theirs) in other.items())

@@ -22,15 +22,7 @@ from pymc_hais.model.sites.sites import distribution_of, refuse_joint_sites
 
 
 def find_model(model: Any = None, draws: Any = None) -> Any:
-    """Return the model that was given, or the one of the ``with`` block around the call.
-
-    Raises
-    ------
-    ValueError
-        If what was given is no PyMC model, or took the place of ``draws``.
-    TypeError
-        Of PyMC, if there is none.
-    """
+    """Return the model that was given, or the one of the ``with`` block around the call."""
     if is_model(draws):
         raise ValueError("The first argument is `draws`; got a pm.Model: pass it by name, sample_hais(model=model).")
     if model is not None and not is_model(model):

@@ -131,10 +131,7 @@ def lower_xtensor(outputs: list[Any]) -> list[Any]:
 def compile_density(graph: Any, mode: Any, is_compiled: bool = False, **kwargs: Any) -> Any:
     """Compile the graphs of a :class:`pymc_hais.model.DensityGraph` in the context of its model.
 
-    Raises
-    ------
-    NotImplementedError
-        If all of it is to be machine code (``is_compiled``), and the Numba linker would call Python.
+    With ``is_compiled`` all of it is to be machine code: one for which the Numba linker would call Python is refused.
     """
     # The last filter that is set is asked first: within silence, what is an error stays one.
     refuse = _refuse_object_mode() if is_compiled else contextlib.nullcontext()

@@ -35,13 +35,7 @@ def check_state(
     """Refuse a model whose log density or gradient is unusable at every draw (P, D) of the reference, evaluated.
 
     Returns how many draws have a finite log density and a gradient that is not finite.  Moves from them are rejected,
-    which is right but may be slow.  In messages ``source`` is the reference.
-
-    Raises
-    ------
-    ValueError
-        If the log density is -inf or NaN at every draw, naming the terms that are; or if the gradient
-        is not finite at every draw with a finite log density, naming the variables.
+    which is right but may be slow.  In messages, which name the terms or variables, ``source`` is the reference.
     """
     finite = np.isfinite(np.asarray(state.log_reference) + np.asarray(state.log_ratio))
     if not finite.any():
@@ -70,20 +64,15 @@ def check_joint_logp(
     clipped: np.ndarray | None = None,
     written: Callable[[np.ndarray], float] | None = None,
 ) -> None:
-    """Compare the compiled log density with ``model.logp()`` at draws of the reference.
+    """Refuse a compiled log density that differs from ``model.logp()`` at draws of the reference.
 
-    A guard against a wrong compilation: a backend's implementation of a function, or a rewrite.  The likeliest of the
-    draws (P, D) is always compared because there rounding is smallest; others, from the likely to the unlikely, as far
-    as they cost next to nothing.
+    It may by 0.001 nats, or as far as rounding explains.  A guard against a wrong compilation: a backend's form of a
+    function, or a rewrite.  The likeliest of the draws (P, D) is always compared because there rounding is smallest;
+    others, from the likely to the unlikely, as far as they cost next to nothing.
 
     ``joint`` (P,) is the compiled log density, and ``magnitude`` (P,) that of the numbers whose sum it is: rounding is
     in proportion.  Draws that are ``clipped`` (P,), beyond the range of floating point, are not compared.  ``written``
     is ``model.logp()`` at a flat vector, where it has been compiled before.
-
-    Raises
-    ------
-    RuntimeError
-        If the two differ by more than 0.001 nats and more than rounding explains.
     """
     usable = np.flatnonzero(np.isfinite(joint) if clipped is None else np.isfinite(joint) & ~clipped)
     if not usable.size:

@@ -79,13 +79,7 @@ def _is_doubtful(op: Any) -> bool:
 
 
 def log_count(model: Any, layout: Layout) -> float:
-    """Return the log of how many states the variables have that count each with weight one; 0 without any.
-
-    Raises
-    ------
-    ValueError
-        If the limits of one depend on other free variables.
-    """
+    """Return the log of how many states the variables have that count each with weight one; 0 without any."""
     total = 0.0
     for rv in model.free_RVs:
         if isinstance(rv.owner.op, FlatDiscreteRV):

@@ -108,12 +108,7 @@ def build_layout(model: Any, values: list[np.ndarray] | None = None) -> Layout:
     """Read the layout off one unconstrained draw of the free variables, in the order of :func:`free_variables`.
 
     Without a draw, as of a model that cannot be drawn from, PyMC's own starting point gives the shapes (and nothing
-    but the shapes).
-
-    Raises
-    ------
-    ValueError
-        If all free variables are empty arrays.
+    but the shapes).  A model whose free variables are all empty arrays is refused.
     """
     variables = free_variables(model)
     if values is None:

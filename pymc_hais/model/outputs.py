@@ -191,12 +191,8 @@ def evaluate_tables(
     """Evaluate the log-likelihood of a table of R rows, as many rows at a time as the model's own table has.
 
     Many models do not allow another number of rows, because PyMC takes the shape of a variable from its data.  From
-    draws (C, S, ...) of all free variables and a table (R, ...) it makes log-likelihoods (C, S, R).
-
-    Raises
-    ------
-    ValueError
-        If there is no value for each row, or the value of a row depends on the others or on its place.
+    draws (C, S, ...) of all free variables and a table (R, ...) it makes log-likelihoods (C, S, R); refused where a row
+    has none of its own, or one that depends on the others or on its place.
     """
     n_rows = len(table[0])
     chains = np.shape(next(iter(draws.values())))[:2]

@@ -50,12 +50,8 @@ def check_known(model: Any, data: Any) -> tuple[str, ...]:
 def check_rows(model: Any, data: Mapping[str, Any], is_joint: bool = False) -> dict[str, np.ndarray]:
     """Return the rows (R, ...) by name, for a model that describes one of them.
 
-    Where the joint density is wanted, whatever else the model observes and its potentials are a part of it.
-
-    Raises
-    ------
-    ValueError
-        For a wrong shape or type, missing values, unequal numbers of rows, or a model whose rows are not independent.
+    Where the joint density is wanted, whatever else the model observes and its potentials are a part of it; else a
+    model whose rows are not independent is refused.
     """
     names = check_known(model, data)
     values = tuple(as_rows(model, name, data[name], declared_value(model, name)) for name in names)
@@ -65,13 +61,7 @@ def check_rows(model: Any, data: Mapping[str, Any], is_joint: bool = False) -> d
 
 
 def check_table(model: Any, data: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Return tables of data (R, ...) for a model whose own data are a table with one row per observation.
-
-    Raises
-    ------
-    ValueError
-        For a wrong shape or type, missing values, unequal numbers of rows, or a free variable with one entry per row.
-    """
+    """Return tables of data (R, ...) for a model whose own data are a table with one row per observation."""
     table = {}
     for name in check_known(model, data):
         declared = declared_value(model, name)

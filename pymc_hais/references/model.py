@@ -53,11 +53,7 @@ def logp_at(model: Any, layout: Layout, position: Any) -> Any:
 def check_same_variables(model: Any, reference: Any) -> Layout:
     """Build the layout that two models share; their data may differ.
 
-    Raises
-    ------
-    ValueError, NotImplementedError
-        If their free variables differ in name, transform or shape, the reference has an improper prior with data or
-        without any other term, or the model cannot be annealed at all.
+    Refuses two that share none, a model that cannot be annealed at all, and a reference that may have no finite mass.
     """
     check_model(model, from_prior=not improper_priors(model))
     layout, other = (build_layout(one) if one.free_RVs else None for one in (model, reference))

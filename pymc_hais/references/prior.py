@@ -58,13 +58,8 @@ class PriorSampler:
 
         Returns also which of them (n,) lay beyond what floating point can hold (a positive variable that underflowed to
         zero, a probability that rounded to one).  They are moved to the edge of what it holds, where the density has
-        reached its limit.
-
-        Raises
-        ------
-        UnusablePriorError, ValueError
-            If joint draws are almost never inside the range of the transforms (an ``ordered`` variable whose elements
-            differ, a mistaken ``random`` function), or a parameter leaves its domain.
+        reached its limit.  A prior of which almost no joint draw is inside the range of the transforms is refused: an
+        ``ordered`` variable whose elements differ, a mistaken ``random`` function.
         """
         with self._drawing:  # calls in other threads would draw from the same random states
             return self._clip(self._draw(n, seed))
@@ -133,12 +128,8 @@ class PriorSampler:
 def build_prior(model: Any, containers: Sequence[str] = ()) -> PriorSampler:
     """Compile the forward sampler of a model's free variables, with values of its own for containers that may vary.
 
-    Raises
-    ------
-    NotImplementedError
-        If PyMC has no forward sampler for a variable, naming it.
-    ValueError
-        If a parameter is never in its domain, naming the variable.
+    A variable for which PyMC has no forward sampler is a NotImplementedError, and one with a parameter that is never in
+    its domain a ValueError; both name it.
     """
     variables, outputs = free_variables(model), forward_graph(model)
     inputs: list[Any] = [one for one in graph_inputs(outputs) if one.name in containers]

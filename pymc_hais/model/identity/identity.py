@@ -57,13 +57,7 @@ class ModelIdentity:
         return ""
 
     def refuse_unreadable(self, argument: str) -> None:
-        """Refuse a model of which not everything can be described.
-
-        Raises
-        ------
-        ValueError
-            Naming it, and what to do.
-        """
+        """Refuse a model of which not everything can be described."""
         if self.unreadable:
             raise ValueError(
                 f"{argument} cannot tell whether a model is this one: what is in it cannot be described "

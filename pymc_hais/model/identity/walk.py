@@ -148,13 +148,7 @@ def _told(way: Any, what: str) -> str:
 
 @singledispatch
 def read(value: Any) -> Parts:
-    """Say what an object is made of; readers of its kinds are registered.
-
-    Raises
-    ------
-    Unreadable
-        If that cannot be known.
-    """
+    """Say what an object is made of; readers of its kinds are registered, and raise Unreadable where none can tell."""
     raise NotImplementedError
 
 
