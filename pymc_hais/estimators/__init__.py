@@ -5,7 +5,6 @@ from pymc_hais.estimators.annealed import (
     divide,
     estimate_from_weights,
     estimate_log_z,
-    population_shares,
     turn_round,
     with_shortfall,
 )
@@ -26,37 +25,3 @@ from pymc_hais.estimators.shortfall import (
 )
 from pymc_hais.estimators.symptoms import Symptoms, measure_symptoms
 from pymc_hais.estimators.unseen import unseen_share
-
-__all__ = [
-    "NONE_LATE",
-    "NO_TAIL",
-    "Bridge",
-    "Finding",
-    "Late",
-    "Link",
-    "LogBayesFactor",
-    "LogZEstimate",
-    "Round",
-    "Symptoms",
-    "Tail",
-    "average_bridges",
-    "build_bridge",
-    "combine",
-    "divide",
-    "effective_draws",
-    "estimate_from_weights",
-    "estimate_log_z",
-    "jump",
-    "measure_late",
-    "measure_symptoms",
-    "measure_tail",
-    "population_shares",
-    "residual_lag",
-    "rhat_of",
-    "stepping_stone",
-    "thermodynamic",
-    "to_estimate",
-    "turn_round",
-    "unseen_share",
-    "with_shortfall",
-]

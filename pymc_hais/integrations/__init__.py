@@ -2,5 +2,3 @@
 
 from pymc_hais.integrations.persistent_hmc import PersistentHMC
 from pymc_hais.integrations.smc_kernel import HAIS
-
-__all__ = ["HAIS", "PersistentHMC"]

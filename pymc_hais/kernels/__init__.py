@@ -1,7 +1,5 @@
 """One transition each, pure: a function of one particle."""
 
-from __future__ import annotations
-
 from pymc_hais.kernels.balanced import LocallyBalanced
 from pymc_hais.kernels.composed import Composed
 from pymc_hais.kernels.gibbs import Gibbs
@@ -9,14 +7,3 @@ from pymc_hais.kernels.hamiltonian import Hamiltonian
 from pymc_hais.kernels.random_walk import RandomWalk
 from pymc_hais.kernels.reflection import LinearConstraints
 from pymc_hais.kernels.sites import SiteBlock, SiteKernel
-
-__all__ = [
-    "Composed",
-    "Gibbs",
-    "Hamiltonian",
-    "LinearConstraints",
-    "LocallyBalanced",
-    "RandomWalk",
-    "SiteBlock",
-    "SiteKernel",
-]

@@ -7,31 +7,5 @@ from pymc_hais.references.gaussian import Gaussian, Gaussians
 from pymc_hais.references.margins import Margins
 from pymc_hais.references.mixture import Fitted, Mixed, Mixture, join_parts, share_draws
 from pymc_hais.references.model import AnnealedModel, check_same_variables, prior_alone
-from pymc_hais.references.prior import PriorSampler, build_prior
+from pymc_hais.references.prior import build_prior
 from pymc_hais.references.student_t import StudentT
-
-__all__ = [
-    "AnnealedModel",
-    "BoundReference",
-    "Box",
-    "Draws",
-    "Fitted",
-    "Gaussian",
-    "Gaussians",
-    "Independent",
-    "Margins",
-    "Mixed",
-    "Mixture",
-    "Prior",
-    "PriorSampler",
-    "StudentT",
-    "UnusablePriorError",
-    "bind",
-    "build_prior",
-    "check_same_variables",
-    "join_parts",
-    "prior_alone",
-    "share_draws",
-    "uses_prior",
-    "with_data",
-]

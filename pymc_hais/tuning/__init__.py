@@ -15,22 +15,3 @@ from pymc_hais.tuning.metric import particles_for_dense
 from pymc_hais.tuning.pace import Stopwatch
 from pymc_hais.tuning.pilot import Pilot, run_pilot
 from pymc_hais.tuning.sites import fit_sites
-
-__all__ = [
-    "CONSTANT_SPEED",
-    "DEFENCE",
-    "Pilot",
-    "Recipe",
-    "Stopwatch",
-    "build_ladder",
-    "fit_reference",
-    "fit_sites",
-    "log_densities",
-    "merge",
-    "next_length",
-    "particles_for_dense",
-    "refine",
-    "run_pilot",
-    "suggest_length",
-    "untuned_ladder",
-]

@@ -65,7 +65,7 @@ def _table_ends_one_early():
 
 
 def _table_leaves_out_the_last_value():
-    return _of_gibbs(("carry[0] < n_values", "carry[0] < n_values - 1"))
+    return _of_gibbs(("build_repeat(n_values,", "build_repeat(n_values - 1,"))
 
 
 def _table_draws_the_next_value():

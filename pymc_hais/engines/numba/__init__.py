@@ -1,5 +1,3 @@
 """Numba on the CPU."""
 
 from pymc_hais.engines.numba.engine import NumbaEngine
-
-__all__ = ["NumbaEngine"]
