@@ -5,10 +5,12 @@ Importing this package makes ``pm.sample_hais`` available.
 
 import pymc as _pymc
 
+from pymc_hais import learning
 from pymc_hais.calls.bridge import bridge
 from pymc_hais.calls.compare import average, compare
 from pymc_hais.calls.compile import CompiledModel, compile
 from pymc_hais.calls.extend import extend
+from pymc_hais.calls.fit import fit
 from pymc_hais.calls.heldout import log_likelihood
 from pymc_hais.calls.paper import paper_settings
 from pymc_hais.calls.sample import sample_hais
@@ -45,6 +47,8 @@ __all__ = [
     "compile",
     "estimates",
     "extend",
+    "fit",
+    "learning",
     "log_likelihood",
     "log_marginal_likelihood",
     "paper_settings",

@@ -11,7 +11,7 @@ import pymc_hais
 ROOT = Path(pymc_hais.__file__).parent
 
 #: Top-level modules and folders, from the ground up; a module imports from its own level or below.  What is not built
-#: yet (comparison, learning) has its place already.
+#: yet (comparison) has its place already.
 LEVELS = [
     {"core"},
     {"kernels", "estimators"},
@@ -59,6 +59,7 @@ TOLERATED = {
     ("calls/compile", "pymc"): "the type of an argument of compile",
     ("calls/sample", "xarray"): "the return type of sample_hais",
     ("calls/heldout", "xarray"): "the return type of log_likelihood",
+    ("calls/fit", "xarray"): "the return type of fit",
     ("calls/compare", "xarray"): "the type of an argument of compare",
     ("calls/bridge", "pymc"): "the type of an argument of bridge",
     ("calls/extend", "pymc"): "the type of an argument of extend",
@@ -141,4 +142,5 @@ def test_names_are_told_in_the_public_faces_alone():
         body = ast.parse(path.read_text(encoding="utf-8")).body
         return any(isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__" for node in body)
 
-    assert {name for name, path in MODULES.items() if tells(path)} == {"__init__", "plots/__init__"}
+    public = {"__init__", "learning/__init__", "plots/__init__"}
+    assert {name for name, path in MODULES.items() if tells(path)} == public

@@ -37,6 +37,11 @@ def resolve_backend(backend: str | None, compile_kwargs: dict | None) -> tuple[s
     return backend, compile_kwargs
 
 
+def available_backends() -> list[str]:
+    """Return the backends that are installed, the fastest first."""
+    return [name for name in BACKENDS if name != "jax" or _has_jax()]
+
+
 def _has_jax() -> bool:
     return importlib.util.find_spec("jax") is not None
 
@@ -54,7 +59,7 @@ def compile_engine(
     _check_constraints(kernel, graph.layout.n_dims)
     if backend is not None or "mode" in compile_kwargs:  # never both
         return _compile(backend or "python", graph, compile_kwargs, kernel)
-    candidates = ["jax", "numba", "c"] if _has_jax() else ["numba", "c"]
+    candidates = available_backends()
     obstacles = []
     for candidate in candidates:
         try:

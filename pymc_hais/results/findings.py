@@ -138,6 +138,30 @@ FINDINGS: dict[str, Row] = {
         "log {log_mass:.2f}, and {share:.2g} of the run's Z is there. log Z is at least {gain:.2f} nats too low.",
         "Run again with this result as `modes=`.",
     ),
+    "not_converged: n_steps": _warning(
+        "After {n_steps:,} steps the gradient of the objective is {excess:.2g} of its standard errors as a mean over "
+        "the rows (tolerance {tolerance:g}).",
+        "Call fit again, which goes on from here, or with a larger `n_steps`.",
+    ),
+    "not_converged: max_seconds": _warning(
+        "The time ended after {n_steps:,} steps; the gradient of the objective is {excess:.2g} of its standard errors "
+        "as a mean over the rows (tolerance {tolerance:g}).",
+        "Call fit again, which goes on from here, or with a larger `max_seconds`.",
+    ),
+    "not_converged: interrupt": _warning(
+        "The fit was interrupted after {n_steps:,} steps; the model holds what had been reached.",
+        "Call fit again, which goes on from here.",
+    ),
+    "not_converged: stuck": _error(
+        "After {n_steps:,} steps no step makes the objective smaller, and its gradient is {excess:.2g} of its standard "
+        "errors as a mean over the rows (tolerance {tolerance:g}).",
+        "The objective has a kink or a cliff there: constrain the parameters, begin elsewhere, or pass "
+        "optimizer=pm.adam().",
+    ),
+    "not_converged: diverged": _error(
+        "In step {n_steps:,} the parameters or the objective became infinite; the model holds those before.",
+        "Pass a smaller learning rate, such as optimizer=pm.adam(learning_rate=0.001), or constrain the parameters.",
+    ),
     "no_data": _error(
         "The model has no observed variable and no potential: these are prior draws, and log Z of a prior is 0.",
         "Pass `observed=` to the variable that the data belong to.",

@@ -81,6 +81,12 @@ def find_sites(model: Any, places: Mapping[str, tuple[int, int]]) -> tuple[SiteV
     return tuple(SiteVariable(name, *place, *_find_values(frozen[name], free)) for name, place in places.items())
 
 
+def find_values(model: Any, name: str) -> tuple[int, int]:
+    """Return the least value of any element of a discrete variable, free or observed, and how many; 0 for no end."""
+    frozen = freeze_dims_and_data(model)
+    return _find_values(frozen[name], set(frozen.free_RVs))
+
+
 def _find_values(rv: Any, free: set[Any]) -> tuple[int, int]:
     """Return the least value of any element, and how many there are; 0 for no end of them, or too many."""
     low, high = _support(rv, free)

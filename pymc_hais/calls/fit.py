@@ -1,0 +1,102 @@
+"""fit: learn the parameters of a density that one can only score."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pymc_hais.learning.fitting import learn, read_order
+from pymc_hais.learning.protocol import Method
+from pymc_hais.results.learning.convergence import check_convergence
+from pymc_hais.results.learning.labels import to_learning_tree
+from pymc_hais.results.report import log_findings
+
+if TYPE_CHECKING:
+    from xarray import DataTree
+
+
+def fit(
+    model: Any,
+    data: Mapping[str, Any],
+    parameters: Sequence[str] | Mapping[str, Any],
+    method: Method,
+    *,
+    optimizer: Any = None,
+    n_steps: int | None = None,
+    batch_size: int | None = None,
+    random_seed: Any = None,
+    callbacks: Sequence[Callable[..., Any]] = (),
+    progressbar: Any = True,
+    backend: str | None = None,
+    tolerance: float = 0.01,
+    max_seconds: float | None = None,
+) -> DataTree:
+    """Fit parameters of a model of one row, and leave them in the model.
+
+    Parameters
+    ----------
+    model : pymc.Model
+        Of one row.  What is learnt are ``pm.Data`` containers of real numbers, whose present values are the start.
+    data : dict of array_like (n, ...)
+        Rows of the visible variables, as in :func:`log_likelihood`: free variables of an unnormalised model
+        (``pm.Flat`` or :class:`FlatDiscrete`, and ``pm.Potential``), or observed ones.  Every other free variable is
+        hidden.
+    parameters : list of str, or dict
+        Names of the containers; as a dict, with a constraint for each: None, "positive", "non_positive", "unit_norm"
+        (vectors of length one along the last axis: the rows of a matrix), "unit_norm_columns" (along the first axis),
+        or a function that projects a value, which is applied after each step.
+    method : Method
+        One of ``pymc_hais.learning``.
+    optimizer : str or callable, optional
+        "lbfgs" (SciPy's L-BFGS-B on all rows), or one of PyMC's, such as ``pm.adam(learning_rate=0.01)``.  By default
+        "lbfgs" where the objective is a function of the parameters alone, else Adam.
+    n_steps : int, optional
+        At most so many; by default 1000 of L-BFGS, which ends earlier, or 5000.  The rate of other optimisers falls
+        linearly to zero over the second half of the steps, and the last quarter is averaged.
+    batch_size : int, optional
+        Rows of a step, 256 by default; not for L-BFGS.
+    random_seed : optional
+        As in :func:`sample_hais`.
+    callbacks : sequence of callable
+        Called after each step with its number, the values of the parameters by name, and the objective; one that raises
+        ``KeyboardInterrupt`` ends the fit.
+    progressbar, backend
+        As in :func:`sample_hais`.
+    tolerance : float, default 0.01
+        The fit has converged when its gradient, a mean over rows, is so small beside the standard error of that mean
+        (root mean square over the parameters): another sample of rows would change the parameters far more than more
+        steps.
+    max_seconds : float, optional
+        Stop after so long.
+
+    Returns
+    -------
+    DataTree
+        Group ``fitted``: the final values, with what the method has learnt itself (``log_z``).  Of at most 200 steps,
+        evenly spaced, the groups ``parameters`` and ``learning``: ``objective`` (the mean since the last), the norm of
+        the gradient and the method's monitors.  Attributes: ``converged``, ``reason`` ("tolerance", "n_steps",
+        "max_seconds", "interrupt", "diverged" or "stuck"), ``excess`` (what ``tolerance`` is compared with),
+        ``objective``, ``seconds``, ``method``, ``optimizer``, ``backend``, ``n_steps``, ``findings``.
+
+    Raises
+    ------
+    ValueError
+        Names, shapes, kinds of variables or numbers that do not fit, before any long work.
+
+    Notes
+    -----
+    The model holds the fitted values in the end, so that ``log_likelihood(model, test)`` may follow, and a second call
+    of ``fit`` goes on from there.  Ctrl-C ends a fit early: the model then holds what has been reached.
+    """
+    order = read_order(
+        model, data, parameters, method,
+        optimizer=optimizer, n_steps=n_steps, batch_size=batch_size, random_seed=random_seed, callbacks=callbacks,
+        progressbar=progressbar, backend=backend, tolerance=tolerance, max_seconds=max_seconds,
+    )  # fmt: skip
+    fitted = learn(order)
+    ending, trace = fitted.ending, fitted.trace
+    findings = tuple(check_convergence(ending.reason, ending.excess, order.tolerance, ending.n_steps))
+    final = {name: ending.values[name] for name in (*fitted.names, *fitted.own)}
+    tree = to_learning_tree(order.model, final, trace.steps, trace.values, trace.monitors, fitted.attrs, findings)
+    log_findings(findings)
+    return tree

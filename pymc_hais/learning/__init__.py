@@ -1,0 +1,11 @@
+"""Learning the parameters of densities that one can only score.
+
+:func:`pymc_hais.fit` takes a model and one of the methods here.  What a method is, and how to write another one, stands
+in :mod:`pymc_hais.learning.protocol`: a frozen dataclass that derives from ``Method`` and has an ``objective``.
+"""
+
+from pymc_hais.learning.family import Family
+from pymc_hais.learning.methods import MinimumProbabilityFlow, ScoreMatching
+from pymc_hais.learning.protocol import Batch, Method
+
+__all__ = ["Batch", "Family", "Method", "MinimumProbabilityFlow", "ScoreMatching"]

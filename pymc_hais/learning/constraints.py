@@ -1,0 +1,152 @@
+"""Where parameters may be: coordinates in which an optimiser is free, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+#: What a dict of parameters may say, beside None and a function.
+NAMES = ("positive", "non_positive", "unit_norm", "unit_norm_columns")
+
+
+class Constraint:
+    """No constraint at all: the coordinates are the values."""
+
+    #: Whether L-BFGS can keep it, which moves along lines.
+    is_smooth = True
+    bounds: tuple[float | None, float | None] = (None, None)
+
+    def start(self, name: str, value: np.ndarray) -> np.ndarray:
+        """Return the coordinates of a first value; refuse one that is not allowed."""
+        return value
+
+    def value(self, free: np.ndarray) -> np.ndarray:
+        """Return the value at some coordinates."""
+        return free
+
+    def gradient(self, free: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+        """Turn a gradient in the value into one in the coordinates."""
+        return gradient
+
+    def tidy(self, free: np.ndarray) -> np.ndarray:
+        """Put coordinates back where they are allowed, after a step that knew of no limits."""
+        return free
+
+
+class Positive(Constraint):
+    """Above zero: the coordinates are logarithms."""
+
+    def start(self, name: str, value: np.ndarray) -> np.ndarray:
+        """Return logarithms."""
+        if not (value > 0).all():
+            raise ValueError(f'`{name}` is to be "positive", and its first value is not: set positive numbers first.')
+        return np.log(value)
+
+    def value(self, free: np.ndarray) -> np.ndarray:
+        """Return exponentials."""
+        return np.exp(free)
+
+    def gradient(self, free: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+        """Multiply by the derivative of the exponential."""
+        return gradient * np.exp(free)
+
+
+class NonPositive(Constraint):
+    """At most zero, which is reached: a bound."""
+
+    bounds = (None, 0.0)
+
+    def start(self, name: str, value: np.ndarray) -> np.ndarray:
+        """Return the value."""
+        if not (value <= 0).all():
+            raise ValueError(f'`{name}` is to be "non_positive", and its first value is not.')
+        return value
+
+    def tidy(self, free: np.ndarray) -> np.ndarray:
+        """Cut off."""
+        return np.minimum(free, 0.0)
+
+
+@dataclass(frozen=True)
+class UnitNorm(Constraint):
+    """Vectors of length one along an axis: the coordinates are vectors of any length."""
+
+    axis: int
+
+    def start(self, name: str, value: np.ndarray) -> np.ndarray:
+        """Return the vectors with length one."""
+        if value.ndim == 0 or not (self._length(value) > 0).all():
+            raise ValueError(f"The first value of `{name}` has vectors of length zero, which have no direction.")
+        return self.value(value)
+
+    def value(self, free: np.ndarray) -> np.ndarray:
+        """Divide by the lengths."""
+        return free / self._length(free)
+
+    def gradient(self, free: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+        """Leave out what would only change the length."""
+        unit = self.value(free)
+        return (gradient - unit * (unit * gradient).sum(axis=self.axis, keepdims=True)) / self._length(free)
+
+    def tidy(self, free: np.ndarray) -> np.ndarray:
+        """Divide by the lengths, which steps along a tangent make longer."""
+        return self.value(free)
+
+    def _length(self, free: np.ndarray) -> np.ndarray:
+        return np.linalg.norm(free, axis=self.axis, keepdims=True)
+
+
+@dataclass(frozen=True)
+class Projected(Constraint):
+    """A user's projection, applied after each step."""
+
+    project: Callable[[np.ndarray], Any]
+    is_smooth = False
+
+    def start(self, name: str, value: np.ndarray) -> np.ndarray:
+        """Return the projected value."""
+        projected = np.asarray(self.project(value), dtype=np.float64)
+        if projected.shape != value.shape:
+            raise ValueError(f"The projection of `{name}` must keep its shape {value.shape}; got {projected.shape}.")
+        return projected
+
+    def tidy(self, free: np.ndarray) -> np.ndarray:
+        """Project."""
+        return np.asarray(self.project(free), dtype=np.float64)
+
+
+def read_constraints(parameters: Any) -> dict[str, Constraint]:
+    """Return the constraint of each parameter, from what a user gave as ``parameters``.
+
+    Raises
+    ------
+    ValueError
+    """
+    if isinstance(parameters, str):
+        raise ValueError(f"`parameters` must be a list of names; got {parameters!r}: pass [{parameters!r}].")
+    if not isinstance(parameters, Mapping | Sequence) or not len(parameters):
+        raise ValueError(
+            "`parameters` must be a list of names of pm.Data containers, or a dictionary of names and constraints; got "
+            f"{parameters!r}."
+        )
+    pairs = parameters.items() if isinstance(parameters, Mapping) else [(name, None) for name in parameters]
+    if twice := [name for name, _ in pairs if sum(name == other for other, _ in pairs) > 1]:
+        raise ValueError(f"`parameters` names {twice[0]!r} twice.")
+    return {name: _constraint(name, given) for name, given in pairs}
+
+
+def _constraint(name: str, given: Any) -> Constraint:
+    known = {"positive": Positive(), "non_positive": NonPositive()}
+    known |= {"unit_norm": UnitNorm(-1), "unit_norm_columns": UnitNorm(0)}
+    if given is None:
+        return Constraint()
+    if callable(given):
+        return Projected(given)
+    if not isinstance(given, str) or given not in known:
+        raise ValueError(
+            f"The constraint of `{name}` must be None, one of {NAMES} or a function of its value; got {given!r}."
+        )
+    return known[given]

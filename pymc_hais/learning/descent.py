@@ -1,0 +1,99 @@
+"""What every optimiser works with: the program, the data, where parameters may be, and whom to tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pymc_hais.jobs.timing import TimeBudget
+from pymc_hais.learning.constraints import Constraint
+from pymc_hais.learning.family import Family
+from pymc_hais.learning.program import Gradient
+from pymc_hais.learning.protocol import Batch, Method
+from pymc_hais.learning.trace import Trace
+
+#: ``(step, values, objective) -> None``: a user's function, called after each step.
+type Callback = Callable[[int, Mapping[str, np.ndarray], float], Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Descent:
+    """One fit under way.
+
+    Attributes
+    ----------
+    first : dict
+        First values of the parameters, the method's own among them.
+    constraints : dict
+        Of all of these.
+    """
+
+    method: Method
+    family: Family
+    rows: np.ndarray  # (n, D)
+    first: dict[str, np.ndarray]
+    constraints: dict[str, Constraint]
+    rng: np.random.Generator
+    backend: str | None
+    n_steps: int
+    tolerance: float
+    budget: TimeBudget
+    report: Callable[[float, float, Any], None]
+    callbacks: tuple[Callback, ...] = ()
+    trace: Trace = field(default_factory=Trace)
+
+    def start(self) -> dict[str, np.ndarray]:
+        """Return the coordinates of the first values."""
+        return {name: self.constraints[name].start(name, value) for name, value in self.first.items()}
+
+    def values(self, free: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the values at some coordinates."""
+        return {name: self.constraints[name].value(value) for name, value in free.items()}
+
+    def gradient(self, free: Mapping[str, np.ndarray], gradient: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Turn a gradient in the values into one in the coordinates."""
+        return {name: self.constraints[name].gradient(value, gradient[name]) for name, value in free.items()}
+
+    def tidy(self, free: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Put coordinates back where they are allowed."""
+        return {name: self.constraints[name].tidy(np.asarray(value)) for name, value in free.items()}
+
+    def note(self, step: int, values: Mapping[str, np.ndarray], gradient: Gradient, state: Any, done: float) -> None:
+        """Keep a step, tell the user's callbacks, and move the bar."""
+        self.trace.add(step, values, gradient, self.method.monitors(state))
+        for callback in self.callbacks:
+            callback(step, values, gradient.objective)
+        self.report(min(done, 1.0), np.nan, np.nan)
+
+    def batches(self, size: int) -> Iterator[np.ndarray]:
+        """Yield which rows (m,) go into a step: all of them in a random order, and again."""
+        order = np.empty(0, dtype=int)
+        while True:
+            while len(order) < size:
+                order = np.concatenate([order, self.rng.permutation(len(self.rows))])
+            batch, order = order[:size], order[size:]
+            yield batch
+
+    def batch(self, places: np.ndarray, values: Mapping[str, np.ndarray], step: int) -> Batch:
+        """Return what a method prepares a step from."""
+        return Batch(np.ascontiguousarray(self.rows[places]), places, values, step)
+
+
+def refuse_infinite(descent: Descent, gradient: Gradient) -> None:
+    """Refuse to begin where the objective or its gradient is no number.
+
+    Raises
+    ------
+    ValueError
+    """
+    bad = [name for name, one in gradient.of.items() if not np.isfinite(one).all()]
+    if np.isfinite(gradient.objective) and not bad:
+        return
+    what = f"its gradient in `{bad[0]}`" if np.isfinite(gradient.objective) else "the objective"
+    raise ValueError(
+        f"{descent.method.name}: {what} is not finite at the first values of the parameters. Check that every row has "
+        "a density above zero there, and give the parameters other first values."
+    )

@@ -1,0 +1,214 @@
+"""The density that is learnt: of many rows at once, as a function of its parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.replace import clone_replace, graph_replace, vectorize_graph
+from pytensor.graph.rewriting.utils import rewrite_graph
+from pytensor.graph.traversal import ancestors
+
+from pymc_hais.model import Layout, build_layout, observe_first
+from pymc_hais.model.compat import default_transform
+from pymc_hais.model.compiling import lower_xtensor, untraced
+from pymc_hais.model.containers import freeze_with_inputs
+from pymc_hais.model.rows import as_rows, check_known, check_rows, declared_value
+from pymc_hais.model.sites.sites import find_values, is_discrete
+
+#: Kinds of visible variables: real numbers without and with limits; of whole ones 0 and 1, a few, or no end of them.
+KINDS = ("real", "restricted", "binary", "categorical", "count")
+
+
+@dataclass(frozen=True)
+class Visible:
+    """A variable that the data name, and where its elements are in a row (D,)."""
+
+    name: str
+    start: int
+    stop: int
+    shape: tuple[int, ...]
+    dtype: str
+    kind: str  # of KINDS
+    low: int = 0  # the least value of a discrete one
+    n_values: int = 0  # of a discrete one; 0 for no end of them
+
+
+@dataclass(frozen=True, eq=False)
+class Family:
+    """The densities of one row that a model describes, one for each value of its parameters.
+
+    A visible variable is on its own scale: for one that PyMC would transform, the density is that of its natural value,
+    without the Jacobian.  Hidden variables are on PyMC's unconstrained scale, with it.  Whatever does not depend on the
+    parameters, such as a normalising constant, is a part of the density as the model has it.
+
+    Attributes
+    ----------
+    model : pymc.Model
+        The user's.
+    frozen : pymc.Model
+        A copy in which the visible variables are observed, and all data but the parameters are constants.
+    visible : tuple of Visible
+    hidden : tuple of str
+        Free variables that the data do not name.
+    layout : Layout or None
+        Of the hidden ones.
+    parameters : dict
+        Symbols of the model's parameters, by name, of dtype float64.
+    own : dict
+        Symbols of the method's own parameters.
+    """
+
+    model: Any
+    frozen: Any
+    visible: tuple[Visible, ...]
+    hidden: tuple[str, ...]
+    layout: Layout | None
+    parameters: Mapping[str, Any]
+    own: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def n_dims(self) -> int:
+        """D, the number of elements of a row."""
+        return self.visible[-1].stop
+
+    @property
+    def n_hidden(self) -> int:
+        """H, the number of elements of the hidden variables."""
+        return self.layout.n_dims if self.layout else 0
+
+    @untraced
+    def log_density(self, rows: Any, hidden: Any = None) -> Any:
+        """Return the graph of the log densities (m,) of rows (m, D), with hidden variables at (m, H) if there are any.
+
+        Not normalised where the model is not.
+        """
+        logp, known = self._row_graph
+        # Symbols stand for what is given, which rewriting must leave as it is: gradients are taken with respect to it.
+        given: dict[Any, Any] = {
+            pt.tensor(dtype="float64", shape=one.type.shape): one for one in (rows, hidden) if one is not None
+        }
+        columns, *others = given
+        batched = {known[one.name]: _take(columns, one.start, one.stop, one.shape, one.dtype) for one in self.visible}
+        if self.layout:
+            for i, (owner, shape) in enumerate(zip(self.layout.owners, self.layout.shapes, strict=True)):
+                value = self.frozen.rvs_to_values[self.frozen[owner]]
+                first, last = self.layout.offsets[i : i + 2]
+                batched[value] = _take(others[0], int(first), int(last), shape, value.dtype)
+        graph = vectorize_graph(logp, batched)
+        # What does not vary with the row has no axis of rows; and a batch of products with one matrix is one product.
+        graph = graph if graph.ndim else pt.zeros_like(columns[:, 0]) + graph
+        rewritten: Any = rewrite_graph(graph, include=("canonicalize", "stabilize", "specialize"), clone=False)
+        return graph_replace([rewritten], given, strict=False)[0]
+
+    @cached_property
+    def _row_graph(self) -> tuple[Any, dict[str, Any]]:
+        """Return the log density of one row, and what stands for the visible variables in it."""
+        known = {one.name: self.frozen.rvs_to_values.get(self.frozen[one.name]) for one in self.visible}
+        known = {name: self.frozen[name] if value is None else value for name, value in known.items()}
+        (logp,) = lower_xtensor([self.frozen.logp()])
+        shared = {self.frozen[name]: symbol for name, symbol in self.parameters.items()}
+        # A visible variable whose value is a container of its own has been frozen with it.
+        inputs = {name: value.type() for name, value in known.items()}
+        replaced = {**shared, **{known[name]: symbol for name, symbol in inputs.items()}}
+        return clone_replace([logp], replaced, rebuild_strict=False)[0], inputs
+
+
+def _take(rows: Any, start: int, stop: int, shape: tuple[int, ...], dtype: str) -> Any:
+    """Return some columns of rows (m, D) as (m, *shape)."""
+    part = rows if (start, stop) == (0, rows.type.shape[1]) else rows[:, start:stop]
+    part = part if len(shape) == 1 else part.reshape((part.shape[0], *shape))
+    return part if dtype == "float64" else part.astype(dtype)
+
+
+def build_family(model: Any, data: Mapping[str, Any], parameters: Sequence[str]) -> tuple[Family, np.ndarray]:
+    """Check data and parameters, and return the family with the rows (n, D).
+
+    Raises
+    ------
+    ValueError
+        For data as of :func:`pymc_hais.log_likelihood`, and for parameters that are no ``pm.Data`` of real numbers, or
+        that the density does not depend on.
+    """
+    names = check_known(model, data)
+    values = _check_parameters(model, parameters, names)
+    table = {name: as_rows(model, name, data[name], declared_value(model, name)) for name in names}
+    is_free = any(model[name] in model.free_RVs for name in names)
+    observed = observe_first(model, table) if is_free else model
+    table = check_rows(observed, table, is_joint=is_free)
+    frozen, _ = freeze_with_inputs(observed, [*names, *parameters])
+    visible, start = [], 0
+    for name in names:
+        shape = table[name].shape[1:]
+        stop = start + int(np.prod(shape))
+        visible.append(Visible(name, start, stop, shape, str(table[name].dtype), *_kind(model, name)))
+        start = stop
+    hidden = tuple(rv.name for rv in observed.free_RVs)
+    layout = build_layout(observed) if hidden else None
+    symbols = {name: pt.tensor(name, dtype="float64", shape=value.shape) for name, value in values.items()}
+    family = Family(model, frozen, tuple(visible), hidden, layout, symbols)
+    _check_used(family)
+    rows = np.hstack([value.reshape(len(value), -1).astype(np.float64) for value in table.values()])
+    return family, np.ascontiguousarray(rows)
+
+
+def with_own(family: Family, own: Mapping[str, np.ndarray]) -> Family:
+    """Add symbols of a method's own parameters, which get the shapes of their first values."""
+    if taken := set(own) & set(family.parameters):
+        raise ValueError(f"The method learns {sorted(taken)} itself: give the model's parameters other names.")
+    symbols = {name: pt.tensor(name, dtype="float64", shape=np.shape(value)) for name, value in own.items()}
+    return replace(family, own=symbols)
+
+
+def first_values(model: Any, family: Family) -> dict[str, np.ndarray]:
+    """Return the present values of the parameters."""
+    return {name: np.array(model[name].get_value(), dtype=np.float64) for name in family.parameters}
+
+
+def _check_parameters(model: Any, parameters: Sequence[str], visible: Sequence[str]) -> dict[str, np.ndarray]:
+    """Return the present values of the parameters; refuse what is no ``pm.Data`` of real numbers."""
+    containers = {variable.name: variable for variable in model.data_vars}
+    known = ", ".join(f"`{name}`" for name in containers) or "none"
+    values = {}
+    for name in parameters:
+        if name not in containers:
+            kind = "a variable of the model, but no pm.Data" if name in model.named_vars else "not in the model"
+            raise ValueError(
+                f"`parameters` names {name!r}, which is {kind}: write what is learnt as pm.Data({name!r}, first "
+                f"values). The model's containers: {known}."
+            )
+        if name in visible:
+            raise ValueError(f"`{name}` is named in `parameters` and in `data`: it is one or the other.")
+        value = np.asarray(containers[name].get_value())
+        if not np.issubdtype(value.dtype, np.floating):
+            raise ValueError(f"The parameter `{name}` holds {value.dtype}: write pm.Data({name!r}, real numbers).")
+        if not value.size or not np.isfinite(value).all():
+            raise ValueError(f"The first value of the parameter `{name}` is empty, missing or infinite.")
+        values[name] = value.astype(np.float64)
+    return values
+
+
+def _check_used(family: Family) -> None:
+    logp, _ = family._row_graph
+    used = set(ancestors([logp]))
+    if unused := [name for name, symbol in family.parameters.items() if symbol not in used]:
+        raise ValueError(f"The density does not depend on the parameter `{unused[0]}`: leave it out of `parameters`.")
+
+
+def _kind(model: Any, name: str) -> tuple[str, int, int]:
+    """Return the kind of a visible variable, the least value of a discrete one, and how many it has."""
+    variables = [model[name]]
+    if model[name] not in model.basic_RVs:  # a container, of the variables that are observed from it
+        variables = [rv for rv in model.observed_RVs if model[name] in ancestors([model.rvs_to_values[rv]])] or [
+            rv for rv in model.observed_RVs if model[name] in ancestors([rv])
+        ]
+    if not is_discrete(model[name]):
+        limited = [rv for rv in variables if not is_discrete(rv) and default_transform(rv.owner.op, rv) is not None]
+        return "restricted" if limited else "real", 0, 0
+    low, n_values = find_values(model, variables[0].name)
+    kind = "binary" if (low, n_values) == (0, 2) else "categorical" if n_values else "count"
+    return kind, low, n_values

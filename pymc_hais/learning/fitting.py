@@ -1,0 +1,187 @@
+"""From what a user asks for to fitted parameters."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import pymc as pm
+
+from pymc_hais.engines import resolve_backend
+from pymc_hais.jobs.progress import CallProgress, default_theme
+from pymc_hais.jobs.timing import TimeBudget
+from pymc_hais.learning import lbfgs, stochastic
+from pymc_hais.learning.constraints import Constraint, read_constraints
+from pymc_hais.learning.descent import Callback, Descent
+from pymc_hais.learning.family import build_family, first_values, with_own
+from pymc_hais.learning.protocol import Method
+from pymc_hais.learning.trace import Ending, Trace
+from pymc_hais.model import find_model
+from pymc_hais.model.compat import seeds_per_chain
+from pymc_hais.request.arguments import check_integer, check_positive, check_seed
+from pymc_hais.request.request import build_budget
+
+#: The name of SciPy's L-BFGS-B as ``optimizer``.
+LBFGS = "lbfgs"
+#: An expected time of the phase, for the bar: nobody knows it.
+_SECONDS = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """What was asked for, checked as far as the data need not be seen."""
+
+    model: Any
+    data: Mapping[str, Any]
+    constraints: dict[str, Constraint]
+    method: Method
+    optimizer: Any  # LBFGS, one of PyMC's, or None
+    n_steps: int | None
+    batch_size: int | None
+    random_seed: Any
+    callbacks: tuple[Callback, ...]
+    progressbar: Any
+    backend: str | None
+    tolerance: float
+    budget: TimeBudget
+
+
+class Fitted(NamedTuple):
+    """A finished fit: its end and what is kept of it, names of the parameters and of the method's own, attributes."""
+
+    ending: Ending
+    trace: Trace
+    names: tuple[str, ...]
+    own: tuple[str, ...]
+    attrs: dict[str, Any]
+
+
+def read_order(
+    model: Any, data: Any, parameters: Any, method: Any, *, optimizer: Any, n_steps: Any, batch_size: Any,
+    random_seed: Any, callbacks: Any, progressbar: Any, backend: Any, tolerance: Any, max_seconds: Any,
+) -> Order:  # fmt: skip
+    """Check the arguments of :func:`pymc_hais.fit`, one by one and together.
+
+    Raises
+    ------
+    ValueError, ImportError
+        Naming the argument, what was given, and what to pass.
+    """
+    model = find_model(model)
+    constraints = read_constraints(parameters)
+    if not isinstance(method, Method):
+        hint = f" Pass {method.__name__}()." if isinstance(method, type) and issubclass(method, Method) else ""
+        raise ValueError(f"`method` must be one of pymc_hais.learning, such as ScoreMatching(); got {method!r}.{hint}")
+    for name, value in (("n_steps", n_steps), ("batch_size", batch_size)):
+        if value is not None:
+            check_integer(name, value, 1)
+    if tolerance is None:
+        raise ValueError("`tolerance` must be a positive number; got None.")
+    check_positive("tolerance", tolerance, "standard errors", "nothing")
+    check_positive("max_seconds", max_seconds, "seconds", "no limit")
+    check_seed(random_seed)
+    backend, _ = resolve_backend(backend, None)
+    _check_optimizer(optimizer, method, constraints, batch_size)
+    return Order(
+        model, data, constraints, method, optimizer, n_steps, batch_size, random_seed, _read_callbacks(callbacks),
+        progressbar, backend, float(tolerance), build_budget(max_seconds),
+    )  # fmt: skip
+
+
+def _check_optimizer(optimizer: Any, method: Method, constraints: Mapping[str, Constraint], batch_size: Any) -> None:
+    if optimizer is None:
+        return
+    if optimizer != LBFGS:
+        if not callable(optimizer):
+            raise ValueError(
+                f'`optimizer` must be "lbfgs", or one such as pm.adam(learning_rate=0.01); got {optimizer!r}.'
+            )
+        return
+    projected = [name for name, one in constraints.items() if not one.is_smooth]
+    obstacle = (
+        f"{method.name} draws new numbers at each step, which follow the parameters"
+        if method.follows_parameters
+        else f"the projection of `{projected[0]}` would break its line searches"
+        if projected
+        else "it takes all rows in each step, and `batch_size` was given"
+        if batch_size is not None
+        else ""
+    )
+    if obstacle:
+        raise ValueError(
+            f'optimizer="lbfgs" is not for this fit: {obstacle}. Pass optimizer=pm.adam(), or leave it out.'
+        )
+
+
+def _read_callbacks(callbacks: Any) -> tuple[Callback, ...]:
+    given = (callbacks,) if callable(callbacks) else callbacks
+    found = tuple(given) if isinstance(given, Iterable) else (given,)
+    if not all(map(callable, found)):
+        raise ValueError(f"`callbacks` must be functions of (step, values, objective); got {callbacks!r}.")
+    return found
+
+
+def learn(order: Order) -> Fitted:
+    """Fit the parameters, and leave them in the model."""
+    begin, method = time.perf_counter(), order.method
+    family, rows = build_family(order.model, order.data, list(order.constraints))
+    method.check(family)
+    if order.batch_size is not None and order.batch_size > len(rows):
+        raise ValueError(f"`batch_size` is {order.batch_size}, and there are {len(rows)} rows: pass at most so many.")
+    optimizer = order.optimizer or _default_optimizer(order, bool(family.hidden))
+    if optimizer == LBFGS and family.hidden:
+        raise ValueError('optimizer="lbfgs" is not for models with hidden variables: pass optimizer=pm.adam().')
+    own = {name: np.asarray(value, dtype=np.float64) for name, value in method.own(family, rows).items()}
+    default_steps = lbfgs.N_STEPS if optimizer == LBFGS else stochastic.N_STEPS
+    with CallProgress(order.progressbar, default_theme) as progress:
+        descent = Descent(
+            method,
+            with_own(family, own),
+            rows,
+            first_values(order.model, family) | own,
+            order.constraints | {name: Constraint() for name in own},
+            np.random.default_rng(seeds_per_chain(random_state=order.random_seed, chains=1)[0]),
+            order.backend,
+            order.n_steps or default_steps,
+            order.tolerance,
+            order.budget,
+            progress.phase("Learning", seconds=_SECONDS),
+            order.callbacks,
+        )
+        if optimizer == LBFGS:
+            ending = lbfgs.minimise(descent)
+        else:
+            ending = stochastic.follow(descent, optimizer, order.batch_size or min(stochastic.BATCH_SIZE, len(rows)))
+    for name in family.parameters:
+        order.model.set_data(name, ending.values[name].astype(order.model[name].dtype))
+    attrs = {
+        "converged": int(ending.reason == "tolerance"),
+        "reason": ending.reason,
+        "excess": ending.excess,
+        "objective": ending.objective,
+        "n_steps": ending.n_steps,
+        "n_rows": len(rows),
+        "method": repr(method),
+        "optimizer": _describe(optimizer),
+        "backend": ending.backend,
+        "seconds": time.perf_counter() - begin,
+    }
+    return Fitted(ending, descent.trace, tuple(family.parameters), tuple(own), attrs)
+
+
+def _default_optimizer(order: Order, has_hidden: bool) -> Any:
+    is_smooth = all(one.is_smooth for one in order.constraints.values())
+    if not order.method.follows_parameters and not has_hidden and is_smooth and order.batch_size is None:
+        return LBFGS
+    return pm.adam(learning_rate=stochastic.RATE)
+
+
+def _describe(optimizer: Callable[..., Any] | str) -> str:
+    if isinstance(optimizer, partial):
+        settings = ", ".join(f"{name}={value}" for name, value in optimizer.keywords.items())
+        return f"{optimizer.func.__name__}({settings})"
+    return optimizer if isinstance(optimizer, str) else getattr(optimizer, "__name__", repr(optimizer))

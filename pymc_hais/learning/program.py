@@ -1,0 +1,156 @@
+"""An objective and its gradient as one compiled program, and what it says of all rows."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+
+from pymc_hais.engines import available_backends
+from pymc_hais.learning.family import Family
+from pymc_hais.learning.protocol import Batch, Method
+from pymc_hais.model.compat import unsupported_op
+from pymc_hais.model.compiling import quiet_compilation, untraced
+
+_log = logging.getLogger("pymc.hais")
+
+#: Numbers that the terms of the rows of one call may hold at once.
+_HELD = 1_000_000
+#: Pieces of the data, at least: how much their gradients differ tells the error of the mean.
+N_PIECES = 16
+#: PyTensor's names of its linkers.
+_MODES = {"jax": "JAX", "numba": "NUMBA", "c": "cvm", "python": "FAST_COMPILE"}
+
+
+class Gradient(NamedTuple):
+    """An objective at some parameters.
+
+    Attributes
+    ----------
+    objective : float
+    of : dict
+        Gradients by name of the parameter.
+    """
+
+    objective: float
+    of: dict[str, np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """Objective and gradient of one batch: rows (m, D), their weights (m,) and extras."""
+
+    function: Callable[..., list[Any]]
+    names: tuple[str, ...]
+    backend: str
+    is_separable: bool  # whether the objective is a mean over rows
+
+    def __call__(
+        self, values: Mapping[str, np.ndarray], rows: np.ndarray, weights: np.ndarray, extras: Sequence[np.ndarray]
+    ) -> Gradient:
+        """Evaluate one batch; the weights of a mean sum to one."""
+        results = self.function(*(values[name] for name in self.names), rows, weights, *extras)
+        objective, *gradients = (np.asarray(one, dtype=np.float64) for one in results)
+        return Gradient(float(objective), dict(zip(self.names, gradients, strict=True)))
+
+
+@untraced
+def build_program(
+    method: Method, family: Family, batch: Batch, extras: Sequence[np.ndarray], backend: str | None
+) -> Program:
+    """Compile a method's objective for batches of the shapes of a first one, and evaluate it there.
+
+    Raises
+    ------
+    ValueError
+        If the objective of the method is neither a number nor one for each row.
+    """
+    rows = pt.tensor("rows", dtype="float64", shape=batch.rows.shape)
+    weights = pt.tensor("weights", dtype="float64", shape=batch.rows.shape[:1])
+    symbols = [pt.tensor(f"extra_{i}", dtype=one.dtype, shape=one.shape) for i, one in enumerate(extras)]
+    terms = method.objective(family, rows, symbols)
+    if terms.ndim > 1:
+        raise ValueError(f"The objective of {method.name} must be a number or one for each row; has {terms.ndim} axes.")
+    objective = (weights * terms).sum() if terms.ndim else terms
+    learnt = {**family.parameters, **family.own}
+    gradients: Any = pytensor.grad(objective, list(learnt.values()), disconnected_inputs="ignore")
+    inputs, outputs = [*learnt.values(), rows, weights, *symbols], [objective, *gradients]
+    even = np.full(len(batch.rows), 1.0 / len(batch.rows))
+    trial = [*(batch.parameters[name] for name in learnt), batch.rows, even, *extras]
+    function, chosen = _compile(inputs, outputs, trial, backend)
+    return Program(function, tuple(learnt), chosen, bool(terms.ndim))
+
+
+def _compile(inputs: list[Any], outputs: list[Any], trial: list[np.ndarray], backend: str | None) -> tuple[Any, str]:
+    """Compile for the backend asked for, or the first that takes the graph, and run it once."""
+    obstacles = []
+    for candidate in [backend] if backend else [*available_backends(), "python"]:
+        try:
+            with quiet_compilation(), np.errstate(all="ignore"):
+                function = pm.compile(inputs, outputs, mode=_MODES[candidate], on_unused_input="ignore")
+                function.trust_input = True
+                function(*trial)  # JAX and Numba compile at the first call
+        except Exception as error:  # linkers and tracers raise whatever the graph makes them raise
+            if backend or candidate == "python":
+                raise
+            _log.debug("The %s linker cannot take the objective", candidate, exc_info=error)
+            obstacles.append(f"no {candidate} form ({unsupported_op(error)})")
+        else:
+            if obstacles:
+                _log.info(f"The objective has {' and '.join(obstacles)}; using {candidate} instead.")
+            return function, candidate
+    raise AssertionError("the interpreter takes any graph")
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces:
+    """All rows in pieces of one size, the last one filled up with rows of weight zero."""
+
+    rows: list[np.ndarray]
+    weights: list[np.ndarray]
+    extras: list[list[np.ndarray]]
+    shares: np.ndarray  # of each piece in the data
+
+    def evaluate(
+        self, program: Program, values: Mapping[str, np.ndarray], pull: Callable[[Mapping[str, np.ndarray]], Any]
+    ) -> tuple[Gradient, dict[str, np.ndarray]]:
+        """Return the mean over all rows, and the standard errors that its gradient has as a mean over a sample.
+
+        ``pull`` turns a gradient in the values into one in the coordinates.
+        """
+        each = [program(values, *piece) for piece in zip(self.rows, self.weights, self.extras, strict=True)]
+        each = [Gradient(one.objective, pull(one.of)) for one in each]
+        objective = float(sum(share * one.objective for share, one in zip(self.shares, each, strict=True)))
+        mean, errors = {}, {}
+        for name in program.names:
+            of = np.stack([one.of[name] for one in each])
+            mean[name] = np.tensordot(self.shares, of, axes=1)
+            spread = np.tensordot(self.shares, (of - mean[name]) ** 2, axes=1)
+            errors[name] = np.sqrt(spread / max(len(each) - 1, 1))
+        return Gradient(objective, mean), errors
+
+
+def cut(rows: np.ndarray, extras: Sequence[np.ndarray], size: int) -> Pieces:
+    """Cut rows (n, D), and extras with one entry for each, into pieces of one size."""
+    n = len(rows)
+    places = [np.arange(first, first + size) for first in range(0, n, size)]
+    weights = [(place < n) / np.sum(place < n) for place in places]
+    places = [place % n for place in places]
+    return Pieces(
+        [np.ascontiguousarray(rows[place]) for place in places],
+        weights,
+        [[np.ascontiguousarray(one[place]) for one in extras] for place in places],
+        np.array([np.count_nonzero(one) for one in weights]) / n,
+    )
+
+
+def piece_size(n_rows: int, width: int) -> int:
+    """Return how many rows go into a piece: few enough for the memory, and for an error from their spread."""
+    size = min(-(-n_rows // N_PIECES), max(1, _HELD // max(width, 1)))
+    return -(-n_rows // -(-n_rows // size))  # as even as can be

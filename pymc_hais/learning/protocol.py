@@ -1,0 +1,135 @@
+"""What a method of learning is, and what it is given.
+
+One call of :func:`pymc_hais.fit` asks a method, in this order:
+
+1. ``check(family)``: whether it can learn such a density; the default reads ``supports`` and ``takes_hidden``.
+2. ``own(family, rows)``: parameters of the method itself, which are learnt beside those of the model (log Z).
+3. ``begin(family, rows, rng)``: its state before the first step: chains, a fitted noise, programs of its own.  This is
+   the only place in which a method may compile anything.
+4. ``prepare(state, batch, rng)``: numbers for one step (noise, chain states, masks) and the next state.
+5. ``objective(family, rows, extras)``: once, with symbols: what is minimised.
+
+The core compiles the objective and its gradient with respect to all parameters once, and calls that in each step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from pymc_hais.learning.family import Family
+
+
+class Batch(NamedTuple):
+    """The rows of one step.
+
+    Attributes
+    ----------
+    rows : ndarray (m, D)
+    places : ndarray (m,) of int
+        Which rows of the data these are.
+    parameters : dict
+        Present values of the model's parameters and of the method's own, by name.
+    step : int
+    """
+
+    rows: np.ndarray
+    places: np.ndarray
+    parameters: Mapping[str, np.ndarray]
+    step: int
+
+
+class Method:
+    """A method of learning; subclasses are frozen dataclasses of their settings.
+
+    Attributes
+    ----------
+    supports : frozenset of str
+        Kinds of visible variables that it takes, of :data:`pymc_hais.learning.family.KINDS`.
+    takes_hidden : bool
+        Whether a model may have free variables that the data do not name.
+    follows_parameters : bool
+        Whether what ``prepare`` makes depends on the parameters, as the states of chains do.  If not, it is made once
+        for all rows, each array with one entry a row along its first axis, and the objective is a deterministic
+        function of the parameters that L-BFGS can minimise.
+    """
+
+    supports: ClassVar[frozenset[str]] = frozenset()
+    takes_hidden: ClassVar[bool] = False
+    follows_parameters: ClassVar[bool] = False
+
+    @property
+    def name(self) -> str:
+        """Of the class."""
+        return type(self).__name__
+
+    def check(self, family: Family) -> None:
+        """Refuse a density that the method is not made for.
+
+        Raises
+        ------
+        ValueError
+            Naming the method, the variable, and the methods that take it.
+        """
+        for variable in family.visible:
+            if variable.kind not in self.supports:
+                others = [one.__name__ for one in _known() if variable.kind in one.supports]
+                raise ValueError(
+                    f"{self.name} learns from {' or '.join(sorted(self.supports))} variables, and `{variable.name}` is "
+                    f"{variable.kind}{_why(variable.kind)}. Methods that take it: {', '.join(others) or 'none'}."
+                )
+        if family.hidden and not self.takes_hidden:
+            others = [one.__name__ for one in _known() if one.takes_hidden]
+            raise ValueError(
+                f"{self.name} needs the density of the visible variables, and {_quoted(family.hidden)} would have to "
+                f"be integrated out: sum hidden variables out in the model, or name them in `data`. Methods that take "
+                f"hidden variables: {', '.join(others) or 'none'}."
+            )
+
+    def own(self, family: Family, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """Return first values of parameters that the method learns beside the model's; found in ``family.own``."""
+        return {}
+
+    def begin(self, family: Family, rows: np.ndarray, rng: np.random.Generator) -> Any:
+        """Return the state before the first step, from all rows (n, D)."""
+        return None
+
+    def prepare(self, state: Any, batch: Batch, rng: np.random.Generator) -> tuple[list[np.ndarray], Any]:
+        """Return the arrays of one step, always of the same shapes, and the next state."""
+        return [], state
+
+    def objective(self, family: Family, rows: Any, extras: list[Any]) -> Any:
+        """Return the graph of what is minimised: terms (m,) whose mean over rows counts, or one number.
+
+        Its gradient with respect to the parameters is the method's; ``rows`` (m, D) and ``extras``, in the order of
+        ``prepare``, are constants to it.  One number stands for the batch as a whole, which L-BFGS cannot take apart:
+        it is for methods that follow the parameters.
+        """
+        raise NotImplementedError(f"{self.name} has no objective.")
+
+    def width(self, family: Family) -> int:
+        """Return about how many numbers the terms of one row hold at once: rows are taken by as many as fit."""
+        return family.n_dims
+
+    def monitors(self, state: Any) -> dict[str, float]:
+        """Return numbers to be kept beside the objective, at each step that is kept."""
+        return {}
+
+
+def _known() -> list[type[Method]]:
+    found, waiting = [], Method.__subclasses__()
+    while waiting:
+        one = waiting.pop(0)
+        found.append(one)
+        waiting.extend(one.__subclasses__())
+    return found
+
+
+def _why(kind: str) -> str:
+    return " (its distribution does not reach over all real numbers)" if kind == "restricted" else ""
+
+
+def _quoted(names: tuple[str, ...]) -> str:
+    return ", ".join(f"`{name}`" for name in names)

@@ -1,0 +1,147 @@
+"""Steps along noisy gradients, by PyMC's own optimisers: the rate falls, and the last quarter is averaged.
+
+Averaging: Polyak and Juditsky (1992), "Acceleration of stochastic approximation by averaging".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+
+from pymc_hais.learning.descent import Descent, refuse_infinite
+from pymc_hais.learning.program import Gradient, Program, build_program
+from pymc_hais.learning.trace import Ending, excess
+
+#: Steps, rows of a step, and the rate of Adam by default.
+N_STEPS, BATCH_SIZE, RATE = 5000, 256, 0.01
+#: The share of the steps after which the rate falls, linearly to zero, and from which on iterates are averaged.
+_FALLING, _AVERAGED = 0.5, 0.75
+#: Mean gradients of the averaged steps that are so many standard errors large say that the fit has not converged: the
+#: error of a mean over so many noisy gradients, and what is left of the data's own.
+_SLACK = 3.0
+
+
+def build_steps(optimizer: Callable[..., Any], free: Mapping[str, np.ndarray]) -> Callable[..., dict[str, np.ndarray]]:
+    """Return ``(coordinates, gradients, rate) -> coordinates`` of an optimiser of PyMC, which keeps its own state.
+
+    ``rate`` in (0, 1] shortens the step that the optimiser would make.
+
+    Raises
+    ------
+    ValueError
+        If it is none.
+    """
+    shared = [pytensor.shared(np.array(value), name=name, shape=value.shape) for name, value in free.items()]
+    gradients = [pt.tensor(f"gradient_{name}", dtype="float64", shape=value.shape) for name, value in free.items()]
+    rate = pt.scalar("rate", dtype="float64")
+    try:
+        updates = dict(optimizer(gradients, shared))
+        missing = [one for one in shared if one not in updates]
+    except Exception as error:
+        raise ValueError(f"`optimizer` must be one of PyMC's, such as pm.adam(learning_rate=0.01): {error}") from error
+    if missing:
+        raise ValueError(f"`optimizer` has no update of `{missing[0].name}`: pass one such as pm.adam().")
+    updates |= {one: one + rate * (updates[one] - one) for one in shared}
+    function = pytensor.function([*gradients, rate], [], updates=updates, mode="FAST_COMPILE")
+
+    def step(at: Mapping[str, np.ndarray], of: Mapping[str, np.ndarray], share: float) -> dict[str, np.ndarray]:
+        for one in shared:
+            one.set_value(at[one.name], borrow=False)
+        function(*(of[one.name] for one in shared), np.float64(share))
+        return {one.name: one.get_value() for one in shared}
+
+    return step
+
+
+def follow(descent: Descent, optimizer: Callable[..., Any], batch_size: int) -> Ending:
+    """Take steps along the gradients of batches; return the mean over the last quarter of them."""
+    walk = _Walk(descent, optimizer, batch_size)
+    step, reason = 0, "n_steps"
+    try:
+        for step in range(1, descent.n_steps + 1):
+            if not walk.go(step):
+                reason = "diverged"
+                break
+            if descent.budget.left <= 0.0:
+                reason = "max_seconds"
+                break
+    except KeyboardInterrupt:
+        reason = "interrupt"
+    left = walk.excess()
+    if reason == "n_steps" and left <= max(descent.tolerance, _SLACK * walk.noise()):
+        reason = "tolerance"
+    backend = walk.program.backend if walk.program else ""
+    return Ending(walk.averaged(), reason, left, step, float(np.mean(walk.objectives or [np.nan])), backend)
+
+
+class _Walk:
+    """Where the steps have led, and the sums over the last ones."""
+
+    def __init__(self, descent: Descent, optimizer: Callable[..., Any], batch_size: int) -> None:
+        self.descent, self.size = descent, batch_size
+        self.free = descent.start()
+        self.move = build_steps(optimizer, self.free)
+        self.order = descent.batches(batch_size)
+        self.state = descent.method.begin(descent.family, descent.rows, descent.rng)
+        self.weights = np.full(batch_size, 1.0 / batch_size)
+        self.program: Program | None = None
+        self.count, self.objectives = 0, list[float]()
+        self.sums, self.gradients, self.squares = (
+            {name: np.zeros_like(one) for name, one in self.free.items()} for _ in range(3)
+        )
+
+    def go(self, step: int) -> bool:
+        """Make one step; whether it ended at numbers."""
+        descent = self.descent
+        values = descent.values(self.free)
+        batch = descent.batch(next(self.order), values, step)
+        extras, state = descent.method.prepare(self.state, batch, descent.rng)
+        if self.program is None:
+            self.program = build_program(descent.method, descent.family, batch, extras, descent.backend)
+            refuse_infinite(descent, self.program(values, batch.rows, self.weights, extras))
+        found = self.program(values, batch.rows, self.weights, extras)
+        gradient = Gradient(found.objective, descent.gradient(self.free, found.of))
+        done = step / descent.n_steps
+        share = 1.0 if done <= _FALLING else max(1.0 - done, 0.5 / descent.n_steps) / (1.0 - _FALLING)
+        free = descent.tidy(self.move(self.free, gradient.of, share))
+        if not all(np.isfinite(one).all() for one in [*free.values(), np.asarray(found.objective)]):
+            return False
+        self.free, self.state = free, state
+        if done > _AVERAGED or step == descent.n_steps:
+            self._remember(gradient)
+        descent.note(step, descent.values(free), gradient, state, done)
+        return True
+
+    def _remember(self, gradient: Gradient) -> None:
+        self.count += 1
+        self.objectives.append(gradient.objective)
+        for name, one in gradient.of.items():
+            self.sums[name] += self.free[name]
+            self.gradients[name] += one
+            self.squares[name] += one**2
+
+    def averaged(self) -> dict[str, np.ndarray]:
+        """Return the mean of the last coordinates, as values; the present ones if the steps ended early."""
+        if not self.count:
+            return self.descent.values(self.descent.tidy(self.free))
+        mean = {name: one / self.count for name, one in self.sums.items()}
+        return self.descent.values(self.descent.tidy(mean))
+
+    def excess(self) -> float:
+        """Return how large the mean of the last gradients is beside its spread from sample to sample of all rows."""
+        if self.count < 2:
+            return np.inf
+        mean = {name: one / self.count for name, one in self.gradients.items()}
+        spread = {
+            name: np.sqrt(np.maximum(one / self.count - mean[name] ** 2, 0.0)) for name, one in self.squares.items()
+        }
+        n = len(self.descent.rows)
+        return excess(mean, {name: one * np.sqrt(self.size / n) for name, one in spread.items()})
+
+    def noise(self) -> float:
+        """Return what :meth:`excess` is on average where the true gradient is zero."""
+        return float(np.sqrt(len(self.descent.rows) / (self.size * max(self.count, 1))))

@@ -1,0 +1,1 @@
+"""What is said of a finished fit, and how it is labelled."""

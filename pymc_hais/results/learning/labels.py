@@ -1,0 +1,37 @@
+"""A finished fit -> a labelled result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from xarray import DataTree
+
+from pymc_hais.estimators import Finding
+from pymc_hais.results.datatree import as_dataset, findings_as_json
+
+
+def to_learning_tree(
+    model: Any,
+    fitted: Mapping[str, np.ndarray],
+    steps: Sequence[int],
+    values: Sequence[Mapping[str, np.ndarray]],
+    monitors: Sequence[Mapping[str, float]],
+    attrs: Mapping[str, Any],
+    findings: Sequence[Finding],
+) -> DataTree:
+    """Label a fit: group ``fitted``, and by ``step`` the groups ``parameters`` and ``learning``."""
+    attrs = {**attrs, "findings": findings_as_json(findings)}
+    dims = {name: list(model.named_vars_to_dims[name]) for name in fitted if name in model.named_vars_to_dims}
+    used = {one for names in dims.values() for one in names}
+    coords = {name: np.asarray(value) for name, value in model.coords.items() if value is not None and name in used}
+    by_step = {"coords": coords | {"step": np.asarray(steps)}, "sample_dims": ["step"], "attrs": attrs}
+    path = {name: np.array([one[name] for one in values]) for name in fitted} if steps else {}
+    kept = {name: np.array([one.get(name, np.nan) for one in monitors]) for name in (monitors[0] if steps else ())}
+    groups = {
+        "/fitted": as_dataset(fitted, sample_dims=[], dims=dims, coords=coords, attrs=attrs),
+        "/parameters": as_dataset(path, dims=dims, **by_step),
+        "/learning": as_dataset(kept, **{**by_step, "coords": {"step": np.asarray(steps)}}),
+    }
+    return DataTree.from_dict(groups)

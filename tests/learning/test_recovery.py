@@ -1,0 +1,78 @@
+"""What methods learn from rows of a known density, beside maximum likelihood."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+
+import pymc_hais
+from pymc_hais import learning
+from tests.learning import densities
+
+SEEDS = (1, 2, 3)
+
+
+@dataclass(frozen=True)
+class ExactLikelihood(learning.Method):
+    """For densities whose normalising constant the model computes itself."""
+
+    supports: ClassVar[frozenset[str]] = frozenset({"real", "binary"})
+
+    def objective(self, family, rows, extras):
+        return -family.log_density(rows)
+
+
+FILTERS = np.array([[1.0, 0.3, 0.0, 0.1], [-0.2, 1.2, 0.1, 0.0], [0.0, 0.4, 0.8, -0.3], [0.3, 0.0, 0.2, 1.0]])
+COUPLINGS = np.triu(np.random.default_rng(8).normal(size=(5, 5)), 1)
+BIASES = -0.5 * COUPLINGS.sum(axis=0)
+
+
+def learnt_filters(method, seed, is_normalised=False):
+    model = densities.experts(FILTERS + 0.2 * np.random.default_rng(seed).normal(size=(4, 4)))
+    if is_normalised:
+        with model:
+            pm.Potential("log_z", pt.linalg.slogdet(model["A"])[1])
+    rows = densities.expert_rows(FILTERS, 10_000, seed)
+    result = pymc_hais.fit(model, {"x": rows}, ["A"], method, progressbar=False, random_seed=seed)
+    assert result["learning"].attrs["converged"]
+    return model["A"].get_value() - FILTERS
+
+
+def learnt_couplings(method, seed, is_normalised=False):
+    model = densities.boltzmann(np.zeros((5, 5)), np.zeros(5))
+    if is_normalised:
+        with model:
+            every, w = densities.states(5), pt.triu(model["W"], 1)
+            pm.Potential("log_z", -pt.logsumexp((pt.dot(every, w) * every).sum(axis=1) + pt.dot(every, model["b"])))
+    rows = densities.boltzmann_rows(COUPLINGS, BIASES, 10_000, seed)
+    result = pymc_hais.fit(model, {"s": rows.astype(int)}, ["W", "b"], method, progressbar=False, random_seed=seed)
+    assert result["learning"].attrs["converged"]
+    w, b = np.triu(model["W"].get_value(), 1) - COUPLINGS, model["b"].get_value() - BIASES
+    return np.concatenate([w[np.triu_indices(5, 1)], b])
+
+
+def size_of(errors):
+    return np.sqrt(np.mean(np.square(errors)))
+
+
+@pytest.fixture(scope="module")
+def likelihood():
+    return {
+        learn: size_of([learn(ExactLikelihood(), seed, True) for seed in SEEDS])
+        for learn in (learnt_filters, learnt_couplings)
+    }
+
+
+@pytest.mark.parametrize("method", [learning.ScoreMatching(), learning.MinimumProbabilityFlow()])
+def test_real_rows_tell_as_much_as_by_maximum_likelihood(method, likelihood):
+    errors = size_of([learnt_filters(method, seed) for seed in SEEDS])
+    assert errors <= 2.0 * likelihood[learnt_filters]
+
+
+@pytest.mark.parametrize("method", [learning.MinimumProbabilityFlow()])
+def test_bits_tell_as_much_as_by_maximum_likelihood(method, likelihood):
+    errors = size_of([learnt_couplings(method, seed) for seed in SEEDS])
+    assert errors <= 2.0 * likelihood[learnt_couplings]
