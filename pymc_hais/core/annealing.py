@@ -135,19 +135,10 @@ def anneal(
     E[exp(log_z)] = Z exactly, for any ladder that does not depend on these particles (Neal 2001; with resampling, Del
     Moral 2004), since the ladder fixes everything but the resampling times, which the adaptive rule on the ESS may
     choose (Whiteley, Lee & Heine 2016).  In reverse, from exact draws of the target, the same holds for 1 / Z: each of
-    them may start a whole population, since the mean over the start is linear in it (Grosse et al. 2015).
+    them may start a whole population, since the mean over the start is linear in it (Grosse et al. 2015).  ``log_z``
+    then estimates -log Z, and ``temperature`` begins at beta = 1.
 
-    Parameters
-    ----------
-    particles : Particles
-        Evaluated reference draws.
-    report : callable
-        Told progress after every segment; may raise to stop.
-    log_z_reference : float
-        Log Z at beta = 0.
-    is_reverse : bool
-        Whether the particles are draws of the target, which are taken back to the reference; then ``log_z`` estimates
-        -log Z, and ``temperature`` begins at beta = 1.
+    ``log_z_reference`` is log Z at beta = 0.
     """
     leg = ladder.back if is_reverse else ladder.forward
     n_steps = len(leg.step_sizes)
@@ -221,28 +212,15 @@ def move(
 def step_statistics(
     log_weights: np.ndarray, steps: np.ndarray, widths: np.ndarray, width_before: float
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Add S steps to log weights; return those of every step, and the statistics of each.
+    """Add S steps (B, S, P) to log weights (B, P); return those after every step, and the statistics (B, S) of each.
 
-    Parameters
-    ----------
-    log_weights : ndarray (B, P)
-        Before the first step.
-    steps : ndarray (B, S, P)
-        Log weight increments, the s-th at beta_s: its width times the log ratio on a geometric path.  Clean.
-    widths : ndarray (S,)
-        beta_(s + 1) - beta_s.
-    width_before : float
-        Of the step that led to the first beta; 0 if there was none.
+    The steps are clean log weight increments, the s-th at beta_s: its width times the log ratio on a geometric path.
+    The step that led to the first beta had a width too, 0 if there was none.
 
-    Returns
-    -------
-    paths : ndarray (B, S, P)
-        Log weights after each step.
-    statistics : dict of ndarray (B, S)
-        After the step: ``ess``, ``log_z`` (of the log weights alone).  Of the step: ``discrepancy``, and ``n_lost``,
-        how many particles it takes all weight from.  At the beta before the step: ``mean_ratio`` and ``var_ratio`` of
-        the log ratio; and the logs of the means of ``exp(step / 2)``, ``half_ahead``, and of exp(-half of the step that
-        led here), ``half_back``.  On the way back, where beta falls, only the first three are meant.
+    The statistics are, after the step: ``ess``, ``log_z`` (of the log weights alone).  Of the step: ``discrepancy``,
+    and ``n_lost``, how many particles it takes all weight from.  At the beta before the step: ``mean_ratio`` and
+    ``var_ratio`` of the log ratio; and the logs of the means of ``exp(step / 2)``, ``half_ahead``, and of exp(-half of
+    the step that led here), ``half_back``.  On the way back, where beta falls, only the first three are meant.
     """
     paths = log_weights[:, None] + np.cumsum(steps, axis=1)
     before = np.concatenate([log_weights[:, None], paths[:, :-1]], axis=1)

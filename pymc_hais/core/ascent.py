@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pymc_hais.core.records import Metric
+
 #: Pairs of steps and changes of the gradient that stand for the curvature.
 _MEMORY = 6
 #: Length of the first step, in whitened units: no spike is so narrow that it would be jumped over from inside.
@@ -76,26 +78,16 @@ class _Memory:
 def ascend(
     evaluate: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
     starts: np.ndarray,
-    metric: np.ndarray,
+    metric: Metric,
     n_iterations: int,
     tolerance: float,
     goes_on: Callable[[], bool] = lambda: True,
 ) -> Ascended:
-    """Climb from each start until the rise that is left is small.
+    """Climb from each start (n, D) until the rise that is left is about the tolerance, in nats.
 
-    Parameters
-    ----------
-    evaluate : callable
-        ``(n, D) -> log densities (n,), gradients (n, D)``; a density of zero is -inf.
-    starts : ndarray (n, D)
-    metric : ndarray (D,) or (D, D)
-        Scales, or a lower Cholesky factor, in whose units the density is not too narrow.
-    n_iterations : int
-        Evaluations of each start, at most.
-    tolerance : float
-        Nats that the density may still rise, about, where a start has converged.
-    goes_on : callable
-        Whether there is time for another evaluation.
+    ``evaluate`` takes positions (n, D) and returns log densities (n,), -inf where there is none, and gradients (n, D);
+    it is called at most ``n_iterations`` times, and as long as there is time (``goes_on``).  In units of the metric the
+    density is not too narrow.
     """
     x = np.array(starts, np.float64)
     value, gradient = _whitened(evaluate, x, metric)
@@ -140,7 +132,7 @@ def _shrink(before: np.ndarray, after: np.ndarray, predicted: np.ndarray) -> np.
     return np.clip(predicted / np.where(short > 0.0, short, 1.0), 0.05, 0.5)
 
 
-def _whitened(evaluate: Callable, x: np.ndarray, metric: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _whitened(evaluate: Callable, x: np.ndarray, metric: Metric) -> tuple[np.ndarray, np.ndarray]:
     """Evaluate, with whitened gradients; a gradient that is no number makes a density of zero."""
     value, gradient = evaluate(x)
     whitened = gradient * metric if metric.ndim == 1 else gradient @ metric
@@ -148,5 +140,5 @@ def _whitened(evaluate: Callable, x: np.ndarray, metric: np.ndarray) -> tuple[np
     return np.where(is_right, value, -np.inf), np.where(is_right[:, None], whitened, 0.0)
 
 
-def _push(metric: np.ndarray, steps: np.ndarray) -> np.ndarray:
+def _push(metric: Metric, steps: np.ndarray) -> np.ndarray:
     return steps * metric if metric.ndim == 1 else steps @ metric.T

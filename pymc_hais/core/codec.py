@@ -17,25 +17,15 @@ _NUMBERS = "biuf"
 class Codec:
     """Takes records apart, and puts them together again.
 
-    A record is a dataclass or named tuple of arrays, numbers, texts, None, tuples, mappings and other records.
-
-    Parameters
-    ----------
-    *classes : type
-        Dataclasses and named tuples that may be in a record.  No other class is looked up when one is read.
+    A record is a dataclass or named tuple of arrays, numbers, texts, None, tuples, mappings and other records.  No
+    class but those given is looked up when one is read.
     """
 
     def __init__(self, *classes: type) -> None:
         self._classes = {one.__name__: one for one in classes}
 
     def encode(self, record: Any) -> tuple[dict[str, np.ndarray], Any]:
-        """Return the arrays of a record by their paths in it, and what JSON takes of the rest.
-
-        Raises
-        ------
-        TypeError
-            If something in it is none of the above.
-        """
+        """Return the arrays of a record by their paths in it, and what JSON takes of the rest, or raise TypeError."""
         arrays: dict[str, np.ndarray] = {}
         return arrays, self._encode(record, (), arrays, {})
 
@@ -65,13 +55,7 @@ class Codec:
         raise TypeError(f"A {kind.__name__} is no part of a record.")
 
     def decode(self, arrays: Mapping[str, np.ndarray], facts: Any) -> Any:
-        """Put a record together again; lists come back as tuples.
-
-        Raises
-        ------
-        ValueError, KeyError, TypeError, AttributeError
-            If the facts are not those of a record.
-        """
+        """Put a record together again; lists come back as tuples.  Facts of no record raise an error of any kind."""
         return self._decode(arrays, facts, {})
 
     def _decode(self, arrays: Mapping[str, np.ndarray], facts: Any, rows: dict[tuple, np.ndarray]) -> Any:

@@ -24,24 +24,12 @@ _LENGTH = 16
 
 
 def write_record(path: Path, arrays: Mapping[str, np.ndarray], facts: Any) -> None:
-    """Write arrays and what JSON takes, so that a reader finds all of it or none, whenever the writer dies.
-
-    Raises
-    ------
-    OSError
-        Naming the folder, and what to do, where the disk is full or may not be written.
-    """
+    """Write arrays and what JSON takes, so that a reader finds all of it or none, whenever the writer dies."""
     write_bytes(path, encode(arrays, facts))
 
 
 def read_record(path: Path) -> tuple[dict[str, np.ndarray], Any]:
-    """Read what :func:`write_record` wrote.
-
-    Raises
-    ------
-    ValueError
-        If the file is damaged: cut short, changed, or something else altogether.
-    """
+    """Read what :func:`write_record` wrote; a damaged file raises ValueError, none at all OSError."""
     try:
         content = path.read_bytes()
     except OSError as error:

@@ -28,13 +28,7 @@ _QUARTER = 0.5 * np.pi * 2.0**-30
 
 
 def check_counters(n_particles: int, n_dims: int, n_uniforms: int = 0) -> None:
-    """Refuse populations in which two particles would share random numbers.
-
-    Raises
-    ------
-    ValueError
-        If the counters of one population's particles and dimensions do not fit into 32 bits.
-    """
+    """Refuse populations in which two particles would share random numbers: the counters must fit into 32 bits."""
     width = (n_dims + 1) // 2 + 1 + (n_uniforms + 1) // 2
     if n_particles * width > 2**32:
         raise ValueError(
@@ -69,26 +63,11 @@ def _quarter_circle(angle):
 
 
 def build_noise(xp: Any, n_dims: int, jit: Any = lambda f: f, log: Any = None, n_uniforms: int = 0) -> Any:
-    """Build ``noise(key, particle, step) -> Noise`` for one particle of ``n_dims`` dimensions.
+    """Build ``noise(key, particle, step) -> Noise`` for one particle, with uniform numbers for its discrete sites.
 
-    Parameters
-    ----------
-    xp : module
-        The array namespace (numpy or jax.numpy).
-    n_dims : int
-        D.
-    jit : callable
-        Applied to the inner functions (Numba needs them compiled).
-    log : callable, optional
-        The logarithm; that of ``xp`` by default.
-    n_uniforms : int
-        Uniform numbers for discrete sites.
-
-    Returns
-    -------
-    callable
-        ``key`` is a uint32 array (2,), ``particle`` a uint32 array (1,), or (P, 1) for the noise of
-        many particles at once, ``step`` a uint32 scalar.
+    ``key`` is a uint32 array (2,), ``particle`` a uint32 array (1,), or (P, 1) for many particles at once, ``step`` a
+    uint32 scalar.  ``jit`` is applied to the inner functions, which Numba needs compiled; ``log`` is that of ``xp`` by
+    default.
     """
     threefry, polar, log = jit(_threefry), jit(_quarter_circle), log or xp.log
     half, of_sites = (n_dims + 1) // 2, (n_uniforms + 1) // 2

@@ -19,26 +19,21 @@ class Path(Protocol):
     @property
     def name(self) -> str:
         """The form of the density: whether beta is one of its arguments."""
-        ...
 
     @property
     def n_evaluations(self) -> int:
         """Evaluations of the density that a change of beta costs."""
-        ...
 
     @property
     def n_inputs(self) -> int:
         """How many arrays of its own differ between populations; they come last among an engine's inputs."""
-        ...
 
     @property
     def arrays(self) -> tuple[np.ndarray, ...]:
         """What its functions take besides the inputs."""
-        ...
 
     def build(self, xp: Any, density: Any, jit: Any = ..., jit_density: Any = ...) -> PathFunctions:
         """Build the path's functions of one particle; the arguments are those of :meth:`Kernel.build`."""
-        ...
 
 
 class Kernel(Protocol):
@@ -51,46 +46,37 @@ class Kernel(Protocol):
     @property
     def step_size(self) -> float | None:
         """None is tuned by the pilot; a number is used as it is, with a unit metric."""
-        ...
 
     @property
     def constraints(self) -> Any:
         """The :class:`pymc_hais.kernels.reflection.LinearConstraints` that positions keep, or None."""
-        ...
 
     @property
     def uses_gradients(self) -> bool:
         """Without, the density may return zeros for its gradients."""
-        ...
 
     @property
     def acceptance_target(self) -> float:
         """The mean acceptance rate that the pilot steers the step size to."""
-        ...
 
     @property
     def n_gradients(self) -> int:
         """Evaluations of the density, values and gradients together, that a transition costs."""
-        ...
 
     @property
     def n_sites(self) -> int:
         """How many of the dimensions, the last ones, are discrete sites without a momentum."""
-        ...
 
     @property
     def n_uniforms(self) -> int:
         """How many uniform numbers a transition takes for the sites."""
-        ...
 
     @property
     def program(self) -> str:
         """Everything that the built transition depends on: kernels of the same program share machine code."""
-        ...
 
     def persistence(self, step_sizes: np.ndarray | float) -> np.ndarray:
         """Return the share of the momentum that a transition's refresh keeps at each step size."""
-        ...
 
     def build(self, xp: Any, path: PathFunctions, jit: Any = ..., jit_density: Any = ..., loop: Any = ...) -> Any:
         """Build ``transition(state, noise, beta, params, data) -> (ParticleState, KernelInfo)`` of one particle.
@@ -107,7 +93,6 @@ class Kernel(Protocol):
         loop : callable
             Builds a while loop as :func:`pymc_hais.kernels.metropolis.plain_loop` does.
         """
-        ...
 
 
 class Engine(Protocol):
@@ -127,25 +112,20 @@ class Engine(Protocol):
 
     def set_cores(self, cores: int) -> None:
         """Use at most so many threads."""
-        ...
 
     def along(self, path: Path, tuned: Sequence[np.ndarray] = ()) -> Engine:
         """Share the machine code with an engine on another path, and with other tuned data of the density."""
-        ...
 
     def start(self, positions: np.ndarray, inputs: Sequence[np.ndarray], keys: np.ndarray) -> ParticleState:
         """Evaluate positions (B, P, D) at beta = 0, and draw momenta from the noise streams ``keys`` (B, 2)."""
-        ...
 
     def run_segment(
         self, state: ParticleState, inputs: Sequence[np.ndarray], segment: Segment, keys: np.ndarray
     ) -> tuple[ParticleState, SegmentTrace]:
         """Make S transitions, the i-th after a change from ``betas[i]`` to ``betas[i + 1]``."""
-        ...
 
     def take(self, state: ParticleState, chosen: np.ndarray) -> ParticleState:
         """Copy the chosen particles (B, P) of each population."""
-        ...
 
 
 @runtime_checkable
@@ -158,8 +138,6 @@ class Reference(Protocol):
 
     def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
         """Draw (n, D) independent positions."""
-        ...
 
     def logp(self, position: Any) -> Any:
         """Return the normalised log density as a PyTensor scalar, given the symbolic position (D,)."""
-        ...

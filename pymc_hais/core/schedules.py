@@ -16,34 +16,14 @@ from pymc_hais.core.records import Schedule
 
 
 def cumulative_barrier(discrepancies: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """Add up the barrier over K steps.
-
-    Parameters
-    ----------
-    discrepancies : ndarray (K,)
-        D of each step.
-    times : ndarray (K,)
-        Autocorrelation time of the log ratio at its end, in moves.
-
-    Returns
-    -------
-    ndarray (K + 1,)
-        From 0.
-    """
+    """Add up the barrier from 0 over K steps, (K + 1,), given autocorrelation times (K,) in moves at their ends."""
     return np.concatenate([[0.0], np.cumsum(np.sqrt(discrepancies * times))])
 
 
 def constant_speed(betas: np.ndarray, barrier: np.ndarray, n_steps: int) -> Schedule:
-    """Place ``n_steps`` + 1 betas at equal increments of a cumulative barrier.
+    """Place ``n_steps`` + 1 betas at equal increments of a cumulative barrier, known at increasing betas from 0 to 1.
 
-    Parameters
-    ----------
-    betas : ndarray (K,)
-        Knots from 0 to 1, increasing.
-    barrier : ndarray (K,)
-        Lambda at the knots, non-decreasing; a flat barrier gives a linear schedule.
-    n_steps : int
-        T.
+    A flat barrier gives a linear schedule.
     """
     # A sliver of the identity keeps the inverse well defined where the barrier is flat.
     total = max(float(barrier[-1]), np.finfo(float).tiny)

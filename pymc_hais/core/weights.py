@@ -8,18 +8,17 @@ from __future__ import annotations
 import numpy as np
 
 
-def log_sum_exp(log_weights: np.ndarray, axis: int = -1, keepdims: bool = False) -> np.ndarray:
-    """Return log of the summed weights along ``axis``; -inf where all are -inf.
+def log_sum_exp(log_weights: np.ndarray) -> np.ndarray:
+    """Return log of the summed weights along the last axis; -inf where all are -inf.
 
     The one in SciPy does more (signs, complex numbers, other array libraries) and costs twenty times as much on the
     few thousand numbers of a population.
     """
     log_weights = np.asarray(log_weights)
-    top = np.max(log_weights, axis=axis, keepdims=True)
+    top = np.max(log_weights, axis=-1, keepdims=True)
     top = np.where(np.isfinite(top), top, 0.0)
     with np.errstate(divide="ignore"):
-        total = np.log(np.sum(np.exp(log_weights - top), axis=axis, keepdims=True)) + top
-    return total if keepdims else np.squeeze(total, axis=axis)
+        return np.log(np.sum(np.exp(log_weights - top), axis=-1)) + top[..., 0]
 
 
 def clean(log_ratio: np.ndarray) -> np.ndarray:
@@ -28,36 +27,31 @@ def clean(log_ratio: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(log_ratio) | np.isposinf(log_ratio), -np.inf, log_ratio)
 
 
-def log_mean_exp(log_weights: np.ndarray, axis: int = -1) -> np.ndarray:
-    """Return log of the mean weight along ``axis``."""
+def log_mean_exp(log_weights: np.ndarray) -> np.ndarray:
+    """Return log of the mean weight along the last axis."""
     log_weights = np.asarray(log_weights)
-    return log_sum_exp(log_weights, axis=axis) - np.log(log_weights.shape[axis])
+    return log_sum_exp(log_weights) - np.log(log_weights.shape[-1])
 
 
 def normalise(log_weights: np.ndarray) -> np.ndarray:
     """Return log weights (..., P) whose exponentials sum to one; equal ones where all are -inf."""
-    total = log_sum_exp(log_weights, axis=-1, keepdims=True)
+    total = log_sum_exp(log_weights)[..., None]
     equal = -np.log(log_weights.shape[-1])
     with np.errstate(invalid="ignore"):
         return np.where(np.isneginf(total), equal, log_weights - total)
 
 
 def pool(log_weights: np.ndarray, log_z: np.ndarray) -> np.ndarray:
-    """Return log weights (C * P,) of all particles together, each population counting by its estimate of Z.
+    """Return log weights (C * P,) of all particles together, each population counting by its estimate of Z, (C,).
 
-    Parameters
-    ----------
-    log_weights : ndarray (C, P)
-        Normalised in each population.
-    log_z : ndarray (C,)
+    The weights (C, P) given sum to one in each population.
     """
     return normalise((log_weights + normalise(log_z)[:, None]).ravel())
 
 
 def effective_sample_size(log_weights: np.ndarray) -> np.ndarray:
     """Return Kish's effective sample size 1 / sum W^2, between 1 and P (Kong 1992)."""
-    normalised = normalise(log_weights)
-    return np.exp(-log_sum_exp(2.0 * normalised, axis=-1))
+    return np.exp(-log_sum_exp(2.0 * normalise(log_weights)))
 
 
 def discrepancy(log_weights: np.ndarray, log_increments: np.ndarray) -> np.ndarray:
@@ -66,15 +60,7 @@ def discrepancy(log_weights: np.ndarray, log_increments: np.ndarray) -> np.ndarr
     Zhou, Johansen & Aston (2016), eq. 16: the conditional ESS is ``(sum W g)^2 / sum W g^2`` for normalised weights W
     and incremental weights g, so this is the step's D in Syed et al. (2024), about the variance of log g when small.
     Particles whose increment is -inf left the target for good; no choice of step changes that, and they do not count.
-
-    Parameters
-    ----------
-    log_weights, log_increments : ndarray (..., P)
-
-    Returns
-    -------
-    ndarray (...)
-        At least 0; 0 where no particle is left.
+    It is 0 where no particle is left.
     """
     counted = np.isfinite(log_weights) & np.isfinite(log_increments)
     before = np.where(counted, log_weights, -np.inf)
@@ -86,21 +72,10 @@ def discrepancy(log_weights: np.ndarray, log_increments: np.ndarray) -> np.ndarr
 
 
 def systematic(log_weights: np.ndarray, uniform: float, n: int | None = None) -> np.ndarray:
-    """Draw ancestors by systematic resampling (Carpenter, Clifford & Fearnhead 1999).
+    """Draw n ancestors, P by default, by systematic resampling (Carpenter, Clifford & Fearnhead 1999).
 
-    Parameters
-    ----------
-    log_weights : ndarray (P,)
-    uniform : float
-        The one uniform number in [0, 1) that places the comb.
-    n : int, optional
-        How many to draw; P by default.
-
-    Returns
-    -------
-    ndarray of int (n,)
-        Ancestors in increasing order; a particle of weight W is copied floor(n W) or ceil(n W) times,
-        one of weight zero never.
+    They come in increasing order; a particle of weight W is copied floor(n W) or ceil(n W) times, one of weight zero
+    never.  The one uniform number in [0, 1) places the comb.
     """
     n = log_weights.size if n is None else n
     cumulative = np.cumsum(np.exp(normalise(log_weights)))

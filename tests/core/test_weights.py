@@ -63,7 +63,7 @@ def test_known_values():
     np.testing.assert_allclose(effective_sample_size(lw), 6.5**2 / 14.25)
     np.testing.assert_allclose(effective_sample_size(np.zeros(7)), 7.0)
     np.testing.assert_allclose(effective_sample_size(np.array([0.0, -np.inf])), 1.0)
-    np.testing.assert_allclose(log_mean_exp(np.log([[1.0, 2.0], [3.0, 4.0]]), axis=0), np.log([2.0, 3.0]))
+    np.testing.assert_allclose(log_mean_exp(np.log([[1.0, 3.0], [2.0, 4.0]])), np.log([2.0, 3.0]))
 
 
 def test_a_dead_population_has_log_mean_minus_infinity_and_equal_weights():
@@ -72,11 +72,9 @@ def test_a_dead_population_has_log_mean_minus_infinity_and_equal_weights():
     np.testing.assert_allclose(normalise(dead), -np.log(5))
 
 
-@given(arrays(float, array_shapes(min_dims=1, max_dims=3), elements=finite | st.just(-np.inf)), st.data())
-def test_log_sum_exp_is_that_of_scipy(lw, data):
-    axis, keepdims = data.draw(st.integers(-lw.ndim, lw.ndim - 1)), data.draw(st.booleans())
-    expected = logsumexp(lw, axis=axis, keepdims=keepdims)
-    np.testing.assert_allclose(log_sum_exp(lw, axis, keepdims), expected, rtol=1e-12, atol=1e-12)
+@given(arrays(float, array_shapes(min_dims=1, max_dims=3), elements=finite | st.just(-np.inf)))
+def test_log_sum_exp_is_that_of_scipy(lw):
+    np.testing.assert_allclose(log_sum_exp(lw), logsumexp(lw, axis=-1), rtol=1e-12, atol=1e-12)
 
 
 def test_discrepancy_is_minus_log_of_the_conditional_ess_by_hand():
