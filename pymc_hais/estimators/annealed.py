@@ -53,16 +53,9 @@ def population_shares(log_z: np.ndarray) -> np.ndarray:
 
 
 def relative_variance(log_z: np.ndarray, masses: np.ndarray, parts: np.ndarray | None = None) -> Variance:
-    """Estimate Var(Z_hat / Z) of the mean of C populations' estimates.
+    """Estimate Var(Z_hat / Z) of the mean of C populations' estimates (C,), given the masses (C, P) of their families.
 
-    Parameters
-    ----------
-    log_z : ndarray (C,)
-        Each population's estimate.
-    masses : ndarray (C, P)
-        Family masses.
-    parts : ndarray of int (C, P), optional
-        The part of the reference that each family is of for sure; 0, the default, where there is none.
+    Parts (C, P) number the part of the reference that each family is of for sure; 0, the default, where there is none.
     """
     n_chains, n_particles = masses.shape
     ratios = np.exp(log_z - log_mean_exp(log_z))
@@ -126,20 +119,11 @@ def estimate_from_weights(log_weights: np.ndarray, parts: np.ndarray, estimator:
 def estimate_from(
     log_z: np.ndarray, masses: np.ndarray, parts: np.ndarray, estimator: str = "annealed"
 ) -> LogZEstimate:
-    """Combine the estimates of populations, whose families are independent.
+    """Combine the estimates of populations, whose families are independent, as :func:`relative_variance` takes them.
 
     log Z_hat is the log of the mean of the populations' unbiased estimates, so it errs low by about half
     its variance; the interval takes Z_hat / Z as log-normal, which puts that back.  What a heavy tail of the weights
     keeps from most estimates is the shortfall.
-
-    Parameters
-    ----------
-    log_z : ndarray (C,)
-        Each population's estimate.
-    masses : ndarray (C, P)
-        Family masses.
-    parts : ndarray of int (C, P)
-        See :func:`relative_variance`.
     """
     value = float(log_mean_exp(log_z))
     per_chain = tuple(float(z) for z in log_z)

@@ -45,21 +45,11 @@ def build_bridge(
     log_weights: np.ndarray | None = None,
     n_effective: float | None = None,
 ) -> Bridge:
-    """Bridge two samples.
+    """Bridge two samples, given log target - log reference at draws of the reference (n,) and of the target (m,).
 
     The iteration of Meng & Wong takes the longer the less the samples overlap; its fixed point is a root, and the only
-    one.
-
-    Parameters
-    ----------
-    at_reference : ndarray (n,)
-        log target - log reference at draws of the reference; -inf where the target has no density.
-    at_target : ndarray (m,)
-        The same at draws of the target.
-    log_weights : ndarray (m,), optional
-        Of the draws of the target, normalised; equal by default.
-    n_effective : float, optional
-        Independent draws that those of the target are worth; m by default.  It sets how much each sample counts.
+    one.  The draws of the target have normalised weights, equal by default, and are worth so many independent ones, m
+    by default, which sets how much each sample counts.
     """
     n, m = len(at_reference), len(at_target)
     log_weights = np.full(m, -np.log(m)) if log_weights is None else log_weights
@@ -88,33 +78,20 @@ def build_bridge(
 
 def effective_draws(values: np.ndarray) -> float:
     """Return the effective sample size of the mean of Markov chains' values (C, S); all of them if they are equal."""
-    if np.ptp(values) == 0.0:
+    if not np.ptp(values) > 0.0:
         return float(values.size)
-    return float(array_stats.ess(values, chain_axis=0, draw_axis=1, method="mean"))
+    return float(array_stats.ess(values, method="mean"))
 
 
 def rhat_of(values: np.ndarray) -> float:
     """Return R-hat of chains' values (C, S), each of which is split; 1 if they are equal."""
     if np.ptp(values) == 0.0:
         return 1.0
-    return float(
-        array_stats.rhat(
-            np.concatenate(np.array_split(values[:, : 2 * (values.shape[1] // 2)], 2, axis=1)),
-            chain_axis=0,
-            draw_axis=1,
-        )
-    )
+    return float(array_stats.rhat(np.concatenate(np.array_split(values[:, : 2 * (values.shape[1] // 2)], 2, axis=1))))
 
 
 def average_bridges(log_z: np.ndarray, variances: np.ndarray) -> tuple[float, float]:
-    """Average independent estimates of Z; return log Z and its standard error.
-
-    Parameters
-    ----------
-    log_z : ndarray (K,)
-    variances : ndarray (K,)
-        Relative ones, of each Z.
-    """
+    """Average K independent estimates of Z, of known relative variances; return log Z and its standard error."""
     value = float(log_sum_exp(log_z) - np.log(len(log_z)))
     if not np.isfinite(value):
         return value, np.inf

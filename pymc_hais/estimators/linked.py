@@ -13,16 +13,8 @@ import numpy as np
 class Link:
     """The chains of n particles at one temperature: their averages towards both neighbours, and the linking states.
 
-    A state is chosen among those seen so far with the chance of its weight, so that no more than one is kept.
-
-    Parameters
-    ----------
-    n : int
-        Particles.
-    width_before, width : float
-        Distances in beta to the temperatures below and above.
-    rng : Generator
-        For the choice of the linking states.
+    A state is chosen among those seen so far with the chance of its weight, so that no more than one is kept.  The
+    widths are the distances in beta to the temperatures below and above.
     """
 
     def __init__(self, n: int, width_before: float, width: float, rng: np.random.Generator) -> None:
@@ -31,12 +23,7 @@ class Link:
         self._n_states = 0
 
     def add(self, log_ratio: np.ndarray) -> np.ndarray:
-        """Count another state of each chain; return for which chains it is now the linking one.
-
-        Parameters
-        ----------
-        log_ratio : ndarray (n,)
-        """
+        """Count another state of each chain, given log ratios (n,); return for which it is now the linking one."""
         # Where the target has no density a draw of the reference has log ratio -inf; moves never lead there.
         with np.errstate(invalid="ignore"):
             ahead = 0.5 * self._width * log_ratio

@@ -68,16 +68,9 @@ class _Cloud(NamedTuple):
 
 
 def find_lag(run: AnnealingRun, evaluate: Evaluate, gradients: np.ndarray | None) -> Lag:
-    """Find the direction in which the target would spread the final particles most.
+    """Find the direction in which the target would spread the final particles most, given its log density.
 
-    Parameters
-    ----------
-    run : AnnealingRun
-        Of C populations, evaluated at beta = 1.
-    evaluate : callable
-        Log density of the target.
-    gradients : ndarray (C, P, D), optional
-        Of it, at the final particles.
+    Its gradients (C, P, D) at the final particles say where to look, if there are any.
     """
     cloud = _gather(run)
     axes = _axes(cloud.x)

@@ -29,22 +29,10 @@ _COARSER = 3.0
 def stepping_stone(
     run: AnnealingRun, betas: np.ndarray, log_z_reference: float = 0.0, least_error: float = 0.0
 ) -> LogZEstimate | None:
-    """Bridge every pair of neighbouring temperatures of a run.
+    """Bridge every pair of neighbouring temperatures of a run on a geometric path.
 
-    Parameters
-    ----------
-    run : AnnealingRun
-        On a geometric path.
-    betas : ndarray (T + 1,)
-    log_z_reference : float
-        Log Z at beta = 0.
-    least_error : float
-        Standard error of the annealed estimate of the same run.
-
-    Returns
-    -------
-    LogZEstimate or None
-        With the spread of the chains as its error, at least that of the annealed estimate; None with a single chain.
+    The error is the spread of the chains, at least that of the annealed estimate of the same run; there is no estimate
+    with a single chain.
     """
     return _from_chains(np.sum(_stones(run, betas), axis=1) + log_z_reference, 0.0, "stepping stone", least_error)
 
@@ -65,23 +53,8 @@ def thermodynamic(
     """Integrate the mean log ratio along a run's schedule.
 
     The first steps from a diffuse reference, where the mean log ratio may be minus thousands of nats or not exist, are
-    stepping stones.  The error is the spread of the chains, at least that of the annealed estimate, and what halving
-    the number of temperatures would change.
-
-    Parameters
-    ----------
-    run : AnnealingRun
-        On a geometric path.
-    betas : ndarray (T + 1,)
-    log_z_reference : float
-        Log Z at beta = 0.
-    least_error : float
-        Standard error of the annealed estimate of the same run.
-
-    Returns
-    -------
-    LogZEstimate or None
-        None with a single chain, or where too few steps are left.
+    stepping stones; there is no estimate where too few steps are left.  The error is that of :func:`stepping_stone`,
+    and what halving the number of temperatures would change.
     """
     weights, log_ratio = np.exp(run.log_weights), np.asarray(run.state.log_ratio, np.float64)
     counted = np.where(weights > 0.0, log_ratio, 0.0)
@@ -118,25 +91,10 @@ def _integrate(betas: np.ndarray, means: np.ndarray, variances: np.ndarray) -> n
     return trapezoids - np.sum(widths**2 / 12.0 * np.diff(variances, axis=1), axis=1)
 
 
-def _from_chains(
-    per_chain: np.ndarray, other_error: float, estimator: str, least_error: float = 0.0
-) -> LogZEstimate | None:
-    """Average log Z over chains; the error is their spread, by Student's t, and another one.
+def _from_chains(per_chain: np.ndarray, other_error: float, estimator: str, least_error: float) -> LogZEstimate | None:
+    """Average log Z over chains (C,); the error is their spread, by Student's t, and another one that is not of chance.
 
     Few chains may agree by chance: the spread counts as at least what the particles within them say.
-
-    Parameters
-    ----------
-    per_chain : ndarray (C,)
-    other_error : float
-        Nats; not of chance.
-    least_error : float
-        Standard error below which the chains' spread does not count.
-
-    Returns
-    -------
-    LogZEstimate or None
-        None with a single chain, or where a chain's value is not finite.
     """
     n = len(per_chain)
     if n < 2 or not np.isfinite(per_chain).all():

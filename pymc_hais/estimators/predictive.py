@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from arviz_stats.base import array_stats
 
+from pymc_hais.estimators.bridge import effective_draws
 from pymc_hais.estimators.unseen import pareto_k
 
 
@@ -25,18 +25,12 @@ class Predictive(NamedTuple):
 
 
 def average_likelihood(values: np.ndarray) -> Predictive:
-    """Average the likelihood over correlated draws.
-
-    Parameters
-    ----------
-    values : ndarray (C, S, R)
-        Log-likelihoods.
-    """
+    """Average the likelihood over correlated draws, given log-likelihoods (C, S, R)."""
     top = values.max(axis=(0, 1))
     top = np.where(np.isfinite(top), top, 0.0)
     ratio = np.exp(values - top)
     mean, spread = ratio.mean(axis=(0, 1)), ratio.std(axis=(0, 1), ddof=1)
-    ess = np.array([_ess(ratio[..., row]) for row in range(ratio.shape[2])])
+    ess = np.array([effective_draws(ratio[..., row]) for row in range(ratio.shape[2])])
     with np.errstate(divide="ignore", invalid="ignore"):
         value, se = np.log(mean) + top, np.where(spread > 0, spread / mean / np.sqrt(ess), 0.0)
     tail = np.array([pareto_k(ratio[..., row].ravel()) if mean[row] > 0 else np.inf for row in range(len(mean))])
@@ -51,8 +45,4 @@ def _se_of_mean(ratio: np.ndarray, mean: np.ndarray) -> float:
     if not np.all(mean > 0):
         return np.inf
     influence = np.mean(ratio / mean, axis=2)
-    return float(influence.std(ddof=1) / np.sqrt(_ess(influence)))
-
-
-def _ess(values: np.ndarray) -> float:
-    return float(array_stats.ess(values, method="mean")) if np.ptp(values) > 0 else float(values.size)
+    return float(influence.std(ddof=1) / np.sqrt(effective_draws(influence)))

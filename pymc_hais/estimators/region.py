@@ -26,19 +26,11 @@ _LARGEST = 300.0
 
 @dataclass(frozen=True)
 class RegionMass:
-    """An unbiased importance-sampling estimate of the mass of a region.
+    """An unbiased importance-sampling estimate of the mass of a region."""
 
-    Attributes
-    ----------
-    log_mass : float
-        -inf if no draw has weight.
-    is_reliable : bool
-        Whether enough draws count for the error to be known.
-    """
-
-    log_mass: float
+    log_mass: float  # -inf if no draw has weight
     relative_se: float
-    is_reliable: bool
+    is_reliable: bool  # enough draws count for the error to be known
 
     @property
     def lower(self) -> float:
@@ -48,31 +40,15 @@ class RegionMass:
 
 @dataclass(frozen=True)
 class Missed:
-    """What a run has not found.
+    """What a run has not found."""
 
-    Attributes
-    ----------
-    which : ndarray of int
-        The regions, the largest first.
-    gain : float
-        Nats by which log Z would rise with them.
-    is_certain : bool
-        Whether errors of the shares and masses do not explain it.
-    """
-
-    which: np.ndarray
-    gain: float
-    is_certain: bool
+    which: np.ndarray  # the regions, the largest first
+    gain: float  # nats by which log Z would rise with them
+    is_certain: bool  # errors of the shares and masses do not explain it
 
 
 def measure_region(log_ratios: np.ndarray, is_inside: np.ndarray) -> RegionMass:
-    """Estimate the mass of a region from log target density minus log proposal density at draws of the proposal.
-
-    Parameters
-    ----------
-    log_ratios : ndarray (n,)
-    is_inside : ndarray of bool (n,)
-    """
+    """Estimate the mass of a region from log target density minus log proposal density at draws of the proposal."""
     log_weights = np.where(is_inside & ~np.isnan(log_ratios), log_ratios, -np.inf)
     top = float(log_weights.max())
     if not np.isfinite(top):
@@ -86,21 +62,10 @@ def measure_region(log_ratios: np.ndarray, is_inside: np.ndarray) -> RegionMass:
 
 
 def measure_shares(masses: np.ndarray, families: np.ndarray, region: np.ndarray, n: int) -> tuple[np.ndarray, ...]:
-    """Sum a run's weighted particles in each of n disjoint regions.
+    """Sum the weights (P,) of a run's particles in each of n disjoint regions; return shares and errors (n,).
 
-    Parameters
-    ----------
-    masses : ndarray (P,)
-        Weights of all particles; they sum to one.
-    families : ndarray of int (P,)
-        Of which first ancestor each descends: what is independent.
-    region : ndarray of int (P,)
-        In which region each is; n for none.
-
-    Returns
-    -------
-    shares, errors : ndarray (n,)
-        The error of an empty region is that of one family.
+    Families, of one first ancestor each, are independent.  Particles in no region have the number n.  The error of an
+    empty region is that of one family.
     """
     by_family = np.zeros((families.max() + 1, n + 1))
     np.add.at(by_family, (families, region), masses)
@@ -109,17 +74,7 @@ def measure_shares(masses: np.ndarray, families: np.ndarray, region: np.ndarray,
 
 
 def compare_regions(log_z: float, masses: list[RegionMass], shares: np.ndarray, errors: np.ndarray) -> Missed:
-    """Find the regions with far more mass than a run gives them.
-
-    Parameters
-    ----------
-    log_z : float
-        The run's own.
-    masses : list of RegionMass
-        Of disjoint regions.
-    shares, errors : ndarray (K,)
-        What the run has of each, as shares of its Z.
-    """
+    """Find the disjoint regions with far more mass than a run gives them, as shares (K,) of its own Z."""
     held = np.exp(np.minimum([mass.lower - log_z for mass in masses], _LARGEST))
     spread = [mass.relative_se if mass.is_reliable else 0.0 for mass in masses]
     noise, lacks = np.hypot(held * spread, errors), held - shares

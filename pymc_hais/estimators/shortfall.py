@@ -69,19 +69,9 @@ def jump(rounds: Sequence[Round]) -> float:
 
 
 def residual_lag(rounds: Sequence[Round], value: float) -> float:
-    """Estimate how far below log Z a value from some rounds still lies, in nats.
+    """Estimate how far below log Z the value reported of one or more rounds still lies, in nats.
 
-    Parameters
-    ----------
-    rounds : sequence of Round
-        At least one, in the order in which they were made.
-    value : float
-        What is reported: the average of the rounds, or the last one.
-
-    Returns
-    -------
-    float
-        Zero where the rounds agree within their errors.
+    Zero where the rounds agree within their errors.
     """
     if not np.isfinite(rounds[-1].log_z):
         return 0.0
@@ -117,21 +107,11 @@ NONE_LATE = Late(0.0, 0)
 
 @dataclass(frozen=True)
 class Tail:
-    """The upper tail of the log ratio over particles at beta = 1.
+    """The upper tail of the log ratio over particles at beta = 1."""
 
-    Attributes
-    ----------
-    excess : float
-        By how many nats its highest 0.5% begin beyond those of a normal of the same mean and sd.
-    mass : float
-        The share of the particles beyond that normal's, less the 0.5% that would be; 0 if the excess may be chance.
-    length : int
-        Temperatures that a round should have; 0 where no autocorrelation time is given.
-    """
-
-    excess: float = 0.0
-    mass: float = 0.0
-    length: int = 0
+    excess: float = 0.0  # nats by which its highest 0.5% begin beyond those of a normal of the same mean and sd
+    mass: float = 0.0  # share of the particles beyond that normal's, less 0.5%; 0 if the excess may be chance
+    length: int = 0  # temperatures that a round should have; 0 where no autocorrelation time is given
     late: Late = NONE_LATE
 
     @property
@@ -153,16 +133,9 @@ NO_TAIL = Tail()
 
 
 def measure_tail(log_ratios: Sequence[np.ndarray], autocorrelation_time: float = 0.0, late: Late = NONE_LATE) -> Tail:
-    """Measure the heaviest of several samples' tails.
+    """Measure the heaviest of several samples' tails, with what came late in pilots; no samples have no tail.
 
-    Parameters
-    ----------
-    log_ratios : sequence of ndarray (P,)
-        What is not finite is left out; no samples have no tail.
-    autocorrelation_time : float
-        Of the log ratio at beta = 1, in steps; for ``length``.
-    late : Late, optional
-        What came late in pilots.
+    The autocorrelation time of the log ratio at beta = 1, in steps, says how long a round should be.
     """
     if not log_ratios:
         return replace(NO_TAIL, late=late)
@@ -193,14 +166,8 @@ def measure_late(
 ) -> Late:
     """Compare a step's ratio of integrals forwards, before any move, with the same backwards, after the moves.
 
-    Parameters
-    ----------
-    before, resampled, after : ndarray (P,)
-        Log ratios: of equally weighted particles before the step, of these by their weights, and after moves.
-    step : float
-        From the beta before to ``beta``.
-    autocorrelation_time : float
-        Of the log ratio at ``beta``, in steps.
+    Log ratios (P,) are of equally weighted particles before the step that leads to ``beta``, of these resampled by
+    their weights, and after moves.
     """
     forward, variance = _log_mean(step * before)
     backward, other = _log_mean(-step * after)

@@ -26,36 +26,19 @@ _ROUNDING = 1e-9
 class Symptoms:
     """Numbers of one run.
 
-    Attributes
-    ----------
-    is_alive : bool
-        Whether any particle ended with a weight above zero.
-    pareto_k : float
-        Shape of the upper tail of the weights; -inf for equal ones.
-    n_families : float
-        Effective number of first ancestors.
-    disagreement : float
-        How many times more the chains' estimates differ than their own errors allow; 0 where chance explains it.
-    acceptance_rate : float
-        The lowest mean acceptance rate of any temperature.
-    divergent_share : float
-        Share of the moves that diverged, over the lines of descent of the final particles, by their weights: reference
-        draws where nothing is likely may diverge, and leave no trace.
-    n_nan, n_infinite : int
-        Log weight increments that were NaN, or plus infinity.
-    dropped_share : float
-        Share of Z, at most, that draws beyond the range of floating point would have added.
+    Divergent moves count over the lines of descent of the final particles, by their weights: reference draws where
+    nothing is likely may diverge, and leave no trace.
     """
 
-    is_alive: bool
-    pareto_k: float
-    n_families: float
-    disagreement: float
-    acceptance_rate: float
-    divergent_share: float
-    n_nan: int
-    n_infinite: int
-    dropped_share: float
+    is_alive: bool  # any particle ended with a weight above zero
+    pareto_k: float  # shape of the upper tail of the weights; -inf for equal ones
+    n_families: float  # effective number of first ancestors
+    disagreement: float  # how many times more the chains differ than their own errors allow; 0 where chance explains it
+    acceptance_rate: float  # the lowest mean of any temperature
+    divergent_share: float  # of the moves
+    n_nan: int  # log weight increments
+    n_infinite: int  # likewise
+    dropped_share: float  # of Z, at most, that draws beyond the range of floating point would have added
 
     @property
     def is_sound(self) -> bool:

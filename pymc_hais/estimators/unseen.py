@@ -44,12 +44,7 @@ def unseen_share(masses: np.ndarray) -> float:
 
     Of n weights with a generalised Pareto tail of shape k, those beyond the quantile 1 - 1/n, which is about the
     largest, have on average 1 / (1 - k) times its mass.  A tail with three moments counts for nothing, one without a
-    variance in full.
-
-    Parameters
-    ----------
-    masses : ndarray (C, P)
-        Family masses, those of all populations on one scale.
+    variance in full.  The family masses (C, P) of all populations are on one scale.
     """
     k = min(pareto_k(masses), _LARGEST_K)
     if k <= _THREE_MOMENTS:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from scipy.special import gammaln
 
@@ -21,21 +23,14 @@ def fit_reference(positions: np.ndarray) -> Gaussian | StudentT:
 
     Location and scale by iteratively reweighted moments (Liu & Rubin 1995, Statistica Sinica 5, 19-39), the degrees of
     freedom by likelihood.  Nothing is shrunk towards the axes: the fit is as good along a narrow ridge as across it.
-
-    Parameters
-    ----------
-    positions : ndarray (P, D)
     """
     is_dense = needs_dense(positions)
     fits = [_fit(positions, df, is_dense) for df in _DEGREES]
-    likelihoods = [_log_likelihood(positions, df, *fit) for df, fit in zip(_DEGREES, fits, strict=True)]
-    best = int(np.argmax(likelihoods))
-    loc, scale = fits[best]
-    scale = scale * _widening(positions, scale)
-    return Gaussian(loc, scale) if np.isinf(_DEGREES[best]) else StudentT(_DEGREES[best], loc, scale)
+    best = fits[int(np.argmax([np.mean(log_densities(fit, positions)) for fit in fits]))]
+    return replace(best, scale=best.scale * _widening(positions, best.scale))
 
 
-def _fit(positions: np.ndarray, df: float, is_dense: bool) -> tuple[np.ndarray, Metric]:
+def _fit(positions: np.ndarray, df: float, is_dense: bool) -> Gaussian | StudentT:
     n, n_dims = positions.shape
     loc = np.median(positions, axis=0)
     spread = np.maximum(np.median(np.abs(positions - loc), axis=0), np.finfo(float).tiny)
@@ -47,7 +42,7 @@ def _fit(positions: np.ndarray, df: float, is_dense: bool) -> tuple[np.ndarray, 
         loc = weights @ positions / weights.sum()
         centred = np.sqrt(weights / n)[:, None] * (positions - loc)
         scale = _factor(centred) if is_dense else np.maximum(np.sqrt(np.sum(centred**2, axis=0)), 1e-8 * spread)
-    return loc, scale
+    return Gaussian(loc, scale) if np.isinf(df) else StudentT(df, loc, scale)
 
 
 def _factor(centred: np.ndarray) -> np.ndarray:
@@ -70,18 +65,11 @@ def _squared_distance(positions: np.ndarray, loc: np.ndarray, scale: Metric) -> 
 
 def log_densities(fit: Gaussian | StudentT, positions: np.ndarray) -> np.ndarray:
     """Evaluate the log density (P,) of a fit, with full parameters, at positions (P, D)."""
-    return _log_densities(positions, getattr(fit, "df", np.inf), fit.loc, fit.scale)
-
-
-def _log_likelihood(positions: np.ndarray, df: float, loc: np.ndarray, scale: Metric) -> float:
-    return float(np.mean(_log_densities(positions, df, loc, scale)))
-
-
-def _log_densities(positions: np.ndarray, df: float, loc: np.ndarray, scale: Metric) -> np.ndarray:
     n_dims = positions.shape[1]
-    distance = _squared_distance(positions, loc, scale)
-    log_det = np.log(scale if scale.ndim == 1 else np.diag(scale)).sum()
-    if np.isinf(df):
+    distance = _squared_distance(positions, fit.loc, fit.scale)
+    log_det = np.log(fit.scale if fit.scale.ndim == 1 else np.diag(fit.scale)).sum()
+    if isinstance(fit, Gaussian):
         return -0.5 * distance - 0.5 * n_dims * np.log(2.0 * np.pi) - log_det
+    df = fit.df
     log_norm = gammaln(0.5 * (df + n_dims)) - gammaln(0.5 * df) - 0.5 * n_dims * np.log(df * np.pi) - log_det
     return log_norm - 0.5 * (df + n_dims) * np.log1p(distance / df)

@@ -21,21 +21,11 @@ _ROOM = 0.4
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a ladder keeps from the user; the pilot finds the rest.
-
-    Attributes
-    ----------
-    n_final_moves : int
-        Transitions at beta = 1 after the estimate is made.
-    resample_below : float
-        Share of the particles below which the effective sample size leads to resampling.
-    schedule : str or Schedule
-        How betas are placed; or the one schedule that there is, of the user's own length.
-    """
+    """What a ladder keeps from the user; the pilot finds the rest."""
 
     n_final_moves: int = 0
     resample_below: float = 0.5
-    schedule: str | Schedule = CONSTANT_SPEED
+    schedule: str | Schedule = CONSTANT_SPEED  # how betas are placed; or the user's own, of one length
 
     @property
     def is_fixed(self) -> bool:
@@ -62,12 +52,9 @@ def untuned_ladder(recipe: Recipe, kernel: Kernel, n_dims: int, n_steps: int) ->
 
 
 def build_ladder(pilot: Pilot, n_steps: int, recipe: Recipe, kernel: Kernel) -> Ladder:
-    """Spread ``n_steps`` over the barrier that the pilot measured.
+    """Spread ``n_steps`` over the barrier that the pilot measured, for a kernel that is bound to the dimensions.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        Bound to the dimensions of the model.  Its own step size, where it has one, is used with a unit metric.
+    Its own step size, where it has one, is used with a unit metric.
     """
     return _ladder(pilot, np.concatenate([[0.0], pilot.betas]), pilot.barrier, n_steps, recipe, kernel)
 
@@ -75,12 +62,8 @@ def build_ladder(pilot: Pilot, n_steps: int, recipe: Recipe, kernel: Kernel) -> 
 def suggest_length(pilot: Pilot, variance: float | None, longest: int) -> int:
     """Choose T so that the log weights would vary by a few nats without resampling, or by as much as the target allows.
 
-    Var(log w) is about Lambda^2 / T, with Lambda the barrier in units of the autocorrelation time.
-
-    Parameters
-    ----------
-    variance : float or None
-        Of the log weights: the squared target for the standard error, times the number of particles.
+    Var(log w) is about Lambda^2 / T, with Lambda the barrier in units of the autocorrelation time.  The variance that
+    the target allows is its square, times the number of particles.
     """
     allowed = _LOG_WEIGHT_VARIANCE if variance is None else min(_LOG_WEIGHT_VARIANCE, _ROOM * variance)
     return int(np.clip(np.ceil(pilot.barrier[-1] ** 2 / allowed), 1, longest))

@@ -20,20 +20,11 @@ _NEWEST = 0.3
 
 
 def estimate_metric(positions: np.ndarray) -> Metric:
-    """Estimate the covariance factor of equally weighted particles.
+    """Estimate the covariance factor of equally weighted particles (P, D).
 
     Heavy tails are pulled in to a robust range first, so that a few far particles do not set the scale
     for all.  Dense where the particles can carry it, with the sample covariance shrunk towards its
     diagonal; the diagonal alone elsewhere.
-
-    Parameters
-    ----------
-    positions : ndarray (P, D)
-
-    Returns
-    -------
-    ndarray (D,) or (D, D)
-        Scales, or a lower Cholesky factor.
     """
     n, n_dims = positions.shape
     low, median, high = _deciles(positions)
@@ -94,12 +85,8 @@ class MovingMetric:
 
     A metric measured on the very particles that it moves pushes them apart: an error of about n_dims / n_particles
     nats in the log ratio.  Where that matters, and a stage changes single scales little, the geometric mean of earlier
-    stages is used; it is less noisy as well.  Discrete sites have scales of their own, which walks use.
-
-    Parameters
-    ----------
-    n_continuous : int
-        How many dimensions, the first ones, are continuous.
+    stages is used; it is less noisy as well.  Discrete sites, the dimensions after the first ``n_continuous``, have
+    scales of their own, which walks use.
     """
 
     def __init__(self, n_continuous: int) -> None:

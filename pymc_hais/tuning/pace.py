@@ -7,13 +7,7 @@ from typing import Any
 
 
 class Stopwatch:
-    """Counts seconds but for those of compiling.
-
-    Parameters
-    ----------
-    clock : object
-        Its attribute ``seconds`` counts the time spent compiling.
-    """
+    """Counts seconds but for those of compiling, which the attribute ``seconds`` of the clock counts."""
 
     def __init__(self, clock: Any) -> None:
         self._clock, self._begin, self._compiled = clock, time.perf_counter(), clock.seconds
@@ -25,15 +19,7 @@ class Stopwatch:
 
 
 class Pace(Stopwatch):
-    """Compares the time that is left with what the rest would take at the pace so far.
-
-    Parameters
-    ----------
-    seconds : float
-        For the whole pilot, compiling apart; may be infinite.
-    clock : object
-        Its attribute ``seconds`` counts the time spent compiling.
-    """
+    """Compares the time that is left of a pilot's seconds with what the rest would take at the pace so far."""
 
     def __init__(self, seconds: float, clock: Any) -> None:
         super().__init__(clock)

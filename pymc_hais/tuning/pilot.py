@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,6 +9,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.stats import rankdata
 
+from pymc_hais.core.annealing import Report
 from pymc_hais.core.protocols import Engine
 from pymc_hais.core.records import Metric, Particles, Segment
 from pymc_hais.core.schedules import cumulative_barrier
@@ -74,23 +74,15 @@ class _Stage(NamedTuple):
 def run_pilot(
     engine: Engine,
     population: Particles,
-    report: Callable[[float, float, float], None] = lambda fraction, beta, log_z: None,
+    report: Report = lambda fraction, beta, log_z: None,
     seconds: float = np.inf,
 ) -> Pilot:
     """Temper P particles from the reference to the target, adapting everything on the way.
 
     Each stage chooses the next beta by conditional ESS (Zhou, Johansen & Aston 2016), resamples,
-    measures the metric, the step size and how long the log ratio is remembered, and moves.
-
-    Parameters
-    ----------
-    population : Particles
-        Reference draws of one population (B = 1).
-    report : callable
-        Called with progress (0 to 1), beta and the running log Z after every stage; may raise to stop.
-    seconds : float
-        Stages become wider and shorter where they would take longer than this, compiling apart; when the time has
-        ended, one step leads to beta = 1, and the pilot is not complete.
+    measures the metric, the step size and how long the log ratio is remembered, and moves.  Stages become wider and
+    shorter where they would take longer than the seconds, compiling apart; when the time has ended, one step leads to
+    beta = 1, and the pilot is not complete.  The population (B = 1) is one of reference draws.
     """
     particles, rng = _Moving(engine, population), population.rngs[0]
     _, n_particles, n_dims = population.state.position.shape
@@ -241,19 +233,8 @@ def _fraction(beta: float, first: float) -> float:
 def next_beta(log_ratio: np.ndarray, beta: float, share: float) -> float:
     """Find the next beta at which the conditional ESS of the particles still alive is ``share``.
 
-    The logarithm of the step is searched, so that the scale of the log ratio does not matter.
-
-    Parameters
-    ----------
-    log_ratio : ndarray (P,)
-        -inf for particles of weight zero.
-    share : float
-        Of the particles alive.
-
-    Raises
-    ------
-    FloatingPointError
-        If no particle is alive.
+    The logarithm of the step is searched, so that the scale of the log ratio, -inf for particles of weight zero, does
+    not matter.
     """
     alive = log_ratio[np.isfinite(log_ratio)]
     if alive.size == 0:

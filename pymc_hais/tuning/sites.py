@@ -18,13 +18,7 @@ _MOST, _LEAST = 1e4, 1e-6
 
 
 def fit_sites(chart: Chart, x: np.ndarray) -> Sites:
-    """Fit the sites to flat vectors x (P, D).
-
-    Parameters
-    ----------
-    x : ndarray (P, D)
-        Equally weighted.
-    """
+    """Fit the sites to equally weighted flat vectors (P, D)."""
     moved = np.flatnonzero(chart.is_moved)
     location, log_scale = (moment[:, moved] for moment in chart.moments(x))
     centre, spread = np.median(x[:, moved], axis=0), np.maximum(x[:, moved].std(axis=0), np.finfo(float).tiny)
