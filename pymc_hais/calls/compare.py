@@ -133,20 +133,12 @@ def average(
 
 @dataclass(frozen=True)
 class _Weighed:
-    """Models with their posterior probabilities, in the order they were given.
-
-    Attributes
-    ----------
-    estimates : dict of LogZEstimate
-    order : ndarray of int (M,)
-        The most probable first, those of which nothing is known last.
-    probability, error : ndarray (M,)
-    """
+    """M models with their posterior probabilities, in the order they were given."""
 
     estimates: dict[str, LogZEstimate]
-    order: np.ndarray
-    probability: np.ndarray
-    error: np.ndarray
+    order: np.ndarray  # (M,) the most probable first, those of which nothing is known last
+    probability: np.ndarray  # (M,)
+    error: np.ndarray  # (M,)
 
 
 def _weigh(results: Any, prior: Any, allow_errors: bool, check_data: bool) -> _Weighed:

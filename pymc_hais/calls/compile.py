@@ -44,39 +44,17 @@ _SEED = 0
 
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """What one call works with.
+    """What one call works with."""
 
-    Attributes
-    ----------
-    model : pymc.Model
-        With the data as they were when the call began.
-    choices : dict
-        ``reference``, ``kernel``, ``constraints``, ``path``, ``backend`` and ``compile_kwargs``.
-    build_outputs : callable
-        As :func:`pymc_hais.model.build_outputs`, without the model.
-    """
-
-    model: Any
-    choices: dict[str, Any]
-    build_outputs: Callable[..., Any]
+    model: Any  # with the data as they were when the call began
+    choices: dict[str, Any]  # the arguments of :func:`compile`
+    build_outputs: Callable[..., Any]  # as :func:`pymc_hais.model.build_outputs`, without the model
 
 
 def open_model(model: Any, draws: Any, **choices: Any) -> Opened:
     """Return what a call works with: the model itself, or a copy of a compiled one that has its machine code.
 
-    Parameters
-    ----------
-    model : pymc.Model, CompiledModel or None
-    draws : object
-        What the user gave as ``draws``.
-    **choices
-        What the user gave for the arguments of :func:`compile`.
-
-    Raises
-    ------
-    ValueError
-        Of a compiled model: for choices other than its own, for a model that is not the one that was compiled, or for
-        data of other shapes.
+    A compiled one refuses choices other than its own, changes of the model, and data of other shapes.
     """
     if isinstance(model, CompiledModel):
         return model._open(choices)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -135,7 +136,6 @@ class PersistentHMC(GradientSharedStep):
         super().__init__(vars, model=model, logp_dlogp_func=function, initial_point=initial_point, **kwargs)
         self.beta, self.target_accept, self.n_transitions = float(beta), float(target_accept), int(n_transitions)
         self.kernel = Hamiltonian(n_leapfrog=n_leapfrog, damping=damping)
-        self._transition = self.kernel.build(np, Geometric().build(np, self._density))
         self._start = np.concatenate([np.ravel(initial_point[var.name]) for var in vars])
         self._first_step_size = step_scale / self._start.size**0.25
         self.momentum = np.zeros(self._start.size)
@@ -148,10 +148,9 @@ class PersistentHMC(GradientSharedStep):
         """Leave the transition, a closure, behind."""
         return {name: value for name, value in self.__dict__.items() if name != "_transition"}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Build the transition again."""
-        self.__dict__.update(state)
-        self._transition = self.kernel.build(np, Geometric().build(np, self._density))
+    @cached_property
+    def _transition(self) -> Any:
+        return self.kernel.build(np, Geometric().build(np, self._density))
 
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
         """Start a chain: a new generator, a fresh momentum, and no tuning of an earlier chain."""
@@ -186,13 +185,7 @@ class PersistentHMC(GradientSharedStep):
         return float(logp), 0.0, np.array(gradient), np.zeros_like(gradient)
 
     def astep(self, q0: RaveledVars) -> tuple[RaveledVars, StatsType]:
-        """Make ``n_transitions`` transitions.
-
-        Raises
-        ------
-        SamplingError
-            If the density at the start is not finite.
-        """
+        """Make ``n_transitions`` transitions."""
         wall, process = time.perf_counter(), time.process_time()
         state = self._state_at(q0)
         self.step_size = float(self.step_adapt.current(self.tune))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -102,8 +103,7 @@ class HAIS(SMC_KERNEL):
         self._kernel = Hamiltonian(damping=damping)
         self._model = modelcontext(kwargs.get("model"))
         self._backend, self._engine_kwargs = _choose_backend(kwargs.get("compile_kwargs"))
-        # Before any worker starts, so that what is wrong with a model is said once and in this process.
-        self._problem: Problem | None = self._build_problem()
+        _ = self._problem  # before any worker starts, so that what is wrong with a model is said once, in this process
         super().__init__(*args, threshold=threshold, **kwargs)
         if self.draws < _FEWEST_DRAWS:
             raise ValueError(f"`draws` must be at least {_FEWEST_DRAWS}, got {self.draws!r}.")
@@ -113,31 +113,22 @@ class HAIS(SMC_KERNEL):
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave machine code and particles behind: another process compiles for itself."""
-        return {**self.__dict__, "_problem": None, "_engine": None, "_state": None}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_problem", "_state")}
 
-    def _build_problem(self) -> Problem:
+    @cached_property
+    def _problem(self) -> Problem:
         if discrete := discrete_names(self._model):
             raise NotImplementedError(
                 f"HAIS follows gradients, and `{discrete[0]}` is discrete: use pm.sample_hais, which takes discrete "
                 "variables."
             )
-        return build_problem(self._model, "prior", self._compiler(), Seeds((0,)))
-
-    def _compiler(self) -> Compiler:
         # In a worker process the other cores are for the other chains.
         cores = None if multiprocessing.parent_process() is None else 1
-        return Compiler(self._kernel, self._backend, self._engine_kwargs, cores)
+        compiler = Compiler(self._kernel, self._backend, self._engine_kwargs, cores)
+        return build_problem(self._model, "prior", compiler, Seeds((0,)))
 
     def initialize_population(self) -> dict[str, np.ndarray]:
-        """Draw from the prior.
-
-        Returns
-        -------
-        dict of {str : ndarray (draws, *shape)}
-            By value variable, unconstrained.
-        """
-        if self._problem is None:
-            self._problem = self._build_problem()
+        """Draw from the prior: unconstrained values (draws, ...) by value variable."""
         drawn = self._problem.reference.draw(self.draws, np.random.SeedSequence(int(self.rng.integers(2**31))))
         self._clipped = drawn.clipped
         return self._problem.layout.unflatten(drawn.positions)
@@ -148,11 +139,8 @@ class HAIS(SMC_KERNEL):
 
     def setup_kernel(self) -> None:
         """Evaluate the particles with their gradients, and give them momenta."""
-        if self._problem is None:
-            self._problem = self._build_problem()
-        self._engine = self._problem.engine
         positions = self._problem.to_coordinates(self.tempered_posterior).astype(self._problem.layout.dtype)
-        state = self._engine.start(positions[None], [], self._draw_key()[None])
+        state = self._problem.engine.start(positions[None], [], self._draw_key()[None])
         # Draws beyond the range of floating point count with weight zero; the first resampling drops them.
         self._state = state._replace(log_ratio=np.where(self._clipped, -np.inf, np.asarray(state.log_ratio)))
         self._keys = (self._draw_key(), self._draw_key())
@@ -165,7 +153,6 @@ class HAIS(SMC_KERNEL):
 
     def _publish(self) -> None:
         """Show the particles under the names that ``pm.sample_smc`` reads."""
-        assert self._problem is not None
         self._positions, log_reference, log_ratio = (
             np.asarray(leaf, np.float64)[0]
             for leaf in (self._state.position, self._state.log_reference, self._state.log_ratio)
@@ -175,13 +162,7 @@ class HAIS(SMC_KERNEL):
         self.likelihood_logp = clean(log_ratio)
 
     def update_beta_and_weights(self) -> None:
-        """Take the longest step in beta whose conditional ESS is ``threshold``, and weight by it.
-
-        Raises
-        ------
-        FloatingPointError
-            If no particle has a finite log-likelihood.
-        """
+        """Take the longest step in beta whose conditional ESS is ``threshold``, and weight by it."""
         self.iteration += 1
         before, self.beta = self.beta, next_beta(self.likelihood_logp, self.beta, self.threshold)
         self._log_weights = (self.beta - before) * self.likelihood_logp
@@ -191,7 +172,7 @@ class HAIS(SMC_KERNEL):
     def resample(self) -> None:
         """Resample by the weights; momenta and gradients go along."""
         self.resampling_indexes = systematic(self._log_weights, self.rng.random())
-        self._state = self._engine.take(self._state, self.resampling_indexes[None])
+        self._state = self._problem.engine.take(self._state, self.resampling_indexes[None])
         self._publish()
         self.tempered_posterior_logp = self.prior_logp + self.beta * self.likelihood_logp
 
@@ -229,7 +210,7 @@ class HAIS(SMC_KERNEL):
         for half, metric, key in zip(self._halves(), self._metrics, self._keys, strict=True):
             state = ParticleState(*(np.asarray(leaf)[:, half] for leaf in self._state))
             segment = Segment(self._n_moved, betas, step_sizes, kept, metric)
-            state, trace = self._engine.run_segment(state, [], segment, key[None])
+            state, trace = self._problem.engine.run_segment(state, [], segment, key[None])
             moved.append(state)
             rates.append(np.asarray(trace.acceptance_rate)[0].mean(axis=1))
         self._state = ParticleState(*(np.concatenate(leaves, axis=1) for leaves in zip(*moved, strict=True)))

@@ -54,8 +54,8 @@ def to_datatree(
     attrs: Mapping[str, Any],
     output: Output,
     guard: Guard,
-    modes: Modes | None = None,
-    plan: Plan | None = None,
+    modes: Modes | None,
+    plan: Plan | None,
 ) -> DataTree:
     """Label a run of one model as ArviZ expects.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
 
 from pymc_hais.core.records import AnnealingRun
 from pymc_hais.estimators import Finding, LogZEstimate
@@ -29,25 +28,13 @@ from pymc_hais.run.row_results import RowResult, final_particles
 
 @dataclass(frozen=True)
 class Seen:
-    """What a check may look at: a finished run of one model, or what such a run became when it was extended.
-
-    Attributes
-    ----------
-    choice : Choice
-        The problem, and what was learnt.
-    outcome : Outcome
-        The rounds; of an extension, with the particles of both.
-    modes : Modes, optional
-        What a search for them has found.
-    added : AnnealingRun, optional
-        The particles of an extension.
-    """
+    """What a check may look at: a finished run of one model, or what such a run became when it was extended."""
 
     choice: Choice
-    outcome: Outcome
+    outcome: Outcome  # of an extension, with the particles of both
     call: Call
-    modes: Modes | None = None
-    added: AnnealingRun | None = None
+    modes: Modes | None = None  # what a search for them has found
+    added: AnnealingRun | None = None  # the particles of an extension
 
     @property
     def problem(self) -> Problem:
@@ -120,12 +107,10 @@ def _of_prior(problem: Problem) -> tuple[Finding, ...]:
 
 def _make(checks: Mapping[str, Callable[[], Iterable[Finding]]], guard: Guard) -> list[Finding]:
     """Make every check; what one that fails would have seen is not known, and a finding of its own."""
-    made = (guard.attempt(what, partial(_all, check), (), "error") for what, check in checks.items())
-    return list(chain.from_iterable(made))
-
-
-def _all(check: Callable[[], Iterable[Finding]]) -> tuple[Finding, ...]:
-    return tuple(check())  # most checks are generators, which do not start before
+    findings: list[Finding] = []
+    for what, check in checks.items():  # most of them are generators, which do not start before they are read
+        findings += guard.attempt(what, lambda check=check: tuple(check()), (), "error")  # type: ignore[misc]
+    return findings
 
 
 def unfinished(guard: Guard) -> tuple[Finding, ...]:

@@ -44,15 +44,8 @@ def read_positions(model: Any, idata: Any, argument: str = "idata", fewest: int 
     return flat.reshape(n_chains, n_draws, layout.n_dims)
 
 
-def read_draws(model: Any, idata: Any, argument: str = "idata", fewest: int = _FEWEST) -> dict[str, np.ndarray]:
-    """Read the draws (C, S, ...) of a model's free variables from a result, which messages call ``argument``.
-
-    Raises
-    ------
-    ValueError
-        If it is no result of a sampler, has other variables, shapes or observed data than the model, fewer draws in a
-        chain than that, or draws that are not finite.
-    """
+def read_draws(model: Any, idata: Any, argument: str, fewest: int) -> dict[str, np.ndarray]:
+    """Read the draws (C, S, ...) of a model's free variables from a result, which messages call ``argument``."""
     if not isinstance(idata, DataTree) or "posterior" not in idata.children:
         found = f" with groups {', '.join(idata.children)}" if isinstance(idata, DataTree) else ""
         raise ValueError(

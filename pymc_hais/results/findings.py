@@ -9,20 +9,11 @@ from pymc_hais.estimators import Finding
 
 
 class Row(NamedTuple):
-    """A finding in words.
+    """A finding in words, with places for numbers as :meth:`str.format` fills them."""
 
-    Attributes
-    ----------
-    severity : str
-        ``"error"`` (the estimate or its error bar should not be trusted), ``"warning"`` or ``"info"``; where two are
-        named, the check says which of them it is.
-    message, advice : str
-        What was seen, and what to change, with places for numbers as :meth:`str.format` fills them.
-    """
-
-    severity: str
-    message: str
-    advice: str
+    severity: str  # where two are named, the check says which of them it is
+    message: str  # what was seen
+    advice: str  # what to change
 
 
 _error, _warning, _info = (partial(Row, severity) for severity in ("error", "warning", "info"))

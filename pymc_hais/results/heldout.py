@@ -17,31 +17,16 @@ from pymc_hais.run.row_results import RowResult
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Log-likelihoods of R rows, in nats.
+    """Log-likelihoods of R rows, in nats."""
 
-    Attributes
-    ----------
-    value, se, ess, pareto_k : ndarray (R,)
-        Of each row.
-    se_of_mean : float
-        Monte Carlo standard error of the mean over the rows, without the next two.
-    shortfall : ndarray (R,) or float
-        How far each value may lie too low; it does not average out.
-    common : dict
-        Numbers common to all rows, such as ``log_z``.
-    common_se : float
-        The error of what was subtracted from all rows.
-    findings : tuple of Finding
-    """
-
-    value: np.ndarray
-    se: np.ndarray
-    ess: np.ndarray
-    pareto_k: np.ndarray
-    se_of_mean: float
-    shortfall: np.ndarray | float = 0.0
-    common: dict[str, float] = field(default_factory=dict)
-    common_se: float = 0.0
+    value: np.ndarray  # (R,)
+    se: np.ndarray  # (R,)
+    ess: np.ndarray  # (R,)
+    pareto_k: np.ndarray  # (R,)
+    se_of_mean: float  # Monte Carlo standard error of the mean over the rows, without the next two
+    shortfall: np.ndarray | float = 0.0  # (R,) how far each value may lie too low; it does not average out
+    common: dict[str, float] = field(default_factory=dict)  # numbers common to all rows, such as ``log_z``
+    common_se: float = 0.0  # the error of what was subtracted from all rows
     findings: tuple[Finding, ...] = ()
 
     @property

@@ -41,11 +41,11 @@ def rank(draws: Mapping[str, np.ndarray], truth: Mapping[str, np.ndarray]) -> di
 
 def check_validation(sandwiches: Sequence[Sandwich], ranks: Mapping[str, np.ndarray]) -> Iterator[Finding]:
     """Say what the bounds and the ranks of simulated data sets show of the sampler on this model."""
-    lower, upper = map(np.array, _bounds(sandwiches))
-    gap = upper[:, 0] - lower[:, 0]
+    lower, lower_se, upper, upper_se = _bounds(sandwiches).values()
+    gap = upper - lower
     # Each upper bound rests on one draw of the true values, which its own error does not count.
     error = float(np.std(gap, ddof=1) / np.sqrt(len(gap))) if len(gap) >= _FEWEST else np.inf
-    error = max(error, float(np.sqrt(np.sum(upper[:, 1] ** 2 + lower[:, 1] ** 2))) / len(gap))
+    error = max(error, float(np.sqrt(np.sum(upper_se**2 + lower_se**2))) / len(gap))
     if gap.mean() < -_CROSSED * error:
         yield say("bounds_crossed", gap=-gap.mean(), errors=-gap.mean() / error)
     if gap.mean() > _WIDE:
@@ -56,9 +56,13 @@ def check_validation(sandwiches: Sequence[Sandwich], ranks: Mapping[str, np.ndar
         yield say("ranks", names=quoted(sorted(off)))
 
 
-def _bounds(sandwiches: Sequence[Sandwich]) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
-    lower = [(one.lower.estimate.value, one.lower.estimate.mc_se) for one in sandwiches]
-    return lower, [(one.upper.value, one.upper.mc_se) for one in sandwiches]
+def _bounds(sandwiches: Sequence[Sandwich]) -> dict[str, np.ndarray]:
+    sides = {"lower": [one.lower.estimate for one in sandwiches], "upper": [one.upper for one in sandwiches]}
+    return {
+        f"{side}{suffix}": np.array([getattr(one, name) for one in estimates])
+        for side, estimates in sides.items()
+        for suffix, name in (("", "value"), ("_se", "mc_se"))
+    }
 
 
 def to_validation_tree(
@@ -70,18 +74,11 @@ def to_validation_tree(
     attrs: Mapping[str, Any],
 ) -> DataTree:
     """Label bounds, ranks and true values, one of each for every ``data_set``."""
-    (lower, lower_se), (upper, upper_se) = (np.array(column).T for column in _bounds(sandwiches))
-    numbers = [one.lower.rounds[-1].n_steps for one in sandwiches]
-    bounds = {
-        "lower": lower,
-        "lower_se": lower_se,
-        "upper": upper,
-        "upper_se": upper_se,
-        "gap": upper - lower,
-        "n_temperatures": np.array(numbers),
-    }
-    groups = {"bounds": bounds, "ranks": ranks, "prior": truth}
-    sets = {"data_set": np.arange(len(lower))}
+    bounds = _bounds(sandwiches)
+    gap = bounds["upper"] - bounds["lower"]
+    n_temperatures = np.array([one.lower.rounds[-1].n_steps for one in sandwiches])
+    groups = {"bounds": {**bounds, "gap": gap, "n_temperatures": n_temperatures}, "ranks": ranks, "prior": truth}
+    sets = {"data_set": np.arange(len(gap))}
     tree = DataTree.from_dict(
         {
             f"/{name}": as_dataset(
@@ -90,7 +87,6 @@ def to_validation_tree(
             for name, values in groups.items()
         }
     )
-    gap = upper - lower
     tree.attrs.update(attrs)
     tree.attrs["mean_gap"] = f"{gap.mean():.3f} nats over {len(gap)} data sets"
     tree.attrs["findings"] = findings_as_json(findings)

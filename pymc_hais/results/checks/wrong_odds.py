@@ -26,18 +26,11 @@ _FAR = 3
 
 
 class _Trial(NamedTuple):
-    """Sites of one colour that are changed.
+    """Sites of one colour that are changed."""
 
-    Attributes
-    ----------
-    rows : ndarray (2 + n, D)
-        The particle, with all of them changed, and with each changed alone.
-    sites, steps : ndarray (n,)
-    """
-
-    rows: np.ndarray
-    sites: np.ndarray
-    steps: np.ndarray
+    rows: np.ndarray  # (2 + n, D): the particle, with all of them changed, and with each changed alone
+    sites: np.ndarray  # (n,)
+    steps: np.ndarray  # (n,)
 
 
 def check_odds(problem: Problem, final: Mapping[int, np.ndarray | None]) -> Iterator[Finding]:

@@ -11,9 +11,9 @@ from arviz_base.labels import BaseLabeller
 from arviz_plots import PlotCollection
 from arviz_plots.visuals import fill_between_y, hline, labelled_title, line_xy, scatter_xy, set_xticks
 from arviz_stats.ecdf_utils import compute_ecdf, ecdf_pit
-from xarray import DataArray, Dataset, DataTree, apply_ufunc, concat
+from xarray import DataArray, Dataset, DataTree, apply_ufunc
 
-from pymc_hais.results.plots.panels import Panels, interval, interval_lines, share_docs, within
+from pymc_hais.results.plots.panels import Panels, interval, interval_lines, share_docs, within, xy
 from pymc_hais.results.plots.reading import read_group
 
 _SIDES = ("lower", "upper")
@@ -166,5 +166,4 @@ def _difference(ranks: DataArray, points: np.ndarray) -> DataArray:
         return np.concatenate([[0.0], compute_ecdf(values[np.isfinite(values)], points[1:-1]) - points[1:-1], [0.0]])
 
     y = apply_ufunc(ecdf, ranks, input_core_dims=[[_SAMPLE]], output_core_dims=[["point"]], vectorize=True)
-    x = DataArray(points, dims="point").broadcast_like(y)
-    return concat([x, y], "plot_axis", join="override").assign_coords(plot_axis=["x", "y"])
+    return xy(DataArray(points, dims="point").broadcast_like(y), y)

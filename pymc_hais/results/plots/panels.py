@@ -45,24 +45,10 @@ def share_docs[T: Callable[..., PlotCollection]](plot: T) -> T:
 
 
 class Panels:
-    """A ``PlotCollection`` with a plot for each variable, and what the user said about its visuals.
+    """A ``PlotCollection`` with a plot for each variable, and what the user said about its visuals, of known names.
 
-    Parameters
-    ----------
-    data : Dataset
-        A variable for each plot.
-    known : sequence of str
-        Names of the visuals, which ``visuals`` may hold.
-    colour : str
-        Dimension whose coordinates have a colour each, where there is one.
-    facets : sequence of str
-        Dimensions that have a plot for each coordinate.
-    n_rows : int, optional
-        Rows of a table that the plots hold, which set their height.
-    is_wide : bool
-        Whether the plots are as wide as two.
-    **figure_kwargs
-        Defaults of ``pc_kwargs["figure_kwargs"]``.
+    The coordinates of one dimension have a colour each, those of the facets a plot each.  A plot is as high as its rows
+    of a table need, or as wide as two.  Further arguments are defaults of ``pc_kwargs["figure_kwargs"]``.
     """
 
     def __init__(

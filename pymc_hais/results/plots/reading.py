@@ -12,13 +12,7 @@ from pymc_hais.core.messages import quoted
 
 
 def read_group(tree: Any, group: str, variables: Sequence[str] = (), maker: str = "pm.sample_hais") -> Dataset:
-    """Take a group that must hold some variables out of a result of ``maker``.
-
-    Raises
-    ------
-    ValueError
-        Saying what was given, and what to pass.
-    """
+    """Take a group that must hold some variables out of a result of ``maker``."""
     expected = f"Expected the DataTree that {maker} returns, with a group `{group}`"
     if not isinstance(tree, DataTree):
         raise ValueError(f"{expected}; got a {type(tree).__name__}.")
@@ -34,13 +28,7 @@ def read_group(tree: Any, group: str, variables: Sequence[str] = (), maker: str 
 
 
 def read_table(table: Any, columns: Sequence[str], maker: str) -> pd.DataFrame:
-    """Check that a table of ``maker`` holds some columns, and give its rows names that can be drawn.
-
-    Raises
-    ------
-    ValueError
-        Saying what was given, and what to pass.
-    """
+    """Check that a table of ``maker`` holds some columns, and give its rows names that can be drawn."""
     expected = f"Expected the DataFrame that {maker} returns, with columns {quoted(columns)}"
     if not isinstance(table, pd.DataFrame):
         raise ValueError(f"{expected}; got a {type(table).__name__}.")
