@@ -81,17 +81,9 @@ class Kernel(Protocol):
     def build(self, xp: Any, path: PathFunctions, jit: Any = ..., jit_density: Any = ..., loop: Any = ...) -> Any:
         """Build ``transition(state, noise, beta, params, data) -> (ParticleState, KernelInfo)`` of one particle.
 
-        Parameters
-        ----------
-        xp : module
-            The array namespace (numpy or jax.numpy).
-        path : PathFunctions
-        jit : callable
-            Applied to the inner functions (Numba needs them compiled).
-        jit_density : callable, optional
-            The same for the functions that evaluate the density; ``jit`` by default.
-        loop : callable
-            Builds a while loop as :func:`pymc_hais.kernels.metropolis.plain_loop` does.
+        ``xp`` is numpy or jax.numpy.  ``jit`` is applied to the inner functions, which Numba needs compiled, and
+        ``jit_density``, the same by default, to those that evaluate the density.  ``loop`` builds a while loop as
+        :func:`pymc_hais.kernels.metropolis.plain_loop` does.
         """
 
 

@@ -8,7 +8,7 @@ a segment.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -202,11 +202,10 @@ class AnnealingRun:
 
     def select(self, populations: slice) -> AnnealingRun:
         """Return the run of some of the populations."""
-        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        fields["state"] = ParticleState(*(np.asarray(leaf)[populations] for leaf in self.state))
-        fields["temperature"] = {name: values[populations] for name, values in self.temperature.items()}
-        others = {name: value[populations] for name, value in fields.items() if isinstance(value, np.ndarray)}
-        return AnnealingRun(**{**fields, **others})
+        state = ParticleState(*(np.asarray(leaf)[populations] for leaf in self.state))
+        temperature = {name: values[populations] for name, values in self.temperature.items()}
+        others = {name: value[populations] for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+        return replace(self, state=state, temperature=temperature, **others)
 
     @classmethod
     def join(cls, runs: Sequence[AnnealingRun]) -> AnnealingRun:

@@ -11,9 +11,8 @@ from pymc_hais.estimators import Finding, LogZEstimate
 from pymc_hais.jobs.guard import Guard
 from pymc_hais.problem.problem import Problem
 from pymc_hais.request.call import Call
-from pymc_hais.results.checks.missed_mass import check_modes
 from pymc_hais.results.checks.model import check_data, check_prior_draws, check_prior_mass, check_summable
-from pymc_hais.results.checks.opinions import check_opinions
+from pymc_hais.results.checks.opinions import check_modes, check_opinions
 from pymc_hais.results.checks.particles import check_lag, check_rounding, check_tail
 from pymc_hais.results.checks.plan import check_plan, check_time
 from pymc_hais.results.checks.rows import check_mean, summarise

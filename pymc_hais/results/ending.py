@@ -44,7 +44,11 @@ def end_run(
         found = guard.attempt(
             "the modes in the variables' own spaces", lambda: replace(some, values=named(every)), some
         )
-    values = name_draws(named, posterior, choice, guard)
+    values = guard.attempt(
+        "the draws in the variables' own spaces (they are in the unconstrained one)",
+        lambda: named(posterior.positions),
+        choice.problem.layout.unflatten(posterior.positions),
+    )
     learnt = guard.attempt("the plan", lambda: record_plan(choice, outcome, call), None)
     estimate = guard.surely(lambda: with_findings(Seen(choice, outcome, call, found), guard))
     guard.surely(lambda: log_outcome(estimate, outcome, choice, call))
@@ -52,12 +56,3 @@ def end_run(
     tree = to_datatree(model, values, posterior, outcome, estimate, attrs, call.output, guard, found, learnt)
     keep_result(tree, call.workers.checkpoint, guard)
     return tree
-
-
-def name_draws(
-    named: Callable[[np.ndarray], dict[str, np.ndarray]], draws: PosteriorDraws, choice: Choice, guard: Guard
-) -> dict[str, np.ndarray]:
-    """Return draws in the variables' own spaces with all Deterministics; if that fails, in the unconstrained one."""
-    what = "the draws in the variables' own spaces (they are in the unconstrained one)"
-    as_they_are = choice.problem.layout.unflatten(draws.positions)
-    return guard.attempt(what, lambda: named(draws.positions), as_they_are)

@@ -25,7 +25,6 @@ from pymc_hais.run.rounds import Outcome
 # A child of PyMC's logger, so that messages appear where PyMC's do.
 _log = logging.getLogger("pymc.hais")
 
-_LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _PACKAGES = ("pymc-hais", "pymc", "pytensor", "arviz", "numpy", "scipy", "jax")
 
 
@@ -104,7 +103,7 @@ def log_nothing_added(estimate: LogZEstimate, call: Call) -> None:
 def log_findings(findings: Iterable[Finding]) -> None:
     """Log every finding at the level of its severity."""
     for finding in findings:
-        _log.log(_LEVELS[finding.severity], str(finding))
+        getattr(_log, finding.severity)(str(finding))
 
 
 def log_held_out(result: HeldOut) -> None:

@@ -27,7 +27,9 @@ def fit_reference(positions: np.ndarray) -> Gaussian | StudentT:
     is_dense = needs_dense(positions)
     fits = [_fit(positions, df, is_dense) for df in _DEGREES]
     best = fits[int(np.argmax([np.mean(log_densities(fit, positions)) for fit in fits]))]
-    return replace(best, scale=best.scale * _widening(positions, best.scale))
+    # As the predictive distribution is wider, in variance.
+    n, n_dims = positions.shape
+    return replace(best, scale=best.scale * np.sqrt(n / (n - (n_dims if best.scale.ndim == 2 else 1))))
 
 
 def _fit(positions: np.ndarray, df: float, is_dense: bool) -> Gaussian | StudentT:
@@ -49,12 +51,6 @@ def _factor(centred: np.ndarray) -> np.ndarray:
     """Return the lower Cholesky factor of centred' centred, (D, D), by QR: no precision is lost in the product."""
     upper = np.linalg.qr(centred, mode="r")
     return (upper * np.where(np.diag(upper) < 0, -1.0, 1.0)[:, None]).T
-
-
-def _widening(positions: np.ndarray, scale: Metric) -> float:
-    """Widen a scale matrix of P particles as the predictive distribution is wider: by P / (P - D), in variance."""
-    n, n_dims = positions.shape
-    return float(np.sqrt(n / (n - n_dims))) if scale.ndim == 2 else float(np.sqrt(n / (n - 1.0)))
 
 
 def _squared_distance(positions: np.ndarray, loc: np.ndarray, scale: Metric) -> np.ndarray:

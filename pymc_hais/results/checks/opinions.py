@@ -1,14 +1,15 @@
-"""What other methods for log Z say: those beside a run, and a bridge from draws of another sampler."""
+"""What others say of log Z: methods beside a run, a search for modes, and a bridge from draws of another sampler."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from pymc_hais.estimators import Finding, LogZEstimate
 from pymc_hais.opinions.bridging import BridgeResult
 from pymc_hais.results.findings import METHODS, say
+from pymc_hais.run.modes import Modes
 
 #: Combined standard errors, and nats, that a second opinion may differ by without a finding.
 _DISAGREEMENT = 4.0
@@ -18,6 +19,10 @@ _FEWEST_EFFECTIVE = 100.0
 _LARGEST_RHAT = 1.05
 #: Independent terms at each end of a bridge below which its error bar is a guess.
 _FEWEST_OVERLAPPING = 30.0
+#: Nats, and standard errors of log Z, by which log Z must rise with modes for an error.
+_LEAST, _ERRORS = 0.1, 2.0
+#: Numbers of a place, and modes, that a message shows.
+_SHOWN, _MODES = 3, 3
 
 
 def check_bridge(result: BridgeResult, n_draws: int) -> Iterator[Finding]:
@@ -44,3 +49,30 @@ def check_opinions(estimate: LogZEstimate, opinions: Sequence[LogZEstimate]) -> 
         if other.estimator == "reverse":
             key = "reverse_disagrees: above" if difference > 0.0 else "reverse_disagrees: below"
         yield say(key, method=METHODS[other.estimator], value=other.value, se=other.se, difference=difference)
+
+
+def check_modes(modes: Modes | None, estimate: LogZEstimate) -> Iterator[Finding]:
+    """Say that modes hold more mass than the run found there, if log Z would rise by more than its error bar."""
+    if modes is None or not modes.missed.is_certain or modes.missed.gain <= max(_LEAST, _ERRORS * estimate.se):
+        return
+    which = modes.missed.which
+    places = "; ".join(_place(modes.values, mode) for mode in which[:_MODES])
+    yield say(
+        "missed_mass",
+        modes=f"{len(which)} modes" if len(which) > 1 else "A mode",
+        places=places + ("; ..." if len(which) > _MODES else ""),
+        which="first" if len(which) > 1 else "mode",
+        log_mass=modes.masses[which[0]].lower,
+        share=modes.shares[which[0]],
+        gain=modes.missed.gain,
+    )
+
+
+def _place(values: Mapping[str, np.ndarray], mode: int) -> str:
+    """Write the first few numbers of a mode."""
+    numbers = [
+        f"{name}{list(index) if index else ''} = {value[mode][index]:.4g}"
+        for name, value in values.items()
+        for index in np.ndindex(*value.shape[1:])
+    ]
+    return ", ".join(numbers[:_SHOWN]) + (", ..." if len(numbers) > _SHOWN else "")
