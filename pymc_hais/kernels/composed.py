@@ -1,4 +1,4 @@
-"""One annealed step of a model with discrete variables: the continuous ones given the sites, then the sites."""
+"""One annealed step that moves a block of dimensions after the other, each given all others: sites come last."""
 
 from __future__ import annotations
 
@@ -7,34 +7,90 @@ from typing import Any
 
 import numpy as np
 
-from pymc_hais.core.protocols import Kernel
-from pymc_hais.core.records import KernelInfo, KernelParams, ParticleState, PathFunctions
+from pymc_hais.core.records import KernelInfo, KernelParams, Noise, ParticleState, PathFunctions
 from pymc_hais.kernels.metropolis import build_evaluate_at, identity, keeps_gradients, plain_loop
 from pymc_hais.kernels.sites import SiteBlock, SiteKernel
 
 
 @dataclass(frozen=True)
-class Composed:
-    """See :class:`pymc_hais.core.protocols.Kernel`; both parts together leave the density at beta invariant.
+class Block:
+    """Dimensions that one kernel moves, given all others.
+
+    A :class:`Kernel` sees a density of these dimensions alone.  Where it takes ``data``, it finds the pair of the
+    path's own data and the whole position: a kernel that draws from a conditional distribution knows what is given.
 
     Attributes
     ----------
-    continuous : Kernel or None
-        Of the first dimensions, given the sites; None where there are only sites.
-    sites : SiteKernel
-        Of the last ones.
+    kernel : Kernel or SiteKernel
+        The second for discrete sites, and bound to them.
+    start, stop : int
+        Where the dimensions are in the flat vector.
     """
 
-    continuous: Kernel | None
-    sites: SiteKernel
-    n_sites: int
+    kernel: Any
+    start: int
+    stop: int
+
+    @property
+    def is_of_sites(self) -> bool:
+        """Whether it moves discrete sites."""
+        return getattr(self.kernel, "is_site_kernel", False)
+
+    @property
+    def n_evaluations(self) -> int:
+        """Evaluations of the density, one more where it leaves gradients that the next block could not use."""
+        if self.is_of_sites:
+            return int(self.kernel.n_evaluations)
+        return int(self.kernel.n_gradients) + (not keeps_gradients(self.kernel))
+
+
+@dataclass(frozen=True)
+class Composed:
+    """See :class:`pymc_hais.core.protocols.Kernel`; all blocks together leave the density at beta invariant.
+
+    Step size, persistence and acceptance are those of the leading block: the first continuous one that has no step size
+    of its own, or else the first one.  Others without a step size of their own share what it is tuned to; the rest keep
+    theirs, with a unit metric.
+
+    Attributes
+    ----------
+    blocks : tuple of Block
+        In the order in which they move.  Dimensions of discrete sites are the last ones.
+    """
+
+    blocks: tuple[Block, ...]
+
+    @property
+    def _continuous(self) -> list[Block]:
+        return [block for block in self.blocks if not block.is_of_sites]
+
+    @property
+    def _leading(self) -> Block | None:
+        tuned = [block for block in self._continuous if block.kernel.step_size is None]
+        return next(iter(tuned or self._continuous), None)
+
+    @property
+    def sites(self) -> SiteKernel | None:
+        """The kernel of the discrete sites."""
+        return next((block.kernel for block in self.blocks if block.is_of_sites), None)
+
+    @property
+    def site_blocks(self) -> tuple[SiteBlock, ...]:
+        """The sites of each discrete variable."""
+        return tuple(one for block in self.blocks if block.is_of_sites for one in block.kernel.blocks)
+
+    @property
+    def n_sites(self) -> int:
+        """How many of the last dimensions are discrete."""
+        return sum(block.n_sites for block in self.site_blocks)
 
     @property
     def step_size(self) -> float | None:
-        """Of the continuous part; with sites alone there is one to tune only where they walk."""
-        if self.continuous is None:
-            return None if self.sites.is_tuned else 1.0
-        return self.continuous.step_size
+        """Of the leading block; with sites alone there is one to tune only where they walk."""
+        if self._leading is None:
+            return None if any(block.kernel.is_tuned for block in self.blocks) else 1.0
+        size: float | None = self._leading.kernel.step_size
+        return size
 
     @property
     def constraints(self) -> Any:
@@ -43,107 +99,180 @@ class Composed:
 
     @property
     def uses_gradients(self) -> bool:
-        """Whether the continuous part does; the conditionals of the sites are always there."""
-        return self.continuous is not None and self.continuous.uses_gradients
+        """Whether a continuous block does; the conditionals of the sites are always there."""
+        return any(block.kernel.uses_gradients for block in self._continuous)
 
     @property
     def acceptance_target(self) -> float:
-        """Of the continuous part; Gibbs draws are always accepted."""
-        return self.continuous.acceptance_target if self.continuous else 1.0
+        """Of the leading block; Gibbs draws are always accepted."""
+        return float(self._leading.kernel.acceptance_target) if self._leading else 1.0
 
     @property
     def n_gradients(self) -> int:
         """Evaluations of the density, values and gradients together, that a transition costs."""
-        of_continuous = self.continuous.n_gradients + (not keeps_gradients(self.continuous)) if self.continuous else 0
-        return of_continuous + self.sites.n_evaluations
+        return sum(block.n_evaluations for block in self.blocks)
 
     @property
     def n_uniforms(self) -> int:
-        """Uniform numbers for the sites."""
-        return self.sites.n_uniforms
+        """Uniform numbers for the sites, and for continuous blocks after the first, whose own is apart."""
+        return sum(block.kernel.n_uniforms for block in self.blocks) + max(0, len(self._continuous) - 1)
 
     @property
     def parts(self) -> tuple[Any, ...]:
         """The kernels that it is composed of."""
-        return (self.sites,) if self.continuous is None else (self.continuous, self.sites)
-
-    @property
-    def site_blocks(self) -> tuple[SiteBlock, ...]:
-        """The sites of each discrete variable."""
-        return self.sites.blocks
+        return tuple(block.kernel for block in self.blocks)
 
     @property
     def program(self) -> str:
         """Everything that the built transition depends on."""
-        return f"{self.continuous.program if self.continuous else ''} then {self.sites.program}"
+        return " then ".join(self._program_of(block) for block in self.blocks)
+
+    def _program_of(self, block: Block) -> str:
+        if block.is_of_sites:
+            return str(block.kernel.program)
+        settings = f"leads {block is self._leading} fixed {self._own_settings(block)}"
+        return f"{block.start} {block.stop} {block.kernel.program} {settings}"
 
     def persistence(self, step_sizes: np.ndarray | float) -> np.ndarray:
         """Return the share of the momentum that a transition's refresh keeps at each step size."""
-        if self.continuous is None:
+        if self._leading is None:
             return np.ones_like(step_sizes, dtype=float)
-        return self.continuous.persistence(step_sizes)
+        kept: np.ndarray = self._leading.kernel.persistence(step_sizes)
+        return kept
+
+    def _own_settings(self, block: Block) -> tuple[float, float] | None:
+        """Return step size and persistence of a block that does not take the tuned ones."""
+        size = block.kernel.step_size
+        return None if block is self._leading or size is None else (size, float(block.kernel.persistence(size)))
 
     def build(
         self, xp: Any, path: PathFunctions, jit: Any = identity, jit_density: Any = None, loop: Any = plain_loop
     ) -> Any:
         """Build the transition; see :meth:`pymc_hais.core.protocols.Kernel.build`."""
         jit_density = jit_density or jit
-        sweep = jit_density(self.sites.build(xp, path, jit, jit_density, loop))
-        if self.continuous is None:
-
-            def of_sites(state, noise, beta, params, data):
-                moved = sweep(state, noise.sites, beta, params, data)
-                none = 0.0 * noise.uniform
-                return moved, KernelInfo(1.0 + none, none > 0.0, none)
-
-            return of_sites
-        inner = _build_first(xp, path, self.continuous, self.n_sites, jit, jit_density, loop)
-
-        def transition(state, noise, beta, params, data):
-            state, info = inner(state, noise, beta, params, data)
-            return sweep(state, noise.sites, beta, params, data), info
-
-        if keeps_gradients(self.continuous):
-            return transition
-        evaluate_at = jit_density(build_evaluate_at(path))
-
-        def transition_anew(state, noise, beta, params, data):
-            state, info = inner(state, noise, beta, params, data)
-            state = evaluate_at(state.position, state.momentum, beta, data)
-            return sweep(state, noise.sites, beta, params, data), info
-
-        return transition_anew
+        transition, first, judge = _build_nothing(), 0, -1
+        for block in self.blocks:
+            before, numbers = jit_density(transition), slice(first, first + block.kernel.n_uniforms)
+            first = numbers.stop
+            if block.is_of_sites:
+                sweep = jit_density(block.kernel.build(xp, path, jit, jit_density, loop))
+                transition = _sweep_after(before, sweep, numbers)
+                continue
+            # The uniform number of a step is the first block's; each later one takes one of those beside.
+            if block is not self._continuous[0]:
+                judge, first = first, first + 1
+            move = _build_move(xp, path, block, self._own_settings(block), jit, jit_density, loop)
+            numbered = jit(_build_numbers(block, numbers, judge))
+            transition = _move_after(before, move, numbered, block is self._leading)
+        return transition
 
 
-def _build_first(xp, path, kernel, n_sites, jit, jit_density, loop):
-    """Build a kernel's transition of all dimensions but the sites, which stay."""
+def _build_nothing() -> Any:
+    def transition(state, noise, beta, params, data):
+        none = 0.0 * noise.uniform
+        return state, KernelInfo(1.0 + none, none > 0.0, none)
+
+    return transition
+
+
+def _sweep_after(before, sweep, numbers):
+    start, stop = numbers.start, numbers.stop
+
+    def transition(state, noise, beta, params, data):
+        state, info = before(state, noise, beta, params, data)
+        return sweep(state, noise.sites[start:stop], beta, params, data), info
+
+    return transition
+
+
+def _move_after(before, move, numbered, leads):
+    def transition(state, noise, beta, params, data):
+        state, info = before(state, noise, beta, params, data)
+        state, own = move(state, numbered(noise), beta, params, data)
+        rate = own.acceptance_rate if leads else info.acceptance_rate
+        error = own.energy_error if leads else info.energy_error
+        return state, KernelInfo(rate, info.is_divergent | own.is_divergent, error)
+
+    return transition
+
+
+def _build_numbers(block, numbers, judge):
+    """Build what chooses a block's part of the noise."""
+    low, high, start, stop = block.start, block.stop, numbers.start, numbers.stop
+
+    def numbered(noise):
+        uniform = noise.uniform if judge < 0 else noise.sites[judge]
+        return Noise(noise.normal[low:high], uniform, noise.sites[start:stop])
+
+    return numbered
+
+
+def _build_move(xp, path, block, own, jit, jit_density, loop):
+    """Build a kernel's transition of a block's dimensions, while all others stay."""
+    start, stop, kernel = block.start, block.stop, block.kernel
     evaluate_all, gradient_of_all, arrive = path.evaluate, path.gradient, path.arrive
+
+    @jit
+    def put(whole, part):
+        return xp.concatenate((whole[:start], part, whole[stop:]))
 
     @jit_density
     def evaluate(position, beta, data):
-        of_path, sites = data
-        return evaluate_all(xp.concatenate((position, sites)), beta, of_path)
+        of_path, whole = data
+        return evaluate_all(put(whole, position), beta, of_path)
 
     @jit
     def gradient(grad_reference, grad_ratio, beta):
-        return gradient_of_all(grad_reference, grad_ratio, beta)[:-n_sites]
+        return gradient_of_all(grad_reference, grad_ratio, beta)[start:stop]
 
     part = PathFunctions(evaluate, path.log_density, gradient, arrive)
     move = jit_density(kernel.build(xp, part, jit, jit_density, loop))
-
-    @jit
-    def block_of(metric):
-        if metric.ndim == 1:
-            return metric[:-n_sites]
-        return metric[:-n_sites, :-n_sites]
+    params_of = jit(_build_params(xp, start, stop, own, jit))
 
     def transition(state, noise, beta, params, data):
-        sites = state.position[-n_sites:]
         rest = (state.log_reference, state.log_ratio, state.grad_reference, state.grad_ratio)
-        first = ParticleState(state.position[:-n_sites], state.momentum, *rest)
-        of_first = KernelParams(params.step_size, block_of(params.metric), params.persistence)
-        moved, info = move(first, noise, beta, of_first, (data, sites))
+        first = ParticleState(state.position[start:stop], state.momentum[start:stop], *rest)
+        moved, info = move(first, noise, beta, params_of(params), (data, state.position))
         rest = (moved.log_reference, moved.log_ratio, moved.grad_reference, moved.grad_ratio)
-        return ParticleState(xp.concatenate((moved.position, sites)), moved.momentum, *rest), info
+        position, momentum = put(state.position, moved.position), put(state.momentum, moved.momentum)
+        return ParticleState(position, momentum, *rest), info
 
-    return jit_density(transition)
+    if keeps_gradients(kernel):
+        return jit_density(transition)
+    inner, evaluate_at = jit_density(transition), jit_density(build_evaluate_at(path))
+
+    def transition_anew(state, noise, beta, params, data):
+        state, info = inner(state, noise, beta, params, data)
+        return evaluate_at(state.position, state.momentum, beta, data), info
+
+    return jit_density(transition_anew)
+
+
+def _build_params(xp, start, stop, own, jit):
+    """Build what a block's kernel is tuned with: its part of the metric, or its own step size and a unit metric."""
+
+    @jit
+    def part_of(metric):
+        if metric.ndim == 1:
+            return metric[start:stop]
+        return metric[start:stop, start:stop]
+
+    @jit
+    def scales_of(metric):
+        if metric.ndim == 1:
+            return metric[start:stop]
+        return xp.diag(metric)[start:stop]
+
+    def params_of(params):
+        return KernelParams(params.step_size, part_of(params.metric), params.persistence)
+
+    if own is None:
+        return params_of
+    step_size, persistence = own
+
+    def params_of_own(params):
+        # As numbers of the types that the tuned ones have.
+        size, kept = 0.0 * params.step_size + step_size, 0.0 * params.persistence + persistence
+        return KernelParams(size, 0.0 * scales_of(params.metric) + 1.0, kept)
+
+    return params_of_own

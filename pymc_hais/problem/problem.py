@@ -15,7 +15,7 @@ from pymc_hais.core.seeds import Stream
 from pymc_hais.core.weights import clean
 from pymc_hais.engines import compile_engine
 from pymc_hais.estimators import LogZEstimate
-from pymc_hais.kernels import Composed, Gibbs, Hamiltonian, LinearConstraints, SiteBlock, SiteKernel
+from pymc_hais.kernels import Block, Composed, Gibbs, Hamiltonian, LinearConstraints, SiteBlock, SiteKernel
 from pymc_hais.model import (
     Chart,
     DensityGraph,
@@ -59,14 +59,15 @@ class Compiler:
         """Bind the kernels to the dimensions of a model."""
         if not graph.rules:
             return self.kernel
-        blocks = tuple(
+        of_sites = tuple(
             SiteBlock(v.start, v.stop, rule.colours, rule.rule, v.low, v.n_values)
             for rule in graph.rules
             for v in [rule.variable]
         )
-        layout = graph.layout
-        continuous = self.kernel if layout.n_continuous else None
-        return Composed(continuous, (self.sites or Gibbs()).with_blocks(blocks), layout.n_sites)
+        n_continuous, n_dims = graph.layout.n_continuous, graph.layout.n_dims
+        sites = Block((self.sites or Gibbs()).with_blocks(of_sites), n_continuous, n_dims)
+        continuous = (Block(self.kernel, 0, n_continuous),) if n_continuous else ()
+        return Composed((*continuous, sites))
 
 
 class PriorMass(NamedTuple):

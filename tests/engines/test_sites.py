@@ -13,10 +13,11 @@ from pymc_hais.core.noise import INITIAL_STEP, build_noise, check_counters
 from pymc_hais.engines.numba import NumbaEngine
 from pymc_hais.engines.numba.segment import _cache_key, _namespace
 from pymc_hais.engines.python import PythonEngine
-from pymc_hais.kernels import Composed, Gibbs, Hamiltonian, RandomWalk, SiteBlock, random_walk
+from pymc_hais.kernels import Block, Composed, Gibbs, Hamiltonian, RandomWalk, SiteBlock, random_walk
 from pymc_hais.kernels.paths import Geometric
 from tests.engines.test_kernels import KEY, TOLERANCE, compiled_density
 from tests.kernels.site_targets import alternate, mixed, one_by_one
+from tests.kernels.sweeps import in_turn
 from tests.marks import fast_but
 from tests.populations import run_segment, state_of
 from tests.statistical import assert_distribution, assert_mean, assert_uncorrelated
@@ -75,12 +76,18 @@ def blocks(start, coloured):
 DIAGONAL = np.concatenate([[0.5, 0.7], np.full(9, 1.2)])
 DENSE = np.diag(DIAGONAL)
 DENSE[1, 0] = -0.4
+THREE = (
+    Block(Hamiltonian("drift-kick-drift"), 0, 1),
+    Block(RandomWalk(step_size=0.7), 1, 2),
+    Block(Gibbs(blocks(2, True)), 2, 11),
+)
 # Compiling each for Numba takes seconds, more with a dense metric: the first shows all kinds of sites at once.
 KERNELS = {
-    "kick-drift-kick": (Composed(Hamiltonian(), Gibbs(blocks(2, True)), 9), DIAGONAL),
-    "drift-kick-drift": (Composed(Hamiltonian("drift-kick-drift", 2), Gibbs(blocks(2, False)), 9), DENSE),
-    "random-walk": (Composed(RandomWalk(), Gibbs(blocks(2, True)), 9), DENSE),
-    "sites-alone": (Composed(None, Gibbs(blocks(0, True)), 9), DIAGONAL[2:]),
+    "kick-drift-kick": (in_turn(Hamiltonian(), Gibbs(blocks(2, True))), DIAGONAL),
+    "drift-kick-drift": (in_turn(Hamiltonian("drift-kick-drift", 2), Gibbs(blocks(2, False))), DENSE),
+    "random-walk": (in_turn(RandomWalk(), Gibbs(blocks(2, True))), DENSE),
+    "three-blocks": (Composed(THREE), DENSE),
+    "sites-alone": (in_turn(None, Gibbs(blocks(0, True))), DIAGONAL[2:]),
 }
 ENGINES = {
     "python": lambda name: PythonEngine(density(name, np), [], n_dims(name), "c", KERNELS[name][0]),
@@ -264,6 +271,6 @@ def test_numbers_of_sites_are_the_same_in_three_namespaces(n_dims, n_uniforms):
 
 
 def test_the_cache_key_of_a_composed_kernel_holds_the_source_of_its_parts():
-    kernel = Composed(RandomWalk(), Gibbs((mixed().block,)), 3)
+    kernel = in_turn(RandomWalk(), Gibbs((mixed().block,)))
     key = _cache_key(compiled_density(), 5, kernel, Geometric(), np.dtype(float))
     assert inspect.getsource(random_walk) in key

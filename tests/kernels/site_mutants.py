@@ -162,25 +162,49 @@ def _sites_given_where_the_rest_was():
     return mutate(composed, (old, old.replace("moved.grad", "state.grad")))
 
 
+_PUT = "evaluate_all(put(whole, position), beta, of_path)"
+
+
 def _sites_that_drift_along():
-    return mutate(
-        composed, ("concatenate((position, sites)), beta", "concatenate((position, sites + position[0])), beta")
-    )
+    return mutate(composed, (_PUT, _PUT.replace("put(whole,", "put(whole + position[0],")))
 
 
 def _sites_that_turn_when_the_rest_moves():
-    turned = "xp.abs(sites - (moved.position[0] > state.position[0]))"
-    return mutate(composed, ("concatenate((moved.position, sites))", f"concatenate((moved.position, {turned}))"))
+    position = "put(state.position, moved.position)"
+    turned = "xp.abs(state.position - (moved.position[0] > state.position[0]))"
+    return mutate(composed, (position, position.replace("state.position", turned)))
 
 
 def _rest_given_other_sites():
-    return mutate(composed, ("concatenate((position, sites)), beta", "concatenate((position, 1.0 - sites)), beta"))
+    return mutate(composed, (_PUT, _PUT.replace("put(whole,", "put(1.0 - whole,")))
 
 
 def _gradients_not_renewed():
     return mutate(composed, keeps_gradients=lambda kernel: True)
 
 
+def _one_number_moves_all_blocks():
+    return mutate(composed, ("noise.normal[low:high]", "noise.normal[: high - low]"))
+
+
+def _a_block_with_the_momentum_of_the_first():
+    return mutate(composed, ("state.momentum[start:stop]", "state.momentum[: stop - start]"))
+
+
+def _a_block_given_where_the_others_were():
+    """Each block starts from the position before the step, and so loses what the others moved."""
+    after = "own = move(state, numbered(noise), beta, params, data)"
+    wrong = after.replace("move(state", "move(state._replace(position=began.position)")
+    begin = "state, info = before(state, noise, beta, params, data)\n        state, own"
+    return mutate(composed, (begin, "began = state\n        " + begin), (after, wrong))
+
+
+#: Each builds a module whose ``Composed`` is wrong where there are several continuous blocks.
+MUTANTS_OF_BLOCKS = [
+    _one_number_moves_all_blocks,
+    _a_block_with_the_momentum_of_the_first,
+    _a_block_given_where_the_others_were,
+]
 #: Each builds a module with a wrong ``Composed``, by the integrator that shows it.
 COMPOSED_MUTANTS = {
     "kick-drift-kick": [

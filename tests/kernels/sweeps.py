@@ -5,11 +5,19 @@ import itertools
 import numpy as np
 
 from pymc_hais.core.records import Noise, ParticleState
+from pymc_hais.kernels import Block, Composed
 from tests.kernels.targets import BETA, LOOP
 from tests.statistical import is_mean
 from tests.toys import HAS_JAX, NO_DATA, build_params, build_path
 
 N_PARTICLES = 40_000 if HAS_JAX else 2_000
+
+
+def in_turn(kernel, sites, module_composed=Composed):
+    """Let a kernel move the continuous dimensions, and another one the sites after them."""
+    first, stop = sites.blocks[0].start, sites.blocks[-1].stop
+    continuous = () if kernel is None else (Block(kernel, 0, first),)
+    return module_composed((*continuous, Block(sites, first, stop)))
 
 
 def moved(target, kernel, n_steps, metric, step_size=1.0, persistence=0.7):

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pymc_hais.core.records import ParticleState
-from pymc_hais.kernels import Composed, Gibbs, SiteBlock, SiteKernel
+from pymc_hais.kernels import Gibbs, SiteBlock, SiteKernel
 from tests.kernels import site_targets as targets
 from tests.kernels.site_mutants import GIBBS_MUTANTS, GIBBS_MUTANTS_OUT_OF_TURN, blocks_that_share_numbers
-from tests.kernels.sweeps import WIDTH, expected_matrix, is_seen, moved, transition_matrix
+from tests.kernels.sweeps import WIDTH, expected_matrix, in_turn, is_seen, moved, transition_matrix
 from tests.kernels.targets import BETA, needs_jax
 from tests.statistical import assert_mean
 from tests.toys import NO_DATA, build_params, build_path
@@ -36,7 +36,7 @@ LARGE = {
 
 
 def of_sites(target, gibbs=Gibbs):
-    return Composed(None, gibbs((target.block,)), target.block.n_sites)
+    return in_turn(None, gibbs((target.block,)))
 
 
 def widths(target):

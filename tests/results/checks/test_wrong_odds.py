@@ -11,13 +11,14 @@ import pytest
 import pymc_hais
 from examples import rbm
 from pymc_hais.core.seeds import Seeds
-from pymc_hais.kernels import Composed, Gibbs, LocallyBalanced
+from pymc_hais.kernels import Gibbs, LocallyBalanced
 from pymc_hais.model.sites import interactions
 from pymc_hais.planning import candidates
 from pymc_hais.problem.building import build_problem
 from pymc_hais.problem.problem import Compiler
 from pymc_hais.results.checks.wrong_odds import check_odds
 from tests.front_door import estimate
+from tests.kernels.sweeps import in_turn
 
 N = 6
 
@@ -44,7 +45,7 @@ def changed(problem, **changes):
     """Let the kernel believe something else of the sites than what was found."""
     engine = copy.copy(problem.engine)
     (block,) = engine.kernel.site_blocks
-    engine.kernel = Composed(None, Gibbs((replace(block, **changes),)), N)
+    engine.kernel = in_turn(None, Gibbs((replace(block, **changes),)))
     return replace(problem, engine=engine)
 
 
