@@ -5,7 +5,26 @@ in :mod:`pymc_hais.learning.protocol`: a frozen dataclass that derives from ``Me
 """
 
 from pymc_hais.learning.family import Family
-from pymc_hais.learning.methods import MinimumProbabilityFlow, ScoreMatching
+from pymc_hais.learning.methods import (
+    DenoisingScoreMatching,
+    GeneralizedScoreMatching,
+    MinimumProbabilityFlow,
+    NoiseContrastive,
+    Pseudolikelihood,
+    RatioMatching,
+    ScoreMatching,
+)
 from pymc_hais.learning.protocol import Batch, Method
 
-__all__ = ["Batch", "Family", "Method", "MinimumProbabilityFlow", "ScoreMatching"]
+__all__ = [
+    "Batch",
+    "DenoisingScoreMatching",
+    "Family",
+    "GeneralizedScoreMatching",
+    "Method",
+    "MinimumProbabilityFlow",
+    "NoiseContrastive",
+    "Pseudolikelihood",
+    "RatioMatching",
+    "ScoreMatching",
+]

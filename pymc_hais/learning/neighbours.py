@@ -1,4 +1,4 @@
-"""States of discrete rows that differ in one element."""
+"""States near a row, and how much likelier they are."""
 
 from __future__ import annotations
 
@@ -36,3 +36,10 @@ def changes(family: Family) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndar
         for name in ("low", "n_values")
     )
     return places, moves, low, counts
+
+
+def log_odds(family: Family, rows: Any, there: Any) -> Any:
+    """Return log p(x') - log p(x) (m, K) for states x' (m, K, D) of rows x (m, D)."""
+    n, n_there, n_dims = there.type.shape
+    log_density = family.log_density(there.reshape((n * n_there, n_dims))).reshape((n, n_there))
+    return log_density - family.log_density(rows)[:, None]

@@ -12,7 +12,7 @@ import pymc_hais
 from pymc_hais import learning
 from tests.learning import densities
 
-SEEDS = (1, 2, 3)
+SEEDS = (1, 2)
 
 
 @dataclass(frozen=True)
@@ -66,13 +66,25 @@ def likelihood():
     }
 
 
-@pytest.mark.parametrize("method", [learning.ScoreMatching(), learning.MinimumProbabilityFlow()])
+@pytest.mark.parametrize(
+    "method",
+    [learning.ScoreMatching(), learning.MinimumProbabilityFlow(), learning.NoiseContrastive()],
+)
 def test_real_rows_tell_as_much_as_by_maximum_likelihood(method, likelihood):
     errors = size_of([learnt_filters(method, seed) for seed in SEEDS])
     assert errors <= 2.0 * likelihood[learnt_filters]
 
 
-@pytest.mark.parametrize("method", [learning.MinimumProbabilityFlow()])
+@pytest.mark.parametrize(
+    "method",
+    [
+        learning.MinimumProbabilityFlow(),
+        learning.Pseudolikelihood(),
+        learning.Pseudolikelihood(2),
+        learning.RatioMatching(),
+        learning.NoiseContrastive(),
+    ],
+)
 def test_bits_tell_as_much_as_by_maximum_likelihood(method, likelihood):
     errors = size_of([learnt_couplings(method, seed) for seed in SEEDS])
     assert errors <= 2.0 * likelihood[learnt_couplings]

@@ -9,7 +9,7 @@ import numpy as np
 import pytensor.tensor as pt
 
 from pymc_hais.learning.family import Family
-from pymc_hais.learning.neighbours import changes, one_changed
+from pymc_hais.learning.neighbours import changes, log_odds, one_changed
 from pymc_hais.learning.protocol import Batch, Method
 from pymc_hais.request.arguments import check_integer, check_positive
 
@@ -80,21 +80,13 @@ class MinimumProbabilityFlow(Method):
 
     def objective(self, family: Family, rows: Any, extras: list[Any]) -> Any:
         """Return the flow from each row (m,)."""
-        here = family.log_density(rows)
         if not extras:
-            return _flows(family, here, one_changed(family, rows)).sum(axis=1)
+            return pt.exp(0.5 * log_odds(family, rows, one_changed(family, rows))).sum(axis=1)
         steps = extras[0]
         there = pt.concatenate([rows[:, None, :] + steps, rows[:, None, :] - steps], axis=1)
-        return _flows(family, here, there).mean(axis=1)
+        return pt.exp(0.5 * log_odds(family, rows, there)).mean(axis=1)
 
     def width(self, family: Family) -> int:
         """Count the neighbours."""
         is_real = family.visible[0].kind == "real"
         return family.n_dims * (2 * self.n_neighbours if is_real else len(changes(family)[0]))
-
-
-def _flows(family: Family, here: Any, there: Any) -> Any:
-    """Return exp((log p(x') - log p(x)) / 2) for neighbours (m, K, D) of rows with log densities (m,)."""
-    n, n_there, n_dims = there.type.shape
-    log_density = family.log_density(there.reshape((n * n_there, n_dims))).reshape((n, n_there))
-    return pt.exp(0.5 * (log_density - here[:, None]))

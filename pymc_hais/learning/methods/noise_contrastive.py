@@ -1,0 +1,135 @@
+"""Noise-contrastive estimation: tell rows from noise, and learn log Z on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.replace import vectorize_graph
+
+from pymc_hais.learning.family import KINDS, Family
+from pymc_hais.learning.protocol import Batch, Method
+from pymc_hais.model.compiling import compile_interpreted
+from pymc_hais.references import Gaussian
+from pymc_hais.request.arguments import check_integer
+
+
+class Noise(NamedTuple):
+    """A density that can be drawn from: ``sample(n, rng)`` rows (n, D), and the log density (n,) of rows."""
+
+    sample: Callable[[int, np.random.Generator], np.ndarray]
+    log_density: Callable[[np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class NoiseContrastive(Method):
+    r"""Learn to tell rows from noise of a known density (Gutmann & Hyvärinen 2010, equation 8; 2012, equation 12).
+
+    .. math:: J = -\operatorname{mean}_x \log s(G(x) - \log \nu) - \nu \operatorname{mean}_y \log s(\log \nu - G(y)),
+              \quad G = \log p - \log Z - \log p_\text{noise}
+
+    with s the logistic function and :math:`\nu` draws y of the noise for each row.  log Z is learnt as a parameter of
+    its own: ``result["fitted"]["log_z"]``.
+
+    Parameters
+    ----------
+    noise : object, optional
+        Any reference with ``sample(n, rng)`` and a symbolic ``logp(x)``, such as :class:`pymc_hais.Gaussian`,
+        :class:`~pymc_hais.StudentT` or :class:`~pymc_hais.Box`.  It must reach wherever the data may lie.  By default a
+        Gaussian with the mean and covariance of real rows, or the frequencies of each discrete element.
+    ratio : int, default 10
+        Draws of the noise for each row: with many of them it is maximum likelihood.
+
+    References
+    ----------
+    Gutmann, M. U. and Hyvärinen, A. (2010). Noise-contrastive estimation: a new estimation principle for unnormalized
+    statistical models. AISTATS. (2012) JMLR 13, 307-361.
+    """
+
+    noise: Any = None
+    ratio: int = 10
+
+    supports: ClassVar[frozenset[str]] = frozenset(KINDS)
+
+    def __post_init__(self) -> None:
+        check_integer("ratio", self.ratio, 1)
+        if self.noise is not None and not all(callable(getattr(self.noise, one, None)) for one in ("sample", "logp")):
+            raise ValueError(
+                "`noise` must have sample(n, rng) and logp(x), as pymc_hais.Gaussian has; got "
+                f"{self.noise!r}. Leave it out for a Gaussian with the data's mean and covariance."
+            )
+
+    def check(self, family: Family) -> None:
+        """Refuse, without a noise, rows for which there is no default."""
+        super().check(family)
+        kinds = {one.kind for one in family.visible}
+        if self.noise is None and not (kinds == {"real"} or kinds <= {"binary", "categorical"}):
+            raise ValueError(
+                f"NoiseContrastive has no default noise for {' and '.join(sorted(kinds))} rows: pass `noise` with the "
+                "same range of values as the data."
+            )
+
+    def own(self, family: Family, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """Learn log Z."""
+        return {"log_z": np.zeros(())}
+
+    def begin(self, family: Family, rows: np.ndarray, rng: np.random.Generator) -> Noise:
+        """Fit or bind the noise."""
+        if self.noise is None and family.visible[0].kind != "real":
+            return _frequencies(family, rows)
+        reference = self.noise
+        if reference is None:
+            covariance = np.atleast_2d(np.cov(rows.T)) + 1e-9 * np.diag(np.maximum(rows.var(axis=0), 1e-12))
+            reference = Gaussian(rows.mean(axis=0), np.linalg.cholesky(covariance))
+        return bind_noise(reference, family.n_dims)
+
+    def prepare(self, state: Noise, batch: Batch, rng: np.random.Generator) -> tuple[list[np.ndarray], Any]:
+        """Draw noise (m, ratio, D), and evaluate its log density at the rows (m,) and at the noise (m, ratio)."""
+        n, n_dims = batch.rows.shape
+        drawn = np.asarray(state.sample(n * self.ratio, rng), dtype=np.float64)
+        at_rows, at_noise = state.log_density(batch.rows), state.log_density(drawn)
+        if not np.isfinite(at_rows).all():
+            raise ValueError("The density of the `noise` is zero at some row: pass one that reaches wherever data lie.")
+        return [drawn.reshape((n, self.ratio, n_dims)), at_rows, at_noise.reshape((n, self.ratio))], state
+
+    def objective(self, family: Family, rows: Any, extras: list[Any]) -> Any:
+        """Return the terms (m,)."""
+        drawn, at_rows, at_noise = extras
+        n, ratio, n_dims = drawn.type.shape
+        log_z, log_ratio = family.own["log_z"], np.log(self.ratio)
+        for_rows = family.log_density(rows) - log_z - at_rows - log_ratio
+        for_noise = family.log_density(drawn.reshape((n * ratio, n_dims))).reshape((n, ratio)) - log_z - at_noise
+        return pt.softplus(-for_rows) + pt.softplus(for_noise - log_ratio).sum(axis=1)
+
+    def width(self, family: Family) -> int:
+        """Count the noise."""
+        return family.n_dims * (1 + self.ratio)
+
+
+def bind_noise(reference: Any, n_dims: int) -> Noise:
+    """Return a reference for rows (n, D), its log density compiled for many of them."""
+    bound = reference.for_dimensions(n_dims) if hasattr(reference, "for_dimensions") else reference
+    one, rows = pt.dvector("row", shape=(n_dims,)), pt.dmatrix("rows")
+    function = compile_interpreted([rows], [vectorize_graph(bound.logp(one), {one: rows})])
+    return Noise(bound.sample, lambda values: np.asarray(function(np.asarray(values, dtype=np.float64))[0]))
+
+
+def _frequencies(family: Family, rows: np.ndarray) -> Noise:
+    """Return independent elements with the frequencies of the data, as if each value had been seen once more."""
+    low = np.concatenate([np.full(one.stop - one.start, one.low) for one in family.visible])
+    counts = np.concatenate([np.full(one.stop - one.start, one.n_values) for one in family.visible])
+    values = np.arange(counts.max())
+    seen = (rows[:, :, None] - low[:, None] == values).sum(axis=0) + (values < counts[:, None])  # (D, V)
+    tables = seen / seen.sum(axis=1, keepdims=True)
+
+    def sample(n: int, rng: np.random.Generator) -> np.ndarray:
+        ranks = (rng.random((n, len(low), 1)) > np.cumsum(tables, axis=1)).sum(axis=2)
+        return low + np.minimum(ranks, counts - 1)
+
+    def log_density(at: np.ndarray) -> np.ndarray:
+        return np.log(tables)[np.arange(len(low)), (at - low).astype(int)].sum(axis=1)
+
+    return Noise(sample, log_density)

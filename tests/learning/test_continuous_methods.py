@@ -1,0 +1,57 @@
+"""Methods that draw noise, on real rows: objectives beside formulas with the same noise, and exact expectations."""
+
+import numpy as np
+import pytest
+from scipy.special import expit
+from scipy.stats import multivariate_normal
+
+import pymc_hais
+from pymc_hais.learning import DenoisingScoreMatching, NoiseContrastive
+from tests.learning import densities
+
+RNG = np.random.default_rng(7)
+FILTERS = np.eye(3) + 0.3 * RNG.normal(size=(3, 3))
+ROWS = RNG.normal(size=(20, 3)) + 0.5
+
+
+def log_p(x):
+    return -2 * np.log1p((x @ FILTERS.T) ** 2).sum(axis=-1)
+
+
+def test_denoising_is_the_formula():
+    objective = densities.Objective(DenoisingScoreMatching(0.4), densities.experts(FILTERS), {"x": ROWS}, ["A"])
+    terms = []
+    for sign in (1, -1):
+        noise = sign * objective.extras[0]
+        u = (ROWS + 0.4 * noise) @ FILTERS.T
+        terms.append(0.5 * (((-4 * u / (1 + u**2)) @ FILTERS + noise / 0.4) ** 2).sum(axis=1))
+    np.testing.assert_allclose(objective(objective.first).objective, np.mean(terms), rtol=1e-10)
+    densities.assert_gradient(objective)
+
+
+def test_denoising_learns_the_density_with_the_noise():
+    covariance = np.array([[2.0, 0.5], [0.5, 1.0]])
+    rows = np.random.default_rng(2).multivariate_normal([0.0, 0.0], covariance, size=40_000)
+    model = densities.gaussian(np.eye(2), np.zeros(2))
+    pymc_hais.fit(model, {"x": rows}, ["L", "b"], DenoisingScoreMatching(1.0), progressbar=False, random_seed=3)
+    fitted = 0.5 * (model["L"].get_value() + model["L"].get_value().T)
+    np.testing.assert_allclose(fitted, np.linalg.inv(covariance + np.eye(2)), atol=0.01)
+    assert np.abs(fitted - np.linalg.inv(covariance)).max() > 0.1
+
+
+@pytest.mark.parametrize("noise", [None, pymc_hais.Gaussian(0.3, 2.0), pymc_hais.StudentT(5.0)])
+def test_contrast_is_the_formula(noise):
+    method = NoiseContrastive(noise, ratio=3)
+    objective = densities.Objective(method, densities.experts(FILTERS), {"x": ROWS}, ["A"])
+    drawn, at_rows, at_noise = objective.extras
+    log_z = 1.7
+    values = objective.first | {"log_z": np.array(log_z)}
+    for_rows = expit(log_p(ROWS) - log_z - at_rows - np.log(3))
+    for_noise = expit(log_p(drawn) - log_z - at_noise - np.log(3))
+    expected = -(np.log(for_rows) + np.log1p(-for_noise).sum(axis=1)).mean()
+    np.testing.assert_allclose(objective(values).objective, expected, rtol=1e-10)
+    densities.assert_gradient(objective)
+    if noise is None:
+        fitted = multivariate_normal(ROWS.mean(axis=0), np.cov(ROWS.T))
+        np.testing.assert_allclose(at_rows, fitted.logpdf(ROWS), rtol=1e-6)
+        np.testing.assert_allclose(at_noise, fitted.logpdf(drawn), rtol=1e-6)
