@@ -23,6 +23,8 @@ _FALLING, _AVERAGED = 0.5, 0.75
 #: Mean gradients of the averaged steps that are so many standard errors large say that the fit has not converged: the
 #: error of a mean over so many noisy gradients, and what is left of the data's own.
 _SLACK = 3.0
+#: Batches that tell how high the objective is at the start: by chance an end there is higher than all once in 2^20.
+_N_HEIGHTS = 20
 
 
 def build_steps(optimizer: Callable[..., Any], free: Mapping[str, np.ndarray]) -> Callable[..., dict[str, np.ndarray]]:
@@ -72,10 +74,13 @@ def follow(descent: Descent, optimizer: Callable[..., Any], batch_size: int) -> 
     except KeyboardInterrupt:
         reason = "interrupt"
     left = walk.excess()
+    values = walk.averaged()
+    if walk.is_uphill():
+        reason, values = "diverged", descent.values(descent.start())
     if reason == "n_steps" and left <= max(descent.tolerance, _SLACK * walk.noise()):
         reason = "tolerance"
     backend = walk.program.backend if walk.program else ""
-    return Ending(walk.averaged(), reason, left, step, float(np.mean(walk.objectives or [np.nan])), backend)
+    return Ending(values, reason, left, step, float(np.mean(walk.objectives or [np.nan])), backend)
 
 
 class _Walk:
@@ -89,7 +94,7 @@ class _Walk:
         self.state = descent.method.begin(descent.family, descent.rows, descent.rng)
         self.weights = np.full(batch_size, 1.0 / batch_size)
         self.program: Program | None = None
-        self.count, self.objectives = 0, list[float]()
+        self.count, self.objectives, self.heights = 0, list[float](), list[float]()
         self.sums, self.gradients, self.squares = (
             {name: np.zeros_like(one) for name, one in self.free.items()} for _ in range(3)
         )
@@ -103,6 +108,8 @@ class _Walk:
         if self.program is None:
             self.program = build_program(descent.method, descent.family, batch, extras, descent.backend)
             refuse_infinite(descent, self.program(values, batch.rows, self.weights, extras))
+            if not descent.method.follows_parameters:
+                self.heights = [self._height(values) for _ in range(_N_HEIGHTS)]
         found = self.program(values, batch.rows, self.weights, extras)
         gradient = Gradient(found.objective, descent.gradient(self.free, found.of))
         done = step / descent.n_steps
@@ -115,6 +122,13 @@ class _Walk:
             self._remember(gradient)
         descent.note(step, descent.values(free), gradient, state, done)
         return True
+
+    def _height(self, values: Mapping[str, np.ndarray]) -> float:
+        """Return the objective of another batch at the first values."""
+        assert self.program
+        batch = self.descent.batch(next(self.order), values, 0)
+        extras, _ = self.descent.method.prepare(self.state, batch, self.descent.rng)
+        return self.program(values, batch.rows, self.weights, extras).objective
 
     def _remember(self, gradient: Gradient) -> None:
         self.count += 1
@@ -141,6 +155,13 @@ class _Walk:
         }
         n = len(self.descent.rows)
         return excess(mean, {name: one * np.sqrt(self.size / n) for name, one in spread.items()})
+
+    def is_uphill(self) -> bool:
+        """Whether most of the last steps are higher than each of many batches at the start: a density has become flat.
+
+        What follows the parameters has no height: its objective has the gradient that it should, and no meaning.
+        """
+        return bool(self.count and self.heights and np.median(self.objectives) > max(self.heights))
 
     def noise(self) -> float:
         """Return what :meth:`excess` is on average where the true gradient is zero."""

@@ -150,7 +150,8 @@ FINDINGS: dict[str, Row] = {
         "optimizer=pm.adam().",
     ),
     "not_converged: diverged": _error(
-        "In step {n_steps:,} the parameters or the objective became infinite; the model holds those before.",
+        "By step {n_steps:,} the parameters or the objective became infinite, or the objective larger than it was at "
+        "the start; the model holds parameters from before.",
         "Pass a smaller learning rate, such as optimizer=pm.adam(learning_rate=0.001), or constrain the parameters.",
     ),
     "no_data": _error(
