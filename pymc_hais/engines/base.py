@@ -1,7 +1,5 @@
 """What engines share: what they hold, the density's arguments, calls spread over threads."""
 
-from __future__ import annotations
-
 import copy
 import os
 from collections.abc import Callable, Sequence

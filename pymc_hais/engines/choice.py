@@ -1,7 +1,5 @@
 """Which engine runs a model: the one asked for, or the fastest that its graph supports."""
 
-from __future__ import annotations
-
 import importlib.util
 import logging
 import time

@@ -1,7 +1,5 @@
 """Where compiled programs are kept, so that another process need not compile them again."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

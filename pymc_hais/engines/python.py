@@ -1,7 +1,5 @@
 """The executable specification: a plain loop over particles, for any PyTensor mode."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

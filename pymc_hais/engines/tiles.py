@@ -4,8 +4,6 @@ The shape depends on the number of particles and on the device alone.  Programs 
 so results would otherwise change with the number of populations, of threads or of rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Engines on their way to other processes, which compile the same graphs again and keep the programs."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import pickle

@@ -4,8 +4,6 @@ The own reference, such as the prior, keeps a share a of the draws, so that weig
 is (Hesterberg 1995, Technometrics 37, 185-194).  The fit is a multivariate Student-t, or a Gaussian.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 

@@ -4,8 +4,6 @@ Sohl-Dickstein & Culpepper (2012), arXiv:1205.1925, section 3, with the second s
 refresh restored and with Horowitz's (1991) momentum flip on rejection.
 """
 
-from __future__ import annotations
-
 import operator
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """Leapfrog steps in whitened coordinates, kick-drift-kick or drift-kick-drift."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pymc_hais.core.records import ParticleState, PathFunctions

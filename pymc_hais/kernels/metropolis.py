@@ -1,7 +1,5 @@
 """What kernels share: accepting or rejecting, a plain loop, states evaluated at a place, the check of a step size."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -9,8 +9,6 @@ The path that interpolates a parameter instead of the energy: theta(beta) = (1 -
 beta, so a change of beta costs one evaluation, and what it adds to a log weight is the exact difference of two values.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar
 

@@ -4,8 +4,6 @@ Metropolis et al. (1953); the transition of the plain annealed importance sampli
 Culpepper (2012), arXiv:1205.1925, figures 2 and 3, there with standard deviation 0.1.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar
 

@@ -6,8 +6,6 @@ It follows the billiard path instead of mirroring its end, which stays reversibl
 corners, with skew walls and with correlated metrics too.
 """
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 from typing import Any, Self

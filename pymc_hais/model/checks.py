@@ -1,7 +1,5 @@
 """Refusals that cost nothing: what cannot be annealed is named before any long work."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pymc as pm

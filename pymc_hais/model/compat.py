@@ -1,7 +1,5 @@
 """Every private or moving name of PyMC and PyTensor that the package touches, in one file."""
 
-from __future__ import annotations
-
 import hashlib
 import sys
 import warnings

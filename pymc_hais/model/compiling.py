@@ -1,7 +1,5 @@
 """How graphs are compiled and frozen: without notes on the lines of code behind them, and without remarks."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import threading

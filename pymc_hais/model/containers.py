@@ -1,7 +1,5 @@
 """Data containers (``pm.Data``) of a model: which may vary while shapes stay, and what is computed of them alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

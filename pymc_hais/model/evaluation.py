@@ -1,7 +1,5 @@
 """What evaluated prior draws say about a model: refusals that cost one evaluation."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import Any

@@ -1,7 +1,5 @@
 """Facts of a model: which of its variables are of what kind, and what can be told of their densities without a draw."""
 
-from __future__ import annotations
-
 import weakref
 from typing import Any
 

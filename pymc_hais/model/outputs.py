@@ -1,7 +1,5 @@
 """Positions <-> what a user named, and the log-likelihood of rows of data at it: many draws at a time."""
 
-from __future__ import annotations
-
 import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence

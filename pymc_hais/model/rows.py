@@ -1,7 +1,5 @@
 """Rows of data that are not the model's own: whether they go together, and models that hold them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

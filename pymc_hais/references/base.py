@@ -1,7 +1,5 @@
 """What a reference is once it is bound to a model: draws, and a graph of its log density."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol, Self
 

@@ -1,7 +1,5 @@
 """The graph of one joint prior draw in the unconstrained space, and the same graph for many draws at once."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from typing import Any

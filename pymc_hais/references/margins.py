@@ -1,7 +1,5 @@
 """Independent margins of discrete sites, next to a reference of the continuous dimensions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

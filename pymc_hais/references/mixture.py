@@ -7,8 +7,6 @@ Each part gets its share of the draws.  Were a coin tossed for every draw, its e
 same in all estimates with one seed.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A second model as the reference: log Z is then the log ratio of two partition functions; and the prior as a model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

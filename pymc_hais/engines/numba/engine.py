@@ -1,7 +1,5 @@
 """A whole segment as one Numba program: threads share out the particles, each travels alone."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import time

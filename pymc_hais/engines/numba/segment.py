@@ -1,7 +1,5 @@
 """The loop over particles and temperatures around one kernel, compiled, and the key under which it is kept on disk."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import pkgutil

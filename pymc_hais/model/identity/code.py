@@ -1,7 +1,5 @@
 """Readers of functions and modules: a user's are their code, their closures, and the globals that the code names."""
 
-from __future__ import annotations
-
 import dis
 import functools
 import importlib

@@ -4,8 +4,6 @@ Of packages the version counts where nothing else tells it; of a user's classes 
 and globals that it names.
 """
 
-from __future__ import annotations
-
 import copyreg
 import ctypes
 import logging

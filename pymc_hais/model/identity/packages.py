@@ -1,7 +1,5 @@
 """Which code belongs to a package, and does not change without its version."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import sys

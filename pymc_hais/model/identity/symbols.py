@@ -1,7 +1,5 @@
 """Readers of what PyMC and PyTensor make: graphs, operations, compiled functions and models."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

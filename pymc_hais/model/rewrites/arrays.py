@@ -1,7 +1,5 @@
 """Arrays: what is known of indices, parts and dimensions spares writing, joining and reshaping."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

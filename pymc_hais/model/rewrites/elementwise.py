@@ -1,7 +1,5 @@
 """Functions of numbers: fewer of them, and on the logarithms that are at hand."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -4,8 +4,6 @@ A rate before and after a change, or the rates of groups, are a few numbers that
 of a log likelihood are linear in them, as ``y log(rate) - rate``, the rows are counted once, and here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

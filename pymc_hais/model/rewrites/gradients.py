@@ -4,8 +4,6 @@ Those of normal densities whose covariance depends on parameters take the invers
 logarithm of a sum of exponentials is the softmax that its own terms make.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

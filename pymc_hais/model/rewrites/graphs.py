@@ -1,7 +1,5 @@
 """Questions about variables of a graph."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

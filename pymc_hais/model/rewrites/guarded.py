@@ -6,8 +6,6 @@ root, or where a square root is taken of what a maximum chose, the product itsel
 So it has where a square root is taken of a product with zeros: a dose of zero is zero whatever its factor.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

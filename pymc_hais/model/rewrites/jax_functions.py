@@ -3,8 +3,6 @@
 All are for double precision, and take numbers below 2e-308 for zero as XLA does.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Simplified graphs -> JAX, with functions of our own where the usual ones are slow on many particles."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any

@@ -3,8 +3,6 @@
 What multiplies a vector takes a hundredth of the time of what solves for one, when many particles share the matrix.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ Sums, maxima and products over a handful of categories or components are slow wh
 is a loop of its own.  Transposed, a table is summed by adding its rows.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

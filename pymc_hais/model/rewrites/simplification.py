@@ -1,7 +1,5 @@
 """Graphs of a log density -> the same numbers from less work: what is constant is computed once, here."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
