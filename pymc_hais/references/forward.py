@@ -110,7 +110,7 @@ def batch(outputs: list[Any], n: int) -> tuple[list[Any], int]:
     """
     graph = FunctionGraph(outputs=_inline(outputs), clone=False)
     random_nodes = [node for node in graph.toposort() if isinstance(node.op, RandomVariable)]
-    shapes = _static_shapes([node.outputs[1] for node in random_nodes])
+    shapes = shapes_of([node.outputs[1] for node in random_nodes])
     lengths = set(itertools.chain.from_iterable(shapes))
     n = next(size for size in itertools.count(n) if size not in lengths)
     mapped: dict[Any, Any] = {}
@@ -134,7 +134,7 @@ def _inline(outputs: list[Any]) -> list[Any]:
     return list(graph.outputs)
 
 
-def _static_shapes(variables: list[Any]) -> list[tuple[int, ...]]:
+def shapes_of(variables: list[Any]) -> list[tuple[int, ...]]:
     """Evaluate shapes; in a PyMC model they do not depend on the values drawn."""
     shapes = compile_interpreted([], [variable.shape for variable in variables])()
     return [tuple(int(length) for length in shape) for shape in shapes]

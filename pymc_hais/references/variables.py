@@ -21,7 +21,7 @@ from pymc_hais.model.layout import Layout
 from pymc_hais.model.sites.flat_discrete import FlatDiscreteRV
 from pymc_hais.model.sites.sites import is_discrete
 from pymc_hais.references.base import Direct, Draws
-from pymc_hais.references.forward import batch, is_outside
+from pymc_hais.references.forward import batch, is_outside, shapes_of
 from pymc_hais.references.model import logp_at
 from pymc_hais.references.prior import PriorSampler, build_prior
 
@@ -154,8 +154,7 @@ def _check_distribution(owner: str, part: Any, rv: Any) -> None:
         raise ValueError(
             f"The reference of `{owner}` must be a {kind} PyMC distribution such as {example}; got {part!r}."
         )
-    shapes = [pt.as_tensor(one, allow_xtensor_conversion=True).shape for one in (part, rv)]
-    given, wanted = (tuple(int(n) for n in shape) for shape in compile_interpreted([], shapes)())
+    given, wanted = shapes_of([pt.as_tensor(one, allow_xtensor_conversion=True) for one in (part, rv)])
     if given != wanted:
         raise ValueError(f"The reference of `{owner}` has shape {given}, but the variable has shape {wanted}.")
 

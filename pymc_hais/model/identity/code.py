@@ -8,7 +8,7 @@ import json
 import sys
 import types
 from types import CodeType, FunctionType, ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 from pymc_hais.core.messages import quoted
 from pymc_hais.model.identity.packages import home_of, is_importable
@@ -25,15 +25,11 @@ _REFUSED = {"__import__", "eval", "exec", "globals", "open"}
 _MAKERS = ("__init__", "__new__", "__post_init__")
 
 
-class _Reads(NamedTuple):
-    """What a function reads from outside of itself."""
+def _reads_of(function: FunctionType) -> tuple[list[tuple[str, Any]], str]:
+    """Look up the globals that a function and all functions in it name, and the modules that they import.
 
-    values: list[tuple[str, Any]]
-    refused: str  # functions whose effect cannot be seen, by name; "" for none
-
-
-def _reads_of(function: FunctionType) -> _Reads:
-    """Look up the globals that a function and all functions in it name, and the modules that they import."""
+    Returns also the names of those functions whose effect cannot be seen; "" for none.
+    """
     names, globals_, imports = _names_in(function.__code__)
     known = function.__globals__
     found = {name: _used(known[name], names) for name in globals_ if name in known and name not in _OF_MODULE}
@@ -41,7 +37,7 @@ def _reads_of(function: FunctionType) -> _Reads:
         if (module := _imported(level, name, known.get("__package__"))) is not None:
             found[f"import {name}"] = _used(module, names)
     refused = quoted(sorted((_REFUSED & globals_) - known.keys()))
-    return _Reads(sorted(found.items()), refused)
+    return sorted(found.items()), refused
 
 
 def _used(value: Any, names: frozenset[str]) -> Any:
@@ -96,10 +92,10 @@ def _read_function(value: types.FunctionType) -> Parts:
         *sorted(vars(value).items()),
     ]
     if not home_of(value.__globals__.get("__name__")):
-        reads = _reads_of(value)
-        if reads.refused and value.__name__ not in _MAKERS:
-            raise Unreadable(f"`{value.__qualname__}` calls {reads.refused}, whose effect is not in its code")
-        parts += [(f"`{name}`", one) for name, one in reads.values]
+        values, refused = _reads_of(value)
+        if refused and value.__name__ not in _MAKERS:
+            raise Unreadable(f"`{value.__qualname__}` calls {refused}, whose effect is not in its code")
+        parts += [(f"`{name}`", one) for name, one in values]
     return Parts(f"function {value.__qualname__}", parts)
 
 

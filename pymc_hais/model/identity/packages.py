@@ -4,7 +4,6 @@ import functools
 import hashlib
 import sys
 import sysconfig
-from collections.abc import Iterator
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -55,8 +54,5 @@ def is_importable(value: Any) -> bool:
 def named_in_module(value: Any) -> str:
     """Return the name under which the module of an object's class holds it; "" if it does not."""
     module = type(value).__module__
-    return next((f"{module}.{name}" for name, one in _namespace(module) if one is value), "")
-
-
-def _namespace(module: str) -> Iterator[tuple[str, Any]]:
-    yield from list(vars(sys.modules[module]).items()) if module in sys.modules else ()
+    held = list(vars(sys.modules[module]).items()) if module in sys.modules else []
+    return next((f"{module}.{name}" for name, one in held if one is value), "")
