@@ -51,11 +51,9 @@ def check_rows(model: Any, data: Mapping[str, Any], is_joint: bool = False) -> d
     Where the joint density is wanted, whatever else the model observes and its potentials are a part of it; else a
     model whose rows are not independent is refused.
     """
-    names = check_known(model, data)
-    values = tuple(as_rows(model, name, data[name], declared_value(model, name)) for name in names)
-    _check_lengths(names, values)
-    _check_dependence(model, names, is_joint)
-    return dict(zip(names, values, strict=True))
+    rows = {name: as_rows(model, name, data[name], declared_value(model, name)) for name in check_known(model, data)}
+    _check_together(model, rows, is_joint)
+    return rows
 
 
 def check_table(model: Any, data: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -69,15 +67,15 @@ def check_table(model: Any, data: Mapping[str, Any]) -> dict[str, np.ndarray]:
                 f"{'is a free variable' if declared.ndim else 'has no axis'}: name observed tables, such as y (n,)."
             )
         table[name] = as_rows(model, name, data[name], declared[0] if len(declared) else declared.sum(axis=0))
-    _check_lengths(tuple(table), tuple(table.values()))
-    _check_dependence(model, tuple(table), False)
+    _check_together(model, table, False)
     return table
 
 
-def _check_lengths(names: tuple[str, ...], values: tuple[np.ndarray, ...]) -> None:
-    lengths = {name: len(value) for name, value in zip(names, values, strict=True)}
+def _check_together(model: Any, rows: Mapping[str, np.ndarray], is_joint: bool) -> None:
+    lengths = {name: len(values) for name, values in rows.items()}
     if len(set(lengths.values())) > 1:
         raise ValueError(f"The variables in `data` have different numbers of rows: {lengths}.")
+    _check_dependence(model, tuple(rows), is_joint)
 
 
 def as_rows(model: Any, name: str, given: Any, declared: np.ndarray) -> np.ndarray:

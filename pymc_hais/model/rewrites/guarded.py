@@ -84,9 +84,10 @@ def guard(graph: FunctionGraph) -> None:
     far = _behind_choices(graph)
     singular = {node: args for node in graph.toposort() if (args := _singular_arguments(node))}
     before = set(ancestors([node.inputs[i] for node, args in singular.items() for i in args]))
-    at_zero = [(node, i) for node, args in singular.items() if not _is_fine_at_zero(node) for i in args]
     zeros = _with_zeros(graph)
-    before_zeros = set(ancestors([node.inputs[i] for node, i in at_zero if node.inputs[i] in zeros]))
+    at_zero = (node for node in singular if not isinstance(scalar_op(node.outputs[0]), _FINE_AT_ZERO))
+    singular_at_zero = [node.inputs[i] for node in at_zero for i in singular[node]]
+    before_zeros = set(ancestors([one for one in singular_at_zero if one in zeros]))
     for node in graph.toposort():
         output = node.outputs[0]
         chooses = isinstance(scalar_op(output), _CHOOSE) and output in before
@@ -107,10 +108,6 @@ def _singular_arguments(node: Any) -> list[Any]:
         for i in _SINGULAR.get(type(numbers), ())
         if not isinstance(node.inputs[i], Constant) and not _is_away_from_zero(node.inputs[i])
     ]
-
-
-def _is_fine_at_zero(node: Any) -> bool:
-    return isinstance(scalar_op(node.outputs[0]), _FINE_AT_ZERO)
 
 
 def _is_polynomial(exponent: Any) -> bool:
