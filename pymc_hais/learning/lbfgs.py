@@ -5,6 +5,7 @@ Byrd, Lu, Nocedal and Zhu (1995), "A limited memory algorithm for bound constrai
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -73,6 +74,13 @@ class _Objective:
         self.excess = excess(pushes, errors)
         return self.gradient.objective, flat_gradient
 
+    def search(self, start: np.ndarray, callback: Callable[..., None]) -> None:
+        """Run SciPy's L-BFGS-B, which ends by its callback, or where it can go on no more."""
+        options: dict[str, float] = {"maxcor": _MEMORY, "ftol": 0.0, "gtol": 0.0}
+        options |= {"maxiter": self.descent.n_steps, "maxfun": 10 * self.descent.n_steps + 100}
+        bounds = self.bounds()
+        minimize(self.evaluate, start, jac=True, method="L-BFGS-B", bounds=bounds, callback=callback, options=options)
+
     def _free(self, name: str, value: np.ndarray, gradient: np.ndarray) -> np.ndarray:
         """Leave out what pushes against a bound."""
         _, upper = self.descent.constraints[name].bounds
@@ -104,21 +112,7 @@ def minimise(descent: Descent) -> Ending:
         for _ in range(_N_STARTS):
             if reason:
                 break
-            options: dict[str, float] = {
-                "maxcor": _MEMORY,
-                "maxiter": descent.n_steps,
-                "maxfun": 10 * descent.n_steps + 100,
-            }
-            options |= {"ftol": 0.0, "gtol": 0.0}
-            minimize(
-                objective.evaluate,
-                best,
-                jac=True,
-                method="L-BFGS-B",
-                bounds=objective.bounds(),
-                callback=after,
-                options=options,
-            )
+            objective.search(best, after)
             if not reason and np.array_equal(last, best):
                 break
             last = best

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.replace import vectorize_graph
 
 from pymc_hais.learning.family import KINDS, Family
+from pymc_hais.learning.methods.noise import Noise, bind_noise, fit_frequencies, fit_gaussian
 from pymc_hais.learning.protocol import Batch, Method
-from pymc_hais.model.compiling import compile_interpreted
-from pymc_hais.references import Gaussian
 from pymc_hais.request.arguments import check_integer
-
-
-class Noise(NamedTuple):
-    """A density that can be drawn from: ``sample(n, rng)`` rows (n, D), and the log density (n,) of rows."""
-
-    sample: Callable[[int, np.random.Generator], np.ndarray]
-    log_density: Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -79,12 +69,8 @@ class NoiseContrastive(Method):
     def begin(self, family: Family, rows: np.ndarray, rng: np.random.Generator) -> Noise:
         """Fit or bind the noise."""
         if self.noise is None and family.visible[0].kind != "real":
-            return _frequencies(family, rows)
-        reference = self.noise
-        if reference is None:
-            covariance = np.atleast_2d(np.cov(rows.T)) + 1e-9 * np.diag(np.maximum(rows.var(axis=0), 1e-12))
-            reference = Gaussian(rows.mean(axis=0), np.linalg.cholesky(covariance))
-        return bind_noise(reference, family.n_dims)
+            return fit_frequencies(family, rows)
+        return bind_noise(fit_gaussian(rows) if self.noise is None else self.noise, family.n_dims)
 
     def prepare(self, state: Noise, batch: Batch, rng: np.random.Generator) -> tuple[list[np.ndarray], Any]:
         """Draw noise (m, ratio, D), and evaluate its log density at the rows (m,) and at the noise (m, ratio)."""
@@ -107,29 +93,3 @@ class NoiseContrastive(Method):
     def width(self, family: Family) -> int:
         """Count the noise."""
         return family.n_dims * (1 + self.ratio)
-
-
-def bind_noise(reference: Any, n_dims: int) -> Noise:
-    """Return a reference for rows (n, D), its log density compiled for many of them."""
-    bound = reference.for_dimensions(n_dims) if hasattr(reference, "for_dimensions") else reference
-    one, rows = pt.dvector("row", shape=(n_dims,)), pt.dmatrix("rows")
-    function = compile_interpreted([rows], [vectorize_graph(bound.logp(one), {one: rows})])
-    return Noise(bound.sample, lambda values: np.asarray(function(np.asarray(values, dtype=np.float64))[0]))
-
-
-def _frequencies(family: Family, rows: np.ndarray) -> Noise:
-    """Return independent elements with the frequencies of the data, as if each value had been seen once more."""
-    low = np.concatenate([np.full(one.stop - one.start, one.low) for one in family.visible])
-    counts = np.concatenate([np.full(one.stop - one.start, one.n_values) for one in family.visible])
-    values = np.arange(counts.max())
-    seen = (rows[:, :, None] - low[:, None] == values).sum(axis=0) + (values < counts[:, None])  # (D, V)
-    tables = seen / seen.sum(axis=1, keepdims=True)
-
-    def sample(n: int, rng: np.random.Generator) -> np.ndarray:
-        ranks = (rng.random((n, len(low), 1)) > np.cumsum(tables, axis=1)).sum(axis=2)
-        return low + np.minimum(ranks, counts - 1)
-
-    def log_density(at: np.ndarray) -> np.ndarray:
-        return np.log(tables)[np.arange(len(low)), (at - low).astype(int)].sum(axis=1)
-
-    return Noise(sample, log_density)
