@@ -9,9 +9,12 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_hais
+from pymc_hais.core.seeds import Seeds
 from pymc_hais.model import build_density, build_layout, read_containers, varying_containers
 from pymc_hais.model.compiling import compile_density
 from pymc_hais.problem import problem as problem_module
+from pymc_hais.problem.building import build_problem
+from pymc_hais.problem.problem import Compiler
 from tests.discrete_sums import sum_states
 from tests.discrete_truth import log_densities
 from tests.front_door import assert_right
@@ -141,6 +144,22 @@ def test_containers_from_which_values_are_read_do_not_vary():
         pm.HyperGeometric("hyper", N=good + bad + 20, k=good, n=drawn)
         pm.Normal("y_", 0.0, 1.0, observed=pm.Data("y", 1.0))
     assert varying_containers(model) == ("bad", "p", "y")
+
+
+def test_a_container_that_cannot_vary_is_no_argument():
+    """Also for those who build a problem with arguments of their own choice."""
+    with pm.Model() as model:
+        k = pymc_hais.FlatDiscrete("k", 0, pm.Data("top", 2.0))
+        pm.Potential("term", k * pm.Data("w", 0.5))
+
+    def build(*names):
+        containers = {name: read_containers(model)[name] for name in names}
+        return build_problem(model, "prior", Compiler(), Seeds((1,)), containers=containers)
+
+    assert build("w").preparation.names == ("w",)
+    for names in (["top"], ["w", "top"]):
+        with pytest.raises(ValueError, match=r"`top`.*cannot vary"):
+            build(*names)
 
 
 def test_other_values_of_a_discrete_variable_are_refused():

@@ -26,6 +26,7 @@ from pymc_hais.model import (
     identify,
     log_count,
     summable,
+    varying_containers,
     warn_of_lookups,
 )
 from pymc_hais.model.compiling import untraced
@@ -77,13 +78,19 @@ def build_problem(
     Raises
     ------
     ValueError
-        An improper prior to start from, minibatches, a density of zero at every reference draw, a NaN gradient,
-        draws that do not follow the reference's log density, or a reference that misses a part of the space.
+        Containers that cannot vary, an improper prior to start from, minibatches, a density of zero at every reference
+        draw, a NaN gradient, draws that do not follow the reference's log density, or a reference that misses a part of
+        the space.
     NotImplementedError
         Discrete free variables or a ``pm.Simulator``.
     RuntimeError
         The compiled log density differs from ``model.logp()``.
     """
+    if fixed := sorted(set(containers or {}) - set(varying_containers(model))):
+        raise ValueError(
+            f"The numbers of the data container `{fixed[0]}` decide shapes, or which values a discrete variable has: "
+            "they cannot vary in one compiled program."
+        )
     # What belongs to rows or to a measured mass is not kept: it is not the model's alone.
     is_kept = not rows and prior_mass is None and containers is None
     identity = None if rows else identify(model)
