@@ -13,6 +13,7 @@ from pymc_hais.learning.methods import (
     Pseudolikelihood,
     RatioMatching,
     ScoreMatching,
+    SelfContrastive,
 )
 from pymc_hais.learning.protocol import Batch, Method
 
@@ -27,4 +28,5 @@ __all__ = [
     "Pseudolikelihood",
     "RatioMatching",
     "ScoreMatching",
+    "SelfContrastive",
 ]

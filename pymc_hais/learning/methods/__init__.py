@@ -6,3 +6,4 @@ from pymc_hais.learning.methods.noise_contrastive import NoiseContrastive
 from pymc_hais.learning.methods.pseudolikelihood import Pseudolikelihood
 from pymc_hais.learning.methods.ratio_matching import GeneralizedScoreMatching, RatioMatching
 from pymc_hais.learning.methods.score_matching import ScoreMatching
+from pymc_hais.learning.methods.self_contrastive import SelfContrastive
