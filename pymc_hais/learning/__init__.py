@@ -5,6 +5,13 @@ in :mod:`pymc_hais.learning.protocol`: a frozen dataclass that derives from ``Me
 """
 
 from pymc_hais.learning.family import Family
+from pymc_hais.learning.likelihood import (
+    ContrastiveDivergence,
+    ExpectationMaximization,
+    FastPersistentCD,
+    MaximumLikelihood,
+    StochasticMaximumLikelihood,
+)
 from pymc_hais.learning.methods import (
     DenoisingScoreMatching,
     GeneralizedScoreMatching,
@@ -19,9 +26,13 @@ from pymc_hais.learning.protocol import Batch, Method
 
 __all__ = [
     "Batch",
+    "ContrastiveDivergence",
     "DenoisingScoreMatching",
+    "ExpectationMaximization",
     "Family",
+    "FastPersistentCD",
     "GeneralizedScoreMatching",
+    "MaximumLikelihood",
     "Method",
     "MinimumProbabilityFlow",
     "NoiseContrastive",
@@ -29,4 +40,5 @@ __all__ = [
     "RatioMatching",
     "ScoreMatching",
     "SelfContrastive",
+    "StochasticMaximumLikelihood",
 ]

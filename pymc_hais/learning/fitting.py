@@ -14,12 +14,12 @@ import pymc as pm
 from pymc_hais.engines import resolve_backend
 from pymc_hais.jobs.progress import CallProgress, default_theme
 from pymc_hais.jobs.timing import TimeBudget
-from pymc_hais.learning import lbfgs, stochastic
-from pymc_hais.learning.constraints import Constraint, read_constraints
-from pymc_hais.learning.descent import Callback, Descent
 from pymc_hais.learning.family import build_family, first_values, with_own
+from pymc_hais.learning.optimisers import lbfgs, stochastic
+from pymc_hais.learning.optimisers.constraints import Constraint, read_constraints
+from pymc_hais.learning.optimisers.descent import Callback, Descent
+from pymc_hais.learning.optimisers.trace import Ending, Trace
 from pymc_hais.learning.protocol import Method
-from pymc_hais.learning.trace import Ending, Trace
 from pymc_hais.model import find_model
 from pymc_hais.model.compat import seeds_per_chain
 from pymc_hais.request.arguments import check_integer, check_positive, check_seed

@@ -33,12 +33,15 @@ class Batch(NamedTuple):
     parameters : dict
         Present values of the model's parameters and of the method's own, by name.
     step : int
+    gradient : dict or None
+        Of the objective at the step before, in the parameters; None at the first one.
     """
 
     rows: np.ndarray
     places: np.ndarray
     parameters: Mapping[str, np.ndarray]
     step: int
+    gradient: Mapping[str, np.ndarray] | None = None
 
 
 class Method:

@@ -5,8 +5,8 @@ import pymc as pm
 import pytensor.tensor as pt
 
 import pymc_hais
-from pymc_hais.learning.descent import Descent
 from pymc_hais.learning.family import build_family, first_values, with_own
+from pymc_hais.learning.optimisers.descent import Descent
 from pymc_hais.learning.program import build_program, cut
 
 

@@ -9,8 +9,8 @@ import pytest
 import pymc_hais
 from pymc_hais import learning
 from pymc_hais.learning import lbfgs, program, stochastic
+from pymc_hais.learning.optimisers.trace import N_KEPT, Trace
 from pymc_hais.learning.program import cut, piece_size
-from pymc_hais.learning.trace import N_KEPT, Trace
 from tests.learning import densities
 
 FILTERS = np.array([[1.0, 0.3], [-0.2, 1.2]])

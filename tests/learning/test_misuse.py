@@ -6,7 +6,7 @@ import pytest
 
 import pymc_hais
 from pymc_hais import learning
-from pymc_hais.learning import lbfgs, stochastic
+from pymc_hais.learning.optimisers import lbfgs, stochastic
 from tests.learning import densities
 
 ROWS = np.random.default_rng(0).normal(size=(50, 3))

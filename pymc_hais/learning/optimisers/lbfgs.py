@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
-from pymc_hais.learning.descent import Descent, refuse_infinite
+from pymc_hais.learning.optimisers.descent import Descent, refuse_infinite
+from pymc_hais.learning.optimisers.trace import Ending, excess
 from pymc_hais.learning.program import Gradient, build_program, cut, piece_size
-from pymc_hais.learning.trace import Ending, excess
 
 #: Iterations by default, pairs of steps that the curvature is known from, and new beginnings after a failed search.
 N_STEPS = 1000

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from pymc_hais.jobs.timing import TimeBudget
-from pymc_hais.learning.constraints import Constraint
 from pymc_hais.learning.family import Family
+from pymc_hais.learning.optimisers.constraints import Constraint
+from pymc_hais.learning.optimisers.trace import Trace
 from pymc_hais.learning.program import Gradient
 from pymc_hais.learning.protocol import Batch, Method
-from pymc_hais.learning.trace import Trace
 
 #: ``(step, values, objective) -> None``: a user's function, called after each step.
 type Callback = Callable[[int, Mapping[str, np.ndarray], float], Any]
@@ -77,9 +77,15 @@ class Descent:
             batch, order = order[:size], order[size:]
             yield batch
 
-    def batch(self, places: np.ndarray, values: Mapping[str, np.ndarray], step: int) -> Batch:
+    def batch(
+        self,
+        places: np.ndarray,
+        values: Mapping[str, np.ndarray],
+        step: int,
+        gradient: Mapping[str, np.ndarray] | None = None,
+    ) -> Batch:
         """Return what a method prepares a step from."""
-        return Batch(np.ascontiguousarray(self.rows[places]), places, values, step)
+        return Batch(np.ascontiguousarray(self.rows[places]), places, values, step, gradient)
 
 
 def refuse_infinite(descent: Descent, gradient: Gradient) -> None:

@@ -12,9 +12,9 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 
-from pymc_hais.learning.descent import Descent, refuse_infinite
+from pymc_hais.learning.optimisers.descent import Descent, refuse_infinite
+from pymc_hais.learning.optimisers.trace import Ending, excess
 from pymc_hais.learning.program import Gradient, Program, build_program
-from pymc_hais.learning.trace import Ending, excess
 
 #: Steps, rows of a step, and the rate of Adam by default.
 N_STEPS, BATCH_SIZE, RATE = 5000, 256, 0.01
@@ -95,6 +95,7 @@ class _Walk:
         self.weights = np.full(batch_size, 1.0 / batch_size)
         self.program: Program | None = None
         self.count, self.objectives, self.heights = 0, list[float](), list[float]()
+        self.last: Mapping[str, np.ndarray] | None = None
         self.sums, self.gradients, self.squares = (
             {name: np.zeros_like(one) for name, one in self.free.items()} for _ in range(3)
         )
@@ -103,7 +104,7 @@ class _Walk:
         """Make one step; whether it ended at numbers."""
         descent = self.descent
         values = descent.values(self.free)
-        batch = descent.batch(next(self.order), values, step)
+        batch = descent.batch(next(self.order), values, step, self.last)
         extras, state = descent.method.prepare(self.state, batch, descent.rng)
         if self.program is None:
             self.program = build_program(descent.method, descent.family, batch, extras, descent.backend)
@@ -111,6 +112,7 @@ class _Walk:
             if not descent.method.follows_parameters:
                 self.heights = [self._height(values) for _ in range(_N_HEIGHTS)]
         found = self.program(values, batch.rows, self.weights, extras)
+        self.last = found.of
         gradient = Gradient(found.objective, descent.gradient(self.free, found.of))
         done = step / descent.n_steps
         share = 1.0 if done <= _FALLING else max(1.0 - done, 0.5 / descent.n_steps) / (1.0 - _FALLING)

@@ -1,0 +1,140 @@
+"""Particles that follow a density while its parameters move: the kernels and engines of annealing, at beta = 1."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pymc_hais.core.annealing import anneal
+from pymc_hais.core.records import Ladder, Segment
+from pymc_hais.core.seeds import Stream
+from pymc_hais.core.weights import systematic
+from pymc_hais.model import read_containers
+from pymc_hais.planning.mass import build_first_problem
+from pymc_hais.planning.pilots import run_pilots
+from pymc_hais.problem.problem import Problem
+from pymc_hais.request.call import build_call
+from pymc_hais.request.request import Request
+from pymc_hais.run.choice import Spent
+from pymc_hais.tuning import build_ladder, merge, suggest_length
+
+#: How fast the step size follows the acceptance rate.
+_RATE = 0.1
+#: Rows of data whose pilots tune the moves of all.
+_PILOT_ROWS = 3
+#: Moves that one program makes at most: more are made in several calls.
+_MOVES = 32
+
+
+@dataclass(frozen=True, eq=False)
+class Chains:
+    """A density whose parameters are arguments, and moves that leave it invariant.
+
+    Attributes
+    ----------
+    problem : Problem
+        Of the model, for the rows of data if each has particles of its own.
+    ladder : Ladder
+        Of a pilot at the first parameters; its last temperature tells step size and metric.
+    step_size : float
+        As it is now.
+    """
+
+    problem: Problem
+    ladder: Ladder
+    step_size: float
+
+    @property
+    def n_dims(self) -> int:
+        """Elements of a particle."""
+        return self.problem.layout.n_dims
+
+    def draw(self, n: int, parameters: Mapping[str, np.ndarray], rng: np.random.Generator) -> np.ndarray:
+        """Anneal a population of n particles from the reference: positions (n, D) that know of no earlier ones."""
+        problem = self._at(parameters)
+        draws, noise, resampling = np.random.SeedSequence(rng.integers(2**63)).spawn(3)
+        stream = Stream(draws, noise.generate_state(2), np.random.default_rng(resampling))
+        particles = problem.draw([0], [stream], n)
+        run = anneal(problem.engine, self.ladder, particles, lambda *_: None, problem.log_z_reference)
+        chosen = systematic(run.log_weights[0], stream.rng.random())
+        return problem.to_model(np.asarray(run.state.position, np.float64)[0][chosen])
+
+    def start(self, rows: Sequence[int], parameters: Mapping[str, np.ndarray], rng: np.random.Generator) -> np.ndarray:
+        """Draw a particle of each of some rows from the reference, (m, D)."""
+        problem = self._at(parameters)
+        seeds = np.random.SeedSequence(rng.integers(2**63)).spawn(1)[0]
+        return problem.to_model(problem.reference.draw(len(rows), seeds).positions)
+
+    def move(
+        self,
+        x: np.ndarray,
+        n_moves: int,
+        parameters: Mapping[str, np.ndarray],
+        rng: np.random.Generator,
+        rows: Sequence[int] | None = None,
+    ) -> tuple[np.ndarray, Chains]:
+        """Make moves of positions (m, D) with fresh momenta; return them, and chains with a step size that suits.
+
+        Parameters
+        ----------
+        rows : sequence of int, optional
+            Of each position; without, all are of one population.
+        """
+        problem = self._at(parameters)
+        engine, kernel = problem.engine, problem.engine.kernel
+        shape = (1, *x.shape) if rows is None else (len(rows), 1, x.shape[1])
+        inputs = problem.inputs([0] if rows is None else rows)
+        positions = problem.to_coordinates(x).astype(problem.layout.dtype).reshape(shape)
+        keys = rng.integers(2**32, size=(len(positions), 2), dtype=np.uint32)
+        state, rates = engine.start(positions, inputs, keys), []
+        for first in range(0, n_moves, _MOVES):
+            n = min(_MOVES, n_moves - first)
+            sizes = np.full(n, self.step_size)
+            metric = self.ladder.metrics[self.ladder.metric_index[-1]]
+            segment = Segment(first, np.ones(n + 1), sizes, kernel.persistence(sizes), metric)
+            state, trace = engine.run_segment(state, inputs, segment, keys)
+            rates.append(np.mean(trace.acceptance_rate))
+        end = problem.to_model(np.asarray(state.position, np.float64)).reshape(x.shape)
+        change = _RATE * (float(np.mean(rates)) - kernel.acceptance_target) if rates else 0.0
+        return end, replace(self, step_size=self.step_size * float(np.exp(change)))
+
+    def _at(self, parameters: Mapping[str, np.ndarray]) -> Problem:
+        """Return the problem at some parameters: their arrays are arguments of the compiled program."""
+        preparation = self.problem.preparation
+        assert preparation is not None  # compiled for them
+        values = {name: np.asarray(parameters[name]) for name in preparation.names}
+        return self.problem.with_data(self.problem.model, values)
+
+
+def build_chains(
+    model: Any,
+    parameters: Sequence[str],
+    rows: Mapping[str, np.ndarray] | None,
+    rng: np.random.Generator,
+    backend: str | None = None,
+    kernel: Any = None,
+) -> Chains:
+    """Compile the moves of a model with its parameters as arguments, and tune them by a pilot at the present ones.
+
+    Parameters
+    ----------
+    rows : dict of ndarray (R, ...), optional
+        Observed variables that differ from row to row: each has particles of its own.
+    kernel : Kernel or pair of them, optional
+        As in :func:`pymc_hais.sample_hais`.
+    """
+    seed = int(rng.integers(2**32))
+    call = build_call(
+        Request(function="fit", model=model, random_seed=seed, backend=backend, kernel=kernel, progressbar=False)
+    )
+    present = {name: value for name, value in read_containers(model).items() if name in parameters}
+    problem = build_first_problem(model, "prior" if model.observed_RVs else "auto", call, rows, present)
+    tuned = rng.choice(problem.n_rows, min(_PILOT_ROWS, problem.n_rows), replace=False).tolist()
+    pilot = merge(run_pilots(problem, tuned, 0, Spent(), call))
+    n_steps = suggest_length(pilot, None, call.request.max_temperatures)
+    ladder = build_ladder(pilot, n_steps, call.recipe, problem.engine.kernel)
+    # What the model is does not change with the parameters, and is not asked in each step.
+    return Chains(replace(problem, identity=None), ladder, float(ladder.step_sizes[-1]))

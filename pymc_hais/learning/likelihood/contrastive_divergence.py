@@ -1,0 +1,43 @@
+"""Contrastive divergence: chains that start at the data and are not followed far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pymc_hais.learning.family import Family
+from pymc_hais.learning.likelihood.phases import Phases, Sampled, persist, refuse_normalised
+from pymc_hais.learning.protocol import Batch
+
+
+@dataclass(frozen=True)
+class ContrastiveDivergence(Sampled):
+    """Take points of the model from chains of ``n_moves`` transitions from the data (CD-k, algorithm 18.2).
+
+    It is biased: regions that the model has and the data do not are never seen, and the fit is a little off however
+    many rows there are.  The more transitions, the less.
+
+    Parameters
+    ----------
+    n_moves : int, default 1
+        k.
+    kernel : Kernel or pair of them, optional
+        As in :func:`pymc_hais.sample_hais`.
+
+    References
+    ----------
+    Hinton, G. E. (2002). Training products of experts by minimizing contrastive divergence. Neural Computation 14,
+    1771-1800.
+    """
+
+    n_moves: int = 1
+
+    def check(self, family: Family) -> None:
+        """Refuse a normalised density, too."""
+        super().check(family)
+        refuse_normalised(self, family)
+
+    def imagine(self, state: Phases, batch: Batch, hidden: np.ndarray, rng: np.random.Generator) -> Phases:
+        """Start at the rows of the batch."""
+        return persist(state._replace(points=state.join(batch.rows, hidden)), self.n_moves, batch, rng)

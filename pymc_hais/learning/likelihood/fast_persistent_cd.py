@@ -1,0 +1,58 @@
+"""Fast persistent contrastive divergence: chains that are driven away from where they have been."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pymc_hais.learning.family import Family
+from pymc_hais.learning.likelihood.phases import Phases, persist
+from pymc_hais.learning.likelihood.stochastic_maximum_likelihood import StochasticMaximumLikelihood
+from pymc_hais.learning.protocol import Batch
+from pymc_hais.request.arguments import check_positive
+
+
+@dataclass(frozen=True)
+class FastPersistentCD(StochasticMaximumLikelihood):
+    """Move persistent chains at parameters that learn faster than the model's, and forget (Tieleman & Hinton 2009).
+
+    The chains see ``theta + fast``: after each step ``fast`` takes a share ``decay`` of itself, minus ``fast_rate``
+    times the gradient.  It pushes the chains out of the modes in which they are, so that they mix where plain
+    persistent chains would stay.  Their law is then not quite the model's: a small bias is the price.
+
+    Parameters
+    ----------
+    n_moves, kernel, n_chains
+        As of :class:`StochasticMaximumLikelihood`.
+    fast_rate : float, default 0.01
+        In units of the parameters, per unit of the gradient.
+    decay : float, default 0.95
+        The paper's 19/20.
+
+    References
+    ----------
+    Tieleman, T. and Hinton, G. (2009). Using fast weights to improve persistent contrastive divergence. ICML.
+    """
+
+    fast_rate: float = 0.01
+    decay: float = 0.95
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive("fast_rate", self.fast_rate, "units of the parameters", "0.01")
+        if not 0.0 <= self.decay < 1.0:
+            raise ValueError(f"`decay` must be at least 0 and below 1; got {self.decay!r}.")
+
+    def begin(self, family: Family, rows: np.ndarray, rng: np.random.Generator) -> Phases:
+        """Begin with fast parameters of zero."""
+        fast = {name: np.zeros(symbol.type.shape) for name, symbol in family.parameters.items()}
+        return super().begin(family, rows, rng)._replace(fast=fast)
+
+    def imagine(self, state: Phases, batch: Batch, hidden: np.ndarray, rng: np.random.Generator) -> Phases:
+        """Go on at the sum of both."""
+        fast = state.fast
+        if batch.gradient is not None:
+            fast = {name: self.decay * one - self.fast_rate * batch.gradient[name] for name, one in fast.items()}
+        moved = {name: batch.parameters[name] + one for name, one in fast.items()}
+        return persist(state._replace(fast=fast), self.n_moves, batch, rng, **moved)

@@ -1,0 +1,188 @@
+"""The gradient of a log-likelihood by sampling: what the data say, minus what the model says by itself.
+
+``grad log p(x) = E[grad log p~(x, h) | x] - E[grad log p~(x', h')]``, with p~ the density as the model has it, h its
+hidden variables given the row, and (x', h') points of the model (Goodfellow et al. 2016, equations 18.4 to 18.14).  The
+second part is left out where the model describes its rows by observed variables, whose density is normalised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from pymc_hais.learning.family import Family
+from pymc_hais.learning.likelihood.chains import Chains, build_chains
+from pymc_hais.learning.protocol import Batch, Method
+from pymc_hais.model import observe_first
+from pymc_hais.request.arguments import check_integer
+
+
+class Phases(NamedTuple):
+    """Particles between two steps.
+
+    Attributes
+    ----------
+    of_rows : Chains or None
+        Of the hidden variables given each row; None where there are none.
+    hidden : ndarray (n, H)
+        Where these are.
+    of_model : Chains or None
+        Of all variables together; None for a normalised density.
+    points : ndarray (C, D)
+        Where these are, in the order of the model's flat vector.
+    columns : ndarray of int (D,)
+        Where the elements of a row, and then the hidden ones, are in a point.
+    fast : dict
+        What is added to the parameters that the points are moved at.
+    """
+
+    of_rows: Chains | None
+    hidden: np.ndarray
+    of_model: Chains | None
+    points: np.ndarray
+    columns: np.ndarray
+    fast: Mapping[str, np.ndarray] = {}
+
+    def join(self, rows: np.ndarray, hidden: np.ndarray) -> np.ndarray:
+        """Return the points (m, D) of rows with hidden variables."""
+        points = np.empty((len(rows), len(self.columns)))
+        points[:, self.columns] = np.hstack([rows, hidden])
+        return points
+
+
+@dataclass(frozen=True)
+class Sampled(Method):
+    """A method that follows the gradient of the log-likelihood, or what stands for it, by chains.
+
+    Attributes
+    ----------
+    n_moves : int
+        Transitions of each chain between two steps.
+    kernel : Kernel or pair of them, optional
+        As in :func:`pymc_hais.sample_hais`.
+    """
+
+    n_moves: int = 10
+    kernel: Any = None
+
+    supports: ClassVar[frozenset[str]] = frozenset({"real", "binary", "categorical", "count"})
+    takes_hidden: ClassVar[bool] = True
+    follows_parameters: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_integer("n_moves", self.n_moves, 1)
+
+    def begin(self, family: Family, rows: np.ndarray, rng: np.random.Generator) -> Phases:
+        """Compile the chains, tune them by a pilot each, and give the hidden variables of every row a start."""
+        names = tuple(family.parameters)
+        table = _table(family, rows)
+        model = family.model
+        of_rows, hidden, of_model, columns = None, np.empty((len(rows), 0)), None, np.arange(family.n_dims)
+        first = {name: model[name].get_value() for name in names}
+        if family.hidden:
+            observed = observe_first(model, table) if is_unnormalised(family) else model
+            of_rows = build_chains(observed, names, table, rng, kernel=self.kernel)
+            hidden = of_rows.start(range(len(rows)), first, rng)
+        if is_unnormalised(family):
+            of_model = build_chains(model, names, None, rng, kernel=self.kernel)
+            columns = _columns(family, of_model)
+        return Phases(of_rows, hidden, of_model, np.empty((0, len(columns))), columns)
+
+    def prepare(self, state: Phases, batch: Batch, rng: np.random.Generator) -> tuple[list[np.ndarray], Phases]:
+        """Return the hidden variables of the batch (m, H), and points of the model: rows (C, D) and hidden ones."""
+        hidden, state = self.infer(state, batch, rng)
+        extras = [hidden] if state.of_rows else []
+        if state.of_model is not None:
+            state = self.imagine(state, batch, hidden, rng)
+            points = state.points[:, state.columns]
+            n_dims = batch.rows.shape[1]
+            extras += [points[:, :n_dims], points[:, n_dims:]][: 2 if state.of_rows else 1]
+        return [np.ascontiguousarray(one) for one in extras], state
+
+    def infer(self, state: Phases, batch: Batch, rng: np.random.Generator) -> tuple[np.ndarray, Phases]:
+        """Move the hidden variables of the batch's rows on from where they were."""
+        if state.of_rows is None:
+            return np.empty((len(batch.rows), 0)), state
+        before = state.hidden[batch.places]
+        moved, chains = state.of_rows.move(before, self.n_moves, batch.parameters, rng, batch.places)
+        state.hidden[batch.places] = moved
+        return moved, state._replace(of_rows=chains)
+
+    def imagine(self, state: Phases, batch: Batch, hidden: np.ndarray, rng: np.random.Generator) -> Phases:
+        """Return the state with new points of the model."""
+        raise NotImplementedError
+
+    def objective(self, family: Family, rows: Any, extras: list[Any]) -> Any:
+        """Return what has the gradient of minus the log-likelihood, or of its part for each row (m,)."""
+        n_hidden = 1 if family.hidden else 0
+        of_data = -family.log_density(rows, *extras[:n_hidden])
+        points = extras[n_hidden:]
+        return of_data.mean() + family.log_density(*points).mean() if points else of_data
+
+    def monitors(self, state: Any) -> dict[str, float]:
+        """Return the step sizes of the chains."""
+        if state is None:
+            return {}
+        chains = {"step_size_of_rows": state.of_rows, "step_size_of_model": state.of_model}
+        return {name: one.step_size for name, one in chains.items() if one is not None}
+
+
+def is_unnormalised(family: Family) -> bool:
+    """Whether log Z depends on the parameters: the rows are values of free variables."""
+    return any(family.model[one.name] in family.model.free_RVs for one in family.visible)
+
+
+def persist(state: Phases, n_moves: int, batch: Batch, rng: np.random.Generator, **moved: np.ndarray) -> Phases:
+    """Move the points of the model on from where they were, at the batch's parameters or those that were moved."""
+    assert state.of_model is not None
+    points, chains = state.of_model.move(state.points, n_moves, {**batch.parameters, **moved}, rng)
+    return state._replace(points=points, of_model=chains)
+
+
+def draw(state: Phases, n: int, batch: Batch, rng: np.random.Generator) -> Phases:
+    """Anneal new points of the model from its reference."""
+    assert state.of_model is not None
+    return state._replace(points=state.of_model.draw(n, batch.parameters, rng))
+
+
+def refuse_normalised(method: Method, family: Family) -> None:
+    """Refuse a density that needs no points of the model.
+
+    Raises
+    ------
+    ValueError
+    """
+    if not is_unnormalised(family):
+        names = ", ".join(f"`{one.name}`" for one in family.visible)
+        raise ValueError(
+            f"{method.name} is for densities whose log Z depends on the parameters, and {names} is observed: its "
+            "density is normalised. Pass learning.ExpectationMaximization() or learning.MaximumLikelihood()."
+        )
+
+
+def _table(family: Family, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """Return rows (n, D) as the values of each visible variable (n, *shape)."""
+    return {
+        one.name: rows[:, one.start : one.stop].reshape((len(rows), *one.shape)).astype(one.dtype)
+        for one in family.visible
+    }
+
+
+def _columns(family: Family, chains: Chains) -> np.ndarray:
+    """Return where visible elements and then hidden ones are in the model's flat vector (D,)."""
+    layout = chains.problem.layout
+    places = {owner: np.arange(*layout.offsets[i : i + 2]) for i, owner in enumerate(layout.owners)}
+    hidden = family.layout.owners if family.layout else ()
+    return np.concatenate([places[name] for name in (*(one.name for one in family.visible), *hidden)])
+
+
+def settle(state: Phases, n_moves: int, batch: Batch, rng: np.random.Generator) -> Phases:
+    """Move the hidden variables of the batch's rows from a fresh draw of their prior."""
+    assert state.of_rows is not None
+    fresh = state.of_rows.start(range(len(batch.rows)), batch.parameters, rng)
+    moved, chains = state.of_rows.move(fresh, n_moves, batch.parameters, rng, batch.places)
+    state.hidden[batch.places] = moved
+    return state._replace(of_rows=chains)

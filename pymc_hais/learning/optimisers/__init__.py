@@ -1,0 +1,1 @@
+"""How parameters move along gradients, and where they may be."""

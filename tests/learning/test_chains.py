@@ -1,0 +1,197 @@
+"""Methods that follow chains: one step of each has the mean that enumeration gives, and wrong ones are seen."""
+
+import itertools
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_hais
+from pymc_hais import FlatDiscrete, learning
+from pymc_hais.learning.family import build_family
+from pymc_hais.learning.likelihood import phases, stochastic_maximum_likelihood
+from pymc_hais.learning.protocol import Batch
+from tests.mutants import mutate
+
+N_VISIBLE, N_HIDDEN, N_REPEATS = 4, 2, 150
+RNG = np.random.default_rng(3)
+PARAMETERS = {
+    "W": RNG.normal(size=(N_VISIBLE, N_HIDDEN)),
+    "b": RNG.normal(size=N_VISIBLE) * 0.5,
+    "c": RNG.normal(size=N_HIDDEN) * 0.5,
+}
+STATES = np.array(list(itertools.product([0, 1], repeat=N_VISIBLE)), dtype=float)
+#: Half the rows have one visible unit on at most: not what the model says by itself.
+ROWS = np.concatenate([np.eye(4), np.zeros((4, 4)), RNG.integers(0, 2, size=(8, 4))]).repeat(16, axis=0)
+
+
+def machine():
+    """A restricted Boltzmann machine."""
+    with pm.Model() as model:
+        weights, b, c = (pm.Data(name, value) for name, value in PARAMETERS.items())
+        v = FlatDiscrete("v", 0, 1, shape=N_VISIBLE)
+        h = FlatDiscrete("h", 0, 1, shape=N_HIDDEN)
+        pm.Potential("E", v @ weights @ h + v @ b + h @ c)
+    return model
+
+
+def hidden_means(visible, at=PARAMETERS):
+    return 1.0 / (1.0 + np.exp(-(visible @ at["W"] + at["c"])))
+
+
+def model_shares(at=PARAMETERS):
+    field = STATES @ at["W"] + at["c"]
+    log_p = STATES @ at["b"] + np.logaddexp(0.0, field).sum(axis=1)
+    return np.exp(log_p - np.logaddexp.reduce(log_p))
+
+
+def shares_after(n_moves):
+    """How often each visible state stands at the end of so many sweeps from the data, by enumeration."""
+    hidden = np.array(list(itertools.product([0, 1], repeat=N_HIDDEN)), dtype=float)
+    p_hidden = np.prod(np.where(hidden[None] == 1, hidden_means(STATES)[:, None], 1 - hidden_means(STATES)[:, None]), 2)
+    p_on = 1.0 / (1.0 + np.exp(-(hidden @ PARAMETERS["W"].T + PARAMETERS["b"])))
+    p_visible = np.prod(np.where(STATES[None] == 1, p_on[:, None], 1 - p_on[:, None]), 2)
+    shares = np.array([(state == ROWS).all(axis=1).mean() for state in STATES])
+    for _ in range(n_moves):
+        shares = shares @ p_hidden @ p_visible
+    return shares
+
+
+def products(visible, weights=None, at=PARAMETERS):
+    """Mean of v h' over visible states, hidden ones averaged over."""
+    weights = np.full(len(visible), 1.0 / len(visible)) if weights is None else weights
+    return np.einsum("n,ni,nj->ij", weights, visible, hidden_means(visible, at))
+
+
+@pytest.fixture(scope="module")
+def family():
+    return build_family(machine(), {"v": ROWS}, list(PARAMETERS))[0]
+
+
+def z_scores(method, family, expected, gradient=None):
+    """How far the mean of the sampled gradient in W is from what it should be, in its standard errors."""
+    rng = np.random.default_rng(1)
+    state = method.begin(family, ROWS, rng)
+    batch = Batch(ROWS, np.arange(len(ROWS)), PARAMETERS, 1, gradient)
+    found = []
+    for _ in range(N_REPEATS):
+        (hidden, visible, others), state = method.prepare(state, batch, rng)
+        found.append(ROWS.T @ hidden / len(ROWS) - visible.T @ others / len(visible))
+    found = np.array(found).reshape(10, -1, N_VISIBLE, N_HIDDEN).mean(axis=1)  # means of blocks, nearly independent
+    return (found.mean(axis=0) - expected) / (found.std(axis=0, ddof=1) / np.sqrt(10))
+
+
+def assert_right(z):
+    # Student's t with 9 degrees of freedom: 1e-5 for each of 8 elements.
+    assert np.abs(z).max() < 8.0
+
+
+LIKELIHOOD = products(ROWS) - products(STATES, model_shares())
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        learning.StochasticMaximumLikelihood(n_moves=3, n_chains=400),
+        learning.MaximumLikelihood(n_moves=2, n_chains=400),
+    ],
+    ids=["persistent", "from scratch"],
+)
+def test_the_gradient_is_that_of_the_log_likelihood(method, family):
+    assert_right(z_scores(method, family, LIKELIHOOD))
+
+
+@pytest.mark.parametrize("n_moves", [1, 3])
+def test_contrastive_divergence_is_what_so_many_sweeps_from_the_data_say(n_moves, family):
+    after = shares_after(n_moves)
+    z = z_scores(learning.ContrastiveDivergence(n_moves), family, products(ROWS) - products(STATES, after))
+    assert_right(z)
+    if n_moves == 1:  # and not the gradient of the likelihood
+        z = z_scores(learning.ContrastiveDivergence(), family, LIKELIHOOD)
+        assert np.abs(z).max() > 20.0
+
+
+def test_chains_that_start_anew_at_the_data_are_not_persistent(family, monkeypatch):
+    wrong = mutate(phases, ("move(state.points,", "move(state.join(ROWS, state.hidden),"), ROWS=ROWS)
+    monkeypatch.setattr(stochastic_maximum_likelihood, "persist", wrong.persist)
+    method = learning.StochasticMaximumLikelihood(n_moves=1, n_chains=len(ROWS))
+    assert np.abs(z_scores(method, family, LIKELIHOOD)).max() > 20.0
+
+
+def test_fast_parameters_drive_the_chains(family):
+    gradient = {"W": np.full((N_VISIBLE, N_HIDDEN), 2.0), "b": np.zeros(N_VISIBLE), "c": np.ones(N_HIDDEN)}
+    method = learning.FastPersistentCD(n_moves=3, n_chains=400, fast_rate=0.3, decay=0.0)
+    shifted = {name: value - 0.3 * gradient[name] for name, value in PARAMETERS.items()}
+    assert_right(z_scores(method, family, products(ROWS) - products(STATES, model_shares(shifted), shifted), gradient))
+    assert np.abs(z_scores(method, family, LIKELIHOOD, gradient)).max() > 20.0
+    # They forget: minus the rate times what decays by a half.
+    state, rng = method.begin(family, ROWS, np.random.default_rng(1)), np.random.default_rng(2)
+    method = learning.FastPersistentCD(n_chains=400, fast_rate=0.1, decay=0.5)
+    batch = Batch(ROWS, np.arange(len(ROWS)), PARAMETERS, 1, gradient)
+    for _ in range(3):
+        _, state = method.prepare(state, batch, rng)
+    np.testing.assert_allclose(state.fast["W"], -0.1 * 2.0 * 1.75)
+
+
+# Hidden variables of each row --------------------------------------------------------------------------------
+
+FILTERS, NOISE = np.array([[1.0, 0.4], [-0.3, 0.9], [0.5, 0.5]]), 0.6
+SEEN = np.random.default_rng(6).normal(size=(200, 3)) * [1.5, 0.7, 1.0]
+
+
+def factors():
+    """Two causes, three columns: everything is normal."""
+    with pm.Model() as model:
+        filters = pm.Data("A", FILTERS)
+        causes = pm.Normal("causes", 0.0, 1.0, shape=2)
+        pm.Normal("x", filters @ causes, NOISE, observed=np.zeros(3))
+    return model
+
+
+@pytest.mark.parametrize("method", [learning.ExpectationMaximization(), learning.MaximumLikelihood(n_moves=100)])
+def test_the_causes_of_each_row_follow_their_posterior(method):
+    family, rows = build_family(factors(), {"x": SEEN}, ["A"])
+    method.check(family)
+    rng = np.random.default_rng(1)
+    state, batch = method.begin(family, rows, rng), Batch(rows, np.arange(len(rows)), {"A": FILTERS}, 1)
+    found = []
+    for _ in range(100):
+        (causes,), state = method.prepare(state, batch, rng)
+        found.append((rows - causes @ FILTERS.T).T @ causes / len(rows) / NOISE**2)
+    found = np.array(found).reshape(10, 10, 3, 2).mean(axis=1)
+    covariance = FILTERS @ FILTERS.T + NOISE**2 * np.eye(3)
+    inverse = np.linalg.inv(covariance)
+    exact = (inverse @ (rows.T @ rows / len(rows)) @ inverse - inverse) @ FILTERS  # of the log-likelihood
+    assert_right((found.mean(axis=0) - exact) / (found.std(axis=0, ddof=1) / np.sqrt(10)))
+
+
+def test_an_e_step_of_ones_own_is_used_and_checked():
+    """With exact draws of the posterior the filters go to the maximum of the likelihood."""
+
+    def draw(rows, hidden, parameters, rng):
+        a = parameters["A"]
+        covariance = np.linalg.inv(np.eye(2) + a.T @ a / NOISE**2)
+        noise = rng.normal(size=hidden.shape) @ np.linalg.cholesky(covariance).T
+        return rows @ a @ covariance / NOISE**2 + noise
+
+    model = factors()
+    method = learning.ExpectationMaximization(e_step=draw, n_settle=1)
+    result = pymc_hais.fit(model, {"x": SEEN}, ["A"], method, n_steps=1500, random_seed=1, progressbar=False)
+    fitted = model["A"].get_value()
+    values, vectors = np.linalg.eigh(SEEN.T @ SEEN / len(SEEN))  # Tipping & Bishop (1999): principal components
+    best = vectors[:, 1:] * np.maximum(values[1:] - NOISE**2, 0.0) @ vectors[:, 1:].T
+    np.testing.assert_allclose(fitted @ fitted.T, best, atol=0.05)
+    assert result["learning"].attrs["method"].startswith("ExpectationMaximization(")
+    wrong = learning.ExpectationMaximization(e_step=lambda rows, hidden, *_: hidden[:, :1])
+    with pytest.raises(ValueError, match=r"`e_step` must return finite hidden variables of shape \(200, 2\)"):
+        pymc_hais.fit(model, {"x": SEEN}, ["A"], wrong, n_steps=3, progressbar=False)
+
+
+def test_what_a_method_is_not_for_is_refused_by_name(family):
+    with pytest.raises(ValueError, match=r"`x` is observed: its density is normalised\. Pass learning.Expectation"):
+        learning.ContrastiveDivergence().check(build_family(factors(), {"x": SEEN}, ["A"])[0])
+    with pytest.raises(ValueError, match=r"log Z depends on the parameters\. Pass learning\.Stochastic"):
+        learning.ExpectationMaximization().check(family)
+    for wrong in ({"n_moves": 0}, {"n_chains": 0}, {"fast_rate": -1.0}, {"decay": 1.0}):
+        with pytest.raises(ValueError, match=f"`{next(iter(wrong))}` must be"):
+            learning.FastPersistentCD(**wrong)
