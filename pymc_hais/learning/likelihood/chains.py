@@ -74,7 +74,7 @@ class Chains:
         n_moves: int,
         parameters: Mapping[str, np.ndarray],
         rng: np.random.Generator,
-        rows: Sequence[int] | None = None,
+        rows: Sequence[int] | np.ndarray | None = None,
     ) -> tuple[np.ndarray, Chains]:
         """Make moves of positions (m, D) with fresh momenta; return them, and chains with a step size that suits.
 
