@@ -112,10 +112,12 @@ class Family:
         known = {name: self.frozen[name] if value is None else value for name, value in known.items()}
         (logp,) = lower_xtensor([self.frozen.logp()])
         shared = {self.frozen[name]: symbol for name, symbol in self.parameters.items()}
-        # A visible variable whose value is a container of its own has been frozen with it.
-        inputs = {name: value.type() for name, value in known.items()}
+        # With the shape of a row, which the type of a container does not tell.
+        inputs = {one.name: pt.tensor(one.name, dtype=known[one.name].dtype, shape=one.shape) for one in self.visible}
         replaced = {**shared, **{known[name]: symbol for name, symbol in inputs.items()}}
-        return clone_replace([logp], replaced, rebuild_strict=False)[0], inputs
+        logp = clone_replace([logp], replaced, rebuild_strict=False)[0]
+        # Shapes become numbers, which of a batch they would not.
+        return rewrite_graph(logp, include=("ShapeOpt", "canonicalize"), clone=False), inputs
 
 
 def _take(rows: Any, start: int, stop: int, shape: tuple[int, ...], dtype: str) -> Any:

@@ -158,19 +158,20 @@ def learn(order: Order) -> Fitted:
             ending = stochastic.follow(descent, optimizer, order.batch_size or min(stochastic.BATCH_SIZE, len(rows)))
     for name in family.parameters:
         order.model.set_data(name, ending.values[name].astype(order.model[name].dtype))
-    attrs = {
+    attrs = {"n_rows": len(rows), "method": repr(method), "optimizer": _describe(optimizer)}
+    attrs |= _tell(ending) | {"seconds": time.perf_counter() - begin}
+    return Fitted(ending, descent.trace, tuple(family.parameters), tuple(own), attrs)
+
+
+def _tell(ending: Ending) -> dict[str, Any]:
+    return {
         "converged": int(ending.reason == "tolerance"),
         "reason": ending.reason,
         "excess": ending.excess,
         "objective": ending.objective,
         "n_steps": ending.n_steps,
-        "n_rows": len(rows),
-        "method": repr(method),
-        "optimizer": _describe(optimizer),
         "backend": ending.backend,
-        "seconds": time.perf_counter() - begin,
     }
-    return Fitted(ending, descent.trace, tuple(family.parameters), tuple(own), attrs)
 
 
 def _default_optimizer(order: Order, has_hidden: bool) -> Any:

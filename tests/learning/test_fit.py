@@ -164,3 +164,17 @@ def test_held_out_rows_follow(best):
     log_z = np.log(np.pi / 2) * 2 - np.linalg.slogdet(best[0])[1]
     exact = -2 * np.log1p((ROWS[:20] @ best[0].T) ** 2).sum(axis=1) - log_z
     np.testing.assert_allclose(idata["held_out"]["value"], exact, atol=0.3)
+
+
+@pytest.mark.parametrize("name", ["y", "source"])
+@pytest.mark.parametrize("method", [METHOD, learning.MinimumProbabilityFlow()], ids=repr)
+def test_rows_of_an_observed_variable_or_of_its_container(name, method):
+    with pm.Model() as model:
+        mu, sigma, source = pm.Data("mu", np.zeros(2)), pm.Data("sigma", np.ones(2)), pm.Data("source", np.zeros(2))
+        pm.Normal("y", mu, sigma, observed=source)
+    rows = np.random.default_rng(4).normal([1.0, -2.0], [0.5, 2.0], size=(4000, 2))
+    parameters = {"mu": None, "sigma": "positive"}
+    result = pymc_hais.fit(model, {name: rows}, parameters, method, progressbar=False, random_seed=1)
+    assert result["learning"].attrs["backend"] == "jax"
+    np.testing.assert_allclose(model["mu"].get_value(), rows.mean(axis=0), atol=0.05)
+    np.testing.assert_allclose(model["sigma"].get_value(), rows.std(axis=0), rtol=0.04)
