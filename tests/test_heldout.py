@@ -43,6 +43,7 @@ def test_linear_gaussian_rows_are_exact(small):
     assert largest_score(result, wrong) > statistical.threshold(100)
 
 
+@pytest.mark.slow
 def test_rows_do_not_toss_coins_about_where_their_particles_start():
     # Were each particle's part of the mixture a coin's choice, a row's error would be the coin's at least.
     phi = basis(8, 3)
@@ -96,7 +97,13 @@ def test_same_bits_however_many_threads_and_rows_are_in_flight(small, monkeypatc
     np.testing.assert_array_equal(few["value"].values, result["value"].values)
 
 
-@pytest.mark.parametrize("options", [{}, {"chains": 2, "draws": 100, "reference": "prior"}], ids=["default", "chains"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({}, id="default"),
+        pytest.param({"chains": 2, "draws": 100, "reference": "prior"}, marks=pytest.mark.slow, id="chains"),
+    ],
+)
 def test_one_row_is_sample_hais_to_the_bit(options, monkeypatch):
     phi, found = basis(6, 4), []
     row = generate(phi, 1)
@@ -133,6 +140,7 @@ def test_whoever_interrupts_the_rows_of_an_unnormalised_model_does_not_wait_for_
         held_out(model, {"x": np.linspace(-1.0, 1.0, 5)})
 
 
+@pytest.mark.slow
 def test_rows_may_start_anywhere():
     phi = basis(6, 4)
     x = generate(phi, 5)
@@ -250,7 +258,8 @@ def test_hidden_variables_are_integrated_out_of_every_row():
     assert np.all(np.abs(result["value"].values - exact) <= statistical.threshold(4) * se)
 
 
-@pytest.mark.parametrize("reference", ["prior", pytest.param("fitted", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("reference", ["prior", "fitted"])
 def test_a_hidden_prior_s_mass_is_in_the_rows_as_it_is_in_log_z(reference):
     with pm.Model() as model:
         x = pm.Flat("x", shape=2)

@@ -70,7 +70,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", slow_but(["prior", "chart", "sites", "untuned"], CASES))
+@pytest.mark.parametrize("name", slow_but(["fitted", "untuned"], CASES))
 def test_on_the_same_data_with_the_same_seed_a_plan_gives_the_same_to_the_bit_without_a_pilot(name, tmp_path):
     build, options = CASES[name]
     first = sample(build(), **options)
@@ -113,6 +113,7 @@ def test_other_data_have_their_own_log_z(learnt, y):
     assert abs(found.value - log_evidence_normal(y, 0.0, 3.0, 1.0)) < 5 * found.se
 
 
+@pytest.mark.slow
 def test_the_mass_of_a_prior_is_measured_again_where_the_prior_has_changed():
     y = [0.5, 1.0, 2.0]
 

@@ -46,7 +46,7 @@ class Logistic:
         "gaussian",
         StudentT(3.0, scale=2.0),
         Mixture([Gaussian(scale=2.0), StudentT(3.0)]),
-        pm.Normal.dist(0.5, 2.0, shape=2),
+        pytest.param(pm.Normal.dist(0.5, 2.0, shape=2), marks=pytest.mark.slow),
         {"x": pm.Laplace.dist(0, 2, shape=2)},
         Logistic(),
     ],
@@ -102,7 +102,13 @@ def test_an_improper_prior_with_data_is_the_users_decision():
     assert_right(found, -0.5 * np.log(2 * np.pi) - 0.5 * np.log(2) - 0.5 * 0.02)
 
 
-@pytest.mark.parametrize("options", [{}, pymc_hais.paper_settings(100)], ids=["tuned", "the report's"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({}, id="tuned"),
+        pytest.param(pymc_hais.paper_settings(100), marks=pytest.mark.slow, id="the report's"),
+    ],
+)
 def test_a_second_model_gives_the_ratio(options):
     with pm.Model() as wide:
         x = pm.Flat("x", shape=2)
@@ -122,7 +128,11 @@ def test_a_second_model_has_the_same_variables():
         estimate(flat_gaussian(), reference=other)
 
 
-@pytest.mark.parametrize("kernel", [Hamiltonian(), Hamiltonian("drift-kick-drift", 2), RandomWalk()], ids=str)
+@pytest.mark.parametrize(
+    "kernel",
+    [Hamiltonian(), pytest.param(Hamiltonian("drift-kick-drift", 2), marks=pytest.mark.slow), RandomWalk()],
+    ids=str,
+)
 def test_truncated_gaussians(kernel):
     """The positive orthant of an equicorrelated Gaussian (rho = 1/2) has probability 1 / (d + 1)."""
     d = 4

@@ -27,7 +27,8 @@ TRUTH = {
     # Half of the logarithm of the ratio of the precisions' determinants.
     "parameters": 0.5 * 2 * np.log(1.0 / 4.0),
 }
-BACKENDS = [pytest.param("jax", marks=pytest.mark.skipif(not HAS_JAX, reason="needs JAX")), "numba", "c"]
+BACKENDS = [pytest.param("jax", marks=pytest.mark.skipif(not HAS_JAX, reason="needs JAX")), "c"]
+BACKENDS.append(pytest.param("numba", marks=pytest.mark.slow))
 
 
 def models():
@@ -66,8 +67,9 @@ def main(backends):
 
 
 @pytest.fixture(scope="module")
-def found():
-    names = ["jax", "numba", "c"] if HAS_JAX else ["numba", "c"]
+def found(request):
+    names = {item.callspec.params["backend"] for item in request.node.items if item.path == request.path}
+    names = sorted(names if HAS_JAX else names - {"jax"})
     program = f"from tests.test_single_precision import main; main({names})"
     env = {**os.environ, "PYTENSOR_FLAGS": "floatX=float32"}
     root = Path(__file__).parents[1]

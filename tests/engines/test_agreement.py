@@ -73,6 +73,8 @@ def test_a_whole_run_is_the_same_on_every_engine(backend, metric):
     np.testing.assert_array_equal(ours.ancestors, theirs.ancestors)
 
 
+#: Numba's compilation alone takes as long as the others together.
+PAIRS = [pytest.param("c", "jax", marks=needs_jax), pytest.param("numba", "c", marks=pytest.mark.slow)]
 BETAS = np.array([0.0, *np.linspace(0.2, 1.0, 6)])
 
 
@@ -92,11 +94,11 @@ def segment(engine, positions, steps=slice(0, 6), state=None, step_size=0.5):
     )
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_what_is_not_finite_is_rejected_alike(backend):
+@pytest.mark.parametrize(("one", "other"), PAIRS)
+def test_what_is_not_finite_is_rejected_alike(one, other):
     positions = build_graph("cliff")[1]
     (ours, trace), (theirs, their_trace) = (
-        segment(build_engine("cliff", name), positions, step_size=1.5) for name in ("numba", backend)
+        segment(build_engine("cliff", name), positions, step_size=1.5) for name in (one, other)
     )
     np.testing.assert_array_equal(trace.is_divergent, their_trace.is_divergent)
     np.testing.assert_allclose(trace.acceptance_rate, their_trace.acceptance_rate, **TOLERANCE)
@@ -172,26 +174,34 @@ def test_numba_encrypts_in_32_bits():
         np.testing.assert_array_equal(one, two)
 
 
-@pytest.mark.parametrize("n_dims", [1, 4])
-@pytest.mark.parametrize("step", [0, 7, INITIAL_STEP])
-def test_noise_is_the_same_in_three_namespaces(n_dims, step):
-    particle, step = np.array([123], dtype=np.uint32), np.uint32(step)
-    draws = [build_noise(np, n_dims)(KEY, particle, step)]
-    draws.append(numba.njit(build_noise(_namespace(), n_dims, numba.njit))(KEY, particle, step))
+@cache
+def compiled_noises(n_dims):
+    """Compile the noise for Numba and, where it is installed, JAX."""
+    compiled = [numba.njit(build_noise(_namespace(), n_dims, numba.njit))]
     if HAS_JAX:
         import jax
         import jax.numpy as jnp
 
-        draws.append(jax.jit(build_noise(jnp, n_dims))(KEY, particle, step))
-    for drawn in draws[1:]:
+        compiled.append(jax.jit(build_noise(jnp, n_dims)))
+    return compiled
+
+
+@pytest.mark.parametrize("n_dims", [1, 4])
+@pytest.mark.parametrize("step", [0, 7, INITIAL_STEP])
+def test_noise_is_the_same_in_three_namespaces(n_dims, step):
+    particle, step = np.array([123], dtype=np.uint32), np.uint32(step)
+    expected = build_noise(np, n_dims)(KEY, particle, step)
+    for noise in compiled_noises(n_dims):
+        drawn = noise(KEY, particle, step)
         # The uniforms are the bits themselves; the normals are logarithms and sines of them.
-        np.testing.assert_array_equal(np.asarray(drawn.uniform), draws[0].uniform)
-        np.testing.assert_allclose(drawn.normal, draws[0].normal, rtol=1e-13, atol=1e-15)
+        np.testing.assert_array_equal(np.asarray(drawn.uniform), expected.uniform)
+        np.testing.assert_allclose(drawn.normal, expected.normal, rtol=1e-13, atol=1e-15)
 
 
 # What is particular to Numba -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_error_in_the_model_comes_through_the_threads():
     @numba.njit
     def density(x):
@@ -218,6 +228,7 @@ def test_single_precision_is_widened():
     np.testing.assert_array_equal(trace.log_increment, np.tile(0.5 * np.diff(BETAS)[:, None], (1, 5)))
 
 
+@pytest.mark.slow
 def test_another_process_finds_the_machine_code():
     build_engine("regression", "numba")
     hits = "sum(build_engine('regression', 'numba')._segment.stats.cache_hits.values())"

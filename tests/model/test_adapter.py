@@ -48,9 +48,10 @@ REFUSED = {"lkj_correlation"} if tuple(map(int, pm.__version__.split(".")[:2])) 
 UNBATCHED = {"lkj_cholesky", "lkj_correlation", "autoregression", "scan_distribution"}
 
 #: The slow ones take seconds to compile, and have relatives among the others.
-SLOW = ["autoregression", "censored_and_truncated", "differential_equation", "dims_model", "gp_latent_centred"]
-SLOW += ["gp_marginal", "heavy_tails", "hsgp", "interval_with_random_bounds", "kronecker_normal", "lkj_correlation"]
-SLOW += ["matrix_normal", "mixture_prior", "multivariate_random_walk", "ordered_chained", "scan_distribution", "skewed"]
+SLOW = ["autoregression", "censored_and_truncated", "differential_equation", "dims_model", "gp_latent"]
+SLOW += ["gp_latent_centred", "gp_marginal", "heavy_tails", "hsgp", "interval_with_random_bounds", "kronecker_normal"]
+SLOW += ["lkj_correlation", "matrix_normal", "mixture_prior", "multivariate_random_walk", "ordered_chained"]
+SLOW += ["ordered_descending", "ordered_positive", "scan_distribution", "skewed", "stick_breaking"]
 EVERY = fast_but(SLOW, MODELS)
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")

@@ -91,8 +91,15 @@ def test_what_ends_abruptly_is_looked_at_again(compiled):
     assert compiled == ["the prior"]
 
 
-@pytest.mark.parametrize(("build", "name"), [(custom_scale, "tau"), (custom_child, "x")])
-@pytest.mark.parametrize("takes_fit", [False, True])
+@pytest.mark.parametrize(
+    ("build", "name", "takes_fit"),
+    [
+        pytest.param(custom_scale, "tau", False, marks=pytest.mark.slow),
+        (custom_scale, "tau", True),
+        (custom_child, "x", False),
+        pytest.param(custom_child, "x", True, marks=pytest.mark.slow),
+    ],
+)
 def test_wrong_draws_are_named_beside_recentred_variables(build, name, takes_fit):
     problem = build_problem(build(1.0), "prior", C, Seeds((1,)), takes_fit=takes_fit)
     assert problem.chart is not None
