@@ -96,7 +96,7 @@ def fit(
     fitted = learn(order)
     ending, trace = fitted.ending, fitted.trace
     findings = tuple(check_convergence(ending.reason, ending.excess, order.tolerance, ending.n_steps))
-    final = {name: ending.values[name] for name in (*fitted.names, *fitted.own)}
+    final = {name: ending.values[name] for name in (*fitted.names, *fitted.own)} | dict(ending.also)
     tree = to_learning_tree(order.model, final, trace.steps, trace.values, trace.monitors, fitted.attrs, findings)
     log_findings(findings)
     return tree

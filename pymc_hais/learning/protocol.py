@@ -9,6 +9,8 @@ One call of :func:`pymc_hais.fit` asks a method, in this order:
 4. ``prepare(state, batch, rng)``: numbers for one step (noise, chain states, masks) and the next state.
 5. ``objective(family, rows, extras)``: once, with symbols: what is minimised.
 
+6. ``finish(state, parameters, rng)``: what it can say of the final parameters, such as log Z.
+
 The core compiles the objective and its gradient with respect to all parameters once, and calls that in each step.
 """
 
@@ -115,6 +117,10 @@ class Method:
     def width(self, family: Family) -> int:
         """Return about how many numbers the terms of one row hold at once: rows are taken by as many as fit."""
         return family.n_dims
+
+    def finish(self, state: Any, parameters: Mapping[str, np.ndarray], rng: np.random.Generator) -> dict[str, Any]:
+        """Return numbers about the final parameters, by name, for the group ``fitted``."""
+        return {}
 
     def monitors(self, state: Any) -> dict[str, float]:
         """Return numbers to be kept beside the objective, at each step that is kept."""

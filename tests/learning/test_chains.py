@@ -9,7 +9,7 @@ import pytest
 import pymc_hais
 from pymc_hais import FlatDiscrete, learning
 from pymc_hais.learning.family import build_family
-from pymc_hais.learning.likelihood import phases, stochastic_maximum_likelihood
+from pymc_hais.learning.likelihood import fast_persistent_cd, phases, tracking
 from pymc_hais.learning.protocol import Batch
 from tests.mutants import mutate
 
@@ -75,8 +75,8 @@ def z_scores(method, family, expected, gradient=None):
     batch = Batch(ROWS, np.arange(len(ROWS)), PARAMETERS, 1, gradient)
     found = []
     for _ in range(N_REPEATS):
-        (hidden, visible, others), state = method.prepare(state, batch, rng)
-        found.append(ROWS.T @ hidden / len(ROWS) - visible.T @ others / len(visible))
+        (hidden, shares, visible, others), state = method.prepare(state, batch, rng)
+        found.append(ROWS.T @ hidden / len(ROWS) - visible.T @ (shares[:, None] * others))
     found = np.array(found).reshape(10, -1, N_VISIBLE, N_HIDDEN).mean(axis=1)  # means of blocks, nearly independent
     return (found.mean(axis=0) - expected) / (found.std(axis=0, ddof=1) / np.sqrt(10))
 
@@ -113,8 +113,8 @@ def test_contrastive_divergence_is_what_so_many_sweeps_from_the_data_say(n_moves
 
 def test_chains_that_start_anew_at_the_data_are_not_persistent(family, monkeypatch):
     wrong = mutate(phases, ("move(state.points,", "move(state.join(ROWS, state.hidden),"), ROWS=ROWS)
-    monkeypatch.setattr(stochastic_maximum_likelihood, "persist", wrong.persist)
-    method = learning.StochasticMaximumLikelihood(n_moves=1, n_chains=len(ROWS))
+    monkeypatch.setattr(fast_persistent_cd, "persist", wrong.persist)
+    method = learning.FastPersistentCD(n_moves=1, n_chains=len(ROWS))
     assert np.abs(z_scores(method, family, LIKELIHOOD)).max() > 20.0
 
 
@@ -131,6 +131,71 @@ def test_fast_parameters_drive_the_chains(family):
     for _ in range(3):
         _, state = method.prepare(state, batch, rng)
     np.testing.assert_allclose(state.fast["W"], -0.1 * 2.0 * 1.75)
+
+
+# log Z while the parameters move ------------------------------------------------------------------------------
+
+
+def exact_log_z(at):
+    return float(np.logaddexp.reduce(STATES @ at["b"] + np.logaddexp(0.0, STATES @ at["W"] + at["c"]).sum(axis=1)))
+
+
+def away():
+    """From the parameters to some times as large ones and to their opposite, up and down."""
+    shares = np.concatenate([np.linspace(*ends, 8) for ends in ((1.0, 3.0), (3.0, -1.0), (-1.0, 2.0), (2.0, 0.2))])
+    return [{name: share * value for name, value in PARAMETERS.items()} for share in shares]
+
+
+def log_z_errors(module, family):
+    """Standard errors by which the tracked log Z is off, at several places on the way, and the largest error bar."""
+    rng = np.random.default_rng(2)
+    method = learning.StochasticMaximumLikelihood(n_chains=2000)
+    tracked = method.begin(family, ROWS, rng).tracked
+    tracked = module.Tracked(**{name: getattr(tracked, name) for name in tracked.__dataclass_fields__})
+    z, bars = [], []
+    for step, parameters in enumerate(away()):
+        tracked = tracked.to(parameters, 1, rng)
+        if step % 5 == 4:
+            told = tracked.tell()
+            z.append((told["log_z"] - exact_log_z(parameters)) / told["log_z_se"])
+            bars.append(told["log_z_se"])
+    told = tracked.finish(PARAMETERS, 1, rng)
+    return np.array([*z, (told["log_z"] - exact_log_z(PARAMETERS)) / told["log_z_se"]]), max(bars)
+
+
+def test_log_z_is_tracked_however_fast_the_parameters_move(family):
+    z, bar = log_z_errors(tracking, family)
+    assert np.abs(z).max() < 8.0  # Student's t with 9 degrees of freedom, six of them: 1e-4
+    assert bar < 0.15
+
+
+@pytest.mark.parametrize(
+    "replacement",
+    [
+        ("log_density - self.log_density", "0.5 * (log_density - self.log_density)"),
+        ("log_weights = np.where(is_low[:, None], -np.log(log_weights.shape[1]), log_weights)", "pass"),
+    ],
+    ids=["half of each step", "weights kept after resampling"],
+)
+def test_wrong_weights_are_seen(family, replacement):
+    z, bar = log_z_errors(mutate(tracking, replacement), family)
+    assert np.abs(z).max() > 10.0 or bar > 0.3
+
+
+def test_a_fit_says_log_z_of_what_it_found(family):
+    model = machine()
+    method = learning.StochasticMaximumLikelihood(n_moves=2)
+    result = pymc_hais.fit(
+        model, {"v": ROWS.astype(int)}, list(PARAMETERS), method, n_steps=200, random_seed=1, progressbar=False
+    )
+    fitted = result["fitted"]
+    exact = exact_log_z({name: fitted[name].values for name in PARAMETERS})
+    assert abs(fitted["log_z"] - exact) < 8.0 * fitted["log_z_se"]
+    assert fitted["log_z_se"] < 0.1
+    assert set(result["learning"].data_vars) >= {"objective", "log_z", "log_z_se", "step_size_of_model"}
+    last = {name: result["parameters"][name].values[-1] for name in PARAMETERS}
+    tracked = result["learning"].isel(step=-1)
+    assert abs(tracked["log_z"] - exact_log_z(last)) < 1.0  # the weights are of the parameters before the step
 
 
 # Hidden variables of each row --------------------------------------------------------------------------------

@@ -8,7 +8,8 @@ import pytest
 
 import pymc_hais
 from pymc_hais import learning
-from pymc_hais.learning import lbfgs, program, stochastic
+from pymc_hais.learning import program
+from pymc_hais.learning.optimisers import lbfgs, stochastic
 from pymc_hais.learning.optimisers.trace import N_KEPT, Trace
 from pymc_hais.learning.program import cut, piece_size
 from tests.learning import densities

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pymc_hais.core.annealing import anneal
-from pymc_hais.core.records import Ladder, Segment
-from pymc_hais.core.seeds import Stream
+from pymc_hais.core.protocols import Kernel
+from pymc_hais.core.records import Ladder, ParticleState, Segment
+from pymc_hais.core.seeds import Purpose, Seeds
 from pymc_hais.core.weights import systematic
 from pymc_hais.model import read_containers
 from pymc_hais.planning.mass import build_first_problem
 from pymc_hais.planning.pilots import run_pilots
-from pymc_hais.problem.problem import Problem
+from pymc_hais.problem.problem import Problem, joint_of
 from pymc_hais.request.call import build_call
 from pymc_hais.request.request import Request
 from pymc_hais.run.choice import Spent
@@ -25,6 +26,8 @@ from pymc_hais.tuning import build_ladder, merge, suggest_length
 _RATE = 0.1
 #: Rows of data whose pilots tune the moves of all.
 _PILOT_ROWS = 3
+#: Temperatures of the ladder against those that log Z alone would ask for.
+_LONGER = 8
 #: Moves that one program makes at most: more are made in several calls.
 _MOVES = 32
 
@@ -52,15 +55,18 @@ class Chains:
         """Elements of a particle."""
         return self.problem.layout.n_dims
 
-    def draw(self, n: int, parameters: Mapping[str, np.ndarray], rng: np.random.Generator) -> np.ndarray:
-        """Anneal a population of n particles from the reference: positions (n, D) that know of no earlier ones."""
-        problem = self._at(parameters)
-        draws, noise, resampling = np.random.SeedSequence(rng.integers(2**63)).spawn(3)
-        stream = Stream(draws, noise.generate_state(2), np.random.default_rng(resampling))
-        particles = problem.draw([0], [stream], n)
+    def draw(
+        self, n_populations: int, n: int, parameters: Mapping[str, np.ndarray], rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Anneal B populations of n points from the reference, and resample them: (B, n, D), and log Z by each (B,)."""
+        problem, seeds = self._at(parameters), Seeds((int(rng.integers(2**63)),))
+        streams = [seeds.stream(Purpose.ROUND, chain=i) for i in range(n_populations)]
+        particles = problem.draw([0] * n_populations, streams, n)
         run = anneal(problem.engine, self.ladder, particles, lambda *_: None, problem.log_z_reference)
-        chosen = systematic(run.log_weights[0], stream.rng.random())
-        return problem.to_model(np.asarray(run.state.position, np.float64)[0][chosen])
+        chosen = [systematic(one, stream.rng.random()) for one, stream in zip(run.log_weights, streams, strict=True)]
+        positions = np.asarray(run.state.position, np.float64)
+        points = np.stack([one[kept] for one, kept in zip(positions, chosen, strict=True)])
+        return problem.to_model(points), run.log_z
 
     def start(self, rows: Sequence[int], parameters: Mapping[str, np.ndarray], rng: np.random.Generator) -> np.ndarray:
         """Draw a particle of each of some rows from the reference, (m, D)."""
@@ -75,31 +81,42 @@ class Chains:
         parameters: Mapping[str, np.ndarray],
         rng: np.random.Generator,
         rows: Sequence[int] | np.ndarray | None = None,
-    ) -> tuple[np.ndarray, Chains]:
-        """Make moves of positions (m, D) with fresh momenta; return them, and chains with a step size that suits.
+        weigh: Callable[[np.ndarray], np.ndarray | None] | None = None,
+    ) -> Moved:
+        """Make moves with fresh momenta.
 
         Parameters
         ----------
+        x : ndarray (m, D) or (B, P, D)
+            Points of one population, or of each row of data; or of B populations.
         rows : sequence of int, optional
-            Of each position; without, all are of one population.
+            Of each of m positions.
+        weigh : callable, optional
+            Told the log density (B, P) of the points before they move; may choose which (B, P) to go on from.
         """
         problem = self._at(parameters)
-        engine, kernel = problem.engine, problem.engine.kernel
-        shape = (1, *x.shape) if rows is None else (len(rows), 1, x.shape[1])
-        inputs = problem.inputs([0] if rows is None else rows)
-        positions = problem.to_coordinates(x).astype(problem.layout.dtype).reshape(shape)
+        engine = problem.engine
+        shape = x.shape if x.ndim == 3 else (1, *x.shape) if rows is None else (len(x), 1, x.shape[1])
+        inputs = problem.inputs([0] * shape[0] if rows is None else rows)
+        positions = problem.to_coordinates(x.reshape(-1, x.shape[-1])).astype(problem.layout.dtype).reshape(shape)
         keys = rng.integers(2**32, size=(len(positions), 2), dtype=np.uint32)
-        state, rates = engine.start(positions, inputs, keys), []
+        state = engine.start(positions, inputs, keys)
+        if weigh is not None and (chosen := weigh(_log_density(problem, state))) is not None:
+            state = engine.take(state, chosen)
+        rates = []
         for first in range(0, n_moves, _MOVES):
-            n = min(_MOVES, n_moves - first)
-            sizes = np.full(n, self.step_size)
-            metric = self.ladder.metrics[self.ladder.metric_index[-1]]
-            segment = Segment(first, np.ones(n + 1), sizes, kernel.persistence(sizes), metric)
+            segment = self._segment(first, min(_MOVES, n_moves - first), engine.kernel)
             state, trace = engine.run_segment(state, inputs, segment, keys)
             rates.append(np.mean(trace.acceptance_rate))
-        end = problem.to_model(np.asarray(state.position, np.float64)).reshape(x.shape)
-        change = _RATE * (float(np.mean(rates)) - kernel.acceptance_target) if rates else 0.0
-        return end, replace(self, step_size=self.step_size * float(np.exp(change)))
+        change = _RATE * (float(np.mean(rates)) - engine.kernel.acceptance_target) if rates else 0.0
+        chains = replace(self, step_size=self.step_size * float(np.exp(change)))
+        return Moved(_points(problem, state).reshape(x.shape), _log_density(problem, state), chains)
+
+    def _segment(self, first: int, n: int, kernel: Kernel) -> Segment:
+        """Return so many transitions at beta = 1, with the pilot's last metric."""
+        sizes = np.full(n, self.step_size)
+        metric = self.ladder.metrics[self.ladder.metric_index[-1]]
+        return Segment(first, np.ones(n + 1), sizes, kernel.persistence(sizes), metric)
 
     def _at(self, parameters: Mapping[str, np.ndarray]) -> Problem:
         """Return the problem at some parameters: their arrays are arguments of the compiled program."""
@@ -107,6 +124,27 @@ class Chains:
         assert preparation is not None  # compiled for them
         values = {name: np.asarray(parameters[name]) for name in preparation.names}
         return self.problem.with_data(self.problem.model, values)
+
+
+class Moved(NamedTuple):
+    """Where moves have led."""
+
+    x: np.ndarray  # as it was given
+    log_density: np.ndarray  # (B, P), of the model as it is
+    chains: Chains  # with a step size that suits
+
+
+def _points(problem: Problem, state: ParticleState) -> np.ndarray:
+    """Return the model's flat vectors (n, D) of all particles."""
+    positions = np.asarray(state.position, np.float64)
+    return problem.to_model(positions.reshape(-1, positions.shape[-1]))
+
+
+def _log_density(problem: Problem, state: ParticleState) -> np.ndarray:
+    """Return log densities (B, P) of the model's own variables, whatever the particles' coordinates."""
+    joint = joint_of(state)
+    log_jacobian = problem.log_jacobian(_points(problem, state))
+    return joint - np.broadcast_to(log_jacobian, joint.size).reshape(joint.shape)
 
 
 def build_chains(
@@ -134,7 +172,7 @@ def build_chains(
     problem = build_first_problem(model, "prior" if model.observed_RVs else "auto", call, rows, present)
     tuned = rng.choice(problem.n_rows, min(_PILOT_ROWS, problem.n_rows), replace=False).tolist()
     pilot = merge(run_pilots(problem, tuned, 0, Spent(), call))
-    n_steps = suggest_length(pilot, None, call.request.max_temperatures)
+    n_steps = min(_LONGER * suggest_length(pilot, None, call.request.max_temperatures), call.request.max_temperatures)
     ladder = build_ladder(pilot, n_steps, call.recipe, problem.engine.kernel)
     # What the model is does not change with the parameters, and is not asked in each step.
     return Chains(replace(problem, identity=None), ladder, float(ladder.step_sizes[-1]))

@@ -40,4 +40,4 @@ class ContrastiveDivergence(Sampled):
 
     def imagine(self, state: Phases, batch: Batch, hidden: np.ndarray, rng: np.random.Generator) -> Phases:
         """Start at the rows of the batch."""
-        return persist(state._replace(points=state.join(batch.rows, hidden)), self.n_moves, batch, rng)
+        return persist(state.at(state.join(batch.rows, hidden)), self.n_moves, batch, rng)

@@ -65,8 +65,8 @@ class ExpectationMaximization(Sampled):
         every = np.arange(len(rows))
         chains = state.of_rows
         assert chains is not None
-        hidden, chains = chains.move(state.hidden, self.n_settle, first, rng, every)
-        return state._replace(hidden=hidden, of_rows=chains)
+        moved = chains.move(state.hidden, self.n_settle, first, rng, every)
+        return state._replace(hidden=moved.x, of_rows=moved.chains)
 
     def infer(self, state: Phases, batch: Batch, rng: np.random.Generator) -> tuple[np.ndarray, Phases]:
         """Make an E-step for the rows of the batch."""

@@ -19,7 +19,8 @@ class FastPersistentCD(StochasticMaximumLikelihood):
 
     The chains see ``theta + fast``: after each step ``fast`` takes a share ``decay`` of itself, minus ``fast_rate``
     times the gradient.  It pushes the chains out of the modes in which they are, so that they mix where plain
-    persistent chains would stay.  Their law is then not quite the model's: a small bias is the price.
+    persistent chains would stay.  Their law is then not quite the model's: a small bias is the price, and log Z is
+    not tracked.
 
     Parameters
     ----------
@@ -47,7 +48,7 @@ class FastPersistentCD(StochasticMaximumLikelihood):
     def begin(self, family: Family, rows: np.ndarray, rng: np.random.Generator) -> Phases:
         """Begin with fast parameters of zero."""
         fast = {name: np.zeros(symbol.type.shape) for name, symbol in family.parameters.items()}
-        return super().begin(family, rows, rng)._replace(fast=fast)
+        return super().begin(family, rows, rng)._replace(fast=fast, tracked=None)
 
     def imagine(self, state: Phases, batch: Batch, hidden: np.ndarray, rng: np.random.Generator) -> Phases:
         """Go on at the sum of both."""

@@ -15,6 +15,7 @@ import numpy as np
 
 from pymc_hais.learning.family import Family
 from pymc_hais.learning.likelihood.chains import Chains, build_chains
+from pymc_hais.learning.likelihood.tracking import Tracked
 from pymc_hais.learning.protocol import Batch, Method
 from pymc_hais.model import observe_first
 from pymc_hais.request.arguments import check_integer
@@ -33,8 +34,12 @@ class Phases(NamedTuple):
         Of all variables together; None for a normalised density.
     points : ndarray (C, D)
         Where these are, in the order of the model's flat vector.
+    shares : ndarray (C,)
+        What each of them counts; they sum to one.
     columns : ndarray of int (D,)
         Where the elements of a row, and then the hidden ones, are in a point.
+    tracked : Tracked or None
+        Populations that give log Z besides, where there are some.
     fast : dict
         What is added to the parameters that the points are moved at.
     """
@@ -43,8 +48,14 @@ class Phases(NamedTuple):
     hidden: np.ndarray
     of_model: Chains | None
     points: np.ndarray
+    shares: np.ndarray
     columns: np.ndarray
+    tracked: Tracked | None = None
     fast: Mapping[str, np.ndarray] = {}
+
+    def at(self, points: np.ndarray) -> Phases:
+        """Take other points, each of which counts the same."""
+        return self._replace(points=points, shares=np.full(len(points), 1.0 / len(points)))
 
     def join(self, rows: np.ndarray, hidden: np.ndarray) -> np.ndarray:
         """Return the points (m, D) of rows with hidden variables."""
@@ -89,17 +100,17 @@ class Sampled(Method):
         if is_unnormalised(family):
             of_model = build_chains(model, names, None, rng, kernel=self.kernel)
             columns = _columns(family, of_model)
-        return Phases(of_rows, hidden, of_model, np.empty((0, len(columns))), columns)
+        return Phases(of_rows, hidden, of_model, np.empty((0, len(columns))), np.empty(0), columns)
 
     def prepare(self, state: Phases, batch: Batch, rng: np.random.Generator) -> tuple[list[np.ndarray], Phases]:
-        """Return the hidden variables of the batch (m, H), and points of the model: rows (C, D) and hidden ones."""
+        """Return hidden variables of the batch (m, H); and of the points of the model shares, rows and hidden ones."""
         hidden, state = self.infer(state, batch, rng)
         extras = [hidden] if state.of_rows else []
         if state.of_model is not None:
             state = self.imagine(state, batch, hidden, rng)
             points = state.points[:, state.columns]
             n_dims = batch.rows.shape[1]
-            extras += [points[:, :n_dims], points[:, n_dims:]][: 2 if state.of_rows else 1]
+            extras += [state.shares, points[:, :n_dims], points[:, n_dims:]][: 3 if state.of_rows else 2]
         return [np.ascontiguousarray(one) for one in extras], state
 
     def infer(self, state: Phases, batch: Batch, rng: np.random.Generator) -> tuple[np.ndarray, Phases]:
@@ -107,9 +118,9 @@ class Sampled(Method):
         if state.of_rows is None:
             return np.empty((len(batch.rows), 0)), state
         before = state.hidden[batch.places]
-        moved, chains = state.of_rows.move(before, self.n_moves, batch.parameters, rng, batch.places)
-        state.hidden[batch.places] = moved
-        return moved, state._replace(of_rows=chains)
+        moved = state.of_rows.move(before, self.n_moves, batch.parameters, rng, batch.places)
+        state.hidden[batch.places] = moved.x
+        return moved.x, state._replace(of_rows=moved.chains)
 
     def imagine(self, state: Phases, batch: Batch, hidden: np.ndarray, rng: np.random.Generator) -> Phases:
         """Return the state with new points of the model."""
@@ -119,15 +130,18 @@ class Sampled(Method):
         """Return what has the gradient of minus the log-likelihood, or of its part for each row (m,)."""
         n_hidden = 1 if family.hidden else 0
         of_data = -family.log_density(rows, *extras[:n_hidden])
-        points = extras[n_hidden:]
-        return of_data.mean() + family.log_density(*points).mean() if points else of_data
+        if not extras[n_hidden:]:
+            return of_data
+        shares, *points = extras[n_hidden:]
+        return of_data.mean() + (shares * family.log_density(*points)).sum()
 
     def monitors(self, state: Any) -> dict[str, float]:
-        """Return the step sizes of the chains."""
+        """Return the step sizes of the chains, and log Z where it is tracked."""
         if state is None:
             return {}
+        told = state.tracked.tell() if state.tracked else {}
         chains = {"step_size_of_rows": state.of_rows, "step_size_of_model": state.of_model}
-        return {name: one.step_size for name, one in chains.items() if one is not None}
+        return {name: one.step_size for name, one in chains.items() if one is not None} | told
 
 
 def is_unnormalised(family: Family) -> bool:
@@ -138,14 +152,15 @@ def is_unnormalised(family: Family) -> bool:
 def persist(state: Phases, n_moves: int, batch: Batch, rng: np.random.Generator, **moved: np.ndarray) -> Phases:
     """Move the points of the model on from where they were, at the batch's parameters or those that were moved."""
     assert state.of_model is not None
-    points, chains = state.of_model.move(state.points, n_moves, {**batch.parameters, **moved}, rng)
-    return state._replace(points=points, of_model=chains)
+    there = state.of_model.move(state.points, n_moves, {**batch.parameters, **moved}, rng)
+    return state.at(there.x)._replace(of_model=there.chains)
 
 
 def draw(state: Phases, n: int, batch: Batch, rng: np.random.Generator) -> Phases:
     """Anneal new points of the model from its reference."""
     assert state.of_model is not None
-    return state._replace(points=state.of_model.draw(n, batch.parameters, rng))
+    (points,), _ = state.of_model.draw(1, n, batch.parameters, rng)
+    return state.at(points)
 
 
 def refuse_normalised(method: Method, family: Family) -> None:
@@ -183,6 +198,6 @@ def settle(state: Phases, n_moves: int, batch: Batch, rng: np.random.Generator) 
     """Move the hidden variables of the batch's rows from a fresh draw of their prior."""
     assert state.of_rows is not None
     fresh = state.of_rows.start(range(len(batch.rows)), batch.parameters, rng)
-    moved, chains = state.of_rows.move(fresh, n_moves, batch.parameters, rng, batch.places)
-    state.hidden[batch.places] = moved
-    return state._replace(of_rows=chains)
+    moved = state.of_rows.move(fresh, n_moves, batch.parameters, rng, batch.places)
+    state.hidden[batch.places] = moved.x
+    return state._replace(of_rows=moved.chains)

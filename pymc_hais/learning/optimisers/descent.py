@@ -63,10 +63,11 @@ class Descent:
 
     def note(self, step: int, values: Mapping[str, np.ndarray], gradient: Gradient, state: Any, done: float) -> None:
         """Keep a step, tell the user's callbacks, and move the bar."""
-        self.trace.add(step, values, gradient, self.method.monitors(state))
+        monitors = self.method.monitors(state)
+        self.trace.add(step, values, gradient, monitors)
         for callback in self.callbacks:
             callback(step, values, gradient.objective)
-        self.report(min(done, 1.0), np.nan, np.nan)
+        self.report(min(done, 1.0), np.nan, monitors.get("log_z", np.nan))
 
     def batches(self, size: int) -> Iterator[np.ndarray]:
         """Yield which rows (m,) go into a step: all of them in a random order, and again."""

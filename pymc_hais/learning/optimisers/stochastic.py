@@ -80,7 +80,8 @@ def follow(descent: Descent, optimizer: Callable[..., Any], batch_size: int) -> 
     if reason == "n_steps" and left <= max(descent.tolerance, _SLACK * walk.noise()):
         reason = "tolerance"
     backend = walk.program.backend if walk.program else ""
-    return Ending(values, reason, left, step, float(np.mean(walk.objectives or [np.nan])), backend)
+    also = {} if reason == "diverged" else descent.method.finish(walk.state, values, descent.rng)
+    return Ending(values, reason, left, step, float(np.mean(walk.objectives or [np.nan])), backend, also)
 
 
 class _Walk:

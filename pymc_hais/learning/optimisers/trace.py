@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -71,6 +72,8 @@ class Ending:
     objective : float
         Of all rows where it is known, else over the last steps.
     backend : str
+    also : dict
+        What the method says of the values.
     """
 
     values: dict[str, np.ndarray]
@@ -79,3 +82,4 @@ class Ending:
     n_steps: int
     objective: float
     backend: str
+    also: Mapping[str, Any] = field(default_factory=dict)

@@ -27,7 +27,7 @@ def to_learning_tree(
     used = {one for names in dims.values() for one in names}
     coords = {name: np.asarray(value) for name, value in model.coords.items() if value is not None and name in used}
     by_step = {"coords": coords | {"step": np.asarray(steps)}, "sample_dims": ["step"], "attrs": attrs}
-    path = {name: np.array([one[name] for one in values]) for name in fitted} if steps else {}
+    path = {name: np.array([one[name] for one in values]) for name in values[0]} if steps else {}
     kept = {name: np.array([one.get(name, np.nan) for one in monitors]) for name in (monitors[0] if steps else ())}
     groups = {
         "/fitted": as_dataset(fitted, sample_dims=[], dims=dims, coords=coords, attrs=attrs),

@@ -1,0 +1,86 @@
+"""log Z while the parameters move: annealing along the way of training.
+
+Each step from one value of the parameters to the next is a step of annealed importance sampling: populations are
+reweighted by the ratio of the two densities, resampled where their weights have become uneven, and moved (Desjardins,
+Courville & Bengio 2011; Carbone et al. 2023, arXiv:2305.19414).  So they follow the model however fast it moves, and
+their weights give log Z besides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pymc_hais.core.weights import effective_sample_size, log_mean_exp, log_sum_exp, normalise, systematic
+from pymc_hais.learning.likelihood.chains import Chains
+
+#: Populations, whose estimates of log Z know nothing of each other: their spread is the error.
+N_POPULATIONS = 10
+#: Resample a population whose effective sample size falls below this share of it.
+_RESAMPLE_BELOW = 0.5
+#: Steps on the way to the final parameters.
+_FINAL_STEPS = 20
+
+
+@dataclass(frozen=True, eq=False)
+class Tracked:
+    """B populations of P points of the model, at the parameters of the last step."""
+
+    chains: Chains
+    points: np.ndarray  # (B, P, D)
+    log_weights: np.ndarray  # (B, P); those of a population sum to one
+    log_z: np.ndarray  # (B,)
+    log_density: np.ndarray  # (B, P), of the points, not normalised
+    parameters: Mapping[str, np.ndarray]
+
+    @property
+    def weights(self) -> np.ndarray:
+        """Shares (B * P,) of all points; every population has the same."""
+        return np.exp(self.log_weights).ravel() / len(self.log_z)
+
+    def tell(self) -> dict[str, float]:
+        """Return log of the mean of Z over the populations, and its standard error."""
+        log_z = float(log_mean_exp(self.log_z))
+        shares = np.exp(self.log_z - log_z)
+        return {"log_z": log_z, "log_z_se": float(shares.std(ddof=1) / np.sqrt(len(shares)))}
+
+    def to(self, parameters: Mapping[str, np.ndarray], n_moves: int, rng: np.random.Generator) -> Tracked:
+        """Take the populations to other parameters."""
+        log_z, log_weights = self.log_z, self.log_weights
+
+        def weigh(log_density: np.ndarray) -> np.ndarray | None:
+            nonlocal log_z, log_weights
+            total = log_weights + log_density - self.log_density
+            log_z, log_weights = log_z + log_sum_exp(total), normalise(total)
+            is_low = effective_sample_size(log_weights) < _RESAMPLE_BELOW * log_weights.shape[1]
+            if not is_low.any():
+                return None
+            chosen = np.tile(np.arange(log_weights.shape[1]), (len(log_z), 1))
+            for one in np.flatnonzero(is_low):
+                chosen[one] = systematic(log_weights[one], rng.random())
+            log_weights = np.where(is_low[:, None], -np.log(log_weights.shape[1]), log_weights)
+            return chosen
+
+        moved = self.chains.move(self.points, n_moves, parameters, rng, weigh=weigh)
+        return Tracked(moved.chains, moved.x, log_weights, log_z, moved.log_density, dict(parameters))
+
+    def finish(self, parameters: Mapping[str, np.ndarray], n_moves: int, rng: np.random.Generator) -> dict[str, Any]:
+        """Go to the final parameters in small steps, and say what log Z is there."""
+        tracked = self
+        for share in np.linspace(0.0, 1.0, _FINAL_STEPS + 1)[1:]:
+            between = {name: one + share * (parameters[name] - one) for name, one in self.parameters.items()}
+            tracked = tracked.to(between, n_moves, rng)
+        return tracked.tell()
+
+
+def begin_tracking(chains: Chains, n_points: int, parameters: Mapping[str, np.ndarray], rng: Any) -> Tracked:
+    """Anneal the first populations, each with an estimate of log Z."""
+    size = -(-n_points // N_POPULATIONS)
+    points, log_z = chains.draw(N_POPULATIONS, size, parameters, rng)
+    log_weights = np.full(points.shape[:2], -np.log(size))
+    moved = chains.move(points, 0, parameters, rng)
+    first = Tracked(chains, points, log_weights, log_z, moved.log_density, dict(parameters))
+    return replace(first, chains=moved.chains)
