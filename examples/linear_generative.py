@@ -25,14 +25,15 @@ def build_basis(n_dims: int = N_DIMS, n_causes: int = N_DIMS, seed: int = 2012) 
     return left[:, :n] * np.geomspace(0.3, 0.9, n) @ right[:n]
 
 
-def build_model(phi, x: np.ndarray | None = None, prior: str = "gaussian") -> pm.Model:
-    """Build the model of one point x (D,), 0 to be replaced if None; ``phi`` (D, L) may be a PyTensor matrix.
+def build_model(phi: np.ndarray, x: np.ndarray | None = None, prior: str = "gaussian") -> pm.Model:
+    """Build the model of one point x (D,), 0 to be replaced if None; ``phi`` (D, L) may be learnt.
 
     ``prior`` is "gaussian", N(0, 1), or "laplace", exp(-|a|) / 2.
     """
-    n_dims, n_causes = pt.as_tensor(phi).type.shape
+    n_dims, n_causes = phi.shape
     x = np.zeros(n_dims) if x is None else x
     with pm.Model() as model:
+        phi = pm.Data("phi", phi)
         a = pm.Normal("a", shape=n_causes) if prior == "gaussian" else pm.Laplace("a", 0.0, 1.0, shape=n_causes)
         pm.Normal("x", pt.dot(phi, a), SIGMA, observed=x)
     return model

@@ -33,15 +33,15 @@ def energy(u, kind: str, weights):
     return (weights * (pt.abs(u) if kind == "laplace" else pt.log1p(u**2))).sum(axis=-1)
 
 
-def build_model(phi, kind: str, weights=None) -> pm.Model:
-    """Build the unnormalised density exp(-E(x)).
+def build_model(phi: np.ndarray, kind: str, weights=None) -> pm.Model:
+    """Build the unnormalised density exp(-E(x)), whose filters, and weights if they are given, may be learnt.
 
-    ``phi`` (L, D), numbers or a PyTensor matrix, holds a filter in each row; ``kind`` is "laplace" or "student",
-    ``weights`` lambda, a number or (L,).
+    ``phi`` (L, D) holds a filter in each row; ``kind`` is "laplace" or "student", ``weights`` lambda, a number or (L,).
     """
     with pm.Model() as model:
-        x = pm.Flat("x", shape=pt.as_tensor(phi).type.shape[1])
-        pm.Potential("experts", -energy(pt.dot(phi, x), kind, default_weights(kind) if weights is None else weights))
+        x = pm.Flat("x", shape=phi.shape[1])
+        weights = default_weights(kind) if weights is None else pm.Data("weights", weights)
+        pm.Potential("experts", -energy(pt.dot(pm.Data("phi", phi), x), kind, weights))
     return model
 
 

@@ -8,16 +8,20 @@ import pymc as pm
 import pytensor.tensor as pt
 
 from examples.image_models.filters import NOISE, starting_filters
+from pymc_hais import learning
+
+LEARNT = ("phi", "theta", "psi")
+METHOD = learning.ExpectationMaximization()
 
 
 def build_model(parameters: dict) -> pm.Model:
     """Build the model of one row from ``phi`` (M, L), ``theta`` (L, K) and ``psi`` (L, J)."""
-    phi, theta, psi = (pt.as_tensor(parameters[name]) for name in ("phi", "theta", "psi"))
     with pm.Model() as model:
-        c = pm.Laplace("c", 0.0, 1.0, shape=theta.type.shape[1])
-        d = pm.Exponential("d", 1.0, shape=psi.type.shape[1])  # sampled as log d, so it stays positive
+        phi, theta, psi = (pm.Data(name, parameters[name]) for name in LEARNT)
+        c = pm.Laplace("c", 0.0, 1.0, shape=parameters["theta"].shape[1])
+        d = pm.Exponential("d", 1.0, shape=parameters["psi"].shape[1])  # sampled as log d, so it stays positive
         a = pt.dot(theta, c) * pt.dot(psi, d)
-        pm.Normal("x", pt.dot(phi, a), NOISE, observed=np.zeros(phi.type.shape[0]))
+        pm.Normal("x", pt.dot(phi, a), NOISE, observed=np.zeros(len(parameters["phi"])))
     return model
 
 

@@ -21,11 +21,11 @@ from types import ModuleType
 
 import matplotlib
 import numpy as np
+import pymc as pm
 
 import pymc_hais
 from examples.image_models import bilinear, linear_gaussian, linear_laplace, mcrbm, poe_laplace, poe_student
 from examples.image_models.patches import Patches, load_patches, load_van_hateren
-from examples.image_models.training import train
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -53,17 +53,25 @@ SETTINGS = {"small": {"target_se": 0.5, "max_temperatures": 500}, "full": {"targ
 COLUMNS = ("model", "size", "mean", "mcse", "sem", "gain", "gain_sem", "exact", "findings", "seconds")
 
 
-def fit(module: ModuleType, patches: Patches, size: int, n_steps: int) -> dict:
-    """Return trained parameters."""
-    if hasattr(module, "fit"):
-        return module.fit(patches.train, size)
-    start = module.initialise(patches.train, size)
-    return train(module.build_model, start, patches.train, getattr(module, "project", dict), n_steps)
+def train(module: ModuleType, patches: Patches, size: int, n_steps: int) -> tuple[pm.Model, list[str]]:
+    """Return a trained model of one row, and the names of what training has to report."""
+    if hasattr(module, "maximise_likelihood"):
+        return module.build_model(module.maximise_likelihood(patches.train, size)), []
+    model = module.build_model(module.initialise(patches.train, size))
+    rows = {"x": patches.train}
+    result = pymc_hais.fit(
+        model, rows, module.LEARNT, module.METHOD, n_steps=n_steps, random_seed=2012, progressbar=False
+    )
+    return model, names_of_findings(result["learning"])
+
+
+def names_of_findings(group) -> list[str]:
+    return [finding["name"] for finding in json.loads(group.attrs["findings"])]
 
 
 def gaussian_log_likelihood(patches: Patches) -> np.ndarray:
     """Return log p(x) of each held-out row under the best Gaussian of full size: what the others have to beat."""
-    parameters = linear_gaussian.fit(patches.train, patches.train.shape[1])
+    parameters = linear_gaussian.maximise_likelihood(patches.train, patches.train.shape[1])
     return linear_gaussian.exact_log_likelihood(parameters, patches.test)
 
 
@@ -79,12 +87,12 @@ def exact_mean(module: ModuleType, parameters: dict, patches: Patches, result) -
 def measure(name: str, patches: Patches, size: int, n_steps: int, settings: dict) -> dict:
     """Train a model of one size and score the held-out rows."""
     module, begin = MODELS[name][0], time.perf_counter()
-    parameters = fit(module, patches, size, n_steps)
-    result = pymc_hais.log_likelihood(
-        module.build_model(parameters), {"x": patches.test}, random_seed=2012, progressbar=False, **settings
-    )["held_out"]
+    model, findings = train(module, patches, size, n_steps)
+    parameters = {name: model[name].get_value() for name in module.LEARNT}
+    result = pymc_hais.log_likelihood(model, {"x": patches.test}, random_seed=2012, progressbar=False, **settings)[
+        "held_out"
+    ]
     gain = result["value"].values - gaussian_log_likelihood(patches)
-    findings = [finding["name"] for finding in json.loads(result.attrs["findings"])]
     return {
         "model": name,
         "size": size,
@@ -92,7 +100,7 @@ def measure(name: str, patches: Patches, size: int, n_steps: int, settings: dict
         "gain": gain.mean(),
         "gain_sem": gain.std(ddof=1) / np.sqrt(len(gain)),
         "exact": exact_mean(module, parameters, patches, result),
-        "findings": " ".join(findings),
+        "findings": " ".join(findings + names_of_findings(result)),
         "seconds": time.perf_counter() - begin,
     }
 
@@ -113,7 +121,9 @@ def show_head(patches: Patches) -> None:
 
 
 def conclude(rows: list[dict]) -> None:
-    """Say of each kind of model whether it beats the Gaussian by more than twice the error of the difference."""
+    """Say what has not converged, and which models beat the Gaussian by more than twice the error of the difference."""
+    if unfinished := [f"{row['model']} ({row['size']})" for row in rows if "not_converged" in row["findings"]]:
+        print(f"Training has not converged, and more --steps would change the numbers: {', '.join(unfinished)}.")
     for name in dict.fromkeys(row["model"] for row in rows):
         best = max((row for row in rows if row["model"] == name), key=lambda row: row["gain"])
         if name != "linear, Gaussian":
@@ -180,7 +190,7 @@ def compare(arguments: argparse.Namespace) -> list[dict]:
     for name in arguments.models:
         for factor in (SMALL_SIZES if small else SIZES)[name]:
             size = round(factor * patches.train.shape[1])
-            new = measure(name, patches, size, arguments.steps or (300 if small else 1000), settings)
+            new = measure(name, patches, size, arguments.steps or (500 if small else 3000), settings)
             rows = [row for row in rows if (row["model"], row["size"]) != (name, size)] + [new]
             show(new)
             write(rows, arguments.csv)

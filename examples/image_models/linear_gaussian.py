@@ -8,6 +8,11 @@ import pymc as pm
 
 from examples import linear_generative
 from examples.image_models.filters import NOISE
+from pymc_hais import learning
+
+LEARNT = ("phi",)
+#: Not needed here, for there is a closed form; it should come to the same.
+METHOD = learning.ExpectationMaximization()
 
 
 def build_model(parameters: dict) -> pm.Model:
@@ -15,7 +20,7 @@ def build_model(parameters: dict) -> pm.Model:
     return linear_generative.build_model(parameters["phi"], prior="gaussian")
 
 
-def fit(patches: np.ndarray, size: int) -> dict[str, np.ndarray]:
+def maximise_likelihood(patches: np.ndarray, size: int) -> dict[str, np.ndarray]:
     """Return the ``phi`` (M, size) of highest likelihood."""
     variances, directions = np.linalg.eigh(patches.T @ patches / len(patches))
     leading = np.argsort(-variances)[:size]

@@ -11,6 +11,32 @@ import pymc as pm
 import pytensor.tensor as pt
 
 from examples.image_models.filters import starting_filters, unit_filters
+from pymc_hais import learning
+
+#: Of a row of P; the filters have length one.
+MAX_POOL = 9.0
+
+
+def bound_pool(pool: np.ndarray) -> np.ndarray:
+    """Keep P non-positive, and the sum of each of its rows (L,) bounded, as Ranzato & Hinton do by normalising them.
+
+    All covariance units are on at x = 0.  Without a bound that becomes a spike, which no chain finds from outside and
+    no annealing either: log Z, and with it the likelihood, would be wrong by far more than its error.
+    """
+    pool = np.minimum(pool, 0.0)
+    return pool / np.maximum(-pool.sum(axis=1, keepdims=True) / MAX_POOL, 1.0)
+
+
+LEARNT = {
+    "pool": bound_pool,
+    "filters": "unit_norm",
+    "covariance_bias": None,
+    "mean_filters": None,
+    "mean_bias": None,
+    "visible_bias": None,
+    "sigma": "positive",
+}
+METHOD = learning.StochasticMaximumLikelihood()
 
 
 def build_model(parameters: dict) -> pm.Model:
@@ -19,9 +45,9 @@ def build_model(parameters: dict) -> pm.Model:
     ``pool`` (K, L), ``filters`` (L, M) and ``covariance_bias`` (K,) are P, C and b; ``mean_filters`` (J, M) and
     ``mean_bias`` (J,) are W and m; ``visible_bias`` (M,) and ``sigma`` are v and sigma.
     """
-    p = {name: pt.as_tensor(value) for name, value in parameters.items()}
     with pm.Model() as model:
-        x = pm.Flat("x", shape=p["filters"].type.shape[1])
+        p = {name: pm.Data(name, value) for name, value in parameters.items()}
+        x = pm.Flat("x", shape=parameters["filters"].shape[1])
         length = pt.sum(x**2)
         shares = pt.dot(p["filters"], x) ** 2 / (length + 0.5)
         covariance = pt.softplus(0.5 * pt.dot(p["pool"], shares) + p["covariance_bias"]).sum()
@@ -29,21 +55,6 @@ def build_model(parameters: dict) -> pm.Model:
         visible = length / (2.0 * p["sigma"] ** 2) - pt.dot(p["visible_bias"], x)
         pm.Potential("units", covariance + mean - visible)
     return model
-
-
-def project(parameters: dict) -> dict[str, np.ndarray]:
-    """Keep P non-positive, sigma away from zero, and bound P and C, as Ranzato & Hinton do by normalising them.
-
-    All covariance units are on at x = 0.  Without bounds that becomes a spike, which no chain finds from outside and
-    no annealing either: log Z, and with it the likelihood, would be wrong by far more than its error.
-    """
-    pool, filters = np.minimum(parameters["pool"], 0.0), parameters["filters"]
-    lengths = np.linalg.norm(filters, axis=1, keepdims=True)
-    return parameters | {
-        "pool": pool / np.maximum(-pool.sum(axis=1, keepdims=True), 1.0),
-        "filters": filters / np.maximum(lengths / (0.5 * np.sqrt(filters.shape[1])), 1.0),
-        "sigma": np.maximum(parameters["sigma"], 0.1),
-    }
 
 
 def initialise(patches: np.ndarray, size: int, seed: int = 0) -> dict[str, np.ndarray]:
