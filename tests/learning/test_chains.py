@@ -68,8 +68,8 @@ def family():
     return build_family(machine(), {"v": ROWS}, list(PARAMETERS))[0]
 
 
-def z_scores(method, family, expected, gradient=None):
-    """How far the mean of the sampled gradient in W is from what it should be, in its standard errors."""
+def sample_gradients(method, family, gradient=None):
+    """Sample the gradient in W; return the means of ten blocks, nearly independent."""
     rng = np.random.default_rng(1)
     state = method.begin(family, ROWS, rng)
     batch = Batch(ROWS, np.arange(len(ROWS)), PARAMETERS, 1, gradient)
@@ -77,7 +77,11 @@ def z_scores(method, family, expected, gradient=None):
     for _ in range(N_REPEATS):
         (hidden, shares, visible, others), state = method.prepare(state, batch, rng)
         found.append(ROWS.T @ hidden / len(ROWS) - visible.T @ (shares[:, None] * others))
-    found = np.array(found).reshape(10, -1, N_VISIBLE, N_HIDDEN).mean(axis=1)  # means of blocks, nearly independent
+    return np.array(found).reshape(10, -1, N_VISIBLE, N_HIDDEN).mean(axis=1)
+
+
+def z_scores(found, expected):
+    """How far the mean of what was found is from what it should be, in its standard errors."""
     return (found.mean(axis=0) - expected) / (found.std(axis=0, ddof=1) / np.sqrt(10))
 
 
@@ -93,37 +97,38 @@ LIKELIHOOD = products(ROWS) - products(STATES, model_shares())
     "method",
     [
         learning.StochasticMaximumLikelihood(n_moves=3, n_chains=400),
-        learning.MaximumLikelihood(n_moves=2, n_chains=400),
+        pytest.param(learning.MaximumLikelihood(n_moves=2, n_chains=400), marks=pytest.mark.slow),
     ],
     ids=["persistent", "from scratch"],
 )
 def test_the_gradient_is_that_of_the_log_likelihood(method, family):
-    assert_right(z_scores(method, family, LIKELIHOOD))
+    assert_right(z_scores(sample_gradients(method, family), LIKELIHOOD))
 
 
-@pytest.mark.parametrize("n_moves", [1, 3])
+@pytest.mark.parametrize("n_moves", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_contrastive_divergence_is_what_so_many_sweeps_from_the_data_say(n_moves, family):
     after = shares_after(n_moves)
-    z = z_scores(learning.ContrastiveDivergence(n_moves), family, products(ROWS) - products(STATES, after))
-    assert_right(z)
+    found = sample_gradients(learning.ContrastiveDivergence(n_moves), family)
+    assert_right(z_scores(found, products(ROWS) - products(STATES, after)))
     if n_moves == 1:  # and not the gradient of the likelihood
-        z = z_scores(learning.ContrastiveDivergence(), family, LIKELIHOOD)
-        assert np.abs(z).max() > 20.0
+        assert np.abs(z_scores(found, LIKELIHOOD)).max() > 20.0
 
 
+@pytest.mark.slow
 def test_chains_that_start_anew_at_the_data_are_not_persistent(family, monkeypatch):
     wrong = mutate(phases, ("move(state.points,", "move(state.join(ROWS, state.hidden),"), ROWS=ROWS)
     monkeypatch.setattr(fast_persistent_cd, "persist", wrong.persist)
     method = learning.FastPersistentCD(n_moves=1, n_chains=len(ROWS))
-    assert np.abs(z_scores(method, family, LIKELIHOOD)).max() > 20.0
+    assert np.abs(z_scores(sample_gradients(method, family), LIKELIHOOD)).max() > 20.0
 
 
 def test_fast_parameters_drive_the_chains(family):
     gradient = {"W": np.full((N_VISIBLE, N_HIDDEN), 2.0), "b": np.zeros(N_VISIBLE), "c": np.ones(N_HIDDEN)}
     method = learning.FastPersistentCD(n_moves=3, n_chains=400, fast_rate=0.3, decay=0.0)
     shifted = {name: value - 0.3 * gradient[name] for name, value in PARAMETERS.items()}
-    assert_right(z_scores(method, family, products(ROWS) - products(STATES, model_shares(shifted), shifted), gradient))
-    assert np.abs(z_scores(method, family, LIKELIHOOD, gradient)).max() > 20.0
+    found = sample_gradients(method, family, gradient)
+    assert_right(z_scores(found, products(ROWS) - products(STATES, model_shares(shifted), shifted)))
+    assert np.abs(z_scores(found, LIKELIHOOD)).max() > 20.0
     # They forget: minus the rate times what decays by a half.
     state, rng = method.begin(family, ROWS, np.random.default_rng(1)), np.random.default_rng(2)
     method = learning.FastPersistentCD(n_chains=400, fast_rate=0.1, decay=0.5)
@@ -213,7 +218,10 @@ def factors():
     return model
 
 
-@pytest.mark.parametrize("method", [learning.ExpectationMaximization(), learning.MaximumLikelihood(n_moves=100)])
+@pytest.mark.parametrize(
+    "method",
+    [learning.ExpectationMaximization(), pytest.param(learning.MaximumLikelihood(n_moves=100), marks=pytest.mark.slow)],
+)
 def test_the_causes_of_each_row_follow_their_posterior(method):
     family, rows = build_family(factors(), {"x": SEEN}, ["A"])
     method.check(family)

@@ -94,7 +94,11 @@ def likelihood():
 
 @pytest.mark.parametrize(
     "method",
-    [learning.ScoreMatching(), learning.MinimumProbabilityFlow(), learning.NoiseContrastive()],
+    [
+        learning.ScoreMatching(),
+        learning.MinimumProbabilityFlow(),
+        pytest.param(learning.NoiseContrastive(), marks=pytest.mark.slow),
+    ],
 )
 def test_real_rows_tell_as_much_as_by_maximum_likelihood(method, likelihood):
     errors = size_of([learnt_filters(method, seed) for seed in SEEDS])
@@ -104,9 +108,9 @@ def test_real_rows_tell_as_much_as_by_maximum_likelihood(method, likelihood):
 @pytest.mark.parametrize(
     "method",
     [
-        learning.MinimumProbabilityFlow(),
+        pytest.param(learning.MinimumProbabilityFlow(), marks=pytest.mark.slow),
         learning.Pseudolikelihood(),
-        learning.Pseudolikelihood(2),
+        pytest.param(learning.Pseudolikelihood(2), marks=pytest.mark.slow),
         learning.RatioMatching(),
         learning.NoiseContrastive(),
     ],
