@@ -84,6 +84,7 @@ def test_mixture_of_unknown_means_with_its_indicators_and_without():
     assert_means(posterior["mu"], sample(summed_out, exact)["mu"].mean(("chain", "draw")).values)
 
 
+@pytest.mark.slow
 def test_mixture_of_unknown_weights():
     """Only the prior of the indicators depends on the weights: the likelihood has discrete parents alone."""
     with pm.Model() as model:

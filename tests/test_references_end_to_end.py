@@ -44,7 +44,7 @@ class Logistic:
         "auto",
         "fitted",
         "gaussian",
-        StudentT(3.0, scale=2.0),
+        pytest.param(StudentT(3.0, scale=2.0), marks=pytest.mark.slow),
         Mixture([Gaussian(scale=2.0), StudentT(3.0)]),
         pytest.param(pm.Normal.dist(0.5, 2.0, shape=2), marks=pytest.mark.slow),
         {"x": pm.Laplace.dist(0, 2, shape=2)},
@@ -285,7 +285,7 @@ def test_a_parameter_path_starts_at_its_reference():
         estimate(moving_gaussian(), path={"precision": (np.eye(3), PRECISION)})
 
 
-@pytest.mark.parametrize(("weight", "is_heavy"), [(1.0, True), (2.5, False)])
+@pytest.mark.parametrize(("weight", "is_heavy"), [(1.0, True), pytest.param(2.5, False, marks=pytest.mark.slow)])
 def test_tails_heavier_than_the_reference_raise_a_finding(weight, is_heavy):
     """Experts with lambda = 1 are Cauchy distributions, with lambda = 5/2 t distributions of 4 degrees of freedom."""
     phi = experts.build_filters(10)

@@ -168,7 +168,7 @@ def last(idata, name="log_marginal_likelihood"):
 
 @pytest.fixture(scope="module")
 def idata():
-    return sample(counts()[0])
+    return sample(counts()[0], **MODE)
 
 
 def test_statistics_of_every_stage(idata):
@@ -186,7 +186,8 @@ def test_statistics_of_every_stage(idata):
 
 
 @pytest.mark.slow
-def test_processes_give_what_one_process_gives(idata):
+def test_processes_give_what_one_process_gives():
+    idata = sample(counts()[0])
     # Not forked: another test may have started JAX's threads in this process.
     again = sample(counts()[0], cores=2, mp_ctx="forkserver")
     np.testing.assert_array_equal(again["posterior"]["g"], idata["posterior"]["g"])

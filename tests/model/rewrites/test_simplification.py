@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWa
 
 
 #: Of the models, those that stand for the others in the fast suite.
-FAST = ["correlated_logistic", "negative_binomial", "ordered_logistic", "normal_mixture", "tobit", "gp_marginal"]
+FAST = ["correlated_logistic", "negative_binomial", "normal_mixture", "gp_marginal"]
 
 
 #: Those whose factors, functions of counts or categories are looked for.
