@@ -68,7 +68,7 @@ def main(backends):
 
 @pytest.fixture(scope="module")
 def found(request):
-    names = {item.callspec.params["backend"] for item in request.node.items if item.path == request.path}
+    names = {item.callspec.params["backend"] for item in request.session.items if item.path == request.path}
     names = sorted(names if HAS_JAX else names - {"jax"})
     program = f"from tests.test_single_precision import main; main({names})"
     env = {**os.environ, "PYTENSOR_FLAGS": "floatX=float32"}
