@@ -63,7 +63,6 @@ def generalised():
         (RatioMatching(), ratio_matching),
         (GeneralizedScoreMatching(), generalised),
     ],
-    ids=repr,
 )
 def test_of_bits_is_the_formula(method, expected):
     model = densities.boltzmann(COUPLINGS, BIASES)

@@ -123,7 +123,6 @@ def test_bits_tell_as_much_as_by_maximum_likelihood(method, likelihood):
 @pytest.mark.parametrize(
     ("mutant", "learn"),
     [(WithoutNoise(), learnt_filters), (Unsquared(), learnt_filters), (OneTooFew(), learnt_couplings)],
-    ids=repr,
 )
 def test_mutants_are_caught(mutant, learn, likelihood):
     assert size_of([learn(mutant, 1, must_converge=False)]) > 2.0 * likelihood[learn]
