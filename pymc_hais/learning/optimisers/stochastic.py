@@ -13,6 +13,7 @@ import pytensor
 import pytensor.tensor as pt
 
 from pymc_hais.learning.optimisers.descent import Descent, refuse_infinite
+from pymc_hais.learning.optimisers.stationarity import LastGradients
 from pymc_hais.learning.optimisers.trace import Ending, excess
 from pymc_hais.learning.program import Gradient, Program, build_program
 
@@ -20,9 +21,9 @@ from pymc_hais.learning.program import Gradient, Program, build_program
 N_STEPS, BATCH_SIZE, RATE = 5000, 256, 0.01
 #: The share of the steps after which the rate falls, linearly to zero, and from which on iterates are averaged.
 _FALLING, _AVERAGED = 0.5, 0.75
-#: Mean gradients of the averaged steps that are so many standard errors large say that the fit has not converged: the
-#: error of a mean over so many noisy gradients, and what is left of the data's own.
-_SLACK = 3.0
+#: Standard errors of all rows below which a mean gradient that is stationary says that the fit has converged: a noisy
+#: gradient does not come down to the tolerance.
+_NOISY = 1.0
 #: Batches that tell how high the objective is at the start: by chance an end there is higher than all once in 2^20.
 _N_HEIGHTS = 20
 
@@ -77,7 +78,7 @@ def follow(descent: Descent, optimizer: Callable[..., Any], batch_size: int) -> 
     values = walk.averaged()
     if walk.is_uphill():
         reason, values = "diverged", descent.values(descent.start())
-    if reason == "n_steps" and left <= max(descent.tolerance, _SLACK * walk.noise()):
+    if reason == "n_steps" and (left <= descent.tolerance or (left <= _NOISY and walk.last_gradients.are_stationary())):
         reason = "tolerance"
     backend = walk.program.backend if walk.program else ""
     also = {} if reason == "diverged" else descent.method.finish(walk.state, values, descent.rng)
@@ -97,6 +98,7 @@ class _Walk:
         self.program: Program | None = None
         self.count, self.objectives, self.heights = 0, list[float](), list[float]()
         self.last: Mapping[str, np.ndarray] | None = None
+        self.last_gradients = LastGradients({name: one.shape for name, one in self.free.items()})
         self.sums, self.gradients, self.squares = (
             {name: np.zeros_like(one) for name, one in self.free.items()} for _ in range(3)
         )
@@ -123,6 +125,7 @@ class _Walk:
         self.free, self.state = free, state
         if done > _AVERAGED or step == descent.n_steps:
             self._remember(gradient)
+            self.last_gradients.add((done - _AVERAGED) / (1.0 - _AVERAGED), gradient.of)
         descent.note(step, descent.values(free), gradient, state, done)
         return True
 
@@ -165,7 +168,3 @@ class _Walk:
         What follows the parameters has no height: its objective has the gradient that it should, and no meaning.
         """
         return bool(self.count and self.heights and np.median(self.objectives) > max(self.heights))
-
-    def noise(self) -> float:
-        """Return what :meth:`excess` is on average where the true gradient is zero."""
-        return float(np.sqrt(len(self.descent.rows) / (self.size * max(self.count, 1))))
