@@ -65,7 +65,8 @@ def fit(
     tolerance : float, default 0.01
         The fit has converged when its gradient, a mean over rows, is so small beside the standard error of that mean
         (root mean square over the parameters): another sample of rows would change the parameters far more than more
-        steps.
+        steps.  Noisy gradients have to be stationary over the last quarter of the steps instead, and their mean below
+        one standard error.
     max_seconds : float, optional
         Stop after so long.
 
