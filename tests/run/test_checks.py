@@ -66,7 +66,7 @@ def custom_child(drawn):
 
 @pytest.fixture
 def compiled(monkeypatch):
-    """Count the graphs that the audit compiles for itself, where a density counts as cheap however busy the machine is."""
+    """Count the graphs that the audit compiles itself, where every density is cheap: no matter of a busy machine."""
     calls = []
     monkeypatch.setattr(building, "_CHEAP", np.inf)
 
