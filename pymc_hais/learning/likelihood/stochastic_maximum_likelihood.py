@@ -31,7 +31,8 @@ class StochasticMaximumLikelihood(Sampled):
     kernel : Kernel or pair of them, optional
         As in :func:`pymc_hais.sample_hais`.
     n_chains : int, default 500
-        Points of the model, rounded up to ten populations of the same size.
+        Points of the model that the gradient is taken from, rounded up to ten populations of the same size.  As many
+        more only observe log Z: those that lead would have it too low.
 
     References
     ----------
@@ -81,5 +82,5 @@ def _own(state: Phases, parameters: Mapping[str, np.ndarray]) -> dict[str, np.nd
 
 
 def _follow(state: Phases, tracked: Tracked) -> Phases:
-    points = tracked.points.reshape(-1, tracked.points.shape[-1])
-    return state._replace(tracked=tracked, points=points, shares=tracked.weights, of_model=tracked.chains)
+    points, shares = tracked.leading
+    return state._replace(tracked=tracked, points=points, shares=shares, of_model=tracked.chains)

@@ -4,6 +4,9 @@ Each step from one value of the parameters to the next is a step of annealed imp
 reweighted by the ratio of the two densities, resampled where their weights have become uneven, and moved (Desjardins,
 Courville & Bengio 2011; Carbone et al. 2023, arXiv:2305.19414).  So they follow the model however fast it moves, and
 their weights give log Z besides.
+
+Half of the populations lead: the gradient is taken from them.  The others only observe: a step lowers the density at
+just the points that it was taken from, so that the leaders' own log Z would sink from step to step, all alike.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import numpy as np
 from pymc_hais.core.weights import effective_sample_size, log_mean_exp, log_sum_exp, normalise, systematic
 from pymc_hais.learning.likelihood.chains import Chains
 
-#: Populations, whose estimates of log Z know nothing of each other: their spread is the error.
+#: Populations that lead, and as many that observe: of these the spread of log Z is the error.
 N_POPULATIONS = 10
 #: Resample a population whose effective sample size falls below this share of it.
 _RESAMPLE_BELOW = 0.5
@@ -27,7 +30,7 @@ _FINAL_STEPS = 20
 
 @dataclass(frozen=True, eq=False)
 class Tracked:
-    """B populations of P points of the model, at the parameters of the last step."""
+    """B populations of P points of the model, at the parameters of the last step; the first half of them lead."""
 
     chains: Chains
     points: np.ndarray  # (B, P, D)
@@ -37,14 +40,15 @@ class Tracked:
     parameters: Mapping[str, np.ndarray]
 
     @property
-    def weights(self) -> np.ndarray:
-        """Shares (B * P,) of all points; every population has the same."""
-        return np.exp(self.log_weights).ravel() / len(self.log_z)
+    def leading(self) -> tuple[np.ndarray, np.ndarray]:
+        """Points (n, D) that the gradient is taken from, and their shares (n,): every population has the same."""
+        points = self.points[:N_POPULATIONS]
+        return points.reshape(-1, points.shape[-1]), np.exp(self.log_weights[:N_POPULATIONS]).ravel() / N_POPULATIONS
 
     def tell(self) -> dict[str, float]:
-        """Return log of the mean of Z over the populations, and its standard error."""
-        log_z = float(log_mean_exp(self.log_z))
-        shares = np.exp(self.log_z - log_z)
+        """Return log of the mean of Z over the populations that observe, and its standard error."""
+        log_z = float(log_mean_exp(self.log_z[N_POPULATIONS:]))
+        shares = np.exp(self.log_z[N_POPULATIONS:] - log_z)
         return {"log_z": log_z, "log_z_se": float(shares.std(ddof=1) / np.sqrt(len(shares)))}
 
     def to(self, parameters: Mapping[str, np.ndarray], n_moves: int, rng: np.random.Generator) -> Tracked:
@@ -79,7 +83,7 @@ class Tracked:
 def begin_tracking(chains: Chains, n_points: int, parameters: Mapping[str, np.ndarray], rng: Any) -> Tracked:
     """Anneal the first populations, each with an estimate of log Z."""
     size = -(-n_points // N_POPULATIONS)
-    points, log_z = chains.draw(N_POPULATIONS, size, parameters, rng)
+    points, log_z = chains.draw(2 * N_POPULATIONS, size, parameters, rng)
     log_weights = np.full(points.shape[:2], -np.log(size))
     moved = chains.move(points, 0, parameters, rng)
     first = Tracked(chains, points, log_weights, log_z, moved.log_density, dict(parameters))
