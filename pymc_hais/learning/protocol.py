@@ -52,7 +52,7 @@ class Method:
     Attributes
     ----------
     supports : frozenset of str
-        Kinds of visible variables that it takes, of :data:`pymc_hais.learning.family.KINDS`.
+        Kinds of visible variables that it takes, of ``pymc_hais.learning.family.KINDS``.
     takes_hidden : bool
         Whether a model may have free variables that the data do not name.
     follows_parameters : bool
