@@ -13,6 +13,7 @@ from pytensor.graph.replace import clone_replace, graph_replace, vectorize_graph
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors
 
+from pymc_hais.core.messages import quoted
 from pymc_hais.model import Layout, build_layout, observe_first
 from pymc_hais.model.compat import default_transform
 from pymc_hais.model.compiling import lower_xtensor, untraced
@@ -75,11 +76,6 @@ class Family:
     def n_dims(self) -> int:
         """D, the number of elements of a row."""
         return self.visible[-1].stop
-
-    @property
-    def n_hidden(self) -> int:
-        """H, the number of elements of the hidden variables."""
-        return self.layout.n_dims if self.layout else 0
 
     @untraced
     def log_density(self, rows: Any, hidden: Any = None) -> Any:
@@ -174,7 +170,7 @@ def first_values(model: Any, family: Family) -> dict[str, np.ndarray]:
 def _check_parameters(model: Any, parameters: Sequence[str], visible: Sequence[str]) -> dict[str, np.ndarray]:
     """Return the present values of the parameters; refuse what is no ``pm.Data`` of real numbers."""
     containers = {variable.name: variable for variable in model.data_vars}
-    known = ", ".join(f"`{name}`" for name in containers) or "none"
+    known = quoted(containers) or "none"
     values = {}
     for name in parameters:
         if name not in containers:

@@ -21,6 +21,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from pymc_hais.core.messages import quoted
 from pymc_hais.learning.family import Family
 
 
@@ -88,7 +89,7 @@ class Method:
         if family.hidden and not self.takes_hidden:
             others = [one.__name__ for one in _known() if one.takes_hidden]
             raise ValueError(
-                f"{self.name} needs the density of the visible variables, and {_quoted(family.hidden)} would have to "
+                f"{self.name} needs the density of the visible variables, and {quoted(family.hidden)} would have to "
                 f"be integrated out: sum hidden variables out in the model, or name them in `data`. Methods that take "
                 f"hidden variables: {', '.join(others) or 'none'}."
             )
@@ -138,7 +139,3 @@ def _known() -> list[type[Method]]:
 
 def _why(kind: str) -> str:
     return " (its distribution does not reach over all real numbers)" if kind == "restricted" else ""
-
-
-def _quoted(names: tuple[str, ...]) -> str:
-    return ", ".join(f"`{name}`" for name in names)

@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from pymc_hais.core.messages import quoted
 from pymc_hais.model.compat import release_with_lkj
 from pymc_hais.model.evaluation import evaluate_terms
 from pymc_hais.model.layout import Layout
@@ -51,7 +52,7 @@ def refuse_impossible(
     own = reference.model if isinstance(reference, Product) else model if reference.is_prior else None
     terms = {} if own is None else evaluate_terms(own, layout, positions[impossible][:_EXAMINED], own.free_RVs)
     names = [name for name, values in terms.items() if np.isneginf(values).any()]
-    named = ", ".join(f"`{name}`" for name in names)
+    named = quoted(names)
     raise ValueError(
         f"{int(impossible.sum())} of {len(positions)} draws of {reference.label}{' of ' + named if names else ''} lie "
         "where its log density is -inf, so log Z would be wrong: make the draws and the density have one support. "

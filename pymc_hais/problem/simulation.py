@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from pytensor.graph.replace import clone_replace
 
+from pymc_hais.core.messages import quoted
 from pymc_hais.model import Layout, build_outputs
 from pymc_hais.model.compat import find_rng_nodes, reseed_rngs
 from pymc_hais.model.compiling import compile_interpreted
@@ -18,7 +19,7 @@ def check_generative(model: Any) -> None:
     if not model.observed_RVs:
         raise ValueError("The model has no observed variable: there are no data to simulate.")
     if model.potentials:
-        names = ", ".join(f"`{potential.name}`" for potential in model.potentials)
+        names = quoted(potential.name for potential in model.potentials)
         raise ValueError(
             f"The model has the pm.Potential {names}: no data can be drawn from it. Write it as a distribution, such "
             "as an observed pm.CustomDist with `random`."

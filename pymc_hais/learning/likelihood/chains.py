@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_hais.core.annealing import anneal
+from pymc_hais.core.annealing import SEGMENT_LENGTH, anneal
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.records import Ladder, ParticleState, Segment
 from pymc_hais.core.seeds import Purpose, Seeds
@@ -28,8 +28,6 @@ _RATE = 0.1
 _PILOT_ROWS = 3
 #: Temperatures of the ladder against those that log Z alone would ask for.
 _LONGER = 8
-#: Moves that one program makes at most: more are made in several calls.
-_MOVES = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,11 +48,6 @@ class Chains:
     ladder: Ladder
     step_size: float
 
-    @property
-    def n_dims(self) -> int:
-        """Elements of a particle."""
-        return self.problem.layout.n_dims
-
     def draw(
         self, n_populations: int, n: int, parameters: Mapping[str, np.ndarray], rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -68,11 +61,11 @@ class Chains:
         points = np.stack([one[kept] for one, kept in zip(positions, chosen, strict=True)])
         return problem.to_model(points), run.log_z
 
-    def start(self, rows: Sequence[int], parameters: Mapping[str, np.ndarray], rng: np.random.Generator) -> np.ndarray:
-        """Draw a particle of each of some rows from the reference, (m, D)."""
+    def start(self, n: int, parameters: Mapping[str, np.ndarray], rng: np.random.Generator) -> np.ndarray:
+        """Draw points (n, D) from the reference."""
         problem = self._at(parameters)
         seeds = np.random.SeedSequence(rng.integers(2**63)).spawn(1)[0]
-        return problem.to_model(problem.reference.draw(len(rows), seeds).positions)
+        return problem.to_model(problem.reference.draw(n, seeds).positions)
 
     def move(
         self,
@@ -104,8 +97,8 @@ class Chains:
         if weigh is not None and (chosen := weigh(_log_density(problem, state))) is not None:
             state = engine.take(state, chosen)
         rates = []
-        for first in range(0, n_moves, _MOVES):
-            segment = self._segment(first, min(_MOVES, n_moves - first), engine.kernel)
+        for first in range(0, n_moves, SEGMENT_LENGTH):
+            segment = self._segment(first, min(SEGMENT_LENGTH, n_moves - first), engine.kernel)
             state, trace = engine.run_segment(state, inputs, segment, keys)
             rates.append(np.mean(trace.acceptance_rate))
         change = _RATE * (float(np.mean(rates)) - engine.kernel.acceptance_target) if rates else 0.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pymc_hais.learning.family import Family
+from pymc_hais.learning.family import Family, first_values
 from pymc_hais.learning.likelihood.phases import Phases, Sampled, is_unnormalised
 from pymc_hais.learning.protocol import Batch
 
@@ -61,11 +61,10 @@ class ExpectationMaximization(Sampled):
     def begin(self, family: Family, rows: np.ndarray, rng: np.random.Generator) -> Phases:
         """Let all hidden variables settle."""
         state = super().begin(family, rows, rng)
-        first = {name: family.model[name].get_value() for name in family.parameters}
-        every = np.arange(len(rows))
         chains = state.of_rows
         assert chains is not None
-        moved = chains.move(state.hidden, self.n_settle, first, rng, every)
+        first = first_values(family.model, family)
+        moved = chains.move(state.hidden, self.n_settle, first, rng, np.arange(len(rows)))
         return state._replace(hidden=moved.x, of_rows=moved.chains)
 
     def infer(self, state: Phases, batch: Batch, rng: np.random.Generator) -> tuple[np.ndarray, Phases]:

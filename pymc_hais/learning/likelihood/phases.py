@@ -13,7 +13,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from pymc_hais.learning.family import Family
+from pymc_hais.core.messages import quoted
+from pymc_hais.learning.family import Family, first_values
 from pymc_hais.learning.likelihood.chains import Chains, build_chains
 from pymc_hais.learning.likelihood.tracking import Tracked
 from pymc_hais.learning.protocol import Batch, Method
@@ -92,11 +93,10 @@ class Sampled(Method):
         table = _table(family, rows)
         model = family.model
         of_rows, hidden, of_model, columns = None, np.empty((len(rows), 0)), None, np.arange(family.n_dims)
-        first = {name: model[name].get_value() for name in names}
         if family.hidden:
             observed = observe_first(model, table) if is_unnormalised(family) else model
             of_rows = build_chains(observed, names, table, rng, kernel=self.kernel)
-            hidden = of_rows.start(range(len(rows)), first, rng)
+            hidden = of_rows.start(len(rows), first_values(model, family), rng)
         if is_unnormalised(family):
             of_model = build_chains(model, names, None, rng, kernel=self.kernel)
             columns = _columns(family, of_model)
@@ -171,7 +171,7 @@ def refuse_normalised(method: Method, family: Family) -> None:
     ValueError
     """
     if not is_unnormalised(family):
-        names = ", ".join(f"`{one.name}`" for one in family.visible)
+        names = quoted(one.name for one in family.visible)
         raise ValueError(
             f"{method.name} is for densities whose log Z depends on the parameters, and {names} is observed: its "
             "density is normalised. Pass learning.ExpectationMaximization() or learning.MaximumLikelihood()."
@@ -197,7 +197,7 @@ def _columns(family: Family, chains: Chains) -> np.ndarray:
 def settle(state: Phases, n_moves: int, batch: Batch, rng: np.random.Generator) -> Phases:
     """Move the hidden variables of the batch's rows from a fresh draw of their prior."""
     assert state.of_rows is not None
-    fresh = state.of_rows.start(range(len(batch.rows)), batch.parameters, rng)
+    fresh = state.of_rows.start(len(batch.rows), batch.parameters, rng)
     moved = state.of_rows.move(fresh, n_moves, batch.parameters, rng, batch.places)
     state.hidden[batch.places] = moved.x
     return state._replace(of_rows=moved.chains)

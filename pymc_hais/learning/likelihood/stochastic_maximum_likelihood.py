@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pymc_hais.learning.family import Family
+from pymc_hais.learning.family import Family, first_values
 from pymc_hais.learning.likelihood.phases import Phases, Sampled, refuse_normalised
 from pymc_hais.learning.likelihood.tracking import Tracked, begin_tracking
 from pymc_hais.learning.protocol import Batch
@@ -62,7 +62,7 @@ class StochasticMaximumLikelihood(Sampled):
         """Anneal the first points of the model."""
         state = super().begin(family, rows, rng)
         assert state.of_model is not None
-        first = {name: family.model[name].get_value() for name in family.parameters}
+        first = first_values(family.model, family)
         return _follow(state, begin_tracking(state.of_model, self.n_chains, first, rng))
 
     def imagine(self, state: Phases, batch: Batch, hidden: np.ndarray, rng: np.random.Generator) -> Phases:

@@ -12,7 +12,7 @@ just the points that it was taken from, so that the leaders' own log Z would sin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -85,6 +85,5 @@ def begin_tracking(chains: Chains, n_points: int, parameters: Mapping[str, np.nd
     size = -(-n_points // N_POPULATIONS)
     points, log_z = chains.draw(2 * N_POPULATIONS, size, parameters, rng)
     log_weights = np.full(points.shape[:2], -np.log(size))
-    moved = chains.move(points, 0, parameters, rng)
-    first = Tracked(chains, points, log_weights, log_z, moved.log_density, dict(parameters))
-    return replace(first, chains=moved.chains)
+    log_density = chains.move(points, 0, parameters, rng).log_density
+    return Tracked(chains, points, log_weights, log_z, log_density, dict(parameters))

@@ -27,6 +27,10 @@ class LastGradients:
         for name, one in gradient.items():
             self._sums[name][block] += one
 
+    def mean(self) -> dict[str, np.ndarray]:
+        """Return the mean over all steps that were added."""
+        return {name: one.sum(axis=0) / self._counts.sum() for name, one in self._sums.items()}
+
     def are_stationary(self) -> bool:
         """Whether the mean gradient is no larger than the spread of the blocks: on a way it has one sign.
 

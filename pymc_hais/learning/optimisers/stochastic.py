@@ -99,9 +99,7 @@ class _Walk:
         self.count, self.objectives, self.heights = 0, list[float](), list[float]()
         self.last: Mapping[str, np.ndarray] | None = None
         self.last_gradients = LastGradients({name: one.shape for name, one in self.free.items()})
-        self.sums, self.gradients, self.squares = (
-            {name: np.zeros_like(one) for name, one in self.free.items()} for _ in range(3)
-        )
+        self.sums, self.squares = ({name: np.zeros_like(one) for name, one in self.free.items()} for _ in range(2))
 
     def go(self, step: int) -> bool:
         """Make one step; whether it ended at numbers."""
@@ -141,7 +139,6 @@ class _Walk:
         self.objectives.append(gradient.objective)
         for name, one in gradient.of.items():
             self.sums[name] += self.free[name]
-            self.gradients[name] += one
             self.squares[name] += one**2
 
     def averaged(self) -> dict[str, np.ndarray]:
@@ -155,7 +152,7 @@ class _Walk:
         """Return how large the mean of the last gradients is beside its spread from sample to sample of all rows."""
         if self.count < 2:
             return np.inf
-        mean = {name: one / self.count for name, one in self.gradients.items()}
+        mean = self.last_gradients.mean()
         spread = {
             name: np.sqrt(np.maximum(one / self.count - mean[name] ** 2, 0.0)) for name, one in self.squares.items()
         }
