@@ -146,3 +146,28 @@ def test_coordinates_must_agree():
     )
     with pytest.raises(ValueError, match="`x` has another coordinates"):
         pymc_hais.average({"a": one, "b": other})
+
+
+def test_models_whose_coefficients_differ_in_length_average_what_is_named():
+    first = with_draws(0.0, {"b": constant(1, size=2), "mu": constant(3)}, {"y": constant(1)})
+    second = with_draws(np.log(3.0), {"b": constant(2, size=3), "mu": constant(4)}, {"y": constant(2)})
+    results = {"a": first, "b": second}
+    with pytest.raises(ValueError, match=r"`b` has another shape .* name those that are to be by `var_names`"):
+        pymc_hais.average(results)
+    tree = pymc_hais.average(results, var_names=["mu"], random_seed=1)
+    assert set(tree["posterior"].data_vars) == {"mu", "model"}
+    # The averaged prediction is 1 with probability 1 / 4, and 2 with 3 / 4.
+    assert float(tree["posterior_predictive"]["y"].mean()) == 1.75
+    for wrong, message in (("mu", "must be a list of names"), (["nu"], r"`var_names` has `nu`, which not every model")):
+        with pytest.raises(ValueError, match=message):
+            pymc_hais.average(results, var_names=wrong)
+
+
+def test_models_that_share_a_prediction_alone_are_averaged():
+    results = {
+        "a": with_draws(0.0, {"u": constant(1)}, {"y": constant(1)}),
+        "b": with_draws(0.0, {"v": constant(1)}, {"y": constant(2)}),
+    }
+    tree = pymc_hais.average(results, random_seed=1)
+    assert set(tree["posterior"].data_vars) == {"model"}
+    assert float(tree["posterior_predictive"]["y"].mean()) == 1.5

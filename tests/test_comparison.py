@@ -138,3 +138,115 @@ def test_a_result_of_another_sampler_is_told_where_log_z_comes_from():
 def test_what_cannot_be_compared_is_named(results, prior, message):
     with pytest.raises(ValueError, match=message):
         pymc_hais.compare(results, prior)
+
+
+def seeded(value, seed, **options):
+    idata = result(value, **options)
+    idata["log_marginal_likelihood"].attrs["random_seed"] = json.dumps([seed, seed + 1])
+    return idata
+
+
+def test_estimates_of_different_data_have_no_bayes_factor():
+    first, second = (pymc_hais.log_marginal_likelihood(result(0.0, observed=data)) for data in (Y, Y + 1e-6))
+    with pytest.raises(ValueError, match=r"estimates of different data .*with mean 1.75.*check_data=False"):
+        first - second
+    with pytest.raises(ValueError, match="estimates of different data"):
+        first.bayes_factor(second)
+    assert first.bayes_factor(second, check_data=False).value == 1.0
+    # Under another name, in another type, or without any data there is nothing to say.
+    for other in (result(1.0, name="flow"), result(1.0, observed=None), result(1.0, observed=Y.astype(np.float32))):
+        assert float(first - pymc_hais.log_marginal_likelihood(other)) == -1.0
+    plain = pymc_hais.LogZEstimate(1.0, 0.1, 0.8, 1.2)
+    assert float(plain - first) == float(plain - 0.0) == 1.0
+
+
+def test_a_bayes_factor_on_its_natural_scale():
+    first, second = (pymc_hais.log_marginal_likelihood(result(value, 0.1)) for value in (-1.0, -3.0))
+    factor, log = first.bayes_factor(second), first - second
+    assert isinstance(factor, pymc_hais.BayesFactor)
+    np.testing.assert_allclose((factor.value, factor.lower, factor.upper), np.exp([log.value, log.lower, log.upper]))
+    assert factor == np.exp(log)
+    assert float(factor) == factor.value
+    assert repr(factor) == "Bayes factor = 7.39 (95% interval 5.57 to 9.8)"
+    assert repr(factor) in factor._repr_html_()
+    large = first.bayes_factor(-2001.0)
+    # exp(2000) is 10 to the power of 2000 / ln 10 = 868.589.
+    assert repr(large).startswith("Bayes factor = 3.88e+868")
+    assert repr(np.exp(-large.log)).startswith("Bayes factor = 2.58e-869")
+    with pytest.raises(ValueError, match="of two estimates of log Z; got DataTree"):
+        first.bayes_factor(result(0.0))
+
+
+def test_plain_estimates_are_compared(caplog):
+    plain = pymc_hais.LogZEstimate(-1.0, 0.1, -1.2, -0.8)
+    bridged = pymc_hais.log_marginal_likelihood(result(-2.0))
+    table = pymc_hais.compare({"a": result(-3.0), "b": plain, "c": bridged})
+    assert list(table.index) == ["b", "c", "a"]
+    assert "`b` has no observed data" in caplog.text
+    caplog.clear()
+    pymc_hais.compare({"a": result(-3.0), "b": plain}, check_data=False)
+    assert not caplog.records
+    with pytest.raises(ValueError, match=r"`b` has an estimate of log Z and no draws"):
+        pymc_hais.average({"a": result(-3.0), "b": plain})
+
+
+def test_one_result_twice_and_a_shared_seed_are_named(caplog):
+    caplog.set_level("INFO", "pymc.hais")
+    pymc_hais.compare({"a": seeded(-3.0, 1), "b": seeded(-1.0, 5), "c": seeded(-2.0, 9)})
+    assert not caplog.records
+    one = seeded(-3.0, 1)
+    pymc_hais.compare({"a": one, "b": seeded(-1.0, 1), "c": one.copy()})
+    said = [record.message for record in caplog.records]
+    assert [text.partition(":")[0] for text in said] == [
+        "'a' and 'b' have the same random seed",
+        "'a' and 'c' are one result",
+        "'b' and 'c' have the same random seed",
+    ]
+
+
+def with_variables(value, *names, seed=0):
+    idata = seeded(value, seed)
+    idata["posterior"] = xr.DataTree(xr.Dataset({name: (("chain", "draw"), np.zeros((2, 5))) for name in names}))
+    return idata
+
+
+def test_inclusion_probabilities_sum_over_the_models_of_a_term():
+    results = {
+        "none": with_variables(0.0, "a", seed=1),
+        "x": with_variables(1.0, "a", "x", seed=3),
+        "z": with_variables(-1.0, "a", "z", seed=5),
+        "both": with_variables(2.0, "a", "x", "z", seed=7),
+    }
+    prior = {"none": 1.0, "x": 2.0, "z": 1.0, "both": 1.0}
+    table = pymc_hais.inclusion_probabilities(results, prior=prior)
+    mass = np.exp([0.0, 1.0, -1.0, 2.0]) * [1.0, 2.0, 1.0, 1.0]
+    p = mass / mass.sum()
+    assert list(table.index) == ["x", "z"]
+    np.testing.assert_allclose(table["prior"], [0.6, 0.4])
+    np.testing.assert_allclose(table["probability"], [p[1] + p[3], p[2] + p[3]])
+    odds = table["probability"] / (1.0 - table["probability"])
+    np.testing.assert_allclose(table["bayes_factor"], odds / [1.5, 2.0 / 3.0])
+    assert np.all(table["se_probability"] > 0.0)
+    named = pymc_hais.inclusion_probabilities(results, {"slope": ["x", "both"]}, prior)
+    np.testing.assert_allclose(named.loc["slope"], table.loc["x"])
+    # The error of a sum of two of two models is that of one of them.
+    pair = {name: results[name] for name in ("none", "x")}
+    row = pymc_hais.inclusion_probabilities(pair, {"x": ["x"]}).loc["x"]
+    np.testing.assert_allclose(row["se_probability"], pymc_hais.compare(pair).loc["x", "se_probability"])
+
+
+@pytest.mark.parametrize(
+    ("terms", "message"),
+    [
+        ({}, "`terms` must be a dictionary"),
+        (["x"], "`terms` must be a dictionary"),
+        ({"x": ["w"]}, r"Term 'x' of `terms` names `w`, no model"),
+        ({"x": ["a", "b"]}, "must name some of the models, and not all"),
+        ({"x": []}, "must name some of the models"),
+        (None, "All models have the same variables"),
+    ],
+)
+def test_terms_that_tell_nothing(terms, message):
+    results = {"a": with_variables(0.0, "u"), "b": with_variables(1.0, "u")}
+    with pytest.raises(ValueError, match=message):
+        pymc_hais.inclusion_probabilities(results, terms)

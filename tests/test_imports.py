@@ -61,6 +61,8 @@ TOLERATED = {
     ("calls/heldout", "xarray"): "the return type of log_likelihood",
     ("calls/fit", "xarray"): "the return type of fit",
     ("calls/compare", "xarray"): "the type of an argument of compare",
+    ("calls/sensitivity", "pymc"): "the type of an argument of prior_sensitivity",
+    ("calls/sensitivity", "xarray"): "the type of an argument of prior_sensitivity",
     ("calls/bridge", "pymc"): "the type of an argument of bridge",
     ("calls/extend", "pymc"): "the type of an argument of extend",
     ("calls/extend", "xarray"): "the return type of extend",

@@ -130,3 +130,18 @@ def test_a_custom_distribution_without_random_names_both_ways_out():
         pm.CustomDist("x", logp=lambda value: -(value**2))
     with pytest.raises(NotImplementedError, match=r"prior of `x`.* `random=` .*reference=\"gaussian\""):
         build_prior(model)
+
+
+def test_the_plots_are_there_after_an_import_of_the_package():
+    """In a process of its own: here another test may have imported them."""
+    script = """
+import sys, pymc_hais
+assert "arviz_plots" not in sys.modules, "slow to load"
+assert "plots" in dir(pymc_hais)
+assert pymc_hais.plots.plot_compare.__name__ == "plot_compare"
+try:
+    pymc_hais.plot
+except AttributeError as error:
+    assert "no attribute 'plot'" in str(error)
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,8 +17,9 @@ from pymc_hais.request.call import build_call
 from pymc_hais.request.request import Request
 from pymc_hais.results.checks.model import check_prior_mass
 from pymc_hais.results.checks.opinions import check_bridge
+from pymc_hais.results.datatree import observed_data_of
 from pymc_hais.results.draws import read_positions
-from pymc_hais.results.report import log_findings
+from pymc_hais.results.report import log_findings, quantity_of
 from pymc_hais.tuning import fit_reference
 
 if TYPE_CHECKING:
@@ -108,4 +110,5 @@ def bridge(
     findings = (*check_bridge(result, n_chains * n_draws), *check_prior_mass(problem))
     estimate = to_estimate(result.log_z, result.se, "bridge", findings=findings)
     log_findings(findings)
-    return divide(estimate, problem.prior_mass.estimate) if problem.prior_mass else estimate
+    estimate = divide(estimate, problem.prior_mass.estimate) if problem.prior_mass else estimate
+    return replace(estimate, quantity=quantity_of(model), data=observed_data_of(model))

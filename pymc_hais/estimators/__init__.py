@@ -9,7 +9,6 @@ from pymc_hais.estimators.annealed import (
     with_shortfall,
 )
 from pymc_hais.estimators.bridge import Bridge, average_bridges, build_bridge, effective_draws, rhat_of, to_estimate
-from pymc_hais.estimators.estimate import Finding, LogBayesFactor, LogZEstimate
 from pymc_hais.estimators.linked import Link
 from pymc_hais.estimators.path_integrals import stepping_stone, thermodynamic
 from pymc_hais.estimators.shortfall import (
@@ -25,3 +24,11 @@ from pymc_hais.estimators.shortfall import (
 )
 from pymc_hais.estimators.symptoms import Symptoms, measure_symptoms
 from pymc_hais.estimators.unseen import unseen_share
+from pymc_hais.estimators.values import (
+    BayesFactor,
+    Finding,
+    LogBayesFactor,
+    LogZEstimate,
+    ObservedData,
+    describe_data,
+)

@@ -19,8 +19,8 @@ from scipy.stats import t as student_t
 
 from pymc_hais.core.records import AnnealingRun
 from pymc_hais.core.weights import log_mean_exp, log_sum_exp, normalise
-from pymc_hais.estimators.estimate import NORMAL_REACH, LogZEstimate
 from pymc_hais.estimators.unseen import unseen_share
+from pymc_hais.estimators.values import NORMAL_REACH, LogZEstimate
 
 
 class Variance(NamedTuple):

@@ -15,7 +15,7 @@ from scipy.optimize import brentq
 from scipy.special import log_expit
 
 from pymc_hais.core.weights import log_sum_exp
-from pymc_hais.estimators.estimate import NORMAL_REACH, LogZEstimate
+from pymc_hais.estimators.values import NORMAL_REACH, LogZEstimate
 
 #: Nats beyond all log ratios between which the root lies.
 _BEYOND = 50.0

@@ -17,7 +17,7 @@ from scipy.stats import t as student_t
 
 from pymc_hais.core.records import AnnealingRun
 from pymc_hais.core.weights import log_sum_exp
-from pymc_hais.estimators.estimate import NORMAL_REACH, LogZEstimate
+from pymc_hais.estimators.values import NORMAL_REACH, LogZEstimate
 
 #: The widest step, in standard deviations of its log weights, that a trapezoid spans.
 _WIDEST = 2.0

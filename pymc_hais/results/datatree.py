@@ -15,7 +15,7 @@ from pymc.backends.arviz import coords_and_dims_for_inferencedata, find_constant
 from pymc.stats.log_density import compute_log_likelihood, compute_log_prior
 from xarray import Dataset, DataTree
 
-from pymc_hais.estimators import Finding, LogZEstimate
+from pymc_hais.estimators import Finding, LogZEstimate, ObservedData, describe_data
 from pymc_hais.jobs.guard import Guard
 from pymc_hais.model import Layout
 from pymc_hais.model.compat import without_initvals
@@ -153,8 +153,17 @@ def as_dataset(values: Mapping[str, np.ndarray], **kwargs: Any) -> Any:
 def _data(values: Mapping[str, Any], labels: dict[str, Any]) -> Any:
     if not values:
         return None
-    filled = {name: np.ma.filled(value, np.nan) if np.ma.isMA(value) else value for name, value in values.items()}
-    return as_dataset(filled, sample_dims=[], **labels)
+    return as_dataset(_filled(values), sample_dims=[], **labels)
+
+
+def _filled(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Write missing values as NaN."""
+    return {name: np.ma.filled(value, np.nan) if np.ma.isMA(value) else value for name, value in values.items()}
+
+
+def observed_data_of(model: Any) -> ObservedData:
+    """Describe the observed data of a model as those of its result are described."""
+    return describe_data(_filled(find_observations(model)))
 
 
 def annealing_group(outcome: Outcome) -> Any:
@@ -244,7 +253,8 @@ def log_marginal_likelihood(idata: DataTree) -> LogZEstimate:
     Returns
     -------
     LogZEstimate
-        With ``value``, ``mc_se``, ``shortfall``, ``se``, ``lower`` and ``upper`` (95%) in nats, and ``findings``.
+        With ``value``, ``mc_se``, ``shortfall``, ``se``, ``lower`` and ``upper`` (95%) in nats, and ``findings``.  It
+        knows a digest of the observed data, so that two of different data are not compared.
 
     Raises
     ------
@@ -266,9 +276,12 @@ def log_marginal_likelihood(idata: DataTree) -> LogZEstimate:
             "the whole result, before any selection of chains."
         )
     findings = tuple(Finding(**finding) for finding in json.loads(group.attrs["findings"]))
+    observed = idata["observed_data"].to_dataset().data_vars if "observed_data" in idata.children else {}
     return LogZEstimate(
         **{name: float(group[name]) for name in _NUMBERS},
         estimator=str(group.attrs["estimator"]),
         findings=findings,
         per_chain=tuple(float(z) for z in group["per_chain"].values),
+        quantity=str(group.attrs.get("quantity") or LogZEstimate.quantity),
+        data=describe_data({str(name): array.values for name, array in observed.items()}),
     )

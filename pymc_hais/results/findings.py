@@ -158,6 +158,20 @@ FINDINGS: dict[str, Row] = {
         "The model has no observed variable and no potential: these are prior draws, and log Z of a prior is 0.",
         "Pass `observed=` to the variable that the data belong to.",
     ),
+    "data_unknown": _warning(
+        "{names} {have} no observed data, as with a pm.Potential, or none that is known: nothing has checked that the "
+        "models are of the same data.",
+        "Make sure that they are; check_data=False says so.",
+    ),
+    "one_result": _warning(
+        "{first!r} and {second!r} are one result: their difference is 0 and its error says nothing.",
+        "Pass the result of each model.",
+    ),
+    "shared_seed": _info(
+        "{first!r} and {second!r} have the same random seed: the error of their difference is that of independent "
+        "runs, and theirs may have errors in common.",
+        "Pass another `random_seed` to one of them.",
+    ),
     "prior_draws": _info(
         "Draws of the prior of {names} do not follow its log density in PyMC, or are hardly ever in the range of the "
         "transforms: the run starts from {reference} instead.",

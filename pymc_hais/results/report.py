@@ -32,7 +32,12 @@ def _quantity(choice: Choice) -> str:
     """Say what log Z is."""
     if isinstance(choice.problem.reference, AnnealedModel):
         return "log ratio of partition functions"
-    return "log partition function" if is_unnormalised(choice.problem.model) else "log marginal likelihood"
+    return quantity_of(choice.problem.model)
+
+
+def quantity_of(model: Any) -> str:
+    """Say what log Z of a model is."""
+    return "log partition function" if is_unnormalised(model) else "log marginal likelihood"
 
 
 def _temperatures(lengths: Any) -> str:

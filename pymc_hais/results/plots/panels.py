@@ -16,7 +16,7 @@ from arviz_plots.plots.utils import get_visual_kwargs
 from arviz_plots.visuals import labelled_title, labelled_x, labelled_y, set_xlim, set_ylim
 from xarray import DataArray, Dataset, concat
 
-from pymc_hais.estimators.estimate import NORMAL_REACH
+from pymc_hais.estimators.values import NORMAL_REACH
 
 #: What ``{canvas}`` stands for in the docstring of a plot, after its own parameters.
 _CANVAS = """\

@@ -1,0 +1,107 @@
+"""Two estimates: how many times likelier the data are under one model than under another."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from pymc_hais.estimators.values.shown import Finding, Value, to_html
+
+
+@dataclass(frozen=True, repr=False)
+class LogBayesFactor(Value):
+    """The difference of two log marginal likelihoods, in nats, with its error.
+
+    Attributes
+    ----------
+    value : float
+        Above 0 if the data are likelier under the first model: by a factor of ``exp(value)``.
+    se : float
+        The root of the sum of the two squared errors, as is right for runs with different seeds.
+    lower, upper : float
+        95% interval.  Its lower end is the first one's lower end against the second one's upper end: the distance from
+        the value is the root of the sum of the two squared distances.
+    findings : tuple of Finding
+        Those of both estimates.
+    """
+
+    value: float
+    se: float
+    lower: float
+    upper: float
+    findings: tuple[Finding, ...] = ()
+
+    _title = "log Bayes factor"
+
+    def __neg__(self) -> LogBayesFactor:
+        """Compare the other way round."""
+        return LogBayesFactor(-self.value, self.se, -self.upper, -self.lower, self.findings)
+
+    def exp(self) -> BayesFactor:
+        """Return the Bayes factor on its natural scale: what ``np.exp`` of this is."""
+        return BayesFactor(self)
+
+
+@dataclass(frozen=True, repr=False)
+class BayesFactor:
+    """How many times likelier the data are under one model than under another, with an interval.
+
+    Attributes
+    ----------
+    log : LogBayesFactor
+        The same in nats, with its error and findings.
+    """
+
+    log: LogBayesFactor
+
+    @property
+    def value(self) -> float:
+        """The factor; infinite where it is beyond floating point."""
+        return _exp(self.log.value)
+
+    @property
+    def lower(self) -> float:
+        """Lower end of the 95% interval."""
+        return _exp(self.log.lower)
+
+    @property
+    def upper(self) -> float:
+        """Upper end of the 95% interval."""
+        return _exp(self.log.upper)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Those of both estimates."""
+        return self.log.findings
+
+    def __float__(self) -> float:
+        """Return the value alone."""
+        return self.value
+
+    def __repr__(self) -> str:
+        """Show value, interval and findings, one a line."""
+        return "\n".join([self._headline(), *(f"  {one.severity}: {one}" for one in self.findings)])
+
+    def _headline(self) -> str:
+        value, lower, upper = map(_power, (self.log.value, self.log.lower, self.log.upper))
+        return f"Bayes factor = {value} (95% interval {lower} to {upper})"
+
+    def _repr_html_(self) -> str:
+        """Show in a notebook what ``repr`` shows."""
+        return to_html(self._headline(), self.findings)
+
+
+def _exp(nats: float) -> float:
+    with np.errstate(over="ignore", under="ignore"):
+        return float(np.exp(nats))
+
+
+def _power(nats: float) -> str:
+    """Write exp of a number with three digits, also beyond floating point."""
+    if not math.isfinite(nats) or abs(nats) < 600.0:
+        return f"{_exp(nats):.3g}"
+    tens = nats / math.log(10.0)
+    whole = math.floor(tens)
+    return f"{10.0 ** (tens - whole):.3g}e{whole:+d}"

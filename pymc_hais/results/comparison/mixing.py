@@ -1,0 +1,129 @@
+"""Posterior draws of several models -> draws of all of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from xarray import DataArray, Dataset, DataTree
+
+from pymc_hais.core.messages import quoted
+
+_SAMPLE = ("chain", "draw")
+_POSTERIOR, _PREDICTIVE = "posterior", "posterior_predictive"
+
+
+def read_variables(results: Mapping[str, Any], var_names: Sequence[str] | None) -> list[str]:
+    """Name what of the posteriors is mixed: what was asked for, or all that the models share.
+
+    Raises
+    ------
+    ValueError
+        No such variable, or one that differs between the models.
+    """
+    bare = [name for name, idata in results.items() if not isinstance(idata, DataTree) or _POSTERIOR not in idata]
+    if bare:
+        raise ValueError(f"{quoted(bare)} has an estimate of log Z and no draws: pass the result of sample_hais.")
+    groups = {name: idata[_POSTERIOR].to_dataset() for name, idata in results.items()}
+    if any("model" in group.data_vars for group in groups.values()):
+        raise ValueError(
+            "The result of average says in `model` which model a draw is from: give your `model` another name."
+        )
+    shared, chosen = _shared(groups), None if var_names is None else [str(name) for name in var_names]
+    has = "; ".join(f"{name!r} has {', '.join(map(str, group.data_vars))}" for name, group in groups.items())
+    if missing := [name for name in chosen or () if name not in shared]:
+        raise ValueError(f"`var_names` has {quoted(missing)}, which not every model has: {has}.")
+    if chosen is None and not shared and not _all_predict(results):
+        raise ValueError(f"The models share no variable, so that there is nothing to average: {has}.")
+    for variable in shared if chosen is None else chosen:
+        _check_shape(variable, groups)
+    return shared if chosen is None else chosen
+
+
+def _check_shape(variable: str, groups: Mapping[str, Dataset]) -> None:
+    (first, one), *others = ((name, group[variable].isel(chain=0, draw=0, drop=True)) for name, group in groups.items())
+    for name, other in others:
+        same = one.dims == other.dims and one.shape == other.shape
+        if same and all(one[dim].equals(other[dim]) for dim in one.dims):
+            continue
+        what = "coordinates" if same else "shape"
+        sizes = [_sizes(array) for array in (one, other)]
+        raise ValueError(
+            f"`{variable}` has another {what} in {first!r} ({sizes[0]}) than in {name!r} ({sizes[1]}), so that it "
+            "cannot be averaged: name those that are to be by `var_names`."
+        )
+
+
+def _sizes(array: DataArray) -> str:
+    return " x ".join(f"{size} ({dim})" for dim, size in array.sizes.items()) or "a number"
+
+
+def mix(
+    results: Mapping[str, DataTree],
+    names: Sequence[str],
+    chosen: np.ndarray,
+    probability: np.ndarray,
+    rng: np.random.Generator,
+) -> DataTree:
+    """Take draws of named variables of the chosen models (C, P), none of a model twice before all have been taken.
+
+    The probabilities (M,) of the models are written down with the result.
+    """
+    rows = {}
+    for i, (name, idata) in enumerate(results.items()):
+        sizes = idata[_POSTERIOR].sizes
+        available, needed = sizes["chain"] * sizes["draw"], int(np.sum(chosen == i))
+        rounds = [rng.permutation(available) for _ in range(-(-needed // available))]
+        rows[name] = np.concatenate([np.zeros(0, dtype=int), *rounds])[:needed]
+    shares = [None if np.isnan(one) else float(one) for one in probability]
+    attrs = {"model_probabilities": json.dumps(dict(zip(results, shares, strict=True)))}
+    groups = {_POSTERIOR: list(names)}
+    if _all_predict(results):
+        groups[_PREDICTIVE] = _shared({name: idata[_PREDICTIVE].to_dataset() for name, idata in results.items()})
+    tree = DataTree.from_dict(
+        {
+            f"/{group}": _mix_group({name: idata[group].to_dataset() for name, idata in results.items()}, *one)
+            for group, one in ((group, (kept, rows, chosen)) for group, kept in groups.items())
+        }
+    )
+    for node in tree.subtree:
+        node.attrs = attrs
+    return tree
+
+
+def _all_predict(results: Mapping[str, DataTree]) -> bool:
+    """Whether all have predictive draws, one for each draw of the posterior."""
+    return all(
+        _PREDICTIVE in idata.children
+        and all(idata[_PREDICTIVE].sizes.get(dim) == idata[_POSTERIOR].sizes[dim] for dim in _SAMPLE)
+        for idata in results.values()
+    )
+
+
+def _mix_group(
+    groups: Mapping[str, Dataset], mixed: Sequence[str], rows: Mapping[str, np.ndarray], chosen: np.ndarray
+) -> Dataset:
+    """Put rows of the models' draws where their model was chosen."""
+    first = next(iter(groups.values()))
+    variables = {}
+    for name in mixed:
+        arrays = [group[name].transpose(*_SAMPLE, ...) for group in groups.values()]
+        if any(array.dims != arrays[0].dims or array.shape[2:] != arrays[0].shape[2:] for array in arrays):
+            continue  # of predictive draws; those of the posterior have been checked
+        values = np.empty((chosen.size, *arrays[0].shape[2:]), dtype=np.result_type(*arrays))
+        for i, (array, taken) in enumerate(zip(arrays, rows.values(), strict=True)):
+            values[chosen.ravel() == i] = array.values.reshape(-1, *array.shape[2:])[taken]
+        variables[name] = (arrays[0].dims, values.reshape(*chosen.shape, *values.shape[1:]))
+    names = np.array(list(groups), dtype=str)
+    kept = {dim for dims, _ in variables.values() for dim in dims} - set(_SAMPLE)
+    coords = {dim: first.coords[dim] for dim in kept if dim in first.coords}
+    samples = {dim: np.arange(size) for dim, size in zip(_SAMPLE, chosen.shape, strict=True)}
+    return Dataset({**variables, "model": (_SAMPLE, names[chosen])}, {**coords, **samples})
+
+
+def _shared(groups: Mapping[str, Dataset]) -> list[str]:
+    """Name the variables of all groups."""
+    first, *others = groups.values()
+    return [str(name) for name in first.data_vars if all(name in other.data_vars for other in others)]

@@ -1,0 +1,87 @@
+"""Estimates of several models -> how probable each model is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pymc_hais.core.weights import normalise
+from pymc_hais.estimators import LogZEstimate
+from pymc_hais.results.comparison.reading import check_comparison, read_estimates
+from pymc_hais.results.report import log_findings
+
+#: Simulated sets of log Z, from which the Monte Carlo error of the probabilities is taken.
+_N_SIMULATED = 4000
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """M models with their posterior probabilities, in the order they were given."""
+
+    estimates: dict[str, LogZEstimate]
+    order: np.ndarray  # (M,) the most probable first, those of which nothing is known last
+    probability: np.ndarray  # (M,)
+    error: np.ndarray  # (M,)
+    prior: np.ndarray  # (M,)
+    simulated: np.ndarray  # (4000, M) probabilities, had log Z been estimated with other errors
+
+
+def weigh(results: Any, prior: Any, allow_errors: bool, check_data: bool) -> Weighed:
+    """Weigh models by their estimates of log Z and their prior probabilities, and log what is said of the comparison.
+
+    Raises
+    ------
+    ValueError
+        Results that are not to be compared, those that should not be trusted (unless allowed), or another ``prior``.
+    """
+    estimates = read_estimates(results, check_data)
+    if not allow_errors:
+        _refuse_errors(estimates)
+    log_prior = _log_prior(prior, list(estimates))
+    log_findings(check_comparison(results, estimates, check_data))
+    log_z = np.array([estimate.value for estimate in estimates.values()])
+    se = np.array([estimate.se for estimate in estimates.values()])
+    probability, error = np.full((2, len(se)), np.nan)
+    simulated = np.full((_N_SIMULATED, len(se)), np.nan)
+    known = np.isfinite(se) & np.isfinite(log_z)
+    if known.sum() > 1:
+        log_mass = (log_z + log_prior)[known]
+        noise = np.random.default_rng(0).standard_normal((_N_SIMULATED, int(known.sum())))
+        simulated[:, known] = np.exp(normalise(log_mass + se[known] * noise))
+        probability[known], error[known] = np.exp(normalise(log_mass)), simulated[:, known].std(axis=0)
+    order = np.lexsort((-(log_z + log_prior), ~known))
+    return Weighed(estimates, order, probability, error, np.exp(normalise(log_prior)), simulated)
+
+
+def _refuse_errors(estimates: Mapping[str, LogZEstimate]) -> None:
+    wrong = {
+        name: ", ".join(one.name for one in estimate.findings if one.severity == "error") or "an infinite error"
+        for name, estimate in estimates.items()
+        if not estimate.is_trustworthy
+    }
+    if wrong:
+        named = "; ".join(f"{name!r}: {findings}" for name, findings in wrong.items())
+        raise ValueError(
+            f"Some results should not be trusted ({named}): follow the advice of their findings, or pass "
+            "allow_errors=True."
+        )
+
+
+def _log_prior(prior: Any, names: list[str]) -> np.ndarray:
+    if prior is None:
+        return np.zeros(len(names))
+    if not isinstance(prior, Mapping) or set(prior) != set(names):
+        raise ValueError(f"`prior` must be a dictionary with a probability for each of {names}; got {prior!r}.")
+    values = np.array([prior[name] for name in names], dtype=float)
+    if not (np.isfinite(values).all() and (values > 0).all()):
+        raise ValueError(f"The probabilities of `prior` must be positive numbers; got {prior!r}.")
+    return np.log(values)
+
+
+def refuse_unknown(weighed: Weighed) -> None:
+    """Refuse models of which none has a probability."""
+    if np.isnan(weighed.probability).all():
+        raise ValueError("No model has a probability: the errors of log Z are infinite for all, or all but one.")

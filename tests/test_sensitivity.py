@@ -1,0 +1,113 @@
+"""prior_sensitivity: exact curves of a conjugate model, one plan for all values, and slips before any work."""
+
+import functools
+
+import numpy as np
+import pymc as pm
+import pytest
+from scipy.stats import multivariate_normal
+
+import pymc_hais
+from pymc_hais import plots
+from tests.results.plots.drawn import BACKENDS, close, needs, numbers
+
+Y = np.array([0.3, 1.1, 0.7, 1.6])
+SCALES = [0.3, 1.0, 10.0]
+
+
+def build(start=1.0):
+    with pm.Model() as model:
+        r = pm.Data("r", start)
+        mu = pm.Normal("mu", 0.0, r)
+        pm.Normal("y", mu, 1.0, observed=Y)
+    return model
+
+
+def exact(scale):
+    return multivariate_normal(np.zeros(4), np.eye(4) + scale**2).logpdf(Y)
+
+
+def test_the_curve_is_exact_and_follows_one_plan(monkeypatch):
+    plans = []
+    whole = pymc_hais.sample_hais
+
+    @functools.wraps(whole)
+    def record(**options):
+        plans.append(options.get("plan") is not None)
+        return whole(**options)
+
+    monkeypatch.setattr("pymc_hais.calls.sensitivity.sample_hais", record)
+    model = build(start=7.0)
+    table = pymc_hais.prior_sensitivity(
+        model, {"r": SCALES}, against=exact(2.0), random_seed=3, draws=500, progressbar=False
+    )
+    assert plans[:2] == [False, True]
+    assert list(table.index) == SCALES
+    assert table.index.name == "r"
+    truth = np.array([exact(scale) for scale in SCALES])
+    # Three z-scores at a false-alarm level of 1e-4 each.
+    assert np.all(np.abs(table["log_z"] - truth) <= 3.9 * table["se"])
+    np.testing.assert_allclose(table["log_bayes_factor"], table["log_z"] - exact(2.0))
+    assert not table["warning"].any()
+    assert model["r"].get_value() == 7.0
+
+
+def test_the_middle_value_is_the_baseline_and_one_with_errors_is_run_again(monkeypatch):
+    seen = []
+
+    def answer(*, plan=None, model, random_seed, **_):
+        seen.append((float(model.model["r"].get_value()), plan is not None, random_seed))
+        return seen[-1]
+
+    def read(result):
+        value, follows, _ = result
+        bad = (pymc_hais.Finding("plan_misfit", "warning", "", ""),) if follows and value == 10.0 else ()
+        return pymc_hais.LogZEstimate(-value, 0.1, -value - 0.2, -value + 0.2, findings=bad)
+
+    monkeypatch.setattr("pymc_hais.calls.sensitivity.sample_hais", answer)
+    monkeypatch.setattr("pymc_hais.calls.sensitivity.log_marginal_likelihood", read)
+    model = build()
+    monkeypatch.setattr(
+        "pymc_hais.calls.sensitivity.compile", lambda model, **_: type("Compiled", (), {"model": model})
+    )
+    monkeypatch.setattr("pymc_hais.calls.sensitivity._check_options", lambda _: None)
+    table = pymc_hais.prior_sensitivity(model, {"r": SCALES}, random_seed=1)
+    assert [one[:2] for one in seen] == [(1.0, False), (0.3, True), (10.0, True), (10.0, False)]
+    assert len({seed for *_, seed in seen}) == 3
+    np.testing.assert_allclose(table["log_bayes_factor"], [0.7, 0.0, -9.0])
+    assert table.loc[1.0, "upper"] == table.loc[1.0, "lower"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "message"),
+    [
+        ([0.1, 1.0], {}, "`values` must be a dictionary"),
+        ({}, {}, "`values` must be a dictionary"),
+        ({"s": [0.1, 1.0]}, {}, r"'s', no pm.Data container of the model, which has 'r': .* s = pm.Data\('s', 1.0\)"),
+        ({"r": [1.0]}, {}, "at least two values"),
+        ({"r": 1.0}, {}, "at least two values"),
+        ({"r": [[1.0, 2.0], [3.0, 4.0]]}, {}, r"must have the shape of the container, \(\)"),
+        ({"r": SCALES}, {"plan": 1}, r"takes no \['plan'\]"),
+        ({"r": SCALES}, {"random_seed": "a"}, "`random_seed`"),
+    ],
+)
+def test_slips(values, options, message, monkeypatch):
+    monkeypatch.setattr("pymc_hais.calls.sensitivity.compile", lambda *_, **__: pytest.fail("work has begun"))
+    with pytest.raises(ValueError, match=message):
+        pymc_hais.prior_sensitivity(build(), values, **options)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_plot_of_the_curve(backend):
+    needs(backend)
+    from pymc_hais.results.comparison.sensitivity import to_sensitivity
+
+    estimates = [pymc_hais.LogZEstimate(z, 0.1, z - 0.2, z + 0.2) for z in (-3.0, -2.0, -5.0)]
+    table = to_sensitivity({"r": SCALES}, estimates, estimates[1])
+    collection = plots.plot_prior_sensitivity(table, backend=backend)
+    x, y = numbers(collection, "value", "log_bayes_factor")
+    np.testing.assert_array_equal(x, [1, 2, 3])
+    np.testing.assert_allclose(y, [-1.0, 0.0, -3.0])
+    with pytest.raises(ValueError, match=r"DataFrame that pymc_hais.prior_sensitivity returns"):
+        plots.plot_prior_sensitivity(table.drop(columns="upper"), backend=backend)
+    close()
