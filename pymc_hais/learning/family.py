@@ -62,6 +62,8 @@ class Family:
         Symbols of the model's parameters, by name, of dtype float64.
     own : dict
         Symbols of the method's own parameters.
+    backend : str or None
+        That of everything that is compiled for it; None where the choice is ours.
     """
 
     model: Any
@@ -71,6 +73,7 @@ class Family:
     layout: Layout | None
     parameters: Mapping[str, Any]
     own: Mapping[str, Any] = field(default_factory=dict)
+    backend: str | None = None
 
     @property
     def n_dims(self) -> int:
@@ -123,7 +126,9 @@ def _take(rows: Any, start: int, stop: int, shape: tuple[int, ...], dtype: str) 
     return part if dtype == "float64" else part.astype(dtype)
 
 
-def build_family(model: Any, data: Mapping[str, Any], parameters: Sequence[str]) -> tuple[Family, np.ndarray]:
+def build_family(
+    model: Any, data: Mapping[str, Any], parameters: Sequence[str], backend: str | None = None
+) -> tuple[Family, np.ndarray]:
     """Check data and parameters, and return the family with the rows (n, D).
 
     Raises
@@ -148,7 +153,7 @@ def build_family(model: Any, data: Mapping[str, Any], parameters: Sequence[str])
     hidden = tuple(rv.name for rv in observed.free_RVs)
     layout = build_layout(observed) if hidden else None
     symbols = {name: pt.tensor(name, dtype="float64", shape=value.shape) for name, value in values.items()}
-    family = Family(model, frozen, tuple(visible), hidden, layout, symbols)
+    family = Family(model, frozen, tuple(visible), hidden, layout, symbols, backend=backend)
     _check_used(family)
     rows = np.hstack([value.reshape(len(value), -1).astype(np.float64) for value in table.values()])
     return family, np.ascontiguousarray(rows)

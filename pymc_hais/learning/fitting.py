@@ -128,7 +128,7 @@ def _read_callbacks(callbacks: Any) -> tuple[Callback, ...]:
 def learn(order: Order) -> Fitted:
     """Fit the parameters, and leave them in the model."""
     begin, method = time.perf_counter(), order.method
-    family, rows = build_family(order.model, order.data, list(order.constraints))
+    family, rows = build_family(order.model, order.data, list(order.constraints), order.backend)
     method.check(family)
     if order.batch_size is not None and order.batch_size > len(rows):
         raise ValueError(f"`batch_size` is {order.batch_size}, and there are {len(rows)} rows: pass at most so many.")
@@ -145,7 +145,6 @@ def learn(order: Order) -> Fitted:
             first_values(order.model, family) | own,
             order.constraints | {name: Constraint() for name in own},
             np.random.default_rng(seeds_per_chain(random_state=order.random_seed, chains=1)[0]),
-            order.backend,
             order.n_steps or default_steps,
             order.tolerance,
             order.budget,

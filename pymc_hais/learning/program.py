@@ -61,9 +61,7 @@ class Program:
 
 
 @untraced
-def build_program(
-    method: Method, family: Family, batch: Batch, extras: Sequence[np.ndarray], backend: str | None
-) -> Program:
+def build_program(method: Method, family: Family, batch: Batch, extras: Sequence[np.ndarray]) -> Program:
     """Compile a method's objective for batches of the shapes of a first one, and evaluate it there.
 
     Raises
@@ -83,7 +81,7 @@ def build_program(
     inputs, outputs = [*learnt.values(), rows, weights, *symbols], [objective, *gradients]
     even = np.full(len(batch.rows), 1.0 / len(batch.rows))
     trial = [*(batch.parameters[name] for name in learnt), batch.rows, even, *extras]
-    function, chosen = _compile(inputs, outputs, trial, backend)
+    function, chosen = _compile(inputs, outputs, trial, family.backend)
     return Program(function, tuple(learnt), chosen, bool(terms.ndim))
 
 

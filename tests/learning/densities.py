@@ -63,16 +63,16 @@ class Objective:
     """A method's objective of all rows as a function of the parameters, with the random numbers of one seed."""
 
     def __init__(self, method, model, data, names, seed=0):
-        family, self.rows = build_family(model, data, names)
+        family, self.rows = build_family(model, data, names, "jax")
         method.check(family)
         own = method.own(family, self.rows)
         self.family = with_own(family, own)
         self.first = first_values(model, family) | own
         rng, places = np.random.default_rng(seed), np.arange(len(self.rows))
-        descent = Descent(method, self.family, self.rows, self.first, {}, rng, "jax", 1, 1.0, None, None)
+        descent = Descent(method, self.family, self.rows, self.first, {}, rng, 1, 1.0, None, None)
         batch = descent.batch(places, self.first, 0)
         self.extras, _ = method.prepare(method.begin(self.family, self.rows, rng), batch, rng)
-        self.program = build_program(method, self.family, batch, self.extras, "jax")
+        self.program = build_program(method, self.family, batch, self.extras)
         self.pieces = cut(self.rows, self.extras, len(self.rows))
 
     def __call__(self, values):

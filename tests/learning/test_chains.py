@@ -138,6 +138,18 @@ def test_fast_parameters_drive_the_chains(family):
     np.testing.assert_allclose(state.fast["W"], -0.1 * 2.0 * 1.75)
 
 
+def test_chains_of_rows_and_model_run_on_the_backend_of_the_fit():
+    backends = set()
+
+    class Watched(learning.ContrastiveDivergence):
+        def monitors(self, state):
+            backends.update(chains.problem.engine.backend for chains in (state.of_rows, state.of_model))
+            return {}
+
+    pymc_hais.fit(machine(), {"v": ROWS[::16]}, ["W"], Watched(), n_steps=1, backend="c", progressbar=False)
+    assert backends == {"c"}
+
+
 # log Z while the parameters move ------------------------------------------------------------------------------
 
 

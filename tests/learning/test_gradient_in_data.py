@@ -87,10 +87,10 @@ def test_gradients_in_containers_are_differences_of_the_log_density(build, n_hid
     model, data = build()
     names = [variable.name for variable in model.data_vars]
     seen = dict(list(data.items())[: len(data) - n_hidden])
-    family, rows = build_family(model, seen, names)
+    family, rows = build_family(model, seen, names, backend)
     extras = [data[name].astype(float) for name in family.hidden]
     batch = Batch(rows, np.arange(N), first_values(model, family), 0)
-    program = build_program(Score(), family, batch, extras, backend)
+    program = build_program(Score(), family, batch, extras)
     found = program(batch.parameters, rows, np.full(N, 1.0 / N), extras)
     np.testing.assert_allclose(found.objective, log_densities(model, **data).mean(), rtol=1e-12)
     for name in names:

@@ -145,8 +145,8 @@ def build_chains(
     parameters: Sequence[str],
     rows: Mapping[str, np.ndarray] | None,
     rng: np.random.Generator,
-    backend: str | None = None,
-    kernel: Any = None,
+    backend: str | None,
+    kernel: Any,
 ) -> Chains:
     """Compile the moves of a model with its parameters as arguments, and tune them by a pilot at the present ones.
 
@@ -154,7 +154,8 @@ def build_chains(
     ----------
     rows : dict of ndarray (R, ...), optional
         Observed variables that differ from row to row: each has particles of its own.
-    kernel : Kernel or pair of them, optional
+    backend : str or None
+    kernel : Kernel or pair of them, or None
         As in :func:`pymc_hais.sample_hais`.
     """
     seed = int(rng.integers(2**32))

@@ -95,10 +95,10 @@ class Sampled(Method):
         of_rows, hidden, of_model, columns = None, np.empty((len(rows), 0)), None, np.arange(family.n_dims)
         if family.hidden:
             observed = observe_first(model, table) if is_unnormalised(family) else model
-            of_rows = build_chains(observed, names, table, rng, kernel=self.kernel)
+            of_rows = build_chains(observed, names, table, rng, family.backend, self.kernel)
             hidden = of_rows.start(len(rows), first_values(model, family), rng)
         if is_unnormalised(family):
-            of_model = build_chains(model, names, None, rng, kernel=self.kernel)
+            of_model = build_chains(model, names, None, rng, family.backend, self.kernel)
             columns = _columns(family, of_model)
         return Phases(of_rows, hidden, of_model, np.empty((0, len(columns))), np.empty(0), columns)
 

@@ -37,7 +37,6 @@ class Descent:
     first: dict[str, np.ndarray]
     constraints: dict[str, Constraint]
     rng: np.random.Generator
-    backend: str | None
     n_steps: int
     tolerance: float
     budget: TimeBudget

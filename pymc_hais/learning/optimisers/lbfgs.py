@@ -39,7 +39,7 @@ class _Objective:
         size = piece_size(len(index), descent.method.width(descent.family))
         self.pieces = cut(descent.rows, extras, size)
         trial = descent.batch(index[:size], values, 0)
-        self.program = build_program(descent.method, descent.family, trial, self.pieces.extras[0], descent.backend)
+        self.program = build_program(descent.method, descent.family, trial, self.pieces.extras[0])
         if not self.program.is_separable:
             raise ValueError(f"{descent.method.name} has no terms of the rows: pass optimizer=pm.adam().")
         self.at, self.gradient, self.excess = self.first, Gradient(np.nan, {}), np.inf

@@ -108,7 +108,7 @@ class _Walk:
         batch = descent.batch(next(self.order), values, step, self.last)
         extras, state = descent.method.prepare(self.state, batch, descent.rng)
         if self.program is None:
-            self.program = build_program(descent.method, descent.family, batch, extras, descent.backend)
+            self.program = build_program(descent.method, descent.family, batch, extras)
             refuse_infinite(descent, self.program(values, batch.rows, self.weights, extras))
             if not descent.method.follows_parameters:
                 self.heights = [self._height(values) for _ in range(_N_HEIGHTS)]
