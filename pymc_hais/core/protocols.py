@@ -116,6 +116,11 @@ class Engine(Protocol):
     ) -> tuple[ParticleState, SegmentTrace]:
         """Make S transitions, the i-th after a change from ``betas[i]`` to ``betas[i + 1]``."""
 
+    def visit(
+        self, positions: np.ndarray, inputs: Sequence[np.ndarray], segment: Segment, keys: np.ndarray
+    ) -> tuple[ParticleState, ParticleState, SegmentTrace]:
+        """Start at positions and run a segment from there, in one call: both states, and the trace."""
+
     def take(self, state: ParticleState, chosen: np.ndarray) -> ParticleState:
         """Copy the chosen particles (B, P) of each population."""
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from pymc_hais.core.protocols import Kernel, Path
-from pymc_hais.core.records import ParticleState
+from pymc_hais.core.records import ParticleState, Segment, SegmentTrace
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.kernels.paths import Geometric, Parameters
 
@@ -58,8 +58,26 @@ class SharedEngine:
         """Share the machine code with an engine on another path, and with other tuned data."""
         other = copy.copy(self)
         other.path, other.data = path, (*map(self._hold, tuned), *self.data[len(tuned) :])
-        other._build()
+        if path is not self.path:
+            other._build()
         return other
+
+    def start(self, positions: np.ndarray, inputs: Sequence[np.ndarray], keys: np.ndarray) -> ParticleState:
+        """Evaluate positions (B, P, D) and give them fresh momenta."""
+        raise NotImplementedError
+
+    def run_segment(
+        self, state: ParticleState, inputs: Sequence[np.ndarray], segment: Segment, keys: np.ndarray
+    ) -> tuple[ParticleState, SegmentTrace]:
+        """Make one transition at each of S betas."""
+        raise NotImplementedError
+
+    def visit(
+        self, positions: np.ndarray, inputs: Sequence[np.ndarray], segment: Segment, keys: np.ndarray
+    ) -> tuple[ParticleState, ParticleState, SegmentTrace]:
+        """Start at positions and run a segment from there."""
+        first = self.start(positions, inputs, keys)
+        return first, *self.run_segment(first, inputs, segment, keys)
 
     def take(self, state: ParticleState, chosen: np.ndarray) -> ParticleState:
         """Copy the chosen particles (B, P) of each population."""

@@ -70,8 +70,10 @@ def _warn_of_forks() -> None:
         os.register_at_fork(before=warn)
 
 
-def _pad(array: np.ndarray, n: int) -> np.ndarray:
-    return np.pad(array, (0, n - len(array)))
+def _pad(array: np.ndarray, n: int, dtype: Any) -> np.ndarray:
+    padded = np.zeros(n, dtype)  # faster than np.pad
+    padded[: len(array)] = array
+    return padded
 
 
 class JaxEngine(SharedEngine):
@@ -138,23 +140,31 @@ class JaxEngine(SharedEngine):
         self, state: ParticleState, inputs: Sequence[np.ndarray], segment: Segment, keys: np.ndarray
     ) -> tuple[ParticleState, SegmentTrace]:
         """Make one transition at each of S betas."""
-        n, dtype = len(segment.step_sizes), state.position.dtype
-        # Two lengths, so that there are two programs and not one for each S.
-        length = SEGMENT_LENGTH if n <= SEGMENT_LENGTH else UNBROKEN_LENGTH
-        padded = _pad(segment.betas, length + 1), _pad(segment.step_sizes, length), _pad(segment.persistence, length)
-        settings = tuple(np.asarray(one, dtype) for one in (*padded, segment.metric))
-        steps = np.uint32(segment.start), np.int32(n)
-        shape = state.log_ratio.shape
+        shape, steps = state.log_ratio.shape, _steps(segment, state.position.dtype)
         tiles = self._tiles(shape)
 
         def call(tile: Tile) -> tuple[ParticleState, SegmentTrace]:
             part = ParticleState(*(cut(leaf, tile) for leaf in state))
-            of_tile = self._data_of(tile.populations, inputs), *settings, keys[tile.populations], *steps, _counter(tile)
-            return self._call("segment", _segment, (part, *of_tile))
+            data, own = self._data_of(tile.populations, inputs), keys[tile.populations]
+            return self._call("segment", _segment, (part, data, own, _counter(tile), *steps))
 
         moved, traces = zip(*spread(call, tiles, self._cores), strict=True)
-        columns = (merge(leaves, tiles, shape, axis=2)[:, :n] for leaves in zip(*traces, strict=True))
-        return _join(moved, tiles, shape), SegmentTrace(*columns)
+        return _join(moved, tiles, shape), _join_traces(traces, tiles, shape, len(segment.step_sizes))
+
+    def visit(
+        self, positions: np.ndarray, inputs: Sequence[np.ndarray], segment: Segment, keys: np.ndarray
+    ) -> tuple[ParticleState, ParticleState, SegmentTrace]:
+        """Start at positions and run a segment from there, in one program."""
+        shape, steps = positions.shape[:2], _steps(segment, positions.dtype)
+        tiles = self._tiles(shape)
+
+        def call(tile: Tile) -> tuple[ParticleState, ParticleState, SegmentTrace]:
+            data, own = self._data_of(tile.populations, inputs), keys[tile.populations]
+            return self._call("visit", _visit, (cut(positions, tile), data, own, _counter(tile), *steps))
+
+        firsts, moved, traces = zip(*spread(call, tiles, self._cores), strict=True)
+        trace = _join_traces(traces, tiles, shape, len(segment.step_sizes))
+        return _join(firsts, tiles, shape), _join(moved, tiles, shape), trace
 
     def _tiles(self, shape: tuple[int, ...]) -> list[Tile]:
         if jax.default_backend() == "cpu":
@@ -212,6 +222,22 @@ def _counter(tile: Tile) -> np.ndarray:
     return tile.particles.astype(np.uint32)
 
 
+def _steps(segment: Segment, dtype: Any) -> tuple[Any, ...]:
+    """Return a segment as a program takes it: of two lengths, so that there are two programs and not one for each S."""
+    n = len(segment.step_sizes)
+    length = SEGMENT_LENGTH if n <= SEGMENT_LENGTH else UNBROKEN_LENGTH
+    lengths = zip((segment.betas, segment.step_sizes, segment.persistence), (length + 1, length, length), strict=True)
+    settings = (_pad(array, size, dtype) for array, size in lengths)
+    return *settings, np.asarray(segment.metric, dtype), np.uint32(segment.start), np.int32(n)
+
+
+def _join_traces(traces: Sequence[SegmentTrace], tiles: Sequence[Tile], shape: tuple[int, int], n: int) -> SegmentTrace:
+    if len(traces) == 1:
+        return SegmentTrace(*(np.asarray(leaf)[: shape[0], :n, : shape[1]] for leaf in traces[0]))
+    columns = (merge(leaves, tiles, shape, axis=2)[:, :n] for leaves in zip(*traces, strict=True))
+    return SegmentTrace(*columns)
+
+
 def _join(parts: Sequence[ParticleState], tiles: Sequence[Tile], shape: tuple[int, ...]) -> ParticleState:
     if len(parts) == 1 and np.shape(parts[0].log_ratio) == shape:
         return parts[0]  # stays on the device
@@ -243,7 +269,7 @@ def _segment(engine: JaxEngine) -> Any:
     population = jax.vmap(one, (0, 0, *(None,) * 6))
     populations = jax.vmap(population, (0, None, engine._axes, 0, *(None,) * 4))
 
-    def segment(state, data, betas, step_sizes, persistence, metric, keys, first_step, n_steps, particles):
+    def segment(state, data, keys, particles, betas, step_sizes, persistence, metric, first_step, n_steps):
         def body(i, carry):
             state, trace = carry
             params = KernelParams(step_sizes[i], metric, persistence[i])
@@ -256,3 +282,13 @@ def _segment(engine: JaxEngine) -> Any:
         return jax.lax.fori_loop(0, n_steps, body, (state, SegmentTrace(empty, empty, jnp.zeros(shape, bool))))
 
     return segment
+
+
+def _visit(engine: JaxEngine) -> Any:
+    start, segment = _start(engine), _segment(engine)
+
+    def visit(positions, data, keys, particles, *steps):
+        first = start(positions, data, keys, particles)
+        return first, *segment(first, data, keys, particles, *steps)
+
+    return visit

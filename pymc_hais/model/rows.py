@@ -20,9 +20,13 @@ def declared_value(model: Any, name: str) -> np.ndarray:
     """Return a value of the model's own shape and type: of data, what it holds; of a free variable, a draw's zeros."""
     variable = model[name]
     if variable in model.free_RVs:
-        shape = tuple(int(n) for n in variable.shape.eval()) if variable.type.ndim else ()
-        return np.zeros(shape, dtype=variable.dtype)
-    return np.asarray(model.rvs_to_values.get(variable, variable).eval())
+        return np.zeros(_evaluate(variable.shape).astype(int), dtype=variable.dtype)
+    return _evaluate(model.rvs_to_values.get(variable, variable))
+
+
+def _evaluate(graph: Any) -> np.ndarray:
+    """Evaluate a graph once: PyTensor's own ``eval`` would compile it."""
+    return np.asarray(compile_interpreted([], [graph])()[0])
 
 
 def check_known(model: Any, data: Any) -> tuple[str, ...]:

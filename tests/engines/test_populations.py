@@ -59,14 +59,25 @@ def populations(n_populations, n_particles, seed=0):
 METRIC = np.array([[0.7, 0.0], [-0.3, 0.5]])
 
 
+SEGMENT = Segment(3, np.linspace(0.0, 1.0, 6), np.linspace(0.9, 0.5, 5), np.linspace(0.1, 0.9, 5), METRIC)
+
+
 def move(engine, positions, inputs, keys):
     """Start populations and move them through a segment of five steps; return all numbers by name."""
     state = engine.start(positions.copy(), inputs, keys)
-    settings = (np.linspace(0.0, 1.0, 6), np.linspace(0.9, 0.5, 5), np.linspace(0.1, 0.9, 5), METRIC)
-    moved, trace = engine.run_segment(state, inputs, Segment(3, *settings), keys)
+    moved, trace = engine.run_segment(state, inputs, SEGMENT, keys)
     chosen = np.tile(np.arange(positions.shape[1])[::-1] // 2, (len(keys), 1))
     taken = engine.take(moved, chosen)
-    records = {"start": state, "moved": moved, "trace": trace, "taken": taken}
+    return numbers(start=state, moved=moved, trace=trace, taken=taken)
+
+
+def visit(engine, positions, inputs, keys):
+    """Do the same in one call."""
+    state, moved, trace = engine.visit(positions.copy(), inputs, SEGMENT, keys)
+    return numbers(start=state, moved=moved, trace=trace)
+
+
+def numbers(**records):
     return {
         f"{name}.{field}": np.array(getattr(record, field))
         for name, record in records.items()
@@ -101,6 +112,14 @@ def test_engines_agree_to_rounding(name):
     found, expected = (move(build_engine(one), *populations(3, 20)) for one in (name, "python"))
     for key, value in expected.items():
         np.testing.assert_allclose(found[key], value, **TOLERANCE, err_msg=key)
+
+
+@pytest.mark.parametrize("n_particles", [20, 600])  # on JAX tiles of which much is filled up; and several
+@pytest.mark.parametrize("name", ENGINES)
+def test_a_visit_is_a_start_and_a_segment(name, n_particles):
+    found, expected = (f(build_engine(name), *populations(3, n_particles)) for f in (visit, move))
+    for key, value in found.items():
+        np.testing.assert_allclose(value, expected[key], **TOLERANCE, err_msg=key)
 
 
 @pytest.mark.parametrize("name", ENGINES)

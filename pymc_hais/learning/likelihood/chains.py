@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pymc_hais.core.annealing import SEGMENT_LENGTH, anneal
-from pymc_hais.core.protocols import Kernel
-from pymc_hais.core.records import Ladder, ParticleState, Segment
+from pymc_hais.core.records import Ladder, Metric, ParticleState, Segment
 from pymc_hais.core.seeds import Purpose, Seeds
 from pymc_hais.core.weights import systematic
 from pymc_hais.model import read_containers
@@ -38,28 +37,35 @@ class Chains:
     ----------
     problem : Problem
         Of the model, for the rows of data if each has particles of its own.
-    ladder : Ladder
-        Of a pilot at the first parameters; its last temperature tells step size and metric.
+    ladder : Ladder or None
+        Of a pilot at the first parameters; None where points are only moved, by a kernel that has nothing to tune.
     step_size : float
         As it is now.
+    metric : ndarray
+        Of the ladder's last temperature.
     """
 
     problem: Problem
-    ladder: Ladder
+    ladder: Ladder | None
     step_size: float
+    metric: Metric
 
     def draw(
         self, n_populations: int, n: int, parameters: Mapping[str, np.ndarray], rng: np.random.Generator
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Anneal B populations of n points from the reference, and resample them: (B, n, D), and log Z by each (B,)."""
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Anneal B populations of n points from the reference, and resample them.
+
+        Returns points (B, n, D), their log densities (B, n) and log Z by each population (B,).
+        """
+        assert self.ladder is not None  # asked for
         problem, seeds = self._at(parameters), Seeds((int(rng.integers(2**63)),))
         streams = [seeds.stream(Purpose.ROUND, chain=i) for i in range(n_populations)]
         particles = problem.draw([0] * n_populations, streams, n)
         run = anneal(problem.engine, self.ladder, particles, lambda *_: None, problem.log_z_reference)
         chosen = [systematic(one, stream.rng.random()) for one, stream in zip(run.log_weights, streams, strict=True)]
-        positions = np.asarray(run.state.position, np.float64)
-        points = np.stack([one[kept] for one, kept in zip(positions, chosen, strict=True)])
-        return problem.to_model(points), run.log_z
+        state = problem.engine.take(run.state, np.stack(chosen))
+        points = _points(problem, state).reshape(n_populations, n, -1)
+        return points, _log_density(problem, state, points), run.log_z
 
     def start(self, n: int, parameters: Mapping[str, np.ndarray], rng: np.random.Generator) -> np.ndarray:
         """Draw points (n, D) from the reference."""
@@ -82,6 +88,8 @@ class Chains:
         ----------
         x : ndarray (m, D) or (B, P, D)
             Points of one population, or of each row of data; or of B populations.
+        n_moves : int
+            From 1.
         rows : sequence of int, optional
             Of each of m positions.
         weigh : callable, optional
@@ -89,27 +97,31 @@ class Chains:
         """
         problem = self._at(parameters)
         engine = problem.engine
-        shape = x.shape if x.ndim == 3 else (1, *x.shape) if rows is None else (len(x), 1, x.shape[1])
-        inputs = problem.inputs([0] * shape[0] if rows is None else rows)
-        positions = problem.to_coordinates(x.reshape(-1, x.shape[-1])).astype(problem.layout.dtype).reshape(shape)
+        inputs = problem.inputs([0] if rows is None else rows)
+        positions = problem.to_coordinates(x.reshape(-1, x.shape[-1])).astype(problem.layout.dtype)
+        # For the engine, which knows no weights, all points without rows of their own are one population.
+        positions = positions[None] if rows is None else positions[:, None]
         keys = rng.integers(2**32, size=(len(positions), 2), dtype=np.uint32)
-        state = engine.start(positions, inputs, keys)
-        if weigh is not None and (chosen := weigh(_log_density(problem, state))) is not None:
-            state = engine.take(state, chosen)
-        rates = []
-        for first in range(0, n_moves, SEGMENT_LENGTH):
-            segment = self._segment(first, min(SEGMENT_LENGTH, n_moves - first), engine.kernel)
+        segments = list(self._segments(n_moves))
+        first, state, trace = engine.visit(positions, inputs, segments[0], keys)
+        if weigh is not None and (chosen := weigh(_log_density(problem, first, x))) is not None:  # seldom
+            moved = np.take_along_axis(positions.reshape(x.shape), chosen[..., None], axis=1)
+            _, state, trace = engine.visit(moved.reshape(positions.shape), inputs, segments[0], keys)
+        rates = [np.mean(trace.acceptance_rate)]
+        for segment in segments[1:]:
             state, trace = engine.run_segment(state, inputs, segment, keys)
             rates.append(np.mean(trace.acceptance_rate))
-        change = _RATE * (float(np.mean(rates)) - engine.kernel.acceptance_target) if rates else 0.0
+        change = _RATE * (float(np.mean(rates)) - engine.kernel.acceptance_target)
         chains = replace(self, step_size=self.step_size * float(np.exp(change)))
-        return Moved(_points(problem, state).reshape(x.shape), _log_density(problem, state), chains)
+        points = _points(problem, state).reshape(x.shape)
+        return Moved(points, _log_density(problem, state, points), chains)
 
-    def _segment(self, first: int, n: int, kernel: Kernel) -> Segment:
-        """Return so many transitions at beta = 1, with the pilot's last metric."""
-        sizes = np.full(n, self.step_size)
-        metric = self.ladder.metrics[self.ladder.metric_index[-1]]
-        return Segment(first, np.ones(n + 1), sizes, kernel.persistence(sizes), metric)
+    def _segments(self, n_moves: int) -> Iterator[Segment]:
+        """Yield so many transitions at beta = 1, with the pilot's last metric."""
+        kernel = self.problem.engine.kernel
+        for first in range(0, n_moves, SEGMENT_LENGTH):
+            sizes = np.full(min(SEGMENT_LENGTH, n_moves - first), self.step_size)
+            yield Segment(first, np.ones(len(sizes) + 1), sizes, kernel.persistence(sizes), self.metric)
 
     def _at(self, parameters: Mapping[str, np.ndarray]) -> Problem:
         """Return the problem at some parameters: their arrays are arguments of the compiled program."""
@@ -123,7 +135,7 @@ class Moved(NamedTuple):
     """Where moves have led."""
 
     x: np.ndarray  # as it was given
-    log_density: np.ndarray  # (B, P), of the model as it is
+    log_density: np.ndarray  # (m,) or (B, P), of the model as it is
     chains: Chains  # with a step size that suits
 
 
@@ -133,11 +145,10 @@ def _points(problem: Problem, state: ParticleState) -> np.ndarray:
     return problem.to_model(positions.reshape(-1, positions.shape[-1]))
 
 
-def _log_density(problem: Problem, state: ParticleState) -> np.ndarray:
-    """Return log densities (B, P) of the model's own variables, whatever the particles' coordinates."""
-    joint = joint_of(state)
-    log_jacobian = problem.log_jacobian(_points(problem, state))
-    return joint - np.broadcast_to(log_jacobian, joint.size).reshape(joint.shape)
+def _log_density(problem: Problem, state: ParticleState, points: np.ndarray) -> np.ndarray:
+    """Return log densities of points (..., D) of a state, of the model's own variables whatever the coordinates."""
+    log_density = joint_of(state).ravel() - problem.log_jacobian(points.reshape(-1, points.shape[-1]))
+    return log_density.reshape(points.shape[:-1])
 
 
 def build_chains(
@@ -147,6 +158,7 @@ def build_chains(
     rng: np.random.Generator,
     backend: str | None,
     kernel: Any,
+    is_annealed: bool = False,
 ) -> Chains:
     """Compile the moves of a model with its parameters as arguments, and tune them by a pilot at the present ones.
 
@@ -157,6 +169,8 @@ def build_chains(
     backend : str or None
     kernel : Kernel or pair of them, or None
         As in :func:`pymc_hais.sample_hais`.
+    is_annealed : bool
+        Whether points are to be drawn, too.
     """
     seed = int(rng.integers(2**32))
     call = build_call(
@@ -164,9 +178,13 @@ def build_chains(
     )
     present = {name: value for name, value in read_containers(model).items() if name in parameters}
     problem = build_first_problem(model, "prior" if model.observed_RVs else "auto", call, rows, present)
+    # What the model is does not change with the parameters, and is not asked in each step.
+    problem = replace(problem, identity=None)
+    given = problem.engine.kernel.step_size
+    if given is not None and not is_annealed:
+        return Chains(problem, None, given, np.ones(problem.layout.n_dims))
     tuned = rng.choice(problem.n_rows, min(_PILOT_ROWS, problem.n_rows), replace=False).tolist()
     pilot = merge(run_pilots(problem, tuned, 0, Spent(), call))
     n_steps = min(_LONGER * suggest_length(pilot, None, call.request.max_temperatures), call.request.max_temperatures)
     ladder = build_ladder(pilot, n_steps, call.recipe, problem.engine.kernel)
-    # What the model is does not change with the parameters, and is not asked in each step.
-    return Chains(replace(problem, identity=None), ladder, float(ladder.step_sizes[-1]))
+    return Chains(problem, ladder, float(ladder.step_sizes[-1]), ladder.metrics[ladder.metric_index[-1]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -32,6 +33,8 @@ class ContrastiveDivergence(Sampled):
     """
 
     n_moves: int = 1
+
+    anneals: ClassVar[bool] = False
 
     def check(self, family: Family) -> None:
         """Refuse a normalised density, too."""

@@ -83,6 +83,8 @@ class Sampled(Method):
     supports: ClassVar[frozenset[str]] = frozenset({"real", "binary", "categorical", "count"})
     takes_hidden: ClassVar[bool] = True
     follows_parameters: ClassVar[bool] = True
+    #: Whether points of the model come from its reference.
+    anneals: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_integer("n_moves", self.n_moves, 1)
@@ -98,7 +100,7 @@ class Sampled(Method):
             of_rows = build_chains(observed, names, table, rng, family.backend, self.kernel)
             hidden = of_rows.start(len(rows), first_values(model, family), rng)
         if is_unnormalised(family):
-            of_model = build_chains(model, names, None, rng, family.backend, self.kernel)
+            of_model = build_chains(model, names, None, rng, family.backend, self.kernel, self.anneals)
             columns = _columns(family, of_model)
         return Phases(of_rows, hidden, of_model, np.empty((0, len(columns))), np.empty(0), columns)
 
@@ -159,7 +161,7 @@ def persist(state: Phases, n_moves: int, batch: Batch, rng: np.random.Generator,
 def draw(state: Phases, n: int, batch: Batch, rng: np.random.Generator) -> Phases:
     """Anneal new points of the model from its reference."""
     assert state.of_model is not None
-    (points,), _ = state.of_model.draw(1, n, batch.parameters, rng)
+    (points,), *_ = state.of_model.draw(1, n, batch.parameters, rng)
     return state.at(points)
 
 

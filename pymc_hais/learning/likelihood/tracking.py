@@ -83,7 +83,6 @@ class Tracked:
 def begin_tracking(chains: Chains, n_points: int, parameters: Mapping[str, np.ndarray], rng: Any) -> Tracked:
     """Anneal the first populations, each with an estimate of log Z."""
     size = -(-n_points // N_POPULATIONS)
-    points, log_z = chains.draw(2 * N_POPULATIONS, size, parameters, rng)
-    log_weights = np.full(points.shape[:2], -np.log(size))
-    log_density = chains.move(points, 0, parameters, rng).log_density
+    points, log_density, log_z = chains.draw(2 * N_POPULATIONS, size, parameters, rng)
+    log_weights = np.full(log_density.shape, -np.log(size))
     return Tracked(chains, points, log_weights, log_z, log_density, dict(parameters))
