@@ -7,10 +7,12 @@ import sys
 import numpy as np
 import pymc as pm
 import pytest
+import xarray as xr
 from rich.theme import Theme
 
 import pymc_hais
 from pymc_hais.engines import resolve_backend
+from pymc_hais.jobs.machine import memory
 from pymc_hais.references import build_prior
 from tests.quick import QUICK, one_mean
 from tests.toys import HAS_JAX
@@ -52,6 +54,8 @@ def no_work(monkeypatch):
         ({"idata_kwargs": {"log_lik": True}}, r"Unknown `idata_kwargs` \['log_lik'\]: pass some of .*'log_likelihood'"),
         ({"idata_kwargs": {"dims": {"nu": ["a"]}}}, r"gives dims to \['nu'\]; the variables are \['mu', 'y'\]"),
         ({"idata_kwargs": {"dims": ["a"]}}, r"`dims` of `idata_kwargs` must be a dictionary; got \['a'\]"),
+        ({"compile_kwargs": {"foo": 1}}, r"Unknown `compile_kwargs` \['foo'\]: pm.compile takes .*'mode'"),
+        ({"draws": 10**12}, r"`draws` = 1,000,000,000,000 in .* GiB, and this machine has .* GiB .*: pass at most"),
         ({"progressbar": "on"}, "progressbar"),
         ({"progressbar_theme": "dark"}, "`progressbar_theme` must be a rich.theme.Theme, or CSS text.*; got 'dark'"),
         ({"progressbar_theme": 3}, "`progressbar_theme` must be a rich.theme.Theme"),
@@ -60,6 +64,54 @@ def no_work(monkeypatch):
 def test_arguments_out_of_range(wrong, message):
     with pytest.raises(ValueError, match=message):
         pymc_hais.sample_hais(model=one_mean(), **{**QUICK, **wrong})
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("tune", 'has no argument `tune`: a pilot learns .* See "From pm.sample"'),
+        ("target_accept", "has no argument `target_accept`: .*`target_se`"),
+        ("initvals", "has no argument `initvals`: .*`modes`"),
+        ("nuts_sampler", "has no argument `nuts_sampler`: there is one sampler"),
+        ("n_temperature", r"has no argument `n_temperature`: did you mean `n_temperatures`\?"),
+        ("wrong", "has no argument `wrong`: its arguments are draws, chains"),
+    ],
+)
+def test_arguments_of_pm_sample_are_answered(name, message):
+    with pytest.raises(TypeError, match=message):
+        pymc_hais.sample_hais(model=one_mean(), **{name: 1})
+
+
+def test_memory_is_asked_for_where_there_are_many_particles(monkeypatch):
+    """A million particles of one dimension are 10 ** 6 times (4 + 6) numbers of 8 bytes: 80 MB."""
+    monkeypatch.setattr("pymc_hais.calls.sample.build_problem", lambda *_: 1 / 0)
+    monkeypatch.setattr("pymc_hais.request.arguments.memory", lambda: 70 * 10**6)
+    with pytest.raises(ValueError, match=r"of 0.1 GiB.* pass at most 437,500"):
+        pymc_hais.sample_hais(10**6 + 1, model=one_mean(), chains=1)
+    monkeypatch.setattr("pymc_hais.request.arguments.memory", lambda: 90 * 10**6)
+    with pytest.raises(ZeroDivisionError):
+        pymc_hais.sample_hais(10**6 + 1, model=one_mean(), chains=1)
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_an_interrupted_call_says_what_to_do_next_time(is_kept, monkeypatch, tmp_path):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pymc_hais.calls.sample.build_problem", interrupt)
+    options = {"checkpoint": tmp_path / "run"} if is_kept else {}
+    with pytest.raises(KeyboardInterrupt) as caught:
+        pymc_hais.sample_hais(model=one_mean(), **QUICK, **options)
+    said = str(caught.value).splitlines()
+    assert said[0] == "Interrupted before there was a result."
+    assert ("goes on from here" if is_kept else "Pass checkpoint='folder'") in said[1]
+    # The frames of a compiled program are not shown.
+    assert caught.value.__suppress_context__
+
+
+def test_the_machine_has_memory():
+    found = memory()
+    assert found is None or 2**27 < found < 2**50
 
 
 def test_what_is_in_range_passes(monkeypatch):
@@ -90,12 +142,29 @@ def test_a_model_in_the_wrong_place():
         pymc_hais.sample_hais(model)
     with pytest.raises(ValueError, match=r"`model` must be a pm.Model; got 'm'"):
         pymc_hais.sample_hais(model="m")
+    draws = xr.DataTree.from_dict({"/posterior": xr.Dataset({"mu": (("chain", "draw"), np.zeros((2, 5)))})})
+    with pytest.raises(ValueError, match=r"must be a pm.Model; got a DataTree. Results come after the model: \(model"):
+        pymc_hais.bridge(draws, model)
+
+    class Bambi:
+        """What is seen of a model of Bambi that has not been built."""
+
+        backend = None
+
+        def build(self):
+            pass
+
+        def __repr__(self):
+            return "Formula: y ~ x\nFamily: gaussian\n"
+
+    with pytest.raises(ValueError, match=r"got a Bambi. .* call build\(\), and pass its `.backend.model`"):
+        pymc_hais.sample_hais(model=Bambi())
     with pytest.raises(TypeError, match=r"[Nn]o model"):
         pymc_hais.sample_hais()
 
 
 def test_held_out_rows_in_the_wrong_place():
-    with pytest.raises(ValueError, match=r"`model` must be a pm.Model; got \{'y'"):
+    with pytest.raises(ValueError, match=r"`model` must be a pm.Model; got a dict"):
         pymc_hais.log_likelihood({"y": np.zeros((3, 3))}, one_mean())
     with pytest.raises(ValueError, match="`data` must be a dictionary"):
         pymc_hais.log_likelihood(one_mean(), np.zeros((3, 3)))

@@ -21,6 +21,7 @@ from pymc_hais.planning.follow import follow
 from pymc_hais.planning.mode_reference import add_modes
 from pymc_hais.planning.starts import GivenDraws
 from pymc_hais.problem.parameter_path import is_geometric
+from pymc_hais.request.arguments import explain_unknown
 from pymc_hais.request.call import Call, build_call, share_out
 from pymc_hais.request.request import Request
 from pymc_hais.results.datatree import check_labels
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from xarray import DataTree
 
 
+@explain_unknown
 def sample_hais(
     draws: int = 1000,
     *,

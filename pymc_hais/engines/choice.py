@@ -8,7 +8,7 @@ from typing import Any
 
 from pymc_hais.core.protocols import Engine, Kernel
 from pymc_hais.model.compat import traceable, unsupported_op
-from pymc_hais.model.compiling import compile_density
+from pymc_hais.model.compiling import compile_density, compile_options
 from pymc_hais.model.density import DensityGraph, Source
 
 _log = logging.getLogger("pymc.hais")
@@ -19,6 +19,8 @@ BACKENDS = ("jax", "numba", "c")
 def resolve_backend(backend: str | None, compile_kwargs: dict | None) -> tuple[str | None, dict]:
     """Check ``backend`` and ``compile_kwargs`` before any work."""
     compile_kwargs = dict(compile_kwargs or {})
+    if unknown := sorted(set(compile_kwargs) - set(compile_options())):
+        raise ValueError(f"Unknown `compile_kwargs` {unknown}: pm.compile takes {compile_options()}.")
     if backend is not None and "mode" in compile_kwargs:
         raise ValueError("Pass either `backend` or `compile_kwargs['mode']`, not both.")
     mode = compile_kwargs.get("mode")

@@ -14,6 +14,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.type import RandomType
 from scipy.sparse import issparse
 
+from pymc_hais.core.messages import shown
 from pymc_hais.model.compat import release_with_lkj
 from pymc_hais.model.facts import improper_priors, periodic_names
 from pymc_hais.model.sites.sites import distribution_of, refuse_joint_sites
@@ -24,9 +25,17 @@ def find_model(model: Any = None, draws: Any = None) -> Any:
     if is_model(draws):
         raise ValueError("The first argument is `draws`; got a pm.Model: pass it by name, sample_hais(model=model).")
     if model is not None and not is_model(model):
-        hint = " Pass its `.model`." if is_model(getattr(model, "model", None)) else ""
-        raise ValueError(f"`model` must be a pm.Model; got {model!r}.{hint}")
+        raise ValueError(f"`model` must be a pm.Model; got {shown(model)}.{_hint(model)}")
     return modelcontext(model)
+
+
+def _hint(thing: Any) -> str:
+    """Say where the model is in something else."""
+    if is_model(getattr(thing, "model", None)):
+        return " Pass its `.model`."
+    if hasattr(thing, "backend") and hasattr(thing, "build"):  # Bambi's
+        return " Of a Bambi model call build(), and pass its `.backend.model`."
+    return " Results come after the model: (model, idata)." if hasattr(thing, "children") else ""
 
 
 def is_model(thing: Any) -> bool:

@@ -5,6 +5,7 @@ import functools
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from inspect import signature
 from typing import Any
 
 import pymc as pm
@@ -75,6 +76,12 @@ class OneAtATime:
         """Wait for calls in other threads, then call the function."""
         with self._calling:
             return self._function(*args)
+
+
+def compile_options() -> list[str]:
+    """Name what :func:`pymc.compile` takes beside inputs and outputs."""
+    names = [*signature(pm.compile).parameters, *signature(pytensor.function).parameters]
+    return sorted(set(names) - {"inputs", "outputs", "function_kwargs", "kwargs"})
 
 
 @untraced

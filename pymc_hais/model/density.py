@@ -15,6 +15,7 @@ import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
+from pytensor.gradient import NullTypeGradError
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
@@ -22,7 +23,7 @@ from pymc_hais.core.protocols import Kernel, Path
 from pymc_hais.kernels.paths import Geometric, Parameters
 from pymc_hais.model.centring import recentre
 from pymc_hais.model.checks import refuse_sums_of_conditions
-from pymc_hais.model.compat import with_real_argmax
+from pymc_hais.model.compat import unsupported_op, with_real_argmax
 from pymc_hais.model.compiling import untraced
 from pymc_hais.model.containers import Preparation, arguments_for, cut_prepared, freeze_with_inputs
 from pymc_hais.model.layout import Layout, build_position, on_position
@@ -259,6 +260,12 @@ def _assemble(
 
 
 def _gradient(output: Any, position: Any) -> Any:
-    if position not in ancestors([output]):  # simplifying may find that it does not matter
-        return pt.zeros_like(position)
-    return pytensor.grad(output, position)
+    # Simplifying may find that the position does not matter, or only its shape.
+    try:
+        return pytensor.grad(output, position, disconnected_inputs="ignore")
+    except (NotImplementedError, NullTypeGradError) as error:
+        reason = unsupported_op(error)
+        raise NotImplementedError(
+            f"The model has an operation without a gradient ({reason}): pass kernel=pymc_hais.RandomWalk(), which "
+            "needs none, or give the operation a gradient."
+        ) from error

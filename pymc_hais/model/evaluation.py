@@ -147,10 +147,32 @@ def _raise_for_terms(model: Any, layout: Layout, positions: np.ndarray, n_draws:
     named = always or sorted((name for name in bad if bad[name].any()), key=lambda name: -bad[name].sum())
     kind = "NaN" if any(np.isnan(terms[name]).any() for name in named) else "-inf"
     where = quoted(named) if named else "the sum of its terms"
+    impossible = next(filter(None, (_impossible_value(model, layout, positions, name) for name in always)), "")
     raise ValueError(
         f"The log density is not finite at any of {n_draws} draws of {source}; the {kind} comes from {where}. "
+        f"{impossible}"
         "Check the support and the parameters of that term (model.debug() helps), check the data for "
         "missing values, or choose a prior that covers the values under which the data are possible."
+    )
+
+
+def _impossible_value(model: Any, layout: Layout, positions: np.ndarray, name: str) -> str:
+    """Name an observed value that has density zero at all positions (P, D), if elements have densities of their own."""
+    rv = model[name]
+    if rv not in model.observed_RVs:
+        return ""
+    data, (logp,) = np.asarray(model.rvs_to_values[rv].eval()), model.logp([rv], sum=False)
+    with model:
+        function = compile_interpreted(model.value_vars, [logp])
+    rows = np.stack([function(*_point(model, layout, position).values())[0] for position in positions])
+    never = np.isneginf(rows).all(axis=0)
+    if never.shape != data.shape or not never.any():
+        return ""
+    index = tuple(int(i) for i in np.argwhere(never)[0])
+    element = f" (element {', '.join(map(str, index))})" if index else ""
+    return (
+        f"The observed value {data[index]!s}{element} of `{name}` has density zero at each of them: is it outside of "
+        "the support of its distribution? "
     )
 
 

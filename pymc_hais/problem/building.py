@@ -34,7 +34,7 @@ from pymc_hais.problem.audit import check_draws
 from pymc_hais.problem.coverage import check_coverage
 from pymc_hais.problem.kept import find_problem, keep_problem
 from pymc_hais.problem.problem import CHUNK, Compiler, PriorMass, Problem, are_inside
-from pymc_hais.problem.refusals import refuse_mismatch
+from pymc_hais.problem.refusals import refuse_mismatch, refuse_unbounded
 from pymc_hais.references import BoundReference, Fitted, Prior, bind, build_prior, uses_prior
 from pymc_hais.tuning import Stopwatch, particles_for_dense
 
@@ -239,6 +239,8 @@ def _check_values(problem: Problem, model: Any, written: Callable[[np.ndarray], 
             "does, such as pymc_hais.Box."
         )
     check_state(model, layout, x, state, reference.label)
+    if kernel.constraints is None:
+        refuse_unbounded(model, layout, x, state, written)
     _check_odds(problem, state)
     joint = state.log_reference + state.log_ratio - problem.log_jacobian(x)
     magnitude = np.abs(state.log_reference) + np.abs(state.log_ratio)

@@ -1,12 +1,15 @@
-"""What is said of a reference whose draws do not follow its log density."""
+"""What is said of a reference whose draws do not follow its log density, and of a density without an integral."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
 
 from pymc_hais.core.messages import quoted
+from pymc_hais.core.records import ParticleState
+from pymc_hais.model import improper_priors
 from pymc_hais.model.compat import release_with_lkj
 from pymc_hais.model.evaluation import evaluate_terms
 from pymc_hais.model.layout import Layout
@@ -19,6 +22,12 @@ _TIES = 5
 _INNER = 30.0
 #: Share of draws of density zero that rounding does not explain, and how many of them are looked at.
 _IMPOSSIBLE, _EXAMINED = 0.01, 20
+#: How far a density is followed along a direction: of a variable itself, and of one that has been transformed.
+_FAR, _FAR_TRANSFORMED = (1e4, 1e6, 1e8), (30.0, 100.0, 300.0)
+#: Directions that are followed, at most, and draws from which.
+_FOLLOWED, _FOLLOWED_FROM = 20, 3
+#: Nats by which a density may fall there and still have no integral.
+_FALL = 0.1
 _CUSTOM = "For a pm.CustomDist, make `random` draw from the density that `logp` computes (or pass `dist=` alone)"
 _REWRITE = (
     f"{_CUSTOM}; for a distribution of PyMC, write it in another way (for example pm.CAR as a pm.MvNormal with the "
@@ -82,3 +91,53 @@ def refuse_mismatch(model: Any, names: list[str], reference: BoundReference) -> 
         'or pass reference="gaussian", which draws nothing from the prior.'
     )
     raise UnusablePriorError(message, names) if reference.is_prior else ValueError(message)
+
+
+def refuse_unbounded(
+    model: Any, layout: Layout, positions: np.ndarray, state: ParticleState, written: Callable[[np.ndarray], float]
+) -> None:
+    """Refuse a density that falls nowhere along a direction of variables without a proper prior.
+
+    Candidates are told by the gradients of evaluated draws (P, D), and each is followed far away in ``model.logp()``.
+    """
+    improper = improper_priors(model)
+    own = [i for i in range(layout.n_continuous) if layout.owner_of(i) in improper]
+    if not own:
+        return
+    finite = np.isfinite(state.log_reference + state.log_ratio)
+    starts = np.asarray(positions, float)[finite][:_FOLLOWED_FROM]
+    for direction in _directions(layout, own, state, finite)[:_FOLLOWED]:
+        along = np.flatnonzero(direction)
+        steps = _FAR if all(layout.is_identity(int(i)) for i in along) else _FAR_TRANSFORMED
+        values = np.array([[written(start + step * direction) for step in (0.0, *steps)] for start in starts])
+        if np.isfinite(values).all() and (np.diff(values, axis=1)[:, 1:] >= -_FALL).all():
+            names = list(dict.fromkeys(layout.owner_of(int(i)) for i in along))
+            what = quoted(names) if len(names) == 1 else f"a direction of {quoted(names, ' and ')}"
+            raise ValueError(
+                f"Nothing bounds {what}: neither a proper prior nor the data make the density fall there, however far "
+                f"away, so that its integral is infinite and there is no log Z. Give `{names[0]}` a proper prior, such "
+                f'as pm.Normal("{names[0]}", 0, 10), or leave it out.'
+            )
+
+
+def _directions(layout: Layout, own: list[int], state: ParticleState, finite: np.ndarray) -> list[np.ndarray]:
+    """Return unit vectors (D,) along which the density falls at no draw."""
+    parts = [np.asarray(one)[finite][:, own] for one in (state.grad_reference, state.grad_ratio)]
+    gradient = parts[0] + parts[1]
+    tolerance = np.sqrt(np.finfo(layout.dtype).eps) / 10.0
+    rounding = tolerance * (np.abs(parts[0]) + np.abs(parts[1]))
+    units = np.eye(layout.n_dims)
+    rising, falling = (gradient >= -rounding).all(axis=0), (gradient <= rounding).all(axis=0)
+    found = [sign * units[i] for sign, which in ((1.0, rising), (-1.0, falling)) for i in np.array(own)[which]]
+    mixed = [k for k, i in enumerate(own) if layout.is_identity(i) and not (rising[k] and falling[k])]
+    if not 1 < len(mixed) < len(gradient) or not np.isfinite(gradient).all():
+        return found
+    scales = np.linalg.norm(gradient[:, mixed], axis=0)
+    _, sizes, vectors = np.linalg.svd(gradient[:, mixed] / scales, full_matrices=False)
+    for vector in vectors[sizes < tolerance * sizes[0]]:
+        direction = np.zeros(layout.n_dims)
+        direction[np.array(own)[mixed]] = vector / scales
+        # What is rounding is no part of it.
+        direction[np.abs(direction) < tolerance * np.abs(direction).max()] = 0.0
+        found.append(direction / np.abs(direction).max())
+    return found

@@ -2,15 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import difflib
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from pymc_hais.jobs.machine import memory
 from pymc_hais.jobs.progress import default_theme
 
 _SEEDS = int | np.integer
 _GENERATORS = np.random.Generator | np.random.RandomState
+#: Arguments of pm.sample that have no place here, and what there is instead.
+_OF_PM_SAMPLE = {
+    "tune": "a pilot learns what is to be learnt, so leave it out",
+    "target_accept": "the pilot chooses step sizes; a smaller `target_se`, or more `draws`, makes the run more careful",
+    "initvals": "particles start as draws of `reference`; points that lead to modes go into `modes`",
+    "init": "particles start as draws of `reference`",
+    "nuts_sampler": "there is one sampler; `backend` says what it is compiled with",
+    "nuts_sampler_kwargs": "there is one sampler; `kernel` says how it moves",
+    "nuts": "`kernel` says how it moves",
+    "step": "pass a `kernel`, such as pymc_hais.Hamiltonian()",
+    "n_init": "a pilot learns what is to be learnt, so leave it out",
+    "trace": "the result is a DataTree, which its to_netcdf writes",
+    "callback": "the progress bar and the log say how far a run is",
+    "compute_convergence_checks": "the findings of the result always say what looks wrong",
+    "discard_tuned_samples": "the pilot's particles are never kept",
+    "return_inferencedata": "the result is a DataTree",
+    "blas_cores": "`cores` says how many threads work",
+    "mp_ctx": "pass an `executor`",
+    "quiet": "pass progressbar=False, and set the level of the logger `pymc.hais`",
+}
+#: Bytes of a particle for each of its dimensions, and for itself: positions, momenta, two gradients; weights, family.
+_BYTES_PER_DIMENSION, _BYTES = 4 * 8, 6 * 8
 
 
 def check_integer(name: str, value: Any, least: int) -> None:
@@ -122,3 +148,37 @@ def check_theme(theme: Any) -> None:
             f"`progressbar_theme` must be a rich.theme.Theme, or CSS text for marimo; got {theme!r}. Leave it out for "
             "PyMC's own."
         )
+
+
+def check_memory(draws: int, chains: int, n_dims: int) -> None:
+    """Refuse more particles than this machine has memory for.
+
+    Raises
+    ------
+    ValueError
+    """
+    each, available = chains * (_BYTES_PER_DIMENSION * n_dims + _BYTES), memory()
+    if available is not None and draws * each > available:
+        raise ValueError(
+            f"`draws` = {draws:,} in {chains} chains are particles of {draws * each / 2**30:,.1f} GiB, and this "
+            f"machine has {available / 2**30:,.1f} GiB of memory: pass at most {available // (2 * each):,}."
+        )
+
+
+def explain_unknown[**P, R](function: Callable[P, R]) -> Callable[P, R]:
+    """Answer arguments that a function does not have: those of pm.sample, and misspelt ones."""
+    known = list(inspect.signature(function).parameters)
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        for name in (name for name in kwargs if name not in known):
+            instead = _OF_PM_SAMPLE.get(name)
+            if instead is not None:
+                hint = f'{instead}. See "From pm.sample" in the documentation'
+            else:
+                close = difflib.get_close_matches(name, known, n=1)
+                hint = f"did you mean `{close[0]}`?" if close else f"its arguments are {', '.join(known)}"
+            raise TypeError(f"{function.__name__}() has no argument `{name}`: {hint}")
+        return function(*args, **kwargs)
+
+    return call

@@ -100,12 +100,15 @@ def share_out(call: Call) -> Iterator[Call]:
     ------
     ValueError, OSError, RuntimeError
         Naming the argument, what is wrong with it, and what to pass instead.
+    KeyboardInterrupt
+        With advice, where Ctrl-C leaves no result.
     """
     request = call.given
     check_executor(request.executor)
     workers = Workers(request.executor, None, request.cores)
     if request.checkpoint is None:
-        yield replace(call, workers=workers)
+        with _told("Pass checkpoint='folder': what is finished is then kept, and the same call goes on from there."):
+            yield replace(call, workers=workers)
         return
     of_log_z = request.others.get("sample_kwargs") or {}
     if request.max_seconds is not None or of_log_z.get("max_seconds") is not None:
@@ -117,4 +120,14 @@ def share_out(call: Call) -> Iterator[Call]:
     with locked(open_folder(request.checkpoint)):
         kept = open_checkpoint(request.checkpoint, identity, request.random_seed is not None)
         entropy = tuple(map(int, kept.identity["random_seed"]))
-        yield replace(call, workers=replace(workers, checkpoint=kept), seeds=Seeds(entropy))
+        with _told(f"The same call with checkpoint={str(request.checkpoint)!r} goes on from here."):
+            yield replace(call, workers=replace(workers, checkpoint=kept), seeds=Seeds(entropy))
+
+
+@contextmanager
+def _told(advice: str) -> Iterator[None]:
+    """Say what to do about Ctrl-C before there is a result, instead of where in a compiled program it was."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"Interrupted before there was a result.\n{advice}") from None

@@ -20,6 +20,7 @@ from pymc_hais.request.arguments import (
     check_flag,
     check_integer,
     check_labelled,
+    check_memory,
     check_names,
     check_positive,
     check_seed,
@@ -34,6 +35,8 @@ ESTIMATORS = ("bridge", "linked", "bidirectional")
 _ESTIMATORS_OF_SITES = ("bidirectional",)
 #: Moves at beta = 1 that decorrelate resampled posterior draws.
 _FINAL_MOVES = 8
+#: Particles whose memory is not looked at.
+_MANY = 10**6
 #: Particles of a chain that resample at all do so below this share of their number.
 _RESAMPLE_BELOW = 0.5
 
@@ -153,6 +156,8 @@ def check_request(request: Request) -> Checked:
             'estimators="bridge" fits to some chains what it bridges to the others: pass at least 2 chains.'
         )
     _check_sites(model, kernel, sites, estimators)
+    if request.draws * chains > _MANY:
+        check_memory(int(request.draws), int(chains), build_layout(model).n_dims)
     recipe, length = _build_recipe(kernel, request)
     longest, is_named = request.max_temperatures, isinstance(request.schedule, str)
     if length is not None and target_se is not None and is_named and length > longest:

@@ -18,6 +18,8 @@ from xarray import DataArray, Dataset, concat
 
 from pymc_hais.estimators.values import NORMAL_REACH
 
+#: Those of arviz-plots.
+BACKENDS = ("matplotlib", "plotly", "bokeh", "none")
 #: What ``{canvas}`` stands for in the docstring of a plot, after its own parameters.
 _CANVAS = """\
 plot_collection : PlotCollection, optional
@@ -71,6 +73,8 @@ class Panels:
         self._has_legend = plot_collection is not None  # made by the call that made the collection
         if plot_collection is None:
             backend = backend or rcParams["plot.backend"]
+            if backend not in BACKENDS:
+                raise ValueError(f"`backend` must be one of {', '.join(map(repr, BACKENDS))}; got {backend!r}.")
             if backend == "matplotlib":
                 # Legends stand outside of the plots only where the layout makes room for them.
                 figure_kwargs.setdefault("layout", "constrained")

@@ -3,8 +3,10 @@
 import inspect
 
 import pytest
+from xarray import DataArray, Dataset
 
 from pymc_hais import plots
+from pymc_hais.results.plots.panels import Panels
 
 
 @pytest.mark.parametrize("name", plots.__all__)
@@ -14,3 +16,8 @@ def test_every_parameter_of_a_plot_is_documented(name):
     for parameter in inspect.signature(plot).parameters.values():
         assert f"\n{kinds.get(parameter.kind, '')}{parameter.name}" in plot.__doc__
     assert "{" + "canvas}" not in plot.__doc__
+
+
+def test_an_unknown_backend_is_answered():
+    with pytest.raises(ValueError, match="`backend` must be one of 'matplotlib', 'plotly', 'bokeh', 'none'; got 'mpl'"):
+        Panels(Dataset({"x": DataArray(0.0)}), (), None, None, "mpl", {})

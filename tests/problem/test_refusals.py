@@ -1,0 +1,96 @@
+"""Models without a log Z, and data that no parameters allow: refused by name before any long work."""
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from pytensor.graph import Op
+
+import pymc_hais
+
+
+@pytest.fixture(autouse=True)
+def no_work(monkeypatch):
+    """Fail where a pilot begins."""
+    monkeypatch.setattr("pymc_hais.calls.sample.choose_plan", lambda *_: pytest.fail("work has begun"))
+
+
+def refused(build, message, error=ValueError, **options):
+    with pm.Model() as model:
+        build()
+    with pytest.raises(error, match=message):
+        pm.sample_hais(model=model, progressbar=False, random_seed=1, **options)
+
+
+def passes(build, **options):
+    with pm.Model() as model:
+        build()
+    with pytest.raises(pytest.fail.Exception, match="work has begun"):
+        pm.sample_hais(model=model, progressbar=False, random_seed=1, **options)
+
+
+class Doubled(Op):
+    """A black box without a gradient."""
+
+    itypes = (pt.dscalar,)
+    otypes = (pt.dscalar,)
+
+    def perform(self, node, inputs, outputs):
+        outputs[0][0] = np.asarray(2.0 * inputs[0])
+
+
+def test_a_black_box_without_a_gradient_is_told_of_the_kernel_that_needs_none():
+    def build():
+        pm.Normal("y", Doubled()(pm.Normal("a")), 1.0, observed=[1.0, 2.0])
+
+    refused(build, r"without a gradient \(.*Doubled\): pass kernel=pymc_hais.RandomWalk\(\)", NotImplementedError)
+
+
+@pytest.mark.parametrize(
+    ("build", "value"),
+    [
+        (lambda: pm.Gamma("y", pm.HalfNormal("a"), 1.0, observed=[1.0, -2.0]), r"-2.0 \(element 1\)"),
+        (lambda: pm.Gamma("y", pm.HalfNormal("a"), 1.0, observed=-2.0), "-2.0"),
+        (lambda: pm.Bernoulli("y", pm.Beta("a", 1, 1), observed=2), "2"),
+        (lambda: pm.Categorical("y", pm.Dirichlet("a", [1, 1, 1]), observed=[0, 3]), r"3 \(element 1\)"),
+    ],
+)
+def test_an_observed_value_outside_of_the_support_is_named(build, value):
+    refused(build, f"The observed value {value} of `y` has density zero at each of them: is it outside of the support")
+
+
+UNBOUNDED = [
+    (lambda: pm.Flat("x"), "`x`"),
+    (lambda: pm.HalfFlat("x"), "`x`"),
+    (lambda: (pm.Flat("z"), pm.Normal("y", pm.Flat("x"), 1.0, observed=[1.0, 2.0])), "`z`"),
+    (lambda: pm.Normal("y", pm.Flat("x") + pm.Flat("z"), 1.0, observed=[1.0]), "a direction of `x` and `z`"),
+    (lambda: pm.Potential("p", -(pm.Flat("x", shape=3)[:2] ** 2).sum()), "`x`"),
+    # One observation does not bound its own noise: sigma ** -1 has no integral.
+    (lambda: pm.Normal("y", 0.0, pm.HalfFlat("sigma"), observed=[1.0]), "`sigma`"),
+]
+
+
+@pytest.mark.parametrize(("build", "what"), UNBOUNDED)
+def test_what_nothing_bounds_is_named(build, what):
+    refused(build, f"Nothing bounds {what}: .* Give `.` a proper prior|Nothing bounds {what}: ", reference="gaussian")
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: pm.Normal("y", pm.Flat("x"), 1.0, observed=[1.0]),
+        lambda: pm.Normal("y", pm.Flat("x") + pm.Normal("z"), 1.0, observed=[1.0]),
+        lambda: pm.Normal("y", 0.0, pm.HalfFlat("sigma"), observed=[1.0, 2.0, 0.5]),
+        # A box: flat as far as the draws go, and no further.
+        lambda: pm.Potential("box", pt.switch(abs(pm.Flat("x")) < 1000.0, 0.0, -np.inf)),
+        # Tails like 1 / x ** 2 have an integral.
+        lambda: pm.Potential("p", -pt.log1p(pm.Flat("x") ** 2)),
+        lambda: pm.Normal("y", pm.Flat("x"), 1e-4, observed=[3e5]),
+    ],
+)
+def test_what_has_an_integral_passes(build):
+    passes(build, reference="gaussian")
+
+
+def test_walls_bound_what_the_density_does_not():
+    passes(lambda: pm.Flat("x"), constraints={"x": (0.0, 1.0)}, reference=pymc_hais.Box(0.0, 1.0))
