@@ -73,9 +73,10 @@ def fit(
     Returns
     -------
     DataTree
-        Group ``fitted``: the final values, with what the method has learnt itself (``log_z``).  Of at most 200 steps,
-        evenly spaced, the groups ``parameters`` and ``learning``: ``objective`` (the mean since the last), the norm of
-        the gradient and the method's monitors.  Attributes: ``converged``, ``reason`` ("tolerance", "n_steps",
+        Group ``fitted``: the final values, with what the method has learnt itself (``log_z``, and ``log_z_se``, its
+        error as log Z of these values).  Of at most 200 steps, evenly spaced, the groups ``parameters`` (after the step)
+        and ``learning`` (at the values before it): ``objective`` (the mean since the last), the norm of the gradient
+        and the method's monitors.  Attributes: ``converged``, ``reason`` ("tolerance", "n_steps",
         "max_seconds", "interrupt", "diverged" or "stuck"), ``excess`` (what ``tolerance`` is compared with),
         ``objective``, ``seconds``, ``method``, ``optimizer``, ``backend``, ``n_steps``, ``findings``.
 
@@ -97,7 +98,8 @@ def fit(
     fitted = learn(order)
     ending, trace = fitted.ending, fitted.trace
     findings = tuple(check_convergence(ending.reason, ending.excess, order.tolerance, ending.n_steps))
-    final = {name: ending.values[name] for name in (*fitted.names, *fitted.own)} | dict(ending.also)
-    tree = to_learning_tree(order.model, final, trace.steps, trace.values, trace.monitors, fitted.attrs, findings)
+    tree = to_learning_tree(
+        order.model, fitted.values, trace.steps, trace.values, trace.monitors, fitted.attrs, findings
+    )
     log_findings(findings)
     return tree

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pytensor
 import pytensor.tensor as pt
 from pytensor.graph.replace import clone_replace, graph_replace, vectorize_graph
 from pytensor.graph.rewriting.utils import rewrite_graph
@@ -86,13 +87,13 @@ class Family:
 
         Not normalised where the model is not.
         """
-        logp, known = self._row_graph
+        logp, _ = self._row_graph
         # Symbols stand for what is given, which rewriting must leave as it is: gradients are taken with respect to it.
         given: dict[Any, Any] = {
             pt.tensor(dtype="float64", shape=one.type.shape): one for one in (rows, hidden) if one is not None
         }
         columns, *others = given
-        batched = {known[one.name]: _take(columns, one.start, one.stop, one.shape, one.dtype) for one in self.visible}
+        batched = self._batched(columns)
         if self.layout:
             for i, (owner, shape) in enumerate(zip(self.layout.owners, self.layout.shapes, strict=True)):
                 value = self.frozen.rvs_to_values[self.frozen[owner]]
@@ -103,6 +104,21 @@ class Family:
         graph = graph if graph.ndim else pt.zeros_like(columns[:, 0]) + graph
         rewritten: Any = rewrite_graph(graph, include=("canonicalize", "stabilize", "specialize"), clone=False)
         return graph_replace([rewritten], given, strict=False)[0]
+
+    @untraced
+    def slopes(self, rows: Any) -> list[Any]:
+        """Return the graphs of the log densities (m,) of rows (m, D), and of the gradient of each in the parameters.
+
+        What does not vary with the row has no axis of rows.  For densities without hidden variables.
+        """
+        logp, _ = self._row_graph
+        gradients: Any = pytensor.grad(logp, list(self.parameters.values()))
+        return vectorize_graph([logp, *gradients], self._batched(rows))
+
+    def _batched(self, rows: Any) -> dict[Any, Any]:
+        """Return what of rows (m, D) takes the place of the symbols of one row."""
+        _, known = self._row_graph
+        return {known[one.name]: _take(rows, one.start, one.stop, one.shape, one.dtype) for one in self.visible}
 
     @cached_property
     def _row_graph(self) -> tuple[Any, dict[str, Any]]:

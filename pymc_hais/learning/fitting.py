@@ -51,12 +51,11 @@ class Order:
 
 
 class Fitted(NamedTuple):
-    """A finished fit: its end and what is kept of it, names of the parameters and of the method's own, attributes."""
+    """A finished fit: its end, what is kept of it and is said of its values, and attributes."""
 
     ending: Ending
     trace: Trace
-    names: tuple[str, ...]
-    own: tuple[str, ...]
+    values: dict[str, Any]
     attrs: dict[str, Any]
 
 
@@ -157,9 +156,10 @@ def learn(order: Order) -> Fitted:
             ending = stochastic.follow(descent, optimizer, order.batch_size or min(stochastic.BATCH_SIZE, len(rows)))
     for name in family.parameters:
         order.model.set_data(name, ending.values[name].astype(order.model[name].dtype))
+    also = {} if ending.reason == "diverged" else descent.finish(ending.state, ending.values)
     attrs = {"n_rows": len(rows), "method": repr(method), "optimizer": _describe(optimizer)}
     attrs |= _tell(ending) | {"seconds": time.perf_counter() - begin}
-    return Fitted(ending, descent.trace, tuple(family.parameters), tuple(own), attrs)
+    return Fitted(ending, descent.trace, ending.values | also, attrs)
 
 
 def _tell(ending: Ending) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from pymc_hais.model.compiling import quiet_compilation, untraced
 _log = logging.getLogger("pymc.hais")
 
 #: Numbers that the terms of the rows of one call may hold at once.
-_HELD = 1_000_000
+HELD = 1_000_000
 #: Pieces of the data, at least: how much their gradients differ tells the error of the mean.
 N_PIECES = 16
 #: PyTensor's names of its linkers.
@@ -150,5 +150,5 @@ def cut(rows: np.ndarray, extras: Sequence[np.ndarray], size: int) -> Pieces:
 
 def piece_size(n_rows: int, width: int) -> int:
     """Return how many rows go into a piece: few enough for the memory, and for an error from their spread."""
-    size = min(-(-n_rows // N_PIECES), max(1, _HELD // max(width, 1)))
+    size = min(-(-n_rows // N_PIECES), max(1, HELD // max(width, 1)))
     return -(-n_rows // -(-n_rows // size))  # as even as can be

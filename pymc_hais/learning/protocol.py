@@ -9,20 +9,23 @@ One call of :func:`pymc_hais.fit` asks a method, in this order:
 4. ``prepare(state, batch, rng)``: numbers for one step (noise, chain states, masks) and the next state.
 5. ``objective(family, rows, extras)``: once, with symbols: what is minimised.
 
-6. ``finish(state, parameters, rng)``: what it can say of the final parameters, such as log Z.
+6. ``finish(state, parameters, pull, rng)``: what it can say of the final parameters, such as log Z.
 
 The core compiles the objective and its gradient with respect to all parameters once, and calls that in each step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from pymc_hais.core.messages import quoted
 from pymc_hais.learning.family import Family
+
+#: Gradients by name of the parameter, in other coordinates.
+type Pull = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
 
 
 class Batch(NamedTuple):
@@ -119,8 +122,13 @@ class Method:
         """Return about how many numbers the terms of one row hold at once: rows are taken by as many as fit."""
         return family.n_dims
 
-    def finish(self, state: Any, parameters: Mapping[str, np.ndarray], rng: np.random.Generator) -> dict[str, Any]:
-        """Return numbers about the final parameters, by name, for the group ``fitted``."""
+    def finish(
+        self, state: Any, parameters: Mapping[str, np.ndarray], pull: Pull, rng: np.random.Generator
+    ) -> dict[str, Any]:
+        """Return numbers about the final parameters, by name, for the group ``fitted``.
+
+        ``pull`` turns gradients in the parameters, by name, into those in coordinates that no constraint limits.
+        """
         return {}
 
     def monitors(self, state: Any) -> dict[str, float]:

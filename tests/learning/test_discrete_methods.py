@@ -99,7 +99,7 @@ def test_of_categories():
 def test_noise_of_frequencies_is_a_distribution():
     model = densities.boltzmann(COUPLINGS, BIASES)
     objective = densities.Objective(NoiseContrastive(), model, {"s": BITS.astype(int)}, ["W", "b"])
-    noise = NoiseContrastive().begin(objective.family, BITS, np.random.default_rng(0))
+    noise, *_ = NoiseContrastive().begin(objective.family, BITS, np.random.default_rng(0))
     every = densities.states(4)
     p = np.exp(noise.log_density(every))
     np.testing.assert_allclose(p.sum(), 1.0, rtol=1e-12)

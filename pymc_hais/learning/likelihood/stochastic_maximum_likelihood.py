@@ -11,7 +11,7 @@ import numpy as np
 from pymc_hais.learning.family import Family, first_values
 from pymc_hais.learning.likelihood.phases import Phases, Sampled, refuse_normalised
 from pymc_hais.learning.likelihood.tracking import Tracked, begin_tracking
-from pymc_hais.learning.protocol import Batch
+from pymc_hais.learning.protocol import Batch, Pull
 from pymc_hais.request.arguments import check_integer
 
 
@@ -70,7 +70,9 @@ class StochasticMaximumLikelihood(Sampled):
         assert state.tracked is not None
         return _follow(state, state.tracked.to(_own(state, batch.parameters), self.n_moves, rng))
 
-    def finish(self, state: Phases, parameters: Mapping[str, np.ndarray], rng: np.random.Generator) -> dict[str, Any]:
+    def finish(
+        self, state: Phases, parameters: Mapping[str, np.ndarray], pull: Pull, rng: np.random.Generator
+    ) -> dict[str, Any]:
         """Return log Z of the final parameters, and its error."""
         return state.tracked.finish(_own(state, parameters), self.n_moves, rng) if state.tracked else {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -9,8 +10,9 @@ import numpy as np
 import pytensor.tensor as pt
 
 from pymc_hais.learning.family import KINDS, Family
+from pymc_hais.learning.methods.contrast_error import MOST_PARAMETERS, Contrast, Slopes, compile_slopes
 from pymc_hais.learning.methods.noise import Noise, bind_noise, fit_frequencies, fit_gaussian
-from pymc_hais.learning.protocol import Batch, Method
+from pymc_hais.learning.protocol import Batch, Method, Pull
 from pymc_hais.request.arguments import check_integer
 
 
@@ -22,7 +24,9 @@ class NoiseContrastive(Method):
               \quad G = \log p - \log Z - \log p_\text{noise}
 
     with s the logistic function and :math:`\nu` draws y of the noise for each row.  log Z is learnt as a parameter of
-    its own: ``result["fitted"]["log_z"]``.
+    its own: ``result["fitted"]["log_z"]``, with ``log_z_se``: how far it is from log Z of the fitted density, for a
+    model that can be right and noise that is drawn once; noise drawn anew in each step makes it less.  It is NaN for
+    more than 2,000 parameters.
 
     Parameters
     ----------
@@ -66,17 +70,20 @@ class NoiseContrastive(Method):
         """Learn log Z."""
         return {"log_z": np.zeros(())}
 
-    def begin(self, family: Family, rows: np.ndarray, rng: np.random.Generator) -> Noise:
-        """Fit or bind the noise."""
+    def begin(self, family: Family, rows: np.ndarray, rng: np.random.Generator) -> tuple[Noise, Slopes, np.ndarray]:
+        """Fit or bind the noise, and compile what the error of log Z takes."""
         if self.noise is None and family.visible[0].kind != "real":
-            return fit_frequencies(family, rows)
-        return bind_noise(fit_gaussian(rows) if self.noise is None else self.noise, family.n_dims)
+            noise = fit_frequencies(family, rows)
+        else:
+            noise = bind_noise(fit_gaussian(rows) if self.noise is None else self.noise, family.n_dims)
+        return noise, compile_slopes(family), rows
 
-    def prepare(self, state: Noise, batch: Batch, rng: np.random.Generator) -> tuple[list[np.ndarray], Any]:
+    def prepare(self, state: Any, batch: Batch, rng: np.random.Generator) -> tuple[list[np.ndarray], Any]:
         """Draw noise (m, ratio, D), and evaluate its log density at the rows (m,) and at the noise (m, ratio)."""
         n, n_dims = batch.rows.shape
-        drawn = np.asarray(state.sample(n * self.ratio, rng), dtype=np.float64)
-        at_rows, at_noise = state.log_density(batch.rows), state.log_density(drawn)
+        noise, *_ = state
+        drawn = np.asarray(noise.sample(n * self.ratio, rng), dtype=np.float64)
+        at_rows, at_noise = noise.log_density(batch.rows), noise.log_density(drawn)
         if not np.isfinite(at_rows).all():
             raise ValueError("The density of the `noise` is zero at some row: pass one that reaches wherever data lie.")
         return [drawn.reshape((n, self.ratio, n_dims)), at_rows, at_noise.reshape((n, self.ratio))], state
@@ -89,6 +96,15 @@ class NoiseContrastive(Method):
         for_rows = family.log_density(rows) - log_z - at_rows - log_ratio
         for_noise = family.log_density(drawn.reshape((n * ratio, n_dims))).reshape((n, ratio)) - log_z - at_noise
         return pt.softplus(-for_rows) + pt.softplus(for_noise - log_ratio).sum(axis=1)
+
+    def finish(
+        self, state: Any, parameters: Mapping[str, np.ndarray], pull: Pull, rng: np.random.Generator
+    ) -> dict[str, Any]:
+        """Return the standard error of log Z."""
+        noise, slopes, rows = state
+        if sum(one.size for one in parameters.values()) > MOST_PARAMETERS:
+            return {"log_z_se": np.nan}
+        return {"log_z_se": Contrast(slopes, noise, rows, self.ratio, parameters).log_z_error(pull, rng)}
 
     def width(self, family: Family) -> int:
         """Count the noise."""

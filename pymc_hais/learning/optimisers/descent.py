@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,11 @@ class Descent:
     def gradient(self, free: Mapping[str, np.ndarray], gradient: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Turn a gradient in the values into one in the coordinates."""
         return {name: self.constraints[name].gradient(value, gradient[name]) for name, value in free.items()}
+
+    def finish(self, state: Any, values: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """Return what the method says of final values."""
+        free = {name: self.constraints[name].start(name, value) for name, value in values.items()}
+        return self.method.finish(state, values, partial(self.gradient, free), self.rng)
 
     def tidy(self, free: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Put coordinates back where they are allowed."""

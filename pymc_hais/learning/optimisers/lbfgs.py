@@ -123,7 +123,8 @@ def minimise(descent: Descent) -> Ending:
     if not reason:
         reason = "tolerance" if objective.excess <= _SLACK * descent.tolerance else "stuck"
     values = descent.values(objective.unflatten(best))
-    return Ending(values, reason, objective.excess, step, objective.gradient.objective, objective.program.backend)
+    height, backend = objective.gradient.objective, objective.program.backend
+    return Ending(values, reason, objective.excess, step, height, backend, objective.state)
 
 
 def _reason(descent: Descent, objective: _Objective, step: int) -> str:

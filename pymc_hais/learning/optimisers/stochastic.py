@@ -81,8 +81,7 @@ def follow(descent: Descent, optimizer: Callable[..., Any], batch_size: int) -> 
     if reason == "n_steps" and (left <= descent.tolerance or (left <= _NOISY and walk.last_gradients.are_stationary())):
         reason = "tolerance"
     backend = walk.program.backend if walk.program else ""
-    also = {} if reason == "diverged" else descent.method.finish(walk.state, values, descent.rng)
-    return Ending(values, reason, left, step, float(np.mean(walk.objectives or [np.nan])), backend, also)
+    return Ending(values, reason, left, step, float(np.mean(walk.objectives or [np.nan])), backend, walk.state)
 
 
 class _Walk:

@@ -72,8 +72,8 @@ class Ending:
     objective : float
         Of all rows where it is known, else over the last steps.
     backend : str
-    also : dict
-        What the method says of the values.
+    state : object
+        Of the method.
     """
 
     values: dict[str, np.ndarray]
@@ -82,4 +82,4 @@ class Ending:
     n_steps: int
     objective: float
     backend: str
-    also: Mapping[str, Any] = field(default_factory=dict)
+    state: Any
