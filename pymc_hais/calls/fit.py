@@ -68,15 +68,16 @@ def fit(
         steps.  Noisy gradients have to be stationary over the last quarter of the steps instead, and their mean below
         one standard error.
     max_seconds : float, optional
-        Stop after so long.
+        No step begins later than so many seconds after the call, compiling included; what is under way, such as the
+        chains' pilot, is not cut short.
 
     Returns
     -------
     DataTree
         Group ``fitted``: the final values, with what the method has learnt itself (``log_z``, and ``log_z_se``, its
-        error as log Z of these values).  Of at most 200 steps, evenly spaced, the groups ``parameters`` (after the step)
-        and ``learning`` (at the values before it): ``objective`` (the mean since the last), the norm of the gradient
-        and the method's monitors.  Attributes: ``converged``, ``reason`` ("tolerance", "n_steps",
+        error as log Z of these values).  Of at most 200 steps, evenly spaced, the group ``parameters`` (after the step)
+        and the group ``learning`` (at the values before it): ``objective`` (the mean since the last), the norm of the
+        gradient and the method's monitors.  Attributes: ``converged``, ``reason`` ("tolerance", "n_steps",
         "max_seconds", "interrupt", "diverged" or "stuck"), ``excess`` (what ``tolerance`` is compared with),
         ``objective``, ``seconds``, ``method``, ``optimizer``, ``backend``, ``n_steps``, ``findings``.
 

@@ -63,11 +63,14 @@ class Method:
         Whether what ``prepare`` makes depends on the parameters, as the states of chains do.  If not, it is made once
         for all rows, each array with one entry a row along its first axis, and the objective is a deterministic
         function of the parameters that L-BFGS can minimise.
+    is_base : bool
+        Set by a class that only others derive from.
     """
 
     supports: ClassVar[frozenset[str]] = frozenset()
     takes_hidden: ClassVar[bool] = False
     follows_parameters: ClassVar[bool] = False
+    is_base: ClassVar[bool] = True
 
     @property
     def name(self) -> str:
@@ -140,7 +143,8 @@ def _known() -> list[type[Method]]:
     found, waiting = [], Method.__subclasses__()
     while waiting:
         one = waiting.pop(0)
-        found.append(one)
+        if not vars(one).get("is_base"):
+            found.append(one)
         waiting.extend(one.__subclasses__())
     return found
 

@@ -121,6 +121,14 @@ def test_one_error_says_what_was_given(arguments, message):
         fit(**arguments)
 
 
+def test_methods_that_are_named_can_be_passed():
+    with pytest.raises(ValueError, match="Methods that take it") as caught:
+        fit(method=learning.Pseudolikelihood())
+    named = str(caught.value).split("take it: ")[1].rstrip(".").split(", ")
+    assert {"StochasticMaximumLikelihood", "ScoreMatching"} <= set(named)
+    assert not {"Sampled", "Persistent", "_OneFlip"} & set(named)
+
+
 def test_bits_are_not_for_score_matching():
     model = densities.boltzmann(np.zeros((3, 3)), np.zeros(3))
     with pytest.raises(ValueError, match=r"`s` is binary.*Methods that take it.*Pseudolikelihood"):

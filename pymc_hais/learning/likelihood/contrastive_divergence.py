@@ -7,8 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from pymc_hais.learning.family import Family
-from pymc_hais.learning.likelihood.phases import Phases, Sampled, persist, refuse_normalised
+from pymc_hais.learning.likelihood.phases import Phases, Sampled, persist
 from pymc_hais.learning.protocol import Batch
 
 
@@ -35,11 +34,7 @@ class ContrastiveDivergence(Sampled):
     n_moves: int = 1
 
     anneals: ClassVar[bool] = False
-
-    def check(self, family: Family) -> None:
-        """Refuse a normalised density, too."""
-        super().check(family)
-        refuse_normalised(self, family)
+    needs_points: ClassVar[bool] = True
 
     def imagine(self, state: Phases, batch: Batch, hidden: np.ndarray, rng: np.random.Generator) -> Phases:
         """Start at the rows of the batch."""

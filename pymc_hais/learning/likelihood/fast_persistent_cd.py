@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pymc_hais.learning.family import Family
-from pymc_hais.learning.likelihood.phases import Phases, persist
-from pymc_hais.learning.likelihood.stochastic_maximum_likelihood import StochasticMaximumLikelihood
+from pymc_hais.learning.family import Family, first_values
+from pymc_hais.learning.likelihood.phases import Phases, draw, persist
+from pymc_hais.learning.likelihood.stochastic_maximum_likelihood import Persistent
 from pymc_hais.learning.protocol import Batch
 from pymc_hais.request.arguments import check_positive
 
 
 @dataclass(frozen=True)
-class FastPersistentCD(StochasticMaximumLikelihood):
+class FastPersistentCD(Persistent):
     """Move persistent chains at parameters that learn faster than the model's, and forget (Tieleman & Hinton 2009).
 
     The chains see ``theta + fast``: after each step ``fast`` takes a share ``decay`` of itself, minus ``fast_rate``
@@ -24,8 +24,10 @@ class FastPersistentCD(StochasticMaximumLikelihood):
 
     Parameters
     ----------
-    n_moves, kernel, n_chains
+    n_moves, kernel
         As of :class:`StochasticMaximumLikelihood`.
+    n_chains : int, default 500
+        Points of the model.
     fast_rate : float, default 0.01
         In units of the parameters, per unit of the gradient.
     decay : float, default 0.95
@@ -46,9 +48,10 @@ class FastPersistentCD(StochasticMaximumLikelihood):
             raise ValueError(f"`decay` must be at least 0 and below 1; got {self.decay!r}.")
 
     def begin(self, family: Family, rows: np.ndarray, rng: np.random.Generator) -> Phases:
-        """Begin with fast parameters of zero."""
-        fast = {name: np.zeros(symbol.type.shape) for name, symbol in family.parameters.items()}
-        return super().begin(family, rows, rng)._replace(fast=fast, tracked=None)
+        """Anneal the first points of the model, and begin with fast parameters of zero."""
+        first = first_values(family.model, family)
+        fast = {name: np.zeros_like(value) for name, value in first.items()}
+        return draw(super().begin(family, rows, rng), self.n_chains, first, rng)._replace(fast=fast)
 
     def imagine(self, state: Phases, batch: Batch, hidden: np.ndarray, rng: np.random.Generator) -> Phases:
         """Go on at the sum of both."""

@@ -50,4 +50,4 @@ class MaximumLikelihood(Sampled):
 
     def imagine(self, state: Phases, batch: Batch, hidden: np.ndarray, rng: np.random.Generator) -> Phases:
         """Anneal new points."""
-        return draw(state, self.n_chains, batch, rng)
+        return draw(state, self.n_chains, batch.parameters, rng)

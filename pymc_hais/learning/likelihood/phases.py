@@ -80,14 +80,26 @@ class Sampled(Method):
     n_moves: int = 10
     kernel: Any = None
 
+    is_base: ClassVar[bool] = True
     supports: ClassVar[frozenset[str]] = frozenset({"real", "binary", "categorical", "count"})
     takes_hidden: ClassVar[bool] = True
     follows_parameters: ClassVar[bool] = True
-    #: Whether points of the model come from its reference.
+    #: Whether points of the model come from its reference, and whether there must be some.
     anneals: ClassVar[bool] = True
+    needs_points: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_integer("n_moves", self.n_moves, 1)
+
+    def check(self, family: Family) -> None:
+        """Refuse a normalised density where there must be points of the model, too."""
+        super().check(family)
+        if self.needs_points and not is_unnormalised(family):
+            names = quoted(one.name for one in family.visible)
+            raise ValueError(
+                f"{self.name} is for densities whose log Z depends on the parameters, and {names} is observed: its "
+                "density is normalised. Pass learning.ExpectationMaximization() or learning.MaximumLikelihood()."
+            )
 
     def begin(self, family: Family, rows: np.ndarray, rng: np.random.Generator) -> Phases:
         """Compile the chains, tune them by a pilot each, and give the hidden variables of every row a start."""
@@ -158,26 +170,11 @@ def persist(state: Phases, n_moves: int, batch: Batch, rng: np.random.Generator,
     return state.at(there.x)._replace(of_model=there.chains)
 
 
-def draw(state: Phases, n: int, batch: Batch, rng: np.random.Generator) -> Phases:
+def draw(state: Phases, n: int, parameters: Mapping[str, np.ndarray], rng: np.random.Generator) -> Phases:
     """Anneal new points of the model from its reference."""
     assert state.of_model is not None
-    (points,), *_ = state.of_model.draw(1, n, batch.parameters, rng)
+    (points,), *_ = state.of_model.draw(1, n, parameters, rng)
     return state.at(points)
-
-
-def refuse_normalised(method: Method, family: Family) -> None:
-    """Refuse a density that needs no points of the model.
-
-    Raises
-    ------
-    ValueError
-    """
-    if not is_unnormalised(family):
-        names = quoted(one.name for one in family.visible)
-        raise ValueError(
-            f"{method.name} is for densities whose log Z depends on the parameters, and {names} is observed: its "
-            "density is normalised. Pass learning.ExpectationMaximization() or learning.MaximumLikelihood()."
-        )
 
 
 def _table(family: Family, rows: np.ndarray) -> dict[str, np.ndarray]:

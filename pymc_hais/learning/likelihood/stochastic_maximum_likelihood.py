@@ -4,19 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from pymc_hais.learning.family import Family, first_values
-from pymc_hais.learning.likelihood.phases import Phases, Sampled, refuse_normalised
+from pymc_hais.learning.likelihood.phases import Phases, Sampled
 from pymc_hais.learning.likelihood.tracking import Tracked, begin_tracking
 from pymc_hais.learning.protocol import Batch, Pull
 from pymc_hais.request.arguments import check_integer
 
 
 @dataclass(frozen=True)
-class StochasticMaximumLikelihood(Sampled):
+class Persistent(Sampled):
+    """A method whose points of the model go on from step to step."""
+
+    n_moves: int = 5
+    n_chains: int = 500
+
+    is_base: ClassVar[bool] = True
+    needs_points: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_integer("n_chains", self.n_chains, 1)
+
+
+@dataclass(frozen=True)
+class StochasticMaximumLikelihood(Persistent):
     """Take points of the model from chains that go on from step to step (PCD, algorithm 18.3).
 
     The chains begin as annealed populations, and go on along the way of the parameters as annealed importance sampling
@@ -45,18 +60,6 @@ class StochasticMaximumLikelihood(Sampled):
     Carbone, D., Hua, M., Coste, S. and Vanden-Eijnden, E. (2023). Efficient training of energy-based models using
     Jarzynski equality. NeurIPS; arXiv:2305.19414.
     """
-
-    n_moves: int = 5
-    n_chains: int = 500
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_integer("n_chains", self.n_chains, 1)
-
-    def check(self, family: Family) -> None:
-        """Refuse a normalised density, too."""
-        super().check(family)
-        refuse_normalised(self, family)
 
     def begin(self, family: Family, rows: np.ndarray, rng: np.random.Generator) -> Phases:
         """Anneal the first points of the model."""

@@ -9,6 +9,7 @@ import numpy as np
 import pytensor.tensor as pt
 
 from pymc_hais.learning.family import Family
+from pymc_hais.learning.methods.noise import factor_covariance
 from pymc_hais.learning.neighbours import changes, log_odds, one_changed
 from pymc_hais.learning.protocol import Batch, Method
 from pymc_hais.request.arguments import check_integer, check_positive
@@ -61,15 +62,8 @@ class MinimumProbabilityFlow(Method):
             raise ValueError("MinimumProbabilityFlow takes rows of real numbers or of discrete ones, not of both.")
 
     def begin(self, family: Family, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray | None:
-        """Return a factor (D, D) of the covariance of real rows; of their variances alone where there are few rows."""
-        if family.visible[0].kind != "real":
-            return None
-        n, n_dims = rows.shape
-        deviations = np.where(rows.std(axis=0) > 0, rows.std(axis=0), 1.0)
-        if n <= 2 * n_dims:
-            return np.diag(deviations)
-        covariance = np.atleast_2d(np.cov(rows.T)) + 1e-9 * np.diag(deviations**2)
-        return np.linalg.cholesky(covariance)
+        """Return a factor (D, D) of the covariance of real rows."""
+        return factor_covariance(rows) if family.visible[0].kind == "real" else None
 
     def prepare(self, state: Any, batch: Batch, rng: np.random.Generator) -> tuple[list[np.ndarray], Any]:
         """Draw steps (m, k, D) to neighbours of real rows."""

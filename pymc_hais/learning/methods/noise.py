@@ -23,8 +23,16 @@ class Noise(NamedTuple):
 
 def fit_gaussian(rows: np.ndarray) -> Gaussian:
     """Return a Gaussian with the mean and covariance of rows (n, D)."""
-    covariance = np.atleast_2d(np.cov(rows.T)) + 1e-9 * np.diag(np.maximum(rows.var(axis=0), 1e-12))
-    return Gaussian(rows.mean(axis=0), np.linalg.cholesky(covariance))
+    return Gaussian(rows.mean(axis=0), factor_covariance(rows))
+
+
+def factor_covariance(rows: np.ndarray) -> np.ndarray:
+    """Return the Cholesky factor (D, D) of the covariance of rows, or of their variances where there are few."""
+    n, n_dims = rows.shape
+    deviations = np.where(rows.std(axis=0) > 0, rows.std(axis=0), 1.0)
+    if n <= 2 * n_dims:
+        return np.diag(deviations)
+    return np.linalg.cholesky(np.atleast_2d(np.cov(rows.T)) + 1e-9 * np.diag(deviations**2))
 
 
 def bind_noise(reference: Any, n_dims: int) -> Noise:

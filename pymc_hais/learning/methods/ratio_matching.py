@@ -15,6 +15,7 @@ from pymc_hais.learning.protocol import Method
 class _OneFlip(Method):
     """What looks at a row and at those with one bit flipped."""
 
+    is_base: ClassVar[bool] = True
     supports: ClassVar[frozenset[str]] = frozenset({"binary"})
 
     def width(self, family: Family) -> int:
