@@ -96,6 +96,15 @@ def test_what_changes_no_number_may_change(model, whole, folder, given):
     )
 
 
+def test_what_is_found_is_said(model, whole, folder, caplog):
+    (folder / "round_2_rows-0_chains-2.npz").unlink(missing_ok=True)
+    left = [path for path in jobs(folder) if path.name.startswith("round_2")]
+    left[-1].unlink()
+    with caplog.at_level("INFO", "pymc.hais"):
+        same_bits(whole[0], sample(model, checkpoint=folder))
+    assert "1 of 2 tiles were finished before: 1 are left" in caplog.messages
+
+
 def test_another_executor_may_go_on(model, whole, folder):
     for path in jobs(folder)[::2]:
         path.unlink()
@@ -118,23 +127,26 @@ def other_data():
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"random_seed": 2}, r"random_seed: \[\d+, .*there, \[\d+, .*here"),
-        ({"draws": 500}, "draws: 400 there, 500 here"),
-        ({"chains": 2}, "chains: 3 there, 2 here"),
-        ({"target_se": None}, "target_se: 0.0001 there, null here"),
-        ({"kernel": pymc_hais.Hamiltonian(n_leapfrog=2)}, "kernel: null there, .*Hamiltonian.* here"),
-        ({"kernel": pymc_hais.RandomWalk()}, "kernel: null there"),
-        ({"reference": "prior"}, r'reference: \\?"auto\\?" there, \\?"prior\\?" here'),
-        ({"reference": pymc_hais.Gaussian()}, "reference: .*Gaussian"),
-        ({"reference": pm.Normal.dist(0.0, 2.0, shape=4)}, "reference: "),
-        ({"schedule": "linear"}, "schedule: .*linear"),
-        ({"schedule": np.linspace(0.0, 1.0, 17)}, "schedule: .*float64"),
-        ({"n_temperatures": 17}, "n_temperatures: 16 there, 17 here"),
-        ({"max_temperatures": 65}, "max_temperatures: 64 there, 65 here"),
-        ({"resample": False}, "resample: true there, false here"),
-        ({"estimators": ("linked",)}, r"estimators: \[\] there, .*linked"),
-        ({"constraints": {"w": (-50.0, 50.0)}}, "constraints: null there"),
-        ({"compile_kwargs": {"on_unused_input": "ignore"}}, "compile_kwargs: null there"),
+        ({"random_seed": 2}, "`random_seed` was another one: leave it out"),
+        ({"draws": 500}, "`draws` was 400, and is 500 now"),
+        ({"chains": 2}, "`chains` was 3, and is 2 now"),
+        ({"target_se": None}, "`target_se` was 0.0001, and is None now"),
+        (
+            {"kernel": pymc_hais.Hamiltonian(n_leapfrog=2)},
+            r"`kernel` was None, and is Hamiltonian\(.*n_leapfrog=2",
+        ),
+        ({"kernel": pymc_hais.RandomWalk()}, "`kernel` was None"),
+        ({"reference": "prior"}, "`reference` was 'auto', and is 'prior' now"),
+        ({"reference": pymc_hais.Gaussian()}, "`reference` was .*Gaussian"),
+        ({"reference": pm.Normal.dist(0.0, 2.0, shape=4)}, "`reference` was "),
+        ({"schedule": "linear"}, "`schedule` was .*linear"),
+        ({"schedule": np.linspace(0.0, 1.0, 17)}, "`schedule` was .*float64"),
+        ({"n_temperatures": 17}, "`n_temperatures` was 16, and is 17 now"),
+        ({"max_temperatures": 65}, "`max_temperatures` was 64, and is 65 now"),
+        ({"resample": False}, "`resample` was True, and is False now"),
+        ({"estimators": ("linked",)}, r"`estimators` was \[\], and is .*linked"),
+        ({"constraints": {"w": (-50.0, 50.0)}}, "`constraints` was None"),
+        ({"compile_kwargs": {"on_unused_input": "ignore"}}, "`compile_kwargs` was None"),
         ({"model": other_data()}, "the data of its `y` are others"),
         ({"model": bits.one_row()}, "another model: "),
     ],
@@ -146,10 +158,10 @@ def test_another_call_is_refused_before_any_work(model, folder, given, told, mon
 
 
 def test_another_function_or_version_is_refused(model, folder, monkeypatch):
-    with pytest.raises(ValueError, match='function: "sample_hais" there, "validate" here'):
+    with pytest.raises(ValueError, match="`function` was 'sample_hais', and is 'validate' now"):
         pymc_hais.validate(model, 2, random_seed=1, progressbar=False, checkpoint=folder)
     monkeypatch.setattr("pymc_hais.jobs.identity.installed", lambda: {"pymc": "0.0"})
-    with pytest.raises(ValueError, match=r"versions\.pymc: .* there, \"0\.0\" here"):
+    with pytest.raises(ValueError, match=r"`versions\.pymc` was .*, and is '0\.0' now"):
         sample(model, checkpoint=folder)
 
 
@@ -184,7 +196,7 @@ def test_other_data_within_an_operation_are_another_model(tmp_path):
 def test_choices_of_a_compiled_model_are_part_of_a_call(model, folder):
     for choice in ({"constraints": {"w": (-50.0, 50.0)}}, {"kernel": pymc_hais.RandomWalk()}):
         compiled = pymc_hais.compile(model, backend=CALL["backend"], **choice)
-        with pytest.raises(ValueError, match=f"{next(iter(choice))}.*: null there"):
+        with pytest.raises(ValueError, match=f"`{next(iter(choice))}.*` was None"):
             sample(model=compiled, checkpoint=folder)
 
 

@@ -337,3 +337,10 @@ def test_one_plan_covers_log_z_of_data_from_the_whole_prior_predictive(reference
     assert_share(sum(one.covers for one in found), n, 0.92, 1.0)
     for one in found:
         assert target_se is None or one.estimate.se <= target_se
+
+
+def test_a_printed_result_is_not_drowned_by_its_plan(learnt):
+    """The plan is the last group, and about as long as the others."""
+    assert list(learnt.children)[-1] == "plan"
+    lines = {name: len(repr(group.to_dataset()).splitlines()) for name, group in learnt.children.items()}
+    assert lines["plan"] <= lines["posterior"] + 5

@@ -9,7 +9,7 @@ from pymc_hais.model import build_layout
 from pymc_hais.opinions import sandwich as validation
 from pymc_hais.problem.simulation import simulate
 from pymc_hais.references import build_prior
-from pymc_hais.results.validation import check_validation, rank
+from pymc_hais.results.validation import check_validation, rank, to_text, to_validation_tree
 from pymc_hais.run import populations
 from tests.mutants import mutate
 from tests.quick import one_mean, schools
@@ -101,10 +101,23 @@ def test_bounds_that_cross_or_gape_are_findings(gap, name):
     assert [finding.name for finding in check_validation(sandwiches(gap), {})] == [name]
 
 
+def test_a_wide_gap_names_the_data_set_and_a_table_shows_all():
+    chosen = [*sandwiches(1.0)[:2], *sandwiches(3.0)[:1], *sandwiches(0.5)[:1]]
+    (finding,) = check_validation(chosen, {})
+    assert "3.00 for data set 2" in finding.message
+    tree = to_validation_tree(chosen, {}, {}, {"coords": {}, "dims": {}}, (finding,), {})
+    assert to_text(tree).splitlines()[-2].split() == ["2", "-3.0", "0.0", "3.0", "8"]
+    many = to_validation_tree(chosen * 5, {}, {}, {"coords": {}, "dims": {}}, (), {})
+    said = to_text(many).splitlines()
+    assert "(the widest 10 of 20 data sets)" in said[0]
+    assert len(said) == 3 + 10
+    assert said[3].split()[:2] == ["2", "-3.0"]
+
+
 def sandwiches(gap):
     lower = pymc_hais.LogZEstimate(-3.0, 0.05, -3.1, -2.9)
     upper = pymc_hais.LogZEstimate(-3.0 + gap, 0.05, -3.1 + gap, -2.9 + gap)
-    result = type("Result", (), {"estimate": lower})
+    result = type("Result", (), {"estimate": lower, "rounds": [pymc_hais.estimators.Round(8, -3.0, 0.05)]})
     return [validation.Sandwich(result, upper, np.zeros((1, 1)))] * 10
 
 

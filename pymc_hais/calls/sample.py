@@ -283,6 +283,7 @@ def sample_hais(
             search = functools.partial(find_modes, choice, outcome, call, guard, points)
             found = guard.attempt("the search for modes", search, None)
             posterior = guard.surely(lambda: draw_posterior(choice.problem, outcome, call, guard))
+            call.progress.is_cut = guard.is_interrupted
         return end_run(model, named, choice, outcome, posterior, found, call, guard, begin)
 
 

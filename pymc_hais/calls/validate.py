@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,9 @@ from pymc_hais.request.request import Request
 from pymc_hais.results.datatree import labels_of
 from pymc_hais.results.draws import is_result
 from pymc_hais.results.report import log_findings, log_start
-from pymc_hais.results.validation import check_validation, rank, to_validation_tree
+from pymc_hais.results.validation import check_validation, rank, to_text, to_validation_tree
+
+_log = logging.getLogger("pymc.hais")
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -77,7 +80,8 @@ def validate(
     DataTree
         ``bounds`` with ``lower``, ``lower_se``, ``upper``, ``upper_se``, ``gap`` (nats) and ``n_temperatures`` for each
         ``data_set``; ``ranks`` of every parameter, in [0, 1]; ``prior``, the true values; attributes ``mean_gap`` and
-        ``findings``.  See :func:`pymc_hais.plots.plot_bounds` and :func:`pymc_hais.plots.plot_calibration`.
+        ``findings``.  The log shows the bounds as a table.  See :func:`pymc_hais.plots.plot_bounds` and
+        :func:`pymc_hais.plots.plot_calibration`.
 
     Raises
     ------
@@ -143,6 +147,8 @@ def validate(
     truth = named(positions)
     ranks = rank(named(np.stack([one.draws for one in sandwiches])), truth)
     findings = tuple(check_validation(sandwiches, ranks))
-    log_findings(findings)
     attrs = {"reference": choice.problem.label, "total_time": time.perf_counter() - begin}
-    return to_validation_tree(sandwiches, ranks, truth, labels_of(model), findings, attrs)
+    tree = to_validation_tree(sandwiches, ranks, truth, labels_of(model), findings, attrs)
+    _log.info(to_text(tree))
+    log_findings(findings)
+    return tree

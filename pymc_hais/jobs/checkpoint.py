@@ -145,7 +145,7 @@ def _read_header(header: Path) -> dict[str, Any]:
 def _compare(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     there, here = dict(before), dict(now)
     models = [ModelIdentity(**one.pop("model")) for one in (there, here) if "model" in one]
-    differences = [f"{name}: {_shown(a)} there, {_shown(b)} here" for name, a, b in _differences(there, here)]
+    differences = [_describe(name, a, b) for name, a, b in _differences(there, here)]
     if len(models) == 2 and (of_model := models[0].difference(models[1])):
         differences.append(f"It is of another model: {of_model} here")
     if differences:
@@ -167,8 +167,18 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any], at: str = ""
     return found
 
 
+def _describe(name: str, before: Any, now: Any) -> str:
+    """Say in the user's words what differs."""
+    if name == "random_seed":  # what is kept of it are the seeds that are made of it
+        return "`random_seed` was another one: leave it out, and the folder's own is taken"
+    return f"`{name}` was {_shown(before)}, and is {_shown(now)} now"
+
+
 def _shown(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
+    text = repr(value)
+    if isinstance(value, dict) and "class" in value:  # as it was written
+        given = ", ".join(f"{name}={_shown(one)}" for name, one in value.items() if name != "class")
+        text = f"{value['class']}({given})"
     return text if len(text) <= 100 else f"{text[:97]}..."
 
 

@@ -41,14 +41,17 @@ class _Phase:
     last: float
     seconds: float | None
     begin: float
+    found: float = 0.0  # the share that a checkpoint had: it took no time
 
     def left(self, fraction: float) -> str:
         """Say how long the phase still takes, if that is known."""
-        if self.seconds is None:
+        done = fraction - self.found
+        if self.seconds is None and not (self.found and done > 0.0):
             return ""
         elapsed = time.perf_counter() - self.begin
-        paced = elapsed * (1.0 - fraction) / fraction if fraction > 0.0 else 0.0
-        left = paced if fraction >= _TELLING else max(0.0, self.seconds - elapsed)
+        paced = elapsed * (1.0 - fraction) / done if done > 0.0 else 0.0
+        is_telling = self.seconds is None or done >= _TELLING * (1.0 - self.found)
+        left = paced if is_telling else max(0.0, (self.seconds or 0.0) * (1.0 - self.found) - elapsed)
         return duration(left) if left > 0.0 else "0 s"
 
 
@@ -64,6 +67,8 @@ class CallProgress(ProgressBarManager):
         super().__init__(n_bars=1, progressbar=progressbar, progressbar_theme=progressbar_theme)
         self.combined_progress = False
         self._position = 0.0
+        #: Whether Ctrl-C has ended what the bar shows.
+        self.is_cut = False
         self._begin = time.perf_counter()
         stats = self._stats("", 0.0, "", "")
         initial = {name: [value] for name, value in stats.items()}
@@ -86,13 +91,13 @@ class CallProgress(ProgressBarManager):
             for handler in logging.getLogger("pymc").handlers:
                 if isinstance(handler, logging.StreamHandler) and handler.stream is before:
                     self._moved.append((handler, handler.setStream(sys.stderr)))
-        self.phase("Compiling")(0.0, 0.0, np.nan)
+        self.phase("Compiling")(0.0, np.nan, np.nan)
         return self
 
     def __exit__(self, *exception: Any) -> Any:
-        """Leave the bar as it is, full unless something was raised."""
+        """Leave the bar as it is, full unless something was raised or has ended the call before its time."""
         try:
-            if exception[0] is None:
+            if exception[0] is None and not self.is_cut:
                 self._show(self._phase, 1.0, 1.0, self._log_z, is_last=True)
         finally:
             for handler, stream in self._moved:
@@ -195,6 +200,13 @@ class Shares:
         under_way, known = (one[np.isfinite(one)] for one in (self._betas, self._log_z))
         beta = float(under_way.min()) if under_way.size else np.nan
         self._report(float(self._done.mean()), beta, known if known.size else np.nan)
+
+    def tell_found(self) -> None:
+        """Report what took no time, because a checkpoint had it."""
+        phase = getattr(self._report, "args", (None,))[0]
+        if isinstance(phase, _Phase):
+            phase.found = float(self._done.mean())
+        self.tell()
 
     def close(self) -> None:
         """Have threads of this process stop at their next report."""

@@ -69,6 +69,11 @@ class Workers:
                 else:
                     shares.finish(number, result)
                     yield number, result
+            if 0 < len(waiting) < len(tasks):
+                n_found = len(tasks) - len(waiting)
+                _log.info(f"{n_found} of {len(tasks)} tiles were finished before: {len(waiting)} are left")
+            if shares.n_done:
+                shares.tell_found()
             if self.is_shared:
                 fresh = _Queue(self, engine, tasks, waiting, shares).results()
             else:

@@ -72,10 +72,10 @@ def to_datatree(
     added = add_groups(
         {
             "modes": lambda: modes and modes_group(modes),
-            PLAN: lambda: plan and plan_group(plan),
             "observed_data": lambda: _data(find_observations(model), labels),
             "constant_data": lambda: _data(find_constants(model), labels),
             **densities(posterior, model, output),
+            PLAN: lambda: plan and plan_group(plan),
         },
         guard,
     )

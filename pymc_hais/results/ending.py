@@ -51,8 +51,9 @@ def end_run(
     )
     learnt = guard.attempt("the plan", lambda: record_plan(choice, outcome, call), None)
     estimate = guard.surely(lambda: with_findings(Seen(choice, outcome, call, found), guard))
-    guard.surely(lambda: log_outcome(estimate, outcome, choice, call))
-    attrs = guard.surely(lambda: attributes(choice, outcome, posterior, call, time.perf_counter() - begin))
+    seconds = time.perf_counter() - begin
+    guard.surely(lambda: log_outcome(estimate, outcome, choice, call, seconds))
+    attrs = guard.surely(lambda: attributes(choice, outcome, posterior, call, seconds))
     tree = to_datatree(model, values, posterior, outcome, estimate, attrs, call.output, guard, found, learnt)
     keep_result(tree, call.workers.checkpoint, guard)
     return tree

@@ -234,7 +234,7 @@ FINDINGS: dict[str, Row] = {
         "Look for a distribution whose `random` and `logp` differ (pm.CustomDist), or report it.",
     ),
     "wide_gap": _warning(
-        "The bounds of log Z are {gap:.2f} nats apart in the mean.",
+        "The bounds of log Z are {gap:.2f} nats apart in the mean, and {widest:.2f} for data set {which}.",
         "Pass a larger `n_temperatures`, or more `draws`.",
     ),
     "ranks": _error(

@@ -18,17 +18,22 @@ from pymc_hais.run.plan import Plan, decode_plan, encode_plan
 
 #: The group of a result.
 PLAN = "plan"
+#: Its attribute.
+_FACTS = "facts"
 #: The file of a result in the folder of a checkpoint.
 _RESULT = "result.nc"
 
 
 def plan_group(plan: Plan) -> Dataset:
-    """Label a plan's arrays; its facts are attributes, each as JSON."""
+    """Put a plan's arrays into a group that is short on a screen: its facts are one attribute, as JSON."""
     arrays, facts = encode_plan(plan)
-    variables = {
-        name: (tuple(f"{name}_dim_{axis}" for axis in range(array.ndim)), array) for name, array in arrays.items()
-    }
-    return Dataset(variables, attrs={name: json.dumps(value) for name, value in facts.items()})
+    variables = {name: (_dims(array.shape), array) for name, array in arrays.items()}
+    return Dataset(variables, attrs={_FACTS: json.dumps(facts)})
+
+
+def _dims(shape: tuple[int, ...]) -> list[str]:
+    """Name axes by their sizes, so that few names do for many arrays."""
+    return [f"size_{size}" + "_again" * shape[:axis].count(size) for axis, size in enumerate(shape)]
 
 
 def read_plan(source: Any, argument: str = "plan") -> Plan:
@@ -85,7 +90,9 @@ def _arrays_and_facts(idata: Any, argument: str) -> tuple[dict[str, np.ndarray],
             "by an earlier version, or its path moves a parameter or starts from another model. Run sample_hais anew."
         )
     group = idata.children[PLAN].to_dataset()
+    # Older results have an attribute for each fact.
     facts = {name: json.loads(value) for name, value in group.attrs.items()}
+    facts = facts.get(_FACTS, facts)
     return {str(name): np.asarray(array.values) for name, array in group.data_vars.items()}, facts
 
 

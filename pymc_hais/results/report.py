@@ -65,8 +65,8 @@ def log_start(choice: Choice, call: Call) -> None:
     )
 
 
-def log_outcome(estimate: LogZEstimate, outcome: Outcome, choice: Choice, call: Call) -> None:
-    """Log the estimate, why the rounds ended, and every finding."""
+def log_outcome(estimate: LogZEstimate, outcome: Outcome, choice: Choice, call: Call, seconds: float) -> None:
+    """Log the estimate, why the rounds ended, what the whole call has taken, and every finding."""
     why = {
         "target_se": f"below target_se = {call.request.target_se}",
         "single_round": "after one round, as asked for",
@@ -78,7 +78,9 @@ def log_outcome(estimate: LogZEstimate, outcome: Outcome, choice: Choice, call: 
     n_rounds = len(outcome.rows[0].rounds)
     temperatures = _temperatures(len(outcome.ladder.schedule))
     rounds = f"{n_rounds} rounds, the last of {temperatures}" if n_rounds > 1 else f"1 round of {temperatures}"
-    _log.info(f"{_quantity(choice)} {estimate:.3f} ({rounds}, {duration(outcome.seconds)}; {why})")
+    own, whole = duration(outcome.seconds), duration(seconds)
+    took = own if own == whole else f"{own}, and {whole} with compiling, the pilot and checks"
+    _log.info(f"{_quantity(choice)} {estimate:.3f} ({rounds}: {took}; {why})")
     log_findings(estimate.findings)
 
 

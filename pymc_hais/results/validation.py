@@ -21,6 +21,8 @@ _CROSSED = 4.0
 _FEWEST = 5
 #: Nats between the bounds that are worth a warning, in the mean.
 _WIDE = 0.5
+#: Data sets in a table for the screen.
+_ROWS = 10
 #: How often right posteriors are said to be off, over all parameters together.
 _FALSE_ALARM = 1e-3
 
@@ -49,11 +51,19 @@ def check_validation(sandwiches: Sequence[Sandwich], ranks: Mapping[str, np.ndar
     if gap.mean() < -_CROSSED * error:
         yield say("bounds_crossed", gap=-gap.mean(), errors=-gap.mean() / error)
     if gap.mean() > _WIDE:
-        yield say("wide_gap", gap=gap.mean())
+        yield say("wide_gap", gap=gap.mean(), widest=gap.max(), which=int(gap.argmax()))
     columns = [(name, column) for name, values in ranks.items() for column in values.reshape(len(values), -1).T]
     off = {name for name, column in columns if kstest(column, "uniform").pvalue < _FALSE_ALARM / len(columns)}
     if off:
         yield say("ranks", names=quoted(sorted(off)))
+
+
+def to_text(tree: DataTree) -> str:
+    """Write the bounds of each data set as a table, of many those whose bounds are widest."""
+    table = tree["bounds"].to_dataset().to_dataframe()[["lower", "upper", "gap", "n_temperatures"]]
+    shown = table if len(table) <= _ROWS else table.nlargest(_ROWS, "gap")
+    which = "" if len(shown) == len(table) else f" (the widest {_ROWS} of {len(table)} data sets)"
+    return f"Bounds of log Z in nats{which}:\n{shown.round(3).to_string()}"
 
 
 def _bounds(sandwiches: Sequence[Sandwich]) -> dict[str, np.ndarray]:

@@ -56,12 +56,12 @@ def test_the_same_call_finds_what_was_kept(tmp_path):
 @pytest.mark.parametrize(
     ("other", "told"),
     [
-        ({"draws": 200}, "draws: 100 there, 200 here"),
-        ({"kernel": {"class": "Hamiltonian", "step_size": 0.1}}, r"kernel\.step_size: null there, 0\.1 here"),
-        ({"random_seed": [1, 3]}, r"random_seed: \[1, 2\] there, \[1, 3\] here"),
-        ({"chains": 3}, "chains: null there, 3 here"),
-        ({"function": "g", "draws": 1}, 'function: "f" there, "g" here; draws: 100 there, 1 here'),
-        ({"kernel": "x" * 1000}, r"kernel: .* there, \"x{90,97}\.\.\. here"),
+        ({"draws": 200}, "`draws` was 100, and is 200 now"),
+        ({"kernel": {"class": "Hamiltonian", "step_size": 0.1}}, r"`kernel\.step_size` was None, and is 0\.1 now"),
+        ({"random_seed": [1, 3]}, "`random_seed` was another one: leave it out, and the folder's own is taken"),
+        ({"chains": 3}, "`chains` was None, and is 3 now"),
+        ({"function": "g", "draws": 1}, "`function` was 'f', and is 'g' now; `draws` was 100, and is 1 now"),
+        ({"kernel": "x" * 1000}, r"`kernel` was .*, and is 'x{90,97}\.\.\. now"),
     ],
 )
 def test_another_call_is_refused_with_what_differs(tmp_path, other, told):

@@ -207,3 +207,28 @@ def test_tiles_elsewhere_show_no_temperature(recorded):
     progress, bar = recorded
     progress.phase("Round 1")(0.5, np.nan, np.nan)
     assert (bar.columns[-1]["beta"], bar.columns[-1]["log_z"]) == ("", "")
+
+
+def test_the_pace_of_a_resumed_phase_leaves_out_what_was_found(recorded, clock):
+    progress, bar = recorded
+    with progress:
+        shares = Shares(4, progress.phase("Round 1", 400.0))
+        for number in (0, 1):
+            shares.finish(number, SimpleNamespace(log_z=np.array([-3.0])))
+        shares.tell_found()
+        assert bar.columns[-1]["left"] == "3 min"  # half of what it takes from the beginning
+        clock[0] += 60.0
+        shares.finish(2, SimpleNamespace(log_z=np.array([-3.0])))
+        shares.tell()
+        # One of the two that are left took a minute.
+        assert bar.columns[-1]["left"] == "60 s"
+        assert bar.columns[-1]["log_z"] == "-3.00 ± 0.00"
+
+
+def test_a_bar_ends_where_ctrl_c_stopped_it(recorded):
+    progress, bar = recorded
+    with progress:
+        assert bar.columns[-1]["beta"] == ""  # nothing is annealed while a model is compiled
+        progress.phase("Round 1")(0.5, 0.2, -3.0)
+        progress.is_cut = True
+    assert bar.position == pytest.approx(20.0)

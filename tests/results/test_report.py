@@ -6,7 +6,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pymc_hais.results.report import log_start
+from pymc_hais.estimators import LogZEstimate
+from pymc_hais.results.report import log_outcome, log_start
+from tests.quick import one_mean
 from tests.runs import call_of
 
 
@@ -38,3 +40,17 @@ def test_the_start_says_what_will_happen(caplog, lengths, seconds, compiling, ex
 def test_the_start_says_for_how_much_there_is_time(caplog):
     assert "5,855 temperatures, about 5 min, of which there are 40 s (" in said(caplog, [5855], 300.0, max_seconds=40.0)
     assert "of which" not in said(caplog, [5855], 30.0, max_seconds=40.0)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [(258.0, ": 56 s, and 4 min with compiling, the pilot and checks;"), (56.2, ": 56 s;")],
+)
+def test_the_end_says_what_the_whole_call_has_taken(caplog, seconds, told):
+    problem = SimpleNamespace(reference=None, model=one_mean())
+    rounds = SimpleNamespace(rounds=(1,))
+    ladder = SimpleNamespace(schedule=range(31))
+    outcome = SimpleNamespace(stopped_by="single_round", rows=[rounds], ladder=ladder, seconds=56.0)
+    with caplog.at_level(logging.INFO, logger="pymc"):
+        log_outcome(LogZEstimate(-3.0, 0.1, -3.2, -2.8), outcome, SimpleNamespace(problem=problem), call_of(), seconds)
+    assert f"(1 round of 31 temperatures{told} after one round, as asked for)" in caplog.messages[-1]
