@@ -15,7 +15,9 @@ from pymc_hais.results.plots.reading import read_group
 
 _LOWEST = -6.0
 _N_BINS = 60
-_VISUALS = ("hist", "ref_line", "title", "xlabel", "ylabel", "legend")
+_VISUALS = ("hist", "defensive", "ref_line", "title", "xlabel", "ylabel", "legend")
+#: Particles of the first part of a reference are its defence where they are fewer than this share.
+_DEFENCE = 0.25
 
 
 @share_docs
@@ -32,34 +34,55 @@ def plot_log_weights(
     A log weight of 0 is the average of its chain.  In a healthy run the histograms are narrow and alike.  If most
     particles lie far below 0, a few others decide the estimate.
 
+    A fitted reference keeps a tenth of the particles at the prior, as a defence.  Their weights are small if the fit is
+    good.  They are drawn apart, as a dashed line, so that they do not look like a second hill.
+
     Parameters
     ----------
     idata : DataTree
         Result of :func:`pymc_hais.sample_hais`.
     visuals : dict, optional
-        Name of a visual -> a dictionary of its settings, or False to leave it out: ``hist``, ``ref_line`` (the
-        average), ``title``, ``xlabel``, ``ylabel``, ``legend``.
+        Name of a visual -> a dictionary of its settings, or False to leave it out: ``hist``, ``defensive``,
+        ``ref_line`` (the average), ``title``, ``xlabel``, ``ylabel``, ``legend``.
     {canvas}
     """
-    log_weights = read_group(idata, "annealing", ["final_log_weight"])["final_log_weight"]
-    bars = _histograms(log_weights)
+    group = read_group(idata, "annealing", ["final_log_weight"])
+    log_weights = group["final_log_weight"]
+    is_defence = _defence(group)
+    bars = _histograms(log_weights, ~is_defence)
     panels = Panels(bars, _VISUALS, visuals, plot_collection, backend, pc_kwargs)
     panels.draw("ref_line", vline, Dataset({"log_weight": DataArray(0.0)}), color="B3", linestyle="C1")
     panels.draw("hist", step_hist, bars, coloured=True)
-    panels.label(log_weight=("Final log weights", f"nats above the average ({_LOWEST:.0f}: or less)", "particles"))
+    note = ""
+    if is_defence.any():
+        panels.draw("defensive", step_hist, _histograms(log_weights, is_defence), True, linestyle="C1", alpha=0.5)
+        note = f"; dashed: the {is_defence.mean():.0%} kept as a defence"
+    panels.label(
+        log_weight=("Final log weights", f"nats above the average ({_LOWEST:.0f}: or less{note})", "particles")
+    )
     panels.add_legend()
     return panels.collection
 
 
-def _histograms(log_weights: DataArray) -> Dataset:
-    """Count the particles of each chain in common bins."""
+def _defence(group: Dataset) -> np.ndarray:
+    """Tell which particles (C, P) come from the small first part of a mixed reference: where a fit is, the prior."""
+    log_weights = group["final_log_weight"].transpose("chain", "particle")
+    if "ancestor_part" not in group:  # older results
+        return np.zeros(log_weights.shape, dtype=bool)
+    parts = group["ancestor_part"].transpose("chain", "particle").values
+    first = parts == 1
+    return first & (parts.max() > 1) & (first.mean() < _DEFENCE)
+
+
+def _histograms(log_weights: DataArray, chosen: np.ndarray) -> Dataset:
+    """Count the chosen particles (C, P) of each chain in the common bins of all."""
     relative = log_weights.transpose("chain", "particle").values + np.log(log_weights.sizes["particle"])
     # Hopeless particles may lie thousands of nats down; they would squeeze all others into one bin.
     relative = np.maximum(relative, _LOWEST)
     edges = np.histogram_bin_edges(relative, bins=_N_BINS)
     # An empty bin at either end closes the outline.
     edges = np.concatenate([[2 * edges[0] - edges[1]], edges, [2 * edges[-1] - edges[-2]]])
-    counts = np.stack([np.histogram(row, bins=edges)[0] for row in relative])
+    counts = np.stack([np.histogram(row[own], bins=edges)[0] for row, own in zip(relative, chosen, strict=True)])
     left, right = (np.broadcast_to(one, counts.shape) for one in (edges[:-1], edges[1:]))
     bars = DataArray(
         np.stack([left, right, counts]),

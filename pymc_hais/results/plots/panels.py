@@ -121,7 +121,10 @@ class Panels:
     def write_out(self, axis: str, variable: str) -> None:
         """Write the numbers on an axis in full: Matplotlib would write differences from one of them."""
         if self.collection.backend == "matplotlib":
-            self.collection.get_target(variable, {}).ticklabel_format(axis=axis, useOffset=False)
+            target = self.collection.get_target(variable, {})
+            target.ticklabel_format(axis=axis, useOffset=False)
+            if axis == "x":  # long numbers side by side
+                target.locator_params(axis="x", nbins=4)
 
     def add_legend(self) -> None:
         """Name the colours, unless there are none or the user turned it off."""

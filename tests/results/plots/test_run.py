@@ -174,3 +174,28 @@ def test_what_is_no_result_of_a_run_is_refused(plot, idata):
         groups[name] = groups[name][[]]
     with pytest.raises(ValueError, match=r"that holds `.*not found in this one\.$"):
         plot(DataTree.from_dict(groups))
+
+
+def test_the_defensive_share_is_drawn_apart(idata, backend):
+    """A tenth of the particles of each chain come from the first part of the reference, the prior."""
+    parts = np.where(np.arange(idata["annealing"].sizes["particle"]) % 10 == 0, 1, 2)
+    log_weights = idata["annealing"]["final_log_weight"]
+    log_weights = log_weights.copy(data=np.where(parts == 1, -1000.0, log_weights.values))
+    mixed = changed(
+        idata,
+        "annealing",
+        final_log_weight=log_weights,
+        ancestor_part=log_weights.copy(data=np.broadcast_to(parts, log_weights.shape)),
+    )
+    collection = plots.plot_log_weights(mixed, backend=backend)
+    edges, counts = numbers(collection, "defensive", "log_weight", chain=0)
+    assert edges[1] == -6.0
+    assert counts[1] == np.sum(parts == 1) == counts[:-1].sum()
+    _, rest = numbers(collection, "hist", "log_weight", chain=0)
+    assert rest[1] == 0
+    assert rest[:-1].sum() == np.sum(parts == 2)
+    # Two equal parts of a user's own mixture have nothing to defend.
+    halves = log_weights.copy(data=np.broadcast_to(1 + np.arange(len(parts)) % 2, log_weights.shape))
+    both = plots.plot_log_weights(changed(mixed, "annealing", ancestor_part=halves), backend=backend)
+    _, every = numbers(both, "hist", "log_weight", chain=0)
+    assert every[:-1].sum() == len(parts)
