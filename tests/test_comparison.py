@@ -160,6 +160,16 @@ def test_estimates_of_different_data_have_no_bayes_factor():
     assert float(plain - first) == float(plain - 0.0) == 1.0
 
 
+def test_a_single_number_is_data():
+    results = [result(0.0), result(1.0), result(1.0)]
+    for idata, value in zip(results, (2.0, 2, 2.5), strict=True):
+        idata["observed_data"] = xr.DataTree(xr.Dataset({"y": ((), value)}))
+    one, same, other = map(pymc_hais.log_marginal_likelihood, results)
+    assert float(one - same) == -1.0
+    with pytest.raises(ValueError, match=r"different data \(`y` \(\) with mean 2; `y` \(\) with mean 2.5\)"):
+        one - other
+
+
 def test_a_bayes_factor_on_its_natural_scale():
     first, second = (pymc_hais.log_marginal_likelihood(result(value, 0.1)) for value in (-1.0, -3.0))
     factor, log = first.bayes_factor(second), first - second

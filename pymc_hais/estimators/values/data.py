@@ -44,9 +44,9 @@ def _mean(array: np.ndarray) -> str:
 def _digest(array: np.ndarray) -> str:
     """Digest shape and numbers of an array: equal ones have one digest, in whatever type."""
     if array.dtype.kind in "biuf":
-        array = array.astype(np.float64) + 0.0  # no negative zeros
-        array[np.isnan(array)] = np.nan
-        content = np.ascontiguousarray(array).tobytes()
+        numbers = array.astype(np.float64)
+        # One NaN, and no negative zeros.
+        content = np.where(np.isnan(numbers), np.nan, numbers + 0.0).tobytes()
     else:
         content = repr(array.tolist()).encode()
     return hashlib.sha256(f"{array.shape}".encode() + content).hexdigest()
