@@ -63,7 +63,7 @@ __all__ = [
     "validate",
 ]
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # PyMC has no entry points for samplers; setting the name again is harmless.
 _pymc.sample_hais = sample_hais
