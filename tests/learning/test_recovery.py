@@ -1,6 +1,7 @@
 """What methods learn from rows of a known density, beside maximum likelihood."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -43,17 +44,20 @@ def learnt_filters(method, seed, is_normalised=False, must_converge=True):
     return model["A"].get_value() - FILTERS
 
 
-def learnt_couplings(method, seed, is_normalised=False, must_converge=True):
+def learnt_couplings(method, seed, is_normalised=False, must_converge=True, scale=1.0):
     model = densities.boltzmann(np.zeros((5, 5)), np.zeros(5))
     if is_normalised:
         with model:
             every, w = densities.states(5), pt.triu(model["W"], 1)
             pm.Potential("log_z", -pt.logsumexp((pt.dot(every, w) * every).sum(axis=1) + pt.dot(every, model["b"])))
-    rows = densities.boltzmann_rows(COUPLINGS, BIASES, 10_000, seed)
+    rows = densities.boltzmann_rows(scale * COUPLINGS, scale * BIASES, 10_000, seed)
     result = pymc_hais.fit(model, {"s": rows.astype(int)}, ["W", "b"], method, progressbar=False, random_seed=seed)
     assert result["learning"].attrs["converged"] or not must_converge
-    w, b = np.triu(model["W"].get_value(), 1) - COUPLINGS, model["b"].get_value() - BIASES
+    w, b = np.triu(model["W"].get_value(), 1) - scale * COUPLINGS, model["b"].get_value() - scale * BIASES
     return np.concatenate([w[np.triu_indices(5, 1)], b])
+
+
+learnt_weak_couplings = partial(learnt_couplings, scale=0.4)
 
 
 class WithoutNoise(learning.NoiseContrastive):
@@ -72,6 +76,14 @@ class OneTooFew(learning.RatioMatching):
         return (pt.sigmoid(odds) ** 2).sum(axis=1)
 
 
+class FewerValues(learning.GeneralizedScoreMatching):
+    """A mutant whose sum over the values of a bit leaves out the one that it has not."""
+
+    def objective(self, family, rows, extras):
+        odds = log_odds(family, rows, one_changed(family, rows))
+        return ((1.0 + pt.exp(odds)) ** 2 - 2.0 * (1.0 + pt.exp(odds))).sum(axis=1)
+
+
 class Unsquared(learning.ScoreMatching):
     """A mutant with half of the squared gradient missing."""
 
@@ -88,7 +100,7 @@ def size_of(errors):
 def likelihood():
     return {
         learn: size_of([learn(ExactLikelihood(), seed, True) for seed in SEEDS])
-        for learn in (learnt_filters, learnt_couplings)
+        for learn in (learnt_filters, learnt_couplings, learnt_weak_couplings)
     }
 
 
@@ -120,9 +132,20 @@ def test_bits_tell_as_much_as_by_maximum_likelihood(method, likelihood):
     assert errors <= 2.0 * likelihood[learnt_couplings]
 
 
+def test_generalised_score_matching_recovers_weak_couplings(likelihood):
+    """Where no state is rare, which is what its squares of inverse probabilities ask for."""
+    errors = size_of([learnt_weak_couplings(learning.GeneralizedScoreMatching(), seed) for seed in SEEDS])
+    assert errors <= 2.0 * likelihood[learnt_weak_couplings]
+
+
 @pytest.mark.parametrize(
     ("mutant", "learn"),
-    [(WithoutNoise(), learnt_filters), (Unsquared(), learnt_filters), (OneTooFew(), learnt_couplings)],
+    [
+        (WithoutNoise(), learnt_filters),
+        (Unsquared(), learnt_filters),
+        (OneTooFew(), learnt_couplings),
+        (FewerValues(), learnt_weak_couplings),
+    ],
 )
 def test_mutants_are_caught(mutant, learn, likelihood):
     assert size_of([learn(mutant, 1, must_converge=False)]) > 2.0 * likelihood[learn]
