@@ -2,11 +2,16 @@
 
 The 1,797 digits of scikit-learn, binarised: 64 visible and 16 hidden units, so that the log-likelihood of the 297 test
 rows is an exact sum.  Run ``python -m benchmarks.learning``.  What is the test log-likelihood after how many seconds of
-wall and of CPU time?
+wall and of CPU time?  ``--large`` times an epoch of 60,000 synthetic rows of 784 visible units, with 500 hidden ones.
+With ``--rbms PYTHON``, an interpreter that has PyPI's ``rbms``, its persistent chains stand beside both.
 """
 
+import argparse
 import logging
+import subprocess
+import tempfile
 import time
+from pathlib import Path
 
 import numpy as np
 import pymc as pm
@@ -18,9 +23,13 @@ from examples import rbm
 from pymc_hais import learning
 
 N_HIDDEN, N_TRAIN, BATCH = 16, 1500, 100
-#: Of separate fits, since the rate falls over the second half of each; 15 make an epoch of 1,500 rows.
-STEPS = (300, 1000, 3000, 7500)
-RATES, EPOCHS = (0.01, 0.05, 0.1), (20, 100, 500)
+#: Of separate fits, since the rate falls over the second half of each; five make an epoch of 1,500 rows.
+STEPS, OURS = (150, 500, 1000, 2000), {"batch_size": 300, "n_chains": 200, "n_moves": 5, "rate": 0.03}
+RATES, EPOCHS = (0.05, 0.1), (100, 500, 1000, 2000)
+SCRIPT = str(Path(__file__).with_name("learning_rbms.py"))
+SCRIPT = str(Path(__file__).with_name("learning_rbms.py"))
+#: Visible and hidden units, rows and those of a batch, and steps that are timed.
+LARGE, N_TIMED = (784, 500, 60_000, 500), 15
 
 
 def clocks() -> np.ndarray:
@@ -33,15 +42,15 @@ def score(parameters: rbm.Parameters, rows: np.ndarray) -> float:
     return float(rbm.log_unnormalised(rows, parameters).mean()) - rbm.exact_log_z(parameters)
 
 
-def build_machine(train: np.ndarray) -> pm.Model:
+def build_machine(train: np.ndarray, n_hidden: int = N_HIDDEN) -> pm.Model:
     """Build the machine with both layers, at small weights and the data's base rates."""
     rng = np.random.default_rng(0)
     with pm.Model() as model:
-        weights = pm.Data("W", 0.01 * rng.normal(size=(train.shape[1], N_HIDDEN)))
+        weights = pm.Data("W", 0.01 * rng.normal(size=(train.shape[1], n_hidden)))
         visible_bias = pm.Data("b", logit(rbm.base_rates(train)))
-        hidden_bias = pm.Data("c", np.zeros(N_HIDDEN))
+        hidden_bias = pm.Data("c", np.zeros(n_hidden))
         v = pymc_hais.FlatDiscrete("v", 0, 1, shape=train.shape[1])
-        h = pymc_hais.FlatDiscrete("h", 0, 1, shape=N_HIDDEN)
+        h = pymc_hais.FlatDiscrete("h", 0, 1, shape=n_hidden)
         pm.Potential("negative_energy", v @ weights @ h + v @ visible_bias + h @ hidden_bias)
     return model
 
@@ -51,12 +60,12 @@ def run_ours(train: np.ndarray, test: np.ndarray, n_steps: int) -> str:
     model, begin = build_machine(train), clocks()
     pymc_hais.fit(
         model, {"v": train.astype(int)}, ["W", "b", "c"],
-        learning.StochasticMaximumLikelihood(n_moves=1, n_chains=BATCH),
-        n_steps=n_steps, batch_size=BATCH, random_seed=1, progressbar=False, optimizer=pm.adam(learning_rate=0.01),
+        learning.StochasticMaximumLikelihood(n_moves=OURS["n_moves"], n_chains=OURS["n_chains"]), n_steps=n_steps,
+        batch_size=OURS["batch_size"], random_seed=1, progressbar=False, optimizer=pm.adam(learning_rate=OURS["rate"]),
     )  # fmt: skip
     seconds = clocks() - begin
     found = score(rbm.Parameters(*(model[name].get_value() for name in "Wbc")), test)
-    return line("StochasticMaximumLikelihood", n_steps * BATCH // len(train), found, seconds)
+    return line("StochasticMaximumLikelihood", n_steps * OURS["batch_size"] // len(train), found, seconds)
 
 
 def run_theirs(train: np.ndarray, test: np.ndarray, rate: float, n_epochs: int) -> str:
@@ -69,6 +78,48 @@ def run_theirs(train: np.ndarray, test: np.ndarray, rate: float, n_epochs: int) 
     return line(f"BernoulliRBM, rate {rate}", n_epochs, score(parameters, test), seconds)
 
 
+def run_rbms(python: str, train: np.ndarray, test: np.ndarray) -> list[str]:
+    """Fit with ``rbms`` in another interpreter, at the settings of our own fits, and score what it finds."""
+    lines = []
+    with tempfile.TemporaryDirectory() as folder:
+        np.save(Path(folder, "rows.npy"), train)
+        for rate in (0.01, 0.1):
+            for n_steps in (500, 2000, 10_000):
+                numbers = [N_HIDDEN, n_steps, OURS["batch_size"], OURS["n_chains"], OURS["n_moves"], rate]
+                subprocess.run([python, SCRIPT, folder, *map(str, numbers)], check=True)
+                found = np.load(Path(folder, "fitted.npz"))
+                parameters = rbm.Parameters(found["W"], found["b"], found["c"])
+                epochs = n_steps * OURS["batch_size"] // len(train)
+                lines.append(line(f"rbms, rate {rate}", epochs, score(parameters, test), found["seconds"]))
+    return lines
+
+
+def run_large(python: str | None) -> None:
+    """Print seconds an epoch of a large machine, of steps after the first few, by each."""
+    n_visible, n_hidden, n_rows, batch = LARGE
+    rows = (np.random.default_rng(0).random((20 * batch, n_visible)) < 0.2).astype(float)
+    print("| method | s an epoch | CPU s an epoch | s before the first step |\n| --- | --- | --- | --- |")
+    for method in (learning.ContrastiveDivergence(1), learning.StochasticMaximumLikelihood(n_moves=1, n_chains=batch)):
+        model, marks = build_machine(rows, n_hidden), [clocks()]
+        pymc_hais.fit(
+            model, {"v": rows.astype(int)}, ["W", "b", "c"], method, n_steps=N_TIMED + 5, batch_size=batch,
+            random_seed=1, progressbar=False, callbacks=[lambda *_, marks=marks: marks.append(clocks())],
+        )  # fmt: skip
+        seconds = (marks[-1] - marks[5]) / (len(marks) - 6) * n_rows / batch
+        print(f"| {method.name} | {seconds[0]:.0f} | {seconds[1]:.0f} | {marks[1][0] - marks[0][0]:.0f} |", flush=True)
+    begin = clocks()
+    BernoulliRBM(n_hidden, learning_rate=0.01, batch_size=batch, n_iter=1, random_state=0).fit(rows)
+    seconds = (clocks() - begin) * n_rows / len(rows)
+    print(f"| BernoulliRBM | {seconds[0]:.0f} | {seconds[1]:.0f} | 0 |", flush=True)
+    if python:
+        with tempfile.TemporaryDirectory() as folder:
+            np.save(Path(folder, "rows.npy"), rows)
+            numbers = [n_hidden, N_TIMED, batch, batch, 1, 0.01]
+            subprocess.run([python, SCRIPT, folder, *map(str, numbers)], check=True)
+            seconds = np.load(Path(folder, "fitted.npz"))["seconds"] / N_TIMED * n_rows / batch
+        print(f"| rbms | {seconds[0]:.0f} | {seconds[1]:.0f} | 0 |", flush=True)
+
+
 def line(name: str, n_epochs: int, found: float, seconds: np.ndarray) -> str:
     return f"| {name} | {n_epochs} | {found:.2f} | {seconds[0]:.1f} | {seconds[1]:.1f} |"
 
@@ -76,6 +127,12 @@ def line(name: str, n_epochs: int, found: float, seconds: np.ndarray) -> str:
 def main() -> None:
     logging.getLogger("pymc").setLevel(logging.ERROR)
     logging.getLogger("pymc.hais").setLevel(logging.CRITICAL)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--large", action="store_true")
+    parser.add_argument("--rbms", metavar="PYTHON")
+    options = parser.parse_args()
+    if options.large:
+        return run_large(options.rbms)
     rows = rbm.load_digits()
     np.random.default_rng(0).shuffle(rows)
     train, test = rows[:N_TRAIN], rows[N_TRAIN:]
@@ -88,6 +145,8 @@ def main() -> None:
     for rate in RATES:
         for n_epochs in EPOCHS:
             print(run_theirs(train, test, rate, n_epochs), flush=True)
+    for one in run_rbms(options.rbms, train, test) if options.rbms else ():
+        print(one)
 
 
 if __name__ == "__main__":

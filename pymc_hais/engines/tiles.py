@@ -4,6 +4,7 @@ The shape depends on the number of particles and on the device alone.  Programs 
 so results would otherwise change with the number of populations, of threads or of rows.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -28,6 +29,7 @@ def tile_shape(n_particles: int, most: int) -> tuple[int, int]:
     return max(1, most // (4 * size)), size
 
 
+@functools.lru_cache(maxsize=128)
 def cut_tiles(n_populations: int, n_particles: int, most: int) -> list[Tile]:
     """Cut (B, P) particles into tiles."""
     b, p = tile_shape(n_particles, most)

@@ -130,6 +130,25 @@ def test_a_projection_is_applied_after_each_step():
     assert value[0, 1] != 0.0
 
 
+@pytest.mark.parametrize("make", stochastic._ELEMENTWISE)
+def test_an_optimiser_steps_alike_with_all_parameters_as_one_vector(make, monkeypatch):
+    rng = np.random.default_rng(1)
+    free = {"a": rng.normal(size=(2, 3)), "b": rng.normal(size=()), "c": rng.normal(size=4)}
+    gradients = [{name: rng.normal(size=one.shape) for name, one in free.items()} for _ in range(3)]
+
+    def walk(values):
+        step = stochastic.build_steps(make(learning_rate=0.1), free)
+        for gradient in gradients:
+            values = step(values, gradient, 0.5)
+        return values
+
+    together = walk(free)
+    monkeypatch.setattr(stochastic, "_ELEMENTWISE", ())
+    for name, one in walk(free).items():
+        assert not np.array_equal(one, free[name])
+        np.testing.assert_allclose(together[name], one, rtol=1e-12)
+
+
 def test_a_start_without_a_density_is_refused():
     model = densities.experts(FILTERS)
     with model:
@@ -153,7 +172,7 @@ def test_pieces_are_all_rows_once(n):
 def test_a_trace_keeps_few_steps():
     trace = Trace()
     for step in range(1, 5001):
-        trace.add(step, {"a": np.array(step)}, program.Gradient(float(step), {"a": np.array(1.0)}), {})
+        trace.add(step, {"a": np.array(step)}, program.Gradient(float(step), {"a": np.array(1.0)}), dict)
     assert N_KEPT // 2 <= len(trace.steps) <= N_KEPT
     assert len(set(np.diff(trace.steps))) == 1
     assert [int(one["a"]) for one in trace.values] == trace.steps

@@ -114,7 +114,7 @@ class Chains:
         change = _RATE * (float(np.mean(rates)) - engine.kernel.acceptance_target)
         chains = replace(self, step_size=self.step_size * float(np.exp(change)))
         points = _points(problem, state).reshape(x.shape)
-        return Moved(points, _log_density(problem, state, points), chains)
+        return Moved(points, _log_density(problem, state, points) if weigh else None, chains)
 
     def _segments(self, n_moves: int) -> Iterator[Segment]:
         """Yield so many transitions at beta = 1, with the pilot's last metric."""
@@ -135,7 +135,7 @@ class Moved(NamedTuple):
     """Where moves have led."""
 
     x: np.ndarray  # as it was given
-    log_density: np.ndarray  # (m,) or (B, P), of the model as it is
+    log_density: np.ndarray | None  # (B, P), of the model as it is, where they are weighed
     chains: Chains  # with a step size that suits
 
 

@@ -69,6 +69,7 @@ class Tracked:
             return chosen
 
         moved = self.chains.move(self.points, n_moves, parameters, rng, weigh=weigh)
+        assert moved.log_density is not None
         return Tracked(moved.chains, moved.x, log_weights, log_z, moved.log_density, dict(parameters))
 
     def finish(self, parameters: Mapping[str, np.ndarray], n_moves: int, rng: np.random.Generator) -> dict[str, Any]:

@@ -68,11 +68,11 @@ class Descent:
 
     def note(self, step: int, values: Mapping[str, np.ndarray], gradient: Gradient, state: Any, done: float) -> None:
         """Keep a step, tell the user's callbacks, and move the bar."""
-        monitors = self.method.monitors(state)
-        self.trace.add(step, values, gradient, monitors)
+        self.trace.add(step, values, gradient, lambda: self.method.monitors(state))
         for callback in self.callbacks:
             callback(step, values, gradient.objective)
-        self.report(min(done, 1.0), np.nan, monitors.get("log_z", np.nan))
+        last = self.trace.monitors[-1] if self.trace.monitors else {}
+        self.report(min(done, 1.0), np.nan, last.get("log_z", np.nan))
 
     def batches(self, size: int) -> Iterator[np.ndarray]:
         """Yield which rows (m,) go into a step: all of them in a random order, and again."""

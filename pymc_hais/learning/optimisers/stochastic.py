@@ -6,9 +6,11 @@ Averaging: Polyak and Juditsky (1992), "Acceleration of stochastic approximation
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
+import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 
@@ -24,6 +26,11 @@ _FALLING, _AVERAGED = 0.5, 0.75
 #: Standard errors of all rows below which a mean gradient that is stationary says that the fit has converged: a noisy
 #: gradient does not come down to the tolerance.
 _NOISY = 1.0
+#: PyMC's optimisers, in each of which every element moves by its own gradients alone.
+_ELEMENTWISE = (
+    pm.sgd, pm.momentum, pm.nesterov_momentum, pm.adagrad, pm.adagrad_window, pm.rmsprop, pm.adadelta, pm.adam,
+    pm.adamax,
+)  # fmt: skip
 #: Batches that tell how high the objective is at the start: by chance an end there is higher than all once in 2^20.
 _N_HEIGHTS = 20
 
@@ -38,6 +45,8 @@ def build_steps(optimizer: Callable[..., Any], free: Mapping[str, np.ndarray]) -
     ValueError
         If it is none.
     """
+    if _is_elementwise(optimizer) and len(free) > 1:
+        return _together(optimizer, free)
     shared = [pytensor.shared(np.array(value), name=name, shape=value.shape) for name, value in free.items()]
     gradients = [pt.tensor(f"gradient_{name}", dtype="float64", shape=value.shape) for name, value in free.items()]
     rate = pt.scalar("rate", dtype="float64")
@@ -58,6 +67,27 @@ def build_steps(optimizer: Callable[..., Any], free: Mapping[str, np.ndarray]) -
         return {one.name: one.get_value() for one in shared}
 
     return step
+
+
+def _together(optimizer: Callable[..., Any], free: Mapping[str, np.ndarray]) -> Callable[..., dict[str, np.ndarray]]:
+    """Take all coordinates as one vector, for an optimiser to which that is the same: a third of the time."""
+    ends = np.cumsum([one.size for one in free.values()])[:-1]
+
+    def flatten(parts: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {"all": np.concatenate([np.ravel(parts[name]) for name in free])}
+
+    one_step = build_steps(optimizer, flatten(free))
+
+    def step(at: Mapping[str, np.ndarray], of: Mapping[str, np.ndarray], share: float) -> dict[str, np.ndarray]:
+        moved = np.split(one_step(flatten(at), flatten(of), share)["all"], ends)
+        return {name: one.reshape(free[name].shape) for name, one in zip(free, moved, strict=True)}
+
+    return step
+
+
+def _is_elementwise(optimizer: Any) -> bool:
+    """Whether each element moves by its own gradients alone: PyMC's own optimisers."""
+    return isinstance(optimizer, partial) and optimizer.func in _ELEMENTWISE
 
 
 def follow(descent: Descent, optimizer: Callable[..., Any], batch_size: int) -> Ending:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +26,11 @@ class Trace:
     _waiting: list[float] = field(default_factory=list)
 
     def add(
-        self, step: int, values: Mapping[str, np.ndarray], gradient: Gradient, monitors: Mapping[str, float]
+        self,
+        step: int,
+        values: Mapping[str, np.ndarray],
+        gradient: Gradient,
+        monitors: Callable[[], Mapping[str, float]],
     ) -> None:
         """Note a step, and keep it if it is due."""
         self._waiting.append(gradient.objective)
@@ -35,7 +39,7 @@ class Trace:
         norm = float(np.hypot.reduce([np.hypot.reduce(np.ravel(one)) for one in gradient.of.values()]))
         self.steps.append(step)
         self.values.append({name: np.array(value) for name, value in values.items()})
-        self.monitors.append({"objective": float(np.mean(self._waiting)), "gradient_norm": norm, **monitors})
+        self.monitors.append({"objective": float(np.mean(self._waiting)), "gradient_norm": norm, **monitors()})
         self._waiting.clear()
         if len(self.steps) > N_KEPT:
             self.stride *= 2
