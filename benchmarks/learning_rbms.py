@@ -17,6 +17,8 @@ from rbms.training.pcd import fit_batch_pcd
 folder, *numbers = sys.argv[1:]
 n_hidden, n_steps, batch_size, n_chains, n_moves = map(int, numbers[:5])
 torch.manual_seed(0)
+if n_hidden < 100:
+    torch.set_num_threads(1)  # more only wait for each other
 rows = torch.from_numpy(np.load(Path(folder, "rows.npy"))).float()
 with torch.no_grad():
     begin = np.array([time.perf_counter(), time.process_time()])
