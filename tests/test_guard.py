@@ -8,6 +8,7 @@ import pytest
 
 import pymc_hais
 from pymc_hais.jobs.guard import Guard
+from pymc_hais.jobs.progress import CallProgress
 from pymc_hais.results.diagnose import unfinished
 from tests.quick import QUICK, TRUTH, one_mean
 from tests.toys import HAS_JAX
@@ -235,3 +236,17 @@ def test_an_error_that_a_system_raises_without_words_is_named():
         guard.surely(lambda: 1 / 0)
     with pytest.raises(SystemExit):
         guard.attempt("that", lambda: (_ for _ in ()).throw(SystemExit()), 3)
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_the_bar_of_a_call_that_ctrl_c_ended_is_not_filled(error, after_rounds, monkeypatch):
+    ends, leave = [], CallProgress.__exit__
+
+    def record(self, *exception):
+        ends.append(self.is_cut)
+        return leave(self, *exception)
+
+    monkeypatch.setattr(CallProgress, "__exit__", record)
+    inject(monkeypatch, "calls.sample.find_modes", error)
+    after_rounds()
+    assert ends == [error is KeyboardInterrupt]

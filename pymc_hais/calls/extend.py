@@ -147,6 +147,7 @@ def extend(
             named = opened.build_outputs(problem.layout, None, True)
             check_goes_on(result, named(np.zeros((1, 1, problem.layout.n_dims))))
             extended = _extend(past, choice, call, guard, given)
+            call.progress.is_cut = guard.is_interrupted
         if extended is None:
             log_nothing_added(before, call)
             return result.copy()
