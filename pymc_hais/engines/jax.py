@@ -139,7 +139,7 @@ class JaxEngine(SharedEngine):
 
         def call(tile: Tile) -> ParticleState:
             data, own = self._data_of(tile.populations, inputs), keys[tile.populations]
-            return self._call("start", _start, (cut(positions, tile), data, own, _counter(tile)))
+            return self._call("start", _start, (cut(positions, tile), data, own, tile.numbers))
 
         tiles = self._tiles(positions.shape)
         return _join(spread(call, tiles, self._cores), tiles, positions.shape[:2])
@@ -154,7 +154,7 @@ class JaxEngine(SharedEngine):
         def call(tile: Tile) -> tuple[ParticleState, SegmentTrace]:
             part = ParticleState(*(cut(leaf, tile) for leaf in state))
             data, own = self._data_of(tile.populations, inputs), keys[tile.populations]
-            return self._call("segment", _segment, (part, data, own, _counter(tile), *steps))
+            return self._call("segment", _segment, (part, data, own, tile.numbers, *steps))
 
         moved, traces = zip(*spread(call, tiles, self._cores), strict=True)
         return _join(moved, tiles, shape), _join_traces(traces, tiles, shape, len(segment.step_sizes))
@@ -168,7 +168,7 @@ class JaxEngine(SharedEngine):
 
         def call(tile: Tile) -> tuple[ParticleState, ParticleState, SegmentTrace]:
             data, own = self._data_of(tile.populations, inputs), keys[tile.populations]
-            return self._call("visit", _visit, (cut(positions, tile), data, own, _counter(tile), *steps))
+            return self._call("visit", _visit, (cut(positions, tile), data, own, tile.numbers, *steps))
 
         firsts, moved, traces = zip(*spread(call, tiles, self._cores), strict=True)
         trace = _join_traces(traces, tiles, shape, len(segment.step_sizes))
@@ -225,11 +225,6 @@ def _configure(settings: dict[str, Any]) -> None:
     compilation_cache.reset_cache()  # JAX reads the settings once
 
 
-def _counter(tile: Tile) -> np.ndarray:
-    """Return the numbers of the particles, which their noise depends on."""
-    return tile.particles.astype(np.uint32)
-
-
 def _steps(segment: Segment, dtype: Any) -> tuple[Any, ...]:
     """Return a segment as a program takes it: of two lengths, so that there are two programs and not one for each S."""
     n = len(segment.step_sizes)
@@ -247,9 +242,9 @@ def _join_traces(traces: Sequence[SegmentTrace], tiles: Sequence[Tile], shape: t
 
 
 def _join(parts: Sequence[ParticleState], tiles: Sequence[Tile], shape: tuple[int, ...]) -> ParticleState:
-    if len(parts) == 1 and np.shape(parts[0].log_ratio) == shape:
-        return parts[0]  # stays on the device
     if len(parts) == 1:
+        if np.shape(parts[0].log_ratio) == shape:
+            return parts[0]  # stays on the device
         return ParticleState(*(np.asarray(leaf)[: shape[0], : shape[1]] for leaf in parts[0]))
     return ParticleState(*(merge(leaves, tiles, (shape[0], shape[1])) for leaves in zip(*parts, strict=True)))
 

@@ -18,6 +18,11 @@ class Tile(NamedTuple):
     particles: np.ndarray  # (p,)
     counted: tuple[int, int]
 
+    @property
+    def numbers(self) -> np.ndarray:
+        """Of the particles, which their noise depends on."""
+        return self.particles.astype(np.uint32)
+
 
 def tile_shape(n_particles: int, most: int) -> tuple[int, int]:
     """Say how many populations, and how many of the particles of each, a tile has: at most ``most`` together.
