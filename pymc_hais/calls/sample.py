@@ -18,7 +18,7 @@ from pymc_hais.opinions.bridging import thin_rows
 from pymc_hais.opinions.opinions import ask_others
 from pymc_hais.planning.begin import build_problem, choose_plan
 from pymc_hais.planning.follow import follow
-from pymc_hais.planning.mode_reference import add_modes
+from pymc_hais.planning.modes.reference import add_modes
 from pymc_hais.planning.starts import GivenDraws
 from pymc_hais.problem.parameter_path import is_geometric
 from pymc_hais.request.arguments import explain_unknown
@@ -103,8 +103,8 @@ def sample_hais(
         - any object with ``sample(n, rng) -> (n, D)`` and ``logp(x) -> PyTensor scalar``, normalised;
         - "fitted": a defensive mixture of the prior (a tenth of the draws; a Student-t where the prior is improper)
           and a Gaussian or Student-t fitted to a pilot's final particles;
-        - "auto": the prior or "fitted", whichever is predicted to cost less; the log and the attributes of the result
-          say which one was taken, and why.
+        - "auto": the prior or "fitted", whichever is predicted to cost less, or a fit of the curvature at the mode;
+          the log and the attributes of the result say which one was taken, and why.
     modes : dict, list of dict or DataTree, optional
         Points that lead to modes of the posterior: a point as :func:`pymc.find_MAP` returns it, several of them, or a
         result of ``pm.sample`` or of this function.  The density is climbed from there, and each mode found becomes a

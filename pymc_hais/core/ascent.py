@@ -25,6 +25,9 @@ _PATIENCE = 12
 #: Share of the starts that must have ended: the last ones would cost as much as all.
 _MOST = 0.95
 
+#: Told how often each start was evaluated, and which share of the starts has ended; says whether to go on.
+type GoesOn = Callable[[int, float], bool]
+
 
 class Ascended(NamedTuple):
     """Where n starts ended."""
@@ -81,13 +84,13 @@ def ascend(
     metric: Metric,
     n_iterations: int,
     tolerance: float,
-    goes_on: Callable[[], bool] = lambda: True,
+    goes_on: GoesOn = lambda n, done: True,
 ) -> Ascended:
     """Climb from each start (n, D) until the rise that is left is about the tolerance, in nats.
 
     ``evaluate`` takes positions (n, D) and returns log densities (n,), -inf where there is none, and gradients (n, D);
-    it is called at most ``n_iterations`` times, and as long as there is time (``goes_on``).  In units of the metric the
-    density is not too narrow.
+    it is called at most ``n_iterations`` times, and as long as ``goes_on``.  In units of the metric the density is not
+    too narrow.
     """
     x = np.array(starts, np.float64)
     value, gradient = _whitened(evaluate, x, metric)
@@ -96,7 +99,7 @@ def ascend(
     level = np.zeros(n, int)
     is_converged, n_calls = np.zeros(n, bool), 1
     is_done = ~np.isfinite(value)
-    while n_calls < n_iterations and goes_on() and is_done.mean() < _MOST:
+    while n_calls < n_iterations and is_done.mean() < _MOST and goes_on(n_calls, is_done.mean()):
         step = memory.direction(gradient)
         slope = np.sum(step * gradient, axis=1)
         has_memory = slope > 0.0

@@ -108,6 +108,9 @@ class Engine(Protocol):
     def along(self, path: Path, tuned: Sequence[np.ndarray] = ()) -> Engine:
         """Share the machine code with an engine on another path, and with other tuned data of the density."""
 
+    def grain(self, n: int) -> int:
+        """Say of what number the multiples, up to n, run the same program as n particles."""
+
     def start(self, positions: np.ndarray, inputs: Sequence[np.ndarray], keys: np.ndarray) -> ParticleState:
         """Evaluate positions (B, P, D) at beta = 0, and draw momenta from the noise streams ``keys`` (B, 2)."""
 

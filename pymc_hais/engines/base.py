@@ -79,6 +79,10 @@ class SharedEngine:
         first = self.start(positions, inputs, keys)
         return first, *self.run_segment(first, inputs, segment, keys)
 
+    def grain(self, n: int) -> int:
+        """Return 1: any number of particles runs the same program."""
+        return 1
+
     def take(self, state: ParticleState, chosen: np.ndarray) -> ParticleState:
         """Copy the chosen particles (B, P) of each population."""
         populations = np.arange(len(chosen))[:, None]

@@ -19,7 +19,7 @@ from scipy.stats import t as student_t
 
 from pymc_hais.core.records import AnnealingRun
 from pymc_hais.core.weights import log_mean_exp, log_sum_exp, normalise
-from pymc_hais.estimators.unseen import unseen_share
+from pymc_hais.estimators.unseen import unseen_parts, unseen_share
 from pymc_hais.estimators.values import NORMAL_REACH, LogZEstimate
 
 
@@ -135,8 +135,8 @@ def estimate_from(
     reach = float(student_t.ppf(0.975, variance.dof)) * se
     centre = value + 0.5 * log_variance
     estimate = LogZEstimate(value, se, centre - reach, centre + reach, estimator=estimator, per_chain=per_chain)
-    shares = population_shares(log_z)
-    return with_shortfall(estimate, float(np.log1p(unseen_share(masses * shares[:, None]))))
+    masses = masses * population_shares(log_z)[:, None]
+    return with_shortfall(estimate, float(np.log1p(np.hypot(unseen_share(masses), unseen_parts(masses, parts)))))
 
 
 def combine(estimates: Sequence[LogZEstimate], costs: Sequence[float]) -> LogZEstimate:

@@ -18,6 +18,8 @@ _TAIL_FACTOR = np.log(2.0)
 _THREE_MOMENTS, _TWO_MOMENTS = 1.0 / 3.0, 0.5
 #: A tail with k = 1 has no finite mean; larger fitted values of k are replaced by this one.
 _LARGEST_K = 0.9
+#: Mean mass of a part's draws, in units of the largest, below which next to none of them count.
+_NEXT_TO_NONE = 0.05
 
 
 def pareto_k(masses: np.ndarray) -> float:
@@ -51,3 +53,16 @@ def unseen_share(masses: np.ndarray) -> float:
         return 0.0
     heaviness = min(1.0, (k - _THREE_MOMENTS) / (_TWO_MOMENTS - _THREE_MOMENTS))
     return float(heaviness * masses.max() / masses.sum() / (1.0 - k))
+
+
+def unseen_parts(masses: np.ndarray, parts: np.ndarray) -> float:
+    """Return the share of Z that parts of a mixture may lack of whose draws next to none count: one more for each.
+
+    Of a prior that is far from its posterior hardly a draw counts, and the spread of those that do not says little of
+    how many might have.  Masses and parts (C, P) are of the families of all populations, on one scale.
+    """
+    largest, numbers = float(masses.max()), np.unique(parts[parts > 0])
+    if len(numbers) < 2:
+        return 0.0
+    counting = np.array([masses[parts == number].mean() for number in numbers]) / largest
+    return largest / float(masses.sum()) * int(np.sum(counting < _NEXT_TO_NONE))

@@ -20,6 +20,7 @@ from pymc_hais.model.identity.objects import attributes_of
 from pymc_hais.model.identity.walk import Walk
 from pymc_hais.model.layout import Layout, build_layout
 from pymc_hais.model.outputs import build_outputs, build_pointwise, build_unconstrain, evaluate_tables
+from pymc_hais.model.proofs.concavity import is_log_concave
 from pymc_hais.model.rows import build_row_logp, observe_first, with_table
 from pymc_hais.model.sites.conditionals import summable
 from pymc_hais.model.sites.flat_discrete import FlatDiscrete

@@ -17,7 +17,6 @@ import pytensor
 import pytensor.tensor as pt
 from pytensor.gradient import NullTypeGradError
 from pytensor.graph.replace import clone_replace
-from pytensor.graph.traversal import ancestors
 
 from pymc_hais.core.protocols import Kernel, Path
 from pymc_hais.kernels.paths import Geometric, Parameters
@@ -62,11 +61,11 @@ class DensityGraph:
 
     @property
     def width(self) -> int:
-        """Elements of the largest array that one particle's density takes or makes.
+        """Elements of the largest array that one particle's density makes.
 
-        A matrix that all particles share, such as that of a Boltzmann machine, makes none of them larger.
+        What all particles share, such as a design matrix, makes none of them larger.
         """
-        variables = reached_from([self.position], self.density) if self.rules else ancestors(self.density)
+        variables = reached_from([self.position, *self.betas], self.density)
         shapes = (getattr(variable.type, "shape", ()) for variable in variables)
         return max(math.prod(shape) for shape in shapes if None not in shape)
 

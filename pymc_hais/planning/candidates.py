@@ -12,7 +12,8 @@ from pymc_hais.model import unnormalised_priors
 from pymc_hais.planning.fits import fit_margins, fit_to
 from pymc_hais.planning.learning import Trial
 from pymc_hais.planning.mass import mass_of
-from pymc_hais.planning.pilots import adaptation_bias
+from pymc_hais.planning.modes.near import shorten
+from pymc_hais.planning.pilots import AGREEMENT, adaptation_bias
 from pymc_hais.planning.starts import is_auto, takes_fit
 from pymc_hais.problem.building import with_reference
 from pymc_hais.problem.problem import Problem
@@ -26,8 +27,6 @@ _WORTH_A_MASS = 300
 #: Evaluations of a round, times the sites, from which on compiling a model once more may pay.  Not seconds: the same
 #: seed is to give the same result on a busy machine.
 _WORTH_COMPILING = 5e8
-#: Nats by which the fit's rough log Z may be the lower one: estimates that miss something are too low.
-_AGREEMENT = 2.0
 _NO_TIME = "The pilot ran out of time, so no fit was tried."
 
 
@@ -177,7 +176,8 @@ class Fit:
 
     def build(self, best: Trial, spent: Spent) -> tuple[Problem, Call]:
         """Fit one shape around each row's centre."""
-        return fit_to(best.problem, best.known, mass_of(best.problem, best.call, spent)), best.call
+        near = fit_to(best.problem, best.known, mass_of(best.problem, best.call, spent))
+        return shorten(near, best, spent, best.call), best.call
 
     def reason_against(self, tried: Trial, best: Trial) -> str | None:
         """Compare the lengths, where it is left to us."""
@@ -236,7 +236,7 @@ def _reason_against(tried: Trial, first: Trial) -> str | None:
     for one, other in zip(tried.pilots, first.pilots, strict=True):
         log_z = one.log_z - tried.problem.log_prior_mass
         expected = other.log_z - first.problem.log_prior_mass
-        if expected - log_z > _AGREEMENT + adaptation_bias(other):
+        if expected - log_z > AGREEMENT + adaptation_bias(other):
             return (
                 f"A fit to the pilot's particles misses something (log Z = {log_z:.1f} instead of {expected:.1f}): "
                 "it is not used."

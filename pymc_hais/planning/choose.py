@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import Any
 
@@ -12,12 +13,15 @@ from pymc_hais.planning.candidates import CANDIDATES, Candidate
 from pymc_hais.planning.fits import fit_to_draws
 from pymc_hais.planning.learning import Trial, learn
 from pymc_hais.planning.mass import mass_of
+from pymc_hais.planning.modes.near import try_mode_first
 from pymc_hais.planning.pilots import choose_rows
 from pymc_hais.planning.starts import GivenDraws, is_auto, takes_fit
 from pymc_hais.problem.problem import Problem
 from pymc_hais.request.call import Call
 from pymc_hais.run.choice import Choice, Spent
 from pymc_hais.run.plan import Plan
+
+_log = logging.getLogger("pymc.hais")
 
 
 def choose_reference(problem: Problem, call: Call, reference: Any) -> Choice:
@@ -41,6 +45,12 @@ def choose_reference(problem: Problem, call: Call, reference: Any) -> Choice:
     if isinstance(reference, GivenDraws):
         near = fit_to_draws(problem, reference.positions, mass_of(problem, call, spent), call)
         return learn(near, [0], 0, spent, call).choice
+    if is_auto(reference):
+        first = try_mode_first(problem, spent, call)
+        if isinstance(first, Trial):
+            return first.choice
+        if first:
+            _log.info(f"Not from the mode: {first}")
     offers = [kind.offer(problem, reference) for kind in CANDIDATES]
     best = learn(problem, choose_rows(problem, call), 0, spent, call, scouts_for_fit=takes_fit(reference))
     for candidate in offers:

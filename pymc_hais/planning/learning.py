@@ -7,20 +7,22 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pymc_hais.estimators import measure_tail
+from pymc_hais.estimators import Tail, measure_tail
 from pymc_hais.jobs.timing import SHORTEST
 from pymc_hais.model import improper_priors
-from pymc_hais.planning.pilots import log_ratios, run_pilots
+from pymc_hais.planning.pilots import FEW_PARTICLES, log_ratios, run_pilots
 from pymc_hais.planning.scouting import Known, know_from_pilots, scout
 from pymc_hais.problem.problem import Problem
 from pymc_hais.request.call import Call
-from pymc_hais.run.choice import Choice, Spent
+from pymc_hais.run.choice import PILOT_PARTICLES, Choice, Spent
 from pymc_hais.run.plan import Plan
-from pymc_hais.tuning import Pilot, merge
+from pymc_hais.tuning import Pilot, Recipe, merge
 
 #: Temperatures of a reported round, at least, without a prior or a fit with light tails: the way into heavy tails is
 #: long, and the barrier does not show it.
 _SHORTEST_HEAVY = 512
+#: Moves of the final draws where nearly all weights are equal.
+_FEW_FINAL_MOVES = 1
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,8 @@ def learn(
     scouts_for_fit : bool, optional
         Whether a fit may follow, which asks where each row's particles lie; None where no row is asked.
     """
-    pilots = run_pilots(problem, rows, number, spent, call)
+    n_particles = FEW_PARTICLES if problem.is_near else PILOT_PARTICLES
+    pilots = run_pilots(problem, rows, number, spent, call, n_particles)
     if scouts_for_fit is None:
         known = know_from_pilots(problem, pilots, call)
     else:
@@ -112,16 +115,25 @@ def decide(
     """Say how long rounds from a reference must be, also for what arrived late in pilots."""
     pilot = merge(pilots)
     tail = measure_tail(seen, float(pilot.autocorrelation_times[-1]), pilot.late)
-    shortest, longest = max(_shortest(problem), tail.n_temperatures), call.request.max_temperatures
+    shortest, longest = _shortest(problem, tail), call.request.max_temperatures
     given = call.request.n_temperatures
     lengths = np.minimum(np.maximum(known.lengths, shortest), longest) if given is None else 0 * known.lengths + given
     seconds = problem.engine.clock.seconds
-    plan = Plan(pilot, lengths, call.recipe)
+    plan = Plan(pilot, lengths, _recipe(problem, call))
     return Choice(problem, plan, tail, known.scouted, spent, seconds)
 
 
-def _shortest(problem: Problem) -> int:
+def _recipe(problem: Problem, call: Call) -> Recipe:
+    """Leave out most of the moves that part copies where there are few of these."""
+    if not problem.is_near:
+        return call.recipe
+    return replace(call.recipe, n_final_moves=min(_FEW_FINAL_MOVES, call.recipe.n_final_moves))
+
+
+def _shortest(problem: Problem, tail: Tail) -> int:
     """Say how many temperatures a reported round has at least."""
+    if problem.is_near and tail.mass == 0.0 and tail.late.share == 0.0:
+        return 1
     is_light = problem.fitted is not None and problem.fitted.has_light_tails
     has_prior = not (improper_priors(problem.model) or problem.undrawn)
-    return SHORTEST if has_prior or is_light else _SHORTEST_HEAVY
+    return max(SHORTEST if has_prior or is_light else _SHORTEST_HEAVY, tail.n_temperatures)

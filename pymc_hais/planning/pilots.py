@@ -16,6 +16,10 @@ from pymc_hais.run.choice import PILOT_PARTICLES, Spent
 from pymc_hais.run.tasks import Piloting
 from pymc_hais.tuning import Pilot, Stopwatch, particles_for_dense
 
+#: Particles of a pilot that has next to no way to go, or only confirms what is known.
+FEW_PARTICLES = 250
+#: Nats by which a log Z that misses nothing may be below a pilot's: estimates that miss something are too low.
+AGREEMENT = 2.0
 #: Rows of data that get a pilot of their own.
 _PILOT_ROWS = 3
 #: Stages that count for the bias of a pilot with more dimensions than particles, whose metrics are of earlier stages.
@@ -55,11 +59,20 @@ def choose_rows(problem: Problem, call: Call) -> list[int]:
     return ranked[chosen].tolist()
 
 
-def run_pilots(problem: Problem, rows: Sequence[int], number: int, spent: Spent, call: Call) -> list[Pilot]:
-    """Run a pilot on each of some rows, with reference draws of its own; each is given a part of the time left."""
+def run_pilots(
+    problem: Problem, rows: Sequence[int], number: int, spent: Spent, call: Call, n_particles: int = PILOT_PARTICLES
+) -> list[Pilot]:
+    """Run a pilot on each of some rows, with reference draws of its own; each is given a part of the time left.
+
+    Parameters
+    ----------
+    n_particles : int
+        Of each, at least; more where a dense metric takes them, and where they cost nothing.
+    """
     begin = time.perf_counter()
     seconds = _SHARE_OF_TIME * call.budget.left / len(rows)
-    n_particles = PILOT_PARTICLES * max(1, -(-particles_for_dense(problem.layout.n_continuous) // PILOT_PARTICLES))
+    grain = min(n_particles, problem.engine.grain(PILOT_PARTICLES)) if n_particles < PILOT_PARTICLES else n_particles
+    n_particles = grain * -(-max(n_particles, particles_for_dense(problem.layout.n_continuous)) // grain)
     report = call.progress.phase("Pilot")
 
     def task(row: int) -> Task:

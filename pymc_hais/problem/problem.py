@@ -121,6 +121,11 @@ class Problem:
         return self.reference.is_prior and (self.fitted is None or self.fitted.share_of_other == 1.0)
 
     @property
+    def is_near(self) -> bool:
+        """Whether importance draws have shown that the start is so near the target that it hardly needs annealing."""
+        return self.fitted is not None and self.fitted.counting > 0.0
+
+    @property
     def is_integral(self) -> bool:
         """Whether log Z, times the mass it was divided by, is the integral of ``exp(model.logp())``.
 
@@ -234,10 +239,14 @@ class Problem:
         return join_parts(parts, is_sure)
 
 
-def in_chunks(x: np.ndarray) -> list[np.ndarray]:
-    """Cut positions (n, D) into pieces of the one shape that is compiled, the last filled up by repeating its end."""
-    n_chunks = max(1, -(-len(x) // CHUNK))
-    return np.split(np.concatenate([x, np.repeat(x[-1:], n_chunks * CHUNK - len(x), axis=0)]), n_chunks)
+def in_chunks(x: np.ndarray, grain: int = CHUNK) -> list[np.ndarray]:
+    """Cut positions (n, D) into pieces of ``CHUNK``, the last filled up to a multiple of the grain with its end.
+
+    The grain is the engine's: see :meth:`pymc_hais.core.protocols.Engine.grain`.
+    """
+    n = max(1, -(-len(x) // grain)) * grain
+    filled = np.concatenate([x, np.repeat(x[-1:], n - len(x), axis=0)])
+    return np.split(filled, range(CHUNK, n, CHUNK))
 
 
 def joint_of(state: ParticleState) -> np.ndarray:

@@ -96,6 +96,7 @@ class Fitted:
     share_of_other: float  # 1 where there is no fit
     log_mass_of_other: float = 0.0  # log of what the other reference's density integrates to
     source: str = "the pilot"  # what it was fitted to, for messages
+    counting: float = 0.0  # share of importance draws of the shape that count; 0 where none have judged it
 
     @classmethod
     def none(cls, n_rows: int, n_dims: int, is_dense: bool) -> Self:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from pymc_hais.core.ascent import ascend
+from pymc_hais.core.ascent import GoesOn, ascend
 from pymc_hais.core.records import Metric
 from pymc_hais.core.weights import clean
 from pymc_hais.problem.problem import CHUNK, Problem, in_chunks
@@ -25,6 +25,8 @@ _SAME_PEAK, _SAME_HEIGHT = 0.25, 0.5
 _ROUNDS = 4
 #: Squared distance from the top, likewise, up to which an end point counts as arrived.
 _ARRIVED = 1.0
+#: Interquartile range of a normal with a standard deviation of one.
+_QUARTILES = 1.349
 #: Nats that an end point may be below the top.
 _TOLERANCE = {8: 1e-3, 4: 2e-2}
 
@@ -46,9 +48,18 @@ class Joint:
     """Log joint density and its gradient at positions in the particles' coordinates, with the count of evaluations."""
 
     def __init__(self, problem: Problem) -> None:
-        self._engine, self._inputs = problem.engine, problem.inputs([0])
         self._dtype, self._keys = problem.layout.dtype, np.zeros((1, 2), np.uint32)
+        self._grain = min(CHUNK, problem.engine.grain(CHUNK))
         self.n_evaluations = 0
+        self.move_to(problem)
+
+    def move_to(self, problem: Problem) -> None:
+        """Go on with the same model in other coordinates."""
+        self._engine, self._inputs = problem.engine, problem.inputs([0])
+
+    def round_up(self, n: int) -> int:
+        """Say how many positions are evaluated where n are asked for, up to a chunk."""
+        return min(CHUNK, -(-n // self._grain) * self._grain)
 
     @property
     def precision(self) -> np.finfo:
@@ -57,8 +68,8 @@ class Joint:
 
     def __call__(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return log densities (n,), where it is NaN or infinite -inf, and gradients (n, D)."""
-        chunks = in_chunks(z.astype(self._dtype))
-        self.n_evaluations += len(chunks) * CHUNK
+        chunks = in_chunks(z.astype(self._dtype), self._grain)
+        self.n_evaluations += sum(map(len, chunks))
         states = [self._engine.start(chunk[None], self._inputs, self._keys) for chunk in chunks]
         parts = [[np.asarray(leaf, np.float64)[0] for leaf in state] for state in states]
         _, _, log_reference, log_ratio, grad_reference, grad_ratio = (
@@ -109,11 +120,25 @@ class Peak:
         return self.position + normal @ self.scale.T, log_q
 
 
+class Climbed(NamedTuple):
+    """Where climbs ended: distinct peaks, the highest first, and the share of the climbs that ended at one of them."""
+
+    peaks: list[Peak]
+    share: float
+
+
+def scales_of(z: np.ndarray) -> np.ndarray:
+    """Measure scales (D,) of draws (n, D) that may lie beyond the range of floating point."""
+    with np.errstate(all="ignore"):
+        scales = np.subtract(*np.nanpercentile(z, [75.0, 25.0], axis=0)) / _QUARTILES
+    return np.where(np.isfinite(scales) & (scales > 0.0), scales, 1.0)
+
+
 @np.errstate(all="ignore")  # of places beyond the range of floating point
 def climb(
-    joint: Joint, starts: np.ndarray, metric: Metric, n_iterations: int, goes_on: Callable[[], bool] = lambda: True
-) -> list[Peak]:
-    """Climb from all starts, and measure the curvature where they end; the highest peak comes first.
+    joint: Joint, starts: np.ndarray, metric: Metric, n_iterations: int, goes_on: GoesOn = lambda n, done: True
+) -> Climbed:
+    """Climb from all starts, and measure the curvature where they end.
 
     End points that have not converged, and those where the density is not concave, are no peaks.
 
@@ -123,18 +148,18 @@ def climb(
     metric : ndarray (D,) or (D, D)
         Scales, or a lower Cholesky factor.
     goes_on : callable
-        Whether there is time.
+        As :func:`pymc_hais.core.ascent.ascend` takes it.
     """
     tolerance = _TOLERANCE[joint.precision.dtype.itemsize]
     ended = ascend(joint, starts, metric, n_iterations, tolerance, goes_on)
     order = np.argsort(-ended.values)
     order = order[ended.is_converged[order]]
-    x, values = ended.positions[order], ended.values[order]
+    x, values = ends, heights = ended.positions[order], ended.values[order]
     most = min(_MOST_PEAKS, max(_FEW, _MOST_EVALUATIONS // (2 * starts.shape[1])))
     peaks: list[Peak] = []
     for _ in range(_ROUNDS):
         chosen = _distinct(x, values, metric)[: most - len(peaks)]
-        if not len(chosen) or not goes_on():
+        if not len(chosen) or not goes_on(n_iterations, 1.0):
             break
         for peak in _measure(joint, x[chosen], metric):
             if not any(other.holds(peak.position[None], np.array([peak.value]))[0] for other in peaks):
@@ -142,7 +167,8 @@ def climb(
         is_known = np.any([peak.holds(x, values) for peak in peaks], axis=0) if peaks else np.zeros(len(x), bool)
         is_known[chosen] = True
         x, values = x[~is_known], values[~is_known]
-    return sorted(peaks, key=lambda peak: -peak.value)
+    arrived = np.any([peak.holds(ends, heights) for peak in peaks], axis=0).sum() if peaks else 0
+    return Climbed(sorted(peaks, key=lambda peak: -peak.value), float(arrived / len(starts)))
 
 
 def _distinct(x: np.ndarray, values: np.ndarray, metric: Metric) -> list[int]:

@@ -28,6 +28,8 @@ from pymc_hais.run.rounds import Outcome
 
 #: Evaluations of each start, at least and at most, and the share of the run's evaluations in between.
 _FEWEST_STEPS, _MOST_STEPS, _SHARE = 15, 60, 0.05
+#: The same for all starts together, which are fewer where the run was short.
+_SHARE_OF_STARTS = 0.15
 #: Share of a limit of time that the search may take of what is left.
 _SHARE_OF_TIME = 0.25
 #: Share of the other starts that are draws of the reference: particles mostly lead where the run has been.
@@ -92,8 +94,9 @@ def _search(problem: Problem, outcome: Outcome, log_z: float, call: Call, points
     joint, rng = Joint(problem), np.random.default_rng(call.seeds.sequence(Purpose.MODES))
     n_steps = int(np.clip(_SHARE * outcome.n_gradients / CHUNK, _FEWEST_STEPS, _MOST_STEPS))
     metric = np.asarray(outcome.ladder.metrics[outcome.ladder.metric_index[-1]], np.float64)
-    starts = _starts(problem, run, points, call, rng)
-    peaks = climb(joint, starts, metric, n_steps, lambda: time.perf_counter() < end)
+    n_starts = joint.round_up(int(_SHARE_OF_STARTS * outcome.n_gradients / n_steps))
+    starts = _starts(problem, run, points, call, rng, n_starts)
+    peaks = climb(joint, starts, metric, n_steps, lambda *_: time.perf_counter() < end).peaks
     peaks = [peak for peak in peaks if peak.log_mass > log_z - _NEGLIGIBLE]
     if not peaks or time.perf_counter() > end:
         return None
@@ -113,17 +116,17 @@ def _search(problem: Problem, outcome: Outcome, log_z: float, call: Call, points
 
 
 def _starts(
-    problem: Problem, run: AnnealingRun, points: np.ndarray | None, call: Call, rng: np.random.Generator
+    problem: Problem, run: AnnealingRun, points: np.ndarray | None, call: Call, rng: np.random.Generator, n: int
 ) -> np.ndarray:
     """Gather starts (n, D) in the particles' coordinates: the user's, the run's and the reference's."""
     own = np.empty((0, problem.layout.n_dims)) if points is None else problem.to_coordinates(points[: CHUNK // 2])
-    n_reference = int(_FROM_REFERENCE * (CHUNK - len(own)))
+    n_reference = int(_FROM_REFERENCE * max(0, n - len(own)))
     drawn = problem.reference.draw(n_reference, call.seeds.sequence(Purpose.MODES, 1))
     with np.errstate(all="ignore"):
         far = problem.to_coordinates(drawn.positions[~drawn.clipped])
     weights = np.exp(pool(run.log_weights, run.log_z))
     particles = np.asarray(run.state.position, np.float64).reshape(-1, problem.layout.n_dims)
-    near = particles[rng.choice(len(particles), CHUNK - len(own) - len(far), p=weights / weights.sum())]
+    near = particles[rng.choice(len(particles), max(0, n - len(own) - len(far)), p=weights / weights.sum())]
     every = np.concatenate([own, near, far])
     return every[np.isfinite(every).all(axis=1)]
 

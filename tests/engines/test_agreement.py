@@ -244,3 +244,10 @@ def test_the_width_of_a_density_grows_with_its_data():
         pm.Poisson("y", pm.math.exp(x * np.linspace(-1.0, 1.0, 1234)), observed=np.ones(1234, dtype=int))
     assert build_density(model, build_layout(model)).width >= 1234
     assert build_graph("regression")[0].width < 10_000
+
+
+def test_a_matrix_that_all_particles_share_makes_no_density_wider():
+    with pm.Model() as model:
+        slopes = pm.Normal("slopes", 0.0, 1.0, shape=20)
+        pm.Normal("y", np.random.default_rng(0).normal(size=(300, 20)) @ slopes, 1.0, observed=np.zeros(300))
+    assert build_density(model, build_layout(model)).width == 300

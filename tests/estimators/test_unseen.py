@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from pymc_hais.estimators.annealed import estimate_log_z
-from pymc_hais.estimators.unseen import pareto_k, unseen_share
+from pymc_hais.estimators.annealed import estimate_from_weights, estimate_log_z
+from pymc_hais.estimators.unseen import pareto_k, unseen_parts, unseen_share
 from tests.runs import build_run, pareto
 from tests.statistical import assert_share
 
@@ -90,3 +90,24 @@ def test_intervals_of_heavy_tailed_weights_cover(n_dims, sd, low):
         estimate = estimate_log_z(build_run(0.5 * squares * (1.0 - sd**-2) - n_dims * np.log(sd)))
         covered += estimate.lower <= 0.0 <= estimate.upper
     assert_share(covered, n, low, 0.985)
+
+
+def test_intervals_cover_where_next_to_none_of_a_parts_draws_count():
+    """A tenth of the draws is of a prior of which one in a thousand counts, the others are of the target itself."""
+    rng, truth, covered = np.random.default_rng(5), np.log(0.9 + 0.1 * 0.001), []
+    parts = np.tile(np.repeat([1, 2], [100, 900]), (4, 1))
+    for _ in range(400):
+        weights = np.where(parts == 1, rng.random(parts.shape) < 0.001, 1.0 + 1e-6 * rng.normal(size=parts.shape))
+        with np.errstate(divide="ignore"):
+            found = estimate_from_weights(np.log(weights), parts, "annealed")
+        covered.append(found.lower <= truth <= found.upper)
+        assert found.se < 1e-3
+    assert np.mean(covered) >= 0.93
+
+
+def test_only_a_part_of_which_next_to_none_counts_lacks_anything():
+    parts = np.tile(np.repeat([1, 2], [100, 900]), (4, 1))
+    equal = np.full(parts.shape, 1.0 / parts.size)
+    assert unseen_parts(equal, parts) == 0.0
+    assert unseen_parts(np.where(parts == 1, 0.0, equal), np.ones_like(parts)) == 0.0  # one part alone
+    assert unseen_parts(np.where(parts == 1, 0.0, 1.0 / 3600), parts) == pytest.approx(1.0 / 3600)

@@ -15,7 +15,7 @@ from pymc_hais.planning.choose import choose_reference
 from pymc_hais.planning.pilots import adaptation_bias
 from pymc_hais.planning.starts import first_reference
 from pymc_hais.problem.building import build_problem
-from pymc_hais.problem.problem import Compiler
+from pymc_hais.problem.problem import CHUNK, Compiler
 from pymc_hais.references import Box, Gaussian, StudentT
 from tests.runs import build_pilot, call_of
 
@@ -60,10 +60,13 @@ def again(ran, monkeypatch):
 
 def test_a_near_fit_is_taken_and_both_pilots_are_counted(far, call, ran):
     choice, ((first,), (second,)) = ran
-    assert choice.problem.label == "the prior (10%) and a Gaussian fitted to the pilot (90%)"
+    # Particles do not tell enough of 30 dimensions; the curvature at the mode does.
+    assert choice.problem.label == "the prior (10%) and a Gaussian fitted to the mode (90%)"
     assert "From the prior alone, " in choice.plan.reason
     assert int(choice.plan.lengths[0]) < 100
-    assert choice.spent.n_gradients_pilot == first.n_gradients + second.n_gradients
+    judging = choice.spent.n_gradients_pilot - first.n_gradients - second.n_gradients
+    assert judging > 0
+    assert judging % CHUNK == 0
     assert choice.plan.pilot is second
 
 
@@ -99,14 +102,14 @@ def test_a_start_that_needs_few_temperatures_is_kept_without_a_second_pilot(far,
 
 
 def test_pilots_that_disagree_keep_the_prior(far, call, again):
-    again.setattr(candidates, "_AGREEMENT", -np.inf)
+    again.setattr(candidates, "AGREEMENT", -np.inf)
     choice = choose_reference(far, call, "auto")
     assert choice.problem is far
     assert "misses something" in choice.plan.reason
 
 
 def test_a_fit_that_needs_more_temperatures_is_not_taken(far, call, again):
-    again.setattr(learning, "_shortest", lambda problem: 16 if problem.is_prior else 10**6)
+    again.setattr(learning, "_shortest", lambda problem, tail: 16 if problem.is_prior else 10**6)
     choice = choose_reference(far, call, "auto")
     assert choice.problem is far
     assert "10,000 temperatures would be needed" in choice.plan.reason

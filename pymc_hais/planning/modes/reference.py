@@ -12,7 +12,7 @@ from pymc_hais.planning.starts import first_reference, heavy_reference
 from pymc_hais.problem.problem import CHUNK, Problem
 from pymc_hais.references import Gaussian, Gaussians, Mixture
 from pymc_hais.request.call import Call
-from pymc_hais.run.mode_search import MOST_DIMS, Joint, Peak, can_climb, climb
+from pymc_hais.run.mode_search import MOST_DIMS, Joint, Peak, can_climb, climb, scales_of
 
 #: Share of the draws that all Gaussians together have: the others start as they would without them.
 _SHARE = 0.5
@@ -22,8 +22,6 @@ _MOST_STEPS = 200
 _NEGLIGIBLE = 20.0
 #: Draws of a peak, at least and for each dimension, that carry its Gaussian to the model's own coordinates.
 _CARRIED, _CARRIED_PER_DIM = 2000, 20
-#: Interquartile range of a normal with a standard deviation of one.
-_QUARTILES = 1.349
 
 
 def add_modes(model: Any, reference: Any, points: np.ndarray, call: Call) -> Mixture:
@@ -50,7 +48,7 @@ def add_modes(model: Any, reference: Any, points: np.ndarray, call: Call) -> Mix
     rng = np.random.default_rng(call.seeds.sequence(Purpose.MODES, 2))
     thinned = points[:: -(-len(points) // CHUNK)]
     starts = problem.to_coordinates(thinned)
-    peaks = climb(Joint(problem), starts, _scales(problem, call), _MOST_STEPS)
+    peaks = climb(Joint(problem), starts, _scales(problem, call), _MOST_STEPS).peaks
     if not peaks:
         raise ValueError(
             f"None of the {len(points)} points of `modes` leads to a mode: climbing from there, the density rises "
@@ -67,9 +65,7 @@ def _scales(problem: Problem, call: Call) -> np.ndarray:
     """Measure the scale (D,) of the reference in the particles' coordinates."""
     drawn = problem.reference.draw(CHUNK, call.seeds.sequence(Purpose.MODES, 3))
     with np.errstate(all="ignore"):
-        z = problem.to_coordinates(drawn.positions[~drawn.clipped])
-        scales = np.subtract(*np.nanpercentile(z, [75.0, 25.0], axis=0)) / _QUARTILES
-    return np.where(np.isfinite(scales) & (scales > 0.0), scales, 1.0)
+        return scales_of(problem.to_coordinates(drawn.positions[~drawn.clipped]))
 
 
 def _carry(peak: Peak, problem: Problem, rng: np.random.Generator) -> Gaussian:

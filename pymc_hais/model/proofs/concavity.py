@@ -1,0 +1,242 @@
+"""Whether a log density is concave, read from its graph: a proof, or nothing.
+
+The rules are those of disciplined convex programming (Grant, Boyd & Ye 2006): constants, affine, convex and concave
+terms, and what sums, products with constants and known functions make of them.  A concave log density has one hill, and
+falls at least exponentially beyond where it is known to fall.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import Any
+
+import numpy as np
+import pytensor.scalar as ps
+from pymc.logprob.utils import CheckParameterValue
+from pytensor.graph.basic import Constant
+from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.basic import Join, MakeVector, ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.math import All, Dot, Sum
+from pytensor.tensor.shape import Reshape, SpecifyShape
+from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
+
+from pymc_hais.model.density import DensityGraph
+
+
+class Curvature(Enum):
+    """Of an array's elements, each as a function of the position."""
+
+    CONSTANT = "constant"
+    AFFINE = "affine"
+    CONVEX = "convex"
+    CONCAVE = "concave"
+    UNKNOWN = "unknown"
+
+    @property
+    def opposite(self) -> Curvature:
+        """Of its negative."""
+        return {Curvature.CONVEX: Curvature.CONCAVE, Curvature.CONCAVE: Curvature.CONVEX}.get(self, self)
+
+
+_CONSTANT, _AFFINE, _CONVEX, _CONCAVE, _UNKNOWN = Curvature
+#: Functions that are convex, and those that are concave, and do not fall: of an argument that is curved alike.
+_CONVEX_RISING = (ps.Exp, ps.Expm1, ps.Softplus)
+_CONCAVE_RISING = (ps.Log, ps.Log1p, ps.Sqrt)
+#: Functions that are never negative.
+_NOT_NEGATIVE = (ps.Exp, ps.Softplus, ps.Sigmoid, ps.Sqr, ps.Abs)
+#: What picks or lays out elements of its first input anew.
+_LAYOUT = (
+    *(DimShuffle, Reshape, SpecifyShape, Subtensor, AdvancedSubtensor),
+    *(ScalarFromTensor, TensorFromScalar, Sum),
+)
+
+
+def is_log_concave(graph: DensityGraph, values: Sequence[Any]) -> bool:
+    """Whether the log density at beta = 1 is proven to be concave in the position, with these values of the data."""
+    log_density = graph.density[:2]
+    known = dict(zip(graph.data, map(np.asarray, values), strict=True))
+    found = _Reader(graph.position, known).read(log_density)
+    return join(*(found[term] for term in log_density)) in (_CONSTANT, _AFFINE, _CONCAVE)
+
+
+def join(*parts: Curvature) -> Curvature:
+    """Return the curvature of a sum."""
+    curved = set(parts) - {_CONSTANT}
+    if len(curved) > 1:
+        curved -= {_AFFINE}
+    return _CONSTANT if not curved else curved.pop() if len(curved) == 1 else _UNKNOWN
+
+
+class _Reader:
+    """Reads a graph from its inputs to its outputs.
+
+    Parameters
+    ----------
+    known : dict
+        Values of inputs that are data.
+    """
+
+    def __init__(self, position: Any, known: Mapping[Any, np.ndarray]) -> None:
+        self._known = known
+        self._found: dict[Any, Curvature] = {position: _AFFINE, **dict.fromkeys(known, _CONSTANT)}
+
+    def read(self, outputs: list[Any]) -> dict[Any, Curvature]:
+        """Return the curvatures of all variables."""
+        for node in FunctionGraph(outputs=outputs, clone=False).toposort():
+            curvature = _CONSTANT if all(self._of(one) == _CONSTANT for one in node.inputs) else self._of_node(node)
+            self._found.update(dict.fromkeys(node.outputs, curvature))
+        return self._found
+
+    def _of(self, variable: Any) -> Curvature:
+        return self._found.get(variable, _CONSTANT if isinstance(variable, Constant) else _UNKNOWN)
+
+    def _of_node(self, node: Any) -> Curvature:
+        op, inputs = node.op, node.inputs
+        if isinstance(op, Elemwise):
+            return self._of_scalar(op.scalar_op, inputs)
+        first, *rest = inputs
+        if isinstance(op, _LAYOUT) and all(self._of(one) == _CONSTANT for one in rest):
+            return self._of(first)
+        if isinstance(op, Join | MakeVector):
+            return join(*map(self._of, inputs))
+        if isinstance(op, Dot) or (isinstance(op, Blockwise) and isinstance(op.core_op, Dot)):
+            return self._of_product(inputs)
+        if isinstance(op, CheckParameterValue) and all(self._holds(one) for one in rest):
+            return self._of(first)
+        return _UNKNOWN
+
+    def _of_scalar(self, op: Any, inputs: list[Any]) -> Curvature:
+        """Return the curvature of an elementwise operation."""
+        rule: Callable[..., Curvature] | None = _RULES.get(type(op))
+        return _UNKNOWN if rule is None else rule(self, op, inputs)
+
+    def _of_sum(self, op: Any, inputs: list[Any]) -> Curvature:
+        return join(*map(self._of, inputs))
+
+    def _of_difference(self, op: Any, inputs: list[Any]) -> Curvature:
+        return join(self._of(inputs[0]), self._of(inputs[1]).opposite)
+
+    def _of_negative(self, op: Any, inputs: list[Any]) -> Curvature:
+        return self._of(inputs[0]).opposite
+
+    def _of_same(self, op: Any, inputs: list[Any]) -> Curvature:
+        return self._of(inputs[-1])
+
+    def _of_cast(self, op: Any, inputs: list[Any]) -> Curvature:
+        return self._of(inputs[0]) if op.o_type.dtype.startswith("float") else _UNKNOWN
+
+    def _of_quotient(self, op: Any, inputs: list[Any]) -> Curvature:
+        return self._of_product(inputs) if self._of(inputs[1]) == _CONSTANT else _UNKNOWN
+
+    def _of_product(self, inputs: list[Any]) -> Curvature:
+        """Return the curvature of a product, of which all factors but one are constant; elementwise, or of matrices."""
+        varying = [one for one in inputs if self._of(one) != _CONSTANT]
+        if len(varying) > 1:
+            return _UNKNOWN
+        curvature = self._of(varying[0])
+        signs = [self._sign(one) for one in inputs if one is not varying[0]]
+        if None in signs:  # of both signs, or not known: a scaled affine term is still one
+            return curvature if curvature == _AFFINE else _UNKNOWN
+        return curvature.opposite if signs.count(-1.0) % 2 else curvature
+
+    def _of_rising(self, op: Any, inputs: list[Any]) -> Curvature:
+        own = _CONVEX if isinstance(op, _CONVEX_RISING) else _CONCAVE
+        return own if self._of(inputs[0]) in (_AFFINE, own) else _UNKNOWN
+
+    def _of_distance(self, op: Any, inputs: list[Any]) -> Curvature:
+        """Return the curvature of a square or an absolute value: convex, and rising where nothing is negative."""
+        curvature = self._of(inputs[0])
+        is_convex = curvature == _AFFINE or (curvature == _CONVEX and self._is_one_of(inputs[0], _NOT_NEGATIVE))
+        return _CONVEX if is_convex else _UNKNOWN
+
+    def _of_power(self, op: Any, inputs: list[Any]) -> Curvature:
+        exponent = self._value(inputs[1])
+        is_even = exponent is not None and np.all((exponent > 0) & (exponent % 2 == 0))
+        return self._of_distance(op, inputs) if is_even else _UNKNOWN
+
+    def _of_switch(self, op: Any, inputs: list[Any]) -> Curvature:
+        condition, first, second = inputs
+        if self._of(condition) == _CONSTANT:
+            return join(self._of(first), self._of(second))
+        if self._holds(condition):
+            return self._of(first)
+        return self._of(second) if self._fails(condition) else _UNKNOWN
+
+    def _holds(self, condition: Any) -> bool:
+        """Whether a condition is known to hold wherever the position is."""
+        if self._of(condition) == _CONSTANT:
+            return True  # for all positions or for none: a density of zero everywhere is another check's business
+        owner = condition.owner
+        if owner is None:
+            return False
+        if isinstance(owner.op, All | MakeVector | ScalarFromTensor | DimShuffle):
+            return all(map(self._holds, owner.inputs))
+        if not isinstance(owner.op, Elemwise):
+            return False
+        if isinstance(owner.op.scalar_op, ps.AND):
+            return all(map(self._holds, owner.inputs))
+        if isinstance(owner.op.scalar_op, ps.Invert):
+            return self._fails(owner.inputs[0])
+        if not isinstance(owner.op.scalar_op, ps.GE | ps.LE):
+            return False
+        left, right = owner.inputs
+        bound = self._value(right)
+        if isinstance(owner.op.scalar_op, ps.GE):
+            return bound is not None and bool(np.all(bound <= 0)) and self._is_one_of(left, _NOT_NEGATIVE)
+        return bound is not None and bool(np.all(bound >= 1)) and self._is_one_of(left, (ps.Sigmoid,))
+
+    def _fails(self, condition: Any) -> bool:
+        """Whether a condition is known to fail: what is affine in finite numbers is finite."""
+        owner = condition.owner
+        if owner is None or not isinstance(owner.op, Elemwise):
+            return False
+        if isinstance(owner.op.scalar_op, ps.AND):
+            return any(map(self._fails, owner.inputs))
+        if isinstance(owner.op.scalar_op, ps.IsNan):
+            return self._of(owner.inputs[0]) == _AFFINE
+        if not isinstance(owner.op.scalar_op, ps.EQ):
+            return False
+        left, right = owner.inputs
+        bound = self._value(right)
+        return self._of(left) == _AFFINE and bound is not None and bool(np.all(np.isinf(bound)))
+
+    def _is_one_of(self, variable: Any, kinds: tuple[type, ...]) -> bool:
+        owner = variable.owner
+        return owner is not None and isinstance(owner.op, Elemwise) and isinstance(owner.op.scalar_op, kinds)
+
+    def _value(self, variable: Any) -> np.ndarray | None:
+        """Return the value of a constant; None of what is computed from some."""
+        if isinstance(variable, Constant):
+            return np.asarray(variable.data)
+        if variable.owner and isinstance(variable.owner.op, DimShuffle | Reshape):
+            return self._value(variable.owner.inputs[0])
+        return self._known.get(variable)
+
+    def _sign(self, variable: Any) -> float | None:
+        """Return the sign that all elements of a constant have, where none has the other; else None."""
+        value = self._value(variable)
+        if value is None or np.isnan(value).any():
+            return None
+        if np.all(value >= 0.0):
+            return 1.0
+        return -1.0 if np.all(value <= 0.0) else None
+
+
+_RULES: dict[type, Callable[..., Curvature]] = {
+    ps.Add: _Reader._of_sum,
+    ps.Sub: _Reader._of_difference,
+    ps.Neg: _Reader._of_negative,
+    ps.Identity: _Reader._of_same,
+    ps.Cast: _Reader._of_cast,
+    ps.Second: _Reader._of_same,
+    ps.Mul: lambda reader, op, inputs: reader._of_product(inputs),
+    ps.TrueDiv: _Reader._of_quotient,
+    ps.Sqr: _Reader._of_distance,
+    ps.Abs: _Reader._of_distance,
+    ps.Pow: _Reader._of_power,
+    ps.Switch: _Reader._of_switch,
+    **dict.fromkeys((*_CONVEX_RISING, *_CONCAVE_RISING), _Reader._of_rising),
+}

@@ -1,0 +1,1 @@
+"""Starts that an optimiser finds."""

@@ -1,0 +1,244 @@
+"""Fits that hardly need annealing: importance draws judge them, and where evaluations are costly the mode comes first.
+
+Where the data say much, the target is a single hill near its top.  Then importance weights under a fit are nearly
+equal, and a round needs next to no temperatures.  The fit is one to a pilot's particles or, of more dimensions than
+these can tell of, the Gaussian of the curvature at the mode.  Where an evaluation is costly it is the mode's at once,
+found by climbs from a few draws of the prior, and a pilot of few particles confirms it; anything that speaks against it
+has pilots run as ever.  The prior keeps its share of the draws, and a search for other modes follows the rounds.
+Whoever asks for other estimators has a path for them.
+
+In few dimensions the fit follows its weighted draws for a few turns, each tempered as far as the weights allow (Cappe,
+Guillin, Marin & Robert 2004, J. Comput. Graph. Stat. 13, 907-929).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_hais.core.seeds import Purpose
+from pymc_hais.core.weights import effective_sample_size, log_mean_exp, systematic
+from pymc_hais.estimators.unseen import pareto_k
+from pymc_hais.model import is_log_concave, unnormalised_priors
+from pymc_hais.planning.fits import fit_to
+from pymc_hais.planning.learning import Trial, learn
+from pymc_hais.planning.pilots import AGREEMENT, adaptation_bias, run_pilots
+from pymc_hais.planning.scouting import Known
+from pymc_hais.problem.problem import CHUNK, PriorMass, Problem
+from pymc_hais.references import Fitted, Gaussian
+from pymc_hais.request.call import Call
+from pymc_hais.run.choice import Spent
+from pymc_hais.run.mode_search import Joint, Peak, can_climb, climb, scales_of
+from pymc_hais.tuning import DEFENCE, log_densities
+from pymc_hais.tuning.pilot import next_beta
+
+#: Starts of the climbs, at least, and evaluations of each, at most.
+_FEWEST_STARTS, _MOST_STEPS = 20, 60
+#: Evaluations of each start after which half of the starts must have ended.
+_PATIENCE = 30
+#: Share of the starts that must end at the mode.
+_AGREEING = 0.9
+#: Nats of mass, by Laplace's approximation, below the highest peak from which on another one does not count.
+_NEGLIGIBLE = 12.0
+#: Importance draws of a fit, and turns in which it may follow them.
+_DRAWS, _TURNS = CHUNK, 6
+#: Share of the draws that must count, and the heaviest tail of their weights, where hardly any annealing is needed.
+_GOOD_SHARE, _GOOD_TAIL = 0.6, 0.5
+#: Share that must count where the fit goes on to follow them.
+_FOLLOWED = 0.3
+#: Draws for each dimension that a fit to them takes.
+_DRAWS_PER_DIM = 50
+#: Nats by which the pilot from the fit may come out above its importance draws: it has moved where these were not.
+_MOVED = 0.5
+_SOURCE = "the mode"
+#: Particles of a pilot that looks for what no climb has led to, at least.
+_DOUBTING = 100
+#: They tell the random numbers of pilots from others': from the fit, and from the prior.
+_FROM_FIT, _FROM_PRIOR = 3, 4
+
+
+class Judged(NamedTuple):
+    """What importance draws say of a fit.
+
+    Attributes
+    ----------
+    problem : Problem
+        That starts from it.
+    share : float
+        Of the draws that count.
+    tail : float
+        Pareto k of their weights.
+    """
+
+    problem: Problem
+    positions: np.ndarray  # (n, D)
+    log_weights: np.ndarray  # (n,)
+    log_z: float
+    share: float
+    tail: float
+
+    @property
+    def is_good(self) -> bool:
+        """Whether hardly any annealing is needed from there."""
+        return self.share >= _GOOD_SHARE and self.tail <= _GOOD_TAIL
+
+    def accepted(self) -> Problem:
+        """Return the problem, which knows of the judgement."""
+        fitted = self.problem.fitted
+        assert fitted is not None
+        return self.problem.with_fit(replace(fitted, counting=self.share), self.problem.sites)
+
+
+def shorten(near: Problem, best: Trial, spent: Spent, call: Call) -> Problem:
+    """Have importance draws judge a fit to a pilot's particles; take the mode's own where that is the better one.
+
+    Parameters
+    ----------
+    near : Problem
+        That starts from the fit.
+    best : Trial
+        Whose pilot it is.
+    """
+    first = best.problem
+    if call.request.estimators or not (first.is_prior and can_climb(first) and first.is_integral):
+        return near
+    joint, rng = Joint(near), np.random.default_rng(call.seeds.sequence(Purpose.MODES, 6))
+    judged = judge(near, joint, rng)
+    if not judged.is_good and not is_hierarchy(near):
+        (pilot,) = best.pilots
+        joint.move_to(first)
+        starts = pilot.positions[:: -(-len(pilot.positions) // joint.round_up(_FEWEST_STARTS))]
+        peak = _find_peak(joint, starts)
+        if isinstance(peak, Peak):
+            judged = max(judged, judge(_at(peak, first, near.prior_mass), joint, rng), key=lambda one: one.share)
+    spent.n_gradients_pilot += joint.n_evaluations
+    return judged.accepted() if judged.is_good else judged.problem
+
+
+def try_mode_first(problem: Problem, spent: Spent, call: Call) -> Trial | str:
+    """Start from the only mode of a costly density; or say why not, if it was tried.
+
+    Parameters
+    ----------
+    problem : Problem
+        Compiled for the first start.
+    spent : Spent
+        What is added to.
+    """
+    if call.request.estimators or not _is_offered(problem):
+        return ""
+    joint = Joint(problem)
+    judged = _find(problem, joint, call)
+    spent.n_gradients_pilot += joint.n_evaluations
+    if isinstance(judged, str):
+        return judged
+    if (reason := _doubt(problem, judged, spent, call)) is not None:
+        return reason
+    trial = learn(judged.accepted(), [0], _FROM_FIT, spent, call)
+    (pilot,) = trial.pilots
+    if not pilot.is_complete:
+        return "the pilot from there ran out of time."
+    if pilot.log_z - judged.log_z > _MOVED:
+        return f"a pilot from there finds more (log Z = {pilot.log_z:.1f} instead of {judged.log_z:.1f})."
+    return trial.because(f"All climbs end at one mode, and {judged.share:.0%} of draws around it count.")
+
+
+def _doubt(problem: Problem, judged: Judged, spent: Spent, call: Call) -> str | None:
+    """Have a pilot from the prior look for what no climb has led to; not where the density is proven to be one hill."""
+    engine = problem.engine
+    if engine.source is not None and is_log_concave(engine.source.graph, engine.data):
+        return None
+    (pilot,) = run_pilots(problem, [0], _FROM_PRIOR, spent, call, _DOUBTING)
+    if not pilot.is_complete:
+        return "there is no time for a pilot that would confirm it."
+    if pilot.log_z - judged.log_z > AGREEMENT + adaptation_bias(pilot):
+        return f"a pilot from the prior finds more (log Z = {pilot.log_z:.1f} instead of {judged.log_z:.1f})."
+    return None
+
+
+def is_hierarchy(problem: Problem) -> bool:
+    """Whether a variable's scale or location is another one: where scales are small the joint density is high."""
+    return problem.chart is not None and bool(problem.chart.is_moved.any())
+
+
+def judge(near: Problem, joint: Joint, rng: np.random.Generator) -> Judged:
+    """Draw from a fit alone, and weigh the draws."""
+    fitted = near.fitted
+    assert fitted is not None
+    z = fitted.draw(0, _DRAWS, rng)
+    joint.move_to(near)
+    log_weights = joint(z)[0] - log_densities(fitted.shape, z - fitted.centres[0])
+    log_z = float(log_mean_exp(log_weights))
+    if not np.isfinite(log_z):
+        return Judged(near, z, log_weights, log_z, 0.0, np.inf)
+    share = float(effective_sample_size(log_weights)) / _DRAWS
+    return Judged(near, z, log_weights, log_z, share, pareto_k(np.exp(log_weights - log_weights.max())))
+
+
+def _is_offered(problem: Problem) -> bool:
+    """Ask for one costly density with a normalised prior, no scale or location of which is a variable."""
+    return (
+        problem.fitted is not None
+        and problem.is_prior
+        and can_climb(problem)
+        and problem.engine.grain(CHUNK) < CHUNK  # as wide as this, a program of its own for few particles pays
+        and problem.is_integral
+        and not problem.undrawn
+        and not is_hierarchy(problem)
+        and not unnormalised_priors(problem.model)
+    )
+
+
+def _find(problem: Problem, joint: Joint, call: Call) -> Judged | str:
+    """Climb to the mode from draws of the prior, and fit until the importance draws are good."""
+    drawn = problem.reference.draw(joint.round_up(_FEWEST_STARTS), call.seeds.sequence(Purpose.MODES, 5))
+    with np.errstate(all="ignore"):
+        starts = problem.to_coordinates(drawn.positions[~drawn.clipped])
+    peak = _find_peak(joint, starts[np.isfinite(starts).all(axis=1)])
+    if isinstance(peak, str):
+        return peak
+    rng = np.random.default_rng(call.seeds.sequence(Purpose.MODES, 4))
+    near = _at(peak, problem, problem.prior_mass)
+    for _ in range(_TURNS):
+        judged = judge(near, joint, rng)
+        if judged.is_good:
+            return judged
+        if not np.isfinite(judged.log_z) or _DRAWS_PER_DIM * problem.layout.n_dims > _DRAWS:
+            break
+        near = _follow(problem, judged, rng)
+    return f"of {_DRAWS} draws around the mode {judged.share:.0%} count (Pareto k {judged.tail:.1f})."
+
+
+def _find_peak(joint: Joint, starts: np.ndarray) -> Peak | str:
+    """Climb from starts (n, D) to the one mode; or say that there are others, or none."""
+    if len(starts) < 2:
+        return "no draw of the prior is within the range of floating point."
+    climbed = climb(joint, starts, scales_of(starts), _MOST_STEPS, lambda n, done: n < _PATIENCE or done > 0.5)
+    if not climbed.peaks:
+        return "no climb ends at a smooth mode."
+    best = max(climbed.peaks, key=lambda peak: peak.log_mass)
+    n_modes = sum(peak.log_mass > best.log_mass - _NEGLIGIBLE for peak in climbed.peaks)
+    if n_modes > 1:
+        return f"there are {n_modes} modes."
+    return best if climbed.share >= _AGREEING else f"{climbed.share:.0%} of the climbs end at a mode."
+
+
+def _at(peak: Peak, problem: Problem, mass: PriorMass | None) -> Problem:
+    """Start from a mixture with the Gaussian of a peak's curvature, in the problem's own coordinates."""
+    assert problem.fitted is not None
+    scale = np.linalg.cholesky(peak.scale @ peak.scale.T)
+    shape = Gaussian(np.zeros(len(scale)), scale if problem.fitted.is_dense else np.sqrt(np.sum(scale**2, axis=1)))
+    problem = replace(problem, prior_mass=mass)
+    fitted = Fitted(shape, peak.position[None], DEFENCE, problem.log_prior_mass, _SOURCE)
+    return problem.with_fit(fitted, problem.sites)
+
+
+def _follow(problem: Problem, judged: Judged, rng: np.random.Generator) -> Problem:
+    """Fit anew to the draws, resampled by their weights as far as these allow."""
+    share = next_beta(judged.log_weights, 0.0, _FOLLOWED)
+    chosen = systematic(share * judged.log_weights, rng.random())
+    positions = problem.to_coordinates(judged.problem.to_model(judged.positions[chosen]))
+    centre = positions.mean(axis=0)
+    return fit_to(problem, Known(np.ones(1, int), centre[None], positions - centre), problem.prior_mass, _SOURCE)

@@ -1,0 +1,145 @@
+"""A log density is said to be concave only where it is: models, and random graphs against what concave means."""
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from pytensor.graph.replace import vectorize_graph
+
+from pymc_hais.model import build_density, build_layout, is_log_concave
+from pymc_hais.model.proofs import concavity
+from pymc_hais.model.proofs.concavity import Curvature
+
+X = np.random.default_rng(0).normal(size=(40, 3))
+COUNTS = np.arange(40) % 3
+
+
+def proven(model):
+    graph = build_density(model, build_layout(model))
+    return is_log_concave(graph, graph.data_values)
+
+
+def regression(likelihood, prior=lambda: pm.Normal("b", 0.0, 1.0, shape=3)):
+    with pm.Model() as model:
+        likelihood(0.3 + X @ prior())
+    return model
+
+
+def normal(sd):
+    return lambda mu: pm.Normal("y", mu, sd(), observed=COUNTS)
+
+
+CONCAVE = {
+    "logistic": lambda mu: pm.Bernoulli("y", logit_p=mu, observed=COUNTS > 0),
+    "Poisson": lambda mu: pm.Poisson("y", pm.math.exp(mu), observed=COUNTS),
+    "normal": normal(lambda: 2.0),
+    "energy": lambda mu: pm.Potential("energy", -pt.softplus(mu).sum() - abs(mu[0])),
+}
+NOT_PROVEN = {
+    "unknown sd": normal(lambda: pm.HalfNormal("sd", 1.0)),
+    "heavy tails": lambda mu: pm.StudentT("y", 4.0, mu, sigma=1.0, observed=COUNTS),
+    "two hills": lambda mu: pm.NormalMixture("y", [0.5, 0.5], pt.stack([mu, -mu], axis=-1), 1.0, observed=COUNTS),
+    "bent": lambda mu: pm.Normal("y", mu**2, 1.0, observed=COUNTS),
+    "a ridge": lambda mu: pm.Normal("y", mu[0] * mu[1], 1.0, observed=1.0),
+    "convex": lambda mu: pm.Potential("energy", pt.softplus(mu).sum()),
+    "a condition": lambda mu: pm.Potential("energy", pt.switch(mu[0] > 0.0, -mu[0], -2.0 * mu[1])),
+    "whole numbers": lambda mu: pm.Potential("energy", pt.cast(pt.cast(mu[0], "int64"), "float64")),
+}
+
+
+@pytest.mark.parametrize("name", CONCAVE)
+def test_regressions_of_one_hill_are_proven(name):
+    assert proven(regression(CONCAVE[name]))
+    assert proven(regression(CONCAVE[name], lambda: pm.Laplace("b", 0.0, 1.0, shape=3)))
+    assert proven(regression(CONCAVE[name], lambda: pm.MvNormal("b", np.zeros(3), np.eye(3) + 0.5)))
+    assert not proven(regression(CONCAVE[name], lambda: pm.Cauchy("b", 0.0, 1.0, shape=3)))
+
+
+@pytest.mark.parametrize("name", NOT_PROVEN)
+def test_nothing_else_is(name):
+    assert not proven(regression(NOT_PROVEN[name]))
+
+
+def test_what_data_decide_is_read_from_the_data_of_this_run():
+    with pm.Model() as model:
+        sign = pm.Data("sign", np.ones(4))
+        b = pm.Normal("b")
+        pm.Potential("energy", -(sign * pt.softplus(b)).sum())
+    containers = {"sign": np.ones(4)}
+    graph = build_density(model, build_layout(model), containers=containers)
+    values = [np.asarray(value) for value in graph.data_values]
+    assert is_log_concave(graph, values)
+    assert not is_log_concave(graph, [-value for value in values])
+
+
+UNARY = [
+    *(pt.exp, pt.softplus, pt.neg, pt.abs, pt.sqr, pt.sigmoid, pt.sin),
+    *(lambda x: pt.log(x + 9.0), lambda x: 0.5 * x, lambda x: x - 1.0, lambda x: x**2),
+    *(lambda x: x * np.array([1.0, -1.0]), lambda x: pt.dot(np.array([[0.6, -0.8], [0.8, 0.6]]), x)),
+    *(lambda x: x[::-1], lambda x: pt.stack([x.sum(), x[0]])),
+]
+BINARY = [pt.add, pt.sub, lambda x, y: pt.switch(np.array([True, False]), x, y), lambda x, y: x * y]
+
+
+def random_graph(rng, position):
+    """Build a vector of a few operations on the position."""
+    made = [position]
+    for _ in range(rng.integers(1, 6)):
+        one = made[rng.integers(len(made))]
+        if rng.random() < 0.6:
+            one = BINARY[rng.integers(len(BINARY))](one, made[rng.integers(len(made))])
+        made.append(UNARY[rng.integers(len(UNARY))](one))
+    return made[-1]
+
+
+def wrong_claims(n):
+    """Hold what is said of n random graphs against the middles of random lines; count wrong claims and right ones."""
+    rng, wrong, right = np.random.default_rng(3), 0, 0
+    for _ in range(n):
+        position = pt.vector("position", shape=(2,))
+        output = random_graph(rng, position)
+        said = concavity._Reader(position, {}).read([output]).get(output, Curvature.AFFINE)
+        if said in (Curvature.UNKNOWN, Curvature.CONSTANT):
+            continue
+        points = pt.matrix("points", shape=(None, 2))
+        ends = rng.normal(scale=2.0, size=(2, 40, 2))
+        with np.errstate(all="ignore"):
+            first, second, middle = (
+                vectorize_graph(output, {position: points}).eval({points: one}, mode="FAST_COMPILE")
+                for one in (*ends, ends.mean(axis=0))
+            )
+            bent = middle - 0.5 * (first + second)
+        bent = bent[np.isfinite(bent).all(axis=1)]
+        scale = 1e-9 * (1.0 + np.abs(bent).max(initial=0.0))
+        is_wrong = {
+            Curvature.CONCAVE: np.any(bent < -scale),
+            Curvature.CONVEX: np.any(bent > scale),
+            Curvature.AFFINE: np.any(np.abs(bent) > scale),
+        }[said]
+        wrong, right = wrong + bool(is_wrong), right + (not is_wrong)
+    return wrong, right
+
+
+def test_random_graphs_are_what_they_are_said_to_be():
+    wrong, right = wrong_claims(300)
+    assert wrong == 0
+    assert right > 80
+
+
+MUTANTS = {
+    "signs do not matter": ("_sign", lambda self, variable: 1.0),
+    "a difference is a sum": ("_of_difference", concavity._Reader._of_sum),
+    "any square is convex": ("_of_distance", lambda self, op, inputs: Curvature.CONVEX),
+    "any function that rises keeps all": ("_of_rising", lambda self, op, inputs: Curvature.CONVEX),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_random_graphs_show_each_rule_that_is_wrong(name, monkeypatch):
+    attribute, mutant = MUTANTS[name]
+    before = getattr(concavity._Reader, attribute)
+    monkeypatch.setattr(concavity._Reader, attribute, mutant)
+    monkeypatch.setattr(
+        concavity, "_RULES", {kind: mutant if rule is before else rule for kind, rule in concavity._RULES.items()}
+    )
+    assert wrong_claims(300)[0] > 0
