@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from pymc_hais.core.noise import check_counters
+from pymc_hais.jobs.timing import SHORTEST
 from pymc_hais.kernels import Composed
 from pymc_hais.model import ModelIdentity, build_layout, identify_as_written
 from pymc_hais.planning.mass import find_mass
@@ -16,7 +17,7 @@ from pymc_hais.problem.parameter_path import is_geometric
 from pymc_hais.problem.problem import PriorMass, Problem
 from pymc_hais.references import prior_alone
 from pymc_hais.request.call import Call
-from pymc_hais.request.request import Request
+from pymc_hais.request.request import FINAL_MOVES, Request
 from pymc_hais.run.choice import Choice, Spent, tail_of
 from pymc_hais.run.plan import (
     Origin,
@@ -183,6 +184,10 @@ def restore_choice(plan: Plan, problem: Problem, call: Call) -> Choice:
         seconds_per_gradient=origin.seconds_per_gradient,
     )
     n_steps, recipe = len(plan.ladder.schedule), call.recipe
+    is_seen = _is_known(origin.identity, problem.identity)
+    if problem.is_near and not is_seen:
+        # Of other data nobody has said that next to no annealing is needed.
+        n_steps, recipe = max(n_steps, SHORTEST), replace(recipe, n_final_moves=FINAL_MOVES)
     own = replace(
         plan,
         ladder=replace(plan.ladder, resample_below=recipe.resample_below),
@@ -190,5 +195,5 @@ def restore_choice(plan: Plan, problem: Problem, call: Call) -> Choice:
         recipe=recipe,
         reason="As in the plan that was given.",
     )
-    tail = origin.tail if _is_known(origin.identity, problem.identity) else None
+    tail = origin.tail if is_seen else None
     return Choice(problem, own, tail, spent=spent, compile_seconds=problem.engine.clock.seconds)

@@ -34,7 +34,7 @@ ESTIMATORS = ("bridge", "linked", "bidirectional")
 #: Those of them that take models with discrete variables.
 _ESTIMATORS_OF_SITES = ("bidirectional",)
 #: Moves at beta = 1 that decorrelate resampled posterior draws.
-_FINAL_MOVES = 8
+FINAL_MOVES = 8
 #: Particles whose memory is not looked at.
 _MANY = 10**6
 #: Particles of a chain that resample at all do so below this share of their number.
@@ -253,7 +253,7 @@ def _build_recipe(kernel: Kernel, request: Request) -> tuple[Recipe, int | None]
             )
         length = len(schedule)
     recipe = Recipe(
-        n_final_moves=0 if n_temperatures == 0 else _FINAL_MOVES,
+        n_final_moves=0 if n_temperatures == 0 else FINAL_MOVES,
         resample_below=_RESAMPLE_BELOW if request.resample else 0.0,
         # A single step from 0 to 1 needs no tuned schedule.
         schedule=FIXED["linear"](1) if n_temperatures == 0 else schedule,

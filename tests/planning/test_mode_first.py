@@ -28,10 +28,10 @@ def wide(monkeypatch):
     monkeypatch.setattr(jax, "_ELEMENTS", 1500)
 
 
-def linear():
+def linear(y=Y):
     with pm.Model() as model:
-        pm.Normal("y", X @ pm.Normal("b", 0.0, 2.0, shape=3), 1.0, observed=Y)
-    return model, multivariate_normal.logpdf(Y, np.zeros(60), np.eye(60) + 4.0 * X @ X.T)
+        pm.Normal("y", X @ pm.Normal("b", 0.0, 2.0, shape=3), 1.0, observed=y)
+    return model, multivariate_normal.logpdf(y, np.zeros(60), np.eye(60) + 4.0 * X @ X.T)
 
 
 def unknown_sd():
@@ -142,6 +142,19 @@ def test_a_fit_that_they_do_not_find_good_is_annealed_from():
         pm.Potential("ridge", -0.5 * ((x[1:] - 0.3 * x[0] ** 2) ** 2).sum() / 0.05)
     _, idata = estimate(model, target_se=None)
     assert attributes(idata)[1] > 8
+
+
+@pytest.mark.usefixtures("wide")
+def test_a_plan_of_one_temperature_has_more_of_them_for_other_data():
+    plan = estimate(linear()[0])[1]
+    assert attributes(plan)[1] == 1
+    again, same = estimate(linear()[0], plan=plan, random_seed=2)
+    assert attributes(same)[1] == 1
+    assert_right(again, linear()[1])
+    model, truth = linear(Y + 0.5 * X[:, 0])
+    found, other = estimate(model, plan=plan, random_seed=2)
+    assert other["log_marginal_likelihood"]["round_n_temperatures"].values[0] >= 16
+    assert_right(found, truth)
 
 
 def test_whoever_asks_for_other_estimators_has_a_path_for_them():
