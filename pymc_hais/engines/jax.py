@@ -33,7 +33,8 @@ _PARTICLES_ACCELERATOR = 2**17
 #: in the cache as well (with 2^22, Gaussian processes, item response and 1e4 rows or more took twice the time).
 _ELEMENTS, _ELEMENTS_ACCELERATOR = 2**19, 2**28
 #: Where a call moves fewer, one of these: they divide the numbers that are asked for most, which one program serves.
-_FEWER = (500, 250, 125, 100, 50, 25, 20, 10, 5, 4, 2, 1)
+#: With a single particle XLA copies a design matrix, transposed, for every gradient.
+_FEWER = (500, 250, 125, 100, 50, 25, 20, 10, 5, 4)
 #: The same with discrete sites, which all take part in every move: what a core's own cache holds.
 _ELEMENTS_OF_SITES = 2**15
 
@@ -189,7 +190,7 @@ class JaxEngine(SharedEngine):
             most, elements = _PARTICLES, _ELEMENTS_OF_SITES if self.kernel.n_sites else _ELEMENTS
         else:
             most, elements = _PARTICLES_ACCELERATOR, _ELEMENTS_ACCELERATOR
-        most = max(1, min(most, elements // self._width))
+        most = max(_FEWER[-1], min(most, elements // self._width))
         return cut_tiles(shape[0], shape[1], most if most > _FEWER[0] else next(n for n in _FEWER if n <= most))
 
     def _call(self, name: str, build: Callable[[JaxEngine], Any], args: tuple) -> Any:
