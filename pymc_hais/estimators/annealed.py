@@ -22,6 +22,9 @@ from pymc_hais.core.weights import log_mean_exp, log_sum_exp, normalise
 from pymc_hais.estimators.unseen import unseen_parts, unseen_share
 from pymc_hais.estimators.values import NORMAL_REACH, LogZEstimate
 
+#: Temperatures that let the draws of each part of a mixture move to where they count.
+_MANY = 16
+
 
 class Variance(NamedTuple):
     """The relative variance of the combined Z_hat, and how well it is known."""
@@ -107,7 +110,12 @@ def _satterthwaite(units: np.ndarray) -> float:
 
 def estimate_log_z(run: AnnealingRun) -> LogZEstimate:
     """Combine independent populations into one estimate with standard error and 95% interval."""
-    return estimate_from(run.log_z, family_masses(run), run.parts)
+    masses = family_masses(run)
+    estimate = estimate_from(run.log_z, masses, run.parts)
+    if run.temperature["ess"].shape[1] >= _MANY:
+        return estimate
+    lacking = unseen_parts(masses * population_shares(run.log_z)[:, None], run.parts)
+    return with_shortfall(estimate, float(np.log1p(lacking)))
 
 
 def estimate_from_weights(log_weights: np.ndarray, parts: np.ndarray, estimator: str) -> LogZEstimate:
@@ -135,8 +143,8 @@ def estimate_from(
     reach = float(student_t.ppf(0.975, variance.dof)) * se
     centre = value + 0.5 * log_variance
     estimate = LogZEstimate(value, se, centre - reach, centre + reach, estimator=estimator, per_chain=per_chain)
-    masses = masses * population_shares(log_z)[:, None]
-    return with_shortfall(estimate, float(np.log1p(np.hypot(unseen_share(masses), unseen_parts(masses, parts)))))
+    shares = population_shares(log_z)
+    return with_shortfall(estimate, float(np.log1p(unseen_share(masses * shares[:, None]))))
 
 
 def combine(estimates: Sequence[LogZEstimate], costs: Sequence[float]) -> LogZEstimate:

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from pymc_hais.estimators.annealed import estimate_from_weights, estimate_log_z
+from pymc_hais.estimators.annealed import estimate_log_z
 from pymc_hais.estimators.unseen import pareto_k, unseen_parts, unseen_share
-from tests.runs import build_run, pareto
+from tests.runs import build_run, pareto, temperature
 from tests.statistical import assert_share
 
 
@@ -99,7 +99,7 @@ def test_intervals_cover_where_next_to_none_of_a_parts_draws_count():
     for _ in range(400):
         weights = np.where(parts == 1, rng.random(parts.shape) < 0.001, 1.0 + 1e-6 * rng.normal(size=parts.shape))
         with np.errstate(divide="ignore"):
-            found = estimate_from_weights(np.log(weights), parts, "annealed")
+            found = estimate_log_z(build_run(np.log(weights), parts=parts, temperature=temperature(np.ones((4, 1)))))
         covered.append(found.lower <= truth <= found.upper)
         assert found.se < 1e-3
     assert np.mean(covered) >= 0.93
