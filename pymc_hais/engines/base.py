@@ -80,8 +80,8 @@ class SharedEngine:
         return first, *self.run_segment(first, inputs, segment, keys)
 
     def grain(self, n: int) -> int:
-        """Return 1: any number of particles runs the same program."""
-        return 1
+        """Return n."""
+        return n
 
     def take(self, state: ParticleState, chosen: np.ndarray) -> ParticleState:
         """Copy the chosen particles (B, P) of each population."""

@@ -92,7 +92,7 @@ class Judged(NamedTuple):
 
 
 def shorten(near: Problem, best: Trial, spent: Spent, call: Call) -> Problem:
-    """Have importance draws judge a fit to a pilot's particles; take the mode's own where that is the better one.
+    """Have importance draws judge a fit to a pilot's particles; where it is not good, the mode's own may be.
 
     Parameters
     ----------
@@ -112,9 +112,9 @@ def shorten(near: Problem, best: Trial, spent: Spent, call: Call) -> Problem:
         starts = pilot.positions[:: -(-len(pilot.positions) // joint.round_up(_FEWEST_STARTS))]
         peak = _find_peak(joint, starts)
         if isinstance(peak, Peak):
-            judged = max(judged, judge(_at(peak, first, near.prior_mass), joint, rng), key=lambda one: one.share)
+            judged = judge(_at(peak, first, near.prior_mass), joint, rng)
     spent.n_gradients_pilot += joint.n_evaluations
-    return judged.accepted() if judged.is_good else judged.problem
+    return judged.accepted() if judged.is_good else near
 
 
 def try_mode_first(problem: Problem, spent: Spent, call: Call) -> Trial | str:
