@@ -13,6 +13,7 @@ Guillin, Marin & Robert 2004, J. Comput. Graph. Stat. 13, 907-929).
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -38,6 +39,8 @@ from pymc_hais.tuning.pilot import next_beta
 _FEWEST_STARTS, _MOST_STEPS = 20, 60
 #: Evaluations of each start after which half of the starts must have ended.
 _PATIENCE = 30
+#: Share of a limit of time that the climbs may take of what is left.
+_SHARE_OF_TIME = 0.2
 #: Share of the starts that must end at the mode.
 _AGREEING = 0.9
 #: Nats of mass, by Laplace's approximation, below the highest peak from which on another one does not count.
@@ -110,7 +113,7 @@ def shorten(near: Problem, best: Trial, spent: Spent, call: Call) -> Problem:
         (pilot,) = best.pilots
         joint.move_to(first)
         starts = pilot.positions[:: -(-len(pilot.positions) // joint.round_up(_FEWEST_STARTS))]
-        peak = _find_peak(joint, starts)
+        peak = _find_peak(joint, starts, call)
         if isinstance(peak, Peak):
             judged = judge(_at(peak, first, near.prior_mass), joint, rng)
     spent.n_gradients_pilot += joint.n_evaluations
@@ -196,7 +199,7 @@ def _find(problem: Problem, joint: Joint, call: Call) -> Judged | str:
     drawn = problem.reference.draw(joint.round_up(_FEWEST_STARTS), call.seeds.sequence(Purpose.MODES, 5))
     with np.errstate(all="ignore"):
         starts = problem.to_coordinates(drawn.positions[~drawn.clipped])
-    peak = _find_peak(joint, starts[np.isfinite(starts).all(axis=1)])
+    peak = _find_peak(joint, starts[np.isfinite(starts).all(axis=1)], call)
     if isinstance(peak, str):
         return peak
     rng = np.random.default_rng(call.seeds.sequence(Purpose.MODES, 4))
@@ -211,11 +214,16 @@ def _find(problem: Problem, joint: Joint, call: Call) -> Judged | str:
     return f"of {_DRAWS} draws around the mode {judged.share:.0%} count (Pareto k {judged.tail:.1f})."
 
 
-def _find_peak(joint: Joint, starts: np.ndarray) -> Peak | str:
+def _find_peak(joint: Joint, starts: np.ndarray, call: Call) -> Peak | str:
     """Climb from starts (n, D) to the one mode; or say that there are others, or none."""
+    end = time.perf_counter() + _SHARE_OF_TIME * call.budget.left
+
+    def goes_on(n: int, done: float) -> bool:
+        return time.perf_counter() < end and (n < _PATIENCE or done > 0.5)
+
     if len(starts) < 2:
         return "no draw of the prior is within the range of floating point."
-    climbed = climb(joint, starts, scales_of(starts), _MOST_STEPS, lambda n, done: n < _PATIENCE or done > 0.5)
+    climbed = climb(joint, starts, scales_of(starts), _MOST_STEPS, goes_on)
     if not climbed.peaks:
         return "no climb ends at a smooth mode."
     best = max(climbed.peaks, key=lambda peak: peak.log_mass)
