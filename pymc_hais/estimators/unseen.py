@@ -19,7 +19,7 @@ _THREE_MOMENTS, _TWO_MOMENTS = 1.0 / 3.0, 0.5
 #: A tail with k = 1 has no finite mean; larger fitted values of k are replaced by this one.
 _LARGEST_K = 0.9
 #: Mean mass of a part's draws, in units of the largest, below which next to none of them count.
-_NEXT_TO_NONE = 0.05
+_NEXT_TO_NONE = 0.2
 
 
 def pareto_k(masses: np.ndarray) -> float:

@@ -177,7 +177,7 @@ class Fit:
     def build(self, best: Trial, spent: Spent) -> tuple[Problem, Call]:
         """Fit one shape around each row's centre."""
         near = fit_to(best.problem, best.known, mass_of(best.problem, best.call, spent))
-        return shorten(near, best, spent, best.call), best.call
+        return shorten(near, best, spent, best.call) if self.is_auto else near, best.call
 
     def reason_against(self, tried: Trial, best: Trial) -> str | None:
         """Compare the lengths, where it is left to us."""

@@ -188,6 +188,7 @@ def restore_choice(plan: Plan, problem: Problem, call: Call) -> Choice:
     if problem.is_near and not is_seen:
         # Of other data nobody has said that next to no annealing is needed.
         n_steps, recipe = max(n_steps, SHORTEST), replace(recipe, n_final_moves=FINAL_MOVES)
+        plan = replace(plan, promise=None)  # of a ladder of another length
     own = replace(
         plan,
         ladder=replace(plan.ladder, resample_below=recipe.resample_below),
