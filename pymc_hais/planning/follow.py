@@ -174,8 +174,8 @@ def _is_known(before: ModelIdentity | None, now: ModelIdentity | None) -> bool:
 def restore_choice(plan: Plan, problem: Problem, call: Call) -> Choice:
     """Return the choice of a plan for a problem that was restored from it."""
     check_counters(call.request.draws, problem.layout.n_continuous, problem.engine.kernel.n_uniforms)
-    mass, origin = problem.prior_mass, plan.origin
-    assert plan.ladder is not None
+    mass, origin, ladder = problem.prior_mass, plan.origin, plan.ladder
+    assert ladder is not None
     assert origin is not None  # of a run that has ended
     is_old = plan.start is not None and mass is plan.start.mass
     spent = Spent(
@@ -183,7 +183,7 @@ def restore_choice(plan: Plan, problem: Problem, call: Call) -> Choice:
         n_rounds=origin.n_rounds,
         seconds_per_gradient=origin.seconds_per_gradient,
     )
-    n_steps, recipe = len(plan.ladder.schedule), call.recipe
+    n_steps, recipe = len(ladder.schedule), call.recipe
     is_seen = _is_known(origin.identity, problem.identity)
     if problem.is_near and not is_seen:
         # Of other data nobody has said that next to no annealing is needed.
@@ -191,7 +191,7 @@ def restore_choice(plan: Plan, problem: Problem, call: Call) -> Choice:
         plan = replace(plan, promise=None)  # of a ladder of another length
     own = replace(
         plan,
-        ladder=replace(plan.ladder, resample_below=recipe.resample_below),
+        ladder=replace(ladder, resample_below=recipe.resample_below),
         lengths=np.array([n_steps if recipe.is_fixed else min(n_steps, call.request.max_temperatures)]),
         recipe=recipe,
         reason="As in the plan that was given.",
