@@ -10,7 +10,7 @@ import numpy as np
 
 from pymc_hais.core.noise import check_counters
 from pymc_hais.planning.candidates import CANDIDATES, Candidate
-from pymc_hais.planning.fits import fit_to_draws
+from pymc_hais.planning.fits import fit_margins, fit_to_draws
 from pymc_hais.planning.learning import Trial, learn
 from pymc_hais.planning.mass import mass_of
 from pymc_hais.planning.modes.near import try_mode_first
@@ -43,7 +43,11 @@ def choose_reference(problem: Problem, call: Call, reference: Any) -> Choice:
         plan = Plan(None, np.full(problem.n_rows, call.request.n_temperatures or 1), call.recipe)
         return Choice(problem, plan, spent=spent, compile_seconds=problem.engine.clock.seconds)
     if isinstance(reference, GivenDraws):
-        near = fit_to_draws(problem, reference.positions, mass_of(problem, call, spent), call)
+        x = reference.positions
+        if layout.n_sites:
+            near = fit_margins(problem, x, call)
+        else:
+            near = fit_to_draws(problem, x, mass_of(problem, call, spent), "the draws given")
         return learn(near, [0], 0, spent, call).choice
     if is_auto(reference):
         first = try_mode_first(problem, spent, call)

@@ -46,13 +46,11 @@ def fit_to(problem: Problem, known: Known, mass: PriorMass | None, source: str =
     return problem.with_fit(Fitted(shape, centres + fit.loc, DEFENCE, log_mass, source), sites)
 
 
-def fit_to_draws(problem: Problem, x: np.ndarray, mass: PriorMass | None, call: Call) -> Problem:
-    """Mix the reference with a fit to draws of another run, flat vectors x (n, D)."""
-    if problem.layout.n_sites:
-        return fit_margins(problem, x, call)
+def fit_to_draws(problem: Problem, x: np.ndarray, mass: PriorMass | None, source: str) -> Problem:
+    """Mix the reference with a fit to draws, flat vectors x (n, D); those of sites are for :func:`fit_margins`."""
     coordinates = problem.to_coordinates(x)
     centre = coordinates.mean(axis=0)
-    return fit_to(problem, Known(np.ones(1, int), centre[None], coordinates - centre), mass, "the draws given")
+    return fit_to(problem, Known(np.ones(1, int), centre[None], coordinates - centre), mass, source)
 
 
 def fit_margins(problem: Problem, positions: np.ndarray, call: Call) -> Problem:

@@ -16,7 +16,7 @@ from pymc_hais.run.choice import PILOT_PARTICLES, Spent
 from pymc_hais.run.tasks import Piloting
 from pymc_hais.tuning import Pilot, Stopwatch, particles_for_dense
 
-#: Particles of a pilot that has next to no way to go, or only confirms what is known.
+#: Particles of a pilot that has next to no way to go, at least.
 FEW_PARTICLES = 250
 #: Nats by which a log Z that misses nothing may be below a pilot's: estimates that miss something are too low.
 AGREEMENT = 2.0
@@ -67,12 +67,12 @@ def run_pilots(
     Parameters
     ----------
     n_particles : int
-        Of each, at least; more where a dense metric takes them, and where they cost nothing.
+        Of each, at least; more where a dense metric takes them, and where they save compiling another program.
     """
     begin = time.perf_counter()
     seconds = _SHARE_OF_TIME * call.budget.left / len(rows)
-    grain = min(n_particles, problem.engine.grain(PILOT_PARTICLES)) if n_particles < PILOT_PARTICLES else n_particles
-    n_particles = grain * -(-max(n_particles, particles_for_dense(problem.layout.n_continuous)) // grain)
+    step = PILOT_PARTICLES if n_particles == PILOT_PARTICLES else problem.engine.grain(PILOT_PARTICLES)
+    n_particles = step * -(-max(n_particles, particles_for_dense(problem.layout.n_continuous)) // step)
     report = call.progress.phase("Pilot")
 
     def task(row: int) -> Task:

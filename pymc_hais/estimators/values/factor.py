@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pymc_hais.estimators.values.shown import Finding, Value, to_html
+from pymc_hais.estimators.values.shown import Finding, Value, to_html, to_text
 
 
 @dataclass(frozen=True, repr=False)
@@ -82,7 +82,7 @@ class BayesFactor:
 
     def __repr__(self) -> str:
         """Show value, interval and findings, one a line."""
-        return "\n".join([self._headline(), *(f"  {one.severity}: {one}" for one in self.findings)])
+        return to_text(self._headline(), self.findings)
 
     def _headline(self) -> str:
         value, lower, upper = map(_power, (self.log.value, self.log.lower, self.log.upper))

@@ -69,7 +69,7 @@ class Value:
 
     def __repr__(self) -> str:
         """Show value, error, interval and findings, one a line."""
-        return "\n".join([self._headline(), *(f"  {one.severity}: {one}" for one in self.findings)])
+        return to_text(self._headline(), self.findings)
 
     def _headline(self) -> str:
         return f"{self._title} = {self:.3f} (95% interval {self.lower:.3f} to {self.upper:.3f})"
@@ -77,6 +77,11 @@ class Value:
     def _repr_html_(self) -> str:
         """Show in a notebook what ``repr`` shows, with a list of the findings."""
         return to_html(self._headline(), self.findings)
+
+
+def to_text(headline: str, findings: tuple[Finding, ...]) -> str:
+    """Write a headline and below it the findings, one a line."""
+    return "\n".join([headline, *(f"  {one.severity}: {one}" for one in findings)])
 
 
 def to_html(headline: str, findings: tuple[Finding, ...]) -> str:

@@ -23,10 +23,9 @@ from pymc_hais.core.seeds import Purpose
 from pymc_hais.core.weights import effective_sample_size, log_mean_exp, systematic
 from pymc_hais.estimators.unseen import pareto_k
 from pymc_hais.model import is_log_concave, unnormalised_priors
-from pymc_hais.planning.fits import fit_to
+from pymc_hais.planning.fits import fit_to_draws
 from pymc_hais.planning.learning import Trial, learn
 from pymc_hais.planning.pilots import AGREEMENT, adaptation_bias, run_pilots
-from pymc_hais.planning.scouting import Known
 from pymc_hais.problem.problem import CHUNK, PriorMass, Problem
 from pymc_hais.references import Fitted, Gaussian
 from pymc_hais.request.call import Call
@@ -247,6 +246,5 @@ def _follow(problem: Problem, judged: Judged, rng: np.random.Generator) -> Probl
     """Fit anew to the draws, resampled by their weights as far as these allow."""
     share = next_beta(judged.log_weights, 0.0, _FOLLOWED)
     chosen = systematic(share * judged.log_weights, rng.random())
-    positions = problem.to_coordinates(judged.problem.to_model(judged.positions[chosen]))
-    centre = positions.mean(axis=0)
-    return fit_to(problem, Known(np.ones(1, int), centre[None], positions - centre), problem.prior_mass, _SOURCE)
+    x = judged.problem.to_model(judged.positions[chosen])
+    return fit_to_draws(problem, x, problem.prior_mass, _SOURCE)
