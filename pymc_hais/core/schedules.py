@@ -14,6 +14,10 @@ from scipy.interpolate import PchipInterpolator
 
 from pymc_hais.core.records import Schedule
 
+#: Temperatures that let draws move to where they count.  A round has at least these, if need be of fewer particles,
+#: unless its reference is so near that next to nothing is left to anneal.
+SHORTEST = 16
+
 
 def cumulative_barrier(discrepancies: np.ndarray, times: np.ndarray) -> np.ndarray:
     """Add up the barrier from 0 over K steps, (K + 1,), given autocorrelation times (K,) in moves at their ends."""

@@ -18,12 +18,10 @@ import numpy as np
 from scipy.stats import t as student_t
 
 from pymc_hais.core.records import AnnealingRun
+from pymc_hais.core.schedules import SHORTEST
 from pymc_hais.core.weights import log_mean_exp, log_sum_exp, normalise
 from pymc_hais.estimators.unseen import unseen_parts, unseen_share
 from pymc_hais.estimators.values import NORMAL_REACH, LogZEstimate
-
-#: Temperatures that let the draws of each part of a mixture move to where they count.
-_MANY = 16
 
 
 class Variance(NamedTuple):
@@ -112,7 +110,7 @@ def estimate_log_z(run: AnnealingRun) -> LogZEstimate:
     """Combine independent populations into one estimate with standard error and 95% interval."""
     masses = family_masses(run)
     estimate = estimate_from(run.log_z, masses, run.parts)
-    if run.temperature["ess"].shape[1] >= _MANY:
+    if run.temperature["ess"].shape[1] >= SHORTEST:
         return estimate
     lacking = unseen_parts(masses * population_shares(run.log_z)[:, None], run.parts)
     return with_shortfall(estimate, float(np.log1p(lacking)))

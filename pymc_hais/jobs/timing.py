@@ -10,8 +10,6 @@ import numpy as np
 
 #: The share of the time left that is planned with: the rest is for the results, and for mistakes of the forecast.
 _PLANNED = 0.85
-#: Temperatures of a round at least: where there is no time for them, fewer particles are annealed.
-SHORTEST = 16
 #: Particles of a population, at least.
 FEWEST = 50
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, Self
 
 from pymc_hais.core.messages import quoted
-from pymc_hais.jobs.timing import SHORTEST
+from pymc_hais.core.schedules import SHORTEST
 from pymc_hais.kernels import Composed, LocallyBalanced, SiteBlock
 from pymc_hais.model import unnormalised_priors
 from pymc_hais.planning.fits import fit_margins, fit_to

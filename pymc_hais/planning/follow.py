@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pymc_hais.core.noise import check_counters
-from pymc_hais.jobs.timing import SHORTEST
+from pymc_hais.core.schedules import SHORTEST
 from pymc_hais.kernels import Composed
 from pymc_hais.model import ModelIdentity, build_layout, identify_as_written
 from pymc_hais.planning.mass import find_mass

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from pymc_hais.core.schedules import SHORTEST
 from pymc_hais.estimators import Tail, measure_tail
-from pymc_hais.jobs.timing import SHORTEST
 from pymc_hais.model import improper_priors
 from pymc_hais.planning.pilots import FEW_PARTICLES, log_ratios, run_pilots
 from pymc_hais.planning.scouting import Known, know_from_pilots, scout

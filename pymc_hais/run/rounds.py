@@ -12,6 +12,7 @@ import numpy as np
 
 from pymc_hais.core.annealing import Report
 from pymc_hais.core.records import AnnealingRun, Ladder
+from pymc_hais.core.schedules import SHORTEST
 from pymc_hais.estimators import (
     LogZEstimate,
     Round,
@@ -22,7 +23,7 @@ from pymc_hais.estimators import (
 )
 from pymc_hais.jobs.guard import Guard
 from pymc_hais.jobs.progress import part
-from pymc_hais.jobs.timing import SHORTEST, Size, fit_into, takes
+from pymc_hais.jobs.timing import Size, fit_into, takes
 from pymc_hais.request.call import Call
 from pymc_hais.run.choice import Choice, tail_of
 from pymc_hais.run.memory import measure_lag

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pymc_hais.jobs.timing import SHORTEST, Size, TimeBudget, duration, fit_into, takes
+from pymc_hais.core.schedules import SHORTEST
+from pymc_hais.jobs.timing import Size, TimeBudget, duration, fit_into, takes
 from pymc_hais.request.call import build_call
 from pymc_hais.request.request import Request
 from pymc_hais.tuning import pace as pace_module
