@@ -6,12 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from pymc_hais.core.schedules import SHORTEST
 from pymc_hais.core.weights import log_mean_exp, systematic
 from pymc_hais.estimators import LogZEstimate
 from pymc_hais.estimators.annealed import estimate_log_z, family_masses, relative_variance, with_shortfall
 from pymc_hais.references import share_draws
 from tests.marks import fast_but, slow_but
-from tests.runs import build_run
+from tests.runs import build_run, temperature
 
 
 def variance_of(run):
@@ -216,7 +217,10 @@ def shared_out(rng, n_particles):
     wide, close = 0.5 * (rng.random(n_particles) < 0.3), 1.0 + 0.05 * rng.standard_normal(n_particles)
     # E w = 0.1 (0.5) (0.3) + 0.9 (1 - 0.015) / 0.9 = 1.
     weights = np.where(parts == 1, wide, (1.0 - 0.015) / 0.9 * close)
-    return build_run(np.log(np.maximum(weights, 1e-300))[None], parts=np.where(is_sure, parts, 0)[None])
+    log_weights, parts = np.log(np.maximum(weights, 1e-300)), np.where(is_sure, parts, 0)
+    # Of fewer temperatures more than the error would be counted.
+    many = temperature(np.full((1, SHORTEST), 0.8))
+    return build_run(log_weights[None], parts=parts[None], temperature=many)
 
 
 @pytest.mark.parametrize(
