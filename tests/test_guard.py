@@ -28,7 +28,7 @@ STAGES = {
     "opinions.opinions.bridge_particles": "log Z by bridge",
     "opinions.opinions.anneal_linked": "log Z by linked",
     "opinions.opinions.anneal_back": "log Z by bidirectional",
-    "calls.sample.find_modes": "the search for modes",
+    "calls.stages.find_modes": "the search for modes",
     "run.modes.climb": "the search for modes",
     "run.modes._compare": "the search for modes",
     "run.posterior.move": "the moves that part copies",
@@ -74,13 +74,13 @@ def whole(model):
     kept = {}
     with pytest.MonkeyPatch.context() as patch:
         for name in ("choose_plan", "run_rounds"):
-            function = getattr(importlib.import_module("pymc_hais.calls.sample"), name)
+            function = getattr(importlib.import_module("pymc_hais.calls.stages"), name)
 
             def keep(*args, name=name, function=function):
                 kept[name] = function(*args)
                 return kept[name]
 
-            patch.setattr(f"pymc_hais.calls.sample.{name}", keep)
+            patch.setattr(f"pymc_hais.calls.stages.{name}", keep)
         idata = pymc_hais.sample_hais(model=model, **OPTIONS)
     return idata, kept
 
@@ -90,7 +90,7 @@ def after_rounds(model, whole, monkeypatch):
     """A call that takes a moment: planning and rounds are those of another one."""
     monkeypatch.setattr("pymc_hais.calls.sample.check_labels", lambda *_: None)  # before the rounds, as it were
     for name, value in whole[1].items():
-        monkeypatch.setattr(f"pymc_hais.calls.sample.{name}", lambda *_, value=value: value)
+        monkeypatch.setattr(f"pymc_hais.calls.stages.{name}", lambda *_, value=value: value)
     return lambda **given: pymc_hais.sample_hais(model=model, **{**OPTIONS, **given})
 
 
@@ -139,8 +139,8 @@ def test_a_stage_that_does_not_end_costs_itself_and_is_said(place, error, after_
     assert "unfinished" in idata.attrs["findings"]
     assert finding.severity == ("error" if place.startswith("results.diagnose") else "warning")
     lost = {name for name in whole[0].children if f"the group `{name}`" == STAGES[place]}
-    if "modes" in STAGES[place] or (error is KeyboardInterrupt and ("opinions" in place or "others" in place)):
-        lost = {"modes"}  # whoever has pressed Ctrl-C does not wait for a search
+    if STAGES[place] == "the search for modes":
+        lost = {"modes"}
     elif STAGES[place] == "the plan":
         lost = {"plan"}
     assert set(whole[0].children) - set(idata.children) <= lost
@@ -168,14 +168,14 @@ def test_draws_that_cannot_be_named_are_kept_in_the_unconstrained_space(after_ro
 
 
 def test_after_an_interrupt_nobody_waits_for_what_takes_long(after_rounds, monkeypatch):
-    inject(monkeypatch, "opinions.opinions.bridge_particles", KeyboardInterrupt)
+    inject(monkeypatch, "run.modes.climb", KeyboardInterrupt)
     others = [
-        inject(monkeypatch, place, RuntimeError) for place in ("opinions.opinions.anneal_linked", "run.modes.climb")
+        inject(monkeypatch, f"opinions.opinions.{place}", RuntimeError) for place in ("anneal_linked", "anneal_back")
     ]
     idata = after_rounds(**OTHERS)
     assert others == [[], []]
     message = missing(idata).message
-    for what in ("linked (interrupted before)", "bidirectional (interrupted before)", "modes (interrupted before)"):
+    for what in ("linked (interrupted before)", "bidirectional (interrupted before)"):
         assert what in message
 
 
@@ -247,6 +247,6 @@ def test_the_bar_of_a_call_that_ctrl_c_ended_is_not_filled(error, after_rounds, 
         return leave(self, *exception)
 
     monkeypatch.setattr(CallProgress, "__exit__", record)
-    inject(monkeypatch, "calls.sample.find_modes", error)
+    inject(monkeypatch, "calls.stages.find_modes", error)
     after_rounds()
     assert ends == [error is KeyboardInterrupt]

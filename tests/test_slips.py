@@ -21,7 +21,7 @@ from tests.toys import HAS_JAX
 @pytest.fixture(autouse=True)
 def no_work(monkeypatch):
     """Fail where something is compiled."""
-    monkeypatch.setattr("pymc_hais.calls.sample.build_problem", lambda *_: pytest.fail("work has begun"))
+    monkeypatch.setattr("pymc_hais.calls.stages.build_problem", lambda *_: pytest.fail("work has begun"))
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_arguments_of_pm_sample_are_answered(name, message):
 
 def test_memory_is_asked_for_where_there_are_many_particles(monkeypatch):
     """A million particles of one dimension are 10 ** 6 times (4 + 6) numbers of 8 bytes: 80 MB."""
-    monkeypatch.setattr("pymc_hais.calls.sample.build_problem", lambda *_: 1 / 0)
+    monkeypatch.setattr("pymc_hais.calls.stages.build_problem", lambda *_: 1 / 0)
     monkeypatch.setattr("pymc_hais.request.arguments.memory", lambda: 70 * 10**6)
     with pytest.raises(ValueError, match=r"of 0.1 GiB.* pass at most 437,500"):
         pymc_hais.sample_hais(10**6 + 1, model=one_mean(), chains=1)
@@ -98,7 +98,7 @@ def test_an_interrupted_call_says_what_to_do_next_time(is_kept, monkeypatch, tmp
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pymc_hais.calls.sample.build_problem", interrupt)
+    monkeypatch.setattr("pymc_hais.calls.stages.build_problem", interrupt)
     options = {"checkpoint": tmp_path / "run"} if is_kept else {}
     with pytest.raises(KeyboardInterrupt) as caught:
         pymc_hais.sample_hais(model=one_mean(), **QUICK, **options)
@@ -115,7 +115,7 @@ def test_the_machine_has_memory():
 
 
 def test_what_is_in_range_passes(monkeypatch):
-    monkeypatch.setattr("pymc_hais.calls.sample.build_problem", lambda *_: 1 / 0)
+    monkeypatch.setattr("pymc_hais.calls.stages.build_problem", lambda *_: 1 / 0)
     right = (
         {"random_seed": None},
         {"random_seed": np.int64(1)},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,15 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pymc_hais.calls.compile import CompiledModel, open_model
+from pymc_hais.calls.stages import Start, anneal_again, anneal_once
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.jobs.guard import Guard
 from pymc_hais.jobs.progress import default_theme
 from pymc_hais.model import is_model
 from pymc_hais.opinions.bridging import thin_rows
 from pymc_hais.opinions.opinions import ask_others
-from pymc_hais.planning.begin import build_problem, choose_plan
 from pymc_hais.planning.follow import follow
-from pymc_hais.planning.modes.reference import add_modes
 from pymc_hais.planning.starts import GivenDraws
 from pymc_hais.problem.parameter_path import is_geometric
 from pymc_hais.request.arguments import explain_unknown
@@ -28,10 +26,8 @@ from pymc_hais.results.datatree import check_labels
 from pymc_hais.results.draws import check_takes_modes, is_result, read_modes, read_positions
 from pymc_hais.results.ending import end_run
 from pymc_hais.results.plans import read_plan
-from pymc_hais.results.report import log_model, log_start
-from pymc_hais.run.modes import find_modes
+from pymc_hais.results.report import log_model
 from pymc_hais.run.posterior import draw_posterior
-from pymc_hais.run.rounds import run_rounds
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -108,8 +104,9 @@ def sample_hais(
     modes : dict, list of dict or DataTree, optional
         Points that lead to modes of the posterior: a point as :func:`pymc.find_MAP` returns it, several of them, or a
         result of ``pm.sample`` or of this function.  The density is climbed from there, and each mode found becomes a
-        Gaussian part of the reference, all of them together with half of the draws.  It is what to do about the finding
-        ``missed_mass``: pass the result that has it.
+        Gaussian part of the reference, all of them together with half of the draws.  With
+        ``reference="auto"`` a run that has missed modes is made once more from these by itself, unless ``target_se``
+        is None or ``max_seconds`` leaves no time; elsewhere pass the result that has the finding ``missed_mass``.
     kernel : Hamiltonian, RandomWalk, Gibbs or LocallyBalanced, or a pair of them, optional
         The transition between temperatures: :class:`pymc_hais.Hamiltonian` with one leapfrog step by default, and
         :class:`pymc_hais.Gibbs` for discrete variables.
@@ -269,22 +266,20 @@ def sample_hais(
     with share_out(call) as call:
         log_model(model)
         with call.progress:
-            if points is not None:
-                reference = add_modes(model, reference, points, call)
-            problem = build_problem(model, path, reference, known, call)
+            start = Start(model, path, reference, known, points)
+            problem = start.build(call)
             named = opened.build_outputs(problem.layout, var_names, call.output.include_transformed)
             check_labels(model, named(np.zeros((1, 1, problem.layout.n_dims))), call.output)
-            choice = choose_plan(problem, reference, known, call)
-            log_start(choice, call)
-            outcome = run_rounds(choice, call, guard)
+            run = anneal_once(start, problem, call, guard)
             # From here on nothing costs what is finished.
-            others = functools.partial(ask_others, choice.problem, outcome, call, guard)
-            outcome = guard.attempt("other estimates of log Z", others, outcome)
-            search = functools.partial(find_modes, choice, outcome, call, guard, points)
-            found = guard.attempt("the search for modes", search, None)
+            run = anneal_again(run, start, guard)
+            choice, call = run.choice, run.call
+            outcome = guard.attempt(
+                "other estimates of log Z", lambda: ask_others(choice.problem, run.outcome, call, guard), run.outcome
+            )
             posterior = guard.surely(lambda: draw_posterior(choice.problem, outcome, call, guard))
             call.progress.is_cut = guard.is_interrupted
-        return end_run(model, named, choice, outcome, posterior, found, call, guard, begin)
+        return end_run(model, named, choice, outcome, posterior, run.found, call, guard, begin)
 
 
 def _read_starts(model: Any, reference: Any, modes: Any, path: Any, call: Call) -> tuple[Any, Any]:

@@ -30,6 +30,7 @@ class Branch(IntEnum):
     PRIOR_MASS = 1
     LOG_Z = 2  # of an unnormalised model whose rows are scored
     EXTENSION = 3  # of a finished run; each has a number of its own
+    FROM_MODES = 4  # that the first run has missed
 
 
 class Place(NamedTuple):

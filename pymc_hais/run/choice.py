@@ -42,6 +42,12 @@ class Spent:
     n_rounds: int = 0
     seconds_per_gradient: float = 0.0
 
+    def add(self, other: Spent) -> None:
+        """Count what another run has cost as well; its rounds are not of this one."""
+        self.n_gradients_pilot += other.n_gradients_pilot
+        self.n_gradients += other.n_gradients
+        self.pilot_seconds += other.pilot_seconds
+
 
 @dataclass(frozen=True)
 class Choice:

@@ -17,6 +17,7 @@ from scipy.stats import chi2
 from pymc_hais.core.records import AnnealingRun
 from pymc_hais.core.seeds import Purpose
 from pymc_hais.core.weights import pool
+from pymc_hais.estimators import LogZEstimate
 from pymc_hais.estimators.region import Missed, RegionMass, compare_regions, measure_region, measure_shares
 from pymc_hais.jobs.guard import Guard
 from pymc_hais.model import Layout
@@ -38,6 +39,8 @@ _FROM_REFERENCE = 0.7
 _INSIDE = 0.9
 #: Nats below log Z beyond which a mode is not worth a look.
 _NEGLIGIBLE = 6.0
+#: Nats, and standard errors of log Z, by which log Z must rise with modes for the run to be wrong.
+_LEAST, _ERRORS = 0.1, 2.0
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,10 @@ class Modes:
     n_gradients: int
     seconds: float
     values: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def refute(self, estimate: LogZEstimate) -> bool:
+        """Whether they hold more mass than the run found there, by more than the error bar of its log Z."""
+        return self.missed.is_certain and self.missed.gain > max(_LEAST, _ERRORS * estimate.se)
 
 
 def find_modes(

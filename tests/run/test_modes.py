@@ -9,6 +9,7 @@ import pytest
 from xarray import Dataset, DataTree
 
 import pymc_hais
+from pymc_hais.calls import stages
 from pymc_hais.estimators.region import compare_regions
 from pymc_hais.results.draws import read_modes
 from pymc_hais.run import modes as run_modes
@@ -48,10 +49,6 @@ def errors(found):
     return [finding.name for finding in found.findings if finding.severity == "error"]
 
 
-def is_found_or_named(found, truth):
-    return bool(errors(found)) or abs(found.value - truth) <= min(4.0 * found.se, 0.3)
-
-
 MISSED = {
     "a spike on a hill, 2 dimensions": lambda: spike(2, 0.0),
     "a spike on a hill, 10 dimensions": lambda: spike(10, 0.0),
@@ -62,19 +59,16 @@ MISSED = {
 
 
 @pytest.mark.parametrize("name", slow_but({"forty modes"}, MISSED))
-def test_a_default_call_finds_the_mass_or_says_so_and_the_advice_helps(name):
+def test_a_default_call_finds_the_mass(name):
     model, truth = MISSED[name]()
-    found, idata = estimate(model)
-    assert is_found_or_named(found, truth), str(found)
-    if "missed_mass" in errors(found):
-        again, _ = estimate(model, modes=idata, random_seed=2)
-        assert not errors(again)
-        assert_right(again, truth)
+    found, _ = estimate(model)
+    assert not errors(found), str(found)
+    assert_right(found, truth)
 
 
 def test_what_is_missed_is_measured_and_placed_and_the_advice_helps():
     model, truth = spike(10, 0.01)
-    found, idata = estimate(model, draws=200)
+    found, idata = estimate(model, draws=200, reference="prior")
     (finding,) = [one for one in found.findings if one.name == "missed_mass"]
     assert "x[0] = 0.01" in finding.message
     group = idata["modes"].to_dataset()
@@ -84,9 +78,62 @@ def test_what_is_missed_is_measured_and_placed_and_the_advice_helps():
     assert np.isclose(group["log_mass"][0], np.log(90.0), atol=0.1)
     assert group["share"][0] < 1e-3
     assert found.value + group.attrs["gain"] <= truth
-    again, _ = estimate(model, draws=200, modes=idata)
+    again, _ = estimate(model, draws=200, reference="prior", modes=idata)
     assert not errors(again)
     assert_right(again, truth)
+
+
+def test_a_run_that_has_missed_modes_is_made_again_from_these_and_says_so(caplog):
+    model, truth = spike(10, 0.01)
+    with caplog.at_level("INFO", logger="pymc.hais"):
+        found, idata = estimate(model, draws=200)
+    assert_right(found, truth)
+    assert "lacks mass around modes" in caplog.text
+    attrs = idata["posterior"].attrs
+    assert "had missed modes" in attrs["reference_reason"]
+    assert "Gaussian" in attrs["reference"]
+    _, once = estimate(model, draws=200, reference="prior")
+    assert attrs["n_gradients"] > once["posterior"].attrs["n_gradients"] + once["modes"].attrs["n_gradients"]
+    # What follows goes on from the run that is reported.
+    again = pymc_hais.extend(idata, chains=2, model=model, progressbar=False)
+    assert_right(pymc_hais.log_marginal_likelihood(again), truth)
+    found, _ = estimate(model, draws=200, plan=idata)
+    assert_right(found, truth)
+
+
+@pytest.mark.parametrize("given", [{"target_se": None}, {"reference": "prior"}, {"max_seconds": 1e-3}])
+def test_no_other_run_is_made_where_one_was_asked_for_or_there_is_no_time(given, monkeypatch):
+    monkeypatch.setattr(stages, "add_modes", lambda *_: pytest.fail("another run has begun"))
+    monkeypatch.setattr(run_modes, "_SHARE_OF_TIME", np.inf)  # the search itself ends
+    found, _ = estimate(spike(10, 0.01)[0], draws=200, **given)
+    assert found.value < 1.0
+
+
+@pytest.mark.parametrize("error", [RuntimeError("injected"), KeyboardInterrupt()])
+def test_the_first_run_is_kept_where_the_other_one_does_not_end(error, monkeypatch):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(stages, "add_modes", fail)
+    found, idata = estimate(spike(10, 0.01)[0], draws=200)
+    assert {"missed_mass", "unfinished"} <= {finding.name for finding in found.findings}
+    assert "posterior" in idata.children
+
+
+def test_a_killed_run_goes_on_to_the_same_bits_in_its_second_half(tmp_path, monkeypatch):
+    model, _ = spike(10, 0.01)
+    options = {"draws": 200, "checkpoint": tmp_path / "kept"}
+    whole, _ = estimate(model, draws=200)
+
+    def fail(*_):
+        raise OSError("the machine is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stages, "add_modes", fail)
+        with pytest.raises(OSError, match="gone"):
+            estimate(model, **options)
+    again, _ = estimate(model, **options)
+    assert (again.value, again.se) == (whole.value, whole.se)
 
 
 def test_a_named_point_leads_to_a_spike_that_nothing_else_leads_to():

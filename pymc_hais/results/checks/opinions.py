@@ -19,8 +19,6 @@ _FEWEST_EFFECTIVE = 100.0
 _LARGEST_RHAT = 1.05
 #: Independent terms at each end of a bridge below which its error bar is a guess.
 _FEWEST_OVERLAPPING = 30.0
-#: Nats, and standard errors of log Z, by which log Z must rise with modes for an error.
-_LEAST, _ERRORS = 0.1, 2.0
 #: Numbers of a place, and modes, that a message shows.
 _SHOWN, _MODES = 3, 3
 
@@ -53,7 +51,7 @@ def check_opinions(estimate: LogZEstimate, opinions: Sequence[LogZEstimate]) -> 
 
 def check_modes(modes: Modes | None, estimate: LogZEstimate) -> Iterator[Finding]:
     """Say that modes hold more mass than the run found there, if log Z would rise by more than its error bar."""
-    if modes is None or not modes.missed.is_certain or modes.missed.gain <= max(_LEAST, _ERRORS * estimate.se):
+    if modes is None or not modes.refute(estimate):
         return
     which = modes.missed.which
     places = "; ".join(_place(modes.values, mode) for mode in which[:_MODES])
