@@ -1,8 +1,10 @@
 """prior_sensitivity: exact curves of a conjugate model, one plan for all values, and slips before any work."""
 
 import functools
+import itertools
 
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytest
 from scipy.stats import multivariate_normal
@@ -110,4 +112,19 @@ def test_a_plot_of_the_curve(backend):
     np.testing.assert_allclose(y, [-1.0, 0.0, -3.0])
     with pytest.raises(ValueError, match=r"DataFrame that pymc_hais.prior_sensitivity returns"):
         plots.plot_prior_sensitivity(table.drop(columns="upper"), backend=backend)
+    close()
+
+
+def test_long_names_of_priors_have_a_wider_plot():
+    needs("matplotlib")
+    one = {"log_bayes_factor": 1.0, "lower": 0.9, "upper": 1.1}
+    widths = []
+    for warning in (False, True):
+        table = pd.DataFrame([{**one, "warning": warning}] * 7, index=pd.Index(np.arange(7) / 10, name="r"))
+        figure = plots.plot_prior_sensitivity(table, backend="matplotlib").viz["figure"].item()
+        figure.canvas.draw()
+        boxes = [label.get_window_extent() for label in figure.axes[0].get_xticklabels()]
+        assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
+        widths.append(figure.get_figwidth())
+    assert widths[1] > widths[0]
     close()

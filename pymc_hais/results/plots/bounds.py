@@ -134,9 +134,8 @@ def plot_calibration(
     y = lines.sel(plot_axis="y")
     outside = ((y < lower) | (y > upper)).any("point")
     facets = [str(dim) for dim in ranks.dims if dim != _SAMPLE]
-    panels = Panels(
-        lines, _CALIBRATION, visuals, plot_collection, backend, pc_kwargs, facets=facets, sharex=True, sharey=True
-    )
+    # The x axes agree without being shared, so that each has its numbers, also where no plot is below it.
+    panels = Panels(lines, _CALIBRATION, visuals, plot_collection, backend, pc_kwargs, facets=facets, sharey=True)
     low, high = lower.values, upper.values
     panels.draw("envelope", fill_between_y, lines, x=points, y_bottom=low, y_top=high, color="B1", alpha=0.15)
     panels.draw("lines", line_xy, lines.where(~outside), color="C0")

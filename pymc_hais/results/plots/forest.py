@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from arviz_plots import PlotCollection
-from arviz_plots.visuals import hline, hspan, scatter_xy, set_xticks, vspan
+from arviz_plots.visuals import hline, hspan, scatter_xy, set_ticklabel_visibility, set_xticks, vspan
 from xarray import DataArray, Dataset, DataTree
 
 from pymc_hais.results.plots.panels import Panels, interval, interval_lines, set_yticks, share_docs, within, xy
@@ -34,8 +34,10 @@ def _draw_rows(
         panels.draw(f"{prefix}interval", interval_lines, ends, positions=positions[chosen], color=colour)
         if chosen.any():  # the positions are never missing, so no empty plot would be skipped
             panels.draw(f"{prefix}value", scatter_xy, points, color=colour, marker=marker)
-    where = panels.collection.data[[next(iter(rows))]]
-    panels.draw("ticks", set_yticks, where, values=positions, labels=names, store_artist=False)
+    panels.draw("ticks", set_yticks, values=positions, labels=names, store_artist=False)
+    # Bokeh would write what a row is called beside every plot of it.
+    others = panels.collection.data[list(rows)[1:]]
+    panels.collection.map(set_ticklabel_visibility, data=others, axis="y", visible=False, store_artist=False)
 
 
 @share_docs
@@ -167,5 +169,5 @@ def plot_rounds(
     panels.draw("ticks", set_xticks, points, values=position, labels=labels, store_artist=False)
     panels.limit(log_z=((0.5, len(values) + 0.5), limits))
     panels.write_out("y", "log_z")
-    panels.label(log_z=("log Z of each round", "temperatures of the round", "nats"))
+    panels.label(log_z=("log Z of each round and of all (band), 95% intervals", "temperatures of the round", "nats"))
     return panels.collection

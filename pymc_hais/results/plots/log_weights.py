@@ -53,13 +53,14 @@ def plot_log_weights(
     panels = Panels(bars, _VISUALS, visuals, plot_collection, backend, pc_kwargs)
     panels.draw("ref_line", vline, Dataset({"log_weight": DataArray(0.0)}), color="B3", linestyle="C1")
     panels.draw("hist", step_hist, bars, coloured=True)
-    note = ""
+    # The first bin is an empty one.
+    lowest = float(bars["log_weight"].sel(plot_axis="left_edges")[0, 1])
+    notes = [f"{_LOWEST:.0f}: or less"] if lowest == _LOWEST else []
     if is_defence.any():
         panels.draw("defensive", step_hist, _histograms(log_weights, is_defence), True, linestyle="C1", alpha=0.5)
-        note = f"; dashed: the {is_defence.mean():.0%} kept as a defence"
-    panels.label(
-        log_weight=("Final log weights", f"nats above the average ({_LOWEST:.0f}: or less{note})", "particles")
-    )
+        notes.append(f"dashed: the {is_defence.mean():.0%} kept as a defence")
+    note = f" ({'; '.join(notes)})" if notes else ""
+    panels.label(log_weight=("Final log weights", f"nats above the average{note}", "particles"))
     panels.add_legend()
     return panels.collection
 

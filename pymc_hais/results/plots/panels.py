@@ -13,13 +13,25 @@ from arviz_base.validate import validate_dict_argument
 from arviz_plots import PlotCollection
 from arviz_plots.plot_collection import backend_from_object, process_facet_dims
 from arviz_plots.plots.utils import get_visual_kwargs
-from arviz_plots.visuals import labelled_title, labelled_x, labelled_y, set_xlim, set_ylim
+from arviz_plots.visuals import hline, hspan, labelled_title, labelled_x, labelled_y, set_xlim, set_ylim, vline, vspan
 from xarray import DataArray, Dataset, concat
 
 from pymc_hais.estimators.values import NORMAL_REACH
 
 #: Those of arviz-plots.
 BACKENDS = ("matplotlib", "plotly", "bokeh", "none")
+#: A column of these is narrow, and the labels take more of it.
+_NARROW = ("plotly", "bokeh")
+#: Plotly would leave lines across a plot out where nothing is drawn yet, and lay bands over what is drawn in them.
+_ON_PLOTLY: dict[Callable, dict[str, Any]] = {
+    **{line: {"exclude_empty_subplots": False} for line in (hline, vline)},
+    **{band: {"layer": "below"} for band in (hspan, vspan)},
+}
+#: Dots around the plots of Plotly: room for a title of two lines under the buttons, and for the labels.  Its own
+#: margins would leave small figures no plot.
+_MARGINS = {"t": 70, "b": 50, "l": 60, "r": 20}
+#: Long numbers side by side leave room for so many.
+_FEW_TICKS = 4
 #: What ``{canvas}`` stands for in the docstring of a plot, after its own parameters.
 _CANVAS = """\
 plot_collection : PlotCollection, optional
@@ -78,15 +90,16 @@ class Panels:
             if backend == "matplotlib":
                 # Legends stand outside of the plots only where the layout makes room for them.
                 figure_kwargs.setdefault("layout", "constrained")
-            module = import_module(f"arviz_plots.backend.{backend}")
             pc_kwargs = {"cols": ["__variable__", *facets], "col_wrap": 3, **pc_kwargs}
             figure_kwargs |= pc_kwargs.get("figure_kwargs", {})
             if "figsize" not in figure_kwargs:
-                figure_kwargs |= _size(module, data, pc_kwargs, n_rows, is_wide)
+                figure_kwargs |= _size(backend, data, pc_kwargs, n_rows, is_wide)
             pc_kwargs["figure_kwargs"] = figure_kwargs
             if self._colour:
                 pc_kwargs["aes"] = {"color": [self._colour], **pc_kwargs.get("aes", {})}
             plot_collection = PlotCollection.wrap(data, backend=backend, **pc_kwargs)
+            if backend == "plotly":
+                plot_collection.get_viz("figure").update_layout(margin=_MARGINS)
         self.collection = plot_collection
 
     def draw(self, name: str, visual: Callable, data: Any = None, coloured: bool = False, **defaults: Any) -> None:
@@ -98,6 +111,8 @@ class Panels:
         chosen = get_visual_kwargs(self._visuals, name)
         if chosen is not False:
             ignored = set() if coloured else "all"
+            if self.collection.backend == "plotly":
+                defaults |= _ON_PLOTLY.get(visual, {})
             self.collection.map(visual, name, data=data, ignore_aes=ignored, **{**defaults, **chosen})
 
     def label(self, **labels: tuple[str, str, str]) -> None:
@@ -119,12 +134,22 @@ class Panels:
                     self.collection.map(visual, data=data, limits=ends, ignore_aes="all", store_artist=False)
 
     def write_out(self, axis: str, variable: str) -> None:
-        """Write the numbers on an axis in full: Matplotlib would write differences from one of them."""
-        if self.collection.backend == "matplotlib":
-            target = self.collection.get_target(variable, {})
-            target.ticklabel_format(axis=axis, useOffset=False)
-            if axis == "x":  # long numbers side by side
-                target.locator_params(axis="x", nbins=4)
+        """Write the numbers on an axis in full: not as differences from one of them, nor with powers of ten."""
+        target = self.collection.get_target(variable, {})
+        few = axis == "x"  # long numbers side by side
+        match self.collection.backend:
+            case "matplotlib":
+                target.ticklabel_format(axis=axis, useOffset=False, style="plain")
+                if few:
+                    target.locator_params(axis="x", nbins=_FEW_TICKS)
+            case "plotly":
+                update = target.update_xaxes if axis == "x" else target.update_yaxes
+                update(exponentformat="none")
+            case "bokeh":
+                drawn = target.xaxis if axis == "x" else target.yaxis
+                drawn.formatter.use_scientific = False
+                if few:
+                    drawn.ticker.desired_num_ticks = _FEW_TICKS
 
     def add_legend(self) -> None:
         """Name the colours, unless there are none or the user turned it off."""
@@ -139,14 +164,16 @@ class Panels:
 
 
 def _size(
-    module: Any, data: Dataset, pc_kwargs: Mapping[str, Any], n_rows: int | None, is_wide: bool
+    backend: str, data: Dataset, pc_kwargs: Mapping[str, Any], n_rows: int | None, is_wide: bool
 ) -> dict[str, Any]:
     """Return the figure's size: the width that the backend gives to so many columns, and plots that are not flat."""
+    scale = import_module(f"arviz_plots.backend.{backend}").scale_fig_size
     n_plots = process_facet_dims(data, pc_kwargs["cols"])[0]
     columns = min(n_plots, pc_kwargs["col_wrap"])
-    width, _ = module.scale_fig_size(None, rows=1, cols=columns * (1 + is_wide))
-    unit, _ = module.scale_fig_size(None, rows=1, cols=1)
-    height = 0.6 * unit if n_rows is None else (0.25 + 0.075 * n_rows) * unit
+    alone, taller = (1.5, 1.25) if backend in _NARROW else (1.0, 1.0)
+    width, _ = scale(None, rows=1, cols=max(alone, columns * (1 + is_wide)))
+    unit, _ = scale(None, rows=1, cols=1)
+    height = taller * unit * (0.6 if n_rows is None else 0.25 + 0.075 * n_rows)
     return {"figsize": (width, -(-n_plots // columns) * height), "figsize_units": "dots"}
 
 

@@ -56,6 +56,7 @@ def plot_path(
     share = (0.0, 1.05)
     largest = float(lines["step_size"].sel(plot_axis="y").max())
     panels.limit(ess=(None, share), acceptance_rate=(None, share), step_size=(None, (0.0, 1.05 * largest)))
+    panels.write_out("y", "log_z")
     panels.label(
         ess=("Effective sample size", "temperature", "share of the particles"),
         acceptance_rate=("Acceptance rate", "temperature", "mean of the particles"),

@@ -15,6 +15,8 @@ from pymc_hais.results.plots.panels import Panels, interval_lines, share_docs, w
 from pymc_hais.results.plots.reading import read_table
 
 _VISUALS = ("value", "interval", "line", "ref_line", "ticks", "title", "xlabel", "ylabel")
+#: Names of the rows that are longer in all, with two spaces each, need a wider plot.
+_MOST_LETTERS = 65
 _COLUMNS = ("log_bayes_factor", "lower", "upper", "warning")
 
 
@@ -48,13 +50,14 @@ def plot_prior_sensitivity(
     position = np.arange(1, len(values) + 1)
     ends, limits = within(table[["lower", "upper"]].to_numpy(dtype=float).T, values, 0.0)
     points = Dataset({"log_bayes_factor": xy(position, values)})
-    panels = Panels(points, _VISUALS, visuals, plot_collection, backend, pc_kwargs)
+    labels = [f"{mark} (warning)" if wrong else mark for mark, wrong in zip(marks, table["warning"], strict=True)]
+    is_wide = sum(len(label) + 2 for label in labels) > _MOST_LETTERS
+    panels = Panels(points, _VISUALS, visuals, plot_collection, backend, pc_kwargs, is_wide=is_wide)
     panels.draw("ref_line", hline, Dataset({"log_bayes_factor": DataArray(0.0)}), color="B3", linestyle="C1")
     panels.draw("line", line_xy, points, color="C0", alpha=0.4)
     lines = Dataset({"log_bayes_factor": (["end", "row"], ends)})
     panels.draw("interval", interval_lines, lines, positions=position, upright=True, color="C0")
     panels.draw("value", scatter_xy, points, color="C0")
-    labels = [f"{mark} (warning)" if wrong else mark for mark, wrong in zip(marks, table["warning"], strict=True)]
     panels.draw("ticks", set_xticks, points, values=position, labels=labels, store_artist=False)
     panels.limit(log_bayes_factor=((0.5, len(values) + 0.5), limits))
     panels.label(log_bayes_factor=("Sensitivity to the prior, 95% intervals", name, "log Bayes factor (nats)"))

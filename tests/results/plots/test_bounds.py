@@ -126,6 +126,14 @@ def test_what_is_no_validation_is_refused(plot):
         plot(DataTree.from_dict({"/bounds": Dataset(), "/ranks": Dataset()}))
 
 
+def test_every_panel_of_ranks_has_numbers_below_it():
+    needs("matplotlib")
+    collection = plots.plot_calibration(ranks(z=np.stack([EVEN] * 3, axis=1), mu=EVEN), backend="matplotlib")
+    for axes in collection.viz["figure"].item().axes:
+        assert axes.xaxis.get_tick_params()["labelbottom"]
+    close()
+
+
 def test_ranks_of_one_data_set_or_of_no_such_parameter_are_refused():
     with pytest.raises(ValueError, match="at least two data sets; got 1"):
         plots.plot_calibration(ranks(mu=EVEN[:1]))

@@ -80,6 +80,14 @@ def test_the_best_model_is_on_top_in_whatever_order_the_table_is():
     close()
 
 
+def test_models_are_named_once_on_bokeh():
+    needs("bokeh")
+    collection = plots.plot_compare(COMPARISON, backend="bokeh")
+    left, right = (collection.get_target(name, {}).yaxis for name in ("log_z", "probability"))
+    assert list(right.ticker.ticks) == list(left.ticker.ticks) == [3, 2, 1]
+    assert right.major_label_text_font_size == "0pt" != left.major_label_text_font_size
+
+
 def test_all_rows_may_need_a_second_look(backend):
     plots.plot_estimates(ESTIMATES.assign(agrees=False), backend=backend)
     collection = plots.plot_compare(COMPARISON.assign(warning=True, se=np.inf, se_probability=np.nan), backend=backend)

@@ -48,6 +48,18 @@ def test_log_weights_are_counted_about_their_average(idata, backend):
         assert mean == pytest.approx(1.0, abs=0.05)  # a log weight of 0 is the average
 
 
+def test_the_edge_is_explained_where_something_lies_there(idata):
+    needs("matplotlib")
+    log_weights = idata["annealing"]["final_log_weight"]
+    for lowest, said in ((0.0, False), (-1000.0, True)):
+        even = np.full(log_weights.shape, -np.log(log_weights.shape[1]))
+        even[0, 0] += lowest
+        tree = changed(without_defence(idata), "annealing", final_log_weight=log_weights.copy(data=even))
+        axes = plots.plot_log_weights(tree, backend="matplotlib").get_target("log_weight", {})
+        assert ("-6: or less" in axes.get_xlabel()) is said
+    close()
+
+
 def test_hopeless_particles_are_drawn_at_the_edge(idata):
     log_weights = idata["annealing"]["final_log_weight"].copy()
     log_weights[0, :50] = -1000.0
