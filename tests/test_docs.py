@@ -1,13 +1,18 @@
-"""The tables of docs/reading_the_result.md list what the code returns."""
+"""The tables of docs/reading_the_result.md list what the code returns, and pages with code can become notebooks."""
 
 import itertools
+import re
 from pathlib import Path
+
+import pytest
 
 from pymc_hais.results.findings import FINDINGS
 from tests.front_door import estimate
 from tests.quick import one_mean
 
-PAGE = (Path(__file__).parents[1] / "docs" / "reading_the_result.md").read_text("utf-8")
+DOCS = Path(__file__).parents[1] / "docs"
+PAGE = (DOCS / "reading_the_result.md").read_text("utf-8")
+NOTEBOOKS = [path for path in sorted(DOCS.rglob("*.md")) if "\n```{code-cell}" in path.read_text("utf-8")]
 GROUPS = ("sample_stats", "annealing", "log_marginal_likelihood", "estimates")
 
 
@@ -34,3 +39,13 @@ def test_the_table_of_findings_has_all_of_them():
     for key, row in FINDINGS.items():
         made.setdefault(key.partition(":")[0], set()).update(row.severity.split(", or "))
     assert listed == made
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_pages_with_code_can_become_notebooks(path):
+    text = path.read_text("utf-8")
+    # Jupytext takes the format of a page from its head only where the extension is there too.
+    head = "---\njupytext:\n  text_representation:\n    extension: .md\n    format_name: myst\n"
+    assert text.startswith(head)
+    # Sphinx writes the title of the page into an empty link; a notebook shows nothing.
+    assert not re.findall(r"\[\]\([^)]*\)", text)

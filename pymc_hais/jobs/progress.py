@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import logging
 import sys
 import time
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -24,6 +24,8 @@ _log = logging.getLogger("pymc.hais")
 
 default_theme = default_progress_theme
 
+#: Characters of the bar in a notebook.
+_WIDTH = 80
 #: The share of what is left of the bar that a phase takes of which nobody knows what will follow.
 _UNKNOWN = 0.4
 #: Where a phase ends after which nothing is known to follow: at 1 Rich would stop the clock for good.
@@ -62,7 +64,7 @@ class CallProgress(ProgressBarManager):
 
     def __init__(self, progressbar: Any, progressbar_theme: Any) -> None:
         if progressbar and _lacks_widgets():
-            _log.info("Install ipywidgets for a progress bar in notebooks.")
+            _ask_for_widgets()
             progressbar = False
         super().__init__(n_bars=1, progressbar=progressbar, progressbar_theme=progressbar_theme)
         self.combined_progress = False
@@ -73,9 +75,14 @@ class CallProgress(ProgressBarManager):
         stats = self._stats("", 0.0, "", "")
         initial = {name: [value] for name, value in stats.items()}
         self._backend = self._create_backend(total=100, progress_columns=[], progress_stats=initial)
+        self._is_notebook = False
         if shown := getattr(self._backend, "_progress", None):
-            # A terminal: PyMC's own columns do not fit into 80 characters.
+            # PyMC's own columns do not fit into 80 characters.
             columns = _columns(self.full_stats)
+            self._is_notebook = shown.console.is_jupyter
+            if self._is_notebook:
+                # Rich takes 115, more than the cells of many notebooks show.
+                shown.console.width = _WIDTH
             ours = CustomProgress(*columns, console=shown.console, include_headers=True, expand=True)
             setattr(self._backend, "_progress", ours)  # noqa: B010
         self._phase = _Phase("", 0.0, 0.0, None, 0.0)
@@ -87,7 +94,8 @@ class CallProgress(ProgressBarManager):
         super().__enter__()
         self._begin = time.perf_counter()
         self._moved = []
-        if sys.stderr is not before:
+        # In a notebook the bar is an output of its own, and messages look like all others.
+        if sys.stderr is not before and not self._is_notebook:
             for handler in logging.getLogger("pymc").handlers:
                 if isinstance(handler, logging.StreamHandler) and handler.stream is before:
                     self._moved.append((handler, handler.setStream(sys.stderr)))
@@ -114,7 +122,7 @@ class CallProgress(ProgressBarManager):
         first, last = self._position, self._position + _UNKNOWN * (1.0 - self._position)
         if seconds is not None:
             first, last = min(self._position, elapsed / max(elapsed + seconds, 1e-9)), _FULL
-        return partial(self.update, _Phase(title, first, last, seconds, time.perf_counter()))
+        return functools.partial(self.update, _Phase(title, first, last, seconds, time.perf_counter()))
 
     def update(self, phase: _Phase, fraction: float, beta: float, log_z: Any) -> None:
         """Move the bar; ``log_z`` is that of one population or of several."""
@@ -132,6 +140,12 @@ class CallProgress(ProgressBarManager):
         percent = round(100.0 * self._position, 2)
         shown = "" if np.isnan(beta) else f"{beta:.2g}"
         return {"phase": title, "beta": shown, "log_z": log_z, "left": left, "percent": percent}
+
+
+@functools.cache
+def _ask_for_widgets() -> None:
+    """Say, in the first call alone, what would show the bar."""
+    _log.info("Install ipywidgets for a progress bar in notebooks.")
 
 
 def _lacks_widgets() -> bool:

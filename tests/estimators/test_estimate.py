@@ -80,3 +80,9 @@ def test_a_notebook_shows_the_same_with_a_list_of_findings():
     assert "log Bayes factor = 2.000 ± 0.500" in html
     assert "<li><b>warning</b>: seen 3 &lt; 4 times. Look.</li><li><b>error</b>: k = 0.9. Raise.</li>" in html
     assert "<ul>" not in LogZEstimate(-1.0, 0.1, -1.2, -0.8)._repr_html_()
+
+
+def test_a_notebook_shows_names_of_arguments_as_code():
+    finding = Finding("few_ancestors", "error", "One ancestor.", "Pass more `draws` or `a<b`.")
+    html = LogZEstimate(-1.0, 0.1, -1.2, -0.8, findings=(finding,))._repr_html_()
+    assert "Pass more <code>draws</code> or <code>a&lt;b</code>.</li>" in html

@@ -99,12 +99,40 @@ def test_log_z_so_far_is_that_of_all_populations_with_the_error_of_their_spread(
     assert bar.columns[-1]["log_z"] == ""
 
 
-def test_a_notebook_without_widgets_is_told_so_once(monkeypatch, caplog):
-    monkeypatch.setattr(module, "Console", lambda: SimpleNamespace(is_jupyter=True))
-    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
-    with caplog.at_level(logging.INFO, logger="pymc"), CallProgress(True, None) as progress:
-        progress.phase("Pilot")(0.5, 0.1, -1.0)
+@pytest.fixture
+def notebook(monkeypatch):
+    """What Rich and this package see of the surroundings."""
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    module._ask_for_widgets.cache_clear()
+    yield lambda has_widgets: monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: has_widgets or None)
+    module._ask_for_widgets.cache_clear()
+
+
+def test_a_notebook_without_widgets_is_told_so_once(notebook, caplog):
+    notebook(has_widgets=False)
+    with caplog.at_level(logging.INFO, logger="pymc"):
+        for _ in range(2):
+            with CallProgress(True, None) as progress:
+                progress.phase("Pilot")(0.5, 0.1, -1.0)
     assert [record.message for record in caplog.records] == ["Install ipywidgets for a progress bar in notebooks."]
+
+
+def test_the_bar_of_a_notebook_fits_into_its_cells(notebook):
+    notebook(has_widgets=True)
+    assert CallProgress(True, None)._backend._progress.console.width == 80
+
+
+def test_messages_in_a_notebook_look_like_all_others(notebook, monkeypatch):
+    notebook(has_widgets=True)
+    progress = CallProgress(True, None)
+    progress._backend = Recorder()
+    logger, before = logging.getLogger("pymc"), io.StringIO()
+    monkeypatch.setattr(sys, "stderr", before)
+    monkeypatch.setattr(logger, "handlers", [logging.StreamHandler(before)])
+    monkeypatch.setattr(Recorder, "__enter__", lambda self: setattr(sys, "stderr", io.StringIO()))
+    with progress:
+        logger.warning("during")
+    assert before.getvalue() == "during\n"
 
 
 def test_a_part_of_a_phase_reports_its_share():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
@@ -86,6 +87,11 @@ def to_text(headline: str, findings: tuple[Finding, ...]) -> str:
 
 def to_html(headline: str, findings: tuple[Finding, ...]) -> str:
     """Write a headline and a list of findings for a notebook."""
-    lines = (f"<b>{escape(one.severity)}</b>: {escape(str(one))}" for one in findings)
+    lines = (f"<b>{escape(one.severity)}</b>: {_with_code(escape(str(one)))}" for one in findings)
     items = "".join(f"<li>{line}</li>" for line in lines)
     return f"<div>{escape(headline)}{items and f'<ul>{items}</ul>'}</div>"
+
+
+def _with_code(text: str) -> str:
+    """Show as code what stands between backticks."""
+    return re.sub("`([^`]+)`", r"<code>\1</code>", text)
