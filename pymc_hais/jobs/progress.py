@@ -35,6 +35,20 @@ _TELLING = 0.1
 
 
 @dataclass
+class _Apart:
+    """The stream of a notebook's messages beside its bar, which swallows whatever comes while it is drawn."""
+
+    stream: Any
+    lock: Any  # held while the bar is drawn
+
+    def write(self, text: str) -> None:
+        """Write when the bar is not drawn, and at once."""
+        with self.lock:
+            self.stream.write(text)
+            self.stream.flush()
+
+
+@dataclass
 class _Phase:
     """A part of a call: its name, where on the bar it begins and ends, and how long it was expected to take."""
 
@@ -75,16 +89,16 @@ class CallProgress(ProgressBarManager):
         stats = self._stats("", 0.0, "", "")
         initial = {name: [value] for name, value in stats.items()}
         self._backend = self._create_backend(total=100, progress_columns=[], progress_stats=initial)
-        self._is_notebook = False
+        self._lock: Any = None
         if shown := getattr(self._backend, "_progress", None):
             # PyMC's own columns do not fit into 80 characters.
             columns = _columns(self.full_stats)
-            self._is_notebook = shown.console.is_jupyter
-            if self._is_notebook:
+            if shown.console.is_jupyter:
                 # Rich takes 115, more than the cells of many notebooks show.
                 shown.console.width = _WIDTH
             ours = CustomProgress(*columns, console=shown.console, include_headers=True, expand=True)
             setattr(self._backend, "_progress", ours)  # noqa: B010
+            self._lock = ours.live._lock if shown.console.is_jupyter else None
         self._phase = _Phase("", 0.0, 0.0, None, 0.0)
         self._log_z = ""
 
@@ -94,11 +108,11 @@ class CallProgress(ProgressBarManager):
         super().__enter__()
         self._begin = time.perf_counter()
         self._moved = []
-        # In a notebook the bar is an output of its own, and messages look like all others.
-        if sys.stderr is not before and not self._is_notebook:
+        if sys.stderr is not before:
+            above = _Apart(before, self._lock) if self._lock else sys.stderr
             for handler in logging.getLogger("pymc").handlers:
                 if isinstance(handler, logging.StreamHandler) and handler.stream is before:
-                    self._moved.append((handler, handler.setStream(sys.stderr)))
+                    self._moved.append((handler, handler.setStream(above)))
         self.phase("Compiling")(0.0, np.nan, np.nan)
         return self
 
@@ -225,6 +239,16 @@ class Shares:
     def close(self) -> None:
         """Have threads of this process stop at their next report."""
         self._is_closed = True
+
+
+def turned(report: Report) -> Report:
+    """Report log Z of a way back, whose estimates are of -log Z."""
+    return lambda fraction, beta, log_z: report(fraction, beta, -np.asarray(log_z))
+
+
+def without_log_z(report: Report) -> Report:
+    """Report the progress of several data sets, which have no log Z in common."""
+    return lambda fraction, beta, log_z: report(fraction, beta, np.nan)
 
 
 def part(report: Report, first: float, share: float) -> Report:

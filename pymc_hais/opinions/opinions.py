@@ -24,6 +24,7 @@ from pymc_hais.estimators import (
     with_shortfall,
 )
 from pymc_hais.jobs.guard import Guard
+from pymc_hais.jobs.progress import turned
 from pymc_hais.opinions.bridging import Target, bridge_particles
 from pymc_hais.opinions.linking import anneal_linked
 from pymc_hais.problem.problem import Problem
@@ -101,7 +102,7 @@ def _bidirectional(problem: Problem, outcome: Outcome, report: Report, call: Cal
     run, plan = outcome.run, replace(outcome.ladder, resample_below=0.0)
     assert run is not None
     call = call.asking(draws=outcome.draws)
-    ((_, back),) = anneal_back(problem, plan, {0: np.asarray(run.state.position)}, report, call)
+    ((_, back),) = anneal_back(problem, plan, {0: np.asarray(run.state.position)}, turned(report), call)
     upper = _bound(problem, run, back, call)
     if problem.layout.n_sites:
         return [upper]

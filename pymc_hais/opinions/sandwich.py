@@ -14,7 +14,7 @@ import numpy as np
 from pymc_hais.core.records import AnnealingRun
 from pymc_hais.core.weights import pool, systematic
 from pymc_hais.estimators import LogZEstimate, estimate_log_z, turn_round
-from pymc_hais.jobs.progress import part
+from pymc_hais.jobs.progress import part, without_log_z
 from pymc_hais.problem.problem import Problem
 from pymc_hais.request.call import Call
 from pymc_hais.run.choice import Choice, tail_of
@@ -54,7 +54,7 @@ def run_validation(choice: Choice, true_positions: np.ndarray, call: Call) -> li
     """
     problem = choice.problem
     number = choice.spent.n_rounds + 1
-    report = call.progress.phase(f"{problem.n_rows} data sets", choice.forecast(call))
+    report = without_log_z(call.progress.phase(f"{problem.n_rows} data sets", choice.forecast(call)))
     results: dict[int, Sandwich] = {}
     for ladder, rows, own in each_length(choice, report):
         ahead, behind = part(own, 0.0, 0.5), part(own, 0.5, 0.5)

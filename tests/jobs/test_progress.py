@@ -9,8 +9,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import pymc_hais
 from pymc_hais.jobs import progress as module
-from pymc_hais.jobs.progress import CallProgress, Shares, Stopped, part
+from pymc_hais.jobs.progress import CallProgress, Shares, Stopped, part, turned, without_log_z
+from tests.quick import QUICK, one_mean
 
 
 @dataclass
@@ -122,17 +124,33 @@ def test_the_bar_of_a_notebook_fits_into_its_cells(notebook):
     assert CallProgress(True, None)._backend._progress.console.width == 80
 
 
-def test_messages_in_a_notebook_look_like_all_others(notebook, monkeypatch):
+def test_messages_in_a_notebook_are_written_beside_the_bar(notebook, monkeypatch):
     notebook(has_widgets=True)
     progress = CallProgress(True, None)
     progress._backend = Recorder()
-    logger, before = logging.getLogger("pymc"), io.StringIO()
+    written = []
+
+    class Cell(io.StringIO):
+        def write(self, text):
+            written.append((text, progress._lock._is_owned()))
+
+    logger, before = logging.getLogger("pymc"), Cell()
     monkeypatch.setattr(sys, "stderr", before)
     monkeypatch.setattr(logger, "handlers", [logging.StreamHandler(before)])
     monkeypatch.setattr(Recorder, "__enter__", lambda self: setattr(sys, "stderr", io.StringIO()))
     with progress:
         logger.warning("during")
-    assert before.getvalue() == "during\n"
+    # The bar is drawn under the same lock: what is written meanwhile would be lost.
+    assert written == [("during\n", True)]
+
+
+def test_a_way_back_is_shown_as_log_z_and_several_data_sets_as_none(recorded):
+    progress, bar = recorded
+    report = progress.phase("Bidirectional")
+    turned(report)(0.5, 0.1, np.array([208.93, 208.93]))
+    assert bar.columns[-1]["log_z"] == "-208.93 ± 0.00"
+    without_log_z(report)(0.6, 0.1, np.array([-70.0, -390.0]))
+    assert bar.columns[-1]["log_z"] == ""
 
 
 def test_a_part_of_a_phase_reports_its_share():
@@ -260,3 +278,17 @@ def test_a_bar_ends_where_ctrl_c_stopped_it(recorded):
         progress.phase("Round 1")(0.5, 0.2, -3.0)
         progress.is_cut = True
     assert bar.position == pytest.approx(20.0)
+
+
+def test_the_bar_of_a_way_back_ends_at_log_z(monkeypatch):
+    shown = []
+    update = CallProgress.update
+
+    def recording(self, phase, fraction, beta, log_z):
+        shown.append((phase.title, float(np.mean(log_z))))
+        update(self, phase, fraction, beta, log_z)
+
+    monkeypatch.setattr(CallProgress, "update", recording)
+    idata = pymc_hais.sample_hais(model=one_mean(), estimators="bidirectional", random_seed=1, **QUICK)
+    found = float(pymc_hais.log_marginal_likelihood(idata))
+    assert [log_z for title, log_z in shown if title == "Bidirectional"][-1] == pytest.approx(found, abs=0.5)
