@@ -87,6 +87,7 @@ def test_a_result_that_was_written_and_read_is_as_good_as_its_plan(learnt, tmp_p
     with xr.open_datatree(tmp_path / "result.nc") as read:
         again = sample(means(), plan=read)
     assert estimate(again).value == estimate(learnt).value
+    assert estimate(sample(means(), plan=tmp_path / "result.nc")).value == estimate(learnt).value
 
 
 def test_rounds_follow_the_plan_of_the_last_one_until_the_target(learnt):
@@ -265,9 +266,15 @@ def test_what_is_no_plan_is_refused(learnt, tmp_path):
         sample(means(), plan=3)
     with pytest.raises(ValueError, match="no group `plan`"):
         sample(means(), plan=xr.DataTree.from_dict({"/posterior": learnt["posterior"].to_dataset()}))
-    (tmp_path / "junk").write_bytes(b"junk")
+    (tmp_path / "script.py").write_bytes(b"import pymc")
+    for other in (tmp_path / "script.py", str(tmp_path)):
+        with pytest.raises(ValueError, match=r"is neither a file of pymc_hais.save_plan nor one of a result") as caught:
+            sample(means(), plan=other)
+        assert "delete" not in str(caught.value)
+    pymc_hais.save_plan(learnt, tmp_path / "plan")
+    (tmp_path / "plan").write_bytes((tmp_path / "plan").read_bytes()[:-20])
     with pytest.raises(ValueError, match="is damaged"):
-        sample(means(), plan=tmp_path / "junk")
+        sample(means(), plan=tmp_path / "plan")
     with pytest.raises(OSError, match="check that it exists"):
         sample(means(), plan=tmp_path / "none")
     with pytest.raises(ValueError, match="`idata` must be a result of sample_hais; got str"):

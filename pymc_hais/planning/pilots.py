@@ -11,10 +11,11 @@ from pymc_hais.core.seeds import Place, Purpose, Stream
 from pymc_hais.jobs.timing import FEWEST
 from pymc_hais.jobs.workers import Task
 from pymc_hais.problem.problem import Problem
+from pymc_hais.problem.refusals import refuse_distance
 from pymc_hais.request.call import Call
 from pymc_hais.run.choice import PILOT_PARTICLES, Spent
 from pymc_hais.run.tasks import Piloting
-from pymc_hais.tuning import Pilot, Stopwatch, particles_for_dense
+from pymc_hais.tuning import EndlessPilotError, Pilot, Stopwatch, particles_for_dense
 
 #: Particles of a pilot that has next to no way to go, at least.
 FEW_PARTICLES = 250
@@ -81,7 +82,10 @@ def run_pilots(
         name, fingerprint = call.seeds.name(place), stream.key.tobytes().hex
         return Task(name, fingerprint, lambda: _pilot(problem, row, stream, n_particles, seconds))
 
-    found = dict(call.workers.do(problem.engine, [task(row) for row in rows], report))
+    try:
+        found = dict(call.workers.do(problem.engine, [task(row) for row in rows], report))
+    except EndlessPilotError as error:
+        refuse_distance(problem.model, problem.layout, problem.label, problem.is_prior, error)
     pilots = [found[i] for i in range(len(rows))]
     spent.seconds_per_gradient = sum(pilot.seconds for pilot in pilots) / sum(pilot.n_gradients for pilot in pilots)
     spent.n_gradients_pilot += sum(pilot.n_gradients for pilot in pilots)

@@ -16,6 +16,7 @@ from pymc_hais.model.layout import Layout
 from pymc_hais.model.sites.sites import distribution_of
 from pymc_hais.references.base import BoundReference, UnusablePriorError
 from pymc_hais.references.variables import Product
+from pymc_hais.tuning import EndlessPilotError
 
 #: So many equal draws are no coincidence, except outside this distance from the origin.
 _TIES = 5
@@ -26,9 +27,15 @@ _IMPOSSIBLE, _EXAMINED = 0.01, 20
 _FAR, _FAR_TRANSFORMED = (1e4, 1e6, 1e8), (30.0, 100.0, 300.0)
 #: Directions that are followed, at most, and draws from which.
 _FOLLOWED, _FOLLOWED_FROM = 20, 3
+#: Standard deviations of the prior that the particles of a pilot do not come away from it, as a rule.
+_AWAY = 10.0
 #: Nats by which a density may fall there and still have no integral.
 _FALL = 0.1
 _CUSTOM = "For a pm.CustomDist, make `random` draw from the density that `logp` computes (or pass `dist=` alone)"
+_SIGN = (
+    "A pm.Potential is added to the log density, so that it is minus the energy: see whether its sign is right, as in "
+    "pm.Potential(name, -energy)."
+)
 _REWRITE = (
     f"{_CUSTOM}; for a distribution of PyMC, write it in another way (for example pm.CAR as a pm.MvNormal with the "
     "same precision)"
@@ -106,13 +113,20 @@ def refuse_unbounded(
         return
     finite = np.isfinite(state.log_reference + state.log_ratio)
     starts = np.asarray(positions, float)[finite][:_FOLLOWED_FROM]
-    for direction in _directions(layout, own, state, finite)[:_FOLLOWED]:
+    for direction in _directions(layout, own, positions, state, finite)[:_FOLLOWED]:
         along = np.flatnonzero(direction)
         steps = _FAR if all(layout.is_identity(int(i)) for i in along) else _FAR_TRANSFORMED
         values = np.array([[written(start + step * direction) for step in (0.0, *steps)] for start in starts])
         if np.isfinite(values).all() and (np.diff(values, axis=1)[:, 1:] >= -_FALL).all():
             names = list(dict.fromkeys(layout.owner_of(int(i)) for i in along))
             what = quoted(names) if len(names) == 1 else f"a direction of {quoted(names, ' and ')}"
+            # Of a transformed variable the slope of the transform rises, too.
+            rises = steps is _FAR and (np.diff(values, axis=1)[:, 1:] > _FALL).all()
+            if rises and model.potentials:
+                raise ValueError(
+                    f"The log density grows without bound along {what}, so that its integral is infinite and there is "
+                    f"no log Z. {_SIGN}"
+                )
             raise ValueError(
                 f"Nothing bounds {what}: neither a proper prior nor the data make the density fall there, however far "
                 f"away, so that its integral is infinite and there is no log Z. Give `{names[0]}` a proper prior, such "
@@ -120,8 +134,10 @@ def refuse_unbounded(
             )
 
 
-def _directions(layout: Layout, own: list[int], state: ParticleState, finite: np.ndarray) -> list[np.ndarray]:
-    """Return unit vectors (D,) along which the density falls at no draw."""
+def _directions(
+    layout: Layout, own: list[int], positions: np.ndarray, state: ParticleState, finite: np.ndarray
+) -> list[np.ndarray]:
+    """Return unit vectors (D,) along which the density falls at no draw, or rises away from their middle."""
     parts = [np.asarray(one)[finite][:, own] for one in (state.grad_reference, state.grad_ratio)]
     gradient = parts[0] + parts[1]
     tolerance = np.sqrt(np.finfo(layout.dtype).eps) / 10.0
@@ -129,6 +145,10 @@ def _directions(layout: Layout, own: list[int], state: ParticleState, finite: np
     units = np.eye(layout.n_dims)
     rising, falling = (gradient >= -rounding).all(axis=0), (gradient <= rounding).all(axis=0)
     found = [sign * units[i] for sign, which in ((1.0, rising), (-1.0, falling)) for i in np.array(own)[which]]
+    # Away from the middle of the draws: where a density rises on both sides, it is no longer one.
+    middle = positions[finite][:, own] - np.median(positions[finite][:, own], axis=0)
+    outward = (middle * gradient).sum(axis=0) > 0.0
+    found += [sign * units[i] for i in np.array(own)[outward & ~rising & ~falling] for sign in (1.0, -1.0)]
     mixed = [k for k, i in enumerate(own) if layout.is_identity(i) and not (rising[k] and falling[k])]
     if not 1 < len(mixed) < len(gradient) or not np.isfinite(gradient).all():
         return found
@@ -141,3 +161,16 @@ def _directions(layout: Layout, own: list[int], state: ParticleState, finite: np
         direction[np.abs(direction) < tolerance * np.abs(direction).max()] = 0.0
         found.append(direction / np.abs(direction).max())
     return found
+
+
+def refuse_distance(model: Any, layout: Layout, label: str, is_prior: bool, error: EndlessPilotError) -> NoReturn:
+    """Say what to do where a pilot came nowhere near the target."""
+    farthest = int(error.distances.argmax())
+    name, distance = layout.owner_of(farthest), float(error.distances[farthest])
+    modes = "" if layout.n_sites else ", or pass a point of the target as `modes`"
+    where, advice = "", f"Rescale the model, or pass a `reference` that is nearer{modes}."
+    if is_prior and distance > _AWAY:
+        where = f": by then `{name}` was {distance:,.0f} standard deviations of its prior away from it"
+        advice = f"Standardise the data, give `{name}` a wider prior or one that is nearer{modes}."
+    sign = f" {_SIGN}" if model.potentials else ""
+    raise RuntimeError(f"{error}{where}. The target is too far from {label}. {advice}{sign}") from None

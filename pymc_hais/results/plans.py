@@ -22,6 +22,8 @@ PLAN = "plan"
 _FACTS = "facts"
 #: The file of a result in the folder of a checkpoint.
 _RESULT = "result.nc"
+#: How files of :func:`save_plan`, which are zip files, and of results, which are HDF5, begin.
+_OF_PLAN, _OF_RESULT = b"PK", b"\x89HDF"
 
 
 def plan_group(plan: Plan) -> Dataset:
@@ -37,10 +39,27 @@ def _dims(shape: tuple[int, ...]) -> list[str]:
 
 
 def read_plan(source: Any, argument: str = "plan") -> Plan:
-    """Read the plan of a result, which messages call ``argument``, or of a file that :func:`save_plan` wrote."""
+    """Read the plan of a result, which messages call ``argument``, or of a file of a plan or of a result."""
     if isinstance(source, str | os.PathLike):
-        return decode_plan(*read_record(Path(source)))
+        path = Path(source)
+        if not _is_result(path):
+            return decode_plan(*read_record(path))
+        source = open_result(path)
     return decode_plan(*_arrays_and_facts(source, argument))
+
+
+def _is_result(path: Path) -> bool:
+    """Whether a file is of a result and not of a plan; what is neither is refused."""
+    beginning = b""
+    if path.is_file():
+        with path.open("rb") as file:
+            beginning = file.read(len(_OF_RESULT))
+    if path.is_dir() or (path.is_file() and not beginning.startswith((_OF_PLAN, _OF_RESULT))):
+        raise ValueError(
+            f"`plan` is {str(path)!r}, which is neither a file of pymc_hais.save_plan nor one of a result: pass the "
+            f"path of such a file (in the folder of a checkpoint it is {_RESULT}), or a result of sample_hais."
+        )
+    return beginning == _OF_RESULT
 
 
 def save_plan(idata: DataTree, path: str | os.PathLike[str]) -> None:
@@ -80,7 +99,7 @@ def _arrays_and_facts(idata: Any, argument: str) -> tuple[dict[str, np.ndarray],
     if not isinstance(idata, DataTree):
         raise ValueError(
             f"`{argument}` must be a result of sample_hais"
-            + (", or the path of a file of pymc_hais.save_plan" if argument == "plan" else "")
+            + (", or the path of its file or of one of pymc_hais.save_plan" if argument == "plan" else "")
             + f"; got {type(idata).__name__}."
         )
     if PLAN not in idata.children:

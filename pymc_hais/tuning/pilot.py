@@ -61,6 +61,21 @@ class Pilot:
         return cumulative_barrier(self.discrepancies, self.autocorrelation_times)
 
 
+class EndlessPilotError(RuntimeError):
+    """A pilot that came nowhere near beta = 1: the beta, and how far its particles had come by then.
+
+    The distance (D,) of each coordinate is from the reference draws' median, in their standard deviations.
+    """
+
+    def __init__(self, beta: float, distances: np.ndarray) -> None:
+        super().__init__(beta, distances)  # so that it travels from a worker
+        self.beta, self.distances = beta, distances
+
+    def __str__(self) -> str:
+        """Say what the pilot itself knows."""
+        return f"The pilot made {_MAX_STAGES:,} stages and only reached beta = {self.beta:.2e}"
+
+
 class _Stage(NamedTuple):
     """What was learnt at one beta; the fields are those of a pilot's columns."""
 
@@ -86,6 +101,7 @@ def run_pilot(
     """
     particles, rng = _Moving(engine, population), population.rngs[0]
     _, n_particles, n_dims = population.state.position.shape
+    first = particles.positions
     is_many = population.state.momentum.shape[-1] > n_particles
     share, patience = _conditional_ess(n_dims), 0 if is_many else _PATIENCE
     beta, log_z, log_ratio = 0.0, 0.0, np.where(population.alive[0], particles.log_ratio, -np.inf)
@@ -112,10 +128,7 @@ def run_pilot(
         report(fraction, beta, log_z)
         time_share = pace.share(fraction)
         if len(stages) > _MAX_STAGES:
-            raise RuntimeError(
-                f"The pilot made {_MAX_STAGES} stages and only reached beta = {beta:.2e}. The prior and the "
-                "posterior are too far apart for the prior path: rescale the model or use a tighter prior."
-            )
+            raise EndlessPilotError(beta, _distances(first, particles.positions))
     is_complete = beta == 1.0
     if not is_complete:
         increments = (1.0 - beta) * log_ratio
@@ -199,6 +212,12 @@ class _Moving:
         self._state, trace = self._engine.run_segment(self._state, self._inputs, segment, self._keys)
         self.n_moves += 1
         return np.asarray(trace.acceptance_rate, np.float64)[0, 0]
+
+
+def _distances(first: np.ndarray, last: np.ndarray) -> np.ndarray:
+    """Return how far particles (P, D) have come in each coordinate (D,), in standard deviations of the first ones."""
+    scale = np.maximum(first.std(axis=0), np.finfo(float).tiny)
+    return np.abs(np.median(last, axis=0) - np.median(first, axis=0)) / scale
 
 
 def _moves(autocorrelation_time: float) -> int:

@@ -1,5 +1,6 @@
 """Where the log ratio is read: at a pilot's own data, and where its particles are, whatever their coordinates."""
 
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +16,7 @@ from pymc_hais.planning.scouting import Known
 from pymc_hais.problem.building import build_problem
 from pymc_hais.references import Fitted, Gaussian
 from pymc_hais.run.choice import Spent
+from pymc_hais.tuning import EndlessPilotError
 from tests.runs import build_pilot, call_of
 
 
@@ -76,3 +78,37 @@ def test_the_heaviest_tail_that_was_seen_is_the_choices(hierarchy):
     assert found[0].tail.mass == 0.0
     assert found[1].tail.mass > 0.01
     assert found[1].plan.lengths[0] == found[1].tail.length > found[0].plan.lengths[0]
+
+
+def far():
+    with pm.Model() as model:
+        mu = pm.Normal("mu")
+        pm.Normal("y", mu, 1.0, observed=[1e3, 1e3])
+    return model
+
+
+def endless():
+    with pm.Model() as model:
+        pm.Potential("p", pm.Normal("x") ** 2)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (far, r"`mu` was \d\d standard deviations of its prior away .* Standardise the data, .* `modes`\.$"),
+        (endless, r"pm.Potential is added .* see whether its sign is right, as in pm.Potential\(name, -energy\)\.$"),
+    ],
+)
+def test_a_pilot_without_an_end_says_how_far_it_came_and_never_asks_for_a_tighter_prior(build, message, monkeypatch):
+    monkeypatch.setattr("pymc_hais.tuning.pilot._MAX_STAGES", 80)
+    with pytest.raises(RuntimeError, match=message) as caught:
+        pm.sample_hais(model=build(), progressbar=False, random_seed=1)
+    assert "tighter" not in str(caught.value)
+    assert "made 80 stages" in str(caught.value)
+
+
+def test_a_pilot_without_an_end_travels_from_a_worker():
+    error = pickle.loads(pickle.dumps(EndlessPilotError(0.1, np.array([3.0, 40.0]))))
+    assert error.beta == 0.1
+    np.testing.assert_array_equal(error.distances, [3.0, 40.0])

@@ -1,4 +1,4 @@
-"""Models without a log Z, and data that no parameters allow: refused by name before any long work."""
+"""Models without a log Z, and data that no parameters allow: refused by name, most of them before any long work."""
 
 import numpy as np
 import pymc as pm
@@ -75,9 +75,23 @@ def test_what_nothing_bounds_is_named(build, what):
     refused(build, f"Nothing bounds {what}: .* Give `.` a proper prior|Nothing bounds {what}: ", reference="gaussian")
 
 
+GROWING = [
+    (lambda: pm.Potential("p", pm.Flat("x") ** 2), "`x`"),
+    (lambda: pm.Potential("p", 2.0 * pm.Flat("x")), "`x`"),
+    (lambda: pm.Potential("p", (pm.Normal("z") + 0.1 * pm.Flat("x", shape=2) ** 4).sum()), "`x`"),
+]
+
+
+@pytest.mark.parametrize(("build", "what"), GROWING)
+def test_a_potential_of_the_wrong_sign_is_told_of_its_sign(build, what):
+    refused(build, rf"grows without bound along {what}, .* pm.Potential\(name, -energy\)")
+
+
 @pytest.mark.parametrize(
     "build",
     [
+        # Two modes: the density rises away from the middle, and falls further out.
+        lambda: pm.Potential("p", 50.0 * (x := pm.Flat("x")) ** 2 - x**4),
         lambda: pm.Normal("y", pm.Flat("x"), 1.0, observed=[1.0]),
         lambda: pm.Normal("y", pm.Flat("x") + pm.Normal("z"), 1.0, observed=[1.0]),
         lambda: pm.Normal("y", 0.0, pm.HalfFlat("sigma"), observed=[1.0, 2.0, 0.5]),
