@@ -72,6 +72,7 @@ def test_the_middle_value_is_the_baseline_and_one_with_errors_is_run_again(monke
     monkeypatch.setattr(
         "pymc_hais.calls.sensitivity.compile", lambda model, **_: type("Compiled", (), {"model": model})
     )
+    monkeypatch.setattr("pymc_hais.calls.sensitivity.open_model", lambda *_: None)
     monkeypatch.setattr("pymc_hais.calls.sensitivity._check_options", lambda _: None)
     table = pymc_hais.prior_sensitivity(model, {"r": SCALES}, random_seed=1)
     assert [one[:2] for one in seen] == [(1.0, False), (0.3, True), (10.0, True), (10.0, False)]
@@ -97,6 +98,48 @@ def test_slips(values, options, message, monkeypatch):
     monkeypatch.setattr("pymc_hais.calls.sensitivity.compile", lambda *_, **__: pytest.fail("work has begun"))
     with pytest.raises(ValueError, match=message):
         pymc_hais.prior_sensitivity(build(), values, **options)
+
+
+def with_data():
+    model = build()
+    with model:
+        mu = model["mu"]
+        pm.Normal("more", mu, 1.0, observed=pm.Data("t", Y))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("values", "y", "message"),
+    [
+        ({"t": [Y, Y + 1.0]}, None, r"With t = .*observed data are .*`more`.*, and those of t = "),
+        ({"r": SCALES}, Y + 1.0, r"With r = 1.0: the observed data are .*, and those of `against` `y` \(4,\)"),
+    ],
+)
+def test_other_data_are_refused_before_any_work(values, y, message, monkeypatch):
+    monkeypatch.setattr("pymc_hais.calls.sensitivity.compile", lambda *_, **__: pytest.fail("work has begun"))
+    data = None if y is None else pymc_hais.estimators.describe_data({"y": y})
+    against = data and pymc_hais.LogZEstimate(-3.0, 0.1, -3.2, -2.8, data=data)
+    model = with_data()
+    with pytest.raises(ValueError, match=message):
+        pymc_hais.prior_sensitivity(model, values, against=against)
+    np.testing.assert_array_equal(model["t"].get_value(), Y)
+    assert model["r"].get_value() == 1.0
+
+
+@pytest.mark.parametrize("wrong", [-1.0, 0.0, np.nan])
+def test_a_value_out_of_range_is_named_before_any_run(wrong, monkeypatch):
+    monkeypatch.setattr("pymc_hais.calls.sensitivity.sample_hais", functools.wraps(pymc_hais.sample_hais)(pytest.fail))
+    with pytest.raises(ValueError, match=f"^With r = {wrong}: "):
+        pymc_hais.prior_sensitivity(build(), {"r": [wrong, 1.0]}, progressbar=False)
+
+
+def test_nothing_is_said_of_runs_that_are_thrown_away(caplog):
+    caplog.set_level("INFO", "pymc.hais")
+    table = pymc_hais.prior_sensitivity(build(), {"r": [0.1, 1.0, 10.0]}, random_seed=1, draws=300, progressbar=False)
+    said = [record.message for record in caplog.records if "does not fit" in record.message]
+    assert said == ["With r = 0.1 the plan of the middle value does not fit: a pilot of its own"]
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+    assert not table["warning"].any()
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

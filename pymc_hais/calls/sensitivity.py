@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+import logging
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pymc_hais.calls.compile import compile
+from pymc_hais.calls.compile import compile, open_model
 from pymc_hais.calls.sample import sample_hais
+from pymc_hais.core.messages import shown
 from pymc_hais.estimators import LogZEstimate
 from pymc_hais.model import find_model, read_containers
 from pymc_hais.model.compat import seeds_per_chain
 from pymc_hais.request.arguments import check_seed
 from pymc_hais.results.comparison.sensitivity import to_sensitivity
-from pymc_hais.results.datatree import log_marginal_likelihood
+from pymc_hais.results.datatree import log_marginal_likelihood, observed_data_of
 
 if TYPE_CHECKING:
     import pandas as pd
     import pymc as pm
     from xarray import DataTree
 
+_log = logging.getLogger("pymc.hais")
+
 #: Arguments that belong to the compiled model, and those that the call has itself.
 _COMPILED = ("reference", "kernel", "constraints", "backend", "compile_kwargs")
 _OWN = ("model", "plan", "random_seed", "checkpoint")
+#: Findings that a plan of other numbers may bring, beside errors.
+_MISFITS = ("plan_misfit", "low_acceptance", "divergences")
 
 
 def prior_sensitivity(
@@ -38,7 +46,7 @@ def prior_sensitivity(
     """Estimate log Z for several values of what a prior is made of, such as its scale.
 
     The model is compiled once.  The middle value has a pilot, and the other values follow its plan; where that does not
-    fit (``plan_misfit``, or an error), a value has a pilot of its own.
+    fit (few moves are accepted, or an error), a value has a pilot of its own.
 
     Parameters
     ----------
@@ -66,7 +74,8 @@ def prior_sensitivity(
     Raises
     ------
     ValueError
-        What :func:`sample_hais` refuses, or containers that the model does not have.
+        What :func:`sample_hais` refuses, naming the value; containers that the model does not have; or other observed
+        data under one value than under another, or in ``against``.
 
     Examples
     --------
@@ -88,16 +97,20 @@ def prior_sensitivity(
     before = {name: value.copy() for name, value in read_containers(model).items() if name in values}
     estimates: list[Any] = [None] * n_values
     plan = None
+    order = _from_the_middle(n_values)
     try:
-        compiled = compile(model, **chosen, cores=sample_kwargs.get("cores"))
-        for i in _from_the_middle(n_values):
-            _set(model, {name: column[i] for name, column in values.items()})
-            options = {**sample_kwargs, "model": compiled, "random_seed": seeds[i]}
-            idata = sample_hais(**options, plan=plan)
-            if plan is not None and _is_misled(log_marginal_likelihood(idata)):
-                idata = sample_hais(**options)
-            plan = idata if plan is None else plan
-            estimates[i] = log_marginal_likelihood(idata)
+        _check_data(model, values, order, baseline)
+        with _at(model, values, order[0]):
+            compiled = compile(model, **chosen, cores=sample_kwargs.get("cores"))
+        for i in order:  # What is out of range is named before any run.
+            with _at(model, values, i):
+                open_model(compiled, None)
+        for i in order:
+            with _at(model, values, i) as where:
+                options = {**sample_kwargs, "model": compiled, "random_seed": seeds[i]}
+                idata = sample_hais(**options) if plan is None else _follow(plan, options, where)
+                plan = idata if plan is None else plan
+                estimates[i] = log_marginal_likelihood(idata)
     finally:
         _set(model, before)
     return to_sensitivity(values, estimates, estimates[n_values // 2] if baseline is None else baseline)
@@ -108,13 +121,55 @@ def _set(model: Any, values: Mapping[str, Any]) -> None:
         model.set_data(name, value)
 
 
+@contextmanager
+def _at(model: Any, values: Mapping[str, Sequence[Any]], i: int) -> Iterator[str]:
+    """Set the containers to one of their values, which errors then name."""
+    _set(model, {name: column[i] for name, column in values.items()})
+    where = ", ".join(f"{name} = {shown(column[i])}" for name, column in values.items())
+    try:
+        yield where
+    except (ValueError, RuntimeError) as error:
+        kind = next(one for one in (NotImplementedError, RuntimeError, ValueError) if isinstance(error, one))
+        raise kind(f"With {where}: {error}") from error
+
+
+def _follow(plan: Any, options: Mapping[str, Any], where: str) -> Any:
+    """Follow a plan, or run a pilot where it does not fit; nothing is said of a run that is thrown away."""
+    with _held_back() as held:
+        idata = sample_hais(**options, plan=plan)
+    if _is_misled(log_marginal_likelihood(idata)):
+        _log.info(f"With {where} the plan of the middle value does not fit: a pilot of its own")
+        return sample_hais(**options)
+    for record in held:
+        _log.handle(record)
+    return idata
+
+
+@contextmanager
+def _held_back() -> Iterator[list[logging.LogRecord]]:
+    """Collect the warnings that this thread logs meanwhile."""
+    held: list[logging.LogRecord] = []
+
+    def passes(record: logging.LogRecord) -> bool:
+        is_held = record.levelno >= logging.WARNING and record.thread == threading.get_ident()
+        if is_held:
+            held.append(record)
+        return not is_held
+
+    _log.addFilter(passes)
+    try:
+        yield held
+    finally:
+        _log.removeFilter(passes)
+
+
 def _from_the_middle(n_values: int) -> list[int]:
     middle = n_values // 2
     return [middle, *(i for i in range(n_values) if i != middle)]
 
 
 def _is_misled(estimate: LogZEstimate) -> bool:
-    return not estimate.is_trustworthy or any(one.name == "plan_misfit" for one in estimate.findings)
+    return not estimate.is_trustworthy or any(one.name in _MISFITS for one in estimate.findings)
 
 
 def _read_baseline(against: Any) -> LogZEstimate | None:
@@ -129,6 +184,23 @@ def _check_options(sample_kwargs: Mapping[str, Any]) -> None:
     known = [name for name in inspect.signature(sample_hais).parameters if name not in _OWN]
     if unknown := [name for name in sample_kwargs if name not in known]:
         raise ValueError(f"prior_sensitivity takes no {unknown}: pass some of the arguments of sample_hais, {known}.")
+
+
+def _check_data(
+    model: Any, values: Mapping[str, Sequence[Any]], order: Sequence[int], baseline: LogZEstimate | None
+) -> None:
+    """Refuse values under which the model has other data than the middle one or the baseline has."""
+    known, whose = (baseline.data, "`against`") if baseline else (None, "")
+    for i in order:
+        with _at(model, values, i) as where:
+            data = observed_data_of(model)
+            if known is not None and data.differs(known):
+                raise ValueError(
+                    f"the observed data are {data.description}, and those of {whose} {known.description}. A Bayes "
+                    "factor compares priors for the same data."
+                )
+            if known is None:
+                known, whose = data, where
 
 
 def _check_values(model: Any, values: Any) -> None:
