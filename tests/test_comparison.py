@@ -123,6 +123,12 @@ def test_a_result_of_another_sampler_is_told_where_log_z_comes_from():
         pymc_hais.compare({"a": result(0.0), "b": InferenceData()})
 
 
+@pytest.mark.parametrize(("given", "shown"), [(3, "3"), (xr.DataTree(), "a DataTree")])
+def test_what_is_no_result_is_named(given, shown):
+    with pytest.raises(ValueError, match=f"The result of 'b' must be the whole DataTree .*; got {shown}"):
+        pymc_hais.compare({"a": pymc_hais.LogZEstimate(-1.0, 0.1, -1.2, -0.8), "b": given})
+
+
 @pytest.mark.parametrize(
     ("results", "prior", "message"),
     [

@@ -4,11 +4,12 @@ import importlib.util
 import logging
 import time
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 from pymc_hais.core.protocols import Engine, Kernel
 from pymc_hais.model.compat import traceable, unsupported_op
-from pymc_hais.model.compiling import compile_density, compile_options
+from pymc_hais.model.compiling import check_mode, compile_density, compile_options
 from pymc_hais.model.density import DensityGraph, Source
 
 _log = logging.getLogger("pymc.hais")
@@ -18,6 +19,11 @@ BACKENDS = ("jax", "numba", "c")
 
 def resolve_backend(backend: str | None, compile_kwargs: dict | None) -> tuple[str | None, dict]:
     """Check ``backend`` and ``compile_kwargs`` before any work."""
+    if not isinstance(compile_kwargs, Mapping | None):
+        raise ValueError(
+            f"`compile_kwargs` must be a dictionary, such as {{'mode': 'FAST_COMPILE'}}; got {compile_kwargs!r}. Which "
+            'compiler is taken `backend` says, as in backend="jax".'
+        )
     compile_kwargs = dict(compile_kwargs or {})
     if unknown := sorted(set(compile_kwargs) - set(compile_options())):
         raise ValueError(f"Unknown `compile_kwargs` {unknown}: pm.compile takes {compile_options()}.")
@@ -26,6 +32,8 @@ def resolve_backend(backend: str | None, compile_kwargs: dict | None) -> tuple[s
     mode = compile_kwargs.get("mode")
     if isinstance(mode, str) and mode.lower() in ("jax", "numba"):  # as a mode, one particle after the other
         backend = compile_kwargs.pop("mode")
+    else:
+        check_mode(mode)
     if backend is not None and str(backend).lower() not in BACKENDS:
         raise ValueError(f'Unknown backend {backend!r}: pass "jax", "numba", "c" or None to choose.')
     if backend is not None:

@@ -11,6 +11,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors, applys_between, graph_inputs
 from pytensor.scalar import Add
 from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomType
 from scipy.sparse import issparse
 
@@ -26,7 +27,20 @@ def find_model(model: Any = None, draws: Any = None) -> Any:
         raise ValueError("The first argument is `draws`; got a pm.Model: pass it by name, sample_hais(model=model).")
     if model is not None and not is_model(model):
         raise ValueError(f"`model` must be a pm.Model; got {shown(model)}.{_hint(model)}")
-    return modelcontext(model)
+    found = modelcontext(model)
+    _refuse_renamed(found)
+    return found
+
+
+def _refuse_renamed(model: Any) -> None:
+    """Refuse a potential that is a variable of the model, to which PyMC has then given the potential's name."""
+    for term in model.potentials:
+        if any(term is rv for rv in model.basic_RVs):
+            first = next(name for name, variable in model.named_vars.items() if variable is term)
+            raise ValueError(
+                f"The pm.Potential `{term.name}` is the variable `{first}` itself, which PyMC has renamed: make "
+                f'it an expression, as in pm.Potential("{term.name}", 1.0 * {first}).'
+            )
 
 
 def _hint(thing: Any) -> str:
@@ -133,6 +147,24 @@ def _refuse_improper(model: Any) -> None:
             'or, if log of the integral of exp(model.logp()) is what you want, pass reference="gaussian" or another '
             "reference that can be sampled."
         )
+
+
+def refuse_shapes(model: Any) -> None:
+    """Refuse a variable whose parameters do not fit its shape, as far as shapes are known: of a frozen model, all."""
+    for rv in model.basic_RVs:
+        op = rv.owner.op
+        if not isinstance(op, RandomVariable):
+            continue
+        own = rv.type.shape[: rv.type.ndim - op.ndim_supp]
+        for parameter, n_core in zip(op.dist_params(rv.owner), op.ndims_params, strict=True):
+            given = parameter.type.shape[: parameter.type.ndim - n_core]
+            pairs = zip(reversed(given), reversed(own), strict=False)
+            if any(None not in pair and pair[0] not in (1, pair[1]) for pair in pairs):
+                whose = " of its data" if rv in model.observed_RVs else ""
+                raise ValueError(
+                    f"`{rv.name}` has the shape {rv.type.shape}{whose}, and a parameter of its distribution the shape "
+                    f"{parameter.type.shape}: make them fit."
+                )
 
 
 def refuse_sums_of_conditions(outputs: list[Any]) -> None:

@@ -13,7 +13,7 @@ import pytensor
 import pytensor.tensor as pt
 from pymc.model.transform.optimization import freeze_dims_and_data as pymc_freeze
 from pytensor.compile.builders import OpFromGraph
-from pytensor.compile.mode import get_mode
+from pytensor.compile.mode import get_mode, predefined_modes
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors
@@ -82,6 +82,22 @@ def compile_options() -> list[str]:
     """Name what :func:`pymc.compile` takes beside inputs and outputs."""
     names = [*signature(pm.compile).parameters, *signature(pytensor.function).parameters]
     return sorted(set(names) - {"inputs", "outputs", "function_kwargs", "kwargs"})
+
+
+def check_mode(mode: Any) -> None:
+    """Refuse a name that is none of a mode of PyTensor.
+
+    Raises
+    ------
+    ValueError
+    """
+    try:
+        get_mode(mode)
+    except ValueError as error:
+        known = ", ".join(name for name in predefined_modes if name)
+        raise ValueError(
+            f"`compile_kwargs` has the mode {mode!r}, which PyTensor does not know: pass one of {known}."
+        ) from error
 
 
 @untraced

@@ -21,7 +21,7 @@ from pytensor.graph.replace import clone_replace
 from pymc_hais.core.protocols import Kernel, Path
 from pymc_hais.kernels.paths import Geometric, Parameters
 from pymc_hais.model.centring import recentre
-from pymc_hais.model.checks import refuse_sums_of_conditions
+from pymc_hais.model.checks import refuse_shapes, refuse_sums_of_conditions
 from pymc_hais.model.compat import unsupported_op, with_real_argmax
 from pymc_hais.model.compiling import untraced
 from pymc_hais.model.containers import Preparation, arguments_for, cut_prepared, freeze_with_inputs
@@ -149,6 +149,7 @@ def build_density(
     values = [np.asarray(table)[0] for table in (rows or {}).values()]
     containers = containers or {}
     frozen, targets = freeze_with_inputs(model, [*(rows or {}), *containers])
+    refuse_shapes(frozen)
     inputs = [pt.tensor(f"row_{i}", dtype=value.dtype, shape=value.shape) for i, value in enumerate(values)]
     shared = arguments_for(containers)
     given = dict(zip(targets, [*inputs, *shared], strict=True))

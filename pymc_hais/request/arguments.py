@@ -5,11 +5,12 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from pymc_hais.core.messages import shown
 from pymc_hais.jobs.machine import memory
 from pymc_hais.jobs.progress import default_theme
 
@@ -82,16 +83,17 @@ def check_seed(seed: Any) -> None:
     """
     several = isinstance(seed, Sequence | np.ndarray) and not isinstance(seed, str | bytes) and np.ndim(seed) > 0
     seed = seed.item() if isinstance(seed, np.ndarray) and not several else seed
-    whole = all(isinstance(one, _SEEDS) and not isinstance(one, bool) for one in (seed if several else [seed]))
+    each = seed if several else [seed]
+    whole = all(isinstance(one, _SEEDS) and not isinstance(one, bool) and one >= 0 for one in each)
     if seed is not None and not whole and not isinstance(seed, _GENERATORS):
         raise ValueError(
-            "`random_seed` must be a whole number, one for each chain, a numpy Generator or RandomState, or None; got "
-            f"{seed!r}."
+            "`random_seed` must be a whole number, not below 0, one for each chain, a numpy Generator or RandomState, "
+            f"or None; got {seed!r}."
         )
 
 
 def check_names(name: str, value: Any) -> None:
-    """Refuse a single name in place of a list of names, which would be read letter by letter.
+    """Refuse what is no list of names, such as a single one, which would be read letter by letter.
 
     Raises
     ------
@@ -99,6 +101,8 @@ def check_names(name: str, value: Any) -> None:
     """
     if isinstance(value, str):
         raise ValueError(f"`{name}` must be a list of names; got {value!r}: pass [{value!r}].")
+    if value is not None and not (isinstance(value, Collection) and all(isinstance(one, str) for one in value)):
+        raise ValueError(f"`{name}` must be a list of names; got {shown(value)}.")
 
 
 def check_choice(name: str, value: Any, known: Sequence[str]) -> tuple[str, ...]:
@@ -157,11 +161,12 @@ def check_memory(draws: int, chains: int, n_dims: int) -> None:
     ------
     ValueError
     """
-    each, available = chains * (_BYTES_PER_DIMENSION * n_dims + _BYTES), memory()
-    if available is not None and draws * each > available:
+    each, available = _BYTES_PER_DIMENSION * n_dims + _BYTES, memory()
+    if available is not None and draws * chains * each > available:
         raise ValueError(
-            f"`draws` = {draws:,} in {chains} chains are particles of {draws * each / 2**30:,.1f} GiB, and this "
-            f"machine has {available / 2**30:,.1f} GiB of memory: pass at most {available // (2 * each):,}."
+            f"`draws` = {draws:,} in {chains:,} chains are particles of {draws * chains * each / 2**30:,.1f} GiB, and "
+            f"this machine has {available / 2**30:,.1f} GiB of memory: pass at most {available // (2 * each):,} in all "
+            "chains together."
         )
 
 

@@ -68,6 +68,10 @@ def _bounds(owner: str, bounds: Any, shape: tuple[int, ...]) -> tuple[np.ndarray
             f"The constraint of `{owner}` must be a pair (lower, upper) that broadcasts to its shape {shape}; "
             f"got {bounds!r}."
         ) from None
+    if not np.all(low < high):
+        raise ValueError(
+            f"`constraints` gives `{owner}` the bounds {bounds!r}: the lower must be below the upper everywhere."
+        )
     return low, high
 
 

@@ -227,7 +227,8 @@ def _read_kernels(given: Any) -> tuple[Kernel, SiteKernel | None]:
     of_sites = [one for one in kernels if getattr(one, "is_site_kernel", False)]
     others = [one for one in kernels if one not in of_sites]
     is_known = all(hasattr(one, "build") and not isinstance(one, type) for one in kernels)
-    if not is_known or len(of_sites) > 1 or len(others) > 1:
+    is_empty = not kernels and given is not None
+    if is_empty or not is_known or len(of_sites) > 1 or len(others) > 1:
         raise ValueError(
             "`kernel` must be a pymc_hais.Hamiltonian(...) or pymc_hais.RandomWalk(...), for discrete variables a "
             f"pymc_hais.Gibbs() or pymc_hais.LocallyBalanced(...), a pair of one of each, or None; got {given!r}."

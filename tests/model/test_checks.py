@@ -15,7 +15,7 @@ from pytensor.compile.mode import Mode
 from scipy.sparse import csr_matrix
 
 from pymc_hais.engines import compile_engine
-from pymc_hais.model import build_density, build_layout, check_joint_logp, check_model, check_state
+from pymc_hais.model import build_density, build_layout, check_joint_logp, check_model, check_state, find_model
 from pymc_hais.model.evaluation import evaluate_terms
 from pymc_hais.references import build_prior
 from tests.model.catalogue import MODELS, Y
@@ -84,6 +84,24 @@ REFUSED_FIRST = {
         "`s` is a pm.Simulator.*pm.sample_smc",
     ),
 }
+
+
+@pytest.mark.parametrize("give", [lambda _, values: values, pm.Data], ids=["constants", "containers"])
+def test_data_that_do_not_fit_are_named_with_both_shapes(give):
+    with pm.Model() as model:
+        b = pm.Normal("b")
+        pm.Normal("y", b * give("x", np.arange(3.0)), 1.0, observed=give("data", np.zeros(2)))
+    message = r"`y` has the shape \(2,\) of its data, and a parameter of its distribution the shape \(3,\)"
+    with pytest.raises(ValueError, match=message):
+        build_density(model, build_layout(model))
+
+
+@pytest.mark.parametrize("build", [pm.Flat, pm.Normal])
+def test_a_potential_that_is_a_variable_is_told_to_be_an_expression(build):
+    with pm.Model() as model:
+        pm.Potential("p", build("x"))
+    with pytest.raises(ValueError, match=r'`p` is the variable `x` itself, .*pm.Potential\("p", 1.0 \* x\)'):
+        find_model(model)
 
 
 def test_data_containers_lengths_and_random_states_are_no_shared_variables_of_their_own():

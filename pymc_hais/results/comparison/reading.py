@@ -8,7 +8,7 @@ from typing import Any
 
 from xarray import DataTree
 
-from pymc_hais.core.messages import quoted
+from pymc_hais.core.messages import quoted, shown
 from pymc_hais.estimators import Finding, LogZEstimate
 from pymc_hais.results.datatree import EVIDENCE, log_marginal_likelihood
 from pymc_hais.results.findings import say
@@ -52,6 +52,11 @@ def _check_results(results: Any) -> None:
             raise ValueError(
                 f"The result of {name!r} has posterior draws but no log Z, as those of pm.sample: call pm.sample_hais, "
                 "or pymc_hais.bridge(model, idata), which estimates log Z from such draws."
+            )
+        if EVIDENCE not in groups and not isinstance(idata, LogZEstimate):
+            raise ValueError(
+                f"The result of {name!r} must be the whole DataTree that sample_hais returns, or an estimate of log Z; "
+                f"got {shown(idata)}."
             )
 
 
