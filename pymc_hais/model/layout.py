@@ -45,6 +45,15 @@ class Layout:
         return int(self.sizes.sum())
 
     @property
+    def labels(self) -> list[str]:
+        """Names of the dimensions: ``"tau_log__"``, ``"theta[2]"``, ``"w[0, 1]"``."""
+        return [
+            name + (f"[{', '.join(map(str, index))}]" if shape else "")
+            for name, shape in zip(self.names, self.shapes, strict=True)
+            for index in np.ndindex(*shape)
+        ]
+
+    @property
     def n_sites(self) -> int:
         """How many dimensions, the last ones, are discrete."""
         return sum(site.stop - site.start for site in self.sites)

@@ -8,6 +8,7 @@ import numpy as np
 
 from pymc_hais.core.seeds import Purpose
 from pymc_hais.model import SiteVariable
+from pymc_hais.planning.rays import student_t_of
 from pymc_hais.planning.scouting import Known
 from pymc_hais.planning.starts import HEAVY
 from pymc_hais.problem.building import with_reference
@@ -38,7 +39,8 @@ def fit_to(problem: Problem, known: Known, mass: PriorMass | None, source: str =
     fit = fit_reference(particles)
     # A prior says how far the target may reach; without one the fit must be the heavier of the two.
     if not problem.reference.is_prior and isinstance(fit, StudentT) and fit.df <= _TAILED:
-        fit = replace(fit, df=HEAVY)
+        own = student_t_of(problem)
+        fit = replace(fit, df=min(HEAVY, own.df) if own else HEAVY)
     scale = fit.scale if not problem.fitted.is_dense or fit.scale.ndim == 2 else np.diag(fit.scale)
     shape = replace(fit, loc=0.0 * fit.loc, scale=scale)
     problem = replace(problem, prior_mass=mass)

@@ -25,6 +25,7 @@ from pymc_hais.model import (
 )
 from pymc_hais.planning.fits import fit_to
 from pymc_hais.planning.learning import learn
+from pymc_hais.planning.rays import widened
 from pymc_hais.planning.starts import first_reference, heavy_reference, takes_fit
 from pymc_hais.problem.building import bind_reference, build_problem
 from pymc_hais.problem.problem import PriorMass, Problem
@@ -74,7 +75,9 @@ def build_first_problem(
 
     start = first_reference(reference, model, walls)
     try:
-        return build(start, find_mass(model, start, call))
+        problem = build(start, mass := find_mass(model, start, call))
+        wider = widened(problem, call.seeds) if isinstance(start, StudentT) and takes_fit(reference) else None
+        return build(wider, mass) if wider else problem
     except UnusablePriorError as error:
         # Of a pm.CustomDist nobody knows whether the draws or the density is meant.
         is_ours = takes_fit(reference) and not set(error.names) & set(custom_names(model))

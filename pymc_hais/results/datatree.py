@@ -17,7 +17,6 @@ from xarray import Dataset, DataTree
 
 from pymc_hais.estimators import Finding, LogZEstimate, ObservedData, describe_data
 from pymc_hais.jobs.guard import Guard
-from pymc_hais.model import Layout
 from pymc_hais.model.compat import without_initvals
 from pymc_hais.request.call import Output
 from pymc_hais.results.diagnose import unfinished
@@ -222,19 +221,10 @@ def modes_group(modes: Modes) -> Dataset:
     for name, value in modes.values.items():
         if name not in group.variables:
             group[name] = (("mode", *(f"{name}_dim_{i}" for i in range(value.ndim - 1))), value)
-    names = flat_names(modes.layout)
+    names = modes.layout.labels
     return group.assign_coords({"mode": np.arange(len(modes.shares)), "dimension": names}).assign_attrs(
         gain=modes.missed.gain, n_gradients=modes.n_gradients, seconds=modes.seconds
     )
-
-
-def flat_names(layout: Layout) -> list[str]:
-    """Name each unconstrained dimension: ``"tau_log__"``, ``"theta[2]"``, ``"w[0, 1]"``."""
-    return [
-        name + (f"[{', '.join(map(str, index))}]" if shape else "")
-        for name, shape in zip(layout.names, layout.shapes, strict=True)
-        for index in np.ndindex(*shape)
-    ]
 
 
 def findings_as_json(findings: Sequence[Finding]) -> str:

@@ -13,7 +13,7 @@ from pymc_hais.problem.problem import Problem
 from pymc_hais.request.call import Call
 from pymc_hais.results.checks.model import check_data, check_prior_draws, check_prior_mass, check_summable
 from pymc_hais.results.checks.opinions import check_modes, check_opinions
-from pymc_hais.results.checks.particles import check_lag, check_rounding, check_tail
+from pymc_hais.results.checks.particles import check_lag, check_rays, check_rounding, check_tail
 from pymc_hais.results.checks.plan import check_plan, check_time
 from pymc_hais.results.checks.rows import check_mean, summarise
 from pymc_hais.results.checks.weights import check_weights
@@ -64,6 +64,7 @@ CHECKS: dict[str, Check] = {
     "the comparison with modes": lambda seen: check_modes(seen.modes, seen.result.estimate),
     "the diagnosis of the model": lambda seen: (*check_data(seen.problem), *_of_prior(seen.problem)),
     "the diagnosis of the log ratio": lambda seen: check_tail(final_tail(seen.problem, seen.run)),
+    "the diagnosis of the tails": lambda seen: check_rays(seen.problem, seen.call),
     "the diagnosis of the particles' memory": lambda seen: check_lag(seen.result.lag),
     "the diagnosis of the precision": lambda seen: check_rounding(seen.problem, seen.run),
     "the diagnosis of the odds": lambda seen: check_odds(seen.problem, {0: final_particles(seen.run)}),

@@ -12,7 +12,6 @@ from xarray import DataTree
 from pymc_hais.core.messages import quoted
 from pymc_hais.model import Layout, build_layout, build_unconstrain, check_model, discrete_names, is_model
 from pymc_hais.problem.parameter_path import is_geometric
-from pymc_hais.results.datatree import flat_names
 
 #: Draws of a chain, at least: bridging and fitting take a half each.
 _FEWEST = 50
@@ -185,10 +184,10 @@ def _of_result(model: Any, idata: Any) -> np.ndarray:
     if "modes" in idata.children:
         layout, group = build_layout(model), idata["modes"].to_dataset()
         names = [str(name) for name in group["dimension"].values] if "dimension" in group else []
-        if names != flat_names(layout):
+        if names != layout.labels:
             raise ValueError(
                 f"`modes` is a result of another model: its unconstrained dimensions are {names[:8]}, and this "
-                f"model's {flat_names(layout)[:8]}."
+                f"model's {layout.labels[:8]}."
             )
         found.append(group["position"].transpose("mode", "dimension").values)
     has_draws = "posterior" in idata.children and all(rv.name in idata["posterior"] for rv in model.free_RVs)

@@ -197,6 +197,12 @@ FINDINGS: dict[str, Row] = {
         "Pass a `reference` with heavier tails, reparametrise, or see whether log Z moves up with more temperatures "
         "(`n_temperatures`).",
     ),
+    "heavy_tail: ray": _error(
+        "{place} the density falls more slowly than the reference, {label}, without end: the weights have no mean "
+        "square (their tail has shape k = {k:.2f}), and log Z probably comes out too low.",
+        "Pass a `reference` with heavier tails, or reparametrise; if log Z should be finite, check the sign and the "
+        "exponent of what falls there.",
+    ),
     "memory": _error_or_warning(
         "In some direction the moves left the particles with only {share:.0%} of the target's variance (of moves that "
         "spread them it would accept {up:.0%}, of those that draw them together {down:.0%}): they were too slow for "

@@ -1,0 +1,91 @@
+"""How a density without a prior falls along rays: what makes a reference heavier, and proves that it is too light.
+
+A reference whose tails are lighter than the target's gives weights without a mean square: the few draws that are far
+out count for much, mostly there are none, and log Z comes out too low without a word.  Along a ray the power with which
+a density falls is seen at a few points.  Rays prove nothing of what lies between them: they only add care.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_hais.core.seeds import Purpose, Seeds
+from pymc_hais.problem.problem import Problem
+from pymc_hais.references import Independent, StudentT
+from pymc_hais.run.mode_search import Joint, can_climb
+
+#: Distances at which a density is looked at, where a power law has long set in, and numbers are far from overflow.
+_RADII = np.logspace(6.0, 10.0, 5)
+#: Rays in random directions, each with its opposite, and along axes at most.
+_RANDOM, _AXES = 16, 100
+#: Degrees of freedom, at least, and the share of its own below which a reference is made anew.
+_LEAST_DF, _CLEARLY = 0.1, 0.95
+#: Tells these random numbers from other checks'.
+_NUMBER = 7
+
+
+class Rays(NamedTuple):
+    """Powers with which a density falls: as ``r ** -power``; infinite where it falls faster than that.
+
+    Attributes
+    ----------
+    across : float
+        The smallest power in random directions.
+    along : float
+        The smallest one along an axis, and which axis that is.
+    """
+
+    across: float
+    along: float
+    axis: int
+    n_dims: int
+
+    @property
+    def tail(self) -> float:
+        """Degrees of freedom of a Student-t that falls alike in all directions but a few; at or below 0, of none."""
+        return (self.across if self.n_dims > 1 else self.along) - self.n_dims
+
+    def shape(self, df: float) -> float:
+        """Say how heavy the weights' tail is under a Student-t: the shape k of their generalised Pareto law, at least.
+
+        The mass of the reference beyond r falls as ``r ** -df`` and the weight grows as ``r ** (df - tail)``.
+        """
+        return 1.0 - self.tail / df
+
+    def shape_along(self, df: float) -> float:
+        """Say the same of a ridge of constant width along the axis, with ``df + D - 1`` and ``df + D - along``."""
+        return (df + self.n_dims - self.along) / (df + self.n_dims - 1.0) if self.n_dims > 1 else self.shape(df)
+
+
+def student_t_of(problem: Problem) -> StudentT | None:
+    """Return the Student-t that a problem starts from, or mixes with a fit, if rays can be compared with it."""
+    own = problem.reference.reference if isinstance(problem.reference, Independent) else None
+    is_comparable = problem.chart is None and can_climb(problem)
+    return own if isinstance(own, StudentT) and is_comparable else None
+
+
+def widened(problem: Problem, seeds: Seeds) -> StudentT | None:
+    """Return a Student-t with the tails of the density where these are heavier than its own."""
+    own = student_t_of(problem)
+    if own is None:
+        return None
+    df = max(_LEAST_DF, measure_rays(problem, seeds).tail)
+    return StudentT(df, own.loc, own.scale) if df < _CLEARLY * own.df else None
+
+
+def measure_rays(problem: Problem, seeds: Seeds) -> Rays:
+    """Look at the density of a problem along rays in the particles' coordinates."""
+    n_dims, rng = problem.layout.n_dims, np.random.default_rng(seeds.sequence(Purpose.CHECK, _NUMBER))
+    axes = rng.permutation(n_dims)[:_AXES]
+    random = rng.normal(size=(_RANDOM, n_dims))
+    directions = np.concatenate([np.eye(n_dims)[axes], random / np.linalg.norm(random, axis=1, keepdims=True)])
+    z = np.multiply.outer(np.concatenate([directions, -directions]), _RADII).transpose(0, 2, 1)
+    with np.errstate(all="ignore"):
+        values = Joint(problem)(z.reshape(-1, n_dims))[0].reshape(2, len(directions), len(_RADII))
+        steps = np.log(_RADII) - np.log(_RADII).mean()
+        powers = -values @ steps / (steps @ steps)
+    powers = np.where(np.isfinite(powers), powers, np.inf).min(axis=0)
+    of_axes = powers[: len(axes)]
+    return Rays(float(powers[len(axes) :].min()), float(of_axes.min()), int(axes[np.argmin(of_axes)]), n_dims)
