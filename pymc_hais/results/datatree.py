@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -15,6 +16,7 @@ from pymc.backends.arviz import coords_and_dims_for_inferencedata, find_constant
 from pymc.stats.log_density import compute_log_likelihood, compute_log_prior
 from xarray import Dataset, DataTree
 
+from pymc_hais.core.messages import quoted
 from pymc_hais.estimators import Finding, LogZEstimate, ObservedData, describe_data
 from pymc_hais.jobs.guard import Guard
 from pymc_hais.model.compat import without_initvals
@@ -26,6 +28,8 @@ from pymc_hais.run.plan import Plan
 from pymc_hais.run.posterior import PosteriorDraws
 from pymc_hais.run.rounds import Outcome
 
+_log = logging.getLogger("pymc.hais")
+
 EVIDENCE = "log_marginal_likelihood"
 #: Symptoms of a run that no array of the result tells.
 COUNTS = ("divergent_share", "n_nan", "n_infinite", "dropped_share")
@@ -35,7 +39,12 @@ _NUMBERS = ("value", "mc_se", "shortfall", "lower", "upper", "log_prior_mass")
 
 def check_labels(model: Any, values: Mapping[str, np.ndarray], output: Output) -> None:
     """Label one draw (1, 1, ...), so that coords and dims that do not fit are known before any long work."""
-    labels = labels_of(model, output)
+    labels = labels_of(model, output, values)
+    own = coords_and_dims_for_inferencedata(model)[1]
+    if misfits := [name for name in own if name in values and name not in labels["dims"]]:
+        _log.warning(
+            f"The dims of {quoted(misfits)} do not fit its shape in the model: the result has it without them."
+        )
     try:
         as_dataset(values, **labels)
         for find in (find_observations, find_constants):
@@ -64,7 +73,7 @@ def to_datatree(
     """
     run = outcome.run
     assert run is not None
-    labels = guard.surely(lambda: labels_of(model, output))
+    labels = guard.surely(lambda: labels_of(model, output, values))
     posterior = guard.surely(lambda: as_dataset(values, attrs=attrs, **labels))
     stats = guard.surely(lambda: as_dataset(stats_of(draws), attrs=attrs))
     stats["log_marginal_likelihood"] = ("chain", run.log_z - estimate.log_prior_mass)
@@ -137,11 +146,24 @@ def add_groups(builders: Mapping[str, Callable[[], Any]], guard: Guard) -> dict[
     return {name: group for name, group in groups.items() if group is not None}
 
 
-def labels_of(model: Any, output: Output | None = None) -> dict[str, Any]:
-    """Return the coords and dims of a model, and those that the user adds."""
+def labels_of(
+    model: Any, output: Output | None = None, values: Mapping[str, np.ndarray] | None = None
+) -> dict[str, Any]:
+    """Return the coords and dims of a model, and those that the user adds.
+
+    Dims of a model that do not fit the values (C, P, ...), as Bambi gives some to a Deterministic, are left out.
+    """
     coords, dims = coords_and_dims_for_inferencedata(model)
+    shapes = {name: value.shape[2:] for name, value in (values or {}).items()}
+    dims = {name: own for name, own in dims.items() if _fit(own, shapes.get(name), coords)}
     output = output or Output()
     return {"coords": {**coords, **output.coords}, "dims": {**dims, **output.dims}}
+
+
+def _fit(dims: Sequence[Any], shape: tuple[int, ...] | None, coords: Mapping[str, Any]) -> bool:
+    """Whether coordinates have the lengths of a shape, as far as they are known."""
+    known = [] if shape is None else zip(dims, shape, strict=False)
+    return all(coords.get(dim) is None or len(coords[dim]) == length for dim, length in known)
 
 
 def as_dataset(values: Mapping[str, np.ndarray], **kwargs: Any) -> Any:

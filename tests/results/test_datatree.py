@@ -1,11 +1,12 @@
 """Labels: what does not fit is said before a run, what cannot be added after it is a finding, and nothing is lost."""
 
 import numpy as np
+import pymc as pm
 import pytest
 
 import pymc_hais
 from pymc_hais.estimators import LogZEstimate, combine
-from tests.quick import QUICK, one_mean, schools
+from tests.quick import QUICK, TRUTH, one_mean, schools
 
 
 @pytest.fixture(scope="module")
@@ -58,3 +59,17 @@ def test_every_round_is_told(idata):
 def test_an_estimate_of_all_chains_is_not_that_of_some(idata):
     with pytest.raises(ValueError, match="from 2 chains, of which 1 are left"):
         pymc_hais.log_marginal_likelihood(idata.isel(chain=[0]))
+
+
+def test_dims_of_a_model_that_do_not_fit_are_left_out(caplog):
+    """As Bambi gives them to the mean of a model without predictors."""
+    with pm.Model(coords={"row": range(3)}) as model:
+        pm.Deterministic("mean", pm.Normal("mu", 0.0, 3.0)[None], dims="row")
+        pm.Normal("y", model["mean"], 1.0, observed=[1.2, 0.3, 2.5], dims="row")
+    idata = pymc_hais.sample_hais(model=model, random_seed=1, **QUICK)
+    assert [one.message for one in caplog.records if one.levelname == "WARNING"][:1] == [
+        "The dims of `mean` do not fit its shape in the model: the result has it without them."
+    ]
+    assert idata["posterior"]["mean"].shape == (2, 200, 1)
+    assert idata["observed_data"]["y"].dims == ("row",)
+    assert abs(pymc_hais.log_marginal_likelihood(idata).value - TRUTH) < 0.5
