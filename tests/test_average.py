@@ -2,6 +2,7 @@
 
 import json
 
+import arviz as az
 import numpy as np
 import pymc as pm
 import pytest
@@ -91,12 +92,14 @@ def test_only_what_all_models_have_is_mixed_with_its_coordinates():
     first = with_draws(0.0, {"x": constant(1, size=3), "own": constant(0)}, {"y": constant(1)}, coords)
     second = with_draws(0.0, {"x": constant(2, n=40, size=3)}, {"y": constant(2, n=40)}, coords)
     tree = pymc_hais.average({"a": first, "b": second}, random_seed=1)
-    assert set(tree["posterior"].data_vars) == {"x", "model"}
+    assert set(tree["posterior"].data_vars) == {"x"}
     assert tree["posterior"]["x"].sizes == {"chain": 2, "draw": 40, "group": 3}
     assert list(tree["posterior"]["group"].values) == ["u", "v", "w"]
     # Predictive draws belong to the same draws of the posterior.
     np.testing.assert_array_equal(tree["posterior_predictive"]["y"], tree["posterior"]["x"].isel(group=0))
     np.testing.assert_array_equal(tree["posterior_predictive"]["model"], tree["posterior"]["model"])
+    # A coordinate, for functions of ArviZ take every variable for numbers.
+    assert np.isfinite(az.summary(tree)["mean"].astype(float)).all()
     without = with_draws(0.0, {"x": constant(2, size=3)}, None, coords)
     assert "posterior_predictive" not in pymc_hais.average({"a": first, "b": without}).children
 
@@ -155,7 +158,7 @@ def test_models_whose_coefficients_differ_in_length_average_what_is_named():
     with pytest.raises(ValueError, match=r"`b` has another shape .* name those that are to be by `var_names`"):
         pymc_hais.average(results)
     tree = pymc_hais.average(results, var_names=["mu"], random_seed=1)
-    assert set(tree["posterior"].data_vars) == {"mu", "model"}
+    assert set(tree["posterior"].data_vars) == {"mu"}
     # The averaged prediction is 1 with probability 1 / 4, and 2 with 3 / 4.
     assert float(tree["posterior_predictive"]["y"].mean()) == 1.75
     for wrong, message in (("mu", "must be a list of names"), (["nu"], r"`var_names` has `nu`, which not every model")):
@@ -169,5 +172,5 @@ def test_models_that_share_a_prediction_alone_are_averaged():
         "b": with_draws(0.0, {"v": constant(1)}, {"y": constant(2)}),
     }
     tree = pymc_hais.average(results, random_seed=1)
-    assert set(tree["posterior"].data_vars) == {"model"}
+    assert set(tree["posterior"].data_vars) == set()
     assert float(tree["posterior_predictive"]["y"].mean()) == 1.5

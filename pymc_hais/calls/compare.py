@@ -103,9 +103,9 @@ def average(
     -------
     DataTree
         ``posterior`` (chain, draw), as many chains as the results have or as the one with fewest has: the variables and
-        deterministics, and ``model``, the name of the model that each draw comes from.  So, where all results have it
-        (call ``pm.sample_posterior_predictive`` with each), ``posterior_predictive``: the averaged prediction.  The
-        attribute ``model_probabilities`` (JSON) holds the probabilities.
+        deterministics, and the coordinate ``model``, the name of the model that each draw comes from.  So, where all
+        results have it (call ``pm.sample_posterior_predictive`` with each), ``posterior_predictive``: the averaged
+        prediction.  The attribute ``model_probabilities`` (JSON) holds the probabilities.
 
     Raises
     ------

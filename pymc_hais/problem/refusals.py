@@ -27,7 +27,7 @@ _IMPOSSIBLE, _EXAMINED = 0.01, 20
 _FAR, _FAR_TRANSFORMED = (1e4, 1e6, 1e8), (30.0, 100.0, 300.0)
 #: Directions that are followed, at most, and draws from which.
 _FOLLOWED, _FOLLOWED_FROM = 20, 3
-#: Standard deviations of the prior that the particles of a pilot do not come away from it, as a rule.
+#: Standard deviations of a reference that the particles of a pilot do not come away from it, as a rule.
 _AWAY = 10.0
 #: Nats by which a density may fall there and still have no integral.
 _FALL = 0.1
@@ -167,10 +167,11 @@ def refuse_distance(model: Any, layout: Layout, label: str, is_prior: bool, erro
     """Say what to do where a pilot came nowhere near the target."""
     farthest = int(error.distances.argmax())
     name, distance = layout.owner_of(farthest), float(error.distances[farthest])
-    modes = "" if layout.n_sites else ", or pass a point of the target as `modes`"
-    where, advice = "", f"Rescale the model, or pass a `reference` that is nearer{modes}."
-    if is_prior and distance > _AWAY:
-        where = f": by then `{name}` was {distance:,.0f} standard deviations of its prior away from it"
+    modes = "" if layout.n_sites or not is_prior else ", or pass a point of the target as `modes`"
+    where, advice = "", f"Rescale the model, or pass a `reference` that is wider or nearer{modes}."
+    if distance > _AWAY:
+        where = f": by then `{name}` was {distance:,.0f} standard deviations of {label} away from it"
+    if distance > _AWAY and is_prior:
         advice = f"Standardise the data, give `{name}` a wider prior or one that is nearer{modes}."
     sign = f" {_SIGN}" if model.potentials else ""
     raise RuntimeError(f"{error}{where}. The target is too far from {label}. {advice}{sign}") from None

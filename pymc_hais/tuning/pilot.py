@@ -73,7 +73,8 @@ class EndlessPilotError(RuntimeError):
 
     def __str__(self) -> str:
         """Say what the pilot itself knows."""
-        return f"The pilot made {_MAX_STAGES:,} stages and only reached beta = {self.beta:.2e}"
+        reached = f"beta = {self.beta:.2e}" if self.beta < 0.9 else f"beta = 1 - {1.0 - self.beta:.1e}"
+        return f"The pilot made {_MAX_STAGES:,} stages and only reached {reached}"
 
 
 class _Stage(NamedTuple):

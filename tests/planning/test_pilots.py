@@ -87,6 +87,12 @@ def far():
     return model
 
 
+def narrow():
+    with pm.Model() as model:
+        pm.Normal("y", pm.Normal("x"), 1.0, observed=[1.0])
+    return model
+
+
 def endless():
     with pm.Model() as model:
         pm.Potential("p", pm.Normal("x") ** 2)
@@ -96,14 +102,16 @@ def endless():
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (far, r"`mu` was \d\d standard deviations of its prior away .* Standardise the data, .* `modes`\.$"),
+        (far, r"`mu` was \d\d standard deviations of the prior away .* Standardise the data, .* `modes`\.$"),
+        (narrow, r"`x` was [\d,]{9,} standard deviations of a Gaussian away .* `reference` that is wider or nearer"),
         (endless, r"pm.Potential is added .* see whether its sign is right, as in pm.Potential\(name, -energy\)\.$"),
     ],
 )
 def test_a_pilot_without_an_end_says_how_far_it_came_and_never_asks_for_a_tighter_prior(build, message, monkeypatch):
     monkeypatch.setattr("pymc_hais.tuning.pilot._MAX_STAGES", 80)
+    reference = Gaussian(0.0, 1e-9) if build is narrow else "auto"
     with pytest.raises(RuntimeError, match=message) as caught:
-        pm.sample_hais(model=build(), progressbar=False, random_seed=1)
+        pm.sample_hais(model=build(), reference=reference, progressbar=False, random_seed=1)
     assert "tighter" not in str(caught.value)
     assert "made 80 stages" in str(caught.value)
 

@@ -27,7 +27,7 @@ def read_variables(results: Mapping[str, Any], var_names: Sequence[str] | None) 
     if bare:
         raise ValueError(f"{quoted(bare)} has an estimate of log Z and no draws: pass the result of sample_hais.")
     groups = {name: idata[_POSTERIOR].to_dataset() for name, idata in results.items()}
-    if any("model" in group.data_vars for group in groups.values()):
+    if any("model" in group.variables for group in groups.values()):
         raise ValueError(
             "The result of average says in `model` which model a draw is from: give your `model` another name."
         )
@@ -120,7 +120,8 @@ def _mix_group(
     kept = {dim for dims, _ in variables.values() for dim in dims} - set(_SAMPLE)
     coords = {dim: first.coords[dim] for dim in kept if dim in first.coords}
     samples = {dim: np.arange(size) for dim, size in zip(_SAMPLE, chosen.shape, strict=True)}
-    return Dataset({**variables, "model": (_SAMPLE, names[chosen])}, {**coords, **samples})
+    # Functions of ArviZ take every variable for numbers, and leave coordinates alone.
+    return Dataset(variables, {**coords, **samples, "model": (_SAMPLE, names[chosen])})
 
 
 def _shared(groups: Mapping[str, Dataset]) -> list[str]:
