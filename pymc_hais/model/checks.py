@@ -4,6 +4,7 @@ from typing import Any
 
 import pymc as pm
 from pymc.data import MinibatchOp
+from pymc.distributions.distribution import PartialObservedRV
 from pymc.distributions.simulator import SimulatorRV
 from pymc.model import Model, modelcontext
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
@@ -66,8 +67,8 @@ def check_model(model: Any, from_prior: bool = True) -> None:
         No free variables, minibatches, data in ``pytensor.shared`` variables or sparse ``pm.Data``, a start from an
         improper prior, or a periodic variable with another start.
     NotImplementedError
-        Discrete free variables whose elements cannot change one at a time, a ``pm.Simulator``, or a ``pm.LKJCorr`` of
-        three dimensions or more in PyMC 6.3, which computes another density.
+        Discrete free variables whose elements cannot change one at a time, a ``pm.Simulator``, vectors observed in
+        part, or a ``pm.LKJCorr`` of three dimensions or more in PyMC 6.3, which computes another density.
     """
     if not model.free_RVs:
         raise ValueError(
@@ -86,6 +87,11 @@ def check_model(model: Any, from_prior: bool = True) -> None:
             raise NotImplementedError(
                 f"`{rv.name}` is a pm.Simulator, which has no log-likelihood to anneal. Give the model an "
                 "explicit likelihood, or use pm.sample_smc for approximate Bayesian computation."
+            )
+        if isinstance(op, PartialObservedRV) and op.ndim_supp > 0:
+            raise NotImplementedError(
+                f"Vectors of `{rv.name}` are observed in part, and PyMC gives no density of the elements that are "
+                "missing: leave incomplete vectors out of the data, or write each with the elements that it has."
             )
         if isinstance(op, MinibatchRandomVariable):
             raise ValueError(

@@ -76,7 +76,9 @@ def _shapes_above(term: Any) -> Iterator[Any]:
         if node is None:
             continue
         if hasattr(node.op, "size_param"):
-            yield node.op.size_param(node)
+            # An op that PyMC builds of others may not say which of its inputs is the size.
+            is_told = getattr(node.op, "extended_signature", "") is not None
+            yield from [node.op.size_param(node)] if is_told else node.inputs
         elif isinstance(node.op, Alloc | Reshape):
             yield from node.inputs[1:]
         elif isinstance(node.op, ARange | Eye):

@@ -23,7 +23,10 @@ from tests.populations import joint_of, state_of
 
 # pm.Simulator and pm.DensityDist warn about themselves.
 pytestmark = pytest.mark.filterwarnings(
-    "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore:total_size not provided:UserWarning"
+    "ignore::DeprecationWarning",
+    "ignore::FutureWarning",
+    "ignore:total_size not provided:UserWarning",
+    "ignore:Data in y contains missing values:pymc.exceptions.ImputationWarning",
 )
 
 
@@ -82,6 +85,11 @@ REFUSED_FIRST = {
         lambda: pm.Simulator("s", lambda rng, m, size: rng.normal(m, size=size), pm.Normal("m"), observed=Y),
         NotImplementedError,
         "`s` is a pm.Simulator.*pm.sample_smc",
+    ),
+    "vectors with gaps": (
+        lambda: pm.MvNormal("y", pm.Normal("m", shape=2), np.eye(2), observed=[[1.0, 2.0], [np.nan, 1.0]]),
+        NotImplementedError,
+        "Vectors of `y` are observed in part.*leave incomplete vectors out",
     ),
 }
 
