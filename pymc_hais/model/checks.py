@@ -90,7 +90,7 @@ def check_model(model: Any, from_prior: bool = True) -> None:
             )
         if isinstance(op, PartialObservedRV) and op.ndim_supp > 0:
             raise NotImplementedError(
-                f"Vectors of `{rv.name}` are observed in part, and PyMC gives no density of the elements that are "
+                f"Vectors of `{rv.name.removesuffix('_unobserved')}` are observed in part, and PyMC gives no density of the elements that are "
                 "missing: leave incomplete vectors out of the data, or write each with the elements that it has."
             )
         if isinstance(op, MinibatchRandomVariable):
