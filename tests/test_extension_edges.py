@@ -163,6 +163,12 @@ def test_the_folder_of_an_interrupted_run_is_not_that_of_one_that_has_ended(mode
     assert "unfinished" not in findings(extend(tmp_path, model, chains=1))
 
 
+def test_a_target_that_needs_too_many_chains_is_refused_with_their_number(model, first, monkeypatch):
+    monkeypatch.setattr("pymc_hais.run.extending.anneal_rows", lambda *_: pytest.fail("work has begun"))
+    with pytest.raises(ValueError, match=r"target_se = 1e-20 needs about [\d,]{20,} chains .* larger `target_se`"):
+        extend(first, model, target_se=1e-20)
+
+
 def test_an_extension_keeps_the_chains_that_were_added_before_an_interrupt(model, first, monkeypatch):
     extending = importlib.import_module("pymc_hais.run.extending")
     anneal, calls = extending.anneal_rows, []
@@ -175,13 +181,13 @@ def test_an_extension_keeps_the_chains_that_were_added_before_an_interrupt(model
 
     monkeypatch.setattr(extending, "anneal_rows", interrupted)
     monkeypatch.setattr(extending, "_missing", lambda *_: 2)
-    more = extend(first, model, target_se=1e-6)
+    more = extend(first, model, target_se=1e-4)
     assert more["posterior"].sizes["chain"] == 4
     assert more["posterior"].attrs["stopped_by"] == "interrupt"
     assert "2 more chains (interrupted)" in findings(more)["unfinished"].message
     calls[:] = [None]
     with pytest.raises(KeyboardInterrupt):
-        extend(first, model, target_se=1e-6)
+        extend(first, model, target_se=1e-4)
 
 
 @pytest.mark.parametrize(

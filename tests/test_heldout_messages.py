@@ -5,10 +5,12 @@ import json
 import numpy as np
 import pymc as pm
 import pytest
+import xarray as xr
 
-from pymc_hais.estimators import Finding
+from pymc_hais.estimators import Finding, LogZEstimate
 from pymc_hais.kernels import Hamiltonian, LinearConstraints
 from pymc_hais.results.checks.rows import summarise
+from tests.quick import one_mean
 from tests.rows import basis, held_out, linear
 
 # What a user may do wrong --------------------------------------------------------------------------------
@@ -101,10 +103,24 @@ def test_settings_out_of_range():
         held_out(linear(np.ones((2, 1))), {"x": np.zeros((1, 2))}, reference=linear(np.ones((2, 1))))
     with pytest.raises(ValueError, match="`draws` must be"):
         held_out(linear(np.ones((2, 1))), {"x": np.zeros((1, 2))}, draws=3)
+    with pytest.raises(ValueError, match=r"`sample_kwargs` must be a dictionary, such as .*; got 3"):
+        held_out(linear(np.ones((2, 1))), {"x": np.zeros((1, 2))}, sample_kwargs=3)
     walls = LinearConstraints.box(np.zeros(1), np.ones(1))
     for wrong in ({"kernel": Hamiltonian(constraints=walls)}, {"sample_kwargs": {"constraints": walls}}):
         with pytest.raises(ValueError, match="takes no constraints"):
             held_out(linear(np.ones((2, 1))), {"x": np.zeros((1, 2))}, **wrong)
+
+
+@pytest.mark.parametrize("n_draws", [0, -3, 1.5, "a"])
+def test_a_number_of_posterior_draws_is_a_whole_one(n_draws):
+    with pytest.raises(ValueError, match=f"`n_draws` must be a whole number of at least 1; got {n_draws!r}"):
+        held_out(one_mean(), {"y": np.zeros(3)}, posterior={}, n_draws=n_draws)
+
+
+@pytest.mark.parametrize("posterior", [LogZEstimate(0.0, 0.1, -0.2, 0.2), xr.DataTree()], ids=["estimate", "group"])
+def test_a_posterior_is_a_whole_result(posterior):
+    with pytest.raises(ValueError, match=r"`posterior` must be a whole result, .* with a group `posterior`; got "):
+        held_out(one_mean(), {"y": np.zeros(3)}, posterior=posterior)
 
 
 # Findings ------------------------------------------------------------------------------------------------

@@ -281,6 +281,8 @@ def test_a_parameter_path_starts_at_its_reference():
         estimate(moving_gaussian(), path=ends, reference=StudentT(3.0))
     with pytest.raises(ValueError, match=r"data containers are \['precision'\]; got \['Phi'\]"):
         estimate(moving_gaussian(), path={"Phi": (0.0, 1.0)})
+    with pytest.raises(ValueError, match=r"path of `precision` must be a pair of arrays .*; got 3\."):
+        estimate(moving_gaussian(), path={"precision": 3})
     with pytest.raises(ValueError, match=r"pair of arrays of its shape \(2, 2\)"):
         estimate(moving_gaussian(), path={"precision": (np.eye(3), PRECISION)})
 

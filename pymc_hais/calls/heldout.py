@@ -29,6 +29,7 @@ from pymc_hais.model.rows import as_rows, check_known, check_rows, check_table, 
 from pymc_hais.planning.choose import choose_reference
 from pymc_hais.planning.mass import build_first_problem, measure_prior_mass
 from pymc_hais.problem.problem import Problem
+from pymc_hais.request.arguments import check_integer
 from pymc_hais.request.call import Call, build_call, share_out
 from pymc_hais.request.request import Request
 from pymc_hais.results.checks.rows import check_predictive, summarise
@@ -116,6 +117,8 @@ def log_likelihood(
     DataTree
         Group ``held_out``: ``value``, ``se``, ``ess`` and ``pareto_k`` for each ``row``; ``mean``, and its two errors:
         ``mcse``, the Monte Carlo error, and ``sem``, the spread over test sets of this size.  All in nats.
+        Of an unnormalised model also ``log_z`` and ``log_z_se``, the error that all rows share: it is in ``mcse``, and
+        not in the ``se`` of a row.
 
     Raises
     ------
@@ -136,9 +139,10 @@ def log_likelihood(
     if posterior is not None:
         if executor is not None or checkpoint is not None:
             raise ValueError("With `posterior` nothing is annealed: leave out `executor` and `checkpoint`.")
+        check_integer("n_draws", n_draws, 1)
         result, attrs = _predict(model, data, posterior, n_draws)
     else:
-        _check_choices(reference, kernel, sample_kwargs or {})
+        _check_choices(reference, kernel, {} if sample_kwargs is None else sample_kwargs)
         shared = {
             "cores": cores,
             "kernel": kernel,
@@ -172,7 +176,9 @@ def log_likelihood(
     return tree
 
 
-def _check_choices(reference: Any, kernel: Kernel | None, sample_kwargs: Mapping[str, Any]) -> None:
+def _check_choices(reference: Any, kernel: Kernel | None, sample_kwargs: Any) -> None:
+    if not isinstance(sample_kwargs, Mapping):
+        raise ValueError(f"`sample_kwargs` must be a dictionary, such as {{'target_se': 0.02}}; got {sample_kwargs!r}.")
     if is_model(reference) or is_result(reference):
         raise ValueError(
             '`reference` of log_likelihood cannot be another model or draws: pass a distribution, or "auto".'

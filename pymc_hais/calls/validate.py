@@ -89,7 +89,8 @@ def validate(
         A model without observed variables, with potentials, missing values or improper priors, or call out of
         range.
     NotImplementedError
-        Discrete free variables, or a variable that cannot be drawn.
+        Discrete variables whose elements depend on one another (``pm.Multinomial``), or a variable that cannot be
+        drawn.
 
     References
     ----------

@@ -121,7 +121,7 @@ class PersistentHMC(GradientSharedStep):
         compile_kwargs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        if not 0.0 <= beta <= 1.0:
+        if not isinstance(beta, int | float | np.integer | np.floating) or not 0.0 <= beta <= 1.0:
             raise ValueError(f"`beta` must lie in [0, 1], from the prior to the posterior, got {beta!r}.")
         if not 0.0 < target_accept < 1.0 or n_transitions < 1 or not step_scale > 0.0:
             raise ValueError(

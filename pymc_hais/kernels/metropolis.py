@@ -88,5 +88,6 @@ def keeps_gradients(kernel: Any) -> bool:
 
 def check_step_size(step_size: float | None) -> None:
     """Refuse a step size that is neither None nor a positive number."""
-    if step_size is not None and not 0.0 < step_size < np.inf:
+    is_number = isinstance(step_size, int | float | np.integer | np.floating)
+    if step_size is not None and not (is_number and 0.0 < step_size < np.inf):
         raise ValueError(f"step_size is {step_size!r}: pass a positive number, or None to have it tuned.")

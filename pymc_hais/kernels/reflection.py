@@ -40,7 +40,12 @@ class LinearConstraints:
     bounds: np.ndarray
 
     def __post_init__(self) -> None:
-        normals, bounds = (np.array(array, dtype=np.float64, order="C") for array in (self.normals, self.bounds))
+        try:
+            normals, bounds = (np.array(array, dtype=np.float64, order="C") for array in (self.normals, self.bounds))
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"`normals` and `bounds` must be numbers (m, D) and (m,); got {self.normals!r} and {self.bounds!r}."
+            ) from None
         if normals.ndim != 2 or bounds.shape != normals.shape[:1] or normals.size == 0:
             raise ValueError(
                 f"normals of shape {normals.shape} and bounds of shape {bounds.shape}: pass (m, D) and (m,), m >= 1."

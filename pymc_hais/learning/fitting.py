@@ -78,9 +78,7 @@ def read_order(
     for name, value in (("n_steps", n_steps), ("batch_size", batch_size)):
         if value is not None:
             check_integer(name, value, 1)
-    if tolerance is None:
-        raise ValueError("`tolerance` must be a positive number; got None.")
-    check_positive("tolerance", tolerance, "standard errors", "nothing")
+    check_positive("tolerance", tolerance, "standard errors", None)
     check_positive("max_seconds", max_seconds, "seconds", "no limit")
     check_seed(random_seed)
     backend, _ = resolve_backend(backend, None)

@@ -70,11 +70,11 @@ def _check_path(model: Any, path: Any) -> dict[str, tuple[np.ndarray, np.ndarray
     endpoints = {}
     for name, ends in path.items():
         shape = np.shape(model[name].get_value())
-        arrays = [np.asarray(end) for end in ends]
+        arrays = [np.asarray(end) for end in ends] if isinstance(ends, tuple | list) or np.ndim(ends) else []
         if len(arrays) != 2 or any(array.shape != shape for array in arrays):
             raise ValueError(
-                f"The path of `{name}` must be a pair of arrays of its shape {shape}; got shapes "
-                f"{[array.shape for array in arrays]}."
+                f"The path of `{name}` must be a pair of arrays of its shape {shape}; got "
+                + (f"shapes {[array.shape for array in arrays]}." if arrays else f"{ends!r}.")
             )
         endpoints[name] = (arrays[0], arrays[1])
     return endpoints

@@ -7,6 +7,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 
+from pymc_hais.core.messages import shown
 from pymc_hais.core.records import ParticleState
 
 type Evaluate = Callable[[np.ndarray], ParticleState]
@@ -72,15 +73,26 @@ class Direct:
 
 def full_vector(name: str, value: Any, n_dims: int) -> np.ndarray:
     """Broadcast a number or vector to (D,); refuse one of another length."""
-    array = np.asarray(value, dtype=np.float64)
+    array = _numbers(name, value)
     if array.ndim > 1 or (array.ndim == 1 and array.size not in (1, n_dims)):
         raise ValueError(f"`{name}` must be a number or have the model's {n_dims} dimensions; got shape {array.shape}.")
     return np.broadcast_to(array, (n_dims,)).copy()
 
 
+def _numbers(name: str, value: Any) -> np.ndarray:
+    """Return an array of numbers; refuse anything else, and NaN."""
+    try:
+        array = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        array = np.array(np.nan)
+    if np.isnan(array).any():
+        raise ValueError(f"`{name}` of a reference must be numbers; got {shown(value)}.")
+    return array
+
+
 def full_scale(value: Any, n_dims: int) -> np.ndarray:
     """Broadcast scales to (D,), or check a lower Cholesky factor (D, D)."""
-    array = np.asarray(value, dtype=np.float64)
+    array = _numbers("scale", value)
     if array.ndim == 2:
         if array.shape != (n_dims, n_dims) or np.any(np.triu(array, 1) != 0):
             raise ValueError(

@@ -52,7 +52,7 @@ def uniform_margins(continuous: Reference | None, n_continuous: int, variables: 
         if not variable.n_values:
             raise ValueError(
                 f"A reference of the continuous dimensions alone leaves `{variable.name}` out, which has no largest "
-                'value: pass reference="prior", or a dict with a PyMC distribution for each variable.'
+                'value, or too many: pass reference="prior", or a dict with a PyMC distribution for each variable.'
             )
     tables = [np.full((v.stop - v.start, v.n_values), 1.0 / v.n_values) for v in variables]
     return Margins(continuous, n_continuous, variables, tables)

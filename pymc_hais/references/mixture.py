@@ -45,6 +45,8 @@ class Mixture:
     weights: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.parts, str) or not isinstance(self.parts, Sequence):
+            raise ValueError(f"`parts` must be a list, such as ['prior', Gaussian(0, 10)]; got {self.parts!r}.")
         if not self.parts:
             raise ValueError("A Mixture needs at least one part.")
         weights = self.shares

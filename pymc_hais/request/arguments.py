@@ -51,16 +51,18 @@ def check_integer(name: str, value: Any, least: int) -> None:
         raise ValueError(f"`{name}` must be a whole number of at least {least}; got {value!r}.")
 
 
-def check_positive(name: str, value: Any, unit: str, without: str) -> None:
-    """Refuse what is neither None nor a positive finite number.
+def check_positive(name: str, value: Any, unit: str, without: str | None) -> None:
+    """Refuse what is no positive finite number, nor None where that is without something.
 
     Raises
     ------
     ValueError
     """
     is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    if value is not None and not (is_number and 0 < value < np.inf):
-        raise ValueError(f"`{name}` must be a positive number of {unit}, or None for {without}; got {value!r}.")
+    is_left_out = value is None and without is not None
+    if not is_left_out and not (is_number and 0 < value < np.inf):
+        otherwise = "" if without is None else f", or None for {without}"
+        raise ValueError(f"`{name}` must be a positive number of {unit}{otherwise}; got {value!r}.")
 
 
 def check_flag(name: str, value: Any) -> None:

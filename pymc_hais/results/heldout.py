@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from xarray import DataTree
 
-from pymc_hais.core.messages import quoted
+from pymc_hais.core.messages import quoted, shown
 from pymc_hais.estimators import Finding, LogZEstimate
 from pymc_hais.results.datatree import as_dataset, findings_as_json
 from pymc_hais.run.row_results import RowResult
@@ -66,6 +66,11 @@ def of_rows(results: Sequence[RowResult], findings: tuple[Finding, ...], mass: L
 
 def thin(posterior: Any, names: Sequence[str], n_draws: int) -> dict[str, np.ndarray]:
     """Pick at most so many draws of some variables, evenly spaced in every chain: arrays (C, S, ...)."""
+    if not (isinstance(posterior, Mapping) and "posterior" in posterior):
+        raise ValueError(
+            "`posterior` must be a whole result, as of sample_hais or pm.sample, with a group `posterior`; got "
+            f"{shown(posterior)}."
+        )
     group = posterior["posterior"]
     missing = [name for name in names if name not in group]
     if missing:

@@ -14,6 +14,7 @@ from pymc_hais.core.records import AnnealingRun, ParticleState
 from pymc_hais.core.weights import log_mean_exp, normalise
 from pymc_hais.estimators import LogZEstimate, Round, estimate_log_z
 from pymc_hais.jobs.guard import Guard
+from pymc_hais.request.arguments import check_memory
 from pymc_hais.request.call import Call
 from pymc_hais.run.choice import Choice
 from pymc_hais.run.memory import measure_lag
@@ -103,7 +104,12 @@ def reach_target(past: Past, choice: Choice, call: Call, guard: Guard) -> Extend
         estimate = _row(past, run, choice)[0].estimate
         if estimate.se <= target or not (missing := _missing(estimate, choice, len(run.log_z), target)):
             break
-        _log.info(f"log Z = {estimate:.3f}, where target_se = {target:g} was asked for: {missing} more chains")
+        needed = _needed(estimate, choice, len(run.log_z), target)
+        _refuse_too_many(needed, past, choice, target)
+        _log.info(
+            f"log Z = {estimate:.3f}, where target_se = {target:g} was asked for: {missing:,} more chains, of about "
+            f"{needed:,.0f} in all"
+        )
         own = _as_large(past, call.asking(chains=missing))
         more = functools.partial(_anneal, choice, attempt, own)
         # The first attempt is all that there is; what it has added is kept whatever happens to the next one.
@@ -128,15 +134,30 @@ def _as_large(past: Past, call: Call) -> Call:
     return call.asking(draws=past.run.log_weights.shape[1])
 
 
-def _missing(estimate: LogZEstimate, choice: Choice, n_chains: int, target: float) -> int:
-    """Say how many more chains should bring the error below a target; 0 where no number of them would."""
+def _refuse_too_many(needed: float, past: Past, choice: Choice, target: float) -> None:
+    """Refuse a target that needs more chains than this machine has memory for."""
+    try:
+        check_memory(past.run.log_weights.shape[1], int(needed), choice.problem.layout.n_dims)
+    except ValueError as error:
+        raise ValueError(
+            f"target_se = {target:g} needs about {needed:,.0f} chains of this plan. {error} Pass a larger `target_se`, "
+            "or run sample_hais with it, which takes more temperatures."
+        ) from None
+
+
+def _needed(estimate: LogZEstimate, choice: Choice, n_chains: int, target: float) -> float:
+    """Say how many chains in all should bring the error below a target; infinitely many where none would."""
     mass = choice.problem.prior_mass
     of_mass = mass.estimate.mc_se**2 if mass else 0.0
     allowed = max(_ROOM * (target - estimate.shortfall), 0.0) ** 2 - of_mass
     own = estimate.mc_se**2 - of_mass
-    if not (np.isfinite(own) and allowed > 0.0):
-        return 0
-    return max(1, int(np.ceil(n_chains * (min(own / allowed, _GROWTH) - 1.0))))
+    return n_chains * own / allowed if np.isfinite(own) and allowed > 0.0 else np.inf
+
+
+def _missing(estimate: LogZEstimate, choice: Choice, n_chains: int, target: float) -> int:
+    """Say how many more chains an attempt takes; 0 where no number of them would do."""
+    needed = _needed(estimate, choice, n_chains, target)
+    return max(1, int(np.ceil(min(needed, n_chains * _GROWTH) - n_chains))) if np.isfinite(needed) else 0
 
 
 def _anneal(choice: Choice, number: int, call: Call) -> AnnealingRun:

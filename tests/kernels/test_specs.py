@@ -15,6 +15,7 @@ from pymc_hais.kernels import Hamiltonian, LinearConstraints, RandomWalk
         ({"n_leapfrog": 0}, "n_leapfrog is 0: pass an integer"),
         ({"n_leapfrog": 1.5}, "n_leapfrog is 1.5: pass an integer"),
         ({"damping": 0.0}, "damping is 0.0: pass a positive number, or math.inf"),
+        ({"step_size": "a"}, "step_size is 'a': pass a positive number, or None"),
         ({"damping": math.nan}, "damping is nan"),
         ({"step_size": -0.1}, "step_size is -0.1: pass a positive number, or None"),
         ({"step_size": math.inf}, "step_size is inf"),
@@ -28,6 +29,11 @@ def test_hamiltonian_refuses_what_makes_no_transition(settings, message):
 def test_a_random_walk_refuses_a_step_size_that_is_not_positive():
     with pytest.raises(ValueError, match="step_size is 0"):
         RandomWalk(step_size=0.0)
+
+
+def test_walls_that_are_no_numbers_are_shown():
+    with pytest.raises(ValueError, match=r"must be numbers .*; got 'a' and 'b'"):
+        LinearConstraints("a", "b")
 
 
 def test_momentum_power_decays_in_simulation_time():

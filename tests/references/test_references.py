@@ -187,6 +187,8 @@ class Wrong:
         (3, "`reference` must be"),
         (Gaussian, "`reference` must be"),
         (Gaussian(np.zeros(4)), "`loc` must be a number or have the model's 3 dimensions"),
+        (Gaussian("a"), "`loc` of a reference must be numbers; got 'a'"),
+        (Gaussian(np.nan), "`loc` of a reference must be numbers; got nan"),
         (Gaussian(scale=[1.0, -1.0, 1.0]), "`scale` must be positive"),
         (Gaussian(scale=np.ones((3, 3))), "lower Cholesky factor"),
         (Box(1.0, 0.0), "lower bound must be below"),
@@ -217,6 +219,8 @@ def test_a_users_reference_is_checked_where_it_is_used():
 def test_mixtures_and_degrees_of_freedom_are_checked_at_once():
     with pytest.raises(ValueError, match="at least one part"):
         Mixture([])
+    with pytest.raises(ValueError, match=r"`parts` must be a list, such as .*; got 'prior'"):
+        Mixture("prior")
     with pytest.raises(ValueError, match="2 positive numbers"):
         Mixture([Gaussian(), "prior"], [1.0, 0.0])
     with pytest.raises(ValueError, match="`df` must be a positive number"):

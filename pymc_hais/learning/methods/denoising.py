@@ -40,9 +40,7 @@ class DenoisingScoreMatching(Method):
     supports: ClassVar[frozenset[str]] = frozenset({"real"})
 
     def __post_init__(self) -> None:
-        if self.sigma is None:
-            raise ValueError("`sigma` must be a positive number; got None.")
-        check_positive("sigma", self.sigma, "the variables' units", "nothing")
+        check_positive("sigma", self.sigma, "the variables' units", None)
 
     def prepare(self, state: Any, batch: Batch, rng: np.random.Generator) -> tuple[list[np.ndarray], Any]:
         """Draw epsilon (m, D)."""

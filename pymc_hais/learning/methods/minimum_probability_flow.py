@@ -51,9 +51,7 @@ class MinimumProbabilityFlow(Method):
 
     def __post_init__(self) -> None:
         check_integer("n_neighbours", self.n_neighbours, 1)
-        if self.scale is None:
-            raise ValueError("`scale` must be a positive number; got None.")
-        check_positive("scale", self.scale, "standard deviations", "nothing")
+        check_positive("scale", self.scale, "standard deviations", None)
 
     def check(self, family: Family) -> None:
         """Refuse rows of both real and discrete elements, too."""
