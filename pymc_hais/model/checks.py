@@ -91,8 +91,8 @@ def check_model(model: Any, from_prior: bool = True) -> None:
         if isinstance(op, PartialObservedRV) and op.ndim_supp > 0:
             name = rv.name.removesuffix("_unobserved")
             raise NotImplementedError(
-                f"Vectors of `{name}` are observed in part, and PyMC gives no density of the elements that are missing: "
-                "leave incomplete vectors out of the data, or write each with the elements that it has."
+                f"Vectors of `{name}` are observed in part, and PyMC gives no density of the elements that are "
+                "missing: leave incomplete vectors out of the data, or write each with the elements that it has."
             )
         if isinstance(op, MinibatchRandomVariable):
             raise ValueError(
