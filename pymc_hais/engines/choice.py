@@ -66,7 +66,15 @@ def compile_engine(
     """
     _check_constraints(kernel, graph.layout.n_dims)
     if backend is not None or "mode" in compile_kwargs:  # never both
-        return _compile(backend or "python", graph, compile_kwargs, kernel)
+        try:
+            return _compile(backend or "python", graph, compile_kwargs, kernel)
+        except NotImplementedError as error:
+            if backend is None:  # a mode of PyTensor
+                raise
+            raise NotImplementedError(
+                f"backend={backend!r} cannot take the model ({unsupported_op(error)}): leave `backend` out, or pass "
+                '"c", which takes any.'
+            ) from error
     candidates = available_backends()
     obstacles = []
     for candidate in candidates:

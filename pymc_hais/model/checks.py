@@ -18,6 +18,7 @@ from scipy.sparse import issparse
 
 from pymc_hais.core.messages import shown
 from pymc_hais.model.compat import release_with_lkj
+from pymc_hais.model.containers import refuse_gaps
 from pymc_hais.model.facts import improper_priors, periodic_names
 from pymc_hais.model.sites.sites import distribution_of, refuse_joint_sites
 
@@ -107,7 +108,8 @@ def check_model(model: Any, from_prior: bool = True) -> None:
 
 
 def _refuse_unknown_data(model: Any) -> None:
-    """Refuse data that are drawn anew each time, or that could change without the model's knowledge."""
+    """Refuse data that are missing, drawn anew each time, or that could change without the model's knowledge."""
+    refuse_gaps(model)
     for data in model.data_vars:
         # In a model whose data are frozen, containers are constants.
         if isinstance(data, SharedVariable) and issparse(data.get_value(borrow=True)):

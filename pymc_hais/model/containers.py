@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import ancestors
@@ -48,7 +49,21 @@ def freeze_with_inputs(model: Any, names: Sequence[str]) -> tuple[Any, list[Any]
 
 def read_containers(model: Any) -> dict[str, np.ndarray]:
     """Return the present values of all data containers of a model."""
+    refuse_gaps(model)
     return {variable.name: np.asarray(variable.get_value()) for variable in model.data_vars}
+
+
+def refuse_gaps(model: Any) -> None:
+    """Refuse missing values that came into a container by ``pm.set_data``: PyMC imputes those of constants alone."""
+    for variable in model.data_vars:
+        # In a model whose data are frozen, containers are constants.
+        value = variable.get_value(borrow=True) if isinstance(variable, SharedVariable) else variable.data
+        if np.ma.is_masked(value):
+            first = tuple(int(i) for i in np.argwhere(np.ma.getmaskarray(value))[0])
+            raise ValueError(
+                f"The data container `{variable.name}` has missing values (the first is element {first}), of which "
+                "PyMC makes no variables: leave them out, or give the values to `observed=` without pm.Data."
+            )
 
 
 def arguments_for(values: Mapping[str, np.ndarray]) -> list[Any]:

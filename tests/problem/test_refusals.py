@@ -46,6 +46,24 @@ def test_a_black_box_without_a_gradient_is_told_of_the_kernel_that_needs_none():
     refused(build, r"without a gradient \(.*Doubled\): pass kernel=pymc_hais.RandomWalk\(\)", NotImplementedError)
 
 
+def test_a_black_box_that_jax_cannot_take_is_told_of_another_backend():
+    pytest.importorskip("jax")
+
+    def build():
+        pm.Normal("y", Doubled()(pm.Normal("a")), 1.0, observed=[1.0, 2.0])
+
+    message = r"backend='jax' cannot take the model \(.*Doubled\): leave `backend` out"
+    refused(build, message, NotImplementedError, kernel=pymc_hais.RandomWalk(), backend="jax")
+
+
+def test_gaps_that_came_into_a_container_are_named():
+    def build():
+        pm.Normal("y", pm.Normal("a"), 1.0, observed=pm.Data("d", [1.0, 2.0, 0.5]))
+        pm.set_data({"d": [1.0, np.nan, np.nan]})
+
+    refused(build, r"The data container `d` has missing values \(the first is element \(1,\)\)")
+
+
 @pytest.mark.parametrize(
     ("build", "value"),
     [
