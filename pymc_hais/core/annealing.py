@@ -239,15 +239,16 @@ def step_statistics(
     is_step = widths > 0.0
     widths = np.where(is_step, widths, 1.0)
     back = 0.5 * np.concatenate([[width_before], widths[:-1]]) / widths
-    with np.errstate(invalid="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):  # also of log ratios whose squares are infinite
         half_ahead = log_sum_exp(before + 0.5 * steps) - base
         half_back = log_sum_exp(before - back[:, None] * counted) - base
+        variance = np.maximum(square - mean**2, 0.0)
     statistics = {
         "ess": _ess(paths, after),
         "log_z": after - np.log(paths.shape[-1]),
         "discrepancy": moved,
         "mean_ratio": mean / widths,
-        "var_ratio": np.maximum(square - mean**2, 0.0) / widths**2,
+        "var_ratio": variance / widths**2,
         "half_ahead": half_ahead,
         "half_back": half_back,
         "n_lost": lost.sum(axis=-1),

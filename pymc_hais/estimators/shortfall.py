@@ -146,7 +146,9 @@ def measure_tail(log_ratios: Sequence[np.ndarray], autocorrelation_time: float =
 def _measure(log_ratio: np.ndarray) -> tuple[float, float]:
     if log_ratio.size == 0:
         return 0.0, 0.0
-    sd, reach = float(log_ratio.std()), float(norm.ppf(_QUANTILE))
+    with np.errstate(over="ignore"):  # squares beyond floating point: of such a spread no tail is heavy
+        sd = float(log_ratio.std())
+    reach = float(norm.ppf(_QUANTILE))
     end = float(log_ratio.mean()) + reach * sd
     excess = max(float(np.quantile(log_ratio, _QUANTILE)) - end, 0.0)
     # Standard error of a normal sample's quantile.

@@ -5,6 +5,7 @@ import pytest
 
 from pymc_hais.core.annealing import step_statistics
 from pymc_hais.core.weights import discrepancy, effective_sample_size, log_mean_exp
+from pymc_hais.estimators.shortfall import measure_tail
 
 WIDTHS, WIDTH_BEFORE = np.array([0.1, 0.2, 0.05]), 0.04
 
@@ -50,3 +51,13 @@ def test_a_population_that_dies_has_no_statistics_but_is_no_error():
     assert found["ess"][0, 2] == 7
     assert found["discrepancy"][0, 2] == 0.0
     assert np.isfinite(found["log_z"][1]).all()
+
+
+def test_log_ratios_whose_squares_are_infinite_are_no_error():
+    """As of a prior whose draws reach 1e-300: NumPy's warnings, errors here, would say nothing to a user."""
+    log_weights, log_ratio = numbers()
+    log_ratio[0, 1, 3] = -1e200
+    _, found = step_statistics(log_weights, WIDTHS[:, None] * log_ratio, WIDTHS, WIDTH_BEFORE)
+    assert np.isfinite(found["log_z"]).all()
+    assert np.isfinite(found["var_ratio"][1]).all()
+    assert measure_tail([np.append(log_ratio[1].ravel(), -1e200)]).mass == 0.0
