@@ -129,6 +129,11 @@ def test_what_is_no_result_is_named(given, shown):
         pymc_hais.compare({"a": pymc_hais.LogZEstimate(-1.0, 0.1, -1.2, -0.8), "b": given})
 
 
+def test_a_part_of_a_result_is_told_to_be_whole():
+    with pytest.raises(ValueError, match=r"as a whole, with a `log_marginal_likelihood` group; .* groups: none\."):
+        pymc_hais.log_marginal_likelihood(xr.DataTree())
+
+
 @pytest.mark.parametrize(
     ("results", "prior", "message"),
     [

@@ -275,10 +275,10 @@ def log_marginal_likelihood(idata: DataTree) -> LogZEstimate:
     """
     if not isinstance(idata, DataTree) or EVIDENCE not in idata.children:
         kind = type(idata).__name__
-        found = ", ".join(idata.children) if isinstance(idata, DataTree) else "none"
+        found = (", ".join(idata.children) if isinstance(idata, DataTree) else "") or "none"
         raise ValueError(
-            f"Expected the DataTree that sample_hais returns, with a `{EVIDENCE}` group; got a {kind} with groups: "
-            f"{found}."
+            f"Expected the DataTree that sample_hais returns, as a whole, with a `{EVIDENCE}` group; got a {kind} with "
+            f"groups: {found}."
         )
     group = idata[EVIDENCE].to_dataset()
     kept, all_chains = group.sizes.get("chain", 0), int(group.attrs["chains"])
