@@ -186,7 +186,7 @@ def test_no_data():
             {"z": pm.Bernoulli.dist(0.3), "mu": pm.Normal.dist()},
             r"reference of `z` has shape \(\), but the variable has shape \(3,\)",
         ),
-        (counts, "gaussian", '`n` out, which has no largest value: pass reference="prior", or a dict'),
+        (counts, "gaussian", '`n` out, which has no largest value, or too many: pass reference="prior", or a dict'),
         (counts, pymc_hais.StudentT(3.0), "`n` out, which has no largest value"),
         (switches, Gaussian(loc=np.zeros(4)), "`loc` must be a number or have the model's 1 dimensions"),
         (kinds, {"z": FlatDiscrete.dist(0, 2, shape=2)}, "`z` may not integrate to one"),
