@@ -9,6 +9,7 @@ import numpy as np
 
 from pymc_hais.core.records import AnnealingRun
 from pymc_hais.core.weights import pool
+from pymc_hais.jobs.progress import without_log_z
 from pymc_hais.problem.problem import Problem
 from pymc_hais.request.call import Call
 from pymc_hais.run.choice import Spent
@@ -68,7 +69,7 @@ def scout(problem: Problem, pilots: Sequence[Pilot], spent: Spent, call: Call, f
     plan = build_ladder(merge(pilots), n_steps, call.recipe, problem.engine.kernel)
     n_kept = max(_KEPT_PER_ROW, _KEPT_PARTICLES // problem.n_rows)
     spent.n_rounds += 1
-    report = call.progress.phase("Scouting")
+    report = without_log_z(call.progress.phase("Scouting"))
     runs = anneal_rows(problem, plan, call.round(spent.n_rounds, range(problem.n_rows)), report, call)
     seen = {row: _look(problem, run, n_steps, n_kept) for row, run in runs}
     scouted, centres, residuals = zip(*(seen[row] for row in range(problem.n_rows)), strict=True)

@@ -22,7 +22,7 @@ from pymc_hais.estimators import (
     with_shortfall,
 )
 from pymc_hais.jobs.guard import Guard
-from pymc_hais.jobs.progress import part
+from pymc_hais.jobs.progress import part, without_log_z
 from pymc_hais.jobs.timing import Size, fit_into, takes
 from pymc_hais.request.call import Call
 from pymc_hais.run.choice import Choice, tail_of
@@ -223,7 +223,7 @@ def _once(choice: Choice, call: Call, guard: Guard | None) -> Outcome:
     problem, n_gradients = choice.problem, choice.spent.n_gradients
     results = dict(enumerate(choice.scouted))
     number = choice.spent.n_rounds + 1
-    report = call.progress.phase(f"{problem.n_rows} rows", choice.forecast(call))
+    report = without_log_z(call.progress.phase(f"{problem.n_rows} rows", choice.forecast(call)))
 
     def anneal() -> str:
         nonlocal n_gradients

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import numpy as np
+import pymc as pm
 import pytest
 
 import pymc_hais
@@ -280,15 +281,30 @@ def test_a_bar_ends_where_ctrl_c_stopped_it(recorded):
     assert bar.position == pytest.approx(20.0)
 
 
-def test_the_bar_of_a_way_back_ends_at_log_z(monkeypatch):
-    shown = []
-    update = CallProgress.update
+@pytest.fixture
+def shown(monkeypatch):
+    """Collect the phases and values of log Z that a call reports."""
+    found, update = [], CallProgress.update
 
     def recording(self, phase, fraction, beta, log_z):
-        shown.append((phase.title, float(np.mean(log_z))))
+        found.append((phase.title, float(np.mean(log_z))))
         update(self, phase, fraction, beta, log_z)
 
     monkeypatch.setattr(CallProgress, "update", recording)
+    return found
+
+
+def test_the_bar_of_a_way_back_ends_at_log_z(shown):
     idata = pymc_hais.sample_hais(model=one_mean(), estimators="bidirectional", random_seed=1, **QUICK)
     found = float(pymc_hais.log_marginal_likelihood(idata))
     assert [log_z for title, log_z in shown if title == "Bidirectional"][-1] == pytest.approx(found, abs=0.5)
+
+
+def test_the_bar_of_several_rows_shows_no_log_z(shown):
+    rows = {"y": np.array([[0.1], [2.0], [-3.0]])}
+    with pm.Model() as model:
+        pm.Normal("y", pm.Normal("mu"), 1.0, observed=[0.0])
+    pymc_hais.log_likelihood(model, rows, random_seed=1, **QUICK)
+    titles = {title for title, log_z in shown if np.isnan(log_z)}
+    assert {"Scouting", "3 rows"} <= titles
+    assert not any(np.isfinite(log_z) for title, log_z in shown if title in ("Scouting", "3 rows"))
