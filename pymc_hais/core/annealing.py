@@ -258,6 +258,6 @@ def step_statistics(
 
 def _ess(paths: np.ndarray, total: np.ndarray) -> np.ndarray:
     """Return Kish's effective sample size; that of equal weights where all are zero."""
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         ess = np.exp(2.0 * total - log_sum_exp(2.0 * paths))
     return np.where(np.isneginf(total), float(paths.shape[-1]), ess)

@@ -51,7 +51,8 @@ def pool(log_weights: np.ndarray, log_z: np.ndarray) -> np.ndarray:
 
 def effective_sample_size(log_weights: np.ndarray) -> np.ndarray:
     """Return Kish's effective sample size 1 / sum W^2, between 1 and P (Kong 1992)."""
-    return np.exp(-log_sum_exp(2.0 * normalise(log_weights)))
+    with np.errstate(over="ignore"):  # of squared weights that are as good as zero
+        return np.exp(-log_sum_exp(2.0 * normalise(log_weights)))
 
 
 def discrepancy(log_weights: np.ndarray, log_increments: np.ndarray) -> np.ndarray:
@@ -65,8 +66,8 @@ def discrepancy(log_weights: np.ndarray, log_increments: np.ndarray) -> np.ndarr
     counted = np.isfinite(log_weights) & np.isfinite(log_increments)
     before = np.where(counted, log_weights, -np.inf)
     step = np.where(counted, log_increments, 0.0)
-    zeroth, first, second = (log_sum_exp(before + power * step) for power in (0.0, 1.0, 2.0))
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
+        zeroth, first, second = (log_sum_exp(before + power * step) for power in (0.0, 1.0, 2.0))
         result = second + zeroth - 2.0 * first
     return np.maximum(np.where(np.isneginf(zeroth), 0.0, result), 0.0)
 

@@ -102,7 +102,8 @@ def _axes(x: np.ndarray) -> np.ndarray:
 def _suspects(cloud: _Cloud, axes: np.ndarray, gradients: np.ndarray) -> np.ndarray:
     """Choose the axes and coordinates in which Stein's identity gives the smallest shares of the variance."""
     n_dims = cloud.x.shape[1]
-    slope = np.asarray(gradients, np.float64).reshape(-1, n_dims)[cloud.kept] * cloud.scale
+    with np.errstate(over="ignore"):
+        slope = np.asarray(gradients, np.float64).reshape(-1, n_dims)[cloud.kept] * cloud.scale
     slope = np.where(np.isfinite(slope), slope, 0.0)
     share = -np.einsum("nk,nk->k", cloud.x @ axes.T, slope @ axes.T) / len(slope)
     share = np.concatenate([share, -np.einsum("nd,nd->d", cloud.x, slope) / len(slope)])

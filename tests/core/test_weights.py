@@ -133,3 +133,9 @@ def test_the_discrepancy_of_normal_increments_is_their_variance(sd):
 def test_rows_are_populations_that_step_apart(shape, data):
     lw, g = (data.draw(arrays(float, shape, elements=finite | st.just(-np.inf))) for _ in range(2))
     np.testing.assert_array_equal(discrepancy(lw, g), [discrepancy(*row) for row in zip(lw, g, strict=True)])
+
+
+def test_weights_as_small_as_floating_point_goes_count_as_none():
+    log_weights = np.array([0.0, 0.0, -1.7e308])
+    assert effective_sample_size(log_weights) == pytest.approx(2.0)
+    assert discrepancy(np.zeros(3), log_weights) == pytest.approx(-np.log(2.0 / 3.0))
