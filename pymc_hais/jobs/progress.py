@@ -98,7 +98,7 @@ class CallProgress(ProgressBarManager):
                 shown.console.width = _WIDTH
             ours = CustomProgress(*columns, console=shown.console, include_headers=True, expand=True)
             setattr(self._backend, "_progress", ours)  # noqa: B010
-            self._lock = ours.live._lock if shown.console.is_jupyter else None
+            self._lock = getattr(ours.live, "_lock", None) if shown.console.is_jupyter else None
         self._phase = _Phase("", 0.0, 0.0, None, 0.0)
         self._log_z = ""
 
