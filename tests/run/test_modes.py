@@ -120,6 +120,7 @@ def test_the_first_run_is_kept_where_the_other_one_does_not_end(error, monkeypat
     assert "posterior" in idata.children
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_bits_in_its_second_half(tmp_path, monkeypatch):
     model, _ = spike(10, 0.01)
     options = {"draws": 200, "checkpoint": tmp_path / "kept"}
