@@ -4,6 +4,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+from scipy.special import gammaln
 
 from pymc_hais.planning.mass import build_first_problem
 from pymc_hais.planning.rays import Rays, measure_rays, widened
@@ -28,6 +29,15 @@ def test_log_z_of_a_power_law_is_right(power):
     found, _ = estimate(model)
     assert_right(found, truth)
     assert found.is_trustworthy
+
+
+def test_a_reference_with_modes_is_as_heavy():
+    with pm.Model() as model:
+        x = pm.Flat("x", shape=1)
+        pm.Potential("energy", -0.65 * pt.log1p(x**2).sum())
+    found, idata = estimate(model, modes={"x": [0.1]})
+    assert "0.3 degrees" in idata["posterior"].attrs["reference"]
+    assert_right(found, 0.5 * np.log(np.pi) + gammaln(0.15) - gammaln(0.65))
 
 
 @pytest.mark.parametrize("n_dims", [1, 3])

@@ -8,9 +8,10 @@ import numpy as np
 
 from pymc_hais.core.seeds import Purpose
 from pymc_hais.planning.mass import build_first_problem
+from pymc_hais.planning.rays import student_t_of
 from pymc_hais.planning.starts import first_reference, heavy_reference
 from pymc_hais.problem.problem import CHUNK, Problem
-from pymc_hais.references import Gaussian, Gaussians, Mixture
+from pymc_hais.references import Gaussian, Gaussians, Mixture, StudentT
 from pymc_hais.request.call import Call
 from pymc_hais.run.mode_search import MOST_DIMS, Joint, Peak, can_climb, climb, scales_of
 
@@ -58,6 +59,8 @@ def add_modes(model: Any, reference: Any, points: np.ndarray, call: Call) -> Mix
     gaussians = [_carry(peak, problem, rng) for peak in peaks if peak.log_mass > least]
     walls = call.compiler.kernel.constraints
     start = heavy_reference(walls) if problem.undrawn else first_reference(reference, model, walls)
+    if isinstance(start, StudentT) and not problem.undrawn:
+        start = student_t_of(problem) or start  # with tails as heavy as the density's
     return Mixture([start, Gaussians(gaussians)], [1.0 - _SHARE, _SHARE])
 
 
