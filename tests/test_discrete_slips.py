@@ -58,6 +58,12 @@ def no_work(monkeypatch):
         (switches, {"kernel": [Gibbs(), Hamiltonian(), Gibbs()]}, "a pair of one of each"),
         (switches, {"kernel": Gibbs}, "`kernel` must be .*got <class"),
         (switches, {"kernel": "gibbs"}, "`kernel` must be .*got 'gibbs'"),
+        (
+            kinds,
+            {"kernel": RandomWalk()},
+            r"`kernel` has RandomWalk\(.*moves continuous variables, and the model has none",
+        ),
+        (kinds, {"kernel": [Gibbs(), Hamiltonian()]}, r"`kernel` has Hamiltonian\(.*moves continuous variables"),
         (switches, {"modes": {"mu": 0.0, "z": [0, 0, 1]}}, "along gradients, and `z` is discrete"),
         (switches, {"path": {"p": (0.0, 1.0)}}, "the model's data containers are"),
     ],

@@ -7,6 +7,7 @@ import pymc as pm
 import pytest
 import xarray as xr
 
+import pymc_hais
 from pymc_hais.estimators import Finding, LogZEstimate
 from pymc_hais.kernels import Hamiltonian, LinearConstraints
 from pymc_hais.results.checks.rows import summarise
@@ -109,6 +110,55 @@ def test_settings_out_of_range():
     for wrong in ({"kernel": Hamiltonian(constraints=walls)}, {"sample_kwargs": {"constraints": walls}}):
         with pytest.raises(ValueError, match="takes no constraints"):
             held_out(linear(np.ones((2, 1))), {"x": np.zeros((1, 2))}, **wrong)
+
+
+@pytest.mark.parametrize(
+    "idle",
+    [
+        {"draws": 500},
+        {"chains": 3},
+        {"target_se": 0.01},
+        {"max_temperatures": 50},
+        {"reference": "prior"},
+        {"kernel": Hamiltonian()},
+        {"backend": "c"},
+        {"compile_kwargs": {}},
+        {"sample_kwargs": {"draws": 200}},
+    ],
+    ids=str,
+)
+def test_what_belongs_to_annealing_is_not_passed_over_beside_posterior_draws(idle):
+    (name,) = idle
+    with pytest.raises(ValueError, match=f"With `posterior` nothing is annealed: leave out `{name}`"):
+        pymc_hais.log_likelihood(one_mean(), {"y": np.zeros(3)}, posterior=xr.DataTree(), **idle)
+
+
+def test_a_number_of_draws_needs_posterior_draws():
+    with pytest.raises(ValueError, match="Without `posterior` no draws are averaged: leave out `n_draws`"):
+        held_out(linear(np.ones((2, 1))), {"x": np.zeros((1, 2))}, n_draws=10)
+
+
+def test_settings_of_log_z_where_there_is_none():
+    with pytest.raises(ValueError, match=r"is for log Z of an unnormalised model.*pass `draws` to log_likelihood"):
+        held_out(linear(np.ones((2, 1))), {"x": np.zeros((1, 2))}, sample_kwargs={"draws": 500})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        ({"targetse": 0.1}, TypeError, "sample_hais.. has no argument `targetse`: did you mean `target_se`"),
+        ({"model": None}, TypeError, "sample_hais.. has no argument `model`"),
+        ({"target_se": -1.0}, ValueError, "`target_se` must be a positive number"),
+    ],
+    ids=str,
+)
+def test_settings_of_log_z_are_checked_before_the_rows_are_annealed(wrong, error, message, monkeypatch):
+    monkeypatch.setattr("pymc_hais.calls.heldout._integrate", lambda *_, **__: pytest.fail("work has begun"))
+    with pm.Model() as model:
+        x, hidden = pm.Flat("x"), pm.Flat("hidden")
+        pm.Potential("energy", -(x**2) - (x - hidden) ** 2)
+    with pytest.raises(error, match=message):
+        held_out(model, {"x": np.zeros(2)}, sample_kwargs=wrong)
 
 
 @pytest.mark.parametrize("n_draws", [0, -3, 1.5, "a"])

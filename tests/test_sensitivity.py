@@ -54,6 +54,17 @@ def test_the_curve_is_exact_and_follows_one_plan(monkeypatch):
     assert model["r"].get_value() == 7.0
 
 
+@pytest.mark.parametrize("own", [{"modes": {"mu": 0.5}}, {"n_temperatures": 20}, {"schedule": "linear"}], ids=str)
+def test_what_a_plan_has_of_its_own_is_that_of_the_middle_value(own):
+    table = pymc_hais.prior_sensitivity(
+        build(), {"r": SCALES}, against=0.0, random_seed=4, draws=500, progressbar=False, **own
+    )
+    truth = np.array([exact(scale) for scale in SCALES])
+    # Three z-scores at a false-alarm level of 1e-4 each.
+    assert np.all(np.abs(table["log_z"] - truth) <= 3.9 * table["se"])
+    assert (table["se"] < 0.1).all()
+
+
 def test_the_middle_value_is_the_baseline_and_one_with_errors_is_run_again(monkeypatch):
     seen = []
 

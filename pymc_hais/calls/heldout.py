@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pymc_hais.calls.sample import sample_hais
+from pymc_hais.core.messages import quoted
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.seeds import Branch, Purpose
 from pymc_hais.estimators.predictive import average_likelihood
@@ -29,9 +31,9 @@ from pymc_hais.model.rows import as_rows, check_known, check_rows, check_table, 
 from pymc_hais.planning.choose import choose_reference
 from pymc_hais.planning.mass import build_first_problem, measure_prior_mass
 from pymc_hais.problem.problem import Problem
-from pymc_hais.request.arguments import check_integer
+from pymc_hais.request.arguments import check_integer, refuse_idle, refuse_unknown
 from pymc_hais.request.call import Call, build_call, share_out
-from pymc_hais.request.request import Request
+from pymc_hais.request.request import Request, check_request
 from pymc_hais.results.checks.rows import check_predictive, summarise
 from pymc_hais.results.datatree import log_marginal_likelihood
 from pymc_hais.results.diagnose import findings_of_rows
@@ -137,12 +139,19 @@ def log_likelihood(
     model = find_model(model)
     names = check_known(model, data)
     if posterior is not None:
-        if executor is not None or checkpoint is not None:
-            raise ValueError("With `posterior` nothing is annealed: leave out `executor` and `checkpoint`.")
+        idle = {
+            "draws": draws, "chains": chains, "target_se": target_se, "max_temperatures": max_temperatures,
+            "reference": reference, "kernel": kernel, "executor": executor, "checkpoint": checkpoint,
+            "backend": backend, "compile_kwargs": compile_kwargs, "sample_kwargs": sample_kwargs,
+        }  # fmt: skip
+        refuse_idle(log_likelihood, idle, "With `posterior` nothing is annealed")
         check_integer("n_draws", n_draws, 1)
         result, attrs = _predict(model, data, posterior, n_draws)
     else:
+        refuse_idle(log_likelihood, {"n_draws": n_draws}, "Without `posterior` no draws are averaged")
+        is_joint = any(model[name] in model.free_RVs for name in names)
         _check_choices(reference, kernel, {} if sample_kwargs is None else sample_kwargs)
+        _check_sample_kwargs(model, sample_kwargs or {}, is_joint)
         shared = {
             "cores": cores,
             "kernel": kernel,
@@ -166,7 +175,7 @@ def log_likelihood(
             **shared,
         )
         with share_out(build_call(request)) as call:
-            if any(model[name] in model.free_RVs for name in names):
+            if is_joint:
                 result, attrs = _normalise(model, data, reference, call, {**shared, **(sample_kwargs or {})})
             else:
                 with call.progress:
@@ -188,6 +197,19 @@ def _check_choices(reference: Any, kernel: Kernel | None, sample_kwargs: Any) ->
             "log_likelihood takes no constraints: give bounded variables a bounded prior, or restrict an unnormalised "
             "density with a pm.Potential that is -inf outside."
         )
+
+
+def _check_sample_kwargs(model: Any, given: Mapping[str, Any], is_joint: bool) -> None:
+    """Refuse settings of the run for log Z before the rows are annealed, or where there is no such run."""
+    if not given:
+        return
+    if not is_joint:
+        raise ValueError(
+            "`sample_kwargs` is for log Z of an unnormalised model, whose free variables `data` names: leave it out, "
+            f"and pass {quoted(given)} to log_likelihood itself where it has it."
+        )
+    refuse_unknown("sample_hais", given, [name for name in signature(sample_hais).parameters if name != "model"])
+    check_request(Request(function="sample_hais", model=model, **given))
 
 
 def _integrate(

@@ -31,6 +31,8 @@ _log = logging.getLogger("pymc.hais")
 #: Arguments that belong to the compiled model, and those that the call has itself.
 _COMPILED = ("reference", "kernel", "constraints", "backend", "compile_kwargs")
 _OWN = ("model", "plan", "random_seed", "checkpoint")
+#: What a plan has of its own: given for the middle value, and wherever another pilot is run.
+_OF_THE_PLAN = ("modes", "schedule", "n_temperatures")
 #: Findings that a plan of other numbers may bring, beside errors.
 _MISFITS = ("plan_misfit", "low_acceptance", "divergences")
 
@@ -62,7 +64,8 @@ def prior_sensitivity(
     random_seed : int, sequence of int, RandomState or Generator, optional
         Each value has a seed of its own, made from this.
     **sample_kwargs
-        As of :func:`sample_hais`.
+        As of :func:`sample_hais`; ``modes``, ``schedule`` and ``n_temperatures`` are those of the middle value's run,
+        whose plan the others follow.
 
     Returns
     -------
@@ -136,7 +139,8 @@ def _at(model: Any, values: Mapping[str, Sequence[Any]], i: int) -> Iterator[str
 def _follow(plan: Any, options: Mapping[str, Any], where: str) -> Any:
     """Follow a plan, or run a pilot where it does not fit; nothing is said of a run that is thrown away."""
     with _held_back() as held:
-        idata = sample_hais(**options, plan=plan)
+        follows = {name: value for name, value in options.items() if name not in _OF_THE_PLAN}
+        idata = sample_hais(**follows, plan=plan)
     if _is_misled(log_marginal_likelihood(idata)):
         _log.info(f"With {where} the plan of the middle value does not fit: a pilot of its own")
         return sample_hais(**options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import field
 from functools import cached_property
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,11 @@ from pymc_hais.core.messages import quoted
 from pymc_hais.core.records import KernelInfo, KernelParams, Noise, ParticleState
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.kernels.paths import Geometric
+from pymc_hais.request.arguments import check_integer, check_positive, check_share, refuse_unknown
 
 #: Of the path and of the density: a step has its data inside.
+#: Arguments of every step method of PyMC, which PyMC itself passes.
+_OF_EVERY_STEP = ("blocked", "rng", "dtype")
 _NO_DATA: tuple[tuple, tuple] = ((), ())
 
 
@@ -73,7 +77,7 @@ class PersistentHMC(GradientSharedStep):
         Initial step size, times the number of dimensions to the power 1/4.
     model : pymc.Model, optional
     **kwargs
-        What ``GradientSharedStep`` takes: ``blocked``, ``rng``, ``initial_point``, ``compile_kwargs``.
+        What every step method of PyMC takes: ``blocked``, ``rng``, ``dtype``.
 
     Raises
     ------
@@ -123,11 +127,11 @@ class PersistentHMC(GradientSharedStep):
     ) -> None:
         if not isinstance(beta, int | float | np.integer | np.floating) or not 0.0 <= beta <= 1.0:
             raise ValueError(f"`beta` must lie in [0, 1], from the prior to the posterior, got {beta!r}.")
-        if not 0.0 < target_accept < 1.0 or n_transitions < 1 or not step_scale > 0.0:
-            raise ValueError(
-                "`target_accept` must lie between 0 and 1, `n_transitions` be at least 1 and `step_scale` positive, "
-                f"got {target_accept!r}, {n_transitions!r} and {step_scale!r}."
-            )
+        own = [name for name in signature(PersistentHMC.__init__).parameters if name not in ("self", "kwargs")]
+        refuse_unknown("PersistentHMC", kwargs, [*own, *_OF_EVERY_STEP])
+        check_share("target_accept", target_accept)
+        check_integer("n_transitions", n_transitions, 1)
+        check_positive("step_scale", step_scale, "metric units", None)
         model = modelcontext(model)
         vars = model.value_vars if vars is None else get_value_vars_from_user_vars(vars, model)
         _check_variables(model, vars, beta)

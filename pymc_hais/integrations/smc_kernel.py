@@ -20,6 +20,7 @@ from pymc_hais.kernels import Hamiltonian
 from pymc_hais.model import discrete_names
 from pymc_hais.problem.building import build_problem
 from pymc_hais.problem.problem import Compiler, Problem
+from pymc_hais.request.arguments import check_integer, check_share
 from pymc_hais.tuning.metric import estimate_metric
 from pymc_hais.tuning.pilot import next_beta, rank_correlation
 
@@ -97,9 +98,14 @@ class HAIS(SMC_KERNEL):
         damping: float = 2.0,
         **kwargs: Any,
     ) -> None:
-        _check_shares(threshold=threshold, correlation_threshold=correlation_threshold, target_accept=target_accept)
-        if max_moves < 1:
-            raise ValueError(f"`max_moves` must be at least 1, got {max_moves!r}.")
+        shares = {
+            "threshold": threshold,
+            "correlation_threshold": correlation_threshold,
+            "target_accept": target_accept,
+        }
+        for name, value in shares.items():
+            check_share(name, value)
+        check_integer("max_moves", max_moves, 1)
         self._kernel = Hamiltonian(damping=damping)
         self._model = modelcontext(kwargs.get("model"))
         self._backend, self._engine_kwargs = _choose_backend(kwargs.get("compile_kwargs"))
@@ -240,12 +246,6 @@ class HAIS(SMC_KERNEL):
             "target_accept": self.target_accept,
             "damping": self._kernel.damping,
         }
-
-
-def _check_shares(**settings: float) -> None:
-    for name, value in settings.items():
-        if not 0.0 < value < 1.0:
-            raise ValueError(f"`{name}` must lie between 0 and 1, got {value!r}.")
 
 
 def _choose_backend(compile_kwargs: dict[str, Any] | None) -> tuple[str | None, dict[str, Any]]:

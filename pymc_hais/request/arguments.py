@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pymc_hais.core.messages import shown
+from pymc_hais.core.messages import quoted, shown
 from pymc_hais.jobs.machine import memory
 from pymc_hais.jobs.progress import default_theme
 
@@ -172,6 +172,52 @@ def check_memory(draws: int, chains: int, n_dims: int) -> None:
         )
 
 
+def check_share(name: str, value: Any) -> None:
+    """Refuse what is no number between 0 and 1.
+
+    Raises
+    ------
+    ValueError
+    """
+    if not isinstance(value, int | float | np.integer | np.floating) or not 0.0 < value < 1.0:
+        raise ValueError(f"`{name}` must lie between 0 and 1, got {value!r}.")
+
+
+def refuse_idle(function: Callable[..., Any], given: Mapping[str, Any], why: str) -> None:
+    """Refuse arguments that a call would pass over: those that are not the function's defaults.
+
+    Raises
+    ------
+    ValueError
+    """
+    parameters = inspect.signature(function).parameters
+    defaults = {name: parameters[name].default for name in given}
+    idle = [name for name, value in given.items() if not _is_default(value, defaults[name])]
+    if idle:
+        raise ValueError(f"{why}: leave out {quoted(idle, ' and ')}.")
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    return value is default or bool(np.isscalar(value) and value == default)
+
+
+def refuse_unknown(name: str, given: Collection[str], known: Sequence[str]) -> None:
+    """Refuse arguments that a function or class does not have, where it would pass over them.
+
+    Raises
+    ------
+    TypeError
+    """
+    for one in given:
+        if one not in known:
+            raise TypeError(f"{name}() has no argument `{one}`: {_instead_of(one, known)}")
+
+
+def _instead_of(name: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean `{close[0]}`?" if close else f"its arguments are {', '.join(known)}"
+
+
 def explain_unknown[**P, R](function: Callable[P, R]) -> Callable[P, R]:
     """Answer arguments that a function does not have: those of pm.sample, and misspelt ones."""
     known = list(inspect.signature(function).parameters)
@@ -183,8 +229,7 @@ def explain_unknown[**P, R](function: Callable[P, R]) -> Callable[P, R]:
             if instead is not None:
                 hint = f'{instead}. See "From pm.sample" in the documentation'
             else:
-                close = difflib.get_close_matches(name, known, n=1)
-                hint = f"did you mean `{close[0]}`?" if close else f"its arguments are {', '.join(known)}"
+                hint = _instead_of(name, known)
             raise TypeError(f"{function.__name__}() has no argument `{name}`: {hint}")
         return function(*args, **kwargs)
 

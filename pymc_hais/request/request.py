@@ -156,6 +156,7 @@ def check_request(request: Request) -> Checked:
             'estimators="bridge" fits to some chains what it bridges to the others: pass at least 2 chains.'
         )
     _check_sites(model, kernel, sites, estimators)
+    _refuse_idle_kernel(model, request.kernel, sites)
     if request.draws * chains > _MANY:
         check_memory(int(request.draws), int(chains), build_layout(model).n_dims)
     recipe, length = _build_recipe(kernel, request)
@@ -218,6 +219,17 @@ def _check_sites(model: Any, kernel: Kernel, sites: SiteKernel | None, estimator
         raise NotImplementedError(
             f"estimators={refused} is not for models with discrete variables such as `{discrete[0]}`, whose moves are "
             f"no reversals of themselves: pass some of {list(_ESTIMATORS_OF_SITES)}, or leave it out."
+        )
+
+
+def _refuse_idle_kernel(model: Any, given: Any, sites: SiteKernel | None) -> None:
+    """Refuse a kernel of continuous variables for a model that has none."""
+    kernels = list(given) if isinstance(given, tuple | list) else [] if given is None else [given]
+    idle = [one for one in kernels if one is not sites]
+    if idle and len(discrete_names(model)) == len(model.free_RVs):
+        raise ValueError(
+            f"`kernel` has {idle[0]!r}, which moves continuous variables, and the model has none: leave it out, or "
+            "pass pymc_hais.Gibbs() or pymc_hais.LocallyBalanced(...)."
         )
 
 

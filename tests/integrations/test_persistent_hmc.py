@@ -246,13 +246,28 @@ def test_progress_shows(capsys, monkeypatch):
         {"beta": 1.1},
         {"beta": np.nan},
         {"target_accept": 1.0},
+        {"target_accept": "high"},
         {"n_transitions": 0},
+        {"n_transitions": 2.5},
         {"step_scale": 0.0},
     ],
 )
 def test_settings_out_of_range_are_named(settings):
     with one_mean(), pytest.raises(ValueError, match=next(iter(settings))):
         PersistentHMC(**settings)
+
+
+@pytest.mark.parametrize(
+    ("unknown", "hint"),
+    [
+        ("bta", "did you mean `beta`"),
+        ("n_leapfrogs", "did you mean `n_leapfrog`"),
+        ("max_treedepth", "its arguments are"),
+    ],
+)
+def test_arguments_that_it_does_not_have(unknown, hint):
+    with one_mean(), pytest.raises(TypeError, match=f"PersistentHMC.. has no argument `{unknown}`: {hint}"):
+        PersistentHMC(**{unknown: 1})
 
 
 def test_discrete_variables_are_named():

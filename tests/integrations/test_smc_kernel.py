@@ -221,7 +221,14 @@ def test_chains_do_not_depend_on_the_chains_before():
 
 @pytest.mark.parametrize(
     "settings",
-    [{"threshold": 1.0}, {"correlation_threshold": 0.0}, {"target_accept": 1.5}, {"max_moves": 0}, {"draws": 5}],
+    [
+        {"threshold": 1.0},
+        {"correlation_threshold": 0.0},
+        {"target_accept": 1.5},
+        {"max_moves": 0},
+        {"threshold": "low"},
+        {"draws": 5},
+    ],
 )
 def test_settings_out_of_range_are_named(settings):
     with pytest.raises(ValueError, match=next(iter(settings))):
