@@ -135,6 +135,7 @@ GOOD = with_draws(0.0, {"x": constant(1)})
         (with_draws(0.0, {"x": constant(1)}, findings=["pareto_k"]), {}, "'b': pareto_k"),
         (GOOD, {"draws": 0}, "`draws` must be a positive whole number; got 0"),
         (GOOD, {"draws": 2.5}, "`draws` must be a positive whole number"),
+        (GOOD, {"random_seed": "a"}, "`random_seed` must be a whole number, .*got 'a'"),
         (GOOD, {"prior": {"a": 1.0}}, "`prior` must be a dictionary"),
     ],
 )

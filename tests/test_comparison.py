@@ -1,6 +1,7 @@
 """compare: probabilities and their errors against formulas and simulation, and what is not compared."""
 
 import json
+import math
 
 import numpy as np
 import pandas as pd
@@ -143,12 +144,26 @@ def test_a_part_of_a_result_is_told_to_be_whole():
         ({"a": result(0.0), "b": xr.DataTree()}, None, "DataTree that sample_hais returns"),
         ({"a": result(0.0), "b": result(1.0)}, {"a": 1.0}, r"`prior` must be a dictionary .* \['a', 'b'\]"),
         ({"a": result(0.0), "b": result(1.0)}, {"a": 1.0, "b": 0.0}, "must be positive"),
+        ({"a": result(0.0), "b": result(1.0)}, {"a": "x", "b": 1.0}, "must be positive numbers; got {'a': 'x'"),
         ({"a": result(0.0), "b": result(1.0)}, [0.5, 0.5], "`prior` must be a dictionary"),
     ],
 )
 def test_what_cannot_be_compared_is_named(results, prior, message):
     with pytest.raises(ValueError, match=message):
         pymc_hais.compare(results, prior)
+
+
+@pytest.mark.parametrize("flag", ["allow_errors", "check_data"])
+def test_a_switch_is_true_or_false(flag):
+    for function in (pymc_hais.compare, pymc_hais.average, pymc_hais.inclusion_probabilities):
+        with pytest.raises(ValueError, match=f"`{flag}` must be True or False; got 'yes'"):
+            function({"a": result(0.0), "b": result(1.0)}, **{flag: "yes"})
+
+
+def test_a_bayes_factor_formats_value_and_interval_alike():
+    factor = pymc_hais.LogZEstimate(math.log(3.0), 0.0, math.log(2.0), math.log(4.0)).bayes_factor(0.0)
+    assert f"{factor:.1f}" == "3.0 (2.0 to 4.0)"
+    assert f"{factor}" == str(factor)
 
 
 def seeded(value, seed, **options):

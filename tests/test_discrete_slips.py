@@ -169,6 +169,16 @@ def test_no_data():
     assert estimate.value == pytest.approx(0.0, abs=1e-12)
 
 
+def test_no_value_is_observed():
+    with pm.Model() as model:
+        mu = pm.Normal("mu")
+        pm.Normal("y", mu, 1.0, observed=pm.Data("data", np.zeros(0)))
+    estimate = pymc_hais.log_marginal_likelihood(sample(model))
+    assert not estimate.is_trustworthy
+    (finding,) = [one for one in estimate.findings if one.name == "no_data"]
+    assert "No value of `y` is observed" in finding.message
+
+
 # References ----------------------------------------------------------------------------------------------
 
 

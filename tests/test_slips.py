@@ -54,6 +54,21 @@ def no_work(monkeypatch):
         ({"var_names": ["mu"], "idata_kwargs": {"log_likelihood": True}}, "leave out `var_names`"),
         ({"var_names": 3}, "`var_names` must be a list of names; got 3"),
         ({"var_names": [3]}, r"`var_names` must be a list of names; got \[3\]"),
+        (
+            {"idata_kwargs": {"log_likelihood": "y"}},
+            "`log_likelihood` of `idata_kwargs` must be True, False or a list of",
+        ),
+        (
+            {"idata_kwargs": {"log_prior": 1.5}},
+            "`log_prior` of `idata_kwargs` must be True, False or a list of names; got",
+        ),
+        (
+            {"idata_kwargs": {"log_likelihood": ["z"]}},
+            r"`log_likelihood` of `idata_kwargs` names \['z'\], which the model",
+        ),
+        ({"schedule": None}, "`schedule` needs at least the two betas 0 and 1; got None"),
+        ({"schedule": [1.0, 0.0]}, r"`schedule` must increase strictly from 0 to 1; got \[1.0, 0.0\]"),
+        ({"reference": xr.DataTree()}, "got DataTree with groups: none"),
         ({"idata_kwargs": True}, "`idata_kwargs` must be a dictionary, such as .*; got True"),
         ({"idata_kwargs": []}, "`idata_kwargs` must be a dictionary"),
         ({"idata_kwargs": {"log_lik": True}}, r"Unknown `idata_kwargs` \['log_lik'\]: pass some of .*'log_likelihood'"),

@@ -9,7 +9,7 @@ import numpy as np
 
 from pymc_hais.core.weights import systematic
 from pymc_hais.estimators import LogZEstimate
-from pymc_hais.request.arguments import check_names
+from pymc_hais.request.arguments import check_names, check_seed
 from pymc_hais.results.comparison.mixing import mix, read_variables
 from pymc_hais.results.comparison.tables import read_terms, to_inclusion, to_table
 from pymc_hais.results.comparison.weighing import refuse_unknown, weigh
@@ -119,6 +119,7 @@ def average(
     Statistical Science 14, 382-417.
     """
     check_names("var_names", var_names)
+    check_seed(random_seed)
     weighed = weigh(results, prior, allow_errors, check_data)
     refuse_unknown(weighed)
     names = read_variables(results, var_names)

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pymc_hais.core.messages import shown
+
 type Metric = np.ndarray
 """(D,) scales or a (D, D) lower Cholesky factor."""
 
@@ -119,11 +121,11 @@ class Schedule:
 
     def __post_init__(self) -> None:
         betas = np.asarray(self.betas, dtype=np.float64)
-        object.__setattr__(self, "betas", betas)
         if betas.ndim != 1 or betas.size < 2:
-            raise ValueError(f"a schedule needs at least the two betas 0 and 1, got {betas!r}")
+            raise ValueError(f"`schedule` needs at least the two betas 0 and 1; got {shown(self.betas)}.")
         if betas[0] != 0.0 or betas[-1] != 1.0 or not np.all(np.diff(betas) > 0):
-            raise ValueError("a schedule must increase strictly from 0 to 1")
+            raise ValueError(f"`schedule` must increase strictly from 0 to 1; got {shown(self.betas)}.")
+        object.__setattr__(self, "betas", betas)
 
     def __len__(self) -> int:
         """Count the annealing steps T; there are T + 1 betas."""

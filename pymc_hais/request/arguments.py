@@ -135,6 +135,12 @@ def check_labelled(model: Any, idata_kwargs: Any) -> None:
     for name in ("coords", "dims"):
         if not isinstance(idata_kwargs.get(name, {}), Mapping):
             raise ValueError(f"`{name}` of `idata_kwargs` must be a dictionary; got {idata_kwargs[name]!r}.")
+    for name in ("log_likelihood", "log_prior"):
+        value = idata_kwargs.get(name, False)
+        if isinstance(value, str) or not isinstance(value, bool | Collection):
+            raise ValueError(f"`{name}` of `idata_kwargs` must be True, False or a list of names; got {value!r}.")
+        if not isinstance(value, bool) and (unknown := sorted(set(value) - set(model.named_vars))):
+            raise ValueError(f"`{name}` of `idata_kwargs` names {unknown}, which the model does not have.")
     known = {*model.named_vars, *(value.name for value in model.value_vars)}
     unknown = sorted(set(idata_kwargs.get("dims", {})) - known)
     if unknown:

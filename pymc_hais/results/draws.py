@@ -46,7 +46,7 @@ def read_positions(model: Any, idata: Any, argument: str = "idata", fewest: int 
 def read_draws(model: Any, idata: Any, argument: str, fewest: int) -> dict[str, np.ndarray]:
     """Read the draws (C, S, ...) of a model's free variables from a result, which messages call ``argument``."""
     if not isinstance(idata, DataTree) or "posterior" not in idata.children:
-        found = f" with groups {', '.join(idata.children)}" if isinstance(idata, DataTree) else ""
+        found = f" with groups: {', '.join(idata.children) or 'none'}" if isinstance(idata, DataTree) else ""
         raise ValueError(
             f"`{argument}` must be a DataTree with a `posterior` group, as pm.sample and pm.sample_hais return; got "
             f"{type(idata).__name__}{found}."

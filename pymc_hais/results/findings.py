@@ -158,6 +158,10 @@ FINDINGS: dict[str, Row] = {
         "The model has no observed variable and no potential: these are prior draws, and log Z of a prior is 0.",
         "Pass `observed=` to the variable that the data belong to.",
     ),
+    "no_data: empty": _error(
+        "No value of {names} is observed: these are prior draws, and log Z of a prior is 0.",
+        "Look at what was passed as `observed=`.",
+    ),
     "data_unknown": _warning(
         "{names} {have} no observed data, as with a pm.Potential, or none that is known: nothing has checked that the "
         "models are of the same data.",

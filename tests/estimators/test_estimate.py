@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from xarray import Dataset
 
 from pymc_hais.estimators import Finding, LogBayesFactor, LogZEstimate
 
@@ -57,6 +58,11 @@ def test_what_is_no_number_is_refused():
             FIRST - other
         with pytest.raises(TypeError):
             other - FIRST
+
+
+def test_a_result_is_not_subtracted_draw_by_draw():
+    with pytest.raises(TypeError, match=r"two estimates of log Z; got Dataset. Pass pymc_hais.log_marginal_likelihood"):
+        LogZEstimate(0.0, 0.1, -0.2, 0.2) - Dataset({"mu": 1.0})
 
 
 def test_an_infinite_error_stays_infinite():

@@ -80,6 +80,10 @@ class BayesFactor:
         """Return the value alone."""
         return self.value
 
+    def __format__(self, spec: str) -> str:
+        """Format value and interval alike: ``f"{factor:.1f}"`` is ``"17.3 (17.1 to 17.6)"``."""
+        return f"{self.value:{spec}} ({self.lower:{spec}} to {self.upper:{spec}})" if spec else str(self)
+
     def __repr__(self) -> str:
         """Show value, interval and findings, one a line."""
         return to_text(self._headline(), self.findings)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pymc_hais.core.messages import quoted
 from pymc_hais.estimators import Finding
 from pymc_hais.model import unnormalised_priors
+from pymc_hais.model.rows import declared_value
 from pymc_hais.problem.problem import Problem
 from pymc_hais.results.findings import say
 
@@ -17,8 +18,13 @@ _ROUNDING = 1e-9
 
 def check_data(problem: Problem) -> Iterator[Finding]:
     """Say that a model has nothing but a prior, if so."""
-    if problem.is_prior and not (problem.model.observed_RVs or problem.model.potentials):
+    model = problem.model
+    if not problem.is_prior or model.potentials:
+        return
+    if not model.observed_RVs:
         yield say("no_data")
+    elif not any(declared_value(model, rv.name).size for rv in model.observed_RVs):
+        yield say("no_data: empty", names=quoted(rv.name for rv in model.observed_RVs))
 
 
 def check_prior_draws(problem: Problem) -> Iterator[Finding]:

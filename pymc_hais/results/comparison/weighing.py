@@ -10,6 +10,7 @@ import numpy as np
 
 from pymc_hais.core.weights import normalise
 from pymc_hais.estimators import LogZEstimate
+from pymc_hais.request.arguments import check_flag
 from pymc_hais.results.comparison.reading import check_comparison, read_estimates
 from pymc_hais.results.report import log_findings
 
@@ -37,6 +38,8 @@ def weigh(results: Any, prior: Any, allow_errors: bool, check_data: bool) -> Wei
     ValueError
         Results that are not to be compared, those that should not be trusted (unless allowed), or another ``prior``.
     """
+    check_flag("allow_errors", allow_errors)
+    check_flag("check_data", check_data)
     estimates = read_estimates(results, check_data)
     if not allow_errors:
         _refuse_errors(estimates)
@@ -75,7 +78,9 @@ def _log_prior(prior: Any, names: list[str]) -> np.ndarray:
         return np.zeros(len(names))
     if not isinstance(prior, Mapping) or set(prior) != set(names):
         raise ValueError(f"`prior` must be a dictionary with a probability for each of {names}; got {prior!r}.")
-    values = np.array([prior[name] for name in names], dtype=float)
+    given = [prior[name] for name in names]
+    are_numbers = all(isinstance(one, int | float | np.integer | np.floating) for one in given)
+    values = np.array(given if are_numbers else [np.nan], dtype=float)
     if not (np.isfinite(values).all() and (values > 0).all()):
         raise ValueError(f"The probabilities of `prior` must be positive numbers; got {prior!r}.")
     return np.log(values)
