@@ -121,8 +121,10 @@ def compile_interpreted(inputs: list[Any], outputs: list[Any]) -> Any:
             filled: Any = pt.alloc(filling, *pt.broadcast_shape(like, filling))
             graph.replace(output, output.type.filter_variable(filled.astype(output.dtype)), import_missing=True)
     # Without recognising softmax and the like again, as graphs within graphs; and of models that are not frozen, whose
-    # constants have notes, without the rewrite that triples them at switch(..., 0, 0), as each index of a batch makes.
-    mode = get_mode("FAST_COMPILE").excluding("symbolic_op_recognition", "local_useless_switch")
+    # constants have notes, without the rewrite that triples them at switch(..., 0, 0), as each index of a batch makes;
+    # nor the one that joins slices in integers of the size of the smaller one.
+    excluded = ("symbolic_op_recognition", "local_useless_switch", "local_subtensor_merge_slice")
+    mode = get_mode("FAST_COMPILE").excluding(*excluded)
     with quiet_compilation():
         function = pm.compile(inputs, list(graph.outputs), mode=mode, on_unused_input="ignore")
     function.trust_input = True

@@ -20,11 +20,12 @@ from pytensor.graph.replace import clone_replace
 
 from pymc_hais.core.protocols import Kernel, Path
 from pymc_hais.kernels.paths import Geometric, Parameters
-from pymc_hais.model.centring import recentre
 from pymc_hais.model.checks import refuse_shapes, refuse_sums_of_conditions
 from pymc_hais.model.compat import unsupported_op, with_real_argmax
 from pymc_hais.model.compiling import untraced
 from pymc_hais.model.containers import Preparation, arguments_for, cut_prepared, freeze_with_inputs
+from pymc_hais.model.coordinates.centring import recentre
+from pymc_hais.model.coordinates.chart import Chart
 from pymc_hais.model.layout import Layout, build_position, on_position
 from pymc_hais.model.rewrites.simplification import lift_data, simplify, simplify_values
 from pymc_hais.model.sites.conditionals import SiteRule, add_conditionals
@@ -122,7 +123,7 @@ def build_density(
     log_reference: LogReference | None = None,
     with_gradients: bool = True,
     rows: Mapping[str, np.ndarray] | None = None,
-    has_chart: bool = False,
+    chart: Chart | None = None,
     takes_slopes: bool = False,
     containers: Mapping[str, np.ndarray] | None = None,
 ) -> DensityGraph:
@@ -138,9 +139,8 @@ def build_density(
         Whether the kernel uses them; zeros stand in if not, and cost nothing.
     rows : dict of ndarray, optional
         Observed variables or data containers that differ between populations, with some populations' values (R, ...).
-    has_chart : bool
-        Whether the position holds the coordinates of :mod:`pymc_hais.model.centring`; the sites are then the first
-        two of the data, to be tuned.
+    chart : Chart, optional
+        Whose coordinates the position holds; its sites are then the first of the data, to be tuned.
     takes_slopes : bool
         Whether guesses of the log odds of binary sites are enough.
     containers : dict of ndarray, optional
@@ -159,10 +159,12 @@ def build_density(
         terms, outside = confine_lookups(terms, ranges_of(frozen, layout.sites))
         terms = terms if outside is None else [terms[0], terms[1] + outside]
     position = build_position(layout)
-    sites = [position.type(name) for name in ("precision", "shift") if has_chart]
-    x, log_jacobian = recentre(frozen, layout, position, sites)
-    outputs = _end_points(clone_replace(terms, x, rebuild_strict=False), x, position, log_reference, has_chart)
-    if has_chart:
+    no_sites = [one.astype(position.dtype) for one in chart.without_sites().arrays] if chart else []
+    sites = [pt.tensor(f"site_{i}", dtype=one.dtype, shape=one.shape) for i, one in enumerate(no_sites)]
+    fields, mixed = (chart.fields, chart.mixed) if chart else ((), np.zeros(0, int))
+    x, log_jacobian = recentre(frozen, layout, position, sites, terms, fields, mixed)
+    outputs = _end_points(clone_replace(terms, x, rebuild_strict=False), x, position, log_reference, chart is not None)
+    if chart:
         outputs[0] += log_jacobian
     if containers:  # which the chart depends on as well
         outputs = clone_replace(outputs, given, rebuild_strict=False)
@@ -174,7 +176,7 @@ def build_density(
         outputs = simplify_values(outputs)
         gradient = _gradient if with_gradients else lambda _, position: pt.zeros_like(position)
         rules, density = (), [*outputs, *(gradient(output, position) for output in outputs)]
-    arguments = _Arguments(position, [], inputs, sites, shared)
+    arguments = _Arguments(position, [], inputs, sites, shared, no_sites)
     return _assemble(model, layout, Geometric(), arguments, density, values, containers, rules)
 
 
@@ -222,6 +224,7 @@ class _Arguments(NamedTuple):
     inputs: list[Any]  # data that differ between populations
     sites: list[Any]  # of a chart
     shared: list[Any]  # data containers that may vary
+    no_sites: Sequence[np.ndarray] = ()  # values of the sites of no data
 
 
 def _assemble(
@@ -235,14 +238,13 @@ def _assemble(
     rules: tuple[SiteRule, ...] = (),
 ) -> DensityGraph:
     """Simplify values and gradients together; make arguments of what containers lead to, and of large constants."""
-    position, *others = arguments
+    position, *others, no_sites = arguments
     graph = simplify([position, *itertools.chain(*others)], density, model.check_bounds)
     rest: Any = iter(graph.inputs)
     position = next(rest)
     betas, inputs, sites, shared = (list(itertools.islice(rest, len(one))) for one in others)
     prepared, prepared_values, preparation = cut_prepared(graph, shared, containers) if containers else ([], [], None)
     data, data_values = lift_data(graph)
-    no_sites = [np.zeros(layout.n_dims, position.dtype) for _ in sites]
     return DensityGraph(
         model,
         layout,

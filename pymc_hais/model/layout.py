@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -155,9 +156,16 @@ def build_position(layout: Layout) -> Any:
 
 def on_position(frozen: Any, layout: Layout, outputs: list[Any]) -> tuple[Any, list[Any]]:
     """Rewrite graphs of a model's value variables as graphs of one flat vector (D,)."""
-    position, values = build_position(layout), {}
+    position = build_position(layout)
+    values = values_at(frozen, layout, [position] * len(layout.owners))
+    return position, clone_replace(outputs, values, rebuild_strict=False)
+
+
+def values_at(frozen: Any, layout: Layout, flat: Sequence[Any]) -> dict[Any, Any]:
+    """Write a model's value variables as graphs of flat vectors (D,), one for each."""
+    values = {}
     for i, (owner, shape) in enumerate(zip(layout.owners, layout.shapes, strict=True)):
         value_var = frozen.rvs_to_values[frozen[owner]]
-        part = position[layout.offsets[i] : layout.offsets[i + 1]].reshape(shape).astype(value_var.dtype)
+        part = flat[i][layout.offsets[i] : layout.offsets[i + 1]].reshape(shape).astype(value_var.dtype)
         values[value_var] = value_var.type.filter_variable(part)
-    return position, clone_replace(outputs, values, rebuild_strict=False)
+    return values

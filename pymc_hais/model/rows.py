@@ -173,6 +173,9 @@ def observe_first(model: Any, rows: Mapping[str, np.ndarray]) -> Any:
 def with_table(model: Any, data: Mapping[str, np.ndarray]) -> Any:
     """Return a copy of the model with other data of the same shapes (n, ...) in place of its own."""
     copied = without_initvals(model).copy()
+    # PyMC's copy has its variables in the order in which its graph is walked.
+    order = [rv.name for rv in model.free_RVs]
+    copied.free_RVs.sort(key=lambda rv: order.index(rv.name))
     containers = {variable.name for variable in copied.data_vars}
     for name, value in data.items():
         if name in containers:

@@ -13,6 +13,7 @@ from pymc_hais.planning.candidates import CANDIDATES, Candidate
 from pymc_hais.planning.fits import fit_margins, fit_to_draws
 from pymc_hais.planning.learning import Trial, learn
 from pymc_hais.planning.mass import mass_of
+from pymc_hais.planning.modes.fields import try_fields_first
 from pymc_hais.planning.modes.near import try_mode_first
 from pymc_hais.planning.pilots import choose_rows
 from pymc_hais.planning.starts import GivenDraws, is_auto, takes_fit
@@ -50,7 +51,8 @@ def choose_reference(problem: Problem, call: Call, reference: Any) -> Choice:
             near = fit_to_draws(problem, x, mass_of(problem, call, spent), "the draws given")
         return learn(near, [0], 0, spent, call).choice
     if is_auto(reference):
-        first = try_mode_first(problem, spent, call)
+        has_fields = problem.chart is not None and problem.chart.fields
+        first = (try_fields_first if has_fields else try_mode_first)(problem, spent, call)
         if isinstance(first, Trial):
             return first.choice
         if first:

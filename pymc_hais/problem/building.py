@@ -142,7 +142,7 @@ def with_reference(
         None if reference.is_prior else reference.logp,
         kernel.uses_gradients,
         rows,
-        has_chart=chart is not None,
+        chart=chart,
         takes_slopes=compiler.takes_slopes,
         containers=containers,
     )

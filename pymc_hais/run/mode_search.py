@@ -32,7 +32,12 @@ _TOLERANCE = {8: 1e-3, 4: 2e-2}
 
 
 def can_climb(problem: Problem) -> bool:
-    """Whether the joint density of a single model can be climbed: unbounded, with gradients."""
+    """Whether the joint density of a single model can be climbed in all its dimensions."""
+    return is_smooth(problem) and problem.layout.n_dims <= MOST_DIMS
+
+
+def is_smooth(problem: Problem) -> bool:
+    """Whether the joint density is of a single model, unbounded, with gradients."""
     kernel = problem.engine.kernel
     return (
         kernel.uses_gradients
@@ -40,7 +45,6 @@ def can_climb(problem: Problem) -> bool:
         and problem.n_rows == 1
         and not problem.layout.n_sites
         and not problem.engine.path.n_evaluations
-        and problem.layout.n_dims <= MOST_DIMS
     )
 
 

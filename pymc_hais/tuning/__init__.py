@@ -14,4 +14,4 @@ from pymc_hais.tuning.merge import merge
 from pymc_hais.tuning.metric import particles_for_dense
 from pymc_hais.tuning.pace import Stopwatch
 from pymc_hais.tuning.pilot import EndlessPilotError, Pilot, run_pilot
-from pymc_hais.tuning.sites import fit_sites
+from pymc_hais.tuning.sites import fit_sites, unit_triangle

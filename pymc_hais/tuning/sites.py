@@ -7,6 +7,8 @@ concave in (p, h), and Newton's method, for all elements at a time, finds the ma
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from pymc_hais.model import Chart, Sites
@@ -20,17 +22,29 @@ _MOST, _LEAST = 1e4, 1e-6
 def fit_sites(chart: Chart, x: np.ndarray) -> Sites:
     """Fit the sites to equally weighted flat vectors (P, D)."""
     moved = np.flatnonzero(chart.is_moved)
-    location, log_scale = (moment[:, moved] for moment in chart.moments(x))
+    location, log_scale = (moment[:, moved] for moment in chart.numbers.moments(x))
     centre, spread = np.median(x[:, moved], axis=0), np.maximum(x[:, moved].std(axis=0), np.finfo(float).tiny)
     y = (x[:, moved] - centre) / spread
     prior_precision = np.exp(-2.0 * (log_scale - np.log(spread)))
     prior_shift = prior_precision * (location - centre) / spread
     precision, shift = _maximise(y, prior_precision, prior_shift)
     # Back to the scale of x: p / spread^2, and h so that the site's mean is centre + spread * mean of y.
-    sites = np.zeros((2, x.shape[1]))
-    sites[0, moved] = precision / spread**2
-    sites[1, moved] = shift / spread + sites[0, moved] * centre
-    return Sites(*sites)
+    sites = chart.without_sites()
+    sites.precision[moved] = precision / spread**2
+    sites.shift[moved] = shift / spread + sites.precision[moved] * centre
+    sites.precision[chart.is_field], sites.shift[chart.is_field] = 1.0, x[:, chart.is_field].mean(axis=0)
+    return replace(sites, mix=uncorrelate(x[:, chart.mixed]))
+
+
+def uncorrelate(x: np.ndarray) -> np.ndarray:
+    """Return the unit lower triangle whose inverse leaves the columns of draws (P, K) uncorrelated."""
+    return unit_triangle(np.atleast_2d(np.cov(x.T))) if 0 < x.shape[1] < len(x) else np.eye(x.shape[1])
+
+
+def unit_triangle(covariance: np.ndarray) -> np.ndarray:
+    """Return R, unit lower triangular, of a covariance R diag R'."""
+    factor = np.linalg.cholesky(covariance)
+    return factor / np.diag(factor)
 
 
 def _maximise(y: np.ndarray, offset_precision: np.ndarray, offset_shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytensor.scalar as ps
+import pytensor.tensor as pt
 from pymc.logprob.utils import CheckParameterValue
 from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.replace import clone_replace
 from pytensor.tensor.basic import Join, MakeVector, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
@@ -23,7 +25,11 @@ from pytensor.tensor.math import All, Dot, Sum
 from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 
+from pymc_hais.model.compiling import quiet_compilation
+from pymc_hais.model.containers import freeze_with_inputs
 from pymc_hais.model.density import DensityGraph
+from pymc_hais.model.layout import Layout, build_position, values_at
+from pymc_hais.model.rewrites.simplification import simplify_values
 
 
 class Curvature(Enum):
@@ -60,6 +66,17 @@ def is_log_concave(graph: DensityGraph, values: Sequence[Any]) -> bool:
     known = dict(zip(graph.data, map(np.asarray, values), strict=True))
     found = _Reader(graph.position, known).read(log_density)
     return join(*(found[term] for term in log_density)) in (_CONSTANT, _AFFINE, _CONCAVE)
+
+
+def is_concave_in(model: Any, layout: Layout, owners: Sequence[str], x: np.ndarray) -> bool:
+    """Whether ``model.logp()`` is proven to be concave in some variables, where the others are those of x (D,)."""
+    frozen, _ = freeze_with_inputs(model, [])
+    position, fixed = build_position(layout), pt.constant(x.astype(layout.dtype))
+    values = values_at(frozen, layout, [position if owner in owners else fixed for owner in layout.owners])
+    with quiet_compilation():
+        terms = simplify_values(clone_replace([frozen.varlogp, frozen.datalogp], values, rebuild_strict=False))
+    found = _Reader(position, {}).read(terms)
+    return join(*(found.get(term, _CONSTANT) for term in terms)) in (_CONSTANT, _AFFINE, _CONCAVE)
 
 
 def join(*parts: Curvature) -> Curvature:

@@ -30,7 +30,7 @@ from pymc_hais.problem.problem import CHUNK, PriorMass, Problem
 from pymc_hais.references import Fitted, Gaussian
 from pymc_hais.request.call import Call
 from pymc_hais.run.choice import Spent
-from pymc_hais.run.mode_search import Joint, Peak, can_climb, climb, scales_of
+from pymc_hais.run.mode_search import Climbed, Joint, Peak, can_climb, climb, scales_of
 from pymc_hais.tuning import DEFENCE, log_densities
 from pymc_hais.tuning.pilot import next_beta
 
@@ -54,7 +54,7 @@ _FOLLOWED = 0.3
 _DRAWS_PER_DIM = 50
 #: Nats by which the pilot from the fit may come out above its importance draws: it has moved where these were not.
 _MOVED = 0.5
-_SOURCE = "the mode"
+SOURCE = "the mode"
 #: Particles of a pilot that looks for what no climb has led to, at least.
 _DOUBTING = 100
 #: They tell the random numbers of pilots from others': from the fit, and from the prior.
@@ -213,8 +213,8 @@ def _find(problem: Problem, joint: Joint, call: Call) -> Judged | str:
     return f"of {_DRAWS} draws around the mode {judged.share:.0%} count (Pareto k {judged.tail:.1f})."
 
 
-def _find_peak(joint: Joint, starts: np.ndarray, call: Call) -> Peak | str:
-    """Climb from starts (n, D) to the one mode; or say that there are others, or none."""
+def climb_in_time(joint: Joint, starts: np.ndarray, call: Call) -> Climbed | str:
+    """Climb from starts (n, D) in a share of the time that is left; or say why no mode was found."""
     end = time.perf_counter() + _SHARE_OF_TIME * call.budget.left
 
     def goes_on(n: int, done: float) -> bool:
@@ -223,12 +223,23 @@ def _find_peak(joint: Joint, starts: np.ndarray, call: Call) -> Peak | str:
     if len(starts) < 2:
         return "no draw of the prior is within the range of floating point."
     climbed = climb(joint, starts, scales_of(starts), _MOST_STEPS, goes_on)
-    if not climbed.peaks:
-        return "no climb ends at a smooth mode."
-    best = max(climbed.peaks, key=lambda peak: peak.log_mass)
-    n_modes = sum(peak.log_mass > best.log_mass - _NEGLIGIBLE for peak in climbed.peaks)
-    if n_modes > 1:
-        return f"there are {n_modes} modes."
+    return climbed if climbed.peaks else "no climb ends at a smooth mode."
+
+
+def those_that_count(climbed: Climbed) -> list[Peak]:
+    """Return the peaks that have a part in the mass, by Laplace's approximation, the one with most of it first."""
+    peaks = sorted(climbed.peaks, key=lambda peak: -peak.log_mass)
+    return [peak for peak in peaks if peak.log_mass > peaks[0].log_mass - _NEGLIGIBLE]
+
+
+def _find_peak(joint: Joint, starts: np.ndarray, call: Call) -> Peak | str:
+    """Climb from starts (n, D) to the one mode; or say that there are others, or none."""
+    climbed = climb_in_time(joint, starts, call)
+    if isinstance(climbed, str):
+        return climbed
+    best, *others = those_that_count(climbed)
+    if others:
+        return f"there are {len(others) + 1} modes."
     return best if climbed.share >= _AGREEING else f"{climbed.share:.0%} of the climbs end at a mode."
 
 
@@ -238,7 +249,7 @@ def _at(peak: Peak, problem: Problem, mass: PriorMass | None) -> Problem:
     scale = np.linalg.cholesky(peak.scale @ peak.scale.T)
     shape = Gaussian(np.zeros(len(scale)), scale if problem.fitted.is_dense else np.sqrt(np.sum(scale**2, axis=1)))
     problem = replace(problem, prior_mass=mass)
-    fitted = Fitted(shape, peak.position[None], DEFENCE, problem.log_prior_mass, _SOURCE)
+    fitted = Fitted(shape, peak.position[None], DEFENCE, problem.log_prior_mass, SOURCE)
     return problem.with_fit(fitted, problem.sites)
 
 
@@ -247,4 +258,4 @@ def _follow(problem: Problem, judged: Judged, rng: np.random.Generator) -> Probl
     share = next_beta(judged.log_weights, 0.0, _FOLLOWED)
     chosen = systematic(share * judged.log_weights, rng.random())
     x = judged.problem.to_model(judged.positions[chosen])
-    return fit_to_draws(problem, x, problem.prior_mass, _SOURCE)
+    return fit_to_draws(problem, x, problem.prior_mass, SOURCE)

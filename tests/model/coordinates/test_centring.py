@@ -108,7 +108,8 @@ def test_without_data_normals_are_standard_normal():
 @cache
 def graph_of(name):
     model = MODELS[name]()
-    return build_density(model, build_layout(model), has_chart=True)
+    layout = build_layout(model)
+    return build_density(model, layout, chart=build_chart(model, layout))
 
 
 @cache

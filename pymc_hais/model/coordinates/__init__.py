@@ -1,0 +1,1 @@
+"""Coordinates in which hierarchies and chains are no funnels."""

@@ -1,0 +1,213 @@
+"""The way between a model's flat vector and the coordinates of its particles, in numbers.
+
+What the coordinates are is written once, as graphs, in :mod:`pymc_hais.model.coordinates.centring` and
+:mod:`pymc_hais.model.coordinates.fields`.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.replace import clone_replace, vectorize_graph
+
+from pymc_hais.model.compiling import compile_interpreted
+from pymc_hais.model.containers import arguments_for, freeze_with_inputs
+from pymc_hais.model.coordinates.centring import find_conditionals, longest_line, times_site
+from pymc_hais.model.coordinates.fields import (
+    Bands,
+    Factor,
+    Field,
+    compute_coordinates,
+    compute_factor,
+    compute_step,
+    expand,
+    find_fields,
+)
+from pymc_hais.model.layout import Layout, build_position, on_position, values_at
+
+_log = logging.getLogger("pymc.hais")
+#: Flat vectors (n, D) -> location and log scale (n, D) of the prior of each element given its parents.
+type Moments = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+#: Flat vectors (n, D) and sites -> the bands (n, K) of a field, given all that is before it.
+type Expansion = Callable[[np.ndarray, Sites], Bands]
+
+
+@dataclass(frozen=True)
+class Sites:
+    """What stands for the data: natural parameters of a normal for every coordinate, both 0 for none.
+
+    Of the elements of a field they are the share of the data in its coordinates, and the point around which the density
+    is expanded.  Beside a field, elements that are neither of one nor moved are a matrix times their coordinates.
+    """
+
+    precision: np.ndarray  # (D,) p
+    shift: np.ndarray  # (D,) h, p times the mean
+    mix: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))  # (K, K) unit lower triangular
+
+    @property
+    def arrays(self) -> list[np.ndarray]:
+        """Return all, in the order of a density's tuned data; the matrix where there is one."""
+        return [self.precision, self.shift, *([self.mix] if self.mix.size else [])]
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What a chart computes, for the data as they are."""
+
+    moments: Moments  # zeros for elements without parents
+    expansions: tuple[Expansion, ...]  # of the fields
+
+
+@dataclass(frozen=True)
+class Chart:
+    """The way from the coordinates z to a model's flat vector x, and back."""
+
+    is_moved: np.ndarray  # of bool (D,): which elements have parents; the others stay as they are, but for the fields
+    depth: int  # the longest line of parents
+    fields: tuple[Field, ...]  # each given the elements before, moved or not
+    numbers: Numbers
+    numbers_of: Callable[[Mapping[str, np.ndarray]], Numbers]  # given the data containers that may vary
+
+    def with_data(self, values: Mapping[str, np.ndarray]) -> Chart:
+        """Return the chart for other data."""
+        return replace(self, numbers=self.numbers_of(values))
+
+    def without_sites(self) -> Sites:
+        """Return the sites of no data: all that can be is non-centred."""
+        return Sites(np.zeros(self.is_moved.size), np.zeros(self.is_moved.size), np.eye(len(self.mixed)))
+
+    @functools.cached_property
+    def is_field(self) -> np.ndarray:
+        """Which elements are of a field, of bool (D,)."""
+        positions = np.arange(self.is_moved.size)
+        return sum(
+            ((positions >= one.start) & (positions < one.stop) for one in self.fields),
+            np.zeros(self.is_moved.size, bool),
+        )
+
+    @functools.cached_property
+    def mixed(self) -> np.ndarray:
+        """Which elements the matrix mixes; none where there is no field."""
+        return np.flatnonzero(~self.is_moved & ~self.is_field) if self.fields else np.zeros(0, int)
+
+    def to_model(self, z: np.ndarray, sites: Sites) -> np.ndarray:
+        """Return the flat vectors x (n, D) of coordinates z."""
+        x = first = self._mix(z, sites.mix)
+        for _ in range(self.depth):
+            mean, log_sd = self._normal(x, sites)
+            x = np.where(self.is_moved, mean + np.exp(log_sd) * z, first)
+        for i, chain in enumerate(self.fields):
+            step = compute_step(self._factor(i, x, sites), z[:, chain.part])
+            x = np.concatenate([x[:, : chain.start], sites.shift[chain.part] + step, x[:, chain.stop :]], axis=1)
+        return x
+
+    def to_coordinates(self, x: np.ndarray, sites: Sites) -> np.ndarray:
+        """Return the coordinates z (n, D) of flat vectors x."""
+        mean, log_sd = self._normal(x, sites)
+        z = np.where(self.is_moved, (x - mean) * np.exp(-log_sd), self._mix(x, np.linalg.inv(sites.mix)))
+        for i, chain in enumerate(self.fields):
+            step = x[:, chain.part] - sites.shift[chain.part]
+            z[:, chain.part] = compute_coordinates(self._factor(i, x, sites), step)
+        return z
+
+    def log_jacobian(self, x: np.ndarray, sites: Sites) -> np.ndarray:
+        """Return log of dx / dz (n,) at flat vectors x."""
+        total = np.sum(np.where(self.is_moved, self._normal(x, sites)[1], 0.0), axis=1)
+        for i in range(len(self.fields)):
+            total = total - np.log(self._factor(i, x, sites).diagonal).sum(axis=1)
+        return total
+
+    def _mix(self, x: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+        mixed = np.array(x)
+        mixed[:, self.mixed] = x[:, self.mixed] @ matrix.T
+        return mixed
+
+    def _normal(self, x: np.ndarray, sites: Sites) -> tuple[np.ndarray, np.ndarray]:
+        location, log_scale = self.numbers.moments(x)
+        return times_site(np, location, log_scale, sites.precision, sites.shift)
+
+    def _factor(self, i: int, x: np.ndarray, sites: Sites) -> Factor:
+        return compute_factor(self.numbers.expansions[i](x, sites))
+
+
+def build_chart(model: Any, layout: Layout, containers: Mapping[str, np.ndarray] | None = None) -> Chart | None:
+    """Find the elements whose prior has parents, and the fields, given data containers that may vary; None if none."""
+    containers = containers or {}
+    frozen, targets = freeze_with_inputs(model, list(containers))
+    fields = _differentiable(frozen, layout, find_fields(frozen, layout))
+    found = find_conditionals(frozen, layout, fields)
+    if not found and not fields:
+        return None
+    shared = arguments_for(containers)
+    given = dict(zip(targets, shared, strict=True))
+
+    def compiled(outputs: list[Any], position: Any, arguments: list[Any]) -> Callable[..., list[np.ndarray]]:
+        if containers:
+            outputs = clone_replace(outputs, given, rebuild_strict=False)
+        positions = pt.matrix("positions", dtype=position.dtype, shape=(None, layout.n_dims))
+        batched: Any = vectorize_graph(outputs, {position: positions})
+        function = compile_interpreted([positions, *arguments, *shared], list(batched))
+        return lambda x, *rest: function(np.ascontiguousarray(x, dtype=position.dtype), *rest)
+
+    of_moments = compiled(*_write_moments(frozen, layout, found), [])
+    of_fields = [compiled(*_write_bands(frozen, layout, fields, i)) for i in range(len(fields))]
+
+    def numbers_of(values: Mapping[str, np.ndarray]) -> Numbers:
+        data = [values[name] for name in containers]
+
+        def moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            # What depends on no parent has no axis of particles.
+            location, log_scale = (np.broadcast_to(one, x.shape) for one in of_moments(x, *data))
+            return location, log_scale
+
+        def expansion_of(function: Callable[..., list[np.ndarray]]) -> Expansion:
+            def expansion(x: np.ndarray, sites: Sites) -> Bands:
+                bands = function(x, *(one.astype(layout.dtype) for one in (sites.precision, sites.shift)), *data)
+                return Bands(*(np.broadcast_to(band, (len(x), band.shape[-1])) for band in bands))
+
+            return expansion
+
+        return Numbers(moments, tuple(map(expansion_of, of_fields)))
+
+    is_moved = np.repeat([owner in found for owner in layout.owners], layout.sizes)
+    return Chart(is_moved, longest_line(frozen, found), tuple(fields), numbers_of(containers), numbers_of)
+
+
+def _differentiable(frozen: Any, layout: Layout, fields: list[Field]) -> list[Field]:
+    """Leave fields as they are where an operation of the model cannot be differentiated twice."""
+    try:
+        for i in range(len(fields)):
+            _write_bands(frozen, layout, fields, i)
+    except Exception as error:  # whatever an operation raises that has no gradient
+        _log.debug("Chains keep the coordinates of the model", exc_info=error)
+        return []
+    return fields
+
+
+def _write_moments(frozen: Any, layout: Layout, found: dict[str, Any]) -> tuple[list[Any], Any]:
+    """Write location and log scale of all elements as graphs of the flat vector."""
+    zeros = [(pt.zeros(shape), pt.zeros(shape)) for shape in layout.shapes]
+    pairs = [found.get(owner, zero) for owner, zero in zip(layout.owners, zeros, strict=True)]
+    flat = [
+        pt.concatenate([pt.broadcast_to(m, shape).ravel() for m, shape in zip(moments, layout.shapes, strict=True)])
+        for moments in zip(*pairs, strict=True)
+    ]
+    position, outputs = on_position(frozen, layout, flat)
+    return outputs, position
+
+
+def _write_bands(frozen: Any, layout: Layout, fields: Sequence[Field], i: int) -> tuple[list[Any], Any, list[Any]]:
+    """Write the bands of a field as graphs of the flat vector and the sites; those after it are at their points."""
+    position = build_position(layout)
+    sites = [position.type(name) for name in ("precision", "shift")]  # nothing here is mixed
+    later = {chain.owner for chain in fields[i:]}
+    values = values_at(frozen, layout, [sites[1] if owner in later else position for owner in layout.owners])
+    own = frozen.rvs_to_values[frozen[fields[i].owner]]
+    bands = expand([frozen.varlogp, frozen.datalogp], values, own, sites[0][fields[i].start])
+    return list(bands), position, sites

@@ -1,0 +1,202 @@
+"""Chains first: the few other variables at their mode, with every chain integrated out around its own.
+
+In the coordinates of :mod:`pymc_hais.model.coordinates.fields` a chain is nearly a standard normal whatever the values
+of the other variables, so that the density along zero is nearly theirs alone, with the chain integrated out (Rue,
+Martino & Chopin 2009).  Climbs there, from draws of the prior, lead to its mode; the point around which the chain is
+expanded follows, and so on in turns.  It is for densities that are proven to be concave in the chains, as no climb would
+tell of other hills.  Importance draws and a pilot say how long rounds must be, the prior keeps its share of the draws,
+and a search for other modes follows the rounds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from pymc_hais.core.seeds import Purpose
+from pymc_hais.model import Chart, Sites, is_concave_in, unnormalised_priors
+from pymc_hais.planning.learning import Trial, learn
+from pymc_hais.planning.modes.near import SOURCE, climb_in_time, is_hierarchy, judge, those_that_count
+from pymc_hais.problem.problem import Problem
+from pymc_hais.references import Fitted, Gaussian
+from pymc_hais.request.call import Call
+from pymc_hais.run.choice import Spent
+from pymc_hais.run.mode_search import Joint, Peak, is_smooth
+from pymc_hais.tuning import DEFENCE, unit_triangle
+
+#: Starts of the climbs; other peaks that must lead to the same one, and how near.
+_STARTS, _OTHERS, _SAME = 20, 3, 1.0
+#: Turns of climbs and of points, and the distance, in standard deviations, within which a point stays.
+_TURNS, _STAYS = 8, 0.1
+#: Turns before steps are halved, as the two may run in circles; and what is near enough in the end.
+_BOLD, _ENOUGH = 3, 0.3
+#: Newton steps to a point, at most, and the shares of a step that are tried.
+_NEWTON_STEPS = 50
+_SHARES = np.append(0.5 ** np.arange(10), 0.0)
+#: Tells the random numbers of its pilot from others'.
+_FROM_FIELDS = 5
+
+
+class Slice(Joint):
+    """A joint density along zero in all coordinates but those kept."""
+
+    def __init__(self, problem: Problem, kept: np.ndarray) -> None:
+        super().__init__(problem)
+        self._kept = kept
+
+    def __call__(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return log densities (n,) and gradients (n, K) at values (n, K) of the coordinates kept."""
+        values, gradients = super().__call__(self.whole(z))
+        return values, gradients[:, self._kept]
+
+    def whole(self, z: np.ndarray) -> np.ndarray:
+        """Return positions (n, D)."""
+        positions = np.zeros((len(z), len(self._kept)))
+        positions[:, self._kept] = z
+        return positions
+
+
+def try_fields_first(problem: Problem, spent: Spent, call: Call) -> Trial | str:
+    """Start where the chains of a model are integrated out around their modes; or say why not, if it was tried.
+
+    Parameters
+    ----------
+    problem : Problem
+        Compiled for the first start, in coordinates of chains.
+    spent : Spent
+        What is added to.
+    """
+    if call.request.estimators or not _is_offered(problem):
+        return ""
+    assert problem.chart is not None
+    along = Slice(problem, ~problem.chart.is_field)
+    near = _find(problem, problem.chart, along, call)
+    joint = Joint(problem)
+    if not isinstance(near, str):
+        judged = judge(near, joint, np.random.default_rng(call.seeds.sequence(Purpose.MODES, 8)))
+        near = judged.accepted() if judged.is_good else near
+    spent.n_gradients_pilot += along.n_evaluations + joint.n_evaluations
+    if isinstance(near, str):
+        return near
+    if not np.isfinite(judged.log_z):
+        return "no draw around the mode has a density."
+    trial = learn(near, [0], _FROM_FIELDS, spent, call)
+    if not trial.choice.is_tuned:
+        return "the pilot from there ran out of time."
+    chains = ", ".join(f"`{field.owner}`" for field in problem.chart.fields)
+    return trial.because(f"With {chains} integrated out around the mode, {judged.share:.0%} of draws count.")
+
+
+def _is_offered(problem: Problem) -> bool:
+    """Ask for one smooth density with a normalised prior, without the funnels of other hierarchies."""
+    return (
+        problem.fitted is not None
+        and problem.is_prior
+        and is_smooth(problem)
+        and problem.is_integral
+        and not problem.undrawn
+        and not is_hierarchy(problem)
+        and not unnormalised_priors(problem.model)
+    )
+
+
+def _find(problem: Problem, chart: Chart, along: Slice, call: Call) -> Problem | str:
+    """Climb to the mode in turns with the points of the chains."""
+    drawn = problem.reference.draw(along.round_up(_STARTS), call.seeds.sequence(Purpose.MODES, 7))
+    x = drawn.positions[~drawn.clipped]
+    if len(x) < 2:
+        return "no draw of the prior is within the range of floating point."
+    if not is_concave_in(problem.model, problem.layout, [field.owner for field in chart.fields], x[0]):
+        return "chains may have several modes: their density is not proven to be concave."
+    starts = problem.to_coordinates(x)[:, ~chart.is_field]
+    found = _rise(_at_point(problem, np.median(x, axis=0)), along, starts, np.median(starts, axis=0), call)
+    if isinstance(found, str):
+        return found
+    problem, peak, others = found
+    top = np.zeros(0) if peak is None else peak.position
+    for other in others[:_OTHERS]:  # that the point is far from theirs may have made them
+        found = _rise(problem, along, other.position + 0.0 * starts[:2], other.position, call)
+        if isinstance(found, str) or found[1] is None or found[1].squared_distance(top[None])[0] > _SAME:
+            return f"there are {len(others) + 1} modes."
+    return _around(problem, chart, peak)
+
+
+def _rise(
+    problem: Problem, along: Slice, starts: np.ndarray, top: np.ndarray, call: Call
+) -> tuple[Problem, Peak | None, list[Peak]] | str:
+    """Climb in turns with the points; return the peak, none where all variables are chains, and others that remain."""
+    for turn in range(_TURNS):
+        problem, moved = _settle(problem, along, top)
+        if not top.size:
+            return problem, None, []
+        along.move_to(problem)
+        climbed = climb_in_time(along, starts, call)
+        if isinstance(climbed, str):
+            return climbed
+        peak, *others = those_that_count(climbed)
+        moved += float(np.sqrt(peak.squared_distance(top[None])[0]))
+        top = top + (peak.position - top) * (1.0 if turn < _BOLD else 0.5)
+        if moved < _ENOUGH:
+            return problem, peak, others
+    return f"the point around which chains are expanded still moves after {_TURNS} turns."
+
+
+def _at_point(problem: Problem, x: np.ndarray) -> Problem:
+    """Expand the chains around those of a flat vector."""
+    assert problem.chart is not None
+    assert problem.sites is not None
+    is_field = problem.chart.is_field
+    return _with_sites(problem, replace(problem.sites, precision=1.0 * is_field, shift=np.where(is_field, x, 0.0)))
+
+
+def _with_sites(problem: Problem, sites: Sites) -> Problem:
+    assert problem.fitted is not None
+    return problem.with_fit(problem.fitted, sites)
+
+
+def _settle(problem: Problem, along: Slice, top: np.ndarray) -> tuple[Problem, float]:
+    """Move the points of all chains to their mode, given everything else; return how far, in standard deviations."""
+    chart, sites = problem.chart, problem.sites
+    assert chart is not None
+    assert sites is not None
+    z, first = along.whole(top[None]), problem
+    for _ in range(_NEWTON_STEPS):
+        x = np.repeat(problem.to_model(z), len(_SHARES), axis=0)
+        x = np.where(chart.is_field, sites.shift + _SHARES[:, None] * (x - sites.shift), x)
+        tried = problem.to_coordinates(x)
+        along.move_to(problem)
+        best = int(np.argmax(Joint.__call__(along, tried)[0]))
+        sites = replace(sites, shift=np.where(chart.is_field, x[best], 0.0))
+        problem = _with_sites(problem, sites)
+        if best == len(_SHARES) - 1 or (best == 0 and np.linalg.norm(tried[0] - tried[-1]) < _STAYS):
+            break
+    return problem, _distance(problem, first, z)
+
+
+def _distance(problem: Problem, other: Problem, z: np.ndarray) -> float:
+    """Return the distance between the points of two problems, in standard deviations of the first, at z (1, D)."""
+    assert problem.chart is not None
+    assert problem.sites is not None
+    assert other.sites is not None
+    x = np.where(problem.chart.is_field, np.stack([problem.sites.shift, other.sites.shift]), problem.to_model(z))
+    both = problem.to_coordinates(x)
+    return float(np.linalg.norm(both[0] - both[1]))
+
+
+def _around(problem: Problem, chart: Chart, peak: Peak | None) -> Problem:
+    """Start from a mixture with a Gaussian around zero, and the peak in what is no chain, uncorrelated."""
+    assert problem.fitted is not None
+    assert problem.sites is not None
+    n_dims = problem.layout.n_dims
+    centre, scale, sites = np.zeros(n_dims), np.ones(n_dims), problem.sites
+    if peak is not None:
+        kept = np.flatnonzero(~chart.is_field)
+        of_mixed = np.isin(kept, chart.mixed)
+        covariance = peak.scale @ peak.scale.T
+        sites = replace(sites, mix=unit_triangle(covariance[np.ix_(of_mixed, of_mixed)]))
+        turn = np.eye(len(kept))
+        turn[np.ix_(of_mixed, of_mixed)] = np.linalg.inv(sites.mix)
+        centre[kept], scale[kept] = turn @ peak.position, np.sqrt(np.diag(turn @ covariance @ turn.T))
+    shape = Gaussian(np.zeros(n_dims), np.diag(scale) if problem.fitted.is_dense else scale)
+    return problem.with_fit(Fitted(shape, centre[None], DEFENCE, problem.log_prior_mass, SOURCE), sites)

@@ -1,0 +1,110 @@
+"""Coordinates of chains: there and back, their Jacobian, and a standard normal where the data are normal."""
+
+from dataclasses import replace
+
+import numpy as np
+import pymc as pm
+import pytest
+
+from pymc_hais.engines import compile_engine
+from pymc_hais.model import build_chart, build_density, build_layout
+from pymc_hais.references import build_prior
+from tests.populations import state_of
+
+KEY = np.array([1, 2], dtype=np.uint32)
+RNG = np.random.default_rng(5)
+LEVEL = np.cumsum(RNG.normal(size=12))
+
+
+def walk():
+    with pm.Model() as model:
+        step, noise = pm.HalfNormal("step", 1.0), pm.HalfNormal("noise", 1.0)
+        level = pm.GaussianRandomWalk("level", sigma=step, init_dist=pm.Normal.dist(0.0, 2.0), shape=12)
+        pm.Normal("y", level, noise, observed=LEVEL)
+    return model
+
+
+def several():
+    """Two walks in one variable before an autoregression that they drive, and effects of a hierarchy."""
+    with pm.Model() as model:
+        step, share = pm.HalfNormal("step", 1.0), pm.Beta("share", 5.0, 2.0)
+        walks = pm.GaussianRandomWalk("walks", mu=0.1, sigma=step, init_dist=pm.Normal.dist(0.0, 1.0), shape=(2, 8))
+        ar = pm.AR("ar", rho=share[None], sigma=0.5, init_dist=pm.Normal.dist(0.0, 1.0), shape=9)
+        effects = pm.Normal("effects", share, step, shape=3)
+        pm.Poisson("y", pm.math.exp(0.3 * walks.sum(axis=0) + 0.3 * ar[1:]), observed=np.arange(8) % 4)
+        pm.Normal("z", effects, 1.0, observed=LEVEL[:3])
+    return model
+
+
+def folded():
+    """A likelihood of two hills in every element."""
+    with pm.Model() as model:
+        step = pm.HalfNormal("step", 1.0)
+        level = pm.GaussianRandomWalk("level", sigma=step, init_dist=pm.Normal.dist(0.0, 2.0), shape=12)
+        pm.Normal("y", level**2, 0.5, observed=LEVEL**2)
+    return model
+
+
+MODELS = {"walk": walk, "several": several, "folded": folded}
+#: Elements of fields, and of what the matrix mixes.
+SIZES = {"walk": (12, 2), "several": (25, 2), "folded": (12, 1)}
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def case(request):
+    model = MODELS[request.param]()
+    values, _ = build_prior(model).sample(20, 7)
+    layout = build_layout(model, [value[0] for value in values])
+    return request.param, model, layout, build_chart(model, layout), layout.flatten(values)
+
+
+def sites_of(chart, kind):
+    sites = chart.without_sites()
+    if kind == "none":
+        return sites
+    shift = np.where(chart.is_field, RNG.normal(size=chart.is_field.size), 0.0)
+    mix = np.tril(RNG.normal(size=sites.mix.shape), -1) + sites.mix
+    return replace(sites, precision=1.0 * chart.is_field, shift=shift, mix=mix)
+
+
+@pytest.mark.parametrize("kind", ["none", "all"])
+def test_the_way_there_and_back_and_its_jacobian(case, kind):
+    name, _, layout, chart, x = case
+    assert (chart.is_field.sum(), len(chart.mixed)) == SIZES[name]
+    sites = sites_of(chart, kind)
+    z = chart.to_coordinates(x, sites)
+    np.testing.assert_allclose(chart.to_model(z, sites), x, rtol=1e-6, atol=1e-6)
+    width = 1e-6
+    around = np.concatenate([z[0] + width * np.eye(layout.n_dims), z[0] - width * np.eye(layout.n_dims)])
+    ahead, behind = np.split(chart.to_model(around, sites), 2)
+    _, expected = np.linalg.slogdet((ahead - behind) / (2.0 * width))
+    np.testing.assert_allclose(chart.log_jacobian(x[:1], sites), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["none", "all"])
+def test_the_density_is_the_model_s(case, kind):
+    """The graphs, which use other recurrences, give the model's density times the Jacobian of the numbers."""
+    _, model, layout, chart, x = case
+    sites = sites_of(chart, kind)
+    engine = compile_engine(build_density(model, layout, chart=chart), None, {})
+    z = chart.to_coordinates(x[:5], sites)
+    state = state_of(engine.along(engine.path, sites.arrays), z, KEY)
+    logp = model.compile_logp()
+    expected = [float(logp(layout.unflatten(row))) for row in x[:5]]
+    found = np.asarray(state.log_reference + state.log_ratio) - chart.log_jacobian(x[:5], sites)
+    np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-6)
+
+
+def test_a_chain_under_normal_data_is_a_standard_normal_whatever_the_scales():
+    model = walk()
+    layout = build_layout(model)
+    chart = build_chart(model, layout)
+    sites = sites_of(chart, "all")
+    engine = compile_engine(build_density(model, layout, chart=chart), None, {})
+    z = RNG.normal(size=(6, layout.n_dims))
+    z[:, ~chart.is_field] = np.repeat(z[[0, 3]][:, ~chart.is_field], 3, axis=0)
+    state = state_of(engine.along(engine.path, sites.arrays), z, KEY)
+    rest = np.asarray(state.log_reference + state.log_ratio) + 0.5 * np.sum(z[:, chart.is_field] ** 2, axis=1)
+    np.testing.assert_allclose(rest[[1, 2]], rest[0], atol=1e-8)
+    np.testing.assert_allclose(rest[[4, 5]], rest[3], atol=1e-8)
+    assert abs(rest[0] - rest[3]) > 0.1

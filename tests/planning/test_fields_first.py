@@ -1,0 +1,95 @@
+"""Random walks that are integrated out around their mode: right by the Kalman filter, in next to no temperatures."""
+
+import numpy as np
+import pymc as pm
+import pytest
+from scipy.special import logsumexp
+from scipy.stats import halfnorm, norm
+
+from pymc_hais import log_marginal_likelihood, sample_hais
+from tests.front_door import assert_right, estimate
+from tests.toys import HAS_JAX
+
+pytestmark = pytest.mark.skipif(not HAS_JAX, reason="minutes without JAX")
+
+
+def walk(n, seed):
+    """A random walk seen with noise, both scales unknown, and its log Z: the Kalman filter on a grid of the scales."""
+    rng = np.random.default_rng(seed)
+    y = np.cumsum(rng.normal(0.0, 0.3, n)) + rng.normal(0.0, 0.5, n)
+    with pm.Model() as model:
+        step, noise = pm.HalfNormal("step", 1.0), pm.HalfNormal("noise", 1.0)
+        level = pm.GaussianRandomWalk("level", sigma=step, init_dist=pm.Normal.dist(0.0, 1.0), shape=n)
+        pm.Normal("y", level, noise, observed=y)
+    logs = np.linspace(np.log(0.005), np.log(4.0), 300)
+    steps, noises = np.meshgrid(np.exp(logs), np.exp(logs), indexing="ij")
+    mean, variance, total = np.zeros_like(steps), np.ones_like(steps), np.zeros_like(steps)
+    for t, value in enumerate(y):
+        variance = variance + (steps**2 if t else 0.0)
+        total += norm.logpdf(value, mean, np.sqrt(variance + noises**2))
+        gain = variance / (variance + noises**2)
+        mean, variance = mean + gain * (value - mean), variance * (1.0 - gain)
+    prior = halfnorm.logpdf(steps) + halfnorm.logpdf(noises) + np.log(steps) + np.log(noises)
+    return model, logsumexp(total + prior) + 2.0 * np.log(logs[1] - logs[0])
+
+
+def test_a_walk_is_integrated_out():
+    model, truth = walk(60, 0)
+    found, idata = estimate(model)
+    assert_right(found, truth)
+    attrs = idata["posterior"].attrs
+    assert "`level` integrated out" in attrs["reference_reason"]
+    assert attrs["n_temperatures"] == 1
+    assert found.se < 0.05
+
+
+def test_a_chain_without_anything_else():
+    rng = np.random.default_rng(3)
+    y = np.cumsum(rng.normal(size=30))
+    with pm.Model() as model:
+        level = pm.GaussianRandomWalk("level", sigma=1.0, init_dist=pm.Normal.dist(0.0, 1.0), shape=30)
+        pm.Normal("y", level, 0.5, observed=y)
+    mean, variance, truth = 0.0, 1.0, 0.0
+    for t, value in enumerate(y):
+        variance += 1.0 if t else 0.0
+        truth += norm.logpdf(value, mean, np.sqrt(variance + 0.25))
+        gain = variance / (variance + 0.25)
+        mean, variance = mean + gain * (value - mean), variance * (1.0 - gain)
+    found, _ = estimate(model)
+    assert abs(found.value - truth) < 1e-6 + 4.0 * found.se
+    assert found.se < 0.01
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [300, 500])
+def test_long_walks_are_right_over_seeds(n):
+    scores = []
+    for seed in range(5):
+        model, truth = walk(n, seed)
+        found = log_marginal_likelihood(sample_hais(model=model, random_seed=seed, progressbar=False))
+        assert not found.findings
+        scores.append((found.value - truth) / found.se)
+    assert np.abs(scores).max() < 4.0
+
+
+@pytest.mark.slow
+def test_chains_of_several_hills_have_pilots():
+    """Each observation is of the level or of its mirror image: the exact value is that of 8 flips of the whole walk."""
+    rng = np.random.default_rng(4)
+    y = np.abs(np.cumsum(rng.normal(size=10)))
+    with pm.Model() as model:
+        level = pm.GaussianRandomWalk("level", sigma=1.0, init_dist=pm.Normal.dist(0.0, 1.0), shape=10)
+        pm.Potential("y", pm.math.logaddexp(-2.0 * (y - level) ** 2, -2.0 * (y + level) ** 2).sum())
+    grid = np.linspace(-16.0, 16.0, 3201)
+    width = grid[1] - grid[0]
+    alpha = norm.logpdf(grid, 0.0, 1.0)
+    kernel = norm.pdf(grid[:, None] - grid) * width
+    for t, value in enumerate(y):
+        if t:
+            top = alpha.max()
+            alpha = np.log(np.maximum(kernel @ np.exp(alpha - top), 1e-300)) + top
+        alpha = alpha + np.logaddexp(-2.0 * (value - grid) ** 2, -2.0 * (value + grid) ** 2)
+    truth = logsumexp(alpha) + np.log(width)
+    found, idata = estimate(model)
+    assert "integrated out" not in idata["posterior"].attrs["reference_reason"]
+    assert_right(found, truth)
