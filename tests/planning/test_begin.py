@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import numpy as np
+import pymc as pm
 import pytest
 
 from pymc_hais.kernels import Hamiltonian, RandomWalk
@@ -23,10 +24,12 @@ def plan_to_the_reference(**options):
     def anneal(engine, plan, particles, report):
         raise Followed(plan)
 
+    with pm.Model() as model:
+        pm.Normal("x")
     engine = SimpleNamespace(kernel=Hamiltonian())
     problem = SimpleNamespace(engine=engine, model=None, draw=lambda rows, streams, n: None)
     module = mutate(begin, anneal=anneal, with_reference=lambda model, layout, reference, *_: reference)
-    source, call = SimpleNamespace(problem=problem, plan=SimpleNamespace(pilot=PILOT)), call_of(**options)
+    source, call = SimpleNamespace(problem=problem, plan=SimpleNamespace(pilot=PILOT)), call_of(model, **options)
     with pytest.raises(Followed) as caught:
         module._build_ratio_problem(None, None, source, call).draw(100, np.random.SeedSequence(0))
     return caught.value.args[0]

@@ -3,9 +3,9 @@
 In the coordinates of :mod:`pymc_hais.model.coordinates.fields` a chain is nearly a standard normal whatever the values
 of the other variables, so that the density along zero is nearly theirs alone, with the chain integrated out (Rue,
 Martino & Chopin 2009).  Climbs there, from draws of the prior, lead to its mode; the point around which the chain is
-expanded follows, and so on in turns.  It is for densities that are proven to be concave in the chains, as no climb would
-tell of other hills.  Importance draws and a pilot say how long rounds must be, the prior keeps its share of the draws,
-and a search for other modes follows the rounds.
+expanded follows, and so on in turns.  It is for densities that are proven to be concave in the chains, as no climb
+would tell of other hills.  Importance draws and a pilot say how long rounds must be, the prior keeps its share of the
+draws, and a search for other modes follows the rounds.
 """
 
 from __future__ import annotations
