@@ -9,7 +9,7 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 from scipy.special import betaln, gammaln, logsumexp
-from scipy.stats import binom, nbinom, norm, poisson
+from scipy.stats import binom, geom, nbinom, norm, poisson
 
 from examples import change_point, ising, rbm, variable_selection
 from tests import discrete_truth as truth
@@ -343,6 +343,17 @@ def test_an_interaction_whose_terms_are_alike_by_chance():
         kind = pm.Categorical("kind", p=WEIGHTS)
         pm.Normal("y", 2.0 * z * kind, 0.5, observed=[2.0, 2.0, 2.0, 2.0])
     assert_sum(model, z=[0, 1], kind=[0, 1, 2])
+
+
+def test_data_whose_bound_is_a_count():
+    """PyMC rounds the bounds of a uniform variable, here an integer."""
+    y = [1, 3, 2]
+    with pm.Model() as model:
+        n = pm.Geometric("n", 0.4)
+        pm.DiscreteUniform("y", 1, n, observed=y)
+    possible = np.arange(max(y), 400)
+    log_z = logsumexp(geom.logpmf(possible, 0.4) - len(y) * np.log(possible))
+    sample(model, log_z, backend="jax")
 
 
 @has_gaps

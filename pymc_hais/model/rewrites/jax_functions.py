@@ -4,6 +4,7 @@ All are for double precision, and take numbers below 2e-308 for zero as XLA does
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -115,6 +116,11 @@ def sum_of_computed(x: Any, axis: Any = None) -> Any:
     Left to itself, XLA hands the elementwise functions over to a library that makes a pass of each.
     """
     return jnp.sum(lax.optimization_barrier(x), axis=axis)
+
+
+def of_converted(function: Callable, dtype: str, first: int = 0) -> Callable:
+    """Return a function that converts its arguments, from the given one on, to a type."""
+    return lambda *x: function(*x[:first], *(jnp.asarray(one, dtype) for one in x[first:]))
 
 
 def gammaln(x: Any) -> Any:

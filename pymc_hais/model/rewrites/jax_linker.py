@@ -11,14 +11,14 @@ from pytensor.graph.op import Op
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.link.jax.dispatch import jax_funcify
 from pytensor.link.jax.linker import JAXLinker
-from pytensor.scalar.basic import Log, Log1p, Neg
+from pytensor.scalar.basic import Cast, Log, Log1p, Neg, Switch
 from pytensor.scalar.math import GammaLn, Log1mexp, Psi, Sigmoid, Softplus
 from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 from pytensor.tensor.math import Dot, Sum
 
 from pymc_hais.model.rewrites import jax_functions
 from pymc_hais.model.rewrites.gradients import InverseFactor
-from pymc_hais.model.rewrites.graphs import core_op, scalar_op
+from pymc_hais.model.rewrites.graphs import core_op, is_float, scalar_op
 
 _FUNCTIONS: dict[type, Callable] = {
     Log: jax_functions.log,
@@ -79,9 +79,10 @@ class DensityLinker(JAXLinker):
 
 def _find_function(node: Apply) -> Callable | None:
     # In a process of single precision JAX has no double one, whatever PyTensor calls it.
-    is_double = pytensor.config.floatX == "float64"
-    if not is_double or any(getattr(x.type, "dtype", None) != "float64" for x in (*node.inputs, *node.outputs)):
+    if pytensor.config.floatX != "float64":
         return None
+    if any(getattr(x.type, "dtype", None) != "float64" for x in (*node.inputs, *node.outputs)):
+        return _find_conversion(node)
     if isinstance(node.op, Dot):
         return _find_product(node)
     if isinstance(node.op, InverseFactor):
@@ -95,6 +96,22 @@ def _find_function(node: Apply) -> Callable | None:
     if function in _OF_NEGATIVES and isinstance(scalar_op(node.inputs[0]), Neg):
         return _OF_NEGATIVES[function]
     return _FUNCTIONS.get(function)
+
+
+def _find_conversion(node: Apply) -> Callable | None:
+    """Return what computes a floating-point number from numbers of other types in its own type, as PyTensor does.
+
+    JAX rounds integers to integers, and multiplies integers of 64 bits by numbers of single precision in single
+    precision: what is computed of the result would take it for another type than it is.
+    """
+    (output, *_) = node.outputs
+    op = scalar_op(output)
+    if op is None or isinstance(op, Cast) or not is_float(output):
+        return None
+    first = 1 if isinstance(op, Switch) else 0  # a condition is no number
+    if any(x.type.dtype == output.type.dtype for x in node.inputs[first:]):
+        return None
+    return jax_functions.of_converted(jax_funcify(node.op, node=node), output.type.dtype, first)
 
 
 def _find_solution(node: Apply, op: SolveTriangular) -> Callable | None:

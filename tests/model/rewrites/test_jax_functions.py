@@ -14,7 +14,7 @@ import jax.numpy as jnp
 jax.config.update("jax_enable_x64", True)
 
 from pymc_hais.model.rewrites import jax_functions  # noqa: E402
-from pymc_hais.model.rewrites.jax_linker import _find_function  # noqa: E402
+from pymc_hais.model.rewrites.jax_linker import _find_function, jax_mode  # noqa: E402
 
 POSITIVE = np.concatenate([np.logspace(-307, 308, 4001), np.linspace(1e-3, 30.0, 4001), 1.0 + np.logspace(-16, 0, 200)])
 SIGNED = np.concatenate([POSITIVE, -POSITIVE, np.linspace(-40.0, 40.0, 4001)])
@@ -108,3 +108,34 @@ def test_in_single_precision_no_function_of_double_precision_takes_its_place():
     assert _find_function(node) is not None
     with pytensor.config.change_flags(floatX="float32"):
         assert _find_function(node) is None
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dtype", ["int64", "int8", "bool"])
+@pytest.mark.parametrize("round_", [pt.floor, pt.ceil, pt.trunc])
+def test_integers_are_rounded_to_the_type_that_the_graph_says(round_, dtype):
+    n = pt.vector("n", dtype=dtype, shape=(2,))
+    value = np.array([0, 1], dtype=dtype)
+    rounded = round_(n)
+    (found,) = pytensor.function([n], [rounded], mode=jax_mode())(value)
+    assert found.dtype == rounded.type.dtype
+    (found,) = pytensor.function([n], [pt.log(rounded + np.ones(1))], mode=jax_mode())(value)
+    np.testing.assert_allclose(found, [0.0, np.log(2.0)], rtol=1e-14)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        pytest.param(lambda n, x: n + x, id="add"),
+        pytest.param(lambda n, x: n * x, id="mul"),
+        pytest.param(lambda n, x: n / x, id="true_div"),
+        pytest.param(lambda n, x: pt.switch(n > 2, n, x), id="switch"),
+        pytest.param(lambda n, x: pt.maximum(n, x), id="maximum"),
+    ],
+)
+def test_integers_and_single_precision_make_double_precision(function):
+    n, x = pt.vector("n", dtype="int64", shape=(2,)), pt.vector("x", dtype="float32", shape=(2,))
+    values = np.array([3, 2**24 + 1]), np.array([0.1, 3.0], dtype="float32")
+    expected = np.log(function(*map(pt.constant, values)).eval(mode="FAST_COMPILE"))
+    (found,) = pytensor.function([n, x], [pt.log(function(n, x))], mode=jax_mode())(*values)
+    np.testing.assert_allclose(found, expected, rtol=1e-14)
