@@ -79,6 +79,8 @@ def _is_chain(frozen: Any, rv: Any) -> bool:
     if rv.owner is None or frozen.rvs_to_transforms[rv] is not None:
         return False
     op = rv.owner.op
+    if getattr(op, "ndim_supp", None) != 1:  # a walk of vectors
+        return False
     return isinstance(op, RandomWalkRV) or (isinstance(op, AutoRegressiveRV) and op.ar_order == 1)
 
 

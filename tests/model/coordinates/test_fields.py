@@ -108,3 +108,13 @@ def test_a_chain_under_normal_data_is_a_standard_normal_whatever_the_scales():
     np.testing.assert_allclose(rest[[1, 2]], rest[0], atol=1e-8)
     np.testing.assert_allclose(rest[[4, 5]], rest[3], atol=1e-8)
     assert abs(rest[0] - rest[3]) > 0.1
+
+
+def test_what_is_no_chain_keeps_its_coordinates():
+    """A walk of vectors, an autoregression of the second order, and a chain of a few steps."""
+    with pm.Model() as model:
+        start = pm.MvNormal.dist(np.zeros(9), np.eye(9))
+        pm.MvGaussianRandomWalk("vectors", mu=np.zeros(9), cov=np.eye(9), init_dist=start, shape=(10, 9))
+        pm.AR("second", rho=[0.2, 0.1], sigma=1.0, init_dist=pm.Normal.dist(0.0, 1.0, shape=2), shape=12)
+        pm.GaussianRandomWalk("short", sigma=1.0, init_dist=pm.Normal.dist(0.0, 1.0), shape=4)
+    assert build_chart(model, build_layout(model)) is None
