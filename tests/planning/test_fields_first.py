@@ -7,6 +7,7 @@ from scipy.special import logsumexp
 from scipy.stats import halfnorm, norm
 
 from pymc_hais import log_marginal_likelihood, sample_hais
+from pymc_hais.model.coordinates import fields
 from tests.front_door import assert_right, estimate
 from tests.toys import HAS_JAX
 
@@ -34,7 +35,7 @@ def walk(n, seed):
 
 
 def test_a_walk_is_integrated_out():
-    model, truth = walk(60, 0)
+    model, truth = walk(100, 0)
     found, idata = estimate(model)
     assert_right(found, truth)
     attrs = idata["posterior"].attrs
@@ -45,9 +46,9 @@ def test_a_walk_is_integrated_out():
 
 def test_a_chain_without_anything_else():
     rng = np.random.default_rng(3)
-    y = np.cumsum(rng.normal(size=30))
+    y = np.cumsum(rng.normal(size=70))
     with pm.Model() as model:
-        level = pm.GaussianRandomWalk("level", sigma=1.0, init_dist=pm.Normal.dist(0.0, 1.0), shape=30)
+        level = pm.GaussianRandomWalk("level", sigma=1.0, init_dist=pm.Normal.dist(0.0, 1.0), shape=70)
         pm.Normal("y", level, 0.5, observed=y)
     mean, variance, truth = 0.0, 1.0, 0.0
     for t, value in enumerate(y):
@@ -73,8 +74,9 @@ def test_long_walks_are_right_over_seeds(n, n_seeds):
 
 
 @pytest.mark.slow
-def test_chains_of_several_hills_have_pilots():
+def test_chains_of_several_hills_have_pilots(monkeypatch):
     """Each observation is of the level or of its mirror image; the exact value is a sum over a grid, step by step."""
+    monkeypatch.setattr(fields, "_SHORTEST", 8)
     rng = np.random.default_rng(4)
     y = np.abs(np.cumsum(rng.normal(size=10)))
     with pm.Model() as model:

@@ -27,8 +27,8 @@ from pymc_hais.model.compiling import quiet_compilation
 from pymc_hais.model.layout import Layout
 from pymc_hais.model.rewrites.simplification import simplify_values
 
-#: Elements from which on a chain has coordinates of its own.
-_SHORTEST = 8
+#: Elements from which on coordinates of its own are worth a chain's second derivatives, which take time to compile.
+_SHORTEST = 64
 #: The least pivot of the factor, as a share of the diagonal and alone: where the density is not concave at the point.
 _LEAST_PIVOT, _TINY = 1e-3, 1e-30
 #: Elements that two steps away from each other share no entry of a tridiagonal matrix.

@@ -8,6 +8,7 @@ import pytest
 
 from pymc_hais.engines import compile_engine
 from pymc_hais.model import build_chart, build_density, build_layout
+from pymc_hais.model.coordinates import fields
 from pymc_hais.references import build_prior
 from tests.populations import state_of
 
@@ -48,6 +49,13 @@ def folded():
 MODELS = {"walk": walk, "several": several, "folded": folded}
 #: Elements of fields, and of what the matrix mixes.
 SIZES = {"walk": (12, 2), "several": (25, 2), "folded": (12, 1)}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fields, "_SHORTEST", 8)
+        yield
 
 
 @pytest.fixture(scope="module", params=MODELS)
