@@ -27,9 +27,9 @@ from pymc_hais.kernels import Hamiltonian
 from pymc_hais.kernels.paths import Geometric
 from pymc_hais.request.arguments import check_integer, check_positive, check_share, refuse_unknown
 
-#: Of the path and of the density: a step has its data inside.
 #: Arguments of every step method of PyMC, which PyMC itself passes.
 _OF_EVERY_STEP = ("blocked", "rng", "dtype")
+#: Of the path and of the density: a step has its data inside.
 _NO_DATA: tuple[tuple, tuple] = ((), ())
 
 
