@@ -11,6 +11,7 @@ from pymc_hais.engines import compile_engine
 from pymc_hais.model import Sites, build_chart, build_density, build_layout
 from pymc_hais.references import build_prior
 from pymc_hais.tuning import fit_sites
+from tests.model.coordinates.charted import charted
 from tests.populations import state_of
 from tests.toys import HAS_JAX
 
@@ -55,10 +56,7 @@ def sites_of(n_dims, kind):
 
 @pytest.fixture(scope="module", params=MODELS)
 def case(request):
-    model = MODELS[request.param]()
-    values, _ = build_prior(model).sample(30, 7)
-    layout = build_layout(model, [value[0] for value in values])
-    return request.param, model, layout, build_chart(model, layout), layout.flatten(values)
+    return request.param, *charted(MODELS[request.param](), 30)
 
 
 def test_a_model_without_parents_has_no_chart():

@@ -9,7 +9,7 @@ import pytest
 from pymc_hais.engines import compile_engine
 from pymc_hais.model import build_chart, build_density, build_layout
 from pymc_hais.model.coordinates import fields
-from pymc_hais.references import build_prior
+from tests.model.coordinates.charted import charted
 from tests.populations import state_of
 
 KEY = np.array([1, 2], dtype=np.uint32)
@@ -60,10 +60,7 @@ def short():
 
 @pytest.fixture(scope="module", params=MODELS)
 def case(request):
-    model = MODELS[request.param]()
-    values, _ = build_prior(model).sample(20, 7)
-    layout = build_layout(model, [value[0] for value in values])
-    return request.param, model, layout, build_chart(model, layout), layout.flatten(values)
+    return request.param, *charted(MODELS[request.param](), 20)
 
 
 def sites_of(chart, kind):
