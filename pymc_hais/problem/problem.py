@@ -147,6 +147,11 @@ class Problem:
         engine = self.engine.along(fitted.path, sites.arrays if sites else ())
         return replace(self, engine=engine, fitted=fitted, sites=sites)
 
+    def with_sites(self, sites: Sites) -> Problem:
+        """Keep the fit, in the coordinates of other sites."""
+        assert self.fitted is not None
+        return self.with_fit(self.fitted, sites)
+
     def with_data(self, model: Any, values: Mapping[str, np.ndarray]) -> Problem:
         """Take a model with other data of the same shapes in the containers that may vary, without compiling again."""
         assert self.preparation is not None  # compiled for it

@@ -15,15 +15,14 @@ from dataclasses import replace
 import numpy as np
 
 from pymc_hais.core.seeds import Purpose
-from pymc_hais.model import Chart, Sites, is_concave_in, unnormalised_priors
+from pymc_hais.model import Chart, is_concave_in, unnormalised_priors
 from pymc_hais.planning.learning import Trial, learn
-from pymc_hais.planning.modes.near import SOURCE, climb_in_time, is_hierarchy, judge, those_that_count
+from pymc_hais.planning.modes.near import climb_in_time, is_hierarchy, judge, start_around, those_that_count
 from pymc_hais.problem.problem import Problem
-from pymc_hais.references import Fitted, Gaussian
 from pymc_hais.request.call import Call
 from pymc_hais.run.choice import Spent
 from pymc_hais.run.mode_search import Joint, Peak, is_smooth
-from pymc_hais.tuning import DEFENCE, unit_triangle
+from pymc_hais.tuning import unit_triangle
 
 #: Starts of the climbs; other peaks that must lead to the same one, and how near.
 _STARTS, _OTHERS, _SAME = 20, 3, 1.0
@@ -147,12 +146,7 @@ def _at_point(problem: Problem, x: np.ndarray) -> Problem:
     assert problem.chart is not None
     assert problem.sites is not None
     is_field = problem.chart.is_field
-    return _with_sites(problem, replace(problem.sites, precision=1.0 * is_field, shift=np.where(is_field, x, 0.0)))
-
-
-def _with_sites(problem: Problem, sites: Sites) -> Problem:
-    assert problem.fitted is not None
-    return problem.with_fit(problem.fitted, sites)
+    return problem.with_sites(replace(problem.sites, precision=1.0 * is_field, shift=np.where(is_field, x, 0.0)))
 
 
 def _settle(problem: Problem, along: Slice, top: np.ndarray) -> tuple[Problem, float]:
@@ -168,7 +162,7 @@ def _settle(problem: Problem, along: Slice, top: np.ndarray) -> tuple[Problem, f
         along.move_to(problem)
         best = int(np.argmax(Joint.__call__(along, tried)[0]))
         sites = replace(sites, shift=np.where(chart.is_field, x[best], 0.0))
-        problem = _with_sites(problem, sites)
+        problem = problem.with_sites(sites)
         if best == len(_SHARES) - 1 or (best == 0 and np.linalg.norm(tried[0] - tried[-1]) < _STAYS):
             break
     return problem, _distance(problem, first, z)
@@ -186,7 +180,6 @@ def _distance(problem: Problem, other: Problem, z: np.ndarray) -> float:
 
 def _around(problem: Problem, chart: Chart, peak: Peak | None) -> Problem:
     """Start from a mixture with a Gaussian around zero, and the peak in what is no chain, uncorrelated."""
-    assert problem.fitted is not None
     assert problem.sites is not None
     n_dims = problem.layout.n_dims
     centre, scale, sites = np.zeros(n_dims), np.ones(n_dims), problem.sites
@@ -198,5 +191,4 @@ def _around(problem: Problem, chart: Chart, peak: Peak | None) -> Problem:
         turn = np.eye(len(kept))
         turn[np.ix_(of_mixed, of_mixed)] = np.linalg.inv(sites.mix)
         centre[kept], scale[kept] = turn @ peak.position, np.sqrt(np.diag(turn @ covariance @ turn.T))
-    shape = Gaussian(np.zeros(n_dims), np.diag(scale) if problem.fitted.is_dense else scale)
-    return problem.with_fit(Fitted(shape, centre[None], DEFENCE, problem.log_prior_mass, SOURCE), sites)
+    return start_around(problem, centre, scale, sites)

@@ -19,10 +19,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pymc_hais.core.records import Metric
 from pymc_hais.core.seeds import Purpose
 from pymc_hais.core.weights import effective_sample_size, log_mean_exp, systematic
 from pymc_hais.estimators.unseen import pareto_k
-from pymc_hais.model import is_log_concave, unnormalised_priors
+from pymc_hais.model import Sites, is_log_concave, unnormalised_priors
 from pymc_hais.planning.fits import fit_to_draws
 from pymc_hais.planning.learning import Trial, learn
 from pymc_hais.planning.pilots import AGREEMENT, adaptation_bias, run_pilots
@@ -54,7 +55,7 @@ _FOLLOWED = 0.3
 _DRAWS_PER_DIM = 50
 #: Nats by which the pilot from the fit may come out above its importance draws: it has moved where these were not.
 _MOVED = 0.5
-SOURCE = "the mode"
+_SOURCE = "the mode"
 #: Particles of a pilot that looks for what no climb has led to, at least.
 _DOUBTING = 100
 #: They tell the random numbers of pilots from others': from the fit, and from the prior.
@@ -245,12 +246,19 @@ def _find_peak(joint: Joint, starts: np.ndarray, call: Call) -> Peak | str:
 
 def _at(peak: Peak, problem: Problem, mass: PriorMass | None) -> Problem:
     """Start from a mixture with the Gaussian of a peak's curvature, in the problem's own coordinates."""
-    assert problem.fitted is not None
     scale = np.linalg.cholesky(peak.scale @ peak.scale.T)
-    shape = Gaussian(np.zeros(len(scale)), scale if problem.fitted.is_dense else np.sqrt(np.sum(scale**2, axis=1)))
-    problem = replace(problem, prior_mass=mass)
-    fitted = Fitted(shape, peak.position[None], DEFENCE, problem.log_prior_mass, SOURCE)
-    return problem.with_fit(fitted, problem.sites)
+    return start_around(replace(problem, prior_mass=mass), peak.position, scale, problem.sites)
+
+
+def start_around(problem: Problem, centre: np.ndarray, scale: Metric, sites: Sites | None) -> Problem:
+    """Start from a mixture with a Gaussian, in the coordinates of sites; its scale is dense where the fit's is."""
+    assert problem.fitted is not None
+    if problem.fitted.is_dense and scale.ndim == 1:
+        scale = np.diag(scale)
+    elif not problem.fitted.is_dense and scale.ndim == 2:
+        scale = np.sqrt(np.sum(scale**2, axis=1))
+    shape = Gaussian(np.zeros(len(scale)), scale)
+    return problem.with_fit(Fitted(shape, centre[None], DEFENCE, problem.log_prior_mass, _SOURCE), sites)
 
 
 def _follow(problem: Problem, judged: Judged, rng: np.random.Generator) -> Problem:
@@ -258,4 +266,4 @@ def _follow(problem: Problem, judged: Judged, rng: np.random.Generator) -> Probl
     share = next_beta(judged.log_weights, 0.0, _FOLLOWED)
     chosen = systematic(share * judged.log_weights, rng.random())
     x = judged.problem.to_model(judged.positions[chosen])
-    return fit_to_draws(problem, x, problem.prior_mass, SOURCE)
+    return fit_to_draws(problem, x, problem.prior_mass, _SOURCE)
