@@ -24,8 +24,8 @@ from pymc_hais.model.checks import refuse_shapes, refuse_sums_of_conditions
 from pymc_hais.model.compat import unsupported_op, with_real_argmax
 from pymc_hais.model.compiling import untraced
 from pymc_hais.model.containers import Preparation, arguments_for, cut_prepared, freeze_with_inputs
-from pymc_hais.model.coordinates.centring import recentre
 from pymc_hais.model.coordinates.chart import Chart
+from pymc_hais.model.coordinates.graphs import recentre
 from pymc_hais.model.layout import Layout, build_position, on_position
 from pymc_hais.model.rewrites.simplification import lift_data, simplify, simplify_values
 from pymc_hais.model.sites.conditionals import SiteRule, add_conditionals
@@ -159,10 +159,7 @@ def build_density(
         terms, outside = confine_lookups(terms, ranges_of(frozen, layout.sites))
         terms = terms if outside is None else [terms[0], terms[1] + outside]
     position = build_position(layout)
-    no_sites = [one.astype(position.dtype) for one in chart.without_sites().arrays] if chart else []
-    sites = [pt.tensor(f"site_{i}", dtype=one.dtype, shape=one.shape) for i, one in enumerate(no_sites)]
-    fields, mixed = (chart.fields, chart.mixed) if chart else ((), np.zeros(0, int))
-    x, log_jacobian = recentre(frozen, layout, position, sites, terms, fields, mixed)
+    x, log_jacobian, sites, no_sites = recentre(frozen, layout, chart, position, terms)
     outputs = _end_points(clone_replace(terms, x, rebuild_strict=False), x, position, log_reference, chart is not None)
     if chart:
         outputs[0] += log_jacobian

@@ -16,10 +16,9 @@ from typing import Any
 
 import pytensor
 import pytensor.tensor as pt
-from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
-from pymc_hais.model.coordinates.fields import Field, build_factor, build_step, expand
+from pymc_hais.model.coordinates.fields import Field
 from pymc_hais.model.layout import Layout
 
 #: Unconstrained values of a variable on the real line, a positive one and a probability, by the name of its transform.
@@ -31,53 +30,6 @@ def times_site(xp: Any, location: Any, log_scale: Any, precision: Any, shift: An
     variance = xp.exp(2.0 * log_scale)
     growth = 1.0 + variance * precision
     return (location + variance * shift) / growth, log_scale - 0.5 * xp.log(growth)
-
-
-def recentre(
-    frozen: Any,
-    layout: Layout,
-    coordinates: Any,
-    sites: list[Any],
-    terms: list[Any],
-    fields: Sequence[Field],
-    mixed: Any,
-) -> tuple[dict[Any, Any], Any]:
-    """Write a model's value variables as graphs of the coordinates (D,); return them, and the log of dx / dz.
-
-    Parameters
-    ----------
-    sites : list of variable
-        Those of a chart; none for a model without one.
-    terms : list of variable
-        Log prior and the rest, as graphs of the value variables.
-    fields, mixed
-        Of the chart.
-    """
-    found = find_conditionals(frozen, layout, fields) if sites else {}
-    points = {field.owner: sites[1][field.part] for field in fields}
-    position = coordinates
-    if len(mixed):
-        position = pt.set_subtensor(coordinates[mixed], (sites[2] * coordinates[mixed]).sum(axis=1))
-    values: dict[Any, Any] = {}
-    log_jacobian: Any = pt.zeros((), dtype=position.dtype)
-    for i, (owner, shape) in enumerate(zip(layout.owners, layout.shapes, strict=True)):
-        value_var = frozen.rvs_to_values[frozen[owner]]
-        part = slice(layout.offsets[i], layout.offsets[i + 1])
-        value = points.get(owner, position[part]).reshape(shape)
-        if owner in found:
-            moments = clone_replace(list(found[owner]), values, rebuild_strict=False)
-            mean, log_sd = times_site(pt, *moments, *(one[part].reshape(shape) for one in sites[:2]))
-            log_sd = pt.broadcast_to(log_sd, shape)
-            value, log_jacobian = mean + pt.exp(log_sd) * value, log_jacobian + log_sd.sum()
-        values[value_var] = value_var.type.filter_variable(value.astype(value_var.dtype))
-    for field in fields:
-        own = frozen.rvs_to_values[frozen[field.owner]]
-        point = values[own]
-        factor = build_factor(expand(terms, values, own, sites[0][field.start]))
-        step = build_step(factor, position[field.part])
-        values[own] = own.type.filter_variable(point + step.reshape(point.type.shape).astype(point.dtype))
-        log_jacobian = log_jacobian - pt.log(factor.diagonal).sum()
-    return values, log_jacobian.astype(position.dtype)
 
 
 def find_conditionals(frozen: Any, layout: Layout, fields: Sequence[Field]) -> dict[str, tuple[Any, Any]]:

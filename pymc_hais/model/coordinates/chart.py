@@ -1,7 +1,6 @@
 """The way between a model's flat vector and the coordinates of its particles, in numbers.
 
-What the coordinates are is written once, as graphs, in :mod:`pymc_hais.model.coordinates.centring` and
-:mod:`pymc_hais.model.coordinates.fields`.
+What the coordinates are is written once, as graphs, in :mod:`pymc_hais.model.coordinates.graphs`.
 """
 
 from __future__ import annotations
@@ -140,7 +139,9 @@ def build_chart(model: Any, layout: Layout, containers: Mapping[str, np.ndarray]
     """Find the elements whose prior has parents, and the fields, given data containers that may vary; None if none."""
     containers = containers or {}
     frozen, targets = freeze_with_inputs(model, list(containers))
-    fields = _differentiable(frozen, layout, find_fields(frozen, layout))
+    fields = find_fields(frozen, layout)
+    bands = _write_all_bands(frozen, layout, fields)
+    fields = fields[: len(bands)]
     found = find_conditionals(frozen, layout, fields)
     if not found and not fields:
         return None
@@ -156,7 +157,7 @@ def build_chart(model: Any, layout: Layout, containers: Mapping[str, np.ndarray]
         return lambda x, *rest: function(np.ascontiguousarray(x, dtype=position.dtype), *rest)
 
     of_moments = compiled(*_write_moments(frozen, layout, found), [])
-    of_fields = [compiled(*_write_bands(frozen, layout, fields, i)) for i in range(len(fields))]
+    of_fields = [compiled(*one) for one in bands]
 
     def numbers_of(values: Mapping[str, np.ndarray]) -> Numbers:
         data = [values[name] for name in containers]
@@ -179,15 +180,13 @@ def build_chart(model: Any, layout: Layout, containers: Mapping[str, np.ndarray]
     return Chart(is_moved, longest_line(frozen, found), tuple(fields), numbers_of(containers), numbers_of)
 
 
-def _differentiable(frozen: Any, layout: Layout, fields: list[Field]) -> list[Field]:
-    """Leave fields as they are where an operation of the model cannot be differentiated twice."""
+def _write_all_bands(frozen: Any, layout: Layout, fields: Sequence[Field]) -> list[tuple[list[Any], Any, list[Any]]]:
+    """Write the bands of all fields; none where an operation of the model cannot be differentiated twice."""
     try:
-        for i in range(len(fields)):
-            _write_bands(frozen, layout, fields, i)
+        return [_write_bands(frozen, layout, fields, i) for i in range(len(fields))]
     except Exception as error:  # whatever an operation raises that has no gradient
         _log.debug("Chains keep the coordinates of the model", exc_info=error)
         return []
-    return fields
 
 
 def _write_moments(frozen: Any, layout: Layout, found: dict[str, Any]) -> tuple[list[Any], Any]:

@@ -1,0 +1,80 @@
+"""A density's value variables as graphs of the coordinates of a chart: what :class:`Chart` computes in numbers."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.replace import clone_replace
+
+from pymc_hais.model.coordinates.centring import find_conditionals, times_site
+from pymc_hais.model.coordinates.chart import Chart
+from pymc_hais.model.coordinates.fields import build_factor, build_step, expand
+from pymc_hais.model.layout import Layout, values_at
+
+
+class Recentred(NamedTuple):
+    """A model in other coordinates."""
+
+    values: dict[Any, Any]  # value variables -> graphs of the coordinates
+    log_jacobian: Any  # of dx / dz
+    sites: list[Any]  # symbolic arguments
+    no_sites: list[np.ndarray]  # their values where there are no data
+
+
+def recentre(frozen: Any, layout: Layout, chart: Chart | None, coordinates: Any, terms: list[Any]) -> Recentred:
+    """Write a model's value variables as graphs of the coordinates (D,); without a chart they are the same.
+
+    Parameters
+    ----------
+    terms : list of variable
+        Log prior and the rest, as graphs of the value variables.
+    """
+    if chart is None:
+        values = values_at(frozen, layout, [coordinates] * len(layout.owners))
+        return Recentred(values, pt.zeros((), dtype=coordinates.dtype), [], [])
+    no_sites = [one.astype(coordinates.dtype) for one in chart.without_sites().arrays]
+    sites = [pt.tensor(f"site_{i}", dtype=one.dtype, shape=one.shape) for i, one in enumerate(no_sites)]
+    values, of_normals = _recentre_normals(frozen, layout, chart, coordinates, sites)
+    of_fields = _recentre_fields(frozen, chart, coordinates, sites, terms, values)
+    return Recentred(values, (of_normals + of_fields).astype(coordinates.dtype), sites, no_sites)
+
+
+def _recentre_normals(
+    frozen: Any, layout: Layout, chart: Chart, coordinates: Any, sites: list[Any]
+) -> tuple[dict[Any, Any], Any]:
+    """Write what is mixed or has parents, and the fields as their points; return the Jacobian's share, too."""
+    found = find_conditionals(frozen, layout, chart.fields)
+    points = {field.owner for field in chart.fields}
+    position = coordinates
+    if len(mixed := chart.mixed):
+        position = pt.set_subtensor(coordinates[mixed], (sites[2] * coordinates[mixed]).sum(axis=1))
+    values: dict[Any, Any] = {}
+    log_jacobian: Any = pt.zeros((), dtype=position.dtype)
+    for i, (owner, shape) in enumerate(zip(layout.owners, layout.shapes, strict=True)):
+        value_var = frozen.rvs_to_values[frozen[owner]]
+        part = slice(layout.offsets[i], layout.offsets[i + 1])
+        value = (sites[1] if owner in points else position)[part].reshape(shape)
+        if owner in found:
+            moments = clone_replace(list(found[owner]), values, rebuild_strict=False)
+            mean, log_sd = times_site(pt, *moments, *(one[part].reshape(shape) for one in sites[:2]))
+            log_sd = pt.broadcast_to(log_sd, shape)
+            value, log_jacobian = mean + pt.exp(log_sd) * value, log_jacobian + log_sd.sum()
+        values[value_var] = value_var.type.filter_variable(value.astype(value_var.dtype))
+    return values, log_jacobian
+
+
+def _recentre_fields(
+    frozen: Any, chart: Chart, coordinates: Any, sites: list[Any], terms: list[Any], values: dict[Any, Any]
+) -> Any:
+    """Write each field, one after another, in place of its point; return the Jacobian's share."""
+    log_jacobian: Any = pt.zeros((), dtype=coordinates.dtype)
+    for field in chart.fields:
+        own = frozen.rvs_to_values[frozen[field.owner]]
+        point = values[own]
+        factor = build_factor(expand(terms, values, own, sites[0][field.start]))
+        step = build_step(factor, coordinates[field.part])
+        values[own] = own.type.filter_variable(point + step.reshape(point.type.shape).astype(point.dtype))
+        log_jacobian = log_jacobian - pt.log(factor.diagonal).sum()
+    return log_jacobian
