@@ -148,7 +148,7 @@ def other_data():
         ({"constraints": {"w": (-50.0, 50.0)}}, "`constraints` was None"),
         ({"compile_kwargs": {"on_unused_input": "ignore"}}, "`compile_kwargs` was None"),
         ({"model": other_data()}, "the data of its `y` are others"),
-        ({"model": bits.one_row()}, "another model: "),
+        ({"model": bits.one_row()}, "The model is another one: "),
     ],
 )
 def test_another_call_is_refused_before_any_work(model, folder, given, told, monkeypatch):
@@ -187,7 +187,7 @@ def test_other_data_within_an_operation_are_another_model(tmp_path):
     call = {"kernel": pymc_hais.RandomWalk(), "backend": "c", "target_se": None, "n_temperatures": 8, "draws": 100}
     before = sample(boxed(np.array([0.5, 1.0])), checkpoint=tmp_path, **call)
     same_bits(before, sample(boxed(np.array([0.5, 1.0])), checkpoint=tmp_path, **call))
-    with pytest.raises(ValueError, match="of another model: its `sim` is computed in another way"):
+    with pytest.raises(ValueError, match="model is another one: its `sim` is computed in another way"):
         sample(boxed(np.array([0.5, 9.0])), checkpoint=tmp_path, **call)
     with pytest.raises(ValueError, match=r"Op `Sim`, data: a _io\.TextIOWrapper.*`__props__`"):
         sample(boxed(sys.__stdout__), checkpoint=tmp_path / "other", **call)

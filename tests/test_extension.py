@@ -247,10 +247,14 @@ def heldout():
     ("change", "model", "message"),
     [
         (lambda idata: idata, means((1.2, 0.3, 2.6)), "of other data"),
-        (lambda idata: idata, means(sd=4.0), "the numbers in its `mu` are others in this one"),
+        (lambda idata: idata, means(sd=4.0), "the numbers in its `mu` are others. Pass the model"),
         (lambda idata: idata, means(name="nu"), "free variables are `nu`, and not `mu`"),
         (lambda idata: idata, means(kind=pm.Laplace), "its `y` is laplace Vector.*and not normal Vector"),
-        (lambda idata: idata, schools(), "of another model"),
+        (
+            lambda idata: idata,
+            schools(),
+            "another one than that of `idata`: its free variables are `mu`, `tau`, `z`, and not `mu`",
+        ),
         (lambda idata: idata.isel(chain=[0]), MODEL, "a result of 2 chains, of which its group `posterior` has 1"),
         (lambda idata: idata.isel(draw=slice(10)), MODEL, "a result of 300 draws, of which .* has 10"),
         (lambda idata: idata.filter(lambda node: node.name != "plan"), MODEL, "no group `plan`.*earlier version"),
@@ -275,6 +279,11 @@ def heldout():
 def test_what_cannot_be_extended_is_refused(first, change, model, message):
     with pytest.raises(ValueError, match=message):
         extend(change(first), chains=1, model=model)
+
+
+def test_a_reference_that_the_result_has_of_its_own(first):
+    with pytest.raises(ValueError, match=r"`idata` has a reference of its own, .*: leave out `reference`\.$"):
+        extend(first, chains=1, model=MODEL, reference="prior")
 
 
 @pytest.mark.slow

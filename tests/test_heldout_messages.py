@@ -45,6 +45,7 @@ X, Y = np.zeros((3, 6)), np.zeros(3)
         ({"x": X[:0], "y": Y[:0]}, "got"),
         ({"x": X, "y": np.array([0.0, np.nan, 1.0])}, "missing or infinite values .row 1 first"),
         ({"x": X.astype(str), "y": Y}, "must be numbers"),
+        ({"x": [[1.0, 2.0], [3.0]], "y": Y}, r"rows of `x` differ in length: each must have the shape \(6,\)"),
         ({"x": X, "y": Y[:2]}, "different numbers of rows"),
         ({"x": X}, "also observes `y`"),
         ({"x": X, "source": X, "y": Y}, "given twice"),

@@ -251,7 +251,7 @@ def transformed():
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (renamed, "free variables are `nu`, and not `mu`"),
+        (renamed, "model is another one than that of `plan`: its free variables are `nu`, and not `mu`"),
         (reshaped, r"`mu` has the unconstrained shape \(2,\), and not \(\)"),
         (transformed, "`mu` has the transform 'log', and not no transform"),
     ],

@@ -147,7 +147,7 @@ def _compare(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) ->
     models = [ModelIdentity(**one.pop("model")) for one in (there, here) if "model" in one]
     differences = [_describe(name, a, b) for name, a, b in _differences(there, here)]
     if len(models) == 2 and (of_model := models[0].difference(models[1])):
-        differences.append(f"It is of another model: {of_model} here")
+        differences.append(f"The model is another one: {of_model}")
     if differences:
         raise ValueError(
             f"The checkpoint {str(folder)!r} is of another call, and cannot go on with this one. "

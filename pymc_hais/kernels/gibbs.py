@@ -32,12 +32,21 @@ class Gibbs:
     ----------
     blocks : tuple of SiteBlock
         Found from the model; leave it out.
+
+    Raises
+    ------
+    ValueError
+        If ``blocks`` is anything else.
     """
 
     blocks: tuple[SiteBlock, ...] = field(default=(), repr=False)
 
     is_site_kernel: ClassVar[bool] = True
     uses_slopes: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.blocks, tuple):
+            raise ValueError(f"Gibbs finds its `blocks` in the model, and got {self.blocks!r}: call Gibbs().")
 
     @property
     def is_tuned(self) -> bool:

@@ -133,7 +133,10 @@ def compile_interpreted(inputs: list[Any], outputs: list[Any]) -> Any:
 
 def freeze_dims_and_data(model: Any, **kwargs: Any) -> Any:
     """Freeze a model as PyMC does, which would take the initial values off it in the meantime; see :data:`untraced`."""
-    frozen = pymc_freeze(without_initvals(model), **kwargs)
+    with warnings.catch_warnings():
+        # About use of the user's GP objects on the copy, which nobody makes.
+        warnings.filterwarnings("ignore", message="Detected variables likely created by GP objects.*")
+        frozen = pymc_freeze(without_initvals(model), **kwargs)
     terms = [*frozen.basic_RVs, *frozen.potentials, *frozen.deterministics, *frozen.rvs_to_values.values()]
     for variable in ancestors(terms):
         vars(variable.tag).pop("trace", None)

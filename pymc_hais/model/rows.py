@@ -84,7 +84,10 @@ def _check_together(model: Any, rows: Mapping[str, np.ndarray], is_joint: bool) 
 
 def as_rows(model: Any, name: str, given: Any, declared: np.ndarray) -> np.ndarray:
     """Return rows (R, ...) in the dtype of the one row that the model declares."""
-    rows = np.asarray(given)
+    try:
+        rows = np.asarray(given)
+    except ValueError:  # of lists in lists
+        raise ValueError(f"The rows of `{name}` differ in length: each must have the shape {declared.shape}.") from None
     if rows.ndim == 0 or rows.shape[1:] != declared.shape or len(rows) == 0:
         raise ValueError(_explain_shape(model, name, rows.shape, declared.shape))
     if not np.issubdtype(rows.dtype, np.number) and rows.dtype != bool:

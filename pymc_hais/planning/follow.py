@@ -93,6 +93,7 @@ def follow(plan: Plan, call: Call) -> Call:
 
 
 def _refuse_others(plan: Plan, given: Request) -> None:
+    source, without = ("`idata`", "") if given.function == "extend" else ("`plan`", ", or `plan`")
     for name, default in (("n_temperatures", None), ("modes", None), ("schedule", CONSTANT_SPEED)):
         value = getattr(given, name)
         if value is not default and not (isinstance(value, str) and value == default):
@@ -106,7 +107,7 @@ def _refuse_others(plan: Plan, given: Request) -> None:
     if isinstance(own, Own) and is_auto:
         raise ValueError(f"The plan starts from a reference of your own, {own.label}: pass it again as `reference`.")
     if not isinstance(own, Own) and not is_auto:
-        raise ValueError(f"`plan` has a reference of its own, {plan.start.label}: leave out `reference`, or `plan`.")
+        raise ValueError(f"{source} has a reference of its own, {plan.start.label}: leave out `reference`{without}.")
 
 
 def _names(*kernels: Any) -> str:
@@ -134,7 +135,7 @@ def restore_problem(plan: Plan, model: Any, reference: Any, call: Call) -> Probl
     assert start is not None
     assert plan.origin is not None  # of a run that has ended
     if difference := plan.origin.layout.difference(layout):
-        raise ValueError(f"`plan` was learnt on another model: {difference} in this one. Leave it out.")
+        raise ValueError(f"The model is another one than that of `plan`: {difference}. Leave the plan out.")
     is_own = isinstance(start.reference, Own)
     spec = reference if is_own else spec_for(start.reference, model, layout)
     mass = _mass(start, model, call)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ class StudentT:
     scale: Any = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.df < np.inf:
+        if not isinstance(self.df, Real) or not 0 < self.df < np.inf:
             raise ValueError(f"`df` must be a positive number; got {self.df!r}. For df = inf pass Gaussian().")
 
     def for_dimensions(self, n_dims: int) -> StudentT:

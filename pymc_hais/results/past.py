@@ -81,7 +81,7 @@ def read_backend(idata: Any) -> str | None:
 def check_model_of(origin: Origin, model: Any) -> None:
     """Refuse a model that is not the result's, or has other data."""
     if difference := origin.layout.difference(build_layout(model)):
-        raise ValueError(f"`idata` is of another model: {difference} in this one. Pass the model of the result.")
+        raise ValueError(f"The model is another one than that of `idata`: {difference}. Pass the model of the result.")
     identity = identify_as_written(model)
     for one in (origin.identity, identity):
         one.refuse_unreadable("extend")
@@ -92,7 +92,7 @@ def check_model_of(origin: Origin, model: Any) -> None:
         )
     if difference := origin.identity.difference(identity):
         raise ValueError(
-            f"`idata` is of another model: {difference} in this one. Pass the model of the result, or call "
+            f"The model is another one than that of `idata`: {difference}. Pass the model of the result, or call "
             "sample_hais(plan=idata)."
         )
 

@@ -86,6 +86,11 @@ def test_a_sweep_leaves_a_skewed_target_invariant(name):
     assert is_balanced(SMALL[name], matrix_of(name))
 
 
+def test_sites_are_found_in_the_model():
+    with pytest.raises(ValueError, match=r"finds its `blocks` in the model, and got 3: call Gibbs\(\)"):
+        Gibbs(3)
+
+
 @pytest.mark.parametrize("name", SMALL)
 def test_a_sweep_goes_through_the_colours_and_draws_their_conditionals(name):
     np.testing.assert_allclose(matrix_of(name)[:, :-1], expected_matrix(SMALL[name]), atol=1e-7)

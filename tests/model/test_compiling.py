@@ -59,6 +59,13 @@ def test_remarks_about_the_c_backend_are_silenced_and_others_are_not():
     assert [str(one.message) for one in heard] == ["something else"]
 
 
+def test_a_frozen_copy_is_none_of_the_user_s_gaussian_processes():
+    """PyMC warns of their use on a copy, which nobody makes; its warning is an error here."""
+    with pm.Model() as model:
+        pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, 1.0)).prior("f", X=np.arange(3.0)[:, None])
+    freeze_dims_and_data(model)
+
+
 def test_a_constant_on_both_sides_of_many_switches_keeps_its_stack_trace():
     """Each index of a batch makes a ``switch(0 < 0, 0, 0)``: a rewrite of it tripled the trace of the constant."""
     zero, k = pt.constant(0), pt.lscalar("k")

@@ -225,6 +225,8 @@ def test_mixtures_and_degrees_of_freedom_are_checked_at_once():
         Mixture([Gaussian(), "prior"], [1.0, 0.0])
     with pytest.raises(ValueError, match="`df` must be a positive number"):
         StudentT(np.inf)
+    with pytest.raises(ValueError, match="`df` must be a positive number; got 'x'"):
+        StudentT("x")
 
 
 def normal_model(y=None, improper=False, **options):
