@@ -2,7 +2,8 @@
 
 The rules are those of disciplined convex programming (Grant, Boyd & Ye 2006): constants, affine, convex and concave
 terms, and what sums, products with constants and known functions make of them.  A concave log density has one hill, and
-falls at least exponentially beyond where it is known to fall.
+falls at least exponentially beyond where it is known to fall.  A product of constants and exponentials of affine terms
+is curved as its sign says (a posynomial's term, as of geometric programs).
 """
 
 from __future__ import annotations
@@ -13,22 +14,21 @@ from typing import Any
 
 import numpy as np
 import pytensor.scalar as ps
-import pytensor.tensor as pt
 from pymc.logprob.utils import CheckParameterValue
 from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import clone_replace
-from pytensor.tensor.basic import Join, MakeVector, ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.basic import Join, MakeVector, ScalarFromTensor
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import All, Dot, Sum
-from pytensor.tensor.shape import Reshape, SpecifyShape
-from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
+from pytensor.tensor.shape import Reshape
 
 from pymc_hais.model.compiling import quiet_compilation
 from pymc_hais.model.containers import freeze_with_inputs
 from pymc_hais.model.density import DensityGraph
 from pymc_hais.model.layout import Layout, build_position, values_at
+from pymc_hais.model.proofs.signs import LAYOUT, NOT_NEGATIVE, Signs, is_even
 from pymc_hais.model.rewrites.simplification import simplify_values
 
 
@@ -51,13 +51,8 @@ _CONSTANT, _AFFINE, _CONVEX, _CONCAVE, _UNKNOWN = Curvature
 #: Functions that are convex, and those that are concave, and do not fall: of an argument that is curved alike.
 _CONVEX_RISING = (ps.Exp, ps.Expm1, ps.Softplus)
 _CONCAVE_RISING = (ps.Log, ps.Log1p, ps.Sqrt)
-#: Functions that are never negative.
-_NOT_NEGATIVE = (ps.Exp, ps.Softplus, ps.Sigmoid, ps.Sqr, ps.Abs)
-#: What picks or lays out elements of its first input anew.
-_LAYOUT = (
-    *(DimShuffle, Reshape, SpecifyShape, Subtensor, AdvancedSubtensor),
-    *(ScalarFromTensor, TensorFromScalar, Sum),
-)
+#: What makes products of exponentials of affine terms of such products.
+_OF_EXPONENTIALS = (ps.Mul, ps.TrueDiv, ps.Reciprocal, ps.Neg, ps.Sqr, ps.Sqrt, ps.Identity, ps.Second)
 
 
 def is_log_concave(graph: DensityGraph, values: Sequence[Any]) -> bool:
@@ -68,14 +63,14 @@ def is_log_concave(graph: DensityGraph, values: Sequence[Any]) -> bool:
     return join(*(found[term] for term in log_density)) in (_CONSTANT, _AFFINE, _CONCAVE)
 
 
-def is_concave_in(model: Any, layout: Layout, owners: Sequence[str], x: np.ndarray) -> bool:
-    """Whether ``model.logp()`` is proven to be concave in some variables, where the others are those of x (D,)."""
+def is_concave_in(model: Any, layout: Layout, owners: Sequence[str]) -> bool:
+    """Whether ``model.logp()`` is proven to be concave in some variables, for all values of the others."""
     frozen, _ = freeze_with_inputs(model, [])
-    position, fixed = build_position(layout), pt.constant(x.astype(layout.dtype))
+    position, fixed = build_position(layout), build_position(layout)
     values = values_at(frozen, layout, [position if owner in owners else fixed for owner in layout.owners])
     with quiet_compilation():
         terms = simplify_values(clone_replace([frozen.varlogp, frozen.datalogp], values, rebuild_strict=False))
-    found = _Reader(position, {}).read(terms)
+    found = _Reader(position, {}, fixed).read(terms)
     return join(*(found.get(term, _CONSTANT) for term in terms)) in (_CONSTANT, _AFFINE, _CONCAVE)
 
 
@@ -94,16 +89,22 @@ class _Reader:
     ----------
     known : dict
         Values of inputs that are data.
+    fixed : variable
+        Inputs that are constant, of values that are not known.
     """
 
-    def __init__(self, position: Any, known: Mapping[Any, np.ndarray]) -> None:
+    def __init__(self, position: Any, known: Mapping[Any, np.ndarray], *fixed: Any) -> None:
         self._known = known
-        self._found: dict[Any, Curvature] = {position: _AFFINE, **dict.fromkeys(known, _CONSTANT)}
+        self._found: dict[Any, Curvature] = {position: _AFFINE, **dict.fromkeys((*known, *fixed), _CONSTANT)}
+        self._signs = Signs(self._value)
+        self._of_exponentials: dict[Any, bool] = {}
 
     def read(self, outputs: list[Any]) -> dict[Any, Curvature]:
         """Return the curvatures of all variables."""
         for node in FunctionGraph(outputs=outputs, clone=False).toposort():
             curvature = _CONSTANT if all(self._of(one) == _CONSTANT for one in node.inputs) else self._of_node(node)
+            if curvature == _UNKNOWN and self._is_of_exponentials(node.outputs[0]):
+                curvature = {1.0: _CONVEX, -1.0: _CONCAVE, None: _UNKNOWN}[self._sign(node.outputs[0])]
             self._found.update(dict.fromkeys(node.outputs, curvature))
         return self._found
 
@@ -115,7 +116,7 @@ class _Reader:
         if isinstance(op, Elemwise):
             return self._of_scalar(op.scalar_op, inputs)
         first, *rest = inputs
-        if isinstance(op, _LAYOUT) and all(self._of(one) == _CONSTANT for one in rest):
+        if isinstance(op, (*LAYOUT, Sum)) and all(self._of(one) == _CONSTANT for one in rest):
             return self._of(first)
         if isinstance(op, Join | MakeVector):
             return join(*map(self._of, inputs))
@@ -160,19 +161,21 @@ class _Reader:
         return curvature.opposite if signs.count(-1.0) % 2 else curvature
 
     def _of_rising(self, op: Any, inputs: list[Any]) -> Curvature:
+        if isinstance(op, ps.Log) and self._is_of_exponentials(inputs[0]) and self._sign(inputs[0]) == 1.0:
+            return _AFFINE
         own = _CONVEX if isinstance(op, _CONVEX_RISING) else _CONCAVE
         return own if self._of(inputs[0]) in (_AFFINE, own) else _UNKNOWN
 
     def _of_distance(self, op: Any, inputs: list[Any]) -> Curvature:
         """Return the curvature of a square or an absolute value: convex, and rising where nothing is negative."""
         curvature = self._of(inputs[0])
-        is_convex = curvature == _AFFINE or (curvature == _CONVEX and self._is_one_of(inputs[0], _NOT_NEGATIVE))
+        is_convex = curvature == _AFFINE or (curvature == _CONVEX and self._is_one_of(inputs[0], NOT_NEGATIVE))
         return _CONVEX if is_convex else _UNKNOWN
 
     def _of_power(self, op: Any, inputs: list[Any]) -> Curvature:
         exponent = self._value(inputs[1])
-        is_even = exponent is not None and np.all((exponent > 0) & (exponent % 2 == 0))
-        return self._of_distance(op, inputs) if is_even else _UNKNOWN
+        is_distance = exponent is not None and is_even(exponent) and np.all(exponent > 0)
+        return self._of_distance(op, inputs) if is_distance else _UNKNOWN
 
     def _of_switch(self, op: Any, inputs: list[Any]) -> Curvature:
         condition, first, second = inputs
@@ -197,13 +200,15 @@ class _Reader:
             return all(map(self._holds, owner.inputs))
         if isinstance(owner.op.scalar_op, ps.Invert):
             return self._fails(owner.inputs[0])
-        if not isinstance(owner.op.scalar_op, ps.GE | ps.LE):
+        if not isinstance(owner.op.scalar_op, ps.GE | ps.GT | ps.LE):
             return False
         left, right = owner.inputs
         bound = self._value(right)
-        if isinstance(owner.op.scalar_op, ps.GE):
-            return bound is not None and bool(np.all(bound <= 0)) and self._is_one_of(left, _NOT_NEGATIVE)
-        return bound is not None and bool(np.all(bound >= 1)) and self._is_one_of(left, (ps.Sigmoid,))
+        if isinstance(owner.op.scalar_op, ps.LE):
+            return bound is not None and bool(np.all(bound >= 1)) and self._is_one_of(left, (ps.Sigmoid,))
+        # A product of exponentials is zero for all positions or for none, so that it may be bounded strictly.
+        can_be = isinstance(owner.op.scalar_op, ps.GE) or self._is_of_exponentials(left)
+        return can_be and bound is not None and bool(np.all(bound <= 0)) and self._sign(left) == 1.0
 
     def _fails(self, condition: Any) -> bool:
         """Whether a condition is known to fail: what is affine in finite numbers is finite."""
@@ -233,13 +238,29 @@ class _Reader:
         return self._known.get(variable)
 
     def _sign(self, variable: Any) -> float | None:
-        """Return the sign that all elements of a constant have, where none has the other; else None."""
-        value = self._value(variable)
-        if value is None or np.isnan(value).any():
-            return None
-        if np.all(value >= 0.0):
-            return 1.0
-        return -1.0 if np.all(value <= 0.0) else None
+        return self._signs(variable)
+
+    def _is_of_exponentials(self, variable: Any) -> bool:
+        """Whether each element is a product of a constant and exponentials of affine terms."""
+        if self._of(variable) == _CONSTANT:
+            return True
+        if variable not in self._of_exponentials:
+            self._of_exponentials[variable] = variable.owner is not None and self._is_node_of_exponentials(
+                variable.owner
+            )
+        return self._of_exponentials[variable]
+
+    def _is_node_of_exponentials(self, node: Any) -> bool:
+        op = node.op
+        if isinstance(op, LAYOUT):
+            return all(map(self._is_of_exponentials, node.inputs))
+        if not isinstance(op, Elemwise):
+            return False
+        if isinstance(op.scalar_op, ps.Exp):
+            return self._of(node.inputs[0]) == _AFFINE
+        if isinstance(op.scalar_op, ps.Pow):
+            return self._is_of_exponentials(node.inputs[0]) and self._of(node.inputs[1]) == _CONSTANT
+        return isinstance(op.scalar_op, _OF_EXPONENTIALS) and all(map(self._is_of_exponentials, node.inputs))
 
 
 _RULES: dict[type, Callable[..., Curvature]] = {

@@ -106,7 +106,7 @@ def _find(problem: Problem, chart: Chart, along: Slice, call: Call) -> Problem |
     x = drawn.positions[~drawn.clipped]
     if len(x) < 2:
         return "no draw of the prior is within the range of floating point."
-    if not is_concave_in(problem.model, problem.layout, [field.owner for field in chart.fields], x[0]):
+    if not is_concave_in(problem.model, problem.layout, [field.owner for field in chart.fields]):
         return "chains may have several modes: their density is not proven to be concave."
     starts = problem.to_coordinates(x)[:, ~chart.is_field]
     found = _rise(_at_point(problem, np.median(x, axis=0)), along, starts, np.median(starts, axis=0), call)

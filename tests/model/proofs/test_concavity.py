@@ -72,18 +72,54 @@ def test_what_data_decide_is_read_from_the_data_of_this_run():
     assert not is_log_concave(graph, [-value for value in values])
 
 
+def chain(likelihood):
+    with pm.Model() as model:
+        likelihood(pm.GaussianRandomWalk("h", sigma=pm.HalfNormal("s"), init_dist=pm.Normal.dist(), shape=40))
+    return model
+
+
+#: Given all other variables, whatever their values are.
+CONCAVE_IN_A_CHAIN = {
+    **CONCAVE,
+    "unknown sd": NOT_PROVEN["unknown sd"],
+    "volatility": lambda h: pm.Normal("y", 0.0, pm.math.exp(0.5 * h + pm.Normal("mu")), observed=COUNTS - 1.0),
+    "rates": lambda h: pm.Exponential("y", pm.math.exp(h) * pm.HalfNormal("scale"), observed=COUNTS + 1.0),
+    "loadings": lambda h: pm.Poisson("y", pm.math.exp(pm.Normal("load") * h), observed=COUNTS),
+}
+NOT_PROVEN_IN_A_CHAIN = {
+    **{name: one for name, one in NOT_PROVEN.items() if name != "unknown sd"},
+    "either sign": lambda h: pm.Potential("energy", -pm.Normal("b", 3.0) * pm.math.exp(h).sum()),
+    "volatility with heavy tails": lambda h: pm.StudentT("y", 4.0, 0.0, sigma=pm.math.exp(0.5 * h), observed=COUNTS),
+}
+
+
+def is_concave_in_chain(model):
+    return concavity.is_concave_in(model, build_layout(model), ["h"])
+
+
+@pytest.mark.parametrize("name", CONCAVE_IN_A_CHAIN)
+def test_chains_of_one_hill_are_proven_whatever_the_other_variables_are(name):
+    assert is_concave_in_chain(chain(CONCAVE_IN_A_CHAIN[name]))
+
+
+@pytest.mark.parametrize("name", NOT_PROVEN_IN_A_CHAIN)
+def test_no_other_chain_is(name):
+    assert not is_concave_in_chain(chain(NOT_PROVEN_IN_A_CHAIN[name]))
+
+
 UNARY = [
     *(pt.exp, pt.softplus, pt.neg, pt.abs, pt.sqr, pt.sigmoid, pt.sin),
     *(lambda x: pt.log(x + 9.0), lambda x: 0.5 * x, lambda x: x - 1.0, lambda x: x**2),
     *(lambda x: x * np.array([1.0, -1.0]), lambda x: pt.dot(np.array([[0.6, -0.8], [0.8, 0.6]]), x)),
+    *(lambda x: 1.0 / pt.exp(x), lambda x: pt.sqrt(pt.exp(x)), lambda x: -0.3 * pt.exp(x), lambda x: pt.log(pt.exp(x))),
     *(lambda x: x[::-1], lambda x: pt.stack([x.sum(), x[0]])),
 ]
-BINARY = [pt.add, pt.sub, lambda x, y: pt.switch(np.array([True, False]), x, y), lambda x, y: x * y]
+BINARY = [pt.add, pt.sub, lambda x, y: pt.switch(np.array([True, False]), x, y), lambda x, y: x * y, lambda x, y: x / y]
 
 
-def random_graph(rng, position):
-    """Build a vector of a few operations on the position."""
-    made = [position]
+def random_graph(rng, *inputs):
+    """Build a vector of a few operations on the position, and on constants that are not known."""
+    made = [*inputs]
     for _ in range(rng.integers(1, 6)):
         one = made[rng.integers(len(made))]
         if rng.random() < 0.6:
@@ -97,15 +133,18 @@ def wrong_claims(n):
     rng, wrong, right = np.random.default_rng(3), 0, 0
     for _ in range(n):
         position = pt.vector("position", shape=(2,))
-        output = random_graph(rng, position)
-        said = concavity._Reader(position, {}).read([output]).get(output, Curvature.AFFINE)
+        fixed = pt.vector("fixed", shape=(2,))
+        output = random_graph(rng, position, fixed)
+        said = concavity._Reader(position, {}, fixed).read([output]).get(output, Curvature.AFFINE)
         if said in (Curvature.UNKNOWN, Curvature.CONSTANT):
             continue
-        points = pt.matrix("points", shape=(None, 2))
-        ends = rng.normal(scale=2.0, size=(2, 40, 2))
+        points, constants = pt.matrix("points", shape=(None, 2)), pt.matrix("constants", shape=(None, 2))
+        ends, values = rng.normal(scale=2.0, size=(2, 40, 2)), rng.normal(size=(40, 2))
         with np.errstate(all="ignore"):
             first, second, middle = (
-                vectorize_graph(output, {position: points}).eval({points: one}, mode="FAST_COMPILE")
+                vectorize_graph(output, {position: points, fixed: constants}).eval(
+                    {points: one, constants: values}, mode="FAST_COMPILE", on_unused_input="ignore"
+                )
                 for one in (*ends, ends.mean(axis=0))
             )
             bent = middle - 0.5 * (first + second)
@@ -130,6 +169,7 @@ MUTANTS = {
     "signs do not matter": ("_sign", lambda self, variable: 1.0),
     "a difference is a sum": ("_of_difference", concavity._Reader._of_sum),
     "any square is convex": ("_of_distance", lambda self, op, inputs: Curvature.CONVEX),
+    "anything is of exponentials": ("_is_node_of_exponentials", lambda self, node: True),
     "any function that rises keeps all": ("_of_rising", lambda self, op, inputs: Curvature.CONVEX),
 }
 
