@@ -216,6 +216,13 @@ def test_the_reports_settings():
         ({"constraints": {"x": 3}}, "pair \\(lower, upper\\)"),
         ({"constraints": [0, 1]}, "LinearConstraints or a dict"),
         ({"constraints": LinearConstraints([[1.0]], [0.0])}, "1 dimensions, the model's flat vector 2"),
+        (
+            {
+                "constraints": {"x": (0, None)},
+                "kernel": Hamiltonian(constraints=LinearConstraints([[1.0, 0.0]], [0.0])),
+            },
+            "`kernel` has constraints of its own beside `constraints`",
+        ),
         ({"constraints": {"x": (5.0, 6.0)}, "reference": Gaussian(scale=0.1)}, "lies inside the constraints"),
     ],
     ids=str,

@@ -146,6 +146,8 @@ def check_request(request: Request) -> Checked:
     estimators = check_choice("estimators", request.estimators, ESTIMATORS)
     kernel, sites = _read_kernels(request.kernel)
     if request.constraints is not None:
+        if kernel.constraints is not None:
+            raise ValueError("`kernel` has constraints of its own beside `constraints`: pass all of them in one place.")
         kernel = with_walls(kernel, build_constraints(request.constraints, build_layout(model)))
     if estimators and kernel.constraints is not None:
         raise ValueError(

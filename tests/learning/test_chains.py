@@ -282,6 +282,27 @@ def test_an_e_step_of_ones_own_is_used_and_checked():
         pymc_hais.fit(model, {"x": SEEN}, ["A"], wrong, n_steps=3, progressbar=False)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"n_settle": -1}, "`n_settle` must be a whole number of at least 1; got -1"),
+        ({"e_step": 3}, "`e_step` must be a function .* got 3"),
+    ],
+    ids=str,
+)
+def test_an_e_step_that_cannot_be_is_refused_at_once(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        learning.ExpectationMaximization(**wrong)
+
+
+def test_a_few_rows_are_learnt_from():
+    """Of few enough rows the engine returns its own memory, which nobody may write to."""
+    model = factors()
+    method = learning.ExpectationMaximization(n_settle=5)
+    pymc_hais.fit(model, {"x": SEEN[:20]}, ["A"], method, n_steps=3, random_seed=1, progressbar=False)
+    assert np.any(model["A"].get_value() != FILTERS)
+
+
 def test_what_a_method_is_not_for_is_refused_by_name(family):
     with pytest.raises(ValueError, match=r"`x` is observed: its density is normalised\. Pass learning.Expectation"):
         learning.ContrastiveDivergence().check(build_family(factors(), {"x": SEEN}, ["A"])[0])

@@ -140,8 +140,8 @@ class Moved(NamedTuple):
 
 
 def _points(problem: Problem, state: ParticleState) -> np.ndarray:
-    """Return the model's flat vectors (n, D) of all particles."""
-    positions = np.asarray(state.position, np.float64)
+    """Return the model's flat vectors (n, D) of all particles, which may be written to."""
+    positions = np.array(state.position, np.float64)
     return problem.to_model(positions.reshape(-1, positions.shape[-1]))
 
 

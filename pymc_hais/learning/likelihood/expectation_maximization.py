@@ -10,6 +10,7 @@ import numpy as np
 from pymc_hais.learning.family import Family, first_values
 from pymc_hais.learning.likelihood.phases import Phases, Sampled, is_unnormalised
 from pymc_hais.learning.protocol import Batch
+from pymc_hais.request.arguments import check_integer
 
 #: ``(rows (m, D), hidden (m, H), parameters, rng) -> hidden (m, H)``, on the unconstrained scale.
 type EStep = Callable[[np.ndarray, np.ndarray, Mapping[str, np.ndarray], np.random.Generator], np.ndarray]
@@ -46,6 +47,15 @@ class ExpectationMaximization(Sampled):
 
     e_step: EStep | None = None
     n_settle: int = 100
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_integer("n_settle", self.n_settle, 1)
+        if self.e_step is not None and not callable(self.e_step):
+            raise ValueError(
+                "`e_step` must be a function (rows, hidden, parameters, rng) -> hidden, or None for our own moves; got "
+                f"{self.e_step!r}."
+            )
 
     def check(self, family: Family) -> None:
         """Ask for hidden variables, and for a normalised density."""
