@@ -3,8 +3,8 @@
 import numpy as np
 import pymc as pm
 import pytest
-from scipy.special import logsumexp
-from scipy.stats import halfnorm, norm
+from scipy.special import expit, logsumexp
+from scipy.stats import beta, halfnorm, multivariate_t, norm
 
 from pymc_hais import log_marginal_likelihood, sample_hais
 from pymc_hais.model.coordinates import fields
@@ -71,6 +71,59 @@ def test_long_walks_are_right_over_seeds(n, n_seeds):
         assert not found.findings
         scores.append((found.value - truth) / found.se)
     assert np.abs(scores).max() < 4.0
+
+
+def filtered(y, mu, phi, step, n, rng):
+    """Estimate log p(y) of a stochastic volatility for each of its parameters (m,), by a bootstrap particle filter."""
+    mu, phi, step = (one[:, None] for one in (mu, phi, step))
+    h = step / np.sqrt(1.0 - phi**2) * rng.normal(size=(len(mu), n))
+    total = np.zeros(len(mu))
+    for t, value in enumerate(y):
+        if t:
+            h = phi * h + step * rng.normal(size=h.shape)
+        log_weights = norm.logpdf(value, 0.0, np.exp(np.clip(0.5 * (h + mu), -30.0, 30.0)))
+        total += logsumexp(log_weights, axis=1) - np.log(n)
+        heights = np.cumsum(np.exp(log_weights - log_weights.max(axis=1, keepdims=True)), axis=1)
+        marks = (np.arange(n) + rng.random((len(mu), 1))) / n * heights[:, -1:]
+        chosen = [np.searchsorted(*one).clip(max=n - 1) for one in zip(heights, marks, strict=True)]
+        h = np.take_along_axis(h, np.array(chosen), axis=1)
+    return total
+
+
+def volatility(n):
+    """A stochastic volatility, its log Z and the error of that: importance sampling of the parameters, in turns."""
+    rng = np.random.default_rng(2)
+    h = np.zeros(n)
+    for t in range(1, n):
+        h[t] = 0.95 * h[t - 1] + 0.3 * rng.normal()
+    y = np.exp(0.5 * (h - 1.0)) * rng.normal(size=n)
+    with pm.Model() as model:
+        mu, phi, step = pm.Normal("mu", 0.0, 2.0), pm.Beta("phi", 20.0, 1.5), pm.HalfNormal("step", 0.5)
+        start = pm.Normal.dist(0.0, step / pm.math.sqrt(1.0 - phi**2))
+        h = pm.AR("h", rho=phi[None], sigma=step, init_dist=start, shape=n)
+        pm.Normal("y", 0.0, pm.math.exp(0.5 * (h + mu)), observed=y)
+    centre, scale = np.array([-1.0, 3.0, -1.5]), np.diag([0.6, 1.0, 0.6]) ** 2
+    for m in (300, 500, 1500):
+        near = multivariate_t(centre, scale, df=5, seed=rng)
+        points = near.rvs(m)
+        mu, phi, step = points[:, 0], np.minimum(expit(points[:, 1]), 1.0 - 1e-9), np.exp(points[:, 2])
+        log_prior = norm.logpdf(mu, 0.0, 2.0) + beta.logpdf(phi, 20.0, 1.5) + np.log(phi * (1.0 - phi))
+        log_prior += halfnorm.logpdf(step, scale=0.5) + np.log(step)
+        log_weights = filtered(y, mu, phi, step, 400, rng) + log_prior - near.logpdf(points)
+        shares = np.exp(log_weights - logsumexp(log_weights))
+        centre, scale = shares @ points, 1.3 * np.cov(points.T, aweights=shares) + 1e-3 * np.eye(3)
+    return model, logsumexp(log_weights) - np.log(m), np.sqrt(np.sum((shares - 1.0 / m) ** 2))
+
+
+@pytest.mark.slow
+def test_a_volatility_is_what_a_particle_filter_says():
+    """Its scales are known so weakly that the mode alone would make a start of which next to no draw counts."""
+    model, truth, error = volatility(100)
+    assert error < 0.05
+    found, idata = estimate(model)
+    assert "`h` integrated out" in idata["posterior"].attrs["reference_reason"]
+    assert abs(found.value - truth) < 4.0 * np.hypot(found.se, error)
+    assert found.se < 0.1
 
 
 @pytest.mark.slow

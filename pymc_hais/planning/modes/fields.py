@@ -15,14 +15,16 @@ from dataclasses import replace
 import numpy as np
 
 from pymc_hais.core.seeds import Purpose
+from pymc_hais.core.weights import systematic
 from pymc_hais.model import Chart, is_concave_in, unnormalised_priors
 from pymc_hais.planning.learning import Trial, learn
-from pymc_hais.planning.modes.near import climb_in_time, is_hierarchy, judge, start_around, those_that_count
+from pymc_hais.planning.modes.near import Judged, climb_in_time, is_hierarchy, judge, start_around, those_that_count
 from pymc_hais.problem.problem import Problem
 from pymc_hais.request.call import Call
 from pymc_hais.run.choice import Spent
 from pymc_hais.run.mode_search import Joint, Peak, is_smooth
 from pymc_hais.tuning import unit_triangle
+from pymc_hais.tuning.pilot import next_beta
 
 #: Starts of the climbs; other peaks that must lead to the same one, and how near.
 _STARTS, _OTHERS, _SAME = 20, 3, 1.0
@@ -33,6 +35,10 @@ _BOLD, _ENOUGH = 3, 0.3
 #: Newton steps to a point, at most, and the shares of a step that are tried.
 _NEWTON_STEPS = 50
 _SHARES = np.append(0.5 ** np.arange(10), 0.0)
+#: Share of draws that counts where rounds hardly need temperatures, and Pareto k of their weights.
+_ENOUGH_COUNT, _LIGHT = 0.2, 0.5
+#: Turns after weighted draws, and the share of them that counts once they are tempered.
+_FOLLOWS, _FOLLOWED = 5, 0.3
 #: Tells the random numbers of its pilot from others'.
 _FROM_FIELDS = 5
 
@@ -73,8 +79,9 @@ def try_fields_first(problem: Problem, spent: Spent, call: Call) -> Trial | str:
     near = _find(problem, problem.chart, along, call)
     joint = Joint(problem)
     if not isinstance(near, str):
-        judged = judge(near, joint, np.random.default_rng(call.seeds.sequence(Purpose.MODES, 8)))
-        near = judged.accepted() if judged.is_good else near
+        rng = np.random.default_rng(call.seeds.sequence(Purpose.MODES, 8))
+        judged = _follow(near, problem.chart, along, joint, rng)
+        near = judged.accepted() if _is_near(judged) else judged.problem
     spent.n_gradients_pilot += along.n_evaluations + joint.n_evaluations
     if isinstance(near, str):
         return near
@@ -113,18 +120,22 @@ def _find(problem: Problem, chart: Chart, along: Slice, call: Call) -> Problem |
     if isinstance(found, str):
         return found
     problem, peak, others = found
-    top = np.zeros(0) if peak is None else peak.position
     for other in others[:_OTHERS]:  # that the point is far from theirs may have made them
-        found = _rise(problem, along, other.position + 0.0 * starts[:2], other.position, call)
-        if isinstance(found, str) or found[1] is None or found[1].squared_distance(top[None])[0] > _SAME:
+        found = _rise(problem, along, other.position + 0.0 * starts[:2], other.position, call, peak)
+        if isinstance(found, str) or found[1] is not peak:
             return f"there are {len(others) + 1} modes."
-    return _around(problem, chart, peak)
+    if peak is None:
+        return _around(problem, chart, along, np.zeros(0), np.zeros((0, 0)))
+    return _around(problem, chart, along, peak.position, peak.scale @ peak.scale.T)
 
 
 def _rise(
-    problem: Problem, along: Slice, starts: np.ndarray, top: np.ndarray, call: Call
+    problem: Problem, along: Slice, starts: np.ndarray, top: np.ndarray, call: Call, known: Peak | None = None
 ) -> tuple[Problem, Peak | None, list[Peak]] | str:
-    """Climb in turns with the points; return the peak, none where all variables are chains, and others that remain."""
+    """Climb in turns with the points; return the peak, none where all variables are chains, and others that remain.
+
+    It is the known one as soon as the way leads near it.
+    """
     for turn in range(_TURNS):
         problem, moved = _settle(problem, along, top)
         if not top.size:
@@ -133,9 +144,13 @@ def _rise(
         climbed = climb_in_time(along, starts, call)
         if isinstance(climbed, str):
             return climbed
-        peak, *others = those_that_count(climbed)
+        peaks = those_that_count(climbed)
+        peak = peaks[0] if turn < _BOLD else min(peaks, key=lambda one: one.squared_distance(top[None])[0])
+        others = [one for one in peaks if one is not peak]
         moved += float(np.sqrt(peak.squared_distance(top[None])[0]))
         top = top + (peak.position - top) * (1.0 if turn < _BOLD else 0.5)
+        if known is not None and known.squared_distance(top[None])[0] < _SAME:
+            return problem, known, []
         if moved < _ENOUGH:
             return problem, peak, others
     return f"the point around which chains are expanded still moves after {_TURNS} turns."
@@ -178,17 +193,35 @@ def _distance(problem: Problem, other: Problem, z: np.ndarray) -> float:
     return float(np.linalg.norm(both[0] - both[1]))
 
 
-def _around(problem: Problem, chart: Chart, peak: Peak | None) -> Problem:
-    """Start from a mixture with a Gaussian around zero, and the peak in what is no chain, uncorrelated."""
+def _follow(near: Problem, chart: Chart, along: Slice, joint: Joint, rng: np.random.Generator) -> Judged:
+    """Judge a start, and what follows its weighted draws in all that is no chain; return the best."""
+    best = judged = judge(near, joint, rng)
+    for _ in range(_FOLLOWS if chart.mixed.size else 0):
+        if best.is_good or not np.isfinite(judged.log_z):
+            break
+        share = next_beta(judged.log_weights, 0.0, _FOLLOWED)
+        chosen = systematic(share * judged.log_weights, rng.random())
+        kept = judged.problem.to_model(judged.positions[chosen])[:, chart.mixed]
+        covariance = np.atleast_2d(np.cov(kept.T))
+        judged = judge(_around(judged.problem, chart, along, kept.mean(axis=0), covariance), joint, rng)
+        best = max(best, judged, key=lambda one: (_is_near(one), one.share))
+    return best
+
+
+def _is_near(judged: Judged) -> bool:
+    """Whether weights of draws are even enough; what is left of a chain costs more to anneal than to weigh."""
+    return judged.share >= _ENOUGH_COUNT and judged.tail <= _LIGHT
+
+
+def _around(problem: Problem, chart: Chart, along: Slice, mean: np.ndarray, covariance: np.ndarray) -> Problem:
+    """Start from a mixture with a Gaussian: around zero in chains, and uncorrelated in the rest."""
     assert problem.sites is not None
     n_dims = problem.layout.n_dims
-    centre, scale, sites = np.zeros(n_dims), np.ones(n_dims), problem.sites
-    if peak is not None:
-        kept = np.flatnonzero(~chart.is_field)
-        of_mixed = np.isin(kept, chart.mixed)
-        covariance = peak.scale @ peak.scale.T
-        sites = replace(sites, mix=unit_triangle(covariance[np.ix_(of_mixed, of_mixed)]))
-        turn = np.eye(len(kept))
-        turn[np.ix_(of_mixed, of_mixed)] = np.linalg.inv(sites.mix)
-        centre[kept], scale[kept] = turn @ peak.position, np.sqrt(np.diag(turn @ covariance @ turn.T))
-    return start_around(problem, centre, scale, sites)
+    centre, scale, mix = np.zeros(n_dims), np.ones(n_dims), np.eye(mean.size)
+    if mean.size:
+        problem, _ = _settle(problem.with_sites(replace(problem.sites, mix=mix)), along, mean)
+        mix = unit_triangle(covariance)
+        turn = np.linalg.inv(mix)
+        centre[chart.mixed], scale[chart.mixed] = turn @ mean, np.sqrt(np.diag(turn @ covariance @ turn.T))
+    assert problem.sites is not None
+    return start_around(problem, centre, scale, replace(problem.sites, mix=mix))
