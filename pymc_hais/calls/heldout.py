@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pymc_hais.calls.sample import sample_hais
-from pymc_hais.core.messages import quoted
+from pymc_hais.core.messages import quoted, refuse_unknown
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.seeds import Branch, Purpose
 from pymc_hais.estimators.predictive import average_likelihood
@@ -31,7 +31,7 @@ from pymc_hais.model.rows import as_rows, check_known, check_rows, check_table, 
 from pymc_hais.planning.choose import choose_reference
 from pymc_hais.planning.mass import build_first_problem, measure_prior_mass
 from pymc_hais.problem.problem import Problem
-from pymc_hais.request.arguments import check_integer, refuse_idle, refuse_unknown
+from pymc_hais.request.arguments import check_integer, refuse_idle
 from pymc_hais.request.call import Call, build_call, share_out
 from pymc_hais.request.request import Request, check_request
 from pymc_hais.results.checks.rows import check_predictive, summarise

@@ -1,6 +1,7 @@
-"""How messages write names."""
+"""How messages write names, and answer those that are unknown."""
 
-from collections.abc import Iterable
+import difflib
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 #: Characters of a value that messages write out.
@@ -16,3 +17,21 @@ def shown(value: Any) -> str:
     """Write a value that was given, or its type where it is long."""
     text = repr(value)
     return text if len(text) <= _LONGEST and "\n" not in text else f"a {type(value).__name__}"
+
+
+def refuse_unknown(name: str, given: Collection[str], known: Sequence[str]) -> None:
+    """Refuse arguments that a function or class does not have, where it would pass over them.
+
+    Raises
+    ------
+    TypeError
+    """
+    for one in given:
+        if one not in known:
+            raise TypeError(f"{name}() has no argument `{one}`: {instead_of(one, known)}")
+
+
+def instead_of(name: str, known: Sequence[str]) -> str:
+    """Write what is meant by a name that is not known: the nearest, or all there are."""
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean `{close[0]}`?" if close else f"its arguments are {', '.join(known)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from functools import cached_property
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from pytensor.compile.mode import get_mode
 from pytensor.link.jax import JAXLinker
 from pytensor.link.numba import NumbaLinker
 
+from pymc_hais.core.messages import refuse_unknown
 from pymc_hais.core.records import ParticleState, Segment
 from pymc_hais.core.seeds import Seeds
 from pymc_hais.core.weights import clean, log_mean_exp, normalise, systematic
@@ -65,6 +67,8 @@ class HAIS(SMC_KERNEL):
 
     Raises
     ------
+    TypeError
+        An unknown argument.
     ValueError
         A setting out of range, an improper prior, minibatches, a likelihood of zero at every prior draw, or prior
         draws that do not follow the log prior.
@@ -98,6 +102,7 @@ class HAIS(SMC_KERNEL):
         damping: float = 2.0,
         **kwargs: Any,
     ) -> None:
+        refuse_unknown("HAIS", kwargs, [name for name in _SETTINGS if name not in ("self", "args", "kwargs")])
         shares = {
             "threshold": threshold,
             "correlation_threshold": correlation_threshold,
@@ -246,6 +251,10 @@ class HAIS(SMC_KERNEL):
             "target_accept": self.target_accept,
             "damping": self._kernel.damping,
         }
+
+
+#: What the kernel takes, PyMC's own settings among them.
+_SETTINGS = (*signature(HAIS.__init__).parameters, *signature(SMC_KERNEL.__init__).parameters)
 
 
 def _choose_backend(compile_kwargs: dict[str, Any] | None) -> tuple[str | None, dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -10,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pymc_hais.core.messages import quoted, shown
+from pymc_hais.core.messages import instead_of, quoted, shown
 from pymc_hais.jobs.machine import memory
 from pymc_hais.jobs.progress import default_theme
 
@@ -207,23 +206,6 @@ def _is_default(value: Any, default: Any) -> bool:
     return value is default or bool(np.isscalar(value) and value == default)
 
 
-def refuse_unknown(name: str, given: Collection[str], known: Sequence[str]) -> None:
-    """Refuse arguments that a function or class does not have, where it would pass over them.
-
-    Raises
-    ------
-    TypeError
-    """
-    for one in given:
-        if one not in known:
-            raise TypeError(f"{name}() has no argument `{one}`: {_instead_of(one, known)}")
-
-
-def _instead_of(name: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean `{close[0]}`?" if close else f"its arguments are {', '.join(known)}"
-
-
 def explain_unknown[**P, R](function: Callable[P, R]) -> Callable[P, R]:
     """Answer arguments that a function does not have: those of pm.sample, and misspelt ones."""
     known = list(inspect.signature(function).parameters)
@@ -235,7 +217,7 @@ def explain_unknown[**P, R](function: Callable[P, R]) -> Callable[P, R]:
             if instead is not None:
                 hint = f'{instead}. See "From pm.sample" in the documentation'
             else:
-                hint = _instead_of(name, known)
+                hint = instead_of(name, known)
             raise TypeError(f"{function.__name__}() has no argument `{name}`: {hint}")
         return function(*args, **kwargs)
 

@@ -235,6 +235,12 @@ def test_settings_out_of_range_are_named(settings):
         build(counts()[0], **settings)
 
 
+def test_unknown_settings_are_answered_before_any_work(monkeypatch):
+    monkeypatch.setattr("pymc_hais.integrations.smc_kernel.build_problem", lambda *_: pytest.fail("work has begun"))
+    with pytest.raises(TypeError, match=r"HAIS\(\) has no argument `max_move`: did you mean `max_moves`\?"):
+        build(counts()[0], max_move=2)
+
+
 def test_discrete_variables_are_named():
     with pm.Model() as model:
         pm.Poisson("count", 3.0)

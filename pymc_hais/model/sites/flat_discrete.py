@@ -11,6 +11,12 @@ from pymc.distributions.dist_math import check_parameters
 from pymc.distributions.distribution import Discrete
 from pymc.distributions.shape_utils import rv_size_is_none
 from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.variable import TensorConstant
+
+from pymc_hais.core.messages import refuse_unknown, shown
+
+#: What distributions of PyMC take beside their parameters.
+_OF_EVERY_DISTRIBUTION = ("shape", "size", "dtype", "rng", "name", "return_next_rng", "dims", "initval")
 
 
 class FlatDiscreteRV(RandomVariable):
@@ -45,6 +51,13 @@ class FlatDiscrete(Discrete):
     upper : tensor_like of int, default 1
         Largest integer, not below ``lower``.
 
+    Raises
+    ------
+    TypeError
+        For arguments that no distribution has.
+    ValueError
+        For limits that are numbers, but not whole ones.
+
     Examples
     --------
     A lattice of spins::
@@ -59,8 +72,9 @@ class FlatDiscrete(Discrete):
 
     @classmethod
     def dist(cls, lower: Any = 0, upper: Any = 1, **kwargs: Any) -> Any:
-        """Create the distribution without a name; limits that are no integers are rounded down."""
-        return super().dist([_round_down(lower), _round_down(upper)], **kwargs)
+        """Create the distribution without a name; limits that are graphs are rounded down."""
+        refuse_unknown("FlatDiscrete", kwargs, ("lower", "upper", *_OF_EVERY_DISTRIBUTION))
+        return super().dist([_round_down("lower", lower), _round_down("upper", upper)], **kwargs)
 
     def support_point(rv, size, lower, upper):  # noqa: D102 (PyMC's own signature, and name)
         lower = pt.cast(lower, rv.dtype)
@@ -72,7 +86,9 @@ class FlatDiscrete(Discrete):
         return check_parameters(log_weight, lower <= upper, msg="lower <= upper")
 
 
-def _round_down(limit: Any) -> Any:
-    """Return a limit as integers; a constant that is one stays a constant."""
-    limit = pt.as_tensor_variable(limit)
+def _round_down(name: str, limit: Any) -> Any:
+    """Return a limit as integers; a constant that is one stays a constant, and one that is none is refused."""
+    given, limit = limit, pt.as_tensor_variable(limit)
+    if isinstance(limit, TensorConstant) and not np.all(np.isfinite(limit.data) & (limit.data == np.floor(limit.data))):
+        raise ValueError(f"`{name}` of FlatDiscrete must be whole numbers; got {shown(given)}.")
     return pt.cast(pt.floor(limit), "int64") if limit.dtype.startswith("float") else limit

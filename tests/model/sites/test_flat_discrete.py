@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytest
 from pymc.logprob.utils import ParameterValueError
 from pymc.model.transform.optimization import freeze_dims_and_data
@@ -32,7 +33,18 @@ def test_weight_one_inside_and_none_outside():
     found = evaluate(pm.logp(FlatDiscrete.dist(lower=-2, upper=1), np.arange(-4, 4)))
     assert found.tolist() == [-np.inf, -np.inf, 0.0, 0.0, 0.0, 0.0, -np.inf, -np.inf]
     assert evaluate(pm.logp(FlatDiscrete.dist(), np.arange(-1, 3))).tolist() == [-np.inf, 0.0, 0.0, -np.inf]
-    assert evaluate(pm.logp(FlatDiscrete.dist(0.0, 1.9), 2)) == -np.inf
+    assert evaluate(pm.logp(FlatDiscrete.dist(0.0, pytensor.shared(1.9)), 2)) == -np.inf
+
+
+@pytest.mark.parametrize("limits", [{"lower": 0.5, "upper": 2.5}, {"upper": [1.0, np.inf]}])
+def test_limits_that_are_no_whole_numbers_are_refused(limits):
+    with pytest.raises(ValueError, match=r"`(lower|upper)` of FlatDiscrete must be whole numbers; got "):
+        FlatDiscrete.dist(**limits)
+
+
+def test_unknown_arguments_are_answered():
+    with pm.Model(), pytest.raises(TypeError, match=r"FlatDiscrete\(\) has no argument `low`: did you mean `lower`\?"):
+        FlatDiscrete("z", shape=3, low=5)
 
 
 def test_limits_in_the_wrong_order_are_refused():
