@@ -13,7 +13,7 @@ import numpy as np
 from pymc_hais.core.records import ParticleState, PathFunctions
 from pymc_hais.kernels.leapfrog import INTEGRATORS, build_leapfrog
 from pymc_hais.kernels.metropolis import build_accept, check_step_size, identity, plain_loop
-from pymc_hais.kernels.reflection import LinearConstraints
+from pymc_hais.kernels.reflection import LinearConstraints, check_constraints
 
 #: An energy error beyond this many nats marks a divergence, as in PyMC's and Stan's samplers.
 DIVERGENCE_THRESHOLD = 1000.0
@@ -75,6 +75,7 @@ class Hamiltonian:
                 f"damping is {self.damping!r}: pass a positive number, or math.inf to renew the momentum each time."
             )
         check_step_size(self.step_size)
+        check_constraints(self.constraints)
 
     @property
     def n_gradients(self) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 from pymc_hais.core.records import PathFunctions
 from pymc_hais.kernels.leapfrog import build_metric
 from pymc_hais.kernels.metropolis import build_accept, build_evaluate_at, check_step_size, identity, plain_loop
-from pymc_hais.kernels.reflection import LinearConstraints, build_inside
+from pymc_hais.kernels.reflection import LinearConstraints, build_inside, check_constraints
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class RandomWalk:
     Raises
     ------
     ValueError
-        For a step size that is not positive.
+        For a step size that is not positive, or constraints of another kind.
     """
 
     step_size: float | None = None
@@ -46,6 +46,7 @@ class RandomWalk:
 
     def __post_init__(self) -> None:
         check_step_size(self.step_size)
+        check_constraints(self.constraints)
 
     @property
     def program(self) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from pymc_hais.core.messages import shown
 from pymc_hais.kernels.metropolis import identity, plain_loop
 
 #: A wall nearer than this is at hand: keeps 0 / 0 out of the time to reach a wall that was just hit.
@@ -72,7 +73,12 @@ class LinearConstraints:
         ValueError
             If a lower bound is not below its upper bound, or nothing is bounded.
         """
-        lower, upper = np.broadcast_arrays(*np.atleast_1d(np.float64(lower), np.float64(upper)))
+        try:
+            lower, upper = np.broadcast_arrays(*np.atleast_1d(np.float64(lower), np.float64(upper)))
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"`lower` and `upper` must be numbers or vectors (D,) of them; got {shown(lower)} and {shown(upper)}."
+            ) from None
         if lower.ndim != 1 or not np.all(lower < upper):
             raise ValueError(f"Box from {lower} to {upper}: pass vectors (D,) with lower < upper everywhere.")
         if not np.any(np.isfinite([lower, upper])):
@@ -88,6 +94,11 @@ class LinearConstraints:
 
     def contains(self, positions: np.ndarray) -> np.ndarray:
         """Whether positions (P, D) lie in the region, (P,)."""
+        if np.shape(positions)[-1:] != (self.n_dims,):
+            raise ValueError(
+                f"`positions` must have shape (P, {self.n_dims}), a column for each dimension of the constraints; got "
+                f"shape {np.shape(positions)}."
+            )
         return np.all(positions @ self.normals.T <= self.bounds, axis=-1)
 
     def __eq__(self, other: object) -> bool:
@@ -100,6 +111,15 @@ class LinearConstraints:
         """Tell two regions apart without writing out their numbers."""
         digest = hashlib.sha256(self.normals.tobytes() + self.bounds.tobytes()).hexdigest()[:16]
         return f"LinearConstraints({len(self.bounds)} in {self.n_dims} dimensions, {digest})"
+
+
+def check_constraints(constraints: Any) -> None:
+    """Refuse walls of a kernel that are neither None nor a LinearConstraints."""
+    if not isinstance(constraints, LinearConstraints | None):
+        raise ValueError(
+            f"`constraints` of a kernel must be a pymc_hais.LinearConstraints, or None; got {shown(constraints)}. "
+            "Bounds of variables by their names go into sample_hais(constraints=...)."
+        )
 
 
 def _build_project(xp: Any, constraints: LinearConstraints) -> Any:

@@ -19,6 +19,10 @@ from pymc_hais.kernels import Hamiltonian, LinearConstraints, RandomWalk
         ({"damping": math.nan}, "damping is nan"),
         ({"step_size": -0.1}, "step_size is -0.1: pass a positive number, or None"),
         ({"step_size": math.inf}, "step_size is inf"),
+        (
+            {"constraints": {"mu": (0, 1)}},
+            r"must be a pymc_hais.LinearConstraints, .*; got {'mu': \(0, 1\)}.*sample_hais",
+        ),
     ],
 )
 def test_hamiltonian_refuses_what_makes_no_transition(settings, message):
@@ -29,6 +33,8 @@ def test_hamiltonian_refuses_what_makes_no_transition(settings, message):
 def test_a_random_walk_refuses_a_step_size_that_is_not_positive():
     with pytest.raises(ValueError, match="step_size is 0"):
         RandomWalk(step_size=0.0)
+    with pytest.raises(ValueError, match=r"must be a pymc_hais.LinearConstraints, or None; got 'x'"):
+        RandomWalk(constraints="x")
 
 
 def test_walls_that_are_no_numbers_are_shown():
@@ -91,11 +97,18 @@ def test_constraints_refuse_what_bounds_nothing(normals, bounds, message):
         (1.0, [0.0, 2.0], "lower < upper"),
         (np.nan, [0.0, 2.0], "lower < upper"),
         (np.zeros((2, 2)), 1.0, r"vectors \(D,\)"),
+        ("a", "b", "`lower` and `upper` must be numbers or vectors .*; got 'a' and 'b'"),
     ],
 )
 def test_a_box_refuses_what_is_no_box(lower, upper, message):
     with pytest.raises(ValueError, match=message):
         LinearConstraints.box(lower, upper)
+
+
+@pytest.mark.parametrize("positions", [np.zeros(3), np.zeros((4, 3)), 0.0])
+def test_positions_have_the_dimensions_of_the_constraints(positions):
+    with pytest.raises(ValueError, match=r"`positions` must have shape \(P, 2\), .*; got shape \("):
+        LinearConstraints.box([0.0, 0.0], 1.0).contains(positions)
 
 
 def test_constraints_keep_a_copy_that_nobody_changes():
