@@ -276,7 +276,7 @@ def test_inclusion_probabilities_sum_over_the_models_of_a_term():
     [
         ({}, "`terms` must be a dictionary"),
         (["x"], "`terms` must be a dictionary"),
-        ({"x": ["w"]}, r"Term 'x' of `terms` names `w`, no model"),
+        ({"x": ["w"]}, r"Term 'x' of `terms` names `w`, which `results` does not have: the models are \['a', 'b'\]\.$"),
         ({"x": ["a", "b"]}, "must name some of the models, and not all"),
         ({"x": []}, "must name some of the models"),
         (None, "All models have the same variables"),

@@ -279,6 +279,9 @@ def test_what_is_no_plan_is_refused(learnt, tmp_path):
         sample(means(), plan=tmp_path / "none")
     with pytest.raises(ValueError, match="`idata` must be a result of sample_hais; got str"):
         pymc_hais.save_plan("result.nc", tmp_path / "plan")
+    for path in (".", tmp_path, 3):
+        with pytest.raises(ValueError, match="`path` must be the path of a file to write, which no folder is; got "):
+            pymc_hais.save_plan(learnt, path)
 
 
 def test_a_plain_run_is_the_same_with_and_without_its_plan_kept(monkeypatch):

@@ -292,6 +292,8 @@ def test_a_parameter_path_starts_at_its_reference():
         estimate(moving_gaussian(), path={"precision": 3})
     with pytest.raises(ValueError, match=r"pair of arrays of its shape \(2, 2\)"):
         estimate(moving_gaussian(), path={"precision": (np.eye(3), PRECISION)})
+    with pytest.raises(ValueError, match="`precision` must be a pair of arrays of numbers; got a tuple"):
+        estimate(moving_gaussian(), path={"precision": (np.full((2, 2), "a"), PRECISION)})
 
 
 @pytest.mark.parametrize(("weight", "is_heavy"), [(1.0, True), pytest.param(2.5, False, marks=pytest.mark.slow)])

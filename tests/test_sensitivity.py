@@ -103,6 +103,7 @@ def test_the_middle_value_is_the_baseline_and_one_with_errors_is_run_again(monke
         ({"r": [[1.0, 2.0], [3.0, 4.0]]}, {}, r"must have the shape of the container, \(\)"),
         ({"r": SCALES}, {"plan": 1}, r"takes no \['plan'\]"),
         ({"r": SCALES}, {"random_seed": "a"}, "`random_seed`"),
+        ({"r": SCALES}, {"against": "x"}, "`against` must be a result of sample_hais, a LogZEstimate, or .*got a str"),
     ],
 )
 def test_slips(values, options, message, monkeypatch):

@@ -181,7 +181,12 @@ def _read_baseline(against: Any) -> LogZEstimate | None:
         return against
     if isinstance(against, int | float | np.floating) and not isinstance(against, bool):
         return LogZEstimate(float(against), 0.0, float(against), float(against))
-    return log_marginal_likelihood(against)
+    try:
+        return log_marginal_likelihood(against)
+    except ValueError as error:
+        raise ValueError(
+            f"`against` must be a result of sample_hais, a LogZEstimate, or a log Z as a number: {error}"
+        ) from error
 
 
 def _check_options(sample_kwargs: Mapping[str, Any]) -> None:

@@ -63,10 +63,11 @@ def write_bytes(path: Path, content: bytes) -> None:
         with replacing(path) as temporary, temporary.open("xb") as file:
             file.write(content)
     except OSError as error:
+        cure = "give it room" if path.parent.is_dir() else "make that folder first"
         raise OSError(
             error.errno,
-            f"{path.name!r} cannot be written to the folder {str(path.parent)!r} ({error.strerror}): give it room, or "
-            "pass another path. What was written before is whole.",
+            f"{path.name!r} cannot be written to the folder {str(path.parent)!r} ({error.strerror}): {cure}, or pass "
+            "another path. What was written before is whole.",
         ) from error
 
 

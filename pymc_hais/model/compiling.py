@@ -13,7 +13,7 @@ import pytensor
 import pytensor.tensor as pt
 from pymc.model.transform.optimization import freeze_dims_and_data as pymc_freeze
 from pytensor.compile.builders import OpFromGraph
-from pytensor.compile.mode import get_mode, predefined_modes
+from pytensor.compile.mode import Mode, get_mode, predefined_modes
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors
@@ -92,6 +92,8 @@ def check_mode(mode: Any) -> None:
     ValueError
     """
     try:
+        if not isinstance(mode, str | Mode | None):
+            raise ValueError("neither a name nor a mode")
         get_mode(mode)
     except ValueError as error:
         known = ", ".join(name for name in predefined_modes if name)

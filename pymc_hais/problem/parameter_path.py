@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pymc_hais.core.messages import shown
 from pymc_hais.core.records import ParticleState
 from pymc_hais.core.seeds import Purpose, Seeds
 from pymc_hais.model import Layout, build_parameter_density, check_state, discrete_names, improper_priors
@@ -76,6 +77,8 @@ def _check_path(model: Any, path: Any) -> dict[str, tuple[np.ndarray, np.ndarray
                 f"The path of `{name}` must be a pair of arrays of its shape {shape}; got "
                 + (f"shapes {[array.shape for array in arrays]}." if arrays else f"{ends!r}.")
             )
+        if any(array.dtype.kind not in "biuf" for array in arrays):
+            raise ValueError(f"The path of `{name}` must be a pair of arrays of numbers; got {shown(ends)}.")
         endpoints[name] = (arrays[0], arrays[1])
     return endpoints
 

@@ -49,7 +49,10 @@ class Mixture:
             raise ValueError(f"`parts` must be a list, such as ['prior', Gaussian(0, 10)]; got {self.parts!r}.")
         if not self.parts:
             raise ValueError("A Mixture needs at least one part.")
-        weights = self.shares
+        try:
+            weights = np.ones(len(self.parts)) if self.weights is None else np.asarray(self.weights, dtype=float)
+        except (TypeError, ValueError):
+            weights = np.zeros(0)
         if weights.shape != (len(self.parts),) or not np.all((weights > 0) & np.isfinite(weights)):
             raise ValueError(f"`weights` must be {len(self.parts)} positive numbers, one a part; got {self.weights!r}.")
 

@@ -75,10 +75,9 @@ def _check_variables(model: Any, group: Any, shapes: dict[str, tuple[int, ...]],
         )
     for name in names:
         shape = tuple(size for dim, size in group[name].sizes.items() if dim not in ("chain", "draw"))
-        if shape != tuple(shapes[name]):
-            raise ValueError(
-                f"`{argument}` is of another model: its `{name}` has shape {shape}, the model's {tuple(shapes[name])}."
-            )
+        ours = tuple(int(size) for size in shapes[name])
+        if shape != ours:
+            raise ValueError(f"`{argument}` is of another model: its `{name}` has shape {shape}, the model's {ours}.")
 
 
 def _check_data(model: Any, idata: DataTree, argument: str) -> None:

@@ -12,6 +12,7 @@ import xarray
 from xarray import Dataset, DataTree
 
 from pymc_hais.core.files import read_record, replacing, write_record
+from pymc_hais.core.messages import shown
 from pymc_hais.jobs.checkpoint import Checkpoint
 from pymc_hais.jobs.guard import Guard
 from pymc_hais.run.plan import Plan, decode_plan, encode_plan
@@ -76,7 +77,7 @@ def save_plan(idata: DataTree, path: str | os.PathLike[str]) -> None:
     Raises
     ------
     ValueError
-        If ``idata`` has no plan.
+        If ``idata`` has no plan, or ``path`` is none of a file.
     OSError
         If the file cannot be written.
 
@@ -92,6 +93,8 @@ def save_plan(idata: DataTree, path: str | os.PathLike[str]) -> None:
     >>> idata = pm.sample_hais(plan="radon.plan")  # doctest: +SKIP
     """
     arrays, facts = _arrays_and_facts(idata, "idata")
+    if not isinstance(path, str | os.PathLike) or Path(path).is_dir():
+        raise ValueError(f"`path` must be the path of a file to write, which no folder is; got {shown(path)}.")
     write_record(Path(path), arrays, facts)
 
 

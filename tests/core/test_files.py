@@ -199,3 +199,5 @@ def test_a_path_under_a_file_is_said(tmp_path):
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(OSError, match=r"'a\.npz' cannot be written to the folder"):
         write_bytes(tmp_path / "file" / "a.npz", b"")
+    with pytest.raises(OSError, match=r"\(No such file or directory\): make that folder first, or pass another path"):
+        write_bytes(tmp_path / "none" / "a.npz", b"")

@@ -223,6 +223,9 @@ def test_mixtures_and_degrees_of_freedom_are_checked_at_once():
         Mixture("prior")
     with pytest.raises(ValueError, match="2 positive numbers"):
         Mixture([Gaussian(), "prior"], [1.0, 0.0])
+    for weights in ([1, -1], "ab"):
+        with pytest.raises(ValueError, match="`weights` must be 2 positive numbers, one a part; got "):
+            Mixture([Gaussian(), "prior"], weights)
     with pytest.raises(ValueError, match="`df` must be a positive number"):
         StudentT(np.inf)
     with pytest.raises(ValueError, match="`df` must be a positive number; got 'x'"):

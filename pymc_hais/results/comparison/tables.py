@@ -66,8 +66,12 @@ def read_terms(results: Mapping[str, Any], terms: Any) -> dict[str, list[str]]:
     for term, members in read.items():
         unknown = [name for name in members if name not in results]
         if unknown or not 0 < len(set(members)) < len(results):
-            what = f"names {quoted(unknown)}, no model of `results`" if unknown else "must name some of the models"
-            raise ValueError(f"Term {term!r} of `terms` {what}, and not all of them: the models are {list(results)}.")
+            what = (
+                f"names {quoted(unknown)}, which `results` does not have"
+                if unknown
+                else "must name some of the models, and not all of them"
+            )
+            raise ValueError(f"Term {term!r} of `terms` {what}: the models are {list(results)}.")
     return read
 
 

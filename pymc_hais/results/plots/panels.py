@@ -16,6 +16,7 @@ from arviz_plots.plots.utils import get_visual_kwargs
 from arviz_plots.visuals import hline, hspan, labelled_title, labelled_x, labelled_y, set_xlim, set_ylim, vline, vspan
 from xarray import DataArray, Dataset, concat
 
+from pymc_hais.core.messages import shown
 from pymc_hais.estimators.values import NORMAL_REACH
 
 #: Those of arviz-plots.
@@ -80,6 +81,8 @@ class Panels:
         is_wide: bool = False,
         **figure_kwargs: Any,
     ) -> None:
+        if not isinstance(visuals, Mapping | None):
+            raise ValueError(f"`visuals` must be a dictionary, such as {{'title': False}}; got {shown(visuals)}.")
         self._visuals = validate_dict_argument(visuals, valid_keys=known)
         self._colour = colour if colour in data.dims else None
         self._has_legend = plot_collection is not None  # made by the call that made the collection

@@ -165,6 +165,8 @@ def test_visuals_can_be_changed_left_out_and_drawn_into_again(plot, idata, backe
     assert again is first
     with pytest.raises(ValueError, match=r"Found keys \['colour'\] but valid keys are"):
         plot(idata, backend=backend, visuals={"colour": "red"})
+    with pytest.raises(ValueError, match=r"`visuals` must be a dictionary, such as .*; got 'x'"):
+        plot(idata, backend=backend, visuals="x")
 
 
 def test_a_figure_is_as_large_as_asked_for(idata):
