@@ -4,6 +4,7 @@
 in :mod:`pymc_hais.learning.protocol`: a frozen dataclass that derives from ``Method`` and has an ``objective``.
 """
 
+from pymc_hais.learning.binary import Enumeration, GibbsSampling, SelectAndSample, Selection, Statistics
 from pymc_hais.learning.family import Family
 from pymc_hais.learning.likelihood import (
     ContrastiveDivergence,
@@ -28,10 +29,12 @@ __all__ = [
     "Batch",
     "ContrastiveDivergence",
     "DenoisingScoreMatching",
+    "Enumeration",
     "ExpectationMaximization",
     "Family",
     "FastPersistentCD",
     "GeneralizedScoreMatching",
+    "GibbsSampling",
     "MaximumLikelihood",
     "Method",
     "MinimumProbabilityFlow",
@@ -39,6 +42,9 @@ __all__ = [
     "Pseudolikelihood",
     "RatioMatching",
     "ScoreMatching",
+    "SelectAndSample",
+    "Selection",
     "SelfContrastive",
+    "Statistics",
     "StochasticMaximumLikelihood",
 ]

@@ -87,13 +87,13 @@ class Family:
 
         Not normalised where the model is not.
         """
-        logp, _ = self._row_graph
+        logp, _ = self.row_graph
         # Symbols stand for what is given, which rewriting must leave as it is: gradients are taken with respect to it.
         given: dict[Any, Any] = {
             pt.tensor(dtype="float64", shape=one.type.shape): one for one in (rows, hidden) if one is not None
         }
         columns, *others = given
-        batched = self._batched(columns)
+        batched = self.batched(columns)
         if self.layout:
             for i, (owner, shape) in enumerate(zip(self.layout.owners, self.layout.shapes, strict=True)):
                 value = self.frozen.rvs_to_values[self.frozen[owner]]
@@ -111,17 +111,17 @@ class Family:
 
         What does not vary with the row has no axis of rows.  For densities without hidden variables.
         """
-        logp, _ = self._row_graph
+        logp, _ = self.row_graph
         gradients: Any = pytensor.grad(logp, list(self.parameters.values()))
-        return vectorize_graph([logp, *gradients], self._batched(rows))
+        return vectorize_graph([logp, *gradients], self.batched(rows))
 
-    def _batched(self, rows: Any) -> dict[Any, Any]:
+    def batched(self, rows: Any) -> dict[Any, Any]:
         """Return what of rows (m, D) takes the place of the symbols of one row."""
-        _, known = self._row_graph
+        _, known = self.row_graph
         return {known[one.name]: _take(rows, one.start, one.stop, one.shape, one.dtype) for one in self.visible}
 
     @cached_property
-    def _row_graph(self) -> tuple[Any, dict[str, Any]]:
+    def row_graph(self) -> tuple[Any, dict[str, Any]]:
         """Return the log density of one row, and what stands for the visible variables in it."""
         known = {one.name: self.frozen.rvs_to_values.get(self.frozen[one.name]) for one in self.visible}
         known = {name: self.frozen[name] if value is None else value for name, value in known.items()}
@@ -212,7 +212,7 @@ def _check_parameters(model: Any, parameters: Sequence[str], visible: Sequence[s
 
 
 def _check_used(family: Family) -> None:
-    logp, _ = family._row_graph
+    logp, _ = family.row_graph
     used = set(ancestors([logp]))
     if unused := [name for name, symbol in family.parameters.items() if symbol not in used]:
         raise ValueError(f"The density does not depend on the parameter `{unused[0]}`: leave it out of `parameters`.")

@@ -15,7 +15,7 @@ from pymc_hais.engines import resolve_backend
 from pymc_hais.jobs.progress import CallProgress, default_theme
 from pymc_hais.jobs.timing import TimeBudget
 from pymc_hais.learning.family import build_family, first_values, with_own
-from pymc_hais.learning.optimisers import lbfgs, stochastic
+from pymc_hais.learning.optimisers import closed, lbfgs, stochastic
 from pymc_hais.learning.optimisers.constraints import Constraint, read_constraints
 from pymc_hais.learning.optimisers.descent import Callback, Descent
 from pymc_hais.learning.optimisers.trace import Ending, Trace
@@ -82,6 +82,11 @@ def read_order(
     check_positive("max_seconds", max_seconds, "seconds", "no limit")
     check_seed(random_seed)
     backend, _ = resolve_backend(backend, None)
+    if method.is_closed and (optimizer is not None or batch_size is not None):
+        raise ValueError(
+            f"{method.name} with `m_step` takes all rows in each step, and no gradient: leave out `optimizer` and "
+            "`batch_size`."
+        )
     _check_optimizer(optimizer, method, constraints, batch_size)
     return Order(
         model, data, constraints, method, optimizer, n_steps, batch_size, random_seed, _read_callbacks(callbacks),
@@ -129,11 +134,11 @@ def learn(order: Order) -> Fitted:
     method.check(family)
     if order.batch_size is not None and order.batch_size > len(rows):
         raise ValueError(f"`batch_size` is {order.batch_size}, and there are {len(rows)} rows: pass at most so many.")
-    optimizer = order.optimizer or _default_optimizer(order, bool(family.hidden))
+    optimizer: Any = "m_step" if method.is_closed else order.optimizer or _default_optimizer(order, bool(family.hidden))
     if optimizer == LBFGS and family.hidden:
         raise ValueError('optimizer="lbfgs" is not for models with hidden variables: pass optimizer=pm.adam().')
     own = {name: np.asarray(value, dtype=np.float64) for name, value in method.own(family, rows).items()}
-    default_steps = lbfgs.N_STEPS if optimizer == LBFGS else stochastic.N_STEPS
+    default_steps = {LBFGS: lbfgs.N_STEPS, "m_step": closed.N_STEPS}.get(optimizer, stochastic.N_STEPS)
     with CallProgress(order.progressbar, default_theme) as progress:
         descent = Descent(
             method,
@@ -150,6 +155,8 @@ def learn(order: Order) -> Fitted:
         )
         if optimizer == LBFGS:
             ending = lbfgs.minimise(descent)
+        elif method.is_closed:
+            ending = closed.maximise(descent)
         else:
             ending = stochastic.follow(descent, optimizer, order.batch_size or min(stochastic.BATCH_SIZE, len(rows)))
     for name in family.parameters:

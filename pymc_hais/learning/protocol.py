@@ -100,6 +100,11 @@ class Method:
                 f"hidden variables: {', '.join(others) or 'none'}."
             )
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the method has steps of its own, each from all rows, instead of a gradient."""
+        return False
+
     def own(self, family: Family, rows: np.ndarray) -> dict[str, np.ndarray]:
         """Return first values of parameters that the method learns beside the model's; found in ``family.own``."""
         return {}

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import pytensor.tensor as pt
 
+from pymc_hais.learning.binary.posteriors import Posteriors, begin
+from pymc_hais.learning.binary.statistics import Statistics
+from pymc_hais.learning.binary.strategies import BinaryStates
 from pymc_hais.learning.family import Family, first_values
 from pymc_hais.learning.likelihood.phases import Phases, Sampled, is_unnormalised
 from pymc_hais.learning.protocol import Batch
@@ -15,6 +20,9 @@ from pymc_hais.request.arguments import check_integer
 #: ``(rows (m, D), hidden (m, H), parameters, rng) -> hidden (m, H)``, on the unconstrained scale.
 type EStep = Callable[[np.ndarray, np.ndarray, Mapping[str, np.ndarray], np.random.Generator], np.ndarray]
 
+#: ``(statistics, parameters) -> parameters``, all of them by name.
+type MStep = Callable[[Statistics, dict[str, np.ndarray]], Mapping[str, np.ndarray]]
+
 
 @dataclass(frozen=True)
 class ExpectationMaximization(Sampled):
@@ -22,6 +30,7 @@ class ExpectationMaximization(Sampled):
 
     The E-step moves the hidden variables of the rows in a batch on from where they were, by Hamiltonian transitions,
     Gibbs draws, or what the user has; the M-step is a step of the optimiser along the gradient of ``log p(x, h)``.
+    Where all hidden variables are binary, the E-step may be a weighted sum over states, and the M-step closed.
 
     Parameters
     ----------
@@ -30,12 +39,23 @@ class ExpectationMaximization(Sampled):
     kernel : Kernel or pair of them, optional
         As in :func:`pymc_hais.sample_hais`: :class:`pymc_hais.Hamiltonian` for continuous and
         :class:`pymc_hais.Gibbs` for discrete hidden variables by default.
-    e_step : callable, optional
+    e_step : callable or one of Enumeration, Selection, GibbsSampling, SelectAndSample, optional
         ``(rows (m, D), hidden (m, H), parameters, rng) -> hidden (m, H)`` instead: must leave the posterior invariant,
         or draw from it.  Hidden variables are on the unconstrained scale, in the order of the model's free variables,
         discrete ones last.
+        Of binary hidden variables, which states are evaluated: :class:`Enumeration`, :class:`Selection`,
+        :class:`GibbsSampling` or :class:`SelectAndSample`.  Where the log density is proven to be quadratic in them, a
+        state costs a few operations for each unit, else a whole density.
     n_settle : int, default 100
         Transitions of every row before the first step: what is far from its posterior tears at the parameters.
+    m_step : callable, optional
+        ``(statistics, parameters) -> parameters``, by name, instead of steps along the gradient, with one of the
+        E-steps over binary states; ``statistics`` are :class:`Statistics` of all rows.  Each step of the fit then takes
+        all rows, and has converged when it changes the parameters by less than ``tolerance`` standard errors of that
+        change (jackknife over groups of rows), with the annealing exponent at one.  Steps that sample make all
+        ``n_steps``, 100 by default, and have to end below one standard error.  The ``objective`` is minus the mean
+        log-likelihood of a row for :class:`Enumeration`; minus that of the selected states for :class:`Selection`,
+        which is no less; and minus the mean of ``log p(x, s)`` over the states for those that sample.
 
     References
     ----------
@@ -45,17 +65,28 @@ class ExpectationMaximization(Sampled):
     Sohl-Dickstein, J. and Culpepper, B. J. (2012). arXiv:1205.1925, section 4.2 (persistent chains in the E-step).
     """
 
-    e_step: EStep | None = None
+    e_step: EStep | BinaryStates | None = None
     n_settle: int = 100
+    m_step: MStep | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_integer("n_settle", self.n_settle, 1)
-        if self.e_step is not None and not callable(self.e_step):
+        if self.e_step is not None and not callable(self.e_step) and not isinstance(self.e_step, BinaryStates):
             raise ValueError(
-                "`e_step` must be a function (rows, hidden, parameters, rng) -> hidden, or None for our own moves; got "
-                f"{self.e_step!r}."
+                "`e_step` must be a function (rows, hidden, parameters, rng) -> hidden, an E-step over binary states "
+                f"such as Enumeration(), or None for our own moves; got {self.e_step!r}."
             )
+        if self.m_step is not None and not (callable(self.m_step) and isinstance(self.e_step, BinaryStates)):
+            raise ValueError(
+                "`m_step` must be a function (statistics, parameters) -> parameters, beside an `e_step` over binary "
+                f"states such as Enumeration(); got {self.m_step!r} with e_step={self.e_step!r}."
+            )
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the M-step is the user's."""
+        return self.m_step is not None
 
     def check(self, family: Family) -> None:
         """Ask for hidden variables, and for a normalised density."""
@@ -68,8 +99,10 @@ class ExpectationMaximization(Sampled):
         if not family.hidden:
             raise ValueError(f"{self.name} needs hidden variables, and the model has none: pass MaximumLikelihood().")
 
-    def begin(self, family: Family, rows: np.ndarray, rng: np.random.Generator) -> Phases:
-        """Let all hidden variables settle."""
+    def begin(self, family: Family, rows: np.ndarray, rng: np.random.Generator) -> Any:
+        """Let all hidden variables settle; of binary states, compile their density."""
+        if isinstance(self.e_step, BinaryStates):
+            return begin(self.e_step, family, rows)
         state = super().begin(family, rows, rng)
         chains = state.of_rows
         assert chains is not None
@@ -77,11 +110,34 @@ class ExpectationMaximization(Sampled):
         moved = chains.move(state.hidden, self.n_settle, first, rng, np.arange(len(rows)))
         return state._replace(hidden=moved.x, of_rows=moved.chains)
 
+    def prepare(self, state: Any, batch: Batch, rng: np.random.Generator) -> tuple[list[np.ndarray], Any]:
+        """Return hidden variables of the batch (m, H); or several states of each (m, T, H) and their weights (m, T)."""
+        if isinstance(state, Posteriors):
+            return state.infer(batch, rng), state
+        return super().prepare(state, batch, rng)
+
+    def objective(self, family: Family, rows: Any, extras: list[Any]) -> Any:
+        """Return minus the log density (m,), in the mean over the states of each row."""
+        if not isinstance(self.e_step, BinaryStates):
+            return super().objective(family, rows, extras)
+        states, weights = extras
+        n, n_states, n_units = states.type.shape
+        repeated = pt.repeat(rows, n_states, axis=0)
+        terms = family.log_density(repeated, states.reshape((n * n_states, n_units)))
+        return -(weights * terms.reshape((n, n_states))).sum(axis=1)
+
+    def monitors(self, state: Any) -> dict[str, float]:
+        """Return the step size of the chains; of E-steps over binary states how many of a row are evaluated."""
+        if isinstance(state, Posteriors):
+            return {"states_per_row": float(state.strategy.n_states(state.density.n_units))}
+        return super().monitors(state)
+
     def infer(self, state: Phases, batch: Batch, rng: np.random.Generator) -> tuple[np.ndarray, Phases]:
         """Make an E-step for the rows of the batch."""
         if self.e_step is None:
             return super().infer(state, batch, rng)
         before = state.hidden[batch.places]
+        assert callable(self.e_step)
         moved = np.asarray(self.e_step(batch.rows, before, batch.parameters, rng), dtype=np.float64)
         if moved.shape != before.shape or not np.isfinite(moved).all():
             raise ValueError(

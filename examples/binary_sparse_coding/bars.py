@@ -1,0 +1,97 @@
+"""The bars experiment: images of horizontal and vertical bars, from which the bars are to be found.
+
+2000 images of 6 x 6 pixels, of 12 bars, two of them in the mean.  Each E-step begins 20 fits, and it is counted how
+many find all bars and reach the likelihood of the generating parameters.  A bar is found if a unit of its own has a
+cosine of more than 0.9 with it.  ``python -m examples.binary_sparse_coding.bars [--small]``
+"""
+
+import argparse
+import time
+
+import numpy as np
+from scipy.special import logsumexp
+
+import pymc_hais
+from examples.binary_sparse_coding.model import PARAMETERS, build_model, first_parameters, m_step, score
+from pymc_hais import learning
+
+WIDTH, HEIGHT, SIGMA = 6, 10.0, 2.0
+N_UNITS = 2 * WIDTH
+TRUTH = {"sigma": np.asarray(SIGMA), "pi": np.asarray(2.0 / N_UNITS)}
+#: Exponent of the first step, and the share of the steps after which it is one.
+FIRST_BETA, ANNEALED = 0.4, 0.8
+
+
+def bars() -> np.ndarray:
+    """Return the bars as columns (36, 12)."""
+    lines = np.eye(WIDTH)
+    across = np.repeat(lines[:, :, None], WIDTH, axis=2)
+    return HEIGHT * np.concatenate([across, across.swapaxes(1, 2)]).reshape(N_UNITS, -1).T
+
+
+def draw(n: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw images (n, 36)."""
+    states = rng.random((n, N_UNITS)) < TRUTH["pi"]
+    return states @ bars().T + SIGMA * rng.normal(size=(n, WIDTH**2))
+
+
+def log_likelihood(rows: np.ndarray, weights: np.ndarray, sigma: float, pi: float) -> np.ndarray:
+    """Return log p(y) of each row, summed over all 2^12 states."""
+    states = ((np.arange(2**N_UNITS)[:, None] >> np.arange(N_UNITS)) & 1).astype(float)
+    means = states @ weights.T
+    prior = states.sum(axis=1) * np.log(pi / (1.0 - pi)) + N_UNITS * np.log1p(-pi)
+    squares = (rows**2).sum(axis=1)[:, None] - 2.0 * rows @ means.T + (means**2).sum(axis=1)
+    log_p = prior - squares / (2.0 * sigma**2) - rows.shape[1] * np.log(sigma * np.sqrt(2.0 * np.pi))
+    return logsumexp(log_p, axis=1)
+
+
+def n_found(weights: np.ndarray) -> int:
+    """Count the bars that have a unit of their own."""
+    cosines = weights.T @ bars() / np.outer(np.linalg.norm(weights, axis=0), np.linalg.norm(bars(), axis=0))
+    found = cosines > 0.9
+    return int(np.sum(found.any(axis=0))) if np.all(found.sum(axis=1) <= 1) else 0
+
+
+def strategies(n_steps: int) -> dict[str, learning.ExpectationMaximization]:
+    """Return the four E-steps, whose exponent rises to one."""
+
+    def beta(step: int) -> float:
+        return min(1.0, FIRST_BETA + (1.0 - FIRST_BETA) * (step - 1) / (ANNEALED * n_steps))
+
+    sweeps = {"n_sweeps": 20, "n_burn": 10, "beta": beta}
+    e_steps = {
+        "Enumeration": learning.Enumeration(beta=beta),
+        "Selection": learning.Selection(score, 8, beta=beta),
+        "GibbsSampling": learning.GibbsSampling(**sweeps),
+        "SelectAndSample": learning.SelectAndSample(score, 8, **sweeps),
+    }
+    return {name: learning.ExpectationMaximization(e_step=one, m_step=m_step) for name, one in e_steps.items()}
+
+
+def main(small: bool = False) -> None:
+    n_rows, n_seeds, n_steps = (500, 4, 50) if small else (2000, 20, 50)
+    print(f"{'E-step':16s} {'states':>7s} {'all bars':>9s} {'within 1%':>10s} {'both':>6s} {'cpu s a fit':>12s}")
+    for name, method in strategies(n_steps).items():
+        outcomes, begin, states = [], time.process_time(), 0.0
+        for seed in range(n_seeds):
+            rng = np.random.default_rng(seed)
+            rows = draw(n_rows, rng)
+            model = build_model(*first_parameters(rows, N_UNITS, rng).values())
+            fitted = pymc_hais.fit(
+                model, {"y": rows}, PARAMETERS, method, n_steps=n_steps, random_seed=seed, progressbar=False
+            )
+            values = {one: fitted["fitted"][one].values for one in PARAMETERS}
+            truth = log_likelihood(rows, bars(), **TRUTH).mean()
+            reached = log_likelihood(rows, values["W"], values["sigma"], values["pi"]).mean()
+            outcomes.append((n_found(values["W"]) == N_UNITS, reached > truth - 0.01 * abs(truth)))
+            states = float(fitted["learning"]["states_per_row"][-1])
+        found, near = np.array(outcomes).T
+        spent = (time.process_time() - begin) / n_seeds
+        shares = f"{found.mean():9.2f} {near.mean():10.2f} {(found & near).mean():6.2f}"
+        print(f"{name:16s} {states:7.0f} {shares} {spent:12.1f}", flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--small", action="store_true")
+    main(parser.parse_args().small)

@@ -1,0 +1,134 @@
+"""The log density of a row as a function of binary hidden units: a quadratic form where that is proven."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from pytensor.graph.replace import clone_replace, vectorize_graph
+from pytensor.graph.rewriting.utils import rewrite_graph
+
+from pymc_hais.learning.binary.local import Direct, Quadratic
+from pymc_hais.learning.family import Family
+from pymc_hais.model.compiling import compile_interpreted, untraced
+from pymc_hais.model.layout import build_position, values_at
+from pymc_hais.model.proofs.quadratic import is_quadratic
+from pymc_hais.model.sites.multilinear import extend
+from pymc_hais.model.sites.sites import SiteVariable, find_values, is_discrete
+
+_REWRITES = ("canonicalize", "stabilize", "specialize")
+
+
+class Form(NamedTuple):
+    """Programs of ``log p(row, s) = constant + slopes' s + s' Q s / 2`` for binary s."""
+
+    slopes: Any  # (rows (m, D), parameters) -> constants (m,), gradients at s = 0 (m, H)
+    pairs: Any  # (a row (D,), parameters) -> Q (H, H)
+
+
+@dataclass(frozen=True, eq=False)
+class BinaryDensity:
+    """Programs of ``log p(row, s)``, with the parameters as arguments."""
+
+    names: tuple[str, ...]
+    n_units: int
+    evaluate: Any  # (rows (n, D), states (n, H), parameters) -> (n,)
+    form: Form | None  # None where no quadratic form is proven
+
+    def at(self, parameters: Mapping[str, np.ndarray]) -> BoundDensity:
+        """Return the density at some parameters."""
+        return BoundDensity(self, [parameters[name] for name in self.names])
+
+
+@dataclass(eq=False)
+class BoundDensity:
+    """A density at some parameters."""
+
+    density: BinaryDensity
+    parameters: list[np.ndarray]
+    _pairs: np.ndarray | None = field(default=None, repr=False)
+
+    def local(self, rows: np.ndarray, units: np.ndarray | None) -> Quadratic | Direct:
+        """Return the log densities of rows (m, D) as functions of some units (m, K), all others zero; None for all."""
+        form = self.density.form
+        if form is None:
+            return Direct(lambda *at: self.density.evaluate(*at, *self.parameters), rows, units, self.density.n_units)
+        constants, slopes = form.slopes(rows, *self.parameters)
+        if self._pairs is None:
+            self._pairs = form.pairs(rows[0], *self.parameters)
+        pairs = self._pairs
+        slopes = slopes + 0.5 * np.diag(pairs)  # s^2 = s
+        if units is None:
+            pairs = pairs[None].copy()
+        else:
+            slopes = np.take_along_axis(slopes, units, axis=1)
+            pairs = pairs[units[:, :, None], units[:, None, :]]
+        pairs[:, np.arange(pairs.shape[1]), np.arange(pairs.shape[1])] = 0.0
+        return Quadratic(constants, slopes, pairs)
+
+
+@untraced
+def build_binary(family: Family) -> BinaryDensity:
+    """Compile the log density of rows and binary hidden units; prove whether it is quadratic in these.
+
+    Raises
+    ------
+    ValueError
+        Naming a hidden variable that is not binary.
+    """
+    layout = family.layout
+    assert layout is not None
+    sites = []
+    for i, owner in enumerate(layout.owners):
+        values = find_values(family.model, owner) if is_discrete(family.model[owner]) else None
+        if values != (0, 2):
+            kind = "continuous" if values is None else "discrete with other values than 0 and 1"
+            raise ValueError(
+                f"E-steps over binary states need hidden variables of 0 and 1, such as pm.Bernoulli, and `{owner}` is "
+                f"{kind}: leave `e_step` out for chains."
+            )
+        sites.append(SiteVariable(owner, int(layout.offsets[i]), int(layout.offsets[i + 1]), 0, 2))
+    rows = pt.tensor("rows", dtype="float64", shape=(None, family.n_dims))
+    states = pt.tensor("states", dtype="float64", shape=(None, layout.n_dims))
+    parameters = list(family.parameters.values())
+    evaluate = compile_interpreted([rows, states, *parameters], [family.log_density(rows, states)])
+    form = _build_form(family, sites)
+    return BinaryDensity(tuple(family.parameters), layout.n_dims, lambda *at: evaluate(*at)[0], form)
+
+
+def _build_form(family: Family, sites: list[SiteVariable]) -> Form | None:
+    layout = family.layout
+    assert layout is not None
+    position = build_position(layout)
+    row = pt.tensor("row", dtype="float64", shape=(1, family.n_dims))
+    logp, known = family.row_graph
+    values = values_at(family.frozen, layout, [position] * len(layout.owners))
+    rewritten: Any = rewrite_graph(clone_replace([logp], values, rebuild_strict=False), include=("canonicalize",))
+    extended = extend(rewritten, position, sites)
+    (smooth,) = extended.outputs
+    if not is_quadratic(smooth, position, list(known.values()), extended.interpolated):
+        return None
+    gradient: Any = pytensor.grad(smooth, position, disconnected_inputs="ignore")
+    parameters = list(family.parameters.values())
+    rows = pt.tensor("rows", dtype="float64", shape=(None, family.n_dims))
+    zero = pt.zeros((layout.n_dims,))
+    at_zero = clone_replace([smooth, gradient], {position: zero}, rebuild_strict=False)
+    parts: Any = vectorize_graph(at_zero, family.batched(rows))
+    parts = [pt.zeros((rows.shape[0], *one.shape)) + one if one.ndim == i else one for i, one in enumerate(parts)]
+    slopes = compile_interpreted([rows, *parameters], _rewritten(parts))
+    # The gradient of a quadratic form is linear: what one unit adds to it is a column of Q.
+    given = {symbol: value[0] for symbol, value in family.batched(row).items()}
+    (of_row,) = clone_replace([gradient], given, rebuild_strict=False)
+    units: Any = pt.constant(np.vstack([np.eye(layout.n_dims), np.zeros((1, layout.n_dims))]))
+    each: Any = vectorize_graph(of_row, {position: units})
+    each = each if each.ndim == 2 else pt.zeros((layout.n_dims + 1, 1)) + each
+    pairs = compile_interpreted([row, *parameters], _rewritten([each[:-1] - each[-1:]]))
+    return Form(slopes, lambda one, *rest: pairs(one[None], *rest)[0])
+
+
+def _rewritten(graphs: list[Any]) -> Any:
+    return rewrite_graph(graphs, include=_REWRITES, clone=False)

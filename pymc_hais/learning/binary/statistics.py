@@ -1,0 +1,122 @@
+"""States that stand for the posteriors of rows, and what a closed M-step needs of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Weighted(NamedTuple):
+    """Weighted states of the units of each row.
+
+    Attributes
+    ----------
+    units : ndarray of int (m, K) or None
+        Which units may be active; None for all of them.
+    states : ndarray (m or 1, T, K)
+        Of zeros and ones; one set of them may serve all rows.
+    weights : ndarray (m, T)
+        They sum to one in each row.
+    score : ndarray (m,)
+        The log-likelihood of each row, or what stands for it.
+    """
+
+    units: np.ndarray | None
+    states: np.ndarray
+    weights: np.ndarray
+    score: np.ndarray
+
+    def means(self) -> np.ndarray:
+        """Return the expected units <s> (m, K)."""
+        if len(self.states) == 1:
+            return self.weights @ self.states[0]
+        return (self.weights[:, None, :] @ self.states)[:, 0]
+
+    def products(self) -> np.ndarray:
+        """Return the expected products <s s'> (m, K, K)."""
+        if len(self.states) > 1:
+            return (self.weights[..., None] * self.states).swapaxes(1, 2) @ self.states
+        (states,) = self.states
+        return np.stack([(self.weights * column) @ states for column in states.T], axis=1)
+
+    def draw(self, n: int, n_units: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Return states of all H units (m, n, H) and their weights: all of T, or n that are drawn where T is larger."""
+        n_rows, n_states = self.weights.shape
+        places = np.broadcast_to(np.arange(n_states), (n_rows, n_states))
+        weights = self.weights
+        if n_states > n:
+            ends = np.cumsum(weights, axis=1)
+            aims = (np.arange(n) + rng.random((n_rows, 1))) / n * ends[:, -1:]
+            found = [np.searchsorted(end, aim) for end, aim in zip(ends, aims, strict=True)]
+            places, weights = np.minimum(found, n_states - 1), np.full((n_rows, n), 1.0 / n)
+        which = np.zeros((n_rows, 1), dtype=int) if len(self.states) == 1 else np.arange(n_rows)[:, None]
+        chosen = self.states[which, places]
+        if self.units is None:
+            return chosen, weights
+        whole = np.zeros((*weights.shape, n_units))
+        np.put_along_axis(whole, np.broadcast_to(self.units[:, None], chosen.shape), chosen, axis=2)
+        return whole, weights
+
+
+class Statistics(NamedTuple):
+    """Sums over rows y and the posteriors of their hidden units s: what a closed M-step is made from.
+
+    Attributes
+    ----------
+    n_rows : int
+    row : ndarray (D,)
+        The sum of y.
+    square : ndarray (D,)
+        The sum of y^2, element by element.
+    unit : ndarray (H,)
+        The sum of <s>.
+    row_unit : ndarray (D, H)
+        The sum of y <s>'.
+    unit_unit : ndarray (H, H)
+        The sum of <s s'>.
+    score : float
+        The sum of the rows' log-likelihoods, or of what stands for them.
+    """
+
+    n_rows: int
+    row: np.ndarray
+    square: np.ndarray
+    unit: np.ndarray
+    row_unit: np.ndarray
+    unit_unit: np.ndarray
+    score: float
+
+    def without(self, part: Statistics) -> Statistics:
+        """Return the sums over the rows that are not in a part."""
+        pairs: Any = zip(self, part, strict=True)
+        return Statistics(*(one - other for one, other in pairs))
+
+
+def total(parts: Sequence[Statistics]) -> Statistics:
+    """Add up the sums over disjoint rows."""
+    columns: Any = zip(*parts, strict=True)
+    return Statistics(*(sum(one[1:], start=one[0]) for one in columns))
+
+
+def gather(rows: np.ndarray, found: Weighted, n_units: int) -> Statistics:
+    """Return the sums over some rows (m, D)."""
+    units, states, weights, score = found
+    if units is None:
+        mean = found.means()
+        if len(states) == 1:
+            unit_unit = (states[0].T * weights.sum(axis=0)) @ states[0]
+        else:
+            flat = states.reshape(-1, n_units)
+            unit_unit = (flat * weights.reshape(-1, 1)).T @ flat
+    else:
+        mean = np.zeros((len(rows), n_units))
+        np.put_along_axis(mean, units, found.means(), axis=1)
+        places = units[:, :, None] * n_units + units[:, None, :]
+        counts = np.bincount(places.ravel(), found.products().ravel(), minlength=n_units**2)
+        unit_unit = counts.reshape(n_units, n_units)
+    return Statistics(
+        len(rows), rows.sum(axis=0), (rows**2).sum(axis=0), mean.sum(axis=0), rows.T @ mean, unit_unit,
+        float(score.sum()),
+    )  # fmt: skip

@@ -1,0 +1,251 @@
+"""Which states of binary hidden variables an E-step looks at: all, those of a few units, or those that chains visit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.special import expit, logsumexp
+
+from pymc_hais.learning.binary.density import BoundDensity
+from pymc_hais.learning.binary.local import all_states
+from pymc_hais.learning.binary.statistics import Weighted
+from pymc_hais.learning.program import HELD
+from pymc_hais.request.arguments import check_integer
+
+#: Units whose states are enumerated, at most.
+MOST_UNITS = 18
+
+#: ``(rows (m, D), parameters) -> scores (m, H)``: the larger, the likelier the unit is active.
+type Score = Callable[[np.ndarray, Mapping[str, np.ndarray]], np.ndarray]
+#: A number above 0 and up to 1, or ``step -> number``.
+type Exponent = float | Callable[[int], float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BinaryStates:
+    """An E-step over states of binary hidden variables, of which a subclass says which."""
+
+    beta: Exponent = 1.0
+    is_exact: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not callable(self.beta):
+            _check_beta(self.beta)
+
+    def exponent(self, step: int) -> float:
+        """Return the annealing exponent of a step."""
+        return _check_beta(self.beta(step)) if callable(self.beta) else float(self.beta)
+
+    def check(self, n_units: int) -> None:
+        """Refuse a number of hidden units that the E-step is not made for."""
+
+    def choose(self, rows: np.ndarray, parameters: Mapping[str, np.ndarray], n_units: int) -> np.ndarray | None:
+        """Return which units (m, K) of each row may be active, None for all."""
+        return None
+
+    def n_states(self, n_units: int) -> int:
+        """Return at how many states the density of a row is evaluated in one E-step."""
+        return 2**n_units
+
+    def width(self, n_units: int) -> int:
+        """Return about how many numbers a row holds at once."""
+        return self.n_states(n_units)
+
+    def explore(
+        self, density: BoundDensity, rows: np.ndarray, units: np.ndarray | None, start: np.ndarray, beta: float,
+        rng: np.random.Generator,
+    ) -> Weighted:  # fmt: skip
+        """Return weighted states of rows (m, D), of which the last states were start (m, H)."""
+        table = density.local(rows, units).table()
+        evidence = logsumexp(table, axis=1)
+        scaled = beta * table
+        weights = np.exp(scaled - logsumexp(scaled, axis=1, keepdims=True))
+        n_units = start.shape[1] if units is None else units.shape[1]
+        return Weighted(units, all_states(n_units)[None], weights, evidence)
+
+
+@dataclass(frozen=True)
+class Enumeration(BinaryStates):
+    """The exact E-step: all 2^H states of H binary hidden variables.
+
+    Parameters
+    ----------
+    beta : float or callable, default 1.0
+        Annealing exponent: states count ``p(row, s)^beta``.  A function ``step -> exponent`` lets it rise.
+    """
+
+    def check(self, n_units: int) -> None:
+        """Refuse more units than can be enumerated."""
+        if n_units > MOST_UNITS:
+            raise ValueError(
+                f"Enumeration() goes through 2^H states, for up to {MOST_UNITS} hidden units, and the model has "
+                f"{n_units}: pass Selection, GibbsSampling or SelectAndSample."
+            )
+
+
+@dataclass(frozen=True)
+class _Selected(BinaryStates):
+    """What only few units of each row may be active in."""
+
+    score: Score
+    n_units: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not callable(self.score):
+            raise ValueError(f"`score` must be a function (rows, parameters) -> scores (m, H); got {self.score!r}.")
+        check_integer("n_units", self.n_units, 1)
+
+    def check(self, n_units: int) -> None:
+        """Refuse a choice of more units than there are."""
+        if self.n_units > n_units:
+            raise ValueError(f"`n_units` is {self.n_units}, and the model has {n_units} hidden units.")
+
+    def choose(self, rows: np.ndarray, parameters: Mapping[str, np.ndarray], n_units: int) -> np.ndarray:
+        """Return the units (m, K) with the largest scores."""
+        scores = np.asarray(self.score(rows, parameters))
+        if scores.shape != (len(rows), n_units) or not np.isfinite(scores).all():
+            raise ValueError(
+                f"`score` must return finite scores of shape {(len(rows), n_units)}; got shape {scores.shape}."
+            )
+        return np.sort(np.argpartition(-scores, self.n_units - 1, axis=1)[:, : self.n_units], axis=1)
+
+
+@dataclass(frozen=True)
+class Selection(_Selected):
+    """The exact expectation over the states whose active units are among the best few of each row.
+
+    Parameters
+    ----------
+    score : callable
+        ``(rows (m, D), parameters) -> (m, H)``: the larger, the likelier the unit is active.
+    n_units : int
+        H', how many units of a row may be active; 2^H' states are evaluated.
+    beta : float or callable, default 1.0
+        As of :class:`Enumeration`.
+
+    References
+    ----------
+    Luecke, J. and Eggert, J. (2010). Expectation truncation and the benefits of preselection in training generative
+    models. JMLR 11.
+    """
+
+    def check(self, n_units: int) -> None:
+        """Refuse a choice of more units than there are, or than can be enumerated."""
+        super().check(n_units)
+        if self.n_units > MOST_UNITS:
+            raise ValueError(
+                f"Selection goes through 2^n_units states, for up to {MOST_UNITS} units; got `n_units` {self.n_units}. "
+                "Pass SelectAndSample."
+            )
+
+    def n_states(self, n_units: int) -> int:
+        """Return 2^H'."""
+        return 2**self.n_units
+
+
+@dataclass(frozen=True)
+class GibbsSampling(BinaryStates):
+    """Gibbs sampling of all units, from where the last E-step of the row has ended.
+
+    Parameters
+    ----------
+    n_sweeps : int, default 20
+        Sweeps whose states are kept, each of equal weight.
+    n_burn : int, default 10
+        Sweeps before them.
+    beta : float or callable, default 1.0
+        Annealing exponent of the conditional probabilities:
+        ``p(s_h = 1 | rest) = p(s_h = 1, rest, row)^beta / sum over s_h of p(s_h, rest, row)^beta``.
+    """
+
+    n_sweeps: int = 20
+    n_burn: int = 10
+    is_exact: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_integer("n_sweeps", self.n_sweeps, 1)
+        check_integer("n_burn", self.n_burn, 0)
+
+    def n_states(self, n_units: int) -> int:
+        """Return H states a sweep: each conditional probability takes the density where the unit is changed."""
+        return (self.n_sweeps + self.n_burn) * n_units
+
+    def width(self, n_units: int) -> int:
+        """Return the size of the states that are kept."""
+        return self.n_sweeps * n_units
+
+    def explore(
+        self, density: BoundDensity, rows: np.ndarray, units: np.ndarray | None, start: np.ndarray, beta: float,
+        rng: np.random.Generator,
+    ) -> Weighted:  # fmt: skip
+        """Return the states (m, n_sweeps, K) that chains visit, and leave their ends in start."""
+        local = density.local(rows, units)
+        local.start(start if units is None else np.take_along_axis(start, units, axis=1))
+        kept = np.empty((len(rows), self.n_sweeps, local.states.shape[1]))
+        score = np.zeros(len(rows))
+        for sweep in range(-self.n_burn, self.n_sweeps):
+            _sweep(local, beta, rng)
+            if sweep >= 0:
+                kept[:, sweep] = local.states
+                score += local.value() / self.n_sweeps
+        if units is None:
+            start[:] = local.states
+        else:
+            start[:] = 0
+            np.put_along_axis(start, units, local.states, axis=1)
+        return Weighted(units, kept, np.full(kept.shape[:2], 1.0 / self.n_sweeps), score)
+
+
+@dataclass(frozen=True)
+class SelectAndSample(GibbsSampling, _Selected):
+    """Gibbs sampling of the best few units of each row, all others being inactive.
+
+    Parameters
+    ----------
+    score : callable
+        ``(rows (m, D), parameters) -> (m, H)``: the larger, the likelier the unit is active.
+    n_units : int
+        H', how many units of a row may be active.
+    n_sweeps : int, default 20
+        Sweeps whose states are kept, each of equal weight.
+    n_burn : int, default 10
+        Sweeps before them, from where the last E-step of the row has ended.
+    beta : float or callable, default 1.0
+        As of :class:`GibbsSampling`.
+
+    References
+    ----------
+    Shelton, J., Bornschein, J., Sheikh, A.-S., Berkes, P. and Luecke, J. (2011). Select and sample: a model of
+    efficient neural inference and learning. NIPS 24.
+    """
+
+    def n_states(self, n_units: int) -> int:
+        """Return H' states a sweep."""
+        return super().n_states(self.n_units)
+
+    def width(self, n_units: int) -> int:
+        """Return the size of the states that are kept, and of the quadratic form."""
+        return (self.n_sweeps + self.n_units) * self.n_units
+
+
+def _sweep(local: Any, beta: float, rng: np.random.Generator) -> None:
+    """Draw each unit of all rows given the others."""
+    for k in range(local.states.shape[1]):
+        is_active = rng.random(len(local.states)) < expit(beta * local.log_odds(k))
+        local.flip(k, np.flatnonzero(is_active != local.states[:, k]))
+
+
+def piece_of(n_dims: int, width: int) -> int:
+    """Return how many rows an E-step takes at once."""
+    return max(1, 4 * HELD // max(width, n_dims))
+
+
+def _check_beta(beta: Any) -> float:
+    if not isinstance(beta, int | float | np.number) or not 0.0 < beta <= 1.0:
+        raise ValueError(f"`beta` must be above 0 and at most 1, or a function step -> such a number; got {beta!r}.")
+    return float(beta)
