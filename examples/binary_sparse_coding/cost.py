@@ -16,6 +16,7 @@ from examples.binary_sparse_coding.model import PARAMETERS, build_model, first_p
 from examples.binary_sparse_coding.patches import load_rows
 from pymc_hais import learning
 from pymc_hais.learning.binary.posteriors import begin
+from pymc_hais.learning.binary.strategies import piece_of
 from pymc_hais.learning.family import build_family
 
 SAMPLED = (4, 8, 12, 16, 20, 24, 28, 34)
@@ -40,11 +41,14 @@ def measure(rows: np.ndarray, n_units: int) -> dict[str, np.ndarray]:
             state = begin(e_step, family, rows)
             bound = state.density.at(first)
             bound.local(rows[:1], np.arange(1)[None])  # the matrix Q, which is the same for all rows
-            seconds = []
+            # As many rows at once as a fit would take.
+            size, seconds = piece_of(rows.shape[1], e_step.width(n_units)), []
             for _ in range(3):
                 start = time.process_time()
-                units = e_step.choose(rows, first, n_units)
-                e_step.explore(bound, rows, units, state.last, 1.0, np.random.default_rng(1))
+                for begun in range(0, len(rows), size):
+                    some = rows[begun : begun + size]
+                    units = e_step.choose(some, first, n_units)
+                    e_step.explore(bound, some, units, state.last[: len(some)], 1.0, np.random.default_rng(1))
                 seconds.append(time.process_time() - start)
             lines.append((e_step.n_units, e_step.n_states(n_units), min(seconds)))
         found[name] = np.array(lines)
