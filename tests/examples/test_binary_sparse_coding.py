@@ -14,7 +14,7 @@ def test_a_fit_that_begins_near_the_bars_finds_them():
     rows = bars.draw(400, rng)
     weights = bars.bars() + 2.0 * rng.normal(size=bars.bars().shape)
     truth = bars.log_likelihood(rows, bars.bars(), **bars.TRUTH).mean()
-    for name, method in bars.strategies(10).items():
+    for name, method in bars.strategies(10, seed=0).items():
         model = build_model(weights, 3.0, 0.3)
         pymc_hais.fit(model, {"y": rows}, PARAMETERS, method, n_steps=10, random_seed=1, progressbar=False)
         values = [np.asarray(model[one].get_value()) for one in PARAMETERS]
