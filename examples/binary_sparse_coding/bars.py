@@ -21,9 +21,9 @@ WIDTH, HEIGHT, SIGMA = 6, 10.0, 2.0
 N_UNITS = 2 * WIDTH
 TRUTH = {"sigma": np.asarray(SIGMA), "pi": np.asarray(2.0 / N_UNITS)}
 #: Exponent of the first step, and the share of the steps after which it is one.
-FIRST_BETA, ANNEALED = 0.2, 0.8
+FIRST_BETA, ANNEALED = 0.4, 0.6
 #: Standard deviation of the noise on W in the first step, and the share of the steps after which there is none.
-NOISE, SHAKEN = SIGMA, 0.6
+NOISE, SHAKEN = 1.5 * SIGMA, 0.6
 
 
 def bars() -> np.ndarray:
