@@ -2,8 +2,8 @@
 
 2000 images of 6 x 6 pixels, of 12 bars, two of them in the mean.  Each E-step begins 20 fits, and it is counted how
 many find all bars and reach the likelihood of the generating parameters.  A bar is found if a unit of its own has a
-cosine of more than 0.9 with it.  Units begin at images, the posteriors are flat at first, and noise on the basis
-functions fades away.  ``python -m examples.binary_sparse_coding.bars [--small]``
+cosine of more than 0.9 with it.  The likelihood, not the prior, is flat at first, as if the images had more noise than
+they have, and a little noise on the basis functions fades away.  ``python -m examples.binary_sparse_coding.bars [--small]``
 """
 
 import argparse
@@ -20,10 +20,10 @@ from pymc_hais import learning
 WIDTH, HEIGHT, SIGMA = 6, 10.0, 2.0
 N_UNITS = 2 * WIDTH
 TRUTH = {"sigma": np.asarray(SIGMA), "pi": np.asarray(2.0 / N_UNITS)}
-#: Exponent of the first step, and the share of the steps after which it is one.
-FIRST_BETA, ANNEALED = 0.4, 0.6
-#: Standard deviation of the noise on W in the first step, and the share of the steps after which there is none.
-NOISE, SHAKEN = 1.5 * SIGMA, 0.6
+#: Exponent of the likelihood in the first step, and the share of the steps after which it is one.
+FIRST_BETA, ANNEALED = 0.15, 0.6
+#: Standard deviation of the noise on W in the first step; there is none once the exponent is one.
+NOISE = 0.25 * SIGMA
 
 
 def bars() -> np.ndarray:
@@ -56,17 +56,14 @@ def n_found(weights: np.ndarray) -> int:
     return int(np.sum(found.any(axis=0))) if np.all(found.sum(axis=1) <= 1) else 0
 
 
-def start(rows: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Return first parameters: basis functions begin at images."""
-    first = first_parameters(rows, N_UNITS, rng)
-    return first | {"W": rows[rng.choice(len(rows), N_UNITS, replace=False)].T.copy()}
+class AnnealedStep:
+    """The M-step for a posterior p(s) p(y | s)^beta, which is that of noise sigma / sqrt(beta); beta rises to one.
 
-
-class NoisyStep:
-    """The M-step, with noise on W that fades away over the first steps."""
+    Where the prior is flattened too, as the exponent of an E-step does, units that stand for two bars are more common.
+    """
 
     def __init__(self, n_steps: int, seed: int) -> None:
-        self.n_steps, self.rng = n_steps, np.random.default_rng(seed)
+        self.n_steps, self.rng = ANNEALED * n_steps, np.random.default_rng(seed)
         self.step, self.before, self.noise = 0, None, np.zeros(())
 
     def __call__(self, sums: learning.Statistics, parameters: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -77,25 +74,28 @@ class NoisyStep:
             size = NOISE * max(0.0, 1.0 - self.step / self.n_steps)
             self.noise = size * self.rng.normal(size=self.before.shape)
         new = m_step(sums, parameters)
-        return new | {"W": new["W"] + self.noise}
+        # That of the next E-step.
+        beta = min(1.0, FIRST_BETA + (1.0 - FIRST_BETA) * (self.step + 1) / self.n_steps)
+        return new | {"W": new["W"] + self.noise, "sigma": new["sigma"] / np.sqrt(beta)}
+
+
+def start(rows: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Return first parameters, with the noise of the first exponent."""
+    first = first_parameters(rows, N_UNITS, rng)
+    return first | {"sigma": first["sigma"] / np.sqrt(FIRST_BETA)}
 
 
 def strategies(n_steps: int, seed: int) -> dict[str, learning.ExpectationMaximization]:
-    """Return the four E-steps, whose exponent rises to one, for one fit each."""
-
-    def beta(step: int) -> float:
-        return min(1.0, FIRST_BETA + (1.0 - FIRST_BETA) * (step - 1) / (ANNEALED * n_steps))
-
-    sweeps = {"n_sweeps": 20, "n_burn": 10, "beta": beta}
+    """Return the four E-steps, each with an M-step for one fit."""
+    sweeps = {"n_sweeps": 20, "n_burn": 10}
     e_steps = {
-        "Enumeration": learning.Enumeration(beta=beta),
-        "Selection": learning.Selection(score, 8, beta=beta),
+        "Enumeration": learning.Enumeration(),
+        "Selection": learning.Selection(score, 8),
         "GibbsSampling": learning.GibbsSampling(**sweeps),
         "SelectAndSample": learning.SelectAndSample(score, 8, **sweeps),
     }
-    shaken = round(SHAKEN * n_steps)
     return {
-        name: learning.ExpectationMaximization(e_step=one, m_step=NoisyStep(shaken, seed))
+        name: learning.ExpectationMaximization(e_step=one, m_step=AnnealedStep(n_steps, seed))
         for name, one in e_steps.items()
     }
 

@@ -7,31 +7,20 @@ over in three minutes.  Select-and-sample evaluates H' states a sweep, and Gibbs
 import argparse
 import resource
 import time
-from pathlib import Path
 
 import numpy as np
 
 import pymc_hais
 from examples.binary_sparse_coding.model import PARAMETERS, build_model, first_parameters, m_step, score
-from examples.image_models.patches import TRAINING, cut
+from examples.image_models.patches import TRAINING, VAN_HATEREN_IMAGE, cut, cut_images, load_van_hateren_image
 from pymc_hais import learning
-
-#: Beside a checkout of this repository, if at all.
-VAN_HATEREN = Path(__file__).parents[3] / "shared" / "cases" / "vanhateren_image.tiff"
 
 
 def load_rows(n: int, width: int, seed: int = 2011) -> tuple[np.ndarray, str]:
     """Return patches (n, width^2) of log intensity without their means, of variance one, and where they come from."""
     rng = np.random.default_rng(seed)
-    if VAN_HATEREN.exists():
-        from PIL import Image
-
-        with Image.open(VAN_HATEREN) as file:
-            image = np.log1p(np.asarray(file, dtype=float))
-        windows = np.lib.stride_tricks.sliding_window_view(image, (width, width))
-        rows, columns = (rng.integers(size, size=n) for size in windows.shape[:2])
-        patches = windows[rows, columns].reshape(n, -1)
-        patches, source = patches - patches.mean(axis=1, keepdims=True), "one van Hateren image"
+    if VAN_HATEREN_IMAGE.exists():
+        patches, source = cut_images([load_van_hateren_image()], n, width, rng), "one van Hateren image"
     else:
         patches, source = cut(TRAINING, n, width, rng), f"photographs: {', '.join(TRAINING)}"
     return patches / patches.std(), source

@@ -15,8 +15,9 @@ import numpy as np
 TRAINING = ("china", "coffee", "chelsea", "rocket")
 HELD_OUT = ("flower", "camera", "astronaut")
 WITH_SCIKIT_LEARN = ("china", "flower")
-#: Beside a checkout of this repository, if at all.
+#: Beside a checkout of this repository, if at all: prepared patches, and the image.
 VAN_HATEREN = Path(__file__).parents[3] / "shared" / "cases" / "vanhateren_patches36.npz"
+VAN_HATEREN_IMAGE = VAN_HATEREN.with_name("vanhateren_image.tiff")
 
 
 @dataclass(frozen=True)
@@ -58,16 +59,28 @@ def load_photograph(name: str) -> np.ndarray:
     return image.astype(float) if image.ndim == 2 else image @ np.array([0.2125, 0.7154, 0.0721])
 
 
+def load_van_hateren_image() -> np.ndarray:
+    """Return the intensities of a van Hateren image (height, width), integers; it needs Pillow."""
+    from PIL import Image
+
+    with Image.open(VAN_HATEREN_IMAGE) as file:
+        return np.asarray(file, dtype=float)
+
+
 def cut(names: Sequence[str], n: int, width: int, rng: np.random.Generator) -> np.ndarray:
     """Cut n patches (n, W^2) of log intensity without their means, equally many from each photograph."""
+    return cut_images([load_photograph(name) for name in names], n, width, rng)
+
+
+def cut_images(images: Sequence[np.ndarray], n: int, width: int, rng: np.random.Generator) -> np.ndarray:
+    """Cut n patches (n, W^2) of log intensity without their means, equally many from each image of integers."""
     parts = []
-    for i, name in enumerate(names):
+    for i, image in enumerate(images):
         # Grey values are integers.  Spread over the unit that each stands for, they have a density: without that the
         # likelihood of a flat piece of sky would be unbounded.
-        image = load_photograph(name)
         image = np.log1p(image + rng.uniform(size=image.shape))
         windows = np.lib.stride_tricks.sliding_window_view(image, (width, width))
-        share = n // len(names) + (i < n % len(names))
+        share = n // len(images) + (i < n % len(images))
         rows, columns = (rng.integers(size, size=share) for size in windows.shape[:2])
         parts.append(windows[rows, columns].reshape(share, -1))
     patches = np.concatenate(parts)
@@ -96,8 +109,13 @@ def load_patches(
         raise ValueError(f"Hold out other photographs than those trained on; both sets have {sorted(both)}.")
     streams = np.random.default_rng(seed).spawn(2)
     train, test = cut(training, n_train, width, streams[0]), cut(held_out, n_test, width, streams[1])
-    whiten = learn_whitening(train, n_components)
     source = f"{width}x{width} patches; trained on {', '.join(training)}; held out {', '.join(held_out)}"
+    return whitened(train, test, n_components, source)
+
+
+def whitened(train: np.ndarray, test: np.ndarray, n_components: int, source: str) -> Patches:
+    """Whiten both sets as the training patches say."""
+    whiten = learn_whitening(train, n_components)
     return Patches(whiten(train), whiten(test), source)
 
 

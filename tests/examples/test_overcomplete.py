@@ -1,0 +1,248 @@
+"""The overcomplete model against closed forms and quadrature, and its Gibbs draws at every beta."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from types import SimpleNamespace
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from pytensor import function
+from pytensor.graph.replace import clone_replace
+from scipy import stats
+from scipy.integrate import quad, trapezoid
+
+import pymc_hais
+from examples.overcomplete import gibbs
+from examples.overcomplete.gibbs import GibbsSweeps, SourceGibbs
+from examples.overcomplete.model import (
+    build_learnt_model,
+    build_model,
+    generate,
+    log_p_complete,
+    null_basis,
+    spread,
+)
+from examples.overcomplete.sources import ExponentialPower, Mixture, StudentT, cauchy, laplace
+from examples.overcomplete.training import fit
+from pymc_hais.core.records import KernelParams, Noise, ParticleState
+
+SOURCES = {
+    "student": (StudentT(3.0, 0.7), stats.t(3.0, scale=0.7).logpdf),
+    "cauchy": (cauchy(0.5), stats.cauchy(scale=0.5).logpdf),
+    "laplace": (laplace(1.2), stats.laplace(scale=1.2).logpdf),
+    "power": (ExponentialPower(0.6, 0.4), stats.gennorm(0.6, scale=0.4).logpdf),
+    "normal": (ExponentialPower(2.0, np.sqrt(2.0)), stats.norm.logpdf),
+    "mixture": (
+        Mixture((0.7, 0.3), (0.4, 2.0)),
+        lambda s: np.logaddexp(*(np.log(w) + stats.norm.logpdf(s, scale=c) for w, c in ((0.7, 0.4), (0.3, 2.0)))),
+    ),
+}
+BASIS = np.array([[1.0, -0.4, 0.6], [0.2, 0.9, 0.7]])
+ROW = np.array([1.5, -0.8])
+
+
+def along(logpdf, x, a=BASIS):
+    """Return log p(x, z) as a function of numbers z (n,), for a null space of one dimension."""
+    null, seen = null_basis(a)[0], np.linalg.pinv(a) @ x
+    volume = 0.5 * np.linalg.slogdet(a @ a.T)[1]
+    return lambda z: logpdf(seen + np.multiply.outer(z, null)).sum(axis=-1) - volume
+
+
+def exact(logpdf, x, a=BASIS):
+    """Return log p(x) by quadrature between the places where a source is zero."""
+    null, seen = null_basis(a)[0], np.linalg.pinv(a) @ x
+    log_p = along(logpdf, x, a)
+    edges = [-np.inf, *np.sort(-seen / null), np.inf]
+    pairs = pairwise(edges)
+    return np.log(sum(quad(lambda z: np.exp(log_p(z)), *pair, limit=200)[0] for pair in pairs))
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_densities_are_those_of_scipy(name):
+    source, logpdf = SOURCES[name]
+    s = np.array([-30.0, -2.0, -1e-3, 0.0, 0.3, 1.0, 12.0])
+    found = (source.log_constant() + source.log_shape(pt.as_tensor(s), pt)).eval()
+    np.testing.assert_allclose(found, logpdf(s), rtol=1e-10)
+    np.testing.assert_allclose(source.log_shape(s, np), logpdf(s) - logpdf(0.0), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_complete_models_have_a_closed_form(name):
+    source, logpdf = SOURCES[name]
+    a = np.array([[2.0, 0.5], [-0.3, 0.7]])
+    rows = np.random.default_rng(1).normal(size=(5, 2))
+    expected = logpdf(np.linalg.solve(a, rows.T).T).sum(axis=1) - np.log(abs(np.linalg.det(a)))
+    np.testing.assert_allclose(log_p_complete(rows, a, source), expected)
+
+
+@pytest.mark.parametrize("name", [one for one in SOURCES if one != "cauchy"])
+@pytest.mark.parametrize("beta", [0.05, 0.4, 1.0])
+def test_mixtures_are_near_the_power_of_the_density(name, beta):
+    # The Metropolis step allows any mixture; one within a factor lets nearly all draws be taken.
+    source, _ = SOURCES[name]
+    s = np.linspace(0.0, 8.0, 200)[:, None]
+    log_g, _ = gibbs.log_mixture(s[:, 0], *source.mixture(beta, np), np)
+    apart = log_g - beta * source.log_shape(s[:, 0], np)
+    assert np.ptp(apart) < (np.log(2.0) if name == "mixture" else 0.1)
+
+
+def test_rows_of_normal_sources_have_a_closed_form():
+    rng = np.random.default_rng(3)
+    a = rng.normal(size=(3, 6))
+    source = ExponentialPower(2.0, np.sqrt(2.0))
+    rows = generate(a, source, 8, rng)
+    expected = stats.multivariate_normal(np.zeros(3), a @ a.T).logpdf(rows)
+    for kwargs in ({}, {"kernel": SourceGibbs(a, source), "reference": "prior"}):
+        found = held_out(build_model(a, source), rows, **kwargs)
+        # Eight rows and two ways: |z| beyond 4.5 once in 10^4.
+        assert np.all(np.abs(found["value"] - expected) < 4.5 * found["se"])
+        assert found["se"].max() < 0.12
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_rows_agree_with_quadrature_by_either_transition(name):
+    source, logpdf = SOURCES[name]
+    rows = np.array([ROW, [0.1, 0.2], [-2.0, 1.0], [0.0, 3.0]])
+    expected = np.array([exact(logpdf, x) for x in rows])
+    for kwargs in ({}, {"kernel": SourceGibbs(BASIS, source), "reference": "prior"}):
+        found = held_out(build_model(BASIS, source), rows, **kwargs)
+        # 48 rows in all: |z| beyond 4.8 once in 10^4.
+        assert np.all(np.abs(found["value"] - expected) < 4.8 * found["se"]), kwargs
+        assert found["se"].max() < 0.12
+
+
+def held_out(model, rows, **kwargs):
+    found = pymc_hais.log_likelihood(model, {"x": rows}, random_seed=1, progressbar=False, **kwargs)["held_out"]
+    return found.to_dataset()
+
+
+def path_of(logpdf, x):
+    """Return the functions of the geometric path, of which SourceGibbs takes three."""
+    log_p, size = along(logpdf, x), spread(np.linalg.pinv(BASIS) @ x, len(BASIS))
+
+    def evaluate(position, beta, data):
+        log_q = stats.norm.logpdf(position[0])
+        return log_q, log_p(size * position[0]) + np.log(size) - log_q, position, position
+
+    return SimpleNamespace(evaluate=evaluate, log_density=lambda q, ratio, beta: q + beta * ratio)
+
+
+def quantiles_after_a_draw(kernel, logpdf, beta, n=2000):
+    """Return where points of the path's density at beta are after one transition, as shares of that density."""
+    path, rng = path_of(logpdf, ROW), np.random.default_rng(5)
+    grid = np.linspace(-14.0, 14.0, 8001)
+    log_q, log_ratio = np.array([path.evaluate(grid[i : i + 1], beta, None)[:2] for i in range(len(grid))]).T
+    density = np.exp(log_q + beta * log_ratio)
+    below = np.concatenate([[0.0], np.cumsum(0.5 * (density[1:] + density[:-1]))])
+    below /= below[-1]
+    transition = kernel.build(np, path)
+    moved = np.empty(n)
+    for i, place in enumerate(np.interp((np.arange(n) + 0.5) / n, below, grid)):
+        position = np.array([place])
+        state = ParticleState(position, np.zeros(1), *path.evaluate(position, beta, None))
+        noise = Noise(rng.normal(size=1), rng.random(), rng.random(kernel.n_uniforms))
+        end, _ = transition(state, noise, beta, KernelParams(1.0, np.ones(1), 1.0), ((), ()))
+        moved[i] = end.position[0]
+    return np.interp(moved, grid, below)
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("name", ["student", "laplace", "mixture"])
+def test_a_draw_leaves_the_density_invariant(name, beta):
+    source, logpdf = SOURCES[name]
+    shares = quantiles_after_a_draw(SourceGibbs(BASIS, source, x=ROW), logpdf, beta)
+    # Nine tests at 1e-5; the target is skewed, as x is not zero.
+    assert stats.kstest(shares, "uniform").pvalue > 1e-5
+
+
+@dataclass(frozen=True)
+class WrongBeta(StudentT):
+    """Weights of precisions as at beta = 1."""
+
+    def mixture(self, beta, xp):
+        return super().mixture(1.0, xp)
+
+
+def test_precisions_of_another_beta_are_mended_by_the_metropolis_step_alone(monkeypatch):
+    source, logpdf = SOURCES["student"]
+    kernel = SourceGibbs(BASIS, WrongBeta(source.nu, source.scale), x=ROW)
+    assert stats.kstest(quantiles_after_a_draw(kernel, logpdf, 0.3), "uniform").pvalue > 1e-5
+
+    def take_always(xp, threshold):
+        return lambda kept, end, log_start, log_end, uniform: (end, None)
+
+    monkeypatch.setattr(gibbs, "build_accept", take_always)
+    assert stats.kstest(quantiles_after_a_draw(kernel, logpdf, 0.3), "uniform").pvalue < 1e-5
+
+
+def test_sweeps_of_all_rows_leave_the_posterior_invariant():
+    rng = np.random.default_rng(8)
+    source = laplace()
+    s = source.draw((4000, 3), rng)
+    rows = s @ BASIS.T
+    moved = GibbsSweeps(source, 3)(rows, s, {"A": BASIS}, rng)
+    np.testing.assert_allclose(moved @ BASIS.T, rows, atol=1e-8)
+    assert np.abs(moved - s).mean() > 0.1
+    # Sources and rows of the model: the sources stay of their density.  Two tests at 1e-5.
+    for column in moved.T[:2]:
+        assert stats.kstest(column, stats.laplace.cdf).pvalue > 1e-5
+
+
+def test_the_gradient_of_the_joint_density_is_that_of_the_rows_in_the_mean():
+    logpdf = stats.t(3.0).logpdf
+    model, learnt = build_learnt_model(BASIS, StudentT(3.0))
+    assert set(learnt) == {"A", "nu"}
+    # Fisher's identity by quadrature: the posterior mean of d log p(x, z) / dA is d log p(x) / dA.
+    s = pt.vector("s", shape=(3,), dtype="float64")
+    log_p = clone_replace(pm.logp(model["x"], ROW), {model["s"]: s})
+    gradient = function([s], pt.grad(log_p, model["A"]), mode="FAST_COMPILE")
+    step, null, seen = 1e-5, null_basis(BASIS)[0], np.linalg.pinv(BASIS) @ ROW
+    z = np.linspace(-60.0, 60.0, 6001)
+    weights = np.exp(along(logpdf, ROW)(z))
+    values = np.array([gradient(seen + one * null) for one in z[::10]])
+    mean = trapezoid(weights[::10, None, None] * values, z[::10], axis=0) / trapezoid(weights[::10], z[::10])
+    for i, j in [(0, 0), (1, 2)]:
+        change = np.zeros_like(BASIS)
+        change[i, j] = step
+        slope = (exact(logpdf, ROW, BASIS + change) - exact(logpdf, ROW, BASIS - change)) / (2.0 * step)
+        assert mean[i, j] == pytest.approx(slope, abs=2e-3)
+
+
+def test_estimates_are_conservative_on_average():
+    source, logpdf = SOURCES["student"]
+    rows = np.repeat(ROW[None], 60, axis=0)
+    found = held_out(build_model(BASIS, source), rows, target_se=None, draws=100)
+    ratio = np.exp(found["value"].values - exact(logpdf, ROW))
+    error = ratio.std(ddof=1) / np.sqrt(len(ratio))
+    # An unbiased estimate of p(x), so that its logarithm is low in the mean.
+    assert abs(ratio.mean() - 1.0) < 4.0 * error
+    assert np.log(ratio).mean() < 4.0 * error
+
+
+@pytest.mark.slow
+def test_a_fit_finds_the_directions_that_made_the_rows():
+    angles = np.deg2rad([10.0, 70.0, 130.0])
+    truth = np.stack([np.cos(angles), np.sin(angles)])
+    source = StudentT(2.0)
+    rows = generate(truth, source, 20_000, np.random.default_rng(4))
+    found = fit(rows, 3, 3000, StudentT(3.0), seed=2)
+    cosines = np.abs(truth.T @ (found.a / np.linalg.norm(found.a, axis=0)))
+    assert cosines.max(axis=1).min() > 0.995
+    assert sorted(cosines.argmax(axis=1)) == [0, 1, 2]
+    np.testing.assert_allclose(found.source.nu, 2.0, atol=0.25)
+
+
+def test_what_cannot_be_is_refused():
+    with pytest.raises(ValueError, match="full row rank"):
+        null_basis(np.ones((2, 3)))
+    with pytest.raises(ValueError, match="log_p_complete"):
+        build_model(np.eye(2), laplace())
+    with pytest.raises(ValueError, match="alpha"):
+        ExponentialPower(3.0)
+    with pytest.raises(ValueError, match="add up to one"):
+        Mixture((0.5, 0.6), (1.0, 2.0))
+    other = SourceGibbs(np.eye(4, 6), laplace())
+    with pytest.raises(ValueError, match="one row of shape"):
+        pymc_hais.log_likelihood(build_model(BASIS, laplace()), {"x": ROW[None]}, kernel=other, progressbar=False)
