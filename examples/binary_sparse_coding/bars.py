@@ -3,7 +3,8 @@
 2000 images of 6 x 6 pixels, of 12 bars, two of them in the mean.  Each E-step begins 20 fits, and it is counted how
 many find all bars and reach the likelihood of the generating parameters.  A bar is found if a unit of its own has a
 cosine of more than 0.9 with it.  The likelihood, not the prior, is flat at first, as if the images had more noise than
-they have, and a little noise on the basis functions fades away.  ``python -m examples.binary_sparse_coding.bars [--small]``
+they have, and a little noise on the basis functions fades away.
+``python -m examples.binary_sparse_coding.bars [--small]``
 """
 
 import argparse

@@ -27,6 +27,7 @@ class Patches:
     train: np.ndarray
     test: np.ndarray
     source: str
+    whitening: "Whitening | None" = None  # None where it is not known
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,10 @@ class Whitening:
 
     def __call__(self, patches: np.ndarray) -> np.ndarray:
         return (patches - self.mean) @ self.matrix.T
+
+    def to_pixels(self, directions: np.ndarray) -> np.ndarray:
+        """Return the patches (n, W^2) that whitened directions (n, M) stand for."""
+        return directions @ np.linalg.pinv(self.matrix).T
 
 
 def load_photograph(name: str) -> np.ndarray:
@@ -116,7 +121,7 @@ def load_patches(
 def whitened(train: np.ndarray, test: np.ndarray, n_components: int, source: str) -> Patches:
     """Whiten both sets as the training patches say."""
     whiten = learn_whitening(train, n_components)
-    return Patches(whiten(train), whiten(test), source)
+    return Patches(whiten(train), whiten(test), source, whiten)
 
 
 def load_van_hateren(n_test: int = 100) -> Patches:

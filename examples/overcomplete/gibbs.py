@@ -102,7 +102,7 @@ class SourceGibbs:
         return transition
 
     def _build_draw(self, xp: Any) -> Any:
-        """Build ``draw(x, s, noise, beta, outer)``: the new sources, and the log density that it is reversible for, twice."""
+        """Build ``draw(x, s, noise, beta, outer)``: new sources; log densities, which it is reversible for, of both."""
         a, (n_dims, n_sources), basis = self.a, self.a.shape, null_basis(self.a)
         # Orthonormal rows that A sees: normal numbers of z and of these make normal numbers of s.
         seen = np.linalg.svd(a, full_matrices=False)[2]

@@ -46,8 +46,8 @@ def standard_normal(z):
     return -0.5 * (z**2).sum() - 0.5 * z.shape[0] * np.log(2.0 * np.pi)
 
 
-def build_model(a: np.ndarray, source: Source, width: float = WIDTH) -> pm.Model:
-    """Build the model of z given one row x (M,); with N = M there is no z, and the density of x is closed.
+def build_model(a: np.ndarray, source: Source, x: np.ndarray | None = None, width: float = WIDTH) -> pm.Model:
+    """Build the model of z given one row x (M,), 0 to be replaced if None; with N = M the density of x is closed.
 
     Its variable is z over its :func:`spread`.  The prior is only the reference that annealing starts from: the density
     of x given z divides by it.
@@ -64,7 +64,7 @@ def build_model(a: np.ndarray, source: Source, width: float = WIDTH) -> pm.Model
         raise ValueError("With as many sources as dimensions nothing is hidden: call log_p_complete.")
     with pm.Model() as model:
         z = pm.Normal("z", 0.0, 1.0, shape=len(basis))
-        pm.CustomDist("x", z, a, logp=log_p, observed=np.zeros(n_dims), signature="(k),(m,n)->(m)")
+        pm.CustomDist("x", z, a, logp=log_p, observed=np.zeros(n_dims) if x is None else x, signature="(k),(m,n)->(m)")
     return model
 
 
