@@ -88,7 +88,7 @@ def start(rows: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
 
 def strategies(n_steps: int, seed: int) -> dict[str, learning.ExpectationMaximization]:
     """Return the four E-steps, each with an M-step for one fit."""
-    sweeps = {"n_sweeps": 20, "n_burn": 10}
+    sweeps = {"n_sweeps": 60, "n_burn": 10}
     e_steps = {
         "Enumeration": learning.Enumeration(),
         "Selection": learning.Selection(score, 8),

@@ -16,7 +16,7 @@ TRAINING = ("china", "coffee", "chelsea", "rocket")
 HELD_OUT = ("flower", "camera", "astronaut")
 WITH_SCIKIT_LEARN = ("china", "flower")
 #: Beside a checkout of this repository, if at all: prepared patches, and the image.
-VAN_HATEREN = Path(__file__).parents[3] / "shared" / "cases" / "vanhateren_patches36.npz"
+VAN_HATEREN = Path(__file__).resolve().parents[3] / "shared" / "cases" / "vanhateren_patches36.npz"
 VAN_HATEREN_IMAGE = VAN_HATEREN.with_name("vanhateren_image.tiff")
 
 

@@ -56,13 +56,16 @@ def experts(patches: Patches, n_experts: int, n_steps: int) -> tuple[np.ndarray,
     return found["value"].values, float(found["mcse"]), names_of(fitted["learning"]) + names_of(found)
 
 
-def line(name: str, values: np.ndarray, errors, base: np.ndarray, findings: list[str], seconds: float) -> str:
+def line(
+    name: str, values: np.ndarray, errors, base: np.ndarray, findings: list[str], seconds: float | None = None
+) -> str:
     """Return one line: mean, Monte Carlo error, difference from the complete model with its error over rows."""
     error = float(np.sqrt(np.sum(np.square(errors))) / len(values)) if np.ndim(errors) else errors
     apart = values - base
     spread = apart.std(ddof=1) / np.sqrt(len(apart))
     gain = f"{apart.mean():+7.3f} ± {spread:.3f}"
-    return f"{name:24s}{values.mean():9.3f} ± {error:.3f} {gain} {seconds:8.0f} s  {' '.join(findings)}"
+    took = "" if seconds is None else f"{seconds:8.0f} s"
+    return f"{name:24s}{values.mean():9.3f} ± {error:.3f} {gain} {took}  {' '.join(findings)}".rstrip()
 
 
 def main(small: bool, width: int) -> None:
@@ -81,7 +84,7 @@ def main(small: bool, width: int) -> None:
         seconds = time.process_time() - begin
         findings = names_of(fitted.tree["learning"]) + findings
         print(line(f"{size} x complete", values, errors, base, findings, seconds), flush=True)
-    print(line("normal", normal(patches), 0.0, base, [], 0.0))
+    print(line("normal", normal(patches), 0.0, base, []))
     for size in sizes[:2]:
         begin = time.process_time()
         values, error, findings = experts(patches, size * n_components, n_steps)
