@@ -25,7 +25,6 @@ from examples.overcomplete.model import (
     spread,
 )
 from examples.overcomplete.sources import ExponentialPower, Mixture, StudentT, cauchy, laplace
-from examples.overcomplete.training import fit
 from pymc_hais.core.records import KernelParams, Noise, ParticleState
 
 SOURCES = {
@@ -219,19 +218,6 @@ def test_estimates_are_conservative_on_average():
     # An unbiased estimate of p(x), so that its logarithm is low in the mean.
     assert abs(ratio.mean() - 1.0) < 4.0 * error
     assert np.log(ratio).mean() < 4.0 * error
-
-
-@pytest.mark.slow
-def test_a_fit_finds_the_directions_that_made_the_rows():
-    angles = np.deg2rad([10.0, 70.0, 130.0])
-    truth = np.stack([np.cos(angles), np.sin(angles)])
-    source = StudentT(2.0)
-    rows = generate(truth, source, 20_000, np.random.default_rng(4))
-    found = fit(rows, 3, 3000, StudentT(3.0), seed=2)
-    cosines = np.abs(truth.T @ (found.a / np.linalg.norm(found.a, axis=0)))
-    assert cosines.max(axis=1).min() > 0.995
-    assert sorted(cosines.argmax(axis=1)) == [0, 1, 2]
-    np.testing.assert_allclose(found.source.nu, 2.0, atol=0.25)
 
 
 def test_what_cannot_be_is_refused():
