@@ -140,10 +140,11 @@ class GibbsSweeps:
     ----------
     source : Source
     n_sweeps : int
+        A row is met once in many steps, between which A moves: enough sweeps that it forgets the A it was drawn for.
     """
 
     source: Source
-    n_sweeps: int = 1
+    n_sweeps: int = 8
 
     def __call__(
         self, rows: np.ndarray, hidden: np.ndarray, parameters: Mapping[str, np.ndarray], rng: np.random.Generator
@@ -153,20 +154,27 @@ class GibbsSweeps:
         source = replace(self.source, **{name: np.asarray(parameters[name]) for name in self.source.learnt})
         s = hidden + (rows - hidden @ a.T) @ np.linalg.pinv(a).T
         log_weights, precisions = (np.asarray(one)[:, None] for one in source.mixture(1.0, np))
+
+        def weigh(s):
+            """Return log f / g (m,), of the density to the mixture that draws are reversible for, and its shares."""
+            log_g, shares = log_mixture(s, log_weights, precisions, np)
+            return (source.log_shape(s, np) - log_g).sum(axis=1), shares
+
+        log_ratio, shares = weigh(s)
         for _ in range(self.n_sweeps):
-            new, log_ratio = _sweep(s, rows, a, source, (log_weights, precisions), rng)
-            s = np.where((np.log(rng.random(len(s))) < log_ratio)[:, None], new, s)
+            new = draw_sources(rows, a, choose(precisions, shares, rng.random(s.shape), np), rng)
+            log_ratio_new, shares_new = weigh(new)
+            taken = np.log(rng.random(len(s))) < log_ratio_new - log_ratio
+            log_ratio = np.where(taken, log_ratio_new, log_ratio)
+            s, shares = np.where(taken[:, None], new, s), np.where(taken[:, None], shares_new, shares)
         return s
 
 
-def _sweep(s, rows, a, source, mixture, rng):
-    """Return new sources (m, N), and the log probability (m,) that the Metropolis step takes them."""
-    log_weights, precisions = mixture
-    log_g, shares = log_mixture(s, log_weights, precisions, np)
-    tau = choose(precisions, shares, rng.random(s.shape), np)
-    start = rng.normal(size=s.shape) / np.sqrt(tau)
-    system = (a / tau[:, None, :]) @ a.T
-    new = start + (np.linalg.solve(system, (rows - start @ a.T)[..., None])[..., 0] @ a) / tau
-    log_g_new, _ = log_mixture(new, log_weights, precisions, np)
-    log_f, log_f_new = source.log_shape(s, np), source.log_shape(new, np)
-    return new, ((log_f_new - log_g_new) - (log_f - log_g)).sum(axis=1)
+def draw_sources(rows: np.ndarray, a: np.ndarray, tau: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Draw the sources (m, N) of rows (m, M) given their precisions (m, N)."""
+    n_dims, n_sources = a.shape
+    start = rng.normal(size=tau.shape) / np.sqrt(tau)
+    # One product of matrices for the systems of all rows.
+    outer = (a[:, None] * a).reshape(n_dims**2, n_sources)
+    system = ((1.0 / tau) @ outer.T).reshape(-1, n_dims, n_dims)
+    return start + (np.linalg.solve(system, (rows - start @ a.T)[..., None])[..., 0] @ a) / tau

@@ -1,4 +1,4 @@
-"""Persistent expectation maximisation: A and the tails of the sources, from one Gibbs sweep a step."""
+"""Persistent expectation maximisation: A and the tails of the sources, from Gibbs sweeps of the sources."""
 
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -28,7 +28,13 @@ def first_basis(n_dims: int, n_sources: int, variance: float, rng: np.random.Gen
 
 
 def fit(
-    rows: np.ndarray, n_sources: int, n_steps: int, source: Source | None = None, seed: int = 1, **settings: Any
+    rows: np.ndarray,
+    n_sources: int,
+    n_steps: int,
+    source: Source | None = None,
+    n_sweeps: int = 8,
+    seed: int = 1,
+    **settings: Any,
 ) -> Fitted:
     """Fit A (M, N) and what the sources may learn to white rows (n, M)."""
     source = StudentT(3.0) if source is None else source
@@ -36,7 +42,7 @@ def fit(
     # Sources of heavy tails have no variance, so a robust one: that of a normal with the same quartiles.
     quartile = np.quantile(np.abs(source.draw((4000, n_sources), rng)), 0.5) / 0.6745
     model, learnt = build_learnt_model(first_basis(rows.shape[1], n_sources, quartile**2, rng), source)
-    method = learning.ExpectationMaximization(e_step=GibbsSweeps(source))
+    method = learning.ExpectationMaximization(e_step=GibbsSweeps(source, n_sweeps))
     settings = {"progressbar": False, "random_seed": seed} | settings
     tree = pymc_hais.fit(model, {"x": rows}, learnt, method, n_steps=n_steps, **settings)
     values = tree["fitted"]
