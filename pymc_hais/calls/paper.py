@@ -1,7 +1,5 @@
 """The recipe of the HAIS report as arguments."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

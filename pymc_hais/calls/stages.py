@@ -66,10 +66,7 @@ class Run:
 def anneal_once(start: Start, problem: Problem, call: Call, guard: Guard, before: Run | None = None) -> Run:
     """Choose a plan, anneal, and look for modes that were missed.
 
-    Parameters
-    ----------
-    before : Run, optional
-        Which this one is instead of.
+    It takes the place of ``before``, if given.
     """
     reference = start.reference if start.points is None else problem.reference
     choice = choose_plan(problem, reference, start.plan, call)

@@ -1,7 +1,5 @@
 """Populations annealed by one ladder: weight, resample each by its own weights, move all, segment by segment."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple

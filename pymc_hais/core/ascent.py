@@ -3,8 +3,6 @@
 Nocedal, J. and Wright, S. J. (2006). Numerical Optimization, chapter 7.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Records <-> arrays and plain facts, for files that hold no programs: only classes that are named come back."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any

@@ -3,8 +3,6 @@
 The file is NumPy's ``.npz`` without pickles, which is numbers and text, with a digest of it all at its end.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

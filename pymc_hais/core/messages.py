@@ -20,12 +20,7 @@ def shown(value: Any) -> str:
 
 
 def refuse_unknown(name: str, given: Collection[str], known: Sequence[str]) -> None:
-    """Refuse arguments that a function or class does not have, where it would pass over them.
-
-    Raises
-    ------
-    TypeError
-    """
+    """Refuse arguments that a function or class does not have, where it would pass over them."""
     for one in given:
         if one not in known:
             raise TypeError(f"{name}() has no argument `{one}`: {instead_of(one, known)}")

@@ -5,8 +5,6 @@ fewest that pass BigCrush, and the Box-Muller transform.  Counter-based: nothing
 particles are divided among workers, and every engine draws the same numbers.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

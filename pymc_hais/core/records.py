@@ -111,10 +111,7 @@ class PathFunctions(NamedTuple):
 class Schedule:
     """Inverse temperatures ``0 = betas[0] < ... < betas[-1] = 1``.
 
-    Raises
-    ------
-    ValueError
-        If the betas are not a strictly increasing sequence from exactly 0 to exactly 1.
+    Raises ValueError if the betas are not a strictly increasing sequence from exactly 0 to exactly 1.
     """
 
     betas: np.ndarray

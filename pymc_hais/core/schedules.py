@@ -5,8 +5,6 @@ the sum of these is the barrier Lambda, and T equal increments of Lambda spread 
 ratio is remembered for tau steps, D counts tau times (Sivak & Crooks 2012).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

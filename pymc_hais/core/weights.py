@@ -3,8 +3,6 @@
 A log weight of -inf is a weight of zero: it stays in every denominator.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 

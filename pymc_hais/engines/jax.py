@@ -91,12 +91,8 @@ def _pad(array: np.ndarray, n: int, dtype: Any) -> np.ndarray:
 class JaxEngine(SharedEngine):
     """One whose density is a JAX function.
 
-    Parameters
-    ----------
-    inputs : sequence of ndarray
-        One population's own data, or arrays like them.
-    width : int
-        Elements of the largest array that one particle needs.
+    ``inputs`` are one population's own data, or arrays like them; ``width`` is how many elements the largest array has
+    that one particle needs.
     """
 
     name = backend = "jax"

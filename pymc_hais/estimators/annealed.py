@@ -8,8 +8,6 @@ weighted by its degrees of freedom, which for the within view follow from the fo
 family masses (Satterthwaite 1946): when a few families carry everything the between view takes over.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple

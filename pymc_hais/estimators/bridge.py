@@ -5,8 +5,6 @@ is Bennett's acceptance ratio (1976, J. Comput. Phys. 22, 245-268), with the pat
 Both samples count where they overlap, so no term is larger than one: there is no heavy tail.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

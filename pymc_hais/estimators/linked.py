@@ -5,8 +5,6 @@ the geometric bridge sqrt(p_j p_(j+1)) between neighbours every factor of the we
 where annealed importance sampling has a single state.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 

@@ -10,8 +10,6 @@ Thermodynamic integration takes the integral over beta of the mean log ratio: Ge
 Computing 24, 709-723).
 """
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.stats import t as student_t
 

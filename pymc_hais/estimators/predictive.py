@@ -1,7 +1,5 @@
 """Likelihoods at posterior draws -> log predictive densities of rows that the draws have not seen."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -4,8 +4,6 @@ The log of an integral is never below that of a part of it, so that a region tha
 has found proves that the run missed it, whatever the proposal was.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Diagnostics of a finished run, as numbers, and the limits beyond which its estimate is not to be trusted."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -4,8 +4,6 @@ A sum of heavy-tailed weights is too small most of the time and far too large no
 computed from the same weights: intervals then miss log Z upwards.  The tail itself says what is typically missing.
 """
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

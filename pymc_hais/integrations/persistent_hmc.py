@@ -1,7 +1,5 @@
 """The persistent-momentum kernel as a step method of PyMC: ``pm.sample(step=PersistentHMC())``."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import field
 from functools import cached_property

@@ -1,7 +1,5 @@
 """The persistent-momentum kernel for PyMC's own SMC sampler: ``pm.sample_smc(kernel=HAIS)``."""
 
-from __future__ import annotations
-
 import multiprocessing
 from functools import cached_property
 from inspect import signature

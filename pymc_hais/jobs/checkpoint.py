@@ -3,8 +3,6 @@
 A run is a fixed sequence of jobs: whatever is not kept is computed again, from the same seeds and to the same bits.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time
@@ -32,24 +30,15 @@ _ABANDONED = 60.0
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """An open checkpoint.
-
-    Attributes
-    ----------
-    identity : dict
-        Of the call: what must be the same if it is to go on.
-    """
+    """An open checkpoint."""
 
     path: Path
-    identity: Mapping[str, Any]
+    identity: Mapping[str, Any]  # of the call: what must be the same if it is to go on
 
     def find(self, name: str, fingerprint: str) -> Any:
         """Return the result of a job that an earlier call has finished; None if there is none.
 
-        Raises
-        ------
-        ValueError
-            If its file is damaged, or belongs to another job.
+        Raises ValueError if its file is damaged, or belongs to another job.
         """
         path = self._file(name)
         if not path.exists():
@@ -83,12 +72,8 @@ class Checkpoint:
 def open_checkpoint(path: Any, identity: Mapping[str, Any], is_seeded: bool) -> Checkpoint:
     """Begin a checkpoint, or go on with one of the same call; its seed is taken where the user gave none.
 
-    Raises
-    ------
-    ValueError
-        If the checkpoint is of another call, with what differs; if the path is none, or holds something else.
-    OSError
-        If the folder cannot be read or written.
+    Raises ValueError if the checkpoint is of another call, with what differs; if the path is none, or holds something
+    else.  Raises OSError if the folder cannot be read or written.
     """
     folder = open_folder(path)
     own: dict[str, Any] = json.loads(json.dumps({"format": _FORMAT, **identity}))

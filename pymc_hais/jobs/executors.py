@@ -1,7 +1,5 @@
 """Executors that users pass: which ones take jobs, how one that broke is renewed, and which errors tell of a loss."""
 
-from __future__ import annotations
-
 import logging
 import time
 from concurrent.futures import (
@@ -27,12 +25,8 @@ POLL, _PATIENCE = 0.2, 30.0
 def check_executor(executor: Any) -> None:
     """Refuse what cannot take jobs, before any work.
 
-    Raises
-    ------
-    ValueError
-        Naming what was given and what to pass instead.
-    RuntimeError
-        If a worker has other versions, or cannot import this package.
+    Raises ValueError, naming what was given and what to pass instead.  Raises RuntimeError if a worker has other
+    versions, or cannot import this package.
     """
     if executor is None:
         return

@@ -41,15 +41,9 @@ class Guard:
     ) -> T | U:
         """Return what a stage gives; if it fails or is interrupted, what stands in for it.
 
-        Parameters
-        ----------
-        what : str
-            The stage makes, for the finding, which is of this severity if it is missing.
-        is_dear : bool
-            Whether who has pressed Ctrl-C is not to wait for it.
-        is_kept : bool
-            Whether a checkpoint has all that is finished: an error is raised then, for the same call goes on from there
-            once what the error names is mended.
+        ``what`` the stage makes is for the finding, which is of this severity if it is missing.  For what ``is_dear``,
+        who has pressed Ctrl-C is not to wait.  Of what ``is_kept`` a checkpoint has all that is finished: an error is
+        raised then, for the same call goes on from there once what the error names is mended.
         """
         if is_dear and self.is_interrupted:
             self._miss(what, "interrupted before", severity)

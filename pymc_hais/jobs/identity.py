@@ -1,7 +1,5 @@
 """What a call is: everything that its result depends on, as plain facts that two processes write alike."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
 from typing import Any
@@ -20,10 +18,7 @@ _SPELLED = 4
 def take_identity(function: str, model: Any, entropy: tuple[int, ...], arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Say what a call is: the function, and everything that changes the result.
 
-    Raises
-    ------
-    ValueError
-        If the model or an argument has content that cannot be described, naming it.
+    Raises ValueError if the model or an argument has content that cannot be described, naming it.
     """
     return {
         "function": function,
@@ -37,10 +32,7 @@ def take_identity(function: str, model: Any, entropy: tuple[int, ...], arguments
 def describe(value: Any, name: str = "", depth: int = 0) -> Any:
     """Write what JSON takes: numbers, texts and settings as they are, of all other things a digest.
 
-    Raises
-    ------
-    ValueError
-        If it has content that cannot be described.
+    Raises ValueError if it has content that cannot be described.
     """
     if isinstance(value, np.generic) and value.dtype.kind in "biuf":
         value = value.item()

@@ -4,8 +4,6 @@ The lock is the operating system's own, on an open file: it ends with the proces
 that a driver that was killed leaves nothing in the way of the next one.
 """
 
-from __future__ import annotations
-
 import errno
 import logging
 import os

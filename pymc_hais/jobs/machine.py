@@ -1,7 +1,5 @@
 """What this machine has."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Progress through PyMC's own manager: terminal, notebook and marimo alike."""
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import logging

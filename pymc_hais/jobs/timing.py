@@ -1,7 +1,5 @@
 """How long a run may take, what its parts cost, and what still fits into the time that is left."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass, field
 from typing import NamedTuple

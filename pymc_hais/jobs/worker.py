@@ -3,8 +3,6 @@
 A dashboard shows tasks by the names of the functions here.
 """
 
-from __future__ import annotations
-
 import copy
 import errno
 import os

@@ -3,8 +3,6 @@
 An executor has a bounded number at a time, gives results in any order, and has again what it loses with a worker.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import weakref
@@ -55,10 +53,7 @@ class Workers:
     def do(self, engine: Engine, tasks: Sequence[Task], report: Report) -> Iterator[tuple[int, Any]]:
         """Do every task that is not kept; yield the number and the result of each, in the order in which they end.
 
-        Raises
-        ------
-        RuntimeError
-            If a job was lost with its worker again and again.
+        Raises RuntimeError if a job was lost with its worker again and again.
         """
         shares, waiting = Shares(len(tasks), report), []
         try:

@@ -1,7 +1,5 @@
 """One annealed step that moves a block of dimensions after the other, each given all others: sites come last."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,17 +16,10 @@ class Block:
 
     A :class:`Kernel` sees a density of these dimensions alone.  Where it takes ``data``, it finds the pair of the
     path's own data and the whole position: a kernel that draws from a conditional distribution knows what is given.
-
-    Attributes
-    ----------
-    kernel : Kernel or SiteKernel
-        The second for discrete sites, and bound to them.
-    start, stop : int
-        Where the dimensions are in the flat vector.
     """
 
-    kernel: Any
-    start: int
+    kernel: Any  # a Kernel; for discrete sites a SiteKernel, bound to them
+    start: int  # where the dimensions are in the flat vector
     stop: int
 
     @property
@@ -51,14 +42,9 @@ class Composed:
     Step size, persistence and acceptance are those of the leading block: the first continuous one that has no step size
     of its own, or else the first one.  Others without a step size of their own share what it is tuned to; the rest keep
     theirs, with a unit metric.
-
-    Attributes
-    ----------
-    blocks : tuple of Block
-        In the order in which they move.  Dimensions of discrete sites are the last ones.
     """
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[Block, ...]  # in the order in which they move; those of discrete sites are the last ones
 
     @property
     def _continuous(self) -> list[Block]:

@@ -14,28 +14,18 @@ from pymc_hais.kernels.metropolis import build_evaluate_at
 
 @dataclass(frozen=True, eq=False)
 class SiteBlock:
-    """The sites of one discrete variable, and how each learns its conditional distribution.
+    """The sites of one discrete variable, and how each learns its conditional distribution."""
 
-    Attributes
-    ----------
-    start, stop : int
-        Where its S sites are in the flat vector.
-    colours : ndarray of int (S,)
-        0 to C - 1: sites of one colour are independent of one another given all others.
-    rule : {"gradient", "table", "walk", "slope"}
-        With "gradient" the density's gradient at a site is the log odds of 1 against 0, exactly.  With the others it is
-        the sum of all terms that the site is in, so that a difference of two is one of log densities: every value is
-        tried ("table"), or one that is proposed ("walk").  A "slope" is a guess of log odds.
-    low, n_values : int
-        The least value, and how many there are; 0 where there is no end of them.
-    """
-
-    start: int
+    start: int  # where its S sites are in the flat vector
     stop: int
-    colours: np.ndarray
+    colours: np.ndarray  # int (S,): 0 to C - 1: sites of one colour are independent of one another given all others
+    # "gradient", "table", "walk" or "slope".  With "gradient" the density's gradient at a site is the log odds of 1
+    # against 0, exactly.  With the others it is the sum of all terms that the site is in, so that a difference of two
+    # is one of log densities: every value is tried ("table"), or one that is proposed ("walk").  A "slope" is a guess
+    # of log odds.
     rule: str
-    low: int = 0
-    n_values: int = 2
+    low: int = 0  # the least value
+    n_values: int = 2  # how many there are; 0 where there is no end of them
 
     @property
     def n_sites(self) -> int:

@@ -1,7 +1,5 @@
 """The trace of the Hessian of a log density in its row, exactly."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

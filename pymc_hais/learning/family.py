@@ -1,7 +1,5 @@
 """The density that is learnt: of many rows at once, as a function of its parameters."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -147,11 +145,8 @@ def build_family(
 ) -> tuple[Family, np.ndarray]:
     """Check data and parameters, and return the family with the rows (n, D).
 
-    Raises
-    ------
-    ValueError
-        For data as of :func:`pymc_hais.log_likelihood`, and for parameters that are no ``pm.Data`` of real numbers, or
-        that the density does not depend on.
+    Raises ValueError for data as of :func:`pymc_hais.log_likelihood`, and for parameters that are no ``pm.Data`` of
+    real numbers, or that the density does not depend on.
     """
     names = check_known(model, data)
     values = _check_parameters(model, parameters, names)

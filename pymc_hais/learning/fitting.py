@@ -1,7 +1,5 @@
 """From what a user asks for to fitted parameters."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -65,10 +63,7 @@ def read_order(
 ) -> Order:  # fmt: skip
     """Check the arguments of :func:`pymc_hais.fit`, one by one and together.
 
-    Raises
-    ------
-    ValueError, ImportError
-        Naming the argument, what was given, and what to pass.
+    Raises ValueError or ImportError, naming the argument, what was given, and what to pass.
     """
     model = find_model(model)
     constraints = read_constraints(parameters)

@@ -1,7 +1,5 @@
 """States near a row, and how much likelier they are."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

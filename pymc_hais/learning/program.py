@@ -1,7 +1,5 @@
 """An objective and its gradient as one compiled program, and what it says of all rows."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,17 +27,10 @@ _MODES = {"jax": "JAX", "numba": "NUMBA", "c": "cvm", "python": "FAST_COMPILE"}
 
 
 class Gradient(NamedTuple):
-    """An objective at some parameters.
-
-    Attributes
-    ----------
-    objective : float
-    of : dict
-        Gradients by name of the parameter.
-    """
+    """An objective at some parameters."""
 
     objective: float
-    of: dict[str, np.ndarray]
+    of: dict[str, np.ndarray]  # gradients by name of the parameter
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,10 +55,7 @@ class Program:
 def build_program(method: Method, family: Family, batch: Batch, extras: Sequence[np.ndarray]) -> Program:
     """Compile a method's objective for batches of the shapes of a first one, and evaluate it there.
 
-    Raises
-    ------
-    ValueError
-        If the objective of the method is neither a number nor one for each row.
+    Raises ValueError if the objective of the method is neither a number nor one for each row.
     """
     rows = pt.tensor("rows", dtype="float64", shape=batch.rows.shape)
     weights = pt.tensor("weights", dtype="float64", shape=batch.rows.shape[:1])

@@ -14,8 +14,6 @@ One call of :func:`pymc_hais.fit` asks a method, in this order:
 The core compiles the objective and its gradient with respect to all parameters once, and calls that in each step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple
 

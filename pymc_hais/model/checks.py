@@ -62,14 +62,10 @@ def is_model(thing: Any) -> bool:
 def check_model(model: Any, from_prior: bool = True) -> None:
     """Raise one clear error for a model that cannot be annealed from the prior, or from another reference.
 
-    Raises
-    ------
-    ValueError
-        No free variables, minibatches, data in ``pytensor.shared`` variables or sparse ``pm.Data``, a start from an
-        improper prior, or a periodic variable with another start.
-    NotImplementedError
-        Discrete free variables whose elements cannot change one at a time, a ``pm.Simulator``, vectors observed in
-        part, or a ``pm.LKJCorr`` of three dimensions or more in PyMC 6.3, which computes another density.
+    Raises ValueError for a model without free variables, minibatches, data in ``pytensor.shared`` variables or sparse
+    ``pm.Data``, a start from an improper prior, or a periodic variable with another start.  Raises NotImplementedError
+    for discrete free variables whose elements cannot change one at a time, a ``pm.Simulator``, vectors observed in
+    part, or a ``pm.LKJCorr`` of three dimensions or more in PyMC 6.3, which computes another density.
     """
     if not model.free_RVs:
         raise ValueError(

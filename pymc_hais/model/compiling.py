@@ -85,12 +85,7 @@ def compile_options() -> list[str]:
 
 
 def check_mode(mode: Any) -> None:
-    """Refuse a name that is none of a mode of PyTensor.
-
-    Raises
-    ------
-    ValueError
-    """
+    """Refuse a name that is none of a mode of PyTensor."""
     try:
         if not isinstance(mode, str | Mode | None):
             raise ValueError("neither a name nor a mode")

@@ -95,10 +95,7 @@ class Source:
     def content(self) -> bytes:
         """Everything but the data, which may be large and of which there may be others.
 
-        Raises
-        ------
-        ValueError
-            If a part of the model cannot leave this process.
+        Raises ValueError if a part of the model cannot leave this process.
         """
         bare = replace(self, graph=replace(self.graph, data_values=[]))
         try:
@@ -133,18 +130,10 @@ def build_density(
     large numbers.  Shapes are frozen so that every backend can compile; the data become arguments, so that compile
     time does not grow with them.
 
-    Parameters
-    ----------
-    with_gradients : bool
-        Whether the kernel uses them; zeros stand in if not, and cost nothing.
-    rows : dict of ndarray, optional
-        Observed variables or data containers that differ between populations, with some populations' values (R, ...).
-    chart : Chart, optional
-        Whose coordinates the position holds; its sites are then the first of the data, to be tuned.
-    takes_slopes : bool
-        Whether guesses of the log odds of binary sites are enough.
-    containers : dict of ndarray, optional
-        Data containers that may vary, with their present values: what depends on them alone is an argument too.
+    Without gradients zeros stand in, which cost nothing.  ``rows`` (R, ...) are observed variables or data containers
+    that differ between populations.  The position holds the coordinates of a ``chart``, whose sites are then the first
+    of the data, to be tuned.  ``takes_slopes`` says whether guesses of the log odds of binary sites are enough.  What
+    depends on ``containers`` alone, data that may vary, with their present values, is an argument too.
     """
     values = [np.asarray(table)[0] for table in (rows or {}).values()]
     containers = containers or {}

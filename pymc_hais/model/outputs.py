@@ -35,14 +35,9 @@ def build_outputs(
 
     It is ``positions (..., D) -> {name: array (..., *shape)}``, in the model's order.
 
-    Parameters
-    ----------
-    var_names : sequence of str, optional
-        Free variables and Deterministics to keep, all of them by default; others are refused.
-    include_transformed : bool
-        Whether the value variables (``"tau_log__"``) are returned as well.
-    containers : dict of ndarray, optional
-        Data containers that may vary, with their present values; the function takes others as its second argument.
+    ``var_names`` are free variables and Deterministics to keep, all of them by default; others are refused.  Value
+    variables (``"tau_log__"``) come with ``include_transformed``.  ``containers`` are data that may vary, with their
+    present values; the function takes others as its second argument.
     """
     names = _wanted_names(model, var_names, include_transformed)
     containers = containers or {}

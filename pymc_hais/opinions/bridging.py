@@ -1,7 +1,5 @@
 """Draws of the posterior, from whatever sampler -> log Z by bridge sampling, compiled and checked as a run is."""
 
-from __future__ import annotations
-
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -19,40 +17,20 @@ _FEWEST, _FEWEST_PER_DIM = 20, 2
 
 
 class BridgeResult(NamedTuple):
-    """What two bridges give together.
+    """What two bridges give together."""
 
-    Attributes
-    ----------
-    log_z, se : float
-        Of the integral of ``exp(model.logp())``.
-    overlap : float
-        The least effective share of draws in both bridges.
-    n_effective : float
-        Independent draws that the fewest of the coordinates' draws are worth.
-    rhat : float
-        The largest one of a coordinate.
-    """
-
-    log_z: float
+    log_z: float  # of the integral of ``exp(model.logp())``
     se: float
-    overlap: float
-    n_effective: float
-    rhat: float
+    overlap: float  # the least effective share of draws in both bridges
+    n_effective: float  # independent draws that the fewest of the coordinates' draws are worth
+    rhat: float  # the largest one of a coordinate
 
 
 class Target(NamedTuple):
-    """The weighted particles of a run as a sample of the target.
+    """The weighted particles of a run as a sample of the target."""
 
-    Attributes
-    ----------
-    log_weights : ndarray (C, P)
-        Normalised over all populations.
-    families : ndarray of int (C, P)
-        Particles with the same number are not independent.
-    """
-
-    log_weights: np.ndarray
-    families: np.ndarray
+    log_weights: np.ndarray  # (C, P): normalised over all populations
+    families: np.ndarray  # int (C, P): particles with the same number are not independent
 
     @classmethod
     def of(cls, run: AnnealingRun) -> Self:
@@ -77,10 +55,7 @@ class Target(NamedTuple):
 def bridge_particles(problem: Problem, run: AnnealingRun, rng: np.random.Generator) -> tuple[float, float]:
     """Bridge a fit to one half of a run's populations to the other half's particles, and the other way round.
 
-    Raises
-    ------
-    ValueError
-        If the particles are worth too few draws for a fit.
+    Raises ValueError if the particles are worth too few draws for a fit.
     """
     n_chains, n_dims = len(run.log_z), problem.layout.n_dims
     position = np.asarray(run.state.position, np.float64)
@@ -122,12 +97,7 @@ def bridge_draws(problem: Problem, positions: np.ndarray, rng: np.random.Generat
     A reference that is fitted to the very draws that it is bridged to overstates their overlap.  With both halves in
     both roles no draw is lost.
 
-    Parameters
-    ----------
-    positions : ndarray (C, S, D)
-        Flat vectors of the model.
-    rng : Generator
-        For the draws of the fits.
+    ``positions`` (C, S, D) are flat vectors of the model; ``rng`` is for the draws of the fits.
     """
     n_chains, n_draws, n_dims = positions.shape
     log_density = problem.log_density(positions.reshape(-1, n_dims)).reshape(n_chains, n_draws)

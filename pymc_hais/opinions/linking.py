@@ -1,7 +1,5 @@
 """Linked importance sampling along a ladder: a few temperatures, and a chain at each; see Neal (2005)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -22,12 +20,7 @@ _FEWEST = 2
 def anneal_linked(problem: Problem, outcome: Outcome, report: Report, call: Call) -> LogZEstimate:
     """Lead fresh particles from temperature to temperature; the weights of all are independent.
 
-    Parameters
-    ----------
-    problem : Problem
-        On a geometric path.
-    outcome : Outcome
-        With the ladder, and the barrier that its last run measured.
+    On a geometric path, along the ladder of an outcome, by the barrier that its last run measured.
     """
     assert outcome.run is not None
     ladder, chains = outcome.ladder, call.request.chains

@@ -1,7 +1,5 @@
 """Second opinions on log Z of a finished run: from its own arrays, or from one more run along the same plan."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from dataclasses import replace
@@ -41,11 +39,6 @@ def ask_others(problem: Problem, outcome: Outcome, call: Call, guard: Guard) -> 
 
     A path that is not geometric has no log ratio to integrate, and a single chain has no spread: what the run does not
     allow is left out.
-
-    Parameters
-    ----------
-    outcome : Outcome
-        Of one model, with its last run.
     """
     if outcome.run is None or problem.engine.path.n_evaluations:
         return outcome
@@ -70,10 +63,7 @@ def _free(method: Callable[..., LogZEstimate | None], problem: Problem, outcome:
 def _ask(name: str, problem: Problem, outcome: Outcome, call: Call) -> list[LogZEstimate]:
     """Ask one that takes another run, or other evaluations.
 
-    Raises
-    ------
-    TimeoutError, ValueError
-        If there is no time for it, or it does not suit the run.
+    Raises TimeoutError or ValueError if there is no time for it, or it does not suit the run.
     """
     n_moves = len(outcome.ladder.schedule) * outcome.draws * call.request.chains
     if call.budget.left < n_moves * outcome.seconds_per_move:

@@ -4,8 +4,6 @@ The true values are an exact draw of the posterior of their own data, which real
 reference they give an unbiased estimate of 1 / Z (Grosse, Ghahramani & Adams 2015, arXiv:1511.02543).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -29,28 +27,18 @@ _RANKED = 1000
 
 
 class Sandwich(NamedTuple):
-    """Both bounds of one simulated data set's log Z.
-
-    Attributes
-    ----------
-    upper : LogZEstimate
-        Its error is that of the way back alone; another draw of the true values would give another bound.
-    draws : ndarray (n, D)
-        Equally weighted posterior draws, for ranks.
-    """
+    """Both bounds of one simulated data set's log Z."""
 
     lower: RowResult
+    # Its error is that of the way back alone; another draw of the true values would give another bound.
     upper: LogZEstimate
-    draws: np.ndarray
+    draws: np.ndarray  # (n, D): equally weighted posterior draws, for ranks
 
 
 def run_validation(choice: Choice, true_positions: np.ndarray, call: Call) -> list[Sandwich]:
     """Bound log Z of every simulated data set, which are the rows of the problem, along one plan both ways.
 
-    Parameters
-    ----------
-    true_positions : ndarray (R, D)
-        Flat vectors that the data sets were simulated from.
+    They were simulated from ``true_positions`` (R, D), flat vectors.
     """
     problem = choice.problem
     number = choice.spent.n_rounds + 1

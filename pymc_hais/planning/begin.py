@@ -1,7 +1,5 @@
 """A model and what was asked of it -> a compiled problem, and what is known before the first round."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -60,14 +58,7 @@ def _build_ratio_problem(model: Any, layout: Layout, source: Choice, call: Call)
     The draws of the reference model are those of annealed populations: right as their number grows, and each chain has
     its own, so that what is left of their error shows in the spread of the chains.
 
-    Parameters
-    ----------
-    layout : Layout
-        Of both models.
-    source : Choice
-        The reference model's own problem and pilot.
-    call : Call
-        Of the run from one model to the other.
+    ``source`` is the reference model's own problem and pilot.
     """
     problem, pilot = source.problem, source.plan.pilot
     assert pilot is not None  # its call leave something to tune

@@ -1,7 +1,5 @@
 """Other starts and moves that may cost less than the first: what each changes, and when it is worth a pilot."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, Self
 
@@ -114,10 +112,7 @@ class MarginsOfSites:
     def offer(cls, problem: Problem, reference: Any) -> Self | None:
         """Ask for sites, and for a reference that takes a fit.
 
-        Raises
-        ------
-        ValueError
-            For a fit where every row of data would need one of its own.
+        Raises ValueError for a fit where every row of data would need one of its own.
         """
         if not (problem.layout.n_sites and takes_fit(reference)):
             return None

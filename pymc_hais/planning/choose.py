@@ -1,7 +1,5 @@
 """Which reference to start from, and how long a round must be: what costs the fewest evaluations, by pilots."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import replace
 from typing import Any
@@ -30,12 +28,7 @@ def choose_reference(problem: Problem, call: Call, reference: Any) -> Choice:
 
     Of many rows of data three have pilots, and a short scouting round, which is not reported, tells about the others.
 
-    Parameters
-    ----------
-    problem : Problem
-        Compiled for the first reference.
-    reference : str or object
-        As the user gave it.
+    The problem is compiled for the first reference, and ``reference`` is as the user gave it.
     """
     layout, kernel = problem.layout, problem.engine.kernel
     check_counters(call.request.draws, layout.n_continuous, kernel.n_uniforms)

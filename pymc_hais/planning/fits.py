@@ -1,7 +1,5 @@
 """Particles at beta = 1 -> a reference near the target, with which what the annealing starts from is mixed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

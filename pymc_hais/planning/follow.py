@@ -1,7 +1,5 @@
 """The plan of a run -> the choice that planning would have made for another one: nothing is learnt again."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -68,10 +66,7 @@ def record_plan(choice: Choice, outcome: Outcome, call: Call) -> Plan | None:
 def follow(plan: Plan, call: Call) -> Call:
     """Take kernel and schedule from a plan; refuse what was asked for that contradicts it.
 
-    Raises
-    ------
-    ValueError
-        Naming the argument and what to pass.
+    Raises ValueError, naming the argument and what to pass.
     """
     _refuse_others(plan, call.given)
     kernel, sites = plan.kernel, plan.site_kernel
@@ -117,19 +112,10 @@ def _names(*kernels: Any) -> str:
 def restore_problem(plan: Plan, model: Any, reference: Any, call: Call) -> Problem:
     """Compile a model for what a plan starts from.
 
-    Parameters
-    ----------
-    model : pymc.Model
-        With the free variables of the plan's model; its data may be others.
-    reference : object
-        As the user gave it, where the plan's was the user's own.
-    call : Call
-        That follow the plan.
+    The model has the free variables of the plan's model; its data may be others.  ``reference`` is as the user gave it,
+    where the plan's was the user's own.
 
-    Raises
-    ------
-    ValueError
-        If the model's free variables, or the reference, are not the plan's.
+    Raises ValueError if the model's free variables, or the reference, are not the plan's.
     """
     start, layout = plan.start, build_layout(model)
     assert start is not None

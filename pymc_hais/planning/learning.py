@@ -27,24 +27,14 @@ _FEW_FINAL_MOVES = 1
 
 @dataclass(frozen=True)
 class Trial:
-    """A start that had pilots.
-
-    Attributes
-    ----------
-    rows : list of int
-        The row of data of each pilot.
-    seen : list of ndarray
-        Log ratios at all pilots' particles, those of an earlier trial included.
-    call : Call
-        Whose machine code it has.
-    """
+    """A start that had pilots."""
 
     choice: Choice
-    rows: list[int]
+    rows: list[int]  # the row of data of each pilot
     pilots: list[Pilot]
-    seen: list[np.ndarray]
+    seen: list[np.ndarray]  # log ratios at all pilots' particles, those of an earlier trial included
     known: Known
-    call: Call
+    call: Call  # whose machine code it has
 
     @property
     def problem(self) -> Problem:
@@ -80,18 +70,9 @@ def learn(
 ) -> Trial:
     """Run pilots, each with reference draws of its own.
 
-    Parameters
-    ----------
-    rows : list of int
-        That get a pilot.
-    number : int
-        Tells the random numbers of these pilots from others'.
-    spent : Spent
-        What is added to.
-    earlier : Trial, optional
-        Whose particles may show tails of the log ratio, too.
-    scouts_for_fit : bool, optional
-        Whether a fit may follow, which asks where each row's particles lie; None where no row is asked.
+    ``number`` tells the random numbers of these pilots from others'.  Particles of an ``earlier`` trial may show tails
+    of the log ratio, too.  ``scouts_for_fit`` says whether a fit may follow, which asks where each row's particles lie;
+    None where no row is asked.
     """
     n_particles = FEW_PARTICLES if problem.is_near else PILOT_PARTICLES
     pilots = run_pilots(problem, rows, number, spent, call, n_particles)

@@ -6,8 +6,6 @@ likelihood over the prior.  From any other reference one gets log of the integra
 marginal likelihood is that minus the log mass of the prior.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -52,20 +50,11 @@ def build_first_problem(
 ) -> Problem:
     """Compile a model for what the first pilot starts from; see :func:`pymc_hais.problem.building.build_problem`.
 
-    Parameters
-    ----------
-    reference : str or object
-        As the user gave it.
-    rows : dict of ndarray (R, ...), optional
-        Observed variables or data containers that differ from row to row.
-    containers : dict of ndarray, optional
-        Data containers that may vary, with their present values.
+    ``reference`` is as the user gave it.
 
-    Raises
-    ------
-    ValueError, NotImplementedError, RuntimeError
-        Of :func:`pymc_hais.problem.building.build_problem`.  Where the start is left to us, prior draws that do not
-        follow their density are no error: it starts elsewhere, with the mass of the prior measured whatever it is.
+    Raises ValueError, NotImplementedError or RuntimeError, of :func:`pymc_hais.problem.building.build_problem`.  Where
+    the start is left to us, prior draws that do not follow their density are no error: it starts elsewhere, with the
+    mass of the prior measured whatever it is.
     """
     walls = call.compiler.kernel.constraints
 
@@ -114,17 +103,9 @@ def mass_of(problem: Problem, call: Call, spent: Spent) -> PriorMass | None:
 def measure_prior_mass(model: Any, call: Call) -> PriorMass:
     """Anneal to the prior's own density, from a fit to prior draws, or from heavy tails where there are none.
 
-    Parameters
-    ----------
-    model : pymc.Model
-        With priors that can be drawn from.
-    call : Call
-        Of the run that needs the mass.
+    The call is of the run that needs the mass.
 
-    Raises
-    ------
-    ValueError, NotImplementedError
-        If the prior cannot be drawn.
+    Raises ValueError or NotImplementedError if the prior cannot be drawn.
     """
     prior = prior_alone(model)
     if discrete_names(prior):

@@ -1,7 +1,5 @@
 """The pilots of a problem: which rows get one, what they cost, and what the log ratio is where they ended."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 
@@ -36,10 +34,7 @@ _SHARE_OF_TIME = 0.35
 def choose_rows(problem: Problem, call: Call) -> list[int]:
     """Choose the rows that get a pilot of their own, evenly from the least to the most likely under the reference.
 
-    Raises
-    ------
-    ValueError
-        If there are rows that no reference draw makes possible.
+    Raises ValueError if there are rows that no reference draw makes possible.
     """
     if problem.n_rows == 1:
         return [0]
@@ -65,10 +60,7 @@ def run_pilots(
 ) -> list[Pilot]:
     """Run a pilot on each of some rows, with reference draws of its own; each is given a part of the time left.
 
-    Parameters
-    ----------
-    n_particles : int
-        Of each, at least; more where a dense metric takes them, and where they save compiling another program.
+    There are ``n_particles`` or more, where a dense metric takes them, and where they save compiling another program.
     """
     begin = time.perf_counter()
     seconds = _SHARE_OF_TIME * call.budget.left / len(rows)
@@ -112,14 +104,8 @@ def log_ratios(
 ) -> list[np.ndarray]:
     """Evaluate the log ratio at pilots' particles (P, D) at beta = 1; none where it is not one number.
 
-    Parameters
-    ----------
-    problem : Problem
-        Whose log ratio is evaluated.
-    rows : sequence of int
-        The row of data of each pilot.
-    source : Problem, optional
-        The pilots' own, where it is another: its particles may have other coordinates.
+    The pilots are of the ``rows``.  Where ``source``, their own problem, is another, its particles may have other
+    coordinates.
     """
     if problem.engine.path.n_evaluations:  # its log ratio is a slope, and another one at every beta
         return []

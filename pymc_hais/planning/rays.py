@@ -5,8 +5,6 @@ out count for much, mostly there are none, and log Z comes out too low without a
 a density falls is seen at a few points.  Rays prove nothing of what lies between them: they only add care.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
@@ -27,19 +25,11 @@ _NUMBER = 7
 
 
 class Rays(NamedTuple):
-    """Powers with which a density falls: as ``r ** -power``; infinite where it falls faster than that.
+    """Powers with which a density falls: as ``r ** -power``; infinite where it falls faster than that."""
 
-    Attributes
-    ----------
-    across : float
-        The smallest power in random directions.
-    along : float
-        The smallest one along an axis, and which axis that is.
-    """
-
-    across: float
-    along: float
-    axis: int
+    across: float  # the smallest power in random directions
+    along: float  # the smallest one along an axis
+    axis: int  # which axis that is
     n_dims: int
 
     @property

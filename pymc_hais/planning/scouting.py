@@ -1,7 +1,5 @@
 """What is known of every row of data before its reported round: from its own pilot, or from a short round."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -27,24 +25,12 @@ _ROOM = 0.8
 
 
 class Known(NamedTuple):
-    """What pilots, or a scouting round, tell about R rows of data.
+    """What pilots, or a scouting round, tell about R rows of data."""
 
-    Attributes
-    ----------
-    lengths : ndarray of int (R,)
-        Temperatures that each row's reported round needs.
-    centres : ndarray (R, D)
-        Of the particles at beta = 1.
-    residuals : ndarray (n, D)
-        Some of these particles, from their row's centre.
-    scouted : tuple of RowResult
-        What the scouting round of each row gave, if there was one.
-    """
-
-    lengths: np.ndarray
-    centres: np.ndarray
-    residuals: np.ndarray
-    scouted: tuple[RowResult, ...] = ()
+    lengths: np.ndarray  # int (R,): temperatures that each row's reported round needs
+    centres: np.ndarray  # (R, D): of the particles at beta = 1
+    residuals: np.ndarray  # (n, D): some of these particles, from their row's centre
+    scouted: tuple[RowResult, ...] = ()  # what the scouting round of each row gave, if there was one
 
 
 def know_from_pilots(problem: Problem, pilots: Sequence[Pilot], call: Call) -> Known:

@@ -1,7 +1,5 @@
 """Where the first pilot starts, given what a user passes as ``reference=``."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,15 +19,9 @@ HEAVY = 2.0
 
 @dataclass(frozen=True, eq=False)
 class GivenDraws:
-    """Posterior draws of another run, to which a reference is fitted instead of to a pilot's particles.
+    """Posterior draws of another run, to which a reference is fitted instead of to a pilot's particles."""
 
-    Attributes
-    ----------
-    positions : ndarray (n, D)
-        Flat vectors of the model.
-    """
-
-    positions: np.ndarray
+    positions: np.ndarray  # (n, D): flat vectors of the model
 
 
 def takes_fit(reference: Any) -> bool:
@@ -45,12 +37,9 @@ def is_auto(reference: Any) -> bool:
 def first_reference(reference: Any, model: Any, constraints: LinearConstraints | None = None) -> Any:
     """Say where the first pilot starts where a fit follows, and what a fit is mixed with; another one stays as it is.
 
-    Raises
-    ------
-    ValueError
-        For a fit, a periodic variable, or a discrete one with too many values.
-        For "auto", if a prior is improper although the model has data: the marginal likelihood is then defined only
-        up to a constant, which must be the user's decision.
+    Raises ValueError for a fit, a periodic variable, or a discrete one with too many values.  For "auto", if a prior is
+    improper although the model has data: the marginal likelihood is then defined only up to a constant, which must be
+    the user's decision.
     """
     if not takes_fit(reference):
         return reference

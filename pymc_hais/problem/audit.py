@@ -6,8 +6,6 @@ the second refuses a reference: a right one with probability 1e-6 at most, whate
 gradient to be screened by: those that PyMC does not draw itself are all suspected.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -54,10 +52,7 @@ def check_draws(
     of an annealed model show their error in the spread of the chains.  Where there is nothing that evaluates with
     gradients of the reference, a graph of the reference alone is compiled.
 
-    Raises
-    ------
-    ValueError
-        If a variable has point masses, draws of density zero, or draws of another density; naming it.
+    Raises ValueError if a variable has point masses, draws of density zero, or draws of another density; naming it.
     """
     if isinstance(reference, Mixed):
         for part, one in zip(reference.parts, seeds.spawn(len(reference.parts)), strict=True):

@@ -1,7 +1,5 @@
 """PyMC model -> a problem: compiled, checked before any long work, and kept for the next call on the same model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -62,29 +60,15 @@ def build_problem(
 
     The model is of one row, where there are rows.
 
-    Parameters
-    ----------
-    reference : str or object
-        As :func:`pymc_hais.references.bind` takes it.
-    rows : dict of ndarray (R, ...), optional
-        Observed variables or data containers that differ from row to row.
-    takes_fit : bool
-        Whether a fit may be mixed with the reference later, in the same machine code.
-    prior_mass : PriorMass, optional
-        By which a prior that is a part of the reference is normalised, and log Z divided.
-    containers : dict of ndarray, optional
-        Data containers that may vary, with their present values; they stay fixed beside a measured mass.
+    ``reference`` is as :func:`pymc_hais.references.bind` takes it.  ``rows`` (R, ...) are observed variables or data
+    containers that differ from row to row.  ``takes_fit`` says whether a fit may be mixed with the reference later, in
+    the same machine code.  By ``prior_mass`` a prior that is a part of the reference is normalised, and log Z divided.
+    ``containers`` are data that may vary, with their present values; they stay fixed beside a measured mass.
 
-    Raises
-    ------
-    ValueError
-        Containers that cannot vary, an improper prior to start from, minibatches, a density of zero at every reference
-        draw, a NaN gradient, draws that do not follow the reference's log density, or a reference that misses a part of
-        the space.
-    NotImplementedError
-        Discrete free variables or a ``pm.Simulator``.
-    RuntimeError
-        The compiled log density differs from ``model.logp()``.
+    Raises ValueError for containers that cannot vary, an improper prior to start from, minibatches, a density of zero
+    at every reference draw, a NaN gradient, draws that do not follow the reference's log density, or a reference that
+    misses a part of the space.  Raises NotImplementedError for discrete free variables or a ``pm.Simulator``.  Raises
+    RuntimeError where the compiled log density differs from ``model.logp()``.
     """
     if fixed := sorted(set(containers or {}) - set(varying_containers(model))):
         raise ValueError(
@@ -206,13 +190,9 @@ def with_data(
 ) -> Problem:
     """Take a model with other data in containers that may vary, and refuse those for which nothing would come of it.
 
-    Raises
-    ------
-    ValueError
-        A density of zero at every reference draw, a NaN gradient, an index out of range, or a reference that misses a
-        part of the space.
-    RuntimeError
-        The compiled log density differs from ``model.logp()``.
+    Raises ValueError for a density of zero at every reference draw, a NaN gradient, an index out of range, or a
+    reference that misses a part of the space.  Raises RuntimeError where the compiled log density differs from
+    ``model.logp()``.
     """
     problem = problem.with_data(model, values)
     try:

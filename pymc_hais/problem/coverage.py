@@ -1,7 +1,5 @@
 """Whether a reference reaches wherever the model's density is positive: what it misses, log Z misses unseen."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
@@ -34,10 +32,7 @@ def check_coverage(
 
     Positions outside the constraints do not count.
 
-    Raises
-    ------
-    ValueError
-        Saying at how many positions this was seen, and what to pass instead.
+    Raises ValueError, saying at how many positions this was seen, and what to pass instead.
     """
     if _covers_all(reference):
         return

@@ -1,7 +1,5 @@
 """Compiled problems, kept as long as their model lives: a second call on the same model compiles nothing."""
 
-from __future__ import annotations
-
 import threading
 import weakref
 from dataclasses import dataclass, is_dataclass, replace

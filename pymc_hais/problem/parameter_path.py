@@ -1,7 +1,5 @@
 """``path={"W": (W_0, W_N)}`` -> a problem whose parameter moves with beta."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -29,10 +27,8 @@ def build_parameter_problem(model: Any, path: Any, reference: Any, compiler: Com
     The path is a dictionary of ``pm.Data`` containers, each with its values at beta = 0 and at beta = 1; the reference
     is proportional to the model's density at beta = 0.
 
-    Raises
-    ------
-    ValueError
-        If the path names no data container or its shapes differ, or the reference is not the model at beta = 0.
+    Raises ValueError if the path names no data container or its shapes differ, or the reference is not the model at
+    beta = 0.
     """
     endpoints = _check_path(model, path)
     if discrete := discrete_names(model):

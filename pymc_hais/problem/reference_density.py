@@ -1,7 +1,5 @@
 """The log density of a reference at many positions at once, without the rest of the model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """What is said of a reference whose draws do not follow its log density, and of a density without an integral."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -79,10 +77,7 @@ def refuse_impossible(
 def refuse_mismatch(model: Any, names: list[str], reference: BoundReference) -> NoReturn:
     """Refuse a reference of which :func:`pymc_hais.problem.audit.find_mismatches` named variables.
 
-    Raises
-    ------
-    UnusablePriorError
-        If it is the prior; of another a ValueError.
+    Raises UnusablePriorError if it is the prior; of another a ValueError.
     """
     if not reference.is_prior and not isinstance(reference, Product):
         raise ValueError(

@@ -1,7 +1,5 @@
 """Data sets drawn from a model, with the values that they were drawn from."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -34,10 +32,7 @@ def simulate(
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Draw n sets of parameters from the prior, and data from each: flat vectors (n, D), and observed variables.
 
-    Raises
-    ------
-    ValueError
-        If fewer than n of the prior draws lie within the range of floating point.
+    Raises ValueError if fewer than n of the prior draws lie within the range of floating point.
     """
     # The parameters and the data must not share their random numbers.
     of_parameters, of_data = np.random.SeedSequence(seed).generate_state(2)

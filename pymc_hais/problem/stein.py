@@ -9,8 +9,6 @@ References
 .. [1] Gorham, J. and Mackey, L. (2015). Measuring sample quality with Stein's method. NeurIPS 28.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

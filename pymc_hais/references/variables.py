@@ -46,12 +46,9 @@ class Product(Direct):
     def build(cls, spec: Mapping[str, Any], model: Any, layout: Layout) -> Product:
         """Give each free variable of a model its unregistered PyMC distribution, of its shape, on its own space.
 
-        Raises
-        ------
-        ValueError
-            Naming the variable: if names are missing or unknown, a shape differs, a distribution is discrete and the
-            variable is not (or the other way round), has random parameters, is not normalised or leaves the variable's
-            space, or if the variable's transform depends on other variables.
+        Raises ValueError, naming the variable: if names are missing or unknown, a shape differs, a distribution is
+        discrete and the variable is not (or the other way round), has random parameters, is not normalised or leaves
+        the variable's space, or if the variable's transform depends on other variables.
         """
         if set(spec) != set(layout.owners):
             raise ValueError(

@@ -40,23 +40,13 @@ _BYTES_PER_DIMENSION, _BYTES = 4 * 8, 6 * 8
 
 
 def check_integer(name: str, value: Any, least: int) -> None:
-    """Refuse what is no whole number, or too small a one.
-
-    Raises
-    ------
-    ValueError
-    """
+    """Refuse what is no whole number, or too small a one."""
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
         raise ValueError(f"`{name}` must be a whole number of at least {least}; got {value!r}.")
 
 
 def check_positive(name: str, value: Any, unit: str, without: str | None) -> None:
-    """Refuse what is no positive finite number, nor None where that is without something.
-
-    Raises
-    ------
-    ValueError
-    """
+    """Refuse what is no positive finite number, nor None where that is without something."""
     is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
     is_left_out = value is None and without is not None
     if not is_left_out and not (is_number and 0 < value < np.inf):
@@ -65,23 +55,13 @@ def check_positive(name: str, value: Any, unit: str, without: str | None) -> Non
 
 
 def check_flag(name: str, value: Any) -> None:
-    """Refuse what is neither True nor False.
-
-    Raises
-    ------
-    ValueError
-    """
+    """Refuse what is neither True nor False."""
     if not isinstance(value, bool | np.bool_):
         raise ValueError(f"`{name}` must be True or False; got {value!r}.")
 
 
 def check_seed(seed: Any) -> None:
-    """Refuse what makes no reproducible random numbers.
-
-    Raises
-    ------
-    ValueError
-    """
+    """Refuse what makes no reproducible random numbers."""
     several = isinstance(seed, Sequence | np.ndarray) and not isinstance(seed, str | bytes) and np.ndim(seed) > 0
     seed = seed.item() if isinstance(seed, np.ndarray) and not several else seed
     each = seed if several else [seed]
@@ -94,12 +74,7 @@ def check_seed(seed: Any) -> None:
 
 
 def check_names(name: str, value: Any) -> None:
-    """Refuse what is no list of names, such as a single one, which would be read letter by letter.
-
-    Raises
-    ------
-    ValueError
-    """
+    """Refuse what is no list of names, such as a single one, which would be read letter by letter."""
     if isinstance(value, str):
         raise ValueError(f"`{name}` must be a list of names; got {value!r}: pass [{value!r}].")
     if value is not None and not (isinstance(value, Collection) and all(isinstance(one, str) for one in value)):
@@ -107,12 +82,7 @@ def check_names(name: str, value: Any) -> None:
 
 
 def check_choice(name: str, value: Any, known: Sequence[str]) -> tuple[str, ...]:
-    """Return the names chosen from those known; "all" is all of them.
-
-    Raises
-    ------
-    ValueError
-    """
+    """Return the names chosen from those known; "all" is all of them."""
     if isinstance(value, str):
         value = known if value == "all" else [value]
     if not isinstance(value, Sequence) or any(one not in known for one in value):
@@ -121,12 +91,7 @@ def check_choice(name: str, value: Any, known: Sequence[str]) -> tuple[str, ...]
 
 
 def check_labelled(model: Any, idata_kwargs: Any) -> None:
-    """Refuse ``idata_kwargs`` that are no dictionary, and dims of variables that the model does not have.
-
-    Raises
-    ------
-    ValueError
-    """
+    """Refuse ``idata_kwargs`` that are no dictionary, and dims of variables that the model does not have."""
     if not isinstance(idata_kwargs, Mapping):
         raise ValueError(
             f'`idata_kwargs` must be a dictionary, such as {{"log_likelihood": True}}; got {idata_kwargs!r}.'
@@ -147,12 +112,7 @@ def check_labelled(model: Any, idata_kwargs: Any) -> None:
 
 
 def check_theme(theme: Any) -> None:
-    """Refuse what is no theme of a progress bar; PyMC would pass over it.
-
-    Raises
-    ------
-    ValueError
-    """
+    """Refuse what is no theme of a progress bar; PyMC would pass over it."""
     is_css = isinstance(theme, str) and "{" in theme
     if theme is not None and not is_css and not isinstance(theme, type(default_theme)):
         raise ValueError(
@@ -162,12 +122,7 @@ def check_theme(theme: Any) -> None:
 
 
 def check_memory(draws: int, chains: int, n_dims: int) -> None:
-    """Refuse more particles than this machine has memory for.
-
-    Raises
-    ------
-    ValueError
-    """
+    """Refuse more particles than this machine has memory for."""
     each, available = _BYTES_PER_DIMENSION * n_dims + _BYTES, memory()
     if available is not None and draws * chains * each > available:
         raise ValueError(
@@ -178,23 +133,13 @@ def check_memory(draws: int, chains: int, n_dims: int) -> None:
 
 
 def check_share(name: str, value: Any) -> None:
-    """Refuse what is no number between 0 and 1.
-
-    Raises
-    ------
-    ValueError
-    """
+    """Refuse what is no number between 0 and 1."""
     if not isinstance(value, int | float | np.integer | np.floating) or not 0.0 < value < 1.0:
         raise ValueError(f"`{name}` must lie between 0 and 1, got {value!r}.")
 
 
 def refuse_idle(function: Callable[..., Any], given: Mapping[str, Any], why: str) -> None:
-    """Refuse arguments that a call would pass over: those that are not the function's defaults.
-
-    Raises
-    ------
-    ValueError
-    """
+    """Refuse arguments that a call would pass over: those that are not the function's defaults."""
     parameters = inspect.signature(function).parameters
     defaults = {name: parameters[name].default for name in given}
     idle = [name for name, value in given.items() if not _is_default(value, defaults[name])]

@@ -25,29 +25,17 @@ from pymc_hais.tuning import Recipe
 
 @dataclass(frozen=True)
 class Call:
-    """A checked request, and who computes it.
-
-    Attributes
-    ----------
-    given : Request
-        As the user gave it, which is what the call is.
-    compiler : Compiler
-        Of the kernel, with the constraints.
-    progress : CallProgress
-        Shown while it is entered.
-    workers : Workers
-        Where jobs are done, and where finished ones are kept.
-    """
+    """A checked request, and who computes it."""
 
     request: Request
-    given: Request
+    given: Request  # as the user gave it, which is what the call is
     seeds: Seeds
-    compiler: Compiler
+    compiler: Compiler  # of the kernel, with the constraints
     recipe: Recipe
     output: Output
-    progress: CallProgress
+    progress: CallProgress  # shown while it is entered
     budget: TimeBudget
-    workers: Workers = field(default_factory=Workers)
+    workers: Workers = field(default_factory=Workers)  # where jobs are done, and where finished ones are kept
 
     def asking(self, **numbers: Any) -> Call:
         """Ask for other numbers."""
@@ -70,12 +58,8 @@ class Call:
 def build_call(request: Request) -> Call:
     """Check a request, and make ready to compute it in this process.
 
-    Raises
-    ------
-    ValueError
-        Naming the argument, what was given and what to pass.
-    ImportError
-        ``backend="jax"`` without JAX.
+    Raises ValueError, naming the argument, what was given and what to pass.  Raises ImportError for ``backend="jax"``
+    without JAX.
     """
     checked, budget = check_request(request), build_budget(request.max_seconds)
     own, (backend, options) = checked.request, resolve_backend(request.backend, request.compile_kwargs)
@@ -96,12 +80,8 @@ def build_call(request: Request) -> Call:
 def share_out(call: Call) -> Iterator[Call]:
     """Hand the jobs of a call to an executor, and keep finished ones in a checkpoint, locked meanwhile.
 
-    Raises
-    ------
-    ValueError, OSError, RuntimeError
-        Naming the argument, what is wrong with it, and what to pass instead.
-    KeyboardInterrupt
-        With advice, where Ctrl-C leaves no result.
+    Raises ValueError, OSError or RuntimeError, naming the argument, what is wrong with it, and what to pass instead.
+    Raises KeyboardInterrupt, with advice, where Ctrl-C leaves no result.
     """
     request = call.given
     check_executor(request.executor)

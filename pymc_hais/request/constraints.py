@@ -1,7 +1,5 @@
 """``constraints=`` -> walls of the flat vector, and the bounds that a start inside them needs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -17,16 +15,11 @@ from pymc_hais.model import Layout
 def build_constraints(spec: Any, layout: Layout) -> LinearConstraints | None:
     """Build the walls of a model's flat vector.
 
-    Parameters
-    ----------
-    spec : LinearConstraints, dict or None
-        A region of the whole flat vector, or ``{variable: (lower, upper)}`` with bounds that broadcast to the
-        variable's shape, None or infinite where there is none.
+    They are a region of the whole flat vector, or ``{variable: (lower, upper)}`` with bounds that broadcast to the
+    variable's shape, None or infinite where there is none.
 
-    Raises
-    ------
-    ValueError
-        If a variable is unknown or transformed, bounds do not fit its shape, or the region has another dimension.
+    Raises ValueError if a variable is unknown or transformed, bounds do not fit its shape, or the region has another
+    dimension.
     """
     if spec is None:
         return None

@@ -1,7 +1,5 @@
 """What a user may ask for, checked before any work."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -112,18 +110,11 @@ def _of_content(given: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Checked:
-    """A request whose arguments are in range, and what they mean.
+    """A request whose arguments are in range, and what they mean."""
 
-    Attributes
-    ----------
-    request : Request
-        Its numbers are plain ones; ``n_temperatures`` is the length of the first round, None where a pilot tells it.
-    kernel : Kernel
-        Of the continuous dimensions, with the constraints.
-    """
-
+    # Its numbers are plain ones; ``n_temperatures`` is the length of the first round, None where a pilot tells it.
     request: Request
-    kernel: Kernel
+    kernel: Kernel  # of the continuous dimensions, with the constraints
     sites: SiteKernel | None
     recipe: Recipe
     output: Output
@@ -132,10 +123,7 @@ class Checked:
 def check_request(request: Request) -> Checked:
     """Check what was asked for.
 
-    Raises
-    ------
-    ValueError
-        Naming the argument, what was given and what to pass.
+    Raises ValueError, naming the argument, what was given and what to pass.
     """
     model, chains, target_se = request.model, request.chains, request.target_se
     _check_numbers(request)

@@ -1,7 +1,5 @@
 """Arrays -> DataTree, and a log Z back out of one: the only labelled-array file."""
 
-from __future__ import annotations
-
 import functools
 import json
 import logging

@@ -1,7 +1,5 @@
 """Which findings apply: every check of a finished run, each in a guard."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """What users bring, draws of any sampler or modes -> arrays, once it is sure that they are of this model."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The end of a run of ``sample_hais``: what is found, said and labelled of it, and written."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import replace

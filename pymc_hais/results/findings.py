@@ -1,7 +1,5 @@
 """Every finding in words, one row each; what decides whether a finding applies stands in ``checks``."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any, NamedTuple
 

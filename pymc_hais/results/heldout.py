@@ -1,7 +1,5 @@
 """Values per row -> a labelled result with its two errors kept apart."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """A result -> the run that it came from, as far as more of the same plan needs it, and both together as one result."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Mapping

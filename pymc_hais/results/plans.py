@@ -1,7 +1,5 @@
 """What outlives a call: the plan of a run, as a group of its result or as a file, and whole results on disk."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
@@ -135,10 +133,7 @@ def keep_result(idata: DataTree, checkpoint: Checkpoint | None, guard: Guard) ->
 def open_result(source: Any) -> Any:
     """Return a result, read from its file or from the folder of its checkpoint where a path is given.
 
-    Raises
-    ------
-    ValueError
-        If there is no result, or it cannot be read.
+    Raises ValueError if there is no result, or it cannot be read.
     """
     if not isinstance(source, str | os.PathLike):
         return source

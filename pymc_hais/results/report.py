@@ -1,7 +1,5 @@
 """What is said about a finished run: log messages for a person, attributes for the file."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Iterable

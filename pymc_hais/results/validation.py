@@ -1,7 +1,5 @@
 """Sandwiches of simulated data sets -> findings and a DataTree."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

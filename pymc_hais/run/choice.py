@@ -22,25 +22,13 @@ _GAIN = 0.75
 
 @dataclass
 class Spent:
-    """What planning has cost so far.
+    """What planning has cost so far."""
 
-    Attributes
-    ----------
-    n_gradients_pilot : int
-        Evaluations of value and gradient of the pilots, and of measuring a prior's mass.
-    n_gradients : int
-        Of scouting rounds.
-    n_rounds : int
-        Scouting rounds, or those that refined a plan that was given.
-    seconds_per_gradient : float
-        As the last pilot had it, compiling apart.
-    """
-
-    n_gradients_pilot: int = 0
-    n_gradients: int = 0
+    n_gradients_pilot: int = 0  # evaluations of value and gradient of the pilots, and of measuring a prior's mass
+    n_gradients: int = 0  # of scouting rounds
     pilot_seconds: float = 0.0
-    n_rounds: int = 0
-    seconds_per_gradient: float = 0.0
+    n_rounds: int = 0  # scouting rounds, or those that refined a plan that was given
+    seconds_per_gradient: float = 0.0  # as the last pilot had it, compiling apart
 
     def add(self, other: Spent) -> None:
         """Count what another run has cost as well; its rounds are not of this one."""
@@ -51,25 +39,16 @@ class Spent:
 
 @dataclass(frozen=True)
 class Choice:
-    """A plan for a problem, and what is known of these data.
-
-    Attributes
-    ----------
-    tail : Tail or None
-        Of the log ratio; what may be missing from log Z because of it is counted into the error.  None where no pilot
-        has seen these data: see :func:`tail_of`.
-    scouted : tuple of RowResult
-        What each row's scouting round gave, if it had one.
-    compile_seconds : float
-        Of all engines.
-    """
+    """A plan for a problem, and what is known of these data."""
 
     problem: Problem
     plan: Plan
+    # Of the log ratio; what may be missing from log Z because of it is counted into the error.  None where no pilot has
+    # seen these data: see :func:`tail_of`.
     tail: Tail | None = NO_TAIL
-    scouted: tuple[RowResult, ...] = ()
+    scouted: tuple[RowResult, ...] = ()  # what each row's scouting round gave, if it had one
     spent: Spent = field(default_factory=Spent)
-    compile_seconds: float = 0.0
+    compile_seconds: float = 0.0  # of all engines
 
     def because(self, reason: str) -> Choice:
         """Say why it is what it is."""

@@ -1,7 +1,5 @@
 """More populations of a finished run's plan, and one estimate from all of them."""
 
-from __future__ import annotations
-
 import functools
 import logging
 from collections.abc import Mapping, Sequence
@@ -35,44 +33,23 @@ NO_STATE = ParticleState(*(None,) * len(ParticleState._fields))
 
 @dataclass(frozen=True, eq=False)
 class Past:
-    """What a result keeps of its run.
+    """What a result keeps of its run."""
 
-    Attributes
-    ----------
-    run : AnnealingRun
-        The last round, without the particles' states; what was counted over all its particles is spread over them.
-    n_particles : tuple of int
-        Of each round, over all chains.
-    opinions : tuple of LogZEstimate
-        Of other methods.
-    """
-
+    # The last round, without the particles' states; what was counted over all its particles is spread over them.
     run: AnnealingRun
     rounds: tuple[Round, ...]
-    n_particles: tuple[int, ...]
-    opinions: tuple[LogZEstimate, ...] = ()
+    n_particles: tuple[int, ...]  # of each round, over all chains
+    opinions: tuple[LogZEstimate, ...] = ()  # of other methods
 
 
 @dataclass(frozen=True, eq=False)
 class Extended:
-    """A run with its extension.
+    """A run with its extension."""
 
-    Attributes
-    ----------
-    outcome : Outcome
-        Of both together.
-    added : AnnealingRun
-        The new populations.
-    draws : PosteriorDraws
-        Of the new populations.
-    n_particles : tuple of int
-        Of each round, over all chains.
-    """
-
-    outcome: Outcome
-    added: AnnealingRun
-    draws: PosteriorDraws
-    n_particles: tuple[int, ...]
+    outcome: Outcome  # of both together
+    added: AnnealingRun  # the new populations
+    draws: PosteriorDraws  # of the new populations
+    n_particles: tuple[int, ...]  # of each round, over all chains
 
 
 def add_chains(past: Past, choice: Choice, call: Call, guard: Guard) -> Extended:

@@ -1,7 +1,5 @@
 """Final particles of a round -> whether their moves kept up with it: see :mod:`pymc_hais.estimators.memory`."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from pymc_hais.core.records import AnnealingRun, ParticleState

@@ -1,7 +1,5 @@
 """From starting points to distinct peaks of the joint density, each with the Gaussian of its curvature."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -85,24 +83,13 @@ class Joint:
 
 @dataclass(frozen=True)
 class Peak:
-    """A mode, and the Gaussian of its curvature.
+    """A mode, and the Gaussian of its curvature."""
 
-    Attributes
-    ----------
-    position : ndarray (D,)
-    value : float
-        Log density there.
-    scale, inverse : ndarray (D, D)
-        A square root of the covariance, and its inverse.
-    log_det : float
-        Of the scale.
-    """
-
-    position: np.ndarray
-    value: float
-    scale: np.ndarray
-    inverse: np.ndarray
-    log_det: float
+    position: np.ndarray  # (D,)
+    value: float  # log density there
+    scale: np.ndarray  # (D, D): a square root of the covariance
+    inverse: np.ndarray  # (D, D): that of the scale
+    log_det: float  # of the scale
 
     @property
     def log_mass(self) -> float:
@@ -146,13 +133,8 @@ def climb(
 
     End points that have not converged, and those where the density is not concave, are no peaks.
 
-    Parameters
-    ----------
-    starts : ndarray (n, D)
-    metric : ndarray (D,) or (D, D)
-        Scales, or a lower Cholesky factor.
-    goes_on : callable
-        As :func:`pymc_hais.core.ascent.ascend` takes it.
+    ``starts`` is (n, D); ``metric`` are scales (D,), or a lower Cholesky factor (D, D); ``goes_on`` is as
+    :func:`pymc_hais.core.ascent.ascend` takes it.
     """
     tolerance = _TOLERANCE[joint.precision.dtype.itemsize]
     ended = ascend(joint, starts, metric, n_iterations, tolerance, goes_on)

@@ -5,8 +5,6 @@ from draws of the reference, and the mass around each mode that is found is meas
 draws of the Gaussian of its curvature, and held against what the run says of the same region.
 """
 
-from __future__ import annotations
-
 import functools
 import time
 from dataclasses import dataclass, field
@@ -45,28 +43,16 @@ _LEAST, _ERRORS = 0.1, 2.0
 
 @dataclass(frozen=True)
 class Modes:
-    """The modes that were found, the one with the largest mass first.
-
-    Attributes
-    ----------
-    positions : ndarray (K, D)
-        Flat vectors of the model.
-    masses : tuple of RegionMass
-        Of the region around each, in units of Z.
-    shares : ndarray (K,)
-        What the run has of each region, as a share of its own Z.
-    values : dict of ndarray (K, ...)
-        The modes in the variables' own spaces.
-    """
+    """The modes that were found, the one with the largest mass first."""
 
     layout: Layout
-    positions: np.ndarray
-    masses: tuple[RegionMass, ...]
-    shares: np.ndarray
+    positions: np.ndarray  # (K, D): flat vectors of the model
+    masses: tuple[RegionMass, ...]  # of the region around each, in units of Z
+    shares: np.ndarray  # (K,): what the run has of each region, as a share of its own Z
     missed: Missed
     n_gradients: int
     seconds: float
-    values: dict[str, np.ndarray] = field(default_factory=dict)
+    values: dict[str, np.ndarray] = field(default_factory=dict)  # (K, ...): the modes in the variables' own spaces
 
     def refute(self, estimate: LogZEstimate) -> bool:
         """Whether they hold more mass than the run found there, by more than the error bar of its log Z."""
@@ -78,12 +64,7 @@ def find_modes(
 ) -> Modes | None:
     """Look for modes, and hold their masses against the run; None where that is not possible, or nothing was found.
 
-    Parameters
-    ----------
-    outcome : Outcome
-        Of one model.
-    points : ndarray (n, D), optional
-        Flat vectors that the user named.
+    ``points`` (n, D) are flat vectors that the user named.
     """
     problem, estimate = choice.problem, outcome.rows[0].estimate
     log_z = estimate.value + estimate.log_prior_mass

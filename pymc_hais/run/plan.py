@@ -35,18 +35,10 @@ _VERSION = 3
 
 @dataclass(frozen=True)
 class Own:
-    """A reference or kernel that the user wrote, or that cannot be written down: it has to be passed again.
+    """A reference or kernel that the user wrote, or that cannot be written down: it has to be passed again."""
 
-    Attributes
-    ----------
-    kind : str
-        Name of its type.
-    label : str
-        As messages name it.
-    """
-
-    kind: str
-    label: str
+    kind: str  # name of its type
+    label: str  # as messages name it
 
     def __post_init__(self) -> None:
         """Leave out where in memory an object was: the same one passed again is elsewhere."""
@@ -55,53 +47,29 @@ class Own:
 
 @dataclass(frozen=True, eq=False)
 class Tables:
-    """Independent margins of discrete sites, before they are given the variables of a model.
+    """Independent margins of discrete sites, before they are given the variables of a model."""
 
-    Attributes
-    ----------
-    continuous : reference or None
-        Of the other dimensions.
-    probabilities : tuple of ndarray (S, K)
-        Of the values of each variable's sites.
-    """
-
-    continuous: Any
-    probabilities: tuple[np.ndarray, ...]
+    continuous: Any  # of the other dimensions
+    probabilities: tuple[np.ndarray, ...]  # (S, K): of the values of each variable's sites
 
 
 @dataclass(frozen=True, eq=False)
 class Start:
-    """Where beta = 0 starts.
+    """Where beta = 0 starts."""
 
-    Attributes
-    ----------
-    reference : str or object
-        What ``reference=`` would be, without a fit: see :func:`spec_of`.
-    label : str
-        What the particles start from.
-    sites : Sites or None
-        Of the chart.
-    """
-
-    reference: Any
-    label: str
+    reference: Any  # what ``reference=`` would be, without a fit: see :func:`spec_of`
+    label: str  # what the particles start from
     fitted: Fitted | None = None
-    sites: Sites | None = None
+    sites: Sites | None = None  # of the chart
     mass: PriorMass | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Promise:
-    """What a run measured along its ladder: what another run along it should find.
+    """What a run measured along its ladder: what another run along it should find."""
 
-    Attributes
-    ----------
-    discrepancy, acceptance_rate : ndarray (T,)
-        Of each temperature, averaged over the chains.
-    """
-
-    discrepancy: np.ndarray
-    acceptance_rate: np.ndarray
+    discrepancy: np.ndarray  # (T,): of each temperature, averaged over the chains
+    acceptance_rate: np.ndarray  # (T,): of each temperature, averaged over the chains
 
     @classmethod
     def of(cls, run: AnnealingRun) -> Promise:
@@ -111,56 +79,28 @@ class Promise:
 
 @dataclass(frozen=True, eq=False)
 class Origin:
-    """The run that a plan was learnt by.
+    """The run that a plan was learnt by."""
 
-    Attributes
-    ----------
-    layout : Layout
-        Of the free variables, which a model must have in common with this one for the plan to serve it.
-    identity : ModelIdentity
-        Of the model, which an extension must have.
-    tail : Tail
-        Of the log ratio with the data of that run.
-    n_rounds : int
-        Rounds that refined it: their random numbers are not used again.
-    """
-
-    layout: Layout
-    identity: ModelIdentity
-    tail: Tail = NO_TAIL
-    n_rounds: int = 0
+    layout: Layout  # of the free variables, which a model must have in common with this one for the plan to serve it
+    identity: ModelIdentity  # of the model, which an extension must have
+    tail: Tail = NO_TAIL  # of the log ratio with the data of that run
+    n_rounds: int = 0  # rounds that refined it: their random numbers are not used again
     seconds_per_gradient: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What planning has found; at the end of a run, with what it goes back to: what another run follows.
+    """What planning has found; at the end of a run, with what it goes back to: what another run follows."""
 
-    Attributes
-    ----------
-    pilot : Pilot or None
-        From which ladders are made; None where nothing is tuned.
-    lengths : ndarray of int (R,)
-        Temperatures of each row's first reported round.
-    reason : str
-        Why its start was taken.
-    ladder : Ladder or None
-        Of the last round of an earlier run.
-    promise : Promise or None
-        Of that round.
-    kernel, site_kernel : Kernel, Own or None
-        Of the continuous dimensions, and of discrete sites.
-    """
-
-    pilot: Pilot | None
-    lengths: np.ndarray
+    pilot: Pilot | None  # from which ladders are made; None where nothing is tuned
+    lengths: np.ndarray  # int (R,): temperatures of each row's first reported round
     recipe: Recipe
-    reason: str = "Chosen by the user."
-    ladder: Ladder | None = None
-    promise: Promise | None = None
+    reason: str = "Chosen by the user."  # why its start was taken
+    ladder: Ladder | None = None  # of the last round of an earlier run
+    promise: Promise | None = None  # of that round
     start: Start | None = None
-    kernel: Any = None
-    site_kernel: Any = None
+    kernel: Any = None  # a Kernel or Own, of the continuous dimensions
+    site_kernel: Any = None  # a Kernel or Own, of discrete sites
     origin: Origin | None = None
 
 
@@ -183,10 +123,7 @@ def encode_plan(plan: Plan) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
 def decode_plan(arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> Plan:
     """Read what :func:`encode_plan` wrote.
 
-    Raises
-    ------
-    ValueError
-        For another version of the format.
+    Raises ValueError for another version of the format.
     """
     parts = dict(facts)
     if (version := parts.pop("version")) != _VERSION:

@@ -1,7 +1,5 @@
 """All chains of some rows of data along one ladder, as many at a time as memory allows."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -51,12 +49,8 @@ def anneal_back(
 ) -> Iterator[tuple[int, AnnealingRun]]:
     """Anneal draws of some rows' targets back to the reference; yield each row with its run, in any order.
 
-    Parameters
-    ----------
-    positions : dict of int -> ndarray (C, P, D)
-        Of each row, in the particles' coordinates.
-    n_moves : int
-        At beta = 1, which come first and part draws that are copies of one another.
+    ``positions`` (C, P, D) of each row are in the particles' coordinates.  ``n_moves`` at beta = 1 come first, and part
+    draws that are copies of one another.
     """
 
     def make(place: Place, streams: list[Stream]) -> Annealing:

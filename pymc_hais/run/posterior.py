@@ -1,7 +1,5 @@
 """Weighted particles of all chains -> equally weighted posterior draws, and what belongs to each of them."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

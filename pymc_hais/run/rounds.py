@@ -1,7 +1,5 @@
 """Rounds of a frozen plan, each with fresh particles: an estimate for every row of data, and when it is good enough."""
 
-from __future__ import annotations
-
 import functools
 import logging
 import time
@@ -41,36 +39,19 @@ _LOOKED_AT = 4
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the rounds gave, and what they cost.
-
-    Attributes
-    ----------
-    ladder : Ladder
-        Of the last round.
-    run : AnnealingRun or None
-        The last round's arrays; None where there are several rows of data.
-    n_gradients : int
-        Evaluations of value and gradient, the pilots' not counted.
-    stopped_by : str
-        "target_se", "single_round", "max_temperatures", "max_seconds", "interrupt" or, where the next round has failed,
-        "failure".
-    draws : int
-        Particles of a chain; fewer than were asked for where there was no time for more.
-    seconds_per_move : float
-        Of a transition of one particle in the last round.
-    opinions : tuple of LogZEstimate
-        Of other methods.
-    """
+    """What the rounds gave, and what they cost."""
 
     rows: tuple[RowResult, ...]
-    ladder: Ladder
-    run: AnnealingRun | None
-    n_gradients: int
+    ladder: Ladder  # of the last round
+    run: AnnealingRun | None  # the last round's arrays; None where there are several rows of data
+    n_gradients: int  # evaluations of value and gradient, the pilots' not counted
     seconds: float
+    # "target_se", "single_round", "max_temperatures", "max_seconds", "interrupt" or, where the next round has failed,
+    # "failure".
     stopped_by: str
-    draws: int
-    seconds_per_move: float = 0.0
-    opinions: tuple[LogZEstimate, ...] = ()
+    draws: int  # particles of a chain; fewer than were asked for where there was no time for more
+    seconds_per_move: float = 0.0  # of a transition of one particle in the last round
+    opinions: tuple[LogZEstimate, ...] = ()  # of other methods
 
 
 def run_rounds(choice: Choice, call: Call, guard: Guard | None = None) -> Outcome:
@@ -80,15 +61,8 @@ def run_rounds(choice: Choice, call: Call, guard: Guard | None = None) -> Outcom
     averaged.  Rows of data have one round, of the length that a scouting round found, reported whatever it says: were
     each to stop at its own estimated error, those whose error looks small because their value is low would be kept.
 
-    Parameters
-    ----------
-    guard : Guard, optional
-        Of who makes a result of the rounds that have ended when another one is interrupted or fails.
-
-    Raises
-    ------
-    KeyboardInterrupt
-        If interrupted before a first round ended, or without a guard.
+    ``guard`` is of who makes a result of the rounds that have ended when another one is interrupted or fails; without
+    one, or before a first round has ended, KeyboardInterrupt is raised.
     """
     return (_until_target if choice.problem.n_rows == 1 else _once)(choice, call, guard)
 
@@ -200,14 +174,7 @@ def conclude(
 ) -> RowResult:
     """Average the rounds of a single model by their costs, with everything that is known about the error.
 
-    Parameters
-    ----------
-    run : AnnealingRun
-        Of the last round.
-    estimates : sequence of LogZEstimate
-        Of each round.
-    costs : sequence of float
-        Of each round, up to a factor.
+    ``run`` is of the last round; ``costs`` are those of each round, up to a factor.
     """
     estimate = complete(combine(estimates, costs), rounds, tail_of(choice, run), choice.problem.prior_mass)
     symptoms = measure_symptoms(run)

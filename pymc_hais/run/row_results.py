@@ -1,7 +1,5 @@
 """One row's populations -> its log Z, with everything that is known about the error."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -31,25 +29,13 @@ MOST_FINAL = 50
 
 @dataclass(frozen=True)
 class RowResult:
-    """One row's log Z and what it rests on.
-
-    Attributes
-    ----------
-    symptoms : Symptoms
-        Of the last round.
-    rounds : tuple of Round
-        All rounds of the row, the last one last.
-    final : ndarray (n, D) or None
-        Final particles, where they are looked at once more.
-    lag : Lag
-        Of the last round's particles; not looked for in rows of data.
-    """
+    """One row's log Z and what it rests on."""
 
     estimate: LogZEstimate
-    symptoms: Symptoms
-    rounds: tuple[Round, ...]
-    final: np.ndarray | None = None
-    lag: Lag = NO_LAG
+    symptoms: Symptoms  # of the last round
+    rounds: tuple[Round, ...]  # all rounds of the row, the last one last
+    final: np.ndarray | None = None  # (n, D): final particles, where they are looked at once more
+    lag: Lag = NO_LAG  # of the last round's particles; not looked for in rows of data
 
     @property
     def is_sound(self) -> bool:

@@ -1,7 +1,5 @@
 """The pieces of a run that any worker can do, given an engine.  Same job, same result, wherever it is done."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -15,23 +13,15 @@ from pymc_hais.tuning import Pilot, run_pilot
 
 @dataclass(frozen=True, eq=False)
 class Annealing:
-    """Anneal B populations along a ladder.
-
-    Attributes
-    ----------
-    is_reverse : bool
-        From draws of the target to the reference.
-    n_moves : int
-        At beta = 1 before a way back, which part copies of one draw.
-    """
+    """Anneal B populations along a ladder."""
 
     is_pilot: ClassVar[bool] = False
 
     start: Start
     ladder: Ladder
     log_z_reference: float = 0.0
-    is_reverse: bool = False
-    n_moves: int = 0
+    is_reverse: bool = False  # from draws of the target to the reference
+    n_moves: int = 0  # at beta = 1 before a way back, which part copies of one draw
 
     def perform(self, engine: Engine, report: Report) -> AnnealingRun:
         """Evaluate the draws and anneal them."""

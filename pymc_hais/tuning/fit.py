@@ -1,7 +1,5 @@
 """The pilot's final particles -> a normalised reference near the target."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

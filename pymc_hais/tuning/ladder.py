@@ -1,7 +1,5 @@
 """Pilot -> Ladder: a frozen schedule with a step size and a metric at every temperature."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Pilots of several rows of data -> one that serves all rows."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from dataclasses import replace

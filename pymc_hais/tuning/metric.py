@@ -1,7 +1,5 @@
 """Particles -> metric."""
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.linalg import block_diag
 

@@ -1,7 +1,5 @@
 """Time without compiling, and how much a pilot may still do so that it ends in the time it has."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

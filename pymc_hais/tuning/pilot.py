@@ -1,7 +1,5 @@
 """The pilot: adaptive tempering that learns betas, barrier, step sizes and metrics."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

@@ -5,8 +5,6 @@ parameters (1 / s^2 + p, m / s^2 + h): an exponential family with an offset for 
 concave in (p, h), and Newton's method, for all elements at a time, finds the maximum.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -48,12 +48,8 @@ class NumbaEngine(SharedEngine):
     Threads of this process run a compiled function that holds no interpreter lock.  Numba's own parallel
     loops would do the same, but compile longer, hide the model's errors and end a forked process.
 
-    Parameters
-    ----------
-    inputs : sequence of ndarray
-        One population's own data, or arrays like them.
-    dtype : dtype
-        Of the positions that the density takes; everything else is in double precision.
+    ``inputs`` are one population's own data, or arrays like them; ``dtype`` is that of the positions that the density
+    takes: everything else is in double precision.
     """
 
     name = backend = "numba"

@@ -12,16 +12,9 @@ import numpy as np
 
 @dataclass(frozen=True)
 class ObservedData:
-    """What tells the data of one estimate from those of another, whatever their names.
+    """What tells the data of one estimate from those of another, whatever their names."""
 
-    Attributes
-    ----------
-    digests : tuple of str
-        One of each observed array, in order; none where a model has no observed variable.
-    description : str
-    """
-
-    digests: tuple[str, ...]
+    digests: tuple[str, ...]  # one of each observed array, in order; none where a model has no observed variable
     description: str
 
     def differs(self, other: ObservedData | None) -> bool:

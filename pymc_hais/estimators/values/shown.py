@@ -1,7 +1,5 @@
 """A number of nats with its error and findings: converted, formatted and shown alike, whatever it estimates."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass

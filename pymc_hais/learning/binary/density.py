@@ -75,10 +75,7 @@ class BoundDensity:
 def build_binary(family: Family) -> BinaryDensity:
     """Compile the log density of rows and binary hidden units; prove whether it is quadratic in these.
 
-    Raises
-    ------
-    ValueError
-        Naming a hidden variable that is not binary.
+    Raises ValueError, naming a hidden variable that is not binary.
     """
     layout = family.layout
     assert layout is not None

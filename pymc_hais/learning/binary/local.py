@@ -1,7 +1,5 @@
 """Log densities of rows as functions of binary units: all their states at once, or one unit after another."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np
@@ -60,12 +58,7 @@ class Quadratic:
 class Direct:
     """The log density as it is, at every state that is asked for.
 
-    Parameters
-    ----------
-    evaluate : callable
-        ``(rows (n, D), states (n, H)) -> (n,)``.
-    units : ndarray of int (m, K) or None
-        Those that may be active.
+    That is ``evaluate(rows (n, D), states (n, H)) -> (n,)``; only ``units`` (m, K) may be active, if given.
     """
 
     def __init__(

@@ -1,7 +1,5 @@
 """The E-steps of a fit: densities, the last state of each row, and a pass over all rows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -20,19 +18,11 @@ N_GROUPS = 8
 
 
 class Posteriors(NamedTuple):
-    """What E-steps over binary states go on from.
-
-    Attributes
-    ----------
-    strategy : BinaryStates
-    density : BinaryDensity
-    last : ndarray of int8 (n, H)
-        Where the chains of each row are; zeros without chains.
-    """
+    """What E-steps over binary states go on from."""
 
     strategy: BinaryStates
     density: BinaryDensity
-    last: np.ndarray
+    last: np.ndarray  # int8 (n, H): where the chains of each row are; zeros without chains
 
     def infer(self, batch: Batch, rng: np.random.Generator) -> list[np.ndarray]:
         """Return states (m, T, H) of the batch's rows and their weights (m, T), for a step along the gradient."""

@@ -9,24 +9,12 @@ import numpy as np
 
 
 class Weighted(NamedTuple):
-    """Weighted states of the units of each row.
+    """Weighted states of the units of each row."""
 
-    Attributes
-    ----------
-    units : ndarray of int (m, K) or None
-        Which units may be active; None for all of them.
-    states : ndarray (m or 1, T, K)
-        Of zeros and ones; one set of them may serve all rows.
-    weights : ndarray (m, T)
-        They sum to one in each row.
-    score : ndarray (m,)
-        The log-likelihood of each row, or what stands for it.
-    """
-
-    units: np.ndarray | None
-    states: np.ndarray
-    weights: np.ndarray
-    score: np.ndarray
+    units: np.ndarray | None  # int (m, K): which units may be active; None for all of them
+    states: np.ndarray  # (m or 1, T, K): of zeros and ones; one set of them may serve all rows
+    weights: np.ndarray  # (m, T): they sum to one in each row
+    score: np.ndarray  # (m,): the log-likelihood of each row, or what stands for it
 
     def means(self) -> np.ndarray:
         """Return the expected units <s> (m, K)."""

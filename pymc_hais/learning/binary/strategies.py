@@ -1,7 +1,5 @@
 """Which states of binary hidden variables an E-step looks at: all, those of a few units, or those that chains visit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -31,24 +31,13 @@ _LONGER = 8
 
 @dataclass(frozen=True, eq=False)
 class Chains:
-    """A density whose parameters are arguments, and moves that leave it invariant.
+    """A density whose parameters are arguments, and moves that leave it invariant."""
 
-    Attributes
-    ----------
-    problem : Problem
-        Of the model, for the rows of data if each has particles of its own.
-    ladder : Ladder or None
-        Of a pilot at the first parameters; None where points are only moved, by a kernel that has nothing to tune.
-    step_size : float
-        As it is now.
-    metric : ndarray
-        Of the ladder's last temperature.
-    """
-
-    problem: Problem
+    problem: Problem  # of the model, for the rows of data if each has particles of its own
+    # Of a pilot at the first parameters; None where points are only moved, by a kernel that has nothing to tune.
     ladder: Ladder | None
-    step_size: float
-    metric: Metric
+    step_size: float  # as it is now
+    metric: Metric  # of the ladder's last temperature
 
     def draw(
         self, n_populations: int, n: int, parameters: Mapping[str, np.ndarray], rng: np.random.Generator
@@ -84,16 +73,9 @@ class Chains:
     ) -> Moved:
         """Make moves with fresh momenta.
 
-        Parameters
-        ----------
-        x : ndarray (m, D) or (B, P, D)
-            Points of one population, or of each row of data; or of B populations.
-        n_moves : int
-            From 1.
-        rows : sequence of int, optional
-            Of each of m positions.
-        weigh : callable, optional
-            Told the log density (B, P) of the points before they move; may choose which (B, P) to go on from.
+        ``x`` (m, D) or (B, P, D) are points of one population or, with ``rows``, of each row of data; or of B
+        populations.  ``weigh`` is told the log density (B, P) of the points before they move, and may choose which to
+        go on from: (B, P).
         """
         problem = self._at(parameters)
         engine = problem.engine
@@ -162,15 +144,8 @@ def build_chains(
 ) -> Chains:
     """Compile the moves of a model with its parameters as arguments, and tune them by a pilot at the present ones.
 
-    Parameters
-    ----------
-    rows : dict of ndarray (R, ...), optional
-        Observed variables that differ from row to row: each has particles of its own.
-    backend : str or None
-    kernel : Kernel or pair of them, or None
-        As in :func:`pymc_hais.sample_hais`.
-    is_annealed : bool
-        Whether points are to be drawn, too.
+    Each of ``rows`` (R, ...), observed variables that differ from row to row, has particles of its own.
+    ``is_annealed`` says whether points are to be drawn, too.
     """
     seed = int(rng.integers(2**32))
     call = build_call(

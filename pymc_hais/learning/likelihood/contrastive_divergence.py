@@ -1,7 +1,5 @@
 """Contrastive divergence: chains that start at the data and are not followed far."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Expectation maximisation with chains that go on from step to step."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any

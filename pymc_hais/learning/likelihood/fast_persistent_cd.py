@@ -1,7 +1,5 @@
 """Fast persistent contrastive divergence: chains that are driven away from where they have been."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Maximum likelihood with chains that start anew in each step."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

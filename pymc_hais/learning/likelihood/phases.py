@@ -23,36 +23,16 @@ from pymc_hais.request.arguments import check_integer
 
 
 class Phases(NamedTuple):
-    """Particles between two steps.
+    """Particles between two steps."""
 
-    Attributes
-    ----------
-    of_rows : Chains or None
-        Of the hidden variables given each row; None where there are none.
-    hidden : ndarray (n, H)
-        Where these are.
-    of_model : Chains or None
-        Of all variables together; None for a normalised density.
-    points : ndarray (C, D)
-        Where these are, in the order of the model's flat vector.
-    shares : ndarray (C,)
-        What each of them counts; they sum to one.
-    columns : ndarray of int (D,)
-        Where the elements of a row, and then the hidden ones, are in a point.
-    tracked : Tracked or None
-        Populations that give log Z besides, where there are some.
-    fast : dict
-        What is added to the parameters that the points are moved at.
-    """
-
-    of_rows: Chains | None
-    hidden: np.ndarray
-    of_model: Chains | None
-    points: np.ndarray
-    shares: np.ndarray
-    columns: np.ndarray
-    tracked: Tracked | None = None
-    fast: Mapping[str, np.ndarray] = {}
+    of_rows: Chains | None  # of the hidden variables given each row; None where there are none
+    hidden: np.ndarray  # (n, H): where these are
+    of_model: Chains | None  # of all variables together; None for a normalised density
+    points: np.ndarray  # (C, D): where these are, in the order of the model's flat vector
+    shares: np.ndarray  # (C,): what each of them counts; they sum to one
+    columns: np.ndarray  # int (D,): where the elements of a row, and then the hidden ones, are in a point
+    tracked: Tracked | None = None  # populations that give log Z besides, where there are some
+    fast: Mapping[str, np.ndarray] = {}  # what is added to the parameters that the points are moved at
 
     def at(self, points: np.ndarray) -> Phases:
         """Take other points, each of which counts the same."""
@@ -67,18 +47,10 @@ class Phases(NamedTuple):
 
 @dataclass(frozen=True)
 class Sampled(Method):
-    """A method that follows the gradient of the log-likelihood, or what stands for it, by chains.
+    """A method that follows the gradient of the log-likelihood, or what stands for it, by chains."""
 
-    Attributes
-    ----------
-    n_moves : int
-        Transitions of each chain between two steps.
-    kernel : Kernel or pair of them, optional
-        As in :func:`pymc_hais.sample_hais`.
-    """
-
-    n_moves: int = 10
-    kernel: Any = None
+    n_moves: int = 10  # transitions of each chain between two steps
+    kernel: Any = None  # as in :func:`pymc_hais.sample_hais`
 
     is_base: ClassVar[bool] = True
     supports: ClassVar[frozenset[str]] = frozenset({"real", "binary", "categorical", "count"})

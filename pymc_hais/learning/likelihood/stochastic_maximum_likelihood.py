@@ -1,7 +1,5 @@
 """Stochastic maximum likelihood, or persistent contrastive divergence: chains that go on while the parameters move."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar

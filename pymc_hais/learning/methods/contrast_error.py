@@ -7,8 +7,6 @@ Hyvärinen 2012, theorem 3).  Here s is the probability that a row or draw is gi
 ``log p - log Z``.  The learnt log Z is off from that of the fitted parameters by ``d log_z - E[grad log p]' d theta``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 

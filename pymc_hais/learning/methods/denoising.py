@@ -1,7 +1,5 @@
 """Denoising score matching: the gradient of the log density points back from noisy rows."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar
 

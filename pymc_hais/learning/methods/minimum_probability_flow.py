@@ -1,7 +1,5 @@
 """Minimum probability flow: how fast a dynamics that has the model as its equilibrium would leave the data."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar
 

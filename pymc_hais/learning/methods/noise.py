@@ -1,7 +1,5 @@
 """Densities that can be drawn from, which rows are told apart from."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

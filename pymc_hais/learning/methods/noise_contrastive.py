@@ -1,7 +1,5 @@
 """Noise-contrastive estimation: tell rows from noise, and learn log Z on the way."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar

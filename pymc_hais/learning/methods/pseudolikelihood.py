@@ -1,7 +1,5 @@
 """Pseudolikelihood: each element, or block of them, given all others."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product

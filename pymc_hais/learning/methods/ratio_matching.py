@@ -1,7 +1,5 @@
 """Ratio matching and generalised score matching: what score matching is for binary rows."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar
 

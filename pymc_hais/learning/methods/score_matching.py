@@ -1,7 +1,5 @@
 """Score matching: the gradient of the log density in the row, which knows no log Z."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """Self-contrastive estimation: tell rows from draws of the model as it is now."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar

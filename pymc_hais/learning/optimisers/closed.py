@@ -1,7 +1,5 @@
 """Expectation maximisation with a closed M-step: every step takes all rows, and no gradient."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Where parameters may be: coordinates in which an optimiser is free, and back."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -119,12 +117,7 @@ class Projected(Constraint):
 
 
 def read_constraints(parameters: Any) -> dict[str, Constraint]:
-    """Return the constraint of each parameter, from what a user gave as ``parameters``.
-
-    Raises
-    ------
-    ValueError
-    """
+    """Return the constraint of each parameter, from what a user gave as ``parameters``."""
     if isinstance(parameters, str):
         raise ValueError(f"`parameters` must be a list of names; got {parameters!r}: pass [{parameters!r}].")
     if not isinstance(parameters, Mapping | Sequence) or not len(parameters):

@@ -1,7 +1,5 @@
 """What every optimiser works with: the program, the data, where parameters may be, and whom to tell."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,21 +20,13 @@ type Callback = Callable[[int, Mapping[str, np.ndarray], float], Any]
 
 @dataclass(frozen=True, eq=False)
 class Descent:
-    """One fit under way.
-
-    Attributes
-    ----------
-    first : dict
-        First values of the parameters, the method's own among them.
-    constraints : dict
-        Of all of these.
-    """
+    """One fit under way."""
 
     method: Method
     family: Family
     rows: np.ndarray  # (n, D)
-    first: dict[str, np.ndarray]
-    constraints: dict[str, Constraint]
+    first: dict[str, np.ndarray]  # first values of the parameters, the method's own among them
+    constraints: dict[str, Constraint]  # of all of these
     rng: np.random.Generator
     n_steps: int
     tolerance: float
@@ -95,12 +85,7 @@ class Descent:
 
 
 def refuse_infinite(descent: Descent, gradient: Gradient) -> None:
-    """Refuse to begin where the objective or its gradient is no number.
-
-    Raises
-    ------
-    ValueError
-    """
+    """Refuse to begin where the objective or its gradient is no number."""
     bad = [name for name, one in gradient.of.items() if not np.isfinite(one).all()]
     if np.isfinite(gradient.objective) and not bad:
         return

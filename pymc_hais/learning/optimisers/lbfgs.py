@@ -3,8 +3,6 @@
 Byrd, Lu, Nocedal and Zhu (1995), "A limited memory algorithm for bound constrained optimization".
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Whether the steps of a stochastic optimiser have come to rest: what the last gradients say, in blocks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

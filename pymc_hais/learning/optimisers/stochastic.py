@@ -3,8 +3,6 @@
 Averaging: Polyak and Juditsky (1992), "Acceleration of stochastic approximation by averaging".
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -40,10 +38,7 @@ def build_steps(optimizer: Callable[..., Any], free: Mapping[str, np.ndarray]) -
 
     ``rate`` in (0, 1] shortens the step that the optimiser would make.
 
-    Raises
-    ------
-    ValueError
-        If it is none.
+    Raises ValueError if it is none of PyMC's.
     """
     if _is_elementwise(optimizer) and len(free) > 1:
         return _together(optimizer, free)

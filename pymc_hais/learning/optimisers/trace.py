@@ -1,7 +1,5 @@
 """What is kept of a fit, step by step, and how far its gradient is from zero."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -62,28 +60,12 @@ def excess(gradient: Mapping[str, np.ndarray], errors: Mapping[str, np.ndarray])
 
 @dataclass(frozen=True)
 class Ending:
-    """How a fit ended.
+    """How a fit ended."""
 
-    Attributes
-    ----------
-    values : dict
-        Of the parameters, the method's own among them.
-    reason : str
-        "tolerance", "n_steps", "max_seconds", "interrupt", "diverged" or "stuck".
-    excess : float
-        As of :func:`excess`, at the end.
-    n_steps : int
-    objective : float
-        Of all rows where it is known, else over the last steps.
-    backend : str
-    state : object
-        Of the method.
-    """
-
-    values: dict[str, np.ndarray]
-    reason: str
-    excess: float
+    values: dict[str, np.ndarray]  # of the parameters, the method's own among them
+    reason: str  # "tolerance", "n_steps", "max_seconds", "interrupt", "diverged" or "stuck"
+    excess: float  # as of :func:`excess`, at the end
     n_steps: int
-    objective: float
+    objective: float  # of all rows where it is known, else over the last steps
     backend: str
-    state: Any
+    state: Any  # of the method

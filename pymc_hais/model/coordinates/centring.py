@@ -9,8 +9,6 @@ arXiv:1906.03028).  Any location and scale that depend on the parents alone make
 be exact.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -9,8 +9,6 @@ integrated out.  The coordinates are right whatever A and g are, as they depend 
 With no share of the data in A and g they are the chain's own innovations, non-centred.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A density's value variables as graphs of the coordinates of a chart: what :class:`Chart` computes in numbers."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Whether a log density of one row is quadratic in a vector, read from its graph: a proof, or nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any

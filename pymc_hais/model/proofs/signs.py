@@ -1,7 +1,5 @@
 """Signs of the elements of arrays, read from a graph: a proof, or nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ the log odds.  Elsewhere the terms that a site is in tell by how much the log de
 sites at a time that have no term in common.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple

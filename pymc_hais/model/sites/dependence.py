@@ -4,8 +4,6 @@ Every operation is taken by its rule; one that has none is taken to make each of
 way.  So what is found may be more than there is, and is never less.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -34,12 +32,8 @@ _MOST = 30_000_000
 class Dependence:
     """Reads off a graph of a flat vector (D,) which of the sites, its last elements, its variables depend on.
 
-    Parameters
-    ----------
-    interpolated : mapping, optional
-        Variable -> ``(sites, zero, one)``, if it is known to be ``zero + sites * (one - zero)`` by element.
-    spans : sequence of Span
-        Variables whose sites are to be told which of them meet where the graph is not a sum: see :meth:`links`.
+    ``interpolated`` maps variables known to be ``zero + sites * (one - zero)`` by element to ``(sites, zero, one)``;
+    ``spans`` are those whose sites are to be told which of them meet where the graph is not a sum: see :meth:`links`.
     """
 
     def __init__(

@@ -1,7 +1,5 @@
 """The counting measure on a finite set of integers, as a PyMC distribution."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -3,8 +3,6 @@
 Nothing is evaluated: what is not proved here is taken to interact, and its sites are visited one by one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -51,10 +51,7 @@ def confine_lookups(outputs: Sequence[Any], ranges: Mapping[Any, Range]) -> tupl
     Returns the same outputs, where each index is sure to stay inside, and a sum of elements 0, or -inf for each index
     that is not inside; None if all are sure to be.
 
-    Raises
-    ------
-    NotImplementedError
-        For an index within a loop that is not sure to stay inside.
+    Raises NotImplementedError for an index within a loop that is not sure to stay inside.
     """
     known = _Ranges(ranges)
     changed: dict[Any, Any] = {}

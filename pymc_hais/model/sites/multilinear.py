@@ -5,8 +5,6 @@ f(0) + s (f(1) - f(0)) is one whose derivative is the log odds; where sites meet
 written may be linear in each of them.  Both are built here; whether the slopes are exact is read from the result.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple

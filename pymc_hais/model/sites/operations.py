@@ -1,7 +1,5 @@
 """What an operation does to the sites its elements depend on: a rule for each, and the surest one for all others."""
 
-from __future__ import annotations
-
 from functools import singledispatch
 from typing import Any
 

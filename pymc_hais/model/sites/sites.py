@@ -1,7 +1,5 @@
 """The discrete free variables of a model, and which values each of them can take."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

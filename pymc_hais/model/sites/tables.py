@@ -1,7 +1,5 @@
 """What elements that are looked up in a table depend on: the index, and whatever it may point to."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

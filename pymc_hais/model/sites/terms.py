@@ -1,7 +1,5 @@
 """A log density -> the arrays of terms whose sum it is."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -8,8 +8,6 @@ would tell of other hills.  Importance draws and a pilot say how long rounds mus
 draws, and a search for other modes follows the rounds.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

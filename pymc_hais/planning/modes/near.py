@@ -11,8 +11,6 @@ In few dimensions the fit follows its weighted draws for a few turns, each tempe
 Guillin, Marin & Robert 2004, J. Comput. Graph. Stat. 13, 907-929).
 """
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from typing import NamedTuple

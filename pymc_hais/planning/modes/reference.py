@@ -1,7 +1,5 @@
 """A reference with a Gaussian around every mode that the user's points lead to, so that the annealing starts there."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

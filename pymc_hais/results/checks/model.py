@@ -1,7 +1,5 @@
 """What can be said of the model itself: its data, its prior, and its discrete variables."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from pymc_hais.core.messages import quoted

@@ -1,7 +1,5 @@
 """What others say of log Z: methods beside a run, a search for modes, and a bridge from draws of another sampler."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What the final particles show: places that few of them reach, moves that were too slow, lost digits."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Whether a run could follow its plan: one that was learnt on other data, or one that the time was too short for."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What rows of data show together, and one by one."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

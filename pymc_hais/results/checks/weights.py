@@ -1,7 +1,5 @@
 """What the numbers of a run's weights, moves and rounds show."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Whether discrete sites were drawn with other odds than the log density gives them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """One result: a table of what each method says of its log Z."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 from xarray import DataTree

@@ -1,7 +1,5 @@
 """Posterior draws of several models -> draws of all of them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,10 +16,7 @@ _POSTERIOR, _PREDICTIVE = "posterior", "posterior_predictive"
 def read_variables(results: Mapping[str, Any], var_names: Sequence[str] | None) -> list[str]:
     """Name what of the posteriors is mixed: what was asked for, or all that the models share.
 
-    Raises
-    ------
-    ValueError
-        No such variable, or one that differs between the models.
+    Raises ValueError for an unknown variable, or one that differs between the models.
     """
     bare = [name for name, idata in results.items() if not isinstance(idata, DataTree) or _POSTERIOR not in idata]
     if bare:

@@ -1,7 +1,5 @@
 """Results of several models -> their estimates, once it is sure that these may be compared."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
@@ -17,10 +15,8 @@ from pymc_hais.results.findings import say
 def read_estimates(results: Any, check_data: bool = True) -> dict[str, LogZEstimate]:
     """Read the estimates of several results, which are DataTrees or estimates themselves.
 
-    Raises
-    ------
-    ValueError
-        Fewer than two, what holds no estimate, what is no log marginal likelihood, or other data (if they are checked).
+    Raises ValueError for fewer than two results, what holds no estimate, what is no log marginal likelihood, or other
+    data (if they are checked).
     """
     _check_results(results)
     estimates = {

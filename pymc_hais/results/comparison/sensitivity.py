@@ -1,7 +1,5 @@
 """Estimates under several priors -> a table of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

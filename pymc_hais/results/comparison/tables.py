@@ -1,7 +1,5 @@
 """Weighed models -> tables of them, and of the terms that they have."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -50,10 +48,7 @@ def to_inclusion(weighed: Weighed, terms: Mapping[str, Sequence[str]]) -> pd.Dat
 def read_terms(results: Mapping[str, Any], terms: Any) -> dict[str, list[str]]:
     """Say which models have each term: as given, or by the variables that some of them have and others have not.
 
-    Raises
-    ------
-    ValueError
-        Terms of unknown models, of all models or of none; or no variable that tells the models apart.
+    Raises ValueError for terms of unknown models, of all models or of none; or no variable that tells the models apart.
     """
     if terms is None:
         terms = _terms_by_variable(results)

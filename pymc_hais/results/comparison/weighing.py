@@ -1,7 +1,5 @@
 """Estimates of several models -> how probable each model is."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -33,10 +31,8 @@ class Weighed:
 def weigh(results: Any, prior: Any, allow_errors: bool, check_data: bool) -> Weighed:
     """Weigh models by their estimates of log Z and their prior probabilities, and log what is said of the comparison.
 
-    Raises
-    ------
-    ValueError
-        Results that are not to be compared, those that should not be trusted (unless allowed), or another ``prior``.
+    Raises ValueError for results that are not to be compared, those that should not be trusted (unless allowed), or
+    another ``prior``.
     """
     check_flag("allow_errors", allow_errors)
     check_flag("check_data", check_data)

@@ -1,7 +1,5 @@
 """What is said of a fit that ended early."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from pymc_hais.estimators import Finding

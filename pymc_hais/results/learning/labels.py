@@ -1,7 +1,5 @@
 """A finished fit -> a labelled result."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

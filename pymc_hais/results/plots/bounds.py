@@ -1,7 +1,5 @@
 """Simulated data sets, whose parameters are known: the two sides of log Z, and the ranks of the true values."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Estimates with their intervals: rows of a table from the top down, and rounds side by side."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How evenly the particles carry the estimate."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

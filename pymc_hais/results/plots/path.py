@@ -1,7 +1,5 @@
 """How a run went along its path: its chains, its temperatures, and the barrier that they had to cross."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

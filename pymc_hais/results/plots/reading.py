@@ -1,7 +1,5 @@
 """What a plot is given -> the numbers it draws, or an error that says what to pass."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How much log Z depends on a prior."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
