@@ -16,7 +16,7 @@ from pymc_hais.planning.starts import is_auto, takes_fit
 from pymc_hais.problem.building import with_reference
 from pymc_hais.problem.problem import Problem
 from pymc_hais.request.call import Call
-from pymc_hais.run.choice import PILOT_PARTICLES, Spent
+from pymc_hais.run.choice import PILOT_PARTICLES
 
 #: Moves of a pilot that starts from a fit: few stages, of a few moves each.
 _NEAR_MOVES = 30
@@ -45,7 +45,7 @@ class Candidate(Protocol):
         """Say why it is not worth a pilot; None where it is."""
         ...
 
-    def build(self, best: Trial, spent: Spent) -> tuple[Problem, Call]:
+    def build(self, best: Trial) -> tuple[Problem, Call]:
         """Compile it."""
         ...
 
@@ -53,7 +53,7 @@ class Candidate(Protocol):
         """Say why it is not taken; None where it is."""
         ...
 
-    def taken(self, tried: Trial, best: Trial, spent: Spent) -> Trial:
+    def taken(self, tried: Trial, best: Trial) -> Trial:
         """Say why it is taken."""
         ...
 
@@ -75,11 +75,11 @@ class OtherSites:
 
     def reason_to_skip(self, best: Trial) -> str | None:
         """Ask for one row of a model whose sites they may serve, and for enough work."""
-        is_left_to_us = best.call.compiler.sites is None and best.problem.n_rows == 1 and best.choice.is_tuned
+        is_left_to_us = best.call.compiler.sites is None and best.problem.n_rows == 1 and best.is_tuned
         is_worth_it = is_left_to_us and LocallyBalanced().is_worth_a_try(_blocks(best.problem))
-        return None if is_worth_it and _work(best) >= _WORTH_COMPILING else best.choice.plan.reason
+        return None if is_worth_it and _work(best) >= _WORTH_COMPILING else best.plan.reason
 
-    def build(self, best: Trial, spent: Spent) -> tuple[Problem, Call]:
+    def build(self, best: Trial) -> tuple[Problem, Call]:
         """Compile the same start with other moves."""
         problem, call = best.problem, best.call
         other = replace(call, compiler=replace(call.compiler, sites=LocallyBalanced()))
@@ -88,10 +88,10 @@ class OtherSites:
 
     def reason_against(self, tried: Trial, best: Trial) -> str | None:
         """Compare the work."""
-        is_cheaper = tried.choice.is_tuned and _work(tried) < _work(best)
-        return None if is_cheaper else best.choice.plan.reason
+        is_cheaper = tried.is_tuned and _work(tried) < _work(best)
+        return None if is_cheaper else best.plan.reason
 
-    def taken(self, tried: Trial, best: Trial, spent: Spent) -> Trial:
+    def taken(self, tried: Trial, best: Trial) -> Trial:
         """Take it."""
         return tried
 
@@ -132,9 +132,9 @@ class MarginsOfSites:
                 return ""
             if _work(best) < _WORTH_COMPILING:
                 return "Another reference would not save time."
-        return None if best.choice.is_tuned else _NO_TIME
+        return None if best.is_tuned else _NO_TIME
 
-    def build(self, best: Trial, spent: Spent) -> tuple[Problem, Call]:
+    def build(self, best: Trial) -> tuple[Problem, Call]:
         """Compile the margins."""
         return fit_margins(best.problem, best.pilots[0].positions, best.call), best.call
 
@@ -142,7 +142,7 @@ class MarginsOfSites:
         """Compare the lengths, where it is left to us."""
         return _reason_against(tried, best) if self.is_auto else None
 
-    def taken(self, tried: Trial, best: Trial, spent: Spent) -> Trial:
+    def taken(self, tried: Trial, best: Trial) -> Trial:
         """Say what the first start would need."""
         needed = f"From {best.problem.label} {best.length:,} temperatures would be needed."
         return tried.because(needed) if self.is_auto else tried
@@ -164,23 +164,24 @@ class Fit:
     def reason_to_skip(self, best: Trial) -> str | None:
         """Ask for a path that takes a fit, and, where it is left to us, for enough work."""
         if best.problem.fitted is None:
-            return best.choice.plan.reason
-        if not best.choice.is_tuned:
+            return best.plan.reason
+        if not best.is_tuned:
             return _NO_TIME
         return _reason_to_stay(best) if self.is_auto else None
 
-    def build(self, best: Trial, spent: Spent) -> tuple[Problem, Call]:
+    def build(self, best: Trial) -> tuple[Problem, Call]:
         """Fit one shape around each row's centre."""
-        near = fit_to(best.problem, best.known, mass_of(best.problem, best.call, spent))
-        return shorten(near, best, spent, best.call) if self.is_auto else near, best.call
+        mass = mass_of(best.problem, best.call, best.spent)
+        near = fit_to(best.problem, best.centres, best.residuals, mass)
+        return shorten(near, best, best.spent, best.call) if self.is_auto else near, best.call
 
     def reason_against(self, tried: Trial, best: Trial) -> str | None:
         """Compare the lengths, where it is left to us."""
         return _reason_against(tried, best) if self.is_auto else None
 
-    def taken(self, tried: Trial, best: Trial, spent: Spent) -> Trial:
+    def taken(self, tried: Trial, best: Trial) -> Trial:
         """Ask all rows, and say what the first start would need."""
-        tried = tried.scouted(spent)
+        tried = tried.scout()
         needed = f"From {best.problem.label} alone, {best.length:,} temperatures would be needed."
         return tried.because(needed) if self.is_auto else tried
 
@@ -201,7 +202,7 @@ def _reason_to_stay(first: Trial) -> str | None:
     fit_costs = n_pilots * PILOT_PARTICLES * _NEAR_MOVES + SHORTEST * n_particles
     if needed * n_particles <= fit_costs:
         return "A fit to the pilot's particles would not save time."
-    if n_pilots * PILOT_PARTICLES * _NEAR_MOVES * first.choice.spent.seconds_per_gradient > call.budget.left / 2:
+    if n_pilots * PILOT_PARTICLES * _NEAR_MOVES * first.spent.seconds_per_gradient > call.budget.left / 2:
         return "There is no time for a second pilot, from a fit."
     suspects = unnormalised_priors(problem.model)
     if suspects and needed <= _WORTH_A_MASS:
@@ -220,13 +221,13 @@ def _blocks(problem: Problem) -> tuple[SiteBlock, ...]:
 def _work(trial: Trial) -> float:
     """Forecast the evaluations of the first round of every row, times the sites."""
     request, problem = trial.call.request, trial.problem
-    n_moves = float(trial.choice.plan.lengths.sum()) * (request.chains * request.draws)
+    n_moves = float(trial.plan.lengths.sum()) * (request.chains * request.draws)
     return n_moves * problem.engine.kernel.n_gradients * problem.layout.n_sites
 
 
 def _reason_against(tried: Trial, first: Trial) -> str | None:
     """Say why the first reference is kept although another was fitted, if it should be."""
-    if not tried.choice.is_tuned:
+    if not tried.is_tuned:
         return "The pilot from a fit ran out of time."
     for one, other in zip(tried.pilots, first.pilots, strict=True):
         log_z = one.log_z - tried.problem.log_prior_mass

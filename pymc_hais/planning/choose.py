@@ -42,31 +42,31 @@ def choose_reference(problem: Problem, call: Call, reference: Any) -> Choice:
             near = fit_margins(problem, x, call)
         else:
             near = fit_to_draws(problem, x, mass_of(problem, call, spent), "the draws given")
-        return learn(near, [0], 0, spent, call).choice
+        return learn(near, [0], 0, spent, call)
     if is_auto(reference):
         has_fields = problem.chart is not None and problem.chart.fields
         first = (try_fields_first if has_fields else try_mode_first)(problem, spent, call)
         if isinstance(first, Trial):
-            return first.choice
+            return first
         if first:
             _log.info(f"Not from the mode: {first}")
     offers = [kind.offer(problem, reference) for kind in CANDIDATES]
     best = learn(problem, choose_rows(problem, call), 0, spent, call, scouts_for_fit=takes_fit(reference))
     for candidate in offers:
-        best = best if candidate is None else _consider(candidate, best, spent)
-    return best.choice
+        best = best if candidate is None else _consider(candidate, best)
+    return best
 
 
-def _consider(candidate: Candidate, best: Trial, spent: Spent) -> Trial:
+def _consider(candidate: Candidate, best: Trial) -> Trial:
     """Try a candidate where it is worth a pilot; return the better one, which says why."""
     if (reason := candidate.reason_to_skip(best)) is not None:
         return best.because(reason)
-    rate = spent.seconds_per_gradient
-    problem, call = candidate.build(best, spent)
+    spent, rate = best.spent, best.spent.seconds_per_gradient
+    problem, call = candidate.build(best)
     earlier = best if candidate.sees_earlier else None
     tried = learn(problem, best.rows, candidate.number, spent, call, earlier)
     if (reason := candidate.reason_against(tried, best)) is None:
-        return _counting(candidate.taken(tried, best, spent), best)
+        return _counting(candidate.taken(tried, best), best)
     spent.seconds_per_gradient = rate  # that of what is kept
     return _counting(best.because(reason), tried)
 
@@ -75,5 +75,4 @@ def _counting(trial: Trial, other: Trial) -> Trial:
     """Count the compiling of another trial, too."""
     if trial.problem.engine.clock is other.problem.engine.clock:
         return trial
-    seconds = trial.choice.compile_seconds + other.choice.compile_seconds
-    return replace(trial, choice=replace(trial.choice, compile_seconds=seconds))
+    return replace(trial, compile_seconds=trial.compile_seconds + other.compile_seconds)

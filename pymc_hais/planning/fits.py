@@ -7,7 +7,6 @@ import numpy as np
 from pymc_hais.core.seeds import Purpose
 from pymc_hais.model import SiteVariable
 from pymc_hais.planning.rays import student_t_of
-from pymc_hais.planning.scouting import Known
 from pymc_hais.planning.starts import HEAVY
 from pymc_hais.problem.building import with_reference
 from pymc_hais.problem.problem import PriorMass, Problem
@@ -23,11 +22,12 @@ _SHARE_OF_OTHER, _SHARE_OF_UNIFORM = 0.09, 0.01
 _DRAWS = 500
 
 
-def fit_to(problem: Problem, known: Known, mass: PriorMass | None, source: str = "the pilot") -> Problem:
-    """Mix the reference with a fit to particles at beta = 1, one shape around each row's centre."""
+def fit_to(
+    problem: Problem, centres: np.ndarray, particles: np.ndarray, mass: PriorMass | None, source: str = "the pilot"
+) -> Problem:
+    """Mix the reference with a fit to particles, given from their centre, at beta = 1: one shape at each row's (R, D)."""
     assert problem.fitted is not None  # compiled for it
-    sites, particles = problem.sites, known.residuals
-    centres = known.centres
+    sites = problem.sites
     if problem.chart is not None:
         x = problem.to_model(particles + centres[0])
         sites = fit_sites(problem.chart, x)
@@ -50,7 +50,7 @@ def fit_to_draws(problem: Problem, x: np.ndarray, mass: PriorMass | None, source
     """Mix the reference with a fit to draws, flat vectors x (n, D); those of sites are for :func:`fit_margins`."""
     coordinates = problem.to_coordinates(x)
     centre = coordinates.mean(axis=0)
-    return fit_to(problem, Known(np.ones(1, int), centre[None], coordinates - centre), mass, source)
+    return fit_to(problem, centre[None], coordinates - centre, mass, source)
 
 
 def fit_margins(problem: Problem, positions: np.ndarray, call: Call) -> Problem:

@@ -1,62 +1,90 @@
-"""From one start: its pilots, what they tell about every row of data, and how long rounds must be."""
+"""From one start: its pilots, what they tell about every row of data, and how long rounds must be.
 
-from __future__ import annotations
+Of several rows only some have a pilot; a short round, which is not reported, tells about all of them.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
+from pymc_hais.core.records import AnnealingRun
 from pymc_hais.core.schedules import SHORTEST
+from pymc_hais.core.weights import pool
 from pymc_hais.estimators import Tail, measure_tail
+from pymc_hais.jobs.progress import without_log_z
 from pymc_hais.model import improper_priors
 from pymc_hais.planning.pilots import FEW_PARTICLES, log_ratios, run_pilots
-from pymc_hais.planning.scouting import Known, know_from_pilots, scout
 from pymc_hais.problem.problem import Problem
 from pymc_hais.request.call import Call
 from pymc_hais.run.choice import PILOT_PARTICLES, Choice, Spent
 from pymc_hais.run.plan import Plan
-from pymc_hais.tuning import Pilot, Recipe, merge
+from pymc_hais.run.populations import anneal_rows, count_gradients
+from pymc_hais.run.row_results import RowResult, estimate_row
+from pymc_hais.tuning import Pilot, Recipe, build_ladder, merge, suggest_length
 
 #: Temperatures of a reported round, at least, without a prior or a fit with light tails: the way into heavy tails is
 #: long, and the barrier does not show it.
 _SHORTEST_HEAVY = 512
 #: Moves of the final draws where nearly all weights are equal.
 _FEW_FINAL_MOVES = 1
+#: Temperatures of a scouting round, at least.
+_SHORTEST_SCOUTING = 32
+#: Particles, over all rows, that are kept for a fit; and of each row, at least.
+_KEPT_PARTICLES = 5000
+_KEPT_PER_ROW = 8
+#: The share of the target that a scouting round's standard error is to be brought to, so that most rows meet it.
+_ROOM = 0.8
 
 
-@dataclass(frozen=True)
-class Trial:
-    """A start that had pilots."""
+@dataclass(frozen=True, kw_only=True)
+class Trial(Choice):
+    """A choice that had pilots."""
 
-    choice: Choice
+    call: Call  # whose machine code it has
     rows: list[int]  # the row of data of each pilot
     pilots: list[Pilot]
     seen: list[np.ndarray]  # log ratios at all pilots' particles, those of an earlier trial included
-    known: Known
-    call: Call  # whose machine code it has
-
-    @property
-    def problem(self) -> Problem:
-        """Compiled for the start."""
-        return self.choice.problem
+    centres: np.ndarray  # (R, D): of the particles at beta = 1
+    residuals: np.ndarray  # (n, D): some of these particles, from their row's centre
 
     @property
     def length(self) -> int:
         """Temperatures of the longest first round."""
-        return int(self.choice.plan.lengths.max())
+        return int(self.plan.lengths.max())
 
-    def because(self, reason: str) -> Trial:
-        """Say why it is taken."""
-        return replace(self, choice=self.choice.because(reason))
+    def scout(self, for_fit: bool = False) -> Self:
+        """Ask a short round about every row, where there are several.
 
-    def scouted(self, spent: Spent) -> Trial:
-        """Ask a short round about every row, where there are several."""
-        if self.problem.n_rows == 1:
+        Without a target for the error all rows have one length; then only a fit asks where each row's particles lie.
+        """
+        problem, call, request = self.problem, self.call, self.call.request
+        if problem.n_rows == 1 or (request.target_se is None and not for_fit):
             return self
-        known = scout(self.problem, self.pilots, spent, self.call)
-        choice = decide(self.problem, self.pilots, self.seen, known, spent, self.call)
-        return replace(self, choice=choice, known=known)
+        lengths = _suggest(problem, self.pilots, call)
+        n_steps = min(max(int(lengths[0]) // 2, _SHORTEST_SCOUTING), request.max_temperatures)
+        ladder = build_ladder(merge(self.pilots), n_steps, call.recipe, problem.engine.kernel)
+        n_kept = max(_KEPT_PER_ROW, _KEPT_PARTICLES // problem.n_rows)
+        self.spent.n_rounds += 1
+        report = without_log_z(call.progress.phase("Scouting"))
+        runs = anneal_rows(problem, ladder, call.round(self.spent.n_rounds, range(problem.n_rows)), report, call)
+        looked = {row: _look(problem, run, n_steps, n_kept) for row, run in runs}
+        scouted, centres, residuals = zip(*(looked[row] for row in range(problem.n_rows)), strict=True)
+        self.spent.n_gradients += count_gradients(problem, ladder, problem.n_rows, call)
+        if request.target_se is not None:
+            se = np.array([one.estimate.se for one in scouted])
+            lengths = _lengths(se, n_steps, request.target_se, request.max_temperatures)
+        plan, tail = decide(problem, self.pilots, self.seen, lengths, call)
+        return replace(
+            self,
+            plan=plan,
+            tail=tail,
+            scouted=scouted,
+            compile_seconds=problem.engine.clock.seconds,
+            centres=np.stack(centres),
+            residuals=np.concatenate(residuals),
+        )
 
 
 def learn(
@@ -76,32 +104,44 @@ def learn(
     """
     n_particles = FEW_PARTICLES if problem.is_near else PILOT_PARTICLES
     pilots = run_pilots(problem, rows, number, spent, call, n_particles)
-    if scouts_for_fit is None:
-        known = know_from_pilots(problem, pilots, call)
-    else:
-        known = scout(problem, pilots, spent, call, scouts_for_fit)
-    seen: Sequence[np.ndarray] = [] if earlier is None else log_ratios(problem, rows, earlier.pilots, earlier.problem)
+    seen = [] if earlier is None else log_ratios(problem, rows, earlier.pilots, earlier.problem)
     seen = [*seen, *log_ratios(problem, rows, pilots)]
-    return Trial(decide(problem, pilots, seen, known, spent, call), rows, pilots, seen, known, call)
+    plan, tail = decide(problem, pilots, seen, _suggest(problem, pilots, call), call)
+    positions = pilots[0].positions
+    centre = positions.mean(axis=0)
+    trial = Trial(
+        problem,
+        plan,
+        tail,
+        spent=spent,
+        compile_seconds=problem.engine.clock.seconds,
+        call=call,
+        rows=rows,
+        pilots=pilots,
+        seen=seen,
+        centres=centre[None],
+        residuals=positions - centre,
+    )
+    return trial if scouts_for_fit is None else trial.scout(scouts_for_fit)
+
+
+def _suggest(problem: Problem, pilots: Sequence[Pilot], call: Call) -> np.ndarray:
+    """Say of all rows (R,) what their pilots say of lengths: exactly, where there is one row."""
+    is_single, target = problem.n_rows == 1, call.request.target_se
+    variance = call.request.chains * call.request.draws * target**2 if is_single and target else None
+    return np.full(problem.n_rows, suggest_length(merge(pilots), variance, call.request.max_temperatures))
 
 
 def decide(
-    problem: Problem,
-    pilots: Sequence[Pilot],
-    seen: Sequence[np.ndarray],
-    known: Known,
-    spent: Spent,
-    call: Call,
-) -> Choice:
+    problem: Problem, pilots: Sequence[Pilot], seen: Sequence[np.ndarray], lengths: np.ndarray, call: Call
+) -> tuple[Plan, Tail]:
     """Say how long rounds from a reference must be, also for what arrived late in pilots."""
     pilot = merge(pilots)
     tail = measure_tail(seen, float(pilot.autocorrelation_times[-1]), pilot.late)
     shortest, longest = _shortest(problem, tail), call.request.max_temperatures
     given = call.request.n_temperatures
-    lengths = np.minimum(np.maximum(known.lengths, shortest), longest) if given is None else 0 * known.lengths + given
-    seconds = problem.engine.clock.seconds
-    plan = Plan(pilot, lengths, _recipe(problem, call))
-    return Choice(problem, plan, tail, known.scouted, spent, seconds)
+    lengths = np.minimum(np.maximum(lengths, shortest), longest) if given is None else 0 * lengths + given
+    return Plan(pilot, lengths, _recipe(problem, call)), tail
 
 
 def _recipe(problem: Problem, call: Call) -> Recipe:
@@ -118,3 +158,20 @@ def _shortest(problem: Problem, tail: Tail) -> int:
     is_light = problem.fitted is not None and problem.fitted.has_light_tails
     has_prior = not (improper_priors(problem.model) or problem.undrawn)
     return max(SHORTEST if has_prior or is_light else _SHORTEST_HEAVY, tail.n_temperatures)
+
+
+def _look(problem: Problem, run: AnnealingRun, n_steps: int, n_kept: int) -> tuple[RowResult, np.ndarray, np.ndarray]:
+    """Summarise one row's scouting round: its result, the particles' centre (D,), and some of them around it."""
+    result = estimate_row(run, n_steps, mass=problem.prior_mass)
+    weights = np.exp(pool(run.log_weights, run.log_z))
+    positions = np.asarray(run.state.position, np.float64).reshape(weights.size, -1)
+    centre = weights @ positions
+    kept = np.searchsorted(np.cumsum(weights), (np.arange(n_kept) + 0.5) / n_kept)
+    residuals = positions[np.minimum(kept, weights.size - 1)] - centre
+    return result, centre, residuals
+
+
+def _lengths(se: np.ndarray, n_steps: int, target_se: float, longest: int) -> np.ndarray:
+    """Say how many temperatures bring each row's standard error (R,) below the target, in powers of two of T."""
+    factor = np.clip((se / (_ROOM * target_se)) ** 2, 1.0, longest / n_steps)
+    return np.minimum(n_steps * 2 ** np.ceil(np.log2(factor)), longest).astype(int)

@@ -115,12 +115,11 @@ def measure_prior_mass(model: Any, call: Call) -> PriorMass:
     fit = _fit_prior(prior, own.seeds)
     problem = build_problem(prior, fit or heavy_reference(None), own.compiler, own.seeds, takes_fit=fit is None)
     spent = Spent()
-    trial = learn(problem, [0], 0, spent, own)
-    if fit is None and trial.choice.is_tuned:
-        trial = learn(fit_to(problem, trial.known, None), [0], 1, spent, own, trial)
-    choice = trial.choice
+    choice = learn(problem, [0], 0, spent, own)
+    if fit is None and choice.is_tuned:
+        choice = learn(fit_to(problem, choice.centres, choice.residuals, None), [0], 1, spent, own, choice)
     outcome = run_rounds(choice, own)
-    n_gradients = outcome.n_gradients + choice.spent.n_gradients_pilot
+    n_gradients = outcome.n_gradients + spent.n_gradients_pilot
     return PriorMass(outcome.rows[0].estimate, n_gradients, problem.identity)
 
 

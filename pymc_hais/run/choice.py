@@ -1,9 +1,8 @@
 """A plan for a problem, what is known of its data, and what planning has cost."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 
@@ -30,7 +29,7 @@ class Spent:
     n_rounds: int = 0  # scouting rounds, or those that refined a plan that was given
     seconds_per_gradient: float = 0.0  # as the last pilot had it, compiling apart
 
-    def add(self, other: Spent) -> None:
+    def add(self, other: Self) -> None:
         """Count what another run has cost as well; its rounds are not of this one."""
         self.n_gradients_pilot += other.n_gradients_pilot
         self.n_gradients += other.n_gradients
@@ -50,7 +49,7 @@ class Choice:
     spent: Spent = field(default_factory=Spent)
     compile_seconds: float = 0.0  # of all engines
 
-    def because(self, reason: str) -> Choice:
+    def because(self, reason: str) -> Self:
         """Say why it is what it is."""
         return replace(self, plan=replace(self.plan, reason=reason))
 

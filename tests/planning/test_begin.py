@@ -7,7 +7,7 @@ import pymc as pm
 import pytest
 
 from pymc_hais.kernels import Hamiltonian, RandomWalk
-from pymc_hais.planning import begin
+from pymc_hais.planning import choose as begin
 from tests.mutants import mutate
 from tests.runs import build_pilot, call_of
 

@@ -12,10 +12,8 @@ from pymc_hais.model import Sites
 from pymc_hais.model.rows import check_rows
 from pymc_hais.planning.learning import decide
 from pymc_hais.planning.pilots import log_ratios
-from pymc_hais.planning.scouting import Known
 from pymc_hais.problem.building import build_problem
 from pymc_hais.references import Fitted, Gaussian
-from pymc_hais.run.choice import Spent
 from pymc_hais.tuning import EndlessPilotError
 from tests.runs import build_pilot, call_of
 
@@ -73,11 +71,12 @@ def test_particles_of_an_earlier_pilot_are_read_where_they_are(hierarchy):
 def test_the_heaviest_tail_that_was_seen_is_the_choices(hierarchy):
     rng = np.random.default_rng(0)
     normal, heavy = rng.normal(size=2000), rng.exponential(4.0, size=2000)
-    known, call = Known(np.array([5]), np.zeros((1, 5)), np.zeros((1, 5))), call_of()
-    found = [decide(hierarchy[0], [build_pilot()], seen, known, Spent(), call) for seen in ([normal], [normal, heavy])]
-    assert found[0].tail.mass == 0.0
-    assert found[1].tail.mass > 0.01
-    assert found[1].plan.lengths[0] == found[1].tail.length > found[0].plan.lengths[0]
+    lengths, call = np.array([5]), call_of()
+    found = [decide(hierarchy[0], [build_pilot()], seen, lengths, call) for seen in ([normal], [normal, heavy])]
+    (short, light), (long, tail) = found
+    assert light.mass == 0.0
+    assert tail.mass > 0.01
+    assert long.lengths[0] == tail.length > short.lengths[0]
 
 
 def far():

@@ -86,7 +86,7 @@ def try_fields_first(problem: Problem, spent: Spent, call: Call) -> Trial | str:
     if not np.isfinite(judged.log_z):
         return "no draw around the mode has a density."
     trial = learn(near, [0], _FROM_FIELDS, spent, call)
-    if not trial.choice.is_tuned:
+    if not trial.is_tuned:
         return "the pilot from there ran out of time."
     chains = ", ".join(f"`{field.owner}`" for field in problem.chart.fields)
     return trial.because(f"With {chains} integrated out around the mode, {judged.share:.0%} of draws count.")
