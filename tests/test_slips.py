@@ -12,8 +12,8 @@ from rich.theme import Theme
 
 import pymc_hais
 from pymc_hais.engines import resolve_backend
-from pymc_hais.jobs.machine import memory
 from pymc_hais.references import build_prior
+from pymc_hais.request.arguments import memory
 from tests.quick import QUICK, one_mean
 from tests.toys import HAS_JAX
 

@@ -15,9 +15,9 @@ from scipy.optimize import curve_fit
 from examples.binary_sparse_coding.model import PARAMETERS, build_model, first_parameters, score
 from examples.binary_sparse_coding.patches import load_rows
 from pymc_hais import learning
-from pymc_hais.learning.binary.posteriors import begin
 from pymc_hais.learning.binary.strategies import piece_of
 from pymc_hais.learning.family import build_family
+from pymc_hais.learning.likelihood.expectation_maximization import begin
 
 SAMPLED = (4, 8, 12, 16, 20, 24, 28, 34)
 ENUMERATED = (4, 6, 8, 10, 12, 14, 16, 17)

@@ -11,7 +11,7 @@ import numpy as np
 
 from pymc_hais.core.seeds import Branch
 from pymc_hais.jobs.guard import Guard
-from pymc_hais.planning.begin import build_problem, choose_plan
+from pymc_hais.planning.choose import build_problem, choose_plan
 from pymc_hais.planning.modes.reference import add_modes
 from pymc_hais.planning.starts import is_auto
 from pymc_hais.problem.problem import Problem

@@ -25,7 +25,7 @@ _DRAWS = 500
 def fit_to(
     problem: Problem, centres: np.ndarray, particles: np.ndarray, mass: PriorMass | None, source: str = "the pilot"
 ) -> Problem:
-    """Mix the reference with a fit to particles, given from their centre, at beta = 1: one shape at each row's (R, D)."""
+    """Mix the reference with a fit to particles around their centres, at beta = 1: one shape at each row's (R, D)."""
     assert problem.fitted is not None  # compiled for it
     sites = problem.sites
     if problem.chart is not None:

@@ -10,9 +10,8 @@ from typing import Any
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.seeds import Branch, Place, Purpose, Seeds
 from pymc_hais.engines import resolve_backend
-from pymc_hais.jobs.checkpoint import open_checkpoint, open_folder
+from pymc_hais.jobs.checkpoint import open_checkpoint, open_folder, take_identity
 from pymc_hais.jobs.executors import check_executor
-from pymc_hais.jobs.identity import take_identity
 from pymc_hais.jobs.locks import locked
 from pymc_hais.jobs.progress import CallProgress
 from pymc_hais.jobs.timing import TimeBudget

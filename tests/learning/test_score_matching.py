@@ -6,8 +6,8 @@ import pytest
 
 import pymc_hais
 from pymc_hais.learning import ScoreMatching
-from pymc_hais.learning.curvature import is_simple
 from pymc_hais.learning.family import build_family
+from pymc_hais.learning.methods.score_matching import is_simple
 from tests.learning import densities
 
 RNG = np.random.default_rng(5)

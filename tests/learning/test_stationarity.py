@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pymc_hais.learning.optimisers.stationarity import LastGradients
+from pymc_hais.learning.optimisers.stochastic import LastGradients
 from pymc_hais.learning.optimisers.trace import Trace
 from pymc_hais.learning.program import Gradient
 

@@ -1,6 +1,6 @@
-"""A finished fit -> a labelled result."""
+"""A finished fit -> a labelled result, and what is said of one that ended early."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,6 +8,13 @@ from xarray import DataTree
 
 from pymc_hais.estimators import Finding
 from pymc_hais.results.datatree import as_dataset, findings_as_json
+from pymc_hais.results.findings import say
+
+
+def check_convergence(reason: str, excess: float, tolerance: float, n_steps: int) -> Iterator[Finding]:
+    """Say that a fit has not converged, and why, if it has not."""
+    if reason != "tolerance":
+        yield say(f"not_converged: {reason}", excess=excess, tolerance=tolerance, n_steps=n_steps)
 
 
 def to_learning_tree(

@@ -1,1 +1,0 @@
-"""What is said of a finished fit, and how it is labelled."""
