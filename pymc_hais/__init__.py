@@ -23,7 +23,7 @@ from pymc_hais.integrations import HAIS, PersistentHMC
 from pymc_hais.kernels import Gibbs, Hamiltonian, LinearConstraints, LocallyBalanced, RandomWalk
 from pymc_hais.model import FlatDiscrete
 from pymc_hais.references import Box, Gaussian, Mixture, StudentT
-from pymc_hais.results.comparison.methods import estimates
+from pymc_hais.results.comparison.tables import estimates
 from pymc_hais.results.datatree import log_marginal_likelihood
 from pymc_hais.results.plans import save_plan
 

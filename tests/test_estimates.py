@@ -6,7 +6,7 @@ import pytest
 
 import pymc_hais
 from pymc_hais.estimators import LogZEstimate
-from pymc_hais.opinions import linking, opinions
+from pymc_hais.opinions import opinions
 from pymc_hais.results.checks.opinions import check_opinions
 from tests.mutants import mutate
 from tests.quick import QUICK, TRUTH, hierarchy, one_mean
@@ -70,7 +70,7 @@ def test_the_draws_and_log_z_do_not_depend_on_who_else_is_asked():
 # Unbiased ------------------------------------------------------------------------------------------------
 
 
-def per_chain(monkeypatch, linked=linking.anneal_linked):
+def per_chain(monkeypatch, linked=opinions.anneal_linked):
     found = []
 
     def keep(*args):
@@ -98,7 +98,7 @@ def test_linked_importance_sampling_is_unbiased(monkeypatch):
 
 @pytest.mark.slow
 def test_a_wrong_factor_of_the_links_is_caught(monkeypatch):
-    wrong = mutate(linking, ("log_weights + ahead - link.log_back", "log_weights + ahead - 0.9 * link.log_back"))
+    wrong = mutate(opinions, ("log_weights + ahead - link.log_back", "log_weights + ahead - 0.9 * link.log_back"))
     assert_caught(per_chain(monkeypatch, wrong.anneal_linked), 1.0)
 
 

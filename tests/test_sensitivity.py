@@ -157,7 +157,7 @@ def test_nothing_is_said_of_runs_that_are_thrown_away(caplog):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_plot_of_the_curve(backend):
     needs(backend)
-    from pymc_hais.results.comparison.sensitivity import to_sensitivity
+    from pymc_hais.results.comparison.tables import to_sensitivity
 
     estimates = [pymc_hais.LogZEstimate(z, 0.1, z - 0.2, z + 0.2) for z in (-3.0, -2.0, -5.0)]
     table = to_sensitivity({"r": SCALES}, estimates, estimates[1])

@@ -18,7 +18,7 @@ from pymc_hais.estimators import LogZEstimate
 from pymc_hais.model import find_model, read_containers
 from pymc_hais.model.compat import seeds_per_chain
 from pymc_hais.request.arguments import check_seed
-from pymc_hais.results.comparison.sensitivity import to_sensitivity
+from pymc_hais.results.comparison.tables import to_sensitivity
 from pymc_hais.results.datatree import log_marginal_likelihood, observed_data_of
 
 if TYPE_CHECKING:

@@ -28,6 +28,12 @@ from pymc_hais.tuning import Pilot
 _LONG = 20
 #: How deep arguments are spelled out, for messages; deeper ones are shown by a digest of all that is in them.
 _SPELLED = 4
+_HEADER, _DIGEST = "checkpoint.json", "digest"
+_FORMAT = 3
+#: What jobs give.
+_RESULTS = Codec(AnnealingRun, Late, ParticleState, Pilot)
+#: Seconds after which a file that is still being written has no writer any more.
+_ABANDONED = 60.0
 
 
 def take_identity(function: str, model: Any, entropy: tuple[int, ...], arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,14 +93,6 @@ def _digest_of(value: Any, name: str) -> str:
         )
     shape = f" {value.dtype} {value.shape}" if isinstance(value, np.ndarray) else ""
     return f"{getattr(value, '__qualname__', type(value).__qualname__)}{shape} {digest[:16]} {numbers[:8]}"
-
-
-_HEADER, _DIGEST = "checkpoint.json", "digest"
-_FORMAT = 3
-#: What jobs give.
-_RESULTS = Codec(AnnealingRun, Late, ParticleState, Pilot)
-#: Seconds after which a file that is still being written has no writer any more.
-_ABANDONED = 60.0
 
 
 @dataclass(frozen=True, eq=False)

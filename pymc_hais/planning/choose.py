@@ -31,6 +31,11 @@ from pymc_hais.run.plan import Plan
 from pymc_hais.tuning import Recipe, build_ladder, suggest_length
 
 _log = logging.getLogger("pymc.hais")
+#: Temperatures on the way to the reference model, against what its log Z would need, and at least.
+_SLOWER = 4
+_SHORTEST = 512
+#: Moves at beta = 1 that make a population's draws as good as independent.
+_FINAL_MOVES = 100
 
 
 def choose_reference(problem: Problem, call: Call, reference: Any) -> Choice:
@@ -86,13 +91,6 @@ def _counting(trial: Trial, other: Trial) -> Trial:
     if trial.problem.engine.clock is other.problem.engine.clock:
         return trial
     return replace(trial, compile_seconds=trial.compile_seconds + other.compile_seconds)
-
-
-#: Temperatures on the way to the reference model, against what its log Z would need, and at least.
-_SLOWER = 4
-_SHORTEST = 512
-#: Moves at beta = 1 that make a population's draws as good as independent.
-_FINAL_MOVES = 100
 
 
 def build_problem(model: Any, path: Any, reference: Any, known: Plan | None, call: Call) -> Problem:

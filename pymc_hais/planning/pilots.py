@@ -12,7 +12,7 @@ from pymc_hais.problem.problem import Problem
 from pymc_hais.problem.refusals import refuse_distance
 from pymc_hais.request.call import Call
 from pymc_hais.run.choice import PILOT_PARTICLES, Spent
-from pymc_hais.run.tasks import Piloting
+from pymc_hais.run.populations import Piloting
 from pymc_hais.tuning import EndlessPilotError, Pilot, Stopwatch, particles_for_dense
 
 #: Particles of a pilot that has next to no way to go, at least.

@@ -17,23 +17,6 @@ from pymc_hais.jobs.progress import default_theme
 
 #: Where Linux says how much a container may have.
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-
-
-def memory() -> int | None:
-    """Return the bytes of memory of this machine, or of the container that this process is in; None if unknown."""
-    found = []
-    with contextlib.suppress(AttributeError, ValueError, OSError):  # no POSIX
-        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    for path in _LIMITS:
-        try:
-            text = Path(path).read_text().strip()
-        except OSError:
-            continue
-        if text.isdigit():
-            found.append(int(text))
-    return min(found, default=None)
-
-
 _SEEDS = int | np.integer
 _GENERATORS = np.random.Generator | np.random.RandomState
 #: Arguments of pm.sample that have no place here, and what there is instead.
@@ -58,6 +41,21 @@ _OF_PM_SAMPLE = {
 }
 #: Bytes of a particle for each of its dimensions, and for itself: positions, momenta, two gradients; weights, family.
 _BYTES_PER_DIMENSION, _BYTES = 4 * 8, 6 * 8
+
+
+def memory() -> int | None:
+    """Return the bytes of memory of this machine, or of the container that this process is in; None if unknown."""
+    found = []
+    with contextlib.suppress(AttributeError, ValueError, OSError):  # no POSIX
+        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    for path in _LIMITS:
+        try:
+            text = Path(path).read_text().strip()
+        except OSError:
+            continue
+        if text.isdigit():
+            found.append(int(text))
+    return min(found, default=None)
 
 
 def check_integer(name: str, value: Any, least: int) -> None:

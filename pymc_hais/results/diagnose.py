@@ -11,10 +11,9 @@ from pymc_hais.problem.problem import Problem
 from pymc_hais.request.call import Call
 from pymc_hais.results.checks.model import check_data, check_prior_draws, check_prior_mass, check_summable
 from pymc_hais.results.checks.opinions import check_modes, check_opinions
-from pymc_hais.results.checks.particles import check_lag, check_rays, check_rounding, check_tail
 from pymc_hais.results.checks.plan import check_plan, check_time
 from pymc_hais.results.checks.rows import check_mean, summarise
-from pymc_hais.results.checks.weights import check_weights
+from pymc_hais.results.checks.weights import check_lag, check_rays, check_rounding, check_tail, check_weights
 from pymc_hais.results.checks.wrong_odds import check_odds
 from pymc_hais.results.findings import say
 from pymc_hais.run.choice import Choice, final_tail

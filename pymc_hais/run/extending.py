@@ -15,11 +15,10 @@ from pymc_hais.jobs.guard import Guard
 from pymc_hais.request.arguments import check_memory
 from pymc_hais.request.call import Call
 from pymc_hais.run.choice import Choice
-from pymc_hais.run.memory import measure_lag
 from pymc_hais.run.populations import anneal_rows, count_gradients
 from pymc_hais.run.posterior import PosteriorDraws, draw_posterior
 from pymc_hais.run.rounds import Outcome, conclude
-from pymc_hais.run.row_results import RowResult
+from pymc_hais.run.row_results import RowResult, measure_lag
 from pymc_hais.tuning import Stopwatch
 
 _log = logging.getLogger("pymc.hais")

@@ -1,14 +1,18 @@
-"""All chains of some rows of data along one ladder, as many at a time as memory allows."""
+"""All chains of some rows of data along one ladder, as many at a time as memory allows.
+
+Each piece is a job that any worker can do, given an engine.  Same job, same result, wherever it is done.
+"""
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from pymc_hais.core.annealing import Report
+from pymc_hais.core.annealing import Report, Start, anneal, move
 from pymc_hais.core.files import digest
+from pymc_hais.core.protocols import Engine
 from pymc_hais.core.records import AnnealingRun, Ladder, ParticleState
 from pymc_hais.core.seeds import Place, Purpose, Stream
 from pymc_hais.core.weights import clean, log_sum_exp, normalise
@@ -16,8 +20,7 @@ from pymc_hais.jobs.workers import Task
 from pymc_hais.problem.problem import CHUNK, Problem
 from pymc_hais.references import Draws
 from pymc_hais.request.call import Call
-from pymc_hais.run.tasks import Annealing
-from pymc_hais.tuning import log_densities
+from pymc_hais.tuning import Pilot, log_densities, run_pilot
 
 #: Particles that are annealed at a time, but at least one population.  What a population gives does not depend on it.
 _PARTICLES = 2**15
@@ -25,6 +28,44 @@ _PARTICLES = 2**15
 _SHARED_PARTICLES = 1000
 #: Draws that tell how much of the reference lies where the target has a density.
 _SUPPORT_DRAWS = 4000
+
+
+@dataclass(frozen=True, eq=False)
+class Annealing:
+    """Anneal B populations along a ladder."""
+
+    is_pilot: ClassVar[bool] = False
+
+    start: Start
+    ladder: Ladder
+    log_z_reference: float = 0.0
+    is_reverse: bool = False  # from draws of the target to the reference
+    n_moves: int = 0  # at beta = 1 before a way back, which part copies of one draw
+
+    def perform(self, engine: Engine, report: Report) -> AnnealingRun:
+        """Evaluate the draws and anneal them."""
+        ladder, particles = self.ladder, self.start.evaluate(engine)
+        if self.n_moves:
+            first_step = len(ladder.schedule) + 1  # the noise of the steps before is the way's own
+            inputs, keys = particles.inputs, particles.keys
+            state = move(engine, ladder, particles.state, inputs, keys, self.n_moves, first_step)
+            particles = particles._replace(state=state)
+        run = anneal(engine, ladder, particles, report, self.log_z_reference, self.is_reverse)
+        return replace(run, state=ParticleState(*map(np.asarray, run.state)))
+
+
+@dataclass(frozen=True, eq=False)
+class Piloting:
+    """Run a pilot on one population, in so many seconds; see :func:`pymc_hais.tuning.run_pilot`."""
+
+    is_pilot: ClassVar[bool] = True
+
+    start: Start
+    seconds: float
+
+    def perform(self, engine: Engine, report: Report) -> Pilot:
+        """Evaluate the draws and temper them."""
+        return run_pilot(engine, self.start.evaluate(engine), report, self.seconds)
 
 
 def anneal_rows(

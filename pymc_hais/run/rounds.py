@@ -24,9 +24,8 @@ from pymc_hais.jobs.progress import part, without_log_z
 from pymc_hais.jobs.timing import Size, fit_into, takes
 from pymc_hais.request.call import Call
 from pymc_hais.run.choice import Choice, tail_of
-from pymc_hais.run.memory import measure_lag
 from pymc_hais.run.populations import anneal_rows, count_gradients
-from pymc_hais.run.row_results import RowResult, complete, estimate_row, final_particles
+from pymc_hais.run.row_results import RowResult, complete, estimate_row, final_particles, measure_lag
 from pymc_hais.tuning import Stopwatch, build_ladder, next_length, refine, untuned_ladder
 
 _log = logging.getLogger("pymc.hais")

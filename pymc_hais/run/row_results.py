@@ -1,11 +1,11 @@
-"""One row's populations -> its log Z, with everything that is known about the error."""
+"""One row's populations -> its log Z, with everything that is known about the error, and about the particles' memory."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from pymc_hais.core.records import AnnealingRun
+from pymc_hais.core.records import AnnealingRun, ParticleState
 from pymc_hais.core.weights import pool
 from pymc_hais.estimators import (
     NO_TAIL,
@@ -20,8 +20,10 @@ from pymc_hais.estimators import (
     residual_lag,
     with_shortfall,
 )
-from pymc_hais.estimators.memory import NO_LAG, NO_VARIANCE, Lag
-from pymc_hais.problem.problem import PriorMass
+from pymc_hais.estimators.memory import NO_LAG, NO_VARIANCE, Lag, find_lag
+from pymc_hais.jobs.guard import Guard
+from pymc_hais.kernels.metropolis import keeps_gradients
+from pymc_hais.problem.problem import PriorMass, Problem, are_inside, joint_of
 
 #: Final particles that are looked at once more.
 MOST_FINAL = 50
@@ -69,3 +71,33 @@ def complete(estimate: LogZEstimate, rounds: Sequence[Round], tail: Tail, mass: 
     missing = float(np.hypot(residual_lag(rounds, estimate.value), tail.shortfall(rounds[-1].n_steps)))
     estimate = with_shortfall(estimate, missing)
     return divide(estimate, mass.estimate) if mass else estimate
+
+
+def measure_lag(problem: Problem, run: AnnealingRun, guard: Guard | None = None) -> Lag:
+    """Find the direction in which the target would spread the final particles most, where that can be told."""
+    if guard is None:
+        return _measure(problem, run)
+    return guard.attempt("the diagnosis of the particles' memory", lambda: _measure(problem, run), NO_LAG, "error")
+
+
+def _measure(problem: Problem, run: AnnealingRun) -> Lag:
+    engine, n_chains = problem.engine, len(run.log_z)
+    if engine.path.n_evaluations or not np.isfinite(run.log_z).any():  # no reading of a density at beta = 1 alone
+        return NO_LAG
+    if engine.kernel.n_sites:  # moves that scale positions would leave the whole numbers
+        return NO_LAG
+    inputs, keys = problem.inputs([0] * n_chains), np.zeros((n_chains, 2), dtype=np.uint32)
+
+    def start(positions: np.ndarray) -> ParticleState:
+        with np.errstate(all="ignore"):
+            return engine.start(positions.astype(problem.layout.dtype), inputs, keys)
+
+    def evaluate(positions: np.ndarray) -> np.ndarray:
+        state = start(positions)
+        return np.where(are_inside(engine.kernel.constraints, positions), joint_of(state), -np.inf)
+
+    gradients = None
+    if engine.kernel.uses_gradients:
+        state = run.state if keeps_gradients(engine.kernel) else start(np.asarray(run.state.position))
+        gradients = np.asarray(state.grad_reference, np.float64) + np.asarray(state.grad_ratio, np.float64)
+    return find_lag(run, evaluate, gradients)

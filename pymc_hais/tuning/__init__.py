@@ -1,17 +1,16 @@
 """The pilot and the plan: all adaptation happens here, before the particles of an estimate are drawn."""
 
-from pymc_hais.tuning.fit import DEFENCE, fit_reference, log_densities
+from pymc_hais.tuning.fit import DEFENCE, fit_reference, fit_sites, log_densities, unit_triangle
 from pymc_hais.tuning.ladder import (
     CONSTANT_SPEED,
     Recipe,
     build_ladder,
+    merge,
     next_length,
     refine,
     suggest_length,
     untuned_ladder,
 )
-from pymc_hais.tuning.merge import merge
 from pymc_hais.tuning.metric import particles_for_dense
 from pymc_hais.tuning.pace import Stopwatch
 from pymc_hais.tuning.pilot import EndlessPilotError, Pilot, run_pilot
-from pymc_hais.tuning.sites import fit_sites, unit_triangle

@@ -1,4 +1,10 @@
-"""The pilot's final particles -> a normalised reference near the target."""
+"""The pilot's final particles -> a normalised reference near the target, and sites of partial non-centring.
+
+Sites are fitted by maximum likelihood.  An element x with prior location m and scale s, and a site with natural
+parameters (p, h), is a normal with natural parameters (1 / s^2 + p, m / s^2 + h): an exponential family with an offset
+for each particle.  Its log-likelihood is concave in (p, h), and Newton's method, for all elements at a time, finds the
+maximum.
+"""
 
 from dataclasses import replace
 
@@ -6,6 +12,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from pymc_hais.core.records import Metric
+from pymc_hais.model import Chart, Sites
 from pymc_hais.references import Gaussian, StudentT
 from pymc_hais.tuning.metric import needs_dense
 
@@ -14,6 +21,10 @@ DEFENCE = 0.1
 #: Degrees of freedom that are tried.
 _DEGREES = (2.0, 3.0, 5.0, 10.0, 30.0, np.inf)
 _SWEEPS = 20
+_STEPS = 30
+_HALVINGS = 8
+#: The most and the least precise site, in units of the particles' variance: beyond either nothing changes.
+_MOST, _LEAST = 1e4, 1e-6
 
 
 def fit_reference(positions: np.ndarray) -> Gaussian | StudentT:
@@ -67,3 +78,66 @@ def log_densities(fit: Gaussian | StudentT, positions: np.ndarray) -> np.ndarray
     df = fit.df
     log_norm = gammaln(0.5 * (df + n_dims)) - gammaln(0.5 * df) - 0.5 * n_dims * np.log(df * np.pi) - log_det
     return log_norm - 0.5 * (df + n_dims) * np.log1p(distance / df)
+
+
+def fit_sites(chart: Chart, x: np.ndarray) -> Sites:
+    """Fit the sites to equally weighted flat vectors (P, D)."""
+    moved = np.flatnonzero(chart.is_moved)
+    location, log_scale = (moment[:, moved] for moment in chart.numbers.moments(x))
+    centre, spread = np.median(x[:, moved], axis=0), np.maximum(x[:, moved].std(axis=0), np.finfo(float).tiny)
+    y = (x[:, moved] - centre) / spread
+    prior_precision = np.exp(-2.0 * (log_scale - np.log(spread)))
+    prior_shift = prior_precision * (location - centre) / spread
+    precision, shift = _maximise(y, prior_precision, prior_shift)
+    # Back to the scale of x: p / spread^2, and h so that the site's mean is centre + spread * mean of y.
+    sites = chart.without_sites()
+    sites.precision[moved] = precision / spread**2
+    sites.shift[moved] = shift / spread + sites.precision[moved] * centre
+    sites.precision[chart.is_field], sites.shift[chart.is_field] = 1.0, x[:, chart.is_field].mean(axis=0)
+    return replace(sites, mix=uncorrelate(x[:, chart.mixed]))
+
+
+def uncorrelate(x: np.ndarray) -> np.ndarray:
+    """Return the unit lower triangle whose inverse leaves the columns of draws (P, K) uncorrelated."""
+    return unit_triangle(np.atleast_2d(np.cov(x.T))) if 0 < x.shape[1] < len(x) else np.eye(x.shape[1])
+
+
+def unit_triangle(covariance: np.ndarray) -> np.ndarray:
+    """Return R, unit lower triangular, of a covariance R diag R'."""
+    factor = np.linalg.cholesky(covariance)
+    return factor / np.diag(factor)
+
+
+def _maximise(y: np.ndarray, offset_precision: np.ndarray, offset_shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Maximise the mean log-likelihood of y (P, K) over precision and shift (K,) of each column."""
+    precision, shift = np.full(y.shape[1], 1.0), np.zeros(y.shape[1])
+
+    def score(precision: np.ndarray, shift: np.ndarray) -> np.ndarray:
+        total, pull = offset_precision + precision, offset_shift + shift
+        return np.mean(0.5 * np.log(total) - 0.5 * total * (y - pull / total) ** 2, axis=0)
+
+    value = score(precision, shift)
+    for _ in range(_STEPS):
+        total = offset_precision + precision
+        mean, variance = (offset_shift + shift) / total, 1.0 / total
+        first = np.mean(0.5 * (mean**2 + variance) - 0.5 * y**2, axis=0)
+        second = np.mean(y - mean, axis=0)
+        # Covariance of the sufficient statistics -y^2 / 2 and y.
+        a = np.mean(0.5 * variance**2 + mean**2 * variance, axis=0)
+        b, c = np.mean(-mean * variance, axis=0), np.mean(variance, axis=0)
+        determinant = np.maximum(a * c - b * b, 1e-300)
+        step = (c * first - b * second) / determinant, (a * second - b * first) / determinant
+        length = np.ones_like(value)
+        for _ in range(_HALVINGS):
+            tried = np.clip(precision + length * step[0], _LEAST, _MOST), shift + length * step[1]
+            better = score(*tried)
+            worse = ~(better >= value)
+            if not worse.any():
+                break
+            length = np.where(worse, 0.5 * length, length)
+        kept = better >= value
+        precision, shift = (np.where(kept, new, old) for new, old in zip(tried, (precision, shift), strict=True))
+        gain, value = np.max(np.where(kept, better - value, 0.0), initial=0.0), np.where(kept, better, value)
+        if gain < 1e-6:
+            break
+    return precision, shift

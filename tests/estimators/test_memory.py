@@ -9,7 +9,7 @@ from scipy.special import logsumexp
 import pymc_hais
 from pymc_hais.estimators import memory
 from pymc_hais.estimators.memory import NO_LAG, find_lag
-from pymc_hais.results.checks.particles import check_lag
+from pymc_hais.results.checks.weights import check_lag
 from tests.runs import build_run, still
 
 

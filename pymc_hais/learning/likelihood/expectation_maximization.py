@@ -19,6 +19,10 @@ from pymc_hais.request.arguments import check_integer
 _MOST_STATES = 64
 #: Groups of rows whose M-steps without them tell the error of a step.
 N_GROUPS = 8
+#: ``(rows (m, D), hidden (m, H), parameters, rng) -> hidden (m, H)``, on the unconstrained scale.
+type EStep = Callable[[np.ndarray, np.ndarray, Mapping[str, np.ndarray], np.random.Generator], np.ndarray]
+#: ``(statistics, parameters) -> parameters``, all of them by name.
+type MStep = Callable[[Statistics, dict[str, np.ndarray]], Mapping[str, np.ndarray]]
 
 
 class Posteriors(NamedTuple):
@@ -73,13 +77,6 @@ def begin(strategy: BinaryStates, family: Family, rows: np.ndarray) -> Posterior
     density = build_binary(family)
     strategy.check(density.n_units)
     return Posteriors(strategy, density, np.zeros((len(rows), density.n_units), dtype=np.int8))
-
-
-#: ``(rows (m, D), hidden (m, H), parameters, rng) -> hidden (m, H)``, on the unconstrained scale.
-type EStep = Callable[[np.ndarray, np.ndarray, Mapping[str, np.ndarray], np.random.Generator], np.ndarray]
-
-#: ``(statistics, parameters) -> parameters``, all of them by name.
-type MStep = Callable[[Statistics, dict[str, np.ndarray]], Mapping[str, np.ndarray]]
 
 
 @dataclass(frozen=True)

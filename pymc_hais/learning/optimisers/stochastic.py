@@ -23,6 +23,20 @@ N_BLOCKS = 10
 #: The square of Student's t with nine degrees of freedom has the mean 9 / 7 and the standard deviation 2.3: the mean of
 #: p of them may be three times as large, and four standard deviations more.
 _LARGEST, _SPREAD = 4.0, 9.2
+#: Steps, rows of a step, and the rate of Adam by default.
+N_STEPS, BATCH_SIZE, RATE = 5000, 256, 0.01
+#: The share of the steps after which the rate falls, linearly to zero, and from which on iterates are averaged.
+_FALLING, _AVERAGED = 0.5, 0.75
+#: Standard errors of all rows below which a mean gradient that is stationary says that the fit has converged: a noisy
+#: gradient does not come down to the tolerance.
+_NOISY = 1.0
+#: PyMC's optimisers, in each of which every element moves by its own gradients alone.
+_ELEMENTWISE = (
+    pm.sgd, pm.momentum, pm.nesterov_momentum, pm.adagrad, pm.adagrad_window, pm.rmsprop, pm.adadelta, pm.adam,
+    pm.adamax,
+)  # fmt: skip
+#: Batches that tell how high the objective is at the start: by chance an end there is higher than all once in 2^20.
+_N_HEIGHTS = 20
 
 
 class LastGradients:
@@ -56,22 +70,6 @@ class LastGradients:
         moved = error > 0.0
         z = means.mean(axis=0)[moved] / error[moved]
         return bool(z.size == 0 or np.mean(z**2) <= _LARGEST + _SPREAD / np.sqrt(z.size))
-
-
-#: Steps, rows of a step, and the rate of Adam by default.
-N_STEPS, BATCH_SIZE, RATE = 5000, 256, 0.01
-#: The share of the steps after which the rate falls, linearly to zero, and from which on iterates are averaged.
-_FALLING, _AVERAGED = 0.5, 0.75
-#: Standard errors of all rows below which a mean gradient that is stationary says that the fit has converged: a noisy
-#: gradient does not come down to the tolerance.
-_NOISY = 1.0
-#: PyMC's optimisers, in each of which every element moves by its own gradients alone.
-_ELEMENTWISE = (
-    pm.sgd, pm.momentum, pm.nesterov_momentum, pm.adagrad, pm.adagrad_window, pm.rmsprop, pm.adadelta, pm.adam,
-    pm.adamax,
-)  # fmt: skip
-#: Batches that tell how high the objective is at the start: by chance an end there is higher than all once in 2^20.
-_N_HEIGHTS = 20
 
 
 def build_steps(optimizer: Callable[..., Any], free: Mapping[str, np.ndarray]) -> Callable[..., dict[str, np.ndarray]]:

@@ -16,6 +16,9 @@ from pymc_hais.results.datatree import EVIDENCE, log_marginal_likelihood
 from pymc_hais.results.findings import say
 from pymc_hais.results.report import log_findings
 
+#: Simulated sets of log Z, from which the Monte Carlo error of the probabilities is taken.
+_N_SIMULATED = 4000
+
 
 def read_estimates(results: Any, check_data: bool = True) -> dict[str, LogZEstimate]:
     """Read the estimates of several results, which are DataTrees or estimates themselves.
@@ -112,10 +115,6 @@ def _are_one(first: LogZEstimate, second: LogZEstimate) -> bool:
 
 def _seed_of(result: Any) -> str:
     return "" if isinstance(result, LogZEstimate) else str(result[EVIDENCE].attrs.get("random_seed", ""))
-
-
-#: Simulated sets of log Z, from which the Monte Carlo error of the probabilities is taken.
-_N_SIMULATED = 4000
 
 
 @dataclass(frozen=True)

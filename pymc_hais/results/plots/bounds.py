@@ -11,8 +11,7 @@ from arviz_plots.visuals import fill_between_y, hline, labelled_title, line_xy, 
 from arviz_stats.ecdf_utils import compute_ecdf, ecdf_pit
 from xarray import DataArray, Dataset, DataTree, apply_ufunc
 
-from pymc_hais.results.plots.panels import Panels, interval, interval_lines, share_docs, within, xy
-from pymc_hais.results.plots.reading import read_group
+from pymc_hais.results.plots.panels import Panels, interval, interval_lines, read_group, share_docs, within, xy
 
 _SIDES = ("lower", "upper")
 _BOUNDS = ("value", "interval", "ref_line", "ticks", "title", "xlabel", "ylabel", "legend")

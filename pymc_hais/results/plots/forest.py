@@ -9,8 +9,17 @@ from arviz_plots import PlotCollection
 from arviz_plots.visuals import hline, hspan, scatter_xy, set_ticklabel_visibility, set_xticks, vspan
 from xarray import DataArray, Dataset, DataTree
 
-from pymc_hais.results.plots.panels import Panels, interval, interval_lines, set_yticks, share_docs, within, xy
-from pymc_hais.results.plots.reading import read_group, read_table
+from pymc_hais.results.plots.panels import (
+    Panels,
+    interval,
+    interval_lines,
+    read_group,
+    read_table,
+    set_yticks,
+    share_docs,
+    within,
+    xy,
+)
 
 _TABLE = ("value", "interval", "flagged_value", "flagged_interval", "ticks", "title", "xlabel", "ylabel")
 _ROUNDS = ("value", "interval", "estimate", "band", "ticks", "title", "xlabel", "ylabel")

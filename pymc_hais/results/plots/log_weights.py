@@ -8,8 +8,7 @@ from arviz_plots import PlotCollection
 from arviz_plots.visuals import step_hist, vline
 from xarray import DataArray, Dataset, DataTree
 
-from pymc_hais.results.plots.panels import Panels, share_docs
-from pymc_hais.results.plots.reading import read_group
+from pymc_hais.results.plots.panels import Panels, read_group, share_docs
 
 _LOWEST = -6.0
 _N_BINS = 60

@@ -8,15 +8,16 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from arviz_base import rcParams
 from arviz_base.validate import validate_dict_argument
 from arviz_plots import PlotCollection
 from arviz_plots.plot_collection import backend_from_object, process_facet_dims
 from arviz_plots.plots.utils import get_visual_kwargs
 from arviz_plots.visuals import hline, hspan, labelled_title, labelled_x, labelled_y, set_xlim, set_ylim, vline, vspan
-from xarray import DataArray, Dataset, concat
+from xarray import DataArray, Dataset, DataTree, concat
 
-from pymc_hais.core.messages import shown
+from pymc_hais.core.messages import quoted, shown
 from pymc_hais.estimators.values import NORMAL_REACH
 
 #: Those of arviz-plots.
@@ -50,6 +51,35 @@ Raises
 ------
 ValueError
     If the first argument is not such a result."""
+
+
+def read_group(tree: Any, group: str, variables: Sequence[str] = (), maker: str = "pm.sample_hais") -> Dataset:
+    """Take a group that must hold some variables out of a result of ``maker``."""
+    expected = f"Expected the DataTree that {maker} returns, with a group `{group}`"
+    if not isinstance(tree, DataTree):
+        raise ValueError(f"{expected}; got a {type(tree).__name__}.")
+    if group not in tree.children:
+        raise ValueError(f"{expected}; got a DataTree with groups: {', '.join(tree.children) or 'none'}.")
+    dataset = tree[group].to_dataset()
+    missing = [name for name in variables if name not in dataset.data_vars]
+    if missing:
+        raise ValueError(f"{expected} that holds {quoted(variables)}; {quoted(missing)} not found in this one.")
+    if not dataset.data_vars:
+        raise ValueError(f"{expected} that holds variables; this one is empty.")
+    return dataset
+
+
+def read_table(table: Any, columns: Sequence[str], maker: str) -> pd.DataFrame:
+    """Check that a table of ``maker`` holds some columns, and give its rows names that can be drawn."""
+    expected = f"Expected the DataFrame that {maker} returns, with columns {quoted(columns)}"
+    if not isinstance(table, pd.DataFrame):
+        raise ValueError(f"{expected}; got a {type(table).__name__}.")
+    missing = [name for name in columns if name not in table.columns]
+    if missing:
+        raise ValueError(f"{expected}; {quoted(missing)} not found in this one.")
+    if not len(table):
+        raise ValueError(f"{expected}; this one has no rows.")
+    return table.set_axis([str(name) for name in table.index])
 
 
 def share_docs[T: Callable[..., PlotCollection]](plot: T) -> T:

@@ -9,8 +9,7 @@ from arviz_plots.visuals import hline, line_xy, scatter_xy
 from xarray import DataArray, Dataset, DataTree
 
 from pymc_hais.core.schedules import cumulative_barrier
-from pymc_hais.results.plots.panels import Panels, share_docs, xy
-from pymc_hais.results.plots.reading import read_group
+from pymc_hais.results.plots.panels import Panels, read_group, share_docs, xy
 
 #: Chains that resample do so below this share.
 _RESAMPLE_BELOW = 0.5

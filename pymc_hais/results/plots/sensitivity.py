@@ -9,8 +9,7 @@ from arviz_plots import PlotCollection
 from arviz_plots.visuals import hline, line_xy, scatter_xy, set_xticks
 from xarray import DataArray, Dataset
 
-from pymc_hais.results.plots.panels import Panels, interval_lines, share_docs, within, xy
-from pymc_hais.results.plots.reading import read_table
+from pymc_hais.results.plots.panels import Panels, interval_lines, read_table, share_docs, within, xy
 
 _VISUALS = ("value", "interval", "line", "ref_line", "ticks", "title", "xlabel", "ylabel")
 #: Names of the rows that are longer in all, with two spaces each, need a wider plot.

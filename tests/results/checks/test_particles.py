@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pymc_hais.results.checks.particles import check_rounding
+from pymc_hais.results.checks.weights import check_rounding
 
 
 @pytest.mark.parametrize(
