@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -270,16 +271,16 @@ def sample_hais(
             problem = start.build(call)
             named = opened.build_outputs(problem.layout, var_names, call.output.include_transformed)
             check_labels(model, named(np.zeros((1, 1, problem.layout.n_dims))), call.output)
-            run = anneal_once(start, problem, call, guard)
+            seen = anneal_once(start, problem, call, guard)
             # From here on nothing costs what is finished.
-            run = anneal_again(run, start, guard)
-            choice, call = run.choice, run.call
+            seen = anneal_again(seen, start, guard)
+            problem, call, outcome = seen.problem, seen.call, seen.outcome
             outcome = guard.attempt(
-                "other estimates of log Z", lambda: ask_others(choice.problem, run.outcome, call, guard), run.outcome
+                "other estimates of log Z", lambda: ask_others(problem, seen.outcome, call, guard), outcome
             )
-            posterior = guard.surely(lambda: draw_posterior(choice.problem, outcome, call, guard))
+            posterior = guard.surely(lambda: draw_posterior(problem, outcome, call, guard))
             call.progress.is_cut = guard.is_interrupted
-        return end_run(model, named, choice, outcome, posterior, run.found, call, guard, begin)
+        return end_run(replace(seen, outcome=outcome), named, posterior, guard, begin)
 
 
 def _read_starts(model: Any, reference: Any, modes: Any, path: Any, call: Call) -> tuple[Any, Any]:

@@ -1,11 +1,9 @@
 """A run of one model until its rounds have ended, and once more from the modes that it has missed."""
 
-from __future__ import annotations
-
 import functools
 import logging
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -16,11 +14,12 @@ from pymc_hais.planning.modes.reference import add_modes
 from pymc_hais.planning.starts import is_auto
 from pymc_hais.problem.problem import Problem
 from pymc_hais.request.call import Call
+from pymc_hais.results.diagnose import Seen
 from pymc_hais.results.report import log_start
-from pymc_hais.run.choice import Choice, Spent
-from pymc_hais.run.modes import Modes, find_modes
+from pymc_hais.run.choice import Choice
+from pymc_hais.run.modes import find_modes
 from pymc_hais.run.plan import Plan
-from pymc_hais.run.rounds import Outcome, run_rounds
+from pymc_hais.run.rounds import run_rounds
 
 _log = logging.getLogger("pymc.hais")
 
@@ -42,28 +41,12 @@ class Start:
             reference = add_modes(self.model, reference, self.points, call)
         return build_problem(self.model, self.path, reference, self.plan, call)
 
-    def with_modes(self, positions: np.ndarray) -> Start:
+    def with_modes(self, positions: np.ndarray) -> Self:
         """Start from other modes as well."""
         return replace(self, points=positions if self.points is None else np.concatenate([self.points, positions]))
 
 
-@dataclass(frozen=True)
-class Run:
-    """A run whose rounds have ended, in the call that made it, and the modes that a search has found since."""
-
-    call: Call
-    choice: Choice
-    outcome: Outcome
-    found: Modes | None
-
-    @property
-    def spent(self) -> Spent:
-        """What all of it has cost."""
-        n_gradients = self.outcome.n_gradients + (self.found.n_gradients if self.found else 0)
-        return replace(self.choice.spent, n_gradients=n_gradients)
-
-
-def anneal_once(start: Start, problem: Problem, call: Call, guard: Guard, before: Run | None = None) -> Run:
+def anneal_once(start: Start, problem: Problem, call: Call, guard: Guard, before: Seen | None = None) -> Seen:
     """Choose a plan, anneal, and look for modes that were missed.
 
     It takes the place of ``before``, if given.
@@ -75,30 +58,32 @@ def anneal_once(start: Start, problem: Problem, call: Call, guard: Guard, before
     log_start(choice, call)
     outcome = run_rounds(choice, call, guard)
     search = functools.partial(find_modes, choice, outcome, call, guard, start.points)
-    return Run(call, choice, outcome, guard.attempt("the search for modes", search, None))
+    return Seen(choice, outcome, call, guard.attempt("the search for modes", search, None))
 
 
-def anneal_again(run: Run, start: Start, guard: Guard) -> Run:
+def anneal_again(seen: Seen, start: Start, guard: Guard) -> Seen:
     """Run once more, from the modes that a run has missed as well, where the start is left to us and there is time."""
-    call, found, first = run.call, run.found, run.outcome.rows[0].estimate
+    call, found, first = seen.call, seen.modes, seen.result.estimate
     is_ours = is_auto(start.reference) and start.plan is None and call.recipe.needs_pilot(call.compiler.kernel)
     if found is None or not found.refute(first) or not is_ours or call.request.target_se is None:
-        return run
-    if call.budget.left < run.outcome.seconds + run.choice.spent.pilot_seconds:
-        return run
+        return seen
+    if call.budget.left < seen.outcome.seconds + seen.choice.spent.pilot_seconds:
+        return seen
     _log.info(f"log Z = {first:.3f} lacks mass around modes that a search has found: once more, from these as well")
     own, wider = replace(call, seeds=call.seeds.branch(Branch.FROM_MODES)), start.with_modes(found.positions)
-    again = functools.partial(_again, wider, own, guard, run)
     is_kept = call.workers.checkpoint is not None
-    return guard.attempt("a run from the modes that were missed", again, run, is_dear=True, is_kept=is_kept)
+    return guard.attempt(
+        "a run from the modes that were missed",
+        lambda: anneal_once(wider, wider.build(own), own, guard, seen),
+        seen,
+        is_dear=True,
+        is_kept=is_kept,
+    )
 
 
-def _again(start: Start, call: Call, guard: Guard, before: Run) -> Run:
-    return anneal_once(start, start.build(call), call, guard, before)
-
-
-def _instead_of(before: Run, choice: Choice) -> Choice:
+def _instead_of(before: Seen, choice: Choice) -> Choice:
     """Count what the run before has cost, and say why there is another one."""
-    choice.spent.add(before.spent)
-    reason = f"A run before it, log Z = {before.outcome.rows[0].estimate:.3f}, had missed modes."
+    n_gradients = before.outcome.n_gradients + (before.modes.n_gradients if before.modes else 0)
+    choice.spent.add(replace(before.choice.spent, n_gradients=n_gradients))
+    reason = f"A run before it, log Z = {before.result.estimate:.3f}, had missed modes."
     return replace(choice, compile_seconds=choice.compile_seconds + before.choice.compile_seconds).because(reason)

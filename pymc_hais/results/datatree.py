@@ -19,7 +19,7 @@ from pymc_hais.estimators import Finding, LogZEstimate, ObservedData, describe_d
 from pymc_hais.jobs.guard import Guard
 from pymc_hais.model.compat import without_initvals
 from pymc_hais.request.call import Output
-from pymc_hais.results.diagnose import unfinished
+from pymc_hais.results.diagnose import Seen, unfinished
 from pymc_hais.results.plans import PLAN, plan_group
 from pymc_hais.run.modes import Modes
 from pymc_hais.run.plan import Plan
@@ -52,15 +52,12 @@ def check_labels(model: Any, values: Mapping[str, np.ndarray], output: Output) -
 
 
 def to_datatree(
-    model: Any,
+    seen: Seen,
     values: Mapping[str, np.ndarray],
     draws: PosteriorDraws,
-    outcome: Outcome,
     estimate: LogZEstimate,
     attrs: Mapping[str, Any],
-    output: Output,
     guard: Guard,
-    modes: Modes | None,
     plan: Plan | None,
 ) -> DataTree:
     """Label a run of one model as ArviZ expects.
@@ -69,8 +66,7 @@ def to_datatree(
     statistics of their particles, and the attributes go to every group of the run.  What cannot be added is a finding:
     a finished run is never lost.
     """
-    run = outcome.run
-    assert run is not None
+    run, modes, model, output = seen.run, seen.modes, seen.call.given.model, seen.call.output
     labels = guard.surely(lambda: labels_of(model, output, values))
     posterior = guard.surely(lambda: as_dataset(values, attrs=attrs, **labels))
     stats = guard.surely(lambda: as_dataset(stats_of(draws), attrs=attrs))
@@ -86,8 +82,8 @@ def to_datatree(
         guard,
     )
     whole = replace(estimate, findings=(*estimate.findings, *unfinished(guard)))
-    n_particles = [outcome.draws * len(run.log_z)]
-    return guard.surely(lambda: build_tree(posterior, stats, added, outcome, whole, n_particles, attrs))
+    n_particles = [seen.outcome.draws * len(run.log_z)]
+    return guard.surely(lambda: build_tree(posterior, stats, added, seen.outcome, whole, n_particles, attrs))
 
 
 def build_tree(

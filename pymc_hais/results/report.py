@@ -11,8 +11,10 @@ from pymc_hais.engines.transport import versions_of
 from pymc_hais.estimators import Finding, LogZEstimate
 from pymc_hais.jobs.timing import duration
 from pymc_hais.model import is_unnormalised
+from pymc_hais.problem.problem import Problem
 from pymc_hais.references import AnnealedModel
 from pymc_hais.request.call import Call
+from pymc_hais.results.diagnose import Seen
 from pymc_hais.results.findings import FINDINGS
 from pymc_hais.results.heldout import HeldOut
 from pymc_hais.run.choice import Choice
@@ -26,11 +28,11 @@ _log = logging.getLogger("pymc.hais")
 _PACKAGES = ("pymc-hais", "pymc", "pytensor", "arviz", "numpy", "scipy", "jax")
 
 
-def _quantity(choice: Choice) -> str:
+def _quantity(problem: Problem) -> str:
     """Say what log Z is."""
-    if isinstance(choice.problem.reference, AnnealedModel):
+    if isinstance(problem.reference, AnnealedModel):
         return "log ratio of partition functions"
-    return quantity_of(choice.problem.model)
+    return quantity_of(problem.model)
 
 
 def quantity_of(model: Any) -> str:
@@ -63,8 +65,9 @@ def log_start(choice: Choice, call: Call) -> None:
     )
 
 
-def log_outcome(estimate: LogZEstimate, outcome: Outcome, choice: Choice, call: Call, seconds: float) -> None:
+def log_outcome(estimate: LogZEstimate, seen: Seen, seconds: float) -> None:
     """Log the estimate, why the rounds ended, what the whole call has taken, and every finding."""
+    outcome, call = seen.outcome, seen.call
     why = {
         "target_se": f"below target_se = {call.request.target_se}",
         "single_round": "after one round, as asked for",
@@ -78,7 +81,7 @@ def log_outcome(estimate: LogZEstimate, outcome: Outcome, choice: Choice, call: 
     rounds = f"{n_rounds} rounds, the last of {temperatures}" if n_rounds > 1 else f"1 round of {temperatures}"
     own, whole = duration(outcome.seconds), duration(seconds)
     took = own if own == whole else f"{own}, and {whole} with compiling, the pilot and checks"
-    _log.info(f"{_quantity(choice)} {estimate:.3f} ({rounds}: {took}; {why})")
+    _log.info(f"{_quantity(seen.problem)} {estimate:.3f} ({rounds}: {took}; {why})")
     log_findings(estimate.findings)
 
 
@@ -120,13 +123,12 @@ def log_held_out(result: HeldOut) -> None:
     log_findings(result.findings)
 
 
-def attributes(
-    choice: Choice, outcome: Outcome, posterior: PosteriorDraws, call: Call, seconds: float
-) -> dict[str, Any]:
+def attributes(seen: Seen, posterior: PosteriorDraws, seconds: float) -> dict[str, Any]:
     """Gather plain numbers and strings that say how a result of ``sample_hais`` came about."""
+    outcome = seen.outcome
     return {
-        **_attributes(choice, outcome, call),
-        "quantity": _quantity(choice),
+        **_attributes(seen.choice, outcome, seen.call),
+        "quantity": _quantity(seen.problem),
         "n_gradients": outcome.n_gradients + posterior.n_gradients,
         "n_rounds": len(outcome.rows[0].rounds),
         "n_temperatures": len(outcome.ladder.schedule),

@@ -1,4 +1,4 @@
-"""One row's populations -> its log Z, with everything that is known about the error, and about the particles' memory."""
+"""One row's populations -> its log Z, with all that is known about the error, and about the particles' memory."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
