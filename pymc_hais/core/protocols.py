@@ -3,10 +3,8 @@
 Shapes: B populations of P particles in D unconstrained dimensions, S steps of a segment.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
@@ -105,7 +103,7 @@ class Engine(Protocol):
     def set_cores(self, cores: int) -> None:
         """Use at most so many threads."""
 
-    def along(self, path: Path, tuned: Sequence[np.ndarray] = ()) -> Engine:
+    def along(self, path: Path, tuned: Sequence[np.ndarray] = ()) -> Self:
         """Share the machine code with an engine on another path, and with other tuned data of the density."""
 
     def grain(self, n: int) -> int:

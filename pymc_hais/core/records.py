@@ -5,11 +5,9 @@ are frozen dataclasses.  Shapes: B populations of P particles in D unconstrained
 a segment.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -199,7 +197,7 @@ class AnnealingRun:
         n_populations, n_particles = self.ancestors.shape
         return self.ancestors + n_particles * np.arange(n_populations)[:, None]
 
-    def select(self, populations: slice) -> AnnealingRun:
+    def select(self, populations: slice) -> Self:
         """Return the run of some of the populations."""
         state = ParticleState(*(np.asarray(leaf)[populations] for leaf in self.state))
         temperature = {name: values[populations] for name, values in self.temperature.items()}
@@ -207,7 +205,7 @@ class AnnealingRun:
         return replace(self, state=state, temperature=temperature, **others)
 
     @classmethod
-    def join(cls, runs: Sequence[AnnealingRun]) -> AnnealingRun:
+    def join(cls, runs: Sequence[Self]) -> Self:
         """Put the populations of several runs along one plan side by side; without states where one has none."""
         if len(runs) == 1:
             return runs[0]

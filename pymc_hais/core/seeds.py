@@ -1,11 +1,9 @@
 """One tree of seeds: every random number belongs to a purpose, a round, a row of data and a chain."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -62,7 +60,7 @@ class Seeds:
     entropy: tuple[int, ...]
     branches: tuple[int, ...] = ()
 
-    def branch(self, branch: Branch, *numbers: int) -> Seeds:
+    def branch(self, branch: Branch, *numbers: int) -> Self:
         """Return the tree of a run within this one; numbers tell runs of one kind apart."""
         return replace(self, branches=(*self.branches, int(branch), *numbers))
 

@@ -1,14 +1,12 @@
 """A whole segment as one JAX program: vmap over populations and particles, a loop over temperatures."""
 
-from __future__ import annotations
-
 import functools
 import os
 import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -189,7 +187,7 @@ class JaxEngine(SharedEngine):
         most = max(_FEWER[-1], min(most, elements // self._width))
         return cut_tiles(shape[0], shape[1], most if most > _FEWER[0] else next(n for n in _FEWER if n <= most))
 
-    def _call(self, name: str, build: Callable[[JaxEngine], Any], args: tuple) -> Any:
+    def _call(self, name: str, build: Callable[[Self], Any], args: tuple) -> Any:
         """Call a program, compiled once for each shape; threads wait for the one that compiles it."""
         kind = (name, self.path.name, *(np.shape(leaf) for leaf in jax.tree.leaves(args)))
         if kind not in self._programs:

@@ -5,10 +5,8 @@ Zanella (2020, JASA 115, 852-865), with gains from the gradient as in Grathwohl,
 one, and the density itself judges it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -68,7 +66,7 @@ class LocallyBalanced:
         """Everything that the built transition depends on."""
         return f"LocallyBalanced {self.n_flips} {[(block.start, block.stop) for block in self.blocks]}"
 
-    def with_blocks(self, blocks: tuple[SiteBlock, ...]) -> LocallyBalanced:
+    def with_blocks(self, blocks: tuple[SiteBlock, ...]) -> Self:
         """Bind it to the sites of a model."""
         for block in blocks:
             if not block.is_binary:

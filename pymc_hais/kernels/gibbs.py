@@ -4,10 +4,8 @@ Geman & Geman (1984, IEEE Trans. PAMI 6, 721-741).  Sites of one colour are inde
 are drawn together.  A site with too many values to try them all makes a Metropolis step instead.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -68,7 +66,7 @@ class Gibbs:
         """Everything that the built transition depends on."""
         return "Gibbs " + "; ".join(block.program for block in self.blocks)
 
-    def with_blocks(self, blocks: tuple[SiteBlock, ...]) -> Gibbs:
+    def with_blocks(self, blocks: tuple[SiteBlock, ...]) -> Self:
         """Bind it to the sites of a model."""
         return replace(self, blocks=blocks)
 

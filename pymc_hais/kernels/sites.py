@@ -1,10 +1,8 @@
 """What kernels of discrete sites share: which sites there are, and what moves them together with the rest."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 
@@ -102,7 +100,7 @@ class SiteKernel(Protocol):
         """Everything that the built transition depends on."""
         ...
 
-    def with_blocks(self, blocks: tuple[SiteBlock, ...]) -> SiteKernel:
+    def with_blocks(self, blocks: tuple[SiteBlock, ...]) -> Self:
         """Bind it to the sites of a model."""
         ...
 

@@ -1,10 +1,8 @@
 """The flat vector <-> the model's named value variables."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pytensor
@@ -83,7 +81,7 @@ class Layout:
         i = int(np.searchsorted(self.offsets, dimension, side="right")) - 1
         return self.names[i] == self.owners[i]
 
-    def difference(self, other: Layout) -> str:
+    def difference(self, other: Self) -> str:
         """Say in what another model's free variables differ from these; "" where what was learnt serves it."""
         if self.owners != other.owners:
             return f"its free variables are {quoted(other.owners)}, and not {quoted(self.owners)}"

@@ -14,10 +14,9 @@ References
    99, 799-804.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -45,7 +44,7 @@ class Ruler:
     width: np.ndarray  # (D,) interquartile ranges
 
     @classmethod
-    def of(cls, draws: np.ndarray, beyond: bool = True, variables: Sequence[SiteVariable] = ()) -> Ruler:
+    def of(cls, draws: np.ndarray, beyond: bool = True, variables: Sequence[SiteVariable] = ()) -> Self:
         """Read the scales off draws (N, D); ``beyond`` lets the walk leave their range, within that of the sites."""
         low, centre, high = np.quantile(draws, [0.25, 0.5, 0.75], axis=0)
         margin = _MARGIN * (high - low) * beyond

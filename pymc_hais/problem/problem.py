@@ -1,10 +1,8 @@
 """A problem that can be annealed: rows of data in, evaluated particles out."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -142,17 +140,17 @@ class Problem:
             return self.model
         return with_table(self.model, {name: value[row] for name, value in self.rows.items()})
 
-    def with_fit(self, fitted: Fitted, sites: Sites | None) -> Problem:
+    def with_fit(self, fitted: Fitted, sites: Sites | None) -> Self:
         """Start from a mixture with a fit, in the coordinates of other sites, without compiling the density again."""
         engine = self.engine.along(fitted.path, sites.arrays if sites else ())
         return replace(self, engine=engine, fitted=fitted, sites=sites)
 
-    def with_sites(self, sites: Sites) -> Problem:
+    def with_sites(self, sites: Sites) -> Self:
         """Keep the fit, in the coordinates of other sites."""
         assert self.fitted is not None
         return self.with_fit(self.fitted, sites)
 
-    def with_data(self, model: Any, values: Mapping[str, np.ndarray]) -> Problem:
+    def with_data(self, model: Any, values: Mapping[str, np.ndarray]) -> Self:
         """Take a model with other data of the same shapes in the containers that may vary, without compiling again."""
         assert self.preparation is not None  # compiled for it
         sites = self.sites.arrays if self.sites else ()

@@ -1,10 +1,8 @@
 """What is passed as ``reference=``, bound to one model: positions out, graphs of their log density."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pymc as pm
@@ -82,7 +80,7 @@ class Distribution:
     shape: tuple[int, ...]
 
     @classmethod
-    def build(cls, dist: Any, layout: Layout) -> Distribution:
+    def build(cls, dist: Any, layout: Layout) -> Self:
         """Match a distribution of all D dimensions with a model."""
         shape = tuple(int(length) for length in dist.shape.eval())
         if int(np.prod(shape)) != layout.n_dims:

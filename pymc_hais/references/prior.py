@@ -3,13 +3,11 @@
 Never an ``initval``: a start that is not a prior draw gives a wrong Z without any warning.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pymc as pm
@@ -49,7 +47,7 @@ class PriorSampler:
     _data: Mapping[str, np.ndarray] = field(default_factory=dict)
     _drawing: threading.Lock = field(default_factory=threading.Lock)
 
-    def with_data(self, values: Mapping[str, np.ndarray]) -> PriorSampler:
+    def with_data(self, values: Mapping[str, np.ndarray]) -> Self:
         """Draw given other values of the data containers that may vary."""
         return replace(self, _data={name: values[name] for name in self._data})
 

@@ -1,10 +1,8 @@
 """One PyMC distribution for each variable, on the variable's own space."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pymc as pm
@@ -43,7 +41,7 @@ class Product(Direct):
     is_prior: bool = False
 
     @classmethod
-    def build(cls, spec: Mapping[str, Any], model: Any, layout: Layout) -> Product:
+    def build(cls, spec: Mapping[str, Any], model: Any, layout: Layout) -> Self:
         """Give each free variable of a model its unregistered PyMC distribution, of its shape, on its own space.
 
         Raises ValueError, naming the variable: if names are missing or unknown, a shape differs, a distribution is

@@ -1,11 +1,9 @@
 """Who computes a call: with which seeds, machine code, workers, progress bar and time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.seeds import Branch, Place, Purpose, Seeds
@@ -36,7 +34,7 @@ class Call:
     budget: TimeBudget
     workers: Workers = field(default_factory=Workers)  # where jobs are done, and where finished ones are kept
 
-    def asking(self, **numbers: Any) -> Call:
+    def asking(self, **numbers: Any) -> Self:
         """Ask for other numbers."""
         return replace(self, request=replace(self.request, **numbers))
 
@@ -44,7 +42,7 @@ class Call:
         """Return where a round's populations are, from round 1: every chain of some rows of data."""
         return Place(Purpose.ROUND, number, rows, range(self.request.chains))
 
-    def within(self, branch: Branch, kernel: Kernel, **numbers: Any) -> Call:
+    def within(self, branch: Branch, kernel: Kernel, **numbers: Any) -> Self:
         """Make a run within this one: with random numbers and a kernel of its own, and everything left to its pilot."""
         return replace(
             self.asking(n_temperatures=None, **numbers),

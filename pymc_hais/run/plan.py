@@ -1,11 +1,9 @@
 """Everything that a run learnt, in one value: with it another run of the model needs no pilot."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -72,7 +70,7 @@ class Promise:
     acceptance_rate: np.ndarray  # (T,): of each temperature, averaged over the chains
 
     @classmethod
-    def of(cls, run: AnnealingRun) -> Promise:
+    def of(cls, run: AnnealingRun) -> Self:
         """Read it off a run."""
         return cls(*(run.temperature[name].mean(axis=0) for name in ("discrepancy", "acceptance_rate")))
 

@@ -1,11 +1,9 @@
 """What an estimate is of: a digest of observed data, and words for them."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -17,7 +15,7 @@ class ObservedData:
     digests: tuple[str, ...]  # one of each observed array, in order; none where a model has no observed variable
     description: str
 
-    def differs(self, other: ObservedData | None) -> bool:
+    def differs(self, other: Self | None) -> bool:
         """Whether these are other data than another estimate's, as far as both are known."""
         return other is not None and bool(self.digests and other.digests) and self.digests != other.digests
 

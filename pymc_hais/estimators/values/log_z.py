@@ -1,11 +1,9 @@
 """An estimate of log Z as a value."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import Any
+from typing import Any, Self
 
 from pymc_hais.estimators.values.data import ObservedData
 from pymc_hais.estimators.values.factor import BayesFactor, LogBayesFactor
@@ -79,7 +77,7 @@ class LogZEstimate(Value):
         """Compare an exact log Z with this."""
         return _exact(other) - self if isinstance(other, Real) else NotImplemented
 
-    def bayes_factor(self, other: LogZEstimate | float, *, check_data: bool = True) -> BayesFactor:
+    def bayes_factor(self, other: Self | float, *, check_data: bool = True) -> BayesFactor:
         """Compare with another model's estimate: how many times likelier the data are under this model.
 
         Parameters

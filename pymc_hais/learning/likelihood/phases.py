@@ -5,11 +5,9 @@ hidden variables given the row, and (x', h') points of the model (Goodfellow et 
 second part is left out where the model describes its rows by observed variables, whose density is normalised.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -34,7 +32,7 @@ class Phases(NamedTuple):
     tracked: Tracked | None = None  # populations that give log Z besides, where there are some
     fast: Mapping[str, np.ndarray] = {}  # what is added to the parameters that the points are moved at
 
-    def at(self, points: np.ndarray) -> Phases:
+    def at(self, points: np.ndarray) -> Self:
         """Take other points, each of which counts the same."""
         return self._replace(points=points, shares=np.full(len(points), 1.0 / len(points)))
 

@@ -1,10 +1,8 @@
 """What a model's log density depends on: whether a model is still, or again, the one that something is known of."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import pytensor
 from pytensor.graph.basic import Constant
@@ -29,13 +27,13 @@ class ModelIdentity:
     density: str = ""
     unreadable: tuple[str, ...] = ()  # what could not be described: of it these facts say the kind alone
 
-    def with_density(self, model: Any, logp: Any) -> ModelIdentity:
+    def with_density(self, model: Any, logp: Any) -> Self:
         """Add what PyMC has written as ``model.logp()``."""
         walk = Walk()
         walk.meet([*model.value_vars, *model.data_vars])
         return replace(self, density=walk.digest("", logp)[0])
 
-    def difference(self, other: ModelIdentity) -> str:
+    def difference(self, other: Self) -> str:
         """Say in what another model differs from this one; "" where in nothing."""
         names = self.variables.keys() ^ other.variables.keys()
         if names:

@@ -3,13 +3,11 @@
 No address and no hash of Python counts, nor whether two equal values are one object.
 """
 
-from __future__ import annotations
-
 import hashlib
 import types
 from collections.abc import Callable, Iterable, Mapping
 from functools import singledispatch
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from pytensor.graph.basic import Constant
@@ -54,7 +52,7 @@ class Walk:
     What could not be described is noted in ``unreadable``, by name.
     """
 
-    def __init__(self, met: Mapping[Any, int] | None = None, around: Walk | None = None) -> None:
+    def __init__(self, met: Mapping[Any, int] | None = None, around: Self | None = None) -> None:
         self.unreadable: list[str] = [] if around is None else around.unreadable
         self._met: dict[Any, int] = dict(met or {})
         self._held: list[Any] = []  # a number is an object's as long as the object lives
