@@ -100,7 +100,8 @@ def prior_sensitivity(
     before = {name: value.copy() for name, value in read_containers(model).items() if name in values}
     estimates: list[Any] = [None] * n_values
     plan = None
-    order = _from_the_middle(n_values)
+    middle = n_values // 2
+    order = [middle, *(i for i in range(n_values) if i != middle)]
     try:
         _check_data(model, values, order, baseline)
         with _at(model, values, order[0]):
@@ -165,11 +166,6 @@ def _held_back() -> Iterator[list[logging.LogRecord]]:
         yield held
     finally:
         _log.removeFilter(passes)
-
-
-def _from_the_middle(n_values: int) -> list[int]:
-    middle = n_values // 2
-    return [middle, *(i for i in range(n_values) if i != middle)]
 
 
 def _is_misled(estimate: LogZEstimate) -> bool:

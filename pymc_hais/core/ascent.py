@@ -109,7 +109,7 @@ def ascend(
         is_done |= is_converged
         along = np.where(has_memory[:, None], step * factor[:, None], gradient * (length / norm)[:, None])
         rise = np.where(has_memory, slope * factor, length * norm)
-        tried = x + _push(metric, along)
+        tried = x + (along * metric if metric.ndim == 1 else along @ metric.T)
         new_value, new_gradient = _whitened(evaluate, tried, metric)
         n_calls += 1
         is_moved = ~is_done & (new_value >= value + _ARMIJO * rise)
@@ -139,7 +139,3 @@ def _whitened(evaluate: Callable, x: np.ndarray, metric: Metric) -> tuple[np.nda
     whitened = gradient * metric if metric.ndim == 1 else gradient @ metric
     is_right = np.isfinite(value) & np.isfinite(whitened).all(axis=1)
     return np.where(is_right, value, -np.inf), np.where(is_right[:, None], whitened, 0.0)
-
-
-def _push(metric: Metric, steps: np.ndarray) -> np.ndarray:
-    return steps * metric if metric.ndim == 1 else steps @ metric.T

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from pymc_hais.core.protocols import Kernel, Path
+from pymc_hais.core.protocols import Engine, Kernel, Path
 from pymc_hais.core.records import ParticleState, Segment, SegmentTrace
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.kernels.paths import Geometric, Parameters
@@ -22,8 +22,8 @@ class CompileClock:
     seconds: float = 0.0
 
 
-class SharedEngine:
-    """An engine but for how it moves particles; see :class:`pymc_hais.core.protocols.Engine`.
+class SharedEngine(Engine):
+    """An engine but for how it moves particles.
 
     Parameters
     ----------
@@ -61,16 +61,6 @@ class SharedEngine:
         if path is not self.path:
             other._build()
         return other
-
-    def start(self, positions: np.ndarray, inputs: Sequence[np.ndarray], keys: np.ndarray) -> ParticleState:
-        """Evaluate positions (B, P, D) and give them fresh momenta."""
-        raise NotImplementedError
-
-    def run_segment(
-        self, state: ParticleState, inputs: Sequence[np.ndarray], segment: Segment, keys: np.ndarray
-    ) -> tuple[ParticleState, SegmentTrace]:
-        """Make one transition at each of S betas."""
-        raise NotImplementedError
 
     def visit(
         self, positions: np.ndarray, inputs: Sequence[np.ndarray], segment: Segment, keys: np.ndarray

@@ -161,10 +161,6 @@ def _bridge(problem: Problem, outcome: Outcome, report: Report, call: Call) -> l
     return [to_estimate(*bridge_particles(problem, outcome.run, stream.rng), "bridge")]
 
 
-def _linked(problem: Problem, outcome: Outcome, report: Report, call: Call) -> list[LogZEstimate]:
-    return [anneal_linked(problem, outcome, report, call)]
-
-
 def _bidirectional(problem: Problem, outcome: Outcome, report: Report, call: Call) -> list[LogZEstimate]:
     """Join whole forward paths with the paths back from the final particles by Bennett's acceptance ratio.
 
@@ -222,6 +218,6 @@ def _whole(run: AnnealingRun) -> np.ndarray:
 #: What takes another run, or another evaluation: name -> estimates.
 _METHODS: dict[str, Callable[[Problem, Outcome, Report, Call], list[LogZEstimate]]] = {
     "bridge": _bridge,
-    "linked": _linked,
+    "linked": lambda *run: [anneal_linked(*run)],
     "bidirectional": _bidirectional,
 }

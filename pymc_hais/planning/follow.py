@@ -27,7 +27,6 @@ from pymc_hais.run.plan import (
     kernel_of,
     spec_for,
     spec_of,
-    without_particles,
 )
 from pymc_hais.run.rounds import Outcome
 from pymc_hais.tuning import CONSTANT_SPEED
@@ -43,7 +42,7 @@ def record_plan(choice: Choice, outcome: Outcome, call: Call) -> Plan | None:
     (row,) = outcome.rows
     if problem.identity is None:
         return None
-    kernel = problem.engine.kernel
+    kernel, pilot = problem.engine.kernel, choice.plan.pilot
     origin = Origin(
         problem.layout,
         problem.identity,
@@ -53,7 +52,7 @@ def record_plan(choice: Choice, outcome: Outcome, call: Call) -> Plan | None:
     )
     return replace(
         choice.plan,
-        pilot=without_particles(choice.plan.pilot),
+        pilot=pilot and replace(pilot, positions=pilot.positions[:0]),  # no ladder is made from particles
         ladder=outcome.ladder,
         promise=Promise.of(run),
         start=Start(spec_of(problem.reference), problem.label, problem.fitted, problem.sites, problem.prior_mass),

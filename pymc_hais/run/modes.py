@@ -7,7 +7,7 @@ draws of the Gaussian of its curvature, and held against what the run says of th
 
 import functools
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy.stats import chi2
@@ -95,7 +95,7 @@ def _search(problem: Problem, outcome: Outcome, log_z: float, call: Call, points
     return Modes(
         problem.layout,
         x[order],
-        tuple(_shifted(masses[i], -estimate.log_prior_mass) for i in order),
+        tuple(replace(masses[i], log_mass=masses[i].log_mass - estimate.log_prior_mass) for i in order),
         shares[order],
         Missed(rank[missed.which], missed.gain, missed.is_certain),
         joint.n_evaluations,
@@ -140,7 +140,3 @@ def _regions(peaks: list[Peak], z: np.ndarray) -> np.ndarray:
     log_density = np.array([[peak.value] for peak in peaks]) - 0.5 * distance
     log_density[distance > chi2.ppf(_INSIDE, z.shape[1])] = -np.inf
     return np.where(np.isfinite(log_density).any(axis=0), log_density.argmax(axis=0), len(peaks))
-
-
-def _shifted(mass: RegionMass, by: float) -> RegionMass:
-    return RegionMass(mass.log_mass + by, mass.relative_se, mass.is_reliable)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -164,8 +164,3 @@ def spec_for(spec: Any, model: Any, layout: Layout) -> Any:
     if not isinstance(spec, Tables):
         return spec
     return Margins(spec.continuous, layout.n_continuous, layout.sites, spec.probabilities)
-
-
-def without_particles(pilot: Pilot | None) -> Pilot | None:
-    """Leave out what no ladder is made from."""
-    return pilot and replace(pilot, positions=pilot.positions[:0])
