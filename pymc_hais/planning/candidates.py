@@ -8,10 +8,9 @@ from pymc_hais.core.schedules import SHORTEST
 from pymc_hais.kernels import Composed, LocallyBalanced, SiteBlock
 from pymc_hais.model import unnormalised_priors
 from pymc_hais.planning.fits import fit_margins, fit_to
-from pymc_hais.planning.learning import Trial
+from pymc_hais.planning.learning import AGREEMENT, Trial, adaptation_bias
 from pymc_hais.planning.mass import mass_of
 from pymc_hais.planning.modes.near import shorten
-from pymc_hais.planning.pilots import AGREEMENT, adaptation_bias
 from pymc_hais.planning.starts import is_auto, takes_fit
 from pymc_hais.problem.building import with_reference
 from pymc_hais.problem.problem import Problem

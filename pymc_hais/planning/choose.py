@@ -8,7 +8,7 @@ import numpy as np
 
 from pymc_hais.core.annealing import anneal, move
 from pymc_hais.core.noise import check_counters
-from pymc_hais.core.seeds import Branch, Stream
+from pymc_hais.core.seeds import Branch, Purpose, Stream
 from pymc_hais.core.weights import systematic
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.model import Layout, is_model
@@ -19,7 +19,6 @@ from pymc_hais.planning.learning import Trial, learn
 from pymc_hais.planning.mass import build_first_problem, mass_of
 from pymc_hais.planning.modes.fields import try_fields_first
 from pymc_hais.planning.modes.near import try_mode_first
-from pymc_hais.planning.pilots import choose_rows
 from pymc_hais.planning.starts import GivenDraws, is_auto, takes_fit
 from pymc_hais.problem.building import with_reference
 from pymc_hais.problem.parameter_path import build_parameter_problem, is_geometric
@@ -31,6 +30,11 @@ from pymc_hais.run.plan import Plan
 from pymc_hais.tuning import Recipe, build_ladder, suggest_length
 
 _log = logging.getLogger("pymc.hais")
+
+#: Rows of data that get a pilot of their own.
+_PILOT_ROWS = 3
+#: Reference draws at which each row is looked at before any pilot.
+_LOOKED_AT = 100
 #: Temperatures on the way to the reference model, against what its log Z would need, and at least.
 _SLOWER = 4
 _SHORTEST = 512
@@ -70,6 +74,30 @@ def choose_reference(problem: Problem, call: Call, reference: Any) -> Choice:
     for candidate in offers:
         best = best if candidate is None else _consider(candidate, best)
     return best
+
+
+def choose_rows(problem: Problem, call: Call) -> list[int]:
+    """Choose the rows that get a pilot of their own, evenly from the least to the most likely under the reference.
+
+    Raises ValueError if there are rows that no reference draw makes possible.
+    """
+    if problem.n_rows == 1:
+        return [0]
+    stream = call.seeds.stream(Purpose.CHECK, 2)
+    states = (problem.draw([row], [stream], _LOOKED_AT).state for row in range(problem.n_rows))
+    log_ratio = np.concatenate([np.asarray(state.log_ratio) for state in states])
+    possible = np.isfinite(log_ratio)
+    impossible = np.flatnonzero(~possible.any(axis=1))
+    if impossible.size:
+        shown = ", ".join(map(str, impossible[:5])) + (", ..." if impossible.size > 5 else "")
+        raise ValueError(
+            f"The log-likelihood is not finite at any of {_LOOKED_AT} draws of {problem.label} for "
+            f"{impossible.size} of {problem.n_rows} rows (row {shown}). Check that these rows lie in the support of "
+            "the likelihood."
+        )
+    ranked = np.argsort(np.median(np.where(possible, log_ratio, -np.inf), axis=1), kind="stable")
+    chosen = np.linspace(0, problem.n_rows - 1, min(_PILOT_ROWS, problem.n_rows)).round().astype(int)
+    return ranked[chosen].tolist()
 
 
 def _consider(candidate: Candidate, best: Trial) -> Trial:

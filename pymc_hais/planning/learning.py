@@ -3,6 +3,7 @@
 Of several rows only some have a pilot; a short round, which is not reported, tells about all of them.
 """
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
@@ -11,19 +12,41 @@ import numpy as np
 
 from pymc_hais.core.records import AnnealingRun
 from pymc_hais.core.schedules import SHORTEST
+from pymc_hais.core.seeds import Place, Purpose, Stream
 from pymc_hais.core.weights import pool
 from pymc_hais.estimators import Tail, measure_tail
 from pymc_hais.jobs.progress import without_log_z
+from pymc_hais.jobs.timing import FEWEST
+from pymc_hais.jobs.workers import Task
 from pymc_hais.model import improper_priors
-from pymc_hais.planning.pilots import FEW_PARTICLES, log_ratios, run_pilots
 from pymc_hais.problem.problem import Problem
+from pymc_hais.problem.refusals import refuse_distance
 from pymc_hais.request.call import Call
 from pymc_hais.run.choice import PILOT_PARTICLES, Choice, Spent
 from pymc_hais.run.plan import Plan
-from pymc_hais.run.populations import anneal_rows, count_gradients
+from pymc_hais.run.populations import Piloting, anneal_rows, count_gradients
 from pymc_hais.run.row_results import RowResult, estimate_row
-from pymc_hais.tuning import Pilot, Recipe, build_ladder, merge, suggest_length
+from pymc_hais.tuning import (
+    EndlessPilotError,
+    Pilot,
+    Recipe,
+    Stopwatch,
+    build_ladder,
+    merge,
+    particles_for_dense,
+    suggest_length,
+)
 
+#: Particles of a pilot that has next to no way to go, at least.
+FEW_PARTICLES = 250
+#: Nats by which a log Z that misses nothing may be below a pilot's: estimates that miss something are too low.
+AGREEMENT = 2.0
+#: Stages that count for the bias of a pilot with more dimensions than particles, whose metrics are of earlier stages.
+_BIASED_STAGES = 2.0
+#: Moves for which a pilot that is short of time must have enough of it, with fewer particles if need be.
+_MOVES = 60
+#: The share of the time left that a pilot may take.
+_SHARE_OF_TIME = 0.35
 #: Temperatures of a reported round, at least, without a prior or a fit with light tails: the way into heavy tails is
 #: long, and the barrier does not show it.
 _SHORTEST_HEAVY = 512
@@ -36,6 +59,78 @@ _KEPT_PARTICLES = 5000
 _KEPT_PER_ROW = 8
 #: The share of the target that a scouting round's standard error is to be brought to, so that most rows meet it.
 _ROOM = 0.8
+
+
+def run_pilots(
+    problem: Problem, rows: Sequence[int], number: int, spent: Spent, call: Call, n_particles: int = PILOT_PARTICLES
+) -> list[Pilot]:
+    """Run a pilot on each of some rows, with reference draws of its own; each is given a part of the time left.
+
+    There are ``n_particles`` or more, where a dense metric takes them, and where they save compiling another program.
+    """
+    begin = time.perf_counter()
+    seconds = _SHARE_OF_TIME * call.budget.left / len(rows)
+    step = PILOT_PARTICLES if n_particles == PILOT_PARTICLES else problem.engine.grain(PILOT_PARTICLES)
+    n_particles = step * -(-max(n_particles, particles_for_dense(problem.layout.n_continuous)) // step)
+    report = call.progress.phase("Pilot")
+
+    def task(row: int) -> Task:
+        place = Place(Purpose.PILOT, number, [row], [0])
+        (stream,) = call.seeds.streams(place)
+        name, fingerprint = call.seeds.name(place), stream.key.tobytes().hex
+        return Task(name, fingerprint, lambda: _pilot(problem, row, stream, n_particles, seconds))
+
+    try:
+        found = dict(call.workers.do(problem.engine, [task(row) for row in rows], report))
+    except EndlessPilotError as error:
+        refuse_distance(problem.model, problem.layout, problem.label, problem.is_prior, error)
+    pilots = [found[i] for i in range(len(rows))]
+    spent.seconds_per_gradient = sum(pilot.seconds for pilot in pilots) / sum(pilot.n_gradients for pilot in pilots)
+    spent.n_gradients_pilot += sum(pilot.n_gradients for pilot in pilots)
+    spent.n_gradients_pilot += len(rows) * problem.reference.cost(n_particles)
+    spent.pilot_seconds += time.perf_counter() - begin
+    return pilots
+
+
+def _pilot(problem: Problem, row: int, stream: Stream, n_particles: int, seconds: float) -> Piloting:
+    """Draw a pilot's particles; fewer where they would not get anywhere in the time."""
+    start = problem.start([row], [stream], n_particles)
+    if not np.isfinite(seconds):
+        return Piloting(start, seconds)
+    watch = Stopwatch(problem.engine.clock)
+    start.evaluate(problem.engine)
+    affordable = n_particles * seconds / (_MOVES * watch.elapsed)
+    if affordable < n_particles:
+        start = problem.start([row], [stream], max(FEWEST, int(affordable)))
+    return Piloting(start, seconds)
+
+
+def log_ratios(
+    problem: Problem, rows: Sequence[int], pilots: Sequence[Pilot], source: Problem | None = None
+) -> list[np.ndarray]:
+    """Evaluate the log ratio at pilots' particles (P, D) at beta = 1; none where it is not one number.
+
+    The pilots are of the ``rows``.  Where ``source``, their own problem, is another, its particles may have other
+    coordinates.
+    """
+    if problem.engine.path.n_evaluations:  # its log ratio is a slope, and another one at every beta
+        return []
+    key, found = np.zeros((1, 2), dtype=np.uint32), []
+    for row, pilot in zip(rows, pilots, strict=True):
+        z = pilot.positions if source is None else problem.to_coordinates(source.to_model(pilot.positions))
+        state = problem.engine.start(z[None].astype(problem.layout.dtype), problem.inputs([row]), key)
+        found.append(np.asarray(state.log_ratio, np.float64)[0])
+    return found
+
+
+def adaptation_bias(pilot: Pilot) -> float:
+    """Say by how many nats adaptation may have carried a pilot's log Z up.
+
+    A metric measured on the very particles that it moves pushes them apart, by up to n_dims / n_particles nats a stage.
+    Seen for regressions in 100 to 200 dimensions: a third to five sixths of that.
+    """
+    n_particles, n_dims = pilot.positions.shape
+    return n_dims / n_particles * (len(pilot.betas) if n_dims <= n_particles else _BIASED_STAGES)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pymc_hais.core import seeds
 from pymc_hais.core.seeds import Branch, Place, Purpose, Seeds
-from pymc_hais.planning import learning, pilots
+from pymc_hais.planning import learning
 from pymc_hais.planning.choose import choose_reference
 from pymc_hais.planning.starts import first_reference
 from pymc_hais.problem.building import build_problem
@@ -124,6 +124,6 @@ def test_no_two_populations_of_a_trip_share_a_number(reference, monkeypatch):
 
 
 def test_a_pilot_with_the_seed_of_a_chain_is_caught(monkeypatch):
-    wrong = mutate(pilots, ("Place(Purpose.PILOT, number, [row], [0])", "Place(Purpose.ROUND, 1, [row], [0])"))
+    wrong = mutate(learning, ("Place(Purpose.PILOT, number, [row], [0])", "Place(Purpose.ROUND, 1, [row], [0])"))
     monkeypatch.setattr(learning, "run_pilots", wrong.run_pilots)
     assert n_shared(populations_of_a_trip(monkeypatch, "prior")) > 100

@@ -12,7 +12,7 @@ from pymc_hais import LinearConstraints
 from pymc_hais.core.noise import check_counters
 from pymc_hais.planning import candidates, learning
 from pymc_hais.planning.choose import choose_reference
-from pymc_hais.planning.pilots import adaptation_bias
+from pymc_hais.planning.learning import adaptation_bias
 from pymc_hais.planning.starts import first_reference
 from pymc_hais.problem.building import build_problem
 from pymc_hais.problem.problem import CHUNK, Compiler

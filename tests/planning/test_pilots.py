@@ -10,8 +10,7 @@ from scipy import stats
 
 from pymc_hais.model import Sites
 from pymc_hais.model.rows import check_rows
-from pymc_hais.planning.learning import decide
-from pymc_hais.planning.pilots import log_ratios
+from pymc_hais.planning.learning import decide, log_ratios
 from pymc_hais.problem.building import build_problem
 from pymc_hais.references import Fitted, Gaussian
 from pymc_hais.tuning import EndlessPilotError

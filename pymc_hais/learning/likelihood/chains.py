@@ -13,8 +13,8 @@ from pymc_hais.core.records import Ladder, Metric, ParticleState, Segment
 from pymc_hais.core.seeds import Purpose, Seeds
 from pymc_hais.core.weights import systematic
 from pymc_hais.model import read_containers
+from pymc_hais.planning.learning import run_pilots
 from pymc_hais.planning.mass import build_first_problem
-from pymc_hais.planning.pilots import run_pilots
 from pymc_hais.problem.problem import Problem, joint_of
 from pymc_hais.request.call import build_call
 from pymc_hais.request.request import Request

@@ -23,8 +23,7 @@ from pymc_hais.core.weights import effective_sample_size, log_mean_exp, systemat
 from pymc_hais.estimators.unseen import pareto_k
 from pymc_hais.model import Sites, is_log_concave, unnormalised_priors
 from pymc_hais.planning.fits import fit_to_draws
-from pymc_hais.planning.learning import Trial, learn
-from pymc_hais.planning.pilots import AGREEMENT, adaptation_bias, run_pilots
+from pymc_hais.planning.learning import AGREEMENT, Trial, adaptation_bias, learn, run_pilots
 from pymc_hais.problem.problem import CHUNK, PriorMass, Problem
 from pymc_hais.references import Fitted, Gaussian
 from pymc_hais.request.call import Call
