@@ -120,7 +120,6 @@ def extend(
     request = Request(
         function="extend",
         model=model,
-        reference=opened.choices["reference"],
         draws=attrs["draws"] if draws is None else draws,
         chains=attrs["chains"] if chains is None else chains,
         target_se=target_se,
@@ -129,13 +128,10 @@ def extend(
         cores=cores,
         executor=executor,
         checkpoint=checkpoint,
-        kernel=opened.choices["kernel"],
-        constraints=opened.choices["constraints"],
-        backend=opened.choices["backend"],
-        compile_kwargs=opened.choices["compile_kwargs"],
         progressbar=progressbar,
         progressbar_theme=progressbar_theme,
         others={"idata": result, "added": given},
+        **opened.choices,
     )
     number, guard = int(attrs.get("extensions", 0)) + 1, Guard()
     with share_out(build_call(request)) as call:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pymc_hais.calls.compile import CompiledModel, open_model
+from pymc_hais.calls.compile import CHOICES, CompiledModel, open_model
 from pymc_hais.calls.stages import Start, anneal_again, anneal_once
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.jobs.guard import Guard
@@ -223,54 +223,22 @@ def sample_hais(
     ...     idata = pm.sample_hais(random_seed=1)
     >>> pymc_hais.log_marginal_likelihood(idata)  # doctest: +SKIP
     """
-    begin = time.perf_counter()
-    choices = {"reference": reference, "kernel": kernel, "constraints": constraints}
-    choices |= {"path": path, "backend": backend, "compile_kwargs": compile_kwargs}
-    opened = open_model(model, draws, **choices)
-    model = opened.model
-    if plan is None:  # which has a reference of its own
-        reference = opened.choices["reference"]
-    request = Request(
-        function="sample_hais",
-        model=model,
-        draws=draws,
-        chains=chains,
-        reference=reference,
-        modes=modes,
-        kernel=opened.choices["kernel"],
-        constraints=opened.choices["constraints"],
-        path=path,
-        schedule=schedule,
-        n_temperatures=n_temperatures,
-        resample=resample,
-        target_se=target_se,
-        estimators=estimators,
-        max_temperatures=max_temperatures,
-        max_seconds=max_seconds,
-        plan=plan,
-        random_seed=random_seed,
-        var_names=var_names,
-        cores=cores,
-        executor=executor,
-        checkpoint=checkpoint,
-        backend=opened.choices["backend"],
-        compile_kwargs=opened.choices["compile_kwargs"],
-        progressbar=progressbar,
-        progressbar_theme=progressbar_theme,
-        idata_kwargs=idata_kwargs,
-    )
-    call = build_call(request)
+    given, begin = dict(locals()), time.perf_counter()
+    opened = open_model(model, draws, **{name: given[name] for name in CHOICES})
+    given |= {"model": opened.model, **opened.choices}
+    if plan is not None:  # which has a reference of its own
+        given["reference"] = reference
+    call = build_call(Request(function="sample_hais", **given))
     known = None if plan is None else read_plan(plan)
     call = call if known is None else follow(known, call)
-    reference, points = _read_starts(model, reference, modes, path, call)
+    start = Start(*_read_starts(call), known)
     guard = Guard()
     with share_out(call) as call:
-        log_model(model)
+        log_model(opened.model)
         with call.progress:
-            start = Start(model, path, reference, known, points)
             problem = start.build(call)
             named = opened.build_outputs(problem.layout, var_names, call.output.include_transformed)
-            check_labels(model, named(np.zeros((1, 1, problem.layout.n_dims))), call.output)
+            check_labels(opened.model, named(np.zeros((1, 1, problem.layout.n_dims))), call.output)
             seen = anneal_once(start, problem, call, guard)
             # From here on nothing costs what is finished.
             seen = anneal_again(seen, start, guard)
@@ -283,8 +251,9 @@ def sample_hais(
         return end_run(replace(seen, outcome=outcome), named, posterior, guard, begin)
 
 
-def _read_starts(model: Any, reference: Any, modes: Any, path: Any, call: Call) -> tuple[Any, Any]:
+def _read_starts(call: Call) -> tuple[Any, np.ndarray | None]:
     """Read the draws and points that a user has given for a start, as flat vectors."""
+    model, reference, path, modes = call.given.model, call.given.reference, call.given.path, call.given.modes
     if not is_geometric(path) and (is_result(reference) or call.request.estimators):
         what = "a reference fitted to draws" if is_result(reference) else "`estimators`"
         raise ValueError(f'A `path` that moves a parameter takes no {what}: leave it out, or pass path="geometric".')

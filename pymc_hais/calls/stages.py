@@ -28,18 +28,16 @@ _log = logging.getLogger("pymc.hais")
 class Start:
     """What a run goes from: what the user gave, and flat vectors (n, D) that lead to modes."""
 
-    model: Any
-    path: Any
     reference: Any
-    plan: Plan | None
     points: np.ndarray | None
+    plan: Plan | None
 
     def build(self, call: Call) -> Problem:
         """Compile the path from there to the model."""
-        reference = self.reference
+        model, reference = call.given.model, self.reference
         if self.points is not None:
-            reference = add_modes(self.model, reference, self.points, call)
-        return build_problem(self.model, self.path, reference, self.plan, call)
+            reference = add_modes(model, reference, self.points, call)
+        return build_problem(model, call.given.path, reference, self.plan, call)
 
     def with_modes(self, positions: np.ndarray) -> Self:
         """Start from other modes as well."""
