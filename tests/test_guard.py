@@ -32,7 +32,7 @@ STAGES = {
     "run.modes.climb": "the search for modes",
     "run.modes._compare": "the search for modes",
     "run.posterior.move": "the moves that part copies",
-    "results.ending.record_plan": "the plan",
+    "results.report.record_plan": "the plan",
     "results.diagnose.check_weights": "the diagnosis of the weights",
     "results.diagnose.check_time": "the diagnosis of the time",
     "results.diagnose.check_plan": "the diagnosis of the plan",
@@ -53,9 +53,9 @@ STAGES = {
 #: Short ones that nothing stands in for: they are done again after Ctrl-C.
 REPEATED = [
     "calls.sample.draw_posterior",
-    "results.ending.with_findings",
-    "results.ending.log_outcome",
-    "results.ending.attributes",
+    "results.report.with_findings",
+    "results.report.log_outcome",
+    "results.report.attributes",
     "results.datatree.as_dataset",
     "results.datatree.annealing_group",
     "results.datatree.evidence_group",

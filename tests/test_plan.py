@@ -286,7 +286,7 @@ def test_what_is_no_plan_is_refused(learnt, tmp_path):
 
 def test_a_plain_run_is_the_same_with_and_without_its_plan_kept(monkeypatch):
     with_plan = sample(one_mean())
-    monkeypatch.setattr("pymc_hais.results.ending.record_plan", lambda *args: None)
+    monkeypatch.setattr("pymc_hais.results.report.record_plan", lambda *args: None)
     without = sample(one_mean())
     assert "plan" not in without.children
     assert estimate(with_plan) == estimate(without)

@@ -25,9 +25,8 @@ from pymc_hais.request.call import Call, build_call, share_out
 from pymc_hais.request.request import Request
 from pymc_hais.results.datatree import check_labels
 from pymc_hais.results.draws import check_takes_modes, is_result, read_modes, read_positions
-from pymc_hais.results.ending import end_run
 from pymc_hais.results.plans import read_plan
-from pymc_hais.results.report import log_model
+from pymc_hais.results.report import end_run, log_model
 from pymc_hais.run.posterior import draw_posterior
 
 if TYPE_CHECKING:

@@ -75,7 +75,8 @@ class CallProgress(ProgressBarManager):
     step_name = "Percent"
 
     def __init__(self, progressbar: Any, progressbar_theme: Any) -> None:
-        if progressbar and _lacks_widgets():
+        # In a notebook without widgets Rich has nothing to show a bar with, and would warn at each move.
+        if progressbar and Console().is_jupyter and importlib.util.find_spec("ipywidgets") is None:
             _ask_for_widgets()
             progressbar = False
         super().__init__(n_bars=1, progressbar=progressbar, progressbar_theme=progressbar_theme)
@@ -158,11 +159,6 @@ class CallProgress(ProgressBarManager):
 def _ask_for_widgets() -> None:
     """Say, in the first call alone, what would show the bar."""
     _log.info("Install ipywidgets for a progress bar in notebooks.")
-
-
-def _lacks_widgets() -> bool:
-    """Whether this is a notebook in which Rich has nothing to show a bar with, and would warn at each move."""
-    return Console().is_jupyter and importlib.util.find_spec("ipywidgets") is None
 
 
 def _columns(full_stats: bool) -> list[Any]:

@@ -86,9 +86,11 @@ class Method:
         for variable in family.visible:
             if variable.kind not in self.supports:
                 others = [one.__name__ for one in _known() if variable.kind in one.supports]
+                is_restricted = variable.kind == "restricted"
+                why = " (its distribution does not reach over all real numbers)" if is_restricted else ""
                 raise ValueError(
                     f"{self.name} learns from {' or '.join(sorted(self.supports))} variables, and `{variable.name}` is "
-                    f"{variable.kind}{_why(variable.kind)}. Methods that take it: {', '.join(others) or 'none'}."
+                    f"{variable.kind}{why}. Methods that take it: {', '.join(others) or 'none'}."
                 )
         if family.hidden and not self.takes_hidden:
             others = [one.__name__ for one in _known() if one.takes_hidden]
@@ -150,7 +152,3 @@ def _known() -> list[type[Method]]:
             found.append(one)
         waiting.extend(one.__subclasses__())
     return found
-
-
-def _why(kind: str) -> str:
-    return " (its distribution does not reach over all real numbers)" if kind == "restricted" else ""

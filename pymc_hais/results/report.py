@@ -1,22 +1,29 @@
-"""What is said about a finished run: log messages for a person, attributes for the file."""
+"""The end of a run: what is said of it, in log messages and in the attributes of the file, and its labelled result."""
 
 import json
 import logging
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from xarray import DataTree
 
 from pymc_hais.engines.transport import versions_of
 from pymc_hais.estimators import Finding, LogZEstimate
+from pymc_hais.jobs.guard import Guard
 from pymc_hais.jobs.timing import duration
 from pymc_hais.model import is_unnormalised
+from pymc_hais.planning.follow import record_plan
 from pymc_hais.problem.problem import Problem
 from pymc_hais.references import AnnealedModel
 from pymc_hais.request.call import Call
-from pymc_hais.results.diagnose import Seen
+from pymc_hais.results.datatree import to_datatree
+from pymc_hais.results.diagnose import Seen, with_findings
 from pymc_hais.results.findings import FINDINGS
 from pymc_hais.results.heldout import HeldOut
+from pymc_hais.results.plans import keep_result
 from pymc_hais.run.choice import Choice
 from pymc_hais.run.extending import Extended
 from pymc_hais.run.posterior import PosteriorDraws
@@ -187,3 +194,36 @@ def _of_call(choice: Choice, outcome: Outcome, call: Call) -> dict[str, Any]:
         "compile_time": choice.compile_seconds,
         "sampling_time": outcome.seconds,
     }
+
+
+def end_run(
+    seen: Seen,
+    named: Callable[[np.ndarray], dict[str, np.ndarray]],
+    posterior: PosteriorDraws,
+    guard: Guard,
+    begin: float,
+) -> DataTree:
+    """Make the result of a run of one model whose rounds have ended, in a call that began at a time.
+
+    ``named`` makes what the result keeps of flat vectors (..., D).
+    """
+    unflatten, call = seen.problem.layout.unflatten, seen.call
+    if (found := seen.modes) is not None:
+        some = replace(found, values=unflatten(found.positions))
+        own = guard.attempt(
+            "the modes in the variables' own spaces", lambda: replace(some, values=named(some.positions)), some
+        )
+        seen = replace(seen, modes=own)
+    values = guard.attempt(
+        "the draws in the variables' own spaces (they are in the unconstrained one)",
+        lambda: named(posterior.positions),
+        unflatten(posterior.positions),
+    )
+    learnt = guard.attempt("the plan", lambda: record_plan(seen.choice, seen.outcome, call), None)
+    estimate = guard.surely(lambda: with_findings(seen, guard))
+    seconds = time.perf_counter() - begin
+    guard.surely(lambda: log_outcome(estimate, seen, seconds))
+    attrs = guard.surely(lambda: attributes(seen, posterior, seconds))
+    tree = to_datatree(seen, values, posterior, estimate, attrs, guard, learnt)
+    keep_result(tree, call.workers.checkpoint, guard)
+    return tree

@@ -123,7 +123,8 @@ def run_pilot(
         if not engine.path.n_evaluations:  # whose log ratio is a slope, and another one at every beta
             late = late.join(measure_late(*arrived, particles.log_ratio, time))
         stages.append(_Stage(beta, moved, time, particles.step_size, particles.metric))
-        fraction = _fraction(beta, stages[0].beta)
+        # Stages are about evenly spread in log beta, after the first.
+        fraction = 1.0 if beta >= 1.0 else float(1.0 - np.log(beta) / np.log(stages[0].beta))
         report(fraction, beta, log_z)
         time_share = pace.share(fraction)
         if len(stages) > _MAX_STAGES:
@@ -241,11 +242,6 @@ def _conditional_ess(n_dims: int) -> float:
     them: with more dimensions wider stages teach the same.
     """
     return max(_CONDITIONAL_ESS ** max(1.0, np.sqrt(n_dims / _MANY)), _LEAST_CONDITIONAL_ESS)
-
-
-def _fraction(beta: float, first: float) -> float:
-    """Say how much of the pilot is done: its stages are about evenly spread in log beta, after the first."""
-    return 1.0 if beta >= 1.0 else float(1.0 - np.log(beta) / np.log(first))
 
 
 def next_beta(log_ratio: np.ndarray, beta: float, share: float) -> float:

@@ -10,8 +10,7 @@ from pymc.distributions import transforms
 from scipy import stats
 
 from pymc_hais.model import build_layout
-from pymc_hais.problem.audit import check_draws
-from pymc_hais.problem.reference_density import build_reference_density
+from pymc_hais.problem.audit import build_reference_density, check_draws
 from pymc_hais.references import bind
 from tests.model.catalogue import MODELS
 

@@ -79,7 +79,8 @@ def build_steps(optimizer: Callable[..., Any], free: Mapping[str, np.ndarray]) -
 
     Raises ValueError if it is none of PyMC's.
     """
-    if _is_elementwise(optimizer) and len(free) > 1:
+    is_elementwise = isinstance(optimizer, partial) and optimizer.func in _ELEMENTWISE
+    if is_elementwise and len(free) > 1:
         return _together(optimizer, free)
     shared = [pytensor.shared(np.array(value), name=name, shape=value.shape) for name, value in free.items()]
     gradients = [pt.tensor(f"gradient_{name}", dtype="float64", shape=value.shape) for name, value in free.items()]
@@ -117,11 +118,6 @@ def _together(optimizer: Callable[..., Any], free: Mapping[str, np.ndarray]) -> 
         return {name: one.reshape(free[name].shape) for name, one in zip(free, moved, strict=True)}
 
     return step
-
-
-def _is_elementwise(optimizer: Any) -> bool:
-    """Whether each element moves by its own gradients alone: PyMC's own optimisers."""
-    return isinstance(optimizer, partial) and optimizer.func in _ELEMENTWISE
 
 
 def follow(descent: Descent, optimizer: Callable[..., Any], batch_size: int) -> Ending:
