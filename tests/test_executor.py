@@ -62,7 +62,12 @@ CALLS = {
     "energy": lambda: held_out(bits.energy(), {"x": ROWS[:5, :2]}, sample_kwargs={"target_se": 0.2}),
     "validate": lambda: validated(bits.one_row()),
 }
-FAST = ("a few chains a job", "rows")
+FAST = ("a few chains a job",)
+#: What takes no other way through jobs and workers than those that stay.
+FURTHER = (
+    "fitted", "no pilot", "prior mass", "a parameter's path", "a random walk inside walls", "correlated", "a sum",
+    "rows of several lengths", "energy",
+)  # fmt: skip
 
 
 def held_out(model, data, **call):
@@ -73,7 +78,7 @@ def validated(model):
     return lambda **given: pymc_hais.validate(model, 5, draws=300, **HELD_OUT, **given)
 
 
-@pytest.fixture(scope="module", params=slow_but(FAST, list(CALLS)))
+@pytest.fixture(scope="module", params=slow_but(FAST, list(CALLS), FURTHER))
 def called(request):
     call = CALLS[request.param]()
     return call, call()

@@ -13,12 +13,13 @@ from pytensor.graph.rewriting.basic import MergeOptimizer, dfs_rewriter
 
 from pymc_hais.model import build_density, build_layout
 from pymc_hais.model.compiling import write_out_inner
+from tests.marks import seeds
 from tests.model.random_models import build
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-#: Models of the fast suite, and of the slow one.
-FAST, SEEDS = 10, 220
+#: Models of the fast suite, and with those of the slow and of the exhaustive one.
+FAST, SLOW, EVERY = 5, 60, 220
 #: Beyond, exponentials of exponentials overflow, or leave no digit to what is added to them, and infinity times zero is
 #: no number. PyMC's gradient rounds or is none there, and ours, of the same numbers, has to be no worse.
 FAR = 6.0
@@ -133,7 +134,7 @@ def is_close(value, expected, size):
     return value == expected or abs(value - expected) <= RTOL * (1.0 + size)
 
 
-@pytest.mark.parametrize("seed", [pytest.param(i, marks=pytest.mark.slow) if i >= FAST else i for i in range(SEEDS)])
+@pytest.mark.parametrize("seed", seeds(FAST, SLOW, EVERY))
 def test_random_models_have_pymcs_density_and_gradient(seed):
     comparison = Comparison(build(seed, depth=1 if seed < FAST else 2))
     found = [comparison.disagreement(x) for x in positions(comparison.layout.n_dims)]

@@ -20,6 +20,7 @@ from pymc_hais.problem.building import build_problem
 from pymc_hais.problem.problem import Compiler
 from pymc_hais.references import Prior, bind, build_prior
 from pymc_hais.references.variables import draws_itself
+from tests.marks import slow_but
 from tests.model.catalogue import MODELS
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
@@ -148,11 +149,11 @@ def test_wrong_priors_are_refused_by_name(name):
         audit(modelled(WRONG[name]))
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("n_seeds", slow_but([], [3, 8], [8]))
 @pytest.mark.parametrize("name", WRONG)
-def test_wrong_priors_are_refused_whatever_the_seed(name):
+def test_wrong_priors_are_refused_whatever_the_seed(name, n_seeds):
     model = modelled(WRONG[name])
-    for seed in range(8):
+    for seed in range(n_seeds):
         with pytest.raises(ValueError, match="do not follow its log density"):
             audit(model, seed)
 
@@ -199,11 +200,11 @@ def test_right_priors_pass(name):
     audit(modelled(RIGHT[name]))
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("n_seeds", slow_but([], [1, 5], [5]))
 @pytest.mark.parametrize("name", [*RIGHT, *MODELS])
-def test_right_priors_pass_whatever_the_seed(name):
+def test_right_priors_pass_whatever_the_seed(name, n_seeds):
     model = MODELS[name]() if name in MODELS else modelled(RIGHT[name])
-    for seed in range(3):
+    for seed in range(n_seeds):
         audit(model, seed)
 
 
