@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections import Counter
 
+import pytest
 from hypothesis import settings
 
 #: Files of tests that are named with their seconds at the end.
@@ -29,6 +30,14 @@ if importlib.util.find_spec("jax") is not None:
 # The same examples on every machine: a red suite means a changed package.
 settings.register_profile("suite", deadline=None, derandomize=True, max_examples=100)
 settings.load_profile("suite")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Take a parameter that is exhaustive out of the slow suite that its test is in."""
+    for item in items:
+        if item.get_closest_marker("exhaustive"):
+            item.own_markers = [mark for mark in item.own_markers if mark.name != "slow"]
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -183,6 +183,7 @@ def boxed(data):
     return boxed
 
 
+@pytest.mark.slow
 def test_other_data_within_an_operation_are_another_model(tmp_path):
     call = {"kernel": pymc_hais.RandomWalk(), "backend": "c", "target_se": None, "n_temperatures": 8, "draws": 100}
     before = sample(boxed(np.array([0.5, 1.0])), checkpoint=tmp_path, **call)
@@ -193,6 +194,7 @@ def test_other_data_within_an_operation_are_another_model(tmp_path):
         sample(boxed(sys.__stdout__), checkpoint=tmp_path / "other", **call)
 
 
+@pytest.mark.slow
 def test_choices_of_a_compiled_model_are_part_of_a_call(model, folder):
     for choice in ({"constraints": {"w": (-50.0, 50.0)}}, {"kernel": pymc_hais.RandomWalk()}):
         compiled = pymc_hais.compile(model, backend=CALL["backend"], **choice)
@@ -246,6 +248,7 @@ def test_a_job_of_a_run_on_other_data_is_not_taken(model, folder, tmp_path):
         sample(model, checkpoint=folder)
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_is_one_error_and_the_call_goes_on_when_there_is_room(model, whole, tmp_path, monkeypatch):
     replace, n_written = os.replace, []
 

@@ -76,6 +76,7 @@ def test_other_data_compile_nothing_and_give_the_exact_log_z():
     assert idata["posterior"].attrs["compile_time"] == 0.0  # the first run compiled the loops
 
 
+@pytest.mark.slow
 def test_a_call_is_that_of_a_new_model():
     compiled, y = compiled_regression(), simulate(7)
     design = DESIGN[::-1] * 1.5
@@ -178,6 +179,7 @@ def build_located(y, location):
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reference", ["prior", pymc_hais.Mixture(["prior", pymc_hais.Gaussian(0.0, 5.0)])])
 def test_a_prior_that_depends_on_data(reference):
     y = np.array([4.0, 5.5, 5.0])
@@ -298,6 +300,7 @@ def test_choices_of_compile_are_refused_in_a_call(choice):
         run(compiled_regression(), **choice)
 
 
+@pytest.mark.slow
 def test_equal_choices_are_taken():
     compiled = pymc_hais.compile(build_regression(), backend="jax", reference="prior", kernel=pymc_hais.Hamiltonian())
     run(compiled, reference="prior", backend="jax", kernel=pymc_hais.Hamiltonian())
@@ -313,6 +316,7 @@ def test_data_that_are_impossible_are_refused():
         run(compiled)
 
 
+@pytest.mark.slow
 def test_an_index_out_of_range_is_refused():
     with pm.Model() as model:
         group = pm.Data("group", np.array([0, 1, 2]))

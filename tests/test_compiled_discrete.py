@@ -265,6 +265,7 @@ def needs_jax():
     pytest.importorskip("jax")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_other_data_compile_nothing_and_give_the_exact_log_z(name, monkeypatch):
     _, draw_data, values = MODELS[name]
@@ -284,6 +285,7 @@ def test_other_data_compile_nothing_and_give_the_exact_log_z(name, monkeypatch):
             assert np.all(error <= 5 * draws.std(axis=(0, 1)) / np.sqrt(300.0) + 0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_a_call_is_that_of_a_model_compiled_for_its_data(name):
     build, draw_data, _ = MODELS[name]
@@ -296,6 +298,7 @@ def test_a_call_is_that_of_a_model_compiled_for_its_data(name):
         np.testing.assert_array_equal(ours["posterior"][site.name], fresh["posterior"][site.name])
 
 
+@pytest.mark.slow
 def test_a_reference_is_held_to_the_values_that_are_possible_now():
     with pm.Model() as model:
         k = pm.Categorical("k", pm.Data("p", np.array([0.5, 0.5, 0.0])))

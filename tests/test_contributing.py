@@ -61,6 +61,7 @@ def test_the_kernel_finds_log_z(skeleton):
     assert found.se < 0.1
 
 
+@pytest.mark.slow
 def test_the_reference_finds_log_z(skeleton):
     reference = skeleton("A new reference").Logistic(np.array([1.0]), np.array([1.5]))
     found, idata = estimate(one_mean(), reference=reference, **QUICK)
@@ -101,6 +102,7 @@ def test_the_plot_draws_the_numbers_of_the_run(skeleton):
         plot(None)
 
 
+@pytest.mark.slow
 def test_the_candidate_is_tried_and_taken_where_it_needs_less_work(skeleton, monkeypatch):
     monkeypatch.setattr(candidates, "CANDIDATES", list(candidates.CANDIDATES))
     monkeypatch.setattr(choose, "CANDIDATES", candidates.CANDIDATES)

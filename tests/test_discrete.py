@@ -100,6 +100,7 @@ def test_mixture_of_unknown_weights():
     assert_means(posterior["w"], expected)
 
 
+@pytest.mark.slow
 def test_hidden_markov_chain():
     y = np.array([0.3, -1.0, 2.0, 2.5, 0.0, -2.2, -1.9, 0.6, 3.1, 0.2, 0.9, -0.4] * 2)
     model = truth.build_chain(y, WEIGHTS, TRANSITION, MEANS, 0.9)
@@ -131,6 +132,7 @@ def test_binary_sparse_coding():
     assert_means(posterior["s"], sum_states(model, s=[0, 1]).means["s"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "coupling"),
     slow_but({(4, 0.3)}, [(4, 0.1), (4, 0.3), (8, ising.CRITICAL_COUPLING), (8, 0.6)]),
@@ -146,6 +148,7 @@ def test_ising(size, coupling):
     assert_means(sigma, np.zeros((size, size)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hidden", slow_but({"explicit"}, rbm.HIDDEN))
 def test_restricted_boltzmann_machine(hidden):
     rng = np.random.default_rng(1)
@@ -224,6 +227,7 @@ def test_change_point():
 # What depends on what ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_probabilities_that_depend_on_a_continuous_variable():
     with pm.Model() as model:
         a = pm.Normal("a")
@@ -299,6 +303,7 @@ def test_counts_that_only_their_difference_tells():
     assert_sum(model, a=np.arange(40), b=np.arange(40))
 
 
+@pytest.mark.slow
 def test_a_function_of_all_sites():
     """Every site interacts with all others, and no slope is exact."""
     with pm.Model() as model:
@@ -356,6 +361,7 @@ def test_data_whose_bound_is_a_count():
     sample(model, log_z, backend="jax")
 
 
+@pytest.mark.slow
 @has_gaps
 def test_gaps_in_discrete_data_are_discrete_variables():
     y = np.ma.masked_array([1, 0, 0, 1, 1], mask=[0, 0, 1, 0, 1])

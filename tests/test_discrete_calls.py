@@ -60,6 +60,7 @@ def test_deterministics_are_those_of_the_draws(idata):
     np.testing.assert_array_equal(posterior["chosen"], chosen)
 
 
+@pytest.mark.slow
 def test_log_likelihood_and_what_arviz_and_pymc_make_of_the_draws(idata):
     posterior = idata["posterior"].to_dataset()
     mean = (posterior["mu"] + 0.2 * posterior["base"] + posterior["z"]).transpose("chain", "draw", "place", "year")
@@ -131,6 +132,7 @@ def test_comparison_of_models_with_and_without_discrete_variables():
     )
 
 
+@pytest.mark.slow
 def test_the_way_back_bounds_log_z():
     found, idata = estimate(small(), estimators=["bidirectional"], target_se=0.02)
     table = pymc_hais.estimates(idata)

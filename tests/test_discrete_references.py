@@ -51,6 +51,7 @@ def distributions():
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reference", "label"),
     slow_but(
@@ -147,6 +148,7 @@ def test_the_ratio_of_two_lattices():
     assert idata["posterior"].attrs["quantity"] == "log ratio of partition functions"
 
 
+@pytest.mark.slow
 def test_a_reference_model_whose_sites_interact_where_those_of_the_model_do_not():
     def build(bends):
         with pm.Model() as model:
@@ -207,13 +209,13 @@ def test_a_long_run_starts_from_margins():
 @pytest.mark.parametrize(
     "kernel",
     [
-        (Hamiltonian(), LocallyBalanced(3)),
-        pytest.param(Gibbs(), marks=pytest.mark.slow),
+        pytest.param((Hamiltonian(), LocallyBalanced(3)), marks=pytest.mark.slow),
+        pytest.param(Gibbs(), marks=pytest.mark.exhaustive),
         pytest.param([Gibbs(), RandomWalk()], marks=pytest.mark.slow),
         pytest.param(Hamiltonian("drift-kick-drift", 2), marks=pytest.mark.slow),
-        pytest.param([Hamiltonian(n_leapfrog=3), Gibbs()], marks=pytest.mark.slow),
-        pytest.param(RandomWalk(), marks=pytest.mark.slow),
-        pytest.param([RandomWalk(), LocallyBalanced()], marks=pytest.mark.slow),
+        pytest.param([Hamiltonian(n_leapfrog=3), Gibbs()], marks=pytest.mark.exhaustive),
+        pytest.param(RandomWalk(), marks=pytest.mark.exhaustive),
+        pytest.param([RandomWalk(), LocallyBalanced()], marks=pytest.mark.exhaustive),
     ],
     ids=str,
 )

@@ -45,6 +45,7 @@ def test_binary_sparse_coding(reference):
     assert largest_score(result, exact[::-1]) > statistical.threshold(40)
 
 
+@pytest.mark.slow
 def test_rows_take_kernels_of_sites():
     model, y, exact = sparse_rows(5)
     assert largest_score(held_out(model, {"y": y}, kernel=LocallyBalanced(4)), exact) <= statistical.threshold(5)
@@ -117,7 +118,8 @@ def test_hidden_markov_chains(n_rows, n_steps):
 # Unnormalised models -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("hidden", [rbm.HIDDEN[0], pytest.param(rbm.HIDDEN[1], marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("hidden", rbm.HIDDEN)
 def test_rows_of_a_boltzmann_machine(hidden):
     rng = np.random.default_rng(1)
     parameters = rbm.Parameters(rng.normal(size=(12, 6)), rng.normal(size=12), rng.normal(size=6))

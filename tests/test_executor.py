@@ -114,6 +114,7 @@ def test_what_travels_gives_the_same_bits(called):
     same_bits(plain, call(executor=Elsewhere()))
 
 
+@pytest.mark.slow
 def test_a_checkpoint_gives_the_same_bits_also_where_a_part_of_it_is_there(called, tmp_path):
     call, plain = called
     same_bits(plain, call(checkpoint=tmp_path))
@@ -166,6 +167,7 @@ def shares(monkeypatch):
 LONG = {**FIXED, "draws": 1000, "chains": 8, "n_temperatures": 300}
 
 
+@pytest.mark.slow
 def test_processes_give_the_same_bits_and_tell_how_far_they_are(shares, submitted):
     call = sample(bits.regression(), **LONG)
     plain = call()

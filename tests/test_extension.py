@@ -158,6 +158,7 @@ def test_the_same_seed_gives_the_same_extension_and_no_number_twice(first, more_
     assert len(set(estimate(twice).per_chain)) == 8
 
 
+@pytest.mark.slow
 def test_an_extended_result_is_extended_in_either_way_and_from_a_file(more_chains, tmp_path):
     more_chains.to_netcdf(tmp_path / "result.nc")
     with xr.open_datatree(tmp_path / "result.nc") as read:
@@ -243,6 +244,7 @@ def heldout():
     return pymc_hais.log_likelihood(model, {"y": np.array([[0.1], [0.2]])}, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "model", "message"),
     [
@@ -327,6 +329,7 @@ def test_an_extension_elsewhere_is_the_same(kept, more_chains, first):
     np.testing.assert_array_equal(elsewhere["posterior"]["mu"], more_chains["posterior"]["mu"])
 
 
+@pytest.mark.slow
 def test_an_extension_goes_on_from_its_own_checkpoint(first, more_chains, tmp_path):
     whole = extend(first, chains=3, checkpoint=tmp_path / "more")
     kept = sorted(tmp_path.glob("more/*round*.npz"))

@@ -48,6 +48,7 @@ def assert_right(idata):
     assert abs(ours.value - TRUTH) <= threshold() * ours.se + 1e-9
 
 
+@pytest.mark.slow
 def test_a_result_of_the_interpreter_is_extended(model):
     options = {**OPTIONS, **SHORT, "draws": 100, "reference": "prior", "compile_kwargs": {"mode": "FAST_COMPILE"}}
     idata = pymc_hais.sample_hais(model=model, **options)
@@ -69,6 +70,7 @@ def test_the_backend_of_a_file_is_its_own(model, first, tmp_path, monkeypatch):
         extend(tmp_path / "result.nc", model, chains=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "n_chains", "n_draws", "n_particles"), [({"chains": 1}, 3, 200, 40), ({"draws": 100}, 2, 300, 140)]
 )
@@ -108,6 +110,7 @@ class Other(Plain):
     pass
 
 
+@pytest.mark.slow
 def test_a_reference_that_says_nothing_of_itself_is_passed_again(model):
     idata = pymc_hais.sample_hais(model=model, **OPTIONS, reference=Plain())
     kept = Plain()  # another one, at another place

@@ -28,6 +28,7 @@ def test_every_method_counts_draws_where_the_target_has_no_density():
     assert (np.abs(table["value"] - truth) < 2.5 * half_width + 1e-6).all(), table
 
 
+@pytest.mark.slow
 def test_bounds_of_simulated_data_count_the_support():
     with pm.Model() as model:
         theta = pm.Exponential("theta", 1.0)
@@ -89,6 +90,7 @@ def test_a_method_that_fails_is_left_out_with_a_warning(monkeypatch, caplog):
     assert "the estimate of log Z by bridge (FloatingPointError: nothing to bridge)" in caplog.text
 
 
+@pytest.mark.slow
 def test_an_ordered_prior_has_no_bridge_beside_a_mean_over_its_draws(caplog):
     with pm.Model() as model:
         ordered = pm.distributions.transforms.ordered

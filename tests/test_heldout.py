@@ -30,6 +30,7 @@ def small():
     return phi, x, held_out(linear(phi), {"x": x}, cores=2)
 
 
+@pytest.mark.slow
 def test_linear_gaussian_rows_are_exact(small):
     phi, x, result = small
     exact = exact_linear(phi, x)
@@ -76,6 +77,7 @@ def test_rows_without_a_target_for_their_error_may_start_from_a_fit():
     assert largest_score(result, exact_linear(phi, x)) <= statistical.threshold(5)
 
 
+@pytest.mark.slow
 def test_the_error_of_the_mean_is_made_of_the_rows_own():
     phi = basis(6, 4)
     rows = {"x": generate(phi, 6)}
@@ -90,6 +92,7 @@ def test_the_error_of_the_mean_is_made_of_the_rows_own():
     np.testing.assert_allclose(float(tree["mcse"]), np.hypot(np.sqrt(np.sum(mc_se**2)) / 6, bias))
 
 
+@pytest.mark.slow
 def test_same_bits_however_many_threads_and_rows_are_in_flight(small, monkeypatch):
     phi, x, result = small
     monkeypatch.setattr("pymc_hais.run.populations._PARTICLES", 1000)
@@ -120,6 +123,7 @@ def test_one_row_is_sample_hais_to_the_bit(options, monkeypatch):
     assert (float(tree["value"][0]), float(tree["se"][0])) == (theirs.value, theirs.se)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("phase", "options"), [("Scouting", {}), ("5 rows", {"target_se": None})])
 def test_an_interrupt_leaves_nothing_of_several_rows(phase, options, monkeypatch):
     """Today: neither a scouting round nor an unfinished reported one is kept."""
@@ -168,6 +172,7 @@ def test_without_causes_the_weights_are_constant():
     np.testing.assert_allclose(result["ess"], 200.0)
 
 
+@pytest.mark.slow
 def test_counts_that_are_observed_from_a_data_container_in_several_chains():
     y = np.array([[1, 2], [3, 4], [0, 9]])
     with pm.Model() as model:
@@ -181,6 +186,7 @@ def test_counts_that_are_observed_from_a_data_container_in_several_chains():
     assert largest_score(result, exact) <= statistical.threshold(3)
 
 
+@pytest.mark.slow
 def test_covariates_of_a_row_are_data_too():
     rng = np.random.default_rng(3)
     size, x = np.array([1.0, 2.0, 3.0]), rng.normal(size=3)
@@ -235,6 +241,7 @@ def test_a_complete_product_of_experts_has_one_error_for_all_rows():
     assert float(result["mcse"]) == se
 
 
+@pytest.mark.slow
 def test_a_free_variable_s_density_is_in_its_own_space():
     with pm.Model() as model:
         x = pm.HalfFlat("x")
@@ -245,6 +252,7 @@ def test_a_free_variable_s_density_is_in_its_own_space():
     assert np.max(np.abs(error)) <= statistical.threshold() * float(result["log_z_se"])
 
 
+@pytest.mark.slow
 def test_hidden_variables_are_integrated_out_of_every_row():
     with pm.Model() as model:
         x = pm.Flat("x", shape=2)

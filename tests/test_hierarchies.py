@@ -31,6 +31,7 @@ def posterior():
 REFERENCES = {"prior": "prior", "fitted": "fitted", "Gaussian": Gaussian(scale=3.0), "model": wide()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reference", REFERENCES.values(), ids=REFERENCES)
 def test_log_z_and_draws_are_those_of_the_model(reference):
     model, truth = hierarchy()
@@ -44,6 +45,7 @@ def test_log_z_and_draws_are_those_of_the_model(reference):
     np.testing.assert_allclose(np.cov(flat.T), covariance, atol=0.3)
 
 
+@pytest.mark.slow
 def test_the_fit_is_made_of_the_pilots_particles_in_its_own_coordinates():
     rng = np.random.default_rng(1)
     with pm.Model() as model:

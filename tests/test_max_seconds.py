@@ -48,6 +48,7 @@ def idata():
     return run(1e-3, 20.0)
 
 
+@pytest.mark.slow
 def test_the_answer_is_right_within_its_error(idata):
     estimate = pymc_hais.log_marginal_likelihood(idata)
     truth = log_evidence_regression(np.ones((3, 2)), Y, 1.0, 1.0)
@@ -72,6 +73,7 @@ def test_there_are_as_many_draws_as_asked_for(idata):
     assert 0.2 < total.std() * np.sqrt(3.5) < 3.0
 
 
+@pytest.mark.slow
 def test_time_that_suffices_changes_nothing():
     first, second = run(0.0, None, 200), run(0.0, 1e5, 200)
     assert pymc_hais.log_marginal_likelihood(first) == pymc_hais.log_marginal_likelihood(second)

@@ -70,6 +70,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", slow_but(["fitted", "untuned"], CASES))
 def test_on_the_same_data_with_the_same_seed_a_plan_gives_the_same_to_the_bit_without_a_pilot(name, tmp_path):
     build, options = CASES[name]
@@ -108,6 +109,7 @@ def test_a_round_may_be_no_longer_than_max_temperatures(learnt):
     assert sample(means(), plan=learnt, max_temperatures=5)["posterior"].attrs["n_temperatures"] == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("y", [(0.7, 1.9, 1.0), (2.4, 0.1, 1.3, 0.8)], ids=["values", "number"])
 def test_other_data_have_their_own_log_z(learnt, y):
     found = estimate(sample(means(y), plan=learnt))
@@ -166,6 +168,7 @@ def stretched(c):
     return model
 
 
+@pytest.mark.slow
 def test_the_tail_of_the_log_ratio_is_that_of_the_data_of_the_run():
     """At c = 0.8 the log ratio is twice a chi-squared, of which 0.031 lie beyond a normal's highest 0.005."""
     first = sample(stretched(0.05), reference="prior")
@@ -284,6 +287,7 @@ def test_what_is_no_plan_is_refused(learnt, tmp_path):
             pymc_hais.save_plan(learnt, path)
 
 
+@pytest.mark.slow
 def test_a_plain_run_is_the_same_with_and_without_its_plan_kept(monkeypatch):
     with_plan = sample(one_mean())
     monkeypatch.setattr("pymc_hais.results.report.record_plan", lambda *args: None)

@@ -42,12 +42,12 @@ class Logistic:
     "reference",
     [
         "auto",
-        "fitted",
-        "gaussian",
+        pytest.param("fitted", marks=pytest.mark.slow),
+        pytest.param("gaussian", marks=pytest.mark.exhaustive),
         pytest.param(StudentT(3.0, scale=2.0), marks=pytest.mark.slow),
-        Mixture([Gaussian(scale=2.0), StudentT(3.0)]),
-        pytest.param(pm.Normal.dist(0.5, 2.0, shape=2), marks=pytest.mark.slow),
-        {"x": pm.Laplace.dist(0, 2, shape=2)},
+        pytest.param(Mixture([Gaussian(scale=2.0), StudentT(3.0)]), marks=pytest.mark.slow),
+        pytest.param(pm.Normal.dist(0.5, 2.0, shape=2), marks=pytest.mark.exhaustive),
+        pytest.param({"x": pm.Laplace.dist(0, 2, shape=2)}, marks=pytest.mark.slow),
         Logistic(),
     ],
     ids=["auto", "fitted", "gaussian", "Student-t", "mixture", "distribution", "dict", "own"],
@@ -62,6 +62,7 @@ def test_the_partition_function_does_not_depend_on_the_reference(reference):
     np.testing.assert_allclose(covariance, FACTOR @ FACTOR.T, atol=0.25)  # 1,000 draws: five standard errors
 
 
+@pytest.mark.slow
 def test_a_fit_defended_by_the_prior_gives_the_marginal_likelihood():
     rng = np.random.default_rng(4)
     design, y = rng.normal(size=(60, 12)), rng.normal(size=60)
@@ -102,12 +103,9 @@ def test_an_improper_prior_with_data_is_the_users_decision():
     assert_right(found, -0.5 * np.log(2 * np.pi) - 0.5 * np.log(2) - 0.5 * 0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "options",
-    [
-        pytest.param({}, id="tuned"),
-        pytest.param(pymc_hais.paper_settings(100), marks=pytest.mark.slow, id="the report's"),
-    ],
+    "options", [pytest.param({}, id="tuned"), pytest.param(pymc_hais.paper_settings(100), id="the report's")]
 )
 def test_a_second_model_gives_the_ratio(options):
     with pm.Model() as wide:
@@ -147,6 +145,7 @@ def test_truncated_gaussians(kernel):
     assert float(idata["posterior"]["x"].min()) >= -1e-12
 
 
+@pytest.mark.slow
 def test_a_wedge_between_skew_walls():
     """The angle between two walls through the origin, as a share of the circle."""
     angle = np.pi / 5
@@ -189,6 +188,7 @@ def test_plain_importance_sampling_is_no_temperatures():
     assert weights.max() > bound - np.log(500) - max(found.per_chain) - 0.05  # 1,000 draws come near it
 
 
+@pytest.mark.slow
 def test_the_reports_settings():
     settings = pymc_hais.paper_settings(400)
     found, idata = estimate(flat_gaussian(), reference="gaussian", **settings)
@@ -296,7 +296,8 @@ def test_a_parameter_path_starts_at_its_reference():
         estimate(moving_gaussian(), path={"precision": (np.full((2, 2), "a"), PRECISION)})
 
 
-@pytest.mark.parametrize(("weight", "is_heavy"), [(1.0, True), pytest.param(2.5, False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("weight", "is_heavy"), [(1.0, True), (2.5, False)])
 def test_tails_heavier_than_the_reference_raise_a_finding(weight, is_heavy):
     """Experts with lambda = 1 are Cauchy distributions, with lambda = 5/2 t distributions of 4 degrees of freedom."""
     phi = experts.build_filters(10)

@@ -11,6 +11,7 @@ import pymc_hais
 from tests.quick import QUICK, interrupt, one_mean, schools
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bits_whatever_the_number_of_cores():
     model = schools()
     one, two, other = (
@@ -31,6 +32,7 @@ def test_seeds_of_single_chains_stand_for_themselves():
         pymc_hais.sample_hais(model=model, random_seed=[5, 6, 7], **QUICK)
 
 
+@pytest.mark.slow
 def test_target_none_makes_one_round_and_the_budget_is_kept(caplog):
     with caplog.at_level(logging.INFO, logger="pymc"):
         idata = pymc_hais.sample_hais(model=one_mean(), random_seed=1, **QUICK)
@@ -83,6 +85,7 @@ def test_an_interrupt_keeps_the_finished_rounds(monkeypatch):
     assert_no_threads_are_left()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phase", ["Pilot", "Round 1"])
 def test_an_interrupt_before_any_round_is_finished_is_one(phase, monkeypatch):
     interrupt(monkeypatch, phase)
@@ -106,6 +109,7 @@ def test_reading_an_estimate_from_something_else():
         pymc_hais.log_marginal_likelihood(DataTree())
 
 
+@pytest.mark.slow
 def test_idata_kwargs_and_var_names():
     idata = pymc_hais.sample_hais(
         model=schools(),

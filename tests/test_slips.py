@@ -200,6 +200,7 @@ def test_modes_that_are_backends_are_read_as_such():
     assert resolve_backend(None, {"mode": "FAST_COMPILE"}) == (None, {"mode": "FAST_COMPILE"})
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not HAS_JAX or not hasattr(os, "fork"), reason="needs JAX, and a system that forks")
 def test_a_fork_after_a_run_says_what_to_use_instead():
     script = """

@@ -78,6 +78,7 @@ def test_the_truth_lies_between_the_bounds(monkeypatch):
     assert np.quantile(errors, 0.8) < 2.5
 
 
+@pytest.mark.slow
 def test_a_way_back_of_the_wrong_sign_is_caught(monkeypatch):
     wrong = mutate(populations, ("problem.log_z_reference, is_reverse=True", "problem.log_z_reference"))
     monkeypatch.setattr(validation, "anneal_back", wrong.anneal_back)
@@ -85,6 +86,7 @@ def test_a_way_back_of_the_wrong_sign_is_caught(monkeypatch):
     assert_caught(np.exp(log_z - tree["bounds"]["upper"].values), 1.0)
 
 
+@pytest.mark.slow
 def test_the_ranks_of_the_true_values_are_uniform(tree):
     assert_distribution(tree["ranks"]["mu"].values, "uniform")
     assert tree.attrs["findings"] == "[]"
@@ -133,6 +135,7 @@ def test_the_gap_closes_as_temperatures_grow():
     assert abs(gaps[1]) < 0.3 * gaps[0]
 
 
+@pytest.mark.slow
 def test_a_model_with_dims_keeps_its_labels():
     tree = pymc_hais.validate(
         schools(), 3, draws=100, chains=2, n_temperatures=16, target_se=None, random_seed=1, progressbar=False

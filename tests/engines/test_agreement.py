@@ -94,6 +94,7 @@ def segment(engine, positions, steps=slice(0, 6), state=None, step_size=0.5):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("one", "other"), PAIRS)
 def test_what_is_not_finite_is_rejected_alike(one, other):
     positions = build_graph("cliff")[1]
@@ -186,6 +187,7 @@ def compiled_noises(n_dims):
     return compiled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_dims", [1, 4])
 @pytest.mark.parametrize("step", [0, 7, INITIAL_STEP])
 def test_noise_is_the_same_in_three_namespaces(n_dims, step):

@@ -91,6 +91,7 @@ def test_an_op_of_python_alone_goes_to_the_python_engine_with_one_warning(opaque
     assert choose(opaque, "c")[1] == []
 
 
+@pytest.mark.slow
 @needs_jax
 def test_an_op_that_jax_cannot_trace_goes_to_numba_with_one_warning():
     register_forms()

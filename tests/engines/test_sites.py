@@ -135,6 +135,7 @@ def assert_same(found, expected, tolerance):
         np.testing.assert_allclose(one, other, **tolerance)
 
 
+@pytest.mark.slow
 @needs_jax
 @pytest.mark.parametrize("name", fast_but(["random-walk"], KERNELS))
 def test_sites_are_the_same_on_jax(name):
@@ -169,6 +170,7 @@ def test_single_precision_on_the_plain_loop_keeps_sites_whole():
     np.testing.assert_array_equal(sites, specified("kick-drift-kick")[0].position[:, -9:])
 
 
+@pytest.mark.slow
 @needs_jax
 def test_single_precision_on_jax_keeps_sites_whole():
     name = "kick-drift-kick"

@@ -223,6 +223,7 @@ def shared_out(rng, n_particles):
     return build_run(log_weights[None], parts=parts[None], temperature=many)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n_particles", "most"), fast_but([(201, 0.99), (209, 0.99)], [(200, 0.97), (201, 0.99), (205, 0.99), (209, 0.99)])
 )
@@ -259,6 +260,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_chains", "n_particles", "first_sigma", "second_sigma"), CASES)
 def test_a_95_percent_interval_covers_95_percent(n_chains, n_particles, first_sigma, second_sigma):
     # At a true coverage of 0.95 the share of 3000 replicates leaves 0.93 to 0.97 with probability 5e-7.

@@ -150,6 +150,7 @@ def memory_of(idata):
     return estimate, [finding.severity for finding in estimate.findings if finding.name == "memory"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", [pymc_hais.RandomWalk(step_size=0.1), None])
 def test_moves_that_are_too_slow_for_a_stretched_target_are_reported_and_the_default_is_not(kernel):
     """The widest directions open in the last hundredth of linear betas; there is no other round to compare with."""

@@ -30,6 +30,7 @@ def replicates():
     return [average_likelihood(-3.0 + SLOPES * theta[..., None]) for theta in draws]
 
 
+@pytest.mark.slow
 def test_the_error_of_the_mean_is_that_of_rows_that_share_their_draws(replicates):
     means = np.array([one.value.mean() for one in replicates])
     # E exp(slope theta) = exp(slope^2 / 2); the log of a mean errs low by half its variance, a tenth of its error.

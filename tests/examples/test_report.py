@@ -80,6 +80,7 @@ def test_experts_are_sampled_from_their_own_density(kind):
     assert_mean(virial.sum(axis=1), len(phi))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", EACH)
 def test_log_z_of_36_experts(kind, name):
@@ -138,6 +139,7 @@ def gaussian(precision, normalised):
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EACH)
 def test_log_z_of_a_truncated_gaussian(name):
     # Independent and non-negative: half of each one-dimensional integral.

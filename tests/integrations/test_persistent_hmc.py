@@ -52,6 +52,7 @@ def largest_score(idata, truths):
 # The density ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, {"n_leapfrog": 3, "n_transitions": 4}], ids=["one", "three"])
 def test_agrees_with_nuts_on_eight_schools(settings):
     ours, reference = draw(schools(), **settings), nuts_on_schools()
@@ -80,6 +81,7 @@ def cut_prior():
 PRIOR = {"x": (1.0, 2.0), "g": (6.0, np.sqrt(12.0))}
 
 
+@pytest.mark.slow
 def test_beta_zero_is_the_prior_even_where_the_likelihood_is_zero():
     score, limit = largest_score(draw(cut_prior(), beta=0.0), PRIOR)
     assert score <= limit
@@ -193,6 +195,7 @@ def half_way():
         yield step, point
 
 
+@pytest.mark.slow
 def test_a_chain_goes_on_from_its_sampling_state(half_way):
     step, point = half_way
     state = pickle.loads(pickle.dumps(step.sampling_state))  # as a Zarr store keeps it

@@ -81,6 +81,7 @@ def compiled(name):
     return build(model), truth
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", slow_but(["hierarchy"], CASES))
 def test_log_z_is_right(name):
     kernel, truth = compiled(name)
@@ -100,6 +101,7 @@ def test_log_z_is_right_where_the_default_kernel_of_pymc_is_not():
     assert stats.ttest_1samp(theirs, truth, alternative="greater").pvalue < LEVEL
 
 
+@pytest.mark.slow
 def test_draws_of_the_posterior_have_its_moments():
     with pm.Model() as model:
         mu = pm.Normal("mu", 0.0, 3.0)
@@ -140,6 +142,7 @@ def test_nan_counts_as_zero_likelihood():
     assert np.all(kernel.tempered_posterior > 0.0)
 
 
+@pytest.mark.slow
 def test_likelihoods_of_any_scale_are_reached_in_steps():
     # log Z for y ~ N(x, sigma^2) is that of y ~ N(0, 1 + sigma^2).
     with pm.Model() as model:
@@ -203,6 +206,7 @@ def test_backends_agree(mode):
     np.testing.assert_allclose(other.tempered_posterior, plain.tempered_posterior, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_pickled_kernel_runs_alike():
     kernel, _ = compiled("skewed")
     copy = cloudpickle.loads(cloudpickle.dumps(kernel))

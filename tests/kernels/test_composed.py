@@ -45,6 +45,7 @@ def test_leaves_a_skewed_target_invariant(name):
         assert_mean(*features, f"after {n_steps} steps")
 
 
+@pytest.mark.slow
 @needs_jax
 @pytest.mark.parametrize(
     ("integrator", "build_mutant"),
@@ -75,6 +76,7 @@ def three(name, module_composed=Composed):
     return module_composed(tuple(blocks))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BLOCKS)
 def test_three_blocks_leave_a_skewed_target_invariant(name):
     *_, metric, rule, _ = BLOCKS[name]

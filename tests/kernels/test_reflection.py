@@ -45,6 +45,7 @@ KERNELS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_steps", [1, 10])
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("target", TARGETS)

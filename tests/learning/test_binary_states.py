@@ -185,6 +185,7 @@ def test_selection_leaves_out_what_is_not_selected(build):
     np.testing.assert_allclose(found, moments(posterior(truncated)), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", [sparse_coding, noisy_or], ids=lambda build: build.__name__)
 @pytest.mark.parametrize("n_units", [None, 3, N_UNITS])
 @pytest.mark.parametrize("beta", [1.0, 0.4])
@@ -230,6 +231,7 @@ def test_closed_steps_never_lower_the_likelihood_and_stop():
     assert result["learning"]["states_per_row"].values[-1] == 2**4
 
 
+@pytest.mark.slow
 def test_steps_along_the_gradient_reach_what_closed_steps_do():
     rows = drawn(200)
     first = first_parameters(rows, 3, np.random.default_rng(0))
@@ -301,6 +303,7 @@ def attempt(e_step, n_units=4, m=m_step, **kwargs):
     pymc_hais.fit(model, {"y": ROWS}, PARAMETERS, method, n_steps=1, progressbar=False, **kwargs)
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_the_model_is_refused_by_name():
     with pytest.raises(ValueError, match=r"up to 18 hidden units, and the model has 19: pass Selection"):
         attempt(learning.Enumeration(), 19)

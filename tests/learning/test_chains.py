@@ -105,7 +105,8 @@ def test_the_gradient_is_that_of_the_log_likelihood(method, family):
     assert_right(z_scores(sample_gradients(method, family), LIKELIHOOD))
 
 
-@pytest.mark.parametrize("n_moves", [1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("n_moves", [1, 3])
 def test_contrastive_divergence_is_what_so_many_sweeps_from_the_data_say(n_moves, family):
     after = shares_after(n_moves)
     found = sample_gradients(learning.ContrastiveDivergence(n_moves), family)
@@ -122,6 +123,7 @@ def test_chains_that_start_anew_at_the_data_are_not_persistent(family, monkeypat
     assert np.abs(z_scores(sample_gradients(method, family), LIKELIHOOD)).max() > 20.0
 
 
+@pytest.mark.slow
 def test_fast_parameters_drive_the_chains(family):
     gradient = {"W": np.full((N_VISIBLE, N_HIDDEN), 2.0), "b": np.zeros(N_VISIBLE), "c": np.ones(N_HIDDEN)}
     method = learning.FastPersistentCD(n_moves=3, n_chains=400, fast_rate=0.3, decay=0.0)
@@ -138,6 +140,7 @@ def test_fast_parameters_drive_the_chains(family):
     np.testing.assert_allclose(state.fast["W"], -0.1 * 2.0 * 1.75)
 
 
+@pytest.mark.slow
 def test_chains_of_rows_and_model_run_on_the_backend_of_the_fit():
     backends = set()
 
@@ -186,6 +189,7 @@ def test_log_z_is_tracked_however_fast_the_parameters_move(family):
     assert bar < 0.15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "replacement",
     [
@@ -211,6 +215,7 @@ def fitted_with_few_points():
     return exact - float(fitted["log_z"]), float(fitted["log_z_se"]), result
 
 
+@pytest.mark.slow
 def test_a_fit_says_log_z_of_what_it_found():
     error, bar, result = fitted_with_few_points()
     assert abs(error) < 8.0 * bar
@@ -218,6 +223,7 @@ def test_a_fit_says_log_z_of_what_it_found():
     assert set(result["learning"].data_vars) >= {"objective", "log_z", "log_z_se", "step_size_of_model"}
 
 
+@pytest.mark.slow
 def test_the_points_that_lead_have_it_too_low(monkeypatch):
     leaders = mutate(tracking, ("log_mean_exp(self.log_z[N_POPULATIONS:])", "log_mean_exp(self.log_z[:N_POPULATIONS])"))
     monkeypatch.setattr(tracking.Tracked, "tell", leaders.Tracked.tell)
@@ -260,6 +266,7 @@ def test_the_causes_of_each_row_follow_their_posterior(method):
     assert_right((found.mean(axis=0) - exact) / (found.std(axis=0, ddof=1) / np.sqrt(10)))
 
 
+@pytest.mark.slow
 def test_an_e_step_of_ones_own_is_used_and_checked():
     """With exact draws of the posterior the filters go to the maximum of the likelihood."""
 

@@ -110,6 +110,7 @@ def test_what_has_not_converged_is_a_finding(kwargs, reason):
     assert np.isfinite(value).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kwargs", [{}, {"optimizer": pm.adam(learning_rate=0.01), "n_steps": 400}])
 def test_constraints_hold(kwargs):
     first = np.array([[0.9, 0.3], [0.2, 1.2]])
@@ -178,6 +179,7 @@ def test_a_trace_keeps_few_steps():
     assert [int(one["a"]) for one in trace.values] == trace.steps
 
 
+@pytest.mark.slow
 def test_held_out_rows_follow(best):
     model = densities.experts(best[0])
     idata = pymc_hais.log_likelihood(model, {"x": ROWS[:20]}, random_seed=1, progressbar=False, draws=100)

@@ -99,6 +99,7 @@ def told(idata):
     return estimate.value, estimate.se
 
 
+@pytest.mark.slow
 def test_learnt_tracked_and_annealed_log_z_agree():
     """Of the same fitted density: each beside the exact one."""
     model = densities.boltzmann(COUPLINGS, BIASES)

@@ -117,12 +117,13 @@ def test_real_rows_tell_as_much_as_by_maximum_likelihood(method, likelihood):
     assert errors <= 2.0 * likelihood[learnt_filters]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method",
     [
-        pytest.param(learning.MinimumProbabilityFlow(), marks=pytest.mark.slow),
+        learning.MinimumProbabilityFlow(),
         learning.Pseudolikelihood(),
-        pytest.param(learning.Pseudolikelihood(2), marks=pytest.mark.slow),
+        learning.Pseudolikelihood(2),
         learning.RatioMatching(),
         learning.NoiseContrastive(),
     ],

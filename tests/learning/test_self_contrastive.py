@@ -28,6 +28,7 @@ def test_the_gradient_is_half_the_difference_of_the_moments():
     np.testing.assert_allclose(found.of["W"], 0.5 * moments, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_it_learns_the_moments_of_the_data():
     rows = densities.boltzmann_rows(COUPLINGS, BIASES, 5000, 2)
     model = densities.boltzmann(np.zeros((3, 3)), np.zeros(3))

@@ -75,6 +75,7 @@ def test_a_wide_density_of_one_hill_starts_at_its_mode(build):
     assert_right(found, truth)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("wide")
 def test_a_pilot_looks_for_more_where_one_hill_is_not_proven(monkeypatch):
     asked = []
@@ -89,6 +90,7 @@ def test_a_pilot_looks_for_more_where_one_hill_is_not_proven(monkeypatch):
 SPIKE = (6, [(100.0, 0.0, 1.0), (1.0, 0.0, 0.01)], 4.0)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("wide")
 def test_a_spike_that_all_climbs_end_at_is_not_taken_for_the_hill():
     """The hill has a hundred times the mass of the spike at its top."""
@@ -98,6 +100,7 @@ def test_a_spike_that_all_climbs_end_at_is_not_taken_for_the_hill():
     assert any(one.severity == "error" for one in found.findings) or abs(found.value - truth) <= 4.0 * found.se
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("wide")
 def test_without_pilots_that_look_for_more_the_spike_would_be_taken(monkeypatch):
     monkeypatch.setattr(near, "_doubt", lambda *_: None)
@@ -106,6 +109,7 @@ def test_without_pilots_that_look_for_more_the_spike_would_be_taken(monkeypatch)
     assert "fitted to the mode" in attributes(idata)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("wide")
 def test_other_modes_have_pilots_run_as_ever():
     model, truth = parts(3, [(1.0, -3.0, 0.5), (2.0, 3.0, 0.7)], 3.0)
@@ -114,6 +118,7 @@ def test_other_modes_have_pilots_run_as_ever():
     assert_right(found, truth)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("wide")
 def test_a_hierarchy_is_not_climbed(monkeypatch):
     monkeypatch.setattr(near, "_find", lambda *_: pytest.fail("was climbed"))
@@ -123,6 +128,7 @@ def test_a_hierarchy_is_not_climbed(monkeypatch):
     estimate(model, draws=100, max_seconds=20)
 
 
+@pytest.mark.slow
 def test_a_fit_that_importance_draws_find_good_needs_hardly_any_temperatures():
     """30 coefficients: particles do not tell enough of these dimensions, and the curvature at the mode does."""
     rng = np.random.default_rng(8)
@@ -136,6 +142,7 @@ def test_a_fit_that_importance_draws_find_good_needs_hardly_any_temperatures():
     assert_right(found, multivariate_normal.logpdf(y, np.zeros(100), 0.09 * np.eye(100) + 100.0 * X @ X.T))
 
 
+@pytest.mark.slow
 def test_a_fit_that_they_do_not_find_good_is_annealed_from():
     with pm.Model() as model:
         x = pm.Normal("x", 0.0, 10.0, shape=5)
@@ -144,6 +151,7 @@ def test_a_fit_that_they_do_not_find_good_is_annealed_from():
     assert attributes(idata)[1] > 8
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("wide")
 def test_a_plan_of_one_temperature_has_more_of_them_for_other_data():
     plan = estimate(linear()[0])[1]
@@ -157,6 +165,7 @@ def test_a_plan_of_one_temperature_has_more_of_them_for_other_data():
     assert_right(found, truth)
 
 
+@pytest.mark.slow
 def test_whoever_asks_for_other_estimators_has_a_path_for_them():
     found, idata = estimate(linear()[0], estimators=("bridge",))
     assert attributes(idata)[1] >= 16

@@ -51,6 +51,7 @@ def hierarchy():
     return problem, near, y
 
 
+@pytest.mark.slow
 def test_particles_of_an_earlier_pilot_are_read_where_they_are(hierarchy):
     first, near, y = hierarchy
     z = np.random.default_rng(0).normal(size=(30, 5))
@@ -97,6 +98,7 @@ def endless():
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("build", "message"),
     [

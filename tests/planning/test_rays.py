@@ -23,6 +23,7 @@ def power_law(power, n_dims=1, is_round=False):
     return model, n_dims * np.log(2.0 / (power - 1.0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("power", slow_but({1.3, 2.0}, [1.2, 1.3, 1.5, 2.0, 3.0]))
 def test_log_z_of_a_power_law_is_right(power):
     model, truth = power_law(power)
@@ -31,6 +32,7 @@ def test_log_z_of_a_power_law_is_right(power):
     assert found.is_trustworthy
 
 
+@pytest.mark.slow
 def test_a_reference_with_modes_is_as_heavy():
     with pm.Model() as model:
         x = pm.Flat("x", shape=1)
@@ -40,6 +42,7 @@ def test_a_reference_with_modes_is_as_heavy():
     assert_right(found, 0.5 * np.log(np.pi) + gammaln(0.15) - gammaln(0.65))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_dims", [1, 3])
 @pytest.mark.parametrize("tail", [0.3, 1.0, 4.0])
 def test_powers_are_those_of_a_student_t(n_dims, tail):
@@ -68,6 +71,7 @@ def test_the_heaviest_axis_is_found_beside_a_light_one():
     assert rays.axis == 1
 
 
+@pytest.mark.slow
 def test_what_falls_more_slowly_than_any_student_t_along_axes_is_an_error():
     model, truth = power_law(1.5, n_dims=5)
     found, _ = estimate(model, target_se=None)

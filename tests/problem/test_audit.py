@@ -256,6 +256,7 @@ class Spiked:
         return pt.logaddexp(Ball().logp(x), -(x**2).sum() / 18 - np.log(2 * np.pi * 9)) - np.log(2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "reference",
     [Ball(), Spiked(), Mixture([Box([-1, -1], [1, 1]), Gaussian(scale=2.0)]), Mixture([Ball(), StudentT(3.0)])],
@@ -265,6 +266,7 @@ def test_a_reference_may_jump(reference):
     audit(modelled(lambda: pm.Normal("x", shape=2)), reference=reference)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "reference", [Ball(0.9), Spiked(3.6), Mixture([Ball(0.9), StudentT(3.0)])], ids=["disc", "jump inside", "mixture"]
 )

@@ -83,6 +83,7 @@ MISSES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MISSES)
 def test_what_misses_a_part_is_refused(name):
     model, reference, constraints = MISSES[name]
@@ -107,6 +108,7 @@ COVERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COVERS)
 def test_what_covers_the_model_is_not(name):
     model, reference, constraints = COVERS[name]
@@ -136,6 +138,7 @@ def test_without_gradients_too():
         build(flat(), Box([-1, -1], [1, 1]), kernel=RandomWalk())
 
 
+@pytest.mark.slow
 def test_a_reference_model_that_misses_a_part():
     with pm.Model() as narrow:
         pm.Uniform("x", -1.0, 1.0, shape=2, default_transform=None)
@@ -143,6 +146,7 @@ def test_a_reference_model_that_misses_a_part():
         estimate(flat(), reference=narrow)
 
 
+@pytest.mark.slow
 def test_bounded_references_of_a_positive_scale_through_the_front_door():
     """-11.137 by quadrature; the same distributions taken for the logarithm of `s` gave another number in silence."""
     rule, weight = np.polynomial.legendre.leggauss(200)
@@ -156,6 +160,7 @@ def test_bounded_references_of_a_positive_scale_through_the_front_door():
     assert idata["posterior"].attrs["reference"] == "Normal x HalfNormal"
 
 
+@pytest.mark.slow
 def test_a_mixture_of_a_box_and_a_gaussian_gives_the_partition_function():
     found, _ = estimate(flat(), reference=Mixture([Box([-1, -1], [1, 1]), Gaussian(scale=2.0)]))
     assert_right(found, np.log(2 * np.pi))

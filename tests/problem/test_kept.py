@@ -72,6 +72,7 @@ def test_new_data_count():
     assert abs(after.value - log_z_of(y)) < 5 * after.se
 
 
+@pytest.mark.slow
 def test_a_new_term_counts():
     model = build_model()
     before = estimate(run(model))
@@ -130,6 +131,7 @@ def test_other_references_and_kernels_are_told_apart():
     assert find_problem(model, now, StudentT(4.0), compiler, False) is None
 
 
+@pytest.mark.slow
 def test_a_model_is_free_to_go():
     model = build_model()
     run(model)

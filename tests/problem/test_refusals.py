@@ -64,6 +64,7 @@ def test_gaps_that_came_into_a_container_are_named():
     refused(build, r"The data container `d` has missing values \(the first is element \(1,\)\)")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("build", "value"),
     [

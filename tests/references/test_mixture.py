@@ -20,6 +20,7 @@ class Uniform:
         return np.full(n, self.number)
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(0.01, 1.0), min_size=1, max_size=8), st.integers(1, 300), st.integers(0, 2**31))
 def test_counts_are_shares_to_less_than_one_draw_at_either_end(lengths, n, seed):
     shares = np.array(lengths) / np.sum(lengths)

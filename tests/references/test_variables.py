@@ -80,6 +80,7 @@ TWO = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TWO)
 def test_transforms_that_change_the_dimension(name):
     build, dist = TWO[name]
@@ -115,6 +116,7 @@ def test_every_variable_of_a_model_and_the_order_of_a_dict_does_not_matter():
     assert len(model.free_RVs) == 3
 
 
+@pytest.mark.slow
 def test_labelled_variables_of_dims():
     model = MODELS["dims_model"]()
     spec = {

@@ -79,6 +79,7 @@ def compiled(monkeypatch):
     return calls
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("takes_fit", [False, True])
 @pytest.mark.parametrize(("build", "rows"), [(schools, None), (one_row, {"x": np.ones((3, 2))})])
 def test_ordinary_priors_are_checked_without_a_graph_of_their_own(build, rows, takes_fit, compiled):

@@ -66,6 +66,7 @@ def test_a_default_call_finds_the_mass(name):
     assert_right(found, truth)
 
 
+@pytest.mark.slow
 def test_what_is_missed_is_measured_and_placed_and_the_advice_helps():
     model, truth = spike(10, 0.01)
     found, idata = estimate(model, draws=200, reference="prior")
@@ -83,6 +84,7 @@ def test_what_is_missed_is_measured_and_placed_and_the_advice_helps():
     assert_right(again, truth)
 
 
+@pytest.mark.slow
 def test_a_run_that_has_missed_modes_is_made_again_from_these_and_says_so(caplog):
     model, truth = spike(10, 0.01)
     with caplog.at_level("INFO", logger="pymc.hais"):
@@ -101,6 +103,7 @@ def test_a_run_that_has_missed_modes_is_made_again_from_these_and_says_so(caplog
     assert_right(found, truth)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", [{"target_se": None}, {"reference": "prior"}, {"max_seconds": 1e-3}])
 def test_no_other_run_is_made_where_one_was_asked_for_or_there_is_no_time(given, monkeypatch):
     monkeypatch.setattr(stages, "add_modes", lambda *_: pytest.fail("another run has begun"))
@@ -137,6 +140,7 @@ def test_a_killed_run_goes_on_to_the_same_bits_in_its_second_half(tmp_path, monk
     assert (again.value, again.se) == (whole.value, whole.se)
 
 
+@pytest.mark.slow
 def test_a_named_point_leads_to_a_spike_that_nothing_else_leads_to():
     model, truth = spike(10, 0.3)
     found, idata = estimate(model, modes={"x": np.full(10, 0.305)})
@@ -145,6 +149,7 @@ def test_a_named_point_leads_to_a_spike_that_nothing_else_leads_to():
     assert "Gaussian" in idata["posterior"].attrs["reference"]
 
 
+@pytest.mark.slow
 def test_the_check_needs_the_runs_own_share(monkeypatch):
     """A mutant that counts every mass as missed raises an alarm on an honest run; the check does not."""
     found, _ = estimate(one_mean(), draws=200)
@@ -158,6 +163,7 @@ def test_the_check_needs_the_runs_own_share(monkeypatch):
     assert errors(found) == ["missed_mass"]
 
 
+@pytest.mark.slow
 def test_the_check_needs_fresh_draws_of_the_mass(monkeypatch):
     """A mutant without any mass finds nothing where there is a spike."""
     monkeypatch.setattr(

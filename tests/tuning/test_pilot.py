@@ -135,6 +135,7 @@ def test_gradients_are_counted_as_the_kernel_makes_them():
     assert many.n_gradients == 200 * (1 + 3 * n_moves(many))
 
 
+@pytest.mark.slow
 def test_a_pilot_that_takes_long_gets_the_fewest_moves_a_stage(monkeypatch):
     monkeypatch.setattr(pilot_module, "_MOVES_PER_TIME", 1e9)
     patient = pilot_with(Hamiltonian(step_size=0.25))
@@ -147,6 +148,7 @@ def test_a_pilot_that_takes_long_gets_the_fewest_moves_a_stage(monkeypatch):
         assert pilot.n_gradients == 200 * (1 + expected + parting)
 
 
+@pytest.mark.slow
 def test_a_pilot_with_more_dimensions_than_particles_gets_the_fewest_moves_a_stage(monkeypatch):
     monkeypatch.setattr(pilot_module, "_MOVES_PER_TIME", 1e9)
     for n_particles, each in [(29, 5), (30, 50)]:
@@ -211,6 +213,7 @@ def pilot_of_diagonal_normal(n_dims, precision, n_particles, seed=0):
     return run_on(engine, rng.standard_normal((n_particles, n_dims)), rng)
 
 
+@pytest.mark.slow
 def test_wide_stages_still_teach_the_scales_the_step_size_and_the_barrier():
     # Standard-normal prior, one observation of each coordinate with variance 1 / 4: all coordinates are alike.
     n_dims, precision, n = 400, 4.0, 500
@@ -229,6 +232,7 @@ def test_wide_stages_still_teach_the_scales_the_step_size_and_the_barrier():
     assert abs(pilot.positions.mean()) < 5 * scale / np.sqrt(n * n_dims)
 
 
+@pytest.mark.slow
 def test_with_many_more_dimensions_than_particles_its_log_z_does_not_run_away():
     n_dims, n = 1000, 50
     errors = [pilot_of_diagonal_normal(n_dims, 1.0, n, seed).log_z + 0.5 * n_dims * np.log(2.0) for seed in range(3)]

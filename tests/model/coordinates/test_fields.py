@@ -86,6 +86,7 @@ def test_the_way_there_and_back_and_its_jacobian(case, kind):
     np.testing.assert_allclose(chart.log_jacobian(x[:1], sites), expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["none", "all"])
 def test_the_density_is_the_model_s(case, kind):
     """The graphs, which use other recurrences, give the model's density times the Jacobian of the numbers."""
@@ -100,6 +101,7 @@ def test_the_density_is_the_model_s(case, kind):
     np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_chain_under_normal_data_is_a_standard_normal_whatever_the_scales():
     model = walk()
     layout = build_layout(model)

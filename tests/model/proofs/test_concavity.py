@@ -174,6 +174,7 @@ MUTANTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MUTANTS)
 def test_random_graphs_show_each_rule_that_is_wrong(name, monkeypatch):
     attribute, mutant = MUTANTS[name]

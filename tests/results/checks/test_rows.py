@@ -69,6 +69,7 @@ def test_what_may_be_missing_from_a_row_does_not_count_as_its_own_error():
     assert held_out.mcse > 0.5
 
 
+@pytest.mark.slow
 def test_a_model_without_data_is_told_so():
     with pm.Model() as model:
         pm.Normal("mu", 0.0, 3.0)

@@ -77,6 +77,7 @@ def test_rows_without_final_particles_are_left_out(chain):
     assert not list(check_odds(changed(chain, rule="table"), {0: None}))
 
 
+@pytest.mark.slow
 def test_what_could_be_summed_out_is_named():
     with pm.Model() as model:
         z = pm.Bernoulli("z", 0.3, shape=5)
@@ -91,6 +92,7 @@ def test_what_could_be_summed_out_is_named():
     assert problem.layout.owners == ("z", "kind", "edge", "n", "flat")
 
 
+@pytest.mark.slow
 def test_flips_are_worth_a_try_where_gibbs_draws_cost_an_evaluation_a_site():
     parameters = rbm.Parameters(np.full((40, 3), 0.1), np.zeros(40), np.zeros(3))
     compiler = Compiler(compile_kwargs={"mode": "FAST_COMPILE"})
