@@ -29,6 +29,7 @@ def fit(
     backend: str | None = None,
     tolerance: float = 0.01,
     max_seconds: float | None = None,
+    held_out: Mapping[str, Any] | None = None,
 ) -> DataTree:
     """Fit parameters of a model of one row, and leave them in the model.
 
@@ -69,6 +70,11 @@ def fit(
     max_seconds : float, optional
         No step begins later than so many seconds after the call, compiling included; what is under way, such as the
         chains' pilot, is not cut short.
+    held_out : dict of array_like (n, ...), optional
+        Rows that are not learnt from, whose log-likelihood is watched: its mean over rows in nats (``held_out``), the
+        Monte Carlo error, which is that of log Z (``held_out_mcse``), and the standard error over rows
+        (``held_out_sem``), at each step that is kept, in the bar, and of the fitted values.  For methods that know log
+        Z on their way, :class:`~pymc_hais.learning.StochasticMaximumLikelihood`, and models without hidden variables.
 
     Returns
     -------
@@ -94,6 +100,7 @@ def fit(
         model, data, parameters, method,
         optimizer=optimizer, n_steps=n_steps, batch_size=batch_size, random_seed=random_seed, callbacks=callbacks,
         progressbar=progressbar, backend=backend, tolerance=tolerance, max_seconds=max_seconds,
+        held_out=held_out,
     )  # fmt: skip
     fitted = learn(order)
     ending, trace = fitted.ending, fitted.trace

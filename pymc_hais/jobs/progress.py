@@ -22,6 +22,8 @@ _log = logging.getLogger("pymc.hais")
 
 default_theme = default_progress_theme
 
+#: What the bar shows of a call that estimates it.
+LOG_Z = "log Z so far"
 #: Characters of the bar in a notebook.
 _WIDTH = 80
 #: The share of what is left of the bar that a phase takes of which nobody knows what will follow.
@@ -74,7 +76,7 @@ class CallProgress(ProgressBarManager):
 
     step_name = "Percent"
 
-    def __init__(self, progressbar: Any, progressbar_theme: Any) -> None:
+    def __init__(self, progressbar: Any, progressbar_theme: Any, value: str = LOG_Z) -> None:
         # In a notebook without widgets Rich has nothing to show a bar with, and would warn at each move.
         if progressbar and Console().is_jupyter and importlib.util.find_spec("ipywidgets") is None:
             _ask_for_widgets()
@@ -91,7 +93,7 @@ class CallProgress(ProgressBarManager):
         self._lock: Any = None
         if shown := getattr(self._backend, "_progress", None):
             # PyMC's own columns do not fit into 80 characters.
-            columns = _columns(self.full_stats)
+            columns = _columns(self.full_stats, value)
             if shown.console.is_jupyter:
                 # Rich takes 115, more than the cells of many notebooks show.
                 shown.console.width = _WIDTH
@@ -138,8 +140,8 @@ class CallProgress(ProgressBarManager):
         return functools.partial(self.update, _Phase(title, first, last, seconds, time.perf_counter()))
 
     def update(self, phase: _Phase, fraction: float, beta: float, log_z: Any) -> None:
-        """Move the bar; ``log_z`` is that of one population or of several."""
-        self._phase, self._log_z = phase, _describe(np.atleast_1d(log_z))
+        """Move the bar; ``log_z`` is that of one population or of several, or what is shown in its place."""
+        self._phase, self._log_z = phase, log_z if isinstance(log_z, str) else _describe(np.atleast_1d(log_z))
         self._show(phase, fraction, beta, self._log_z)
 
     def _show(self, phase: _Phase, fraction: float, beta: float, log_z: str, is_last: bool = False) -> None:
@@ -161,9 +163,9 @@ def _ask_for_widgets() -> None:
     _log.info("Install ipywidgets for a progress bar in notebooks.")
 
 
-def _columns(full_stats: bool) -> list[Any]:
+def _columns(full_stats: bool, value: str) -> list[Any]:
     """Build the columns of a terminal's bar: 80 characters with all of them."""
-    shown = {"phase": "Phase", "beta": "Beta", "log_z": "log Z so far", "left": "Left"}
+    shown = {"phase": "Phase", "beta": "Beta", "log_z": value, "left": "Left"}
     widths = {"phase": 9, "beta": 7, "log_z": 16, "left": 6}
     texts = {
         name: TextColumn(f"{{task.fields[{name}]}}", table_column=Column(title, width=widths[name], no_wrap=True))

@@ -10,9 +10,10 @@ import numpy as np
 import pymc as pm
 
 from pymc_hais.engines import resolve_backend
-from pymc_hais.jobs.progress import CallProgress, default_theme
+from pymc_hais.jobs.progress import LOG_Z, CallProgress, default_theme
 from pymc_hais.jobs.timing import TimeBudget
 from pymc_hais.learning.family import build_family, first_values, with_own
+from pymc_hais.learning.held_out import build_held_out
 from pymc_hais.learning.optimisers import closed, lbfgs, stochastic
 from pymc_hais.learning.optimisers.constraints import Constraint, read_constraints
 from pymc_hais.learning.optimisers.descent import Callback, Descent
@@ -46,6 +47,7 @@ class Order:
     backend: str | None
     tolerance: float
     budget: TimeBudget
+    held_out: Any
 
 
 class Fitted(NamedTuple):
@@ -59,7 +61,7 @@ class Fitted(NamedTuple):
 
 def read_order(
     model: Any, data: Any, parameters: Any, method: Any, *, optimizer: Any, n_steps: Any, batch_size: Any,
-    random_seed: Any, callbacks: Any, progressbar: Any, backend: Any, tolerance: Any, max_seconds: Any,
+    random_seed: Any, callbacks: Any, progressbar: Any, backend: Any, tolerance: Any, max_seconds: Any, held_out: Any,
 ) -> Order:  # fmt: skip
     """Check the arguments of :func:`pymc_hais.fit`, one by one and together.
 
@@ -85,7 +87,7 @@ def read_order(
     _check_optimizer(optimizer, method, constraints, batch_size)
     return Order(
         model, data, constraints, method, optimizer, n_steps, batch_size, random_seed, _read_callbacks(callbacks),
-        progressbar, backend, float(tolerance), build_budget(max_seconds),
+        progressbar, backend, float(tolerance), build_budget(max_seconds), held_out,
     )  # fmt: skip
 
 
@@ -132,9 +134,12 @@ def learn(order: Order) -> Fitted:
     optimizer: Any = "m_step" if method.is_closed else order.optimizer or _default_optimizer(order, bool(family.hidden))
     if optimizer == LBFGS and family.hidden:
         raise ValueError('optimizer="lbfgs" is not for models with hidden variables: pass optimizer=pm.adam().')
+    held_out = None
+    if order.held_out is not None:
+        held_out = build_held_out(order.model, order.held_out, family, method)
     own = {name: np.asarray(value, dtype=np.float64) for name, value in method.own(family, rows).items()}
     default_steps = {LBFGS: lbfgs.N_STEPS, "m_step": closed.N_STEPS}.get(optimizer, stochastic.N_STEPS)
-    with CallProgress(order.progressbar, default_theme) as progress:
+    with CallProgress(order.progressbar, default_theme, "Held out" if held_out else LOG_Z) as progress:
         descent = Descent(
             method,
             with_own(family, own),
@@ -147,6 +152,7 @@ def learn(order: Order) -> Fitted:
             order.budget,
             progress.phase("Learning", seconds=_SECONDS),
             order.callbacks,
+            held_out,
         )
         if optimizer == LBFGS:
             ending = lbfgs.minimise(descent)
@@ -157,6 +163,8 @@ def learn(order: Order) -> Fitted:
     for name in family.parameters:
         order.model.set_data(name, ending.values[name].astype(order.model[name].dtype))
     also = {} if ending.reason == "diverged" else descent.finish(ending.state, ending.values)
+    if held_out is not None and "log_z" in also:
+        also |= held_out.tell(ending.values, also["log_z"], also["log_z_se"])
     attrs = {"n_rows": len(rows), "method": repr(method), "optimizer": _describe(optimizer)}
     attrs |= _tell(ending) | {"seconds": time.perf_counter() - begin}
     return Fitted(ending, descent.trace, ending.values | also, attrs)

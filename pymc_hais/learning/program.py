@@ -69,11 +69,13 @@ def build_program(method: Method, family: Family, batch: Batch, extras: Sequence
     inputs, outputs = [*learnt.values(), rows, weights, *symbols], [objective, *gradients]
     even = np.full(len(batch.rows), 1.0 / len(batch.rows))
     trial = [*(batch.parameters[name] for name in learnt), batch.rows, even, *extras]
-    function, chosen = _compile(inputs, outputs, trial, family.backend)
+    function, chosen = compile_first(inputs, outputs, trial, family.backend)
     return Program(function, tuple(learnt), chosen, bool(terms.ndim))
 
 
-def _compile(inputs: list[Any], outputs: list[Any], trial: list[np.ndarray], backend: str | None) -> tuple[Any, str]:
+def compile_first(
+    inputs: list[Any], outputs: list[Any], trial: list[np.ndarray], backend: str | None
+) -> tuple[Any, str]:
     """Compile for the backend asked for, or the first that takes the graph, and run it once."""
     obstacles = []
     for candidate in [backend] if backend else [*available_backends(), "python"]:

@@ -61,6 +61,8 @@ class Method:
         Whether what ``prepare`` makes depends on the parameters, as the states of chains do.  If not, it is made once
         for all rows, each array with one entry a row along its first axis, and the objective is a deterministic
         function of the parameters that L-BFGS can minimise.
+    knows_log_z : bool
+        Whether it knows log Z on its way; see :meth:`log_z`.
     is_base : bool
         Set by a class that only others derive from.
     """
@@ -68,6 +70,7 @@ class Method:
     supports: ClassVar[frozenset[str]] = frozenset()
     takes_hidden: ClassVar[bool] = False
     follows_parameters: ClassVar[bool] = False
+    knows_log_z: ClassVar[bool] = False
     is_base: ClassVar[bool] = True
 
     @property
@@ -85,7 +88,7 @@ class Method:
         """
         for variable in family.visible:
             if variable.kind not in self.supports:
-                others = [one.__name__ for one in _known() if variable.kind in one.supports]
+                others = [one.__name__ for one in known_methods() if variable.kind in one.supports]
                 is_restricted = variable.kind == "restricted"
                 why = " (its distribution does not reach over all real numbers)" if is_restricted else ""
                 raise ValueError(
@@ -93,7 +96,7 @@ class Method:
                     f"{variable.kind}{why}. Methods that take it: {', '.join(others) or 'none'}."
                 )
         if family.hidden and not self.takes_hidden:
-            others = [one.__name__ for one in _known() if one.takes_hidden]
+            others = [one.__name__ for one in known_methods() if one.takes_hidden]
             raise ValueError(
                 f"{self.name} needs the density of the visible variables, and {quoted(family.hidden)} would have to "
                 f"be integrated out: sum hidden variables out in the model, or name them in `data`. Methods that take "
@@ -139,12 +142,17 @@ class Method:
         """
         return {}
 
+    def log_z(self, state: Any) -> tuple[Mapping[str, np.ndarray], float, float]:
+        """Return the last parameters that log Z is known of, log Z there, and its error."""
+        raise NotImplementedError(f"{self.name} knows no log Z.")
+
     def monitors(self, state: Any) -> dict[str, float]:
         """Return numbers to be kept beside the objective, at each step that is kept."""
         return {}
 
 
-def _known() -> list[type[Method]]:
+def known_methods() -> list[type[Method]]:
+    """Return the methods that can be passed."""
     found, waiting = [], Method.__subclasses__()
     while waiting:
         one = waiting.pop(0)

@@ -59,6 +59,8 @@ class StochasticMaximumLikelihood(Persistent):
     Jarzynski equality. NeurIPS; arXiv:2305.19414.
     """
 
+    knows_log_z: ClassVar[bool] = True
+
     def begin(self, family: Family, rows: np.ndarray, rng: np.random.Generator) -> Phases:
         """Anneal the first points of the model."""
         state = super().begin(family, rows, rng)
@@ -70,6 +72,11 @@ class StochasticMaximumLikelihood(Persistent):
         """Go on."""
         assert state.tracked is not None
         return _follow(state, state.tracked.to(_own(state, batch.parameters), self.n_moves, rng))
+
+    def log_z(self, state: Any) -> tuple[Mapping[str, np.ndarray], float, float]:
+        """Return what is tracked, of the parameters that the populations are at."""
+        told = state.tracked.tell()
+        return state.tracked.parameters, told["log_z"], told["log_z_se"]
 
     def finish(
         self, state: Phases, parameters: Mapping[str, np.ndarray], pull: Pull, rng: np.random.Generator

@@ -9,6 +9,7 @@ import numpy as np
 
 from pymc_hais.jobs.timing import TimeBudget
 from pymc_hais.learning.family import Family
+from pymc_hais.learning.held_out import HeldOut
 from pymc_hais.learning.optimisers.constraints import Constraint
 from pymc_hais.learning.optimisers.trace import Trace
 from pymc_hais.learning.program import Gradient
@@ -33,6 +34,7 @@ class Descent:
     budget: TimeBudget
     report: Callable[[float, float, Any], None]
     callbacks: tuple[Callback, ...] = ()
+    held_out: HeldOut | None = None
     trace: Trace = field(default_factory=Trace)
 
     def start(self) -> dict[str, np.ndarray]:
@@ -58,11 +60,18 @@ class Descent:
 
     def note(self, step: int, values: Mapping[str, np.ndarray], gradient: Gradient, state: Any, done: float) -> None:
         """Keep a step, tell the user's callbacks, and move the bar."""
-        self.trace.add(step, values, gradient, lambda: self.method.monitors(state))
+        self.trace.add(step, values, gradient, lambda: self._monitors(state))
         for callback in self.callbacks:
             callback(step, values, gradient.objective)
         last = self.trace.monitors[-1] if self.trace.monitors else {}
-        self.report(min(done, 1.0), np.nan, last.get("log_z", np.nan))
+        shown: Any = last.get("log_z", np.nan)
+        if "held_out" in last:
+            shown = f"{last['held_out']:.2f} ± {last['held_out_mcse']:.2f}"
+        self.report(min(done, 1.0), np.nan, shown)
+
+    def _monitors(self, state: Any) -> dict[str, float]:
+        found = self.method.monitors(state)
+        return found if self.held_out is None else found | self.held_out.tell(*self.method.log_z(state))
 
     def batches(self, size: int) -> Iterator[np.ndarray]:
         """Yield which rows (m,) go into a step: all of them in a random order, and again."""
