@@ -8,10 +8,8 @@ import pymc as pm
 import pytensor.tensor as pt
 
 from examples.image_models.filters import NOISE, starting_filters
-from pymc_hais import learning
 
 LEARNT = ("phi", "theta", "psi")
-METHOD = learning.ExpectationMaximization()
 
 
 def build_model(parameters: dict) -> pm.Model:

@@ -8,11 +8,8 @@ import pymc as pm
 
 from examples import linear_generative
 from examples.image_models.filters import NOISE
-from pymc_hais import learning
 
 LEARNT = ("phi",)
-#: Not needed here, for there is a closed form; it should come to the same.
-METHOD = learning.ExpectationMaximization()
 
 
 def build_model(parameters: dict) -> pm.Model:

@@ -8,10 +8,8 @@ import pymc as pm
 
 from examples import linear_generative
 from examples.image_models.filters import starting_filters
-from pymc_hais import learning
 
 LEARNT = ("phi",)
-METHOD = learning.ExpectationMaximization()
 
 
 def build_model(parameters: dict) -> pm.Model:

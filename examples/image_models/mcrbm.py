@@ -1,9 +1,13 @@
 """Mean and covariance restricted Boltzmann machine, its binary hidden units summed out.  Model 4 of arXiv:1205.1925.
 
-E(x) = -sum_k log(1 + exp(1/2 sum_l P_kl (C_l x)^2 / (|x|^2 + 1/2) + b_k)) - sum_j log(1 + exp(W_j x + m_j))
+E(x) = -sum_k log(1 + exp(1/2 sum_l P_kl (C_l x)^2 / (|x|^2 / M + 1/2) + b_k)) - sum_j log(1 + exp(W_j x + m_j))
        + x'x / (2 sigma^2) - x'v
 
 Ranzato & Hinton (2010).  P <= 0: a covariance unit k is on where the filters that it pools are silent.
+
+The report prints |x|^2 + 1/2, where the programs of Ranzato & Hinton have the mean square of the M components.  It
+matters: the printed one differs from |x|^2 only where |x| < 1, and whitened rows have |x| of about sqrt(M).  Covariance
+units would know the direction of a row, and nothing of its contrast, which is what varies most from patch to patch.
 """
 
 import numpy as np
@@ -11,24 +15,9 @@ import pymc as pm
 import pytensor.tensor as pt
 
 from examples.image_models.filters import starting_filters, unit_filters
-from pymc_hais import learning
-
-#: Of a row of P; the filters have length one.
-MAX_POOL = 9.0
-
-
-def bound_pool(pool: np.ndarray) -> np.ndarray:
-    """Keep P non-positive, and the sum of each of its rows (L,) bounded, as Ranzato & Hinton do by normalising them.
-
-    All covariance units are on at x = 0.  Without a bound that becomes a spike, which no chain finds from outside and
-    no annealing either: log Z, and with it the likelihood, would be wrong by far more than its error.
-    """
-    pool = np.minimum(pool, 0.0)
-    return pool / np.maximum(-pool.sum(axis=1, keepdims=True) / MAX_POOL, 1.0)
-
 
 LEARNT = {
-    "pool": bound_pool,
+    "pool": "non_positive",
     "filters": "unit_norm",
     "covariance_bias": None,
     "mean_filters": None,
@@ -36,7 +25,6 @@ LEARNT = {
     "visible_bias": None,
     "sigma": "positive",
 }
-METHOD = learning.StochasticMaximumLikelihood()
 
 
 def build_model(parameters: dict) -> pm.Model:
@@ -49,7 +37,7 @@ def build_model(parameters: dict) -> pm.Model:
         p = {name: pm.Data(name, value) for name, value in parameters.items()}
         x = pm.Flat("x", shape=parameters["filters"].shape[1])
         length = pt.sum(x**2)
-        shares = pt.dot(p["filters"], x) ** 2 / (length + 0.5)
+        shares = pt.dot(p["filters"], x) ** 2 / (length / parameters["filters"].shape[1] + 0.5)
         covariance = pt.softplus(0.5 * pt.dot(p["pool"], shares) + p["covariance_bias"]).sum()
         mean = pt.softplus(pt.dot(p["mean_filters"], x) + p["mean_bias"]).sum()
         visible = length / (2.0 * p["sigma"] ** 2) - pt.dot(p["visible_bias"], x)

@@ -124,10 +124,11 @@ def whitened(train: np.ndarray, test: np.ndarray, n_components: int, source: str
     return Patches(whiten(train), whiten(test), source, whiten)
 
 
-def load_van_hateren(n_test: int = 100) -> Patches:
-    """Load prepared 16x16 patches of a van Hateren image, 36 components; both sets are of the same image."""
+def load_van_hateren(n_test: int = 100, n_components: int = 36) -> Patches:
+    """Load prepared 16x16 patches of a van Hateren image, at most 36 components; both sets are of the same image."""
     if not VAN_HATEREN.exists():
         raise FileNotFoundError(f"No van Hateren patches at {VAN_HATEREN}; load_patches() needs no file.")
     with np.load(VAN_HATEREN) as file:
         train, test = file["train"].astype(float), file["test"].astype(float)
-    return Patches(train, test[:n_test], "16x16 patches of one van Hateren image")
+    source = f"16x16 patches of one van Hateren image, {n_components} components"
+    return Patches(train[:, :n_components], test[:n_test, :n_components], source)

@@ -8,10 +8,8 @@ import pymc as pm
 
 from examples import product_of_experts
 from examples.image_models.filters import starting_filters
-from pymc_hais import learning
 
 LEARNT = ("phi",)
-METHOD = learning.StochasticMaximumLikelihood()
 
 
 def build_model(parameters: dict) -> pm.Model:

@@ -8,11 +8,11 @@ import pymc as pm
 
 from examples import product_of_experts
 from examples.image_models.filters import starting_filters
-from pymc_hais import learning
+from examples.image_models.training import METHODS
 
 LEARNT = {"phi": None, "weights": "positive"}
-#: Minimum probability flow would take lambda below 1/2 on photographs, whose tails are heavier: no density.
-METHOD = learning.StochasticMaximumLikelihood()
+#: For those who want a single one.  Probability flow may take lambda below 1/2, where complete experts are no density.
+METHOD = METHODS["chains"]
 
 
 def build_model(parameters: dict) -> pm.Model:

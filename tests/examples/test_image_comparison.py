@@ -4,9 +4,19 @@ import numpy as np
 import pytest
 
 import pymc_hais
-from examples.image_models import bilinear, linear_gaussian, linear_laplace, mcrbm, poe_laplace, poe_student
+from examples.image_models import (
+    bilinear,
+    linear_gaussian,
+    linear_laplace,
+    mcrbm,
+    poe_laplace,
+    poe_student,
+    table,
+    training,
+)
 from examples.image_models import compare_models as comparison
 from examples.image_models import patches as data
+from examples.image_models.figure import draw
 from tests.toys import HAS_JAX
 
 pytestmark = pytest.mark.skipif(not HAS_JAX, reason="without JAX these take minutes")
@@ -81,14 +91,16 @@ def test_van_hateren_patches_are_white():
 # Training ------------------------------------------------------------------------------------------------
 
 
-def train(module, parameters, x, n_steps):
+def train(module, parameters, x, n_steps, method):
     """Return trained parameters."""
     model = module.build_model(parameters)
-    pymc_hais.fit(model, {"x": x}, module.LEARNT, module.METHOD, n_steps=n_steps, random_seed=1, progressbar=False)
+    method = training.METHODS[method]
+    pymc_hais.fit(model, {"x": x}, module.LEARNT, method, n_steps=n_steps, random_seed=1, progressbar=False)
     return {name: model[name].get_value() for name in parameters}
 
 
-def test_training_finds_complete_experts():
+@pytest.mark.parametrize("method", [pytest.param("chains", marks=pytest.mark.slow), "flow"])
+def test_training_finds_complete_experts(method):
     rng = np.random.default_rng(7)
     truth = np.linalg.qr(rng.normal(size=(3, 3)))[0] * np.sqrt(2.0)
     x = np.linalg.solve(truth, rng.laplace(size=(3, 3000))).T
@@ -98,7 +110,7 @@ def test_training_finds_complete_experts():
 
     start = {"phi": np.eye(3)}
     assert exact(start) < exact({"phi": truth}) - 0.1
-    assert exact(train(poe_laplace, start, x, 400)) == pytest.approx(exact({"phi": truth}), abs=0.03)
+    assert exact(train(poe_laplace, start, x, 400, method)) == pytest.approx(exact({"phi": truth}), abs=0.03)
 
 
 def test_training_of_causes_reaches_the_closed_form():
@@ -110,19 +122,19 @@ def test_training_of_causes_reaches_the_closed_form():
 
     start, best = {"phi": 0.5 * np.eye(2)}, linear_gaussian.maximise_likelihood(x, 2)
     assert exact(start) < exact(best) - 0.3
-    assert exact(best) - 0.05 < exact(train(linear_gaussian, start, x, 400)) <= exact(best) + 1e-9
+    assert exact(best) - 0.05 < exact(train(linear_gaussian, start, x, 400, "EM")) <= exact(best) + 1e-9
 
 
 def test_constraints_are_kept():
     x = np.random.default_rng(9).normal(size=(200, 3))
     parameters = mcrbm.initialise(x, 8)
     parameters["pool"] += 1.02  # at the edge, where the first steps cross it
-    trained = train(mcrbm, parameters, x, 5)
+    parameters["pool"] = np.minimum(parameters["pool"], 0.0)
+    trained = train(mcrbm, parameters, x, 5, "flow")
     assert np.all(trained["pool"] <= 0.0)
     assert np.linalg.norm(trained["filters"], axis=1) == pytest.approx(np.ones(4))
-    assert np.all(mcrbm.bound_pool(-np.full((2, 4), 5.0)).sum(axis=1) == pytest.approx(-mcrbm.MAX_POOL))
     assert np.all(np.isfinite(np.concatenate([np.ravel(value) for value in trained.values()])))
-    student = train(poe_student, {"phi": np.eye(3), "weights": np.array([1.0, 1.0, 3.0])}, x, 5)
+    student = train(poe_student, {"phi": np.eye(3), "weights": np.array([1.0, 1.0, 3.0])}, x, 5, "flow")
     assert np.all(student["weights"] > 0.0)
 
 
@@ -136,35 +148,62 @@ def test_models_start_with_at_least_complete_filters(module):
 # Comparison ----------------------------------------------------------------------------------------------
 
 
-def test_results_survive_their_file_and_are_drawn(tmp_path):
-    row = {"mcse": 0.1, "sem": 2.0, "gain": 1.0, "gain_sem": 0.5, "exact": 0.25, "findings": "pareto_k", "seconds": 3.0}
-    rows = [{"model": name, "size": 16 * k, "mean": -float(k), **row} for k, name in enumerate(comparison.MODELS, 1)]
-    path = tmp_path / "rows.csv"
-    comparison.write(rows, path)
-    assert comparison.read(path) == rows
-    comparison.draw(rows, tmp_path / "rows.png")
-    assert (tmp_path / "rows.png").stat().st_size > 10_000
+def made_up(model, size, values, **changed):
+    row = {
+        "model": model, "size": size, "method": "chains", "values": values, "gain": values, "mcse": 0.01,
+        "findings": [], "other": 0.5, "seconds": 3.0, "training_seconds": 2.0, "n_steps": 10, "way": [],
+    }  # fmt: skip
+    return row | changed
 
 
-def test_verdict_needs_twice_the_error(capsys):
-    row = {"model": "mcRBM", "size": 3, "gain": 1.0, "gain_sem": 0.3, "mcse": 0.5, "findings": ""}
-    comparison.conclude([row])
-    comparison.conclude([{**row, "mcse": 0.1}])
-    first, second = capsys.readouterr().out.splitlines()
-    assert "does NOT beat" in first
-    assert "beats" in second
+def test_what_has_not_converged_is_said_and_not_drawn(tmp_path, capsys, monkeypatch):
+    way = [{"step": 0, "gain": [0.0, 1.0], "mcse": 0.1}]
+    good = made_up("mcRBM", 8, [1.0, 2.0, 4.0], way=way)
+    bad = made_up("bilinear", 5, [9.0, 9.5, 9.2], findings=["not_converged"])
+    drawn = []
+    monkeypatch.setattr("examples.image_models.figure.draw_sizes", lambda ax, rows: drawn.extend(rows))
+    draw([good, bad], tmp_path / "rows.png")
+    assert drawn == [good]
+    table.conclude([good, bad])
+    assert "bilinear (5, chains)" in capsys.readouterr().out.splitlines()[1]
 
 
-def test_training_that_has_not_converged_is_said(photographs):
-    found = prepare()
-    model, findings = comparison.train(mcrbm, found, 12, 3)
-    assert findings == ["not_converged"]
-    assert model["filters"].get_value() != pytest.approx(mcrbm.initialise(found.train, 12)["filters"])
+def test_models_are_compared_row_by_row(capsys):
+    # Rows differ by far more than the models do, and by the same: only the paired difference tells the models apart.
+    low, high = [-10.0, 0.0, 10.0], [-9.0, 1.1, 10.9]
+    table.conclude([made_up("mcRBM", 8, high), made_up("bilinear", 5, low), made_up("mcRBM", 4, [-99.0, -98.0, -90.0])])
+    assert "mcRBM (8) is above bilinear (5): +1.00" in capsys.readouterr().out
+    table.conclude([made_up("mcRBM", 8, high, mcse=0.6), made_up("bilinear", 5, low)])
+    assert "mcRBM (8) is not clearly above" in capsys.readouterr().out
+
+
+def test_an_entry_is_measured_once(tmp_path, photographs, monkeypatch):
+    measured = []
+
+    def measure(name, size, method, patches, arguments):
+        measured.append((name, size, method))
+        values = list(range(len(patches.test)))
+        return made_up(name, size, values, method=method, source=patches.source)
+
+    monkeypatch.setattr(comparison, "measure", measure)
+    monkeypatch.setattr(comparison, "load_patches", lambda *_, **__: prepare())
+    arguments = comparison.read_arguments(["--small", "--data", "photographs", "--json", str(tmp_path / "rows.json")])
+    first = comparison.compare(arguments)
+    assert [(row["model"], row["size"], row["method"]) for row in first] == measured
+    assert {name for name, *_ in measured} == set(comparison.MODELS)
+    n_measured = len(measured)
+    assert comparison.compare(arguments) == first
+    assert len(measured) == n_measured
 
 
 @pytest.mark.slow
 def test_one_model_is_trained_and_scored(photographs):
     found = prepare(held_out=("bbb",))
-    row = comparison.measure("experts, Laplace", found, 6, 200, {})
-    assert row["mean"] == pytest.approx(row["exact"], abs=4.0 * row["mcse"])
-    assert set(row) == set(comparison.COLUMNS)
+    arguments = comparison.read_arguments(["--steps", "200"])
+    row = comparison.measure("experts, Laplace", 6, "chains", found, arguments)
+    assert abs(row["other"]) < 4.0  # of log Z, from the closed form
+    assert row["mcse"] < 0.1
+    gaussian = -0.5 * ((found.test**2).sum(axis=1) + 6.0 * np.log(2.0 * np.pi))
+    assert np.subtract(row["values"], row["gain"]) == pytest.approx(gaussian)
+    unfinished = comparison.measure("mcRBM", 12, "chains", found, comparison.read_arguments(["--steps", "3"]))
+    assert "not_converged" in unfinished["findings"]

@@ -60,7 +60,7 @@ def mcrbm_case():
     length = sum(x_i**2 for x_i in X)
     energy = length / (2.0 * 0.8**2) - X @ visible
     for k in range(2):
-        inside = sum(pool[k, i] * (filters[i] @ X) ** 2 / (length + 0.5) for i in range(4))
+        inside = sum(pool[k, i] * (filters[i] @ X) ** 2 / (length / 3.0 + 0.5) for i in range(4))
         energy -= math.log(1.0 + math.exp(0.5 * inside + bias[k]))
     for j in range(5):
         energy -= math.log(1.0 + math.exp(mean_filters[j] @ X + mean_bias[j]))
