@@ -220,18 +220,23 @@ def _reason_to_stay(first: Trial) -> str | None:
 def _reason_of_rows(tried: Trial, first: Trial) -> str | None:
     """Say why a fit is not kept after a short round of all rows: pilots of three say little of rows unlike them."""
     before, after = (
-        np.array([[row.estimate.value, row.estimate.se] for row in trial.scouted]).reshape(-1, 2)
-        for trial in (first, tried)
+        np.array([(row.estimate.value, row.estimate.se, row.rounds[-1].n_steps) for row in one.scouted])
+        for one in (first, tried)
     )
-    if not (len(before) and np.isfinite(before).all() and len(after)):
+    if not (len(before) and len(after)):
         return None
     # Both rounds err low, by half the variance of a row: what is lower than that allows has been missed.
     missing = float(np.mean(before[:, 0] - after[:, 0] - 0.5 * after[:, 1] ** 2))
     error = float(np.sqrt(np.sum(before[:, 1] ** 2 + after[:, 1] ** 2))) / len(before)
-    if not missing <= _MISSING * error + AGREEMENT / len(before):
+    if missing > _MISSING * error:
         return f"A fit around each row misses something, {missing:.2f} nats in the mean: it is not used."
-    needed, enough = (int(trial.choice.plan.lengths.sum()) for trial in (tried, first))
-    return None if needed < enough else f"From a fit around each row, {needed:,} temperatures would be needed in all."
+    target = tried.call.request.target_se or np.inf
+    needed, enough = (
+        float(np.sum(n_steps * np.maximum(se / target, 1.0) ** 2)) for _, se, n_steps in (after.T, before.T)
+    )
+    if needed < enough:
+        return None
+    return f"From a fit around each row, {needed:,.0f} temperatures would be needed in all, and not {enough:,.0f}."
 
 
 def _blocks(problem: Problem) -> tuple[SiteBlock, ...]:

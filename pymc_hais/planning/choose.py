@@ -108,10 +108,12 @@ def _consider(candidate: Candidate, best: Trial) -> Trial:
     problem, call = candidate.build(best)
     earlier = best if candidate.sees_earlier else None
     tried = learn(problem, best.rows, candidate.number, spent, call, earlier)
-    if (reason := candidate.reason_against(tried, best)) is None:
-        return _counting(candidate.taken(tried, best), best)
+    reason = candidate.reason_against(tried, best)
+    taken = candidate.taken(tried, best) if reason is None else best.because(reason)
+    if taken.problem is tried.problem:
+        return _counting(taken, best)
     spent.seconds_per_gradient = rate  # that of what is kept
-    return _counting(best.because(reason), tried)
+    return _counting(taken, tried)
 
 
 def _counting(trial: Trial, other: Trial) -> Trial:

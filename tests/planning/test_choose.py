@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pymc as pm
@@ -163,3 +164,44 @@ def test_where_the_first_pilot_starts():
         pm.Normal("y", x, observed=np.zeros(2))
     assert first_reference("auto", improper) == "prior"  # and the prior will be refused by name
     assert isinstance(first_reference("fitted", improper), StudentT)
+
+
+# Rows of data ----------------------------------------------------------------------------------------------------
+
+
+class Scouted:
+    """A start whose short round of ten temperatures gave each row a value and an error."""
+
+    problem = SimpleNamespace(label="the prior")
+    call = SimpleNamespace(request=SimpleNamespace(target_se=0.1))
+    length = 500
+
+    def __init__(self, values, errors):
+        estimates = [SimpleNamespace(value=value, se=se) for value, se in zip(values, errors, strict=True)]
+        rounds = [SimpleNamespace(n_steps=10)]
+        self.scouted = tuple(SimpleNamespace(estimate=one, rounds=rounds) for one in estimates)
+        self.reason = ""
+
+    def scout(self):
+        return self
+
+    def because(self, reason):
+        self.reason = reason
+        return self
+
+
+@pytest.mark.parametrize(
+    ("values", "errors", "reason"),
+    [
+        ([-3.0, -5.0, -4.0, -6.0], [0.1, 0.1, 0.1, 0.1], "From the prior alone, 500"),
+        ([-3.0, -5.0, -4.2, -6.2], [0.1, 0.1, 0.1, 0.1], "From the prior alone, 500"),  # by chance
+        ([-3.0, -5.0, -4.0, -9.0], [0.1, 0.1, 0.1, 0.1], "misses something, 0.74 nats"),  # of one row unlike the others
+        ([-3.0, -5.0, -4.0, -6.0], [0.1, 0.1, 0.1, 0.9], "840 temperatures would be needed in all, and not 360"),
+    ],
+)
+def test_a_short_round_of_all_rows_judges_a_fit(values, errors, reason):
+    prior, fit = Scouted([-3.0, -5.0, -4.0, -6.0], [0.3] * 4), Scouted(values, errors)
+    taken = candidates.Fit(is_auto=True).taken(fit, prior)
+    assert taken is (fit if "alone" in reason else prior)
+    assert reason in taken.reason
+    assert candidates.Fit(is_auto=False).taken(fit, prior) is fit
