@@ -16,7 +16,7 @@ from examples.image_models import (
 )
 from examples.image_models import compare_models as comparison
 from examples.image_models import patches as data
-from examples.image_models.figure import draw
+from examples.image_models.figure import draw, draw_sizes
 from tests.toys import HAS_JAX
 
 pytestmark = pytest.mark.skipif(not HAS_JAX, reason="without JAX these take minutes")
@@ -161,7 +161,12 @@ def test_what_has_not_converged_is_said_and_not_drawn(tmp_path, capsys, monkeypa
     good = made_up("mcRBM", 8, [1.0, 2.0, 4.0], way=way)
     bad = made_up("bilinear", 5, [9.0, 9.5, 9.2], findings=["not_converged"])
     drawn = []
-    monkeypatch.setattr("examples.image_models.figure.draw_sizes", lambda ax, rows: drawn.extend(rows))
+
+    def sizes(ax, rows):
+        drawn.extend(rows)
+        draw_sizes(ax, rows)
+
+    monkeypatch.setattr("examples.image_models.figure.draw_sizes", sizes)
     draw([good, bad], tmp_path / "rows.png")
     assert drawn == [good]
     table.conclude([good, bad])
