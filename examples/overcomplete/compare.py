@@ -1,13 +1,12 @@
 """Held-out patches under models with one to four times as many sources as dimensions.
 
 Beside them a product of Student-t experts, and a normal distribution.  Rows of the overcomplete models are annealed
-along Gibbs draws; the complete model and the normal distribution have closed forms.  Patches have 8 x 8 pixels, of
-which the 31 leading components are taken, or with ``--width 16`` 16 x 16 pixels and 36 components.
+from around their Gibbs draws; the complete model and the normal distribution have closed forms.  Patches have 8 x 8
+pixels, of which the 31 leading components are taken, or with ``--width 16`` 16 x 16 pixels and 36 components.
 ``python -m examples.overcomplete.compare [--small] [--width 16]``
 """
 
 import argparse
-import json
 import logging
 import time
 
@@ -18,25 +17,10 @@ import pymc_hais
 from examples.image_models import poe_student
 from examples.image_models.patches import Patches
 from examples.overcomplete.data import load_rows
-from examples.overcomplete.gibbs import SourceGibbs
-from examples.overcomplete.model import build_model, log_p_complete
-from examples.overcomplete.training import Fitted, fit
+from examples.overcomplete.scoring import names_of, score
+from examples.overcomplete.training import fit
 
 COMPONENTS = {8: 31, 16: 36}
-
-
-def score(fitted: Fitted, rows: np.ndarray, **settings) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """Return log p(x) of each row, its Monte Carlo error, and the names of the findings."""
-    if fitted.a.shape[0] == fitted.a.shape[1]:
-        return log_p_complete(rows, fitted.a, fitted.source), np.zeros(len(rows)), []
-    kernel = SourceGibbs(fitted.a, fitted.source)
-    settings = {"kernel": kernel, "reference": "prior", "random_seed": 1, "progressbar": False} | settings
-    found = pymc_hais.log_likelihood(build_model(fitted.a, fitted.source), {"x": rows}, **settings)["held_out"]
-    return found["value"].values, found["se"].values, names_of(found)
-
-
-def names_of(group) -> list[str]:
-    return [one["name"] for one in json.loads(group.attrs["findings"])]
 
 
 def normal(patches: Patches) -> np.ndarray:
@@ -79,7 +63,7 @@ def main(small: bool, width: int) -> None:
     for size in sizes:
         begin = time.process_time()
         fitted = fit(patches.train, size * n_components, n_steps)
-        values, errors, findings = score(fitted, patches.test, target_se=0.3, max_temperatures=2000)
+        values, errors, findings = score(patches.test, fitted.a, fitted.source)
         base = values if base is None else base
         seconds = time.process_time() - begin
         findings = names_of(fitted.tree["learning"]) + findings

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from examples.overcomplete.model import WIDTH, null_basis, spread
-from examples.overcomplete.sources import Source
+from examples.overcomplete.sources import Source, StudentT
 from pymc_hais.kernels.metropolis import build_accept, build_evaluate_at, identity, plain_loop
 
 
@@ -140,11 +140,11 @@ class GibbsSweeps:
     ----------
     source : Source
     n_sweeps : int
-        A row is met once in many steps, between which A moves: enough sweeps that it forgets the A it was drawn for.
+        A row is met once in many steps, between which A moves: the more sweeps, the less its sources lag behind.
     """
 
     source: Source
-    n_sweeps: int = 8
+    n_sweeps: int = 2
 
     def __call__(
         self, rows: np.ndarray, hidden: np.ndarray, parameters: Mapping[str, np.ndarray], rng: np.random.Generator
@@ -153,21 +153,32 @@ class GibbsSweeps:
         a = np.asarray(parameters["A"])
         source = replace(self.source, **{name: np.asarray(parameters[name]) for name in self.source.learnt})
         s = hidden + (rows - hidden @ a.T) @ np.linalg.pinv(a).T
-        log_weights, precisions = (np.asarray(one)[:, None] for one in source.mixture(1.0, np))
-
-        def weigh(s):
-            """Return log f / g (m,), of the density to the mixture that draws are reversible for, and its shares."""
-            log_g, shares = log_mixture(s, log_weights, precisions, np)
-            return (source.log_shape(s, np) - log_g).sum(axis=1), shares
-
-        log_ratio, shares = weigh(s)
+        if a.shape[0] == a.shape[1]:
+            return s
+        sweep = sweep_exactly if isinstance(source, StudentT) else sweep_by_mixture
         for _ in range(self.n_sweeps):
-            new = draw_sources(rows, a, choose(precisions, shares, rng.random(s.shape), np), rng)
-            log_ratio_new, shares_new = weigh(new)
-            taken = np.log(rng.random(len(s))) < log_ratio_new - log_ratio
-            log_ratio = np.where(taken, log_ratio_new, log_ratio)
-            s, shares = np.where(taken[:, None], new, s), np.where(taken[:, None], shares_new, shares)
+            s = sweep(rows, s, a, source, rng)
         return s
+
+
+def sweep_exactly(
+    rows: np.ndarray, s: np.ndarray, a: np.ndarray, source: StudentT, rng: np.random.Generator
+) -> np.ndarray:
+    """Draw precisions given the sources (m, N) of rows (m, M), and new sources given the precisions."""
+    return draw_sources(rows, a, source.draw_precisions(s, rng), rng)
+
+
+def sweep_by_mixture(
+    rows: np.ndarray, s: np.ndarray, a: np.ndarray, source: Source, rng: np.random.Generator
+) -> np.ndarray:
+    """Do so for a mixture near the density of the sources; a Metropolis step makes up for what it is off by."""
+    log_weights, precisions = (np.asarray(one)[:, None] for one in source.mixture(1.0, np))
+    log_g, shares = log_mixture(s, log_weights, precisions, np)
+    new = draw_sources(rows, a, choose(precisions, shares, rng.random(s.shape), np), rng)
+    log_g_new, _ = log_mixture(new, log_weights, precisions, np)
+    change = source.log_shape(new, np) - log_g_new - source.log_shape(s, np) + log_g
+    taken = np.log(rng.random(len(s))) < change.sum(axis=1)
+    return np.where(taken[:, None], new, s)
 
 
 def draw_sources(rows: np.ndarray, a: np.ndarray, tau: np.ndarray, rng: np.random.Generator) -> np.ndarray:

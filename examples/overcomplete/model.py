@@ -41,9 +41,9 @@ def spread(seen, n_dims: int, width: float = WIDTH):
     return width * ((1.0 + (seen**2).sum()) / (1.0 + n_dims)) ** 0.5
 
 
-def standard_normal(z):
-    """Return the log density of a vector of standard normal numbers, as a PyTensor graph."""
-    return -0.5 * (z**2).sum() - 0.5 * z.shape[0] * np.log(2.0 * np.pi)
+def standard_normal(z, n: int):
+    """Return the log density of n standard normal numbers from a vector of the same length, as a PyTensor graph."""
+    return -0.5 * (z**2).sum() - 0.5 * n * np.log(2.0 * np.pi)
 
 
 def build_model(a: np.ndarray, source: Source, x: np.ndarray | None = None, width: float = WIDTH) -> pm.Model:
@@ -58,13 +58,33 @@ def build_model(a: np.ndarray, source: Source, x: np.ndarray | None = None, widt
         seen = pt.dot(pull, x)
         size = spread(seen, n_dims, width)
         s = seen + size * pt.dot(basis.T, z)
-        return log_joint(s, a, source) + len(basis) * pt.log(size) - standard_normal(z)
+        return log_joint(s, a, source) + len(basis) * pt.log(size) - standard_normal(z, len(basis))
 
     if not len(basis):
         raise ValueError("With as many sources as dimensions nothing is hidden: call log_p_complete.")
     with pm.Model() as model:
         z = pm.Normal("z", 0.0, 1.0, shape=len(basis))
         pm.CustomDist("x", z, a, logp=log_p, observed=np.zeros(n_dims) if x is None else x, signature="(k),(m,n)->(m)")
+    return model
+
+
+def build_centred_model(a: np.ndarray, source: Source) -> pm.Model:
+    """Build the model of one row whose reference is normal, as given with each row: ``centre`` and ``factor`` of z.
+
+    They are data of the row (N - M,) and (N - M, N - M), the factor lower triangular.
+    """
+    basis, pull, n_dims = null_basis(a), np.linalg.pinv(a), len(a)
+    n_hidden = len(basis)
+
+    def log_p(x, z, a, centre, factor):
+        s = pt.dot(pull, x) + pt.dot(basis.T, centre + pt.dot(factor, z))
+        return log_joint(s, a, source) + pt.log(pt.diag(factor)).sum() - standard_normal(z, n_hidden)
+
+    with pm.Model() as model:
+        z = pm.Normal("z", 0.0, 1.0, shape=n_hidden)
+        around = pm.Data("centre", np.zeros(n_hidden)), pm.Data("factor", np.eye(n_hidden))
+        signature = "(k),(m,n),(k),(k,k)->(m)"
+        pm.CustomDist("x", z, a, *around, logp=log_p, observed=np.zeros(n_dims), signature=signature)
     return model
 
 
@@ -85,7 +105,8 @@ def build_learnt_model(a: np.ndarray, source: Source) -> tuple[pm.Model, dict[st
             learnt = type(source)(**{**vars(source), **dict(zip(source.learnt, own, strict=True))})
             pull = basis.T @ pt.linalg.inv(basis @ basis.T)
             whole = s + pt.dot(pull, x - pt.dot(basis, s))
-            return log_joint(whole, basis, learnt) - standard_normal(s)
+            # What A sees of s is normal around A^+ x: chains would go off where the density does not hold it.
+            return log_joint(whole, basis, learnt) + standard_normal(s - whole, n_dims) - standard_normal(s, n_sources)
 
         signature = "(n),(m,n)" + ",(n)" * len(own) + "->(m)"
         pm.CustomDist("x", s, basis, *own.values(), logp=log_p, observed=np.zeros(n_dims), signature=signature)

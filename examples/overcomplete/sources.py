@@ -62,6 +62,11 @@ class StudentT:
         log_weights = a * u - np.exp(u) + xp.log(size + 1e-300)
         return log_weights, np.exp(u) * 2.0 / (nu * scale**2)
 
+    def draw_precisions(self, s: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Draw precisions given sources (..., N), exactly: Gamma variables."""
+        shape = np.broadcast_to(0.5 * (self.nu + 1.0), s.shape)
+        return 2.0 * rng.gamma(shape) / (self.nu * self.scale**2 + s**2)
+
     def draw(self, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
         """Draw sources (..., N)."""
         return self.scale * rng.standard_t(np.broadcast_to(self.nu, shape[-1]), size=shape)

@@ -32,7 +32,7 @@ def fit(
     n_sources: int,
     n_steps: int,
     source: Source | None = None,
-    n_sweeps: int = 8,
+    n_sweeps: int = 2,
     seed: int = 1,
     **settings: Any,
 ) -> Fitted:
