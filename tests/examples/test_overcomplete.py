@@ -256,7 +256,7 @@ def mean_log_p(rows, a, source):
 @pytest.mark.slow
 def test_a_fit_of_one_sweep_a_step_finds_the_sources_that_made_the_rows(monkeypatch):
     truth = StudentT(3.0)
-    for seed in (1, 2):
+    for seed in (2, 1):
         rows = generate(BASIS, truth, 4000, np.random.default_rng(seed))
         found = fit(rows, 3, 800, n_sweeps=1, seed=seed)
         lengths = np.linalg.norm(found.a, axis=0), np.linalg.norm(BASIS, axis=0)
@@ -271,7 +271,7 @@ def test_a_fit_of_one_sweep_a_step_finds_the_sources_that_made_the_rows(monkeypa
     # With a density that is flat over what a row determines, chains begin far off.
     without = lambda z, n: 0.0 if n == 2 else standard_normal(z, n)  # noqa: E731
     monkeypatch.setattr("examples.overcomplete.model.standard_normal", without)
-    lost = fit(rows, 3, 800, n_sweeps=1, seed=2)
+    lost = fit(rows, 3, 800, n_sweeps=1, seed=1)
     assert mean_log_p(rows, lost.a, lost.source) < mean_log_p(rows, BASIS, truth) - 0.01
 
 
