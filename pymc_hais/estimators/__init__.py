@@ -8,8 +8,15 @@ from pymc_hais.estimators.annealed import (
     turn_round,
     with_shortfall,
 )
-from pymc_hais.estimators.bridge import Bridge, average_bridges, build_bridge, effective_draws, rhat_of, to_estimate
-from pymc_hais.estimators.linked import Link
+from pymc_hais.estimators.bridge import (
+    Bridge,
+    Link,
+    average_bridges,
+    build_bridge,
+    effective_draws,
+    rhat_of,
+    to_estimate,
+)
 from pymc_hais.estimators.path_integrals import stepping_stone, thermodynamic
 from pymc_hais.estimators.shortfall import (
     NO_TAIL,

@@ -58,16 +58,16 @@ def build_call(request: Request) -> Call:
     Raises ValueError, naming the argument, what was given and what to pass.  Raises ImportError for ``backend="jax"``
     without JAX.
     """
-    checked, budget = check_request(request), build_budget(request.max_seconds)
-    own, (backend, options) = checked.request, resolve_backend(request.backend, request.compile_kwargs)
+    own, kernel, sites, recipe, output = check_request(request)
+    budget, (backend, options) = build_budget(request.max_seconds), resolve_backend(own.backend, own.compile_kwargs)
     entropy = tuple(int(seed) for seed in seeds_per_chain(random_state=request.random_seed, chains=own.chains))
     return Call(
         own,
         request,
         Seeds(entropy),
-        Compiler(checked.kernel, backend, options, request.cores, checked.sites),
-        checked.recipe,
-        checked.output,
+        Compiler(kernel, backend, options, request.cores, sites),
+        recipe,
+        output,
         CallProgress(request.progressbar, request.progressbar_theme),
         budget,
     )

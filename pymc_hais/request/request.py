@@ -108,20 +108,11 @@ def _of_content(given: dict[str, Any]) -> dict[str, Any]:
     return given | {"plan": Path(given["plan"])} if isinstance(given.get("plan"), str) else given
 
 
-@dataclass(frozen=True)
-class Checked:
-    """A request whose arguments are in range, and what they mean."""
+def check_request(request: Request) -> tuple[Request, Kernel, SiteKernel | None, Recipe, Output]:
+    """Check what was asked for; return it with plain numbers, and what it means.
 
-    # Its numbers are plain ones; ``n_temperatures`` is the length of the first round, None where a pilot tells it.
-    request: Request
-    kernel: Kernel  # of the continuous dimensions, with the constraints
-    sites: SiteKernel | None
-    recipe: Recipe
-    output: Output
-
-
-def check_request(request: Request) -> Checked:
-    """Check what was asked for.
+    Its ``n_temperatures`` is then the length of the first round, None where a pilot tells it.  The first kernel is of
+    the continuous dimensions, with the constraints.
 
     Raises ValueError, naming the argument, what was given and what to pass.
     """
@@ -162,7 +153,7 @@ def check_request(request: Request) -> Checked:
         "estimators": estimators,
     }
     output = _build_output(model, {} if request.idata_kwargs is None else request.idata_kwargs, request.var_names)
-    return Checked(replace(request, **numbers), kernel, sites, recipe, output)
+    return replace(request, **numbers), kernel, sites, recipe, output
 
 
 def _check_numbers(request: Request) -> None:

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from pymc_hais.estimators import Link, linked
+from pymc_hais.estimators import Link
+from pymc_hais.estimators import bridge as linked
 from tests.mutants import mutate
 from tests.statistical import assert_caught, assert_mean
 
