@@ -33,11 +33,19 @@ settings.load_profile("suite")
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """Take a parameter that is exhaustive out of the slow suite that its test is in."""
+def pytest_collection_modifyitems(config, items):
+    """Leave out what is exhaustive unless it is asked for: of a test that says ``every(k)`` all but each k-th."""
+    counts = Counter()
     for item in items:
-        if item.get_closest_marker("exhaustive"):
-            item.own_markers = [mark for mark in item.own_markers if mark.name != "slow"]
+        test, every = item.nodeid.partition("[")[0], item.get_closest_marker("every")
+        if every and item.get_closest_marker("slow"):
+            if counts[test] % every.args[0]:
+                item.add_marker("exhaustive")
+            counts[test] += 1
+    if "exhaustive" not in config.getoption("markexpr"):
+        left = [item for item in items if item.get_closest_marker("exhaustive")]
+        items[:] = [item for item in items if not item.get_closest_marker("exhaustive")]
+        config.hook.pytest_deselected(items=left)
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -351,6 +351,7 @@ def test_others_take_the_model_itself():
         pymc_hais.compile(build_regression(), reference=build_regression())
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["numba", "c"])
 def test_other_engines(backend):

@@ -51,6 +51,7 @@ def distributions():
     }
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("reference", "label"),
@@ -243,6 +244,7 @@ def test_kernels_of_sites_alone(kernel):
     assert kernel.__class__.__name__ in idata["posterior"].attrs["kernel"]
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "options",

@@ -211,6 +211,7 @@ def test_fixed_parameters_need_no_annealing():
 # Engines: that rows together are the rows one by one stands in engines/test_populations.py -----------------
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["numba", "c"])
 def test_every_backend_gives_the_same_rows(backend):

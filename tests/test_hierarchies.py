@@ -31,6 +31,7 @@ def posterior():
 REFERENCES = {"prior": "prior", "fitted": "fitted", "Gaussian": Gaussian(scale=3.0), "model": wide()}
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("reference", REFERENCES.values(), ids=REFERENCES)
 def test_log_z_and_draws_are_those_of_the_model(reference):
@@ -58,6 +59,7 @@ def test_the_fit_is_made_of_the_pilots_particles_in_its_own_coordinates():
     assert abs(fitted.value - from_prior.value) <= 4.0 * np.hypot(fitted.se, from_prior.se)
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("build", MODELS, ids=lambda build: build.__name__)

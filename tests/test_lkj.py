@@ -39,6 +39,7 @@ def truth(n=40_000):
     return np.log(mean) + log_likelihood.max(), weights.std() / mean / np.sqrt(n)
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("reference", slow_but(["fitted"], ["auto", "fitted"]))
 def test_a_covariance_matrix_is_answered(reference):

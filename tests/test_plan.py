@@ -70,6 +70,7 @@ CASES = {
 }
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", slow_but(["fitted", "untuned"], CASES))
 def test_on_the_same_data_with_the_same_seed_a_plan_gives_the_same_to_the_bit_without_a_pilot(name, tmp_path):
@@ -331,6 +332,7 @@ def test_moves_that_are_not_accepted_are_a_misfit():
     assert "40% of the moves were accepted, where 88% had been" in finding.message
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("reference", ["prior", "fitted"])
 def test_a_misfit_is_never_seen_on_like_data_and_always_on_gross_ones(reference):
@@ -341,6 +343,7 @@ def test_a_misfit_is_never_seen_on_like_data_and_always_on_gross_ones(reference)
         assert_share(sum(one.is_misfit for one in found), 200, least, most)
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("target_se", "n"), [(None, 200), (0.1, 60)])
 @pytest.mark.parametrize("reference", ["prior", "fitted"])

@@ -82,6 +82,7 @@ def model_and_truth(name):
     return MODELS[name]()
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "reference"),

@@ -117,6 +117,7 @@ def test_what_is_not_flagged_is_right(seed):
     assert_right_or_flagged(case.model, case.truth, seed, case.parts)
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", slow_but({"beside -2e6"}, MEASURED))
 def test_models_that_were_wrong(name):

@@ -54,6 +54,7 @@ def test_the_curve_is_exact_and_follows_one_plan(monkeypatch):
     assert model["r"].get_value() == 7.0
 
 
+@pytest.mark.every(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("own", [{"modes": {"mu": 0.5}}, {"n_temperatures": 20}, {"schedule": "linear"}], ids=str)
 def test_what_a_plan_has_of_its_own_is_that_of_the_middle_value(own):

@@ -187,6 +187,7 @@ def compiled_noises(n_dims):
     return compiled
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("n_dims", [1, 4])
 @pytest.mark.parametrize("step", [0, 7, INITIAL_STEP])

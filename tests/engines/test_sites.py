@@ -135,6 +135,7 @@ def assert_same(found, expected, tolerance):
         np.testing.assert_allclose(one, other, **tolerance)
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @needs_jax
 @pytest.mark.parametrize("name", fast_but(["random-walk"], KERNELS))
@@ -142,6 +143,7 @@ def test_sites_are_the_same_on_jax(name):
     assert_same(segment(ENGINES["jax"](name), name), specified(name), TOLERANCE)
 
 
+@pytest.mark.every(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", KERNELS)
 def test_sites_are_the_same_on_numba(name):

@@ -80,6 +80,7 @@ def test_experts_are_sampled_from_their_own_density(kind):
     assert_mean(virial.sum(axis=1), len(phi))
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", EACH)
@@ -97,6 +98,7 @@ def test_log_z_of_36_experts(kind, name):
         assert_near(found, exact)
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_log_z_of_36_experts_at_default_settings(kind):

@@ -76,6 +76,7 @@ def three(name, module_composed=Composed):
     return module_composed(tuple(blocks))
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BLOCKS)
 def test_three_blocks_leave_a_skewed_target_invariant(name):

@@ -70,6 +70,7 @@ def log_z(at):
     return np.logaddexp.reduce(densities.boltzmann_score(densities.states(4), at["W"], at["b"]))
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("after", COMPARED)
 def test_a_run_of_its_own_agrees(fitted, after):

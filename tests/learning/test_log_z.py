@@ -77,6 +77,7 @@ def test_wrong_errors_of_the_learnt_log_z_are_seen(contrasted, replacement, monk
     assert abs(wrong["log_z_se"] / error_by_enumeration(rows, right) - 1.0) > 0.2
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("constraint", [None, "unit_norm"])
 def test_the_error_of_the_learnt_log_z_covers(constraint):

@@ -117,6 +117,7 @@ def test_real_rows_tell_as_much_as_by_maximum_likelihood(method, likelihood):
     assert errors <= 2.0 * likelihood[learnt_filters]
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "method",

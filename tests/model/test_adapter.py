@@ -112,6 +112,7 @@ def assert_same_distribution(ours, theirs):
         assert stats.ks_2samp(a, b).pvalue > FALSE_ALARM
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", EVERY)
 def test_density_and_gradient_are_pymcs(name):
     assert_density_is_pymcs(adapted(name))

@@ -61,6 +61,7 @@ def test_a_chain_without_anything_else():
     assert found.se < 0.01
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("n", "n_seeds"), [(300, 4), (500, 2)])
 def test_long_walks_are_right_over_seeds(n, n_seeds):

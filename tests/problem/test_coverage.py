@@ -83,6 +83,7 @@ MISSES = {
 }
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MISSES)
 def test_what_misses_a_part_is_refused(name):
@@ -108,6 +109,7 @@ COVERS = {
 }
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COVERS)
 def test_what_covers_the_model_is_not(name):

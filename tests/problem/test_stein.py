@@ -108,6 +108,7 @@ def suspects(positions, gradient, level=LEVEL):
     return find_suspects(vector(positions.shape[1]), positions, gradient, level)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("prior", RIGHT, ids=lambda prior: prior.__name__)
 @pytest.mark.parametrize("n_seeds", [10, pytest.param(500, marks=pytest.mark.slow)])
 def test_right_priors_are_rarely_suspected(prior, n_seeds):

@@ -204,6 +204,7 @@ def bounded():
 HONEST = {"schools": schools, "hierarchy": lambda: hierarchy()[0], "funnel": funnel, "kinks": kinked, "bounds": bounded}
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", slow_but({"schools"}, HONEST))
 def test_no_alarm_on_honest_runs(name):
     model = HONEST[name]()
