@@ -46,6 +46,7 @@ def conjugate(prior_mean, prior_sd, seed):
     return idata, log_z, (Y.sum() + prior_mean * prior_sd**-2) / precision, precision**-0.5
 
 
+@pytest.mark.slow
 def test_the_average_of_conjugate_models_is_exact():
     """E[mu | y] = sum p_i m_i, and the variance has that between the models added."""
     models = [conjugate(0.0, 1.0, 1), conjugate(3.0, 0.5, 2), conjugate(1.0, 0.3, 3)]

@@ -37,6 +37,7 @@ def test_the_bridge_finds_the_truth():
     assert not estimate.findings
 
 
+@pytest.mark.slow
 def test_draws_of_a_run_of_ours_go_in():
     model, truth = hierarchy()
     idata = pm.sample_hais(**(QUICK | {"draws": 500}), random_seed=4, model=model)

@@ -61,6 +61,7 @@ def compiled_regression():
     return pymc_hais.compile(build_regression(), backend="jax")
 
 
+@pytest.mark.slow
 def test_other_data_compile_nothing_and_give_the_exact_log_z():
     compiled = compiled_regression()
     for seed in range(3):

@@ -18,6 +18,7 @@ from pymc_hais.problem.problem import Compiler
 from tests.discrete_sums import sum_states
 from tests.discrete_truth import log_densities
 from tests.front_door import assert_right
+from tests.marks import seeds
 
 RUN = {"draws": 500, "chains": 2, "random_seed": 3, "progressbar": False, "n_temperatures": 60, "target_se": None}
 GRID = np.linspace(-6.0, 6.0, 41)
@@ -109,7 +110,7 @@ def odds_error(graph, model, rng):
     return worst
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(6, 20, 30))
 def test_odds_are_right_where_the_first_data_had_no_interactions(seed):
     rng = np.random.default_rng(seed)
     model, other = build_random(rng)

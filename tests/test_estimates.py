@@ -48,6 +48,7 @@ def test_the_table_survives_a_file(idata, tmp_path):
     np.testing.assert_array_equal(again["value"], pymc_hais.estimates(idata)["value"])
 
 
+@pytest.mark.slow
 def test_what_the_particles_may_have_missed_counts_in_what_rests_on_them():
     idata = pm.sample_hais(**QUICK, random_seed=2, reference="prior", model=hierarchy()[0])
     rows = idata["estimates"]["shortfall"]
@@ -92,6 +93,7 @@ def per_chain(monkeypatch, linked=opinions.anneal_linked):
     return np.exp(np.array(found[0].per_chain) - TRUTH)
 
 
+@pytest.mark.slow
 def test_linked_importance_sampling_is_unbiased(monkeypatch):
     assert_mean(per_chain(monkeypatch), 1.0)
 

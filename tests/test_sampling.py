@@ -139,7 +139,9 @@ def test_a_likelihood_of_minus_infinity_is_weight_zero():
     assert (idata["posterior"]["x"] > 1.0).all()
 
 
-@pytest.mark.parametrize("backend", ["numba", pytest.param("jax", marks=jax_only)])
+@pytest.mark.parametrize(
+    "backend", [pytest.param("numba", marks=pytest.mark.slow), pytest.param("jax", marks=jax_only)]
+)
 def test_backends_agree_with_the_truth(backend):
     idata = pymc_hais.sample_hais(model=one_mean(), backend=backend, random_seed=2, **QUICK)
     assert idata["posterior"].attrs["engine"] == backend

@@ -226,6 +226,7 @@ def test_a_custom_distribution_without_random_names_both_ways_out():
         build_prior(model)
 
 
+@pytest.mark.slow
 def test_the_plots_are_there_after_an_import_of_the_package():
     """In a process of its own: here another test may have imported them."""
     script = """

@@ -68,6 +68,7 @@ def exact(monkeypatch):
     return tree, np.array([log_evidence_normal(y, 0.0, 3.0, 1.0) for y in kept["data"]["y"]])
 
 
+@pytest.mark.slow
 def test_the_truth_lies_between_the_bounds(monkeypatch):
     tree, log_z = exact(monkeypatch)
     bounds = tree["bounds"]

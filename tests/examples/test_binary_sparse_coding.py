@@ -9,6 +9,7 @@ from examples.binary_sparse_coding.model import PARAMETERS, build_model, m_step
 from pymc_hais import learning
 
 
+@pytest.mark.slow
 def test_a_fit_that_begins_near_the_bars_finds_them():
     rng = np.random.default_rng(3)
     rows = bars.draw(400, rng)
@@ -30,6 +31,7 @@ def test_a_unit_for_two_bars_is_no_bar_found():
     assert bars.n_found(np.ones_like(whole)) == 0
 
 
+@pytest.mark.slow
 def test_held_out_rows_are_annealed_to_the_exact_likelihood():
     rng = np.random.default_rng(4)
     weights = rng.normal(size=(6, 5))
@@ -45,6 +47,7 @@ def test_held_out_rows_are_annealed_to_the_exact_likelihood():
     assert abs(found["mean"].item() - exact) < 5.0 * found["mcse"].item() + 1e-3
 
 
+@pytest.mark.slow
 def test_selected_states_bound_the_likelihood_from_below():
     rng = np.random.default_rng(5)
     values = {"W": bars.bars(), **bars.TRUTH}

@@ -99,7 +99,8 @@ def train(module, parameters, x, n_steps, method):
     return {name: model[name].get_value() for name in parameters}
 
 
-@pytest.mark.parametrize("method", [pytest.param("chains", marks=pytest.mark.slow), "flow"])
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["chains", "flow"])
 def test_training_finds_complete_experts(method):
     rng = np.random.default_rng(7)
     truth = np.linalg.qr(rng.normal(size=(3, 3)))[0] * np.sqrt(2.0)
@@ -113,6 +114,7 @@ def test_training_finds_complete_experts(method):
     assert exact(train(poe_laplace, start, x, 400, method)) == pytest.approx(exact({"phi": truth}), abs=0.03)
 
 
+@pytest.mark.slow
 def test_training_of_causes_reaches_the_closed_form():
     rng = np.random.default_rng(8)
     x = rng.normal(size=(1000, 2)) @ np.array([[1.0, 0.5], [0.0, 0.4]])
@@ -125,6 +127,7 @@ def test_training_of_causes_reaches_the_closed_form():
     assert exact(best) - 0.05 < exact(train(linear_gaussian, start, x, 400, "EM")) <= exact(best) + 1e-9
 
 
+@pytest.mark.slow
 def test_constraints_are_kept():
     x = np.random.default_rng(9).normal(size=(200, 3))
     parameters = mcrbm.initialise(x, 8)

@@ -90,6 +90,7 @@ def test_mixtures_are_near_the_power_of_the_density(name, beta):
     assert np.ptp(apart) < (np.log(2.0) if name == "mixture" else 0.1)
 
 
+@pytest.mark.slow
 def test_rows_of_normal_sources_have_a_closed_form():
     rng = np.random.default_rng(3)
     a = rng.normal(size=(3, 6))
@@ -103,6 +104,7 @@ def test_rows_of_normal_sources_have_a_closed_form():
         assert found["se"].max() < 0.12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SOURCES)
 def test_rows_agree_with_quadrature_by_either_transition(name):
     source, logpdf = SOURCES[name]
@@ -176,6 +178,7 @@ class WrongBeta(StudentT):
         return super().mixture(1.0, xp)
 
 
+@pytest.mark.slow
 def test_precisions_of_another_beta_are_mended_by_the_metropolis_step_alone(monkeypatch):
     source, logpdf = SOURCES["student"]
     kernel = SourceGibbs(BASIS, WrongBeta(source.nu, source.scale), x=ROW)
@@ -275,6 +278,7 @@ def test_a_fit_of_one_sweep_a_step_finds_the_sources_that_made_the_rows(monkeypa
     assert mean_log_p(rows, lost.a, lost.source) < mean_log_p(rows, BASIS, truth) - 0.01
 
 
+@pytest.mark.slow
 def test_estimates_are_conservative_on_average():
     source, logpdf = SOURCES["student"]
     rows = np.repeat(ROW[None], 60, axis=0)

@@ -59,6 +59,7 @@ def again(ran, monkeypatch):
     return monkeypatch
 
 
+@pytest.mark.slow
 def test_a_near_fit_is_taken_and_both_pilots_are_counted(far, call, ran):
     choice, ((first,), (second,)) = ran
     # Particles do not tell enough of 30 dimensions; the curvature at the mode does.
@@ -71,6 +72,7 @@ def test_a_near_fit_is_taken_and_both_pilots_are_counted(far, call, ran):
     assert choice.plan.pilot is second
 
 
+@pytest.mark.slow
 def test_the_tail_of_a_fit_is_that_of_both_pilots_each_read_as_its_own(far, call, again, ran):
     read, log_ratios = [], learning.log_ratios
 
@@ -86,6 +88,7 @@ def test_the_tail_of_a_fit_is_that_of_both_pilots_each_read_as_its_own(far, call
     assert read[1][0] is read[2][0] is near
 
 
+@pytest.mark.slow
 def test_another_reference_is_kept_without_a_second_pilot(far, call, again, ran):
     prior = choose_reference(far, call, "prior")
     assert prior.problem is far
@@ -102,6 +105,7 @@ def test_a_start_that_needs_few_temperatures_is_kept_without_a_second_pilot(far,
     assert choose_reference(far, call, "fitted").problem is not far
 
 
+@pytest.mark.slow
 def test_pilots_that_disagree_keep_the_prior(far, call, again):
     again.setattr(candidates, "AGREEMENT", -np.inf)
     choice = choose_reference(far, call, "auto")
@@ -109,6 +113,7 @@ def test_pilots_that_disagree_keep_the_prior(far, call, again):
     assert "misses something" in choice.plan.reason
 
 
+@pytest.mark.slow
 def test_a_fit_that_needs_more_temperatures_is_not_taken(far, call, again):
     again.setattr(learning, "_shortest", lambda problem, tail: 16 if problem.is_prior else 10**6)
     choice = choose_reference(far, call, "auto")

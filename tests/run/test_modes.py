@@ -112,6 +112,7 @@ def test_no_other_run_is_made_where_one_was_asked_for_or_there_is_no_time(given,
     assert found.value < 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [RuntimeError("injected"), KeyboardInterrupt()])
 def test_the_first_run_is_kept_where_the_other_one_does_not_end(error, monkeypatch):
     def fail(*_):
@@ -204,6 +205,7 @@ def bounded():
 HONEST = {"schools": schools, "hierarchy": lambda: hierarchy()[0], "funnel": funnel, "kinks": kinked, "bounds": bounded}
 
 
+@pytest.mark.slow
 @pytest.mark.every(2)
 @pytest.mark.parametrize("name", slow_but({"schools"}, HONEST))
 def test_no_alarm_on_honest_runs(name):
