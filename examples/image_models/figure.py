@@ -26,7 +26,8 @@ def draw(rows: list[dict], path: Path) -> None:
         draw_training(axes[0, 1], curves)
     for ax in axes.ravel():
         ax.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside lower center", ncols=3, frameon=False)
+    if axes[0, 0].get_legend_handles_labels()[0]:
+        figure.legend(loc="outside lower center", ncols=3, frameon=False)
     figure.savefig(path, dpi=130)
     plt.close(figure)
     print(f"Saved {path}.")

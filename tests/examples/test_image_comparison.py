@@ -16,7 +16,6 @@ from examples.image_models import (
 )
 from examples.image_models import compare_models as comparison
 from examples.image_models import patches as data
-from examples.image_models.figure import draw, draw_sizes
 from tests.toys import HAS_JAX
 
 pytestmark = pytest.mark.skipif(not HAS_JAX, reason="without JAX these take minutes")
@@ -163,15 +162,16 @@ def test_what_has_not_converged_is_said_and_not_drawn(tmp_path, capsys, monkeypa
     way = [{"step": 0, "gain": [0.0, 1.0], "mcse": 0.1}]
     good = made_up("mcRBM", 8, [1.0, 2.0, 4.0], way=way)
     bad = made_up("bilinear", 5, [9.0, 9.5, 9.2], findings=["not_converged"])
-    drawn = []
+    drawn, draw_sizes = [], figure.draw_sizes
 
-    def sizes(ax, rows):
-        drawn.extend(rows)
+    def note(ax, rows):
+        drawn.append(rows)
         draw_sizes(ax, rows)
 
-    monkeypatch.setattr("examples.image_models.figure.draw_sizes", sizes)
-    draw([good, bad], tmp_path / "rows.png")
-    assert drawn == [good]
+    monkeypatch.setattr(figure, "draw_sizes", note)
+    figure.draw([good, bad], tmp_path / "rows.png")
+    figure.draw([bad], tmp_path / "nothing.png")
+    assert drawn == [[good], []]
     table.conclude([good, bad])
     assert "bilinear (5, chains)" in capsys.readouterr().out.splitlines()[1]
 
