@@ -6,6 +6,7 @@ import pytest
 import pymc_hais
 from examples.image_models import (
     bilinear,
+    figure,
     linear_gaussian,
     linear_laplace,
     mcrbm,
