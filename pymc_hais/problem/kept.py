@@ -39,10 +39,10 @@ _changing = threading.Lock()
 
 
 def find_problem(
-    model: Any, identity: ModelIdentity, reference: Any, compiler: Compiler, takes_fit: bool
+    model: Any, identity: ModelIdentity, reference: Any, compiler: Compiler, takes_fit: bool, with_blocks: bool = False
 ) -> Problem | None:
     """Find the problem that an earlier call compiled for the model as it is now, and checked."""
-    recipe = _recipe(reference, compiler, takes_fit)
+    recipe = _recipe(reference, compiler, takes_fit, with_blocks)
     for one in _of_models.get(model, ()):
         problem = one.problem
         assert problem.identity is not None
@@ -51,7 +51,14 @@ def find_problem(
     return None
 
 
-def keep_problem(problem: Problem, reference: Any, compiler: Compiler, takes_fit: bool, is_held: bool = False) -> None:
+def keep_problem(
+    problem: Problem,
+    reference: Any,
+    compiler: Compiler,
+    takes_fit: bool,
+    is_held: bool = False,
+    with_blocks: bool = False,
+) -> None:
     """Keep a problem for the next call; the oldest of the model's is dropped where there are too many.
 
     What a user's own objects were when it was compiled, or what in the model cannot be described, cannot be told, so
@@ -63,12 +70,12 @@ def keep_problem(problem: Problem, reference: Any, compiler: Compiler, takes_fit
     assert problem.identity is not None
     if problem.identity.unreadable and not is_held:
         return
-    kept = _Kept(_recipe(reference, compiler, takes_fit), replace(problem, model=None))
+    kept = _Kept(_recipe(reference, compiler, takes_fit, with_blocks), replace(problem, model=None))
     with _changing:
         _of_models[problem.model] = (kept, *_of_models.get(problem.model, ()))[:_MOST]
 
 
-def _recipe(reference: Any, compiler: Compiler, takes_fit: bool) -> tuple:
+def _recipe(reference: Any, compiler: Compiler, takes_fit: bool, with_blocks: bool) -> tuple:
     """Say what a problem is built from beside its model; two objects of a user's own are the same if they are one."""
     named: Any = reference if isinstance(reference, str) else _Own(reference)
     if isinstance(reference, Gaussian | StudentT):
@@ -79,7 +86,7 @@ def _recipe(reference: Any, compiler: Compiler, takes_fit: bool) -> tuple:
         kernel = replace(kernel, constraints=None)
     of_walls = None if walls is None else tuple(map(_bytes, vars(walls).values()))
     options = tuple(compiler.compile_kwargs.items())
-    return type(reference), named, kernel, of_walls, compiler.sites, compiler.backend, options, takes_fit
+    return type(reference), named, kernel, of_walls, compiler.sites, compiler.backend, options, takes_fit, with_blocks
 
 
 def _bytes(value: Any) -> Any:
