@@ -7,7 +7,6 @@ import pymc_hais
 from examples.image_models import (
     bilinear,
     figure,
-    figure,
     linear_gaussian,
     linear_laplace,
     mcrbm,
