@@ -20,6 +20,7 @@ class _Kept:
 
     recipe: tuple
     problem: Problem
+    with_blocks: bool | None  # None for what serves both: somebody holds it, or it has none although it might
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,11 +43,12 @@ def find_problem(
     model: Any, identity: ModelIdentity, reference: Any, compiler: Compiler, takes_fit: bool, with_blocks: bool = False
 ) -> Problem | None:
     """Find the problem that an earlier call compiled for the model as it is now, and checked."""
-    recipe = _recipe(reference, compiler, takes_fit, with_blocks)
+    recipe = _recipe(reference, compiler, takes_fit)
     for one in _of_models.get(model, ()):
         problem = one.problem
         assert problem.identity is not None
-        if one.recipe == recipe and not problem.identity.difference(identity):
+        is_asked = one.recipe == recipe and one.with_blocks in (None, with_blocks)
+        if is_asked and not problem.identity.difference(identity):
             return replace(problem, model=model, engine=renew(problem.engine, compiler.cores))
     return None
 
@@ -70,12 +72,14 @@ def keep_problem(
     assert problem.identity is not None
     if problem.identity.unreadable and not is_held:
         return
-    kept = _Kept(_recipe(reference, compiler, takes_fit, with_blocks), replace(problem, model=None))
+    recipe = _recipe(reference, compiler, takes_fit)
+    serves_both = is_held or (with_blocks and not (problem.chart and problem.chart.has_blocks))
+    kept = _Kept(recipe, replace(problem, model=None), None if serves_both else with_blocks)
     with _changing:
         _of_models[problem.model] = (kept, *_of_models.get(problem.model, ()))[:_MOST]
 
 
-def _recipe(reference: Any, compiler: Compiler, takes_fit: bool, with_blocks: bool) -> tuple:
+def _recipe(reference: Any, compiler: Compiler, takes_fit: bool) -> tuple:
     """Say what a problem is built from beside its model; two objects of a user's own are the same if they are one."""
     named: Any = reference if isinstance(reference, str) else _Own(reference)
     if isinstance(reference, Gaussian | StudentT):
@@ -86,7 +90,7 @@ def _recipe(reference: Any, compiler: Compiler, takes_fit: bool, with_blocks: bo
         kernel = replace(kernel, constraints=None)
     of_walls = None if walls is None else tuple(map(_bytes, vars(walls).values()))
     options = tuple(compiler.compile_kwargs.items())
-    return type(reference), named, kernel, of_walls, compiler.sites, compiler.backend, options, takes_fit, with_blocks
+    return type(reference), named, kernel, of_walls, compiler.sites, compiler.backend, options, takes_fit
 
 
 def _bytes(value: Any) -> Any:

@@ -8,6 +8,7 @@ coordinates that are standard normal where the data are normal, whatever the sca
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,8 +35,10 @@ from pymc_hais.model.rewrites.simplification import simplify_values
 _log = logging.getLogger("pymc.hais")
 #: Elements from which on coordinates of their own are worth second derivatives, and up to which these are looked at.
 _FEWEST, _MOST = 20, 2000
-#: Multiplications of the factors of all blocks, at most: beyond, an evaluation costs more than evaluations are saved.
-_MOST_WORK = 70**3
+#: Elements up to which the whole Hessian is looked at; of more it must be diagonal.  What rounding explains.
+_MOST_PARTED, _SAME = 400, 1e-4
+#: Elements of a block, at most: beyond, evaluations cost more than what is saved of them.
+_LARGEST = 8
 #: What is added to diagonals, in units of the rounding error of a block: no factor fails.
 _MARGIN = 64.0
 
@@ -90,7 +93,7 @@ class Blocks:
         factor, newton = _compute_factor(*expansion)
         right = z[:, self.order] + newton
         step = np.empty_like(z)
-        step[:, self.order] = np.linalg.solve(factor.swapaxes(-1, -2), right[..., None])[..., 0]
+        step[:, self.order] = _solve(factor.swapaxes(-1, -2), right)
         return step
 
     def compute_coordinates(self, expansion: list[np.ndarray], step: np.ndarray) -> np.ndarray:
@@ -121,20 +124,26 @@ def find_blocks(frozen: Any, layout: Layout) -> list[Blocks]:
     They are as many variables as the log density is proven to be concave in, together, as far as the blocks are small;
     and more elements than all other variables have.
     """
-    found: list[Blocks] = []
-    owners: tuple[str, ...] = ()
-    for owner in sorted(layout.owners, key=lambda one: -layout.sizes[layout.owners.index(one)]):
+    try:
+        found = _find(frozen, layout)
+    except Exception as error:  # whatever an operation raises that has no gradient
+        _log.debug("Effects keep the coordinates of the model", exc_info=error)
+        return []
+    n_elements = found.order.size if found else 0
+    return [found] if found and n_elements >= max(_FEWEST, layout.n_dims - n_elements + 1) else []
+
+
+def _find(frozen: Any, layout: Layout) -> Blocks | None:
+    """Take one variable after another, the largest first."""
+    sizes = dict(zip(layout.owners, layout.sizes.tolist(), strict=True))
+    found: Blocks | None = None
+    for owner in sorted(layout.owners, key=lambda one: -sizes[one]):
         if not _is_scaled(frozen, frozen[owner]):
             continue
-        tried = tuple(one for one in layout.owners if one == owner or one in owners)
-        size = sum(int(layout.sizes[layout.owners.index(one)]) for one in tried)
-        if size > _MOST or not is_frozen_concave_in(frozen, layout, tried):
-            continue
-        blocks = _part(frozen, layout, tried)
-        if blocks is not None:
-            found, owners = [blocks], tried
-    n_elements = found[0].order.size if found else 0
-    return found if n_elements >= max(_FEWEST, layout.n_dims - n_elements + 1) else []
+        tried = tuple(one for one in layout.owners if one == owner or (found and one in found.owners))
+        if sum(sizes[one] for one in tried) <= _MOST and is_frozen_concave_in(frozen, layout, tried):
+            found = _part(frozen, layout, tried) or found
+    return found
 
 
 def _is_scaled(frozen: Any, rv: Any) -> bool:
@@ -167,19 +176,12 @@ def _adds(node: Any) -> bool:
 
 
 def _part(frozen: Any, layout: Layout, owners: tuple[str, ...]) -> Blocks | None:
-    """Part variables by the Hessian at two points; None where the blocks are too large, or of several sizes."""
-    places = [np.arange(layout.offsets[i], layout.offsets[i + 1]) for i, one in enumerate(layout.owners) if one in owners]
-    part = np.concatenate(places)
-    try:
-        pattern = _find_pattern(frozen, layout, owners, part)
-    except Exception as error:  # whatever an operation raises that has no gradient
-        _log.debug("Effects keep the coordinates of the model", exc_info=error)
-        return None
-    n_blocks, labels = connected_components(pattern, directed=False)
+    """Part variables by the Hessian at a point; None where the blocks are too large, or of several sizes."""
+    spans = zip(layout.owners, layout.offsets[:-1], layout.offsets[1:], strict=True)
+    part = np.concatenate([np.arange(begin, end) for one, begin, end in spans if one in owners])
+    n_blocks, labels = connected_components(_find_pattern(frozen, layout, owners, part), directed=False)
     sizes = np.bincount(labels)
-    if len(set(sizes.tolist())) > 1:
-        n_blocks, labels, sizes = 1, 0 * labels, np.array([labels.size])
-    if n_blocks * int(sizes[0]) ** 3 > _MOST_WORK:
+    if sizes.min() < sizes.max() or sizes[0] > _LARGEST:
         return None
     order = np.argsort(labels, kind="stable").reshape(n_blocks, -1)
     is_whole = part[-1] - part[0] + 1 == part.size
@@ -187,7 +189,7 @@ def _part(frozen: Any, layout: Layout, owners: tuple[str, ...]) -> Blocks | None
 
 
 def _find_pattern(frozen: Any, layout: Layout, owners: tuple[str, ...], part: np.ndarray) -> np.ndarray:
-    """Return which elements of the Hessian (K, K) are not zero."""
+    """Return which elements of the Hessian (K, K) are not zero, or any others that make one block of many variables."""
     position = build_position(layout)
     values = values_at(frozen, layout, [position] * len(layout.owners))
     point = pt.tensor("point", dtype=position.dtype, shape=(part.size,))
@@ -195,12 +197,15 @@ def _find_pattern(frozen: Any, layout: Layout, owners: tuple[str, ...], part: np
     terms = clone_replace([frozen.varlogp, frozen.datalogp], {**values, **_split(point, own)}, rebuild_strict=False)
     _, product, direction = _differentiate(sum(simplify_values(terms)), point)
     function = compile_interpreted([position, point, direction], [product])
-    rng, pattern = np.random.default_rng(0), np.zeros((part.size, part.size), bool)
-    for _ in range(2):
-        x = rng.normal(0.0, 0.3, layout.n_dims).astype(layout.dtype)
-        columns = np.eye(part.size, dtype=layout.dtype)
-        pattern |= np.array([function(x, x[part], column)[0] for column in columns]) != 0.0
-    return pattern
+    rng = np.random.default_rng(0)
+    x = rng.normal(0.0, 0.3, layout.n_dims).astype(layout.dtype)
+    ones, some = np.ones(part.size, layout.dtype), rng.normal(size=part.size).astype(layout.dtype)
+    of_ones, of_some = (function(x, x[part], one)[0] for one in (ones, some))
+    if np.allclose(of_some, of_ones * some, rtol=_SAME, atol=0.0):
+        return np.eye(part.size)
+    if part.size > _MOST_PARTED:
+        return np.ones((part.size, part.size))
+    return np.array([function(x, x[part], column)[0] for column in np.eye(part.size, dtype=layout.dtype)]) != 0.0
 
 
 def _differentiate(term: Any, point: Any) -> tuple[Any, Any, Any]:
@@ -224,16 +229,19 @@ def _split(point: Any, own: Sequence[Any]) -> dict[Any, Any]:
 @np.errstate(all="ignore")  # of values beyond the range of floating point
 def _compute_factor(blocks: np.ndarray, gradient: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Compute the factors L (n, J, b, b) of blocks, and L^-1 g (n, J, b); NaN where there are none."""
-    if blocks.shape[-1] == 1:
-        factor = np.sqrt(blocks)
-        return factor, gradient / factor[..., 0]
+    factor = np.full_like(blocks, np.nan)
     try:
-        factor = np.linalg.cholesky(blocks)
-    except np.linalg.LinAlgError:
-        factor = np.full_like(blocks, np.nan)
+        factor = np.sqrt(blocks) if blocks.shape[-1] == 1 else np.linalg.cholesky(blocks)
+    except np.linalg.LinAlgError:  # of one of them
         for place in np.ndindex(blocks.shape[:2]):
-            try:
+            with contextlib.suppress(np.linalg.LinAlgError):
                 factor[place] = np.linalg.cholesky(blocks[place])
-            except np.linalg.LinAlgError:
-                continue
-    return factor, np.linalg.solve(factor, gradient[..., None])[..., 0]
+    return factor, _solve(factor, gradient)
+
+
+@np.errstate(all="ignore")  # of values beyond the range of floating point
+def _solve(matrices: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Solve for vectors (n, J, b)."""
+    if right.shape[-1] == 1:
+        return right / matrices[..., 0]
+    return np.linalg.solve(matrices, right[..., None])[..., 0]

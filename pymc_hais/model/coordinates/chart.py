@@ -18,8 +18,8 @@ from pytensor.graph.replace import clone_replace, vectorize_graph
 
 from pymc_hais.model.compiling import compile_interpreted
 from pymc_hais.model.containers import arguments_for, freeze_with_inputs
-from pymc_hais.model.coordinates.centring import find_conditionals, longest_line, times_site
 from pymc_hais.model.coordinates.blocks import Blocks, find_blocks
+from pymc_hais.model.coordinates.centring import find_conditionals, longest_line, times_site
 from pymc_hais.model.coordinates.fields import Field, find_chains
 from pymc_hais.model.layout import Layout, build_position, on_position, values_at
 

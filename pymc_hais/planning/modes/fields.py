@@ -40,6 +40,8 @@ _SHARES = np.append(0.5 ** np.arange(10), 0.0)
 _ENOUGH_COUNT, _LIGHT = 0.2, 0.5
 #: Turns after weighted draws, and the share of them that counts once they are tempered.
 _FOLLOWS, _FOLLOWED = 5, 0.3
+#: Temperatures, at most, from effects that are integrated out: an evaluation there costs several of the model's own.
+_MOST_OF_BLOCKS = 64
 #: Tells the random numbers of its pilot from others'.
 _FROM_FIELDS = 5
 
@@ -91,6 +93,8 @@ def try_fields_first(problem: Problem, spent: Spent, call: Call) -> Trial | str:
     trial = learn(near, [0], _FROM_FIELDS, spent, call)
     if not trial.is_tuned:
         return "the pilot from there ran out of time."
+    if problem.chart.has_blocks and trial.length > _MOST_OF_BLOCKS:
+        return f"from there, {trial.length:,} temperatures would be needed."
     names = quoted([owner for field in problem.chart.fields for owner in field.owners])
     return trial.because(f"With {names} integrated out around the mode, {judged.share:.0%} of draws count.")
 

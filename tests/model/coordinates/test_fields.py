@@ -1,4 +1,4 @@
-"""Coordinates of chains and effects: there and back, their Jacobian, and a standard normal where the data are normal."""
+"""Coordinates of chains and effects: there and back, their Jacobian, standard normals where the data are normal."""
 
 from dataclasses import replace
 
@@ -89,7 +89,8 @@ MODELS = {
     "process": process,
 }
 #: Elements of fields, and of what the matrix mixes.
-SIZES = {"walk": (12, 2), "several": (25, 2), "folded": (12, 1), "effects": (6, 2), "slopes": (12, 3), "process": (8, 2)}
+SIZES = {"walk": (12, 2), "several": (25, 2), "folded": (12, 1)}
+SIZES |= {"effects": (6, 2), "slopes": (12, 3), "process": (8, 2)}
 #: Blocks of effects, and elements of each.
 BLOCKS = {"effects": (6, 1), "slopes": (6, 2), "process": (1, 8)}
 
