@@ -69,7 +69,8 @@ class Blocks:
             # Without what has no gradients, such as powers written out.
             simple: Any = rewrite_graph(both, include=("canonicalize",))
         where = pt.concatenate([values[one].ravel() for one in own])
-        return list(clone_replace(list(simple), {point: where.astype(point.dtype)}, rebuild_strict=False))
+        replaced: dict[Any, Any] = {point: where.astype(point.dtype)}
+        return list(clone_replace(list(simple), replaced, rebuild_strict=False))
 
     def build(self, expansion: list[Any], z: Any) -> tuple[Any, Any]:
         """Write the Newton step and the factors' inverse."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytensor.scalar as ps
@@ -29,9 +29,6 @@ from pymc_hais.model.containers import freeze_with_inputs
 from pymc_hais.model.layout import Layout, build_position, values_at
 from pymc_hais.model.proofs.signs import LAYOUT, NOT_NEGATIVE, Signs, is_even
 from pymc_hais.model.rewrites.simplification import simplify_values
-
-if TYPE_CHECKING:
-    from pymc_hais.model.density import DensityGraph
 
 
 class Curvature(Enum):
@@ -57,7 +54,7 @@ _CONCAVE_RISING = (ps.Log, ps.Log1p, ps.Sqrt)
 _OF_EXPONENTIALS = (ps.Mul, ps.TrueDiv, ps.Reciprocal, ps.Neg, ps.Sqr, ps.Sqrt, ps.Identity, ps.Second)
 
 
-def is_log_concave(graph: DensityGraph, values: Sequence[Any]) -> bool:
+def is_log_concave(graph: Any, values: Sequence[Any]) -> bool:
     """Whether the log density at beta = 1 is proven to be concave in the position, with these values of the data."""
     log_density = graph.density[:2]
     known = dict(zip(graph.data, map(np.asarray, values), strict=True))
