@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     import pymc as pm
 
 #: Arguments that belong to :func:`compile`, and their defaults.
-CHOICES = dict.fromkeys(("reference", "kernel", "constraints", "path", "backend", "compile_kwargs"))
-CHOICES |= {"reference": "auto", "path": "geometric"}
+_CHOICES = dict.fromkeys(("reference", "kernel", "constraints", "path", "backend", "compile_kwargs"))
+_CHOICES |= {"reference": "auto", "path": "geometric"}
 #: For the draws at which a compiled model is checked.
 _SEED = 0
 
@@ -134,7 +134,7 @@ class CompiledModel:
         """Return what a call works with."""
         for name, value in given.items():
             own = self._choices[name]
-            if not _is_same(value, CHOICES[name]) and not _is_same(value, own):
+            if not _is_same(value, _CHOICES[name]) and not _is_same(value, own):
                 raise ValueError(
                     f"`{name}` belongs to the compiled model, which has {own!r}; got {value!r}: leave it out, or pass "
                     "it to pymc_hais.compile."
@@ -268,7 +268,7 @@ def compile(
             "`reference` of compile cannot be another model or draws, which belong to one data set: pass a "
             'distribution, or "auto"; or call sample_hais with the model itself.'
         )
-    choices = {"reference": reference, "kernel": kernel, "constraints": constraints, "path": CHOICES["path"]}
+    choices = {"reference": reference, "kernel": kernel, "constraints": constraints, "path": _CHOICES["path"]}
     return CompiledModel(model, {**choices, "backend": backend, "compile_kwargs": compile_kwargs}, cores)
 
 

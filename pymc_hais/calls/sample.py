@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pymc_hais.calls.compile import CHOICES, CompiledModel, open_model
+from pymc_hais.calls.compile import CompiledModel, open_model
 from pymc_hais.calls.stages import Start, anneal_again, anneal_once
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.jobs.guard import Guard
@@ -222,12 +222,36 @@ def sample_hais(
     ...     idata = pm.sample_hais(random_seed=1)
     >>> pymc_hais.log_marginal_likelihood(idata)  # doctest: +SKIP
     """
-    given, begin = dict(locals()), time.perf_counter()
-    opened = open_model(model, draws, **{name: given[name] for name in CHOICES})
-    given |= {"model": opened.model, **opened.choices}
-    if plan is not None:  # which has a reference of its own
-        given["reference"] = reference
-    call = build_call(Request(function="sample_hais", **given))
+    begin = time.perf_counter()
+    choices = {"reference": reference, "kernel": kernel, "constraints": constraints}
+    choices |= {"path": path, "backend": backend, "compile_kwargs": compile_kwargs}
+    opened = open_model(model, draws, **choices)
+    choices = opened.choices if plan is None else {**opened.choices, "reference": reference}  # a plan has its own
+    request = Request(
+        function="sample_hais",
+        model=opened.model,
+        draws=draws,
+        chains=chains,
+        modes=modes,
+        schedule=schedule,
+        n_temperatures=n_temperatures,
+        resample=resample,
+        target_se=target_se,
+        estimators=estimators,
+        max_temperatures=max_temperatures,
+        max_seconds=max_seconds,
+        plan=plan,
+        random_seed=random_seed,
+        var_names=var_names,
+        cores=cores,
+        executor=executor,
+        checkpoint=checkpoint,
+        progressbar=progressbar,
+        progressbar_theme=progressbar_theme,
+        idata_kwargs=idata_kwargs,
+        **choices,
+    )
+    call = build_call(request)
     known = None if plan is None else read_plan(plan)
     call = call if known is None else follow(known, call)
     start = Start(*_read_starts(call), known)

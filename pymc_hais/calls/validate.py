@@ -99,7 +99,7 @@ def validate(
     .. [2] Talts, S., Betancourt, M., Simpson, D., Vehtari, A. and Gelman, A. (2018). Validating Bayesian inference
        algorithms with simulation-based calibration. arXiv:1804.06788.
     """
-    given, begin = dict(locals()), time.perf_counter()
+    begin = time.perf_counter()
     model = find_model(model)
     check_integer("n", n, 1)
     check_generative(model)
@@ -110,8 +110,26 @@ def validate(
         )
     if getattr(kernel, "constraints", None) is not None:
         raise ValueError("`validate` takes no kernel with constraints: the simulated parameters may lie outside.")
-    others = {"n": given.pop("n")}
-    request = Request(function="validate", others=others, **given | {"model": model})
+    request = Request(
+        function="validate",
+        model=model,
+        reference=reference,
+        executor=executor,
+        checkpoint=checkpoint,
+        others={"n": n},
+        draws=draws,
+        chains=chains,
+        target_se=target_se,
+        n_temperatures=n_temperatures,
+        max_temperatures=max_temperatures,
+        kernel=kernel,
+        random_seed=random_seed,
+        cores=cores,
+        backend=backend,
+        compile_kwargs=compile_kwargs,
+        progressbar=progressbar,
+        progressbar_theme=progressbar_theme,
+    )
     with share_out(build_call(request)) as call, call.progress:
         layout, prior = bind_reference(model, "prior", call.seeds)
         assert isinstance(prior, Prior)  # as was asked for
