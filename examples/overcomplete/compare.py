@@ -63,7 +63,7 @@ def main(small: bool, width: int) -> None:
     for size in sizes:
         begin = time.process_time()
         fitted = fit(patches.train, size * n_components, n_steps)
-        values, errors, findings = score(patches.test, fitted.a, fitted.source)
+        values, errors, findings = score(patches.test, fitted.a, fitted.source, target_se=0.3)
         base = values if base is None else base
         seconds = time.process_time() - begin
         findings = names_of(fitted.tree["learning"]) + findings
