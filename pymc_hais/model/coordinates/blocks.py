@@ -76,6 +76,7 @@ class Blocks:
         """Write the Newton step and the factors' inverse."""
         blocks, gradient = expansion
         (n_blocks, size), z = self.order.shape, z[self.order]
+        root: Any
         if size == 1:
             root = pt.reciprocal(pt.sqrt(blocks[:, :, 0]))
             step, log_jacobian = root * (z + root * gradient), pt.log(root).sum()
