@@ -5,7 +5,7 @@ where ../shared/cases has them, else on photographs that ship with scikit-learn 
 repository::
 
     python -m examples.image_models.compare_models            # 16x16 patches, 36 components, 100 rows
-    python -m examples.image_models.compare_models --small    # 16 components, 20 rows: 3 minutes on two cores
+    python -m examples.image_models.compare_models --small    # 16 components, 20 rows: 3 minutes of CPU
 
 Each entry is written to compare_models.json in the working folder, or where ``--json`` says, as soon as it is
 finished; what it holds already is not measured again.  ``--draw`` only prints and draws what it holds.
