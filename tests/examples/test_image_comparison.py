@@ -173,8 +173,9 @@ def test_what_has_not_converged_is_said_and_not_drawn(tmp_path, capsys, monkeypa
     figure.draw([good, bad], tmp_path / "rows.png")
     figure.draw([bad], tmp_path / "nothing.png")
     assert drawn == [[good], []]
+    capsys.readouterr()
     table.conclude([good, bad])
-    assert "bilinear (5, chains)" in capsys.readouterr().out.splitlines()[1]
+    assert "bilinear (5, chains)" in capsys.readouterr().out.splitlines()[0]
 
 
 def test_models_are_compared_row_by_row(capsys):
