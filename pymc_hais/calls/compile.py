@@ -242,9 +242,6 @@ def compile(
     may be other than zero.  So a Boltzmann machine with a matrix in ``pm.Data`` has its sites drawn one at a time, and
     a call may have other random numbers than one on the model itself.
 
-    Effects of unknown scale are not integrated out where data may vary: such a call takes longer than one on the model
-    itself, and has other random numbers.
-
     What it holds in memory, as long as it lives: the model; the values in its containers and the arrays that the
     density takes, which may be larger, both of the first data and of the last call (``n_bytes``); and the machine code,
     some megabytes for each pair of ``draws`` and ``chains``.  A running call holds those of its own data, and its

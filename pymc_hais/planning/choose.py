@@ -69,8 +69,6 @@ def choose_reference(problem: Problem, call: Call, reference: Any) -> Choice:
             return first
         if first:
             _log.info(f"Not from the mode: {first}")
-        if problem.chart is not None and problem.chart.has_blocks:
-            problem = build_first_problem(problem.model, reference, call, with_blocks=False)
     offers = [kind.offer(problem, reference) for kind in CANDIDATES]
     best = learn(problem, choose_rows(problem, call), 0, spent, call, scouts_for_fit=takes_fit(reference))
     for candidate in offers:

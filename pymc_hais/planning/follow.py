@@ -125,11 +125,7 @@ def restore_problem(plan: Plan, model: Any, reference: Any, call: Call) -> Probl
     spec = reference if is_own else spec_for(start.reference, model, layout)
     mass = _mass(start, model, call)
     of_start = None if isinstance(spec, str) and spec == "prior" else mass
-    with_blocks = start.sites is not None and start.sites.mix.size > 0  # of chains there is no choice
-    is_fit = start.fitted is not None
-    problem = build_problem(
-        model, spec, call.compiler, call.seeds, None, is_fit, prior_mass=of_start, with_blocks=with_blocks
-    )
+    problem = build_problem(model, spec, call.compiler, call.seeds, None, start.fitted is not None, prior_mass=of_start)
     if is_own and spec_of(problem.reference) != start.reference:
         raise ValueError(
             f"The plan was learnt with the reference {start.reference.label} ({start.reference.kind}), and "

@@ -24,7 +24,7 @@ from pymc_hais.model import (
 from pymc_hais.planning.fits import fit_to
 from pymc_hais.planning.learning import learn
 from pymc_hais.planning.rays import widened
-from pymc_hais.planning.starts import first_reference, heavy_reference, is_auto, takes_fit
+from pymc_hais.planning.starts import first_reference, heavy_reference, takes_fit
 from pymc_hais.problem.building import bind_reference, build_problem
 from pymc_hais.problem.problem import PriorMass, Problem
 from pymc_hais.references import Gaussian, StudentT, UnusablePriorError, prior_alone
@@ -47,24 +47,20 @@ def build_first_problem(
     call: Call,
     rows: Mapping[str, np.ndarray] | None = None,
     containers: Mapping[str, np.ndarray] | None = None,
-    with_blocks: bool = True,
 ) -> Problem:
     """Compile a model for what the first pilot starts from; see :func:`pymc_hais.problem.building.build_problem`.
 
-    ``reference`` is as the user gave it; ``with_blocks`` says whether effects of unknown scale may have coordinates of
-    their own.
+    ``reference`` is as the user gave it.
 
     Raises ValueError, NotImplementedError or RuntimeError, of :func:`pymc_hais.problem.building.build_problem`.  Where
     the start is left to us, prior draws that do not follow their density are no error: it starts elsewhere, with the
     mass of the prior measured whatever it is.
     """
     walls = call.compiler.kernel.constraints
-    may_part = with_blocks and is_auto(reference) and not (rows or containers or call.request.estimators)
-    may_part = may_part and not unnormalised_priors(model)
 
     def build(start: Any, mass: PriorMass | None) -> Problem:
-        is_fit, own = takes_fit(reference), may_part and start == "prior"
-        return build_problem(model, start, call.compiler, call.seeds, rows, is_fit, mass, containers, own)
+        is_fit = takes_fit(reference)
+        return build_problem(model, start, call.compiler, call.seeds, rows, is_fit, mass, containers)
 
     start = first_reference(reference, model, walls)
     try:

@@ -1,6 +1,5 @@
 """PyMC model -> a problem: compiled, checked before any long work, and kept for the next call on the same model."""
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,7 +11,6 @@ from pymc_hais.core.records import ParticleState
 from pymc_hais.core.seeds import Purpose, Seeds
 from pymc_hais.kernels import Composed
 from pymc_hais.model import (
-    Chart,
     Layout,
     ModelIdentity,
     WrittenLogp,
@@ -38,7 +36,6 @@ from pymc_hais.problem.refusals import refuse_mismatch, refuse_unbounded
 from pymc_hais.references import BoundReference, Fitted, Prior, bind, build_prior, uses_prior
 from pymc_hais.tuning import Stopwatch, particles_for_dense
 
-_log = logging.getLogger("pymc.hais")
 #: Draws that check a model before any long work; as many as the pilot's, so that nothing compiles twice.
 CHECK_DRAWS = CHUNK
 #: Draws at which values of discrete sites are looked at.
@@ -58,7 +55,6 @@ def build_problem(
     takes_fit: bool = False,
     prior_mass: PriorMass | None = None,
     containers: Mapping[str, np.ndarray] | None = None,
-    with_blocks: bool = False,
 ) -> Problem:
     """Compile a model and refuse, before any long work, what annealing could not get right.
 
@@ -68,7 +64,6 @@ def build_problem(
     containers that differ from row to row.  ``takes_fit`` says whether a fit may be mixed with the reference later, in
     the same machine code.  By ``prior_mass`` a prior that is a part of the reference is normalised, and log Z divided.
     ``containers`` are data that may vary, with their present values; they stay fixed beside a measured mass.
-    ``with_blocks`` says whether effects of unknown scale may have coordinates of their own.
 
     Raises ValueError for containers that cannot vary, an improper prior to start from, minibatches, a density of zero
     at every reference draw, a NaN gradient, draws that do not follow the reference's log density, or a reference that
@@ -83,14 +78,14 @@ def build_problem(
     # What belongs to rows or to a measured mass is not kept: it is not the model's alone.
     is_kept = not rows and prior_mass is None and containers is None
     identity = None if rows else identify(model)
-    if is_kept and identity and (kept := find_problem(model, identity, reference, compiler, takes_fit, with_blocks)):
+    if is_kept and identity and (kept := find_problem(model, identity, reference, compiler, takes_fit)):
         return kept
     log_mass = prior_mass.estimate.value if prior_mass else 0.0
     varying = containers if prior_mass is None else None
     layout, bound = bind_reference(model, reference, seeds, log_mass, list(varying or {}))
-    problem = with_reference(model, layout, bound, compiler, seeds, rows, takes_fit, varying, identity, with_blocks)
+    problem = with_reference(model, layout, bound, compiler, seeds, rows, takes_fit, varying, identity)
     if is_kept:
-        keep_problem(problem, reference, compiler, takes_fit, with_blocks=with_blocks)
+        keep_problem(problem, reference, compiler, takes_fit)
     return replace(problem, prior_mass=prior_mass)
 
 
@@ -118,41 +113,18 @@ def with_reference(
     takes_fit: bool = False,
     containers: Mapping[str, np.ndarray] | None = None,
     identity: ModelIdentity | None = None,
-    with_blocks: bool = False,
 ) -> Problem:
     """Compile a model for one bound reference, and check it at the reference's draws; see :func:`build_problem`."""
     kernel = compiler.kernel
     # Walls, and step sizes that the user gave, are those of the model's own flat vector; rows have no sites of theirs.
     is_plain = kernel.constraints or kernel.step_size or rows or layout.n_sites
-    chart = None if is_plain else build_chart(model, layout, containers, with_blocks)
+    chart = None if is_plain else build_chart(model, layout, containers)
     _check_site_draws(model, layout, reference, seeds)
-    given = model, layout, reference, compiler, seeds, rows, takes_fit, containers, identity
-    if chart is None or not chart.has_blocks:
-        return _with_chart(chart, *given)
-    try:
-        return _with_chart(chart, *given)
-    except Exception as error:  # whatever second derivatives do that the model itself does not
-        _log.debug("Effects keep the coordinates of the model", exc_info=error)
-        return _with_chart(None, *given)
-
-
-def _with_chart(
-    chart: Chart | None,
-    model: Any,
-    layout: Layout,
-    reference: BoundReference,
-    compiler: Compiler,
-    seeds: Seeds,
-    rows: Mapping[str, np.ndarray] | None,
-    takes_fit: bool,
-    containers: Mapping[str, np.ndarray] | None,
-    identity: ModelIdentity | None,
-) -> Problem:
     graph = build_density(
         model,
         layout,
         None if reference.is_prior else reference.logp,
-        compiler.kernel.uses_gradients,
+        kernel.uses_gradients,
         rows,
         chart=chart,
         takes_slopes=compiler.takes_slopes,

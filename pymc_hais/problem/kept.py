@@ -20,7 +20,6 @@ class _Kept:
 
     recipe: tuple
     problem: Problem
-    with_blocks: bool | None  # None for what serves both: somebody holds it, or it has none although it might
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,27 +39,19 @@ _changing = threading.Lock()
 
 
 def find_problem(
-    model: Any, identity: ModelIdentity, reference: Any, compiler: Compiler, takes_fit: bool, with_blocks: bool = False
+    model: Any, identity: ModelIdentity, reference: Any, compiler: Compiler, takes_fit: bool
 ) -> Problem | None:
     """Find the problem that an earlier call compiled for the model as it is now, and checked."""
     recipe = _recipe(reference, compiler, takes_fit)
     for one in _of_models.get(model, ()):
         problem = one.problem
         assert problem.identity is not None
-        is_asked = one.recipe == recipe and one.with_blocks in (None, with_blocks)
-        if is_asked and not problem.identity.difference(identity):
+        if one.recipe == recipe and not problem.identity.difference(identity):
             return replace(problem, model=model, engine=renew(problem.engine, compiler.cores))
     return None
 
 
-def keep_problem(
-    problem: Problem,
-    reference: Any,
-    compiler: Compiler,
-    takes_fit: bool,
-    is_held: bool = False,
-    with_blocks: bool = False,
-) -> None:
+def keep_problem(problem: Problem, reference: Any, compiler: Compiler, takes_fit: bool, is_held: bool = False) -> None:
     """Keep a problem for the next call; the oldest of the model's is dropped where there are too many.
 
     What a user's own objects were when it was compiled, or what in the model cannot be described, cannot be told, so
@@ -72,9 +63,7 @@ def keep_problem(
     assert problem.identity is not None
     if problem.identity.unreadable and not is_held:
         return
-    recipe = _recipe(reference, compiler, takes_fit)
-    serves_both = is_held or (with_blocks and not (problem.chart and problem.chart.has_blocks))
-    kept = _Kept(recipe, replace(problem, model=None), None if serves_both else with_blocks)
+    kept = _Kept(_recipe(reference, compiler, takes_fit), replace(problem, model=None))
     with _changing:
         _of_models[problem.model] = (kept, *_of_models.get(problem.model, ()))[:_MOST]
 

@@ -1,12 +1,9 @@
-"""Random walks and varying effects that are integrated out around their mode: right, in next to no temperatures.
-
-The truth is the Kalman filter for walks, and quadrature over the scales for effects.
-"""
+"""Random walks that are integrated out around their mode: right by the Kalman filter, in next to no temperatures."""
 
 import numpy as np
 import pymc as pm
 import pytest
-from scipy.special import comb, expit, logsumexp
+from scipy.special import expit, logsumexp
 from scipy.stats import beta, halfnorm, multivariate_t, norm
 
 from pymc_hais import log_marginal_likelihood, sample_hais
@@ -152,69 +149,3 @@ def test_chains_of_several_hills_have_pilots(monkeypatch):
     found, idata = estimate(model)
     assert "integrated out" not in idata["posterior"].attrs["reference_reason"]
     assert_right(found, truth)
-
-
-def normal_groups(sd_of):
-    """Intercepts of 24 groups, 4 observations of each: given the two scales the group means are normal."""
-    rng = np.random.default_rng(6)
-    y = 0.5 + 0.7 * rng.normal(size=(24, 1)) + 0.8 * rng.normal(size=(24, 4))
-    with pm.Model() as model:
-        mean, sd, noise = pm.Normal("mean", 0.0, 1.0), sd_of(), pm.HalfNormal("noise", 1.0)
-        z = pm.Normal("z", 0.0, 1.0, shape=24)
-        pm.Normal("y", (mean + sd * z)[:, None], noise, observed=y)
-    logs = np.linspace(-9.0, 2.0, 500)
-    sd, noise = np.meshgrid(np.exp(logs), np.exp(logs), indexing="ij")
-    means, within = y.mean(axis=1), np.sum((y - y.mean(axis=1, keepdims=True)) ** 2)
-    # Of each group its mean is N(mean, v), and what is left has 3 degrees of freedom; the common mean is N(0, 1).
-    v = sd**2 + noise**2 / 4.0
-    total = -0.5 * 24 * 3 * np.log(2.0 * np.pi * noise**2) - 0.5 * within / noise**2 - 0.5 * 24 * np.log(4.0)
-    centre, precision = means.mean(), 24.0 / v
-    total += -0.5 * 24 * np.log(2.0 * np.pi * v) - 0.5 * np.sum((means - centre) ** 2) / v
-    total += -0.5 * np.log1p(precision) - 0.5 * centre**2 * precision / (1.0 + precision)
-    prior = halfnorm.logpdf(sd) + halfnorm.logpdf(noise) + np.log(sd) + np.log(noise)
-    return model, logsumexp(total + prior) + 2.0 * np.log(logs[1] - logs[0])
-
-
-def logistic_groups():
-    """Successes of 25 groups, 6 trials each: every group's effect by quadrature."""
-    rng = np.random.default_rng(7)
-    y = rng.binomial(6, expit(0.5 + rng.normal(size=25)))
-    with pm.Model() as model:
-        mean, sd = pm.Normal("mean", 0.0, 2.0), pm.HalfNormal("sd", 1.0)
-        pm.Binomial("y", 6, logit_p=mean + sd * pm.Normal("z", 0.0, 1.0, shape=25), observed=y)
-    grids = (-5.0, 6.0, 150), (-9.0, 2.5, 150), (-8.0, 8.0, 121)
-    (m, dm), (u, du), (z, dz) = (np.linspace(*one, retstep=True) for one in grids)
-    eta = m[:, None, None] + np.exp(u)[:, None] * z
-    log_density = norm.logpdf(m, 0.0, 2.0)[:, None] + halfnorm.logpdf(np.exp(u)) + u
-    for hits, count in enumerate(np.bincount(y, minlength=7)):
-        log_p = np.log(comb(6, hits)) - hits * np.logaddexp(0, -eta) - (6 - hits) * np.logaddexp(0, eta)
-        log_density += count * logsumexp(log_p + norm.logpdf(z) + np.log(dz), axis=-1)
-    return model, logsumexp(log_density) + np.log(dm * du)
-
-
-def half_normal():
-    return pm.HalfNormal("sd", 1.0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("build", [lambda: normal_groups(half_normal), logistic_groups])
-def test_effects_are_integrated_out(build):
-    model, truth = build()
-    found, idata = estimate(model)
-    assert_right(found, truth)
-    assert found.se < 0.02
-    assert "`z` integrated out" in idata["posterior"].attrs["reference_reason"]
-    again, _ = estimate(model, plan=idata, random_seed=2)
-    assert_right(again, truth)
-    assert again.se < 0.05
-
-
-@pytest.mark.slow
-def test_effects_with_two_modes_of_their_scale_have_pilots():
-    """A scale of either sign is its absolute value twice: log Z is that of the half-normal scale."""
-    _, truth = normal_groups(half_normal)
-    model, _ = normal_groups(lambda: pm.Normal("sd", 0.0, 1.0))
-    found, idata = estimate(model)
-    assert "integrated out" not in idata["posterior"].attrs["reference_reason"]
-    assert_right(found, truth)
-    assert found.se < 0.2

@@ -36,10 +36,8 @@ def find_conditionals(frozen: Any, layout: Layout, fields: Sequence[Field]) -> d
     None of these parents is a field, whose coordinates follow those of all other variables.
     """
     found = {}
-    own = [frozen[owner] for field in fields for owner in field.owners]
+    own = [frozen[field.owner] for field in fields]
     for owner, shape in zip(layout.owners, layout.shapes, strict=True):
-        if frozen[owner] in own:
-            continue
         moments = _location_and_log_scale(frozen, frozen[owner])
         if moments is None:
             continue

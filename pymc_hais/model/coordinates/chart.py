@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,18 +17,24 @@ from pytensor.graph.replace import clone_replace, vectorize_graph
 
 from pymc_hais.model.compiling import compile_interpreted
 from pymc_hais.model.containers import arguments_for, freeze_with_inputs
-from pymc_hais.model.coordinates.blocks import Blocks, find_blocks
 from pymc_hais.model.coordinates.centring import find_conditionals, longest_line, times_site
-from pymc_hais.model.coordinates.fields import Field, find_chains
+from pymc_hais.model.coordinates.fields import (
+    Bands,
+    Factor,
+    Field,
+    compute_coordinates,
+    compute_factor,
+    compute_step,
+    expand,
+    find_fields,
+)
 from pymc_hais.model.layout import Layout, build_position, on_position, values_at
 
 _log = logging.getLogger("pymc.hais")
 #: Flat vectors (n, D) -> location and log scale (n, D) of the prior of each element given its parents.
 type Moments = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
-#: Flat vectors (n, D) and sites -> the arrays (n, ...) of a field's expansion, given all that is before it.
-type Expansion = Callable[[np.ndarray, Sites], list[np.ndarray]]
-#: Elements of an expansion that are computed at a time.
-_AT_A_TIME = 2_000_000
+#: Flat vectors (n, D) and sites -> the bands (n, K) of a field, given all that is before it.
+type Expansion = Callable[[np.ndarray, Sites], Bands]
 
 
 @dataclass(frozen=True)
@@ -76,18 +81,14 @@ class Chart:
         """Return the sites of no data: all that can be is non-centred."""
         return Sites(np.zeros(self.is_moved.size), np.zeros(self.is_moved.size), np.eye(len(self.mixed)))
 
-    @property
-    def has_blocks(self) -> bool:
-        """Whether effects of unknown scale are a field."""
-        return any(isinstance(one, Blocks) for one in self.fields)
-
     @functools.cached_property
     def is_field(self) -> np.ndarray:
         """Which elements are of a field, of bool (D,)."""
-        found = np.zeros(self.is_moved.size, bool)
-        for one in self.fields:
-            found[one.part] = True
-        return found
+        positions = np.arange(self.is_moved.size)
+        return sum(
+            ((positions >= one.start) & (positions < one.stop) for one in self.fields),
+            np.zeros(self.is_moved.size, bool),
+        )
 
     @functools.cached_property
     def mixed(self) -> np.ndarray:
@@ -100,26 +101,25 @@ class Chart:
         for _ in range(self.depth):
             mean, log_sd = self._normal(x, sites)
             x = np.where(self.is_moved, mean + np.exp(log_sd) * z, first)
-        for one, expansion in zip(self.fields, self.numbers.expansions, strict=True):
-            step = one.compute_step(expansion(x, sites), z[:, one.part])
-            x = np.array(x)
-            x[:, one.part] = sites.shift[one.part] + step
+        for i, chain in enumerate(self.fields):
+            step = compute_step(self._factor(i, x, sites), z[:, chain.part])
+            x = np.concatenate([x[:, : chain.start], sites.shift[chain.part] + step, x[:, chain.stop :]], axis=1)
         return x
 
     def to_coordinates(self, x: np.ndarray, sites: Sites) -> np.ndarray:
         """Return the coordinates z (n, D) of flat vectors x."""
         mean, log_sd = self._normal(x, sites)
         z = np.where(self.is_moved, (x - mean) * np.exp(-log_sd), self._mix(x, np.linalg.inv(sites.mix)))
-        for one, expansion in zip(self.fields, self.numbers.expansions, strict=True):
-            step = x[:, one.part] - sites.shift[one.part]
-            z[:, one.part] = one.compute_coordinates(expansion(x, sites), step)
+        for i, chain in enumerate(self.fields):
+            step = x[:, chain.part] - sites.shift[chain.part]
+            z[:, chain.part] = compute_coordinates(self._factor(i, x, sites), step)
         return z
 
     def log_jacobian(self, x: np.ndarray, sites: Sites) -> np.ndarray:
         """Return log of dx / dz (n,) at flat vectors x."""
         total = np.sum(np.where(self.is_moved, self._normal(x, sites)[1], 0.0), axis=1)
-        for one, expansion in zip(self.fields, self.numbers.expansions, strict=True):
-            total = total + one.compute_log_jacobian(expansion(x, sites))
+        for i in range(len(self.fields)):
+            total = total - np.log(self._factor(i, x, sites).diagonal).sum(axis=1)
         return total
 
     def _mix(self, x: np.ndarray, matrix: np.ndarray) -> np.ndarray:
@@ -131,26 +131,18 @@ class Chart:
         location, log_scale = self.numbers.moments(x)
         return times_site(np, location, log_scale, sites.precision, sites.shift)
 
+    def _factor(self, i: int, x: np.ndarray, sites: Sites) -> Factor:
+        return compute_factor(self.numbers.expansions[i](x, sites))
 
-def build_chart(
-    model: Any, layout: Layout, containers: Mapping[str, np.ndarray] | None = None, with_blocks: bool = False
-) -> Chart | None:
-    """Find the elements whose prior has parents, and the fields, given data containers that may vary; None if none.
 
-    Parameters
-    ----------
-    with_blocks : bool
-        Whether effects that are normal given scales may be a field, too.
-    """
+def build_chart(model: Any, layout: Layout, containers: Mapping[str, np.ndarray] | None = None) -> Chart | None:
+    """Find the elements whose prior has parents, and the fields, given data containers that may vary; None if none."""
     containers = containers or {}
     frozen, targets = freeze_with_inputs(model, list(containers))
-    fields: Sequence[Field] = find_chains(frozen, layout)
-    expansions = _expand_all(frozen, layout, fields)
-    found = find_conditionals(frozen, layout, fields[: len(expansions)])
-    if with_blocks and not expansions and not found:
-        fields = find_blocks(frozen, layout)
-        expansions = _expand_all(frozen, layout, fields)
-    fields = fields[: len(expansions)]
+    fields = find_fields(frozen, layout)
+    bands = _write_all_bands(frozen, layout, fields)
+    fields = fields[: len(bands)]
+    found = find_conditionals(frozen, layout, fields)
     if not found and not fields:
         return None
     shared = arguments_for(containers)
@@ -165,7 +157,7 @@ def build_chart(
         return lambda x, *rest: function(np.ascontiguousarray(x, dtype=position.dtype), *rest)
 
     of_moments = compiled(*_write_moments(frozen, layout, found), [])
-    of_fields = [compiled(*one) for one in expansions]
+    of_fields = [compiled(*one) for one in bands]
 
     def numbers_of(values: Mapping[str, np.ndarray]) -> Numbers:
         data = [values[name] for name in containers]
@@ -175,31 +167,25 @@ def build_chart(
             location, log_scale = (np.broadcast_to(one, x.shape) for one in of_moments(x, *data))
             return location, log_scale
 
-        def expansion_of(function: Callable[..., list[np.ndarray]], own: Field) -> Expansion:
-            def expansion(x: np.ndarray, sites: Sites) -> list[np.ndarray]:
-                given = [one.astype(layout.dtype) for one in (sites.precision, sites.shift)]
-                pieces = np.array_split(x, -(-len(x) * max(map(math.prod, own.shapes)) // _AT_A_TIME) or 1)
-                arrays = [[*zip(function(one, *given, *data), own.shapes, strict=True)] for one in pieces]
-                parts = [
-                    [np.broadcast_to(array, (len(one), *shape)) for array, shape in of_piece]
-                    for one, of_piece in zip(pieces, arrays, strict=True)
-                ]
-                return [np.concatenate(some) for some in zip(*parts, strict=True)]
+        def expansion_of(function: Callable[..., list[np.ndarray]]) -> Expansion:
+            def expansion(x: np.ndarray, sites: Sites) -> Bands:
+                bands = function(x, *(one.astype(layout.dtype) for one in (sites.precision, sites.shift)), *data)
+                return Bands(*(np.broadcast_to(band, (len(x), band.shape[-1])) for band in bands))
 
             return expansion
 
-        return Numbers(moments, tuple(map(expansion_of, of_fields, fields)))
+        return Numbers(moments, tuple(map(expansion_of, of_fields)))
 
     is_moved = np.repeat([owner in found for owner in layout.owners], layout.sizes)
     return Chart(is_moved, longest_line(frozen, found), tuple(fields), numbers_of(containers), numbers_of)
 
 
-def _expand_all(frozen: Any, layout: Layout, fields: Sequence[Field]) -> list[tuple[list[Any], Any, list[Any]]]:
-    """Write the expansions of all fields; none where an operation of the model cannot be differentiated twice."""
+def _write_all_bands(frozen: Any, layout: Layout, fields: Sequence[Field]) -> list[tuple[list[Any], Any, list[Any]]]:
+    """Write the bands of all fields; none where an operation of the model cannot be differentiated twice."""
     try:
-        return [_expand(frozen, layout, fields, i) for i in range(len(fields))]
+        return [_write_bands(frozen, layout, fields, i) for i in range(len(fields))]
     except Exception as error:  # whatever an operation raises that has no gradient
-        _log.debug("Fields keep the coordinates of the model", exc_info=error)
+        _log.debug("Chains keep the coordinates of the model", exc_info=error)
         return []
 
 
@@ -215,12 +201,12 @@ def _write_moments(frozen: Any, layout: Layout, found: dict[str, Any]) -> tuple[
     return outputs, position
 
 
-def _expand(frozen: Any, layout: Layout, fields: Sequence[Field], i: int) -> tuple[list[Any], Any, list[Any]]:
-    """Write the expansion of a field as graphs of the flat vector and the sites; those after it are at their points."""
+def _write_bands(frozen: Any, layout: Layout, fields: Sequence[Field], i: int) -> tuple[list[Any], Any, list[Any]]:
+    """Write the bands of a field as graphs of the flat vector and the sites; those after it are at their points."""
     position = build_position(layout)
     sites = [position.type(name) for name in ("precision", "shift")]  # nothing here is mixed
-    later = {owner for one in fields[i:] for owner in one.owners}
+    later = {chain.owner for chain in fields[i:]}
     values = values_at(frozen, layout, [sites[1] if owner in later else position for owner in layout.owners])
-    own = [frozen.rvs_to_values[frozen[owner]] for owner in fields[i].owners]
-    share = sites[0][np.arange(layout.n_dims)[fields[i].part][0]]
-    return fields[i].expand([frozen.varlogp, frozen.datalogp], values, own, share), position, sites
+    own = frozen.rvs_to_values[frozen[fields[i].owner]]
+    bands = expand([frozen.varlogp, frozen.datalogp], values, own, sites[0][fields[i].start])
+    return list(bands), position, sites

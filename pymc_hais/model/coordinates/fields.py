@@ -10,9 +10,9 @@ With no share of the data in A and g they are the chain's own innovations, non-c
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor
@@ -33,57 +33,6 @@ _LEAST_PIVOT, _TINY = 1e-3, 1e-30
 _COLOURS = 3
 
 
-class Field(Protocol):
-    """A Gaussian of its own for some elements of the flat vector, given everything else."""
-
-    @property
-    def owners(self) -> tuple[str, ...]:
-        """Variables that it is made of, in the order of the flat vector."""
-        ...
-
-    @property
-    def part(self) -> slice | np.ndarray:
-        """Where their elements lie."""
-        ...
-
-    @property
-    def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Of the arrays of an expansion."""
-        ...
-
-    def expand(self, terms: list[Any], values: Mapping[Any, Any], own: Sequence[Any], share: Any) -> list[Any]:
-        """Expand log prior + share * log likelihood around a point, given everything else, as graphs.
-
-        Parameters
-        ----------
-        terms : list of variable
-            Log prior and the rest, as graphs of value variables.
-        values : dict
-            Value variables -> what they are; of the field, the point.
-        own : sequence of variable
-            The field's value variables.
-        share : variable
-            Of the data.
-        """
-        ...
-
-    def build(self, expansion: list[Any], z: Any) -> tuple[Any, Any]:
-        """Write the way from the point to x (K,) as a graph of the coordinates, and log of dx / dz."""
-        ...
-
-    def compute_step(self, expansion: list[np.ndarray], z: np.ndarray) -> np.ndarray:
-        """Compute the ways from the point to x (n, K) of coordinates."""
-        ...
-
-    def compute_coordinates(self, expansion: list[np.ndarray], step: np.ndarray) -> np.ndarray:
-        """Compute the coordinates (n, K) of ways from the point to x."""
-        ...
-
-    def compute_log_jacobian(self, expansion: list[np.ndarray]) -> np.ndarray:
-        """Compute log of dx / dz (n,)."""
-        ...
-
-
 class Bands(NamedTuple):
     """What the coordinates of a field are made of, each (..., K); ``off[i]`` couples element i with the next one."""
 
@@ -101,55 +50,24 @@ class Factor(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Chain:
-    """A variable that is a chain, or several in a row, in the flat vector; see :class:`Field`."""
+class Field:
+    """A variable that is a chain, or several in a row, in the flat vector."""
 
     owner: str
     start: int
     stop: int
 
     @property
-    def owners(self) -> tuple[str, ...]:
-        """The one variable."""
-        return (self.owner,)
-
-    @property
     def part(self) -> slice:
         """Where it lies."""
         return slice(self.start, self.stop)
 
-    @property
-    def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Of the bands."""
-        return ((self.stop - self.start,),) * len(Bands._fields)
 
-    def expand(self, terms: list[Any], values: Mapping[Any, Any], own: Sequence[Any], share: Any) -> list[Any]:
-        """Write the bands."""
-        return list(expand(terms, values, own[0], share))
-
-    def build(self, expansion: list[Any], z: Any) -> tuple[Any, Any]:
-        """Write recurrences down the factor and up."""
-        factor = build_factor(Bands(*expansion))
-        return build_step(factor, z), -pt.log(factor.diagonal).sum()
-
-    def compute_step(self, expansion: list[np.ndarray], z: np.ndarray) -> np.ndarray:
-        """Go down the factor and up."""
-        return compute_step(compute_factor(Bands(*expansion)), z)
-
-    def compute_coordinates(self, expansion: list[np.ndarray], step: np.ndarray) -> np.ndarray:
-        """Go down the factor."""
-        return compute_coordinates(compute_factor(Bands(*expansion)), step)
-
-    def compute_log_jacobian(self, expansion: list[np.ndarray]) -> np.ndarray:
-        """Go down the factor."""
-        return -np.log(compute_factor(Bands(*expansion)).diagonal).sum(axis=1)
-
-
-def find_chains(frozen: Any, layout: Layout) -> list[Chain]:
+def find_fields(frozen: Any, layout: Layout) -> list[Field]:
     """Find the random walks and autoregressions of the first order among the free variables, by their distribution."""
     offsets = layout.offsets  # of int64, as slices are to be: what PyTensor makes of a small integer overflows later
     return [
-        Chain(owner, offsets[i], offsets[i + 1])
+        Field(owner, offsets[i], offsets[i + 1])
         for i, owner in enumerate(layout.owners)
         if layout.shapes[i] and layout.shapes[i][-1] >= _SHORTEST and _is_chain(frozen, frozen[owner])
     ]

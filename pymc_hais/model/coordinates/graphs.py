@@ -8,6 +8,7 @@ from pytensor.graph.replace import clone_replace
 
 from pymc_hais.model.coordinates.centring import find_conditionals, times_site
 from pymc_hais.model.coordinates.chart import Chart
+from pymc_hais.model.coordinates.fields import build_factor, build_step, expand
 from pymc_hais.model.layout import Layout, values_at
 
 
@@ -43,7 +44,7 @@ def _recentre_normals(
 ) -> tuple[dict[Any, Any], Any]:
     """Write what is mixed or has parents, and the fields as their points; return the Jacobian's share, too."""
     found = find_conditionals(frozen, layout, chart.fields)
-    points = {owner for field in chart.fields for owner in field.owners}
+    points = {field.owner for field in chart.fields}
     position = coordinates
     if len(mixed := chart.mixed):
         position = pt.set_subtensor(coordinates[mixed], (sites[2] * coordinates[mixed]).sum(axis=1))
@@ -68,15 +69,10 @@ def _recentre_fields(
     """Write each field, one after another, in place of its point; return the Jacobian's share."""
     log_jacobian: Any = pt.zeros((), dtype=coordinates.dtype)
     for field in chart.fields:
-        own = [frozen.rvs_to_values[frozen[owner]] for owner in field.owners]
-        share = sites[0][np.arange(chart.is_field.size)[field.part][0]]
-        step, of_field = field.build(field.expand(terms, values, own, share), coordinates[field.part])
-        begin = 0
-        for one in own:
-            point = values[one]
-            end = begin + int(np.prod(point.type.shape))
-            part = step if len(own) == 1 else step[begin:end]
-            values[one] = one.type.filter_variable(point + part.reshape(point.type.shape).astype(point.dtype))
-            begin = end
-        log_jacobian = log_jacobian + of_field
+        own = frozen.rvs_to_values[frozen[field.owner]]
+        point = values[own]
+        factor = build_factor(expand(terms, values, own, sites[0][field.start]))
+        step = build_step(factor, coordinates[field.part])
+        values[own] = own.type.filter_variable(point + step.reshape(point.type.shape).astype(point.dtype))
+        log_jacobian = log_jacobian - pt.log(factor.diagonal).sum()
     return log_jacobian

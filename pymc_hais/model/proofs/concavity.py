@@ -26,6 +26,7 @@ from pytensor.tensor.shape import Reshape
 
 from pymc_hais.model.compiling import quiet_compilation
 from pymc_hais.model.containers import freeze_with_inputs
+from pymc_hais.model.density import DensityGraph
 from pymc_hais.model.layout import Layout, build_position, values_at
 from pymc_hais.model.proofs.signs import LAYOUT, NOT_NEGATIVE, Signs, is_even
 from pymc_hais.model.rewrites.simplification import simplify_values
@@ -64,11 +65,7 @@ def is_log_concave(graph: Any, values: Sequence[Any]) -> bool:
 
 def is_concave_in(model: Any, layout: Layout, owners: Sequence[str]) -> bool:
     """Whether ``model.logp()`` is proven to be concave in some variables, for all values of the others."""
-    return is_frozen_concave_in(freeze_with_inputs(model, [])[0], layout, owners)
-
-
-def is_frozen_concave_in(frozen: Any, layout: Layout, owners: Sequence[str]) -> bool:
-    """Whether the same is proven of a model that is frozen already."""
+    frozen, _ = freeze_with_inputs(model, [])
     position, fixed = build_position(layout), build_position(layout)
     values = values_at(frozen, layout, [position if owner in owners else fixed for owner in layout.owners])
     with quiet_compilation():

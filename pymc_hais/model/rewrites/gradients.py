@@ -33,24 +33,6 @@ class InverseFactor(SymbolicOp):
         return [pt.linalg.solve_triangular(factor, identity, lower=True, b_ndim=2)]
 
 
-class InverseRoots(SymbolicOp):
-    """The inverses W of the Cholesky factors of matrices (..., m, m) A: W A W' = 1."""
-
-    def build_inner_graph(self, matrices: Any) -> list[Any]:
-        """Solve for the identity."""
-        shape = matrices.type.shape
-        identity = pt.constant(np.broadcast_to(np.eye(shape[-1], dtype=matrices.type.dtype), shape))
-        return [pt.linalg.solve_triangular(pt.linalg.cholesky(matrices), identity, lower=True, b_ndim=2)]
-
-    def pullback(self, inputs: Any, outputs: Any, output_gradients: Any) -> list[Any]:
-        """Differentiate by products: dW = -F(W dA W') W, where F keeps the lower triangle, and half of the diagonal."""
-        (roots,), (gradient,) = outputs, output_gradients
-        m = roots.type.shape[-1]
-        kept = (0.5 * (np.tri(m) + np.tri(m, k=-1))).astype(roots.type.dtype)
-        inner = kept * (gradient @ roots.mT)
-        return [-0.5 * (roots.mT @ ((inner + inner.mT) @ roots))]
-
-
 class HalfLogDeterminant(SymbolicOp):
     """Half the log determinant of a covariance (m, m): the sum of the logarithms on its Cholesky factor's diagonal."""
 

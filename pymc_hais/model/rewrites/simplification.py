@@ -31,7 +31,7 @@ _EXCLUDED = ("local_subtensor_of_batch_dims", "local_subtensor_of_reduce", "symb
 @node_rewriter([OpFromGraph])
 def _local_write_out(fgraph: Any, node: Any) -> list[Any] | None:
     """Replace graphs within graphs, as which PyTensor leaves gradients of functions that it defines by one."""
-    written_out = (OpFromGraph, gradients.HalfLogDeterminant, gradients.QuadraticForm, gradients.InverseRoots, Guarded)
+    written_out = (OpFromGraph, gradients.HalfLogDeterminant, gradients.QuadraticForm, Guarded)
     return inline_inner_graph(node) if type(node.op) in written_out else None
 
 

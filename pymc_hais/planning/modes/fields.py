@@ -12,7 +12,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from pymc_hais.core.messages import quoted
 from pymc_hais.core.seeds import Purpose
 from pymc_hais.core.weights import systematic
 from pymc_hais.model import Chart, is_concave_in, unnormalised_priors
@@ -27,8 +26,6 @@ from pymc_hais.tuning.pilot import next_beta
 
 #: Starts of the climbs; other peaks that must lead to the same one, and how near.
 _STARTS, _OTHERS, _SAME = 20, 3, 1.0
-#: Dimensions from which on climbs may take longer, and evaluations for each beyond.
-_FEW_DIMS, _PER_DIM = 15, 2
 #: Turns of climbs and of points, and the distance, in standard deviations, within which a point stays.
 _TURNS, _STAYS = 8, 0.1
 #: Turns before steps are halved, as the two may run in circles; and what is near enough in the end.
@@ -40,8 +37,6 @@ _SHARES = np.append(0.5 ** np.arange(10), 0.0)
 _ENOUGH_COUNT, _LIGHT = 0.2, 0.5
 #: Turns after weighted draws, and the share of them that counts once they are tempered.
 _FOLLOWS, _FOLLOWED = 5, 0.3
-#: Temperatures, at most, from effects that are integrated out: an evaluation there costs several of the model's own.
-_MOST_OF_BLOCKS = 64
 #: Tells the random numbers of its pilot from others'.
 _FROM_FIELDS = 5
 
@@ -93,10 +88,8 @@ def try_fields_first(problem: Problem, spent: Spent, call: Call) -> Trial | str:
     trial = learn(near, [0], _FROM_FIELDS, spent, call)
     if not trial.is_tuned:
         return "the pilot from there ran out of time."
-    if problem.chart.has_blocks and trial.length > _MOST_OF_BLOCKS:
-        return f"from there, {trial.length:,} temperatures would be needed."
-    names = quoted([owner for field in problem.chart.fields for owner in field.owners])
-    return trial.because(f"With {names} integrated out around the mode, {judged.share:.0%} of draws count.")
+    chains = ", ".join(f"`{field.owner}`" for field in problem.chart.fields)
+    return trial.because(f"With {chains} integrated out around the mode, {judged.share:.0%} of draws count.")
 
 
 def _is_offered(problem: Problem) -> bool:
@@ -118,7 +111,7 @@ def _find(problem: Problem, chart: Chart, along: Slice, call: Call) -> Problem |
     x = drawn.positions[~drawn.clipped]
     if len(x) < 2:
         return "no draw of the prior is within the range of floating point."
-    if not is_concave_in(problem.model, problem.layout, [owner for field in chart.fields for owner in field.owners]):
+    if not is_concave_in(problem.model, problem.layout, [field.owner for field in chart.fields]):
         return "chains may have several modes: their density is not proven to be concave."
     starts = problem.to_coordinates(x)[:, ~chart.is_field]
     found = _rise(_at_point(problem, np.median(x, axis=0)), along, starts, np.median(starts, axis=0), call)
@@ -146,7 +139,7 @@ def _rise(
         if not top.size:
             return problem, None, []
         along.move_to(problem)
-        climbed = climb_in_time(along, starts, call, _PER_DIM * max(0, top.size - _FEW_DIMS))
+        climbed = climb_in_time(along, starts, call)
         if isinstance(climbed, str):
             return climbed
         peaks = those_that_count(climbed)

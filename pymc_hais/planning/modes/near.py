@@ -211,22 +211,16 @@ def _find(problem: Problem, joint: Joint, call: Call) -> Judged | str:
     return f"of {_DRAWS} draws around the mode {judged.share:.0%} count (Pareto k {judged.tail:.1f})."
 
 
-def climb_in_time(joint: Joint, starts: np.ndarray, call: Call, n_more: int = 0) -> Climbed | str:
-    """Climb from starts (n, D) in a share of the time that is left; or say why no mode was found.
-
-    Parameters
-    ----------
-    n_more : int
-        Evaluations of each start beyond the usual, at most.
-    """
+def climb_in_time(joint: Joint, starts: np.ndarray, call: Call) -> Climbed | str:
+    """Climb from starts (n, D) in a share of the time that is left; or say why no mode was found."""
     end = time.perf_counter() + _SHARE_OF_TIME * call.budget.left
 
     def goes_on(n: int, done: float) -> bool:
-        return time.perf_counter() < end and (n < _PATIENCE + n_more or done > 0.5)
+        return time.perf_counter() < end and (n < _PATIENCE or done > 0.5)
 
     if len(starts) < 2:
         return "no draw of the prior is within the range of floating point."
-    climbed = climb(joint, starts, scales_of(starts), _MOST_STEPS + 2 * n_more, goes_on)
+    climbed = climb(joint, starts, scales_of(starts), _MOST_STEPS, goes_on)
     return climbed if climbed.peaks else "no climb ends at a smooth mode."
 
 

@@ -1,17 +1,14 @@
-"""Coordinates of chains and effects: there and back, their Jacobian, standard normals where the data are normal."""
+"""Coordinates of chains: there and back, their Jacobian, and a standard normal where the data are normal."""
 
 from dataclasses import replace
 
 import numpy as np
 import pymc as pm
-import pytensor
-import pytensor.tensor as pt
 import pytest
 
 from pymc_hais.engines import compile_engine
 from pymc_hais.model import build_chart, build_density, build_layout
-from pymc_hais.model.coordinates import blocks, fields
-from pymc_hais.model.rewrites.gradients import InverseRoots
+from pymc_hais.model.coordinates import fields
 from tests.model.coordinates.charted import charted
 from tests.populations import state_of
 
@@ -49,63 +46,21 @@ def folded():
     return model
 
 
-GROUP, X = np.arange(18) % 6, RNG.normal(size=18)
-
-
-def effects():
-    """Counts that look at one effect each."""
-    with pm.Model() as model:
-        mean, sd = pm.Normal("mean", 0.0, 1.0), pm.HalfNormal("sd", 1.0)
-        z = pm.Normal("z", 0.1, 1.2, shape=(3, 2))
-        pm.Poisson("y", pm.math.exp(mean + sd * z.ravel()[GROUP]), observed=GROUP)
-    return model
-
-
-def slopes():
-    """Intercepts and slopes of groups, in two variables with others between."""
-    with pm.Model() as model:
-        level, intercepts = pm.HalfNormal("level", 1.0), pm.Normal("intercepts", 0.0, 1.0, shape=6)
-        steepness, slopes = pm.HalfNormal("steepness", 1.0), pm.Normal("slopes", 0.0, 1.0, shape=6)
-        mean = level * intercepts[GROUP] + steepness * slopes[GROUP] * X
-        pm.Normal("y", mean, pm.HalfNormal("noise", 1.0), observed=X + GROUP)
-    return model
-
-
-def process():
-    """A Gaussian process: one block."""
-    with pm.Model() as model:
-        length, scale = pm.InverseGamma("length", 3.0, 3.0), pm.HalfNormal("scale", 1.0)
-        gp = pm.gp.Latent(cov_func=scale**2 * pm.gp.cov.Matern32(1, ls=length))
-        pm.Poisson("y", pm.math.exp(gp.prior("f", X=np.arange(8.0)[:, None])), observed=np.arange(8) % 3)
-    return model
-
-
-MODELS = {
-    "walk": walk,
-    "several": several,
-    "folded": folded,
-    "effects": effects,
-    "slopes": slopes,
-    "process": process,
-}
+MODELS = {"walk": walk, "several": several, "folded": folded}
 #: Elements of fields, and of what the matrix mixes.
 SIZES = {"walk": (12, 2), "several": (25, 2), "folded": (12, 1)}
-SIZES |= {"effects": (6, 2), "slopes": (12, 3), "process": (8, 2)}
-#: Blocks of effects, and elements of each.
-BLOCKS = {"effects": (6, 1), "slopes": (6, 2), "process": (1, 8)}
 
 
 @pytest.fixture(scope="module", autouse=True)
 def short():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fields, "_SHORTEST", 8)
-        patch.setattr(blocks, "_FEWEST", 6)
         yield
 
 
 @pytest.fixture(scope="module", params=MODELS)
 def case(request):
-    return request.param, *charted(MODELS[request.param](), 20, with_blocks=True)
+    return request.param, *charted(MODELS[request.param](), 20)
 
 
 def sites_of(chart, kind):
@@ -121,8 +76,6 @@ def sites_of(chart, kind):
 def test_the_way_there_and_back_and_its_jacobian(case, kind):
     name, _, layout, chart, x = case
     assert (chart.is_field.sum(), len(chart.mixed)) == SIZES[name]
-    assert chart.has_blocks == (name in BLOCKS)
-    assert not chart.has_blocks or chart.fields[0].order.shape == BLOCKS[name]
     sites = sites_of(chart, kind)
     z = chart.to_coordinates(x, sites)
     np.testing.assert_allclose(chart.to_model(z, sites), x, rtol=1e-6, atol=1e-6)
@@ -150,11 +103,10 @@ def test_the_density_is_the_model_s(case, kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("build", [walk, slopes])
-def test_a_field_under_normal_data_is_a_standard_normal_whatever_the_scales(build):
-    model = build()
+def test_a_chain_under_normal_data_is_a_standard_normal_whatever_the_scales():
+    model = walk()
     layout = build_layout(model)
-    chart = build_chart(model, layout, with_blocks=True)
+    chart = build_chart(model, layout)
     sites = sites_of(chart, "all")
     engine = compile_engine(build_density(model, layout, chart=chart), None, {})
     z = RNG.normal(size=(6, layout.n_dims))
@@ -174,39 +126,3 @@ def test_what_is_no_chain_keeps_its_coordinates():
         pm.AR("second", rho=[0.2, 0.1], sigma=1.0, init_dist=pm.Normal.dist(0.0, 1.0, shape=2), shape=12)
         pm.GaussianRandomWalk("short", sigma=1.0, init_dist=pm.Normal.dist(0.0, 1.0), shape=4)
     assert build_chart(model, build_layout(model)) is None
-
-
-def plain_coefficients(b, scale):
-    return X[:, None] * np.ones(8) @ b
-
-
-def scaled_by_as_many(b, scale):
-    return scale * b[GROUP]
-
-
-def of_two_hills(b, scale):
-    return (scale[0] * b[GROUP]) ** 2
-
-
-@pytest.mark.parametrize(("mean", "n_scales"), [(plain_coefficients, 1), (scaled_by_as_many, 8), (of_two_hills, 1)])
-def test_what_is_no_field_of_effects(mean, n_scales):
-    """Coefficients that nothing scales, as many scales as effects, and a density that is not concave in them."""
-    with pm.Model() as model:
-        b, scale = pm.Normal("b", 0.0, 1.0, shape=8), pm.HalfNormal("scale", 1.0, shape=n_scales)
-        scale = scale if n_scales == 1 else scale[GROUP]
-        pm.Normal("y", mean(b, scale), pm.HalfNormal("noise", 1.0), observed=X)
-    assert build_chart(model, build_layout(model), with_blocks=True) is None
-
-
-def test_the_gradient_of_inverse_roots():
-    """Differentiated by hand: compared with central differences along random symmetric directions."""
-    matrices = RNG.normal(size=(2, 4, 4))
-    matrices = matrices @ matrices.swapaxes(1, 2) + np.eye(4)
-    weights, direction = RNG.normal(size=(2, 2, 4, 4))
-    direction = direction + direction.swapaxes(1, 2)
-    a = pt.tensor("a", shape=(2, 4, 4), dtype="float64")
-    value = (weights * InverseRoots()(a)).sum()
-    compute = pytensor.function([a], [value, pytensor.grad(value, a)], mode="FAST_COMPILE")
-    ahead, behind = (compute(matrices + width * direction)[0] for width in (1e-6, -1e-6))
-    expected = (ahead - behind) / 2e-6
-    np.testing.assert_allclose(np.sum(compute(matrices)[1] * direction), expected, rtol=1e-6)
