@@ -55,7 +55,7 @@ _CONCAVE_RISING = (ps.Log, ps.Log1p, ps.Sqrt)
 _OF_EXPONENTIALS = (ps.Mul, ps.TrueDiv, ps.Reciprocal, ps.Neg, ps.Sqr, ps.Sqrt, ps.Identity, ps.Second)
 
 
-def is_log_concave(graph: Any, values: Sequence[Any]) -> bool:
+def is_log_concave(graph: DensityGraph, values: Sequence[Any]) -> bool:
     """Whether the log density at beta = 1 is proven to be concave in the position, with these values of the data."""
     log_density = graph.density[:2]
     known = dict(zip(graph.data, map(np.asarray, values), strict=True))
