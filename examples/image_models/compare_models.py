@@ -86,8 +86,6 @@ def gain(values: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 def compare(arguments: argparse.Namespace) -> list[dict]:
     """Train and score what the file does not hold yet, writing down each as it comes."""
-    logging.getLogger("pymc").setLevel(logging.ERROR)
-    logging.getLogger("pymc.hais").setLevel(logging.CRITICAL)  # the table names the findings
     n_dims, n_test = (16, 20) if arguments.small else (36, 100)
     if arguments.data == "vanhateren":
         patches = load_van_hateren(arguments.rows or n_test, n_dims)
@@ -124,6 +122,8 @@ def read_arguments(given: list[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> None:
+    logging.getLogger("pymc").setLevel(logging.ERROR)
+    logging.getLogger("pymc.hais").setLevel(logging.CRITICAL)  # the table names the findings
     arguments = read_arguments()
     rows = read(arguments.json) if arguments.draw else compare(arguments)
     if arguments.draw:
