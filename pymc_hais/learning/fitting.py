@@ -134,9 +134,7 @@ def learn(order: Order) -> Fitted:
     optimizer: Any = "m_step" if method.is_closed else order.optimizer or _default_optimizer(order, bool(family.hidden))
     if optimizer == LBFGS and family.hidden:
         raise ValueError('optimizer="lbfgs" is not for models with hidden variables: pass optimizer=pm.adam().')
-    held_out = None
-    if order.held_out is not None:
-        held_out = build_held_out(order.model, order.held_out, family, method)
+    held_out = build_held_out(order.model, order.held_out, family, method)
     own = {name: np.asarray(value, dtype=np.float64) for name, value in method.own(family, rows).items()}
     default_steps = {LBFGS: lbfgs.N_STEPS, "m_step": closed.N_STEPS}.get(optimizer, stochastic.N_STEPS)
     with CallProgress(order.progressbar, default_theme, "Held out" if held_out else LOG_Z) as progress:
@@ -163,8 +161,6 @@ def learn(order: Order) -> Fitted:
     for name in family.parameters:
         order.model.set_data(name, ending.values[name].astype(order.model[name].dtype))
     also = {} if ending.reason == "diverged" else descent.finish(ending.state, ending.values)
-    if held_out is not None and "log_z" in also:
-        also |= held_out.tell(ending.values, also["log_z"], also["log_z_se"])
     attrs = {"n_rows": len(rows), "method": repr(method), "optimizer": _describe(optimizer)}
     attrs |= _tell(ending) | {"seconds": time.perf_counter() - begin}
     return Fitted(ending, descent.trace, ending.values | also, attrs)

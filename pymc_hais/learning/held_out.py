@@ -33,11 +33,13 @@ class HeldOut:
         return {"held_out": float(log_p.mean()), "held_out_mcse": log_z_se, "held_out_sem": sem}
 
 
-def build_held_out(model: Any, given: Any, family: Family, method: Method) -> HeldOut:
-    """Check held-out rows, and compile their density.
+def build_held_out(model: Any, given: Any, family: Family, method: Method) -> HeldOut | None:
+    """Check held-out rows, if any are given, and compile their density.
 
     Raises ValueError for rows that are none of the family, a method that knows no log Z, or hidden variables.
     """
+    if given is None:
+        return None
     names = [one.name for one in family.visible]
     if not isinstance(given, Mapping) or set(given) != set(names):
         what = quoted(given) if isinstance(given, Mapping) else f"a {type(given).__name__}"

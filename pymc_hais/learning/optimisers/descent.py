@@ -50,9 +50,12 @@ class Descent:
         return {name: self.constraints[name].gradient(value, gradient[name]) for name, value in free.items()}
 
     def finish(self, state: Any, values: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        """Return what the method says of final values."""
+        """Return what the method says of final values, and of the held-out rows there."""
         free = {name: self.constraints[name].start(name, value) for name, value in values.items()}
-        return self.method.finish(state, values, partial(self.gradient, free), self.rng)
+        found = self.method.finish(state, values, partial(self.gradient, free), self.rng)
+        if self.held_out is None or "log_z" not in found:
+            return found
+        return found | self.held_out.tell(values, found["log_z"], found["log_z_se"])
 
     def tidy(self, free: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Put coordinates back where they are allowed."""
