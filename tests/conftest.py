@@ -32,6 +32,12 @@ settings.register_profile("suite", deadline=None, derandomize=True, max_examples
 settings.load_profile("suite")
 
 
+def pytest_configure(config):
+    """Let XLA optimise nothing in the fast suite, which compiles more than it runs; the slow suite has what users run."""
+    if config.getoption("markexpr") == "not slow" and "PYTEST_XDIST_WORKER" not in os.environ:
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0"
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     """Leave out what is exhaustive unless it is asked for: of a test that says ``every(k)`` all but each k-th."""

@@ -87,6 +87,7 @@ def test_a_call_is_that_of_a_new_model():
     np.testing.assert_allclose(ours.per_chain, plain.per_chain, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_data_of_a_call_are_those_at_its_beginning():
     compiled, y = compiled_regression(), simulate(8)
     pm.set_data({"data": y}, model=compiled.model)
@@ -97,6 +98,7 @@ def test_data_of_a_call_are_those_at_its_beginning():
     assert named(np.zeros((1, 1, 2)))["fitted"].shape == (1, 1, 40)
 
 
+@pytest.mark.slow
 def test_the_data_of_earlier_calls_are_let_go():
     compiled, gone = compiled_regression(), []
     for seed in (10, 11):
@@ -108,6 +110,7 @@ def test_the_data_of_earlier_calls_are_let_go():
     assert gone[1]() is not None
 
 
+@pytest.mark.slow
 def test_a_plan_of_an_earlier_run_is_followed():
     compiled, y = compiled_regression(), simulate(12)
     first = run(compiled)
@@ -128,6 +131,7 @@ def test_threads_on_the_same_data_get_what_one_gets():
         np.testing.assert_array_equal(idata["posterior"]["weights"], alone["posterior"]["weights"])
 
 
+@pytest.mark.slow
 def test_threads_with_data_of_their_own(monkeypatch):
     compiled, begun = pymc_hais.compile(build_located(np.ones(3), 0.0), backend="jax"), threading.Event()
     places = (-2.0, 3.0)
@@ -190,6 +194,7 @@ def test_a_prior_that_depends_on_data(reference):
     assert abs(found.value - log_evidence_normal(y + 20.0, 20.0, 1.5, 1.0)) < 4.5 * found.se
 
 
+@pytest.mark.slow
 def test_data_of_the_first_call_come_back():
     """Of the sampler of a prior that depends on data: 0, 4, and 0 again."""
     y = np.array([2.0, 2.5, 1.0])
@@ -353,7 +358,7 @@ def test_others_take_the_model_itself():
 
 
 @pytest.mark.every(2)
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("backend", ["numba", "c"])
 def test_other_engines(backend):
     compiled = pymc_hais.compile(build_regression(), backend=backend, reference="prior")

@@ -163,6 +163,7 @@ def test_a_container_that_cannot_vary_is_no_argument():
             build(*names)
 
 
+@pytest.mark.slow
 def test_other_values_of_a_discrete_variable_are_refused():
     """Its states are counted when it is compiled."""
     with pm.Model() as model:
@@ -266,6 +267,7 @@ def needs_jax():
     pytest.importorskip("jax")
 
 
+@pytest.mark.every(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_other_data_compile_nothing_and_give_the_exact_log_z(name, monkeypatch):
@@ -329,7 +331,7 @@ def test_a_table_that_is_looked_up_past_its_end_for_other_data_is_said():
 
 
 @pytest.mark.every(2)
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("backend", ["numba", "c"])
 def test_other_engines(backend):
     _, draw_data, values = MODELS["Boltzmann machine"]

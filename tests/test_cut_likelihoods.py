@@ -25,6 +25,7 @@ def hurdle():
     return lambda m: 0.4 * np.prod(0.6 * stats.poisson(m).pmf([1, 3]) / -np.expm1(-m))
 
 
+@pytest.mark.every(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("build", [cut_poisson, cut_gamma, hurdle])
 def test_what_pymc_truncates_by_rejection_is_right(build):

@@ -123,6 +123,7 @@ def smoothed(y):
 # Binary units --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_binary_sparse_coding():
     rng = np.random.default_rng(3)
     basis = rng.normal(size=(6, 8))
@@ -132,6 +133,7 @@ def test_binary_sparse_coding():
     assert_means(posterior["s"], sum_states(model, s=[0, 1]).means["s"])
 
 
+@pytest.mark.every(4)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "coupling"),
@@ -174,6 +176,7 @@ def test_variable_selection():
 # Counts --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_thinned_counts():
     """Of n events each is seen with probability 0.3: what is seen has a law of the same kind."""
     with pm.Model() as model:
@@ -194,6 +197,7 @@ def test_thinned_counts_with_more_variance():
     assert_means(posterior["n"], sum_states(model, n=np.arange(200)).means["n"])
 
 
+@pytest.mark.slow
 def test_many_trials():
     """A site of 401 values walks; hits of hits are hits: y ~ Binomial(400, 0.5 * 0.3)."""
     with pm.Model() as model:
@@ -320,6 +324,7 @@ def test_a_hard_constraint(fewest):
     assert_sum(model, z=[0, 1])
 
 
+@pytest.mark.slow
 def test_an_interaction_that_a_rare_state_switches_on():
     """No draw of the prior shows that the kind changes the likelihood, nor that the sites do."""
     with pm.Model() as model:

@@ -142,7 +142,7 @@ def test_the_way_back_bounds_log_z():
     assert_right(found, SMALL_LOG_Z)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_numba():
     found, idata = estimate(small(), backend="numba", draws=1000)
     assert idata["posterior"].attrs["engine"] == "numba"

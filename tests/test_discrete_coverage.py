@@ -38,6 +38,7 @@ def counts():
     return model, float(poisson.logpmf([4, 1, 14], [1.5, 0.6, 9.0]).sum())
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("build", [mixture, lattice, counts])
 def test_intervals_cover(build, capsys, monkeypatch):
     monkeypatch.setattr(logging.getLogger("pymc.hais"), "disabled", True)

@@ -51,7 +51,7 @@ def distributions():
     }
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("reference", "label"),
@@ -131,6 +131,7 @@ def test_base_rates_of_a_boltzmann_machine(hidden):
     assert idata["posterior"].attrs["quantity"] == "log partition function"
 
 
+@pytest.mark.every(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("reference", ["fitted", "gaussian", "dict"])
 def test_margins_of_a_chain(reference):
@@ -170,6 +171,7 @@ def test_counts_from_another_law():
     assert_right(found, sum_states(model, n=np.arange(40)).log_z)
 
 
+@pytest.mark.slow
 def test_a_law_that_ends_where_the_counts_hardly_go_is_good_enough():
     """The prior puts 1e-14 beyond the end."""
     with pm.Model() as model:
@@ -207,6 +209,7 @@ def test_a_long_run_starts_from_margins():
 # Kernels -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     "kernel",
     [

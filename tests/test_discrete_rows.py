@@ -30,6 +30,7 @@ def sparse_rows(n):
     return truth.build_sparse_coding(np.zeros(6), basis, 0.3, 0.5), y, exact
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("reference", ["auto", "gaussian"])
 def test_binary_sparse_coding(reference):
@@ -67,6 +68,7 @@ def mixture(n, has_spread):
     return model, y, logsumexp(np.log(WEIGHTS) + norm.logpdf(y[:, None], MEANS, sds), axis=1)
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("kernel", [None, [Hamiltonian(), Gibbs()]], ids=["default", "pair"])
 def test_an_indicator_and_a_continuous_variable_of_each_row(kernel):
@@ -103,6 +105,7 @@ def chain(rng, n):
     return MEANS[z] + rng.normal(size=n)
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("n_rows", "n_steps"), [(6, 20), (1, 200)])
 def test_hidden_markov_chains(n_rows, n_steps):

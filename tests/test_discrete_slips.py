@@ -169,6 +169,7 @@ def test_no_data():
     assert estimate.value == pytest.approx(0.0, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_no_value_is_observed():
     with pm.Model() as model:
         mu = pm.Normal("mu")

@@ -60,6 +60,7 @@ def test_by_default_only_what_costs_nothing_is_asked():
     assert list(pymc_hais.estimates(idata).index) == METHODS[:3]
 
 
+@pytest.mark.slow
 def test_the_draws_and_log_z_do_not_depend_on_who_else_is_asked():
     alone = pm.sample_hais(**QUICK, random_seed=2, model=one_mean())
     asked = pm.sample_hais(**QUICK, random_seed=2, model=one_mean(), estimators=["linked", "bidirectional"])

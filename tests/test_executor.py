@@ -84,7 +84,7 @@ def called(request):
     return call, call()
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 def test_threads_give_the_same_bits(called):
     call, plain = called
     with ThreadPoolExecutor(3) as pool:
@@ -110,13 +110,13 @@ class Elsewhere(Executor):
         return future
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 def test_what_travels_gives_the_same_bits(called):
     call, plain = called
     same_bits(plain, call(executor=Elsewhere()))
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(6)
 @pytest.mark.slow
 def test_a_checkpoint_gives_the_same_bits_also_where_a_part_of_it_is_there(called, tmp_path):
     call, plain = called
@@ -235,8 +235,7 @@ def test_a_job_that_always_kills_its_process_lets_the_others_finish_and_is_one_e
     same_bits(plain, call(checkpoint=tmp_path))
 
 
-@pytest.mark.every(2)
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("backend", ["c", "numba"])
 def test_other_backends_in_other_processes(backend):
     call = sample(bits.regression(), **{**LONG, "draws": 500, "n_temperatures": 3, "backend": backend})
@@ -281,6 +280,7 @@ def test_dask_gives_the_same_bits(client, tmp_path):
     same_bits(rows(), rows(executor=client.get_executor()))
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_dask_does_what_a_killed_worker_had_again(client, tmp_path, shares):

@@ -72,6 +72,7 @@ def mean_of(log_z):
     return float(logsumexp(log_z) - np.log(len(log_z)))
 
 
+@pytest.mark.slow
 def test_more_chains_stand_beside_the_old_ones(first, more_chains):
     before, after = estimate(first), estimate(more_chains)
     assert after.per_chain[:2] == before.per_chain
@@ -83,6 +84,7 @@ def test_more_chains_stand_beside_the_old_ones(first, more_chains):
     xr.testing.assert_equal(more_chains["annealing"].isel(chain=slice(2)).to_dataset(), first["annealing"].to_dataset())
 
 
+@pytest.mark.slow
 def test_more_draws_make_one_population_of_two(first, more_draws):
     before, after = estimate(first), estimate(more_draws)
     assert len(after.per_chain) == 2
@@ -170,6 +172,7 @@ def test_an_extended_result_is_extended_in_either_way_and_from_a_file(more_chain
     assert longer["annealing"].sizes["particle"] == 400
 
 
+@pytest.mark.slow
 def test_earlier_rounds_weigh_by_their_particles_and_temperatures():
     rounds = sample(MODEL, reference="prior", n_temperatures=4, target_se=0.03)
     group = extend(rounds, chains=4)["log_marginal_likelihood"].to_dataset()

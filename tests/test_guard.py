@@ -117,6 +117,7 @@ def missing(idata):
     return next((one for one in estimate(idata).findings if one.name == "unfinished"), None)
 
 
+@pytest.mark.slow
 def test_a_run_with_nothing_missing_says_nothing(whole):
     assert estimate(whole[0]).findings == ()
     assert abs(estimate(whole[0]).value - TRUTH) < 4.0 * estimate(whole[0]).se + 1e-6

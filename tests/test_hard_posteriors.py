@@ -10,6 +10,7 @@ from pymc_hais import Gaussian, Mixture
 from tests.front_door import assert_right, estimate
 
 
+@pytest.mark.slow
 def test_a_spike_on_a_hill_counts_where_the_reference_has_it():
     """Annealing from the prior alone leaves it out without a finding, as docs/reading_the_result.md says."""
     shape, centre = 20, 0.1
@@ -33,7 +34,7 @@ def test_a_spike_on_a_hill_counts_where_the_reference_has_it():
     assert of_spike - 4 * found.se <= found.value <= np.logaddexp(evidence(0.0, 0.3), of_spike) + 4 * found.se
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_150_correlated_coefficients():
     """Scales of the posterior differ sixtyfold along directions that no coordinate shows."""
     rng, n = np.random.default_rng(7), 150

@@ -133,6 +133,7 @@ def test_an_interrupt_leaves_nothing_of_several_rows(phase, options, monkeypatch
         held_out(linear(phi), {"x": generate(phi, 5)}, reference="prior", **options)
 
 
+@pytest.mark.slow
 def test_whoever_interrupts_the_rows_of_an_unnormalised_model_does_not_wait_for_log_z(monkeypatch):
     with pm.Model() as model:
         x = pm.Flat("x")
@@ -153,7 +154,7 @@ def test_rows_may_start_anywhere():
     assert largest_score(result, exact_linear(phi, x)) <= statistical.threshold(5)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_report_s_size_within_four_standard_errors():
     # 100 rows, 36 latents, 200 particles: under a normal law one of 100 scores is beyond 4 once in 160 seeds.
     phi = basis(36, 36)
@@ -212,7 +213,7 @@ def test_fixed_parameters_need_no_annealing():
 
 
 @pytest.mark.every(2)
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("backend", ["numba", "c"])
 def test_every_backend_gives_the_same_rows(backend):
     phi = basis(3, 2)
@@ -224,6 +225,7 @@ def test_every_backend_gives_the_same_rows(backend):
 # Unnormalised models -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_complete_product_of_experts_has_one_error_for_all_rows():
     filters = np.array([[1.0, 0.3, 0.0], [0.0, 1.2, -0.4], [0.2, 0.0, 0.8]])
     with pm.Model() as model:
@@ -267,6 +269,7 @@ def test_hidden_variables_are_integrated_out_of_every_row():
     assert np.all(np.abs(result["value"].values - exact) <= statistical.threshold(4) * se)
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("reference", ["prior", "fitted"])
 def test_a_hidden_prior_s_mass_is_in_the_rows_as_it_is_in_log_z(reference):

@@ -87,6 +87,7 @@ def test_a_row_may_reach_the_likelihood_only():
         held_out(by_potential, {"source": np.zeros((3, 2))})
 
 
+@pytest.mark.slow
 def test_counts_must_be_whole_and_rows_possible():
     with pm.Model() as counts:
         pm.Poisson("y", pm.Gamma("rate", 2.0, 1.0), observed=1)
@@ -184,6 +185,7 @@ def test_findings_say_how_many_rows():
     assert summarise([(), ()]) == ()
 
 
+@pytest.mark.slow
 def test_rows_that_cannot_be_trusted_are_counted():
     # One temperature would do for the first row; the second is 40 prior standard deviations away.
     with pm.Model() as model:

@@ -56,6 +56,7 @@ def test_the_answer_is_right_within_its_error(idata):
     assert estimate.se < 1.0
 
 
+@pytest.mark.slow
 def test_findings_say_what_the_time_took(idata):
     found = {finding.name: finding for finding in pymc_hais.log_marginal_likelihood(idata).findings}
     assert "max_seconds" in found["fewer_particles"].advice

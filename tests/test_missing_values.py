@@ -39,6 +39,7 @@ def log_z():
     return float(np.log(np.trapezoid(np.exp(log_p), slope)) + norm.logpdf(X.compressed()).sum())
 
 
+@pytest.mark.every(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("reference", ["prior", "fitted", "gaussian"])
 def test_missing_values_that_depend_on_observed_ones(reference):

@@ -70,7 +70,7 @@ CASES = {
 }
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", slow_but(["fitted", "untuned"], CASES))
 def test_on_the_same_data_with_the_same_seed_a_plan_gives_the_same_to_the_bit_without_a_pilot(name, tmp_path):
@@ -84,6 +84,7 @@ def test_on_the_same_data_with_the_same_seed_a_plan_gives_the_same_to_the_bit_wi
     assert again["posterior"].attrs["reference"] == first["posterior"].attrs["reference"]
 
 
+@pytest.mark.slow
 def test_a_result_that_was_written_and_read_is_as_good_as_its_plan(learnt, tmp_path):
     learnt.to_netcdf(tmp_path / "result.nc")
     with xr.open_datatree(tmp_path / "result.nc") as read:
@@ -92,6 +93,7 @@ def test_a_result_that_was_written_and_read_is_as_good_as_its_plan(learnt, tmp_p
     assert estimate(sample(means(), plan=tmp_path / "result.nc")).value == estimate(learnt).value
 
 
+@pytest.mark.slow
 def test_rounds_follow_the_plan_of_the_last_one_until_the_target(learnt):
     more = sample(means(), plan=learnt, target_se=0.01, max_temperatures=400)
     rounds = more["log_marginal_likelihood"]["round_n_temperatures"].values
@@ -200,6 +202,7 @@ class Mine:
         return f"mine of {self.scale}"
 
 
+@pytest.mark.slow
 def test_a_reference_of_the_users_own_is_passed_again():
     first = sample(means(), reference=Mine(2.0))
     assert estimate(sample(means(), plan=first, reference=Mine(2.0))).value == estimate(first).value

@@ -68,6 +68,7 @@ def test_the_likelihood_of_a_row_is_compiled_once_however_many_tables_there_are(
     assert whole.sizes["row"] == 12
 
 
+@pytest.mark.slow
 def test_the_errors_of_rows_that_share_draws_are_not_independent():
     model, posterior, data, _ = regression()
     result = held_out(model, data, posterior=posterior, n_draws=2000)
@@ -121,7 +122,7 @@ def student_t_logpdf(y, dof, mean, scale):
     return normaliser - 0.5 * (dof + 1) * np.log1p(z**2 / dof)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_predictive_density_agrees_with_a_long_posterior_run():
     model, data = robust_regression()
     with model:

@@ -82,7 +82,7 @@ def model_and_truth(name):
     return MODELS[name]()
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(6)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "reference"),
@@ -117,6 +117,7 @@ def car():
     return model, float(multivariate_normal(np.zeros(4), np.linalg.inv(precision) + np.eye(4)).logpdf(y))
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("reference", [Gaussian(0.0, 1.5), StudentT(5.0)], ids=str)
 def test_a_prior_whose_draws_are_wrong_is_measured_by_its_density(reference):
@@ -174,6 +175,7 @@ def test_ctrl_c_in_a_later_round_of_the_mass_is_one(monkeypatch):
     assert len(numbers) == 2
 
 
+@pytest.mark.slow
 def test_a_prior_that_cannot_be_drawn_leaves_a_warning():
     with pm.Model() as model:
         x = pm.CustomDist("x", logp=lambda value: pm.logp(pm.Normal.dist(), value))
@@ -183,6 +185,7 @@ def test_a_prior_that_cannot_be_drawn_leaves_a_warning():
     assert found["prior_mass"] == "warning"
 
 
+@pytest.mark.slow
 def test_what_measuring_the_mass_costs_is_counted():
     model, _ = model_and_truth("custom")
     options = QUICK | {"schedule": "linear", "n_temperatures": 8, "kernel": pymc_hais.Hamiltonian(step_size=0.2)}

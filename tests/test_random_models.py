@@ -111,13 +111,14 @@ def test_the_oracle_sums_codes(n_values, penalty):
 # Default calls ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.every(6)
 @pytest.mark.parametrize("seed", slow_but({11}, [*range(60), 713654582], range(14, 60)))
 def test_what_is_not_flagged_is_right(seed):
     case = random_model(seed)
     assert_right_or_flagged(case.model, case.truth, seed, case.parts)
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", slow_but({"beside -2e6"}, MEASURED))
 def test_models_that_were_wrong(name):

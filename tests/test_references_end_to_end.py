@@ -38,6 +38,7 @@ class Logistic:
         return (-x / 1.5 - 2 * pt.softplus(-x / 1.5) - np.log(1.5)).sum()
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize(
     "reference",
     [
@@ -103,6 +104,7 @@ def test_an_improper_prior_with_data_is_the_users_decision():
     assert_right(found, -0.5 * np.log(2 * np.pi) - 0.5 * np.log(2) - 0.5 * 0.02)
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "options", [pytest.param({}, id="tuned"), pytest.param(pymc_hais.paper_settings(100), id="the report's")]
@@ -176,6 +178,7 @@ def test_fixed_schedules(schedule):
     assert expected[schedule]()
 
 
+@pytest.mark.slow
 def test_plain_importance_sampling_is_no_temperatures():
     found, idata = estimate(flat_gaussian(), reference=StudentT(4.0, scale=FACTOR), n_temperatures=0, target_se=None)
     assert_right(found, LOG_Z)
@@ -280,6 +283,7 @@ def test_a_parameter_may_move_instead_of_the_energy(options):
 FROM_TWO = {"reference": Gaussian(scale=2**-0.5)}
 
 
+@pytest.mark.slow
 def test_a_parameter_path_starts_at_its_reference():
     ends = {"precision": (np.eye(2), PRECISION)}
     # "auto" is the standard normal here.

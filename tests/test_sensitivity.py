@@ -29,6 +29,7 @@ def exact(scale):
     return multivariate_normal(np.zeros(4), np.eye(4) + scale**2).logpdf(Y)
 
 
+@pytest.mark.slow
 def test_the_curve_is_exact_and_follows_one_plan(monkeypatch):
     plans = []
     whole = pymc_hais.sample_hais
@@ -147,6 +148,7 @@ def test_a_value_out_of_range_is_named_before_any_run(wrong, monkeypatch):
         pymc_hais.prior_sensitivity(build(), {"r": [wrong, 1.0]}, progressbar=False)
 
 
+@pytest.mark.slow
 def test_nothing_is_said_of_runs_that_are_thrown_away(caplog):
     caplog.set_level("INFO", "pymc.hais")
     table = pymc_hais.prior_sensitivity(build(), {"r": [0.1, 1.0, 10.0]}, random_seed=1, draws=300, progressbar=False)

@@ -93,6 +93,7 @@ def test_the_ranks_of_the_true_values_are_uniform(tree):
     assert tree.attrs["findings"] == "[]"
 
 
+@pytest.mark.slow
 def test_a_posterior_that_is_off_is_a_finding(tree):
     ranks = {"mu": 0.5 * tree["ranks"]["mu"].values}
     names = [finding.name for finding in check_validation(sandwiches(0.0), ranks)]

@@ -80,6 +80,7 @@ def test_a_wrong_increment_of_the_path_is_caught(increment):
     assert_caught(ratios, 1.0)
 
 
+@pytest.mark.slow
 def test_doubling_the_temperatures_halves_the_variance_of_the_log_weights():
     toy = Normal(np.ones(4), np.array([1.5, -1.0, 0.5, 2.0]), 0.4)
     knots = np.linspace(0.0, 1.0, 1001) ** 3

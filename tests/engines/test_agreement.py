@@ -126,7 +126,7 @@ def test_two_short_segments_make_one_long(backend):
 
 
 # LAPACK's compilation alone takes most of a minute.
-@pytest.mark.parametrize("name", ["regression", pytest.param("cholesky", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["regression", pytest.param("cholesky", marks=pytest.mark.exhaustive)])
 def test_threads_do_not_change_the_result(name):
     engine, positions = build_engine(name, "numba"), build_graph(name)[1]
     results = []
@@ -138,6 +138,7 @@ def test_threads_do_not_change_the_result(name):
         np.testing.assert_array_equal(left, right)
 
 
+@pytest.mark.slow
 @needs_jax
 def test_particles_in_several_calls_are_the_particles_of_one(monkeypatch):
     from pymc_hais.engines import jax as jax_module

@@ -135,7 +135,7 @@ def assert_same(found, expected, tolerance):
         np.testing.assert_allclose(one, other, **tolerance)
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(3)
 @pytest.mark.slow
 @needs_jax
 @pytest.mark.parametrize("name", fast_but(["random-walk"], KERNELS))
@@ -144,7 +144,7 @@ def test_sites_are_the_same_on_jax(name):
 
 
 @pytest.mark.every(5)
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", KERNELS)
 def test_sites_are_the_same_on_numba(name):
     assert_same(segment(ENGINES["numba"](name), name), specified(name), TOLERANCE)

@@ -223,6 +223,7 @@ def shared_out(rng, n_particles):
     return build_run(log_weights[None], parts=parts[None], temperature=many)
 
 
+@pytest.mark.every(4)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("n_particles", "most"), fast_but([(201, 0.99), (209, 0.99)], [(200, 0.97), (201, 0.99), (205, 0.99), (209, 0.99)])
@@ -260,6 +261,7 @@ CASES = [
 ]
 
 
+@pytest.mark.every(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("n_chains", "n_particles", "first_sigma", "second_sigma"), CASES)
 def test_a_95_percent_interval_covers_95_percent(n_chains, n_particles, first_sigma, second_sigma):

@@ -106,6 +106,7 @@ def coverage(memory, n_runs):
     return log_z - LOG_Z, int(np.sum(np.abs(log_z - LOG_Z) < 1.96 * se))
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("memory", [0.0, 0.9])
 def test_error_bars_hold_with_correlated_draws(memory):
@@ -114,6 +115,7 @@ def test_error_bars_hold_with_correlated_draws(memory):
     assert abs(errors.mean()) < 0.5 * errors.std()
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("memory", [0.5, 0.95])
 def test_error_bars_hold_over_many_runs(memory):

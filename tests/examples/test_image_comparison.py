@@ -99,6 +99,7 @@ def train(module, parameters, x, n_steps, method):
     return {name: model[name].get_value() for name in parameters}
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["chains", "flow"])
 def test_training_finds_complete_experts(method):

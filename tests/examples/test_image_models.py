@@ -108,14 +108,8 @@ def without_basis(module):
     return parameters if module is not bilinear else parameters | {"theta": np.ones((4, 2)), "psi": np.ones((4, 2))}
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
-        pytest.param(linear_gaussian, marks=pytest.mark.slow),
-        linear_laplace,
-        pytest.param(bilinear, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("module", [linear_gaussian, linear_laplace, bilinear])
 def test_without_a_basis_a_generative_model_is_the_noise(module):
     """Eq. 41 of arXiv:1205.1925."""
     rows = NOISE * np.array([[0.0, 0.0, 0.0], [1.0, -2.0, 0.5], [3.0, 0.0, 1.0]])

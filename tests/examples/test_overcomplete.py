@@ -29,6 +29,7 @@ from examples.overcomplete.scoring import score
 from examples.overcomplete.sources import ExponentialPower, Mixture, StudentT, cauchy, laplace
 from examples.overcomplete.training import fit
 from pymc_hais.core.records import KernelParams, Noise, ParticleState
+from tests.marks import slow_but
 
 SOURCES = {
     "student": (StudentT(3.0, 0.7), stats.t(3.0, scale=0.7).logpdf),
@@ -104,6 +105,7 @@ def test_rows_of_normal_sources_have_a_closed_form():
         assert found["se"].max() < 0.12
 
 
+@pytest.mark.every(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SOURCES)
 def test_rows_agree_with_quadrature_by_either_transition(name):
@@ -117,6 +119,7 @@ def test_rows_agree_with_quadrature_by_either_transition(name):
         assert found["se"].max() < 0.12
 
 
+@pytest.mark.slow
 def test_rows_annealed_from_around_their_gibbs_draws_agree_with_quadrature():
     source, logpdf = SOURCES["student"]
     rows = np.array([ROW, [0.1, 0.2], [-2.0, 1.0], [0.0, 3.0]])
@@ -161,8 +164,8 @@ def quantiles_after_a_draw(kernel, logpdf, beta, n=2000):
     return np.interp(moved, grid, below)
 
 
-@pytest.mark.parametrize("beta", [0.0, 0.3, 1.0])
-@pytest.mark.parametrize("name", ["student", "laplace", "mixture"])
+@pytest.mark.parametrize("beta", slow_but({0.3}, [0.0, 0.3, 1.0]))
+@pytest.mark.parametrize("name", slow_but({"student", "mixture"}, ["student", "laplace", "mixture"]))
 def test_a_draw_leaves_the_density_invariant(name, beta):
     source, logpdf = SOURCES[name]
     shares = quantiles_after_a_draw(SourceGibbs(BASIS, source, x=ROW), logpdf, beta)

@@ -80,7 +80,7 @@ def test_experts_are_sampled_from_their_own_density(kind):
     assert_mean(virial.sum(axis=1), len(phi))
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", EACH)
@@ -106,6 +106,7 @@ def test_log_z_of_36_experts_at_default_settings(kind):
     assert_near(estimate(build_model(phi, kind), draws=1000), exact_log_z(phi, kind))
 
 
+@pytest.mark.every(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", KERNELS)
 def test_z_is_unbiased_with_few_distributions(name):
@@ -141,6 +142,7 @@ def gaussian(precision, normalised):
     return model
 
 
+@pytest.mark.every(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EACH)
 def test_log_z_of_a_truncated_gaussian(name):
@@ -169,7 +171,8 @@ def test_probability_of_an_orthant(n_dims):
     assert_near(found, -np.log(n_dims + 1.0))
 
 
-@pytest.mark.parametrize("name", ["the report's", pytest.param("momentum renewed", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["the report's", "momentum renewed"])
 def test_probability_of_an_orthant_by_the_report(name):
     covariance = 0.5 * (np.eye(5) + np.ones((5, 5)))
     found = estimate(

@@ -111,6 +111,7 @@ def test_tempered_conjugate_normal(beta):
     assert score > limit
 
 
+@pytest.mark.slow
 def test_other_variables_that_move_between_draws_are_noticed():
     with pm.Model() as model:
         k = pm.Bernoulli("k", 0.3)

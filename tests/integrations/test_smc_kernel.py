@@ -81,6 +81,7 @@ def compiled(name):
     return build(model), truth
 
 
+@pytest.mark.every(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", slow_but(["hierarchy"], CASES))
 def test_log_z_is_right(name):
@@ -131,6 +132,7 @@ def test_particles_start_as_prior_draws_whatever_the_initval():
     assert np.ptp(SMC_KERNEL.initialize_population(kernel)["x"]) == 0.0
 
 
+@pytest.mark.slow
 def test_nan_counts_as_zero_likelihood():
     with pm.Model() as model:
         x = pm.Normal("x")

@@ -300,6 +300,7 @@ def test_the_bar_of_a_way_back_ends_at_log_z(shown):
     assert [log_z for title, log_z in shown if title == "Bidirectional"][-1] == pytest.approx(found, abs=0.5)
 
 
+@pytest.mark.slow
 def test_the_bar_of_several_rows_shows_no_log_z(shown):
     rows = {"y": np.array([[0.1], [2.0], [-3.0]])}
     with pm.Model() as model:

@@ -168,7 +168,7 @@ def linear_engines():
         yield JaxEngine(on_vector(jnp), [], 2, path=Parameters())
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_whole_run_is_the_same_on_both_paths_and_on_every_engine():
     plan = build_plan(np.linspace(0, 1, 31), 0.4, [np.array([1.0, 0.6]), 0.5 * np.eye(2)], [0] * 15 + [1] * 15)
     positions = TOY.sample(np.random.default_rng(1), 30, 0.0)

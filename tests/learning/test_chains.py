@@ -93,11 +93,12 @@ def assert_right(z):
 LIKELIHOOD = products(ROWS) - products(STATES, model_shares())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method",
     [
         learning.StochasticMaximumLikelihood(n_moves=3, n_chains=400),
-        pytest.param(learning.MaximumLikelihood(n_moves=2, n_chains=400), marks=pytest.mark.slow),
+        learning.MaximumLikelihood(n_moves=2, n_chains=400),
     ],
     ids=["persistent", "from scratch"],
 )
@@ -183,12 +184,14 @@ def log_z_errors(module, family):
     return np.array([*z, (told["log_z"] - exact_log_z(PARAMETERS)) / told["log_z_se"]]), max(bars)
 
 
+@pytest.mark.slow
 def test_log_z_is_tracked_however_fast_the_parameters_move(family):
     z, bar = log_z_errors(tracking, family)
     assert np.abs(z).max() < 8.0  # Student's t with 9 degrees of freedom, six of them: 1e-4
     assert bar < 0.15
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "replacement",

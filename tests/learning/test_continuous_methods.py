@@ -18,6 +18,7 @@ def log_p(x):
     return -2 * np.log1p((x @ FILTERS.T) ** 2).sum(axis=-1)
 
 
+@pytest.mark.slow
 def test_denoising_is_the_formula():
     objective = densities.Objective(DenoisingScoreMatching(0.4), densities.experts(FILTERS), {"x": ROWS}, ["A"])
     terms = []

@@ -50,6 +50,7 @@ def test_a_second_fit_begins_where_the_first_ended(best):
     np.testing.assert_array_equal(again, value)
 
 
+@pytest.mark.slow
 def test_steps_along_noisy_gradients_come_to_the_same(best):
     value, result = fit(first=FILTERS + 0.1, optimizer=pm.adam(learning_rate=0.01), batch_size=100, n_steps=3000)
     np.testing.assert_allclose(value, best[0], atol=0.02)

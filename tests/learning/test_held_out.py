@@ -82,6 +82,7 @@ def test_a_run_of_its_own_agrees(fitted, after):
     assert abs(value - scored["mean"].item()) < 4.5 * np.hypot(mcse, scored["mcse"].item()) < 0.3
 
 
+@pytest.mark.slow
 def test_the_bar_shows_them(capsys):
     pymc_hais.fit(
         densities.boltzmann(COUPLINGS, BIASES), {"s": ROWS}, ["W", "b"], METHOD, n_steps=3, held_out={"s": TEST},

@@ -54,6 +54,7 @@ def contrasted():
     return contrast(20_000, 1)
 
 
+@pytest.mark.slow
 def test_the_error_of_the_learnt_log_z_is_what_the_theorem_says(contrasted):
     rows, fitted = contrasted
     assert fitted["log_z_se"] == pytest.approx(error_by_enumeration(rows, fitted), rel=0.1)
@@ -61,6 +62,7 @@ def test_the_error_of_the_learnt_log_z_is_what_the_theorem_says(contrasted):
     assert abs(z) < 4.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "replacement",
     [

@@ -104,20 +104,16 @@ def likelihood():
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "method",
-    [
-        learning.ScoreMatching(),
-        learning.MinimumProbabilityFlow(),
-        pytest.param(learning.NoiseContrastive(), marks=pytest.mark.slow),
-    ],
+    "method", [learning.ScoreMatching(), learning.MinimumProbabilityFlow(), learning.NoiseContrastive()]
 )
 def test_real_rows_tell_as_much_as_by_maximum_likelihood(method, likelihood):
     errors = size_of([learnt_filters(method, seed) for seed in SEEDS])
     assert errors <= 2.0 * likelihood[learnt_filters]
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "method",
@@ -134,6 +130,7 @@ def test_bits_tell_as_much_as_by_maximum_likelihood(method, likelihood):
     assert errors <= 2.0 * likelihood[learnt_couplings]
 
 
+@pytest.mark.slow
 def test_generalised_score_matching_recovers_weak_couplings(likelihood):
     """Where no state is rare, which is what its squares of inverse probabilities ask for."""
     errors = size_of([learnt_weak_couplings(learning.GeneralizedScoreMatching(), seed) for seed in SEEDS])

@@ -52,6 +52,7 @@ SLOW = ["autoregression", "censored_and_truncated", "differential_equation", "di
 SLOW += ["gp_latent_centred", "gp_marginal", "heavy_tails", "hsgp", "interval_with_random_bounds", "kronecker_normal"]
 SLOW += ["lkj_correlation", "matrix_normal", "mixture_prior", "multivariate_random_walk", "ordered_chained"]
 SLOW += ["ordered_descending", "ordered_positive", "scan_distribution", "skewed", "stick_breaking"]
+SLOW += ["lkj_cholesky", "matrix_of_vectors", "mixture", "ordered_increasing", "ordered_likelihood"]
 EVERY = fast_but(SLOW, MODELS)
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
@@ -112,7 +113,7 @@ def assert_same_distribution(ours, theirs):
         assert stats.ks_2samp(a, b).pvalue > FALSE_ALARM
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 @pytest.mark.parametrize("name", EVERY)
 def test_density_and_gradient_are_pymcs(name):
     assert_density_is_pymcs(adapted(name))
@@ -129,6 +130,7 @@ def test_layout_is_that_of_the_value_variables(name):
     np.testing.assert_array_equal(case.layout.flatten(list(unflat.values())), case.positions)
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("name", EVERY)
 def test_evaluated_prior_draws_pass_every_check(name):
     """The screening's false-alarm level is 1e-5 a model; what it suspects, the audit clears with one of 1e-6."""

@@ -270,6 +270,7 @@ def test_a_bound_that_is_lost_is_measured():
         check_joint_logp(model, build_layout(model), positions, kept, np.abs(kept))
 
 
+@pytest.mark.slow
 def test_a_model_that_saturates_as_written_is_judged_by_its_stable_form():
     """With logits of hundreds, log(1 - sigmoid) as written is -inf or rounded; what is compiled is neither."""
     rng = np.random.default_rng(5)

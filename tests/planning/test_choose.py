@@ -97,6 +97,7 @@ def test_another_reference_is_kept_without_a_second_pilot(far, call, again, ran)
     assert choose_reference(far, call, "fitted").plan.reason == "Chosen by the user."
 
 
+@pytest.mark.slow
 def test_a_start_that_needs_few_temperatures_is_kept_without_a_second_pilot(far, call, again):
     again.setattr(candidates, "_NEAR_MOVES", 10**6)
     choice = choose_reference(far, call, "auto")

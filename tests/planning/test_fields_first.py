@@ -34,6 +34,7 @@ def walk(n, seed):
     return model, logsumexp(total + prior) + 2.0 * np.log(logs[1] - logs[0])
 
 
+@pytest.mark.slow
 def test_a_walk_is_integrated_out():
     model, truth = walk(100, 0)
     found, idata = estimate(model)

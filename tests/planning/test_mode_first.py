@@ -172,6 +172,7 @@ def test_whoever_asks_for_other_estimators_has_a_path_for_them():
     assert not found.findings
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("build", [linear, unknown_sd])
 @pytest.mark.usefixtures("wide")

@@ -68,6 +68,7 @@ def test_particles_of_an_earlier_pilot_are_read_where_they_are(hierarchy):
     assert np.abs(log_ratios(near, [0], pilots_at(z))[0] - found).max() > 1.0
 
 
+@pytest.mark.slow
 def test_the_heaviest_tail_that_was_seen_is_the_choices(hierarchy):
     rng = np.random.default_rng(0)
     normal, heavy = rng.normal(size=2000), rng.exponential(4.0, size=2000)

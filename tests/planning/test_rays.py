@@ -23,7 +23,7 @@ def power_law(power, n_dims=1, is_round=False):
     return model, n_dims * np.log(2.0 / (power - 1.0))
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("power", slow_but({1.3, 2.0}, [1.2, 1.3, 1.5, 2.0, 3.0]))
 def test_log_z_of_a_power_law_is_right(power):

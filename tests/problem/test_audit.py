@@ -20,7 +20,7 @@ from pymc_hais.problem.building import build_problem
 from pymc_hais.problem.problem import Compiler
 from pymc_hais.references import Prior, bind, build_prior
 from pymc_hais.references.variables import draws_itself
-from tests.marks import slow_but
+from tests.marks import fast_but, slow_but
 from tests.model.catalogue import MODELS
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
@@ -149,6 +149,7 @@ def test_wrong_priors_are_refused_by_name(name):
         audit(modelled(WRONG[name]))
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("n_seeds", slow_but([], [3, 8], [8]))
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_priors_are_refused_whatever_the_seed(name, n_seeds):
@@ -194,12 +195,13 @@ RIGHT = {
 }
 
 
-@pytest.mark.parametrize("name", RIGHT)
+@pytest.mark.parametrize("name", fast_but({"LKJ", "LKJ up to a constant"}, RIGHT))
 def test_right_priors_pass(name):
     """Each audit raises a false alarm with probability 1e-6, also where the density jumps."""
     audit(modelled(RIGHT[name]))
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("n_seeds", slow_but([], [1, 5], [5]))
 @pytest.mark.parametrize("name", [*RIGHT, *MODELS])
 def test_right_priors_pass_whatever_the_seed(name, n_seeds):

@@ -63,6 +63,7 @@ def test_a_second_call_compiles_nothing_and_gives_the_same(caplog):
     assert estimate(run(build_model())) == estimate(first)  # of a model that nothing is known of
 
 
+@pytest.mark.slow
 def test_new_data_count():
     model, y = build_model(), [2.0, 3.1, -0.4]
     before = estimate(run(model))
@@ -116,6 +117,7 @@ def test_drawing_from_a_model_does_not_change_its_identity():
     assert identify(model) == before
 
 
+@pytest.mark.slow
 def test_other_references_and_kernels_are_told_apart():
     model, compiler = build_model(), Compiler(backend="jax")
     now = identify(model)

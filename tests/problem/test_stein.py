@@ -108,7 +108,7 @@ def suspects(positions, gradient, level=LEVEL):
     return find_suspects(vector(positions.shape[1]), positions, gradient, level)
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 @pytest.mark.parametrize("prior", RIGHT, ids=lambda prior: prior.__name__)
 @pytest.mark.parametrize("n_seeds", [10, pytest.param(500, marks=pytest.mark.slow)])
 def test_right_priors_are_rarely_suspected(prior, n_seeds):
@@ -191,6 +191,7 @@ def test_the_partner_of_a_wrong_correlation():
     assert [*suspect.partners[:2]] == [1 - i for i in suspect.coordinates[:2]]
 
 
+@pytest.mark.slow
 def test_many_coordinates():
     x = np.random.default_rng(5).normal(size=(N_DRAWS, 600))
     assert suspects(x, -x) == []

@@ -109,6 +109,7 @@ def test_wrong_draws_are_named_beside_recentred_variables(build, name, takes_fit
         build_problem(build(1.2), "prior", C, Seeds((1,)), takes_fit=takes_fit)
 
 
+@pytest.mark.slow
 def test_what_a_reference_misses_is_seen_in_the_models_own_vector():
     scale, narrow = {"mu": pm.Normal.dist(0.0, 5.0), "tau": pm.HalfCauchy.dist(5.0)}, pm.Uniform.dist(-2, 2, shape=4)
     with pytest.raises(ValueError, match=r"is zero at \d+ of \d+ probed positions.*when `theta` moves"):

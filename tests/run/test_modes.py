@@ -58,6 +58,8 @@ MISSED = {
 }
 
 
+@pytest.mark.slow
+@pytest.mark.every(4)
 @pytest.mark.parametrize("name", slow_but({"forty modes"}, MISSED))
 def test_a_default_call_finds_the_mass(name):
     model, truth = MISSED[name]()
@@ -206,7 +208,7 @@ HONEST = {"schools": schools, "hierarchy": lambda: hierarchy()[0], "funnel": fun
 
 
 @pytest.mark.slow
-@pytest.mark.every(2)
+@pytest.mark.every(3)
 @pytest.mark.parametrize("name", slow_but({"schools"}, HONEST))
 def test_no_alarm_on_honest_runs(name):
     model = HONEST[name]()
@@ -257,6 +259,7 @@ def test_slips_are_answered_before_any_work(given, words):
         pymc_hais.sample_hais(model=one_mean(), modes=given, progressbar=False)
 
 
+@pytest.mark.slow
 def test_results_of_other_models_are_refused():
     _, idata = estimate(schools(), draws=200, target_se=None)
     with pytest.raises(ValueError, match="another model"):

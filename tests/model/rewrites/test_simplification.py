@@ -44,7 +44,7 @@ def operations(graph):
     return {type(op).__name__ for op in found}
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(6)
 @pytest.mark.parametrize("backend", ["jax", pytest.param("python", marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("name", slow_but(FAST, MODELS))
 def test_densities_and_gradients_are_the_models(name, backend):
@@ -64,7 +64,7 @@ def test_densities_and_gradients_are_the_models(name, backend):
         np.testing.assert_allclose(gradient, expected, rtol=rtol, atol=rtol * np.abs(expected).max())
 
 
-@pytest.mark.every(2)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", slow_but([], ["gp_marginal", "normal_mixture", "negative_binomial"], ["gp_marginal"]))
 def test_numba_takes_them(name):
     _, graph = build(name)

@@ -113,6 +113,7 @@ def build_counts():
     return model
 
 
+@pytest.mark.every(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["jax", "numba", "c"])
 def test_log_z_of_a_count_that_chooses_from_a_table(backend):
