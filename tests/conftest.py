@@ -33,7 +33,7 @@ settings.load_profile("suite")
 
 
 def pytest_configure(config):
-    """Let XLA optimise nothing in the fast suite, which compiles more than it runs; the slow suite has what users run."""
+    """Let XLA optimise nothing in the fast suite, which mostly compiles; the slow suite has what users run."""
     if config.getoption("markexpr") == "not slow" and "PYTEST_XDIST_WORKER" not in os.environ:
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0"
 
