@@ -36,7 +36,7 @@ def assert_alarms_ring_where_they_should(found):
     assert not np.any((z > 4.0) & ~found.warned)
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(8)
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_intervals_cover_and_errors_are_as_large_as_they_say(case, capsys):

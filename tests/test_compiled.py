@@ -161,7 +161,7 @@ def test_threads_with_data_of_their_own(monkeypatch):
         assert estimate(call.result()) == estimate(expected)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_hierarchy_in_other_coordinates():
     rng = np.random.default_rng(0)
     first, second = rng.normal(size=(2, 6)) * [[1.0], [2.0]]

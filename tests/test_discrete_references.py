@@ -95,7 +95,7 @@ def priors():
     return model
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_fit_to_the_draws_of_a_run(exact):
     found, idata = estimate(mixed(), reference="prior")
     assert_right(found, exact.log_z)
@@ -194,7 +194,7 @@ def test_a_long_run_of_counts_starts_from_the_prior(monkeypatch):
     assert idata["posterior"].attrs["reference"] == "the prior"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_long_run_starts_from_margins():
     rng = np.random.default_rng(4)
     y = rng.choice([-2.0, 0.5, 3.0], size=150) + rng.normal(size=150)

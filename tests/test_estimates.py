@@ -94,7 +94,7 @@ def per_chain(monkeypatch, linked=opinions.anneal_linked):
     return np.exp(np.array(found[0].per_chain) - TRUTH)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_linked_importance_sampling_is_unbiased(monkeypatch):
     assert_mean(per_chain(monkeypatch), 1.0)
 

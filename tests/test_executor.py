@@ -170,7 +170,7 @@ def shares(monkeypatch):
 LONG = {**FIXED, "draws": 1000, "chains": 8, "n_temperatures": 300}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_processes_give_the_same_bits_and_tell_how_far_they_are(shares, submitted):
     call = sample(bits.regression(), **LONG)
     plain = call()

@@ -291,7 +291,7 @@ def test_a_reference_that_the_result_has_of_its_own(first):
         extend(first, chains=1, model=MODEL, reference="prior")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_four_times_the_particles_halve_the_error_and_intervals_cover():
     sets = DataSets(n_dims=5, n=20, seed=5)
     model, truth = sets.model(), sets.log_z(sets.first)

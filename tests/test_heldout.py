@@ -270,7 +270,7 @@ def test_hidden_variables_are_integrated_out_of_every_row():
 
 
 @pytest.mark.every(2)
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("reference", ["prior", "fitted"])
 def test_a_hidden_prior_s_mass_is_in_the_rows_as_it_is_in_log_z(reference):
     with pm.Model() as model:

@@ -46,7 +46,7 @@ def test_log_z_and_draws_are_those_of_the_model(reference):
     np.testing.assert_allclose(np.cov(flat.T), covariance, atol=0.3)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_fit_is_made_of_the_pilots_particles_in_its_own_coordinates():
     rng = np.random.default_rng(1)
     with pm.Model() as model:

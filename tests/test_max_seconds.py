@@ -74,7 +74,7 @@ def test_there_are_as_many_draws_as_asked_for(idata):
     assert 0.2 < total.std() * np.sqrt(3.5) < 3.0
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_time_that_suffices_changes_nothing():
     first, second = run(0.0, None, 200), run(0.0, 1e5, 200)
     assert pymc_hais.log_marginal_likelihood(first) == pymc_hais.log_marginal_likelihood(second)

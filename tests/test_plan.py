@@ -119,7 +119,7 @@ def test_other_data_have_their_own_log_z(learnt, y):
     assert abs(found.value - log_evidence_normal(y, 0.0, 3.0, 1.0)) < 5 * found.se
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_mass_of_a_prior_is_measured_again_where_the_prior_has_changed():
     y = [0.5, 1.0, 2.0]
 
@@ -336,7 +336,7 @@ def test_moves_that_are_not_accepted_are_a_misfit():
 
 
 @pytest.mark.every(2)
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("reference", ["prior", "fitted"])
 def test_a_misfit_is_never_seen_on_like_data_and_always_on_gross_ones(reference):
     sets = DataSets()

@@ -139,7 +139,8 @@ def test_no_data_are_simulated_from_a_prior_whose_draws_are_wrong():
         pymc_hais.validate(car()[0], 2, progressbar=False, draws=100, chains=2)
 
 
-@pytest.mark.parametrize("reference", slow_but([], ["auto", "fitted"], ["fitted"]))
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("reference", ["auto", "fitted"])
 def test_where_the_draws_are_wrong_the_start_is_found_elsewhere(reference):
     model, truth = car()
     idata = pymc_hais.sample_hais(model=model, reference=reference, **QUICK | {"random_seed": 5})

@@ -137,7 +137,7 @@ def test_a_constant_moves_no_probability(constant):
     assert share == pytest.approx(np.exp(first_on.log_z - truth.log_z), abs=4.5 * 0.0112)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_spike_and_slab_is_right_in_single_precision():
     """In a process of its own, since PyTensor sets JAX's precision for the whole process."""
     script = f"from tests.test_random_models import test_models_that_were_wrong as test; test({SINGLE!r})"

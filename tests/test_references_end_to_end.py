@@ -82,7 +82,7 @@ def test_a_fit_defended_by_the_prior_gives_the_marginal_likelihood():
     assert other["posterior"].attrs["n_gradients"] > 2 * attrs["n_gradients"]  # what the fit is for
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_auto_keeps_a_prior_that_may_not_integrate_to_one():
     with pm.Model() as model:
         x = pm.Normal("x", 0, 30, shape=5, transform=pm.distributions.transforms.ordered, initval=np.arange(5))

@@ -56,7 +56,7 @@ def test_the_curve_is_exact_and_follows_one_plan(monkeypatch):
 
 
 @pytest.mark.every(3)
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("own", [{"modes": {"mu": 0.5}}, {"n_temperatures": 20}, {"schedule": "linear"}], ids=str)
 def test_what_a_plan_has_of_its_own_is_that_of_the_middle_value(own):
     table = pymc_hais.prior_sensitivity(

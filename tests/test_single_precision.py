@@ -78,7 +78,7 @@ def found(request):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.every(5)
+@pytest.mark.every(9)
 @pytest.mark.parametrize("name", TRUTH)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_small_model_in_single_precision(backend, name, found):

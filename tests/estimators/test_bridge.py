@@ -116,7 +116,7 @@ def test_error_bars_hold_with_correlated_draws(memory):
 
 
 @pytest.mark.every(2)
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("memory", [0.5, 0.95])
 def test_error_bars_hold_over_many_runs(memory):
     _, n_covered = coverage(memory, 400)

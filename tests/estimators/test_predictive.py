@@ -42,7 +42,7 @@ def test_the_error_of_the_mean_is_that_of_rows_that_share_their_draws(replicates
     assert sd / independent > 5.0
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_error_of_each_row_is_its_own(replicates):
     values, ses = (np.array([getattr(one, name) for one in replicates]) for name in ("value", "se"))
     np.testing.assert_allclose(ses.mean(axis=0) / values.std(axis=0, ddof=1), 1.0, atol=0.15)

@@ -100,7 +100,7 @@ def train(module, parameters, x, n_steps, method):
 
 
 @pytest.mark.every(2)
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("method", ["chains", "flow"])
 def test_training_finds_complete_experts(method):
     rng = np.random.default_rng(7)
@@ -207,7 +207,7 @@ def test_an_entry_is_measured_once(tmp_path, photographs, monkeypatch):
     assert len(measured) == n_measured
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_one_model_is_trained_and_scored(photographs):
     found = prepare(held_out=("bbb",))
     arguments = comparison.read_arguments(["--steps", "200"])

@@ -91,7 +91,7 @@ def test_mixtures_are_near_the_power_of_the_density(name, beta):
     assert np.ptp(apart) < (np.log(2.0) if name == "mixture" else 0.1)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_rows_of_normal_sources_have_a_closed_form():
     rng = np.random.default_rng(3)
     a = rng.normal(size=(3, 6))
@@ -259,7 +259,7 @@ def mean_log_p(rows, a, source):
     return np.log(trapezoid(np.exp(log_p) * np.cosh(u), u, axis=1)).mean() + constant
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_fit_of_one_sweep_a_step_finds_the_sources_that_made_the_rows(monkeypatch):
     truth = StudentT(3.0)
     for seed in (2, 1):

@@ -92,7 +92,7 @@ def test_log_z_is_right(name):
     assert p_value(np.array(log_z) + 0.33, truth) < LEVEL
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_log_z_is_right_where_the_default_kernel_of_pymc_is_not():
     model, truth = regression(20, 60)
     kernel, default = build(model), build(model, IMH, compile_kwargs={})

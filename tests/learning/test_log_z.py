@@ -80,7 +80,7 @@ def test_wrong_errors_of_the_learnt_log_z_are_seen(contrasted, replacement, monk
 
 
 @pytest.mark.every(2)
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("constraint", [None, "unit_norm"])
 def test_the_error_of_the_learnt_log_z_covers(constraint):
     """Three experts of unit norm, whose log Z is known whatever the fit."""
@@ -120,7 +120,7 @@ def test_learnt_tracked_and_annealed_log_z_agree():
         assert error < 0.1
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_tracked_log_z_is_that_of_full_runs_at_five_points_of_a_fit():
     couplings = np.triu(2.0 * np.random.default_rng(5).normal(size=(10, 10)), 1)
     biases = -0.5 * couplings.sum(axis=0)

@@ -128,7 +128,7 @@ def test_a_volatility_is_what_a_particle_filter_says():
     assert found.se < 0.1
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_chains_of_several_hills_have_pilots(monkeypatch):
     """Each observation is of the level or of its mirror image; the exact value is a sum over a grid, step by step."""
     monkeypatch.setattr(fields, "_SHORTEST", 8)

@@ -75,7 +75,7 @@ def test_a_wide_density_of_one_hill_starts_at_its_mode(build):
     assert_right(found, truth)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("wide")
 def test_a_pilot_looks_for_more_where_one_hill_is_not_proven(monkeypatch):
     asked = []
@@ -118,7 +118,7 @@ def test_other_modes_have_pilots_run_as_ever():
     assert_right(found, truth)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("wide")
 def test_a_hierarchy_is_not_climbed(monkeypatch):
     monkeypatch.setattr(near, "_find", lambda *_: pytest.fail("was climbed"))

@@ -381,7 +381,7 @@ def test_right_priors_of_sites_pass(name):
     audit(modelled(RIGHT_SITES[name]))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_sites_are_judged_alike_whatever_the_seed():
     for name, build in {**WRONG_SITES, **RIGHT_SITES}.items():
         model = modelled(build)

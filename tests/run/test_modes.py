@@ -68,7 +68,7 @@ def test_a_default_call_finds_the_mass(name):
     assert_right(found, truth)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_what_is_missed_is_measured_and_placed_and_the_advice_helps():
     model, truth = spike(10, 0.01)
     found, idata = estimate(model, draws=200, reference="prior")

@@ -144,7 +144,7 @@ print(json.dumps(told, sort_keys=True))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_two_processes_say_the_same():
     """With hashes of their own, which order sets, and addresses of their own."""
     root = Path(__file__).parents[3]

@@ -104,7 +104,7 @@ def test_flips_are_worth_a_try_where_gibbs_draws_cost_an_evaluation_a_site():
     assert costs == {"explicit": (2, False), "summed out": (40, True)}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_log_z_is_right_whichever_kernel_is_kept(monkeypatch):
     monkeypatch.setattr(candidates, "_WORTH_COMPILING", 0.0)
     rng = np.random.default_rng(2)
