@@ -163,6 +163,20 @@ def test_settings_of_log_z_are_checked_before_the_rows_are_annealed(wrong, error
         held_out(model, {"x": np.zeros(2)}, sample_kwargs=wrong)
 
 
+@pytest.mark.parametrize(
+    "idle",
+    [{"draws": 500}, {"chains": 3}, {"target_se": 0.01}, {"max_temperatures": 50}, {"reference": "gaussian"}],
+    ids=str,
+)
+def test_settings_of_rows_are_not_passed_over_where_only_log_z_is_annealed(idle):
+    (name,) = idle
+    with pm.Model() as model:
+        x = pm.Flat("x", shape=2)
+        pm.Potential("energy", -pm.math.abs(x).sum())
+    with pytest.raises(ValueError, match=f"only log Z is annealed, with `sample_kwargs`: leave out `{name}`"):
+        held_out(model, {"x": np.zeros((2, 2))}, **idle)
+
+
 @pytest.mark.parametrize("n_draws", [0, -3, 1.5, "a"])
 def test_a_number_of_posterior_draws_is_a_whole_one(n_draws):
     with pytest.raises(ValueError, match=f"`n_draws` must be a whole number of at least 1; got {n_draws!r}"):

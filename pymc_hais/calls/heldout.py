@@ -48,6 +48,9 @@ if TYPE_CHECKING:
 #: What a run of the unnormalised model and the rows' own runs cost together.
 _COSTS = ("n_gradients", "n_gradients_pilot", "compile_time", "pilot_time", "sampling_time")
 
+#: Why settings of the rows are refused where no row has hidden variables.
+_ONLY_LOG_Z = "`data` names all free variables, so that only log Z is annealed, with `sample_kwargs`"
+
 
 def log_likelihood(
     model: Any,
@@ -104,7 +107,9 @@ def log_likelihood(
     max_temperatures : int, default 10000
         No round has more intermediate distributions than this.
     reference : str or object, default "auto"
-        As in :func:`sample_hais`, but for another model; "auto" may fit a shape and move it to each row's posterior.
+        Where the variables of each row start, as in :func:`sample_hais`, but for another model; "auto" may fit a shape
+        and move it to each row's posterior.  The run for log Z of an unnormalised model has other variables: its
+        reference goes into ``sample_kwargs``.
     kernel : Hamiltonian, RandomWalk, Gibbs or LocallyBalanced, or a pair of them, optional
         As in :func:`sample_hais`.
     random_seed : optional
@@ -112,7 +117,9 @@ def log_likelihood(
     cores, executor, checkpoint, backend, compile_kwargs, progressbar, progressbar_theme
         As in :func:`sample_hais`; not for ``posterior``.
     sample_kwargs : dict, optional
-        For the :func:`sample_hais` of an unnormalised model, such as ``{"target_se": 0.02}``.
+        For the :func:`sample_hais` of an unnormalised model, such as ``{"target_se": 0.02}``.  Where ``data`` names all
+        free variables, this run alone is annealed: ``draws``, ``chains``, ``target_se``, ``max_temperatures`` and
+        ``reference`` are refused then, and belong here.
 
     Returns
     -------
@@ -138,11 +145,14 @@ def log_likelihood(
     begin = time.perf_counter()
     model = find_model(model)
     names = check_known(model, data)
+    annealing: dict[str, Any] = {
+        "draws": draws, "chains": chains, "target_se": target_se, "max_temperatures": max_temperatures,
+        "reference": reference,
+    }  # fmt: skip
     if posterior is not None:
-        idle = {
-            "draws": draws, "chains": chains, "target_se": target_se, "max_temperatures": max_temperatures,
-            "reference": reference, "kernel": kernel, "executor": executor, "checkpoint": checkpoint,
-            "backend": backend, "compile_kwargs": compile_kwargs, "sample_kwargs": sample_kwargs,
+        idle = annealing | {
+            "kernel": kernel, "executor": executor, "checkpoint": checkpoint, "backend": backend,
+            "compile_kwargs": compile_kwargs, "sample_kwargs": sample_kwargs,
         }  # fmt: skip
         refuse_idle(log_likelihood, idle, "With `posterior` nothing is annealed")
         check_integer("n_draws", n_draws, 1)
@@ -152,22 +162,16 @@ def log_likelihood(
         is_joint = any(model[name] in model.free_RVs for name in names)
         _check_choices(reference, kernel, {} if sample_kwargs is None else sample_kwargs)
         _check_sample_kwargs(model, sample_kwargs or {}, is_joint)
+        if is_joint and {rv.name for rv in model.free_RVs} <= set(names):
+            refuse_idle(log_likelihood, annealing, _ONLY_LOG_Z)
         shared = {
-            "cores": cores,
-            "kernel": kernel,
-            "backend": backend,
-            "compile_kwargs": compile_kwargs,
-            "progressbar": progressbar,
-            "progressbar_theme": progressbar_theme,
-        }
+            "cores": cores, "kernel": kernel, "backend": backend, "compile_kwargs": compile_kwargs,
+            "progressbar": progressbar, "progressbar_theme": progressbar_theme,
+        }  # fmt: skip
         request = Request(
             function="log_likelihood",
             model=model,
-            draws=draws,
-            chains=chains,
-            target_se=target_se,
-            max_temperatures=max_temperatures,
-            reference=reference,
+            **annealing,
             random_seed=random_seed,
             executor=executor,
             checkpoint=checkpoint,
