@@ -46,9 +46,12 @@ def build_model(phi: np.ndarray, kind: str, weights=None) -> pm.Model:
 
 
 def exact_log_z(phi: np.ndarray, kind: str, weights=None) -> float:
-    """Integrate: -log|det Phi| plus the log of 2 / lambda, or of sqrt(pi) Gamma(lambda - 1/2) / Gamma(lambda)."""
+    """Integrate: -log|det Phi| plus the log of 2 / lambda, or of sqrt(pi) Gamma(lambda - 1/2) / Gamma(lambda).
+
+    Student-t experts of lambda <= 1/2 are no density: inf.
+    """
     lam = np.broadcast_to(default_weights(kind) if weights is None else weights, len(phi)).astype(float)
-    student = 0.5 * np.log(np.pi) + gammaln(lam - 0.5) - gammaln(lam)
+    student = np.where(lam > 0.5, 0.5 * np.log(np.pi) + gammaln(lam - 0.5) - gammaln(lam), np.inf)
     one = np.log(2.0 / lam) if kind == "laplace" else student
     return float(one.sum() - np.linalg.slogdet(phi)[1])
 

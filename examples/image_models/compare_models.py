@@ -67,7 +67,8 @@ def measure(name: str, size: int, method: str, patches: Patches, arguments: argp
     some = patches.test[: N_AGAIN[kind]] if method == "EM" else patches.test
     other = compare_with_another(module, trained.parameters, scores, some, **settings)
     way = []
-    is_followed = arguments.curves and size == round(SIZES[name][0] * patches.train.shape[1])
+    is_smallest = size == round(SIZES[name][0] * patches.train.shape[1])
+    is_followed = arguments.curves and is_smallest and "not_converged" not in trained.findings
     for step, parameters in trained.way.items() if is_followed else ():
         then = score(module.build_model(parameters), some, **settings)
         way.append({"step": step, "gain": gain(then.values, some).tolist(), "mcse": then.mcse})

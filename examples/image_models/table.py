@@ -21,6 +21,11 @@ def has_converged(row: dict) -> bool:
     return "not_converged" not in row["findings"]
 
 
+def has_error(row: dict) -> bool:
+    """Whether the values have an error bar: experts that do not integrate to a finite number have none."""
+    return bool(np.isfinite(row["mcse"]))
+
+
 def mean_and_sem(values) -> tuple[float, float]:
     return float(np.mean(values)), float(np.std(values, ddof=1) / np.sqrt(len(values)))
 
@@ -34,11 +39,13 @@ def show_head(patches: Patches) -> None:
 
 
 def show(row: dict) -> None:
-    (mean, sem), (gain, gain_sem) = mean_and_sem(row["values"]), mean_and_sem(row["gain"])
+    numbers = f"{'no number with an error':>47s}"
+    if has_error(row):
+        (mean, sem), (gain, gain_sem) = mean_and_sem(row["values"]), mean_and_sem(row["gain"])
+        numbers = f"{mean:9.2f} ± {row['mcse']:4.2f} ± {sem:5.2f}{gain:+9.2f} ± {gain_sem:4.2f}{row['other']:7.1f}"
     print(
-        f"{row['model']:20s}{row['size']:5d} {row['method']:12s}{mean:9.2f} ± {row['mcse']:4.2f} ± {sem:5.2f}"
-        f"{gain:+9.2f} ± {gain_sem:4.2f}{row['other']:7.1f}{row['training_seconds']:6.0f}{row['seconds']:6.0f}"
-        f"  {' '.join(row['findings'])}",
+        f"{row['model']:20s}{row['size']:5d} {row['method']:12s}{numbers}{row['training_seconds']:6.0f}"
+        f"{row['seconds']:6.0f}  {' '.join(row['findings'])}",
         flush=True,
     )
 
@@ -48,7 +55,7 @@ def conclude(rows: list[dict]) -> None:
     if unfinished := [f"{row['model']} ({row['size']}, {row['method']})" for row in rows if not has_converged(row)]:
         print(f"Training has not converged, and more --steps would change the numbers: {', '.join(unfinished)}.")
     best = {}
-    for row in rows:
+    for row in filter(has_error, rows):
         if row["model"] not in best or np.mean(row["values"]) > np.mean(best[row["model"]]["values"]):
             best[row["model"]] = row
     order = sorted(best.values(), key=lambda row: np.mean(row["values"]))

@@ -32,7 +32,8 @@ TOLERANCE = 0.1
 class Trained:
     """A model of one row that has been trained.
 
-    ``way`` holds parameters before the end, by the step that they belong to.
+    ``way`` holds parameters before the end, by the step that they belong to: of noisy steps the mean over the last
+    quarter of those until then, as it is at the end.
     """
 
     model: pm.Model
@@ -54,17 +55,22 @@ def train(
     model = module.build_model(module.initialise(patches, size))
     settings = {"n_steps": n_steps, "tolerance": TOLERANCE, "random_seed": seed, "progressbar": False}
     result = pymc_hais.fit(model, {"x": patches}, module.LEARNT, METHODS[method], **settings)
-    told = result["learning"].attrs
-    way, steps = result["parameters"], result["parameters"]["step"].values
-    kept = [int(np.argmin(np.abs(steps - told["n_steps"] * i / n_points))) for i in range(n_points)]
-    return Trained(
-        model,
-        {name: model[name].get_value() for name in module.LEARNT},
-        names_of_findings(told),
-        told["n_steps"],
-        time.process_time() - begin,
-        {int(steps[i]): {name: way[name].values[i] for name in module.LEARNT} for i in kept},
-    )
+    told, steps = result["learning"].attrs, result["parameters"]["step"].values
+    way = {}
+    for end in (told["n_steps"] * i / n_points for i in range(n_points)):
+        kept = near(steps, end, is_noisy=method != "flow")
+        way[int(steps[kept][-1])] = {
+            name: result["parameters"][name].values[kept].mean(axis=0) for name in module.LEARNT
+        }
+    parameters = {name: model[name].get_value() for name in module.LEARNT}
+    return Trained(model, parameters, names_of_findings(told), told["n_steps"], time.process_time() - begin, way)
+
+
+def near(steps: np.ndarray, end: float, is_noisy: bool) -> slice:
+    """Say which of the steps that are kept stand for one: the last until then, or, if noisy, the last quarter."""
+    last = max(int(np.searchsorted(steps, end, side="right")), 1)
+    first = int(np.searchsorted(steps, 0.75 * end)) if is_noisy else last - 1
+    return slice(min(first, last - 1), last)
 
 
 def names_of_findings(attrs) -> list[str]:

@@ -188,6 +188,24 @@ def test_models_are_compared_row_by_row(capsys):
     assert "mcRBM (8) is not clearly above" in capsys.readouterr().out
 
 
+def test_what_has_no_error_has_no_number(capsys):
+    # Of the highest mean, and no density.
+    row = made_up("experts, Student-t", 4, [7.0, 7.5, 9.0], mcse=np.inf)
+    table.show(row)
+    assert "no number with an error     2     3" in capsys.readouterr().out
+    assert poe_student.exact_log_z({"phi": np.eye(2), "weights": np.array([2.0, 0.4])}) == np.inf
+    table.conclude([row, made_up("mcRBM", 8, [1.0, 2.0, 4.0]), made_up("bilinear", 5, [0.0, 1.1, 2.9])])
+    assert "Student-t" not in capsys.readouterr().out
+
+
+def test_noisy_steps_are_averaged_on_the_way_as_they_are_at_the_end():
+    steps = np.arange(10, 210, 10)
+    assert steps[training.near(steps, 100.0, is_noisy=True)].tolist() == [80, 90, 100]
+    assert steps[training.near(steps, 105.0, is_noisy=False)].tolist() == [100]
+    for is_noisy in (True, False):
+        assert steps[training.near(steps, 0.0, is_noisy)].tolist() == [10]
+
+
 def test_an_entry_is_measured_once(tmp_path, photographs, monkeypatch):
     measured = []
 
