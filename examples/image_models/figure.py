@@ -22,9 +22,8 @@ def draw(rows: list[dict], path: Path) -> None:
     rows = [row for row in rows if has_converged(row)]
     curves = [row for row in rows if row["way"]]
     n_panels = 2 if curves else 1
-    figure, axes = plt.subplots(
-        1, n_panels, figsize=(2.6 + 4.5 * n_panels, 4.8), layout="constrained", squeeze=False, sharey=True
-    )
+    size = (2.6 + 4.5 * n_panels, 4.8)
+    figure, axes = plt.subplots(1, n_panels, figsize=size, layout="constrained", squeeze=False)
     draw_sizes(axes[0, 0], rows)
     axes[0, 0].set_ylabel("nats a row above the best Gaussian")
     if curves:

@@ -270,6 +270,28 @@ def test_the_causes_of_each_row_follow_their_posterior(method):
 
 
 @pytest.mark.slow
+def test_rows_start_near_their_posteriors_where_walks_from_the_prior_get_stuck():
+    """Products of causes leave narrow, curved posteriors: the log densities are those of the points behind the rows."""
+    rng = np.random.default_rng(3)
+    filters, causes, scales = rng.normal(size=(8, 6)) / 2.0, rng.laplace(size=(200, 6)), rng.exponential(size=(200, 6))
+    with pm.Model() as model:
+        a = pm.Data("A", filters)
+        c, d = pm.Laplace("c", 0.0, 1.0, shape=6), pm.Exponential("d", 1.0, shape=6)
+        pm.Normal("x", pm.math.dot(a, c * d), 0.1, observed=np.zeros(8))
+    seen = (causes * scales) @ filters.T + 0.1 * rng.normal(size=(200, 8))
+    family, rows = build_family(model, {"x": seen}, ["A"])
+    state = learning.ExpectationMaximization(n_settle=1000).begin(family, rows, rng)
+
+    def log_density(hidden):
+        return state.of_rows.move(hidden, 1, {"A": filters}, rng, np.arange(200), weigh=lambda *_: None).log_density
+
+    # (hidden, row) has the same distribution either way; the median of 200 has a standard error of about 0.4.
+    truth, found = (log_density(one).ravel() for one in (np.hstack([causes, np.log(scales)]), state.hidden))
+    assert abs(np.median(found) - np.median(truth)) < 3.0
+    assert np.mean(found < truth.min() - 50.0) < 0.2
+
+
+@pytest.mark.slow
 def test_an_e_step_of_ones_own_is_used_and_checked():
     """With exact draws of the posterior the filters go to the maximum of the likelihood."""
 

@@ -25,6 +25,8 @@ from pymc_hais.tuning import build_ladder, merge, suggest_length
 _RATE = 0.1
 #: Rows of data whose pilots tune the moves of all.
 _PILOT_ROWS = 3
+#: Particles of a row of which one is its start, and rows that are annealed at a time.
+_EACH, _ROWS = 4, 2**12
 #: Temperatures of the ladder against those that log Z alone would ask for.
 _LONGER = 8
 
@@ -55,6 +57,26 @@ class Chains:
         state = problem.engine.take(run.state, np.stack(chosen))
         points = _points(problem, state).reshape(n_populations, n, -1)
         return points, _log_density(problem, state, points), run.log_z
+
+    def draw_rows(self, n: int, parameters: Mapping[str, np.ndarray], rng: np.random.Generator) -> np.ndarray:
+        """Anneal a few points of each of n rows of data from the reference, and choose one by its weight: (n, D).
+
+        A point of the reference that moves at beta = 1 from the start may never come near its posterior: the step size
+        is right for those that are there, and where the density is steep every step is rejected.
+        """
+        assert self.ladder is not None  # asked for
+        problem, seeds = self._at(parameters), Seeds((int(rng.integers(2**63)),))
+        points = []
+        for first in range(0, n, _ROWS):
+            rows = range(first, min(first + _ROWS, n))
+            streams = [seeds.stream(Purpose.ROUND, row=row) for row in rows]
+            particles = problem.draw(rows, streams, _EACH)
+            run = anneal(problem.engine, self.ladder, particles, lambda *_: None, problem.log_z_reference)
+            chosen = [
+                systematic(one, stream.rng.random(), 1) for one, stream in zip(run.log_weights, streams, strict=True)
+            ]
+            points.append(_points(problem, problem.engine.take(run.state, np.stack(chosen))))
+        return np.concatenate(points)
 
     def start(self, n: int, parameters: Mapping[str, np.ndarray], rng: np.random.Generator) -> np.ndarray:
         """Draw points (n, D) from the reference."""
@@ -141,11 +163,13 @@ def build_chains(
     backend: str | None,
     kernel: Any,
     is_annealed: bool = False,
+    n_temperatures: int | None = None,
 ) -> Chains:
     """Compile the moves of a model with its parameters as arguments, and tune them by a pilot at the present ones.
 
     Each of ``rows`` (R, ...), observed variables that differ from row to row, has particles of its own.
-    ``is_annealed`` says whether points are to be drawn, too.
+    ``is_annealed`` says whether points are to be drawn, too; ``n_temperatures`` along how many, by default as many as
+    log Z would ask for and more.
     """
     seed = int(rng.integers(2**32))
     call = build_call(
@@ -161,5 +185,5 @@ def build_chains(
     tuned = rng.choice(problem.n_rows, min(_PILOT_ROWS, problem.n_rows), replace=False).tolist()
     pilot = merge(run_pilots(problem, tuned, 0, Spent(), call))
     n_steps = min(_LONGER * suggest_length(pilot, None, call.request.max_temperatures), call.request.max_temperatures)
-    ladder = build_ladder(pilot, n_steps, call.recipe, problem.engine.kernel)
+    ladder = build_ladder(pilot, n_temperatures or n_steps, call.recipe, problem.engine.kernel)
     return Chains(problem, ladder, float(ladder.step_sizes[-1]), ladder.metrics[ladder.metric_index[-1]])

@@ -79,12 +79,19 @@ class Sampled(Method):
         of_rows, hidden, of_model, columns = None, np.empty((len(rows), 0)), None, np.arange(family.n_dims)
         if family.hidden:
             observed = observe_first(model, table) if is_unnormalised(family) else model
-            of_rows = build_chains(observed, names, table, rng, family.backend, self.kernel)
+            n_temperatures = self.temperatures_of_rows()
+            of_rows = build_chains(
+                observed, names, table, rng, family.backend, self.kernel, n_temperatures=n_temperatures
+            )
             hidden = of_rows.start(len(rows), first_values(model, family), rng)
         if is_unnormalised(family):
             of_model = build_chains(model, names, None, rng, family.backend, self.kernel, self.anneals)
             columns = _columns(family, of_model)
         return Phases(of_rows, hidden, of_model, np.empty((0, len(columns))), np.empty(0), columns)
+
+    def temperatures_of_rows(self) -> int | None:
+        """Return how many temperatures the hidden variables of the rows are annealed along, if they are."""
+        return None
 
     def prepare(self, state: Phases, batch: Batch, rng: np.random.Generator) -> tuple[list[np.ndarray], Phases]:
         """Return hidden variables of the batch (m, H); and of the points of the model shares, rows and hidden ones."""
