@@ -28,6 +28,6 @@ def initialise(patches: np.ndarray, size: int, seed: int = 0) -> dict[str, np.nd
     n_dims = patches.shape[1]
     if size <= n_dims:
         raise ValueError(f"A bilinear model needs more than {n_dims} causes and intensities together; got {size}.")
-    psi = np.random.default_rng(seed).uniform(0.0, 0.1, size=(n_dims, size - n_dims))
-    psi[:, 0] = 0.7  # one intensity of the whole patch, its contrast; the others are to find what they are for
+    # All intensities in every product: nearly the linear model.
+    psi = np.random.default_rng(seed).uniform(0.8, 1.2, size=(n_dims, size - n_dims)) / (size - n_dims)
     return {"phi": starting_filters(patches, n_dims, np.sqrt(0.5), seed=seed).T, "theta": np.eye(n_dims), "psi": psi}
