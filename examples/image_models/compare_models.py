@@ -53,7 +53,8 @@ def entries(arguments: argparse.Namespace, n_dims: int) -> list[tuple[str, int, 
     for name in arguments.models:
         own = ("closed form",) if "Gaussian" in name else ("EM",) if name in GENERATIVE else ("flow", "chains")
         sizes = SIZES[name][:1] if arguments.small else SIZES[name]
-        listed += [(round(factor * n_dims), name, method) for factor in sizes for method in own]
+        chosen = [method for method in own if method in arguments.methods]
+        listed += [(round(factor * n_dims), name, method) for factor in sizes for method in chosen]
     return [(name, size, method) for size, name, method in sorted(listed, key=lambda one: one[0])]
 
 
@@ -113,6 +114,7 @@ def read_arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--small", action="store_true", help="16 components, one size of each model")
     parser.add_argument("--data", choices=("photographs", "vanhateren"), default=data)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--methods", nargs="+", choices=STEPS, default=list(STEPS), help="of training")
     parser.add_argument("--rows", type=int, help="held-out rows")
     parser.add_argument("--steps", type=int, help="steps of training")
     parser.add_argument("--curves", action="store_true", help="score the smallest models during training, too")

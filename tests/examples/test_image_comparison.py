@@ -220,6 +220,8 @@ def test_an_entry_is_measured_once(tmp_path, photographs, monkeypatch):
     first = comparison.compare(arguments)
     assert [(row["model"], row["size"], row["method"]) for row in first] == measured
     assert {name for name, *_ in measured} == set(comparison.MODELS)
+    by_chains = comparison.entries(comparison.read_arguments(["--methods", "chains"]), 6)
+    assert {method for *_, method in by_chains} == {"chains"}
     n_measured = len(measured)
     assert comparison.compare(arguments) == first
     assert len(measured) == n_measured
