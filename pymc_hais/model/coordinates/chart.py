@@ -18,16 +18,8 @@ from pytensor.graph.replace import clone_replace, vectorize_graph
 from pymc_hais.model.compiling import compile_interpreted
 from pymc_hais.model.containers import arguments_for, freeze_with_inputs
 from pymc_hais.model.coordinates.centring import find_conditionals, longest_line, times_site
-from pymc_hais.model.coordinates.fields import (
-    Bands,
-    Factor,
-    Field,
-    compute_coordinates,
-    compute_factor,
-    compute_step,
-    expand,
-    find_fields,
-)
+from pymc_hais.model.coordinates.fields import Field, expand, find_fields
+from pymc_hais.model.coordinates.tridiagonal import Bands, Factor, compute_coordinates, compute_factor, compute_step
 from pymc_hais.model.layout import Layout, build_position, on_position, values_at
 
 _log = logging.getLogger("pymc.hais")

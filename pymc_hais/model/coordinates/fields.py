@@ -9,10 +9,9 @@ integrated out.  The coordinates are right whatever A and g are, as they depend 
 With no share of the data in A and g they are the chain's own innovations, non-centred.
 """
 
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytensor
@@ -22,31 +21,14 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.rewriting.utils import rewrite_graph
 
 from pymc_hais.model.compiling import quiet_compilation
+from pymc_hais.model.coordinates.tridiagonal import Bands
 from pymc_hais.model.layout import Layout
 from pymc_hais.model.rewrites.simplification import simplify_values
 
 #: Elements from which on coordinates of its own are worth a chain's second derivatives, which take time to compile.
 _SHORTEST = 64
-#: The least pivot of the factor, as a share of the diagonal and alone: where the density is not concave at the point.
-_LEAST_PIVOT, _TINY = 1e-3, 1e-30
 #: Elements that two steps away from each other share no entry of a tridiagonal matrix.
 _COLOURS = 3
-
-
-class Bands(NamedTuple):
-    """What the coordinates of a field are made of, each (..., K); ``off[i]`` couples element i with the next one."""
-
-    diagonal: Any
-    off: Any
-    gradient: Any
-
-
-class Factor(NamedTuple):
-    """L, lower bidiagonal, and the Newton step as L^-1 g."""
-
-    diagonal: Any
-    off: Any
-    step: Any
 
 
 @dataclass(frozen=True)
@@ -124,58 +106,3 @@ def _bands(term: Any, point: Any) -> Bands:
         before = np.append(mask[1:], 0.0)  # the element before one of this colour; the last one has none after it
         diagonal, off = diagonal + mask * column, off + before * column
     return Bands(diagonal, off, gradient.ravel())
-
-
-def build_factor(bands: Bands) -> Factor:
-    """Write the factor as a graph."""
-    zero = pt.zeros((), dtype=bands.diagonal.dtype)
-    eliminate = functools.partial(_eliminate, pt)
-    return Factor(*pytensor.scan(eliminate, list(bands), [None, zero, zero], return_updates=False))
-
-
-def build_step(factor: Factor, z: Any) -> Any:
-    """Write the way from the point to x as a graph: L'^-1 (z + L^-1 g), (K,)."""
-    zero = pt.zeros((), dtype=z.dtype)
-    given = [factor.diagonal, factor.off, z + factor.step]
-    return pytensor.scan(_substitute, given, [zero], go_backwards=True, return_updates=False)[::-1]
-
-
-@np.errstate(all="ignore")  # of values beyond the range of floating point
-def compute_factor(bands: Bands) -> Factor:
-    """Compute the factors (n, K) of bands (n, K)."""
-    diagonal, off, step = np.empty((3, *np.shape(bands.diagonal)))
-    last = coupling = np.zeros(len(diagonal))
-    for k in range(diagonal.shape[1]):
-        given = (band[:, k] for band in bands)
-        diagonal[:, k], coupling, last = _eliminate(np, *given, coupling, last)  # type: ignore[call-arg]
-        off[:, k], step[:, k] = coupling, last
-    return Factor(diagonal, off, step)
-
-
-@np.errstate(all="ignore")  # of values beyond the range of floating point
-def compute_step(factor: Factor, z: np.ndarray) -> np.ndarray:
-    """Compute the ways from the point to x (n, K) of coordinates."""
-    step, right = np.empty_like(z), z + factor.step
-    last = np.zeros(len(z))
-    for k in reversed(range(z.shape[1])):
-        last = step[:, k] = _substitute(factor.diagonal[:, k], factor.off[:, k], right[:, k], last)
-    return step
-
-
-@np.errstate(all="ignore")  # of values beyond the range of floating point
-def compute_coordinates(factor: Factor, step: np.ndarray) -> np.ndarray:
-    """Compute the coordinates (n, K) of ways from the point to x."""
-    after = np.concatenate([step[:, 1:], np.zeros((len(step), 1))], axis=1)
-    return factor.diagonal * step + factor.off * after - factor.step
-
-
-def _eliminate(xp: Any, diagonal: Any, off: Any, gradient: Any, coupling: Any, last: Any) -> tuple[Any, Any, Any]:
-    """Go one row down the factor: its diagonal, its coupling with the next one, and L^-1 g."""
-    pivot = diagonal - coupling * coupling
-    root = xp.sqrt(xp.maximum(pivot, _LEAST_PIVOT * abs(diagonal) + _TINY))
-    return root, off / root, (gradient - coupling * last) / root
-
-
-def _substitute(diagonal: Any, off: Any, right: Any, after: Any) -> Any:
-    """Go one row up."""
-    return (right - off * after) / diagonal

@@ -8,7 +8,8 @@ from pytensor.graph.replace import clone_replace
 
 from pymc_hais.model.coordinates.centring import find_conditionals, times_site
 from pymc_hais.model.coordinates.chart import Chart
-from pymc_hais.model.coordinates.fields import build_factor, build_step, expand
+from pymc_hais.model.coordinates.fields import expand
+from pymc_hais.model.coordinates.tridiagonal import Ways
 from pymc_hais.model.layout import Layout, values_at
 
 
@@ -71,8 +72,8 @@ def _recentre_fields(
     for field in chart.fields:
         own = frozen.rvs_to_values[frozen[field.owner]]
         point = values[own]
-        factor = build_factor(expand(terms, values, own, sites[0][field.start]))
-        step = build_step(factor, coordinates[field.part])
+        bands = expand(terms, values, own, sites[0][field.start])
+        root, _, _, step = Ways()(*bands, coordinates[field.part])
         values[own] = own.type.filter_variable(point + step.reshape(point.type.shape).astype(point.dtype))
-        log_jacobian = log_jacobian - pt.log(factor.diagonal).sum()
+        log_jacobian = log_jacobian - pt.log(root).sum()
     return log_jacobian

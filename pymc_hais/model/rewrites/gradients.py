@@ -33,7 +33,11 @@ class InverseFactor(SymbolicOp):
         return [pt.linalg.solve_triangular(factor, identity, lower=True, b_ndim=2)]
 
 
-class HalfLogDeterminant(SymbolicOp):
+class WrittenOut(SymbolicOp):
+    """A function whose gradient is known; it is written out once that is taken."""
+
+
+class HalfLogDeterminant(WrittenOut):
     """Half the log determinant of a covariance (m, m): the sum of the logarithms on its Cholesky factor's diagonal."""
 
     def build_inner_graph(self, covariance: Any) -> list[Any]:
@@ -46,7 +50,7 @@ class HalfLogDeterminant(SymbolicOp):
         return [_lower_part(0.5 * output_gradients[0] * (inverse.T @ inverse))]
 
 
-class QuadraticForm(SymbolicOp):
+class QuadraticForm(WrittenOut):
     """Squared lengths (n,) of vectors (n, m) in units of a covariance (m, m)."""
 
     def build_inner_graph(self, covariance: Any, vectors: Any) -> list[Any]:

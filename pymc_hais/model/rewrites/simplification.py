@@ -31,8 +31,8 @@ _EXCLUDED = ("local_subtensor_of_batch_dims", "local_subtensor_of_reduce", "symb
 @node_rewriter([OpFromGraph])
 def _local_write_out(fgraph: Any, node: Any) -> list[Any] | None:
     """Replace graphs within graphs, as which PyTensor leaves gradients of functions that it defines by one."""
-    written_out = (OpFromGraph, gradients.HalfLogDeterminant, gradients.QuadraticForm, Guarded)
-    return inline_inner_graph(node) if type(node.op) in written_out else None
+    is_written_out = type(node.op) is OpFromGraph or isinstance(node.op, gradients.WrittenOut | Guarded)
+    return inline_inner_graph(node) if is_written_out else None
 
 
 #: For log densities before PyTensor's own rewrites, which remove what then cannot happen.

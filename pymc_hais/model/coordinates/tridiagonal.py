@@ -1,0 +1,138 @@
+"""Tridiagonal matrices by recurrences: factors, ways that they lead, and gradients, in numbers and as graphs."""
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from pytensor.gradient import DisconnectedType
+from pytensor.graph.null_type import NullType
+
+from pymc_hais.model.rewrites.gradients import WrittenOut
+
+#: The least pivot of the factor, as a share of the diagonal and alone: where the density is not concave at the point.
+_LEAST_PIVOT, _TINY = 1e-3, 1e-30
+
+
+class Bands(NamedTuple):
+    """What the coordinates of a field are made of, each (..., K); ``off[i]`` couples element i with the next one."""
+
+    diagonal: Any
+    off: Any
+    gradient: Any
+
+
+class Factor(NamedTuple):
+    """L, lower bidiagonal, and the Newton step as L^-1 g."""
+
+    diagonal: Any
+    off: Any
+    step: Any
+
+
+class Ways(WrittenOut):
+    """The factor of bands (K,), and the way from the point to x of coordinates z (K,).
+
+    PyTensor would differentiate each recurrence by one that carries whole arrays along.  This one goes each way once,
+    for the gradients of the factor's diagonal and of the way alone: no density looks at the rest.
+    """
+
+    def build_inner_graph(self, diagonal: Any, off: Any, gradient: Any, z: Any) -> list[Any]:
+        """Go down the factor, and up again."""
+        zero = pt.zeros((), dtype=z.dtype)
+        root, coupling, step = _scan(functools.partial(_eliminate, pt), [diagonal, off, gradient], [None, zero, zero])
+        way = _scan(_substitute, [root, coupling, z + step], [zero], go_backwards=True)
+        return [root, coupling, step, way[::-1]]
+
+    def pullback(self, inputs: Any, outputs: Any, output_gradients: Any) -> list[Any]:
+        """Go down again, by what the way leads to, and then up."""
+        (diagonal, _, _, z), (root, coupling, step, way) = inputs, outputs
+        of_root, *others, of_way = (
+            None if isinstance(one.type, DisconnectedType | NullType) else one for one in output_gradients
+        )
+        if any(one is not None for one in others):
+            raise NotImplementedError("Of couplings and steps no gradient is known.")
+        zero = pt.zeros((), dtype=z.dtype)
+        of_root = pt.zeros_like(root) if of_root is None else of_root
+        of_way = pt.zeros_like(root) if of_way is None else of_way
+        before = pt.concatenate([zero[None], coupling[:-1]])  # of each row with the one before
+        after = pt.concatenate([way[1:], zero[None]])
+        of_z = _scan(_substitute, [root, before, of_way], [zero])
+        last = pt.concatenate([zero[None], step[:-1]])
+        given = [diagonal, root, coupling, step, before, last, of_root - way * of_z, -after * of_z, of_z]
+        found = _scan(_pull, given, [None, None, None, zero, zero], go_backwards=True)
+        return [*(one[::-1] for one in found[:3]), of_z]
+
+
+def _scan(function: Any, sequences: list[Any], outputs: list[Any], go_backwards: bool = False) -> Any:
+    return pytensor.scan(function, sequences, outputs, go_backwards=go_backwards, return_updates=False)
+
+
+def _pull(
+    diagonal: Any,
+    root: Any,
+    coupling: Any,
+    step: Any,
+    before: Any,
+    last: Any,
+    of_root: Any,
+    of_coupling: Any,
+    of_step: Any,
+    carried_coupling: Any,
+    carried_step: Any,
+) -> tuple[Any, ...]:
+    """Go one row up from the gradients of a factor's row to those of the bands'; ``before`` and ``last`` are above."""
+    of_coupling, of_gradient = of_coupling + carried_coupling, (of_step + carried_step) / root
+    of_off = of_coupling / root
+    of_square = 0.5 * (of_root - step * of_gradient - coupling * of_off) / root
+    is_pivot = diagonal - before * before >= _least(diagonal)
+    of_pivot = pt.switch(is_pivot, of_square, 0.0)
+    of_diagonal = pt.switch(is_pivot, of_square, _LEAST_PIVOT * pt.sign(diagonal) * of_square)
+    return of_diagonal, of_off, of_gradient, -last * of_gradient - 2.0 * before * of_pivot, -before * of_gradient
+
+
+@np.errstate(all="ignore")  # of values beyond the range of floating point
+def compute_factor(bands: Bands) -> Factor:
+    """Compute the factors (n, K) of bands (n, K)."""
+    diagonal, off, step = np.empty((3, *np.shape(bands.diagonal)))
+    last = coupling = np.zeros(len(diagonal))
+    for k in range(diagonal.shape[1]):
+        given = (band[:, k] for band in bands)
+        diagonal[:, k], coupling, last = _eliminate(np, *given, coupling, last)  # type: ignore[call-arg]
+        off[:, k], step[:, k] = coupling, last
+    return Factor(diagonal, off, step)
+
+
+@np.errstate(all="ignore")  # of values beyond the range of floating point
+def compute_step(factor: Factor, z: np.ndarray) -> np.ndarray:
+    """Compute the ways from the point to x (n, K) of coordinates."""
+    step, right = np.empty_like(z), z + factor.step
+    last = np.zeros(len(z))
+    for k in reversed(range(z.shape[1])):
+        last = step[:, k] = _substitute(factor.diagonal[:, k], factor.off[:, k], right[:, k], last)
+    return step
+
+
+@np.errstate(all="ignore")  # of values beyond the range of floating point
+def compute_coordinates(factor: Factor, step: np.ndarray) -> np.ndarray:
+    """Compute the coordinates (n, K) of ways from the point to x."""
+    after = np.concatenate([step[:, 1:], np.zeros((len(step), 1))], axis=1)
+    return factor.diagonal * step + factor.off * after - factor.step
+
+
+def _eliminate(xp: Any, diagonal: Any, off: Any, gradient: Any, coupling: Any, last: Any) -> tuple[Any, Any, Any]:
+    """Go one row down the factor: its diagonal, its coupling with the next one, and L^-1 g."""
+    pivot = diagonal - coupling * coupling
+    root = xp.sqrt(xp.maximum(pivot, _least(diagonal)))
+    return root, off / root, (gradient - coupling * last) / root
+
+
+def _substitute(diagonal: Any, off: Any, right: Any, after: Any) -> Any:
+    """Go one row up."""
+    return (right - off * after) / diagonal
+
+
+def _least(diagonal: Any) -> Any:
+    """Return the least pivot of a row."""
+    return _LEAST_PIVOT * abs(diagonal) + _TINY
