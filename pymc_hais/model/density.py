@@ -148,8 +148,8 @@ def build_density(
         terms, outside = confine_lookups(terms, ranges_of(frozen, layout.sites))
         terms = terms if outside is None else [terms[0], terms[1] + outside]
     position = build_position(layout)
-    x, log_jacobian, sites, no_sites = recentre(frozen, layout, chart, position, terms)
-    outputs = _end_points(clone_replace(terms, x, rebuild_strict=False), x, position, log_reference, chart is not None)
+    terms, x, log_jacobian, sites, no_sites = recentre(frozen, layout, chart, position, terms)
+    outputs = _end_points(terms, x, position, log_reference, chart is not None)
     if chart:
         outputs[0] += log_jacobian
     if containers:  # which the chart depends on as well

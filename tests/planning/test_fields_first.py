@@ -14,13 +14,20 @@ from tests.toys import HAS_JAX
 pytestmark = pytest.mark.skipif(not HAS_JAX, reason="minutes without JAX")
 
 
-def walk(n, seed):
-    """A random walk seen with noise, both scales unknown, and its log Z: the Kalman filter on a grid of the scales."""
+def walk(n, seed, is_summed=False):
+    """A random walk seen with noise, both scales unknown, and its log Z: the Kalman filter on a grid of the scales.
+
+    It is written as one, or as the sums of its innovations.
+    """
     rng = np.random.default_rng(seed)
     y = np.cumsum(rng.normal(0.0, 0.3, n)) + rng.normal(0.0, 0.5, n)
     with pm.Model() as model:
         step, noise = pm.HalfNormal("step", 1.0), pm.HalfNormal("noise", 1.0)
-        level = pm.GaussianRandomWalk("level", sigma=step, init_dist=pm.Normal.dist(0.0, 1.0), shape=n)
+        if is_summed:
+            start, z = pm.Normal("start", 0.0, 1.0), pm.Normal("z", 0.0, 1.0, shape=n - 1)
+            level = pm.math.concatenate([start[None], start + pm.math.cumsum(z) * step])
+        else:
+            level = pm.GaussianRandomWalk("level", sigma=step, init_dist=pm.Normal.dist(0.0, 1.0), shape=n)
         pm.Normal("y", level, noise, observed=y)
     logs = np.linspace(np.log(0.005), np.log(4.0), 300)
     steps, noises = np.meshgrid(np.exp(logs), np.exp(logs), indexing="ij")
@@ -64,11 +71,11 @@ def test_a_chain_without_anything_else():
 
 @pytest.mark.every(2)
 @pytest.mark.slow
-@pytest.mark.parametrize(("n", "n_seeds"), [(300, 4), (500, 2)])
-def test_long_walks_are_right_over_seeds(n, n_seeds):
+@pytest.mark.parametrize(("n", "n_seeds", "is_summed"), [(300, 4, False), (500, 2, True)])
+def test_long_walks_are_right_over_seeds(n, n_seeds, is_summed):
     scores = []
     for seed in range(n_seeds):
-        model, truth = walk(n, seed)
+        model, truth = walk(n, seed, is_summed)
         found = log_marginal_likelihood(sample_hais(model=model, random_seed=seed, progressbar=False))
         assert not found.findings
         scores.append((found.value - truth) / found.se)

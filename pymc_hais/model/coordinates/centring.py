@@ -33,12 +33,12 @@ def times_site(xp: Any, location: Any, log_scale: Any, precision: Any, shift: An
 def find_conditionals(frozen: Any, layout: Layout, fields: Sequence[Field]) -> dict[str, tuple[Any, Any]]:
     """Return location and log scale of the variables that have parents, as graphs of value variables.
 
-    None of these parents is a field, whose coordinates follow those of all other variables.
+    Fields are left out, and what has one for a parent: their coordinates follow those of all other variables.
     """
     found = {}
     own = [frozen[field.owner] for field in fields]
     for owner, shape in zip(layout.owners, layout.shapes, strict=True):
-        moments = _location_and_log_scale(frozen, frozen[owner])
+        moments = None if frozen[owner] in own else _location_and_log_scale(frozen, frozen[owner])
         if moments is None:
             continue
         upstream = set(ancestors(list(moments)))

@@ -18,9 +18,10 @@ from pytensor.graph.replace import clone_replace, vectorize_graph
 from pymc_hais.model.compiling import compile_interpreted
 from pymc_hais.model.containers import arguments_for, freeze_with_inputs
 from pymc_hais.model.coordinates.centring import find_conditionals, longest_line, times_site
-from pymc_hais.model.coordinates.fields import Field, expand, find_fields
+from pymc_hais.model.coordinates.fields import Field, expand, find_fields, open_sums
 from pymc_hais.model.coordinates.tridiagonal import Bands, Factor, compute_coordinates, compute_factor, compute_step
 from pymc_hais.model.layout import Layout, build_position, on_position, values_at
+from pymc_hais.model.proofs.concavity import is_concave_in
 
 _log = logging.getLogger("pymc.hais")
 #: Flat vectors (n, D) -> location and log scale (n, D) of the prior of each element given its parents.
@@ -94,8 +95,8 @@ class Chart:
             mean, log_sd = self._normal(x, sites)
             x = np.where(self.is_moved, mean + np.exp(log_sd) * z, first)
         for i, chain in enumerate(self.fields):
-            step = compute_step(self._factor(i, x, sites), z[:, chain.part])
-            x = np.concatenate([x[:, : chain.start], sites.shift[chain.part] + step, x[:, chain.stop :]], axis=1)
+            way = chain.differences(np, compute_step(self._factor(i, x, sites), z[:, chain.part]))
+            x = np.concatenate([x[:, : chain.start], sites.shift[chain.part] + way, x[:, chain.stop :]], axis=1)
         return x
 
     def to_coordinates(self, x: np.ndarray, sites: Sites) -> np.ndarray:
@@ -103,8 +104,8 @@ class Chart:
         mean, log_sd = self._normal(x, sites)
         z = np.where(self.is_moved, (x - mean) * np.exp(-log_sd), self._mix(x, np.linalg.inv(sites.mix)))
         for i, chain in enumerate(self.fields):
-            step = x[:, chain.part] - sites.shift[chain.part]
-            z[:, chain.part] = compute_coordinates(self._factor(i, x, sites), step)
+            way = chain.sums(x[:, chain.part] - sites.shift[chain.part])
+            z[:, chain.part] = compute_coordinates(self._factor(i, x, sites), way)
         return z
 
     def log_jacobian(self, x: np.ndarray, sites: Sites) -> np.ndarray:
@@ -131,7 +132,9 @@ def build_chart(model: Any, layout: Layout, containers: Mapping[str, np.ndarray]
     """Find the elements whose prior has parents, and the fields, given data containers that may vary; None if none."""
     containers = containers or {}
     frozen, targets = freeze_with_inputs(model, list(containers))
-    fields = find_fields(frozen, layout)
+    found_fields = find_fields(frozen, layout)
+    # Innovations are independent as they are: other coordinates pay only where one hill is integrated out.
+    fields = [one for one in found_fields if not one.is_summed or is_concave_in(model, layout, [one.owner])]
     bands = _write_all_bands(frozen, layout, fields)
     fields = fields[: len(bands)]
     found = find_conditionals(frozen, layout, fields)
@@ -200,5 +203,10 @@ def _write_bands(frozen: Any, layout: Layout, fields: Sequence[Field], i: int) -
     later = {chain.owner for chain in fields[i:]}
     values = values_at(frozen, layout, [sites[1] if owner in later else position for owner in layout.owners])
     own = frozen.rvs_to_values[frozen[fields[i].owner]]
-    bands = expand([frozen.varlogp, frozen.datalogp], values, own, sites[0][fields[i].start])
+    terms, chains = open_sums(frozen, fields, [frozen.varlogp, frozen.datalogp])
+    for chain in fields:
+        if chain.is_summed:
+            start = values[frozen.rvs_to_values[frozen[chain.owner]]]
+            values[chains[chain.owner]] = chain.sums(start.ravel()).reshape(start.type.shape)
+    bands = expand(fields[i], terms, values, own, chains[fields[i].owner], sites[0][fields[i].start])
     return list(bands), position, sites

@@ -6,10 +6,13 @@ from there and the Cholesky factor A = L L' make x = point + A^-1 g + L^-T z, wh
 standard normal where the data are normal, for every theta, and nearly so where the point is near the mode (Rue, Martino
 & Chopin 2009, J. R. Stat. Soc. B 71, 319-392, equation 3).  What is left of the density is that of theta with the chain
 integrated out.  The coordinates are right whatever A and g are, as they depend on theta alone: the Jacobian is exact.
-With no share of the data in A and g they are the chain's own innovations, non-centred.
+With no share of the data in A and g the chain is non-centred.
+
+Innovations that the model adds up, such as ``cumsum(z) * scale``, are a chain as well: their sums, of which they are
+the differences, with a Jacobian of one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,10 +22,15 @@ import pytensor.tensor as pt
 from pymc.distributions.timeseries import AutoRegressiveRV, RandomWalkRV
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.rewriting.utils import rewrite_graph
+from pytensor.graph.traversal import ancestors
+from pytensor.scalar.basic import Mul, TrueDiv
+from pytensor.tensor.extra_ops import CumOp
+from pytensor.tensor.random.basic import NormalRV
 
 from pymc_hais.model.compiling import quiet_compilation
 from pymc_hais.model.coordinates.tridiagonal import Bands
 from pymc_hais.model.layout import Layout
+from pymc_hais.model.rewrites.graphs import scalar_op
 from pymc_hais.model.rewrites.simplification import simplify_values
 
 #: Elements from which on coordinates of its own are worth a chain's second derivatives, which take time to compile.
@@ -33,25 +41,46 @@ _COLOURS = 3
 
 @dataclass(frozen=True)
 class Field:
-    """A variable that is a chain, or several in a row, in the flat vector."""
+    """A variable that is a chain, or several in a row, in the flat vector; or that has the differences of one."""
 
     owner: str
     start: int
     stop: int
+    length: int
+    is_summed: bool = False
 
     @property
     def part(self) -> slice:
         """Where it lies."""
         return slice(self.start, self.stop)
 
+    def differences(self, xp: Any, chains: Any) -> Any:
+        """Return what the variable has (..., K) of chains, or of ways between two."""
+        if not self.is_summed:
+            return chains
+        rows = chains.reshape((*chains.shape[:-1], -1, self.length))
+        return xp.concatenate([rows[..., :1], rows[..., 1:] - rows[..., :-1]], axis=-1).reshape(chains.shape)
+
+    def sums(self, own: Any) -> Any:
+        """Return the chains (..., K) of what the variable has, or the ways between two."""
+        if not self.is_summed:
+            return own
+        return own.reshape((*own.shape[:-1], -1, self.length)).cumsum(axis=-1).reshape(own.shape)
+
 
 def find_fields(frozen: Any, layout: Layout) -> list[Field]:
-    """Find the random walks and autoregressions of the first order among the free variables, by their distribution."""
+    """Find the random walks and autoregressions of the first order among the free variables, by their distribution.
+
+    And the normal variables that are only looked at through their sums along the last axis.
+    """
     offsets = layout.offsets  # of int64, as slices are to be: what PyTensor makes of a small integer overflows later
+    long = [i for i, shape in enumerate(layout.shapes) if shape and shape[-1] >= _SHORTEST]
+    summed = _find_summed(frozen, [layout.owners[i] for i in long])
     return [
-        Field(owner, offsets[i], offsets[i + 1])
-        for i, owner in enumerate(layout.owners)
-        if layout.shapes[i] and layout.shapes[i][-1] >= _SHORTEST and _is_chain(frozen, frozen[owner])
+        Field(owner, offsets[i], offsets[i + 1], layout.shapes[i][-1], owner in summed)
+        for i in long
+        for owner in [layout.owners[i]]
+        if owner in summed or _is_chain(frozen, frozen[owner])
     ]
 
 
@@ -64,24 +93,74 @@ def _is_chain(frozen: Any, rv: Any) -> bool:
     return isinstance(op, RandomWalkRV) or (isinstance(op, AutoRegressiveRV) and op.ar_order == 1)
 
 
-def expand(terms: list[Any], values: Mapping[Any, Any], own: Any, share: Any) -> Bands:
+def _find_summed(frozen: Any, owners: list[str]) -> set[str]:
+    """Find the normal variables whose elements, times what is the same for all, the model adds up before all else."""
+    normals = {frozen[owner]: owner for owner in owners if isinstance(frozen[owner].owner.op, NormalRV)}
+    if not normals:
+        return set()
+    ends = [*frozen.observed_RVs, *frozen.potentials, *(rv for rv in frozen.free_RVs if rv not in normals)]
+    sums = {one: one.owner.inputs[0] for one in ancestors(ends) if _adds_up(one)}
+    others = set(ancestors(ends, blockers=[one for one, added in sums.items() if _source(added) in normals]))
+    found = {_source(added) for added in sums.values()} & set(normals)
+    return {normals[rv] for rv in found - others if frozen.rvs_to_transforms[rv] is None}
+
+
+def _adds_up(one: Any) -> bool:
+    """Whether a variable has the sums of another one along its last axis."""
+    op = one.owner and one.owner.op
+    return isinstance(op, CumOp) and op.mode == "add" and op.axis == one.type.ndim - 1
+
+
+def _source(added: Any) -> Any:
+    """Return what is multiplied or divided by scalars."""
+    while isinstance(op := scalar_op(added), Mul | TrueDiv):
+        factors = [one for one in added.owner.inputs if not all(one.type.broadcastable)]
+        if len(factors) != 1 or (isinstance(op, TrueDiv) and factors[0] is not added.owner.inputs[0]):
+            break
+        (added,) = factors
+    return added
+
+
+def open_sums(frozen: Any, fields: Sequence[Field], terms: list[Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Write the chain itself where a graph of value variables has the sums of a field's differences.
+
+    Returns the graphs, and for each field the variable that is its chain: the value variable where that is one.
+    """
+    chains = {}
+    for field in fields:
+        chains[field.owner] = own = frozen.rvs_to_values[frozen[field.owner]]
+        if field.is_summed:
+            chains[field.owner] = own.type(f"{field.owner}_sums")
+            added = {one: one.owner.inputs[0] for one in ancestors(terms) if _adds_up(one)}
+            opened = {
+                one: one.type.filter_variable(clone_replace(what, {own: chains[field.owner]}, rebuild_strict=False))
+                for one, what in added.items()
+                if _source(what) is own
+            }
+            terms = clone_replace(terms, opened, rebuild_strict=False)
+    return terms, chains
+
+
+def expand(field: Field, terms: list[Any], values: Mapping[Any, Any], own: Any, chain: Any, share: Any) -> Bands:
     """Expand log prior + share * log likelihood in a field around a point, given everything else.
 
     Where the likelihood is not concave it adds no precision: what is left is the prior's.
 
     Parameters
     ----------
+    field : Field
     terms : list of variable
-        Log prior and the rest, as graphs of value variables.
+        Log prior and the rest, as graphs of value variables and chains.
     values : dict
-        Value variables -> what they are; of the field, the point.
-    own : variable
-        The field's value variable.
+        These variables -> what they are; of the field, the point.
+    own, chain : variable
+        The field's value variable and its chain.
     share : variable
         Of the data.
     """
-    point = values[own].type("point")  # no graph: replacing copies what it puts in
-    log_prior, log_rest = simplify_values(clone_replace(terms, {**values, own: point}, rebuild_strict=False))
+    point = values[chain].type("point")  # no graph: replacing copies what it puts in
+    here = {own: field.differences(pt, point.ravel()).reshape(point.type.shape), chain: point}
+    log_prior, log_rest = simplify_values(clone_replace(terms, {**values, **here}, rebuild_strict=False))
     of_prior, of_rest = _bands(log_prior, point), _bands(log_rest, point)
     bands = Bands(
         of_prior.diagonal + share * pt.maximum(of_rest.diagonal, 0.0),
@@ -90,7 +169,7 @@ def expand(terms: list[Any], values: Mapping[Any, Any], own: Any, share: Any) ->
     )
     with quiet_compilation():
         simple: Any = rewrite_graph(list(bands), include=("canonicalize", "specialize"))
-    return Bands(*clone_replace(list(simple), {point: values[own]}, rebuild_strict=False))
+    return Bands(*clone_replace(list(simple), {point: values[chain]}, rebuild_strict=False))
 
 
 def _bands(term: Any, point: Any) -> Bands:

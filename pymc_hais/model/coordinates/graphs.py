@@ -8,7 +8,7 @@ from pytensor.graph.replace import clone_replace
 
 from pymc_hais.model.coordinates.centring import find_conditionals, times_site
 from pymc_hais.model.coordinates.chart import Chart
-from pymc_hais.model.coordinates.fields import expand
+from pymc_hais.model.coordinates.fields import expand, open_sums
 from pymc_hais.model.coordinates.tridiagonal import Ways
 from pymc_hais.model.layout import Layout, values_at
 
@@ -16,6 +16,7 @@ from pymc_hais.model.layout import Layout, values_at
 class Recentred(NamedTuple):
     """A model in other coordinates."""
 
+    terms: list[Any]  # log prior and the rest, as graphs of the coordinates
     values: dict[Any, Any]  # value variables -> graphs of the coordinates
     log_jacobian: Any  # of dx / dz
     sites: list[Any]  # symbolic arguments
@@ -32,12 +33,21 @@ def recentre(frozen: Any, layout: Layout, chart: Chart | None, coordinates: Any,
     """
     if chart is None:
         values = values_at(frozen, layout, [coordinates] * len(layout.owners))
-        return Recentred(values, pt.zeros((), dtype=coordinates.dtype), [], [])
+        return Recentred(_put_in(terms, values), values, pt.zeros((), dtype=coordinates.dtype), [], [])
     no_sites = [one.astype(coordinates.dtype) for one in chart.without_sites().arrays]
     sites = [pt.tensor(f"site_{i}", dtype=one.dtype, shape=one.shape) for i, one in enumerate(no_sites)]
     values, of_normals = _recentre_normals(frozen, layout, chart, coordinates, sites)
-    of_fields = _recentre_fields(frozen, chart, coordinates, sites, terms, values)
-    return Recentred(values, (of_normals + of_fields).astype(coordinates.dtype), sites, no_sites)
+    terms, chains = open_sums(frozen, chart.fields, terms)
+    with_chains = dict(values)
+    of_fields = _recentre_fields(frozen, chart, coordinates, sites, terms, chains, with_chains)
+    values = {value_var: with_chains[value_var] for value_var in values}
+    log_jacobian = (of_normals + of_fields).astype(coordinates.dtype)
+    return Recentred(_put_in(terms, with_chains), values, log_jacobian, sites, no_sites)
+
+
+def _put_in(terms: list[Any], values: dict[Any, Any]) -> list[Any]:
+    replaced: Any = clone_replace(terms, values, rebuild_strict=False)
+    return list(replaced)
 
 
 def _recentre_normals(
@@ -65,15 +75,30 @@ def _recentre_normals(
 
 
 def _recentre_fields(
-    frozen: Any, chart: Chart, coordinates: Any, sites: list[Any], terms: list[Any], values: dict[Any, Any]
+    frozen: Any,
+    chart: Chart,
+    coordinates: Any,
+    sites: list[Any],
+    terms: list[Any],
+    chains: dict[str, Any],
+    values: dict[Any, Any],
 ) -> Any:
     """Write each field, one after another, in place of its point; return the Jacobian's share."""
+    own = {field.owner: frozen.rvs_to_values[frozen[field.owner]] for field in chart.fields}
+    for field in chart.fields:
+        if field.is_summed:
+            point = values[own[field.owner]]
+            values[chains[field.owner]] = field.sums(point.ravel()).reshape(point.type.shape)
     log_jacobian: Any = pt.zeros((), dtype=coordinates.dtype)
     for field in chart.fields:
-        own = frozen.rvs_to_values[frozen[field.owner]]
-        point = values[own]
-        bands = expand(terms, values, own, sites[0][field.start])
+        chain = chains[field.owner]
+        point = values[chain]
+        bands = expand(field, terms, values, own[field.owner], chain, sites[0][field.start])
         root, _, _, step = Ways()(*bands, coordinates[field.part])
-        values[own] = own.type.filter_variable(point + step.reshape(point.type.shape).astype(point.dtype))
+        whole = point + step.reshape(point.type.shape).astype(point.dtype)
+        values[chain] = chain.type.filter_variable(whole)
+        if field.is_summed:
+            parts = field.differences(pt, whole.ravel()).reshape(point.type.shape)
+            values[own[field.owner]] = own[field.owner].type.filter_variable(parts)
         log_jacobian = log_jacobian - pt.log(root).sum()
     return log_jacobian

@@ -21,12 +21,12 @@ from pytensor.graph.replace import clone_replace
 from pytensor.tensor.basic import Join, MakeVector, ScalarFromTensor
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import All, Dot, Sum
 from pytensor.tensor.shape import Reshape
 
 from pymc_hais.model.compiling import quiet_compilation
 from pymc_hais.model.containers import freeze_with_inputs
-from pymc_hais.model.density import DensityGraph
 from pymc_hais.model.layout import Layout, build_position, values_at
 from pymc_hais.model.proofs.signs import LAYOUT, NOT_NEGATIVE, Signs, is_even
 from pymc_hais.model.rewrites.simplification import simplify_values
@@ -55,8 +55,11 @@ _CONCAVE_RISING = (ps.Log, ps.Log1p, ps.Sqrt)
 _OF_EXPONENTIALS = (ps.Mul, ps.TrueDiv, ps.Reciprocal, ps.Neg, ps.Sqr, ps.Sqrt, ps.Identity, ps.Second)
 
 
-def is_log_concave(graph: DensityGraph, values: Sequence[Any]) -> bool:
-    """Whether the log density at beta = 1 is proven to be concave in the position, with these values of the data."""
+def is_log_concave(graph: Any, values: Sequence[Any]) -> bool:
+    """Whether the log density at beta = 1 is proven to be concave in the position, with these values of the data.
+
+    The graph is a :class:`pymc_hais.model.DensityGraph`.
+    """
     log_density = graph.density[:2]
     known = dict(zip(graph.data, map(np.asarray, values), strict=True))
     found = _Reader(graph.position, known).read(log_density)
@@ -116,7 +119,8 @@ class _Reader:
         if isinstance(op, Elemwise):
             return self._of_scalar(op.scalar_op, inputs)
         first, *rest = inputs
-        if isinstance(op, (*LAYOUT, Sum)) and all(self._of(one) == _CONSTANT for one in rest):
+        is_sum = isinstance(op, (*LAYOUT, Sum)) or (isinstance(op, CumOp) and op.mode == "add")
+        if is_sum and all(self._of(one) == _CONSTANT for one in rest):
             return self._of(first)
         if isinstance(op, Join | MakeVector):
             return join(*map(self._of, inputs))

@@ -46,9 +46,21 @@ def folded():
     return model
 
 
-MODELS = {"walk": walk, "several": several, "folded": folded}
+def innovations():
+    """Sums of two rows of normals with a scale in common, and of standard ones that are scaled later."""
+    with pm.Model() as model:
+        step, start = pm.HalfNormal("step", 1.0), pm.Normal("start")
+        rows = pm.Normal("rows", 0.1, step, shape=(2, 9))
+        z = pm.Normal("z", shape=12)
+        level = start + pm.math.cumsum(z / 2.0) * step
+        pm.Normal("y", level, 0.5, observed=LEVEL)
+        pm.Poisson("n", pm.math.exp(start + pm.math.cumsum(rows, axis=1)), observed=np.arange(18).reshape(2, 9) % 4)
+    return model
+
+
+MODELS = {"walk": walk, "several": several, "folded": folded, "innovations": innovations}
 #: Elements of fields, and of what the matrix mixes.
-SIZES = {"walk": (12, 2), "several": (25, 2), "folded": (12, 1)}
+SIZES = {"walk": (12, 2), "several": (25, 2), "folded": (12, 1), "innovations": (30, 2)}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -102,9 +114,18 @@ def test_the_density_is_the_model_s(case, kind):
     np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-6)
 
 
+def summed():
+    """The walk, in its innovations."""
+    with pm.Model() as model:
+        step, noise = pm.HalfNormal("step", 1.0), pm.HalfNormal("noise", 1.0)
+        pm.Normal("y", 0.5 + pm.math.cumsum(step * pm.Normal("z", shape=12)), noise, observed=LEVEL)
+    return model
+
+
 @pytest.mark.slow
-def test_a_chain_under_normal_data_is_a_standard_normal_whatever_the_scales():
-    model = walk()
+@pytest.mark.parametrize("build", [walk, summed])
+def test_a_chain_under_normal_data_is_a_standard_normal_whatever_the_scales(build):
+    model = build()
     layout = build_layout(model)
     chart = build_chart(model, layout)
     sites = sites_of(chart, "all")
@@ -116,6 +137,25 @@ def test_a_chain_under_normal_data_is_a_standard_normal_whatever_the_scales():
     np.testing.assert_allclose(rest[[1, 2]], rest[0], atol=1e-8)
     np.testing.assert_allclose(rest[[4, 5]], rest[3], atol=1e-8)
     assert abs(rest[0] - rest[3]) > 0.1
+
+
+#: Innovations whose sums are no chain with a concave density, or are not all that is looked at.
+NOT_SUMMED = {
+    "along the first axis": lambda: pm.math.cumsum(pm.Normal("z", shape=(8, 9)), axis=0)[:, 0],
+    "looked at themselves": lambda: pm.math.cumsum(z := pm.Normal("z", shape=8)) + z,
+    "with weights": lambda: pm.math.cumsum(np.arange(8.0) * pm.Normal("z", shape=8)),
+    "divisors": lambda: pm.math.cumsum(1.0 / pm.Normal("z", shape=8)),
+    "of heavy tails": lambda: pm.math.cumsum(pm.StudentT("z", 4.0, shape=8)),
+    "of several hills": lambda: pm.math.cumsum(pm.Normal("z", shape=8)) ** 2,
+    "products": lambda: pm.math.cumprod(pm.Normal("z", shape=8)),
+}
+
+
+@pytest.mark.parametrize("name", NOT_SUMMED)
+def test_other_innovations_keep_their_coordinates(name):
+    with pm.Model() as model:
+        pm.Normal("y", NOT_SUMMED[name](), 1.0, observed=LEVEL[:8])
+    assert build_chart(model, build_layout(model)) is None
 
 
 def test_what_is_no_chain_keeps_its_coordinates():
