@@ -112,13 +112,15 @@ def _adds_up(one: Any) -> bool:
 
 
 def _source(added: Any) -> Any:
-    """Return what is multiplied or divided by scalars."""
+    """Return what is multiplied or divided by scalars that do not depend on it."""
+    scalars: list[Any] = []
     while isinstance(op := scalar_op(added), Mul | TrueDiv):
         factors = [one for one in added.owner.inputs if not all(one.type.broadcastable)]
         if len(factors) != 1 or (isinstance(op, TrueDiv) and factors[0] is not added.owner.inputs[0]):
             break
+        scalars += [one for one in added.owner.inputs if one is not factors[0]]
         (added,) = factors
-    return added
+    return None if added in set(ancestors(scalars)) else added
 
 
 def open_sums(frozen: Any, fields: Sequence[Field], terms: list[Any]) -> tuple[list[Any], dict[str, Any]]:

@@ -8,6 +8,7 @@ import pytest
 
 from pymc_hais.engines import compile_engine
 from pymc_hais.model import build_chart, build_density, build_layout
+from pymc_hais.model.containers import freeze_with_inputs
 from pymc_hais.model.coordinates import fields
 from tests.model.coordinates.charted import charted
 from tests.populations import state_of
@@ -156,6 +157,14 @@ def test_other_innovations_keep_their_coordinates(name):
     with pm.Model() as model:
         pm.Normal("y", NOT_SUMMED[name](), 1.0, observed=LEVEL[:8])
     assert build_chart(model, build_layout(model)) is None
+
+
+@pytest.mark.parametrize("scale", [lambda z: 1.0 / z.std(), lambda z: 1.0 + z[0] ** 2, lambda z: pm.math.exp(z.mean())])
+def test_innovations_that_their_own_values_scale_are_no_chain(scale):
+    with pm.Model() as model:
+        z = pm.Normal("z", shape=8)
+        pm.Normal("y", pm.math.cumsum(z * scale(z)), 1.0, observed=LEVEL[:8])
+    assert fields.find_fields(freeze_with_inputs(model, [])[0], build_layout(model)) == []
 
 
 def test_what_is_no_chain_keeps_its_coordinates():
