@@ -69,12 +69,12 @@ def draw_sizes(ax, rows: list[dict]) -> None:
 
 
 def draw_training(ax, rows: list[dict]) -> None:
-    """Draw gains, of those rows that were scored on the way, against the share of the steps of training."""
+    """Draw gains, of the rows that all models were scored with on the way, against the share of the steps."""
+    n = min(len(row["way"][0]["gain"]) for row in rows)
     for i, row in enumerate(rows):
-        n = len(row["way"][0]["gain"])
-        way = [*row["way"], {"step": row["n_steps"], "gain": row["gain"][:n], "mcse": row["mcse"]}]
+        way = [*row["way"], {"step": row["n_steps"], "gain": row["gain"], "mcse": row["mcse"]}]
         shares = np.array([one["step"] / row["n_steps"] for one in way]) + APART_IN_TIME * (i - 0.5 * (len(rows) - 1))
         line, marker = STYLES[row["method"]]
         look = {"color": MODELS[row["model"]], "linestyle": line, "marker": marker, "markersize": 5, "capsize": 3}
-        ax.errorbar(shares, [np.mean(one["gain"]) for one in way], [one["mcse"] for one in way], **look)
-    ax.set(xlabel="share of the steps of training, smallest models")
+        ax.errorbar(shares, [np.mean(one["gain"][:n]) for one in way], [one["mcse"] for one in way], **look)
+    ax.set(xlabel=f"share of the steps of training (smallest models, the first {n} rows)")
