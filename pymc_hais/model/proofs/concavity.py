@@ -29,6 +29,7 @@ from pymc_hais.model.compiling import quiet_compilation
 from pymc_hais.model.containers import freeze_with_inputs
 from pymc_hais.model.layout import Layout, build_position, values_at
 from pymc_hais.model.proofs.signs import LAYOUT, NOT_NEGATIVE, Signs, is_even
+from pymc_hais.model.proofs.terms import argument_of_softplus, log_odds, without_minus
 from pymc_hais.model.rewrites.simplification import simplify_values
 
 
@@ -136,7 +137,12 @@ class _Reader:
         return _UNKNOWN if rule is None else rule(self, op, inputs)
 
     def _of_sum(self, op: Any, inputs: list[Any]) -> Curvature:
-        return join(*map(self._of, inputs))
+        return _AFFINE if self._are_log_odds(inputs) else join(*map(self._of, inputs))
+
+    def _are_log_odds(self, inputs: list[Any]) -> bool:
+        """Whether two terms are log(1 + exp(-x)) - log(1 + exp(x)) = -x, with x affine."""
+        odds = log_odds(*inputs) if len(inputs) == 2 else None
+        return odds is not None and self._of(odds) == _AFFINE
 
     def _of_difference(self, op: Any, inputs: list[Any]) -> Curvature:
         return join(self._of(inputs[0]), self._of(inputs[1]).opposite)
@@ -215,19 +221,26 @@ class _Reader:
         return can_be and bound is not None and bool(np.all(bound <= 0)) and self._sign(left) == 1.0
 
     def _fails(self, condition: Any) -> bool:
-        """Whether a condition is known to fail: what is affine in finite numbers is finite."""
+        """Whether a condition is known to fail for all positions: those of numbers that are not finite."""
         owner = condition.owner
         if owner is None or not isinstance(owner.op, Elemwise):
             return False
         if isinstance(owner.op.scalar_op, ps.AND):
             return any(map(self._fails, owner.inputs))
         if isinstance(owner.op.scalar_op, ps.IsNan):
-            return self._of(owner.inputs[0]) == _AFFINE
+            return self._is_finite(owner.inputs[0])
         if not isinstance(owner.op.scalar_op, ps.EQ):
             return False
         left, right = owner.inputs
         bound = self._value(right)
-        return self._of(left) == _AFFINE and bound is not None and bool(np.all(np.isinf(bound)))
+        return bound is not None and bool(np.all(np.isinf(bound))) and self._is_finite(left)
+
+    def _is_finite(self, variable: Any) -> bool:
+        """Whether a variable is finite where the position is: affine, or log(1 + exp(x)) of such numbers."""
+        if self._of(variable) == _AFFINE:
+            return True
+        inner = (without_minus(variable), argument_of_softplus(variable))
+        return any(one is not None and self._is_finite(one) for one in inner)
 
     def _is_one_of(self, variable: Any, kinds: tuple[type, ...]) -> bool:
         owner = variable.owner

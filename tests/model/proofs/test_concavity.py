@@ -2,6 +2,7 @@
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 import pytest
 from pytensor.graph.replace import vectorize_graph
@@ -31,6 +32,8 @@ def normal(sd):
 
 CONCAVE = {
     "logistic": lambda mu: pm.Bernoulli("y", logit_p=mu, observed=COUNTS > 0),
+    "binomial": lambda mu: pm.Binomial("y", 5, logit_p=mu, observed=COUNTS),
+    "negative binomial": lambda mu: pm.NegativeBinomial("y", mu=pm.math.exp(mu), alpha=2.0, observed=COUNTS),
     "Poisson": lambda mu: pm.Poisson("y", pm.math.exp(mu), observed=COUNTS),
     "normal": normal(lambda: 2.0),
     "energy": lambda mu: pm.Potential("energy", -pt.softplus(mu).sum() - abs(mu[0])),
@@ -84,6 +87,7 @@ CONCAVE_IN_A_CHAIN = {
     "unknown sd": NOT_PROVEN["unknown sd"],
     "volatility": lambda h: pm.Normal("y", 0.0, pm.math.exp(0.5 * h + pm.Normal("mu")), observed=COUNTS - 1.0),
     "rates": lambda h: pm.Exponential("y", pm.math.exp(h) * pm.HalfNormal("scale"), observed=COUNTS + 1.0),
+    "dispersion": lambda h: pm.NegativeBinomial("y", mu=pm.math.exp(h), alpha=pm.HalfNormal("a"), observed=COUNTS),
     "loadings": lambda h: pm.Poisson("y", pm.math.exp(pm.Normal("load") * h), observed=COUNTS),
 }
 NOT_PROVEN_IN_A_CHAIN = {
@@ -105,6 +109,41 @@ def test_chains_of_one_hill_are_proven_whatever_the_other_variables_are(name):
 @pytest.mark.parametrize("name", NOT_PROVEN_IN_A_CHAIN)
 def test_no_other_chain_is(name):
     assert not is_concave_in_chain(chain(NOT_PROVEN_IN_A_CHAIN[name]))
+
+
+@pytest.mark.parametrize("name", [*CONCAVE, "dispersion"])
+def test_likelihoods_that_are_proven_bend_down_between_random_points(name):
+    """Of the model's own log density, which no rule has simplified, given each of a few values of the others."""
+    rng = np.random.default_rng(8)
+    model = chain(CONCAVE_IN_A_CHAIN[name])
+    layout = build_layout(model)
+    logp = model.logp(sum=True)
+    ends = rng.normal(scale=1.5, size=(2, 20, layout.n_dims))
+    is_chain = np.repeat([owner == "h" for owner in layout.owners], layout.sizes)
+    ends[1] = np.where(is_chain, ends[1], ends[0])
+    points = [layout.unflatten(x) for x in np.concatenate([*ends, ends.mean(axis=0)])]
+    function = pytensor.function(model.value_vars, logp, mode="FAST_COMPILE")
+    first, second, middle = np.split(np.array([function(**point) for point in points]), 3)
+    assert np.isfinite(middle).all()
+    assert np.all(middle - 0.5 * (first + second) > 0.0)
+
+
+#: Functions of a vector, and what they are.
+KNOWN = {
+    "log odds": (lambda x: pt.softplus(-x) + -1.0 * pt.softplus(x), Curvature.AFFINE),
+    "log odds of another number": (lambda x: pt.softplus(-x) + -1.0 * pt.softplus(x[::-1]), Curvature.UNKNOWN),
+    "both of one sign": (lambda x: pt.softplus(-x) + pt.softplus(x), Curvature.CONVEX),
+    "sums": (lambda x: pt.cumsum(-pt.softplus(x)), Curvature.CONCAVE),
+    "products": (pt.cumprod, Curvature.UNKNOWN),
+}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_functions_are_what_they_are_said_to_be(name):
+    position = pt.vector("position", shape=(2,))
+    function, expected = KNOWN[name]
+    output = function(position)
+    assert concavity._Reader(position, {}).read([output])[output] is expected
 
 
 UNARY = [
