@@ -9,7 +9,6 @@ is curved as its sign says (a posynomial's term, as of geometric programs).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -28,25 +27,10 @@ from pytensor.tensor.shape import Reshape
 from pymc_hais.model.compiling import quiet_compilation
 from pymc_hais.model.containers import freeze_with_inputs
 from pymc_hais.model.layout import Layout, build_position, values_at
+from pymc_hais.model.proofs.curvature import Curvature, join
 from pymc_hais.model.proofs.signs import LAYOUT, NOT_NEGATIVE, Signs, is_even
 from pymc_hais.model.proofs.terms import argument_of_softplus, log_odds, without_minus
 from pymc_hais.model.rewrites.simplification import simplify_values
-
-
-class Curvature(Enum):
-    """Of an array's elements, each as a function of the position."""
-
-    CONSTANT = "constant"
-    AFFINE = "affine"
-    CONVEX = "convex"
-    CONCAVE = "concave"
-    UNKNOWN = "unknown"
-
-    @property
-    def opposite(self) -> Curvature:
-        """Of its negative."""
-        return {Curvature.CONVEX: Curvature.CONCAVE, Curvature.CONCAVE: Curvature.CONVEX}.get(self, self)
-
 
 _CONSTANT, _AFFINE, _CONVEX, _CONCAVE, _UNKNOWN = Curvature
 #: Functions that are convex, and those that are concave, and do not fall: of an argument that is curved alike.
@@ -76,14 +60,6 @@ def is_concave_in(model: Any, layout: Layout, owners: Sequence[str]) -> bool:
         terms = simplify_values(clone_replace([frozen.varlogp, frozen.datalogp], values, rebuild_strict=False))
     found = _Reader(position, {}, fixed).read(terms)
     return join(*(found.get(term, _CONSTANT) for term in terms)) in (_CONSTANT, _AFFINE, _CONCAVE)
-
-
-def join(*parts: Curvature) -> Curvature:
-    """Return the curvature of a sum."""
-    curved = set(parts) - {_CONSTANT}
-    if len(curved) > 1:
-        curved -= {_AFFINE}
-    return _CONSTANT if not curved else curved.pop() if len(curved) == 1 else _UNKNOWN
 
 
 class _Reader:
@@ -173,8 +149,14 @@ class _Reader:
     def _of_rising(self, op: Any, inputs: list[Any]) -> Curvature:
         if isinstance(op, ps.Log) and self._is_of_exponentials(inputs[0]) and self._sign(inputs[0]) == 1.0:
             return _AFFINE
+        if isinstance(op, ps.Log | ps.Log1p) and self._is_posynomial(inputs[0]):
+            return _CONVEX  # the logarithm of a sum of exponentials
         own = _CONVEX if isinstance(op, _CONVEX_RISING) else _CONCAVE
         return own if self._of(inputs[0]) in (_AFFINE, own) else _UNKNOWN
+
+    def _of_sign(self, op: Any, inputs: list[Any]) -> Curvature:
+        """Return that of a sign: products of exponentials are zero for all positions or for none."""
+        return _CONSTANT if self._is_of_exponentials(inputs[0]) and self._sign(inputs[0]) is not None else _UNKNOWN
 
     def _of_distance(self, op: Any, inputs: list[Any]) -> Curvature:
         """Return the curvature of a square or an absolute value: convex, and rising where nothing is negative."""
@@ -267,6 +249,13 @@ class _Reader:
             )
         return self._of_exponentials[variable]
 
+    def _is_posynomial(self, variable: Any) -> bool:
+        """Whether each element is a sum of such products, none of which is negative."""
+        if self._is_of_exponentials(variable):
+            return self._sign(variable) == 1.0
+        is_sum = variable.owner is not None and isinstance(getattr(variable.owner.op, "scalar_op", None), ps.Add)
+        return is_sum and all(map(self._is_posynomial, variable.owner.inputs))
+
     def _is_node_of_exponentials(self, node: Any) -> bool:
         op = node.op
         if isinstance(op, LAYOUT):
@@ -292,6 +281,7 @@ _RULES: dict[type, Callable[..., Curvature]] = {
     ps.Sqr: _Reader._of_distance,
     ps.Abs: _Reader._of_distance,
     ps.Pow: _Reader._of_power,
+    ps.Sign: _Reader._of_sign,
     ps.Switch: _Reader._of_switch,
     **dict.fromkeys((*_CONVEX_RISING, *_CONCAVE_RISING), _Reader._of_rising),
 }

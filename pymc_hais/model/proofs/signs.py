@@ -60,7 +60,7 @@ class Signs:
             return 1.0 if is_even(self._value(inputs[1])) or self(inputs[0]) == 1.0 else None
         if isinstance(op, ps.Add):
             return self._common(inputs)
-        if isinstance(op, ps.Identity | ps.Second):
+        if isinstance(op, ps.Identity | ps.Second | ps.Sign):
             return self(inputs[-1])
         if not isinstance(op, ps.Mul | ps.TrueDiv | ps.Reciprocal | ps.Neg):
             return None

@@ -86,6 +86,9 @@ CONCAVE_IN_A_CHAIN = {
     **CONCAVE,
     "unknown sd": NOT_PROVEN["unknown sd"],
     "volatility": lambda h: pm.Normal("y", 0.0, pm.math.exp(0.5 * h + pm.Normal("mu")), observed=COUNTS - 1.0),
+    "volatility with heavy tails": lambda h: pm.StudentT(
+        "y", pm.Exponential("nu", 0.1), pm.Normal("mu"), lam=pm.math.exp(-2.0 * h), observed=COUNTS - 1.0
+    ),
     "rates": lambda h: pm.Exponential("y", pm.math.exp(h) * pm.HalfNormal("scale"), observed=COUNTS + 1.0),
     "dispersion": lambda h: pm.NegativeBinomial("y", mu=pm.math.exp(h), alpha=pm.HalfNormal("a"), observed=COUNTS),
     "loadings": lambda h: pm.Poisson("y", pm.math.exp(pm.Normal("load") * h), observed=COUNTS),
@@ -93,7 +96,7 @@ CONCAVE_IN_A_CHAIN = {
 NOT_PROVEN_IN_A_CHAIN = {
     **{name: one for name, one in NOT_PROVEN.items() if name != "unknown sd"},
     "either sign": lambda h: pm.Potential("energy", -pm.Normal("b", 3.0) * pm.math.exp(h).sum()),
-    "volatility with heavy tails": lambda h: pm.StudentT("y", 4.0, 0.0, sigma=pm.math.exp(0.5 * h), observed=COUNTS),
+    "level with heavy tails": lambda h: pm.StudentT("y", 4.0, h, sigma=pm.HalfNormal("scale"), observed=COUNTS),
 }
 
 
@@ -111,7 +114,7 @@ def test_no_other_chain_is(name):
     assert not is_concave_in_chain(chain(NOT_PROVEN_IN_A_CHAIN[name]))
 
 
-@pytest.mark.parametrize("name", [*CONCAVE, "dispersion"])
+@pytest.mark.parametrize("name", [*CONCAVE, "dispersion", "volatility with heavy tails"])
 def test_likelihoods_that_are_proven_bend_down_between_random_points(name):
     """Of the model's own log density, which no rule has simplified, given each of a few values of the others."""
     rng = np.random.default_rng(8)
@@ -130,10 +133,15 @@ def test_likelihoods_that_are_proven_bend_down_between_random_points(name):
 
 #: Functions of a vector, and what they are.
 KNOWN = {
-    "log odds": (lambda x: pt.softplus(-x) + -1.0 * pt.softplus(x), Curvature.AFFINE),
-    "log odds of another number": (lambda x: pt.softplus(-x) + -1.0 * pt.softplus(x[::-1]), Curvature.UNKNOWN),
+    "log odds": (lambda x: pt.softplus(-x) + -pt.softplus(x), Curvature.AFFINE),
+    "log odds of another number": (lambda x: pt.softplus(-x) + -pt.softplus(x[::-1]), Curvature.UNKNOWN),
     "both of one sign": (lambda x: pt.softplus(-x) + pt.softplus(x), Curvature.CONVEX),
     "sums": (lambda x: pt.cumsum(-pt.softplus(x)), Curvature.CONCAVE),
+    "log of a sum of exponentials": (lambda x: pt.log1p(pt.exp(x) * 2.0 + pt.exp(-x[::-1])), Curvature.CONVEX),
+    "log of a difference": (lambda x: pt.log1p(pt.exp(x) - 0.5 * pt.exp(-x[::-1])), Curvature.UNKNOWN),
+    "log of a sum with others": (lambda x: pt.log1p(pt.exp(x) + pt.sqr(x)), Curvature.UNKNOWN),
+    "sign of an exponential": (lambda x: pt.sign(pt.exp(x)) * x, Curvature.AFFINE),
+    "sign": (pt.sign, Curvature.UNKNOWN),
     "products": (pt.cumprod, Curvature.UNKNOWN),
 }
 
