@@ -58,6 +58,10 @@ class PythonEngine(SharedEngine):
             traces.append(_stack(rows))
         return _stack(moved), _stack(traces)
 
+    def grain(self, n: int) -> int:
+        """Return 1: each particle costs as much, however many there are."""
+        return 1
+
     def _start(self, positions: np.ndarray, data: tuple, key: np.ndarray) -> ParticleState:
         momenta = self._noise(key, _column(len(positions)), np.uint32(INITIAL_STEP)).normal
         momenta = momenta.astype(positions.dtype)

@@ -75,6 +75,17 @@ def test_a_wide_density_of_one_hill_starts_at_its_mode(build):
     assert_right(found, truth)
 
 
+@pytest.mark.slow
+def test_what_is_evaluated_particle_by_particle_starts_at_its_mode():
+    model, truth = linear()
+    found, idata = estimate(model, backend="c")
+    label, n_steps, n_gradients = attributes(idata)
+    assert "fitted to the mode" in label
+    assert n_steps == 1
+    assert n_gradients < 30_000
+    assert_right(found, truth)
+
+
 @pytest.mark.exhaustive
 @pytest.mark.usefixtures("wide")
 def test_a_pilot_looks_for_more_where_one_hill_is_not_proven(monkeypatch):
