@@ -11,14 +11,13 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental.compilation_cache import compilation_cache
 
 from pymc_hais.core.annealing import SEGMENT_LENGTH, UNBROKEN_LENGTH
 from pymc_hais.core.noise import INITIAL_STEP, build_noise
 from pymc_hais.core.protocols import Kernel, Path
 from pymc_hais.core.records import KernelParams, Noise, ParticleState, Segment, SegmentTrace
 from pymc_hais.engines.base import SharedEngine, on_tuple, spread
-from pymc_hais.engines.disk import cache_folder
+from pymc_hais.engines.programs import compile_program
 from pymc_hais.engines.tiles import Tile, cut, cut_tiles, merge
 from pymc_hais.model.rewrites import jax_functions
 
@@ -194,41 +193,9 @@ class JaxEngine(SharedEngine):
             with self._compiling:
                 if kind not in self._programs:
                     begin = time.perf_counter()
-                    self._programs[kind] = _compile(build(self), args)
+                    self._programs[kind] = compile_program(build(self), args)
                     self.clock.seconds += time.perf_counter() - begin
         return self._programs[kind](*args)
-
-
-#: JAX's settings are the process's own: one compilation at a time changes them.
-_configuring = threading.Lock()
-#: Bytes of compiled programs that are kept on disk; the least recently used are dropped beyond.
-_LARGEST_CACHE = 2**30
-
-
-def _compile(function: Any, args: tuple) -> Any:
-    """Compile a program for arguments like these, or find it on disk."""
-    lowered, folder = jax.jit(function).lower(*args), cache_folder()
-    if folder is None or jax.config.jax_compilation_cache_dir:  # off, or the user's own cache
-        return lowered.compile()
-    with _configuring:
-        ours = {
-            "jax_compilation_cache_dir": str(folder),
-            "jax_compilation_cache_max_size": _LARGEST_CACHE,
-            "jax_persistent_cache_min_compile_time_secs": 0.0,
-            "jax_persistent_cache_min_entry_size_bytes": -1,
-        }
-        before = {name: getattr(jax.config, name) for name in ours}
-        _configure(ours)
-        try:
-            return lowered.compile()
-        finally:
-            _configure(before)
-
-
-def _configure(settings: dict[str, Any]) -> None:
-    for name, value in settings.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()  # JAX reads the settings once
 
 
 def _steps(segment: Segment, dtype: Any) -> tuple[Any, ...]:

@@ -1,0 +1,40 @@
+"""Programs that JAX has compiled, and where it finds them again."""
+
+import threading
+from typing import Any
+
+import jax
+from jax.experimental.compilation_cache import compilation_cache
+
+from pymc_hais.engines.disk import cache_folder
+
+#: JAX's settings are the process's own: one compilation at a time changes them.
+_configuring = threading.Lock()
+#: Bytes of compiled programs that are kept on disk; the least recently used are dropped beyond.
+_LARGEST_CACHE = 2**30
+
+
+def compile_program(function: Any, args: tuple) -> Any:
+    """Compile a program for arguments like these, or find it on disk."""
+    lowered, folder = jax.jit(function).lower(*args), cache_folder()
+    if folder is None or jax.config.jax_compilation_cache_dir:  # off, or the user's own cache
+        return lowered.compile()
+    with _configuring:
+        ours = {
+            "jax_compilation_cache_dir": str(folder),
+            "jax_compilation_cache_max_size": _LARGEST_CACHE,
+            "jax_persistent_cache_min_compile_time_secs": 0.0,
+            "jax_persistent_cache_min_entry_size_bytes": -1,
+        }
+        before = {name: getattr(jax.config, name) for name in ours}
+        _configure(ours)
+        try:
+            return lowered.compile()
+        finally:
+            _configure(before)
+
+
+def _configure(settings: dict[str, Any]) -> None:
+    for name, value in settings.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()  # JAX reads the settings once
