@@ -35,6 +35,8 @@ from pymc_hais.model.rewrites.simplification import simplify_values
 
 #: Elements from which on coordinates of its own are worth a chain's second derivatives, which take time to compile.
 _SHORTEST = 64
+#: A rewrite whose powers have no gradients.
+_UNDIFFERENTIABLE = ("local_pow_to_nested_squaring",)
 #: Elements that two steps away from each other share no entry of a tridiagonal matrix.
 _COLOURS = 3
 
@@ -170,7 +172,7 @@ def expand(field: Field, terms: list[Any], values: Mapping[Any, Any], own: Any, 
         of_prior.gradient + share * of_rest.gradient,
     )
     with quiet_compilation():
-        simple: Any = rewrite_graph(list(bands), include=("canonicalize", "specialize"))
+        simple: Any = rewrite_graph(list(bands), include=("canonicalize", "specialize"), exclude=_UNDIFFERENTIABLE)
     return Bands(*clone_replace(list(simple), {point: values[chain]}, rebuild_strict=False))
 
 

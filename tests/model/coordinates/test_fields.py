@@ -115,6 +115,16 @@ def test_the_density_is_the_model_s(case, kind):
     np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-6)
 
 
+def test_powers_in_the_second_derivatives_have_gradients():
+    with pm.Model() as model:
+        level = pm.math.cumsum(pm.Normal("z", shape=12)) * pm.HalfNormal("step")
+        pm.StudentT("y", 4.0, sigma=pm.math.exp(level), observed=LEVEL)
+    layout = build_layout(model)
+    chart = build_chart(model, layout)
+    assert chart.fields
+    build_density(model, layout, chart=chart)  # which takes the gradients
+
+
 def summed():
     """The walk, in its innovations."""
     with pm.Model() as model:
