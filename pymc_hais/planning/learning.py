@@ -248,8 +248,13 @@ def _recipe(problem: Problem, call: Call) -> Recipe:
 
 def _shortest(problem: Problem, tail: Tail) -> int:
     """Say how many temperatures a reported round has at least."""
-    if problem.is_near and tail.mass == 0.0 and tail.late.share == 0.0:
-        return 1
+    if problem.is_near and tail.late.share == 0.0:
+        if tail.mass == 0.0:
+            return 1
+        if problem.chart is not None and problem.chart.fields:
+            return (
+                SHORTEST  # of one hill: what importance weights say of the tail, with its mass in the error, is enough
+            )
     is_light = problem.fitted is not None and problem.fitted.has_light_tails
     has_prior = not (improper_priors(problem.model) or problem.undrawn)
     return max(SHORTEST if has_prior or is_light else _SHORTEST_HEAVY, tail.n_temperatures)

@@ -1,13 +1,20 @@
 """Random walks that are integrated out around their mode: right by the Kalman filter, in next to no temperatures."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import numpy as np
 import pymc as pm
 import pytest
 from scipy.special import expit, logsumexp
 from scipy.stats import beta, halfnorm, multivariate_t, norm
+from scipy.stats import t as student_t
 
 from pymc_hais import log_marginal_likelihood, sample_hais
+from pymc_hais.core.schedules import SHORTEST
+from pymc_hais.estimators.shortfall import Late, Tail
 from pymc_hais.model.coordinates import fields
+from pymc_hais.planning.learning import _shortest
 from tests.front_door import assert_right, estimate
 from tests.toys import HAS_JAX
 
@@ -87,10 +94,10 @@ def filtered(y, mu, phi, step, n, rng):
     mu, phi, step = (one[:, None] for one in (mu, phi, step))
     h = step / np.sqrt(1.0 - phi**2) * rng.normal(size=(len(mu), n))
     total = np.zeros(len(mu))
-    for t, value in enumerate(y):
-        if t:
+    for i, value in enumerate(y):
+        if i:
             h = phi * h + step * rng.normal(size=h.shape)
-        log_weights = norm.logpdf(value, 0.0, np.exp(np.clip(0.5 * (h + mu), -30.0, 30.0)))
+        log_weights = student_t.logpdf(value, 6.0, 0.0, np.exp(np.clip(0.5 * (h + mu), -30.0, 30.0)))
         total += logsumexp(log_weights, axis=1) - np.log(n)
         heights = np.cumsum(np.exp(log_weights - log_weights.max(axis=1, keepdims=True)), axis=1)
         marks = (np.arange(n) + rng.random((len(mu), 1))) / n * heights[:, -1:]
@@ -100,17 +107,17 @@ def filtered(y, mu, phi, step, n, rng):
 
 
 def volatility(n):
-    """A stochastic volatility, its log Z and the error of that: importance sampling of the parameters, in turns."""
+    """A volatility with heavy tails, its log Z and its error: importance sampling of the parameters, in turns."""
     rng = np.random.default_rng(2)
     h = np.zeros(n)
     for t in range(1, n):
         h[t] = 0.95 * h[t - 1] + 0.3 * rng.normal()
-    y = np.exp(0.5 * (h - 1.0)) * rng.normal(size=n)
+    y = np.exp(0.5 * (h - 1.0)) * rng.standard_t(6.0, n)
     with pm.Model() as model:
         mu, phi, step = pm.Normal("mu", 0.0, 2.0), pm.Beta("phi", 20.0, 1.5), pm.HalfNormal("step", 0.5)
         start = pm.Normal.dist(0.0, step / pm.math.sqrt(1.0 - phi**2))
         h = pm.AR("h", rho=phi[None], sigma=step, init_dist=start, shape=n)
-        pm.Normal("y", 0.0, pm.math.exp(0.5 * (h + mu)), observed=y)
+        pm.StudentT("y", 6.0, 0.0, sigma=pm.math.exp(0.5 * (h + mu)), observed=y)
     centre, scale = np.array([-1.0, 3.0, -1.5]), np.diag([0.6, 1.0, 0.6]) ** 2
     for m in (300, 500, 1500):
         near = multivariate_t(centre, scale, df=5, seed=rng)
@@ -133,6 +140,16 @@ def test_a_volatility_is_what_a_particle_filter_says():
     assert "`h` integrated out" in idata["posterior"].attrs["reference_reason"]
     assert abs(found.value - truth) < 4.0 * np.hypot(found.se, error)
     assert found.se < 0.1
+
+
+def test_a_tail_of_one_hill_asks_for_few_temperatures():
+    tail = Tail(excess=1.4, mass=0.02, length=170)
+    fitted = SimpleNamespace(has_light_tails=True)
+    near = {"is_near": True, "model": pm.Model(), "undrawn": [], "fitted": fitted}
+    assert _shortest(SimpleNamespace(**near, chart=SimpleNamespace(fields=[1])), tail) == SHORTEST
+    assert _shortest(SimpleNamespace(**near, chart=None), tail) == 170
+    late = replace(tail, late=Late(0.1, 300))
+    assert _shortest(SimpleNamespace(**near, chart=SimpleNamespace(fields=[1])), late) == 300
 
 
 @pytest.mark.exhaustive
