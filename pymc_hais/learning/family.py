@@ -14,7 +14,7 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_hais.core.messages import quoted
 from pymc_hais.model import Layout, build_layout, observe_first
-from pymc_hais.model.compat import default_transform
+from pymc_hais.model.compat import default_transform, rewrite_for_gradients
 from pymc_hais.model.compiling import lower_xtensor, untraced
 from pymc_hais.model.containers import freeze_with_inputs
 from pymc_hais.model.rows import as_rows, check_known, check_rows, declared_value
@@ -100,7 +100,7 @@ class Family:
         graph = vectorize_graph(logp, batched)
         # What does not vary with the row has no axis of rows; and a batch of products with one matrix is one product.
         graph = graph if graph.ndim else pt.zeros_like(columns[:, 0]) + graph
-        rewritten: Any = rewrite_graph(graph, include=("canonicalize", "stabilize", "specialize"), clone=False)
+        rewritten = rewrite_for_gradients(graph, "canonicalize", "stabilize", "specialize")
         return graph_replace([rewritten], given, strict=False)[0]
 
     @untraced

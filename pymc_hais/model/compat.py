@@ -18,11 +18,20 @@ from pytensor.compile.builders import SymbolicOp
 from pytensor.compile.rewriting import inline_ofg_node, rewrite_inner_graph
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import clone_replace
+from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import applys_between, graph_inputs
 from pytensor.tensor.math import Argmax
 
 seeds_per_chain = _get_seeds_per_chain
 inline_inner_graph = inline_ofg_node
+
+
+def rewrite_for_gradients(graphs: Any, *stages: str) -> Any:
+    """Rewrite graphs that are still to be differentiated.
+
+    Powers stay as they are: by repeated squares they would be an operation without a gradient.
+    """
+    return rewrite_graph(graphs, include=stages, exclude=("local_pow_to_nested_squaring",), clone=False)
 
 
 def traceable(function: Any) -> Callable:

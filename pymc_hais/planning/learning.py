@@ -252,9 +252,7 @@ def _shortest(problem: Problem, tail: Tail) -> int:
         if tail.mass == 0.0:
             return 1
         if problem.chart is not None and problem.chart.fields:
-            return (
-                SHORTEST  # of one hill: what importance weights say of the tail, with its mass in the error, is enough
-            )
+            return SHORTEST  # of one hill: importance weights tell of the tail, and its mass is in the error
     is_light = problem.fitted is not None and problem.fitted.has_light_tails
     has_prior = not (improper_priors(problem.model) or problem.undrawn)
     return max(SHORTEST if has_prior or is_light else _SHORTEST_HEAVY, tail.n_temperatures)

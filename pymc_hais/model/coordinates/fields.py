@@ -21,12 +21,12 @@ import pytensor
 import pytensor.tensor as pt
 from pymc.distributions.timeseries import AutoRegressiveRV, RandomWalkRV
 from pytensor.graph.replace import clone_replace
-from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import Mul, TrueDiv
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.random.basic import NormalRV
 
+from pymc_hais.model.compat import rewrite_for_gradients
 from pymc_hais.model.compiling import quiet_compilation
 from pymc_hais.model.coordinates.tridiagonal import Bands
 from pymc_hais.model.layout import Layout
@@ -35,8 +35,6 @@ from pymc_hais.model.rewrites.simplification import simplify_values
 
 #: Elements from which on coordinates of its own are worth a chain's second derivatives, which take time to compile.
 _SHORTEST = 64
-#: A rewrite whose powers have no gradients.
-_UNDIFFERENTIABLE = ("local_pow_to_nested_squaring",)
 #: Elements that two steps away from each other share no entry of a tridiagonal matrix.
 _COLOURS = 3
 
@@ -172,7 +170,7 @@ def expand(field: Field, terms: list[Any], values: Mapping[Any, Any], own: Any, 
         of_prior.gradient + share * of_rest.gradient,
     )
     with quiet_compilation():
-        simple: Any = rewrite_graph(list(bands), include=("canonicalize", "specialize"), exclude=_UNDIFFERENTIABLE)
+        simple = rewrite_for_gradients(list(bands), "canonicalize", "specialize")
     return Bands(*clone_replace(list(simple), {point: values[chain]}, rebuild_strict=False))
 
 
