@@ -23,7 +23,7 @@ CLOSED = (("gaussian", 8, 3, 0, 1400), ("gaussian", 16, 16, 0, 500), ("gaussian"
 SILENT = (("laplace", 8, 12, 0, 300), ("bilinear", 8, 4, 3, 300))
 LONG = {
     "laplace": (("laplace", 16, 16, 0, 100), ("laplace", 16, 32, 0, 100)),
-    "bilinear": (("bilinear", 16, 8, 8, 24),),
+    "bilinear": (("bilinear", 16, 8, 8, 60),),
 }
 #: Temperatures at most, of the rows and of the long runs.
 TEMPERATURES = {"laplace": (400, 4000), "bilinear": (2000, 20_000)}

@@ -39,7 +39,7 @@ SIZES = {
 }
 #: Steps of training by its method.
 STEPS = {"closed form": 0, "EM": 1500, "flow": 400, "chains": 1500}
-SMALL_STEPS = {"closed form": 0, "EM": 500, "flow": 200, "chains": 500}
+SMALL_STEPS = {"closed form": 0, "EM": 500, "flow": 100, "chains": 500}
 #: A row's error of 0.3 nats is far below the spread between rows.
 SETTINGS = {"small": {"target_se": 0.5, "max_temperatures": 500}, "full": {"target_se": 0.3, "max_temperatures": 4000}}
 #: Rows of a generative model that are scored once more.
