@@ -63,6 +63,7 @@ def assert_sum(model, **values):
 # Mixtures and hidden chains ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_components", slow_but({3}, [2, 3, 5]))
 def test_mixture_of_known_components(n_components):
     weights = np.arange(1, n_components + 1) / np.sum(np.arange(1, n_components + 1))

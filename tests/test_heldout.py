@@ -56,6 +56,7 @@ def test_rows_do_not_toss_coins_about_where_their_particles_start():
     assert largest_score(result, exact_linear(phi, x)) <= statistical.threshold(100)
 
 
+@pytest.mark.slow
 def test_two_errors_are_kept_apart(small):
     _, _, result = small
     value, se = result["value"].values, result["se"].values

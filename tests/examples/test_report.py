@@ -158,7 +158,8 @@ def test_log_z_of_a_truncated_gaussian(name):
     assert_near(found, exact)
 
 
-@pytest.mark.parametrize("n_dims", [5, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("n_dims", [5, 20])
 def test_probability_of_an_orthant(n_dims):
     # Equal correlations of one half: P(x > 0) = 1 / (d + 1), since x_i > 0 says that z_i exceeds a common -z_0.
     covariance = 0.5 * (np.eye(n_dims) + np.ones((n_dims, n_dims)))

@@ -249,10 +249,8 @@ def factors():
     return model
 
 
-@pytest.mark.parametrize(
-    "method",
-    [learning.ExpectationMaximization(), pytest.param(learning.MaximumLikelihood(n_moves=100), marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("method", [learning.ExpectationMaximization(), learning.MaximumLikelihood(n_moves=100)])
 def test_the_causes_of_each_row_follow_their_posterior(method):
     family, rows = build_family(factors(), {"x": SEEN}, ["A"])
     method.check(family)

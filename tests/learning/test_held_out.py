@@ -42,6 +42,7 @@ def before(tree, step):
     return at, told["held_out"].item(), told["held_out_mcse"].item(), told["held_out_sem"].item()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", COMPARED)
 def test_the_mean_of_the_rows_is_exact_within_its_error_at_every_step(fitted, after):
     at, value, mcse, sem = before(fitted[1], after + 1)

@@ -10,6 +10,7 @@ from pytensor.graph.replace import vectorize_graph
 from pymc_hais.model import build_density, build_layout, is_log_concave
 from pymc_hais.model.proofs import concavity
 from pymc_hais.model.proofs.concavity import Curvature
+from tests.marks import slow_but
 
 X = np.random.default_rng(0).normal(size=(40, 3))
 COUNTS = np.arange(40) % 3
@@ -114,7 +115,9 @@ def test_no_other_chain_is(name):
     assert not is_concave_in_chain(chain(NOT_PROVEN_IN_A_CHAIN[name]))
 
 
-@pytest.mark.parametrize("name", [*CONCAVE, "dispersion", "volatility with heavy tails"])
+@pytest.mark.parametrize(
+    "name", slow_but({"binomial", "dispersion"}, [*CONCAVE, "dispersion", "volatility with heavy tails"])
+)
 def test_likelihoods_that_are_proven_bend_down_between_random_points(name):
     """Of the model's own log density, which no rule has simplified, given each of a few values of the others."""
     rng = np.random.default_rng(8)
