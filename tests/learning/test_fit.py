@@ -183,7 +183,7 @@ def test_a_trace_keeps_few_steps():
 @pytest.mark.slow
 def test_held_out_rows_follow(best):
     model = densities.experts(best[0])
-    idata = pymc_hais.log_likelihood(model, {"x": ROWS[:20]}, random_seed=1, progressbar=False, draws=100)
+    idata = pymc_hais.log_likelihood(model, {"x": ROWS[:20]}, random_seed=1, progressbar=False)
     log_z = np.log(np.pi / 2) * 2 - np.linalg.slogdet(best[0])[1]
     exact = -2 * np.log1p((ROWS[:20] @ best[0].T) ** 2).sum(axis=1) - log_z
     np.testing.assert_allclose(idata["held_out"]["value"], exact, atol=0.3)
