@@ -191,7 +191,6 @@ def test_log_z_is_tracked_however_fast_the_parameters_move(family):
     assert bar < 0.15
 
 
-@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "replacement",
