@@ -203,10 +203,6 @@ def _write_bands(frozen: Any, layout: Layout, fields: Sequence[Field], i: int) -
     later = {chain.owner for chain in fields[i:]}
     values = values_at(frozen, layout, [sites[1] if owner in later else position for owner in layout.owners])
     own = frozen.rvs_to_values[frozen[fields[i].owner]]
-    terms, chains = open_sums(frozen, fields, [frozen.varlogp, frozen.datalogp])
-    for chain in fields:
-        if chain.is_summed:
-            start = values[frozen.rvs_to_values[frozen[chain.owner]]]
-            values[chains[chain.owner]] = chain.sums(start.ravel()).reshape(start.type.shape)
+    terms, chains, values = open_sums(frozen, fields, [frozen.varlogp, frozen.datalogp], values)
     bands = expand(fields[i], terms, values, own, chains[fields[i].owner], sites[0][fields[i].start])
     return list(bands), position, sites

@@ -123,12 +123,15 @@ def _source(added: Any) -> Any:
     return None if added in set(ancestors(scalars)) else added
 
 
-def open_sums(frozen: Any, fields: Sequence[Field], terms: list[Any]) -> tuple[list[Any], dict[str, Any]]:
+def open_sums(
+    frozen: Any, fields: Sequence[Field], terms: list[Any], values: Mapping[Any, Any]
+) -> tuple[list[Any], dict[str, Any], dict[Any, Any]]:
     """Write the chain itself where a graph of value variables has the sums of a field's differences.
 
-    Returns the graphs, and for each field the variable that is its chain: the value variable where that is one.
+    Returns the graphs; for each field the variable that is its chain, the value variable where that is one; and the
+    values of the value variables with those of the chains.
     """
-    chains = {}
+    chains, values = {}, dict(values)
     for field in fields:
         chains[field.owner] = own = frozen.rvs_to_values[frozen[field.owner]]
         if field.is_summed:
@@ -140,7 +143,8 @@ def open_sums(frozen: Any, fields: Sequence[Field], terms: list[Any]) -> tuple[l
                 if _source(what) is own
             }
             terms = clone_replace(terms, opened, rebuild_strict=False)
-    return terms, chains
+            values[chains[field.owner]] = field.sums(values[own].ravel()).reshape(own.type.shape)
+    return terms, chains, values
 
 
 def expand(field: Field, terms: list[Any], values: Mapping[Any, Any], own: Any, chain: Any, share: Any) -> Bands:

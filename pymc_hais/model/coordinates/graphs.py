@@ -37,8 +37,7 @@ def recentre(frozen: Any, layout: Layout, chart: Chart | None, coordinates: Any,
     no_sites = [one.astype(coordinates.dtype) for one in chart.without_sites().arrays]
     sites = [pt.tensor(f"site_{i}", dtype=one.dtype, shape=one.shape) for i, one in enumerate(no_sites)]
     values, of_normals = _recentre_normals(frozen, layout, chart, coordinates, sites)
-    terms, chains = open_sums(frozen, chart.fields, terms)
-    with_chains = dict(values)
+    terms, chains, with_chains = open_sums(frozen, chart.fields, terms, values)
     of_fields = _recentre_fields(frozen, chart, coordinates, sites, terms, chains, with_chains)
     values = {value_var: with_chains[value_var] for value_var in values}
     log_jacobian = (of_normals + of_fields).astype(coordinates.dtype)
@@ -85,10 +84,6 @@ def _recentre_fields(
 ) -> Any:
     """Write each field, one after another, in place of its point; return the Jacobian's share."""
     own = {field.owner: frozen.rvs_to_values[frozen[field.owner]] for field in chart.fields}
-    for field in chart.fields:
-        if field.is_summed:
-            point = values[own[field.owner]]
-            values[chains[field.owner]] = field.sums(point.ravel()).reshape(point.type.shape)
     log_jacobian: Any = pt.zeros((), dtype=coordinates.dtype)
     for field in chart.fields:
         chain = chains[field.owner]
