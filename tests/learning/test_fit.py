@@ -126,6 +126,13 @@ def test_constraints_hold(kwargs):
     assert result["learning"].attrs["converged"] or kwargs
 
 
+def test_a_step_far_down_leaves_a_positive_value_and_a_result():
+    """The exponential of such coordinates is zero, which is no first value to go on from."""
+    value, result = fit({"A": "positive"}, [[0.9, 0.3], [0.2, 1.2]], optimizer=pm.sgd(learning_rate=1e7), n_steps=1)
+    assert 0.0 < value.min() < 1e-30
+    assert result["learning"].attrs["reason"] in ("n_steps", "diverged")
+
+
 def test_a_projection_is_applied_after_each_step():
     value, _ = fit({"A": np.triu}, n_steps=50)
     assert value[1, 0] == 0.0

@@ -8,6 +8,8 @@ import numpy as np
 
 #: What a dict of parameters may say, beside None and a function.
 NAMES = ("positive", "non_positive", "unit_norm", "unit_norm_columns")
+#: Positive values: those of single precision, which a model may hold.
+_RANGE = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
 
 
 class Constraint:
@@ -44,12 +46,13 @@ class Positive(Constraint):
         return np.log(value)
 
     def value(self, free: np.ndarray) -> np.ndarray:
-        """Return exponentials."""
-        return np.exp(free)
+        """Return exponentials, above zero and finite however far a search went."""
+        with np.errstate(over="ignore"):
+            return np.clip(np.exp(free), *_RANGE)
 
     def gradient(self, free: np.ndarray, gradient: np.ndarray) -> np.ndarray:
         """Multiply by the derivative of the exponential."""
-        return gradient * np.exp(free)
+        return gradient * self.value(free)
 
 
 class NonPositive(Constraint):
