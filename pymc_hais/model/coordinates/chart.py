@@ -28,6 +28,8 @@ _log = logging.getLogger("pymc.hais")
 type Moments = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 #: Flat vectors (n, D) and sites -> the arrays of a field's precision, given all that is before it.
 type Expansion = Callable[[np.ndarray, Sites], list[np.ndarray]]
+#: Graphs of one flat vector and of further arguments; that vector, and the arguments.
+type Written = tuple[list[Any], Any, list[Any]]
 
 
 @dataclass(frozen=True)
@@ -140,29 +142,9 @@ def build_chart(model: Any, layout: Layout, containers: Mapping[str, np.ndarray]
     found = find_conditionals(frozen, layout, fields)
     if not found and not fields:
         return None
-    shared = arguments_for(containers)
-    given = dict(zip(targets, shared, strict=True))
-
-    def compiled(outputs: list[Any], position: Any, arguments: list[Any]) -> Callable[..., list[np.ndarray]]:
-        n_axes = [one.ndim for one in outputs]
-        if containers:
-            outputs = clone_replace(outputs, given, rebuild_strict=False)
-        positions = pt.matrix("positions", dtype=position.dtype, shape=(None, layout.n_dims))
-        batched: Any = vectorize_graph(outputs, {position: positions})
-        function = compile_interpreted([positions, *arguments, *shared], list(batched))
-
-        def compute(x: np.ndarray, *rest: np.ndarray) -> list[np.ndarray]:
-            arrays = function(np.ascontiguousarray(x, dtype=position.dtype), *rest)
-            # What depends on no element has no axis of particles.
-            return [
-                np.broadcast_to(one, (len(x), *one.shape[one.ndim - n :]))
-                for one, n in zip(arrays, n_axes, strict=True)
-            ]
-
-        return compute
-
-    of_moments = compiled(*_write_moments(frozen, layout, found), [])
-    of_fields = [compiled(*one) for one in expansions]
+    given = dict(zip(targets, arguments_for(containers), strict=True))
+    of_moments = _compile(_write_moments(frozen, layout, found), layout, given)
+    of_fields = [_compile(one, layout, given) for one in expansions]
 
     def numbers_of(values: Mapping[str, np.ndarray]) -> Numbers:
         data = [values[name] for name in containers]
@@ -183,7 +165,24 @@ def build_chart(model: Any, layout: Layout, containers: Mapping[str, np.ndarray]
     return Chart(is_moved, longest_line(frozen, found), tuple(fields), numbers_of(containers), numbers_of)
 
 
-def _write_expansions(frozen: Any, layout: Layout, fields: Sequence[Field]) -> list[tuple[list[Any], Any, list[Any]]]:
+def _compile(written: Written, layout: Layout, given: Mapping[Any, Any]) -> Callable[..., list[np.ndarray]]:
+    """Compile for flat vectors (n, D), the arguments, and what is given in place of data containers."""
+    outputs, position, arguments = written
+    n_axes = [one.ndim for one in outputs]
+    positions = pt.matrix("positions", dtype=position.dtype, shape=(None, layout.n_dims))
+    replaced: Any = clone_replace(outputs, given, rebuild_strict=False) if given else outputs
+    batched: Any = vectorize_graph(replaced, {position: positions})
+    function = compile_interpreted([positions, *arguments, *given.values()], list(batched))
+
+    def compute(x: np.ndarray, *rest: np.ndarray) -> list[np.ndarray]:
+        arrays = function(np.ascontiguousarray(x, dtype=position.dtype), *rest)
+        # What depends on no element has no axis of particles.
+        return [np.broadcast_to(a, (len(x), *a.shape[a.ndim - n :])) for a, n in zip(arrays, n_axes, strict=True)]
+
+    return compute
+
+
+def _write_expansions(frozen: Any, layout: Layout, fields: Sequence[Field]) -> list[Written]:
     """Write the arrays of all fields; none where an operation of the model cannot be differentiated twice."""
     try:
         return [_write_expansion(frozen, layout, fields, i) for i in range(len(fields))]
@@ -192,7 +191,7 @@ def _write_expansions(frozen: Any, layout: Layout, fields: Sequence[Field]) -> l
         return []
 
 
-def _write_moments(frozen: Any, layout: Layout, found: dict[str, Any]) -> tuple[list[Any], Any]:
+def _write_moments(frozen: Any, layout: Layout, found: dict[str, Any]) -> Written:
     """Write location and log scale of all elements as graphs of the flat vector."""
     zeros = [(pt.zeros(shape), pt.zeros(shape)) for shape in layout.shapes]
     pairs = [found.get(owner, zero) for owner, zero in zip(layout.owners, zeros, strict=True)]
@@ -201,10 +200,10 @@ def _write_moments(frozen: Any, layout: Layout, found: dict[str, Any]) -> tuple[
         for moments in zip(*pairs, strict=True)
     ]
     position, outputs = on_position(frozen, layout, flat)
-    return outputs, position
+    return outputs, position, []
 
 
-def _write_expansion(frozen: Any, layout: Layout, fields: Sequence[Field], i: int) -> tuple[list[Any], Any, list[Any]]:
+def _write_expansion(frozen: Any, layout: Layout, fields: Sequence[Field], i: int) -> Written:
     """Write the arrays of a field as graphs of the flat vector and the sites; those after it are at their points."""
     position = build_position(layout)
     sites = [position.type(name) for name in ("precision", "shift")]  # nothing here is mixed
