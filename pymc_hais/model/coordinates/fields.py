@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import pytensor
 import pytensor.tensor as pt
 from pymc.distributions.timeseries import AutoRegressiveRV, RandomWalkRV
 from pytensor.graph.replace import clone_replace
@@ -26,15 +28,15 @@ from pytensor.tensor.random.basic import NormalRV
 
 from pymc_hais.model.compat import rewrite_for_gradients
 from pymc_hais.model.compiling import quiet_compilation
-from pymc_hais.model.coordinates.precisions import Precision
-from pymc_hais.model.coordinates.tridiagonal import Tridiagonal
+from pymc_hais.model.coordinates.tridiagonal import Bands
 from pymc_hais.model.layout import Layout
 from pymc_hais.model.rewrites.graphs import scalar_op
 from pymc_hais.model.rewrites.simplification import simplify_values
 
 #: Elements from which on coordinates of its own are worth a chain's second derivatives, which take time to compile.
 _SHORTEST = 64
-_TRIDIAGONAL = Tridiagonal()
+#: Elements that two steps away from each other share no entry of a tridiagonal matrix.
+_COLOURS = 3
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,6 @@ class Field:
     stop: int
     length: int
     is_summed: bool = False
-    precision: Precision = _TRIDIAGONAL
 
     @property
     def part(self) -> slice:
@@ -146,8 +147,10 @@ def open_sums(
     return terms, chains, values
 
 
-def expand(field: Field, terms: list[Any], values: Mapping[Any, Any], own: Any, chain: Any, share: Any) -> list[Any]:
+def expand(field: Field, terms: list[Any], values: Mapping[Any, Any], own: Any, chain: Any, share: Any) -> Bands:
     """Expand log prior + share * log likelihood in a field around a point, given everything else.
+
+    Where the likelihood is not concave it adds no precision: what is left is the prior's.
 
     Parameters
     ----------
@@ -164,8 +167,27 @@ def expand(field: Field, terms: list[Any], values: Mapping[Any, Any], own: Any, 
     point = values[chain].type("point")  # no graph: replacing copies what it puts in
     here = {own: field.differences(pt, point.ravel()).reshape(point.type.shape), chain: point}
     log_prior, log_rest = simplify_values(clone_replace(terms, {**values, **here}, rebuild_strict=False))
-    arrays = field.precision.expand(log_prior, log_rest, point, share)
+    of_prior, of_rest = _bands(log_prior, point), _bands(log_rest, point)
+    bands = Bands(
+        of_prior.diagonal + share * pt.maximum(of_rest.diagonal, 0.0),
+        of_prior.off + share * of_rest.off,
+        of_prior.gradient + share * of_rest.gradient,
+    )
     with quiet_compilation():
-        simple = rewrite_for_gradients(list(arrays), "canonicalize", "specialize")
-    expanded: Any = clone_replace(list(simple), {point: values[chain]}, rebuild_strict=False)
-    return list(expanded)
+        simple = rewrite_for_gradients(list(bands), "canonicalize", "specialize")
+    return Bands(*clone_replace(list(simple), {point: values[chain]}, rebuild_strict=False))
+
+
+def _bands(term: Any, point: Any) -> Bands:
+    """Differentiate a log density twice, by as many products with its Hessian as there are colours."""
+    gradient: Any = pytensor.grad(term, point, disconnected_inputs="ignore")
+    colours = np.arange(int(np.prod(point.type.shape))) % _COLOURS
+    diagonal, off = pt.zeros_like(point).ravel(), pt.zeros_like(point).ravel()
+    for colour in range(_COLOURS):
+        mask = (colours == colour).astype(point.dtype)
+        chosen = pt.sum(gradient * mask.reshape(point.type.shape))
+        slopes: Any = pytensor.grad(chosen, point, disconnected_inputs="ignore")
+        column = -slopes.ravel()
+        before = np.append(mask[1:], 0.0)  # the element before one of this colour; the last one has none after it
+        diagonal, off = diagonal + mask * column, off + before * column
+    return Bands(diagonal, off, gradient.ravel())

@@ -9,6 +9,7 @@ from pytensor.graph.replace import clone_replace
 from pymc_hais.model.coordinates.centring import find_conditionals, times_site
 from pymc_hais.model.coordinates.chart import Chart
 from pymc_hais.model.coordinates.fields import expand, open_sums
+from pymc_hais.model.coordinates.tridiagonal import Ways
 from pymc_hais.model.layout import Layout, values_at
 
 
@@ -87,8 +88,8 @@ def _recentre_fields(
     for field in chart.fields:
         chain = chains[field.owner]
         point = values[chain]
-        arrays = expand(field, terms, values, own[field.owner], chain, sites[0][field.start])
-        root, step = field.precision.write_way(arrays, coordinates[field.part])
+        bands = expand(field, terms, values, own[field.owner], chain, sites[0][field.start])
+        root, _, _, step = Ways()(*bands, coordinates[field.part])
         whole = point + step.reshape(point.type.shape).astype(point.dtype)
         values[chain] = chain.type.filter_variable(whole)
         if field.is_summed:
