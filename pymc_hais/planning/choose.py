@@ -11,7 +11,7 @@ from pymc_hais.core.noise import check_counters
 from pymc_hais.core.seeds import Branch, Purpose, Stream
 from pymc_hais.core.weights import systematic
 from pymc_hais.kernels import Hamiltonian
-from pymc_hais.model import Layout, is_model
+from pymc_hais.model import Layout, has_dense_fields, is_model
 from pymc_hais.planning.candidates import CANDIDATES, Candidate
 from pymc_hais.planning.fits import fit_margins, fit_to_draws
 from pymc_hais.planning.follow import restore_choice, restore_problem
@@ -63,17 +63,29 @@ def choose_reference(problem: Problem, call: Call, reference: Any) -> Choice:
             near = fit_to_draws(problem, x, mass_of(problem, call, spent), "the draws given")
         return learn(near, [0], 0, spent, call)
     if is_auto(reference):
-        has_fields = problem.chart is not None and problem.chart.fields
-        first = (try_fields_first if has_fields else try_mode_first)(problem, spent, call)
-        if isinstance(first, Trial):
+        first = _try_mode(problem, spent, call)
+        if first is None and problem.chart is not None and problem.chart.is_dense:
+            # In such coordinates a pilot from the prior is dear.
+            problem = build_first_problem(problem.model, reference, call)
+            first = _try_mode(problem, spent, call)
+        if first is not None:
             return first
-        if first:
-            _log.info(f"Not from the mode: {first}")
     offers = [kind.offer(problem, reference) for kind in CANDIDATES]
     best = learn(problem, choose_rows(problem, call), 0, spent, call, scouts_for_fit=takes_fit(reference))
     for candidate in offers:
         best = best if candidate is None else _consider(candidate, best)
     return best
+
+
+def _try_mode(problem: Problem, spent: Spent, call: Call) -> Trial | None:
+    """Start from the mode where that is offered, with fields integrated out; None, and a line in the log, if not."""
+    has_fields = problem.chart is not None and problem.chart.fields
+    first = (try_fields_first if has_fields else try_mode_first)(problem, spent, call)
+    if isinstance(first, Trial):
+        return first
+    if first:
+        _log.info(f"Not from the mode: {first}")
+    return None
 
 
 def choose_rows(problem: Problem, call: Call) -> list[int]:
@@ -132,6 +144,8 @@ def build_problem(model: Any, path: Any, reference: Any, known: Plan | None, cal
     if is_model(reference):
         layout = check_same_variables(model, reference)
         return _build_ratio_problem(model, layout, _learn_reference(reference, call), call)
+    if is_auto(reference) and not call.request.estimators and not call.compiler.normals and has_dense_fields(model):
+        call = replace(call, compiler=replace(call.compiler, normals=True))
     return build_first_problem(model, reference, call)
 
 

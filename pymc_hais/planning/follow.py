@@ -55,7 +55,14 @@ def record_plan(choice: Choice, outcome: Outcome, call: Call) -> Plan | None:
         pilot=pilot and replace(pilot, positions=pilot.positions[:0]),  # no ladder is made from particles
         ladder=outcome.ladder,
         promise=Promise.of(run),
-        start=Start(spec_of(problem.reference), problem.label, problem.fitted, problem.sites, problem.prior_mass),
+        start=Start(
+            spec_of(problem.reference),
+            problem.label,
+            problem.fitted,
+            problem.sites,
+            problem.prior_mass,
+            problem.chart is not None and problem.chart.is_dense,
+        ),
         kernel=kernel_of(call.compiler.kernel if isinstance(kernel, Composed) else kernel),
         site_kernel=kernel_of(kernel.sites if isinstance(kernel, Composed) else None),
         origin=origin,
@@ -83,7 +90,7 @@ def follow(plan: Plan, call: Call) -> Call:
         if isinstance(one, Own):
             raise ValueError(f"The plan was learnt with a kernel of your own, {one.label}: pass it again as `kernel`.")
     recipe = replace(plan.recipe, resample_below=min(plan.recipe.resample_below, call.recipe.resample_below))
-    return replace(call, recipe=recipe, compiler=replace(call.compiler, kernel=kernel, sites=sites))
+    return replace(call, recipe=recipe, compiler=replace(call.compiler, kernel=kernel, sites=sites, normals=plan.start.normals))
 
 
 def _refuse_others(plan: Plan, given: Request) -> None:

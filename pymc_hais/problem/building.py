@@ -118,7 +118,7 @@ def with_reference(
     kernel = compiler.kernel
     # Walls, and step sizes that the user gave, are those of the model's own flat vector; rows have no sites of theirs.
     is_plain = kernel.constraints or kernel.step_size or rows or layout.n_sites
-    chart = None if is_plain else build_chart(model, layout, containers)
+    chart = None if is_plain else build_chart(model, layout, containers, compiler.normals)
     _check_site_draws(model, layout, reference, seeds)
     graph = build_density(
         model,

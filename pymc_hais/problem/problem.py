@@ -40,6 +40,7 @@ class Compiler:
     compile_kwargs: dict[str, Any] = field(default_factory=dict)
     cores: int | None = None  # limits the threads of the engine
     sites: SiteKernel | None = None  # of the discrete dimensions; left to us by default
+    normals: bool = False  # whether independent normal variables may be fields of a chart
 
     @property
     def takes_slopes(self) -> bool:

@@ -60,6 +60,7 @@ class Start:
     fitted: Fitted | None = None
     sites: Sites | None = None  # of the chart
     mass: PriorMass | None = None
+    normals: bool = False  # whether independent normal variables may be fields of the chart
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,9 +33,12 @@ def times_site(xp: Any, location: Any, log_scale: Any, precision: Any, shift: An
 def find_conditionals(frozen: Any, layout: Layout, fields: Sequence[Field]) -> dict[str, tuple[Any, Any]]:
     """Return location and log scale of the variables that have parents, as graphs of value variables.
 
-    Fields are left out, and what has one for a parent: their coordinates follow those of all other variables.
+    Fields are left out, and what has one for a parent: their coordinates follow those of all other variables.  Beside a
+    dense field there are none.
     """
-    found = {}
+    found: dict[str, tuple[Any, Any]] = {}
+    if any(field.is_dense for field in fields):
+        return found
     own = [frozen[field.owner] for field in fields]
     for owner, shape in zip(layout.owners, layout.shapes, strict=True):
         moments = None if frozen[owner] in own else _location_and_log_scale(frozen, frozen[owner])

@@ -19,15 +19,15 @@ from pymc_hais.model.compiling import compile_interpreted
 from pymc_hais.model.containers import arguments_for, freeze_with_inputs
 from pymc_hais.model.coordinates.centring import find_conditionals, longest_line, times_site
 from pymc_hais.model.coordinates.fields import Field, expand, find_fields, open_sums
-from pymc_hais.model.coordinates.tridiagonal import Bands, Factor, compute_coordinates, compute_factor, compute_step
-from pymc_hais.model.layout import Layout, build_position, on_position, values_at
+from pymc_hais.model.coordinates.precisions import Factor
+from pymc_hais.model.layout import Layout, build_layout, build_position, on_position, values_at
 from pymc_hais.model.proofs.concavity import is_concave_in
 
 _log = logging.getLogger("pymc.hais")
 #: Flat vectors (n, D) -> location and log scale (n, D) of the prior of each element given its parents.
 type Moments = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
-#: Flat vectors (n, D) and sites -> the bands (n, K) of a field, given all that is before it.
-type Expansion = Callable[[np.ndarray, Sites], Bands]
+#: Flat vectors (n, D) and sites -> the arrays (n, ...) of a field's precision, given all that is before it.
+type Expansion = Callable[[np.ndarray, Sites], list[np.ndarray]]
 #: Graphs of one flat vector and of further arguments; that vector, and the arguments.
 type Written = tuple[list[Any], Any, list[Any]]
 
@@ -37,7 +37,8 @@ class Sites:
     """What stands for the data: natural parameters of a normal for every coordinate, both 0 for none.
 
     Of the elements of a field they are the share of the data in its coordinates, and the point around which the density
-    is expanded.  Beside a field, elements that are neither of one nor moved are a matrix times their coordinates.
+    is expanded, of which elements that are neither of one nor moved have a part as well: beside a field these are a
+    matrix times their coordinates.
     """
 
     precision: np.ndarray  # (D,) p
@@ -76,6 +77,11 @@ class Chart:
         """Return the sites of no data: all that can be is non-centred."""
         return Sites(np.zeros(self.is_moved.size), np.zeros(self.is_moved.size), np.eye(len(self.mixed)))
 
+    @property
+    def is_dense(self) -> bool:
+        """Whether independent normal variables are a field."""
+        return any(one.is_dense for one in self.fields)
+
     @functools.cached_property
     def is_field(self) -> np.ndarray:
         """Which elements are of a field, of bool (D,)."""
@@ -97,7 +103,7 @@ class Chart:
             mean, log_sd = self._normal(x, sites)
             x = np.where(self.is_moved, mean + np.exp(log_sd) * z, first)
         for i, chain in enumerate(self.fields):
-            way = chain.differences(np, compute_step(self._factor(i, x, sites), z[:, chain.part]))
+            way = chain.differences(np, chain.precision.compute_step(self._factor(i, x, sites), z[:, chain.part]))
             x = np.concatenate([x[:, : chain.start], sites.shift[chain.part] + way, x[:, chain.stop :]], axis=1)
         return x
 
@@ -107,7 +113,7 @@ class Chart:
         z = np.where(self.is_moved, (x - mean) * np.exp(-log_sd), self._mix(x, np.linalg.inv(sites.mix)))
         for i, chain in enumerate(self.fields):
             way = chain.sums(x[:, chain.part] - sites.shift[chain.part])
-            z[:, chain.part] = compute_coordinates(self._factor(i, x, sites), way)
+            z[:, chain.part] = chain.precision.compute_coordinates(self._factor(i, x, sites), way)
         return z
 
     def log_jacobian(self, x: np.ndarray, sites: Sites) -> np.ndarray:
@@ -127,24 +133,29 @@ class Chart:
         return times_site(np, location, log_scale, sites.precision, sites.shift)
 
     def _factor(self, i: int, x: np.ndarray, sites: Sites) -> Factor:
-        return compute_factor(self.numbers.expansions[i](x, sites))
+        return self.fields[i].precision.compute_factor(self.numbers.expansions[i](x, sites))
 
 
-def build_chart(model: Any, layout: Layout, containers: Mapping[str, np.ndarray] | None = None) -> Chart | None:
-    """Find the elements whose prior has parents, and the fields, given data containers that may vary; None if none."""
+def build_chart(
+    model: Any, layout: Layout, containers: Mapping[str, np.ndarray] | None = None, normals: bool = False
+) -> Chart | None:
+    """Find the elements whose prior has parents, and the fields, given data containers that may vary; None if none.
+
+    ``normals`` is as :func:`pymc_hais.model.coordinates.fields.find_fields` takes it.
+    """
     containers = containers or {}
     frozen, targets = freeze_with_inputs(model, list(containers))
-    found_fields = find_fields(frozen, layout)
+    found_fields = find_fields(frozen, layout, normals)
     # Innovations are independent as they are: other coordinates pay only where one hill is integrated out.
     fields = [one for one in found_fields if not one.is_summed or is_concave_in(model, layout, [one.owner])]
-    bands = _write_all_bands(frozen, layout, fields)
-    fields = fields[: len(bands)]
+    expansions = _write_expansions(frozen, layout, fields)
+    fields = fields[: len(expansions)]
     found = find_conditionals(frozen, layout, fields)
     if not found and not fields:
         return None
     given = dict(zip(targets, arguments_for(containers), strict=True))
     of_moments = _compile(_write_moments(frozen, layout, found), layout, given)
-    of_fields = [_compile(one, layout, given) for one in bands]
+    of_fields = [_compile(one, layout, given) for one in expansions]
 
     def numbers_of(values: Mapping[str, np.ndarray]) -> Numbers:
         data = [values[name] for name in containers]
@@ -154,8 +165,8 @@ def build_chart(model: Any, layout: Layout, containers: Mapping[str, np.ndarray]
             return location, log_scale
 
         def expansion_of(function: Callable[..., list[np.ndarray]]) -> Expansion:
-            def expansion(x: np.ndarray, sites: Sites) -> Bands:
-                return Bands(*function(x, *(one.astype(layout.dtype) for one in (sites.precision, sites.shift)), *data))
+            def expansion(x: np.ndarray, sites: Sites) -> list[np.ndarray]:
+                return function(x, *(one.astype(layout.dtype) for one in (sites.precision, sites.shift)), *data)
 
             return expansion
 
@@ -165,9 +176,16 @@ def build_chart(model: Any, layout: Layout, containers: Mapping[str, np.ndarray]
     return Chart(is_moved, longest_line(frozen, found), tuple(fields), numbers_of(containers), numbers_of)
 
 
+def has_dense_fields(model: Any) -> bool:
+    """Whether independent normal variables of a model can be a field, if they are asked for."""
+    frozen, _ = freeze_with_inputs(model, [])
+    return any(one.is_dense for one in find_fields(frozen, build_layout(model), normals=True))
+
+
 def _compile(written: Written, layout: Layout, given: Mapping[Any, Any]) -> Callable[..., list[np.ndarray]]:
     """Compile vectors for flat vectors (n, D), the arguments, and what is given in place of data containers."""
     outputs, position, arguments = written
+    n_axes = [one.ndim for one in outputs]
     positions = pt.matrix("positions", dtype=position.dtype, shape=(None, layout.n_dims))
     replaced: Any = clone_replace(outputs, given, rebuild_strict=False) if given else outputs
     batched: Any = vectorize_graph(replaced, {position: positions})
@@ -176,15 +194,17 @@ def _compile(written: Written, layout: Layout, given: Mapping[Any, Any]) -> Call
     def compute(x: np.ndarray, *rest: np.ndarray) -> list[np.ndarray]:
         arrays = function(np.ascontiguousarray(x, dtype=position.dtype), *rest)
         # What depends on no element has no axis of particles.
-        return [np.broadcast_to(one, (len(x), one.shape[-1])) for one in arrays]
+        return [
+            np.broadcast_to(one, (len(x), *one.shape[one.ndim - n :])) for one, n in zip(arrays, n_axes, strict=True)
+        ]
 
     return compute
 
 
-def _write_all_bands(frozen: Any, layout: Layout, fields: Sequence[Field]) -> list[Written]:
-    """Write the bands of all fields; none where an operation of the model cannot be differentiated twice."""
+def _write_expansions(frozen: Any, layout: Layout, fields: Sequence[Field]) -> list[Written]:
+    """Write the arrays of all fields; none where an operation of the model cannot be differentiated twice."""
     try:
-        return [_write_bands(frozen, layout, fields, i) for i in range(len(fields))]
+        return [_write_expansion(frozen, layout, fields, i) for i in range(len(fields))]
     except Exception as error:  # whatever an operation raises that has no gradient
         _log.debug("Chains keep the coordinates of the model", exc_info=error)
         return []
@@ -202,13 +222,15 @@ def _write_moments(frozen: Any, layout: Layout, found: dict[str, Any]) -> Writte
     return outputs, position, []
 
 
-def _write_bands(frozen: Any, layout: Layout, fields: Sequence[Field], i: int) -> Written:
-    """Write the bands of a field as graphs of the flat vector and the sites; those after it are at their points."""
+def _write_expansion(frozen: Any, layout: Layout, fields: Sequence[Field], i: int) -> Written:
+    """Write the arrays of a field as graphs of the flat vector and the sites; those after it are at their points."""
     position = build_position(layout)
     sites = [position.type(name) for name in ("precision", "shift")]  # nothing here is mixed
     later = {chain.owner for chain in fields[i:]}
     values = values_at(frozen, layout, [sites[1] if owner in later else position for owner in layout.owners])
     own = frozen.rvs_to_values[frozen[fields[i].owner]]
+    points = values_at(frozen, layout, [sites[1]] * len(layout.owners))
     terms, chains, values = open_sums(frozen, fields, [frozen.varlogp, frozen.datalogp], values)
-    bands = expand(fields[i], terms, values, own, chains[fields[i].owner], sites[0][fields[i].start])
-    return list(bands), position, sites
+    *_, points = open_sums(frozen, fields, [], points)
+    arrays = expand(fields[i], terms, values, points, own, chains[fields[i].owner], sites[0][fields[i].start])
+    return arrays, position, sites

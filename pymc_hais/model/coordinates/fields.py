@@ -17,26 +17,31 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pytensor
 import pytensor.tensor as pt
 from pymc.distributions.timeseries import AutoRegressiveRV, RandomWalkRV
+from pymc.pytensorf import rewrite_pregrad
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import Mul, TrueDiv
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.random.basic import NormalRV
 
-from pymc_hais.model.compat import rewrite_for_gradients
-from pymc_hais.model.compiling import quiet_compilation
-from pymc_hais.model.coordinates.tridiagonal import Bands
+from pymc_hais.model.coordinates.dense import Dense
+from pymc_hais.model.coordinates.precisions import Precision
+from pymc_hais.model.coordinates.predictors import find_predictor
+from pymc_hais.model.coordinates.tridiagonal import Tridiagonal
 from pymc_hais.model.layout import Layout
 from pymc_hais.model.rewrites.graphs import scalar_op
 from pymc_hais.model.rewrites.simplification import simplify_values
 
 #: Elements from which on coordinates of its own are worth a chain's second derivatives, which take time to compile.
 _SHORTEST = 64
-#: Elements that two steps away from each other share no entry of a tridiagonal matrix.
-_COLOURS = 3
+#: Sizes of normal variables of which the data look at linear predictors: of fewer elements the gain is small, and a
+#: factor takes the cube of their number.
+_DENSE = range(16, 257)
+#: Elements of all other variables, at most: a Gaussian around their mode is weighed in so many dimensions.
+_FEW = 10
+_TRIDIAGONAL = Tridiagonal()
 
 
 @dataclass(frozen=True)
@@ -48,11 +53,17 @@ class Field:
     stop: int
     length: int
     is_summed: bool = False
+    precision: Precision = _TRIDIAGONAL
 
     @property
     def part(self) -> slice:
         """Where it lies."""
         return slice(self.start, self.stop)
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether its point is one of all variables, of which none has coordinates that its prior moves."""
+        return isinstance(self.precision, Dense)
 
     def differences(self, xp: Any, chains: Any) -> Any:
         """Return what the variable has (..., K) of chains, or of ways between two."""
@@ -68,20 +79,54 @@ class Field:
         return own.reshape((*own.shape[:-1], -1, self.length)).cumsum(axis=-1).reshape(own.shape)
 
 
-def find_fields(frozen: Any, layout: Layout) -> list[Field]:
+def find_fields(frozen: Any, layout: Layout, normals: bool = False) -> list[Field]:
     """Find the random walks and autoregressions of the first order among the free variables, by their distribution.
 
     And the normal variables that are only looked at through their sums along the last axis.
+
+    Parameters
+    ----------
+    normals : bool
+        Whether independent normal variables are fields, too, where scales or slopes are variables.
     """
     offsets = layout.offsets  # of int64, as slices are to be: what PyTensor makes of a small integer overflows later
     long = [i for i, shape in enumerate(layout.shapes) if shape and shape[-1] >= _SHORTEST]
     summed = _find_summed(frozen, [layout.owners[i] for i in long])
-    return [
+    chains = [
         Field(owner, offsets[i], offsets[i + 1], layout.shapes[i][-1], owner in summed)
         for i in long
         for owner in [layout.owners[i]]
         if owner in summed or _is_chain(frozen, frozen[owner])
     ]
+    if not normals:
+        return chains
+    found = (
+        (i, owner, _precision_of(frozen, owner))
+        for i, owner in enumerate(layout.owners)
+        if owner not in [one.owner for one in chains]
+    )
+    fields = chains + [
+        Field(owner, offsets[i], offsets[i + 1], layout.sizes[i], precision=kind) for i, owner, kind in found if kind
+    ]
+    return fields if layout.n_dims - sum(one.stop - one.start for one in fields) <= _FEW else chains
+
+
+def _precision_of(frozen: Any, owner: str) -> Precision | None:
+    """Return the kind of matrix that an independent normal variable has given others that it depends on, if any."""
+    rv = frozen[owner]
+    own, size = frozen.rvs_to_values[rv], int(np.prod(rv.type.shape))
+    is_normal = isinstance(rv.owner.op, NormalRV) and frozen.rvs_to_transforms[rv] is None
+    if not is_normal or size not in _DENSE or rv in ancestors([one for one in frozen.free_RVs if one is not rv]):
+        return None
+    point = own.type("point")
+    (log_rest,) = rewrite_pregrad([clone_replace(frozen.datalogp, {own: point}, rebuild_strict=False)])
+    predictor = find_predictor(log_rest, point)
+    if predictor is None or not predictor.is_mixed:
+        return None
+    parameters = frozen.replace_rvs_by_values(list(rv.owner.op.dist_params(rv.owner)))
+    if set(ancestors([*predictor.others, *parameters])).isdisjoint(frozen.value_vars):
+        return None
+    return Dense()
 
 
 def _is_chain(frozen: Any, rv: Any) -> bool:
@@ -147,47 +192,38 @@ def open_sums(
     return terms, chains, values
 
 
-def expand(field: Field, terms: list[Any], values: Mapping[Any, Any], own: Any, chain: Any, share: Any) -> Bands:
+def expand(
+    field: Field,
+    terms: list[Any],
+    values: Mapping[Any, Any],
+    points: Mapping[Any, Any],
+    own: Any,
+    chain: Any,
+    share: Any,
+) -> list[Any]:
     """Expand log prior + share * log likelihood in a field around a point, given everything else.
-
-    Where the likelihood is not concave it adds no precision: what is left is the prior's.
 
     Parameters
     ----------
     field : Field
     terms : list of variable
         Log prior and the rest, as graphs of value variables and chains.
-    values : dict
-        These variables -> what they are; of the field, the point.
+    values, points : dict
+        These variables -> what they are, of the field the point; and where all of them are at the point.
     own, chain : variable
         The field's value variable and its chain.
     share : variable
         Of the data.
     """
     point = values[chain].type("point")  # no graph: replacing copies what it puts in
+    given = {one: value.type() for one, value in values.items()}
     here = {own: field.differences(pt, point.ravel()).reshape(point.type.shape), chain: point}
-    log_prior, log_rest = simplify_values(clone_replace(terms, {**values, **here}, rebuild_strict=False))
-    of_prior, of_rest = _bands(log_prior, point), _bands(log_rest, point)
-    bands = Bands(
-        of_prior.diagonal + share * pt.maximum(of_rest.diagonal, 0.0),
-        of_prior.off + share * of_rest.off,
-        of_prior.gradient + share * of_rest.gradient,
-    )
-    with quiet_compilation():
-        simple = rewrite_for_gradients(list(bands), "canonicalize", "specialize")
-    return Bands(*clone_replace(list(simple), {point: values[chain]}, rebuild_strict=False))
+    simple = rewrite_pregrad if field.is_dense else simplify_values
+    log_prior, log_rest = simple(clone_replace(terms, {**given, **here}, rebuild_strict=False))
 
+    def put_in(graphs: Any, there: Mapping[Any, Any]) -> Any:
+        replaced = {one: there[value_var] for value_var, one in given.items()}
+        return clone_replace(graphs, {**replaced, point: there[chain]}, rebuild_strict=False)
 
-def _bands(term: Any, point: Any) -> Bands:
-    """Differentiate a log density twice, by as many products with its Hessian as there are colours."""
-    gradient: Any = pytensor.grad(term, point, disconnected_inputs="ignore")
-    colours = np.arange(int(np.prod(point.type.shape))) % _COLOURS
-    diagonal, off = pt.zeros_like(point).ravel(), pt.zeros_like(point).ravel()
-    for colour in range(_COLOURS):
-        mask = (colours == colour).astype(point.dtype)
-        chosen = pt.sum(gradient * mask.reshape(point.type.shape))
-        slopes: Any = pytensor.grad(chosen, point, disconnected_inputs="ignore")
-        column = -slopes.ravel()
-        before = np.append(mask[1:], 0.0)  # the element before one of this colour; the last one has none after it
-        diagonal, off = diagonal + mask * column, off + before * column
-    return Bands(diagonal, off, gradient.ravel())
+    arrays = field.precision.expand(log_prior, log_rest, point, share, lambda graph: put_in(graph, points))
+    return list(put_in(list(arrays), values))

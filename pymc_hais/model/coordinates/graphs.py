@@ -4,12 +4,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
+from pymc.pytensorf import rewrite_pregrad
 from pytensor.graph.replace import clone_replace
 
 from pymc_hais.model.coordinates.centring import find_conditionals, times_site
 from pymc_hais.model.coordinates.chart import Chart
 from pymc_hais.model.coordinates.fields import expand, open_sums
-from pymc_hais.model.coordinates.tridiagonal import Ways
 from pymc_hais.model.layout import Layout, values_at
 
 
@@ -38,7 +38,10 @@ def recentre(frozen: Any, layout: Layout, chart: Chart | None, coordinates: Any,
     sites = [pt.tensor(f"site_{i}", dtype=one.dtype, shape=one.shape) for i, one in enumerate(no_sites)]
     values, of_normals = _recentre_normals(frozen, layout, chart, coordinates, sites)
     terms, chains, with_chains = open_sums(frozen, chart.fields, terms, values)
-    of_fields = _recentre_fields(frozen, chart, coordinates, sites, terms, chains, with_chains)
+    if chart.is_dense:  # so that what their expansions take from the rest is one with it
+        terms = list(rewrite_pregrad(terms))
+    *_, points = open_sums(frozen, chart.fields, [], values_at(frozen, layout, [sites[1]] * len(layout.owners)))
+    of_fields = _recentre_fields(frozen, chart, coordinates, sites, terms, chains, with_chains, points)
     values = {value_var: with_chains[value_var] for value_var in values}
     log_jacobian = (of_normals + of_fields).astype(coordinates.dtype)
     return Recentred(_put_in(terms, with_chains), values, log_jacobian, sites, no_sites)
@@ -81,6 +84,7 @@ def _recentre_fields(
     terms: list[Any],
     chains: dict[str, Any],
     values: dict[Any, Any],
+    points: dict[Any, Any],
 ) -> Any:
     """Write each field, one after another, in place of its point; return the Jacobian's share."""
     own = {field.owner: frozen.rvs_to_values[frozen[field.owner]] for field in chart.fields}
@@ -88,8 +92,8 @@ def _recentre_fields(
     for field in chart.fields:
         chain = chains[field.owner]
         point = values[chain]
-        bands = expand(field, terms, values, own[field.owner], chain, sites[0][field.start])
-        root, _, _, step = Ways()(*bands, coordinates[field.part])
+        arrays = expand(field, terms, values, points, own[field.owner], chain, sites[0][field.start])
+        root, step = field.precision.write_way(arrays, coordinates[field.part])
         whole = point + step.reshape(point.type.shape).astype(point.dtype)
         values[chain] = chain.type.filter_variable(whole)
         if field.is_summed:

@@ -1,6 +1,7 @@
 """Tridiagonal matrices by recurrences: factors, ways that they lead, and gradients, in numbers and as graphs."""
 
 import functools
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,8 +10,12 @@ import pytensor.tensor as pt
 from pytensor.gradient import DisconnectedType
 from pytensor.graph.null_type import NullType
 
+from pymc_hais.model.compat import rewrite_for_gradients
+from pymc_hais.model.compiling import quiet_compilation
 from pymc_hais.model.rewrites.gradients import WrittenOut
 
+#: Elements that two steps away from each other share no entry of a tridiagonal matrix.
+_COLOURS = 3
 #: The least pivot of the factor, as a share of the diagonal and alone: where the density is not concave at the point.
 _LEAST_PIVOT, _TINY = 1e-3, 1e-30
 
@@ -23,12 +28,72 @@ class Bands(NamedTuple):
     gradient: Any
 
 
-class Factor(NamedTuple):
+class Bidiagonal(NamedTuple):
     """L, lower bidiagonal, and the Newton step as L^-1 g."""
 
     diagonal: Any
     off: Any
     step: Any
+
+
+class Tridiagonal:
+    """The precision of a chain, as far as each observation looks at one element."""
+
+    def expand(self, log_prior: Any, log_rest: Any, point: Any, share: Any, at_point: Callable[[Any], Any]) -> Bands:
+        """Differentiate log prior + share * the rest; where the rest is not concave it adds no precision."""
+        of_prior, of_rest = _bands(log_prior, point), _bands(log_rest, point)
+        bands = [
+            of_prior.diagonal + share * pt.maximum(of_rest.diagonal, 0.0),
+            of_prior.off + share * of_rest.off,
+            of_prior.gradient + share * of_rest.gradient,
+        ]
+        with quiet_compilation():
+            return Bands(*rewrite_for_gradients(bands, "canonicalize", "specialize"))
+
+    def write_way(self, bands: Sequence[Any], z: Any) -> tuple[Any, Any]:
+        """Write the factor's diagonal (K,) and the way from the point to x of coordinates z (K,)."""
+        root, _, _, step = Ways()(*bands, z)
+        return root, step
+
+    @np.errstate(all="ignore")  # of values beyond the range of floating point
+    def compute_factor(self, bands: Sequence[np.ndarray]) -> Bidiagonal:
+        """Compute the factors (n, K) of bands (n, K)."""
+        diagonal, off, step = np.empty((3, *np.shape(bands[0])))
+        last = coupling = np.zeros(len(diagonal))
+        for k in range(diagonal.shape[1]):
+            given = (band[:, k] for band in bands)
+            diagonal[:, k], coupling, last = _eliminate(np, *given, coupling, last)  # type: ignore[call-arg]
+            off[:, k], step[:, k] = coupling, last
+        return Bidiagonal(diagonal, off, step)
+
+    @np.errstate(all="ignore")  # of values beyond the range of floating point
+    def compute_step(self, factor: Bidiagonal, z: np.ndarray) -> np.ndarray:
+        """Compute the ways from the point to x (n, K) of coordinates."""
+        step, right = np.empty_like(z), z + factor.step
+        last = np.zeros(len(z))
+        for k in reversed(range(z.shape[1])):
+            last = step[:, k] = _substitute(factor.diagonal[:, k], factor.off[:, k], right[:, k], last)
+        return step
+
+    def compute_coordinates(self, factor: Bidiagonal, step: np.ndarray) -> np.ndarray:
+        """Compute the coordinates (n, K) of ways from the point to x."""
+        after = np.concatenate([step[:, 1:], np.zeros((len(step), 1))], axis=1)
+        return factor.diagonal * step + factor.off * after - factor.step
+
+
+def _bands(term: Any, point: Any) -> Bands:
+    """Differentiate a log density twice, by as many products with its Hessian as there are colours."""
+    gradient: Any = pytensor.grad(term, point, disconnected_inputs="ignore")
+    colours = np.arange(int(np.prod(point.type.shape))) % _COLOURS
+    diagonal, off = pt.zeros_like(point).ravel(), pt.zeros_like(point).ravel()
+    for colour in range(_COLOURS):
+        mask = (colours == colour).astype(point.dtype)
+        chosen = pt.sum(gradient * mask.reshape(point.type.shape))
+        slopes: Any = pytensor.grad(chosen, point, disconnected_inputs="ignore")
+        column = -slopes.ravel()
+        before = np.append(mask[1:], 0.0)  # the element before one of this colour; the last one has none after it
+        diagonal, off = diagonal + mask * column, off + before * column
+    return Bands(diagonal, off, gradient.ravel())
 
 
 class Ways(WrittenOut):
@@ -90,35 +155,6 @@ def _pull(
     of_pivot = pt.switch(is_pivot, of_square, 0.0)
     of_diagonal = pt.switch(is_pivot, of_square, _LEAST_PIVOT * pt.sign(diagonal) * of_square)
     return of_diagonal, of_off, of_gradient, -last * of_gradient - 2.0 * before * of_pivot, -before * of_gradient
-
-
-@np.errstate(all="ignore")  # of values beyond the range of floating point
-def compute_factor(bands: Bands) -> Factor:
-    """Compute the factors (n, K) of bands (n, K)."""
-    diagonal, off, step = np.empty((3, *np.shape(bands.diagonal)))
-    last = coupling = np.zeros(len(diagonal))
-    for k in range(diagonal.shape[1]):
-        given = (band[:, k] for band in bands)
-        diagonal[:, k], coupling, last = _eliminate(np, *given, coupling, last)  # type: ignore[call-arg]
-        off[:, k], step[:, k] = coupling, last
-    return Factor(diagonal, off, step)
-
-
-@np.errstate(all="ignore")  # of values beyond the range of floating point
-def compute_step(factor: Factor, z: np.ndarray) -> np.ndarray:
-    """Compute the ways from the point to x (n, K) of coordinates."""
-    step, right = np.empty_like(z), z + factor.step
-    last = np.zeros(len(z))
-    for k in reversed(range(z.shape[1])):
-        last = step[:, k] = _substitute(factor.diagonal[:, k], factor.off[:, k], right[:, k], last)
-    return step
-
-
-@np.errstate(all="ignore")  # of values beyond the range of floating point
-def compute_coordinates(factor: Factor, step: np.ndarray) -> np.ndarray:
-    """Compute the coordinates (n, K) of ways from the point to x."""
-    after = np.concatenate([step[:, 1:], np.zeros((len(step), 1))], axis=1)
-    return factor.diagonal * step + factor.off * after - factor.step
 
 
 def _eliminate(xp: Any, diagonal: Any, off: Any, gradient: Any, coupling: Any, last: Any) -> tuple[Any, Any, Any]:

@@ -85,6 +85,8 @@ def try_fields_first(problem: Problem, spent: Spent, call: Call) -> Trial | str:
         return near
     if not np.isfinite(judged.log_z):
         return "no draw around the mode has a density."
+    if problem.chart.is_dense and not _is_near(judged):
+        return f"with all else as it is, {judged.share:.0%} of draws around it count (Pareto k {judged.tail:.1f})."
     trial = learn(near, [0], _FROM_FIELDS, spent, call)
     if not trial.is_tuned:
         return "the pilot from there ran out of time."
@@ -158,8 +160,8 @@ def _at_point(problem: Problem, x: np.ndarray) -> Problem:
     """Expand the chains around those of a flat vector."""
     assert problem.chart is not None
     assert problem.sites is not None
-    is_field = problem.chart.is_field
-    return problem.with_sites(replace(problem.sites, precision=1.0 * is_field, shift=np.where(is_field, x, 0.0)))
+    is_field, shift = problem.chart.is_field, np.where(problem.chart.is_moved, 0.0, x)
+    return problem.with_sites(replace(problem.sites, precision=1.0 * is_field, shift=shift))
 
 
 def _settle(problem: Problem, along: Slice, top: np.ndarray) -> tuple[Problem, float]:
@@ -174,7 +176,7 @@ def _settle(problem: Problem, along: Slice, top: np.ndarray) -> tuple[Problem, f
         tried = problem.to_coordinates(x)
         along.move_to(problem)
         best = int(np.argmax(Joint.__call__(along, tried)[0]))
-        sites = replace(sites, shift=np.where(chart.is_field, x[best], 0.0))
+        sites = replace(sites, shift=np.where(chart.is_moved, 0.0, x[best]))
         problem = problem.with_sites(sites)
         if best == len(_SHARES) - 1 or (best == 0 and np.linalg.norm(tried[0] - tried[-1]) < _STAYS):
             break

@@ -32,10 +32,10 @@ from pymc_hais.run.mode_search import Climbed, Joint, Peak, can_climb, climb, sc
 from pymc_hais.tuning import DEFENCE, log_densities
 from pymc_hais.tuning.pilot import next_beta
 
-#: Starts of the climbs, at least, and evaluations of each, at most.
-_FEWEST_STARTS, _MOST_STEPS = 20, 60
-#: Evaluations of each start after which half of the starts must have ended.
-_PATIENCE = 30
+#: Starts of the climbs, at least, and evaluations of each, at most: so many, and for each dimension.
+_FEWEST_STARTS, _MOST_STEPS, _STEPS_PER_DIM = 20, 60, 2
+#: Evaluations of each start after which half of the starts must have ended: so many, and for each dimension.
+_PATIENCE, _PATIENCE_PER_DIM = 30, 1
 #: Share of a limit of time that the climbs may take of what is left.
 _SHARE_OF_TIME = 0.2
 #: Share of the starts that must end at the mode.
@@ -214,13 +214,15 @@ def _find(problem: Problem, joint: Joint, call: Call) -> Judged | str:
 def climb_in_time(joint: Joint, starts: np.ndarray, call: Call) -> Climbed | str:
     """Climb from starts (n, D) in a share of the time that is left; or say why no mode was found."""
     end = time.perf_counter() + _SHARE_OF_TIME * call.budget.left
+    n_dims = starts.shape[1]
+    patience, most = _PATIENCE + _PATIENCE_PER_DIM * n_dims, _MOST_STEPS + _STEPS_PER_DIM * n_dims
 
     def goes_on(n: int, done: float) -> bool:
-        return time.perf_counter() < end and (n < _PATIENCE or done > 0.5)
+        return time.perf_counter() < end and (n < patience or done > 0.5)
 
     if len(starts) < 2:
         return "no draw of the prior is within the range of floating point."
-    climbed = climb(joint, starts, scales_of(starts), _MOST_STEPS, goes_on)
+    climbed = climb(joint, starts, scales_of(starts), most, goes_on)
     return climbed if climbed.peaks else "no climb ends at a smooth mode."
 
 

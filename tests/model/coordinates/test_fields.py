@@ -59,9 +59,32 @@ def innovations():
     return model
 
 
+def regression():
+    """Coefficients of unknown scale, a predictor with an unknown slope and noise, and counts."""
+    design = np.random.default_rng(8).normal(size=(30, 18))
+    with pm.Model() as model:
+        scale, slope = pm.HalfNormal("scale", 1.0), pm.LogNormal("slope", 0.0, 0.3)
+        z = pm.Normal("z", 0.1, 1.0 + slope, shape=18)
+        pm.Poisson("n", pm.math.exp(0.2 + slope * pm.math.dot(design, z * scale) / 6.0), observed=np.arange(30) % 4)
+    return model
+
+
+def process():
+    """A latent Gaussian process, in the coordinates that PyMC gives it, beside a walk of its own."""
+    x = np.linspace(0.0, 3.0, 17)
+    with pm.Model() as model:
+        length, noise = pm.LogNormal("length", 0.0, 0.3), pm.HalfNormal("noise", 1.0)
+        walk = pm.GaussianRandomWalk("walk", sigma=noise, init_dist=pm.Normal.dist(0.0, 1.0), shape=17)
+        f = pm.gp.Latent(cov_func=pm.gp.cov.Matern32(1, ls=length)).prior("f", x[:, None])
+        pm.Normal("y", f + walk, noise, observed=np.sin(x))
+    return model
+
+
 MODELS = {"walk": walk, "several": several, "folded": folded, "innovations": innovations}
+MODELS |= {"regression": regression, "process": process}
 #: Elements of fields, and of what the matrix mixes.
 SIZES = {"walk": (12, 2), "several": (25, 2), "folded": (12, 1), "innovations": (30, 2)}
+SIZES |= {"regression": (18, 2), "process": (34, 2)}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -73,14 +96,14 @@ def short():
 
 @pytest.fixture(scope="module", params=MODELS)
 def case(request):
-    return request.param, *charted(MODELS[request.param](), 20)
+    return request.param, *charted(MODELS[request.param](), 20, normals=True)
 
 
 def sites_of(chart, kind):
     sites = chart.without_sites()
     if kind == "none":
         return sites
-    shift = np.where(chart.is_field, RNG.normal(size=chart.is_field.size), 0.0)
+    shift = np.where(chart.is_moved, 0.0, RNG.normal(size=chart.is_field.size))
     mix = np.tril(RNG.normal(size=sites.mix.shape), -1) + sites.mix
     return replace(sites, precision=1.0 * chart.is_field, shift=shift, mix=mix)
 
@@ -133,12 +156,23 @@ def summed():
     return model
 
 
+def linear():
+    """A process of basis functions under normal data: all scales and the length are unknown."""
+    basis, rates = np.random.default_rng(9).normal(size=(12, 20)), np.arange(20) / 20.0
+    with pm.Model() as model:
+        scale, length = pm.HalfNormal("scale", 1.0), pm.LogNormal("length", 0.0, 0.5)
+        z = pm.Normal("z", 0.3, 1.0, shape=20)
+        mean = pm.math.dot(basis, z * scale * pm.math.exp(-length * rates))
+        pm.Normal("y", mean, pm.HalfNormal("noise", 1.0), observed=LEVEL)
+    return model
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("build", [walk, summed])
+@pytest.mark.parametrize("build", [walk, summed, linear])
 def test_a_chain_under_normal_data_is_a_standard_normal_whatever_the_scales(build):
     model = build()
     layout = build_layout(model)
-    chart = build_chart(model, layout)
+    chart = build_chart(model, layout, normals=True)
     sites = sites_of(chart, "all")
     engine = compile_engine(build_density(model, layout, chart=chart), None, {})
     z = RNG.normal(size=(6, layout.n_dims))

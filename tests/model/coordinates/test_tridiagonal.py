@@ -5,7 +5,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
-from pymc_hais.model.coordinates.tridiagonal import Bands, Ways, compute_factor, compute_step
+from pymc_hais.model.coordinates.tridiagonal import Bands, Tridiagonal, Ways
 
 N = 7
 RNG = np.random.default_rng(6)
@@ -31,9 +31,9 @@ def test_graphs_are_the_numbers_and_gradients_their_slopes(kind, share):
     values = np.array([DIAGONALS[kind], OFF, GRADIENT, Z])
     function = pytensor.function(inputs, [root, way, total, *pytensor.grad(total, inputs)], mode="FAST_COMPILE")
     found_root, found_way, _, *slopes = function(*values)
-    factor = compute_factor(Bands(*values[:3, None]))
+    factor = Tridiagonal().compute_factor(Bands(*values[:3, None]))
     np.testing.assert_allclose(found_root, factor.diagonal[0], rtol=1e-12)
-    np.testing.assert_allclose(found_way, compute_step(factor, Z[None])[0], rtol=1e-12)
+    np.testing.assert_allclose(found_way, Tridiagonal().compute_step(factor, Z[None])[0], rtol=1e-12)
     is_least = DIAGONALS[kind] - np.append(0.0, factor.off[0, :-1]) ** 2 < 0.0
     assert is_least.any() == (kind == "not")
     moves = 1e-6 * np.eye(values.size).reshape(-1, *values.shape)
