@@ -52,7 +52,10 @@ def fit(
         "lbfgs" where the objective is a function of the parameters alone, else Adam.
     n_steps : int, optional
         At most so many; by default 1000 of L-BFGS, which ends earlier, or 5000.  The rate of other optimisers falls
-        linearly to zero over the second half of the steps, and the last quarter is averaged.
+        linearly to zero over the second half of the steps, and the last quarter is averaged.  Where these have come to
+        rest, gradients at their mean are added, which move nothing, are no steps, and are told to no callback: a tenth
+        of ``n_steps``, or up to a quarter until each row has counted four times, at least 100; and half as many before
+        them for chains to settle there.
     batch_size : int, optional
         Rows of a step, 256 by default; not for L-BFGS.
     random_seed : optional
@@ -66,7 +69,7 @@ def fit(
         The fit has converged when its gradient, a mean over rows, is so small beside the standard error of that mean
         (root mean square over the parameters): another sample of rows would change the parameters far more than more
         steps.  Noisy gradients have to be stationary over the last quarter of the steps instead, and their mean below
-        one standard error.
+        one standard error; and so has that at the mean of these steps, or to be no more than chance explains.
     max_seconds : float, optional
         No step begins later than so many seconds after the call, compiling included; what is under way, such as the
         chains' pilot, is not cut short.
@@ -83,8 +86,8 @@ def fit(
         error as log Z of these values).  Of at most 200 steps, evenly spaced, the group ``parameters`` (after the step)
         and the group ``learning`` (at the values before it): ``objective`` (the mean since the last), the norm of the
         gradient and the method's monitors.  Attributes: ``converged``, ``reason`` ("tolerance", "n_steps",
-        "max_seconds", "interrupt", "diverged" or "stuck"), ``excess`` (what ``tolerance`` is compared with),
-        ``objective``, ``seconds``, ``method``, ``optimizer``, ``backend``, ``n_steps``, ``findings``.
+        "max_seconds", "interrupt", "scattered", "diverged" or "stuck"), ``excess`` (what ``tolerance`` is compared
+        with), ``objective``, ``seconds``, ``method``, ``optimizer``, ``backend``, ``n_steps``, ``findings``.
 
     Raises
     ------

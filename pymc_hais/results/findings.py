@@ -141,6 +141,13 @@ FINDINGS: dict[str, Row] = {
         "The fit was interrupted after {n_steps:,} steps; the model holds what had been reached.",
         "Call fit again, which goes on from here.",
     ),
+    "not_converged: scattered": _warning(
+        "The {n_steps:,} steps have come to rest, and at the mean of the last ones, which the model holds, the "
+        "gradient of the objective is {excess:.2g} of its standard errors as a mean over the rows: the steps scatter "
+        "too widely to be averaged, or are of too few rows.",
+        "Call fit again, which goes on from here, with a smaller learning rate, such as "
+        "optimizer=pm.adam(learning_rate=0.001), a larger `batch_size` or more `n_steps`.",
+    ),
     "not_converged: stuck": _error(
         "After {n_steps:,} steps no step makes the objective smaller, and its gradient is {excess:.2g} of its standard "
         "errors as a mean over the rows (tolerance {tolerance:g}).",

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pymc_hais.learning.optimisers.stochastic import LastGradients
+from pymc_hais.learning.optimisers.gradients import Gradients
 from pymc_hais.learning.optimisers.trace import Trace
 from pymc_hais.learning.program import Gradient
 
@@ -11,9 +11,9 @@ N_STEPS = 500
 
 
 def are_stationary(gradients):
-    last = LastGradients({"A": gradients.shape[1:]})
+    last = Gradients({"A": gradients.shape[1:]})
     for i, one in enumerate(gradients):
-        last.add(i / len(gradients), {"A": one})
+        last.add(i / len(gradients), Gradient(0.0, {"A": one}))
     return last.are_stationary()
 
 

@@ -66,6 +66,10 @@ class Descent:
         self.trace.add(step, values, gradient, lambda: self._monitors(state))
         for callback in self.callbacks:
             callback(step, values, gradient.objective)
+        self.show(done)
+
+    def show(self, done: float) -> None:
+        """Move the bar, with what the last step that is kept says."""
         last = self.trace.monitors[-1] if self.trace.monitors else {}
         shown: Any = last.get("log_z", np.nan)
         if "held_out" in last:

@@ -1,6 +1,7 @@
 """Steps along noisy gradients, by PyMC's own optimisers: the rate falls, and the last quarter is averaged.
 
-What the last gradients say, in blocks, tells whether the steps have come to rest.
+What the last gradients say, in blocks, tells whether the steps have come to rest; further ones at the mean of the last
+steps, whether that is a place to rest at.
 
 Averaging: Polyak and Juditsky (1992), "Acceleration of stochastic approximation by averaging".
 """
@@ -15,14 +16,10 @@ import pytensor
 import pytensor.tensor as pt
 
 from pymc_hais.learning.optimisers.descent import Descent, refuse_infinite
-from pymc_hais.learning.optimisers.trace import Ending, excess
+from pymc_hais.learning.optimisers.gradients import N_BLOCKS, Gradients
+from pymc_hais.learning.optimisers.trace import Ending
 from pymc_hais.learning.program import Gradient, Program, build_program
 
-#: Blocks of the last steps, each long enough for gradients that depend on those before, as those of chains do.
-N_BLOCKS = 10
-#: The square of Student's t with nine degrees of freedom has the mean 9 / 7 and the standard deviation 2.3: the mean of
-#: p of them may be three times as large, and four standard deviations more.
-_LARGEST, _SPREAD = 4.0, 9.2
 #: Steps, rows of a step, and the rate of Adam by default.
 N_STEPS, BATCH_SIZE, RATE = 5000, 256, 0.01
 #: The share of the steps after which the rate falls, linearly to zero, and from which on iterates are averaged.
@@ -30,6 +27,10 @@ _FALLING, _AVERAGED = 0.5, 0.75
 #: Standard errors of all rows below which a mean gradient that is stationary says that the fit has converged: a noisy
 #: gradient does not come down to the tolerance.
 _NOISY = 1.0
+#: Gradients at the mean of the last steps: a share of all steps, at least so many in a block; up to a larger share
+#: where that is needed for each row to count a few times; and before them a part of as many on the way there, and to
+#: settle, where what a method prepares follows the parameters.
+_HELD, _LEAST, _MOST, _ROUNDS, _SETTLING = 0.1, 10, 0.25, 4, 0.5
 #: PyMC's optimisers, in each of which every element moves by its own gradients alone.
 _ELEMENTWISE = (
     pm.sgd, pm.momentum, pm.nesterov_momentum, pm.adagrad, pm.adagrad_window, pm.rmsprop, pm.adadelta, pm.adam,
@@ -37,39 +38,6 @@ _ELEMENTWISE = (
 )  # fmt: skip
 #: Batches that tell how high the objective is at the start: by chance an end there is higher than all once in 2^20.
 _N_HEIGHTS = 20
-
-
-class LastGradients:
-    """Means of gradients over blocks of steps, by name of the parameter."""
-
-    def __init__(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        self._sums = {name: np.zeros((N_BLOCKS, *shape)) for name, shape in shapes.items()}
-        self._counts = np.zeros(N_BLOCKS)
-
-    def add(self, done: float, gradient: Mapping[str, np.ndarray]) -> None:
-        """Add the gradient of a step, of which a share ``done`` in [0, 1] of all blocks lies behind."""
-        block = min(int(done * N_BLOCKS), N_BLOCKS - 1)
-        self._counts[block] += 1
-        for name, one in gradient.items():
-            self._sums[name][block] += one
-
-    def mean(self) -> dict[str, np.ndarray]:
-        """Return the mean over all steps that were added."""
-        return {name: one.sum(axis=0) / self._counts.sum() for name, one in self._sums.items()}
-
-    def are_stationary(self) -> bool:
-        """Whether the mean gradient is no larger than the spread of the blocks: on a way it has one sign.
-
-        Blocks, and not steps, since gradients of chains depend on those before.
-        """
-        if not self._counts.all():
-            return False
-        sums = np.concatenate([one.reshape(N_BLOCKS, -1) for one in self._sums.values()], axis=1)
-        means = sums / self._counts[:, None]
-        error = means.std(axis=0, ddof=1) / np.sqrt(N_BLOCKS)
-        moved = error > 0.0
-        z = means.mean(axis=0)[moved] / error[moved]
-        return bool(z.size == 0 or np.mean(z**2) <= _LARGEST + _SPREAD / np.sqrt(z.size))
 
 
 def build_steps(optimizer: Callable[..., Any], free: Mapping[str, np.ndarray]) -> Callable[..., dict[str, np.ndarray]]:
@@ -121,50 +89,79 @@ def _together(optimizer: Callable[..., Any], free: Mapping[str, np.ndarray]) -> 
 
 
 def follow(descent: Descent, optimizer: Callable[..., Any], batch_size: int) -> Ending:
-    """Take steps along the gradients of batches; return the mean over the last quarter of them."""
+    """Take steps along the gradients of batches; return the mean over the last quarter of them.
+
+    Where the steps have come to rest, the gradient at that mean tells whether the fit has converged.
+    """
     walk = _Walk(descent, optimizer, batch_size)
-    step, reason = 0, "n_steps"
     try:
-        for step in range(1, descent.n_steps + 1):
-            if not walk.go(step):
-                reason = "diverged"
-                break
-            if descent.budget.left <= 0.0:
-                reason = "max_seconds"
-                break
+        reason = walk.go()
+        if reason == "n_steps" and walk.has_come_to_rest():
+            reason = walk.stand()
     except KeyboardInterrupt:
         reason = "interrupt"
-    left = walk.excess()
-    values = walk.averaged()
+    values = descent.values(walk.result())
     if walk.is_uphill():
         reason, values = "diverged", descent.values(descent.start())
-    if reason == "n_steps" and (left <= descent.tolerance or (left <= _NOISY and walk.last_gradients.are_stationary())):
-        reason = "tolerance"
-    backend = walk.program.backend if walk.program else ""
-    return Ending(values, reason, left, step, float(np.mean(walk.objectives or [np.nan])), backend, walk.state)
+    objective, backend = float(np.mean(walk.seen.objectives or [np.nan])), walk.program.backend if walk.program else ""
+    return Ending(values, reason, walk.excess(), walk.step, objective, backend, walk.state)
 
 
 class _Walk:
     """Where the steps have led, and the sums over the last ones."""
 
     def __init__(self, descent: Descent, optimizer: Callable[..., Any], batch_size: int) -> None:
-        self.descent, self.size = descent, batch_size
+        self.descent, self.size, self.share = descent, batch_size, batch_size / len(descent.rows)
         self.free = descent.start()
         self.move = build_steps(optimizer, self.free)
         self.order = descent.batches(batch_size)
         self.state = descent.method.begin(descent.family, descent.rows, descent.rng)
         self.weights = np.full(batch_size, 1.0 / batch_size)
         self.program: Program | None = None
-        self.count, self.objectives, self.heights = 0, list[float](), list[float]()
+        self.step, self.count, self.heights = 0, 0, list[float]()
         self.last: Mapping[str, np.ndarray] | None = None
-        self.last_gradients = LastGradients({name: one.shape for name, one in self.free.items()})
-        self.sums, self.squares = ({name: np.zeros_like(one) for name, one in self.free.items()} for _ in range(2))
+        self.sums = {name: np.zeros_like(one) for name, one in self.free.items()}
+        self.seen = self._nothing()  # of the last steps, and then of those at their mean
+        needed = min(_ROUNDS * len(descent.rows) / batch_size, _MOST * descent.n_steps)
+        self.n_held = int(max(needed, _HELD * descent.n_steps, _LEAST * N_BLOCKS))
+        self.n_settling = int(_SETTLING * self.n_held) if descent.method.follows_parameters else 0
 
-    def go(self, step: int) -> bool:
+    def _nothing(self) -> Gradients:
+        return Gradients({name: one.shape for name, one in self.free.items()})
+
+    def go(self) -> str:
+        """Make all steps, and say why they end."""
+        for step in range(1, self.descent.n_steps + 1):
+            self.step = step
+            if not self._go(step):
+                return "diverged"
+            if self.descent.budget.left <= 0.0:
+                return "max_seconds"
+        return "n_steps"
+
+    def _go(self, step: int) -> bool:
         """Make one step; whether it ended at numbers."""
         descent = self.descent
-        values = descent.values(self.free)
-        batch = descent.batch(next(self.order), values, step, self.last)
+        gradient, state = self._look(self.free, next(self.order), step)
+        done = step / descent.n_steps
+        share = 1.0 if done <= _FALLING else max(1.0 - done, 0.5 / descent.n_steps) / (1.0 - _FALLING)
+        free = descent.tidy(self.move(self.free, gradient.of, share))
+        if not _are_numbers(gradient.objective, free):
+            return False
+        self.free, self.state = free, state
+        if done > _AVERAGED or step == descent.n_steps:
+            self.count += 1
+            self.seen.add((done - _AVERAGED) / (1.0 - _AVERAGED), gradient)
+            for name, one in free.items():
+                self.sums[name] += one
+        descent.note(step, descent.values(free), gradient, state, self._done(step))
+        return True
+
+    def _look(self, free: Mapping[str, np.ndarray], places: np.ndarray, step: int) -> tuple[Gradient, Any]:
+        """Return the gradient of a batch at some coordinates, in these, and the next state."""
+        descent = self.descent
+        values = descent.values(free)
+        batch = descent.batch(places, values, step, self.last)
         extras, state = descent.method.prepare(self.state, batch, descent.rng)
         if self.program is None:
             self.program = build_program(descent.method, descent.family, batch, extras)
@@ -173,18 +170,7 @@ class _Walk:
                 self.heights = [self._height(values) for _ in range(_N_HEIGHTS)]
         found = self.program(values, batch.rows, self.weights, extras)
         self.last = found.of
-        gradient = Gradient(found.objective, descent.gradient(self.free, found.of))
-        done = step / descent.n_steps
-        share = 1.0 if done <= _FALLING else max(1.0 - done, 0.5 / descent.n_steps) / (1.0 - _FALLING)
-        free = descent.tidy(self.move(self.free, gradient.of, share))
-        if not all(np.isfinite(one).all() for one in [*free.values(), np.asarray(found.objective)]):
-            return False
-        self.free, self.state = free, state
-        if done > _AVERAGED or step == descent.n_steps:
-            self._remember(gradient)
-            self.last_gradients.add((done - _AVERAGED) / (1.0 - _AVERAGED), gradient.of)
-        descent.note(step, descent.values(free), gradient, state, done)
-        return True
+        return Gradient(found.objective, descent.gradient(free, found.of)), state
 
     def _height(self, values: Mapping[str, np.ndarray]) -> float:
         """Return the objective of another batch at the first values."""
@@ -193,34 +179,61 @@ class _Walk:
         extras, _ = self.descent.method.prepare(self.state, batch, self.descent.rng)
         return self.program(values, batch.rows, self.weights, extras).objective
 
-    def _remember(self, gradient: Gradient) -> None:
-        self.count += 1
-        self.objectives.append(gradient.objective)
-        for name, one in gradient.of.items():
-            self.sums[name] += self.free[name]
-            self.squares[name] += one**2
+    def has_come_to_rest(self) -> bool:
+        """Whether the mean gradient of the last steps is small, and none of a way that they are still on."""
+        is_small = self._is_small() and (self.excess() <= self.descent.tolerance or self.seen.are_stationary())
+        return is_small and not self.is_uphill()
 
-    def averaged(self) -> dict[str, np.ndarray]:
-        """Return the mean of the last coordinates, as values; the present ones if the steps ended early."""
+    def stand(self) -> str:
+        """See what gradient there is at the mean of the last steps, where none of them was; say how the fit ends.
+
+        Steps whose mean gradient is zero may be a cloud so wide that the gradient bends within it.  Chains go to the
+        mean in small steps, and settle.  Rows are drawn with replacement: batches in turn would hardly differ where
+        they are most of the rows, and their spread is what the mean is compared with.
+        """
+        descent, held, mean = self.descent, self._nothing(), self.result()
+        for i in range(1, self.n_settling + self.n_held + 1):
+            if descent.budget.left <= 0.0:
+                return "max_seconds"
+            share = min(2.0 * i / self.n_settling, 1.0) if i <= self.n_settling else 1.0
+            at = descent.tidy({name: one + share * (mean[name] - one) for name, one in self.free.items()})
+            places = descent.rng.integers(len(descent.rows), size=self.size)
+            gradient, state = self._look(at, places, self.step + i)
+            if not _are_numbers(gradient.objective, gradient.of):
+                self.count = 0  # no density at the mean: the last step is the result
+                return "diverged"
+            self.state = state
+            if i > self.n_settling:
+                held.add((i - self.n_settling - 1) / self.n_held, gradient)
+            descent.show(self._done(self.step + i))
+        self.seen = held
+        is_chance = held.noise(self.share) <= _NOISY and held.are_stationary()
+        return "tolerance" if self._is_small() or is_chance else "scattered"
+
+    def _done(self, step: int) -> float:
+        """Return the share of all that is to be done."""
+        return step / (self.descent.n_steps + self.n_settling + self.n_held)
+
+    def result(self) -> dict[str, np.ndarray]:
+        """Return the mean of the last coordinates; the present ones if the steps ended early."""
         if not self.count:
-            return self.descent.values(self.descent.tidy(self.free))
-        mean = {name: one / self.count for name, one in self.sums.items()}
-        return self.descent.values(self.descent.tidy(mean))
+            return self.descent.tidy(self.free)
+        return self.descent.tidy({name: one / self.count for name, one in self.sums.items()})
 
     def excess(self) -> float:
-        """Return how large the mean of the last gradients is beside its spread from sample to sample of all rows."""
-        if self.count < 2:
-            return np.inf
-        mean = self.last_gradients.mean()
-        spread = {
-            name: np.sqrt(np.maximum(one / self.count - mean[name] ** 2, 0.0)) for name, one in self.squares.items()
-        }
-        n = len(self.descent.rows)
-        return excess(mean, {name: one * np.sqrt(self.size / n) for name, one in spread.items()})
+        """Return how large the mean of the gradients is beside its spread from sample to sample of all rows."""
+        return self.seen.excess(self.share)
+
+    def _is_small(self) -> bool:
+        return self.excess() <= max(_NOISY, self.descent.tolerance)
 
     def is_uphill(self) -> bool:
         """Whether most of the last steps are higher than each of many batches at the start: a density has become flat.
 
         What follows the parameters has no height: its objective has the gradient that it should, and no meaning.
         """
-        return bool(self.count and self.heights and np.median(self.objectives) > max(self.heights))
+        return bool(self.seen.objectives and self.heights and np.median(self.seen.objectives) > max(self.heights))
+
+
+def _are_numbers(objective: float, parts: Mapping[str, np.ndarray]) -> bool:
+    return bool(np.isfinite(objective)) and all(np.isfinite(one).all() for one in parts.values())

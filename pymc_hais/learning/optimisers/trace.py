@@ -63,9 +63,9 @@ class Ending:
     """How a fit ended."""
 
     values: dict[str, np.ndarray]  # of the parameters, the method's own among them
-    reason: str  # "tolerance", "n_steps", "max_seconds", "interrupt", "diverged" or "stuck"
+    reason: str  # "tolerance", "n_steps", "max_seconds", "interrupt", "scattered", "diverged" or "stuck"
     excess: float  # as of :func:`excess`, at the end
     n_steps: int
-    objective: float  # of all rows where it is known, else over the last steps
+    objective: float  # of all rows where it is known, else over the last steps, or those at their mean
     backend: str
     state: Any  # of the method
