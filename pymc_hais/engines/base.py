@@ -2,8 +2,10 @@
 
 import copy
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -13,6 +15,10 @@ from pymc_hais.core.protocols import Engine, Kernel, Path
 from pymc_hais.core.records import ParticleState, Segment, SegmentTrace
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.kernels.paths import Geometric, Parameters
+
+
+#: The process whose threads are kept, and its pools by how many they have; see :func:`keep_threads`.
+_kept: ContextVar[tuple[int, dict[int, ThreadPoolExecutor]] | None] = ContextVar("kept", default=None)
 
 
 @dataclass
@@ -110,10 +116,35 @@ def on_tuple(xp: Any, density: Any, path: Path, dtype: Any = None) -> Any:
 def spread[Result](call: Callable[..., Result], tasks: Sequence[Any], cores: int) -> list[Result]:
     """Make one call a task, at most ``cores`` at a time; results in order.
 
-    A pool for each batch of calls costs a fraction of a millisecond, and leaves no threads behind that a fork would
-    lose.
+    A pool for each batch of calls costs some milliseconds on a busy machine, and leaves no threads behind that a fork
+    would lose; see :func:`keep_threads`.
     """
     if cores == 1 or len(tasks) == 1:
         return [call(task) for task in tasks]
-    with ThreadPoolExecutor(min(cores, len(tasks)), thread_name_prefix="hais") as pool:
+    process, pools = _kept.get() or (None, {})
+    if process == os.getpid():
+        if cores not in pools:
+            pools[cores] = _pool(cores)
+        return list(pools[cores].map(call, tasks))
+    with _pool(min(cores, len(tasks))) as pool:
         return list(pool.map(call, tasks))
+
+
+def _pool(n: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(n, thread_name_prefix="hais")
+
+
+@contextmanager
+def keep_threads() -> Iterator[None]:
+    """Keep the threads of :func:`spread` until the end: for small tasks, many times a second.
+
+    They serve the calls of this thread.  A process that is forked meanwhile has lost them, and does without.
+    """
+    pools = dict[int, ThreadPoolExecutor]()
+    token = _kept.set((os.getpid(), pools))
+    try:
+        yield
+    finally:
+        _kept.reset(token)
+        for pool in pools.values():
+            pool.shutdown()

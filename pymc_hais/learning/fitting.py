@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pymc as pm
 
-from pymc_hais.engines import resolve_backend
+from pymc_hais.engines import keep_threads, resolve_backend
 from pymc_hais.jobs.progress import LOG_Z, CallProgress, default_theme
 from pymc_hais.jobs.timing import TimeBudget
 from pymc_hais.learning.family import build_family, first_values, with_own
@@ -137,7 +137,7 @@ def learn(order: Order) -> Fitted:
     held_out = build_held_out(order.model, order.held_out, family, method)
     own = {name: np.asarray(value, dtype=np.float64) for name, value in method.own(family, rows).items()}
     default_steps = {LBFGS: lbfgs.N_STEPS, "m_step": closed.N_STEPS}.get(optimizer, stochastic.N_STEPS)
-    with CallProgress(order.progressbar, default_theme, "Held out" if held_out else LOG_Z) as progress:
+    with keep_threads(), CallProgress(order.progressbar, default_theme, "Held out" if held_out else LOG_Z) as progress:
         descent = Descent(
             method,
             with_own(family, own),
