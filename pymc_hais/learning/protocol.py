@@ -37,6 +37,7 @@ class Batch(NamedTuple):
     parameters : dict
         Present values of the model's parameters and of the method's own, by name.
     step : int
+        From 1; gradients at the mean of the last steps have the number of the last one.
     gradient : dict or None
         Of the objective at the step before, in the parameters; None at the first one.
     """

@@ -175,9 +175,13 @@ class _Walk:
     def _height(self, values: Mapping[str, np.ndarray]) -> float:
         """Return the objective of another batch at the first values."""
         assert self.program
-        batch = self.descent.batch(next(self.order), values, 0)
+        batch = self.descent.batch(self._draw(), values, 0)
         extras, _ = self.descent.method.prepare(self.state, batch, self.descent.rng)
         return self.program(values, batch.rows, self.weights, extras).objective
+
+    def _draw(self) -> np.ndarray:
+        """Draw rows with replacement: batches in turn would hardly differ where they are most of the rows."""
+        return self.descent.rng.integers(len(self.descent.rows), size=self.size)
 
     def has_come_to_rest(self) -> bool:
         """Whether the mean gradient of the last steps is small, and none of a way that they are still on."""
@@ -188,8 +192,7 @@ class _Walk:
         """See what gradient there is at the mean of the last steps, where none of them was; say how the fit ends.
 
         Steps whose mean gradient is zero may be a cloud so wide that the gradient bends within it.  Chains go to the
-        mean in small steps, and settle.  Rows are drawn with replacement: batches in turn would hardly differ where
-        they are most of the rows, and their spread is what the mean is compared with.
+        mean in small steps, and settle.
         """
         descent, held, mean = self.descent, self._nothing(), self.result()
         for i in range(1, self.n_settling + self.n_held + 1):
@@ -197,8 +200,7 @@ class _Walk:
                 return "max_seconds"
             share = min(2.0 * i / self.n_settling, 1.0) if i <= self.n_settling else 1.0
             at = descent.tidy({name: one + share * (mean[name] - one) for name, one in self.free.items()})
-            places = descent.rng.integers(len(descent.rows), size=self.size)
-            gradient, state = self._look(at, places, self.step + i)
+            gradient, state = self._look(at, self._draw(), self.step)
             if not _are_numbers(gradient.objective, gradient.of):
                 self.count = 0  # no density at the mean: the last step is the result
                 return "diverged"
