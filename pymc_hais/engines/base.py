@@ -16,7 +16,6 @@ from pymc_hais.core.records import ParticleState, Segment, SegmentTrace
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.kernels.paths import Geometric, Parameters
 
-
 #: The process whose threads are kept, and its pools by how many they have; see :func:`keep_threads`.
 _kept: ContextVar[tuple[int, dict[int, ThreadPoolExecutor]] | None] = ContextVar("kept", default=None)
 
