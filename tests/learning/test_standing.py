@@ -153,7 +153,7 @@ def test_batches_of_all_rows_are_compared_with_other_rows(n):
     with pm.Model() as model:
         pm.Normal("y", pm.Data("m", np.array([2.9])), pm.math.exp(pm.Data("s", np.array([0.7]))), observed=[0.0])
     result = pymc_hais.fit(
-        model, {"y": rows}, ["m", "s"], learning.ScoreMatching(), optimizer=pm.adam(learning_rate=0.03), n_steps=2000,
+        model, {"y": rows}, ["m", "s"], learning.ScoreMatching(), optimizer=pm.adam(learning_rate=0.03), n_steps=300,
         random_seed=1, progressbar=False,
     )  # fmt: skip
     assert result["learning"].attrs["reason"] == "tolerance"
