@@ -199,7 +199,7 @@ class _Walk:
             if descent.budget.left <= 0.0:
                 return "max_seconds"
             share = min(2.0 * i / self.n_settling, 1.0) if i <= self.n_settling else 1.0
-            at = descent.tidy({name: one + share * (mean[name] - one) for name, one in self.free.items()})
+            at = descent.tidy({name: (1.0 - share) * one + share * mean[name] for name, one in self.free.items()})
             gradient, state = self._look(at, self._draw(), self.step)
             if not _are_numbers(gradient.objective, gradient.of):
                 self.count = 0  # no density at the mean: the last step is the result
