@@ -18,7 +18,9 @@ SAID = {
 #: Filled in by what ended the rounds.
 SAID |= {f"standard_error: {reason}" for reason in ("failure", "shortfall", "extended", "max_temperatures")}
 #: And by what ended a fit.
-SAID |= {f"not_converged: {reason}" for reason in ("n_steps", "max_seconds", "interrupt", "diverged", "stuck")}
+SAID |= {
+    f"not_converged: {reason}" for reason in ("n_steps", "max_seconds", "interrupt", "scattered", "diverged", "stuck")
+}
 
 
 @pytest.mark.parametrize(("key", "row"), FINDINGS.items())
