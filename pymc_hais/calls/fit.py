@@ -69,7 +69,7 @@ def fit(
         The fit has converged when its gradient, a mean over rows, is so small beside the standard error of that mean
         (root mean square over the parameters): another sample of rows would change the parameters far more than more
         steps.  Noisy gradients have to be stationary over the last quarter of the steps instead, and their mean below
-        one standard error; and so has that at the mean of these steps, or to be no more than chance explains.
+        one standard error; and that at the mean of these steps below half of one, or no more than chance explains.
     max_seconds : float, optional
         No step begins later than so many seconds after the call, compiling included; what is under way, such as the
         chains' pilot, is not cut short.

@@ -24,19 +24,20 @@ class Likelihood(learning.Method):
     """Maximum likelihood, which notes the parameters from the last step on, and may do something at the mean."""
 
     then: object = None
+    pull: float = 0.0  # of the gradient at the mean
     seen: list = field(default_factory=list)
 
     supports: ClassVar[frozenset[str]] = frozenset({"count"})
 
     def prepare(self, state, batch, rng):
-        factor = 1.0
+        factor, pull = 1.0, self.pull if len(self.seen) > 1 else 0.0
         if batch.step == NARROW["n_steps"]:
             self.seen.append((float(batch.parameters["t"]), batch.gradient))
             factor = self.then() if self.then and len(self.seen) == 20 else 1.0
-        return [np.full(len(batch.rows), factor)], state
+        return [np.full(len(batch.rows), factor), np.full(len(batch.rows), pull)], state
 
     def objective(self, family, rows, extras):
-        return -family.log_density(rows) * extras[0]
+        return -family.log_density(rows) * extras[0] + extras[1] * family.parameters["t"]
 
 
 class Following(Likelihood):
@@ -80,6 +81,18 @@ def test_small_steps_have_converged_to_the_same_rows():
     assert true_excess(t) < 0.5
     attrs = result["learning"].attrs
     assert (attrs["converged"], attrs["reason"], attrs["findings"]) == (1, "tolerance", "[]")
+
+
+@pytest.mark.parametrize(("n_errors", "reason"), [(0.2, "tolerance"), (0.9, "scattered"), (-0.9, "scattered")])
+def test_a_gradient_at_the_mean_of_less_than_a_standard_error(n_errors, reason):
+    """100 batches of all 100 rows know it to a tenth of one."""
+    rows = COUNTS[:100]
+    model = rate_of_counts()
+    method = Likelihood(pull=n_errors * rows.std() / np.sqrt(len(rows)))
+    result = pymc_hais.fit(model, {"x": rows}, ["t"], method, random_seed=1, progressbar=False, **NARROW)
+    attrs = result["learning"].attrs
+    assert attrs["reason"] == reason
+    assert abs(attrs["excess"] - abs(n_errors)) < 0.4
 
 
 @pytest.mark.parametrize("make", [Likelihood, Following])

@@ -27,6 +27,8 @@ _FALLING, _AVERAGED = 0.5, 0.75
 #: Standard errors of all rows below which a mean gradient that is stationary says that the fit has converged: a noisy
 #: gradient does not come down to the tolerance.
 _NOISY = 1.0
+#: The same of a gradient at the mean, which is known better: it adds an eighth to the error that the rows leave.
+_AT_MEAN = 0.5
 #: Gradients at the mean of the last steps: a share of all steps, at least so many in a block; up to a larger share
 #: where that is needed for each row to count a few times; and before them a part of as many on the way there, and to
 #: settle, where what a method prepares follows the parameters.
@@ -185,8 +187,8 @@ class _Walk:
 
     def has_come_to_rest(self) -> bool:
         """Whether the mean gradient of the last steps is small, and none of a way that they are still on."""
-        is_small = self._is_small() and (self.excess() <= self.descent.tolerance or self.seen.are_stationary())
-        return is_small and not self.is_uphill()
+        is_at_rest = self.excess() <= self.descent.tolerance or self.seen.are_stationary()
+        return is_at_rest and self._is_below(_NOISY) and not self.is_uphill()
 
     def stand(self) -> str:
         """See what gradient there is at the mean of the last steps, where none of them was; say how the fit ends.
@@ -210,7 +212,7 @@ class _Walk:
             descent.show(self._done(self.step + i))
         self.seen = held
         is_chance = held.noise(self.share) <= _NOISY and held.are_stationary()
-        return "tolerance" if self._is_small() or is_chance else "scattered"
+        return "tolerance" if self._is_below(_AT_MEAN) or is_chance else "scattered"
 
     def _done(self, step: int) -> float:
         """Return the share of all that is to be done."""
@@ -226,8 +228,8 @@ class _Walk:
         """Return how large the mean of the gradients is beside its spread from sample to sample of all rows."""
         return self.seen.excess(self.share)
 
-    def _is_small(self) -> bool:
-        return self.excess() <= max(_NOISY, self.descent.tolerance)
+    def _is_below(self, limit: float) -> bool:
+        return self.excess() <= max(limit, self.descent.tolerance)
 
     def is_uphill(self) -> bool:
         """Whether most of the last steps are higher than each of many batches at the start: a density has become flat.
