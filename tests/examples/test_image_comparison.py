@@ -1,5 +1,7 @@
 """The photographs that the models of natural images learn from, their training and their comparison."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -211,12 +213,14 @@ def test_an_entry_is_measured_once(tmp_path, photographs, monkeypatch):
 
     def measure(name, size, method, patches, arguments):
         measured.append((name, size, method))
+        asked = {"n_temperatures": arguments.n_temperatures, "particles": arguments.particles}
         values = list(range(len(patches.test)))
-        return made_up(name, size, values, method=method, source=patches.source)
+        return made_up(name, size, values, method=method, source=patches.source, **asked)
 
     monkeypatch.setattr(comparison, "measure", measure)
     monkeypatch.setattr(comparison, "load_patches", lambda *_, **__: prepare())
-    arguments = comparison.read_arguments(["--small", "--data", "photographs", "--json", str(tmp_path / "rows.json")])
+    given = ["--small", "--data", "photographs", "--json", str(tmp_path / "rows.json")]
+    arguments = comparison.read_arguments(given)
     first = comparison.compare(arguments)
     assert [(row["model"], row["size"], row["method"]) for row in first] == measured
     assert {name for name, *_ in measured} == set(comparison.MODELS)
@@ -225,6 +229,35 @@ def test_an_entry_is_measured_once(tmp_path, photographs, monkeypatch):
     n_measured = len(measured)
     assert comparison.compare(arguments) == first
     assert len(measured) == n_measured
+    # With other temperatures or particles it is another entry.
+    for name, value in {"n_temperatures": 50, "particles": 100}.items():
+        setattr(arguments, name, value)
+        n_measured += len(first)
+        for _ in range(2):
+            comparison.compare(arguments)
+            assert len(measured) == n_measured
+    # Files without such a word were made with the defaults.
+    for row in first:
+        del row["n_temperatures"], row["particles"]
+    arguments.json.write_text(json.dumps(first))
+    assert comparison.compare(comparison.read_arguments(given)) == first
+    assert len(measured) == n_measured
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("module", "method"), [(linear_gaussian, "closed form"), (linear_laplace, "EM"), (poe_laplace, "flow")]
+)
+def test_rows_or_log_z_have_as_many_temperatures_and_particles_as_are_asked_for(module, method):
+    x = np.random.default_rng(11).normal(size=(3, 2))
+    arguments = comparison.read_arguments(["--n-temperatures", "70", "--particles", "110"])
+    settings = comparison.settings_of(method, arguments)
+    model = module.build_model({"phi": np.array([[1.0, 0.3], [-0.2, 0.8]])})
+    attrs = pymc_hais.log_likelihood(model, {"x": x}, random_seed=1, progressbar=False, **settings)["held_out"].attrs
+    lengths = json.loads(attrs.get("rounds", "[]")) or [{"n_rows": 1, "n_temperatures": attrs["n_temperatures"]}]
+    assert [one["n_temperatures"] for one in lengths] == [70]
+    # Short rounds that scout and a few moves at the end are added; four populations would be four times as many.
+    assert 70 <= attrs["n_gradients"] / (lengths[0]["n_rows"] * 110) < 140
 
 
 @pytest.mark.exhaustive
