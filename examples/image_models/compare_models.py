@@ -96,7 +96,7 @@ def settings_of(method: str, arguments: argparse.Namespace) -> dict:
         settings = SETTINGS[IS_SMALL[arguments.small]] if method == "EM" else {}
         settings = {"target_se": NEVER, "max_temperatures": n_temperatures} if n_temperatures else settings
         return settings | ({"draws": n_particles} if n_particles else {})
-    settings = {"n_temperatures": n_temperatures} if n_temperatures else {}
+    settings = {"n_temperatures": n_temperatures, "max_temperatures": n_temperatures} if n_temperatures else {}
     settings |= {"draws": n_particles, "chains": 1} if n_particles else {}
     return {"sample_kwargs": settings} if settings else {}
 

@@ -250,14 +250,15 @@ def test_an_entry_is_measured_once(tmp_path, photographs, monkeypatch):
 )
 def test_rows_or_log_z_have_as_many_temperatures_and_particles_as_are_asked_for(module, method):
     x = np.random.default_rng(11).normal(size=(3, 2))
-    arguments = comparison.read_arguments(["--n-temperatures", "70", "--particles", "110"])
+    # More temperatures than the package takes by itself.
+    arguments = comparison.read_arguments(["--n-temperatures", "10100", "--particles", "110"])
     settings = comparison.settings_of(method, arguments)
     model = module.build_model({"phi": np.array([[1.0, 0.3], [-0.2, 0.8]])})
     attrs = pymc_hais.log_likelihood(model, {"x": x}, random_seed=1, progressbar=False, **settings)["held_out"].attrs
     lengths = json.loads(attrs.get("rounds", "[]")) or [{"n_rows": 1, "n_temperatures": attrs["n_temperatures"]}]
-    assert [one["n_temperatures"] for one in lengths] == [70]
+    assert [one["n_temperatures"] for one in lengths] == [10_100]
     # Short rounds that scout and a few moves at the end are added; four populations would be four times as many.
-    assert 70 <= attrs["n_gradients"] / (lengths[0]["n_rows"] * 110) < 140
+    assert 10_100 <= attrs["n_gradients"] / (lengths[0]["n_rows"] * 110) < 20_200
 
 
 @pytest.mark.exhaustive
