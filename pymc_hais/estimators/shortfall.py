@@ -3,8 +3,9 @@
 Z_hat is unbiased at any speed, but when a region is reached by fewer than one particle in a population,
 almost every Z_hat is too small and its error bar too.  The shortfall shrinks as the annealing slows down, so rounds of
 different length reveal it: if log Z_hat clearly rises with T, the end of the curve is estimated, and what the reported
-value misses of it is counted into the standard error.  As T^(-1/2): the slowest decay that was met (a funnel, from
-T = 500 to 8,000); where the shortfall falls faster this errs on the safe side.
+value misses of it is counted into the standard error.  As T^(-1/2): where the shortfall falls faster this errs on the
+safe side.  It can be slower: in a funnel with a wide prior as T^(-1/5), from T = 170 to 24,000, while the Monte Carlo
+error fell as T^(-2/5).  So no rate is read from that error, and two rounds do not tell it.
 
 Where the log ratio exceeds that of the bulk by d nats, particles must arrive from elsewhere while beta > 1 - 1/d, and
 that takes several autocorrelation times.  The barrier is measured on the bulk of the particles and does not contain
