@@ -79,7 +79,7 @@ def _recipe(reference: Any, compiler: Compiler, takes_fit: bool) -> tuple:
         kernel = replace(kernel, constraints=None)
     of_walls = None if walls is None else tuple(map(_bytes, vars(walls).values()))
     options = tuple(compiler.compile_kwargs.items())
-    return type(reference), named, kernel, of_walls, compiler.sites, compiler.backend, options, takes_fit
+    return type(reference), named, kernel, of_walls, compiler.sites, compiler.normals, compiler.backend, options, takes_fit
 
 
 def _bytes(value: Any) -> Any:

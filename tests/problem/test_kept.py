@@ -3,6 +3,7 @@
 import gc
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pymc as pm
@@ -128,6 +129,7 @@ def test_other_references_and_kernels_are_told_apart():
     assert find_problem(model, now, StudentT(3.0), compiler, False) is None
     assert find_problem(model, now, "prior", Compiler(Hamiltonian(damping=1.0), "jax"), False) is None
     assert find_problem(model, now, "prior", Compiler(backend="numba"), False) is None
+    assert find_problem(model, now, "prior", replace(compiler, normals=True), False) is None
     build_problem(model, StudentT(3.0), compiler, Seeds((1,)))
     assert find_problem(model, now, StudentT(3.0), compiler, False) is not None
     assert find_problem(model, now, StudentT(4.0), compiler, False) is None

@@ -38,7 +38,7 @@ from pymc_hais.model.rewrites.simplification import simplify_values
 _SHORTEST = 64
 #: Sizes of normal variables of which the data look at linear predictors: of fewer elements the gain is small, and a
 #: factor takes the cube of their number.
-_DENSE = range(16, 257)
+_DENSE = range(16, 65)
 #: Elements of all other variables, at most: a Gaussian around their mode is weighed in so many dimensions.
 _FEW = 10
 _TRIDIAGONAL = Tridiagonal()

@@ -37,6 +37,8 @@ _SHARES = np.append(0.5 ** np.arange(10), 0.0)
 _ENOUGH_COUNT, _LIGHT = 0.2, 0.5
 #: Turns after weighted draws, and the share of them that counts once they are tempered.
 _FOLLOWS, _FOLLOWED = 5, 0.3
+#: Size of the largest matrix that is cheap enough to be factored at several temperatures.
+_CHEAP = 32
 #: Tells the random numbers of its pilot from others'.
 _FROM_FIELDS = 5
 
@@ -90,6 +92,9 @@ def try_fields_first(problem: Problem, spent: Spent, call: Call) -> Trial | str:
     trial = learn(near, [0], _FROM_FIELDS, spent, call)
     if not trial.is_tuned:
         return "the pilot from there ran out of time."
+    n_steps = int(trial.plan.lengths[0])
+    if n_steps > 1 and any(one.is_dense and one.length > _CHEAP for one in problem.chart.fields):
+        return f"{n_steps} temperatures, each with a matrix of many coefficients to factor, are too many."
     chains = ", ".join(f"`{field.owner}`" for field in problem.chart.fields)
     return trial.because(f"With {chains} integrated out around the mode, {judged.share:.0%} of draws count.")
 
