@@ -90,7 +90,9 @@ def follow(plan: Plan, call: Call) -> Call:
         if isinstance(one, Own):
             raise ValueError(f"The plan was learnt with a kernel of your own, {one.label}: pass it again as `kernel`.")
     recipe = replace(plan.recipe, resample_below=min(plan.recipe.resample_below, call.recipe.resample_below))
-    return replace(call, recipe=recipe, compiler=replace(call.compiler, kernel=kernel, sites=sites, normals=plan.start.normals))
+    assert plan.start is not None
+    compiler = replace(call.compiler, kernel=kernel, sites=sites, normals=plan.start.normals)
+    return replace(call, recipe=recipe, compiler=compiler)
 
 
 def _refuse_others(plan: Plan, given: Request) -> None:

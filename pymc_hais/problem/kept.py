@@ -78,8 +78,8 @@ def _recipe(reference: Any, compiler: Compiler, takes_fit: bool) -> tuple:
     if walls is not None and is_dataclass(kernel) and not isinstance(kernel, type):
         kernel = replace(kernel, constraints=None)
     of_walls = None if walls is None else tuple(map(_bytes, vars(walls).values()))
-    options = tuple(compiler.compile_kwargs.items())
-    return type(reference), named, kernel, of_walls, compiler.sites, compiler.normals, compiler.backend, options, takes_fit
+    of_compiler = compiler.sites, compiler.normals, compiler.backend, tuple(compiler.compile_kwargs.items())
+    return type(reference), named, kernel, of_walls, *of_compiler, takes_fit
 
 
 def _bytes(value: Any) -> Any:

@@ -73,17 +73,21 @@ class Dense:
     differentiated twice, and what the data say of the predictor stays with it while M moves.
     """
 
-    def expand(self, log_prior: Any, log_rest: Any, point: Any, share: Any, at_point: Callable[[Any], Any]) -> list[Any]:
+    def expand(
+        self, log_prior: Any, log_rest: Any, point: Any, share: Any, at_point: Callable[[Any], Any]
+    ) -> list[Any]:
         """Write A and the gradient; where the likelihood is not concave it adds no precision."""
         precision, slope = _curvature(log_prior, point)
         predictor = find_predictor(log_rest, point)
         assert predictor is not None
         head, end = predictor.head, predictor.end
         there = end.type("there")
-        weights, slopes = _curvature(clone_replace(log_rest, {end: there}, rebuild_strict=False), there)
-        weights, slopes = clone_replace([pt.maximum(weights, 0.0), slopes], {there: at_point(end)}, rebuild_strict=False)
+        curvatures: list[Any] = list(_curvature(clone_replace(log_rest, {end: there}, rebuild_strict=False), there))
+        weights, slopes = clone_replace(curvatures, {there: at_point(end)}, rebuild_strict=False)
+        weights = pt.maximum(weights, 0.0)
         slopes = slopes + weights * (at_point(end) - end).ravel()
-        scale, matrix = pytensor.grad(head.sum(), point).ravel(), _matrix(head, end)
+        slope_of_head: Any = pytensor.grad(head.sum(), point)
+        scale, matrix = slope_of_head.ravel(), _matrix(head, end)
         products = pt.outer(scale, scale) * _products(matrix, weights)
         return [pt.diag(precision) + share * products, slope + share * scale * (matrix @ slopes)]
 

@@ -57,8 +57,12 @@ def _is_layout(variable: Any) -> bool:
 
 
 def _picks(variable: Any) -> bool:
-    """Whether elements are picked, or mixed."""
-    return variable.owner is not None and not isinstance(variable.owner.op, Elemwise | DimShuffle | Reshape)
+    """Whether elements are picked, mixed, or put in another order."""
+    op = variable.owner and variable.owner.op
+    if isinstance(op, DimShuffle):
+        kept = [axis for axis in op.new_order if axis != "x"]
+        return kept != sorted(kept)
+    return op is not None and not isinstance(op, Elemwise | Reshape)
 
 
 def _is_mixing(variable: Any) -> bool:
@@ -89,7 +93,8 @@ def _is_affine(node: Any, variable: Any) -> bool:
         )
     if isinstance(op, LAYOUT):
         return first is variable
-    return isinstance(op, Sum) or (isinstance(op, CumOp) and op.mode == "add") or core_op(node.outputs[0], Dot) is not None
+    is_sum = isinstance(op, Sum) or (isinstance(op, CumOp) and op.mode == "add")
+    return is_sum or core_op(node.outputs[0], Dot) is not None
 
 
 def _is_sum_of_functions(log_rest: Any, of: Any) -> bool:
@@ -107,16 +112,15 @@ def _is_sum_of_functions(log_rest: Any, of: Any) -> bool:
 
 
 def _is_total(node: Any, mine: list[Any], totals: list[bool]) -> bool | None:
-    """Return whether what a node computes is a total of functions of elements, or still one of each; None if neither."""
+    """Return whether a node computes a total of functions of elements, or still one of each; None if neither."""
     op = node.op
     if isinstance(op, Elemwise):
         if not any(totals):
-            shapes = {one.type.broadcastable for one in mine}
-            return False if len(shapes) == 1 else None
-        is_linear = isinstance(op.scalar_op, _OF_TOTALS) and all(totals)
+            return False if len({one.type.broadcastable for one in mine}) == 1 else None
         is_product = isinstance(op.scalar_op, ps.Mul | ps.TrueDiv) and len(mine) > 1
-        return True if is_linear and not is_product and (len(mine) > 1 or mine[0] is node.inputs[0] or
-            not isinstance(op.scalar_op, ps.TrueDiv)) else None
+        is_divisor = isinstance(op.scalar_op, ps.TrueDiv) and mine[0] is not node.inputs[0]
+        is_linear = isinstance(op.scalar_op, _OF_TOTALS) and not is_product and not is_divisor
+        return True if all(totals) and is_linear else None
     if isinstance(op, Sum | All):
         return True
     if isinstance(op, CheckParameterValue):

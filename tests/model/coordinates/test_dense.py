@@ -128,6 +128,25 @@ def test_other_coefficients_keep_their_coordinates(name):
     assert not has_dense_fields(model)
 
 
+def test_the_matrix_is_the_likelihood_s_whatever_the_layout():
+    """Coefficients in a matrix that is turned round: the Hessian of PyTensor, at the point where the likelihood is."""
+    rng = np.random.default_rng(7)
+    left, right = rng.normal(size=(3, 5)), rng.normal(size=(4, 6))
+    scale = rng.uniform(0.5, 2.0, size=(5, 1))
+
+    def terms(x):
+        return -0.5 * pt.sqr(x).sum(), -pt.exp(pt.dot(left, scale * x.T) @ right).sum()
+
+    point, flat = pt.matrix("point", shape=(4, 5)), pt.vector("flat", shape=(20,))
+    found = Dense().expand(*terms(point), point, 1.0, lambda graph: graph)
+    whole = sum(terms(flat.reshape((4, 5))))
+    expected = [-pytensor.gradient.hessian(whole, flat), pytensor.grad(whole, flat)]
+    x = 0.1 * rng.normal(size=(4, 5))
+    arrays = pytensor.function([point], found, mode="FAST_COMPILE")(x)
+    for one, other in zip(arrays, pytensor.function([flat], expected, mode="FAST_COMPILE")(x.ravel()), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-12)
+
+
 def test_many_other_variables_keep_the_coordinates():
     """No Gaussian is weighed in so many dimensions."""
     with pm.Model() as model:
