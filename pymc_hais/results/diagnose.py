@@ -13,7 +13,14 @@ from pymc_hais.results.checks.model import check_data, check_prior_draws, check_
 from pymc_hais.results.checks.opinions import check_modes, check_opinions
 from pymc_hais.results.checks.plan import check_plan, check_time
 from pymc_hais.results.checks.rows import check_mean, summarise
-from pymc_hais.results.checks.weights import check_lag, check_rays, check_rounding, check_tail, check_weights
+from pymc_hais.results.checks.weights import (
+    check_edge,
+    check_lag,
+    check_rays,
+    check_rounding,
+    check_tail,
+    check_weights,
+)
 from pymc_hais.results.checks.wrong_odds import check_odds
 from pymc_hais.results.findings import say
 from pymc_hais.run.choice import Choice, final_tail
@@ -63,6 +70,7 @@ CHECKS: dict[str, Check] = {
     "the diagnosis of the log ratio": lambda seen: check_tail(final_tail(seen.problem, seen.run)),
     "the diagnosis of the tails": lambda seen: check_rays(seen.problem, seen.call),
     "the diagnosis of the particles' memory": lambda seen: check_lag(seen.result.lag),
+    "the diagnosis of the edges": lambda seen: check_edge(seen.problem, seen.run, seen.result.estimate),
     "the diagnosis of the precision": lambda seen: check_rounding(seen.problem, seen.run),
     "the diagnosis of the odds": lambda seen: check_odds(seen.problem, {0: final_particles(seen.run)}),
     "the diagnosis of what can be summed out": lambda seen: check_summable(seen.problem),
@@ -72,7 +80,7 @@ _ONCE = ("the diagnosis of the time", "the diagnosis of the plan", "the comparis
 #: What the numbers of a longer run may withdraw.
 _MADE_ANEW = (
     "no_weight", "standard_error", "interrupted", "pareto_k", "few_ancestors", "chains_disagree", "rounds_disagree",
-    "low_acceptance", "divergences", "nan", "prior_range", "estimates_disagree", "reverse_disagrees",
+    "low_acceptance", "divergences", "nan", "prior_range", "unreached", "estimates_disagree", "reverse_disagrees",
 )  # fmt: skip
 
 

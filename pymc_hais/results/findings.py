@@ -219,6 +219,14 @@ FINDINGS: dict[str, Row] = {
         "Pass a larger `n_temperatures`, leave kernel and schedule to the pilot (the default), or start from "
         'reference="fitted".',
     ),
+    "unreached": _error(
+        "Towards {side} values of `{name}` the particles end where the target goes on: of moves outwards, which spread "
+        "the other coordinates or draw them together as the density does, a Metropolis rule would accept {out:.0%}, of "
+        "those back {back:.0%}. The steps do not suit what lies beyond, such as the neck of a funnel, and log Z is at "
+        "least {gain:.2f} nats too low.",
+        "Reparametrise, so that what `{name}` makes narrow has one width (for example non-centred); more temperatures "
+        "help slowly.",
+    ),
     "rounding": _error(
         "The log densities are so large that {dtype} rounds each of them by about {spacing:.2g} nats: log Z may be "
         "wrong by more than its error.",

@@ -1,4 +1,4 @@
-"""One row's populations -> its log Z, with all that is known about the error, and about the particles' memory."""
+"""One row's populations -> its log Z, with all that is known about the error, and about where the particles lag."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,8 @@ from pymc_hais.estimators import (
     residual_lag,
     with_shortfall,
 )
-from pymc_hais.estimators.memory import NO_LAG, NO_VARIANCE, Lag, find_lag
+from pymc_hais.estimators.memory import NO_LAG, NO_VARIANCE, Evaluate, Lag, find_lag
+from pymc_hais.estimators.reach import Edge, find_edge
 from pymc_hais.jobs.guard import Guard
 from pymc_hais.kernels.metropolis import keeps_gradients
 from pymc_hais.problem.problem import PriorMass, Problem, are_inside, joint_of
@@ -81,23 +82,48 @@ def measure_lag(problem: Problem, run: AnnealingRun, guard: Guard | None = None)
 
 
 def _measure(problem: Problem, run: AnnealingRun) -> Lag:
-    engine, n_chains = problem.engine, len(run.log_z)
-    if engine.path.n_evaluations or not np.isfinite(run.log_z).any():  # no reading of a density at beta = 1 alone
-        return NO_LAG
-    if engine.kernel.n_sites:  # moves that scale positions would leave the whole numbers
-        return NO_LAG
-    inputs, keys = problem.inputs([0] * n_chains), np.zeros((n_chains, 2), dtype=np.uint32)
+    return find_lag(run, _target_of(problem), _slopes_of(problem, run)) if _can_tell(problem, run) else NO_LAG
 
-    def start(positions: np.ndarray) -> ParticleState:
-        with np.errstate(all="ignore"):
-            return engine.start(positions.astype(problem.layout.dtype), inputs, keys)
+
+def measure_edge(problem: Problem, run: AnnealingRun) -> Edge | None:
+    """Find the edge of the final particles beyond which the target goes on most, where gradients can tell."""
+    slopes = _slopes_of(problem, run) if _can_tell(problem, run) else None
+    if slopes is None:
+        return None
+    sizes = problem.layout.sizes
+    return find_edge(run, _target_of(problem), slopes, np.repeat(np.arange(len(sizes)), sizes))
+
+
+def _can_tell(problem: Problem, run: AnnealingRun) -> bool:
+    """Whether the final particles can be compared with the density."""
+    if (
+        problem.engine.path.n_evaluations or not np.isfinite(run.log_z).any()
+    ):  # no reading of a density at beta = 1 alone
+        return False
+    return not problem.engine.kernel.n_sites  # moves that scale positions would leave the whole numbers
+
+
+def _start(problem: Problem, positions: np.ndarray) -> ParticleState:
+    n_chains = len(positions)
+    inputs, keys = problem.inputs([0] * n_chains), np.zeros((n_chains, 2), dtype=np.uint32)
+    with np.errstate(all="ignore"):
+        return problem.engine.start(positions.astype(problem.layout.dtype), inputs, keys)
+
+
+def _target_of(problem: Problem) -> Evaluate:
+    """Return the log density of the target, as a function of positions."""
 
     def evaluate(positions: np.ndarray) -> np.ndarray:
-        state = start(positions)
-        return np.where(are_inside(engine.kernel.constraints, positions), joint_of(state), -np.inf)
+        is_inside = are_inside(problem.engine.kernel.constraints, positions)
+        return np.where(is_inside, joint_of(_start(problem, positions)), -np.inf)
 
-    gradients = None
-    if engine.kernel.uses_gradients:
-        state = run.state if keeps_gradients(engine.kernel) else start(np.asarray(run.state.position))
-        gradients = np.asarray(state.grad_reference, np.float64) + np.asarray(state.grad_ratio, np.float64)
-    return find_lag(run, evaluate, gradients)
+    return evaluate
+
+
+def _slopes_of(problem: Problem, run: AnnealingRun) -> np.ndarray | None:
+    """Return the gradients (C, P, D) of the target at the final particles, if the kernel has any."""
+    kernel = problem.engine.kernel
+    if not kernel.uses_gradients:
+        return None
+    state = run.state if keeps_gradients(kernel) else _start(problem, np.asarray(run.state.position))
+    return np.asarray(state.grad_reference, np.float64) + np.asarray(state.grad_ratio, np.float64)

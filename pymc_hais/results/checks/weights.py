@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from pymc_hais.core.records import AnnealingRun
-from pymc_hais.estimators import Finding, Symptoms, Tail, jump
+from pymc_hais.estimators import Finding, LogZEstimate, Symptoms, Tail, jump
 from pymc_hais.estimators.memory import NO_VARIANCE, Lag
 from pymc_hais.estimators.symptoms import FEWEST_FAMILIES, PARETO_K_LIMIT
 from pymc_hais.jobs.timing import duration
@@ -14,7 +14,7 @@ from pymc_hais.problem.problem import Problem
 from pymc_hais.request.call import Call
 from pymc_hais.results.findings import PIECES, say
 from pymc_hais.run.rounds import Outcome
-from pymc_hais.run.row_results import RowResult
+from pymc_hais.run.row_results import RowResult, measure_edge
 
 #: The lowest mean acceptance rate of a temperature, and the largest share of divergent moves, without a finding.
 _LEAST_ACCEPTANCE = 0.2
@@ -121,6 +121,14 @@ def check_lag(lag: Lag) -> Iterator[Finding]:
     if not lag.share >= NO_VARIANCE:
         severity = "error" if lag.share < _MISLEADING else "warning"
         yield say("memory", severity, share=lag.share, up=lag.up, down=lag.down)
+
+
+def check_edge(problem: Problem, run: AnnealingRun, estimate: LogZEstimate) -> Iterator[Finding]:
+    """Say that the target goes on where the particles end, if log Z would rise by more than its error bar."""
+    edge = measure_edge(problem, run)
+    if edge is not None and edge.gain > estimate.se:
+        side, name = "small" if edge.sign < 0 else "large", problem.layout.labels[edge.dimension]
+        yield say("unreached", side=side, name=name, out=edge.out, back=edge.back, gain=edge.gain)
 
 
 def check_rounding(problem: Problem, run: AnnealingRun) -> Iterator[Finding]:

@@ -1,0 +1,217 @@
+"""Whether particles end where the target goes on: a narrow region, such as the neck of a funnel, that no move enters.
+
+Steps that suit the bulk are too long for a neck.  Moves into it are rejected, as those out of it would be, so that
+particles, weights, chains and rounds agree on a log Z without it.  The density just beyond the last particles tells.
+
+- Stein's identity [1]_ ``E[div phi + phi . grad log pi] = 0`` fails for a field that points outwards at an edge of the
+  particles by the density of what they lack there.  A shift of one coordinate alone tells little: where it is the scale
+  of others, its slope is mostly noise.  Fields that stretch and shift the others have the mean zero as well, and of all
+  their sums with the shift the one that varies least, by least squares, goes along the funnel.
+- Balance: of moves along that field and of those back a Metropolis rule accepts as many, if the particles are of the
+  target.  What is accepted outwards beyond what is accepted inwards is mass that no particle has found.
+
+The first says where to look, for the price of some sums; the second decides, since it holds for densities that jump.
+
+References
+----------
+.. [1] Gorham, J. and Mackey, L. (2015). Measuring sample quality with Stein's method. NeurIPS 28.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import expit
+
+from pymc_hais.core.records import AnnealingRun
+from pymc_hais.core.weights import pool
+from pymc_hais.estimators.memory import Evaluate
+
+#: Numbers of particles that are looked at, in all, and particles; and fewer of these tell nothing.
+_MANY_NUMBERS, _MANY, _FEW = 2**22, 8192, 200
+#: Coordinates that are looked at, of the smallest variables; whose edges are; and fields that go with each of them.
+_N_LOOKED, _N_EDGES, _N_FIELDS = 400, 64, 32
+#: Standard errors beyond which an edge is suspected, and judged; and suspects that are judged.
+_SUSPECTED, _JUDGED, _N_SUSPECTS = 5.0, 5.0, 3
+#: Quantiles of a coordinate: moves are counted beyond the first, and fields rise from the second to the third.
+_COUNTED, _FROM, _AT = 0.5, 0.75, 0.95
+#: How sharply they rise.
+_RISE = 4.0
+#: Lengths of the moves, in distances between the second and the third.
+_LENGTHS = (0.5, 1.0, 2.0)
+
+
+class Edge(NamedTuple):
+    """An edge of the particles beyond which the target goes on."""
+
+    dimension: int
+    sign: int  # -1 for its small values, 1 for its large ones
+    gain: float  # nats of log Z that are seen to be missing
+    out: float  # of the moves outwards near the edge, the share that a Metropolis rule accepts
+    back: float  # of those inwards
+
+
+class _Cloud(NamedTuple):
+    """Particles that count, in units of the coordinates' quartiles; of coordinates that vary."""
+
+    z: np.ndarray  # (n, K)
+    slope: np.ndarray  # (n, K) of the log density
+    weights: np.ndarray  # (n,) that sum to one
+    families: np.ndarray  # (n,)
+    kept: np.ndarray  # (n,) of all particles
+    dimensions: np.ndarray  # (K,) of all coordinates
+    scale: np.ndarray  # (K,)
+    blocks: np.ndarray  # (K,) the variable of each coordinate
+
+    def average(self, values: np.ndarray) -> tuple[float, float]:
+        """Return the weighted mean of values (n,), and its error: families are independent."""
+        mean = float(self.weights @ values)
+        sums = np.bincount(self.families, self.weights * (values - mean))
+        return mean, float(np.sqrt(np.sum(sums**2)))
+
+
+class _Fields(NamedTuple):
+    """Fields of M kinds that have the mean zero: stretches, of one or of a variable, and shifts."""
+
+    values: np.ndarray  # (n, M)
+    stretch: np.ndarray  # (M, K)
+    shift: np.ndarray  # (M, K)
+
+
+class _Suspect(NamedTuple):
+    """An edge, and the field that points outwards there: ``sign`` at the coordinate, ``stretch * z + shift`` else."""
+
+    statistic: float
+    coordinate: int  # of those that vary
+    sign: int
+    stretch: np.ndarray  # (K,)
+    shift: np.ndarray  # (K,)
+    start: float  # moves whose middle lies beyond it are counted
+    width: float
+
+
+def find_edge(run: AnnealingRun, evaluate: Evaluate, gradients: np.ndarray, blocks: np.ndarray) -> Edge | None:
+    """Find the edge beyond which most mass is seen to be missing, given the target's log density, if there is any.
+
+    Its gradients (C, P, D) at the final particles say where to look; ``blocks`` (D,) number the variable of each
+    dimension.
+    """
+    cloud = _gather(run, gradients, blocks)
+    if len(cloud.z) < _FEW or not cloud.z.shape[1]:
+        return None
+    with np.errstate(over="ignore", invalid="ignore"):  # the tails of a scale's children
+        found = sorted(_suspects(cloud), key=lambda one: -one.statistic)[:_N_SUSPECTS]
+        edges = [edge for one in found for edge in _judge(run, cloud, one, evaluate)]
+    return max(edges, key=lambda edge: edge.gain, default=None)
+
+
+def _gather(run: AnnealingRun, gradients: np.ndarray, blocks: np.ndarray) -> _Cloud:
+    n = run.ancestors.size
+    x, slope = (np.asarray(one, np.float64).reshape(n, -1) for one in (run.state.position, gradients))
+    weights = np.exp(pool(run.log_weights, run.log_z)).ravel()
+    kept = np.flatnonzero((weights > 0.0) & np.isfinite(x).all(axis=1) & np.isfinite(slope).all(axis=1))
+    n_kept = min(len(kept), _MANY, _MANY_NUMBERS // max(x.shape[1], 1))
+    kept = kept[np.linspace(0, max(len(kept) - 1, 0), n_kept).astype(int)]
+    x, slope, weights = x[kept], slope[kept], weights[kept] / weights[kept].sum() if len(kept) else weights[kept]
+    low, centre, high = _quantiles(x, weights, (0.25, 0.5, 0.75)) if len(kept) else np.zeros((3, x.shape[1]))
+    varying = np.flatnonzero(np.isfinite(high - low) & (high > low))
+    scale = (high - low)[varying]
+    z = (x[:, varying] - centre[varying]) / scale
+    families = run.families.ravel()[kept]
+    return _Cloud(z, slope[:, varying] * scale, weights, families, kept, varying, scale, blocks[varying])
+
+
+def _quantiles(x: np.ndarray, weights: np.ndarray, shares: tuple[float, ...]) -> np.ndarray:
+    """Return weighted quantiles of the columns of x (n, K), one row a share."""
+    order = np.argsort(x, axis=0)
+    mass = np.cumsum(weights[order], axis=0)
+    rows = np.array([np.minimum((mass < share).sum(axis=0), len(x) - 1) for share in shares])
+    return np.take_along_axis(np.take_along_axis(x, order, axis=0), rows, axis=0)
+
+
+def _looked_at(cloud: _Cloud) -> np.ndarray:
+    """Choose coordinates of the smallest variables: scales and means of others are mostly numbers of their own."""
+    _, which, sizes = np.unique(cloud.blocks, return_inverse=True, return_counts=True)
+    return np.sort(np.argsort(sizes[which], kind="stable")[:_N_LOOKED])
+
+
+def _fields(cloud: _Cloud, looked_at: np.ndarray) -> _Fields:
+    n_dims = cloud.z.shape[1]
+    stretch = cloud.z * cloud.slope + 1.0
+    one = np.eye(n_dims)[looked_at]
+    several = np.array([cloud.blocks == block for block in np.unique(cloud.blocks)], dtype=float)
+    several = several[several.sum(axis=1) > 1.0].reshape(-1, n_dims)
+    values = np.concatenate([stretch[:, looked_at], stretch @ several.T, cloud.slope[:, looked_at]], axis=1)
+    stretches, shifts = np.concatenate([one, several]), one
+    return _Fields(
+        values,
+        np.concatenate([stretches, np.zeros_like(shifts)]),
+        np.concatenate([np.zeros_like(stretches), shifts]),
+    )
+
+
+def _suspects(cloud: _Cloud) -> Iterator[_Suspect]:
+    """Yield the edges at which Stein's identity fails as it does where mass is missing beyond."""
+    looked_at = _looked_at(cloud)
+    fields = _fields(cloud, looked_at)
+    own = (fields.stretch + fields.shift)[:, looked_at].T > 0.0  # what moves the coordinate itself
+    for sign in (-1, 1):
+        y = sign * cloud.z[:, looked_at]
+        start, low, high = _quantiles(y, cloud.weights, (_COUNTED, _FROM, _AT))
+        width = np.where(high > low, high - low, np.inf)
+        near = expit(_RISE * (y - low) / width)
+        outwards = near * sign * cloud.slope[:, looked_at] + _RISE * near * (1.0 - near) / width
+        weighted = cloud.weights[:, None] * near
+        size = np.sqrt((weighted * near).T @ fields.values**2)
+        related = np.where(own | (size <= 0.0), 0.0, np.abs((weighted * outwards).T @ fields.values) / size)
+        for i in np.argsort(-related.max(axis=1), kind="stable")[:_N_EDGES]:
+            chosen = np.argsort(-related[i], kind="stable")[: min(_N_FIELDS, len(y) // 50)]
+            chosen = chosen[related[i, chosen] > 0.0]
+            shares, statistic = _fit(cloud, outwards[:, i], near[:, [i]] * fields.values[:, chosen])
+            if statistic > _SUSPECTED and np.isfinite(width[i]):
+                stretch, shift = -shares @ fields.stretch[chosen], -shares @ fields.shift[chosen]
+                yield _Suspect(statistic, int(looked_at[i]), sign, stretch, shift, float(start[i]), float(width[i]))
+
+
+def _fit(cloud: _Cloud, field: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, float]:
+    """Return the shares of the other fields to take off a field, and how many errors what remains is above zero."""
+    weighted = cloud.weights[:, None] * others
+    square = np.einsum("nk,nl->kl", others, weighted)  # many threads only lose time on sums as small as these
+    square[np.diag_indices_from(square)] *= 1.0 + 1e-6
+    shares = np.linalg.lstsq(square, np.einsum("nk,n->k", weighted, field), rcond=None)[0] if others.shape[1] else np.zeros(0)
+    mean, error = cloud.average(field - np.einsum("nk,k->n", others, shares))
+    return shares, mean / error if error > 0.0 else 0.0
+
+
+def _judge(run: AnnealingRun, cloud: _Cloud, suspect: _Suspect, evaluate: Evaluate) -> Iterator[Edge]:
+    """Propose moves along the field and back; yield what they show to be missing, if they do."""
+    here = evaluate(np.asarray(run.state.position, np.float64)).ravel()[cloud.kept]
+    y = suspect.sign * cloud.z[:, suspect.coordinate]
+    for length in _LENGTHS:
+        accepted, counted = [], []
+        for time in (length * suspect.width, -length * suspect.width):
+            there = evaluate(_moved(run, cloud, suspect, time)).ravel()[cloud.kept]
+            log_ratio = np.nan_to_num(there - here + time * suspect.stretch.sum(), nan=-np.inf)
+            counted.append(y + 0.5 * time > suspect.start)
+            accepted.append(np.where(counted[-1], np.exp(np.minimum(log_ratio, 0.0)), 0.0))
+        difference, error = cloud.average(accepted[0] - accepted[1])
+        if difference > _JUDGED * error:
+            out, back = (
+                float(cloud.weights @ one / max(cloud.weights @ which, np.finfo(float).tiny))
+                for one, which in zip(accepted, counted, strict=True)
+            )
+            dimension = int(cloud.dimensions[suspect.coordinate])
+            yield Edge(dimension, suspect.sign, float(np.log1p(difference)), out, back)
+
+
+def _moved(run: AnnealingRun, cloud: _Cloud, suspect: _Suspect, time: float) -> np.ndarray:
+    """Let all particles (C, P, D) flow along the field, or against it for a negative time."""
+    rate = suspect.stretch * time
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shift = suspect.shift * time * np.where(rate == 0.0, 1.0, np.expm1(rate) / rate)
+    shift[suspect.coordinate] = suspect.sign * time
+    z = cloud.z * np.exp(rate) + shift
+    position = np.array(run.state.position, np.float64)
+    flat = position.reshape(-1, position.shape[-1])
+    flat[np.ix_(cloud.kept, cloud.dimensions)] += (z - cloud.z) * cloud.scale
+    return position
