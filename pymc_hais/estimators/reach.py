@@ -47,8 +47,8 @@ class Edge(NamedTuple):
     dimension: int
     sign: int  # -1 for its small values, 1 for its large ones
     gain: float  # nats of log Z that are seen to be missing
-    out: float  # of the moves outwards near the edge, the share that a Metropolis rule accepts
-    back: float  # of those inwards
+    out: float  # share of the particles that a Metropolis rule would move outwards there
+    back: float  # and of those that it would move back
 
 
 class _Cloud(NamedTuple):
@@ -71,11 +71,25 @@ class _Cloud(NamedTuple):
 
 
 class _Fields(NamedTuple):
-    """Fields of M kinds that have the mean zero: stretches, of one or of a variable, and shifts."""
+    """M fields that have the mean zero: L coordinates stretched, L shifted, and V variables stretched as a whole."""
 
     values: np.ndarray  # (n, M)
-    stretch: np.ndarray  # (M, K)
-    shift: np.ndarray  # (M, K)
+    looked_at: np.ndarray  # (L,) of the coordinates
+    members: np.ndarray  # (V, K) of bool: the coordinates of each variable
+
+    @property
+    def own(self) -> np.ndarray:
+        """Which of the fields move each of the L coordinates itself, (L, M)."""
+        one = np.eye(len(self.looked_at), dtype=bool)
+        return np.concatenate([one, one, self.members[:, self.looked_at].T], axis=1)
+
+    def join(self, shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return by how much all fields together, in shares (M,), stretch and shift each coordinate: (K,) both."""
+        n = len(self.looked_at)
+        stretch, shift = shares[2 * n :] @ self.members, np.zeros(self.members.shape[1])
+        stretch[self.looked_at] += shares[:n]
+        shift[self.looked_at] += shares[n : 2 * n]
+        return stretch, shift
 
 
 class _Suspect(NamedTuple):
@@ -94,7 +108,7 @@ def find_edge(run: AnnealingRun, evaluate: Evaluate, gradients: np.ndarray, bloc
     """Find the edge beyond which most mass is seen to be missing, given the target's log density, if there is any.
 
     Its gradients (C, P, D) at the final particles say where to look; ``blocks`` (D,) number the variable of each
-    dimension.
+    dimension, -1 for one that has no edges.
     """
     cloud = _gather(run, gradients, blocks)
     if len(cloud.z) < _FEW or not cloud.z.shape[1]:
@@ -114,7 +128,7 @@ def _gather(run: AnnealingRun, gradients: np.ndarray, blocks: np.ndarray) -> _Cl
     kept = kept[np.linspace(0, max(len(kept) - 1, 0), n_kept).astype(int)]
     x, slope, weights = x[kept], slope[kept], weights[kept] / weights[kept].sum() if len(kept) else weights[kept]
     low, centre, high = _quantiles(x, weights, (0.25, 0.5, 0.75)) if len(kept) else np.zeros((3, x.shape[1]))
-    varying = np.flatnonzero(np.isfinite(high - low) & (high > low))
+    varying = np.flatnonzero(np.isfinite(high - low) & (high > low) & (blocks >= 0))
     scale = (high - low)[varying]
     z = (x[:, varying] - centre[varying]) / scale
     families = run.families.ravel()[kept]
@@ -136,25 +150,17 @@ def _looked_at(cloud: _Cloud) -> np.ndarray:
 
 
 def _fields(cloud: _Cloud, looked_at: np.ndarray) -> _Fields:
-    n_dims = cloud.z.shape[1]
+    blocks, sizes = np.unique(cloud.blocks, return_counts=True)
+    members = cloud.blocks == blocks[sizes > 1][:, None]
     stretch = cloud.z * cloud.slope + 1.0
-    one = np.eye(n_dims)[looked_at]
-    several = np.array([cloud.blocks == block for block in np.unique(cloud.blocks)], dtype=float)
-    several = several[several.sum(axis=1) > 1.0].reshape(-1, n_dims)
-    values = np.concatenate([stretch[:, looked_at], stretch @ several.T, cloud.slope[:, looked_at]], axis=1)
-    stretches, shifts = np.concatenate([one, several]), one
-    return _Fields(
-        values,
-        np.concatenate([stretches, np.zeros_like(shifts)]),
-        np.concatenate([np.zeros_like(stretches), shifts]),
-    )
+    values = np.concatenate([stretch[:, looked_at], cloud.slope[:, looked_at], stretch @ members.T], axis=1)
+    return _Fields(values, looked_at, members)
 
 
 def _suspects(cloud: _Cloud) -> Iterator[_Suspect]:
     """Yield the edges at which Stein's identity fails as it does where mass is missing beyond."""
     looked_at = _looked_at(cloud)
     fields = _fields(cloud, looked_at)
-    own = (fields.stretch + fields.shift)[:, looked_at].T > 0.0  # what moves the coordinate itself
     for sign in (-1, 1):
         y = sign * cloud.z[:, looked_at]
         start, low, high = _quantiles(y, cloud.weights, (_COUNTED, _FROM, _AT))
@@ -163,14 +169,16 @@ def _suspects(cloud: _Cloud) -> Iterator[_Suspect]:
         outwards = near * sign * cloud.slope[:, looked_at] + _RISE * near * (1.0 - near) / width
         weighted = cloud.weights[:, None] * near
         size = np.sqrt((weighted * near).T @ fields.values**2)
-        related = np.where(own | (size <= 0.0), 0.0, np.abs((weighted * outwards).T @ fields.values) / size)
+        size = np.where(fields.own | ~(size > 0.0), np.inf, size)
+        related = np.abs((weighted * outwards).T @ fields.values) / size
         for i in np.argsort(-related.max(axis=1), kind="stable")[:_N_EDGES]:
             chosen = np.argsort(-related[i], kind="stable")[: min(_N_FIELDS, len(y) // 50)]
             chosen = chosen[related[i, chosen] > 0.0]
-            shares, statistic = _fit(cloud, outwards[:, i], near[:, [i]] * fields.values[:, chosen])
+            shares = np.zeros(fields.values.shape[1])
+            shares[chosen], statistic = _fit(cloud, outwards[:, i], near[:, [i]] * fields.values[:, chosen])
             if statistic > _SUSPECTED and np.isfinite(width[i]):
-                stretch, shift = -shares @ fields.stretch[chosen], -shares @ fields.shift[chosen]
-                yield _Suspect(statistic, int(looked_at[i]), sign, stretch, shift, float(start[i]), float(width[i]))
+                place = int(looked_at[i]), sign, *fields.join(-shares)
+                yield _Suspect(statistic, *place, float(start[i]), float(width[i]))
 
 
 def _fit(cloud: _Cloud, field: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, float]:
@@ -178,7 +186,8 @@ def _fit(cloud: _Cloud, field: np.ndarray, others: np.ndarray) -> tuple[np.ndarr
     weighted = cloud.weights[:, None] * others
     square = np.einsum("nk,nl->kl", others, weighted)  # many threads only lose time on sums as small as these
     square[np.diag_indices_from(square)] *= 1.0 + 1e-6
-    shares = np.linalg.lstsq(square, np.einsum("nk,n->k", weighted, field), rcond=None)[0] if others.shape[1] else np.zeros(0)
+    along = np.einsum("nk,n->k", weighted, field)
+    shares = np.linalg.lstsq(square, along, rcond=None)[0] if along.size else along
     mean, error = cloud.average(field - np.einsum("nk,k->n", others, shares))
     return shares, mean / error if error > 0.0 else 0.0
 
@@ -188,18 +197,15 @@ def _judge(run: AnnealingRun, cloud: _Cloud, suspect: _Suspect, evaluate: Evalua
     here = evaluate(np.asarray(run.state.position, np.float64)).ravel()[cloud.kept]
     y = suspect.sign * cloud.z[:, suspect.coordinate]
     for length in _LENGTHS:
-        accepted, counted = [], []
+        accepted = []
         for time in (length * suspect.width, -length * suspect.width):
             there = evaluate(_moved(run, cloud, suspect, time)).ravel()[cloud.kept]
             log_ratio = np.nan_to_num(there - here + time * suspect.stretch.sum(), nan=-np.inf)
-            counted.append(y + 0.5 * time > suspect.start)
-            accepted.append(np.where(counted[-1], np.exp(np.minimum(log_ratio, 0.0)), 0.0))
+            is_counted = y + 0.5 * time > suspect.start
+            accepted.append(np.where(is_counted, np.exp(np.minimum(log_ratio, 0.0)), 0.0))
         difference, error = cloud.average(accepted[0] - accepted[1])
         if difference > _JUDGED * error:
-            out, back = (
-                float(cloud.weights @ one / max(cloud.weights @ which, np.finfo(float).tiny))
-                for one, which in zip(accepted, counted, strict=True)
-            )
+            out, back = (float(cloud.weights @ one) for one in accepted)
             dimension = int(cloud.dimensions[suspect.coordinate])
             yield Edge(dimension, suspect.sign, float(np.log1p(difference)), out, back)
 

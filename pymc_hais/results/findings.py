@@ -220,10 +220,10 @@ FINDINGS: dict[str, Row] = {
         'reference="fitted".',
     ),
     "unreached": _error(
-        "Towards {side} values of `{name}` the particles end where the target goes on: of moves outwards, which spread "
-        "the other coordinates or draw them together as the density does, a Metropolis rule would accept {out:.0%}, of "
-        "those back {back:.0%}. The steps do not suit what lies beyond, such as the neck of a funnel, and log Z is at "
-        "least {gain:.2f} nats too low.",
+        "Towards {side} values of `{name}` the particles end where the target goes on: by a Metropolis rule {out:.0%} "
+        "of them would move outwards, each with its other coordinates drawn together or spread as the density is "
+        "there, and {back:.0%} would move back. The steps do not suit what lies beyond, such as the neck of a funnel, "
+        "and log Z is at least {gain:.2f} nats too low.",
         "Reparametrise, so that what `{name}` makes narrow has one width (for example non-centred); more temperatures "
         "help slowly.",
     ),

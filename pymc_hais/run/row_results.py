@@ -90,8 +90,9 @@ def measure_edge(problem: Problem, run: AnnealingRun) -> Edge | None:
     slopes = _slopes_of(problem, run) if _can_tell(problem, run) else None
     if slopes is None:
         return None
-    sizes = problem.layout.sizes
-    return find_edge(run, _target_of(problem), slopes, np.repeat(np.arange(len(sizes)), sizes))
+    layout = problem.layout
+    numbers = np.where(layout.is_periodic, -1, np.arange(len(layout.sizes)))
+    return find_edge(run, _target_of(problem), slopes, np.repeat(numbers, layout.sizes))
 
 
 def _can_tell(problem: Problem, run: AnnealingRun) -> bool:
