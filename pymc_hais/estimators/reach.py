@@ -30,7 +30,7 @@ from pymc_hais.estimators.memory import Evaluate
 #: Numbers of particles that are looked at, in all, and particles; and fewer of these tell nothing.
 _MANY_NUMBERS, _MANY, _FEW = 2**22, 8192, 200
 #: Coordinates that are looked at, of the smallest variables; whose edges are; and fields that go with each of them.
-_N_LOOKED, _N_EDGES, _N_FIELDS = 400, 64, 32
+_N_LOOKED, _N_EDGES, _N_FIELDS = 256, 64, 32
 #: Standard errors beyond which an edge is suspected, and judged; and suspects that are judged.
 _SUSPECTED, _JUDGED, _N_SUSPECTS = 5.0, 5.0, 3
 #: Quantiles of a coordinate: moves are counted beyond the first, and fields rise from the second to the third.
@@ -168,9 +168,9 @@ def _suspects(cloud: _Cloud) -> Iterator[_Suspect]:
         near = expit(_RISE * (y - low) / width)
         outwards = near * sign * cloud.slope[:, looked_at] + _RISE * near * (1.0 - near) / width
         weighted = cloud.weights[:, None] * near
-        size = np.sqrt((weighted * near).T @ fields.values**2)
+        size = np.sqrt(_product(weighted * near, fields.values**2))
         size = np.where(fields.own | ~(size > 0.0), np.inf, size)
-        related = np.abs((weighted * outwards).T @ fields.values) / size
+        related = np.abs(_product(weighted * outwards, fields.values)) / size
         for i in np.argsort(-related.max(axis=1), kind="stable")[:_N_EDGES]:
             chosen = np.argsort(-related[i], kind="stable")[: min(_N_FIELDS, len(y) // 50)]
             chosen = chosen[related[i, chosen] > 0.0]
@@ -184,12 +184,17 @@ def _suspects(cloud: _Cloud) -> Iterator[_Suspect]:
 def _fit(cloud: _Cloud, field: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, float]:
     """Return the shares of the other fields to take off a field, and how many errors what remains is above zero."""
     weighted = cloud.weights[:, None] * others
-    square = np.einsum("nk,nl->kl", others, weighted)  # many threads only lose time on sums as small as these
+    square = _product(others, weighted)
     square[np.diag_indices_from(square)] *= 1.0 + 1e-6
-    along = np.einsum("nk,n->k", weighted, field)
+    along = _product(weighted, field[:, None])[:, 0]
     shares = np.linalg.lstsq(square, along, rcond=None)[0] if along.size else along
     mean, error = cloud.average(field - np.einsum("nk,k->n", others, shares))
     return shares, mean / error if error > 0.0 else 0.0
+
+
+def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return a.T @ b on one thread: on a busy machine many of them take a hundred times as long for sums like these."""
+    return np.einsum("nk,nl->kl", a, b)
 
 
 def _judge(run: AnnealingRun, cloud: _Cloud, suspect: _Suspect, evaluate: Evaluate) -> Iterator[Edge]:
