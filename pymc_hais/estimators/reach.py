@@ -38,7 +38,7 @@ _COUNTED, _FROM, _AT = 0.5, 0.75, 0.95
 #: How sharply they rise.
 _RISE = 4.0
 #: Lengths of the moves, in distances between the second and the third.
-_LENGTHS = (0.5, 1.0, 2.0)
+_LENGTHS = (0.5, 1.0, 2.0, 4.0)
 
 
 class Edge(NamedTuple):
