@@ -10,7 +10,8 @@ particles, weights, chains and rounds agree on a log Z without it.  The density 
 - Balance: of moves along that field and of those back a Metropolis rule accepts as many, if the particles are of the
   target.  What is accepted outwards beyond what is accepted inwards is mass that no particle has found.
 
-The first says where to look, for the price of some sums; the second decides, since it holds for densities that jump.
+The first says where to look, for the price of some sums, from one half of the families.  The second decides, since it
+holds for densities that jump, and from the other half, which has had no say in what is looked at.
 
 References
 ----------
@@ -18,7 +19,7 @@ References
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from scipy.special import expit
@@ -27,12 +28,12 @@ from pymc_hais.core.records import AnnealingRun
 from pymc_hais.core.weights import pool
 from pymc_hais.estimators.memory import Evaluate
 
-#: Numbers of particles that are looked at, in all, and particles; and fewer of these tell nothing.
-_MANY_NUMBERS, _MANY, _FEW = 2**22, 8192, 200
+#: Numbers of particles that are looked at, in all, and particles; and a half with fewer of these tells nothing.
+_MANY_NUMBERS, _MANY, _FEW = 2**22, 8192, 100
 #: Coordinates that are looked at, of the smallest variables; whose edges are; and fields that go with each of them.
 _N_LOOKED, _N_EDGES, _N_FIELDS = 256, 64, 32
 #: Standard errors beyond which an edge is suspected, and judged; and suspects that are judged.
-_SUSPECTED, _JUDGED, _N_SUSPECTS = 5.0, 5.0, 3
+_SUSPECTED, _JUDGED, _N_SUSPECTS = 4.0, 4.0, 3
 #: Quantiles of a coordinate: moves are counted beyond the first, and fields rise from the second to the third.
 _COUNTED, _FROM, _AT = 0.5, 0.75, 0.95
 #: How sharply they rise.
@@ -62,6 +63,13 @@ class _Cloud(NamedTuple):
     dimensions: np.ndarray  # (K,) of all coordinates
     scale: np.ndarray  # (K,)
     blocks: np.ndarray  # (K,) the variable of each coordinate
+
+    def half(self, which: int) -> Self:
+        """Return one half of the families, 0 or 1."""
+        chosen = self.families % 2 == which
+        of_particles = {name: getattr(self, name)[chosen] for name in ("z", "slope", "families", "kept")}
+        weights = self.weights[chosen]
+        return self._replace(**of_particles, weights=weights / max(weights.sum(), np.finfo(float).tiny))
 
     def average(self, values: np.ndarray) -> tuple[float, float]:
         """Return the weighted mean of values (n,), and its error: families are independent."""
@@ -111,11 +119,12 @@ def find_edge(run: AnnealingRun, evaluate: Evaluate, gradients: np.ndarray, bloc
     dimension, -1 for one that has no edges.
     """
     cloud = _gather(run, gradients, blocks)
-    if len(cloud.z) < _FEW or not cloud.z.shape[1]:
+    first, second = cloud.half(0), cloud.half(1)
+    if min(len(first.z), len(second.z)) < _FEW or not cloud.z.shape[1]:
         return None
     with np.errstate(over="ignore", invalid="ignore"):  # the tails of a scale's children
-        found = sorted(_suspects(cloud), key=lambda one: -one.statistic)[:_N_SUSPECTS]
-        edges = [edge for one in found for edge in _judge(run, cloud, one, evaluate)]
+        found = sorted(_suspects(first), key=lambda one: -one.statistic)[:_N_SUSPECTS]
+        edges = [edge for one in found for edge in _judge(run, second, one, evaluate)]
     return max(edges, key=lambda edge: edge.gain, default=None)
 
 
