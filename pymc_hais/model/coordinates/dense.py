@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
-from pytensor.gradient import DisconnectedType, disconnected_type
-from pytensor.graph.null_type import NullType
+from pytensor.gradient import disconnected_type
 from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import DimShuffle
@@ -16,7 +15,7 @@ from pytensor.tensor.math import Dot
 from pymc_hais.model.compat import rewrite_for_gradients
 from pymc_hais.model.compiling import quiet_compilation
 from pymc_hais.model.coordinates.predictors import find_predictor
-from pymc_hais.model.rewrites.gradients import InverseFactor, WrittenOut
+from pymc_hais.model.rewrites.gradients import InverseFactor, WrittenOut, gradients_of
 
 
 class Lower(NamedTuple):
@@ -48,11 +47,7 @@ class DenseWays(WrittenOut):
     def pullback(self, inputs: Any, outputs: Any, output_gradients: Any) -> list[Any]:
         """Differentiate the diagonal and the way: no density looks at the rest."""
         (*_, z), (root, _, inverse, step) = inputs, outputs
-        of_root, of_way, *others = (
-            None if isinstance(one.type, DisconnectedType | NullType) else one for one in output_gradients
-        )
-        if any(one is not None for one in others):
-            raise NotImplementedError("Of inverses and steps no gradient is known.")
+        of_root, of_way = gradients_of(output_gradients, 2)
         n = root.type.shape[0]
         inner: Any = 0.0 if of_root is None else pt.diag(0.5 * root * of_root)
         rest = [disconnected_type(), disconnected_type()]

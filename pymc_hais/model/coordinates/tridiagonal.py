@@ -7,12 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
-from pytensor.gradient import DisconnectedType
-from pytensor.graph.null_type import NullType
 
 from pymc_hais.model.compat import rewrite_for_gradients
 from pymc_hais.model.compiling import quiet_compilation
-from pymc_hais.model.rewrites.gradients import WrittenOut
+from pymc_hais.model.rewrites.gradients import WrittenOut, gradients_of
 
 #: Elements that two steps away from each other share no entry of a tridiagonal matrix.
 _COLOURS = 3
@@ -52,8 +50,8 @@ class Tridiagonal:
 
     def write_way(self, bands: Sequence[Any], z: Any) -> tuple[Any, Any]:
         """Write the factor's diagonal (K,) and the way from the point to x of coordinates z (K,)."""
-        root, _, _, step = Ways()(*bands, z)
-        return root, step
+        root, way, *_ = Ways()(*bands, z)
+        return root, way
 
     @np.errstate(all="ignore")  # of values beyond the range of floating point
     def compute_factor(self, bands: Sequence[np.ndarray]) -> Bidiagonal:
@@ -108,16 +106,12 @@ class Ways(WrittenOut):
         zero = pt.zeros((), dtype=z.dtype)
         root, coupling, step = _scan(functools.partial(_eliminate, pt), [diagonal, off, gradient], [None, zero, zero])
         way = _scan(_substitute, [root, coupling, z + step], [zero], go_backwards=True)
-        return [root, coupling, step, way[::-1]]
+        return [root, way[::-1], coupling, step]
 
     def pullback(self, inputs: Any, outputs: Any, output_gradients: Any) -> list[Any]:
         """Go down again, by what the way leads to, and then up."""
-        (diagonal, _, _, z), (root, coupling, step, way) = inputs, outputs
-        of_root, *others, of_way = (
-            None if isinstance(one.type, DisconnectedType | NullType) else one for one in output_gradients
-        )
-        if any(one is not None for one in others):
-            raise NotImplementedError("Of couplings and steps no gradient is known.")
+        (diagonal, _, _, z), (root, way, coupling, step) = inputs, outputs
+        of_root, of_way = gradients_of(output_gradients, 2)
         zero = pt.zeros((), dtype=z.dtype)
         of_root = pt.zeros_like(root) if of_root is None else of_root
         of_way = pt.zeros_like(root) if of_way is None else of_way

@@ -4,12 +4,15 @@ Those of normal densities whose covariance depends on parameters take the invers
 logarithm of a sum of exponentials is the softmax that its own terms make.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.compile.builders import SymbolicOp
+from pytensor.gradient import DisconnectedType
 from pytensor.graph.basic import Constant
+from pytensor.graph.null_type import NullType
 from pytensor.graph.rewriting.basic import node_rewriter
 from pytensor.scalar.basic import Log, Pow, Sqr
 from pytensor.tensor.basic import ExtractDiag, atleast_Nd
@@ -35,6 +38,17 @@ class InverseFactor(SymbolicOp):
 
 class WrittenOut(SymbolicOp):
     """A function whose gradient is known; it is written out once that is taken."""
+
+
+def gradients_of(output_gradients: Sequence[Any], n: int) -> list[Any]:
+    """Return what comes back to the first n outputs, None where nothing does.
+
+    Raises NotImplementedError where something comes back to the others, whose gradients are not known.
+    """
+    found = [None if isinstance(one.type, DisconnectedType | NullType) else one for one in output_gradients]
+    if any(one is not None for one in found[n:]):
+        raise NotImplementedError(f"Only of the first {n} outputs a gradient is known.")
+    return found[:n]
 
 
 class HalfLogDeterminant(WrittenOut):
