@@ -97,9 +97,8 @@ def measure_edge(problem: Problem, run: AnnealingRun) -> Edge | None:
 
 def _can_tell(problem: Problem, run: AnnealingRun) -> bool:
     """Whether the final particles can be compared with the density."""
-    if (
-        problem.engine.path.n_evaluations or not np.isfinite(run.log_z).any()
-    ):  # no reading of a density at beta = 1 alone
+    has_target = not problem.engine.path.n_evaluations  # a density at beta = 1 alone can be read
+    if not (has_target and np.isfinite(run.log_z).any()):
         return False
     return not problem.engine.kernel.n_sites  # moves that scale positions would leave the whole numbers
 
