@@ -134,12 +134,17 @@ def _try(run: AnnealingRun, cloud: _Cloud, direction: np.ndarray, evaluate: Eval
     here, out, back = (evaluate(position + by * step) for by in (0.0, _STRETCH - 1.0, 1.0 / _STRETCH - 1.0))
     with np.errstate(invalid="ignore"):
         log_ratios = out - here + np.log(_STRETCH), back - here - np.log(_STRETCH)
-    accepted = np.stack([np.exp(np.minimum(np.nan_to_num(one, nan=-np.inf), 0.0)).ravel() for one in log_ratios])
+    accepted = np.stack([acceptance(one).ravel() for one in log_ratios])
     (up, down), _ = _mean_and_error(accepted[:, cloud.kept].T, cloud.families)
     ((difference,), (error,)) = _mean_and_error((accepted[:1] - accepted[1:])[:, cloud.kept].T, cloud.families)
     if difference <= _JUDGED * error or down <= 0.0:
         return NO_LAG
     return Lag(_share(float(np.log(up / down))), float(up), float(down))
+
+
+def acceptance(log_ratio: np.ndarray) -> np.ndarray:
+    """Return the probabilities with which a Metropolis rule accepts moves; zero where there is no density."""
+    return np.exp(np.minimum(np.nan_to_num(log_ratio, nan=-np.inf), 0.0))
 
 
 def _share(imbalance: float) -> float:

@@ -26,7 +26,7 @@ from scipy.special import expit
 
 from pymc_hais.core.records import AnnealingRun
 from pymc_hais.core.weights import pool
-from pymc_hais.estimators.memory import Evaluate
+from pymc_hais.estimators.memory import Evaluate, acceptance
 
 #: Numbers of particles that are looked at, in all, and particles; and a half with fewer of these tells nothing.
 _MANY_NUMBERS, _MANY, _FEW = 2**22, 8192, 100
@@ -124,7 +124,10 @@ def find_edge(run: AnnealingRun, evaluate: Evaluate, gradients: np.ndarray, bloc
         return None
     with np.errstate(over="ignore", invalid="ignore"):  # the tails of a scale's children
         found = sorted(_suspects(first), key=lambda one: -one.statistic)[:_N_SUSPECTS]
-        edges = [edge for one in found for edge in _judge(run, second, one, evaluate)]
+        if not found:
+            return None
+        here = evaluate(np.asarray(run.state.position, np.float64)).ravel()[second.kept]
+        edges = [edge for one in found for edge in _judge(run, second, one, here, evaluate)]
     return max(edges, key=lambda edge: edge.gain, default=None)
 
 
@@ -206,17 +209,18 @@ def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.einsum("nk,nl->kl", a, b)
 
 
-def _judge(run: AnnealingRun, cloud: _Cloud, suspect: _Suspect, evaluate: Evaluate) -> Iterator[Edge]:
-    """Propose moves along the field and back; yield what they show to be missing, if they do."""
-    here = evaluate(np.asarray(run.state.position, np.float64)).ravel()[cloud.kept]
+def _judge(run: AnnealingRun, cloud: _Cloud, suspect: _Suspect, here: np.ndarray, evaluate: Evaluate) -> Iterator[Edge]:
+    """Propose moves along the field and back; yield what they show to be missing, if they do.
+
+    ``here`` (n,) are the log densities where the particles are.
+    """
     y = suspect.sign * cloud.z[:, suspect.coordinate]
     for length in _LENGTHS:
         accepted = []
         for time in (length * suspect.width, -length * suspect.width):
             there = evaluate(_moved(run, cloud, suspect, time)).ravel()[cloud.kept]
-            log_ratio = np.nan_to_num(there - here + time * suspect.stretch.sum(), nan=-np.inf)
             is_counted = y + 0.5 * time > suspect.start
-            accepted.append(np.where(is_counted, np.exp(np.minimum(log_ratio, 0.0)), 0.0))
+            accepted.append(is_counted * acceptance(there - here + time * suspect.stretch.sum()))
         difference, error = cloud.average(accepted[0] - accepted[1])
         if difference > _JUDGED * error:
             out, back = (float(cloud.weights @ one) for one in accepted)

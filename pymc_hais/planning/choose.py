@@ -144,7 +144,7 @@ def build_problem(model: Any, path: Any, reference: Any, known: Plan | None, cal
     if is_model(reference):
         layout = check_same_variables(model, reference)
         return _build_ratio_problem(model, layout, _learn_reference(reference, call), call)
-    if is_auto(reference) and not call.request.estimators and not call.compiler.normals and has_dense_fields(model):
+    if is_auto(reference) and not call.request.estimators and has_dense_fields(model):
         call = replace(call, compiler=replace(call.compiler, normals=True))
     return build_first_problem(model, reference, call)
 

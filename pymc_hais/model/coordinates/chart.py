@@ -18,7 +18,7 @@ from pytensor.graph.replace import clone_replace, vectorize_graph
 from pymc_hais.model.compiling import compile_interpreted
 from pymc_hais.model.containers import arguments_for, freeze_with_inputs
 from pymc_hais.model.coordinates.centring import find_conditionals, longest_line, times_site
-from pymc_hais.model.coordinates.fields import Field, expand, find_fields, open_sums
+from pymc_hais.model.coordinates.fields import Field, at_points, expand, find_fields, open_sums
 from pymc_hais.model.coordinates.precisions import Factor
 from pymc_hais.model.layout import Layout, build_layout, build_position, on_position, values_at
 from pymc_hais.model.proofs.concavity import is_concave_in
@@ -206,7 +206,7 @@ def _write_expansions(frozen: Any, layout: Layout, fields: Sequence[Field]) -> l
     try:
         return [_write_expansion(frozen, layout, fields, i) for i in range(len(fields))]
     except Exception as error:  # whatever an operation raises that has no gradient
-        _log.debug("Chains keep the coordinates of the model", exc_info=error)
+        _log.debug("Fields keep the coordinates of the model", exc_info=error)
         return []
 
 
@@ -229,8 +229,7 @@ def _write_expansion(frozen: Any, layout: Layout, fields: Sequence[Field], i: in
     later = {chain.owner for chain in fields[i:]}
     values = values_at(frozen, layout, [sites[1] if owner in later else position for owner in layout.owners])
     own = frozen.rvs_to_values[frozen[fields[i].owner]]
-    points = values_at(frozen, layout, [sites[1]] * len(layout.owners))
     terms, chains, values = open_sums(frozen, fields, [frozen.varlogp, frozen.datalogp], values)
-    *_, points = open_sums(frozen, fields, [], points)
+    points = at_points(frozen, layout, fields, sites[1])
     arrays = expand(fields[i], terms, values, points, own, chains[fields[i].owner], sites[0][fields[i].start])
     return arrays, position, sites

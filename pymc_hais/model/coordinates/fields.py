@@ -8,6 +8,8 @@ standard normal where the data are normal, for every theta, and nearly so where 
 integrated out.  The coordinates are right whatever A and g are, as they depend on theta alone: the Jacobian is exact.
 With no share of the data in A and g the chain is non-centred.
 
+Coefficients whose linear predictor moves with a few other variables are integrated out likewise, by a dense matrix.
+
 Innovations that the model adds up, such as ``cumsum(z) * scale``, are a chain as well: their sums, of which they are
 the differences, with a Jacobian of one.
 """
@@ -30,7 +32,7 @@ from pymc_hais.model.coordinates.dense import Dense
 from pymc_hais.model.coordinates.precisions import Precision
 from pymc_hais.model.coordinates.predictors import find_predictor
 from pymc_hais.model.coordinates.tridiagonal import Tridiagonal
-from pymc_hais.model.layout import Layout
+from pymc_hais.model.layout import Layout, values_at
 from pymc_hais.model.rewrites.graphs import scalar_op
 from pymc_hais.model.rewrites.simplification import simplify_values
 
@@ -46,7 +48,10 @@ _TRIDIAGONAL = Tridiagonal()
 
 @dataclass(frozen=True)
 class Field:
-    """A variable that is a chain, or several in a row, in the flat vector; or that has the differences of one."""
+    """A variable that is a chain, or several in a row, in the flat vector; or that has the differences of one.
+
+    Or, with another kind of matrix, independent normals behind a linear predictor.
+    """
 
     owner: str
     start: int
@@ -100,33 +105,29 @@ def find_fields(frozen: Any, layout: Layout, normals: bool = False) -> list[Fiel
     ]
     if not normals:
         return chains
-    found = (
-        (i, owner, _precision_of(frozen, owner))
-        for i, owner in enumerate(layout.owners)
-        if owner not in [one.owner for one in chains]
-    )
+    taken = {one.owner for one in chains}
     fields = chains + [
-        Field(owner, offsets[i], offsets[i + 1], layout.sizes[i], precision=kind) for i, owner, kind in found if kind
+        Field(owner, offsets[i], offsets[i + 1], layout.sizes[i], precision=Dense())
+        for i, owner in enumerate(layout.owners)
+        if owner not in taken and _has_moving_predictor(frozen, owner)
     ]
     return fields if layout.n_dims - sum(one.stop - one.start for one in fields) <= _FEW else chains
 
 
-def _precision_of(frozen: Any, owner: str) -> Precision | None:
-    """Return the kind of matrix that an independent normal variable has given others that it depends on, if any."""
+def _has_moving_predictor(frozen: Any, owner: str) -> bool:
+    """Whether the data look at independent normals by a predictor that, or whose prior, depends on other variables."""
     rv = frozen[owner]
     own, size = frozen.rvs_to_values[rv], int(np.prod(rv.type.shape))
     is_normal = isinstance(rv.owner.op, NormalRV) and frozen.rvs_to_transforms[rv] is None
     if not is_normal or size not in _DENSE or rv in ancestors([one for one in frozen.free_RVs if one is not rv]):
-        return None
+        return False
     point = own.type("point")
     (log_rest,) = rewrite_pregrad([clone_replace(frozen.datalogp, {own: point}, rebuild_strict=False)])
     predictor = find_predictor(log_rest, point)
     if predictor is None or not predictor.is_mixed:
-        return None
+        return False
     parameters = frozen.replace_rvs_by_values(list(rv.owner.op.dist_params(rv.owner)))
-    if set(ancestors([*predictor.others, *parameters])).isdisjoint(frozen.value_vars):
-        return None
-    return Dense()
+    return not set(ancestors([*predictor.others, *parameters])).isdisjoint(frozen.value_vars)
 
 
 def _is_chain(frozen: Any, rv: Any) -> bool:
@@ -190,6 +191,12 @@ def open_sums(
             terms = clone_replace(terms, opened, rebuild_strict=False)
             values[chains[field.owner]] = field.sums(values[own].ravel()).reshape(own.type.shape)
     return terms, chains, values
+
+
+def at_points(frozen: Any, layout: Layout, fields: Sequence[Field], shift: Any) -> dict[Any, Any]:
+    """Return where all value variables and chains are at the point, a flat vector that the sites have."""
+    *_, points = open_sums(frozen, fields, [], values_at(frozen, layout, [shift] * len(layout.owners)))
+    return points
 
 
 def expand(

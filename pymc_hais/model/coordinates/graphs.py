@@ -9,7 +9,7 @@ from pytensor.graph.replace import clone_replace
 
 from pymc_hais.model.coordinates.centring import find_conditionals, times_site
 from pymc_hais.model.coordinates.chart import Chart
-from pymc_hais.model.coordinates.fields import expand, open_sums
+from pymc_hais.model.coordinates.fields import at_points, expand, open_sums
 from pymc_hais.model.layout import Layout, values_at
 
 
@@ -40,7 +40,7 @@ def recentre(frozen: Any, layout: Layout, chart: Chart | None, coordinates: Any,
     terms, chains, with_chains = open_sums(frozen, chart.fields, terms, values)
     if chart.is_dense:  # so that what their expansions take from the rest is one with it
         terms = list(rewrite_pregrad(terms))
-    *_, points = open_sums(frozen, chart.fields, [], values_at(frozen, layout, [sites[1]] * len(layout.owners)))
+    points = at_points(frozen, layout, chart.fields, sites[1])
     of_fields = _recentre_fields(frozen, chart, coordinates, sites, terms, chains, with_chains, points)
     values = {value_var: with_chains[value_var] for value_var in values}
     log_jacobian = (of_normals + of_fields).astype(coordinates.dtype)
