@@ -15,6 +15,7 @@ from pytensor.xtensor.shape import Transpose
 
 from pymc_hais.model.compat import default_transform
 from pymc_hais.model.layout import Layout, is_circular, name_transform
+from pymc_hais.model.markov import find_log_mass, find_markov
 from pymc_hais.model.sites.flat_discrete import FlatDiscreteRV
 from pymc_hais.model.sites.sites import distribution_of, evaluate_fixed, is_discrete
 
@@ -37,8 +38,8 @@ def periodic_names(model: Any) -> list[str]:
 
 def improper_priors(model: Any) -> dict[str, str]:
     """Name the free variables whose prior is improper by construction, each with its distribution."""
-    kinds = {rv.name: _IMPROPER.get(type(distribution_of(rv)), "") for rv in model.free_RVs}
-    return {name: kind for name, kind in kinds.items() if kind}
+    kinds = {rv: _IMPROPER.get(type(distribution_of(rv)), "") for rv in model.free_RVs}
+    return {rv.name: kind for rv, kind in kinds.items() if kind and find_markov(rv) is None}
 
 
 def is_unnormalised(model: Any) -> bool:
@@ -69,11 +70,20 @@ def unnormalised_densities(model: Any) -> list[str]:
     periodic variable repeats for ever, and what a pm.CustomDist's ``logp`` leaves out only its author knows.
     """
     known = {*custom_names(model), *periodic_names(model)}
-    return [rv.name for rv in model.free_RVs if rv.name in known or _is_doubtful(distribution_of(rv))]
+    return [rv.name for rv in model.free_RVs if rv.name in known or _is_doubtful(rv)]
 
 
-def _is_doubtful(op: Any) -> bool:
-    return isinstance(op, CARRV) or "lkj" in type(op).__name__.lower()
+def _is_doubtful(rv: Any) -> bool:
+    op = distribution_of(rv)
+    return isinstance(op, CARRV) or find_markov(rv) is not None or "lkj" in type(op).__name__.lower()
+
+
+def known_log_mass(model: Any) -> float | None:
+    """Return log of the integral of the prior's density where that is known without a draw; None where it is not."""
+    doubtful = set(unnormalised_priors(model))
+    doubted = [rv for rv in model.free_RVs if rv.name in doubtful]
+    masses = [find_log_mass(rv) if model.rvs_to_transforms[rv] is None else None for rv in doubted]
+    return None if improper_priors(model) or None in masses else float(sum(masses))
 
 
 def log_count(model: Any, layout: Layout) -> float:

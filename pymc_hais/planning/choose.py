@@ -11,7 +11,7 @@ from pymc_hais.core.noise import check_counters
 from pymc_hais.core.seeds import Branch, Purpose, Stream
 from pymc_hais.core.weights import systematic
 from pymc_hais.kernels import Hamiltonian
-from pymc_hais.model import Layout, has_dense_fields, is_model
+from pymc_hais.model import Layout, has_normal_fields, is_model
 from pymc_hais.planning.candidates import CANDIDATES, Candidate
 from pymc_hais.planning.fits import fit_margins, fit_to_draws
 from pymc_hais.planning.follow import restore_choice, restore_problem
@@ -64,7 +64,7 @@ def choose_reference(problem: Problem, call: Call, reference: Any) -> Choice:
         return learn(near, [0], 0, spent, call)
     if is_auto(reference):
         first = _try_mode(problem, spent, call)
-        if first is None and problem.chart is not None and problem.chart.is_dense:
+        if first is None and problem.chart is not None and problem.chart.fixes_predictors:
             # In such coordinates a pilot from the prior is dear.
             problem = build_first_problem(problem.model, reference, call)
             first = _try_mode(problem, spent, call)
@@ -144,7 +144,7 @@ def build_problem(model: Any, path: Any, reference: Any, known: Plan | None, cal
     if is_model(reference):
         layout = check_same_variables(model, reference)
         return _build_ratio_problem(model, layout, _learn_reference(reference, call), call)
-    if is_auto(reference) and not call.request.estimators and has_dense_fields(model):
+    if is_auto(reference) and not call.request.estimators and has_normal_fields(model):
         call = replace(call, compiler=replace(call.compiler, normals=True))
     return build_first_problem(model, reference, call)
 

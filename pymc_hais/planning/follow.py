@@ -61,7 +61,7 @@ def record_plan(choice: Choice, outcome: Outcome, call: Call) -> Plan | None:
             problem.fitted,
             problem.sites,
             problem.prior_mass,
-            problem.chart is not None and problem.chart.is_dense,
+            problem.chart is not None and problem.chart.fixes_predictors,
         ),
         kernel=kernel_of(call.compiler.kernel if isinstance(kernel, Composed) else kernel),
         site_kernel=kernel_of(kernel.sites if isinstance(kernel, Composed) else None),

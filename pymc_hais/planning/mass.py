@@ -13,11 +13,14 @@ from typing import Any
 import numpy as np
 
 from pymc_hais.core.seeds import Branch, Purpose, Seeds
+from pymc_hais.estimators import LogZEstimate
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.model import (
     custom_names,
     discrete_names,
+    identify_as_written,
     improper_priors,
+    known_log_mass,
     periodic_names,
     unnormalised_priors,
 )
@@ -103,11 +106,15 @@ def mass_of(problem: Problem, call: Call, spent: Spent) -> PriorMass | None:
 def measure_prior_mass(model: Any, call: Call) -> PriorMass:
     """Anneal to the prior's own density, from a fit to prior draws, or from heavy tails where there are none.
 
+    Where the mass is known, nothing is measured.
+
     The call is of the run that needs the mass.
 
     Raises ValueError or NotImplementedError if the prior cannot be drawn.
     """
     prior = prior_alone(model)
+    if (known := known_log_mass(model)) is not None:
+        return PriorMass(LogZEstimate(known, 0.0, known, known), 0, identify_as_written(prior))
     if discrete_names(prior):
         raise NotImplementedError("The mass of a prior with discrete variables is not measured.")
     target_se = _SHARE_OF_TARGET * (call.request.target_se or 0.1)

@@ -18,6 +18,7 @@ from pymc_hais.model.compat import replace_rng_nodes, toposort_replace
 from pymc_hais.model.compiling import compile_interpreted, lower_xtensor, write_out_inner
 from pymc_hais.model.facts import keeps_all
 from pymc_hais.model.layout import free_variables
+from pymc_hais.model.markov import draw_right
 
 #: How far a draw may come back from where it was, relative to one or to its size: no more than rounding explains, lest
 #: draws near a set of no volume are taken for draws in it.
@@ -38,6 +39,7 @@ def forward_graph(model: Any) -> list[Any]:
     transforms = [model.rvs_to_transforms[rv] for rv in variables]
     data = {rv: model.rvs_to_values[rv].astype(rv.dtype) for rv in model.observed_RVs}
     graph = FunctionGraph(outputs=graph_replace(variables, data, strict=False), clone=True)
+    draw_right(graph)
     draws: list[Any] = list(graph.outputs)
     replacements = [
         (draw, _arrange(draw, transform))

@@ -33,11 +33,11 @@ def times_site(xp: Any, location: Any, log_scale: Any, precision: Any, shift: An
 def find_conditionals(frozen: Any, layout: Layout, fields: Sequence[Field]) -> dict[str, tuple[Any, Any]]:
     """Return location and log scale of the variables that have parents, as graphs of value variables.
 
-    Fields are left out, and what has one for a parent: their coordinates follow those of all other variables.  Beside a
-    dense field there are none.
+    Fields are left out, and what has one for a parent: their coordinates follow those of all other variables.  Beside
+    one that fixes its predictor there are none.
     """
     found: dict[str, tuple[Any, Any]] = {}
-    if any(field.is_dense for field in fields):
+    if any(field.fixes_predictor for field in fields):
         return found
     own = [frozen[field.owner] for field in fields]
     for owner, shape in zip(layout.owners, layout.shapes, strict=True):

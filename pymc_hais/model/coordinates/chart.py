@@ -78,9 +78,9 @@ class Chart:
         return Sites(np.zeros(self.is_moved.size), np.zeros(self.is_moved.size), np.eye(len(self.mixed)))
 
     @property
-    def is_dense(self) -> bool:
-        """Whether independent normal variables are a field."""
-        return any(one.is_dense for one in self.fields)
+    def fixes_predictors(self) -> bool:
+        """Whether independent normal variables, or areas with neighbours, are a field."""
+        return any(one.fixes_predictor for one in self.fields)
 
     @functools.cached_property
     def is_field(self) -> np.ndarray:
@@ -176,10 +176,10 @@ def build_chart(
     return Chart(is_moved, longest_line(frozen, found), tuple(fields), numbers_of(containers), numbers_of)
 
 
-def has_dense_fields(model: Any) -> bool:
-    """Whether independent normal variables of a model can be a field, if they are asked for."""
+def has_normal_fields(model: Any) -> bool:
+    """Whether independent normal variables of a model, or areas with neighbours, can be a field, if asked for."""
     frozen, _ = freeze_with_inputs(model, [])
-    return any(one.is_dense for one in find_fields(frozen, build_layout(model), normals=True))
+    return any(one.fixes_predictor for one in find_fields(frozen, build_layout(model), normals=True))
 
 
 def _compile(written: Written, layout: Layout, given: Mapping[Any, Any]) -> Callable[..., list[np.ndarray]]:

@@ -14,6 +14,7 @@ from pytensor.tensor.math import Dot
 
 from pymc_hais.model.compat import rewrite_for_gradients
 from pymc_hais.model.compiling import quiet_compilation
+from pymc_hais.model.coordinates.curvatures import curvature
 from pymc_hais.model.coordinates.predictors import find_predictor
 from pymc_hais.model.rewrites.gradients import InverseFactor, WrittenOut, gradients_of
 
@@ -72,12 +73,12 @@ class Dense:
         self, log_prior: Any, log_rest: Any, point: Any, share: Any, at_point: Callable[[Any], Any]
     ) -> list[Any]:
         """Write A and the gradient; where the likelihood is not concave it adds no precision."""
-        precision, slope = _curvature(log_prior, point)
+        precision, slope = curvature(log_prior, point)
         predictor = find_predictor(log_rest, point)
         assert predictor is not None
         head, end = predictor.head, predictor.end
         there = end.type("there")
-        curvatures: list[Any] = list(_curvature(clone_replace(log_rest, {end: there}, rebuild_strict=False), there))
+        curvatures: list[Any] = list(curvature(clone_replace(log_rest, {end: there}, rebuild_strict=False), there))
         weights, slopes = clone_replace(curvatures, {there: at_point(end)}, rebuild_strict=False)
         weights = pt.maximum(weights, 0.0)
         slopes = slopes + weights * (at_point(end) - end).ravel()
@@ -112,13 +113,6 @@ def _cholesky(matrix: np.ndarray) -> np.ndarray:
         return np.linalg.cholesky(matrix)
     except np.linalg.LinAlgError:
         return np.full_like(matrix, np.nan)
-
-
-def _curvature(term: Any, variable: Any) -> tuple[Any, Any]:
-    """Return minus the second derivatives and the slopes (K,) of a sum of functions of single elements."""
-    slopes: Any = pytensor.grad(term, variable, disconnected_inputs="ignore")
-    second: Any = pytensor.grad(slopes.sum(), variable, disconnected_inputs="ignore")
-    return -second.ravel(), slopes.ravel()
 
 
 def _matrix(head: Any, end: Any) -> Any:

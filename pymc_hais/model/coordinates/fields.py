@@ -8,7 +8,8 @@ standard normal where the data are normal, for every theta, and nearly so where 
 integrated out.  The coordinates are right whatever A and g are, as they depend on theta alone: the Jacobian is exact.
 With no share of the data in A and g the chain is non-centred.
 
-Coefficients whose linear predictor moves with a few other variables are integrated out likewise, by a dense matrix.
+Coefficients whose linear predictor moves with a few other variables are integrated out likewise, by a dense matrix,
+and areas with neighbours by a banded one.
 
 Innovations that the model adds up, such as ``cumsum(z) * scale``, are a chain as well: their sums, of which they are
 the differences, with a Jacobian of one.
@@ -28,11 +29,13 @@ from pytensor.scalar.basic import Mul, TrueDiv
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.random.basic import NormalRV
 
+from pymc_hais.model.coordinates.banded import Banded
 from pymc_hais.model.coordinates.dense import Dense
 from pymc_hais.model.coordinates.precisions import Precision
 from pymc_hais.model.coordinates.predictors import find_predictor
 from pymc_hais.model.coordinates.tridiagonal import Tridiagonal
 from pymc_hais.model.layout import Layout, values_at
+from pymc_hais.model.markov import find_markov
 from pymc_hais.model.rewrites.graphs import scalar_op
 from pymc_hais.model.rewrites.simplification import simplify_values
 
@@ -50,7 +53,7 @@ _TRIDIAGONAL = Tridiagonal()
 class Field:
     """A variable that is a chain, or several in a row, in the flat vector; or that has the differences of one.
 
-    Or, with another kind of matrix, independent normals behind a linear predictor.
+    Or, with another kind of matrix, independent normals behind a linear predictor, or a Gaussian Markov random field.
     """
 
     owner: str
@@ -67,8 +70,13 @@ class Field:
 
     @property
     def is_dense(self) -> bool:
-        """Whether its point is one of all variables, of which none has coordinates that its prior moves."""
+        """Whether its matrix is a dense one."""
         return isinstance(self.precision, Dense)
+
+    @property
+    def fixes_predictor(self) -> bool:
+        """Whether its point is one of all variables, of which none has coordinates that its prior moves."""
+        return not isinstance(self.precision, Tridiagonal)
 
     def differences(self, xp: Any, chains: Any) -> Any:
         """Return what the variable has (..., K) of chains, or of ways between two."""
@@ -92,7 +100,8 @@ def find_fields(frozen: Any, layout: Layout, normals: bool = False) -> list[Fiel
     Parameters
     ----------
     normals : bool
-        Whether independent normal variables are fields, too, where scales or slopes are variables.
+        Whether independent normal variables are fields, too, where scales or slopes are variables; and Gaussian Markov
+        random fields.
     """
     offsets = layout.offsets  # of int64, as slices are to be: what PyTensor makes of a small integer overflows later
     long = [i for i, shape in enumerate(layout.shapes) if shape and shape[-1] >= _SHORTEST]
@@ -107,27 +116,35 @@ def find_fields(frozen: Any, layout: Layout, normals: bool = False) -> list[Fiel
         return chains
     taken = {one.owner for one in chains}
     fields = chains + [
-        Field(owner, offsets[i], offsets[i + 1], layout.sizes[i], precision=Dense())
+        Field(owner, offsets[i], offsets[i + 1], layout.sizes[i], precision=precision)
         for i, owner in enumerate(layout.owners)
-        if owner not in taken and _has_moving_predictor(frozen, owner)
+        if owner not in taken and (precision := _find_precision(frozen, owner)) is not None
     ]
     return fields if layout.n_dims - sum(one.stop - one.start for one in fields) <= _FEW else chains
 
 
-def _has_moving_predictor(frozen: Any, owner: str) -> bool:
-    """Whether the data look at independent normals by a predictor that, or whose prior, depends on other variables."""
+def _find_precision(frozen: Any, owner: str) -> Precision | None:
+    """Find the matrix of normals that the data look at by a linear predictor, if that or their prior moves.
+
+    That of a Gaussian Markov random field has few entries as long as they look at single elements.
+    """
     rv = frozen[owner]
     own, size = frozen.rvs_to_values[rv], int(np.prod(rv.type.shape))
-    is_normal = isinstance(rv.owner.op, NormalRV) and frozen.rvs_to_transforms[rv] is None
-    if not is_normal or size not in _DENSE or rv in ancestors([one for one in frozen.free_RVs if one is not rv]):
-        return False
+    markov = find_markov(rv)
+    is_normal = isinstance(rv.owner.op, NormalRV) and size in _DENSE
+    if frozen.rvs_to_transforms[rv] is not None or not (is_normal or (markov is not None and size >= _DENSE.start)):
+        return None
+    if rv in ancestors([one for one in frozen.free_RVs if one is not rv]):
+        return None
     point = own.type("point")
     (log_rest,) = rewrite_pregrad([clone_replace(frozen.datalogp, {own: point}, rebuild_strict=False)])
     predictor = find_predictor(log_rest, point)
-    if predictor is None or not predictor.is_mixed:
-        return False
+    if predictor is None or predictor.is_mixed is not is_normal:
+        return None
     parameters = frozen.replace_rvs_by_values(list(rv.owner.op.dist_params(rv.owner)))
-    return not set(ancestors([*predictor.others, *parameters])).isdisjoint(frozen.value_vars)
+    if set(ancestors([*predictor.others, *parameters])).isdisjoint(frozen.value_vars):
+        return None
+    return Dense() if markov is None else Banded(markov.pattern, markov.of_sum)
 
 
 def _is_chain(frozen: Any, rv: Any) -> bool:
@@ -225,7 +242,7 @@ def expand(
     point = values[chain].type("point")  # no graph: replacing copies what it puts in
     given = {one: value.type() for one, value in values.items()}
     here = {own: field.differences(pt, point.ravel()).reshape(point.type.shape), chain: point}
-    simple = rewrite_pregrad if field.is_dense else simplify_values
+    simple = rewrite_pregrad if field.fixes_predictor else simplify_values
     log_prior, log_rest = simple(clone_replace(terms, {**given, **here}, rebuild_strict=False))
 
     def put_in(graphs: Any, there: Mapping[Any, Any]) -> Any:

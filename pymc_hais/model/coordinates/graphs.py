@@ -38,7 +38,7 @@ def recentre(frozen: Any, layout: Layout, chart: Chart | None, coordinates: Any,
     sites = [pt.tensor(f"site_{i}", dtype=one.dtype, shape=one.shape) for i, one in enumerate(no_sites)]
     values, of_normals = _recentre_normals(frozen, layout, chart, coordinates, sites)
     terms, chains, with_chains = open_sums(frozen, chart.fields, terms, values)
-    if chart.is_dense:  # so that what their expansions take from the rest is one with it
+    if chart.fixes_predictors:  # so that what their expansions take from the rest is one with it
         terms = list(rewrite_pregrad(terms))
     points = at_points(frozen, layout, chart.fields, sites[1])
     of_fields = _recentre_fields(frozen, chart, coordinates, sites, terms, chains, with_chains, points)

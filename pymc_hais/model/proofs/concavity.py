@@ -27,6 +27,7 @@ from pytensor.tensor.shape import Reshape
 from pymc_hais.model.compiling import quiet_compilation
 from pymc_hais.model.containers import freeze_with_inputs
 from pymc_hais.model.layout import Layout, build_position, values_at
+from pymc_hais.model.markov import find_markov
 from pymc_hais.model.proofs.curvature import Curvature, join
 from pymc_hais.model.proofs.signs import LAYOUT, NOT_NEGATIVE, Signs, is_even
 from pymc_hais.model.proofs.terms import argument_of_softplus, log_odds, without_minus
@@ -52,12 +53,17 @@ def is_log_concave(graph: Any, values: Sequence[Any]) -> bool:
 
 
 def is_concave_in(model: Any, layout: Layout, owners: Sequence[str]) -> bool:
-    """Whether ``model.logp()`` is proven to be concave in some variables, for all values of the others."""
+    """Whether ``model.logp()`` is proven to be concave in some variables, for all values of the others.
+
+    That of a Gaussian Markov random field is, whatever its precision.
+    """
     frozen, _ = freeze_with_inputs(model, [])
+    normal = {owner for owner in owners if find_markov(frozen[owner]) and not frozen.rvs_to_transforms[frozen[owner]]}
+    of_priors = frozen.logp([rv for rv in frozen.free_RVs if rv.name not in normal]) if normal else frozen.varlogp
     position, fixed = build_position(layout), build_position(layout)
     values = values_at(frozen, layout, [position if owner in owners else fixed for owner in layout.owners])
     with quiet_compilation():
-        terms = simplify_values(clone_replace([frozen.varlogp, frozen.datalogp], values, rebuild_strict=False))
+        terms = simplify_values(clone_replace([of_priors, frozen.datalogp], values, rebuild_strict=False))
     found = _Reader(position, {}, fixed).read(terms)
     return join(*(found.get(term, _CONSTANT) for term in terms)) in (_CONSTANT, _AFFINE, _CONCAVE)
 

@@ -14,8 +14,9 @@ import numpy as np
 
 from pymc_hais.core.seeds import Purpose
 from pymc_hais.core.weights import systematic
-from pymc_hais.model import Chart, is_concave_in, unnormalised_priors
+from pymc_hais.model import Chart, is_concave_in, known_log_mass
 from pymc_hais.planning.learning import Trial, learn
+from pymc_hais.planning.mass import mass_of
 from pymc_hais.planning.modes.near import Judged, climb_in_time, is_hierarchy, judge, start_around, those_that_count
 from pymc_hais.problem.problem import Problem
 from pymc_hais.request.call import Call
@@ -75,6 +76,7 @@ def try_fields_first(problem: Problem, spent: Spent, call: Call) -> Trial | str:
     if call.request.estimators or not _is_offered(problem):
         return ""
     assert problem.chart is not None
+    problem = replace(problem, prior_mass=mass_of(problem, call, spent))
     along = Slice(problem, ~problem.chart.is_field)
     near = _find(problem, problem.chart, along, call)
     joint = Joint(problem)
@@ -87,7 +89,7 @@ def try_fields_first(problem: Problem, spent: Spent, call: Call) -> Trial | str:
         return near
     if not np.isfinite(judged.log_z):
         return "no draw around the mode has a density."
-    if problem.chart.is_dense and not _is_near(judged):
+    if any(one.is_dense for one in problem.chart.fields) and not _is_near(judged):
         return f"with all else as it is, {judged.share:.0%} of draws around it count (Pareto k {judged.tail:.1f})."
     trial = learn(near, [0], _FROM_FIELDS, spent, call)
     if not trial.is_tuned:
@@ -105,10 +107,10 @@ def _is_offered(problem: Problem) -> bool:
         problem.fitted is not None
         and problem.is_prior
         and is_smooth(problem)
-        and problem.is_integral
+        and not any(problem.layout.is_periodic)
         and not problem.undrawn
         and not is_hierarchy(problem)
-        and not unnormalised_priors(problem.model)
+        and known_log_mass(problem.model) is not None
     )
 
 

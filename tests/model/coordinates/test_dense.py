@@ -6,7 +6,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
-from pymc_hais.model import build_layout, has_dense_fields
+from pymc_hais.model import build_layout, has_normal_fields
 from pymc_hais.model.containers import freeze_with_inputs
 from pymc_hais.model.coordinates.dense import Dense, DenseWays
 from pymc_hais.model.coordinates.fields import find_fields
@@ -101,7 +101,7 @@ def test_what_is_a_linear_predictor(name):
     likelihood, expected = LIKELIHOODS[name]
     with pm.Model() as model:
         likelihood(pm.Normal("z", shape=N))
-    assert has_dense_fields(model) == expected
+    assert has_normal_fields(model) == expected
     # Nobody has asked for them.
     assert find_fields(freeze_with_inputs(model, [])[0], build_layout(model)) == []
 
@@ -125,7 +125,7 @@ def parent(z):
 def test_other_coefficients_keep_their_coordinates(name):
     with pm.Model() as model:
         pm.Normal("y", scaled(OTHERS[name]()), 1.0, observed=Y)
-    assert not has_dense_fields(model)
+    assert not has_normal_fields(model)
 
 
 def test_the_matrix_is_the_likelihood_s_whatever_the_layout():
@@ -152,4 +152,4 @@ def test_many_other_variables_keep_the_coordinates():
     with pm.Model() as model:
         local = pm.HalfNormal("local", shape=N)
         pm.Normal("y", pm.math.dot(X, pm.Normal("z", shape=N) * local), 1.0, observed=Y)
-    assert not has_dense_fields(model)
+    assert not has_normal_fields(model)

@@ -1,0 +1,82 @@
+"""Symmetric matrices with few entries, in numbers: the order in which these are near the diagonal, and factors."""
+
+import functools
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from scipy.linalg import lapack
+from scipy.sparse import csgraph, csr_array
+
+
+@dataclass(frozen=True, eq=False)
+class Pattern:
+    """Which elements of a vector (n,) share an entry of a symmetric matrix, and an order in which these are near."""
+
+    order: np.ndarray  # (n,) the element at each place
+    first: np.ndarray  # (E,) of each pair the element that comes later
+    second: np.ndarray  # (E,) and the other one
+
+    @classmethod
+    def of(cls, matrix: csr_array) -> Self:
+        """Read the entries beside the diagonal; the order is that of Cuthill and McKee, reversed."""
+        order = csgraph.reverse_cuthill_mckee(matrix, symmetric_mode=True).astype(np.int64)
+        place = np.argsort(order)
+        rows, columns = matrix.nonzero()
+        is_below = place[rows] > place[columns]
+        return cls(order, rows[is_below].astype(np.int64), columns[is_below].astype(np.int64))
+
+    @functools.cached_property
+    def place(self) -> np.ndarray:
+        """Where each element is (n,)."""
+        return np.argsort(self.order)
+
+    @functools.cached_property
+    def bandwidth(self) -> int:
+        """The largest distance between two elements that share an entry; 1 where there are none."""
+        return int(np.max(self.place[self.first] - self.place[self.second], initial=1))
+
+    @functools.cached_property
+    def colours(self) -> np.ndarray:
+        """Numbers (n,) that differ between elements that share an entry with one another, or with the same one."""
+        n = len(self.order)
+        near: list[set[int]] = [{i} for i in range(n)]
+        for one, other in zip(self.first.tolist(), self.second.tolist(), strict=True):
+            near[one].add(other)
+            near[other].add(one)
+        colours = np.full(n, -1)
+        for i in self.order.tolist():
+            taken = {colours[k] for j in near[i] for k in near[j]}
+            colours[i] = next(colour for colour in range(n) if colour not in taken)
+        return colours
+
+    @np.errstate(all="ignore")  # of values beyond the range of floating point
+    def factor(self, diagonal: np.ndarray, off: np.ndarray) -> np.ndarray:
+        """Return the bands (b + 1, n) of L in A = L L', in the pattern's order; NaN where A is not positive definite.
+
+        Parameters
+        ----------
+        diagonal : array of shape (n,)
+        off : array of shape (E,)
+            The entries of the pairs.
+        """
+        bands = np.zeros((self.bandwidth + 1, len(self.order)))
+        bands[0] = diagonal[self.order]
+        later, earlier = self.place[self.first], self.place[self.second]
+        bands[later - earlier, earlier] = off
+        factor, info = lapack.dpbtrf(bands, lower=1)
+        return np.full_like(bands, np.nan) if info or not np.isfinite(factor).all() else factor
+
+    def solve(self, factor: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """Return L^-1 of elements (n,), in the pattern's order."""
+        return lapack.dtbtrs(factor, right[self.order, None], uplo="L", trans="N")[0][:, 0]
+
+    def solve_back(self, factor: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """Return the elements (n,) of L'^-1 of what is in the pattern's order."""
+        return lapack.dtbtrs(factor, right[:, None], uplo="L", trans="T")[0][self.place, 0]
+
+    def multiply_back(self, factor: np.ndarray, elements: np.ndarray) -> np.ndarray:
+        """Return L' of elements (n,), in the pattern's order."""
+        padded = np.append(elements[self.order], np.zeros(len(factor)))
+        n = len(self.order)
+        return sum(factor[distance] * padded[distance : distance + n] for distance in range(len(factor)))

@@ -1,0 +1,257 @@
+"""The matrix of a Gaussian Markov random field of which the data look at single elements: blocks beside the diagonal.
+
+In an order in which neighbours are near, A = L L' has entries within its bandwidth b alone, and is made of blocks
+(b, b) of which each shares entries with the next one: L has as many.  The sum of all elements may have a precision c of
+its own, A + c u u' with u of ones; with w = L^-1 u and s^2 = 1 + c w'w its factor is L (I + (s - 1) w w' / w'w).
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from pytensor.gradient import disconnected_type
+from pytensor.graph.replace import clone_replace
+
+from pymc_hais.model.banded import Pattern
+from pymc_hais.model.compat import rewrite_for_gradients
+from pymc_hais.model.compiling import quiet_compilation
+from pymc_hais.model.coordinates.curvatures import curvature, pairs
+from pymc_hais.model.coordinates.predictors import find_predictor
+from pymc_hais.model.rewrites.gradients import InverseFactor, WrittenOut, gradients_of
+
+#: What the prior's own precision is raised by, relative to it: of a prior that hardly holds the sum of all elements,
+#: rounding would leave no factor.
+_RAISED = 1e-6
+
+
+class Bands(NamedTuple):
+    """Factors (n, b + 1, K), the Newton step as L^-1 g (n, K), and w (n, K), all in the pattern's order."""
+
+    factors: np.ndarray
+    step: np.ndarray
+    of_sum: np.ndarray
+    diagonal: np.ndarray  # (n, K + 1), the last one is s
+
+
+@dataclass(frozen=True, eq=False)
+class Banded:
+    """The precision of a field of which the likelihood is a sum of functions of single elements.
+
+    The likelihood stands for normal observations of the linear predictor at a fixed value, as in
+    :class:`pymc_hais.model.coordinates.dense.Dense`.
+    """
+
+    pattern: Pattern
+    of_sum: float = 0.0
+
+    def expand(
+        self, log_prior: Any, log_rest: Any, point: Any, share: Any, at_point: Callable[[Any], Any]
+    ) -> list[Any]:
+        """Write the diagonal (K,), the entries of all pairs (E,), and the gradient (K,)."""
+        diagonal, off, slope = pairs(log_prior, point, self.pattern, self.of_sum)
+        predictor = find_predictor(log_rest, point)
+        assert predictor is not None
+        end = predictor.end
+        there = end.type("there")
+        curvatures: list[Any] = list(curvature(clone_replace(log_rest, {end: there}, rebuild_strict=False), there))
+        weights, slopes = clone_replace(curvatures, {there: at_point(end)}, rebuild_strict=False)
+        away = (end - at_point(end)).ravel()
+        stands_for = (slopes * away - 0.5 * pt.maximum(weights, 0.0) * away**2).sum()
+        of_rest, slope_of_rest = curvature(stands_for, point)
+        arrays = [(1.0 + _RAISED) * diagonal + share * of_rest, off, slope + share * slope_of_rest]
+        with quiet_compilation():
+            return list(rewrite_for_gradients(arrays, "canonicalize", "specialize"))
+
+    def write_way(self, arrays: Sequence[Any], z: Any) -> tuple[Any, Any]:
+        """Write the factor's diagonal, s in the end, and the way from the point to x of coordinates z (K,)."""
+        diagonal, off, gradient = arrays
+        blocks = _Blocks.of(self.pattern)
+        own, beside = blocks.write(diagonal, off)
+        right = [gradient, *([pt.ones_like(z)] if self.of_sum else [])]
+        columns = pt.stack([blocks.split(one) for one in right], axis=-1)
+        factor, coupling, solved, inverse = BlockFactor()(own, beside, columns)
+        step, ahead = solved[..., 0], blocks.split(z)
+        scale: Any = pt.ones((), dtype=z.dtype)
+        if self.of_sum:
+            w = solved[..., 1]
+            length = (w * w).sum()
+            scale = pt.sqrt(1.0 + self.of_sum * length)
+            ahead = ahead - (1.0 - 1.0 / scale) / length * (w * ahead).sum() * w
+            step = step - self.of_sum / scale**2 * (w * step).sum() * w
+        way = BlockBack()(factor, coupling, inverse, step + ahead)
+        roots = pt.diagonal(factor, axis1=1, axis2=2).ravel()
+        return pt.concatenate([roots, scale[None]]), way.ravel()[self.pattern.place]
+
+    @np.errstate(all="ignore")  # of values beyond the range of floating point
+    def compute_factor(self, arrays: Sequence[np.ndarray]) -> Bands:
+        """Compute the factors."""
+        diagonal, off, gradient = (np.asarray(one, dtype=np.float64) for one in arrays)
+        n, size = diagonal.shape
+        factors = np.stack([self.pattern.factor(*pair) for pair in zip(diagonal, off, strict=True)])
+        step, w = np.empty((2, n, size))
+        for i, factor in enumerate(factors):
+            step[i], w[i] = (self.pattern.solve(factor, one) for one in (gradient[i], np.ones(size)))
+        scale = np.sqrt(1.0 + self.of_sum * np.sum(w * w, axis=1, keepdims=True))
+        return Bands(factors, step, w, np.concatenate([factors[:, 0], scale], axis=1))
+
+    def compute_step(self, factor: Bands, z: np.ndarray) -> np.ndarray:
+        """Compute the ways from the point to x (n, K) of coordinates."""
+        scale = factor.diagonal[:, -1:]
+        ahead = _stretch(factor, z[:, self.pattern.order], 1.0 / scale) + _stretch(factor, factor.step, scale**-2)
+        return np.stack([self.pattern.solve_back(*pair) for pair in zip(factor.factors, ahead, strict=True)])
+
+    def compute_coordinates(self, factor: Bands, step: np.ndarray) -> np.ndarray:
+        """Compute the coordinates (n, K) of ways from the point to x."""
+        scale = factor.diagonal[:, -1:]
+        ahead = np.stack([self.pattern.multiply_back(*pair) for pair in zip(factor.factors, step, strict=True)])
+        z = _stretch(factor, ahead - _stretch(factor, factor.step, scale**-2), scale)
+        return z[:, self.pattern.place]
+
+
+def _stretch(factor: Bands, vectors: np.ndarray, by: np.ndarray) -> np.ndarray:
+    """Stretch vectors (n, K) along w."""
+    w = factor.of_sum
+    return vectors + (by - 1.0) * np.sum(w * vectors, axis=1, keepdims=True) / np.sum(w * w, axis=1, keepdims=True) * w
+
+
+class _Blocks(NamedTuple):
+    """Where the entries of a banded matrix are in its blocks; what is added at the end stands alone."""
+
+    pattern: Pattern
+    size: int  # b
+    number: int
+
+    @classmethod
+    def of(cls, pattern: Pattern) -> "_Blocks":
+        size = pattern.bandwidth
+        return cls(pattern, size, -(-len(pattern.order) // size))
+
+    def write(self, diagonal: Any, off: Any) -> tuple[Any, Any]:
+        """Return the blocks on the diagonal, and those that couple each with the one before, (B, b, b)."""
+        size, n = self.size, len(self.pattern.order)
+        later, earlier = self.pattern.place[self.pattern.first], self.pattern.place[self.pattern.second]
+        is_within = later // size == earlier // size
+        half = self.number * size * size
+        ends = np.arange(n, self.number * size)
+        within = self._index(later[is_within], earlier[is_within]), self._index(earlier[is_within], later[is_within])
+        across = half + self._index(later[~is_within], earlier[~is_within])
+        places = [self._index(self.pattern.place, self.pattern.place), *within, across, self._index(ends, ends)]
+        inside, outside = off[np.flatnonzero(is_within)], off[np.flatnonzero(~is_within)]
+        ones = np.ones(len(ends), dtype=diagonal.dtype)
+        values = pt.concatenate([diagonal, inside, inside, outside, ones])
+        flat = pt.zeros(2 * half, dtype=diagonal.dtype)[np.concatenate(places)].set(values)
+        own, beside = flat[:half], flat[half:]
+        return (one.reshape((self.number, size, size)) for one in (own, beside))
+
+    def _index(self, row: np.ndarray, column: np.ndarray) -> np.ndarray:
+        size = self.size
+        return (row // size * size + row % size) * size + column % size
+
+    def split(self, elements: Any) -> Any:
+        """Return elements (K,) in the pattern's order, block by block (B, b)."""
+        n_more = self.number * self.size - len(self.pattern.order)
+        padded = pt.concatenate([elements[self.pattern.order], np.zeros(n_more, dtype=elements.dtype)])
+        return padded.reshape((self.number, self.size))
+
+
+class BlockFactor(WrittenOut):
+    """The blocks of L in A = L L', those that couple each with the one before, and L^-1 of columns (B, b, m).
+
+    And the inverses of the blocks on the diagonal.  The gradients are those of a Cholesky decomposition by blocks
+    (Murray 2016, "Differentiation of the Cholesky decomposition", arXiv:1602.07527).
+    """
+
+    def build_inner_graph(self, own: Any, beside: Any, columns: Any) -> list[Any]:
+        """Go down."""
+        size, m = own.type.shape[1], columns.type.shape[2]
+        first = [pt.zeros(shape, dtype=own.dtype) for shape in ((size, size), (size, m))]
+        return _scan(_eliminate, [own, beside, columns], [None, None, first[1], first[0]])
+
+    def pullback(self, inputs: Any, outputs: Any, output_gradients: Any) -> list[Any]:
+        """Go up."""
+        factor, coupling, solved, inverse = outputs
+        given = gradients_of(output_gradients, 3)
+        given = [pt.zeros_like(one) if of is None else of for one, of in zip(outputs, given, strict=False)]
+        before = [pt.concatenate([pt.zeros_like(one[:1]), one[:-1]]) for one in (inverse, solved)]
+        zeros = [pt.zeros_like(one[0]) for one in (factor, solved)]
+        sequences = [factor, coupling, solved, inverse, *before, *given]
+        found = _scan(_pull, sequences, [None, None, None, *zeros], go_backwards=True)
+        return [one[::-1] for one in found[:3]]
+
+
+class BlockBack(WrittenOut):
+    """L'^-1 of vectors (B, b), from the blocks of L and the inverses of those on the diagonal.
+
+    What comes back to the inverses is given to the blocks themselves.
+    """
+
+    def connection_pattern(self, node: Any) -> list[list[bool]]:
+        """Say that the vectors depend on the blocks, which stand in the graph by their inverses."""
+        return [[True], [True], [False], [True]]
+
+    def build_inner_graph(self, factor: Any, coupling: Any, inverse: Any, right: Any) -> list[Any]:
+        """Go up."""
+        after = pt.concatenate([coupling[1:], pt.zeros_like(coupling[:1])])
+        zero = pt.zeros(right.type.shape[1], dtype=right.dtype)
+        (way,) = _scan(_substitute_back, [inverse, after, right], [zero], go_backwards=True)
+        return [way[::-1]]
+
+    def pullback(self, inputs: Any, outputs: Any, output_gradients: Any) -> list[Any]:
+        """Go down."""
+        (_, coupling, inverse, _), (way,) = inputs, outputs
+        zero = pt.zeros(way.type.shape[1], dtype=way.dtype)
+        (of_right,) = _scan(_substitute, [inverse, coupling, output_gradients[0]], [zero])
+        before = pt.concatenate([zero[None], of_right[:-1]])
+        return [-way[:, :, None] * of_right[:, None], -way[:, :, None] * before[:, None], disconnected_type(), of_right]
+
+
+def _scan(function: Any, sequences: list[Any], outputs: list[Any], go_backwards: bool = False) -> list[Any]:
+    found = pytensor.scan(function, sequences, outputs, go_backwards=go_backwards, return_updates=False)
+    return found if isinstance(found, list) else [found]
+
+
+def _eliminate(own: Any, beside: Any, columns: Any, solved: Any, inverse: Any) -> tuple[Any, ...]:
+    """Go one block down; ``solved`` and ``inverse`` are those before."""
+    coupling = beside @ inverse.T
+    factor = pt.linalg.cholesky(own - coupling @ coupling.T, lower=True, on_error="nan")
+    inverse = InverseFactor()(factor)
+    return factor, coupling, inverse @ (columns - coupling @ solved), inverse
+
+
+def _pull(
+    factor: Any,
+    coupling: Any,
+    solved: Any,
+    inverse: Any,
+    inverse_before: Any,
+    solved_before: Any,
+    of_factor: Any,
+    of_coupling: Any,
+    of_solved: Any,
+    carried_factor: Any,
+    carried_solved: Any,
+) -> tuple[Any, ...]:
+    """Go one block up from the gradients of a factor to those of the matrix."""
+    of_columns = inverse.T @ (of_solved + carried_solved)
+    of_factor = pt.tril(of_factor + carried_factor - of_columns @ solved.T)
+    n = factor.type.shape[0]
+    lower = np.tri(n, k=-1, dtype=factor.dtype) + 0.5 * np.eye(n, dtype=factor.dtype)
+    inner = inverse.T @ (lower * (factor.T @ of_factor)) @ inverse
+    of_own = 0.5 * (inner + inner.T)
+    of_coupling = of_coupling - of_columns @ solved_before.T - 2.0 * of_own @ coupling
+    of_beside = of_coupling @ inverse_before
+    return of_own, of_beside, of_columns, -of_beside.T @ coupling, -coupling.T @ of_columns
+
+
+def _substitute(inverse: Any, coupling: Any, right: Any, before: Any) -> Any:
+    """Go one block down."""
+    return inverse @ (right - coupling @ before)
+
+
+def _substitute_back(inverse: Any, coupling: Any, right: Any, after: Any) -> Any:
+    """Go one block up; the coupling is that of the block after with this one."""
+    return inverse.T @ (right - coupling.T @ after)

@@ -1,0 +1,168 @@
+"""Gaussian Markov random fields, pm.CAR and pm.ICAR: draws that follow their density, and the mass it has in PyMC.
+
+Both are normal, with a precision tau (D - alpha W) of which W are the weights of neighbours and D their sums.  Of
+pm.ICAR alpha is one, and the sum of all elements has a precision of its own, which makes the density proper wherever
+one can go from each area to each other one.  In PyMC 6.4 the density lacks a constant, the draws of pm.CAR have the
+square of their covariance, and of pm.ICAR there are none.
+"""
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pymc.distributions.multivariate import CARRV, ICARRV
+from pytensor.graph.basic import Constant
+from pytensor.graph.fg import FunctionGraph
+from pytensor.sparse.basic import DenseFromSparse
+from pytensor.tensor.elemwise import DimShuffle
+from scipy.sparse import csgraph, csr_array
+
+from pymc_hais.model.banded import Pattern
+from pymc_hais.model.compiling import compile_interpreted
+from pymc_hais.model.sites.sites import distribution_of
+
+#: Parameters at which PyMC's density of pm.CAR is held against the normal one: alpha and tau.
+_LOOKED_AT = ((0.3, 1.7), (-0.4, 0.6))
+#: Relative distance within which both tell the same constant.
+_SAME = 1e-8
+
+
+@dataclass(frozen=True, eq=False)
+class Markov:
+    """A field whose neighbours are numbers; of pm.ICAR the scales, too."""
+
+    weights: csr_array  # (n, n)
+    tau: float | None = None  # known of pm.ICAR alone
+    of_sum: float = 0.0  # precision of the sum of all elements
+
+    @functools.cached_property
+    def pattern(self) -> Pattern:
+        """Where its precision has entries."""
+        return Pattern.of(self.weights)
+
+    def factor(self, alpha: float, tau: float) -> np.ndarray:
+        """Return the bands of the precision's factor without the sum's part, in the pattern's order."""
+        first, second = self.pattern.first, self.pattern.second
+        return self.pattern.factor(tau * _degrees(self.weights), -tau * alpha * _entries(self.weights, first, second))
+
+    def log_density(self, x: np.ndarray, alpha: float, tau: float) -> float:
+        """Return the normalised log density at a field (n,) of mean zero."""
+        precision = tau * (np.diag(_degrees(self.weights)) - alpha * self.weights.toarray()) + self.of_sum
+        return float(-0.5 * (len(x) * np.log(2.0 * np.pi) - np.linalg.slogdet(precision)[1] + x @ precision @ x))
+
+
+def find_markov(rv: Any) -> Markov | None:
+    """Read a variable's neighbours; None for other distributions, and where they, or pm.ICAR's scales, may vary.
+
+    Of pm.ICAR None, too, where areas are in several parts: then the density is improper.
+    """
+    op = distribution_of(rv) if rv.owner else None
+    if not isinstance(op, CARRV | ICARRV) or rv.type.ndim != 1:
+        return None
+    parameters = op.dist_params(rv.owner)
+    weights = _neighbours(parameters[isinstance(op, CARRV)])
+    if weights is None or not (_degrees(weights) > 0.0).all():
+        return None
+    if isinstance(op, CARRV):
+        return Markov(weights)
+    numbers = [_number(one) for one in parameters[1:]]
+    if any(one is None for one in numbers) or csgraph.connected_components(weights, directed=False)[0] > 1:
+        return None
+    sigma, sd_of_mean = numbers
+    return Markov(weights, float(sigma) ** -2, (float(sd_of_mean) * weights.shape[0]) ** -2)
+
+
+def find_log_mass(rv: Any) -> float | None:
+    """Return log of the integral of PyMC's density of a field; None where it is not known to be one number."""
+    field = find_markov(rv)
+    if field is None:
+        return None
+    rng, size, *parameters = rv.owner.inputs
+    x = pt.vector("x", dtype=rv.dtype, shape=(field.weights.shape[0],))
+    masses = []
+    for seed, (alpha, tau) in enumerate(_LOOKED_AT):
+        if field.tau is None:
+            numbers = [pt.zeros_like(x), parameters[1], *(pt.constant(one, dtype=rv.dtype) for one in (alpha, tau))]
+            parameters[:4] = numbers
+        else:
+            alpha, tau = 1.0, field.tau
+        own = rv.owner.op.make_node(rng, size, *parameters).outputs[1]
+        value = np.random.default_rng(seed).normal(size=x.type.shape).astype(x.dtype)
+        (found,) = compile_interpreted([x], [pm.logp(own, x).sum()])(value)
+        masses.append(float(found) - field.log_density(value, alpha, tau))
+    return masses[0] if np.allclose(*masses, rtol=_SAME, atol=_SAME * field.weights.shape[0]) else None
+
+
+def draw_right(graph: FunctionGraph) -> None:
+    """Have a graph of random variables draw fields that follow their density."""
+    for node in graph.toposort():
+        kind = _RIGHT.get(type(node.op))
+        if kind is not None:
+            new = kind(**node.op._props_dict()).make_node(*node.inputs)
+            graph.replace_all(tuple(zip(node.outputs, new.outputs, strict=True)), import_missing=True)
+
+
+def _neighbours(variable: Any) -> csr_array | None:
+    """Return the weights of a constant, which may have been made dense, or have axes in front."""
+    while variable.owner is not None and isinstance(variable.owner.op, DenseFromSparse | DimShuffle):
+        (variable,) = variable.owner.inputs
+    if not isinstance(variable, Constant):
+        return None
+    data = variable.data
+    return csr_array(data if data.ndim == 2 else np.reshape(data, data.shape[-2:]))
+
+
+def _number(variable: Any) -> float | None:
+    while variable.owner is not None and isinstance(variable.owner.op, DimShuffle):
+        (variable,) = variable.owner.inputs
+    is_one = isinstance(variable, Constant) and np.size(variable.data) == 1
+    return float(np.ravel(variable.data)[0]) if is_one else None
+
+
+def _degrees(weights: csr_array) -> np.ndarray:
+    return np.asarray(weights.sum(axis=0), dtype=np.float64).ravel()
+
+
+def _entries(weights: csr_array, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    return np.asarray(weights[first, second], dtype=np.float64).ravel()
+
+
+class RightCARRV(CARRV):
+    """pm.CAR with draws that have its covariance."""
+
+    @classmethod
+    def rng_fn(cls, rng: np.random.Generator, mu: Any, W: Any, alpha: Any, tau: Any, valid: Any, size: Any) -> Any:
+        """Draw by the factor of each precision."""
+        weights = csr_array(W if np.ndim(W) == 2 or hasattr(W, "tocsr") else np.reshape(W, np.shape(W)[-2:]))
+        if not np.all(valid) or np.any(np.abs(alpha) >= 1.0) or np.any(np.asarray(tau) <= 0.0):
+            raise ValueError("pm.CAR needs a symmetric W, -1 < alpha < 1 and tau > 0")
+        field = Markov(weights)
+        shape = np.broadcast_shapes(tuple(size or ()), np.shape(mu)[:-1], np.shape(alpha), np.shape(tau))
+        each = [np.broadcast_to(one, shape).ravel() for one in (alpha, tau)]
+        z = rng.normal(size=(len(each[0]), weights.shape[0]))
+        drawn = [
+            field.pattern.solve_back(field.factor(*numbers), one) for *numbers, one in zip(*each, z, strict=True)
+        ]
+        return np.reshape(drawn, (*shape, -1)) + mu
+
+
+class RightICARRV(ICARRV):
+    """pm.ICAR with draws: of a normal distribution whose sum has a precision of its own."""
+
+    @classmethod
+    def rng_fn(cls, rng: np.random.Generator, W: Any, sigma: Any, zero_sum_stdev: Any, size: Any) -> Any:
+        """Draw by the eigenvectors of the neighbours: of the constant one the eigenvalue is the sum's."""
+        weights = np.reshape(W, np.shape(W)[-2:])
+        n = len(weights)
+        values, vectors = np.linalg.eigh(np.diag(weights.sum(axis=0)) - weights)
+        shape = np.broadcast_shapes(tuple(size or ()), np.shape(sigma), np.shape(zero_sum_stdev))
+        z = rng.normal(size=(*shape, n))
+        z[..., 1:] *= np.asarray(sigma)[..., None] / np.sqrt(values[1:])
+        z[..., :1] *= np.asarray(zero_sum_stdev)[..., None] * np.sqrt(n)
+        return z @ vectors.T
+
+
+_RIGHT: dict[type, Any] = {CARRV: RightCARRV, ICARRV: RightICARRV}
