@@ -34,6 +34,8 @@ _MANY_NUMBERS, _MANY, _FEW = 2**22, 8192, 100
 _N_LOOKED, _N_EDGES, _N_FIELDS = 256, 64, 32
 #: Standard errors beyond which an edge is suspected, and judged; and suspects that are judged.
 _SUSPECTED, _JUDGED, _N_SUSPECTS = 4.0, 4.0, 3
+#: Particles, about, of which a glance says whether more are worth their evaluations.
+_GLANCED = 250
 #: Quantiles of a coordinate: moves are counted beyond the first, and fields rise from the second to the third.
 _COUNTED, _FROM, _AT = 0.5, 0.75, 0.95
 #: How sharply they rise.
@@ -64,9 +66,9 @@ class _Cloud(NamedTuple):
     scale: np.ndarray  # (K,)
     blocks: np.ndarray  # (K,) the variable of each coordinate
 
-    def half(self, which: int) -> Self:
-        """Return one half of the families, 0 or 1."""
-        chosen = self.families % 2 == which
+    def part(self, which: int, of: int) -> Self:
+        """Return every so many of the families."""
+        chosen = self.families % of == which
         of_particles = {name: getattr(self, name)[chosen] for name in ("z", "slope", "families", "kept")}
         weights = self.weights[chosen]
         return self._replace(**of_particles, weights=weights / max(weights.sum(), np.finfo(float).tiny))
@@ -119,15 +121,16 @@ def find_edge(run: AnnealingRun, evaluate: Evaluate, gradients: np.ndarray, bloc
     dimension, -1 for one that has no edges.
     """
     cloud = _gather(run, gradients, blocks)
-    first, second = cloud.half(0), cloud.half(1)
+    first, second = cloud.part(0, 2), cloud.part(1, 2)
     if min(len(first.z), len(second.z)) < _FEW or not cloud.z.shape[1]:
         return None
     with np.errstate(over="ignore", invalid="ignore"):  # the tails of a scale's children
         found = sorted(_suspects(first), key=lambda one: -one.statistic)[:_N_SUSPECTS]
         if not found:
             return None
-        here = evaluate(np.asarray(run.state.position, np.float64)).ravel()[second.kept]
-        edges = [edge for one in found for edge in _judge(run, second, one, here, evaluate)]
+        few = cloud.part(1, 2 * max(len(second.z) // _GLANCED, 1))
+        looks = [(look, evaluate(_at(run, look))[0]) for look in (few, second)]
+        edges = [edge for one in found for edge in _judge(run, looks, one, evaluate)]
     return max(edges, key=lambda edge: edge.gain, default=None)
 
 
@@ -209,33 +212,47 @@ def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.einsum("nk,nl->kl", a, b)
 
 
-def _judge(run: AnnealingRun, cloud: _Cloud, suspect: _Suspect, here: np.ndarray, evaluate: Evaluate) -> Iterator[Edge]:
+def _judge(
+    run: AnnealingRun, looks: list[tuple[_Cloud, np.ndarray]], suspect: _Suspect, evaluate: Evaluate
+) -> Iterator[Edge]:
     """Propose moves along the field and back; yield what they show to be missing, if they do.
 
-    ``here`` (n,) are the log densities where the particles are.
+    ``looks`` are particles with their log densities (n,): a few, that may show that nothing is, and more.
     """
-    y = suspect.sign * cloud.z[:, suspect.coordinate]
     for length in _LENGTHS:
-        accepted = []
-        for time in (length * suspect.width, -length * suspect.width):
-            there = evaluate(_moved(run, cloud, suspect, time)).ravel()[cloud.kept]
-            is_counted = y + 0.5 * time > suspect.start
-            accepted.append(is_counted * acceptance(there - here + time * suspect.stretch.sum()))
-        difference, error = cloud.average(accepted[0] - accepted[1])
-        if difference > _JUDGED * error:
-            out, back = (float(cloud.weights @ one) for one in accepted)
-            dimension = int(cloud.dimensions[suspect.coordinate])
-            yield Edge(dimension, suspect.sign, float(np.log1p(difference)), out, back)
+        for cloud, here in looks:
+            moved = [_accepted(run, cloud, suspect, sign * length * suspect.width, here, evaluate) for sign in (1, -1)]
+            difference, error = cloud.average(moved[0] - moved[1])
+            if not difference > error:
+                break
+        else:
+            if difference > _JUDGED * error:
+                out, back = (float(cloud.weights @ one) for one in moved)
+                dimension = int(cloud.dimensions[suspect.coordinate])
+                yield Edge(dimension, suspect.sign, float(np.log1p(difference)), out, back)
+
+
+def _accepted(
+    run: AnnealingRun, cloud: _Cloud, suspect: _Suspect, time: float, here: np.ndarray, evaluate: Evaluate
+) -> np.ndarray:
+    """Return the probabilities (n,) that moves for a time are accepted, those that are not counted as zero."""
+    there = evaluate(_moved(run, cloud, suspect, time))[0]
+    is_counted = suspect.sign * cloud.z[:, suspect.coordinate] + 0.5 * time > suspect.start
+    return is_counted * acceptance(there - here + time * suspect.stretch.sum())
+
+
+def _at(run: AnnealingRun, cloud: _Cloud) -> np.ndarray:
+    """Return where the particles are, (1, n, D)."""
+    return np.asarray(run.state.position, np.float64).reshape(1, -1, run.state.position.shape[-1])[:, cloud.kept]
 
 
 def _moved(run: AnnealingRun, cloud: _Cloud, suspect: _Suspect, time: float) -> np.ndarray:
-    """Let all particles (C, P, D) flow along the field, or against it for a negative time."""
+    """Let the particles (1, n, D) flow along the field, or against it for a negative time."""
     rate = suspect.stretch * time
     with np.errstate(divide="ignore", invalid="ignore"):
         shift = suspect.shift * time * np.where(rate == 0.0, 1.0, np.expm1(rate) / rate)
     shift[suspect.coordinate] = suspect.sign * time
     z = cloud.z * np.exp(rate) + shift
-    position = np.array(run.state.position, np.float64)
-    flat = position.reshape(-1, position.shape[-1])
-    flat[np.ix_(cloud.kept, cloud.dimensions)] += (z - cloud.z) * cloud.scale
+    position = _at(run, cloud)
+    position[..., cloud.dimensions] += (z - cloud.z) * cloud.scale
     return position

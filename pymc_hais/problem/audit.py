@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
+from numpy.exceptions import AxisError
 from pymc.pytensorf import rewrite_pregrad
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import ancestors
@@ -103,7 +104,10 @@ def _for_rows(position: Any, output: Any, sample: np.ndarray) -> tuple[Rows, int
             return np.array([single(row)[0] for row in positions.astype(position.dtype)], dtype=np.float64)
 
     try:
-        batched = vectorize_graph(output, {position: rows})
+        try:
+            batched = vectorize_graph(output, {position: rows})
+        except AxisError:  # pm.CAR sums a number along an axis that it does not have
+            batched = vectorize_graph(rewrite_pregrad(output), {position: rows})
         function = compile_interpreted([rows], [batched])
 
         def at_once(positions: np.ndarray) -> np.ndarray:
