@@ -114,11 +114,13 @@ class _Suspect(NamedTuple):
     width: float
 
 
-def find_edge(run: AnnealingRun, evaluate: Evaluate, gradients: np.ndarray, blocks: np.ndarray) -> Edge | None:
+def find_edge(
+    run: AnnealingRun, evaluate: Evaluate, gradients: np.ndarray, blocks: np.ndarray, most: float = np.inf
+) -> Edge | None:
     """Find the edge beyond which most mass is seen to be missing, given the target's log density, if there is any.
 
     Its gradients (C, P, D) at the final particles say where to look; ``blocks`` (D,) number the variable of each
-    dimension, -1 for one that has no edges.
+    dimension, -1 for one that has no edges.  It takes about ``most`` evaluations, or those of the first glances.
     """
     cloud = _gather(run, gradients, blocks)
     first, second = cloud.part(0, 2), cloud.part(1, 2)
@@ -128,8 +130,10 @@ def find_edge(run: AnnealingRun, evaluate: Evaluate, gradients: np.ndarray, bloc
         found = sorted(_suspects(first), key=lambda one: -one.statistic)[:_N_SUSPECTS]
         if not found:
             return None
-        few = cloud.part(1, 2 * max(len(second.z) // _GLANCED, 1))
-        looks = [(look, evaluate(_at(run, look))[0]) for look in (few, second)]
+        n_looked = most / (2 * len(found) * len(_LENGTHS))
+        sizes = [min(_GLANCED, len(second.z)), min(max(_GLANCED, n_looked), len(second.z))]
+        some = [cloud.part(1, 2 * int(len(second.z) // size)) for size in sizes]
+        looks = [(look, evaluate(_at(run, look))[0]) for look in some]
         edges = [edge for one in found for edge in _judge(run, looks, one, evaluate)]
     return max(edges, key=lambda edge: edge.gain, default=None)
 

@@ -9,27 +9,55 @@ from scipy.linalg import lapack
 from scipy.sparse import csgraph, csr_array
 
 
+#: Elements from which orders are tried, in all.
+_STARTS = 24
+
+
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """Which elements of a vector (n,) share an entry of a symmetric matrix, and an order in which these are near."""
+    """Which elements of a vector (n,) share an entry of a symmetric matrix, and an order in which these are near.
+
+    In this order the matrix is made of blocks (size, size), of which each shares entries with the next one alone; the
+    first one may be smaller.
+    """
 
     order: np.ndarray  # (n,) the element at each place
     first: np.ndarray  # (E,) of each pair the element that comes later
     second: np.ndarray  # (E,) and the other one
+    size: int
+    head: int  # elements of the first block
 
     @classmethod
     def of(cls, matrix: csr_array) -> Self:
-        """Read the entries beside the diagonal; the order is that of Cuthill and McKee, reversed."""
-        order = csgraph.reverse_cuthill_mckee(matrix, symmetric_mode=True).astype(np.int64)
+        """Read the entries beside the diagonal, and choose the order in which factors take the fewest operations.
+
+        The orders are those of Cuthill and McKee: from one element to those beside it, and on to those beside these.
+        """
+        n = matrix.shape[0]
+        orders = [csgraph.reverse_cuthill_mckee(matrix, symmetric_mode=True)]
+        if csgraph.connected_components(matrix, directed=False)[0] == 1:
+            starts = np.unique(np.linspace(0, n - 1, _STARTS).astype(int))
+            orders += [csgraph.breadth_first_order(matrix, i, return_predecessors=False) for i in starts]
+        _, order, size, head = min((_cut(one, matrix) for one in orders), key=lambda found: found[0])
         place = np.argsort(order)
         rows, columns = matrix.nonzero()
         is_below = place[rows] > place[columns]
-        return cls(order, rows[is_below].astype(np.int64), columns[is_below].astype(np.int64))
+        return cls(order, rows[is_below].astype(np.int64), columns[is_below].astype(np.int64), size, head)
 
     @functools.cached_property
     def place(self) -> np.ndarray:
         """Where each element is (n,)."""
         return np.argsort(self.order)
+
+    @property
+    def n_blocks(self) -> int:
+        """How many blocks there are."""
+        return 1 + -(-(len(self.order) - self.head) // self.size)
+
+    @functools.cached_property
+    def slots(self) -> np.ndarray:
+        """Where each element is (n,) in as many blocks, all of one size."""
+        return self.place + self.size - self.head
 
     @functools.cached_property
     def bandwidth(self) -> int:
@@ -80,3 +108,28 @@ class Pattern:
         padded = np.append(elements[self.order], np.zeros(len(factor)))
         n = len(self.order)
         return sum(factor[distance] * padded[distance : distance + n] for distance in range(len(factor)))
+
+
+def _cut(order: np.ndarray, matrix: csr_array) -> tuple[float, np.ndarray, int, int]:
+    """Cut an order into the smallest blocks of which each shares entries with the next one alone.
+
+    Returns about how many operations a factor takes, the order, the size of the blocks and that of the first one.
+    """
+    n, place = len(order), np.argsort(order)
+    rows, columns = matrix.nonzero()
+    reach = np.arange(n)  # the last element that shares an entry with one that comes before, or at, each place
+    np.maximum.at(reach, place[columns], place[rows])
+    reach = np.maximum.accumulate(reach)
+    width = max(int(np.max(reach - np.arange(n))), 1)
+    for size in range(-(-width // 2), width):
+        heads = np.arange(size, 0, -1)
+        ends, fits = np.minimum(heads, n), np.ones(size, dtype=bool)
+        while ends.min() < n:
+            after = np.minimum(ends + size, n)
+            fits &= reach[ends - 1] < after
+            ends = after
+        if fits.any():
+            head = int(heads[np.argmax(fits)])
+            return float((1 + -(-(n - head) // size)) * size**3), order.astype(np.int64), size, head
+    head = min(width, n)
+    return float((1 + -(-(n - head) // width)) * width**3), order.astype(np.int64), width, head

@@ -26,6 +26,8 @@ from pymc_hais.jobs.guard import Guard
 from pymc_hais.kernels.metropolis import keeps_gradients
 from pymc_hais.problem.problem import PriorMass, Problem, are_inside, joint_of
 
+#: Share of the round's evaluations that the search beyond its edges may take.
+_SHARE_OF_EDGES = 0.5
 #: Final particles that are looked at once more.
 MOST_FINAL = 50
 
@@ -92,7 +94,8 @@ def measure_edge(problem: Problem, run: AnnealingRun) -> Edge | None:
         return None
     layout = problem.layout
     numbers = np.where(layout.is_periodic, -1, np.arange(len(layout.sizes)))
-    return find_edge(run, _target_of(problem), slopes, np.repeat(numbers, layout.sizes))
+    most = _SHARE_OF_EDGES * run.log_weights.size * run.temperature["ess"].shape[1]
+    return find_edge(run, _target_of(problem), slopes, np.repeat(numbers, layout.sizes), most)
 
 
 def _can_tell(problem: Problem, run: AnnealingRun) -> bool:

@@ -69,12 +69,11 @@ class Banded:
     def write_way(self, arrays: Sequence[Any], z: Any) -> tuple[Any, Any]:
         """Write the factor's diagonal, s in the end, and the way from the point to x of coordinates z (K,)."""
         diagonal, off, gradient = arrays
-        blocks = _Blocks.of(self.pattern)
-        own, beside = blocks.write(diagonal, off)
+        own, beside = _write_blocks(self.pattern, diagonal, off)
         right = [gradient, *([pt.ones_like(z)] if self.of_sum else [])]
-        columns = pt.stack([blocks.split(one) for one in right], axis=-1)
+        columns = pt.stack([_split(self.pattern, one) for one in right], axis=-1)
         factor, coupling, solved, inverse = BlockFactor()(own, beside, columns)
-        step, ahead = solved[..., 0], blocks.split(z)
+        step, ahead = solved[..., 0], _split(self.pattern, z)
         scale: Any = pt.ones((), dtype=z.dtype)
         if self.of_sum:
             w = solved[..., 1]
@@ -84,7 +83,7 @@ class Banded:
             step = step - self.of_sum / scale**2 * (w * step).sum() * w
         way = BlockBack()(factor, coupling, inverse, step + ahead)
         roots = pt.diagonal(factor, axis1=1, axis2=2).ravel()
-        return pt.concatenate([roots, scale[None]]), way.ravel()[self.pattern.place]
+        return pt.concatenate([roots, scale[None]]), way.ravel()[self.pattern.slots]
 
     @np.errstate(all="ignore")  # of values beyond the range of floating point
     def compute_factor(self, arrays: Sequence[np.ndarray]) -> Bands:
@@ -118,44 +117,41 @@ def _stretch(factor: Bands, vectors: np.ndarray, by: np.ndarray) -> np.ndarray:
     return vectors + (by - 1.0) * np.sum(w * vectors, axis=1, keepdims=True) / np.sum(w * w, axis=1, keepdims=True) * w
 
 
-class _Blocks(NamedTuple):
-    """Where the entries of a banded matrix are in its blocks; what is added at the end stands alone."""
+def _write_blocks(pattern: Pattern, diagonal: Any, off: Any) -> tuple[Any, Any]:
+    """Return the blocks on the diagonal, and those that couple each with the one before, (B, b, b).
 
-    pattern: Pattern
-    size: int  # b
-    number: int
+    What is added to fill a block stands alone.
+    """
+    size, number = pattern.size, pattern.n_blocks
+    half = number * size * size
 
-    @classmethod
-    def of(cls, pattern: Pattern) -> "_Blocks":
-        size = pattern.bandwidth
-        return cls(pattern, size, -(-len(pattern.order) // size))
+    def index(row: np.ndarray, column: np.ndarray) -> np.ndarray:
+        return row * size + column % size + half * (row // size - column // size)
 
-    def write(self, diagonal: Any, off: Any) -> tuple[Any, Any]:
-        """Return the blocks on the diagonal, and those that couple each with the one before, (B, b, b)."""
-        size, n = self.size, len(self.pattern.order)
-        later, earlier = self.pattern.place[self.pattern.first], self.pattern.place[self.pattern.second]
-        is_within = later // size == earlier // size
-        half = self.number * size * size
-        ends = np.arange(n, self.number * size)
-        within = self._index(later[is_within], earlier[is_within]), self._index(earlier[is_within], later[is_within])
-        across = half + self._index(later[~is_within], earlier[~is_within])
-        places = [self._index(self.pattern.place, self.pattern.place), *within, across, self._index(ends, ends)]
-        inside, outside = off[np.flatnonzero(is_within)], off[np.flatnonzero(~is_within)]
-        ones = np.ones(len(ends), dtype=diagonal.dtype)
-        values = pt.concatenate([diagonal, inside, inside, outside, ones])
-        flat = pt.zeros(2 * half, dtype=diagonal.dtype)[np.concatenate(places)].set(values)
-        own, beside = flat[:half], flat[half:]
-        return (one.reshape((self.number, size, size)) for one in (own, beside))
+    later, earlier = pattern.slots[pattern.first], pattern.slots[pattern.second]
+    is_within = later // size == earlier // size
+    filled = np.setdiff1d(np.arange(number * size), pattern.slots)
+    pairs_within = later[is_within], earlier[is_within]
+    places = [
+        index(pattern.slots, pattern.slots),
+        index(*pairs_within),
+        index(*reversed(pairs_within)),
+        index(later[~is_within], earlier[~is_within]),
+        index(filled, filled),
+    ]
+    inside, outside = off[np.flatnonzero(is_within)], off[np.flatnonzero(~is_within)]
+    values = pt.concatenate([diagonal, inside, inside, outside, np.ones(len(filled), dtype=diagonal.dtype)])
+    flat = pt.zeros(2 * half, dtype=diagonal.dtype)[np.concatenate(places)].set(values)
+    return flat[:half].reshape((number, size, size)), flat[half:].reshape((number, size, size))
 
-    def _index(self, row: np.ndarray, column: np.ndarray) -> np.ndarray:
-        size = self.size
-        return (row // size * size + row % size) * size + column % size
 
-    def split(self, elements: Any) -> Any:
-        """Return elements (K,) in the pattern's order, block by block (B, b)."""
-        n_more = self.number * self.size - len(self.pattern.order)
-        padded = pt.concatenate([elements[self.pattern.order], np.zeros(n_more, dtype=elements.dtype)])
-        return padded.reshape((self.number, self.size))
+def _split(pattern: Pattern, elements: Any) -> Any:
+    """Return elements (K,) block by block (B, b)."""
+    n_before = pattern.size - pattern.head
+    n_after = pattern.n_blocks * pattern.size - n_before - len(pattern.order)
+    zeros = [np.zeros(n, dtype=elements.dtype) for n in (n_before, n_after)]
+    padded = pt.concatenate([zeros[0], elements[pattern.order], zeros[1]])
+    return padded.reshape((pattern.n_blocks, pattern.size))
 
 
 class BlockFactor(WrittenOut):

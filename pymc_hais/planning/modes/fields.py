@@ -38,6 +38,8 @@ _SHARES = np.append(0.5 ** np.arange(10), 0.0)
 _ENOUGH_COUNT, _LIGHT = 0.2, 0.5
 #: Turns after weighted draws, and the share of them that counts once they are tempered.
 _FOLLOWS, _FOLLOWED = 5, 0.3
+#: Gain of a turn, at least, for another one where weights are even enough: the rest is of the chains.
+_GAINS = 1.2
 #: Size of the largest matrix that is cheap enough to be factored at several temperatures.
 _CHEAP = 32
 #: Tells the random numbers of its pilot from others'.
@@ -210,8 +212,11 @@ def _follow(near: Problem, chart: Chart, along: Slice, joint: Joint, rng: np.ran
         chosen = systematic(share * judged.log_weights, rng.random())
         kept = judged.problem.to_model(judged.positions[chosen])[:, chart.mixed]
         covariance = np.atleast_2d(np.cov(kept.T))
+        last = judged.share
         judged = judge(_around(judged.problem, chart, along, kept.mean(axis=0), covariance), joint, rng)
         best = max(best, judged, key=lambda one: (_is_near(one), one.share))
+        if _is_near(best) and judged.share < _GAINS * last:
+            break
     return best
 
 
