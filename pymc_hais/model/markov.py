@@ -16,8 +16,9 @@ import pytensor.tensor as pt
 from pymc.distributions.multivariate import CARRV, ICARRV
 from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
-from pytensor.sparse.basic import DenseFromSparse
+from pytensor.sparse.basic import DenseFromSparse, as_sparse_or_tensor_variable
 from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.random.op import RandomVariable
 from scipy.sparse import csgraph, csr_array
 
 from pymc_hais.model.banded import Pattern
@@ -41,7 +42,7 @@ class Markov:
     @functools.cached_property
     def pattern(self) -> Pattern:
         """Where its precision has entries."""
-        return Pattern.of(self.weights)
+        return _pattern_of(self.weights.shape, self.weights.indices.tobytes(), self.weights.indptr.tobytes())
 
     def factor(self, alpha: float, tau: float) -> np.ndarray:
         """Return the bands of the precision's factor without the sum's part, in the pattern's order."""
@@ -111,8 +112,13 @@ def _neighbours(variable: Any) -> csr_array | None:
         (variable,) = variable.owner.inputs
     if not isinstance(variable, Constant):
         return None
-    data = variable.data
-    return csr_array(data if data.ndim == 2 else np.reshape(data, data.shape[-2:]))
+    return _as_weights(variable.data)
+
+
+def _as_weights(data: Any) -> csr_array:
+    weights = csr_array(data if data.ndim == 2 else np.reshape(data, data.shape[-2:]))
+    weights.indices, weights.indptr = weights.indices.astype(np.int32), weights.indptr.astype(np.int32)
+    return weights
 
 
 def _number(variable: Any) -> float | None:
@@ -120,6 +126,13 @@ def _number(variable: Any) -> float | None:
         (variable,) = variable.owner.inputs
     is_one = isinstance(variable, Constant) and np.size(variable.data) == 1
     return float(np.ravel(variable.data)[0]) if is_one else None
+
+
+@functools.lru_cache(maxsize=8)
+def _pattern_of(shape: tuple[int, int], indices: bytes, pointers: bytes) -> Pattern:
+    """Read a pattern once for all draws and all calls."""
+    places = np.frombuffer(indices, dtype=np.int32)
+    return Pattern.of(csr_array((np.ones(len(places)), places, np.frombuffer(pointers, dtype=np.int32)), shape=shape))
 
 
 def _degrees(weights: csr_array) -> np.ndarray:
@@ -131,12 +144,16 @@ def _entries(weights: csr_array, first: np.ndarray, second: np.ndarray) -> np.nd
 
 
 class RightCARRV(CARRV):
-    """pm.CAR with draws that have its covariance."""
+    """pm.CAR with draws that have its covariance, and as many parameters as there are draws."""
+
+    def make_node(self, rng: Any, size: Any, mu: Any, W: Any, alpha: Any, tau: Any, valid: Any) -> Any:
+        """Take parameters of any shape, which pm.CAR refuses."""
+        return RandomVariable.make_node(self, rng, size, mu, as_sparse_or_tensor_variable(W), alpha, tau, valid)
 
     @classmethod
     def rng_fn(cls, rng: np.random.Generator, mu: Any, W: Any, alpha: Any, tau: Any, valid: Any, size: Any) -> Any:
         """Draw by the factor of each precision."""
-        weights = csr_array(W if np.ndim(W) == 2 or hasattr(W, "tocsr") else np.reshape(W, np.shape(W)[-2:]))
+        weights = _as_weights(W)
         if not np.all(valid) or np.any(np.abs(alpha) >= 1.0) or np.any(np.asarray(tau) <= 0.0):
             raise ValueError("pm.CAR needs a symmetric W, -1 < alpha < 1 and tau > 0")
         field = Markov(weights)
