@@ -50,6 +50,8 @@ _SHARE_OF_TIME = 0.35
 #: Temperatures of a reported round, at least, without a prior or a fit with light tails: the way into heavy tails is
 #: long, and the barrier does not show it.
 _SHORTEST_HEAVY = 512
+#: The same where fields are integrated out, and draws around the mode have shown that hardly any are needed.
+_SHORTEST_OF_FIELDS = 8
 #: Moves of the final draws where nearly all weights are equal.
 _FEW_FINAL_MOVES = 1
 #: Temperatures of a scouting round, at least.
@@ -252,7 +254,7 @@ def _shortest(problem: Problem, tail: Tail) -> int:
         if tail.mass == 0.0:
             return 1
         if problem.chart is not None and problem.chart.fields:
-            return SHORTEST  # of one hill: importance weights tell of the tail, and its mass is in the error
+            return _SHORTEST_OF_FIELDS  # of one hill: weights tell of the tail, and its mass is in the error
     is_light = problem.fitted is not None and problem.fitted.has_light_tails
     has_prior = not (improper_priors(problem.model) or problem.undrawn)
     return max(SHORTEST if has_prior or is_light else _SHORTEST_HEAVY, tail.n_temperatures)
