@@ -144,7 +144,7 @@ def _refuse_improper(model: Any) -> None:
         proper = {
             "pm.Flat": f'pm.Normal("{name}", 0, 10)',
             "pm.HalfFlat": f'pm.HalfNormal("{name}", 10)',
-            "pm.ICAR": f'pm.MvNormal("{name}", 0, tau=np.diag(W.sum(axis=0)) - 0.99 * W)',
+            "pm.ICAR": f'scale * pm.ICAR("{name}", W), where every area can be reached from every other one',
         }[kind]
         raise ValueError(
             f"The prior of `{name}` is improper ({kind}), so there are no prior draws to start from and the "

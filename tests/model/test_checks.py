@@ -47,9 +47,9 @@ REFUSED_FIRST = {
     "flat": (lambda: pm.Flat("x"), ValueError, r"`x` is improper \(pm.Flat\).*pm.Normal\(\"x\", 0, 10\)"),
     "half-flat": (lambda: pm.HalfFlat("x"), ValueError, r"`x` is improper \(pm.HalfFlat\).*pm.HalfNormal"),
     "icar": (
-        lambda: pm.ICAR("x", W=np.array([[0, 1], [1, 0]])),
+        lambda: pm.ICAR("x", W=np.array([[0, 1], [1, 0]]), sigma=pm.HalfNormal("s")),
         ValueError,
-        r"`x` is improper \(pm.ICAR\).*pm.MvNormal",
+        r"`x` is improper \(pm.ICAR\).*scale \* pm.ICAR\(\"x\", W\), where every area",
     ),
     "minibatch": (
         lambda: pm.Normal("y", pm.Normal("m"), observed=Y, total_size=10),
