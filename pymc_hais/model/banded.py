@@ -8,7 +8,6 @@ import numpy as np
 from scipy.linalg import lapack
 from scipy.sparse import csgraph, csr_array
 
-
 #: Elements from which orders are tried, in all.
 _STARTS = 24
 

@@ -83,7 +83,8 @@ def known_log_mass(model: Any) -> float | None:
     doubtful = set(unnormalised_priors(model))
     doubted = [rv for rv in model.free_RVs if rv.name in doubtful]
     masses = [find_log_mass(rv) if model.rvs_to_transforms[rv] is None else None for rv in doubted]
-    return None if improper_priors(model) or None in masses else float(sum(masses))
+    known = [one for one in masses if one is not None]
+    return None if improper_priors(model) or len(known) < len(masses) else float(sum(known))
 
 
 def log_count(model: Any, layout: Layout) -> float:

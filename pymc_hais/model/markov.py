@@ -65,15 +65,14 @@ def find_markov(rv: Any) -> Markov | None:
         return None
     parameters = op.dist_params(rv.owner)
     weights = _neighbours(parameters[isinstance(op, CARRV)])
-    if weights is None or not (_degrees(weights) > 0.0).all():
+    if weights is None or not _is_positive_definite(weights):
         return None
     if isinstance(op, CARRV):
         return Markov(weights)
-    numbers = [_number(one) for one in parameters[1:]]
-    if any(one is None for one in numbers) or csgraph.connected_components(weights, directed=False)[0] > 1:
+    sigma, sd_of_mean = (_number(one) for one in parameters[1:])
+    if sigma is None or sd_of_mean is None or csgraph.connected_components(weights, directed=False)[0] > 1:
         return None
-    sigma, sd_of_mean = numbers
-    return Markov(weights, float(sigma) ** -2, (float(sd_of_mean) * weights.shape[0]) ** -2)
+    return Markov(weights, sigma**-2, (sd_of_mean * weights.shape[0]) ** -2)
 
 
 def find_log_mass(rv: Any) -> float | None:
@@ -94,7 +93,8 @@ def find_log_mass(rv: Any) -> float | None:
         value = np.random.default_rng(seed).normal(size=x.type.shape).astype(x.dtype)
         (found,) = compile_interpreted([x], [pm.logp(own, x).sum()])(value)
         masses.append(float(found) - field.log_density(value, alpha, tau))
-    return masses[0] if np.allclose(*masses, rtol=_SAME, atol=_SAME * field.weights.shape[0]) else None
+    first, second = masses
+    return first if abs(first - second) <= _SAME * (abs(first) + field.weights.shape[0]) else None
 
 
 def draw_right(graph: FunctionGraph) -> None:
@@ -135,6 +135,12 @@ def _pattern_of(shape: tuple[int, int], indices: bytes, pointers: bytes) -> Patt
     return Pattern.of(csr_array((np.ones(len(places)), places, np.frombuffer(pointers, dtype=np.int32)), shape=shape))
 
 
+def _is_positive_definite(weights: csr_array) -> bool:
+    """Whether D - alpha W is known to be, for any alpha between -1 and 1."""
+    is_symmetric = abs(weights - weights.T).max() == 0.0
+    return is_symmetric and bool((weights.data >= 0.0).all() and (_degrees(weights) > 0.0).all())
+
+
 def _degrees(weights: csr_array) -> np.ndarray:
     return np.asarray(weights.sum(axis=0), dtype=np.float64).ravel()
 
@@ -160,9 +166,7 @@ class RightCARRV(CARRV):
         shape = np.broadcast_shapes(tuple(size or ()), np.shape(mu)[:-1], np.shape(alpha), np.shape(tau))
         each = [np.broadcast_to(one, shape).ravel() for one in (alpha, tau)]
         z = rng.normal(size=(len(each[0]), weights.shape[0]))
-        drawn = [
-            field.pattern.solve_back(field.factor(*numbers), one) for *numbers, one in zip(*each, z, strict=True)
-        ]
+        drawn = [field.pattern.solve_back(field.factor(*numbers), one) for *numbers, one in zip(*each, z, strict=True)]
         return np.reshape(drawn, (*shape, -1)) + mu
 
 

@@ -27,7 +27,8 @@ def car(seed, n_rows=6, n_columns=5):
     rng, weights = np.random.default_rng(seed), grid(n_rows, n_columns)
     degrees = np.diag(weights.sum(axis=0))
     n = len(weights)
-    y = 1.0 + rng.multivariate_normal(np.zeros(n), np.linalg.inv(2.0 * (degrees - 0.9 * weights))) + 0.5 * rng.normal(size=n)
+    covariance = np.linalg.inv(2.0 * (degrees - 0.9 * weights))
+    y = 1.0 + rng.multivariate_normal(np.zeros(n), covariance) + 0.5 * rng.normal(size=n)
     with pm.Model() as model:
         alpha, tau, mean = pm.Beta("alpha", 4.0, 1.5), pm.Gamma("tau", 2.0, 1.0), pm.Normal("mean", 0.0, 2.0)
         areas = pm.CAR("areas", mu=np.zeros(n), W=weights, alpha=alpha, tau=tau)
@@ -55,10 +56,10 @@ def icar(seed, n_rows=6, n_columns=5):
         scale, mean = pm.HalfNormal("scale", 1.0), pm.Normal("mean", 0.0, 2.0)
         pm.Normal("y", mean + scale * pm.ICAR("areas", W=weights.astype(int)), 0.5, observed=y)
     logs = np.linspace(-8.0, 2.0, 401)
-    found = [
-        multivariate_normal(np.zeros(n), s**2 * covariance + 0.25 * np.eye(n) + 4.0).logpdf(y) + halfnorm.logpdf(s) + log
-        for s, log in zip(np.exp(logs), logs, strict=True)
-    ]
+    found = []
+    for log in logs:
+        total = np.exp(2.0 * log) * covariance + 0.25 * np.eye(n) + 4.0
+        found.append(multivariate_normal(np.zeros(n), total).logpdf(y) + halfnorm.logpdf(np.exp(log)) + log)
     return model, logsumexp(found) + np.log(logs[1] - logs[0])
 
 

@@ -5,7 +5,6 @@ In an order in which neighbours are near, A = L L' has entries within its bandwi
 its own, A + c u u' with u of ones; with w = L^-1 u and s^2 = 1 + c w'w its factor is L (I + (s - 1) w w' / w'w).
 """
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple

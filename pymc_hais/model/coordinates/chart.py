@@ -149,6 +149,8 @@ def build_chart(
     # Innovations are independent as they are: other coordinates pay only where one hill is integrated out.
     fields = [one for one in found_fields if not one.is_summed or is_concave_in(model, layout, [one.owner])]
     expansions = _write_expansions(frozen, layout, fields)
+    if normals and len(expansions) < len(fields):  # the chains may be differentiated twice nevertheless
+        return build_chart(model, layout, containers)
     fields = fields[: len(expansions)]
     found = find_conditionals(frozen, layout, fields)
     if not found and not fields:

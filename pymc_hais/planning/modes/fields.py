@@ -77,8 +77,8 @@ def try_fields_first(problem: Problem, spent: Spent, call: Call) -> Trial | str:
     """
     if call.request.estimators or not _is_offered(problem):
         return ""
-    assert problem.chart is not None
     problem = replace(problem, prior_mass=mass_of(problem, call, spent))
+    assert problem.chart is not None
     along = Slice(problem, ~problem.chart.is_field)
     near = _find(problem, problem.chart, along, call)
     joint = Joint(problem)

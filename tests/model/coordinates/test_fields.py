@@ -10,7 +10,7 @@ from pymc_hais.engines import compile_engine
 from pymc_hais.model import build_chart, build_density, build_layout
 from pymc_hais.model.containers import freeze_with_inputs
 from pymc_hais.model.coordinates import fields
-from tests.model.coordinates.charted import charted
+from tests.model.coordinates.charted import charted, neighbours
 from tests.populations import state_of
 
 KEY = np.array([1, 2], dtype=np.uint32)
@@ -80,11 +80,31 @@ def process():
     return model
 
 
+def areas():
+    """Areas with neighbours, of which some are seen more than once."""
+    weights = neighbours(20)
+    with pm.Model() as model:
+        mean, alpha, tau = pm.Normal("mean"), pm.Beta("alpha", 4.0, 2.0), pm.Gamma("tau", 2.0, 1.0)
+        x = pm.CAR("areas", mu=np.linspace(0.0, 0.5, 20), W=weights, alpha=alpha, tau=tau)
+        pm.Poisson("n", pm.math.exp(mean + x[np.arange(25) % 20]), observed=np.arange(25) % 4)
+    return model
+
+
+def scaled_areas():
+    """Areas whose sum has a prior of its own, beside a walk."""
+    with pm.Model() as model:
+        scale = pm.HalfNormal("scale", 1.0)
+        walk = pm.GaussianRandomWalk("walk", sigma=scale, init_dist=pm.Normal.dist(0.0, 1.0), shape=18)
+        x = pm.ICAR("areas", W=neighbours(18).astype(int), zero_sum_stdev=0.01)
+        pm.Normal("y", walk + scale * x, 0.5, observed=np.sin(np.arange(18.0)))
+    return model
+
+
 MODELS = {"walk": walk, "several": several, "folded": folded, "innovations": innovations}
-MODELS |= {"regression": regression, "process": process}
+MODELS |= {"regression": regression, "process": process, "areas": areas, "scaled areas": scaled_areas}
 #: Elements of fields, and of what the matrix mixes.
 SIZES = {"walk": (12, 2), "several": (25, 2), "folded": (12, 1), "innovations": (30, 2)}
-SIZES |= {"regression": (18, 2), "process": (34, 2)}
+SIZES |= {"regression": (18, 2), "process": (34, 2), "areas": (20, 3), "scaled areas": (36, 1)}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -219,3 +239,12 @@ def test_what_is_no_chain_keeps_its_coordinates():
         pm.AR("second", rho=[0.2, 0.1], sigma=1.0, init_dist=pm.Normal.dist(0.0, 1.0, shape=2), shape=12)
         pm.GaussianRandomWalk("short", sigma=1.0, init_dist=pm.Normal.dist(0.0, 1.0), shape=4)
     assert build_chart(model, build_layout(model)) is None
+
+
+def test_chains_stay_where_the_data_of_coefficients_cannot_be_differentiated_twice(monkeypatch):
+    def refuse(*args):
+        raise NotImplementedError
+
+    monkeypatch.setattr(fields.Dense, "expand", refuse)
+    _, _, chart, _ = charted(process(), 2, normals=True)
+    assert [one.owner for one in chart.fields] == ["walk"]
