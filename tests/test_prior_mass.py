@@ -11,6 +11,7 @@ from scipy.stats import multivariate_normal
 
 import pymc_hais
 from pymc_hais import Gaussian, Mixture, StudentT
+from pymc_hais.model import facts, markov
 from pymc_hais.planning.mass import measure_prior_mass
 from pymc_hais.run import rounds
 from tests.marks import slow_but
@@ -106,7 +107,6 @@ def test_every_reference_gives_the_marginal_likelihood(name, reference):
         assert estimate.log_prior_mass == 0.0
 
 
-@cache
 def car():
     neighbours = np.array([[0.0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 1], [0, 0, 1, 0]])
     y = np.array([1.0, 0.5, -0.3, -1.2])
@@ -117,8 +117,29 @@ def car():
     return model, float(multivariate_normal(np.zeros(4), np.linalg.inv(precision) + np.eye(4)).logpdf(y))
 
 
+@pytest.fixture
+def as_pymc_draws(monkeypatch):
+    """Have pm.CAR drawn as PyMC draws it, with another covariance, and nothing known of its mass."""
+    monkeypatch.setattr(markov, "_RIGHT", {})
+    monkeypatch.setattr(facts, "find_log_mass", lambda rv: None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reference", ["auto", "prior", Gaussian(0.0, 1.5)], ids=str)
+def test_a_prior_whose_mass_is_known_is_not_measured(reference):
+    model, truth = car()
+    estimate = pymc_hais.log_marginal_likelihood(
+        pymc_hais.sample_hais(model=model, reference=reference, **QUICK | {"random_seed": 5})
+    )
+    assert abs(estimate.value - truth) < 4.0 * estimate.se < 0.5
+    names = [finding.name for finding in estimate.findings]
+    assert "prior_draws" not in names
+    assert ("prior_mass" in names) == (estimate.log_prior_mass != 0.0)
+
+
 @pytest.mark.every(2)
 @pytest.mark.slow
+@pytest.mark.usefixtures("as_pymc_draws")
 @pytest.mark.parametrize("reference", [Gaussian(0.0, 1.5), StudentT(5.0)], ids=str)
 def test_a_prior_whose_draws_are_wrong_is_measured_by_its_density(reference):
     model, truth = car()
@@ -128,18 +149,21 @@ def test_a_prior_whose_draws_are_wrong_is_measured_by_its_density(reference):
     assert estimate.log_z == pytest.approx(estimate.value + estimate.log_prior_mass)
 
 
+@pytest.mark.usefixtures("as_pymc_draws")
 def test_a_prior_whose_draws_are_wrong_is_refused_with_the_way_out():
     with pytest.raises(ValueError, match=r'draws of `x` do not follow.*reference="gaussian"'):
         pymc_hais.sample_hais(model=car()[0], reference="prior", **QUICK)
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("as_pymc_draws")
 def test_no_data_are_simulated_from_a_prior_whose_draws_are_wrong():
     with pytest.raises(ValueError, match="no data of the model can be simulated"):
         pymc_hais.validate(car()[0], 2, progressbar=False, draws=100, chains=2)
 
 
 @pytest.mark.exhaustive
+@pytest.mark.usefixtures("as_pymc_draws")
 @pytest.mark.parametrize("reference", ["auto", "fitted"])
 def test_where_the_draws_are_wrong_the_start_is_found_elsewhere(reference):
     model, truth = car()

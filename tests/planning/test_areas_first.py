@@ -6,7 +6,7 @@ import pytest
 from scipy.special import logsumexp
 from scipy.stats import beta, gamma, halfnorm, multivariate_normal
 
-from pymc_hais import log_marginal_likelihood, sample_hais
+from pymc_hais import extend, log_marginal_likelihood, sample_hais, save_plan
 from tests.front_door import assert_right, estimate
 from tests.toys import HAS_JAX
 
@@ -72,6 +72,20 @@ def test_areas_are_integrated_out(build):
     assert "`areas` integrated out" in idata["posterior"].attrs["reference_reason"]
     assert found.se < 0.05
     assert "prior_mass" in [one.name for one in found.findings]
+
+
+@pytest.mark.slow
+def test_areas_go_on_from_a_plan(tmp_path):
+    model, truth = icar(1)
+    _, idata = estimate(model)
+    save_plan(idata, tmp_path / "plan")
+    other, other_truth = icar(7)
+    planned, again = estimate(other, plan=tmp_path / "plan", random_seed=2)
+    assert_right(planned, other_truth)
+    assert again["posterior"].attrs["n_temperatures"] <= 16
+    longer = extend(idata, draws=500, model=model, progressbar=False, random_seed=3)
+    assert longer["posterior"].sizes["draw"] == 1000
+    assert_right(log_marginal_likelihood(longer), truth)
 
 
 @pytest.mark.slow
