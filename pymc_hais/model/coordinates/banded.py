@@ -13,13 +13,11 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from pytensor.gradient import disconnected_type
-from pytensor.graph.replace import clone_replace
 
 from pymc_hais.model.banded import Pattern
 from pymc_hais.model.compat import rewrite_for_gradients
 from pymc_hais.model.compiling import quiet_compilation
-from pymc_hais.model.coordinates.curvatures import curvature, pairs
-from pymc_hais.model.coordinates.predictors import find_predictor
+from pymc_hais.model.coordinates.curvatures import curvature, curvature_at_predictor, pairs
 from pymc_hais.model.rewrites.gradients import InverseFactor, WrittenOut, gradients_of
 
 #: What the prior's own precision is raised by, relative to it: of a prior that hardly holds the sum of all elements,
@@ -28,11 +26,11 @@ _RAISED = 1e-6
 
 
 class Bands(NamedTuple):
-    """Factors (n, b + 1, K), the Newton step as L^-1 g (n, K), and w (n, K), all in the pattern's order."""
+    """What belongs to factors, which are made one at a time: together they would take gigabytes."""
 
-    factors: np.ndarray
-    step: np.ndarray
-    of_sum: np.ndarray
+    entries: list[tuple[np.ndarray, np.ndarray]]  # of each matrix, (K,) and (E,)
+    step: np.ndarray  # (n, K) the Newton step as L^-1 g, in the pattern's order
+    of_sum: np.ndarray  # (n, K) w, likewise
     diagonal: np.ndarray  # (n, K + 1), the last one is s
 
 
@@ -52,15 +50,9 @@ class Banded:
     ) -> list[Any]:
         """Write the diagonal (K,), the entries of all pairs (E,), and the gradient (K,)."""
         diagonal, off, slope = pairs(log_prior, point, self.pattern, self.of_sum)
-        predictor = find_predictor(log_rest, point)
-        assert predictor is not None
-        end = predictor.end
-        there = end.type("there")
-        curvatures: list[Any] = list(curvature(clone_replace(log_rest, {end: there}, rebuild_strict=False), there))
-        weights, slopes = clone_replace(curvatures, {there: at_point(end)}, rebuild_strict=False)
-        away = (end - at_point(end)).ravel()
-        stands_for = (slopes * away - 0.5 * pt.maximum(weights, 0.0) * away**2).sum()
-        of_rest, slope_of_rest = curvature(stands_for, point)
+        predictor, value, weights, slopes = curvature_at_predictor(log_rest, point, at_point)
+        away = (predictor.end - value).ravel()
+        of_rest, slope_of_rest = curvature((slopes * away - 0.5 * weights * away**2).sum(), point)
         arrays = [(1.0 + _RAISED) * diagonal + share * of_rest, off, slope + share * slope_of_rest]
         with quiet_compilation():
             return list(rewrite_for_gradients(arrays, "canonicalize", "specialize"))
@@ -88,24 +80,27 @@ class Banded:
     def compute_factor(self, arrays: Sequence[np.ndarray]) -> Bands:
         """Compute the factors."""
         diagonal, off, gradient = (np.asarray(one, dtype=np.float64) for one in arrays)
-        n, size = diagonal.shape
-        factors = np.stack([self.pattern.factor(*pair) for pair in zip(diagonal, off, strict=True)])
-        step, w = np.empty((2, n, size))
-        for i, factor in enumerate(factors):
-            step[i], w[i] = (self.pattern.solve(factor, one) for one in (gradient[i], np.ones(size)))
+        entries = list(zip(diagonal, off, strict=True))
+        roots, step, w = np.empty((3, *diagonal.shape))
+        for i, one in enumerate(entries):
+            factor = self.pattern.factor(*one)
+            roots[i], step[i] = factor[0], self.pattern.solve(factor, gradient[i])
+            w[i] = self.pattern.solve(factor, np.ones_like(gradient[i]))
         scale = np.sqrt(1.0 + self.of_sum * np.sum(w * w, axis=1, keepdims=True))
-        return Bands(factors, step, w, np.concatenate([factors[:, 0], scale], axis=1))
+        return Bands(entries, step, w, np.concatenate([roots, scale], axis=1))
 
     def compute_step(self, factor: Bands, z: np.ndarray) -> np.ndarray:
         """Compute the ways from the point to x (n, K) of coordinates."""
         scale = factor.diagonal[:, -1:]
         ahead = _stretch(factor, z[:, self.pattern.order], 1.0 / scale) + _stretch(factor, factor.step, scale**-2)
-        return np.stack([self.pattern.solve_back(*pair) for pair in zip(factor.factors, ahead, strict=True)])
+        matched = zip(factor.entries, ahead, strict=True)
+        return np.stack([self.pattern.solve_back(self.pattern.factor(*one), right) for one, right in matched])
 
     def compute_coordinates(self, factor: Bands, step: np.ndarray) -> np.ndarray:
         """Compute the coordinates (n, K) of ways from the point to x."""
         scale = factor.diagonal[:, -1:]
-        ahead = np.stack([self.pattern.multiply_back(*pair) for pair in zip(factor.factors, step, strict=True)])
+        matched = zip(factor.entries, step, strict=True)
+        ahead = np.stack([self.pattern.multiply_back(self.pattern.factor(*one), way) for one, way in matched])
         z = _stretch(factor, ahead - _stretch(factor, factor.step, scale**-2), scale)
         return z[:, self.pattern.place]
 

@@ -1,12 +1,15 @@
 """Second derivatives of log densities of which few are not zero, as graphs."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
+from pytensor.graph.replace import clone_replace
 
 from pymc_hais.model.banded import Pattern
+from pymc_hais.model.coordinates.predictors import Predictor, find_predictor
 
 
 def curvature(term: Any, variable: Any) -> tuple[Any, Any]:
@@ -14,6 +17,24 @@ def curvature(term: Any, variable: Any) -> tuple[Any, Any]:
     slopes: Any = pytensor.grad(term, variable, disconnected_inputs="ignore")
     second: Any = pytensor.grad(slopes.sum(), variable, disconnected_inputs="ignore")
     return -second.ravel(), slopes.ravel()
+
+
+def curvature_at_predictor(
+    log_rest: Any, point: Any, at_point: Callable[[Any], Any]
+) -> tuple[Predictor, Any, Any, Any]:
+    """Expand a log likelihood in the linear predictor of a variable, around a fixed value of that.
+
+    Returns the predictor, that value, minus the second derivatives there (N,), zero where they are negative, and the
+    slopes (N,).  Nothing but functions of single elements is differentiated.
+    """
+    predictor = find_predictor(log_rest, point)
+    assert predictor is not None
+    there = predictor.end.type("there")
+    written = clone_replace(log_rest, {predictor.end: there}, rebuild_strict=False)
+    value = at_point(predictor.end)
+    curvatures: list[Any] = list(curvature(written, there))
+    weights, slopes = clone_replace(curvatures, {there: value}, rebuild_strict=False)
+    return predictor, value, pt.maximum(weights, 0.0), slopes
 
 
 def pairs(term: Any, variable: Any, pattern: Pattern, of_sum: float = 0.0) -> tuple[Any, Any, Any]:

@@ -7,15 +7,14 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from pytensor.gradient import disconnected_type
-from pytensor.graph.replace import clone_replace, vectorize_graph
+from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.math import Dot
 
 from pymc_hais.model.compat import rewrite_for_gradients
 from pymc_hais.model.compiling import quiet_compilation
-from pymc_hais.model.coordinates.curvatures import curvature
-from pymc_hais.model.coordinates.predictors import find_predictor
+from pymc_hais.model.coordinates.curvatures import curvature, curvature_at_predictor
 from pymc_hais.model.rewrites.gradients import InverseFactor, WrittenOut, gradients_of
 
 
@@ -74,14 +73,9 @@ class Dense:
     ) -> list[Any]:
         """Write A and the gradient; where the likelihood is not concave it adds no precision."""
         precision, slope = curvature(log_prior, point)
-        predictor = find_predictor(log_rest, point)
-        assert predictor is not None
+        predictor, value, weights, slopes = curvature_at_predictor(log_rest, point, at_point)
         head, end = predictor.head, predictor.end
-        there = end.type("there")
-        curvatures: list[Any] = list(curvature(clone_replace(log_rest, {end: there}, rebuild_strict=False), there))
-        weights, slopes = clone_replace(curvatures, {there: at_point(end)}, rebuild_strict=False)
-        weights = pt.maximum(weights, 0.0)
-        slopes = slopes + weights * (at_point(end) - end).ravel()
+        slopes = slopes + weights * (value - end).ravel()
         slope_of_head: Any = pytensor.grad(head.sum(), point)
         scale, matrix = slope_of_head.ravel(), _matrix(head, end)
         products = pt.outer(scale, scale) * _products(matrix, weights)
