@@ -127,7 +127,8 @@ def find_edge(
     if min(len(first.z), len(second.z)) < _FEW or not cloud.z.shape[1]:
         return None
     with np.errstate(over="ignore", invalid="ignore"):  # the tails of a scale's children
-        found = sorted(_suspects(first), key=lambda one: -one.statistic)[:_N_SUSPECTS]
+        n_judged = int(np.clip(most / (2 * len(_LENGTHS) * _GLANCED), 1, _N_SUSPECTS))
+        found = sorted(_suspects(first), key=lambda one: -one.statistic)[:n_judged]
         if not found:
             return None
         n_looked = most / (2 * len(found) * len(_LENGTHS))
