@@ -21,8 +21,8 @@ from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.random.op import RandomVariable
 from scipy.sparse import csgraph, csr_array
 
-from pymc_hais.model.banded import Pattern
 from pymc_hais.model.compiling import compile_interpreted
+from pymc_hais.model.coordinates.patterns import Pattern
 from pymc_hais.model.sites.sites import distribution_of
 
 #: Parameters at which PyMC's density of pm.CAR is held against the normal one: alpha and tau.

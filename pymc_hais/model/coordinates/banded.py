@@ -14,10 +14,10 @@ import pytensor
 import pytensor.tensor as pt
 from pytensor.gradient import disconnected_type
 
-from pymc_hais.model.banded import Pattern
 from pymc_hais.model.compat import rewrite_for_gradients
 from pymc_hais.model.compiling import quiet_compilation
 from pymc_hais.model.coordinates.curvatures import curvature, curvature_at_predictor, pairs
+from pymc_hais.model.coordinates.patterns import Pattern
 from pymc_hais.model.rewrites.gradients import InverseFactor, WrittenOut, gradients_of
 
 #: What the prior's own precision is raised by, relative to it: of a prior that hardly holds the sum of all elements,

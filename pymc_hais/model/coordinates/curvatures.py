@@ -8,7 +8,7 @@ import pytensor
 import pytensor.tensor as pt
 from pytensor.graph.replace import clone_replace
 
-from pymc_hais.model.banded import Pattern
+from pymc_hais.model.coordinates.patterns import Pattern
 from pymc_hais.model.coordinates.predictors import Predictor, find_predictor
 
 

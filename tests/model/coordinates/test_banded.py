@@ -8,11 +8,11 @@ import pytest
 from scipy.sparse import csr_array
 
 from pymc_hais.model import build_layout
-from pymc_hais.model.banded import Pattern
 from pymc_hais.model.containers import freeze_with_inputs
 from pymc_hais.model.coordinates.banded import Banded
 from pymc_hais.model.coordinates.curvatures import pairs
 from pymc_hais.model.coordinates.fields import find_fields
+from pymc_hais.model.coordinates.patterns import Pattern
 from tests.model.coordinates.charted import neighbours
 
 RNG = np.random.default_rng(6)
