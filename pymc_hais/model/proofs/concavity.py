@@ -17,6 +17,7 @@ from pymc.logprob.utils import CheckParameterValue
 from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import Join, MakeVector, ScalarFromTensor
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
@@ -55,11 +56,13 @@ def is_log_concave(graph: Any, values: Sequence[Any]) -> bool:
 def is_concave_in(model: Any, layout: Layout, owners: Sequence[str]) -> bool:
     """Whether ``model.logp()`` is proven to be concave in some variables, for all values of the others.
 
-    That of a Gaussian Markov random field is, whatever its precision.
+    That of a Gaussian Markov random field is, whatever its mean and its precision, if these depend on none of them.
     """
     frozen, _ = freeze_with_inputs(model, [])
-    normal = {owner for owner in owners if find_markov(frozen[owner]) and not frozen.rvs_to_transforms[frozen[owner]]}
-    of_priors = frozen.logp([rv for rv in frozen.free_RVs if rv.name not in normal]) if normal else frozen.varlogp
+    own = [frozen[owner] for owner in owners]
+    normal = [rv for rv in own if find_markov(rv) and not frozen.rvs_to_transforms[rv]]
+    normal = [rv for rv in normal if set(ancestors(rv.owner.inputs)).isdisjoint(own)]
+    of_priors = frozen.logp([rv for rv in frozen.free_RVs if rv not in normal]) if normal else frozen.varlogp
     position, fixed = build_position(layout), build_position(layout)
     values = values_at(frozen, layout, [position if owner in owners else fixed for owner in layout.owners])
     with quiet_compilation():

@@ -115,6 +115,25 @@ def test_no_other_chain_is(name):
     assert not is_concave_in_chain(chain(NOT_PROVEN_IN_A_CHAIN[name]))
 
 
+#: Means and precisions of areas, given a chain, and whether the density is concave in both together.
+AREAS = {
+    "on their own": (lambda h: {"mu": np.zeros(3), "tau": pm.Gamma("tau", 2.0, 1.0)}, True),
+    "around a convex function of the chain": (lambda h: {"mu": pm.math.exp(h[:3]), "tau": 1.0}, False),
+    "as strong as the chain says": (lambda h: {"mu": np.zeros(3), "tau": pm.math.exp(h[0])}, False),
+}
+
+
+@pytest.mark.parametrize("name", AREAS)
+def test_areas_have_one_hill_beside_a_chain_unless_they_depend_on_it(name):
+    build, is_proven = AREAS[name]
+    with pm.Model() as model:
+        h = pm.GaussianRandomWalk("h", sigma=1.0, init_dist=pm.Normal.dist(), shape=4)
+        x = pm.CAR("x", W=np.array([[0.0, 1, 0], [1, 0, 1], [0, 1, 0]]), alpha=0.5, **build(h))
+        pm.Normal("y", x.sum() + h.sum(), 1.0, observed=1.0)
+    assert concavity.is_concave_in(model, build_layout(model), ["h", "x"]) == is_proven
+    assert concavity.is_concave_in(model, build_layout(model), ["x"])
+
+
 @pytest.mark.parametrize(
     "name", slow_but({"binomial", "dispersion"}, [*CONCAVE, "dispersion", "volatility with heavy tails"])
 )
