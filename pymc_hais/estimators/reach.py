@@ -132,8 +132,8 @@ def find_edge(
         if not found:
             return None
         n_looked = most / (2 * len(found) * len(_LENGTHS))
-        sizes = [min(_GLANCED, len(second.z)), min(max(_GLANCED, n_looked), len(second.z))]
-        some = [cloud.part(1, 2 * int(len(second.z) // size)) for size in sizes]
+        shares = {max(int(len(second.z) // size), 1) for size in (_GLANCED, max(_GLANCED, n_looked))}
+        some = [cloud.part(1, 2 * share) for share in sorted(shares, reverse=True)]
         looks = [(look, evaluate(_at(run, look))[0]) for look in some]
         edges = [edge for one in found for edge in _judge(run, looks, one, evaluate)]
     return max(edges, key=lambda edge: edge.gain, default=None)

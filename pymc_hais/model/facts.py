@@ -66,8 +66,8 @@ def unnormalised_priors(model: Any) -> list[str]:
 def unnormalised_densities(model: Any) -> list[str]:
     """Name the free variables whose distribution has a density in PyMC that may not integrate to one.
 
-    The normalisers of the LKJ distributions and of pm.CAR have been wrong in releases of PyMC, the density of a
-    periodic variable repeats for ever, and what a pm.CustomDist's ``logp`` leaves out only its author knows.
+    The normalisers of the LKJ distributions, of pm.CAR and of pm.ICAR have been wrong in releases of PyMC, the density
+    of a periodic variable repeats for ever, and what a pm.CustomDist's ``logp`` leaves out only its author knows.
     """
     known = {*custom_names(model), *periodic_names(model)}
     return [rv.name for rv in model.free_RVs if rv.name in known or _is_doubtful(rv)]

@@ -7,6 +7,7 @@ square of their covariance, and of pm.ICAR there are none.
 """
 
 import functools
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +30,8 @@ from pymc_hais.model.sites.sites import distribution_of
 _LOOKED_AT = ((0.3, 1.7), (-0.4, 0.6))
 #: Relative distance within which both tell the same constant.
 _SAME = 1e-8
+#: Variable -> its field, and the mass of its density: many ask, and the answer takes graphs.
+_masses: weakref.WeakKeyDictionary[Any, tuple[Any, float | None]] = weakref.WeakKeyDictionary()
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,16 +45,36 @@ class Markov:
     @functools.cached_property
     def pattern(self) -> Pattern:
         """Where its precision has entries."""
-        return _pattern_of(self.weights.shape, self.weights.indices.tobytes(), self.weights.indptr.tobytes())
+        return Pattern.of(self.weights)
+
+    @functools.cached_property
+    def degrees(self) -> np.ndarray:
+        """The sum of each area's weights (n,)."""
+        return np.asarray(self.weights.sum(axis=0), dtype=np.float64).ravel()
+
+    @functools.cached_property
+    def entries(self) -> np.ndarray:
+        """The weight of each pair of the pattern (E,)."""
+        return np.asarray(self.weights[self.pattern.first, self.pattern.second], dtype=np.float64).ravel()
+
+    @functools.cached_property
+    def is_positive_definite(self) -> bool:
+        """Whether D - alpha W is known to be, for any alpha between -1 and 1."""
+        is_symmetric = abs(self.weights - self.weights.T).max() == 0.0
+        return is_symmetric and bool((self.weights.data >= 0.0).all() and (self.degrees > 0.0).all())
+
+    @functools.cached_property
+    def is_connected(self) -> bool:
+        """Whether every area can be reached from every other one."""
+        return csgraph.connected_components(self.weights, directed=False)[0] == 1
 
     def factor(self, alpha: float, tau: float) -> np.ndarray:
         """Return the bands of the precision's factor without the sum's part, in the pattern's order."""
-        first, second = self.pattern.first, self.pattern.second
-        return self.pattern.factor(tau * _degrees(self.weights), -tau * alpha * _entries(self.weights, first, second))
+        return self.pattern.factor(tau * self.degrees, -tau * alpha * self.entries)
 
     def log_density(self, x: np.ndarray, alpha: float, tau: float) -> float:
         """Return the normalised log density at a field (n,) of mean zero."""
-        precision = tau * (np.diag(_degrees(self.weights)) - alpha * self.weights.toarray()) + self.of_sum
+        precision = tau * (np.diag(self.degrees) - alpha * self.weights.toarray()) + self.of_sum
         return float(-0.5 * (len(x) * np.log(2.0 * np.pi) - np.linalg.slogdet(precision)[1] + x @ precision @ x))
 
 
@@ -64,15 +87,17 @@ def find_markov(rv: Any) -> Markov | None:
     if not isinstance(op, CARRV | ICARRV) or rv.type.ndim != 1:
         return None
     parameters = op.dist_params(rv.owner)
-    weights = _neighbours(parameters[isinstance(op, CARRV)])
-    if weights is None or not _is_positive_definite(weights):
+    weights = _constant(parameters[isinstance(op, CARRV)])
+    if weights is None:
         return None
     if isinstance(op, CARRV):
-        return Markov(weights)
+        field = _field(weights)
+        return field if field.is_positive_definite else None
     sigma, sd_of_mean = (_number(one) for one in parameters[1:])
-    if sigma is None or sd_of_mean is None or csgraph.connected_components(weights, directed=False)[0] > 1:
+    if sigma is None or sd_of_mean is None:
         return None
-    return Markov(weights, sigma**-2, (sd_of_mean * weights.shape[0]) ** -2)
+    field = _field(weights, sigma**-2, (sd_of_mean * weights.shape[0]) ** -2)
+    return field if field.is_positive_definite and field.is_connected else None
 
 
 def find_log_mass(rv: Any) -> float | None:
@@ -80,6 +105,14 @@ def find_log_mass(rv: Any) -> float | None:
     field = find_markov(rv)
     if field is None:
         return None
+    known, mass = _masses.get(rv, (None, None))
+    if known is not field:
+        mass = _find_log_mass(rv, field)
+        _masses[rv] = field, mass
+    return mass
+
+
+def _find_log_mass(rv: Any, field: Markov) -> float | None:
     rng, size, *parameters = rv.owner.inputs
     x = pt.vector("x", dtype=rv.dtype, shape=(field.weights.shape[0],))
     masses = []
@@ -106,47 +139,31 @@ def draw_right(graph: FunctionGraph) -> None:
             graph.replace_all(tuple(zip(node.outputs, new.outputs, strict=True)), import_missing=True)
 
 
-def _neighbours(variable: Any) -> csr_array | None:
-    """Return the weights of a constant, which may have been made dense, or have axes in front."""
+def _constant(variable: Any) -> Any:
+    """Return the numbers of a constant, which may have been made dense, or have axes in front; None of no constant."""
     while variable.owner is not None and isinstance(variable.owner.op, DenseFromSparse | DimShuffle):
         (variable,) = variable.owner.inputs
-    if not isinstance(variable, Constant):
-        return None
-    return _as_weights(variable.data)
-
-
-def _as_weights(data: Any) -> csr_array:
-    weights = csr_array(data if data.ndim == 2 else np.reshape(data, data.shape[-2:]))
-    weights.indices, weights.indptr = weights.indices.astype(np.int32), weights.indptr.astype(np.int32)
-    return weights
+    return variable.data if isinstance(variable, Constant) else None
 
 
 def _number(variable: Any) -> float | None:
-    while variable.owner is not None and isinstance(variable.owner.op, DimShuffle):
-        (variable,) = variable.owner.inputs
-    is_one = isinstance(variable, Constant) and np.size(variable.data) == 1
-    return float(np.ravel(variable.data)[0]) if is_one else None
+    data = _constant(variable)
+    return float(np.ravel(data)[0]) if data is not None and np.size(data) == 1 else None
+
+
+def _field(data: Any, tau: float | None = None, of_sum: float = 0.0) -> Markov:
+    """Return the one field of some neighbours: many ask, and its pattern takes time."""
+    weights = csr_array(data if data.ndim == 2 else np.reshape(data, data.shape[-2:]))
+    parts = weights.data.astype(np.float64), weights.indices.astype(np.int32), weights.indptr.astype(np.int32)
+    return _field_of(weights.shape, *(one.tobytes() for one in parts), tau, of_sum)
 
 
 @functools.lru_cache(maxsize=8)
-def _pattern_of(shape: tuple[int, int], indices: bytes, pointers: bytes) -> Pattern:
-    """Read a pattern once for all draws and all calls."""
-    places = np.frombuffer(indices, dtype=np.int32)
-    return Pattern.of(csr_array((np.ones(len(places)), places, np.frombuffer(pointers, dtype=np.int32)), shape=shape))
-
-
-def _is_positive_definite(weights: csr_array) -> bool:
-    """Whether D - alpha W is known to be, for any alpha between -1 and 1."""
-    is_symmetric = abs(weights - weights.T).max() == 0.0
-    return is_symmetric and bool((weights.data >= 0.0).all() and (_degrees(weights) > 0.0).all())
-
-
-def _degrees(weights: csr_array) -> np.ndarray:
-    return np.asarray(weights.sum(axis=0), dtype=np.float64).ravel()
-
-
-def _entries(weights: csr_array, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    return np.asarray(weights[first, second], dtype=np.float64).ravel()
+def _field_of(
+    shape: tuple[int, int], data: bytes, indices: bytes, pointers: bytes, tau: float | None, of_sum: float
+) -> Markov:
+    parts = np.frombuffer(data), *(np.frombuffer(one, dtype=np.int32) for one in (indices, pointers))
+    return Markov(csr_array(parts, shape=shape), tau, of_sum)
 
 
 class RightCARRV(CARRV):
@@ -159,13 +176,12 @@ class RightCARRV(CARRV):
     @classmethod
     def rng_fn(cls, rng: np.random.Generator, mu: Any, W: Any, alpha: Any, tau: Any, valid: Any, size: Any) -> Any:
         """Draw by the factor of each precision."""
-        weights = _as_weights(W)
+        field = _field(W)
         if not np.all(valid) or np.any(np.abs(alpha) >= 1.0) or np.any(np.asarray(tau) <= 0.0):
             raise ValueError("pm.CAR needs a symmetric W, -1 < alpha < 1 and tau > 0")
-        field = Markov(weights)
         shape = np.broadcast_shapes(tuple(size or ()), np.shape(mu)[:-1], np.shape(alpha), np.shape(tau))
         each = [np.broadcast_to(one, shape).ravel() for one in (alpha, tau)]
-        z = rng.normal(size=(len(each[0]), weights.shape[0]))
+        z = rng.normal(size=(len(each[0]), field.weights.shape[0]))
         drawn = [field.pattern.solve_back(field.factor(*numbers), one) for *numbers, one in zip(*each, z, strict=True)]
         return np.reshape(drawn, (*shape, -1)) + mu
 

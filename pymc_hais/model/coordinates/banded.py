@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import pytensor
 import pytensor.tensor as pt
 from pytensor.gradient import disconnected_type
 
@@ -18,7 +17,7 @@ from pymc_hais.model.compat import rewrite_for_gradients
 from pymc_hais.model.compiling import quiet_compilation
 from pymc_hais.model.coordinates.curvatures import curvature, curvature_at_predictor, pairs
 from pymc_hais.model.coordinates.patterns import Pattern
-from pymc_hais.model.rewrites.gradients import InverseFactor, WrittenOut, gradients_of
+from pymc_hais.model.rewrites.gradients import InverseFactor, WrittenOut, gradients_of, recur
 
 #: What the prior's own precision is raised by, relative to it: of a prior that hardly holds the sum of all elements,
 #: rounding would leave no factor.
@@ -159,7 +158,7 @@ class BlockFactor(WrittenOut):
         """Go down."""
         size, m = own.type.shape[1], columns.type.shape[2]
         first = [pt.zeros(shape, dtype=own.dtype) for shape in ((size, size), (size, m))]
-        return _scan(_eliminate, [own, beside, columns], [None, None, first[1], first[0]])
+        return recur(_eliminate, [own, beside, columns], [None, None, first[1], first[0]])
 
     def pullback(self, inputs: Any, outputs: Any, output_gradients: Any) -> list[Any]:
         """Go up."""
@@ -169,7 +168,7 @@ class BlockFactor(WrittenOut):
         before = [pt.concatenate([pt.zeros_like(one[:1]), one[:-1]]) for one in (inverse, solved)]
         zeros = [pt.zeros_like(one[0]) for one in (factor, solved)]
         sequences = [factor, coupling, solved, inverse, *before, *given]
-        found = _scan(_pull, sequences, [None, None, None, *zeros], go_backwards=True)
+        found = recur(_pull, sequences, [None, None, None, *zeros], go_backwards=True)
         return [one[::-1] for one in found[:3]]
 
 
@@ -187,21 +186,16 @@ class BlockBack(WrittenOut):
         """Go up."""
         after = pt.concatenate([coupling[1:], pt.zeros_like(coupling[:1])])
         zero = pt.zeros(right.type.shape[1], dtype=right.dtype)
-        (way,) = _scan(_substitute_back, [inverse, after, right], [zero], go_backwards=True)
+        (way,) = recur(_substitute_back, [inverse, after, right], [zero], go_backwards=True)
         return [way[::-1]]
 
     def pullback(self, inputs: Any, outputs: Any, output_gradients: Any) -> list[Any]:
         """Go down."""
         (_, coupling, inverse, _), (way,) = inputs, outputs
         zero = pt.zeros(way.type.shape[1], dtype=way.dtype)
-        (of_right,) = _scan(_substitute, [inverse, coupling, output_gradients[0]], [zero])
+        (of_right,) = recur(_substitute, [inverse, coupling, output_gradients[0]], [zero])
         before = pt.concatenate([zero[None], of_right[:-1]])
         return [-way[:, :, None] * of_right[:, None], -way[:, :, None] * before[:, None], disconnected_type(), of_right]
-
-
-def _scan(function: Any, sequences: list[Any], outputs: list[Any], go_backwards: bool = False) -> list[Any]:
-    found = pytensor.scan(function, sequences, outputs, go_backwards=go_backwards, return_updates=False)
-    return found if isinstance(found, list) else [found]
 
 
 def _eliminate(own: Any, beside: Any, columns: Any, solved: Any, inverse: Any) -> tuple[Any, ...]:

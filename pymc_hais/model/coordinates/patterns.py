@@ -37,11 +37,14 @@ class Pattern:
         if csgraph.connected_components(matrix, directed=False)[0] == 1:
             starts = np.unique(np.linspace(0, n - 1, _STARTS).astype(int))
             orders += [csgraph.breadth_first_order(matrix, i, return_predecessors=False) for i in starts]
-        _, order, size, head = min((_cut(one, matrix) for one in orders), key=lambda found: found[0])
-        place = np.argsort(order)
-        rows, columns = matrix.nonzero()
-        is_below = place[rows] > place[columns]
-        return cls(order, rows[is_below].astype(np.int64), columns[is_below].astype(np.int64), size, head)
+        rows, columns = (one.astype(np.int64) for one in matrix.nonzero())
+        cuts = []
+        for order in orders:
+            place = np.argsort(order)
+            is_below = place[rows] > place[columns]
+            size, head = _cut(place[rows], place[columns], n)
+            cuts.append(cls(order.astype(np.int64), rows[is_below], columns[is_below], size, head))
+        return min(cuts, key=lambda one: one.n_blocks * one.size**3)  # about the operations of a factor
 
     @functools.cached_property
     def place(self) -> np.ndarray:
@@ -109,18 +112,16 @@ class Pattern:
         return sum(factor[distance] * padded[distance : distance + n] for distance in range(len(factor)))
 
 
-def _cut(order: np.ndarray, matrix: csr_array) -> tuple[float, np.ndarray, int, int]:
-    """Cut an order into the smallest blocks of which each shares entries with the next one alone.
+def _cut(rows: np.ndarray, columns: np.ndarray, n: int) -> tuple[int, int]:
+    """Cut an order of n elements into the smallest blocks of which each shares entries with the next one alone.
 
-    Returns about how many operations a factor takes, the order, the size of the blocks and that of the first one.
+    Entries are at places (E,) in that order.  Returns the size of the blocks and that of the first one.
     """
-    n, place = len(order), np.argsort(order)
-    rows, columns = matrix.nonzero()
     reach = np.arange(n)  # the last element that shares an entry with one that comes before, or at, each place
-    np.maximum.at(reach, place[columns], place[rows])
+    np.maximum.at(reach, columns, rows)
     reach = np.maximum.accumulate(reach)
-    width = max(int(np.max(reach - np.arange(n))), 1)
-    for size in range(-(-width // 2), width):
+    size = -(-max(int(np.max(reach - np.arange(n))), 1) // 2)
+    while True:  # blocks as large as the bandwidth do
         heads = np.arange(size, 0, -1)
         ends, fits = np.minimum(heads, n), np.ones(size, dtype=bool)
         while ends.min() < n:
@@ -128,7 +129,5 @@ def _cut(order: np.ndarray, matrix: csr_array) -> tuple[float, np.ndarray, int, 
             fits &= reach[ends - 1] < after
             ends = after
         if fits.any():
-            head = int(heads[np.argmax(fits)])
-            return float((1 + -(-(n - head) // size)) * size**3), order.astype(np.int64), size, head
-    head = min(width, n)
-    return float((1 + -(-(n - head) // width)) * width**3), order.astype(np.int64), width, head
+            return size, int(heads[np.argmax(fits)])
+        size += 1

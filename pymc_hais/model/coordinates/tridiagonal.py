@@ -10,7 +10,7 @@ import pytensor.tensor as pt
 
 from pymc_hais.model.compat import rewrite_for_gradients
 from pymc_hais.model.compiling import quiet_compilation
-from pymc_hais.model.rewrites.gradients import WrittenOut, gradients_of
+from pymc_hais.model.rewrites.gradients import WrittenOut, gradients_of, recur
 
 #: Elements that two steps away from each other share no entry of a tridiagonal matrix.
 _COLOURS = 3
@@ -104,8 +104,8 @@ class Ways(WrittenOut):
     def build_inner_graph(self, diagonal: Any, off: Any, gradient: Any, z: Any) -> list[Any]:
         """Go down the factor, and up again."""
         zero = pt.zeros((), dtype=z.dtype)
-        root, coupling, step = _scan(functools.partial(_eliminate, pt), [diagonal, off, gradient], [None, zero, zero])
-        way = _scan(_substitute, [root, coupling, z + step], [zero], go_backwards=True)
+        root, coupling, step = recur(functools.partial(_eliminate, pt), [diagonal, off, gradient], [None, zero, zero])
+        (way,) = recur(_substitute, [root, coupling, z + step], [zero], go_backwards=True)
         return [root, way[::-1], coupling, step]
 
     def pullback(self, inputs: Any, outputs: Any, output_gradients: Any) -> list[Any]:
@@ -117,15 +117,11 @@ class Ways(WrittenOut):
         of_way = pt.zeros_like(root) if of_way is None else of_way
         before = pt.concatenate([zero[None], coupling[:-1]])  # of each row with the one before
         after = pt.concatenate([way[1:], zero[None]])
-        of_z = _scan(_substitute, [root, before, of_way], [zero])
+        (of_z,) = recur(_substitute, [root, before, of_way], [zero])
         last = pt.concatenate([zero[None], step[:-1]])
         given = [diagonal, root, coupling, step, before, last, of_root - way * of_z, -after * of_z, of_z]
-        found = _scan(_pull, given, [None, None, None, zero, zero], go_backwards=True)
+        found = recur(_pull, given, [None, None, None, zero, zero], go_backwards=True)
         return [*(one[::-1] for one in found[:3]), of_z]
-
-
-def _scan(function: Any, sequences: list[Any], outputs: list[Any], go_backwards: bool = False) -> Any:
-    return pytensor.scan(function, sequences, outputs, go_backwards=go_backwards, return_updates=False)
 
 
 def _pull(

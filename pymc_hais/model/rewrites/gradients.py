@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pytensor
 import pytensor.tensor as pt
 from pytensor.compile.builders import SymbolicOp
 from pytensor.gradient import DisconnectedType
@@ -49,6 +50,12 @@ def gradients_of(output_gradients: Sequence[Any], n: int) -> list[Any]:
     if any(one is not None for one in found[n:]):
         raise NotImplementedError(f"Only of the first {n} outputs a gradient is known.")
     return found[:n]
+
+
+def recur(function: Any, sequences: list[Any], starts: list[Any], go_backwards: bool = False) -> list[Any]:
+    """Go along sequences; of the starts, None is for what no step hands on to the next one."""
+    found = pytensor.scan(function, sequences, starts, go_backwards=go_backwards, return_updates=False)
+    return found if isinstance(found, list) else [found]
 
 
 class HalfLogDeterminant(WrittenOut):
