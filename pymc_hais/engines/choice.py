@@ -5,7 +5,6 @@ import logging
 import time
 import warnings
 from collections.abc import Mapping
-from typing import Any
 
 from pymc_hais.core.protocols import Engine, Kernel
 from pymc_hais.model.compat import traceable, unsupported_op
@@ -114,34 +113,31 @@ def _compile(backend: str, graph: DensityGraph, compile_kwargs: dict, kernel: Ke
 def compile_source(source: Source) -> Engine:
     """Compile an engine from what :class:`pymc_hais.model.density.Source` holds, here or in another process."""
     begin = time.perf_counter()
-    backend, kwargs = source.backend, dict(source.compile_kwargs)
-    if backend != "python":
-        kwargs["mode"] = _jax_mode() if backend == "jax" else {"numba": "NUMBA", "c": "cvm"}[backend]
-    function = compile_density(source.graph, is_compiled=backend == "numba", **kwargs)
-    engine = _build(backend, function, source.graph, source.kernel)
+    engine = _build(source)
     engine.source = source
     engine.clock.seconds += time.perf_counter() - begin
     return engine
 
 
-def _jax_mode() -> Any:
-    from pymc_hais.model.rewrites.jax_linker import jax_mode
-
-    return jax_mode()
-
-
-def _build(backend: str, function: Any, graph: DensityGraph, kernel: Kernel | None) -> Engine:
+def _build(source: Source) -> Engine:
+    graph, kernel, kwargs = source.graph, source.kernel, dict(source.compile_kwargs)
     n_dims, data = graph.layout.n_dims, graph.data_values
-    if backend == "jax":
+    if source.backend == "jax":
         from pymc_hais.engines.jax import JaxEngine
+        from pymc_hais.engines.row_blocks import in_blocks
+        from pymc_hais.model.rewrites.jax_linker import jax_mode
 
-        return JaxEngine(traceable(function), data, n_dims, kernel, graph.path, graph.input_values, graph.width)
-    if backend == "numba":
+        blocked, width = in_blocks(graph)
+        density = traceable(compile_density(blocked, mode=jax_mode(), **kwargs))
+        return JaxEngine(density, data, n_dims, kernel, graph.path, graph.input_values, width)
+    if source.backend == "numba":
         from pymc_hais.engines.numba import NumbaEngine
 
-        return NumbaEngine(
-            traceable(function), data, n_dims, kernel, graph.path, graph.input_values, graph.layout.dtype
-        )
+        density = traceable(compile_density(graph, mode="NUMBA", is_compiled=True, **kwargs))
+        return NumbaEngine(density, data, n_dims, kernel, graph.path, graph.input_values, graph.layout.dtype)
     from pymc_hais.engines.python import PythonEngine
 
-    return PythonEngine(function, data, n_dims, backend, kernel, graph.path, graph.layout.dtype)
+    if source.backend == "c":
+        kwargs["mode"] = "cvm"
+    density = compile_density(graph, **kwargs)
+    return PythonEngine(density, data, n_dims, source.backend, kernel, graph.path, graph.layout.dtype)

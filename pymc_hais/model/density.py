@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -31,7 +30,7 @@ from pymc_hais.model.rewrites.simplification import lift_data, simplify, simplif
 from pymc_hais.model.sites.conditionals import SiteRule, add_conditionals
 from pymc_hais.model.sites.interactions import find_rules, take_slopes
 from pymc_hais.model.sites.lookups import confine_lookups, ranges_of
-from pymc_hais.model.sites.terms import open_conditions, reached_from
+from pymc_hais.model.sites.terms import open_conditions
 
 #: ``(x, log_prior) -> log density`` of a reference, as graphs.
 type LogReference = Callable[[Any, Any], Any]
@@ -59,16 +58,6 @@ class DensityGraph:
     def arguments(self) -> list[Any]:
         """All symbolic inputs, in the order of the compiled function."""
         return [self.position, *self.betas, *self.inputs, *self.data]
-
-    @property
-    def width(self) -> int:
-        """Elements of the largest array that one particle's density makes.
-
-        What all particles share, such as a design matrix, makes none of them larger.
-        """
-        variables = reached_from([self.position, *self.betas], self.density)
-        shapes = (getattr(variable.type, "shape", ()) for variable in variables)
-        return max(math.prod(shape) for shape in shapes if None not in shape)
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numba
 import numpy as np
-import pymc as pm
 import pytest
 
 from pymc_hais.core import noise as noise_module
@@ -19,7 +18,6 @@ from pymc_hais.core.weights import systematic
 from pymc_hais.engines.numba import NumbaEngine
 from pymc_hais.engines.numba.segment import _namespace
 from pymc_hais.kernels import Hamiltonian
-from pymc_hais.model import build_density, build_layout
 from pymc_hais.tuning import Recipe, build_ladder, run_pilot
 from tests.engines.models import build_engine, build_graph
 from tests.populations import anneal_one, run_segment, start_one, state_of
@@ -240,18 +238,3 @@ def test_another_process_finds_the_machine_code():
     root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "1", done.stderr
-
-
-def test_the_width_of_a_density_grows_with_its_data():
-    with pm.Model() as model:
-        x = pm.Normal("x")
-        pm.Poisson("y", pm.math.exp(x * np.linspace(-1.0, 1.0, 1234)), observed=np.ones(1234, dtype=int))
-    assert build_density(model, build_layout(model)).width >= 1234
-    assert build_graph("regression")[0].width < 10_000
-
-
-def test_a_matrix_that_all_particles_share_makes_no_density_wider():
-    with pm.Model() as model:
-        slopes = pm.Normal("slopes", 0.0, 1.0, shape=20)
-        pm.Normal("y", np.random.default_rng(0).normal(size=(300, 20)) @ slopes, 1.0, observed=np.zeros(300))
-    assert build_density(model, build_layout(model)).width == 300

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytensor
 from pytensor.compile.mode import Mode
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Constant
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.link.jax.dispatch import jax_funcify
@@ -68,13 +68,20 @@ class DensityLinker(JAXLinker):
         self, fgraph: Any, input_storage: Any, storage_map: Any, **kwargs: Any
     ) -> Any:
         """Exchange functions, then convert."""
-        for node in fgraph.toposort():
-            if function := _find_function(node):
-                pairs = list(zip(node.outputs, JaxFunction(function).replace(node).outputs, strict=True))
-                fgraph.replace_all(pairs, reason="jax_functions")
-                storage_map.update((new, storage_map.pop(old)) for old, new in pairs)
+        storage_map.update((new, storage_map.pop(old)) for old, new in exchange(fgraph))
         kwargs["order"] = fgraph.toposort()
         return super().fgraph_convert(fgraph, input_storage, storage_map, **kwargs)
+
+
+def exchange(fgraph: Any) -> list[tuple[Any, Any]]:
+    """Exchange the functions of a graph, in place; return pairs of results before and after."""
+    exchanged = []
+    for node in fgraph.toposort():
+        if function := _find_function(node):
+            pairs = list(zip(node.outputs, JaxFunction(function).replace(node).outputs, strict=True))
+            fgraph.replace_all(pairs, reason="jax_functions")
+            exchanged += pairs
+    return exchanged
 
 
 def _find_function(node: Apply) -> Callable | None:
@@ -109,7 +116,8 @@ def _find_conversion(node: Apply) -> Callable | None:
     if op is None or isinstance(op, Cast) or not is_float(output):
         return None
     first = 1 if isinstance(op, Switch) else 0  # a condition is no number
-    if any(x.type.dtype == output.type.dtype for x in node.inputs[first:]):
+    # A number that is constant has no precision of its own there.
+    if any(x.type.dtype == output.type.dtype for x in node.inputs[first:] if not isinstance(x, Constant)):
         return None
     return jax_functions.of_converted(jax_funcify(node.op, node=node), output.type.dtype, first)
 

@@ -139,3 +139,9 @@ def test_integers_and_single_precision_make_double_precision(function):
     expected = np.log(function(*map(pt.constant, values)).eval(mode="FAST_COMPILE"))
     (found,) = pytensor.function([n, x], [pt.log(function(n, x))], mode=jax_mode())(*values)
     np.testing.assert_allclose(found, expected, rtol=1e-14)
+
+
+def test_a_constant_gives_single_precision_no_other():
+    x = pt.scalar("x", dtype="float32")
+    (found,) = pytensor.function([x], [pt.gammaln(0.2 + x)], mode=jax_mode())(np.float32(0.1))
+    np.testing.assert_allclose(found, special.gammaln(0.2 + float(np.float32(0.1))), rtol=1e-12)
