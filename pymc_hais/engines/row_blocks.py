@@ -14,9 +14,14 @@ from pytensor.graph.op import Op
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import toposort
 from pytensor.link.jax.dispatch import jax_funcify
+from pytensor.scan.op import Scan
+from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
+from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 
 from pymc_hais.model.density import DensityGraph
 from pymc_hais.model.proofs.rowwise import Rows, find_rows
+from pymc_hais.model.rewrites.gradients import InverseFactor
+from pymc_hais.model.rewrites.graphs import core_op
 from pymc_hais.model.rewrites.jax_linker import exchange, jax_mode
 from pymc_hais.model.sites.terms import reached_from
 
@@ -24,6 +29,10 @@ from pymc_hais.model.sites.terms import reached_from
 _FEWEST = 2**15
 #: Rows of a block, about.
 _SIZE = 8192
+#: Loops and factors take and make whole arrays, all of which are to stay in the cache; what is computed element by
+#: element needs one at a time.  One core goes through a loop, so that several have to have particles of their own.
+_WHOLE = (Scan, Cholesky, SolveTriangular, InverseFactor)
+_OF_LOOPS = 4096
 _TOGETHER: dict[type, Callable[[Any, Any], Any]] = {
     ps.Add: jnp.add,
     ps.AND: jnp.logical_and,
@@ -103,13 +112,17 @@ def in_blocks(graph: DensityGraph) -> tuple[DensityGraph, int]:
     made = RowBlocks(rows).make_node(*rows.given, *rows.free).outputs
     blocked = replace(graph, density=clone_replace(graph.density, dict(zip(rows.totals, made, strict=True))))
     inner = [one for one in reached_from([graph.position, *graph.betas], graph.density) if one in rows.axes]
-    return blocked, max(_width(blocked), _largest(inner) // _n_blocks(rows))
+    return blocked, max(_width(blocked), max(_sizes(inner)) // _n_blocks(rows))
 
 
 def _width(graph: DensityGraph) -> int:
-    return _largest(reached_from([graph.position, *graph.betas], graph.density))
+    reached = reached_from([graph.position, *graph.betas], graph.density)
+    made = [one for one in reached if core_op(one, *_WHOLE)]
+    taken = dict.fromkeys(one for made_here in made for one in made_here.owner.inputs if one in reached)
+    kept = sum(_sizes({**dict.fromkeys(made), **taken}))
+    return max(*_sizes(reached), kept, _OF_LOOPS if kept else 1)
 
 
-def _largest(variables: Iterable[Any]) -> int:
+def _sizes(variables: Iterable[Any]) -> list[int]:
     shapes = (getattr(variable.type, "shape", ()) for variable in variables)
-    return max(math.prod(shape) for shape in shapes if None not in shape)
+    return [math.prod(shape) for shape in shapes if None not in shape]

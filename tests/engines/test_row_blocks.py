@@ -139,3 +139,17 @@ def test_a_matrix_that_all_particles_share_makes_no_density_wider():
         slopes = pm.Normal("slopes", 0.0, 1.0, shape=20)
         pm.Normal("y", np.random.default_rng(0).normal(size=(300, 20)) @ slopes, 1.0, observed=np.zeros(300))
     assert row_blocks.in_blocks(build_density(model, build_layout(model)))[1] == 300
+
+
+def test_particles_that_go_through_loops_and_factors_go_together_as_far_as_all_arrays_stay_in_the_cache():
+    with pm.Model() as model:
+        steps = pm.Normal("steps", shape=300)
+        pm.Normal("y", steps.cumsum(), 1.0, observed=np.zeros(300))
+    elementwise = row_blocks.in_blocks(build_density(model, build_layout(model)))[1]
+    with pm.Model() as model:
+        points = np.linspace(0.0, 1.0, 300)[:, None]
+        gp = pm.gp.Marginal(cov_func=pm.gp.cov.ExpQuad(1, pm.HalfNormal("length")))
+        gp.marginal_likelihood("y", points, np.zeros(300), sigma=1.0)
+    of_factor = row_blocks.in_blocks(build_density(model, build_layout(model)))[1]
+    assert elementwise == 300
+    assert of_factor >= 2 * 300**2
