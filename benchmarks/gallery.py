@@ -29,10 +29,11 @@ COLUMNS = (
 
 def build(name: str):
     """Build a public case or a gallery model; return it with its log Z, if that is known."""
-    from gallery_models import MODELS
+    from gallery_models import EVERY
 
-    if name in MODELS:
-        return MODELS[name](), None
+    if name in EVERY:
+        made = EVERY[name]()
+        return made if isinstance(made, tuple) else (made, None)
     model, truth, _ = build_case(name)
     return model, truth
 

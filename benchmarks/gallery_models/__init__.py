@@ -1,7 +1,12 @@
-"""Models as users write them, simulated data: name -> function that builds the model."""
+"""Models as users write them, simulated data: name -> function that builds the model, or the model and its log Z.
 
-from gallery_models.latent import LATENT
-from gallery_models.regression import REGRESSION
-from gallery_models.structured import STRUCTURED
+``MODELS`` are those that the gallery tries by default; ``EVERY`` has larger ones besides.
+"""
+
+from .fields import FIELDS
+from .latent import LATENT
+from .regression import REGRESSION
+from .structured import STRUCTURED
 
 MODELS = {**REGRESSION, **LATENT, **STRUCTURED}
+EVERY = {**MODELS, **FIELDS}

@@ -10,6 +10,7 @@ from scipy.special import expit, logsumexp
 from scipy.stats import beta, halfnorm, multivariate_t, norm
 from scipy.stats import t as student_t
 
+from benchmarks.gallery_models.fields import walk
 from pymc_hais import log_marginal_likelihood, sample_hais
 from pymc_hais.core.schedules import SHORTEST
 from pymc_hais.estimators.shortfall import Late, Tail
@@ -19,33 +20,6 @@ from tests.front_door import assert_right, estimate
 from tests.toys import HAS_JAX
 
 pytestmark = pytest.mark.skipif(not HAS_JAX, reason="minutes without JAX")
-
-
-def walk(n, seed, is_summed=False):
-    """A random walk seen with noise, both scales unknown, and its log Z: the Kalman filter on a grid of the scales.
-
-    It is written as one, or as the sums of its innovations.
-    """
-    rng = np.random.default_rng(seed)
-    y = np.cumsum(rng.normal(0.0, 0.3, n)) + rng.normal(0.0, 0.5, n)
-    with pm.Model() as model:
-        step, noise = pm.HalfNormal("step", 1.0), pm.HalfNormal("noise", 1.0)
-        if is_summed:
-            start, z = pm.Normal("start", 0.0, 1.0), pm.Normal("z", 0.0, 1.0, shape=n - 1)
-            level = pm.math.concatenate([start[None], start + pm.math.cumsum(z) * step])
-        else:
-            level = pm.GaussianRandomWalk("level", sigma=step, init_dist=pm.Normal.dist(0.0, 1.0), shape=n)
-        pm.Normal("y", level, noise, observed=y)
-    logs = np.linspace(np.log(0.005), np.log(4.0), 300)
-    steps, noises = np.meshgrid(np.exp(logs), np.exp(logs), indexing="ij")
-    mean, variance, total = np.zeros_like(steps), np.ones_like(steps), np.zeros_like(steps)
-    for t, value in enumerate(y):
-        variance = variance + (steps**2 if t else 0.0)
-        total += norm.logpdf(value, mean, np.sqrt(variance + noises**2))
-        gain = variance / (variance + noises**2)
-        mean, variance = mean + gain * (value - mean), variance * (1.0 - gain)
-    prior = halfnorm.logpdf(steps) + halfnorm.logpdf(noises) + np.log(steps) + np.log(noises)
-    return model, logsumexp(total + prior) + 2.0 * np.log(logs[1] - logs[0])
 
 
 @pytest.mark.slow
