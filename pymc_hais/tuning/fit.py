@@ -93,7 +93,7 @@ def fit_sites(chart: Chart, x: np.ndarray) -> Sites:
     sites = chart.without_sites()
     sites.precision[moved] = precision / spread**2
     sites.shift[moved] = shift / spread + sites.precision[moved] * centre
-    sites.precision[chart.is_field] = 1.0
+    sites.precision[chart.is_field] = np.inf
     sites.shift[~chart.is_moved] = x[:, ~chart.is_moved].mean(axis=0)
     return replace(sites, mix=uncorrelate(x[:, chart.mixed]))
 

@@ -45,11 +45,11 @@ class Banded:
     of_sum: float = 0.0
 
     def expand(
-        self, log_prior: Any, log_rest: Any, point: Any, share: Any, at_point: Callable[[Any], Any]
+        self, log_prior: Any, log_rest: Any, point: Any, share: Any, around: Sequence[Callable[[Any], Any]]
     ) -> list[Any]:
         """Write the diagonal (K,), the entries of all pairs (E,), and the gradient (K,)."""
         diagonal, off, slope = pairs(log_prior, point, self.pattern, self.of_sum)
-        predictor, value, weights, slopes = curvature_at_predictor(log_rest, point, at_point)
+        predictor, value, weights, slopes = curvature_at_predictor(log_rest, point, around)
         away = (predictor.end - value).ravel()
         of_rest, slope_of_rest = curvature((slopes * away - 0.5 * weights * away**2).sum(), point)
         arrays = [(1.0 + _RAISED) * diagonal + share * of_rest, off, slope + share * slope_of_rest]

@@ -36,9 +36,10 @@ type Written = tuple[list[Any], Any, list[Any]]
 class Sites:
     """What stands for the data: natural parameters of a normal for every coordinate, both 0 for none.
 
-    Of the elements of a field they are the share of the data in its coordinates, and the point around which the density
-    is expanded, of which elements that are neither of one nor moved have a part as well: beside a field these are a
-    matrix times their coordinates.
+    Of the elements of a field they are the point around which the density is expanded, and the precision of a normal
+    around it over which the likelihood's slopes and curvatures are averaged: infinite for the point alone, and 0 where
+    the data have no share.  Of the point elements that are neither of one nor moved have a part as well: beside a field
+    these are a matrix times their coordinates.
     """
 
     precision: np.ndarray  # (D,) p
@@ -233,5 +234,5 @@ def _write_expansion(frozen: Any, layout: Layout, fields: Sequence[Field], i: in
     own = frozen.rvs_to_values[frozen[fields[i].owner]]
     terms, chains, values = open_sums(frozen, fields, [frozen.varlogp, frozen.datalogp], values)
     points = at_points(frozen, layout, fields, sites[1])
-    arrays = expand(fields[i], terms, values, points, own, chains[fields[i].owner], sites[0][fields[i].start])
+    arrays = expand(fields[i], terms, values, points, own, chains[fields[i].owner], sites[0][fields[i].part])
     return arrays, position, sites

@@ -1,6 +1,8 @@
 """Second derivatives of log densities of which few are not zero, as graphs."""
 
-from collections.abc import Callable
+import functools
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,9 @@ from pytensor.graph.replace import clone_replace
 from pymc_hais.model.coordinates.patterns import Pattern
 from pymc_hais.model.coordinates.predictors import Predictor, find_predictor
 
+#: Standard deviations from the mean of a normal -> the share of what is averaged there (Gauss and Hermite's rule).
+NODES = {0.0: 2.0 / 3.0, math.sqrt(3.0): 1.0 / 6.0, -math.sqrt(3.0): 1.0 / 6.0}
+
 
 def curvature(term: Any, variable: Any) -> tuple[Any, Any]:
     """Return minus the second derivatives and the slopes (K,) of a sum of functions of single elements."""
@@ -19,22 +24,29 @@ def curvature(term: Any, variable: Any) -> tuple[Any, Any]:
     return -second.ravel(), slopes.ravel()
 
 
+def averaged(graphs: Sequence[Any], around: Sequence[Callable[[Any], Any]]) -> list[Any]:
+    """Average graphs over a normal, by their values at its mean, or there and on both sides."""
+    shares = [1.0] if len(around) == 1 else NODES.values()
+    return [sum(share * at(graph) for share, at in zip(shares, around, strict=True)) for graph in graphs]
+
+
 def curvature_at_predictor(
-    log_rest: Any, point: Any, at_point: Callable[[Any], Any]
+    log_rest: Any, point: Any, around: Sequence[Callable[[Any], Any]]
 ) -> tuple[Predictor, Any, Any, Any]:
     """Expand a log likelihood in the linear predictor of a variable, around a fixed value of that.
 
     Returns the predictor, that value, minus the second derivatives there (N,), zero where they are negative, and the
-    slopes (N,).  Nothing but functions of single elements is differentiated.
+    slopes (N,), both averaged.  Nothing but functions of single elements is differentiated.
     """
     predictor = find_predictor(log_rest, point)
     assert predictor is not None
     there = predictor.end.type("there")
     written = clone_replace(log_rest, {predictor.end: there}, rebuild_strict=False)
-    value = at_point(predictor.end)
     curvatures: list[Any] = list(curvature(written, there))
-    weights, slopes = clone_replace(curvatures, {there: value}, rebuild_strict=False)
-    return predictor, value, pt.maximum(weights, 0.0), slopes
+    values = [at(predictor.end) for at in around]
+    puts = [functools.partial(clone_replace, replace={there: value}, rebuild_strict=False) for value in values]
+    weights, slopes = averaged(curvatures, puts)
+    return predictor, values[0], pt.maximum(weights, 0.0), slopes
 
 
 def pairs(term: Any, variable: Any, pattern: Pattern, of_sum: float = 0.0) -> tuple[Any, Any, Any]:

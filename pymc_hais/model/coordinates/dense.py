@@ -69,11 +69,11 @@ class Dense:
     """
 
     def expand(
-        self, log_prior: Any, log_rest: Any, point: Any, share: Any, at_point: Callable[[Any], Any]
+        self, log_prior: Any, log_rest: Any, point: Any, share: Any, around: Sequence[Callable[[Any], Any]]
     ) -> list[Any]:
         """Write A and the gradient; where the likelihood is not concave it adds no precision."""
         precision, slope = curvature(log_prior, point)
-        predictor, value, weights, slopes = curvature_at_predictor(log_rest, point, at_point)
+        predictor, value, weights, slopes = curvature_at_predictor(log_rest, point, around)
         head, end = predictor.head, predictor.end
         slopes = slopes + weights * (value - end).ravel()
         slope_of_head: Any = pytensor.grad(head.sum(), point)

@@ -15,6 +15,7 @@ Innovations that the model adds up, such as ``cumsum(z) * scale``, are a chain a
 the differences, with a Jacobian of one.
 """
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,7 @@ from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.random.basic import NormalRV
 
 from pymc_hais.model.coordinates.banded import Banded
+from pymc_hais.model.coordinates.curvatures import NODES
 from pymc_hais.model.coordinates.dense import Dense
 from pymc_hais.model.coordinates.precisions import Precision
 from pymc_hais.model.coordinates.predictors import find_predictor
@@ -223,9 +225,9 @@ def expand(
     points: Mapping[Any, Any],
     own: Any,
     chain: Any,
-    share: Any,
+    precision: Any,
 ) -> list[Any]:
-    """Expand log prior + share * log likelihood in a field around a point, given everything else.
+    """Expand log prior + log likelihood in a field around a point, given everything else.
 
     Parameters
     ----------
@@ -236,18 +238,25 @@ def expand(
         These variables -> what they are, of the field the point; and where all of them are at the point.
     own, chain : variable
         The field's value variable and its chain.
-    share : variable
-        Of the data.
+    precision : variable
+        Of the normal around the point over which the likelihood is averaged (K,): infinite for the point alone, zero
+        for a likelihood without a share.
     """
     point = values[chain].type("point")  # no graph: replacing copies what it puts in
     given = {one: value.type() for one, value in values.items()}
     here = {own: field.differences(pt, point.ravel()).reshape(point.type.shape), chain: point}
     simple = rewrite_pregrad if field.fixes_predictor else simplify_values
     log_prior, log_rest = simple(clone_replace(terms, {**given, **here}, rebuild_strict=False))
+    has_share = precision > 0.0
+    width = pt.switch(has_share, 1.0 / pt.sqrt(precision), 0.0).reshape(point.type.shape).astype(point.dtype)
 
-    def put_in(graphs: Any, there: Mapping[Any, Any]) -> Any:
+    def put_in(graphs: Any, there: Mapping[Any, Any], sds: float = 0.0) -> Any:
         replaced = {one: there[value_var] for value_var, one in given.items()}
-        return clone_replace(graphs, {**replaced, point: there[chain]}, rebuild_strict=False)
+        place = there[chain] + sds * width if sds else there[chain]
+        return clone_replace(graphs, {**replaced, point: place}, rebuild_strict=False)
 
-    arrays = field.precision.expand(log_prior, log_rest, point, share, lambda graph: put_in(graph, points))
+    there = points if field.fixes_predictor else {**{value_var: one for value_var, one in given.items()}, chain: point}
+    nodes = (0.0,) if field.is_dense else NODES  # the width of a linear predictor is none of its elements
+    around = [functools.partial(put_in, there=there, sds=sds) for sds in nodes]
+    arrays = field.precision.expand(log_prior, log_rest, point, has_share[0].astype(point.dtype), around)
     return list(put_in(list(arrays), values))

@@ -92,7 +92,7 @@ def _recentre_fields(
     for field in chart.fields:
         chain = chains[field.owner]
         point = values[chain]
-        arrays = expand(field, terms, values, points, own[field.owner], chain, sites[0][field.start])
+        arrays = expand(field, terms, values, points, own[field.owner], chain, sites[0][field.part])
         root, step = field.precision.write_way(arrays, coordinates[field.part])
         whole = point + step.reshape(point.type.shape).astype(point.dtype)
         values[chain] = chain.type.filter_variable(whole)

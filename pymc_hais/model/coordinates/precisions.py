@@ -18,11 +18,11 @@ class Precision[F: Factor](Protocol):
     """A = -d^2 log p / dx^2 of a field x (K,) and its gradient g, as arrays of their own of each kind of matrix."""
 
     def expand(
-        self, log_prior: Any, log_rest: Any, point: Any, share: Any, at_point: Callable[[Any], Any]
+        self, log_prior: Any, log_rest: Any, point: Any, share: Any, around: Sequence[Callable[[Any], Any]]
     ) -> Sequence[Any]:
         """Write the arrays of log prior + share * the rest at a point, as graphs without an axis of particles.
 
-        ``at_point`` writes what a graph is where all other variables are at their points, too.
+        ``around`` write what a graph is at the point, and at places around it over which the rest is averaged.
         """
 
     def write_way(self, arrays: Sequence[Any], z: Any) -> tuple[Any, Any]:

@@ -10,6 +10,7 @@ import pytensor.tensor as pt
 
 from pymc_hais.model.compat import rewrite_for_gradients
 from pymc_hais.model.compiling import quiet_compilation
+from pymc_hais.model.coordinates.curvatures import averaged
 from pymc_hais.model.rewrites.gradients import WrittenOut, gradients_of, recur
 
 #: Elements that two steps away from each other share no entry of a tridiagonal matrix.
@@ -37,9 +38,11 @@ class Bidiagonal(NamedTuple):
 class Tridiagonal:
     """The precision of a chain, as far as each observation looks at one element."""
 
-    def expand(self, log_prior: Any, log_rest: Any, point: Any, share: Any, at_point: Callable[[Any], Any]) -> Bands:
+    def expand(
+        self, log_prior: Any, log_rest: Any, point: Any, share: Any, around: Sequence[Callable[[Any], Any]]
+    ) -> Bands:
         """Differentiate log prior + share * the rest; where the rest is not concave it adds no precision."""
-        of_prior, of_rest = _bands(log_prior, point), _bands(log_rest, point)
+        of_prior, of_rest = _bands(log_prior, point), Bands(*averaged(_bands(log_rest, point), around))
         bands = [
             of_prior.diagonal + share * pt.maximum(of_rest.diagonal, 0.0),
             of_prior.off + share * of_rest.off,

@@ -138,7 +138,7 @@ def test_the_matrix_is_the_likelihood_s_whatever_the_layout():
         return -0.5 * pt.sqr(x).sum(), -pt.exp(pt.dot(left, scale * x.T) @ right).sum()
 
     point, flat = pt.matrix("point", shape=(4, 5)), pt.vector("flat", shape=(20,))
-    found = Dense().expand(*terms(point), point, 1.0, lambda graph: graph)
+    found = Dense().expand(*terms(point), point, 1.0, [lambda graph: graph])
     whole = sum(terms(flat.reshape((4, 5))))
     expected = [-pytensor.gradient.hessian(whole, flat), pytensor.grad(whole, flat)]
     x = 0.1 * rng.normal(size=(4, 5))

@@ -125,10 +125,11 @@ def sites_of(chart, kind):
         return sites
     shift = np.where(chart.is_moved, 0.0, RNG.normal(size=chart.is_field.size))
     mix = np.tril(RNG.normal(size=sites.mix.shape), -1) + sites.mix
-    return replace(sites, precision=1.0 * chart.is_field, shift=shift, mix=mix)
+    precision = RNG.uniform(2.0, 9.0, shift.size) if kind == "averaged" else np.inf
+    return replace(sites, precision=np.where(chart.is_field, precision, 0.0), shift=shift, mix=mix)
 
 
-@pytest.mark.parametrize("kind", ["none", "all"])
+@pytest.mark.parametrize("kind", ["none", "all", "averaged"])
 def test_the_way_there_and_back_and_its_jacobian(case, kind):
     name, _, layout, chart, x = case
     assert (chart.is_field.sum(), len(chart.mixed)) == SIZES[name]
@@ -144,7 +145,7 @@ def test_the_way_there_and_back_and_its_jacobian(case, kind):
 
 @pytest.mark.every(6)
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["none", "all"])
+@pytest.mark.parametrize("kind", ["none", "all", "averaged"])
 def test_the_density_is_the_model_s(case, kind):
     """The graphs, which use other recurrences, give the model's density times the Jacobian of the numbers."""
     _, model, layout, chart, x = case
@@ -156,6 +157,32 @@ def test_the_density_is_the_model_s(case, kind):
     expected = [float(logp(layout.unflatten(row))) for row in x[:5]]
     found = np.asarray(state.log_reference + state.log_ratio) - chart.log_jacobian(x[:5], sites)
     np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-6)
+
+
+def test_slopes_and_curvatures_of_counts_are_averaged_over_the_width():
+    """A normal's mean of exp(x) is exp(m + w^2 / 2), which three nodes have to the order of w^6."""
+    y, width = np.arange(12) % 4, np.linspace(0.05, 0.4, 12)
+    with pm.Model() as model:
+        level = pm.GaussianRandomWalk("level", sigma=pm.HalfNormal("step"), init_dist=pm.Normal.dist(), shape=12)
+        pm.Poisson("y", pm.math.exp(level), observed=y)
+    layout = build_layout(model)
+    chart = build_chart(model, layout)
+    (field,), x = chart.fields, np.zeros((1, layout.n_dims))
+    m = RNG.normal(0.0, 0.5, 12)
+    shift = np.zeros(layout.n_dims)
+    shift[field.part] = m
+
+    def expand(precision):
+        sites = replace(chart.without_sites(), precision=np.where(chart.is_field, precision, 0.0), shift=shift)
+        diagonal, _, gradient = chart.numbers.expansions[0](x, sites)
+        return np.array([diagonal[0], gradient[0]])
+
+    precision = np.zeros(layout.n_dims)
+    precision[field.part] = width**-2.0
+    curvature, slope = expand(precision) - expand(0.0)
+    rate = np.exp(m + 0.5 * width**2)
+    np.testing.assert_allclose(curvature, rate, rtol=3e-4)
+    np.testing.assert_allclose(slope, y - rate, atol=3e-3)
 
 
 def test_powers_in_the_second_derivatives_have_gradients():
