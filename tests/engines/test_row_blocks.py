@@ -74,7 +74,11 @@ def in_another_order():
     pm.Normal("y", mean[RNG.permutation(N)], 1.0, observed=VALUES)
 
 
-NOT_CUT = [centred_by_its_mean, effect_of_each_row, neighbours, in_another_order]
+def shares_of_all():
+    pm.Potential("y", (VALUES * pm.math.softmax(DESIGN @ pm.Normal("b", shape=4), axis=-1)).sum())
+
+
+NOT_CUT = [shares_of_all, centred_by_its_mean, effect_of_each_row, neighbours, in_another_order]
 
 
 def made(build_model):

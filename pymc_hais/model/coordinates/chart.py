@@ -131,7 +131,8 @@ class Chart:
 
     def _normal(self, x: np.ndarray, sites: Sites) -> tuple[np.ndarray, np.ndarray]:
         location, log_scale = self.numbers.moments(x)
-        return times_site(np, location, log_scale, sites.precision, sites.shift)
+        own = (np.where(self.is_moved, one, 0.0) for one in (sites.precision, sites.shift))
+        return times_site(np, location, log_scale, *own)
 
     def _factor(self, i: int, x: np.ndarray, sites: Sites) -> Factor:
         return self.fields[i].precision.compute_factor(self.numbers.expansions[i](x, sites))

@@ -114,12 +114,13 @@ def _total_of(node: Any, rows: Rows) -> type | None:
     if isinstance(op, CAReduce) and rows.axes.get(first) in axes_of(node):
         function = type(op.scalar_op)
         return function if function in _NEUTRAL else None
-    if isinstance(op, Dot) and rows.axes.get(first) != 0 and rows.axes.get(node.inputs[1]) != 1:
+    if _is_product(node) and rows.axes.get(first) != 0 and rows.axes.get(node.inputs[1]) != 1:
         return ps.Add if rows.has(first, 1) and rows.has(node.inputs[1], 0) else None
-    if isinstance(op, AdvancedIncSubtensor) and not op.set_instead_of_inc and _are_zeros(first):
+    if isinstance(op, AdvancedIncSubtensor) and first not in rows.axes and _are_zeros(first):
         _, values, *places = node.inputs
-        is_added = first not in rows.axes and values.type.ndim and _are_lists(op, places, rows) and rows.has(values, 0)
-        return ps.Add if is_added else None
+        is_added = not (op.set_instead_of_inc or op.ignore_duplicates)
+        is_whole = values.type.ndim == 1 + first.type.ndim - len(places)
+        return ps.Add if is_added and is_whole and _are_lists(op, places, rows) and rows.has(values, 0) else None
     return None
 
 
@@ -133,7 +134,7 @@ def _axis_of(node: Any, rows: Rows) -> int | None:
         along, *parts = node.inputs
         is_beside = isinstance(along, Constant) and int(along.data) % parts[0].type.ndim != axis
         return axis if is_beside and all(rows.has(one, axis) for one in parts) else None
-    if isinstance(op, Dot):
+    if _is_product(node):
         return axis if axes in ([0, None], [None, 1]) else None
     if isinstance(op, AdvancedSubtensor) and first is None:
         return 0 if _are_lists(op, node.inputs[1:], rows) else None
@@ -145,6 +146,10 @@ def _axis_of(node: Any, rows: Rows) -> int | None:
         is_kept = node.outputs[0].type.ndim == node.inputs[0].type.ndim
         return first if is_kept else first - sum(one < first for one in over)
     return _kept_axis(op.idx_list, first) if isinstance(op, Subtensor) else None
+
+
+def _is_product(node: Any) -> bool:
+    return isinstance(node.op, Dot) and all(one.type.ndim == 2 for one in node.inputs)
 
 
 def _kept_axis(index: Sequence[Any], axis: int) -> int | None:

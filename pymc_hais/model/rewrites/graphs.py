@@ -65,4 +65,5 @@ def without_batch(matrix: Any) -> Any:
 
 def axes_of(node: Any) -> tuple[int, ...]:
     """Return the axes that a sum, or another reduction, is over."""
-    return tuple(range(node.inputs[0].type.ndim)) if node.op.axis is None else tuple(node.op.axis)
+    n = node.inputs[0].type.ndim
+    return tuple(range(n)) if node.op.axis is None else tuple(int(axis) % n for axis in np.atleast_1d(node.op.axis))
