@@ -12,7 +12,8 @@ Coefficients whose linear predictor moves with a few other variables are integra
 and areas with neighbours by a banded one.
 
 Innovations that the model adds up, such as ``cumsum(z) * scale``, are a chain as well: their sums, of which they are
-the differences, with a Jacobian of one.
+the differences, with a Jacobian of one.  They may have weights in these sums, which are taken relative to their
+geometric mean.
 """
 
 import functools
@@ -24,6 +25,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pymc.distributions.timeseries import AutoRegressiveRV, RandomWalkRV
 from pymc.pytensorf import rewrite_pregrad
+from pytensor.graph.basic import Constant
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import Mul, TrueDiv
@@ -62,8 +64,15 @@ class Field:
     start: int
     stop: int
     length: int
-    is_summed: bool = False
+    weights: np.ndarray | None = (
+        None  # (length,) of its elements in the sums that are its chain; None if it is one itself
+    )
     precision: Precision = _TRIDIAGONAL
+
+    @property
+    def is_summed(self) -> bool:
+        """Whether it has the differences of a chain."""
+        return self.weights is not None
 
     @property
     def part(self) -> slice:
@@ -82,16 +91,18 @@ class Field:
 
     def differences(self, xp: Any, chains: Any) -> Any:
         """Return what the variable has (..., K) of chains, or of ways between two."""
-        if not self.is_summed:
+        if self.weights is None:
             return chains
         rows = chains.reshape((*chains.shape[:-1], -1, self.length))
-        return xp.concatenate([rows[..., :1], rows[..., 1:] - rows[..., :-1]], axis=-1).reshape(chains.shape)
+        steps = xp.concatenate([rows[..., :1], rows[..., 1:] - rows[..., :-1]], axis=-1)
+        return (steps / self.weights).astype(chains.dtype).reshape(chains.shape)
 
     def sums(self, own: Any) -> Any:
         """Return the chains (..., K) of what the variable has, or the ways between two."""
-        if not self.is_summed:
+        if self.weights is None:
             return own
-        return own.reshape((*own.shape[:-1], -1, self.length)).cumsum(axis=-1).reshape(own.shape)
+        rows = own.reshape((*own.shape[:-1], -1, self.length))
+        return (self.weights * rows).cumsum(axis=-1).astype(own.dtype).reshape(own.shape)
 
 
 def find_fields(frozen: Any, layout: Layout, normals: bool = False) -> list[Field]:
@@ -109,7 +120,7 @@ def find_fields(frozen: Any, layout: Layout, normals: bool = False) -> list[Fiel
     long = [i for i, shape in enumerate(layout.shapes) if shape and shape[-1] >= _SHORTEST]
     summed = _find_summed(frozen, [layout.owners[i] for i in long])
     chains = [
-        Field(owner, offsets[i], offsets[i + 1], layout.shapes[i][-1], owner in summed)
+        Field(owner, offsets[i], offsets[i + 1], layout.shapes[i][-1], summed.get(owner))
         for i in long
         for owner in [layout.owners[i]]
         if owner in summed or _is_chain(frozen, frozen[owner])
@@ -158,16 +169,26 @@ def _is_chain(frozen: Any, rv: Any) -> bool:
     return isinstance(op, RandomWalkRV) or (isinstance(op, AutoRegressiveRV) and op.ar_order == 1)
 
 
-def _find_summed(frozen: Any, owners: list[str]) -> set[str]:
-    """Find the normal variables whose elements, times what is the same for all, the model adds up before all else."""
+def _find_summed(frozen: Any, owners: list[str]) -> dict[str, np.ndarray]:
+    """Find the normal variables whose elements, times what is the same for all, the model adds up before all else.
+
+    Returns their weights relative to each other, which are those of all such sums.
+    """
     normals = {frozen[owner]: owner for owner in owners if isinstance(frozen[owner].owner.op, NormalRV)}
     if not normals:
-        return set()
+        return {}
     ends = [*frozen.observed_RVs, *frozen.potentials, *(rv for rv in frozen.free_RVs if rv not in normals)]
-    sums = {one: one.owner.inputs[0] for one in ancestors(ends) if _adds_up(one)}
-    others = set(ancestors(ends, blockers=[one for one, added in sums.items() if _source(added) in normals]))
-    found = {_source(added) for added in sums.values()} & set(normals)
-    return {normals[rv] for rv in found - others if frozen.rvs_to_transforms[rv] is None}
+    sums = {one: source for one in ancestors(ends) if _adds_up(one) and (source := _source(one.owner.inputs[0]))}
+    others = set(ancestors(ends, blockers=[one for one, (rv, _) in sums.items() if rv in normals]))
+    found: dict[Any, list[np.ndarray]] = {}
+    for rv, weights in sums.values():
+        found.setdefault(rv, []).append(np.broadcast_to(weights, rv.type.shape[-1]))
+    return {
+        owner: found[rv][0]
+        for rv, owner in normals.items()
+        if rv in found and rv not in others and frozen.rvs_to_transforms[rv] is None
+        if all(np.array_equal(one, found[rv][0]) for one in found[rv])
+    }
 
 
 def _adds_up(one: Any) -> bool:
@@ -176,16 +197,27 @@ def _adds_up(one: Any) -> bool:
     return isinstance(op, CumOp) and op.mode == "add" and op.axis == one.type.ndim - 1
 
 
-def _source(added: Any) -> Any:
-    """Return what is multiplied or divided by scalars that do not depend on it."""
+def _source(added: Any) -> tuple[Any, np.ndarray] | None:
+    """Return what is multiplied or divided by numbers that do not depend on it, and by constants along the last axis.
+
+    The constants, all of them positive, are relative to their geometric mean.
+    """
     scalars: list[Any] = []
+    log_weights = np.zeros(1)
     while isinstance(op := scalar_op(added), Mul | TrueDiv):
         factors = [one for one in added.owner.inputs if not all(one.type.broadcastable)]
-        if len(factors) != 1 or (isinstance(op, TrueDiv) and factors[0] is not added.owner.inputs[0]):
+        constants = [one for one in factors if isinstance(one, Constant) and one.data.size == one.data.shape[-1]]
+        rest = [one for one in factors if one not in constants]
+        if len(rest) != 1 or (isinstance(op, TrueDiv) and rest[0] is not added.owner.inputs[0]):
             break
-        scalars += [one for one in added.owner.inputs if one is not factors[0]]
-        (added,) = factors
-    return None if added in set(ancestors(scalars)) else added
+        with np.errstate(all="ignore"):
+            logs = sum((np.log(one.data.ravel()) for one in constants), np.zeros(1))
+        log_weights = log_weights - logs if isinstance(op, TrueDiv) else log_weights + logs
+        scalars += [one for one in added.owner.inputs if one not in factors]
+        (added,) = rest
+    if added in set(ancestors(scalars)) or not np.isfinite(log_weights).all():
+        return None
+    return added, np.exp(log_weights - log_weights.mean())
 
 
 def open_sums(
@@ -200,15 +232,19 @@ def open_sums(
     for field in fields:
         chains[field.owner] = own = frozen.rvs_to_values[frozen[field.owner]]
         if field.is_summed:
-            chains[field.owner] = own.type(f"{field.owner}_sums")
-            added = {one: one.owner.inputs[0] for one in ancestors(terms) if _adds_up(one)}
+            chains[field.owner] = chain = own.type(f"{field.owner}_sums")
+            sums = {
+                one: source for one in ancestors(terms) if _adds_up(one) and (source := _source(one.owner.inputs[0]))
+            }
             opened = {
-                one: one.type.filter_variable(clone_replace(what, {own: chains[field.owner]}, rebuild_strict=False))
-                for one, what in added.items()
-                if _source(what) is own
+                one: one.type.filter_variable(
+                    clone_replace(one.owner.inputs[0], {own: (chain / weights).astype(own.dtype)})
+                )
+                for one, (source, weights) in sums.items()
+                if source is own
             }
             terms = clone_replace(terms, opened, rebuild_strict=False)
-            values[chains[field.owner]] = field.sums(values[own].ravel()).reshape(own.type.shape)
+            values[chain] = field.sums(values[own].ravel()).reshape(own.type.shape)
     return terms, chains, values
 
 

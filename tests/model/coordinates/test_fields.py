@@ -15,6 +15,7 @@ from tests.populations import state_of
 
 KEY = np.array([1, 2], dtype=np.uint32)
 RNG = np.random.default_rng(5)
+WEIGHTS = np.array([10.0, *np.linspace(0.3, 3.0, 7)])
 LEVEL = np.cumsum(RNG.normal(size=12))
 
 
@@ -48,12 +49,12 @@ def folded():
 
 
 def innovations():
-    """Sums of two rows of normals with a scale in common, and of standard ones that are scaled later."""
+    """Sums of two rows of normals with a scale in common, and of weighted ones that are scaled later."""
     with pm.Model() as model:
         step, start = pm.HalfNormal("step", 1.0), pm.Normal("start")
         rows = pm.Normal("rows", 0.1, step, shape=(2, 9))
         z = pm.Normal("z", shape=12)
-        level = start + pm.math.cumsum(z / 2.0) * step
+        level = start + pm.math.cumsum(np.repeat(WEIGHTS, [1, 1, 1, 1, 2, 2, 2, 2]) * z / 2.0) * step
         pm.Normal("y", level, 0.5, observed=LEVEL)
         pm.Poisson("n", pm.math.exp(start + pm.math.cumsum(rows, axis=1)), observed=np.arange(18).reshape(2, 9) % 4)
     return model
@@ -235,7 +236,8 @@ def test_a_chain_under_normal_data_is_a_standard_normal_whatever_the_scales(buil
 NOT_SUMMED = {
     "along the first axis": lambda: pm.math.cumsum(pm.Normal("z", shape=(8, 9)), axis=0)[:, 0],
     "looked at themselves": lambda: pm.math.cumsum(z := pm.Normal("z", shape=8)) + z,
-    "with weights": lambda: pm.math.cumsum(np.arange(8.0) * pm.Normal("z", shape=8)),
+    "with a weight of zero": lambda: pm.math.cumsum(np.arange(8.0) * pm.Normal("z", shape=8)),
+    "with two kinds of weights": lambda: pm.math.cumsum((z := pm.Normal("z", shape=8)) * WEIGHTS) + pm.math.cumsum(z),
     "divisors": lambda: pm.math.cumsum(1.0 / pm.Normal("z", shape=8)),
     "of heavy tails": lambda: pm.math.cumsum(pm.StudentT("z", 4.0, shape=8)),
     "of several hills": lambda: pm.math.cumsum(pm.Normal("z", shape=8)) ** 2,
