@@ -1,22 +1,13 @@
-"""Series, areas with neighbours and many rows, with log Z where it can be computed another way."""
+"""Series and areas with neighbours, with log Z where it can be computed another way."""
 
 import numpy as np
 import pymc as pm
 from scipy.linalg import cho_factor, cho_solve
-from scipy.special import expit, logsumexp
+from scipy.special import logsumexp
 from scipy.stats import halfnorm, norm
 
 #: Seed of a walk's data; others are made by `mode_first.py`.
 SEED = 1
-
-
-def logistic_rows(n_rows=10_000):
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(n_rows, 10))
-    y = rng.random(n_rows) < expit(x @ rng.normal(0.0, 0.5, 10))
-    with pm.Model() as model:
-        pm.Bernoulli("y", logit_p=pm.math.dot(x, pm.Normal("slope", 0.0, 1.0, shape=10)), observed=y.astype(int))
-    return model
 
 
 def walk(n_steps, seed=SEED, is_summed=False):
@@ -97,7 +88,6 @@ def sum_over_scales(y, covariance):
 
 
 FIELDS = {
-    "logistic, 1e4 rows": logistic_rows,
     "walk of 300 steps": lambda: walk(300),
     "walk of 300 innovations": lambda: walk(300, is_summed=True),
     "walk of 500 steps": lambda: walk(500),

@@ -127,12 +127,11 @@ def regularised_horseshoe(n_columns=30, n_rows=100):
 
 
 def many_rows(n_rows):
-    rng = np.random.default_rng(24)
-    x = rng.normal(size=n_rows)
-    y = rng.binomial(1, 1 / (1 + np.exp(0.5 - x)))
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(n_rows, 10))
+    y = rng.random(n_rows) < 1 / (1 + np.exp(-x @ rng.normal(0.0, 0.5, 10)))
     with pm.Model() as model:
-        intercept, slope = pm.Normal("intercept", 0, 1), pm.Normal("slope", 0, 1)
-        pm.Bernoulli("y", logit_p=intercept + slope * x, observed=y)
+        pm.Bernoulli("y", logit_p=pm.math.dot(x, pm.Normal("slope", 0.0, 1.0, shape=10)), observed=y.astype(int))
     return model
 
 
@@ -149,6 +148,7 @@ REGRESSION = {
     "two groups (BEST)": groups_compared,
     "Weibull survival": survival,
     "regularised horseshoe": regularised_horseshoe,
+    "logistic, 1e4 rows": lambda: many_rows(10**4),
     "logistic, 1e5 rows": lambda: many_rows(10**5),
     "logistic, 1e6 rows": lambda: many_rows(10**6),
 }
