@@ -65,21 +65,15 @@ def draw(rows: list[tuple[bool, int, float, float, float]], file: Path) -> None:
     """Plot root mean square errors, and those that are stated, against dimensions."""
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, 2, figsize=(9.0, 3.6), layout="constrained")
+    figure, axis = plt.subplots(figsize=(6.0, 3.6), layout="constrained")
     for is_summed, label, colour in ((False, "steps", "C0"), (True, "innovations", "C1")):
         of_form = [row for row in rows if row[0] == is_summed]
         lengths = sorted({row[1] for row in of_form})
-
-        def root(k: int, n: int, of_form: list = of_form) -> float:
-            return float(np.sqrt(np.mean([row[k] ** 2 for row in of_form if row[1] == n])))
-
-        axes[0].plot(lengths, [root(2, n) for n in lengths], "o-", color=colour, label=f"error, {label}")
-        axes[0].plot(lengths, [root(3, n) for n in lengths], "--", color=colour, label=f"stated, {label}")
-        times = [median(row[4] for row in of_form if row[1] == n) for n in lengths]
-        axes[1].plot(lengths, times, "o-", color=colour, label=label)
-    for one, name in zip(axes, ("error of log Z (nats)", "seconds of a default call"), strict=True):
-        one.set(xscale="log", yscale="log", xlabel="dimensions", ylabel=name)
-        one.legend(fontsize="small")
+        for k, name, style in ((2, "error", "o-"), (3, "stated", "--")):
+            roots = [np.sqrt(np.mean([row[k] ** 2 for row in of_form if row[1] == n])) for n in lengths]
+            axis.plot(lengths, roots, style, color=colour, label=f"{name}, {label}")
+    axis.set(xscale="log", yscale="log", xlabel="dimensions", ylabel="error of log Z (nats), root mean square")
+    axis.legend(fontsize="small")
     figure.savefig(file, dpi=130)
 
 

@@ -36,7 +36,7 @@ LABEL_HOMES = {"results"}
 HOMES = {
     "pymc": PYMC_HOMES | {"jobs/progress"},
     "pytensor": PYMC_HOMES,
-    "jax": {"engines/jax", "engines/programs", "model/rewrites/jax_functions"},
+    "jax": {"engines/jax", "engines/programs", "model/jax_forms"},
     "numba": {"engines/numba"},
     "threadpoolctl": {"engines/numba"},
     "xarray": LABEL_HOMES,

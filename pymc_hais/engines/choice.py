@@ -124,8 +124,8 @@ def _build(source: Source) -> Engine:
     n_dims, data = graph.layout.n_dims, graph.data_values
     if source.backend == "jax":
         from pymc_hais.engines.jax import JaxEngine
-        from pymc_hais.engines.row_blocks import in_blocks
-        from pymc_hais.model.rewrites.jax_linker import jax_mode
+        from pymc_hais.model.jax_forms.linker import jax_mode
+        from pymc_hais.model.jax_forms.row_blocks import in_blocks
 
         blocked, width = in_blocks(graph)
         density = traceable(compile_density(blocked, mode=jax_mode(), **kwargs))

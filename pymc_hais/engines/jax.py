@@ -19,7 +19,7 @@ from pymc_hais.core.records import KernelParams, Noise, ParticleState, Segment, 
 from pymc_hais.engines.base import SharedEngine, on_tuple, spread
 from pymc_hais.engines.programs import compile_program
 from pymc_hais.engines.tiles import Tile, cut, cut_tiles, merge
-from pymc_hais.model.rewrites import jax_functions
+from pymc_hais.model.jax_forms import functions
 
 #: Bytes of an array that are passed with each call on a CPU.
 _TRAVELS = 2**16
@@ -54,7 +54,7 @@ def _keep(function: Any) -> Any:
 
 def _log(x: Any) -> Any:
     """Evaluate the logarithm in a third of the time that XLA takes for double precision."""
-    return jax_functions.log(x) if x.dtype == jnp.float64 else jnp.log(x)
+    return functions.log(x) if x.dtype == jnp.float64 else jnp.log(x)
 
 
 @functools.cache

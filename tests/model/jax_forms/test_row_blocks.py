@@ -10,7 +10,7 @@ from tests.engines.models import build_graph
 from tests.marks import seeds, slow_but
 from tests.model.random_models import ROWS, build
 
-row_blocks = pytest.importorskip("pymc_hais.engines.row_blocks")
+row_blocks = pytest.importorskip("pymc_hais.model.jax_forms.row_blocks")
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 RNG = np.random.default_rng(3)

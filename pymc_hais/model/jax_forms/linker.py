@@ -16,23 +16,23 @@ from pytensor.scalar.math import GammaLn, Log1mexp, Psi, Sigmoid, Softplus
 from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 from pytensor.tensor.math import Dot, Sum
 
-from pymc_hais.model.rewrites import jax_functions
+from pymc_hais.model.jax_forms import functions
 from pymc_hais.model.rewrites.gradients import InverseFactor
 from pymc_hais.model.rewrites.graphs import core_op, is_float, scalar_op
 
 _FUNCTIONS: dict[type, Callable] = {
-    Log: jax_functions.log,
-    Log1p: jax_functions.log1p,
-    Log1mexp: jax_functions.log1mexp,
-    GammaLn: jax_functions.gammaln,
-    Psi: jax_functions.digamma,
-    Sigmoid: jax_functions.sigmoid,
-    Softplus: jax_functions.softplus,
+    Log: functions.log,
+    Log1p: functions.log1p,
+    Log1mexp: functions.log1mexp,
+    GammaLn: functions.gammaln,
+    Psi: functions.digamma,
+    Sigmoid: functions.sigmoid,
+    Softplus: functions.softplus,
 }
 #: XLA sees that f(-x) and f(x) share an exponential only if it is that of the same number.
 _OF_NEGATIVES: dict[type, Callable] = {
-    Sigmoid: jax_functions.sigmoid_of_negative,
-    Softplus: jax_functions.softplus_of_negative,
+    Sigmoid: functions.sigmoid_of_negative,
+    Softplus: functions.softplus_of_negative,
 }
 #: From so many columns on the inverse of a triangle pays.
 _WIDE = 12
@@ -93,9 +93,9 @@ def _find_function(node: Apply) -> Callable | None:
     if isinstance(node.op, Dot):
         return _find_product(node)
     if isinstance(node.op, InverseFactor):
-        return jax_functions.inverse_of_triangle
+        return functions.inverse_of_triangle
     if isinstance(node.op, Sum) and scalar_op(node.inputs[0]) is not None:
-        return partial(jax_functions.sum_of_computed, axis=node.op.axis)
+        return partial(functions.sum_of_computed, axis=node.op.axis)
     op = core_op(node.outputs[0], SolveTriangular)
     if op is not None:
         return _find_solution(node, op)
@@ -119,7 +119,7 @@ def _find_conversion(node: Apply) -> Callable | None:
     # A number that is constant has no precision of its own there.
     if any(x.type.dtype == output.type.dtype for x in node.inputs[first:] if not isinstance(x, Constant)):
         return None
-    return jax_functions.of_converted(jax_funcify(node.op, node=node), output.type.dtype, first)
+    return functions.of_converted(jax_funcify(node.op, node=node), output.type.dtype, first)
 
 
 def _find_solution(node: Apply, op: SolveTriangular) -> Callable | None:
@@ -128,7 +128,7 @@ def _find_solution(node: Apply, op: SolveTriangular) -> Callable | None:
         return None
     if a.owner is None:  # an ill-conditioned constant
         return None
-    return jax_functions.solve_lower if op.lower else jax_functions.solve_upper
+    return functions.solve_lower if op.lower else functions.solve_upper
 
 
 def _find_product(node: Apply) -> Callable | None:
@@ -136,8 +136,8 @@ def _find_product(node: Apply) -> Callable | None:
     if a.type.ndim != 2 or b.type.ndim != 2:
         return None
     if b.type.shape[1] == 1:
-        return jax_functions.column_product
-    return jax_functions.row_product if a.type.shape[0] == 1 else None
+        return functions.column_product
+    return functions.row_product if a.type.shape[0] == 1 else None
 
 
 @cache

@@ -19,10 +19,10 @@ from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 
 from pymc_hais.model.density import DensityGraph
+from pymc_hais.model.jax_forms.linker import exchange, jax_mode
 from pymc_hais.model.proofs.rowwise import Rows, find_rows
 from pymc_hais.model.rewrites.gradients import InverseFactor
 from pymc_hais.model.rewrites.graphs import core_op
-from pymc_hais.model.rewrites.jax_linker import exchange, jax_mode
 from pymc_hais.model.sites.terms import reached_from
 
 #: Rows from which on they are cut: of fewer, the arrays of a few particles stay in the cache as they are.

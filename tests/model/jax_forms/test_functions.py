@@ -13,8 +13,8 @@ import jax.numpy as jnp
 
 jax.config.update("jax_enable_x64", True)
 
-from pymc_hais.model.rewrites import jax_functions  # noqa: E402
-from pymc_hais.model.rewrites.jax_linker import _find_function, jax_mode  # noqa: E402
+from pymc_hais.model.jax_forms import functions  # noqa: E402
+from pymc_hais.model.jax_forms.linker import _find_function, jax_mode  # noqa: E402
 
 POSITIVE = np.concatenate([np.logspace(-307, 308, 4001), np.linspace(1e-3, 30.0, 4001), 1.0 + np.logspace(-16, 0, 200)])
 SIGNED = np.concatenate([POSITIVE, -POSITIVE, np.linspace(-40.0, 40.0, 4001)])
@@ -48,7 +48,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_functions_are_scipys(name):
     expected, x = CASES[name]
-    ours = jax.jit(getattr(jax_functions, name))
+    ours = jax.jit(getattr(functions, name))
     np.testing.assert_allclose(ours(jnp.asarray(x)), expected(x), rtol=1e-12, atol=1e-12)
 
 
@@ -58,7 +58,7 @@ def test_functions_are_scipys_at_the_ends(name):
     """The gamma function has no limit at -inf, and its logarithmic derivative no value at its poles."""
     ends = ENDS[~np.isneginf(ENDS)] if name == "gammaln" else ENDS
     expected = CASES[name][0](ends)
-    np.testing.assert_allclose(jax.jit(getattr(jax_functions, name))(jnp.asarray(ends)), expected, 1e-12, 1e-12)
+    np.testing.assert_allclose(jax.jit(getattr(functions, name))(jnp.asarray(ends)), expected, 1e-12, 1e-12)
 
 
 @pytest.mark.parametrize("name", ["log", "log1p", "softplus", "sigmoid"])
@@ -68,7 +68,7 @@ def test_small_results_keep_their_digits(name):
     x = {"log": 1.0 + np.logspace(-15, -3, 99), "log1p": np.logspace(-300, -3, 99)}.get(
         name, np.linspace(-700, -20, 99)
     )
-    np.testing.assert_allclose(jax.jit(getattr(jax_functions, name))(jnp.asarray(x)), expected(x), rtol=1e-13)
+    np.testing.assert_allclose(jax.jit(getattr(functions, name))(jnp.asarray(x)), expected(x), rtol=1e-13)
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 16, 17, 33, 80])
@@ -76,7 +76,7 @@ def test_triangles_are_inverted(n):
     """Of three matrices at once, as under vmap; what is above the diagonal does not matter."""
     rng = np.random.default_rng(n)
     factors = np.linalg.cholesky(np.stack([a @ a.T + np.eye(n) for a in rng.normal(size=(3, n, n))]))
-    inverses = jax.jit(jax.vmap(jax_functions.inverse_of_triangle))(jnp.asarray(factors + np.triu(np.ones((n, n)), 1)))
+    inverses = jax.jit(jax.vmap(functions.inverse_of_triangle))(jnp.asarray(factors + np.triu(np.ones((n, n)), 1)))
     np.testing.assert_allclose(inverses, np.linalg.inv(factors), rtol=1e-10, atol=1e-12)
 
 
@@ -85,21 +85,21 @@ def test_triangular_systems_are_solved(lower):
     rng = np.random.default_rng(1)
     factor = np.tril(rng.normal(size=(20, 20))) / 5.0 + np.eye(20)
     a, b = factor if lower else factor.T, rng.normal(size=(20, 12))
-    solve = jax_functions.solve_lower if lower else jax_functions.solve_upper
+    solve = functions.solve_lower if lower else functions.solve_upper
     np.testing.assert_allclose(jax.jit(solve)(jnp.asarray(a), jnp.asarray(b)), np.linalg.solve(a, b), rtol=1e-9)
 
 
 def test_products_with_one_column_or_row():
     rng = np.random.default_rng(2)
     a, b = rng.normal(size=(5, 3)), rng.normal(size=(3, 1))
-    np.testing.assert_allclose(jax_functions.column_product(jnp.asarray(a), jnp.asarray(b)), a @ b, rtol=1e-14)
-    np.testing.assert_allclose(jax_functions.row_product(jnp.asarray(b.T), jnp.asarray(a.T)), b.T @ a.T, rtol=1e-14)
+    np.testing.assert_allclose(functions.column_product(jnp.asarray(a), jnp.asarray(b)), a @ b, rtol=1e-14)
+    np.testing.assert_allclose(functions.row_product(jnp.asarray(b.T), jnp.asarray(a.T)), b.T @ a.T, rtol=1e-14)
 
 
 def test_sums_over_axes():
     x = np.random.default_rng(3).normal(size=(2, 3, 4))
     for axis in (None, (1,), (0, 2)):
-        np.testing.assert_allclose(jax_functions.sum_of_computed(jnp.asarray(x), axis), x.sum(axis=axis), rtol=1e-14)
+        np.testing.assert_allclose(functions.sum_of_computed(jnp.asarray(x), axis), x.sum(axis=axis), rtol=1e-14)
 
 
 def test_in_single_precision_no_function_of_double_precision_takes_its_place():

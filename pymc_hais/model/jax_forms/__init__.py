@@ -1,0 +1,1 @@
+"""The JAX form of a density."""
