@@ -24,7 +24,8 @@ from pymc_hais.estimators.memory import NO_LAG, NO_VARIANCE, Evaluate, Lag, find
 from pymc_hais.estimators.reach import Edge, find_edge
 from pymc_hais.jobs.guard import Guard
 from pymc_hais.kernels.metropolis import keeps_gradients
-from pymc_hais.problem.problem import CHUNK, PriorMass, Problem, are_inside, in_chunks, joint_of
+from pymc_hais.problem.problem import PriorMass, Problem, are_inside
+from pymc_hais.run.mode_search import Joint
 
 #: Share of the round's evaluations that the search beyond its edges may take.
 _SHARE_OF_EDGES = 0.5
@@ -115,13 +116,13 @@ def _start(problem: Problem, positions: np.ndarray) -> ParticleState:
 
 def _target_of(problem: Problem) -> Evaluate:
     """Return the log density of the target, as a function of positions."""
+    joint = Joint(problem)
 
     def evaluate(positions: np.ndarray) -> np.ndarray:
         is_inside = are_inside(problem.engine.kernel.constraints, positions)
-        flat = positions.reshape(-1, positions.shape[-1])
         # By the program of the climbs: one for every number of positions would have to be compiled.
-        chunks = in_chunks(flat, min(CHUNK, problem.engine.grain(CHUNK)))
-        values = np.concatenate([joint_of(_start(problem, chunk[None]))[0] for chunk in chunks])[: len(flat)]
+        with np.errstate(all="ignore"):
+            values, _ = joint(positions.reshape(-1, positions.shape[-1]))
         return np.where(is_inside, values.reshape(positions.shape[:-1]), -np.inf)
 
     return evaluate
