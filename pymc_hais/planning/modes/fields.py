@@ -230,7 +230,10 @@ def _smooth(judged: Judged, along: Slice, joint: Joint, rng: np.random.Generator
     slopes and curvatures are averages over it (Opper & Archambeau 2009, Neural Computation 21, 786-792).
     """
     problem, fitted = judged.problem, judged.problem.fitted
-    if problem.chart is None or problem.sites is None or fitted is None or judged.share > _EVEN:
+    assert problem.chart is not None
+    assert problem.sites is not None
+    assert fitted is not None
+    if judged.share > _EVEN or all(one.is_dense for one in problem.chart.fields):  # of which nothing is averaged
         return judged
     is_field, sites = problem.chart.is_field, problem.sites
     z = np.repeat(fitted.centres[:1], _WIDTHS, axis=0)
@@ -238,10 +241,9 @@ def _smooth(judged: Judged, along: Slice, joint: Joint, rng: np.random.Generator
         z[:, is_field] = rng.normal(size=(_WIDTHS, int(is_field.sum())))
         z[0, is_field] = 0.0
         x = problem.to_model(z)
-        mean, variance = x[0], np.mean((x[1:] - x[0]) ** 2, axis=0)
-        with np.errstate(divide="ignore"):
-            precision = np.where(is_field, 1.0 / variance, sites.precision)
-        sites = replace(sites, precision=precision, shift=np.where(is_field, mean, sites.shift))
+        precision = sites.precision.copy()
+        precision[is_field] = 1.0 / np.mean((x[1:, is_field] - x[0, is_field]) ** 2, axis=0)
+        sites = replace(sites, precision=precision, shift=np.where(is_field, x[0], sites.shift))
         problem = problem.with_sites(sites)
     smoothed = judge(problem, joint, rng)
     return smoothed if smoothed.share > judged.share else judged
