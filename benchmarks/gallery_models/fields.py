@@ -6,11 +6,8 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.special import logsumexp
 from scipy.stats import halfnorm, norm
 
-#: Seed of a walk's data; others are made by `mode_first.py`.
-SEED = 1
 
-
-def walk(n_steps, seed=SEED, is_summed=False):
+def walk(n_steps, seed=1, is_summed=False):
     """A walk seen with noise, both scales unknown, and its log Z: the Kalman filter on a grid of the scales."""
     rng = np.random.default_rng(seed)
     y = np.cumsum(rng.normal(0.0, 0.3, n_steps)) + rng.normal(0.0, 0.5, n_steps)

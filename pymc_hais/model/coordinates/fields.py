@@ -53,7 +53,7 @@ _FEW = 10
 _TRIDIAGONAL = Tridiagonal()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Field:
     """A variable that is a chain, or several in a row, in the flat vector; or that has the differences of one.
 
@@ -64,9 +64,7 @@ class Field:
     start: int
     stop: int
     length: int
-    weights: np.ndarray | None = (
-        None  # (length,) of its elements in the sums that are its chain; None if it is one itself
-    )
+    weights: np.ndarray | None = None  # (length,) in the sums that are its chain; None if it is one itself
     precision: Precision = _TRIDIAGONAL
 
     @property
@@ -178,7 +176,7 @@ def _find_summed(frozen: Any, owners: list[str]) -> dict[str, np.ndarray]:
     if not normals:
         return {}
     ends = [*frozen.observed_RVs, *frozen.potentials, *(rv for rv in frozen.free_RVs if rv not in normals)]
-    sums = {one: source for one in ancestors(ends) if _adds_up(one) and (source := _source(one.owner.inputs[0]))}
+    sums = _sums_in(ends)
     others = set(ancestors(ends, blockers=[one for one, (rv, _) in sums.items() if rv in normals]))
     found: dict[Any, list[np.ndarray]] = {}
     for rv, weights in sums.values():
@@ -189,6 +187,11 @@ def _find_summed(frozen: Any, owners: list[str]) -> dict[str, np.ndarray]:
         if rv in found and rv not in others and frozen.rvs_to_transforms[rv] is None
         if all(np.array_equal(one, found[rv][0]) for one in found[rv])
     }
+
+
+def _sums_in(graphs: Sequence[Any]) -> dict[Any, tuple[Any, np.ndarray]]:
+    """Find what adds elements up in graphs -> what these are of, and their weights."""
+    return {one: source for one in ancestors(graphs) if _adds_up(one) and (source := _source(one.owner.inputs[0]))}
 
 
 def _adds_up(one: Any) -> bool:
@@ -233,14 +236,11 @@ def open_sums(
         chains[field.owner] = own = frozen.rvs_to_values[frozen[field.owner]]
         if field.is_summed:
             chains[field.owner] = chain = own.type(f"{field.owner}_sums")
-            sums = {
-                one: source for one in ancestors(terms) if _adds_up(one) and (source := _source(one.owner.inputs[0]))
-            }
             opened = {
                 one: one.type.filter_variable(
                     clone_replace(one.owner.inputs[0], {own: (chain / weights).astype(own.dtype)})
                 )
-                for one, (source, weights) in sums.items()
+                for one, (source, weights) in _sums_in(terms).items()
                 if source is own
             }
             terms = clone_replace(terms, opened, rebuild_strict=False)
@@ -291,7 +291,7 @@ def expand(
         place = there[chain] + sds * width if sds else there[chain]
         return clone_replace(graphs, {**replaced, point: place}, rebuild_strict=False)
 
-    there = points if field.fixes_predictor else {**{value_var: one for value_var, one in given.items()}, chain: point}
+    there = points if field.fixes_predictor else {**given, chain: point}
     nodes = (0.0,) if field.is_dense else NODES  # the width of a linear predictor is none of its elements
     around = [functools.partial(put_in, there=there, sds=sds) for sds in nodes]
     arrays = field.precision.expand(log_prior, log_rest, point, has_share[0].astype(point.dtype), around)

@@ -7,7 +7,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import pytensor.scalar as ps
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
@@ -33,13 +32,6 @@ _SIZE = 8192
 #: element needs one at a time.  One core goes through a loop, so that several have to have particles of their own.
 _WHOLE = (Scan, Cholesky, SolveTriangular, InverseFactor)
 _OF_LOOPS = 4096
-_TOGETHER: dict[type, Callable[[Any, Any], Any]] = {
-    ps.Add: jnp.add,
-    ps.AND: jnp.logical_and,
-    ps.OR: jnp.logical_or,
-    ps.Maximum: jnp.maximum,
-    ps.Minimum: jnp.minimum,
-}
 
 
 class RowBlocks(Op):
@@ -79,8 +71,8 @@ def _(op: RowBlocks, **_: Any) -> Callable:
     function = jax_funcify(graph)
     axes, n_blocks = tuple(op.rows.given.values()), _n_blocks(op.rows)
     size = op.rows.n // n_blocks
-    together = [_TOGETHER[one] for one in op.rows.totals.values()]
-    starts = [jnp.full(one.type.shape, op.rows.neutral(one), one.type.dtype) for one in op.rows.totals]
+    together = [getattr(jnp, one.function.__name__) for one in op.rows.totals.values()]
+    starts = [jnp.full(one.type.shape, how.neutral, one.type.dtype) for one, how in op.rows.totals.items()]
 
     def compute(*inputs: Any) -> Any:
         tables, free = inputs[: len(axes)], inputs[len(axes) :]
@@ -103,8 +95,8 @@ def _(op: RowBlocks, **_: Any) -> Callable:
 def in_blocks(graph: DensityGraph) -> tuple[DensityGraph, int]:
     """Return a density that goes through many rows in blocks, if it can, and how wide it is.
 
-    That is how many elements the largest array has that one particle needs: what all particles share, such as a design
-    matrix, makes none of them larger.
+    That is how many elements the largest array has that one particle needs, or those together that loops and factors
+    go through: what all particles share, such as a design matrix, makes none of them larger.
     """
     rows = find_rows(graph.density, [*graph.data, *graph.inputs], _FEWEST)
     if rows is None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.scalar as ps
@@ -16,8 +16,22 @@ from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, S
 
 from pymc_hais.model.rewrites.graphs import axes_of
 
-#: Functions that put totals over parts of the rows together, and what they make of no rows.
-_NEUTRAL: dict[type, Any] = {ps.Add: 0, ps.AND: True, ps.OR: False, ps.Maximum: -np.inf, ps.Minimum: np.inf}
+
+class Total(NamedTuple):
+    """How totals over parts of the rows are put together, and what they are over no rows."""
+
+    function: np.ufunc
+    neutral: Any
+
+
+_SUM = Total(np.add, 0)
+_TOTALS: dict[type, Total] = {
+    ps.Add: _SUM,
+    ps.AND: Total(np.logical_and, True),
+    ps.OR: Total(np.logical_or, False),
+    ps.Maximum: Total(np.maximum, -np.inf),
+    ps.Minimum: Total(np.minimum, np.inf),
+}
 _REDUCTIONS = (CAReduce, Softmax, LogSoftmax, LogSumExp)
 
 
@@ -34,7 +48,7 @@ class Rows:
     axes : dict
         The same, of all that it has been proven of.
     totals : dict
-        Variable, over all rows -> the function of numbers that puts those over parts of the rows together.
+        Variable, over all rows -> how those over parts of the rows are put together.
     free : list
         What it takes that is the same for all rows.
     """
@@ -42,12 +56,8 @@ class Rows:
     n: int
     given: dict[Any, int]
     axes: dict[Any, int] = field(default_factory=dict)
-    totals: dict[Any, type] = field(default_factory=dict)
+    totals: dict[Any, Total] = field(default_factory=dict)
     free: list[Any] = field(default_factory=list)
-
-    def neutral(self, total: Any) -> Any:
-        """Return what a total over no rows is."""
-        return _NEUTRAL[self.totals[total]]
 
     def has(self, variable: Any, axis: int) -> bool:
         """Whether a variable has its rows along an axis, or can be begun with there."""
@@ -108,19 +118,18 @@ def _read(outputs: Sequence[Any], rows: Rows) -> bool:
     return bool(rows.totals) and not any(one in rows.axes for one in outputs)
 
 
-def _total_of(node: Any, rows: Rows) -> type | None:
-    """Return the function that puts together, from parts of the rows, what has no rows any more."""
+def _total_of(node: Any, rows: Rows) -> Total | None:
+    """Return how to put together, from parts of the rows, what has no rows any more."""
     op, first = node.op, node.inputs[0]
     if isinstance(op, CAReduce) and rows.axes.get(first) in axes_of(node):
-        function = type(op.scalar_op)
-        return function if function in _NEUTRAL else None
+        return _TOTALS.get(type(op.scalar_op))
     if _is_product(node) and rows.axes.get(first) != 0 and rows.axes.get(node.inputs[1]) != 1:
-        return ps.Add if rows.has(first, 1) and rows.has(node.inputs[1], 0) else None
+        return _SUM if rows.has(first, 1) and rows.has(node.inputs[1], 0) else None
     if isinstance(op, AdvancedIncSubtensor) and first not in rows.axes and _are_zeros(first):
         _, values, *places = node.inputs
         is_added = not (op.set_instead_of_inc or op.ignore_duplicates)
         is_whole = values.type.ndim == 1 + first.type.ndim - len(places)
-        return ps.Add if is_added and is_whole and _are_lists(op, places, rows) and rows.has(values, 0) else None
+        return _SUM if is_added and is_whole and _are_lists(op, places, rows) and rows.has(values, 0) else None
     return None
 
 

@@ -88,7 +88,7 @@ def made(build_model):
 
 
 def both(model, monkeypatch, n_blocks=5):
-    """Return the density whole and in blocks, at a few places; and how many of its results are cut."""
+    """Return the density whole and in blocks, at a few places; and whether it is cut."""
     layout = build_layout(model)
     graph = build_density(model, layout)
     positions = RNG.normal(0.0, 0.5, (1, 3, layout.n_dims))
