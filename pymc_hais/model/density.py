@@ -28,7 +28,7 @@ from pymc_hais.model.coordinates.graphs import recentre
 from pymc_hais.model.layout import Layout, build_position, on_position
 from pymc_hais.model.rewrites.simplification import lift_data, simplify, simplify_values
 from pymc_hais.model.sites.conditionals import SiteRule, add_conditionals
-from pymc_hais.model.sites.interactions import find_rules, take_slopes
+from pymc_hais.model.sites.interactions import find_groups, find_rules, take_slopes
 from pymc_hais.model.sites.lookups import confine_lookups, ranges_of
 from pymc_hais.model.sites.terms import open_conditions
 
@@ -51,6 +51,8 @@ class DensityGraph:
     data: list[Any]  # large arrays that all populations share
     data_values: list[np.ndarray]
     rules: tuple[SiteRule, ...] = ()  # of the discrete variables
+    #: Which group of sites (S,), independent of all others, each is in; empty where there are continuous variables.
+    groups: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=int))
     #: What computes those of the data that follow a chart's sites; None where no data container varies.
     preparation: Preparation | None = None
 
@@ -147,12 +149,14 @@ def build_density(
         outputs = [open_conditions(output, position, model.check_bounds) for output in outputs]
         found = (take_slopes if takes_slopes else find_rules)(outputs, position, layout.sites)
         rules, density = found.rules, add_conditionals(outputs, position, found, simplify_values, with_gradients)
+        groups = np.zeros(0, dtype=int) if layout.n_continuous else find_groups(outputs, position, layout.n_sites)
     else:
         outputs = simplify_values(outputs)
         gradient = _gradient if with_gradients else lambda _, position: pt.zeros_like(position)
-        rules, density = (), [*outputs, *(gradient(output, position) for output in outputs)]
+        rules, groups, density = (), np.zeros(0, dtype=int), [*outputs, *(gradient(output, position) for output in outputs)]
     arguments = _Arguments(position, [], inputs, sites, shared, no_sites)
-    return _assemble(model, layout, Geometric(), arguments, density, values, containers, rules)
+    graph = _assemble(model, layout, Geometric(), arguments, density, values, containers, rules)
+    return replace(graph, groups=groups)
 
 
 def _end_points(

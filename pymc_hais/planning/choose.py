@@ -13,6 +13,7 @@ from pymc_hais.core.weights import systematic
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.model import Layout, has_normal_fields, is_model
 from pymc_hais.planning.candidates import CANDIDATES, Candidate
+from pymc_hais.planning.enumeration import enumerate_states
 from pymc_hais.planning.fits import fit_margins, fit_to_draws
 from pymc_hais.planning.follow import restore_choice, restore_problem
 from pymc_hais.planning.learning import Trial, learn
@@ -62,6 +63,10 @@ def choose_reference(problem: Problem, call: Call, reference: Any) -> Choice:
         else:
             near = fit_to_draws(problem, x, mass_of(problem, call, spent), "the draws given")
         return learn(near, [0], 0, spent, call)
+    if is_auto(reference) and call.request.n_temperatures is None:
+        exact = enumerate_states(problem, spent, call)
+        if exact is not None:
+            return learn(exact, [0], 0, spent, call).because("Few enough states to sum over all of them.")
     if is_auto(reference):
         first = _try_mode(problem, spent, call)
         if first is None and problem.chart is not None and problem.chart.fixes_predictors:

@@ -9,6 +9,7 @@ from pymc_hais.core.noise import check_counters
 from pymc_hais.core.schedules import SHORTEST
 from pymc_hais.kernels import Composed
 from pymc_hais.model import ModelIdentity, build_layout, identify_as_written
+from pymc_hais.planning.enumeration import enumerate_states
 from pymc_hais.planning.mass import find_mass
 from pymc_hais.problem.building import build_problem
 from pymc_hais.problem.parameter_path import is_geometric
@@ -18,6 +19,7 @@ from pymc_hais.request.call import Call
 from pymc_hais.request.request import FINAL_MOVES, Request
 from pymc_hais.run.choice import Choice, Spent, tail_of
 from pymc_hais.run.plan import (
+    EVERY_STATE,
     Origin,
     Own,
     Plan,
@@ -130,6 +132,8 @@ def restore_problem(plan: Plan, model: Any, reference: Any, call: Call) -> Probl
     assert plan.origin is not None  # of a run that has ended
     if difference := plan.origin.layout.difference(layout):
         raise ValueError(f"The model is another one than that of `plan`: {difference}. Leave the plan out.")
+    if isinstance(start.reference, str) and start.reference == EVERY_STATE:
+        return _enumerate_again(model, call)
     is_own = isinstance(start.reference, Own)
     spec = reference if is_own else spec_for(start.reference, model, layout)
     mass = _mass(start, model, call)
@@ -149,6 +153,17 @@ def restore_problem(plan: Plan, model: Any, reference: Any, call: Call) -> Probl
         )
     # The prior's part of the mixture has the mass that it has with these data.
     return problem.with_fit(replace(start.fitted, log_mass_of_other=problem.log_prior_mass), start.sites)
+
+
+def _enumerate_again(model: Any, call: Call) -> Problem:
+    """Sum over all states of a model with the data that it has now."""
+    problem = enumerate_states(build_problem(model, "prior", call.compiler, call.seeds), Spent(), call)
+    if problem is None:
+        raise ValueError(
+            "The run of `plan` summed over all states of the discrete variables. With these data more of them depend "
+            "on one another, and their joint states are too many: leave `plan` out."
+        )
+    return problem
 
 
 def _mass(start: Start, model: Any, call: Call) -> PriorMass | None:

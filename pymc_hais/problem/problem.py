@@ -25,7 +25,17 @@ from pymc_hais.model import (
     unnormalised_priors,
     with_table,
 )
-from pymc_hais.references import AnnealedModel, BoundReference, Draws, Fitted, join_parts, share_draws, with_data
+from pymc_hais.references import (
+    AnnealedModel,
+    BoundReference,
+    Draws,
+    Enumerated,
+    Fitted,
+    Independent,
+    join_parts,
+    share_draws,
+    with_data,
+)
 
 #: Positions that are evaluated at a time outside a run: always as many, so that nothing compiles twice.
 CHUNK = 500
@@ -93,6 +103,8 @@ class Problem:
     rows: Mapping[str, np.ndarray] = field(default_factory=dict)
     log_z_reference: float = 0.0  # log Z at beta = 0, where the path's density is not normalised there
     prior_mass: PriorMass | None = None  # by which log Z is divided, where it was measured
+    #: Which independent group of sites (S,) each is in; empty where there are continuous variables.
+    groups: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=int))
     summable: tuple[str, ...] = ()  # discrete variables that could be summed out of the likelihood
     preparation: Preparation | None = None  # of the data that may vary, for :meth:`with_data`
     undrawn: tuple[str, ...] = ()  # because of whose draws it does not start from the prior, where it would have
@@ -122,7 +134,12 @@ class Problem:
     @property
     def is_near(self) -> bool:
         """Whether importance draws have shown that the start is so near the target that it hardly needs annealing."""
-        return self.fitted is not None and self.fitted.counting > 0.0
+        return self.is_exact or (self.fitted is not None and self.fitted.counting > 0.0)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the start is the posterior itself, a table of all states of the discrete variables."""
+        return isinstance(self.reference, Independent) and isinstance(self.reference.reference, Enumerated)
 
     @property
     def is_integral(self) -> bool:

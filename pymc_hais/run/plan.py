@@ -16,6 +16,7 @@ from pymc_hais.problem.problem import PriorMass
 from pymc_hais.references import (
     BoundReference,
     Box,
+    Enumerated,
     Fitted,
     Gaussian,
     Gaussians,
@@ -103,6 +104,8 @@ class Plan:
     origin: Origin | None = None
 
 
+#: What a plan keeps of a table of all states: it is made anew for other data, which may allow other states.
+EVERY_STATE = "every state"
 _PLAIN = (Gaussian, StudentT, Box)
 _KERNELS = (Hamiltonian, RandomWalk, Gibbs, LocallyBalanced)
 #: All that a plan is made of.
@@ -155,6 +158,8 @@ def spec_of(reference: BoundReference) -> Any:
         if not any(isinstance(part, Own) for part in parts):
             return Mixture(parts, reference.weights.tolist())
     inner = reference.reference if isinstance(reference, Independent) else reference
+    if isinstance(inner, Enumerated):
+        return EVERY_STATE
     if type(inner) is Margins and (inner.continuous is None or type(inner.continuous) in _PLAIN):
         return Tables(inner.continuous, tuple(inner.probabilities))
     return inner if type(inner) in (*_PLAIN, Gaussians) else Own(type(inner).__name__, reference.label)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
+from scipy.sparse.csgraph import connected_components
 
 from pymc_hais.model.sites.conditionals import SiteRule, SiteRules
 from pymc_hais.model.sites.dependence import Dependence
@@ -70,6 +71,23 @@ def _find_terms(
         together = sparse.hstack([one.astype(np.int8) for side in members for one in side], format="csr")
         rules[v] = SiteRule(v, "table" if v.n_values else "walk", _colour_by_terms(together), members)
     return rules
+
+
+def find_groups(outputs: Sequence[Any], position: Any, n_sites: int) -> np.ndarray:
+    """Number the groups of sites that share no term with another group, directly or through others, (S,).
+
+    Given all else, groups are independent of one another.  The sites are the last dimensions.
+    """
+    walk = Dependence(position, n_sites)
+    terms = [_terms_of(term, walk) for output in outputs for term in split_terms(output, position)]
+    if not terms:
+        return np.arange(n_sites)
+    members = sparse.vstack(terms, format="csr").astype(np.int8)
+    n_terms = members.shape[0]
+    # Sites and terms are the nodes of one graph: no matrix of pairs of sites is made.
+    graph = sparse.bmat([[None, members], [members.T, None]], format="csr")
+    _, labels = connected_components(graph, directed=False)
+    return np.unique(labels[n_terms:], return_inverse=True)[1]
 
 
 def _terms_of(term: Any, walk: Dependence) -> Any:

@@ -45,6 +45,6 @@ def check_prior_mass(problem: Problem) -> Iterator[Finding]:
 
 def check_summable(problem: Problem) -> Iterator[Finding]:
     """Say that discrete variables could be summed out, if they could."""
-    if problem.summable:
+    if problem.summable and not problem.is_exact:
         each = "each of them" if len(problem.summable) > 1 else "it"
         yield say("summable", names=quoted(problem.summable), each=each, variables=list(problem.summable))

@@ -1,0 +1,74 @@
+"""Discrete variables with few joint states: log Z is a sum over all of them, and posterior draws are exact.
+
+Groups of sites that share no term of the log density are independent, so that each is summed on its own, with all
+others at one state.  The table becomes the reference of an ordinary run: that all its log weights are equal is what
+shows that the sum is right, and were the groups not independent the weights would make up for it.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from pymc_hais.core.seeds import Purpose
+from pymc_hais.core.weights import log_sum_exp
+from pymc_hais.problem.building import with_reference
+from pymc_hais.problem.problem import CHUNK, Problem
+from pymc_hais.references import Enumerated, Independent, StateGroup
+from pymc_hais.request.call import Call
+from pymc_hais.run.choice import Spent
+from pymc_hais.tuning import Stopwatch
+
+#: States of all groups, at most: fewer evaluations than a pilot of a model with as many sites takes.
+MOST_STATES = 2**18
+#: The share of the time left that a sum over all states may take.
+_SHARE_OF_TIME = 0.35
+
+
+def find_state_groups(problem: Problem) -> list[StateGroup] | None:
+    """Return the independent groups of sites; None where they have too many states, or not all variables are sites."""
+    layout, n_states = problem.layout, 0
+    if layout.n_continuous or problem.n_rows > 1 or not all(variable.n_values for variable in layout.sites):
+        return None
+    low, sizes = (
+        np.concatenate([np.full(v.stop - v.start, getattr(v, name)) for v in layout.sites])
+        for name in ("low", "n_values")
+    )
+    found = []
+    for number in range(problem.groups.max() + 1):
+        sites = np.flatnonzero(problem.groups == number)
+        # In floating point: a product of integers may overflow.
+        n_states += np.prod(sizes[sites], dtype=float)
+        if n_states > MOST_STATES:
+            return None
+        found.append(StateGroup(sites, low[sites], tuple(sizes[sites].tolist())))
+    return found
+
+
+def enumerate_states(problem: Problem, spent: Spent, call: Call) -> Problem | None:
+    """Compile the problem for a table of its posterior; None where there are too many states.
+
+    Costs one evaluation of the density for each state.
+    """
+    groups = find_state_groups(problem)
+    if groups is None:
+        return None
+    base, seconds = _possible_state(problem, call)
+    if seconds * sum(group.n_states for group in groups) / CHUNK > _SHARE_OF_TIME * call.budget.left:
+        return None
+    tables = []
+    for group in groups:
+        states = np.tile(base, (group.n_states, 1))
+        states[:, group.sites] = group.values(np.arange(group.n_states))
+        log_p = problem.log_density(states)
+        spent.n_gradients_pilot += group.n_states
+        tables.append(log_p - log_sum_exp(log_p))
+    reference = Independent(Enumerated(groups, tables), problem.layout.n_dims)
+    found = with_reference(problem.model, problem.layout, reference, call.compiler, call.seeds)
+    return replace(found, identity=problem.identity)
+
+
+def _possible_state(problem: Problem, call: Call) -> tuple[np.ndarray, float]:
+    """Return the likeliest of ``CHUNK`` draws of the reference, (D,), and the seconds that evaluating these takes."""
+    draws = problem.reference.draw(CHUNK, call.seeds.sequence(Purpose.CHECK, 8)).positions
+    watch = Stopwatch(problem.engine.clock)
+    return draws[np.argmax(problem.log_density(draws))], watch.elapsed
