@@ -51,10 +51,10 @@ class DensityGraph:
     data: list[Any]  # large arrays that all populations share
     data_values: list[np.ndarray]
     rules: tuple[SiteRule, ...] = ()  # of the discrete variables
-    #: Which group of sites (S,), independent of all others, each is in; empty where there are continuous variables.
-    groups: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=int))
     #: What computes those of the data that follow a chart's sites; None where no data container varies.
     preparation: Preparation | None = None
+    #: Which group of sites (S,), independent of all others, each is in; empty where there are continuous variables.
+    groups: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=int))
 
     @property
     def arguments(self) -> list[Any]:

@@ -12,10 +12,12 @@ import numpy as np
 from pymc_hais.core.seeds import Purpose
 from pymc_hais.core.weights import log_sum_exp
 from pymc_hais.problem.building import with_reference
+from pymc_hais.problem.kept import find_problem, keep_problem
 from pymc_hais.problem.problem import CHUNK, Problem
 from pymc_hais.references import Enumerated, Independent, StateGroup
 from pymc_hais.request.call import Call
 from pymc_hais.run.choice import Spent
+from pymc_hais.run.plan import EVERY_STATE
 from pymc_hais.tuning import Stopwatch
 
 #: States of all groups, at most: fewer evaluations than a pilot of a model with as many sites takes.
@@ -45,26 +47,27 @@ def find_state_groups(problem: Problem) -> list[StateGroup] | None:
 
 
 def enumerate_states(problem: Problem, spent: Spent, call: Call) -> Problem | None:
-    """Compile the problem for a table of its posterior; None where there are too many states.
+    """Compile the problem for a table of its posterior; None where there are too many states, or no time.
 
-    Costs one evaluation of the density for each state.
+    Costs one evaluation of the density for each state, and nothing where it is kept from an earlier call.
     """
     groups = find_state_groups(problem)
     if groups is None:
         return None
+    model, identity, compiler = problem.model, problem.identity, call.compiler
+    if identity and (kept := find_problem(model, identity, EVERY_STATE, compiler, takes_fit=False)):
+        return kept
     base, seconds = _possible_state(problem, call)
-    if seconds * sum(group.n_states for group in groups) / CHUNK > _SHARE_OF_TIME * call.budget.left:
+    n_states = sum(group.n_states for group in groups)
+    if seconds * n_states / CHUNK > _SHARE_OF_TIME * call.budget.left:
         return None
-    tables = []
-    for group in groups:
-        states = np.tile(base, (group.n_states, 1))
-        states[:, group.sites] = group.values(np.arange(group.n_states))
-        log_p = problem.log_density(states)
-        spent.n_gradients_pilot += group.n_states
-        tables.append(log_p - log_sum_exp(log_p))
+    tables = [_tabulate(problem, group, base) for group in groups]
+    spent.n_gradients_pilot += n_states
     reference = Independent(Enumerated(groups, tables), problem.layout.n_dims)
-    found = with_reference(problem.model, problem.layout, reference, call.compiler, call.seeds)
-    return replace(found, identity=problem.identity)
+    found = replace(with_reference(model, problem.layout, reference, compiler, call.seeds), identity=identity)
+    if identity:
+        keep_problem(found, EVERY_STATE, compiler, takes_fit=False)
+    return found
 
 
 def _possible_state(problem: Problem, call: Call) -> tuple[np.ndarray, float]:
@@ -72,3 +75,11 @@ def _possible_state(problem: Problem, call: Call) -> tuple[np.ndarray, float]:
     draws = problem.reference.draw(CHUNK, call.seeds.sequence(Purpose.CHECK, 8)).positions
     watch = Stopwatch(problem.engine.clock)
     return draws[np.argmax(problem.log_density(draws))], watch.elapsed
+
+
+def _tabulate(problem: Problem, group: StateGroup, base: np.ndarray) -> np.ndarray:
+    """Return the log probabilities (K,) of a group's states, with all other sites at a state (D,)."""
+    states = np.tile(base, (group.n_states, 1))
+    states[:, group.sites] = group.values(np.arange(group.n_states))
+    log_p = problem.log_density(states)
+    return log_p - log_sum_exp(log_p)

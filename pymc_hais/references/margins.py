@@ -1,5 +1,6 @@
-"""Independent margins of discrete sites, next to a reference of the continuous dimensions."""
+"""Tables of discrete sites: independent margins, next to a reference of the continuous dimensions, or joint ones."""
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -56,3 +57,66 @@ def uniform_margins(continuous: Reference | None, n_continuous: int, variables: 
             )
     tables = [np.full((v.stop - v.start, v.n_values), 1.0 / v.n_values) for v in variables]
     return Margins(continuous, n_continuous, variables, tables)
+
+
+@dataclass(frozen=True, eq=False)
+class StateGroup:
+    """All states of some sites: mixed-radix numbers, the last site fastest."""
+
+    sites: np.ndarray  # int (W,): places in the flat vector
+    low: np.ndarray  # int (W,): the least value of each
+    sizes: tuple[int, ...]  # (W,): how many values each has
+
+    @property
+    def n_states(self) -> int:
+        """K."""
+        return int(np.prod(self.sizes))
+
+    @property
+    def strides(self) -> np.ndarray:
+        """By how much the number of a state grows with each site's value, (W,)."""
+        return np.cumprod([1, *self.sizes[:0:-1]])[::-1]
+
+    def values(self, numbers: np.ndarray) -> np.ndarray:
+        """Return the sites' values (n, W) in states of these numbers (n,)."""
+        return self.low + np.stack(np.unravel_index(numbers, self.sizes), axis=-1)
+
+
+@dataclass(frozen=True, eq=False)
+class Enumerated:
+    """Exact draws of groups of sites that are independent of one another.
+
+    All dimensions are sites.  Impossible states have a log probability of -inf.
+    """
+
+    groups: Sequence[StateGroup]
+    log_probabilities: Sequence[np.ndarray]  # (K,) of each group
+
+    @functools.cached_property
+    def n_dims(self) -> int:
+        """D."""
+        return sum(len(group.sites) for group in self.groups)
+
+    def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        """Draw (n, D) positions."""
+        positions = np.empty((n, self.n_dims))
+        for group, log_p in zip(self.groups, self.log_probabilities, strict=True):
+            p = np.exp(log_p)
+            positions[:, group.sites] = group.values(rng.choice(group.n_states, size=n, p=p / p.sum()))
+        return positions
+
+    def logp(self, position: Any) -> Any:
+        """Return the log probability as a graph."""
+        shape = len(self.groups), max(len(group.sites) for group in self.groups)
+        places, strides, low = (np.zeros(shape, dtype=int) for _ in range(3))
+        for row, group in enumerate(self.groups):
+            own = row, slice(len(group.sites))
+            places[own], strides[own], low[own] = group.sites, group.strides, group.low
+        first = np.cumsum([0, *(group.n_states for group in self.groups[:-1])])
+        digits = position.astype("int64")[places] - low
+        log_p = pt.constant(np.concatenate(self.log_probabilities).astype(position.dtype))
+        return log_p[(digits * strides).sum(axis=1) + first].sum()
+
+    def __str__(self) -> str:
+        """Name it in messages."""
+        return f"the posterior of all {sum(group.n_states for group in self.groups):,} states"
