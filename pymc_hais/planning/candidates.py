@@ -101,40 +101,32 @@ class OtherSites:
 
 @dataclass(frozen=True)
 class MarginsOfSites:
-    """Independent margins of the pilot's particles as the reference of a model with discrete sites.
+    """Independent margins of the pilot's particles as the reference of a model with discrete sites, where asked for.
 
-    Where the reference is left to us, only sites have such margins: of what a fit to continuous variables misses, no
-    part of the prior would tell here.
+    Left to us, the start is the prior: margins are near particles that have arrived, and nothing of a short run from
+    there tells of other values that sites could only have taken together.
     """
 
-    is_auto: bool
     number: ClassVar[int] = 1
     sees_earlier: ClassVar[bool] = True
 
     @classmethod
     def offer(cls, problem: Problem, reference: Any) -> Self | None:
-        """Ask for sites, and for a reference that takes a fit.
+        """Ask for sites, and for a reference that is to be fitted.
 
         Raises ValueError for a fit where every row of data would need one of its own.
         """
-        if not (problem.layout.n_sites and takes_fit(reference)):
+        if not problem.layout.n_sites or not takes_fit(reference) or is_auto(reference):
             return None
-        if problem.n_rows > 1 and not is_auto(reference):
+        if problem.n_rows > 1:
             raise ValueError(
                 'reference="fitted" is not for this model: each row of data has margins of its own. Pass '
                 'reference="prior".'
             )
-        return cls(is_auto(reference))
+        return cls()
 
     def reason_to_skip(self, best: Trial) -> str | None:
-        """Ask for sites alone, with finitely many values, and for enough work."""
-        problem = best.problem
-        if self.is_auto:
-            is_endless = any(not block.n_values for block in _blocks(problem))
-            if problem.layout.n_continuous or problem.n_rows > 1 or is_endless:
-                return ""
-            if _work(best) < _WORTH_COMPILING:
-                return "Another reference would not save time."
+        """Ask for particles that have arrived."""
         return None if best.is_tuned else _NO_TIME
 
     def build(self, best: Trial) -> tuple[Problem, Call]:
@@ -142,13 +134,12 @@ class MarginsOfSites:
         return fit_margins(best.problem, best.pilots[0].positions, best.call), best.call
 
     def reason_against(self, tried: Trial, best: Trial) -> str | None:
-        """Compare the lengths, where it is left to us."""
-        return _reason_against(tried, best) if self.is_auto else None
+        """Take them."""
+        return None
 
     def taken(self, tried: Trial, best: Trial) -> Trial:
-        """Say what the first start would need."""
-        needed = f"From {best.problem.label} {best.length:,} temperatures would be needed."
-        return tried.because(needed) if self.is_auto else tried
+        """Take them."""
+        return tried
 
 
 @dataclass(frozen=True)

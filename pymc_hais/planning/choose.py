@@ -77,6 +77,7 @@ def choose_reference(problem: Problem, call: Call, reference: Any) -> Choice:
             return first
     offers = [kind.offer(problem, reference) for kind in CANDIDATES]
     best = learn(problem, choose_rows(problem, call), 0, spent, call, scouts_for_fit=takes_fit(reference))
+    best = best.because("") if is_auto(reference) else best
     for candidate in offers:
         best = best if candidate is None else _consider(candidate, best)
     return best

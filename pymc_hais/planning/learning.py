@@ -257,7 +257,10 @@ def _shortest(problem: Problem, tail: Tail) -> int:
             return _SHORTEST_OF_FIELDS  # of one hill: weights tell of the tail, and its mass is in the error
     is_light = problem.fitted is not None and problem.fitted.has_light_tails
     has_prior = not (improper_priors(problem.model) or problem.undrawn)
-    return max(SHORTEST if has_prior or is_light else _SHORTEST_HEAVY, tail.n_temperatures)
+    # Necks that the bulk's autocorrelation time does not show are of continuous variables.  Discrete ones may have
+    # phases between which nothing moves at beta = 1: no run is as long as that time, and weights count the phases.
+    needed = tail.n_temperatures if problem.layout.n_continuous or tail.mass else tail.late.length
+    return max(SHORTEST if has_prior or is_light else _SHORTEST_HEAVY, needed)
 
 
 def _look(problem: Problem, run: AnnealingRun, n_steps: int, n_kept: int) -> tuple[RowResult, np.ndarray, np.ndarray]:

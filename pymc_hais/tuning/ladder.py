@@ -57,17 +57,20 @@ def build_ladder(pilot: Pilot, n_steps: int, recipe: Recipe, kernel: Kernel) -> 
 
     Its own step size, where it has one, is used with a unit metric.
     """
-    return _ladder(pilot, np.concatenate([[0.0], pilot.betas]), pilot.barrier, n_steps, recipe, kernel)
+    return _ladder(pilot, np.concatenate([[0.0], pilot.betas]), pilot.barrier_for(n_steps), n_steps, recipe, kernel)
 
 
 def suggest_length(pilot: Pilot, variance: float | None, longest: int) -> int:
     """Choose T so that the log weights would vary by a few nats without resampling, or by as much as the target allows.
 
-    Var(log w) is about Lambda^2 / T, with Lambda the barrier in units of the autocorrelation time.  The variance that
-    the target allows is its square, times the number of particles.
+    Var(log w) is about Lambda^2 / T, with Lambda the barrier in units of the autocorrelation time, itself of a run of
+    so many steps.  The variance that the target allows is its square, times the number of particles.
     """
     allowed = _LOG_WEIGHT_VARIANCE if variance is None else min(_LOG_WEIGHT_VARIANCE, _ROOM * variance)
-    return int(np.clip(np.ceil(pilot.barrier[-1] ** 2 / allowed), 1, longest))
+    n_steps = 1
+    while n_steps < (longer := int(np.clip(np.ceil(pilot.barrier_for(n_steps)[-1] ** 2 / allowed), 1, longest))):
+        n_steps = longer
+    return n_steps
 
 
 def next_length(n_steps: int, se: float, target_se: float, longest: int) -> int:

@@ -33,6 +33,8 @@ _MOVES_PER_TIME = 0.25
 #: to cost less than the rounds, and a log ratio of many terms lags long before any of its coordinates does.
 _PATIENCE = 2000
 _MAX_STAGES = 1000
+#: Steps of a long run: up to so many, an autocorrelation time is one that a run can wait for.
+_LONG = 500
 #: Moves at beta = 1, at least and at most, that decorrelate resampled copies.
 _DECORRELATING_MOVES = (10, 50)
 
@@ -57,6 +59,15 @@ class Pilot:
     def barrier(self) -> np.ndarray:
         """Lambda at beta = 0 and at the K stages, (K + 1,), in units of the log ratio's autocorrelation time."""
         return cumulative_barrier(self.discrepancies, self.autocorrelation_times)
+
+    def barrier_for(self, n_steps: int) -> np.ndarray:
+        """Return the same (K + 1,) for a run of about so many steps.
+
+        A log ratio that is remembered for longer than the run, as of phases between which nothing moves, adds a fixed
+        variance to the log weights, the discrepancy, which more steps would not make smaller.
+        """
+        times = np.minimum(self.autocorrelation_times, max(n_steps, _LONG))
+        return cumulative_barrier(self.discrepancies, times)
 
 
 class EndlessPilotError(RuntimeError):
