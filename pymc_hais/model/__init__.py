@@ -25,5 +25,6 @@ from pymc_hais.model.proofs.concavity import is_concave_in, is_log_concave
 from pymc_hais.model.rows import build_row_logp, observe_first, with_table
 from pymc_hais.model.sites.conditionals import summable
 from pymc_hais.model.sites.flat_discrete import FlatDiscrete
+from pymc_hais.model.sites.interactions import Meetings
 from pymc_hais.model.sites.lookups import warn_of_lookups
 from pymc_hais.model.sites.sites import SiteVariable

@@ -28,7 +28,7 @@ from pymc_hais.model.coordinates.graphs import recentre
 from pymc_hais.model.layout import Layout, build_position, on_position
 from pymc_hais.model.rewrites.simplification import lift_data, simplify, simplify_values
 from pymc_hais.model.sites.conditionals import SiteRule, add_conditionals
-from pymc_hais.model.sites.interactions import find_groups, find_rules, take_slopes
+from pymc_hais.model.sites.interactions import Meetings, find_meetings, find_rules, take_slopes
 from pymc_hais.model.sites.lookups import confine_lookups, ranges_of
 from pymc_hais.model.sites.terms import open_conditions
 
@@ -53,8 +53,7 @@ class DensityGraph:
     rules: tuple[SiteRule, ...] = ()  # of the discrete variables
     #: What computes those of the data that follow a chart's sites; None where no data container varies.
     preparation: Preparation | None = None
-    #: Which group of sites (S,), independent of all others, each is in; empty where there are continuous variables.
-    groups: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=int))
+    meetings: Meetings = Meetings((), ())  # of the sites of discrete variables
 
     @property
     def arguments(self) -> list[Any]:
@@ -149,14 +148,14 @@ def build_density(
         outputs = [open_conditions(output, position, model.check_bounds) for output in outputs]
         found = (take_slopes if takes_slopes else find_rules)(outputs, position, layout.sites)
         rules, density = found.rules, add_conditionals(outputs, position, found, simplify_values, with_gradients)
-        groups = np.zeros(0, dtype=int) if layout.n_continuous else find_groups(outputs, position, layout.n_sites)
+        meetings = find_meetings(outputs, position, layout.n_sites)
     else:
         outputs = simplify_values(outputs)
         gradient = _gradient if with_gradients else lambda _, position: pt.zeros_like(position)
-        rules, groups, density = (), np.zeros(0, dtype=int), [*outputs, *(gradient(output, position) for output in outputs)]
+        rules, meetings, density = (), Meetings((), ()), [*outputs, *(gradient(output, position) for output in outputs)]
     arguments = _Arguments(position, [], inputs, sites, shared, no_sites)
     graph = _assemble(model, layout, Geometric(), arguments, density, values, containers, rules)
-    return replace(graph, groups=groups)
+    return replace(graph, meetings=meetings)
 
 
 def _end_points(

@@ -14,7 +14,7 @@ from pymc_hais.core.weights import log_sum_exp
 from pymc_hais.problem.building import with_reference
 from pymc_hais.problem.kept import find_problem, keep_problem
 from pymc_hais.problem.problem import CHUNK, Problem
-from pymc_hais.references import Enumerated, Independent, StateGroup
+from pymc_hais.references import Enumerated, Independent, StateGroup, state_group
 from pymc_hais.request.call import Call
 from pymc_hais.run.choice import Spent
 from pymc_hais.run.plan import EVERY_STATE
@@ -28,22 +28,11 @@ _SHARE_OF_TIME = 0.35
 
 def find_state_groups(problem: Problem) -> list[StateGroup] | None:
     """Return the independent groups of sites; None where they have too many states, or not all variables are sites."""
-    layout, n_states = problem.layout, 0
+    layout = problem.layout
     if layout.n_continuous or problem.n_rows > 1 or not all(variable.n_values for variable in layout.sites):
         return None
-    low, sizes = (
-        np.concatenate([np.full(v.stop - v.start, getattr(v, name)) for v in layout.sites])
-        for name in ("low", "n_values")
-    )
-    found = []
-    for number in range(problem.groups.max() + 1):
-        sites = np.flatnonzero(problem.groups == number)
-        # In floating point: a product of integers may overflow.
-        n_states += np.prod(sizes[sites], dtype=float)
-        if n_states > MOST_STATES:
-            return None
-        found.append(StateGroup(sites, low[sites], tuple(sizes[sites].tolist())))
-    return found
+    groups = [state_group(layout, sites) for sites in problem.meetings.groups]
+    return groups if sum(group.n_states for group in groups) <= MOST_STATES else None
 
 
 def enumerate_states(problem: Problem, spent: Spent, call: Call) -> Problem | None:

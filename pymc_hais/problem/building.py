@@ -139,7 +139,7 @@ def with_reference(
         sites=chart.without_sites() if chart else None,
         rows=rows or {},
         log_z_reference=log_count(model, layout) if reference.is_prior else 0.0,
-        groups=graph.groups,
+        meetings=graph.meetings,
         summable=summable(model, graph.rules),
         preparation=graph.preparation,
     )

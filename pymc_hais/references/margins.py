@@ -1,6 +1,7 @@
 """Tables of discrete sites: independent margins, next to a reference of the continuous dimensions, or joint ones."""
 
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,7 @@ import numpy as np
 import pytensor.tensor as pt
 
 from pymc_hais.core.protocols import Reference
-from pymc_hais.model import SiteVariable
+from pymc_hais.model import Layout, SiteVariable
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,8 +70,13 @@ class StateGroup:
 
     @property
     def n_states(self) -> int:
-        """K."""
-        return int(np.prod(self.sizes))
+        """K, of any size."""
+        return math.prod(self.sizes)
+
+    @property
+    def log_n_states(self) -> float:
+        """Log K."""
+        return float(np.log(self.sizes).sum())
 
     @property
     def strides(self) -> np.ndarray:
@@ -80,6 +86,15 @@ class StateGroup:
     def values(self, numbers: np.ndarray) -> np.ndarray:
         """Return the sites' values (n, W) in states of these numbers (n,)."""
         return self.low + np.stack(np.unravel_index(numbers, self.sizes), axis=-1)
+
+
+def state_group(layout: Layout, sites: np.ndarray) -> StateGroup:
+    """Describe the states of some sites of a layout, by their numbers from 0 to S - 1."""
+    low, sizes = (
+        np.concatenate([np.full(v.stop - v.start, getattr(v, name)) for v in layout.sites])[sites]
+        for name in ("low", "n_values")
+    )
+    return StateGroup(layout.n_continuous + sites, low, tuple(sizes.tolist()))
 
 
 @dataclass(frozen=True, eq=False)

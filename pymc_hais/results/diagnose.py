@@ -9,6 +9,7 @@ from pymc_hais.estimators import Finding, LogZEstimate
 from pymc_hais.jobs.guard import Guard
 from pymc_hais.problem.problem import Problem
 from pymc_hais.request.call import Call
+from pymc_hais.results.checks.missed_states import check_flat, check_states
 from pymc_hais.results.checks.model import check_data, check_prior_draws, check_prior_mass, check_summable
 from pymc_hais.results.checks.opinions import check_modes, check_opinions
 from pymc_hais.results.checks.plan import check_plan, check_time
@@ -57,6 +58,9 @@ class Seen:
         return run
 
 
+#: A check for which there may be many evaluations has one for so many of the run's.
+_SHARE_OF_RUN = 10.0
+
 type Check = Callable[[Seen], Iterable[Finding]]
 
 #: What a check is called where it fails -> the check.
@@ -71,6 +75,10 @@ CHECKS: dict[str, Check] = {
     "the diagnosis of the tails": lambda seen: check_rays(seen.problem, seen.call),
     "the diagnosis of the particles' memory": lambda seen: check_lag(seen.result.lag),
     "the diagnosis of the edges": lambda seen: check_edge(seen.problem, seen.run, seen.result.estimate),
+    "the diagnosis of the sites": lambda seen: check_flat(seen.problem, seen.run),
+    "the diagnosis of joint states": lambda seen: check_states(
+        seen.problem, seen.run, seen.result.estimate, seen.outcome.n_gradients / _SHARE_OF_RUN
+    ),
     "the diagnosis of the precision": lambda seen: check_rounding(seen.problem, seen.run),
     "the diagnosis of the odds": lambda seen: check_odds(seen.problem, {0: final_particles(seen.run)}),
     "the diagnosis of what can be summed out": lambda seen: check_summable(seen.problem),
@@ -80,7 +88,7 @@ _ONCE = ("the diagnosis of the time", "the diagnosis of the plan", "the comparis
 #: What the numbers of a longer run may withdraw.
 _MADE_ANEW = (
     "no_weight", "standard_error", "interrupted", "pareto_k", "few_ancestors", "chains_disagree", "rounds_disagree",
-    "low_acceptance", "divergences", "nan", "prior_range", "unreached", "estimates_disagree", "reverse_disagrees",
+    "low_acceptance", "divergences", "nan", "prior_range", "unreached", "flat", "estimates_disagree", "reverse_disagrees",
 )  # fmt: skip
 
 

@@ -227,6 +227,18 @@ FINDINGS: dict[str, Row] = {
         "Reparametrise, so that what `{name}` makes narrow has one width (for example non-centred); more temperatures "
         "help slowly.",
     ),
+    "unreached: states": _error(
+        "Hardly any particle is where {n} elements of {names} have joint values of which the other variables' values "
+        "say that they hold more: no element alone gains by a move there. log Z is at least {gain:.2f} nats too low.",
+        "Pass as `reference` a dict with a PyMC distribution for each variable under which these values are likely, "
+        "or sum the variables out of the likelihood.",
+    ),
+    "flat": _error(
+        "The log ratio of posterior and reference was {value:.2f} wherever a particle was, at every temperature: "
+        "nothing is known of states where it has another value, and log Z and its error do not count them.",
+        "Pass as `reference` a dict with a PyMC distribution for each discrete variable under which the states that "
+        "matter are likely, or sum these variables out of the likelihood.",
+    ),
     "rounding": _error(
         "The log densities are so large that {dtype} rounds each of them by about {spacing:.2g} nats: log Z may be "
         "wrong by more than its error.",

@@ -4,7 +4,7 @@ Nothing is evaluated: what is not proved here is taken to interact, and its site
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -16,6 +16,9 @@ from pymc_hais.model.sites.multilinear import extend
 from pymc_hais.model.sites.reach import Span, columns
 from pymc_hais.model.sites.sites import SiteVariable
 from pymc_hais.model.sites.terms import split_terms
+
+#: Elements of terms, at most, whose sites are kept.
+_MOST_MEETINGS = 1000
 
 
 def find_rules(outputs: list[Any], position: Any, variables: Sequence[SiteVariable]) -> SiteRules:
@@ -73,21 +76,30 @@ def _find_terms(
     return rules
 
 
-def find_groups(outputs: Sequence[Any], position: Any, n_sites: int) -> np.ndarray:
-    """Number the groups of sites that share no term with another group, directly or through others, (S,).
+class Meetings(NamedTuple):
+    """Which sites meet in a term of the log density, as arrays of numbers from 0 to S - 1."""
 
-    Given all else, groups are independent of one another.  The sites are the last dimensions.
-    """
+    groups: tuple[np.ndarray, ...]  # given all else independent of one another; together all sites
+    together: tuple[np.ndarray, ...]  # two sites or more that one element of a term depends on: some, if they are many
+
+
+def find_meetings(outputs: Sequence[Any], position: Any, n_sites: int) -> Meetings:
+    """Find which sites, the last dimensions, meet in both log densities."""
     walk = Dependence(position, n_sites)
     terms = [_terms_of(term, walk) for output in outputs for term in split_terms(output, position)]
     if not terms:
-        return np.arange(n_sites)
-    members = sparse.vstack(terms, format="csr").astype(np.int8)
+        return Meetings(tuple(np.arange(n_sites)[:, None]), ())
+    members = sparse.csr_array(sparse.vstack(terms, format="csr")).astype(np.int8)
     n_terms = members.shape[0]
     # Sites and terms are the nodes of one graph: no matrix of pairs of sites is made.
-    graph = sparse.bmat([[None, members], [members.T, None]], format="csr")
-    _, labels = connected_components(graph, directed=False)
-    return np.unique(labels[n_terms:], return_inverse=True)[1]
+    graph = sparse.block_array([[None, members], [members.T, None]], format="csr")
+    labels = connected_components(graph, directed=False)[1][n_terms:]
+    order = np.argsort(labels, kind="stable")
+    groups = np.split(order, np.flatnonzero(np.diff(labels[order])) + 1)
+    rows = np.flatnonzero(np.diff(members.indptr) > 1)
+    rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), _MOST_MEETINGS)).astype(int)]
+    sets = dict.fromkeys(tuple(sorted(members.indices[members.indptr[i] : members.indptr[i + 1]])) for i in rows)
+    return Meetings(tuple(groups), tuple(np.array(one) for one in sets))
 
 
 def _terms_of(term: Any, walk: Dependence) -> Any:

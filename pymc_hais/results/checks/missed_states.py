@@ -1,0 +1,128 @@
+"""Whether sites that meet in a term have joint values, that no move of one site leads to, where much of Z is.
+
+Of the states of a few sites together, each particle has a conditional distribution given all else.  Its mean over the
+particles is the posterior's share of each state, if the particles are of the posterior; they are not where hardly one
+of them is in a state of which the mean says that it should hold many.
+
+Where there are too many states to try them all, only those are tried in which all sites have one value.  Of K states,
+E[p(state) / p(x)] over draws x of all others is K times the odds of the state.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import softmax
+
+from pymc_hais.core.messages import quoted
+from pymc_hais.core.records import AnnealingRun
+from pymc_hais.core.weights import pool, systematic
+from pymc_hais.estimators import Finding, LogZEstimate
+from pymc_hais.problem.problem import Problem
+from pymc_hais.references import StateGroup, state_group
+from pymc_hais.results.findings import say
+
+#: States of one set of sites that are all tried.
+_MOST_STATES = 1024
+#: Particles at which every set is tried; and those at which a set is that seems to have been missed.
+_GLANCED, _JUDGED = 16, 256
+#: Evaluations of all glances, at most, and numbers in their flat vectors.
+_MOST_EVALUATIONS, _MOST_NUMBERS = 2**16, 2**24
+#: Share of Z of a state that is worth a word, and how many times fewer particles than that are there.
+_SHARE, _TIMES = 0.05, 10.0
+#: Relative rounding of a mean, and of a variance that is the difference of two means of squares.
+_ROUNDING, _ROUNDING_OF_SQUARES = 1e-9, 1e-13
+
+
+class _Trial(NamedTuple):
+    """Joint values that are tried for a set of sites."""
+
+    group: StateGroup
+    values: np.ndarray  # (M, W)
+
+    @classmethod
+    def of(cls, group: StateGroup) -> "_Trial":
+        """Try all states, or those in which all sites have one value."""
+        if group.n_states <= _MOST_STATES:
+            return cls(group, group.values(np.arange(group.n_states)))
+        common = range(int(group.low.max()), int(np.min(group.low + group.sizes)))
+        return cls(group, np.array([np.full(len(group.sites), value) for value in common]))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all states are tried."""
+        return len(self.values) == self.group.n_states
+
+    def positions(self, x: np.ndarray) -> np.ndarray:
+        """Return particles (n, D) as they are, and with each of the values, (n * (1 + M), D)."""
+        rows = np.repeat(x[:, None], 1 + len(self.values), axis=1)
+        rows[:, 1:, self.group.sites] = self.values
+        return rows.reshape(-1, x.shape[1])
+
+    def shares(self, log_density: np.ndarray) -> np.ndarray:
+        """Return the share (M,) of each of the values by log densities (n * (1 + M),)."""
+        log_p = log_density.reshape(-1, 1 + len(self.values))
+        if self.is_whole:
+            return np.asarray(softmax(log_p[:, 1:], axis=1).mean(axis=0))
+        # By Markov's inequality a draw's own density is, one time in two, at least half of the mean of K states.
+        log_odds = np.median(log_p[:, 1:] - log_p[:, :1], axis=0) - np.log(2.0) - self.group.log_n_states
+        return np.asarray(1.0 / (1.0 + np.exp(-np.clip(log_odds, -700.0, 700.0))))
+
+    def missing(self, shares: np.ndarray, positions: np.ndarray, weights: np.ndarray) -> float:
+        """Return the share of Z that particles (P, D) with weights (P,) lack in states where hardly any of them is."""
+        of_particles = np.array(
+            [weights @ (positions[:, self.group.sites] == value).all(axis=1) if share > _SHARE else share
+             for value, share in zip(self.values, shares, strict=True)]
+        )  # fmt: skip
+        is_missed = (shares > _SHARE) & (of_particles < shares / _TIMES)
+        return float(np.sum((shares - of_particles)[is_missed]))
+
+
+def check_states(problem: Problem, run: AnnealingRun, estimate: LogZEstimate, most: float) -> Iterator[Finding]:
+    """Say that states of some sites were missed, if log Z would rise by more than its error bar.
+
+    It takes ``most`` evaluations for a first glance.
+    """
+    trials = [] if problem.is_exact else _trials(problem, most)
+    log_weights = pool(run.log_weights, run.log_z)
+    if not trials or not np.isfinite(run.log_z).any():
+        return
+    positions = np.asarray(run.state.position, np.float64).reshape(log_weights.size, -1)
+    glanced, judged = (
+        problem.to_model(positions[systematic(log_weights, 0.5, n)]) for n in (_GLANCED, _JUDGED)
+    )
+    found = problem.log_density(np.concatenate([trial.positions(glanced) for trial in trials]))
+    ends = np.cumsum([_GLANCED * (1 + len(trial.values)) for trial in trials])[:-1]
+    weights: np.ndarray = np.exp(log_weights)
+    gains: dict[StateGroup, float] = {}
+    for trial, log_p in zip(trials, np.split(found, ends), strict=True):
+        if trial.missing(trial.shares(log_p), positions, weights):
+            shares = trial.shares(problem.log_density(trial.positions(judged)))
+            missing = min(trial.missing(shares, positions, weights), 1.0 - 1e-12)
+            gains[trial.group] = -np.log1p(-missing)
+    group = max(gains, key=lambda one: gains[one], default=None)
+    if group is not None and gains[group] > estimate.se:
+        names = dict.fromkeys(problem.layout.owner_of(int(site)) for site in group.sites)
+        yield say("unreached: states", names=quoted(names), n=len(group.sites), gain=gains[group])
+
+
+def _trials(problem: Problem, most: float) -> list[_Trial]:
+    """Choose the sets of sites that are tried: small ones first."""
+    left, trials = min(most, _MOST_EVALUATIONS, _MOST_NUMBERS / problem.layout.n_dims) / _GLANCED, []
+    groups = [state_group(problem.layout, sites) for sites in problem.meetings.together]
+    for group in sorted((one for one in groups if min(one.sizes) > 0), key=lambda one: one.n_states):
+        trial = _Trial.of(group)
+        if (left := left - 1 - len(trial.values)) < 0:
+            break
+        trials.append(trial)
+    return trials
+
+
+def check_flat(problem: Problem, run: AnnealingRun) -> Iterator[Finding]:
+    """Say that the log ratio had one value wherever a particle was, which tells nothing of where it has another."""
+    if problem.is_exact or not problem.layout.n_sites or not problem.meetings.together:
+        return
+    mean, variance = (run.temperature[name] for name in ("mean_ratio", "var_ratio"))
+    size = 1.0 + float(np.abs(mean).max())
+    if np.ptp(mean) <= _ROUNDING * size and variance.max() <= _ROUNDING_OF_SQUARES * size**2:
+        yield say("flat", value=float(mean[0, 0]))
