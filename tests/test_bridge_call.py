@@ -120,3 +120,53 @@ def test_positions_come_back_from_what_a_posterior_group_holds(build):
     named = build_outputs(model, layout, list(layout.owners))(positions)
     unconstrain = build_unconstrain(model, layout, {name: values.shape[1:] for name, values in named.items()})
     np.testing.assert_allclose(unconstrain(named), positions, rtol=1e-9, atol=1e-9)
+
+
+def regression(shared):
+    """Eight coefficients whose columns share a part of their variance: the posterior's correlations grow with it."""
+    rng = np.random.default_rng(0)
+    x = np.sqrt(1 - shared) * rng.normal(size=(50, 8)) + np.sqrt(shared) * rng.normal(size=(50, 1))
+    y = x.sum(axis=1) + rng.normal(size=50)
+    with pm.Model() as model:
+        b = pm.Normal("b", 0.0, 2.0, shape=8)
+        pm.Normal("y", x @ b, 1.0, observed=y)
+    precision = x.T @ x + np.eye(8) / 4.0
+    mean = np.linalg.solve(precision, x.T @ y)
+    return model, mean, precision
+
+
+def draws_of(values, n_chains):
+    values = values.reshape(n_chains, -1, values.shape[-1])
+    return tree_of({"/posterior": xr.Dataset({"b": (("chain", "draw", "k"), values)})})
+
+
+@pytest.mark.parametrize(("shared", "n_chains"), [(0.0, 1), (0.5, 1), (0.9, 4)])
+def test_draws_of_a_mean_field_approximation_are_not_of_the_posterior(shared, n_chains):
+    """The Gaussian with independent coefficients nearest to the posterior has its mean and its precisions' diagonal."""
+    model, mean, precision = regression(shared)
+    rng = np.random.default_rng(1)
+    draws = mean + rng.normal(size=(2000, 8)) / np.sqrt(np.diag(precision))
+    found = pymc_hais.bridge(model, draws_of(draws, n_chains), random_seed=1).findings
+    assert [one.name for one in found if one.severity == "error"] == ["not_posterior"]
+
+
+@pytest.mark.parametrize(("shared", "n_chains"), [(0.0, 1), (0.9, 1), (0.9, 4)])
+def test_exact_draws_are(shared, n_chains):
+    model, mean, precision = regression(shared)
+    normal = np.random.default_rng(1).normal(size=(2000, 8))
+    draws = mean + np.linalg.solve(np.linalg.cholesky(precision).T, normal.T).T
+    assert not pymc_hais.bridge(model, draws_of(draws, n_chains), random_seed=1).findings
+
+
+def test_draws_of_a_posterior_that_is_no_fit_to_be_are():
+    """A mixture far from any Gaussian or Student-t, by exact draws: what is tested is not how good the fit is."""
+    with pm.Model() as model:
+        x = pm.Normal("x", 0.0, 1.0)
+        pm.Potential("second", pm.math.logaddexp(np.log(0.7), np.log(0.3) + 3.0 * x))
+    # N(0, 1) exp(3 x) is exp(4.5) N(3, 1).
+    rng = np.random.default_rng(2)
+    second = rng.uniform(size=(4, 1000)) < 0.3 * np.exp(4.5) / (0.7 + 0.3 * np.exp(4.5))
+    draws = tree_of({"/posterior": xr.Dataset({"x": (("chain", "draw"), rng.normal(size=(4, 1000)) + 3.0 * second)})})
+    estimate = pymc_hais.bridge(model, draws, random_seed=1)
+    assert not estimate.findings
+    assert abs(estimate.value - np.log(0.7 + 0.3 * np.exp(4.5))) < 4.5 * estimate.se < 0.1

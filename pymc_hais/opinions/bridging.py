@@ -12,6 +12,8 @@ from pymc_hais.tuning import fit_reference, log_densities
 
 #: Draws to which a reference is fitted, at most.
 _FITTED = 2000
+#: Nats to either side by which the balance of two bridges is moved, to see whether they agree.
+_TILT = 2.0
 #: Particles' worth of draws that a fit takes at least, and for each dimension.
 _FEWEST, _FEWEST_PER_DIM = 20, 2
 
@@ -24,6 +26,8 @@ class BridgeResult(NamedTuple):
     overlap: float  # the least effective share of draws in both bridges
     n_effective: float  # independent draws that the fewest of the coordinates' draws are worth
     rhat: float  # the largest one of a coordinate
+    tilt: float  # nats by which bridges differ that weigh the draws more and less: 0 for draws of the posterior
+    tilt_se: float
 
 
 class Target(NamedTuple):
@@ -106,7 +110,7 @@ def bridge_draws(problem: Problem, positions: np.ndarray, rng: np.random.Generat
     effective = min(effective_draws(positions[:, :, i]) for i in range(n_dims))
     rhat = max(rhat_of(positions[:, :, i]) for i in range(n_dims))
     bridges: list[Bridge] = []
-    variances = []
+    variances, tilts = [], []
     for fitted, bridged in (parts, parts[::-1]):
         others = positions[:, fitted].reshape(-1, n_dims)
         fit = fit_reference(thin_rows(others))
@@ -118,5 +122,27 @@ def bridge_draws(problem: Problem, positions: np.ndarray, rng: np.random.Generat
         n_independent = effective_draws(bridge.of_target.reshape(n_chains, half))
         variances.append(np.var(bridge.of_reference) / len(drawn) + np.var(bridge.of_target) / n_independent)
         bridges.append(bridge)
+        tilts.append(_tilt(at_reference, at_target, n_chains))
     log_z, se = average_bridges(np.array([bridge.log_z for bridge in bridges]), np.array(variances))
-    return BridgeResult(log_z, se, min(bridge.overlap for bridge in bridges), effective, rhat)
+    return BridgeResult(log_z, se, min(one.overlap for one in bridges), effective, rhat, *_mean_tilt(tilts))
+
+
+def _tilt(at_reference: np.ndarray, at_target: np.ndarray, n_chains: int) -> tuple[float, float]:
+    """Return by how many nats two bridges differ, of which one counts the draws more and one less; and the variance.
+
+    Whatever each sample counts, a bridge finds log Z if the draws are of the posterior.  Draws of something else, such
+    as a variational approximation, have log ratios that are not e^(log ratio) times as likely as under the reference.
+    """
+    n = len(at_reference)
+    more, less = (build_bridge(at_reference, at_target, n_effective=n * np.exp(sign * _TILT)) for sign in (1.0, -1.0))
+    if not np.isfinite([more.log_z, less.log_z]).all():
+        return 0.0, np.inf
+    of_reference, of_target = more.of_reference - less.of_reference, more.of_target - less.of_target
+    n_independent = effective_draws(of_target.reshape(n_chains, -1))
+    return more.log_z - less.log_z, float(np.var(of_reference) / n + np.var(of_target) / n_independent)
+
+
+def _mean_tilt(tilts: list[tuple[float, float]]) -> tuple[float, float]:
+    """Average the tilts of both halves; return the mean and its standard error."""
+    tilt, variance = np.mean(tilts, axis=0)
+    return float(tilt), float(np.sqrt(variance / len(tilts)))

@@ -263,6 +263,11 @@ FINDINGS: dict[str, Row] = {
         "No draw of the fitted reference has a positive density under the model: there is nothing to bridge.",
         "Use sample_hais, which anneals between the two.",
     ),
+    "not_posterior": _error(
+        "Bridges that count the draws more and less differ by {tilt:+.2f} nats, {errors:.0f} standard errors: the "
+        "draws are not of this model's posterior. They may be of an approximation, such as pm.fit, or of another model.",
+        "Pass draws of pm.sample or sample_hais; sample_hais(reference=idata) starts from these draws and is right.",
+    ),
     "bounds_crossed": _error(
         "The lower bounds lie {gap:.3f} nats above the upper ones in the mean, {errors:.1f} standard errors: draws, "
         "density and simulated data do not belong together.",

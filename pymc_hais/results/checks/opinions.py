@@ -32,6 +32,8 @@ def check_bridge(result: BridgeResult, n_draws: int) -> Iterator[Finding]:
         yield say("few_draws", n=result.n_effective, fewest=_FEWEST_EFFECTIVE)
     if result.overlap * n_draws / 2 < _FEWEST_OVERLAPPING:
         yield say("poor_overlap", overlap=result.overlap)
+    if abs(result.tilt) > _DISAGREEMENT * result.tilt_se + _TOLERANCE:
+        yield say("not_posterior", tilt=result.tilt, errors=abs(result.tilt) / max(result.tilt_se, 1e-12))
 
 
 def check_opinions(estimate: LogZEstimate, opinions: Sequence[LogZEstimate]) -> Iterator[Finding]:
