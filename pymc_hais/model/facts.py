@@ -1,19 +1,25 @@
 """Facts of a model: which of its variables are of what kind, and what can be told of their densities without a draw."""
 
+import functools
 import weakref
 from typing import Any
 
 import numpy as np
+import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.continuous import FlatRV, HalfFlatRV
 from pymc.distributions.custom import CustomDistRV
-from pymc.distributions.multivariate import CARRV, ICARRV
+from pymc.distributions.multivariate import CARRV, ICARRV, LKJCorrRV, _LKJCholeskyCov, _LKJCholeskyCovRV
 from pymc.distributions.transforms import LogExpM1
 from pymc.logprob.transforms import LogTransform
 from pytensor.graph.basic import equal_computations
+from pytensor.tensor.basic import get_underlying_scalar_constant_value
+from pytensor.tensor.exceptions import NotScalarConstantError
 from pytensor.xtensor.shape import Transpose
+from scipy.special import gammaln
 
 from pymc_hais.model.compat import default_transform
+from pymc_hais.model.compiling import compile_interpreted
 from pymc_hais.model.layout import Layout, is_circular, name_transform
 from pymc_hais.model.markov import find_log_mass, find_markov
 from pymc_hais.model.sites.flat_discrete import FlatDiscreteRV
@@ -82,9 +88,52 @@ def known_log_mass(model: Any) -> float | None:
     """Return log of the integral of the prior's density where that is known without a draw; None where it is not."""
     doubtful = set(unnormalised_priors(model))
     doubted = [rv for rv in model.free_RVs if rv.name in doubtful]
-    masses = [find_log_mass(rv) if model.rvs_to_transforms[rv] is None else None for rv in doubted]
+    masses = [_log_mass(rv, model.rvs_to_values[rv], model.rvs_to_transforms[rv]) for rv in doubted]
     known = [one for one in masses if one is not None]
     return None if improper_priors(model) or len(known) < len(masses) else float(sum(known))
+
+
+def _log_mass(rv: Any, value: Any, transform: Any) -> float | None:
+    """Return log of the integral of one variable's density; None where it is not known."""
+    if transform is None:
+        return find_log_mass(rv)
+    is_correlation = isinstance(rv.owner.op, LKJCorrRV)
+    if not (is_correlation or isinstance(rv.owner.op, _LKJCholeskyCovRV)) or not keeps_all(rv, value, transform):
+        return None
+    parameters = rv.owner.inputs[2:4] if is_correlation else rv.owner.inputs[1:3]
+    try:
+        n, eta = (float(get_underlying_scalar_constant_value(one)) for one in parameters)
+    except NotScalarConstantError:
+        return None
+    if is_correlation:
+        # Of more dimensions the density is another one in some releases.
+        return _lkj_log_mass(2, eta, is_correlation) if n == 2 and rv.ndim == 2 else None
+    return _lkj_log_mass(int(n), eta, is_correlation) if rv.ndim == 1 and _is_positive(rv.owner.inputs[3]) else None
+
+
+def _is_positive(sd: Any) -> bool:
+    """Whether a distribution has all of its mass on the positive numbers, element by element."""
+    op = sd.owner.op if sd.owner else None
+    is_known = op is not None and op.ndim_supp == 0 and not isinstance(op, CustomDistRV)
+    return is_known and isinstance(default_transform(op, sd), _POSITIVE)
+
+
+@functools.lru_cache(maxsize=64)
+def _lkj_log_mass(n: int, eta: float, is_correlation: bool) -> float:
+    """Return log of the integral of an LKJ density: what this PyMC adds to it, plus log of the integral without it.
+
+    Of a correlation matrix whose Cholesky factor has diagonal r, the density is the product of ``r_i ** (2 eta - 3 +
+    n - i)`` for the rows i = 0, ..., n - 1, in the elements below the diagonal (Lewandowski, Kurowicka & Joe 2009).
+    Each row is an integral over the unit ball of i dimensions.  At the unit matrix the density is what PyMC adds.
+    """
+    if is_correlation:
+        added = pm.logp(pm.LKJCorr.dist(n=n, eta=eta), np.eye(n))
+    else:
+        sd = pm.HalfNormal.dist(1.0, shape=n)
+        added = pm.logp(_LKJCholeskyCov.dist(n=n, eta=eta, sd_dist=sd), np.eye(n)[np.tril_indices(n)]) - pm.logp(sd, np.ones(n)).sum()
+    row = np.arange(1, n)
+    rest = 0.5 * row * np.log(np.pi) + gammaln(eta + 0.5 * (n - 1 - row)) - gammaln(eta + 0.5 * (n - 1))
+    return float(compile_interpreted([], [added.sum()])()[0] + rest.sum())
 
 
 def log_count(model: Any, layout: Layout) -> float:
