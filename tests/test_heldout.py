@@ -291,6 +291,44 @@ def test_a_hidden_prior_s_mass_is_in_the_rows_as_it_is_in_log_z(reference):
 # Numbers -> labels ---------------------------------------------------------------------------------------
 
 
+def tilted_mean():
+    """A hidden mean with a tilt: N(0, 1) exp(z) is exp(1/2) N(1, 1), so that x ~ N(1, 2)."""
+    with pm.Model() as model:
+        z = pm.Normal("z", 0.0, 1.0)
+        pm.Potential("tilt", 1.0 * z)
+        pm.Normal("x", z, 1.0, observed=0.0)
+    return model, norm(1.0, np.sqrt(2.0)).logpdf
+
+
+def half_a_mean():
+    """A hidden mean of which a potential leaves the positive half: of two normals' sum given one's sign."""
+    with pm.Model() as model:
+        z = pm.Normal("z", 0.0, 1.0)
+        pm.Potential("positive", pt.switch(z > 0.0, 0.0, -np.inf))
+        pm.Normal("x", z, 1.0, observed=0.0)
+    # The posterior of z is N(x / 2, 1 / 2).
+    return model, lambda x: np.log(2.0) + norm(0.0, np.sqrt(2.0)).logpdf(x) + norm.logcdf(x / np.sqrt(2.0))
+
+
+def tilted_switch():
+    with pm.Model() as model:
+        s = pm.Bernoulli("s", 0.3)
+        pm.Potential("tilt", 2.0 * s + 5.0)
+        pm.Normal("x", 3.0 * s, 1.0, observed=0.0)
+    p = 0.3 * np.exp(2.0) / (0.7 + 0.3 * np.exp(2.0))
+    return model, lambda x: np.log((1 - p) * norm.pdf(x) + p * norm.pdf(x, 3.0))
+
+
+@pytest.mark.parametrize("build", [tilted_mean, half_a_mean, tilted_switch])
+def test_rows_are_divided_by_the_mass_that_a_potential_leaves(build):
+    model, exact = build()
+    rows = np.array([-0.7, 0.2, 1.5, 2.4])
+    result = held_out(model, {"x": rows})
+    errors = result["value"].values - exact(rows)
+    assert np.all(np.abs(errors) <= statistical.threshold(4) * np.hypot(result["se"].values, float(result["log_z_se"])))
+    assert np.max(np.abs(errors)) < 0.25
+
+
 def test_neither_the_common_error_nor_what_may_be_missing_averages_away():
     zeros = np.zeros(100)
     assert HeldOut(zeros, zeros, zeros, zeros, 0.0, common_se=0.2).mcse == pytest.approx(0.2)

@@ -57,6 +57,35 @@ def test_data_that_do_not_fit(data, message):
         held_out(faulty(), data)
 
 
+def masked(rows, place=(1, 2)):
+    rows = np.ma.asarray(rows)
+    rows[place] = np.ma.masked
+    return rows
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        masked(X.copy()),
+        masked(np.ma.array(X.copy(), fill_value=0.0)),
+        [masked(X[0].copy(), 1), X[1], X[2]],
+        (X[0], np.ma.masked_greater(np.arange(6.0), 4.0), X[2]),
+        np.ma.masked_all((3, 6)),
+        masked(np.zeros((3, 6), dtype=int)),
+    ],
+)
+def test_values_behind_a_mask_are_missing_values(rows):
+    with pytest.raises(ValueError, match=r"rows of `x` are masked arrays with values that are missing: leave"):
+        held_out(faulty(), {"x": rows, "y": Y})
+
+
+def test_a_mask_that_hides_nothing_is_none():
+    with pm.Model() as model:
+        pm.Normal("x", 0.0, 1.0, observed=0.0)
+    rows = np.ma.masked_invalid([0.3, -1.0])
+    np.testing.assert_allclose(held_out(model, {"x": rows})["value"], held_out(model, {"x": [0.3, -1.0]})["value"])
+
+
 def test_a_table_is_not_a_row():
     phi = basis(6, 4)
     with pm.Model() as local:

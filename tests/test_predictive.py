@@ -5,7 +5,7 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 from arviz_base import from_dict
-from scipy.special import gammaln
+from scipy.special import gammaln, logsumexp
 from scipy.stats import norm
 
 import tests.statistical as statistical
@@ -100,6 +100,39 @@ def test_predictive_density_needs_draws_and_independent_rows():
         pm.Normal("y", b, 1.0, observed=np.zeros(3))
     with pytest.raises(ValueError, match="changes with its place"):
         held_out(local, {"y": np.arange(3.0)}, posterior=posterior)
+
+
+SYMMETRIC = {
+    "a parabola": np.linspace(-3.0, 3.0, 8) ** 2,
+    "two ends": np.array([9.0, 0, 0, 0, 0, 0, 0, 9.0]),
+    "an alternation": np.array([0.0, 5, 0, 5, 5, 0, 5, 0]),
+    "a half turn": np.array([1.0, 2, 3, 4, 4, 3, 2, 1]),
+}
+
+
+@pytest.mark.parametrize("n_rows", [1, 2, 8, 11])
+@pytest.mark.parametrize("name", SYMMETRIC)
+def test_constants_of_the_old_rows_that_read_the_same_backwards_are_seen(name, n_rows):
+    """The covariate is no container, so that new rows would be paired with those of the old ones."""
+    x = SYMMETRIC[name]
+    with pm.Model() as model:
+        b = pm.Normal("b", 0.0, 1.0)
+        pm.Normal("y", b * x, 0.1, observed=np.zeros(8))
+    posterior = from_dict({"posterior": {"b": np.linspace(0.5, 1.5, 20).reshape(2, 10)}})
+    with pytest.raises(ValueError, match="changes with its place"):
+        held_out(model, {"y": np.arange(float(n_rows))}, posterior=posterior)
+
+
+def test_rows_that_depend_on_no_place_are_taken_whatever_their_number():
+    with pm.Model() as model:
+        b = pm.Normal("b", 0.0, 1.0)
+        pm.Normal("y", b, 1.0, observed=np.zeros(8))
+    b = np.linspace(0.5, 1.5, 20)
+    posterior = from_dict({"posterior": {"b": b.reshape(2, 10)}})
+    for n_rows in (1, 5, 8, 11):
+        y = np.linspace(-1.0, 2.0, n_rows)
+        exact = logsumexp(norm.logpdf(y[:, None], b, 1.0), axis=1) - np.log(20)
+        np.testing.assert_allclose(held_out(model, {"y": y}, posterior=posterior)["value"], exact, rtol=1e-6)
 
 
 def robust_regression():

@@ -59,8 +59,8 @@ def bridge(
     Returns
     -------
     LogZEstimate
-        With the findings "chains_disagree", "few_draws", "poor_overlap" or "not_posterior", where the draws do not carry
-        an estimate.
+        With the findings "chains_disagree", "few_draws", "poor_overlap" or "not_posterior", where the draws do not
+        carry an estimate.
 
     Raises
     ------

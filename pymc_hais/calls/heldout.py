@@ -14,31 +14,29 @@ from pymc_hais.calls.sample import sample_hais
 from pymc_hais.core.messages import quoted, refuse_unknown
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.seeds import Branch, Purpose
-from pymc_hais.estimators.predictive import average_likelihood
+from pymc_hais.estimators import LogZEstimate
 from pymc_hais.jobs.guard import Guard
 from pymc_hais.jobs.progress import default_theme
 from pymc_hais.model import (
-    build_pointwise,
     build_row_logp,
-    evaluate_tables,
     find_model,
     is_model,
     observe_first,
     unnormalised_priors,
     with_table,
 )
-from pymc_hais.model.rows import as_rows, check_known, check_rows, check_table, declared_value
+from pymc_hais.model.rows import as_rows, check_known, check_rows, declared_value
 from pymc_hais.planning.choose import choose_reference
 from pymc_hais.planning.mass import build_first_problem, measure_prior_mass
 from pymc_hais.problem.problem import Problem
+from pymc_hais.references import prior_alone
 from pymc_hais.request.arguments import check_integer, refuse_idle
 from pymc_hais.request.call import Call, build_call, share_out
 from pymc_hais.request.request import Request, check_request
-from pymc_hais.results.checks.rows import check_predictive, summarise
 from pymc_hais.results.datatree import log_marginal_likelihood
 from pymc_hais.results.diagnose import findings_of_rows
 from pymc_hais.results.draws import is_result
-from pymc_hais.results.heldout import HeldOut, of_rows, thin, to_heldout_tree
+from pymc_hais.results.heldout import HeldOut, of_rows, predict, to_heldout_tree
 from pymc_hais.results.report import attributes_of_rows, log_held_out
 from pymc_hais.run.rounds import run_rounds
 
@@ -48,6 +46,8 @@ if TYPE_CHECKING:
 #: What a run of the unnormalised model and the rows' own runs cost together.
 _COSTS = ("n_gradients", "n_gradients_pilot", "compile_time", "pilot_time", "sampling_time")
 
+#: Error of a log Z that is divided by, as a share of the rows' own target.
+_SHARE_OF_TARGET = 0.3
 #: Why settings of the rows are refused where no row has hidden variables.
 _ONLY_LOG_Z = "`data` names all free variables, so that only log Z is annealed, with `sample_kwargs`"
 
@@ -80,7 +80,8 @@ def log_likelihood(
 
     - an **observed variable**, or ``pm.Data`` that feeds it (a generative model): ``model`` describes one row, and its
       free variables belong to that row.  :math:`\log p(x_r) = \log \int p(x_r \mid a)\,p(a)\,da` for each row, by
-      annealing all rows together with one plan and one compiled program.
+      annealing all rows together with one plan and one compiled program.  Potentials of :math:`a` alone are a part
+      of its prior: what they leave of its mass is annealed for as well, and divided by.
     - the **free variables** themselves (an unnormalised model: ``pm.Flat`` or :class:`FlatDiscrete`, and
       ``pm.Potential``):
       :math:`-E(x_r) - \log Z`, with one :func:`sample_hais` for all rows.  Free variables that ``data`` does not name
@@ -156,7 +157,7 @@ def log_likelihood(
         }  # fmt: skip
         refuse_idle(log_likelihood, idle, "With `posterior` nothing is annealed")
         check_integer("n_draws", n_draws, 1)
-        result, attrs = _predict(model, data, posterior, n_draws)
+        result, attrs = predict(model, data, posterior, n_draws)
     else:
         refuse_idle(log_likelihood, {"n_draws": n_draws}, "Without `posterior` no draws are averaged")
         is_joint = any(model[name] in model.free_RVs for name in names)
@@ -184,6 +185,8 @@ def log_likelihood(
             else:
                 with call.progress:
                     result, attrs = _integrate(model, check_rows(model, data), reference, call, Guard())
+                if model.potentials and model.free_RVs:
+                    result, attrs = _divide_by_potentials(result, attrs, model, call, shared)
     tree = to_heldout_tree(result, attrs | {"total_time": time.perf_counter() - begin})
     log_held_out(result)
     return tree
@@ -231,7 +234,7 @@ def _integrate(
     if not model.free_RVs:
         logp = build_row_logp(model, tuple(rows))
         value = np.array([logp(*row) for row in zip(*rows.values(), strict=True)])
-        return _without_error(value), {"quantity": "log density of each row", "n_gradients": 0}
+        return HeldOut.exact(value), {"quantity": "log density of each row", "n_gradients": 0}
     if len(next(iter(rows.values()))) == 1:  # what no population differs in is the model's own data
         model, rows = with_table(model, {name: value[0] for name, value in rows.items()}), {}
     problem = build_first_problem(model, reference, call, rows)
@@ -265,35 +268,30 @@ def _normalise(
         checked = check_rows(observed, rows, is_joint=True)
         # Rows alone are no result: whoever interrupts them does not want to wait for log Z either.
         result, attrs = _integrate(observed, checked, reference, call, None, is_joint=True)
+    log_z, attrs = _anneal_for_all(model, attrs, call, sample_kwargs)
+    return result.minus("log_z", log_z), attrs | {"quantity": "log density of each row minus log Z"}
+
+
+def _divide_by_potentials(
+    result: HeldOut, attrs: dict[str, Any], model: Any, call: Call, options: Mapping[str, Any]
+) -> tuple[HeldOut, dict[str, Any]]:
+    """Divide rows by the mass that potentials leave of their variables' prior, so that they are densities of a row."""
+    target_se = _SHARE_OF_TARGET * (call.request.target_se or 0.1)
+    prior = prior_alone(model, with_potentials=True)
+    log_z, costs = _anneal_for_all(prior, attrs, call, {**options, "target_se": target_se})
+    return result.minus("log_z", log_z), attrs | {name: costs[name] for name in _COSTS}
+
+
+def _anneal_for_all(
+    model: Any, attrs: dict[str, Any], call: Call, options: Mapping[str, Any]
+) -> tuple[LogZEstimate, dict[str, Any]]:
+    """Estimate a log Z that all rows share; return it with the attributes of its run, and the costs of both."""
     seed = call.seeds.branch(Branch.LOG_Z).sequence(Purpose.ROUND).generate_state(1)[0]
     workers = call.workers
     folder = workers.checkpoint and workers.checkpoint.path / "log_z"
     own = {"random_seed": int(seed), "executor": workers.executor, "checkpoint": folder}
-    idata = sample_hais(model=model, **{**own, **sample_kwargs})
-    log_z, of_run = log_marginal_likelihood(idata), idata["posterior"].attrs
-    attrs |= {name: of_run[name] + attrs.get(name, 0) for name in _COSTS}
+    idata = sample_hais(model=model, **{**own, **options})
+    of_run = idata["posterior"].attrs
+    attrs = attrs | {name: of_run[name] + attrs.get(name, 0) for name in _COSTS}
     attrs |= {name: of_run[name] for name in ("engine", "backend", "reference", "n_temperatures")}
-    attrs |= {"quantity": "log density of each row minus log Z"}
-    return replace(
-        result,
-        value=result.value - log_z.value,
-        common={"log_z": log_z.value, "log_z_se": log_z.se},
-        common_se=float(np.hypot(result.common_se, log_z.se)),
-        findings=(*log_z.findings, *result.findings),
-    ), attrs
-
-
-def _predict(model: Any, data: Mapping[str, Any], posterior: Any, n_draws: int) -> tuple[HeldOut, dict[str, Any]]:
-    """Average the likelihood of each row over posterior draws."""
-    table = check_table(model, data)
-    draws = thin(posterior, [rv.name for rv in model.free_RVs], n_draws)
-    length = len(declared_value(model, next(iter(table))))
-    values = evaluate_tables(build_pointwise(model, tuple(table)), draws, list(table.values()), length)
-    predictive = average_likelihood(values)
-    findings = summarise([tuple(check_predictive(k)) for k in predictive.pareto_k])
-    attrs = {"quantity": "log predictive density of each row", "n_draws": int(np.prod(values.shape[:2]))}
-    return HeldOut(*predictive, findings=findings), attrs
-
-
-def _without_error(value: np.ndarray) -> HeldOut:
-    return HeldOut(value, np.zeros_like(value), np.full_like(value, np.nan), np.full_like(value, -np.inf), 0.0)
+    return log_marginal_likelihood(idata), attrs

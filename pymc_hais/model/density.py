@@ -53,7 +53,7 @@ class DensityGraph:
     rules: tuple[SiteRule, ...] = ()  # of the discrete variables
     #: What computes those of the data that follow a chart's sites; None where no data container varies.
     preparation: Preparation | None = None
-    meetings: Meetings = Meetings((), ())  # of the sites of discrete variables
+    meetings: Meetings = field(default_factory=Meetings)  # of the sites of discrete variables
 
     @property
     def arguments(self) -> list[Any]:
@@ -152,7 +152,7 @@ def build_density(
     else:
         outputs = simplify_values(outputs)
         gradient = _gradient if with_gradients else lambda _, position: pt.zeros_like(position)
-        rules, meetings, density = (), Meetings((), ()), [*outputs, *(gradient(output, position) for output in outputs)]
+        rules, meetings, density = (), Meetings(), [*outputs, *(gradient(output, position) for output in outputs)]
     arguments = _Arguments(position, [], inputs, sites, shared, no_sites)
     graph = _assemble(model, layout, Geometric(), arguments, density, values, containers, rules)
     return replace(graph, meetings=meetings)

@@ -130,7 +130,10 @@ def _lkj_log_mass(n: int, eta: float, is_correlation: bool) -> float:
         added = pm.logp(pm.LKJCorr.dist(n=n, eta=eta), np.eye(n))
     else:
         sd = pm.HalfNormal.dist(1.0, shape=n)
-        added = pm.logp(_LKJCholeskyCov.dist(n=n, eta=eta, sd_dist=sd), np.eye(n)[np.tril_indices(n)]) - pm.logp(sd, np.ones(n)).sum()
+        added = (
+            pm.logp(_LKJCholeskyCov.dist(n=n, eta=eta, sd_dist=sd), np.eye(n)[np.tril_indices(n)])
+            - pm.logp(sd, np.ones(n)).sum()
+        )
     row = np.arange(1, n)
     rest = 0.5 * row * np.log(np.pi) + gammaln(eta + 0.5 * (n - 1 - row)) - gammaln(eta + 0.5 * (n - 1))
     return float(compile_interpreted([], [added.sum()])()[0] + rest.sum())

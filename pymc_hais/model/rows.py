@@ -84,6 +84,11 @@ def _check_together(model: Any, rows: Mapping[str, np.ndarray], is_joint: bool) 
 
 def as_rows(model: Any, name: str, given: Any, declared: np.ndarray) -> np.ndarray:
     """Return rows (R, ...) in the dtype of the one row that the model declares."""
+    if _is_masked(given):
+        raise ValueError(
+            f"The rows of `{name}` are masked arrays with values that are missing: leave these rows out, or write a "
+            "model of the values that are there."
+        )
     try:
         rows = np.asarray(given)
     except ValueError:  # of lists in lists
@@ -102,6 +107,13 @@ def as_rows(model: Any, name: str, given: Any, declared: np.ndarray) -> np.ndarr
     if not np.issubdtype(declared.dtype, np.floating) and not np.array_equal(cast, rows):
         raise ValueError(f"The model's `{name}` holds whole numbers ({declared.dtype}); the rows do not.")
     return cast
+
+
+def _is_masked(given: Any) -> bool:
+    """Whether an array, or one of a sequence of arrays, hides values behind a mask."""
+    if isinstance(given, list | tuple):
+        return any(map(_is_masked, given))
+    return isinstance(given, np.ma.MaskedArray) and bool(np.ma.getmaskarray(given).any())
 
 
 def _explain_shape(model: Any, name: str, given: tuple[int, ...], declared: tuple[int, ...]) -> str:

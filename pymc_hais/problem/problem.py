@@ -104,7 +104,7 @@ class Problem:
     rows: Mapping[str, np.ndarray] = field(default_factory=dict)
     log_z_reference: float = 0.0  # log Z at beta = 0, where the path's density is not normalised there
     prior_mass: PriorMass | None = None  # by which log Z is divided, where it was measured
-    meetings: Meetings = Meetings((), ())  # which discrete sites depend on one another
+    meetings: Meetings = field(default_factory=Meetings)  # which discrete sites depend on one another
     summable: tuple[str, ...] = ()  # discrete variables that could be summed out of the likelihood
     preparation: Preparation | None = None  # of the data that may vary, for :meth:`with_data`
     undrawn: tuple[str, ...] = ()  # because of whose draws it does not start from the prior, where it would have

@@ -82,17 +82,19 @@ def _refuse_improper(reference: Any) -> None:
         )
 
 
-def prior_alone(model: Any) -> Any:
+def prior_alone(model: Any, with_potentials: bool = False) -> Any:
     """Return a copy of the model without observed variables and potentials: its logp is the log prior.
 
+    Potentials may stay, which then restrict or tilt the prior.
     Observed variables that free ones depend on, as missing values do on those that are not missing, become data.
     """
     upstream = set(ancestors(model.free_RVs))
     data = {rv.name: model.rvs_to_values[rv] for rv in model.observed_RVs if rv in upstream}
     plain = without_initvals(model)
     copied = pm.do(plain, data, make_interventions_shared=False) if data else plain.copy()
-    for variable in (*copied.observed_RVs, *copied.potentials, *copied.deterministics):
-        del copied.named_vars[variable.name]
-    for terms in (copied.observed_RVs, copied.potentials, copied.deterministics):
+    dropped = [copied.observed_RVs, copied.deterministics, *([] if with_potentials else [copied.potentials])]
+    for terms in dropped:
+        for variable in terms:
+            del copied.named_vars[variable.name]
         terms.clear()
     return copied

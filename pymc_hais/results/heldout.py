@@ -1,14 +1,18 @@
 """Values per row -> a labelled result with its two errors kept apart."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import numpy as np
 from xarray import DataTree
 
 from pymc_hais.core.messages import quoted, shown
 from pymc_hais.estimators import Finding, LogZEstimate
+from pymc_hais.estimators.predictive import average_likelihood
+from pymc_hais.model import build_pointwise, evaluate_tables
+from pymc_hais.model.rows import check_table, declared_value
+from pymc_hais.results.checks.rows import check_predictive, summarise
 from pymc_hais.results.datatree import as_dataset, findings_as_json
 from pymc_hais.run.row_results import RowResult
 
@@ -26,6 +30,21 @@ class HeldOut:
     common: dict[str, float] = field(default_factory=dict)  # numbers common to all rows, such as ``log_z``
     common_se: float = 0.0  # the error of what was subtracted from all rows
     findings: tuple[Finding, ...] = ()
+
+    @classmethod
+    def exact(cls, value: np.ndarray) -> Self:
+        """Gather values (R,) that nothing was annealed for."""
+        return cls(value, np.zeros_like(value), np.full_like(value, np.nan), np.full_like(value, -np.inf), 0.0)
+
+    def minus(self, name: str, log_z: LogZEstimate) -> Self:
+        """Divide all rows by one Z, whose log and error the result keeps under a name."""
+        return replace(
+            self,
+            value=self.value - log_z.value,
+            common={**self.common, name: log_z.value, f"{name}_se": log_z.se},
+            common_se=float(np.hypot(self.common_se, log_z.se)),
+            findings=(*log_z.findings, *self.findings),
+        )
 
     @property
     def mcse(self) -> float:
@@ -91,3 +110,15 @@ def to_heldout_tree(result: HeldOut, attrs: Mapping[str, Any]) -> DataTree:
     for name, number in scalars.items():
         dataset[name] = ((), np.asarray(number))
     return DataTree.from_dict({"/held_out": dataset})
+
+
+def predict(model: Any, data: Mapping[str, Any], posterior: Any, n_draws: int) -> tuple[HeldOut, dict[str, Any]]:
+    """Average the likelihood of each row over posterior draws."""
+    table = check_table(model, data)
+    draws = thin(posterior, [rv.name for rv in model.free_RVs], n_draws)
+    length = len(declared_value(model, next(iter(table))))
+    values = evaluate_tables(build_pointwise(model, tuple(table)), draws, list(table.values()), length)
+    predictive = average_likelihood(values)
+    findings = summarise([tuple(check_predictive(k)) for k in predictive.pareto_k])
+    attrs = {"quantity": "log predictive density of each row", "n_draws": int(np.prod(values.shape[:2]))}
+    return HeldOut(*predictive, findings=findings), attrs

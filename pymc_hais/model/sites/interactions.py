@@ -79,8 +79,10 @@ def _find_terms(
 class Meetings(NamedTuple):
     """Which sites meet in a term of the log density, as arrays of numbers from 0 to S - 1."""
 
-    groups: tuple[np.ndarray, ...]  # given all else independent of one another; together all sites
-    together: tuple[np.ndarray, ...]  # two sites or more that one element of a term depends on: some, if they are many
+    groups: tuple[np.ndarray, ...] = ()  # given all else independent of one another; together all sites
+    together: tuple[
+        np.ndarray, ...
+    ] = ()  # two sites or more that one element of a term depends on: some, if they are many
 
 
 def find_meetings(outputs: Sequence[Any], position: Any, n_sites: int) -> Meetings:
@@ -88,7 +90,7 @@ def find_meetings(outputs: Sequence[Any], position: Any, n_sites: int) -> Meetin
     walk = Dependence(position, n_sites)
     terms = [_terms_of(term, walk) for output in outputs for term in split_terms(output, position)]
     if not terms:
-        return Meetings(tuple(np.arange(n_sites)[:, None]), ())
+        return Meetings(tuple(np.arange(n_sites)[:, None]))
     members = sparse.csr_array(sparse.vstack(terms, format="csr")).astype(np.int8)
     n_terms = members.shape[0]
     # Sites and terms are the nodes of one graph: no matrix of pairs of sites is made.

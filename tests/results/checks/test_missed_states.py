@@ -52,9 +52,7 @@ def needle_of_twenty():
     return model
 
 
-@pytest.mark.parametrize(
-    "build", [gate_beside_a_mean, labels_beside_a_scale, gate_of_two_variables, needle_of_twenty]
-)
+@pytest.mark.parametrize("build", [gate_beside_a_mean, labels_beside_a_scale, gate_of_two_variables, needle_of_twenty])
 def test_joint_states_that_were_missed_are_an_error(build):
     found, estimate = findings(build())
     assert found["unreached"].severity == "error"
