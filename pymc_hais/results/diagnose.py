@@ -88,7 +88,8 @@ _ONCE = ("the diagnosis of the time", "the diagnosis of the plan", "the comparis
 #: What the numbers of a longer run may withdraw.
 _MADE_ANEW = (
     "no_weight", "standard_error", "interrupted", "pareto_k", "few_ancestors", "chains_disagree", "rounds_disagree",
-    "low_acceptance", "divergences", "nan", "prior_range", "unreached", "flat", "estimates_disagree", "reverse_disagrees",
+    "low_acceptance", "divergences", "nan", "prior_range", "unreached", "flat", "estimates_disagree",
+    "reverse_disagrees",
 )  # fmt: skip
 
 

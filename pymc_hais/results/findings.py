@@ -265,7 +265,8 @@ FINDINGS: dict[str, Row] = {
     ),
     "not_posterior": _error(
         "Bridges that count the draws more and less differ by {tilt:+.2f} nats, {errors:.0f} standard errors: the "
-        "draws are not of this model's posterior. They may be of an approximation, such as pm.fit, or of another model.",
+        "draws are not of this model's posterior. They may be of an approximation, such as pm.fit, or of another "
+        "model.",
         "Pass draws of pm.sample or sample_hais; sample_hais(reference=idata) starts from these draws and is right.",
     ),
     "bounds_crossed": _error(

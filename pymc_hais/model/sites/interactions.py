@@ -80,9 +80,7 @@ class Meetings(NamedTuple):
     """Which sites meet in a term of the log density, as arrays of numbers from 0 to S - 1."""
 
     groups: tuple[np.ndarray, ...] = ()  # given all else independent of one another; together all sites
-    together: tuple[
-        np.ndarray, ...
-    ] = ()  # two sites or more that one element of a term depends on: some, if they are many
+    together: tuple[np.ndarray, ...] = ()  # two sites or more that are in one element of a term; some of them
 
 
 def find_meetings(outputs: Sequence[Any], position: Any, n_sites: int) -> Meetings:
