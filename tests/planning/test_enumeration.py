@@ -126,9 +126,19 @@ def own_ranges():
     return model, logsumexp(0.7 * u[:, 0] * u[:, 1] - 2.0 * u[:, 2] * u[:, 1]) - np.log(2 * 4 * 2)
 
 
+def determinant():
+    """Bits on the diagonal of a matrix, whose determinant is in the density: a graph within PyTensor's own."""
+    with pm.Model() as model:
+        s = pm.Bernoulli("s", 0.4, shape=4)
+        pm.Potential("e", 2.0 * pt.linalg.slogdet(pt.diag(1.0 + s) + 0.3)[1] - s[0] * s[3])
+    s = states(2, 2, 2, 2)
+    log_det = np.array([np.linalg.slogdet(np.diag(1.0 + one) + 0.3)[1] for one in s])
+    return model, logsumexp(bernoulli(s, 0.4) + 2.0 * log_det - s[:, 0] * s[:, 3])
+
+
 MODELS = [
     and_gate, and_gate_of_scalars, rare_bits, three_rarer_bits, rare_combination_of_kinds, partition_function,
-    hidden_chain, many_groups, hard_constraint, own_ranges,
+    hidden_chain, many_groups, hard_constraint, own_ranges, determinant,
 ]  # fmt: skip
 
 
@@ -193,3 +203,11 @@ def test_who_says_how_to_anneal_gets_annealing():
     model, _ = hidden_chain()
     for options in ({"n_temperatures": 20}, {"reference": "prior"}):
         assert sample(model, **options)["posterior"].attrs["reference"] == "the prior"
+
+
+def test_a_number_of_terms_that_depends_on_the_sites_is_refused_by_name():
+    with pm.Model() as model:
+        s = pm.Bernoulli("s", 0.4, shape=4)
+        pm.Potential("e", pt.nonzero(s)[0].sum() * 1.0)
+    with pytest.raises(NotImplementedError, match=r"How many terms .* pt.switch\(mask, x, 0.0\)"):
+        sample(model)

@@ -206,9 +206,11 @@ def evaluate_known(variable: Any) -> np.ndarray | None:
             return ()
         return one.owner.inputs if one.owner else ()
 
-    roots = [one for one in walk([variable], sources, bfs=False) if one.owner is None]
-    if not all(isinstance(root, Constant) for root in roots):
+    found = list(walk([variable], sources, bfs=False))
+    if not all(isinstance(one, Constant) for one in found if one.owner is None):
         return None
+    if not all(hasattr(one.owner, "clone_with_new_inputs") for one in found if one.owner):
+        return None  # the graph inside of an Op, which is frozen
     (known,) = clone_replace([variable], shapes, rebuild_strict=False) if variable not in shapes else [shapes[variable]]
     return np.asarray(compile_interpreted([], [known])()[0])
 

@@ -86,7 +86,7 @@ class Meetings(NamedTuple):
 def find_meetings(outputs: Sequence[Any], position: Any, n_sites: int) -> Meetings:
     """Find which sites, the last dimensions, meet in both log densities."""
     walk = Dependence(position, n_sites)
-    terms = [_terms_of(term, walk) for output in outputs for term in split_terms(output, position)]
+    terms = [_sites_of(term, walk) for output in outputs for term in split_terms(output, position)]
     if not terms:
         return Meetings(tuple(np.arange(n_sites)[:, None]))
     members = sparse.csr_array(sparse.vstack(terms, format="csr")).astype(np.int8)
@@ -103,9 +103,22 @@ def find_meetings(outputs: Sequence[Any], position: Any, n_sites: int) -> Meetin
 
 
 def _terms_of(term: Any, walk: Dependence) -> Any:
-    """Return which sites each element of an array of terms depends on, sparse of bool (n, S)."""
-    reach, (n_terms,) = walk(term), walk.shape(term)
-    return (reach or walk.nothing(1)).spread(n_terms).sites
+    """Return which sites each element of an array of terms depends on, sparse of bool (n, S).
+
+    Raises NotImplementedError where n depends on the sites' values.
+    """
+    if walk.shape(term)[0] is None:
+        raise NotImplementedError(
+            "How many terms the log density has depends on the values of a discrete variable, as where x[mask] selects "
+            "elements: write them as products, or by pt.switch(mask, x, 0.0), so that their number is fixed."
+        )
+    return _sites_of(term, walk)
+
+
+def _sites_of(term: Any, walk: Dependence) -> Any:
+    """Return the same; one row for all elements of an array whose length is not known."""
+    reach, (n_terms,) = walk(term) or walk.nothing(1), walk.shape(term)
+    return reach.united().sites if n_terms is None else reach.spread(n_terms).sites
 
 
 def colour(linked: Any, is_crowded: np.ndarray | None = None) -> np.ndarray:

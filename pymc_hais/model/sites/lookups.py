@@ -24,7 +24,7 @@ from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, Ten
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Sum
-from pytensor.tensor.shape import Reshape, Shape, SpecifyShape
+from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, IncSubtensor, Subtensor
 from pytensor.tensor.type import TensorType
 
@@ -182,8 +182,9 @@ class _Ranges:
         return length is None or low < -length or high >= length
 
     def read(self, node: Any) -> None:
-        """Take note of a node's outputs."""
-        if any(map(self.is_reached, node.inputs)):
+        """Take note of a node's outputs; a shape that is known depends on nothing."""
+        is_shape = isinstance(node.op, Shape | Shape_i) and None not in node.inputs[0].type.shape
+        if not is_shape and any(map(self.is_reached, node.inputs)):
             for output in node.outputs:
                 low, high = self._read(node)
                 self._ranges[output] = (low, high) if _fits(low, high, output.type) else ANY
