@@ -259,7 +259,7 @@ def _shortest(problem: Problem, tail: Tail) -> int:
     has_prior = not (improper_priors(problem.model) or problem.undrawn)
     # Necks that the bulk's autocorrelation time does not show are of continuous variables.  Discrete ones may have
     # phases between which nothing moves at beta = 1: no run is as long as that time, and weights count the phases.
-    needed = tail.n_temperatures if problem.layout.n_continuous or tail.mass else tail.late.length
+    needed = tail.n_temperatures if tail.mass or problem.layout.n_continuous else tail.late.length
     return max(SHORTEST if has_prior or is_light else _SHORTEST_HEAVY, needed)
 
 

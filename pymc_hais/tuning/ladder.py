@@ -82,7 +82,7 @@ def next_length(n_steps: int, se: float, target_se: float, longest: int) -> int:
 def refine(pilot: Pilot, ladder: Ladder, run: AnnealingRun, n_steps: int, recipe: Recipe, kernel: Kernel) -> Ladder:
     """Spread ``n_steps`` over the barrier as a whole run measured it; the run's estimate has no influence."""
     betas = ladder.schedule.betas
-    times = np.interp(np.log(betas[1:]), np.log(pilot.betas), pilot.autocorrelation_times)
+    times = np.interp(np.log(betas[1:]), np.log(pilot.betas), pilot.times_for(n_steps))
     barrier = cumulative_barrier(run.temperature["discrepancy"].mean(axis=0), times)
     return _ladder(pilot, betas, barrier, n_steps, recipe, kernel)
 

@@ -61,13 +61,16 @@ class Pilot:
         return cumulative_barrier(self.discrepancies, self.autocorrelation_times)
 
     def barrier_for(self, n_steps: int) -> np.ndarray:
-        """Return the same (K + 1,) for a run of about so many steps.
+        """Return the same (K + 1,) for a run of about so many steps."""
+        return cumulative_barrier(self.discrepancies, self.times_for(n_steps))
+
+    def times_for(self, n_steps: int) -> np.ndarray:
+        """Return the autocorrelation times (K,) that count in a run of about so many steps.
 
         A log ratio that is remembered for longer than the run, as of phases between which nothing moves, adds a fixed
         variance to the log weights, the discrepancy, which more steps would not make smaller.
         """
-        times = np.minimum(self.autocorrelation_times, max(n_steps, _LONG))
-        return cumulative_barrier(self.discrepancies, times)
+        return np.minimum(self.autocorrelation_times, max(n_steps, _LONG))
 
 
 class EndlessPilotError(RuntimeError):

@@ -93,6 +93,23 @@ def test_the_first_length_follows_the_square_of_the_barrier():
     assert length(21.0, variance=1e3) == length(21.0)
 
 
+def test_what_no_run_forgets_makes_none_longer():
+    """Two phases: at the last beta the log ratio is remembered for ever, and its discrepancy is small.
+
+    Var(log w) is the squared barrier over T while T is beyond the autocorrelation time, and never more than the
+    discrepancy where it is not: 8 nats squared are met by 100 steps for the rest, and some more for the last stage.
+    """
+    betas, discrepancies = np.array([0.2, 0.4, 0.6, 1.0]), np.array([25.0, 25.0, 25.0, 0.08])
+    times = np.array([4.0, 4.0, 4.0, 2e4])
+    rest = build_pilot(betas[:3], discrepancies[:3], times[:3])
+    alone, both = (suggest_length(one, None, 10**6) for one in (rest, build_pilot(betas, discrepancies, times)))
+    assert alone == np.ceil(30.0**2 / 8.0)
+    # Of 500 steps the last stage's share of the barrier is the root of 0.08 * 500.
+    assert both == np.ceil((30.0 + np.sqrt(40.0)) ** 2 / 8.0)
+    schedule = build_ladder(build_pilot(betas, discrepancies, times), both, RECIPE, KERNEL).schedule
+    assert np.mean(schedule.betas > 0.6) < 0.25
+
+
 @given(st.integers(1, 1000), st.floats(1e-3, 10.0), st.floats(1e-3, 10.0))
 def test_the_next_length_is_the_shortest_that_should_meet_the_target_with_room(n_steps, se, target):
     length = next_length(n_steps, se, target, 10**9)

@@ -120,6 +120,8 @@ def check_flat(problem: Problem, run: AnnealingRun) -> Iterator[Finding]:
     """Say that the log ratio had one value wherever a particle was, which tells nothing of where it has another."""
     if problem.is_exact or not problem.layout.n_sites or not problem.meetings.together:
         return
+    if np.any(run.temperature["n_lost"]) or not np.isfinite(run.log_weights).all():
+        return  # it was -inf elsewhere
     mean, variance = (run.temperature[name] for name in ("mean_ratio", "var_ratio"))
     size = 1.0 + float(np.abs(mean).max())
     if np.ptp(mean) <= _ROUNDING * size and variance.max() <= _ROUNDING_OF_SQUARES * size**2:

@@ -103,8 +103,16 @@ def switches_beside_a_mean():
     return model, logsumexp(binom.logpmf(k, 3, 0.2) + each)
 
 
+def hard_constraint():
+    """A log ratio of 0, or -inf: its one finite value says nothing against it."""
+    with pm.Model() as model:
+        s = pm.Bernoulli("s", 0.4, shape=5)
+        pm.Potential("some", pt.switch(pt.ge(s.sum(), 1), 0.0, -np.inf))
+    return model, np.log1p(-(0.6**5))
+
+
 @pytest.mark.parametrize(
-    "build", [mixture, spins_in_a_field, switches_beside_a_mean, small.hidden_chain, small.many_groups]
+    "build", [hard_constraint, mixture, spins_in_a_field, switches_beside_a_mean, small.hidden_chain, small.many_groups]
 )
 def test_a_run_that_missed_nothing_has_no_such_finding(build):
     """From the prior, so that nothing is summed; 4.5 standard errors a model: 4e-5 in all."""
