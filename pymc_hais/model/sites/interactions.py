@@ -19,6 +19,8 @@ from pymc_hais.model.sites.terms import split_terms
 
 #: Elements of terms, at most, whose sites are kept.
 _MOST_MEETINGS = 1000
+#: Sites of one of them, at most.
+_LARGEST_MEETING = 256
 
 
 def find_rules(outputs: list[Any], position: Any, variables: Sequence[SiteVariable]) -> SiteRules:
@@ -96,7 +98,8 @@ def find_meetings(outputs: Sequence[Any], position: Any, n_sites: int) -> Meetin
     labels = connected_components(graph, directed=False)[1][n_terms:]
     order = np.argsort(labels, kind="stable")
     groups = np.split(order, np.flatnonzero(np.diff(labels[order])) + 1)
-    rows = np.flatnonzero(np.diff(members.indptr) > 1)
+    counts = np.diff(members.indptr)
+    rows = np.flatnonzero((counts > 1) & (counts <= _LARGEST_MEETING))
     rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), _MOST_MEETINGS)).astype(int)]
     sets = dict.fromkeys(tuple(sorted(members.indices[members.indptr[i] : members.indptr[i + 1]])) for i in rows)
     return Meetings(tuple(groups), tuple(np.array(one) for one in sets))
