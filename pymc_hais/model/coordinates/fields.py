@@ -17,6 +17,7 @@ geometric mean.
 """
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -116,7 +117,7 @@ def find_fields(frozen: Any, layout: Layout, normals: bool = False) -> list[Fiel
     """
     offsets = layout.offsets  # of int64, as slices are to be: what PyTensor makes of a small integer overflows later
     long = [i for i, shape in enumerate(layout.shapes) if shape and shape[-1] >= _SHORTEST]
-    summed = _find_summed(frozen, [layout.owners[i] for i in long])
+    summed = _find_summed(frozen, {layout.owners[i]: layout.shapes[i][-1] for i in long})
     chains = [
         Field(owner, offsets[i], offsets[i + 1], layout.shapes[i][-1], summed.get(owner))
         for i in long
@@ -129,25 +130,25 @@ def find_fields(frozen: Any, layout: Layout, normals: bool = False) -> list[Fiel
     fields = chains + [
         Field(owner, offsets[i], offsets[i + 1], layout.sizes[i], precision=precision)
         for i, owner in enumerate(layout.owners)
-        if owner not in taken and (precision := _find_precision(frozen, owner)) is not None
+        if owner not in taken and (precision := _find_precision(frozen, owner, layout.shapes[i])) is not None
     ]
     return fields if layout.n_dims - sum(one.stop - one.start for one in fields) <= _FEW else chains
 
 
-def _find_precision(frozen: Any, owner: str) -> Precision | None:
+def _find_precision(frozen: Any, owner: str, shape: tuple[int, ...]) -> Precision | None:
     """Find the matrix of normals that the data look at by a linear predictor, if that or their prior moves.
 
     That of a Gaussian Markov random field has few entries as long as they look at single elements.
     """
     rv = frozen[owner]
-    own, size = frozen.rvs_to_values[rv], int(np.prod(rv.type.shape))
+    own, size = frozen.rvs_to_values[rv], math.prod(shape)
     markov = find_markov(rv)
     is_normal = isinstance(rv.owner.op, NormalRV) and size in _DENSE
     if frozen.rvs_to_transforms[rv] is not None or not (is_normal or (markov is not None and size >= _DENSE.start)):
         return None
     if rv in ancestors([one for one in frozen.free_RVs if one is not rv]):
         return None
-    point = own.type("point")
+    point = own.type.clone(shape=shape)("point")
     (log_rest,) = rewrite_pregrad([clone_replace(frozen.datalogp, {own: point}, rebuild_strict=False)])
     predictor = find_predictor(log_rest, point)
     if predictor is None or predictor.is_mixed is not is_normal:
@@ -167,12 +168,13 @@ def _is_chain(frozen: Any, rv: Any) -> bool:
     return isinstance(op, RandomWalkRV) or (isinstance(op, AutoRegressiveRV) and op.ar_order == 1)
 
 
-def _find_summed(frozen: Any, owners: list[str]) -> dict[str, np.ndarray]:
+def _find_summed(frozen: Any, lengths: Mapping[str, int]) -> dict[str, np.ndarray]:
     """Find the normal variables whose elements, times what is the same for all, the model adds up before all else.
 
-    Returns their weights relative to each other, which are those of all such sums.
+    ``lengths`` are those of the variables' last axes.  Returns the weights of the elements relative to each other,
+    which are those of all such sums.
     """
-    normals = {frozen[owner]: owner for owner in owners if isinstance(frozen[owner].owner.op, NormalRV)}
+    normals = {frozen[owner]: owner for owner in lengths if isinstance(frozen[owner].owner.op, NormalRV)}
     if not normals:
         return {}
     ends = [*frozen.observed_RVs, *frozen.potentials, *(rv for rv in frozen.free_RVs if rv not in normals)]
@@ -180,7 +182,8 @@ def _find_summed(frozen: Any, owners: list[str]) -> dict[str, np.ndarray]:
     others = set(ancestors(ends, blockers=[one for one, (rv, _) in sums.items() if rv in normals]))
     found: dict[Any, list[np.ndarray]] = {}
     for rv, weights in sums.values():
-        found.setdefault(rv, []).append(np.broadcast_to(weights, rv.type.shape[-1]))
+        if rv in normals:
+            found.setdefault(rv, []).append(np.broadcast_to(weights, lengths[normals[rv]]))
     return {
         owner: found[rv][0]
         for rv, owner in normals.items()
@@ -244,7 +247,7 @@ def open_sums(
                 if source is own
             }
             terms = clone_replace(terms, opened, rebuild_strict=False)
-            values[chain] = field.sums(values[own].ravel()).reshape(own.type.shape)
+            values[chain] = field.sums(values[own].ravel()).reshape(values[own].type.shape)
     return terms, chains, values
 
 
