@@ -133,7 +133,9 @@ def find_edge(
             return None
         n_looked = most / (2 * len(found) * len(_LENGTHS))
         shares = {max(int(len(second.z) // size), 1) for size in (_GLANCED, max(_GLANCED, n_looked))}
-        some = [cloud.part(1, 2 * share) for share in sorted(shares, reverse=True)]
+        parts = [cloud.part(1, 2 * share) for share in sorted(shares, reverse=True)]
+        # Few families, of many copies each, may leave such a part empty.
+        some = [one for one in parts if len(one.z) >= _FEW] or [second]
         looks = [(look, evaluate(_at(run, look))[0]) for look in some]
         edges = [edge for one in found for edge in _judge(run, looks, one, evaluate)]
     return max(edges, key=lambda edge: edge.gain, default=None)

@@ -159,6 +159,8 @@ def compile_density(graph: Any, mode: Any, is_compiled: bool = False, **kwargs: 
     # The last filter that is set is asked first: within silence, what is an error stays one.
     refuse = _refuse_object_mode() if is_compiled else contextlib.nullcontext()
     with graph.model, quiet_compilation(), refuse:
+        # A constant density does not depend on the position.
+        kwargs = {"on_unused_input": "ignore", **kwargs}
         function = pm.compile(graph.arguments, graph.density, mode=mode, **kwargs)
     function.trust_input = True
     return OneAtATime(function)

@@ -74,6 +74,23 @@ def test_turned_round_it_is_the_other_edge():
     assert (edge.dimension, edge.sign) == (0, 1)
 
 
+def test_families_of_many_copies_leave_no_part_without_particles():
+    """Families 0 and 3, 16 and 19, ...: of every sixteenth from 1 on, which a glance would take, there are none."""
+    x, _ = draws_of_funnel(np.random.default_rng(1), (1, 4000), -2.0)
+    ancestors = np.arange(4000) // 16 * 16 + 3 * (np.arange(4000) % 2)
+    edge, n_calls = look(x, funnel, slope_of_funnel, ancestors=ancestors[None])
+    assert n_calls > 1
+    assert edge is None or (edge.dimension, edge.sign) == (0, -1)
+    sizes = []
+
+    def evaluate(positions):
+        sizes.append(positions.shape[1])
+        return funnel(positions)
+
+    find_edge(run_of(x, ancestors=ancestors[None]), evaluate, slope_of_funnel(x), np.arange(N + 1))
+    assert min(sizes) >= 100
+
+
 def test_a_whole_funnel_is_left_alone_and_seldom_costs_an_evaluation():
     draws = [draws_of_funnel(np.random.default_rng(seed), (4, 1000))[0] for seed in range(10)]
     edges, n_calls = zip(*[look(x, funnel, slope_of_funnel, BLOCKS) for x in draws], strict=True)

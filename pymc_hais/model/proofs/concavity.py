@@ -50,7 +50,7 @@ def is_log_concave(graph: Any, values: Sequence[Any]) -> bool:
     log_density = graph.density[:2]
     known = dict(zip(graph.data, map(np.asarray, values), strict=True))
     found = _Reader(graph.position, known).read(log_density)
-    return join(*(found[term] for term in log_density)) in (_CONSTANT, _AFFINE, _CONCAVE)
+    return join(*(found.get(term, _CONSTANT) for term in log_density)) in (_CONSTANT, _AFFINE, _CONCAVE)
 
 
 def is_concave_in(model: Any, layout: Layout, owners: Sequence[str]) -> bool:

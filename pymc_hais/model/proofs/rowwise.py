@@ -140,9 +140,7 @@ def _axis_of(node: Any, rows: Rows) -> int | None:
     if isinstance(op, Elemwise):
         return axis if all(one.type.shape[axis] == 1 or rows.has(one, axis) for one in node.inputs) else None
     if isinstance(op, Join):
-        along, *parts = node.inputs
-        is_beside = isinstance(along, Constant) and int(along.data) % parts[0].type.ndim != axis
-        return axis if is_beside and all(rows.has(one, axis) for one in parts) else None
+        return axis if op.axis != axis and all(rows.has(one, axis) for one in node.inputs) else None
     if _is_product(node):
         return axis if axes in ([0, None], [None, 1]) else None
     if isinstance(op, AdvancedSubtensor) and first is None:

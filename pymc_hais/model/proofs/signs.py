@@ -50,7 +50,7 @@ class Signs:
         if isinstance(op, (*LAYOUT, Sum, CheckParameterValue)):
             return self(inputs[0])
         if isinstance(op, Join | MakeVector):
-            return self._common(inputs[isinstance(op, Join) :])
+            return self._common(inputs)
         return self._of_scalar(op.scalar_op, inputs) if isinstance(op, Elemwise) else None
 
     def _of_scalar(self, op: Any, inputs: list[Any]) -> float | None:

@@ -201,7 +201,7 @@ class _Ranges:
         if isinstance(op, _WRITING):
             return self._any_of(inputs[:2]) if op.set_instead_of_inc else ANY
         if isinstance(op, Join | MakeVector):
-            return self._any_of(inputs[1:] if isinstance(op, Join) else inputs)
+            return self._any_of(inputs)
         if isinstance(op, Sum | CumOp) and getattr(op, "mode", "add") == "add":
             return self._sum(op, inputs[0])
         return self._apply(op.scalar_op, inputs) if isinstance(op, Elemwise) else ANY

@@ -52,7 +52,12 @@ def cut_off():
     pm.Censored("y", pm.Normal.dist(pm.Normal("mu"), 1.0), lower=None, upper=1.0, observed=np.minimum(VALUES, 1.0))
 
 
-CUT = [logistic, groups, pairs_of_groups, heavy_tails, mixture, choices, cut_off]
+def against_a_baseline():
+    logits = pm.math.concatenate([np.zeros((N, 1)), pm.math.dot(DESIGN, pm.Normal("b", shape=(4, 2)))], axis=1)
+    pm.Categorical("y", logit_p=logits, observed=CHOSEN)
+
+
+CUT = [logistic, groups, pairs_of_groups, heavy_tails, mixture, choices, cut_off, against_a_baseline]
 
 
 def centred_by_its_mean():
@@ -74,11 +79,16 @@ def in_another_order():
     pm.Normal("y", mean[RNG.permutation(N)], 1.0, observed=VALUES)
 
 
+def one_table_after_another():
+    mean = pm.math.dot(DESIGN, pm.Normal("b", shape=4))
+    pm.Normal("y", pm.math.concatenate([mean, -mean]), 1.0, observed=np.tile(VALUES, 2))
+
+
 def shares_of_all():
     pm.Potential("y", (VALUES * pm.math.softmax(DESIGN @ pm.Normal("b", shape=4), axis=-1)).sum())
 
 
-NOT_CUT = [shares_of_all, centred_by_its_mean, effect_of_each_row, neighbours, in_another_order]
+NOT_CUT = [one_table_after_another, shares_of_all, centred_by_its_mean, effect_of_each_row, neighbours, in_another_order]
 
 
 def made(build_model):
@@ -107,7 +117,7 @@ def assert_same(whole, cut):
         np.testing.assert_allclose(other, one, rtol=1e-9, atol=1e-10 * scale)
 
 
-@pytest.mark.parametrize("build_model", slow_but([logistic, groups, mixture], CUT))
+@pytest.mark.parametrize("build_model", slow_but([logistic, groups, mixture, against_a_baseline], CUT))
 def test_a_density_in_blocks_of_rows_is_the_same(build_model, monkeypatch):
     whole, cut, is_cut = both(made(build_model), monkeypatch)
     assert is_cut

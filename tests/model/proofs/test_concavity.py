@@ -1,5 +1,7 @@
 """A log density is said to be concave only where it is: models, and random graphs against what concave means."""
 
+from dataclasses import replace
+
 import numpy as np
 import pymc as pm
 import pytensor
@@ -9,7 +11,7 @@ from pytensor.graph.replace import vectorize_graph
 
 from pymc_hais.model import build_density, build_layout, is_log_concave
 from pymc_hais.model.proofs import concavity
-from pymc_hais.model.proofs.concavity import Curvature
+from pymc_hais.model.proofs.concavity import Curvature, is_concave_in
 from tests.marks import slow_but
 
 X = np.random.default_rng(0).normal(size=(40, 3))
@@ -253,3 +255,21 @@ def test_random_graphs_show_each_rule_that_is_wrong(name, monkeypatch):
         concavity, "_RULES", {kind: mutant if rule is before else rule for kind, rule in concavity._RULES.items()}
     )
     assert wrong_claims(300)[0] > 0
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_joined_weights_have_a_sign_if_all_of_them_have_it(sign):
+    """With a negative weight of the first, its term exp(a) log(1 + exp(x)) is convex."""
+    with pm.Model() as model:
+        a, x = pm.Normal("a", shape=2), pm.Normal("x", shape=2)
+        weights = pt.concatenate([sign * pt.exp(a[:1]), pt.exp(a[1:])])
+        pm.Potential("energy", -(weights * pt.softplus(x)).sum())
+    assert is_concave_in(model, build_layout(model), ["x"]) is (sign > 0.0)
+
+
+def test_a_constant_density_is_concave():
+    with pm.Model() as model:
+        pm.Uniform("x", 0.0, 1.0, transform=None)
+        pm.Potential("energy", pt.as_tensor(0.5))
+    graph = build_density(model, build_layout(model))
+    assert is_log_concave(replace(graph, density=[pt.constant(one) for one in (0.0, 0.5, 0.0, 0.0)]), graph.data_values)

@@ -31,6 +31,7 @@ INDICES = {
     "a comparison": (K > 1).astype("int64"),
     "another table": (pt.constant([4, 0, 1])[K], pt.constant([5, 0, 1])[K]),
     "joined": (pt.concatenate([K, [4]]), pt.concatenate([K, [5]])),
+    "joined to another": (pt.concatenate([[4], K]), pt.concatenate([K + 3, K])),
     "clipped": (pt.clip(7 * K, 0, 4), pt.clip(7 * K, 0, 5)),
     "a rest": ((7 * K) % 5, (7 * K) % 6),
     "halves": ((K + 6) // 2, (K + 8) // 2),
