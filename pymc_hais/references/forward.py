@@ -19,6 +19,7 @@ from pymc_hais.model.compiling import compile_interpreted, lower_xtensor, write_
 from pymc_hais.model.facts import keeps_all
 from pymc_hais.model.layout import free_variables
 from pymc_hais.model.markov import draw_right
+from pymc_hais.references.truncated import draw_beyond_bounds
 
 #: How far a draw may come back from where it was, relative to one or to its size: no more than rounding explains, lest
 #: draws near a set of no volume are taken for draws in it.
@@ -40,6 +41,7 @@ def forward_graph(model: Any) -> list[Any]:
     data = {rv: model.rvs_to_values[rv].astype(rv.dtype) for rv in model.observed_RVs}
     graph = FunctionGraph(outputs=graph_replace(variables, data, strict=False), clone=True)
     draw_right(graph)
+    draw_beyond_bounds(graph)
     draws: list[Any] = list(graph.outputs)
     replacements = [
         (draw, _arrange(draw, transform))

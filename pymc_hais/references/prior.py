@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 import pymc as pm
+from pymc.exceptions import TruncationError
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import graph_inputs
 
@@ -29,6 +30,8 @@ _BATCH = 500
 _MAX_REJECTION = 2000
 #: Draws from which the shapes are taken, at most.
 _ATTEMPTS = 100
+#: What PyMC raises for parameters with which it cannot draw, and for a truncation that few draws survive.
+_UNDRAWN = (ValueError, ArithmeticError, TruncationError)
 _BEYOND = (
     "PyMC could not draw from the prior, where a table is looked up past its end: {}. Make the table longer, or clip "
     "the index with pt.clip."
@@ -80,7 +83,7 @@ class PriorSampler:
         try:
             with np.errstate(divide="ignore", over="ignore"):  # what lies beyond floating point is marked
                 values = self._function(*self._data.values())
-        except (ValueError, ZeroDivisionError) as error:
+        except _UNDRAWN as error:
             raise ValueError(
                 f"PyMC could not draw from the prior: {error}. A parameter of a distribution has left its domain; "
                 "give the variable it depends on a prior that stays inside."
@@ -170,7 +173,7 @@ def _draw_once(function: Any, data: list[np.ndarray], model: Any) -> list[np.nda
             "on an improper distribution (pm.Flat), use a proper one. Or start elsewhere: sample_hais(reference="
             '"gaussian") needs no prior draws, and log Z is then log of the integral of exp(model.logp()).'
         ) from error
-    except (ValueError, ZeroDivisionError) as error:
+    except _UNDRAWN as error:
         raise ValueError(f"PyMC cannot draw from the prior of `{_first_undrawable(model)}`: {error}.") from error
     except IndexError as error:
         raise ValueError(_BEYOND.format(str(error).splitlines()[0])) from error
@@ -189,7 +192,7 @@ def _first_undrawable(model: Any) -> str:
     for rv in model.free_RVs:  # parents come before children
         try:
             pm.draw(rv, draws=_ATTEMPTS, mode="FAST_COMPILE")
-        except (NotImplementedError, ValueError, ZeroDivisionError):
+        except (NotImplementedError, *_UNDRAWN):
             return rv.name
     return model.free_RVs[-1].name
 
