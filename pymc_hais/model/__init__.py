@@ -4,7 +4,15 @@ from pymc_hais.model.checks import check_model, find_model, is_model, refuse_per
 from pymc_hais.model.containers import Preparation, read_containers, varying_containers
 from pymc_hais.model.coordinates.chart import Chart, Sites, build_chart, has_normal_fields
 from pymc_hais.model.density import DensityGraph, build_density, build_parameter_density
-from pymc_hais.model.evaluation import WrittenLogp, build_written_logp, check_joint_logp, check_state, compile_written
+from pymc_hais.model.evaluation import (
+    WrittenLogp,
+    build_written_logp,
+    check_joint_logp,
+    check_state,
+    compile_written,
+    has_huge_data,
+    measure_terms,
+)
 from pymc_hais.model.facts import (
     custom_names,
     discrete_names,

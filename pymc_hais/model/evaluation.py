@@ -6,14 +6,16 @@ from typing import Any
 
 import numpy as np
 import pytensor
-from pytensor.compile.mode import Mode
+from pytensor.graph.basic import Constant
 from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors
 
 from pymc_hais.core.messages import quoted
 from pymc_hais.core.records import ParticleState
 from pymc_hais.model.compiling import compile_interpreted
 from pymc_hais.model.containers import arguments_for, freeze_with_inputs
 from pymc_hais.model.layout import Layout
+from pymc_hais.model.precise import evaluate_precisely, largest_terms
 
 #: Draws at which a log density is compared with the model's own, or the terms of one that is never finite looked at.
 _EXAMINED = 20
@@ -21,6 +23,14 @@ _EXAMINED = 20
 _EXAMINED_RANKS = np.arange(_EXAMINED) * (np.sqrt(1.25) - 0.5) % 1.0
 #: Seconds that comparing may take beyond the first draw.
 _COMPARING = 0.02
+#: Nats by which a compiled log density may differ from ``model.logp()``.
+_ALLOWED = 1e-3
+#: Roundings of the largest terms that a difference may have: of a few functions in each term, in both forms.
+_TERMS = 16.0
+#: The share of the rounding error of double precision that wide numbers may have.
+_KEPT = 16.0 * float(np.finfo(np.longdouble).eps / np.finfo(np.float64).eps)
+#: Observed values above which terms of the log density are looked at: a hundred times as many have a nat of rounding.
+_HUGE = 1e11
 #: Nats above which a probability is no zero in double precision.
 _UNDERFLOW = 700.0
 #: ``(flat vector, values of the data containers) -> model.logp()``, as written.
@@ -61,12 +71,15 @@ def check_joint_logp(
     magnitude: np.ndarray,
     clipped: np.ndarray | None = None,
     written: Callable[[np.ndarray], float] | None = None,
-) -> None:
+) -> float:
     """Refuse a compiled log density that differs from ``model.logp()`` at draws of the reference.
 
-    It may by 0.001 nats, or as far as rounding explains.  A guard against a wrong compilation: a backend's form of a
-    function, or a rewrite.  The likeliest of the draws (P, D) is always compared because there rounding is smallest;
-    others, from the likely to the unlikely, as far as they cost next to nothing.
+    It may by 0.001 nats, or as far as the rounding of the largest terms explains.  Where it differs by more, wide
+    numbers decide.  Returns the difference in nats where they do not; 0 where nothing is left to decide.
+
+    A guard against a wrong compilation: a backend's form of a function, or a rewrite.  The likeliest of the draws
+    (P, D) is always compared because there rounding is smallest; others, from the likely to the unlikely, as far as
+    they cost next to nothing.
 
     ``joint`` (P,) is the compiled log density, and ``magnitude`` (P,) that of the numbers whose sum it is: rounding is
     in proportion.  Draws that are ``clipped`` (P,), beyond the range of floating point, are not compared.  ``written``
@@ -74,35 +87,69 @@ def check_joint_logp(
     """
     usable = np.flatnonzero(np.isfinite(joint) if clipped is None else np.isfinite(joint) & ~clipped)
     if not usable.size:
-        return
+        return 0.0
     order = (_EXAMINED_RANKS * usable.size).astype(int)
     ranked = usable[np.argsort(-joint[usable], kind="stable")][order]
-    tolerance = 1e-3 + np.sqrt(np.finfo(pytensor.config.floatX).eps) * magnitude
-    written = written or compile_written(model, layout, model.logp())
+    tolerance = _ALLOWED + np.sqrt(np.finfo(pytensor.config.floatX).eps) * magnitude
+    logp = model.logp()
+    written = written or compile_written(model, layout, logp)
     expected: dict[int, float] = {}
     start = perf_counter()
     for i in dict.fromkeys(ranked.tolist()):
         if expected and perf_counter() - start > _COMPARING:
             break
         expected[i] = written(positions[i])
-    # What is no number agrees with nothing.
+    # NaN never counts as agreement.
     differing = {i: value for i, value in expected.items() if not abs(joint[i] - value) <= tolerance[i]}
-    if not differing:
-        return
-    # As written, log(1 - sigmoid(40)) is -inf: judge what the model means by its stable form.
-    stable = model.compile_logp(mode=Mode(linker="py", optimizer="stabilize"))
+    undecided = 0.0
     for i, value in differing.items():
-        judged = float(stable(_point(model, layout, positions[i])))
-        # Of the likeliest draw some form must be right.  Elsewhere two forms that differ tell that both may be rounded,
-        # and a density of zero beyond what a number can be tells nothing.
-        is_zero = value == judged == -np.inf and magnitude[i] < _UNDERFLOW
-        is_judged = i == ranked[0] or is_zero or abs(judged - value) <= tolerance[i]
-        if is_judged and not abs(joint[i] - judged) <= tolerance[i]:
+        precise = _evaluate_forms(model, layout, logp, positions[i])
+        allowed = tolerance[i] + _rounding_of(model, layout, logp, positions[i])
+        distances = [abs(joint[i] - one) for one in (value, *precise)]
+        if any(distance <= allowed for distance in distances):
+            continue
+        is_zero = value == precise[0] == -np.inf and magnitude[i] < _UNDERFLOW
+        is_nan = np.isnan([value, *precise]).all()
+        lost = _KEPT * abs(precise[0] - value)  # of the digits that double precision loses, wide numbers lose a share
+        distance = abs(joint[i] - precise[0]) - lost
+        if is_zero or is_nan or (abs(precise[0] - precise[1]) <= allowed + lost and distance > allowed):
             raise RuntimeError(
                 f"At a draw of the reference the compiled log reference + log ratio is {joint[i]:.6f} but "
-                f"model.logp() is {judged:.6f}: they differ by {joint[i] - judged:.3g} nats. Either the backend "
-                'computes a function of the model wrongly (try backend="c") or this is a bug: please report it.'
+                f"model.logp() is {precise[0]:.6f}: they differ by {joint[i] - precise[0]:.3g} nats. Either the "
+                'backend computes a function of the model wrongly (try backend="c") or this is a bug: please report it.'
             )
+        if i == ranked[0]:  # of an unlikely draw any form may be rounded
+            undecided = float(np.nanmin(distances))
+    return undecided
+
+
+def _evaluate_forms(model: Any, layout: Layout, logp: Any, position: np.ndarray) -> tuple[float, float]:
+    """Evaluate ``model.logp()`` in wide numbers, as it is written and in its stable form.
+
+    As written, log(1 - sigmoid(40)) is -inf, and log(1 - sigmoid(36)) has no digits left.
+    """
+    values = _point(model, layout, position)
+    point = {variable: values[variable.name] for variable in model.value_vars}
+    as_written = evaluate_precisely(logp, point)
+    return as_written, evaluate_precisely(logp, point, "canonicalize", "stabilize", "specialize")
+
+
+def _rounding_of(model: Any, layout: Layout, logp: Any, position: np.ndarray) -> float:
+    """Return by about how many nats the terms of ``model.logp()`` are rounded."""
+    return _TERMS * float(np.finfo(pytensor.config.floatX).eps) * measure_terms(model, layout, logp)(position)
+
+
+def measure_terms(model: Any, layout: Layout, logp: Any) -> Callable[[np.ndarray], float]:
+    """Compile the size of the terms that ``model.logp()`` adds up as a function of a flat vector (D,)."""
+    return compile_written(model, layout, largest_terms(logp))
+
+
+def has_huge_data(model: Any) -> bool:
+    """Whether observed values are so large that terms of the log density which cancel may have lost their digits."""
+    observed = ancestors([model.rvs_to_values[rv] for rv in model.observed_RVs])
+    held = [one.data if isinstance(one, Constant) else one.get_value(borrow=True) for one in observed if not one.owner]
+    numbers = [value for value in map(np.asarray, held) if value.dtype.kind in "iuf" and value.size]
+    return any(np.max(np.abs(value)) > _HUGE for value in numbers)
 
 
 def compile_written(model: Any, layout: Layout, logp: Any) -> Callable[[np.ndarray], float]:

@@ -149,8 +149,8 @@ def with_reference(
     own = problem.model_of_row(0)
     with untraced:
         logp = own.logp()
-    _check(problem, own, compile_written(own, layout, logp), seeds)
-    return replace(problem, identity=identity and identity.with_density(model, logp))
+    undecided = _check(problem, own, compile_written(own, layout, logp), seeds)
+    return replace(problem, undecided=undecided, identity=identity and identity.with_density(model, logp))
 
 
 def _check_site_draws(model: Any, layout: Layout, reference: BoundReference, seeds: Seeds) -> None:
@@ -198,16 +198,18 @@ def with_data(
     problem = problem.with_data(model, values)
     try:
         _check_site_draws(model, problem.layout, problem.reference, seeds)
-        _check_values(problem, model, lambda position: written(position, values), seeds)
+        _, undecided = _check_values(problem, model, lambda position: written(position, values), seeds)
     except IndexError as error:
         raise ValueError(f"With these data the model cannot be evaluated: {error}") from error
-    return problem
+    return replace(problem, undecided=undecided)
 
 
-def _check_values(problem: Problem, model: Any, written: Callable[[np.ndarray], float], seeds: Seeds) -> bool:
+def _check_values(
+    problem: Problem, model: Any, written: Callable[[np.ndarray], float], seeds: Seeds
+) -> tuple[bool, float]:
     """Check the density at draws of the reference, and around them, for the first row of data.
 
-    Returns whether the density is cheap.
+    Returns whether the density is cheap, and by how many nats it differs from what is written, if that is undecided.
     """
     reference, layout, kernel = problem.reference, problem.layout, problem.engine.kernel
     x, clipped, *_ = reference.draw(CHECK_DRAWS, seeds.sequence(Purpose.CHECK, 1))
@@ -225,15 +227,19 @@ def _check_values(problem: Problem, model: Any, written: Callable[[np.ndarray], 
     _check_odds(problem, state)
     joint = state.log_reference + state.log_ratio - problem.log_jacobian(x)
     magnitude = np.abs(state.log_reference) + np.abs(state.log_ratio)
-    check_joint_logp(model, layout, x, joint, magnitude, clipped, written)
+    undecided = check_joint_logp(model, layout, x, joint, magnitude, clipped, written)
     evaluate, walls = problem.evaluate_first, kernel.constraints
     check_coverage(model, layout, reference, evaluate, walls, x, seeds.sequence(Purpose.CHECK, 3))
-    return is_cheap
+    return is_cheap, undecided
 
 
-def _check(problem: Problem, model: Any, written: Callable[[np.ndarray], float], seeds: Seeds) -> None:
-    """Check a problem, with the model of its first row, at draws of its reference, and these draws themselves."""
-    is_cheap = _check_values(problem, model, written, seeds)
+def _check(problem: Problem, model: Any, written: Callable[[np.ndarray], float], seeds: Seeds) -> float:
+    """Check a problem, with the model of its first row, at draws of its reference, and these draws themselves.
+
+    Returns by how many nats the density differs from what is written, if it is undecided which is right.
+    """
+    is_cheap, undecided = _check_values(problem, model, written, seeds)
     # Where the likelihood is costly, the reference alone is evaluated at the many draws of this check.
     evaluate = problem.evaluate_first if is_cheap and problem.engine.kernel.uses_gradients else None
     check_draws(model, problem.layout, problem.reference, seeds.sequence(Purpose.CHECK, 4), evaluate)
+    return undecided

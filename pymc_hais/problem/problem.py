@@ -108,6 +108,8 @@ class Problem:
     summable: tuple[str, ...] = ()  # discrete variables that could be summed out of the likelihood
     preparation: Preparation | None = None  # of the data that may vary, for :meth:`with_data`
     undrawn: tuple[str, ...] = ()  # because of whose draws it does not start from the prior, where it would have
+    #: Nats between the compiled density and ``model.logp()``, where not even wide numbers tell which is right; else 0.
+    undecided: float = 0.0
     #: What the model was when it was compiled; None where there are rows, and for what is no annealing of one model.
     identity: ModelIdentity | None = None
 

@@ -240,10 +240,10 @@ FINDINGS: dict[str, Row] = {
         "matter are likely, or sum these variables out of the likelihood.",
     ),
     "rounding": _error(
-        "The log densities are so large that {dtype} rounds each of them by about {spacing:.2g} nats: log Z may be "
-        "wrong by more than its error.",
-        "Compute in double precision (`pytensor.config.floatX = 'float64'`), and take large constants off the model's "
-        "potentials.",
+        "Terms of the log density are so large, or cancel so far, that {dtype} rounds their sum by about {spacing:.2g} "
+        "nats: log Z may be wrong by more than its error.",
+        "Compute in double precision (`pytensor.config.floatX = 'float64'`), take large constants off the model's "
+        "potentials, and give counts of more than 1e12 a normal likelihood.",
     ),
     "wrong_odds": _error(
         "Elements of {names} were drawn with other odds than the log density gives them: log Z is wrong. This is a "

@@ -22,11 +22,15 @@ from pymc_hais.estimators import (
 )
 from pymc_hais.estimators.memory import NO_LAG, NO_VARIANCE, Evaluate, Lag, find_lag
 from pymc_hais.estimators.reach import Edge, find_edge
+from pymc_hais.estimators.rounding import measure_noise
 from pymc_hais.jobs.guard import Guard
 from pymc_hais.kernels.metropolis import keeps_gradients
+from pymc_hais.model import has_huge_data, measure_terms
 from pymc_hais.problem.problem import PriorMass, Problem, are_inside
 from pymc_hais.run.mode_search import Joint
 
+#: Particles, about, at which the terms of the density are measured.
+_OF_TERMS = 3
 #: Share of the round's evaluations that the search beyond its edges may take.
 _SHARE_OF_EDGES = 0.5
 #: Final particles that are looked at once more.
@@ -97,6 +101,24 @@ def measure_edge(problem: Problem, run: AnnealingRun) -> Edge | None:
     numbers = np.where(layout.is_periodic, -1, np.arange(len(layout.sizes)))
     most = _SHARE_OF_EDGES * run.log_weights.size * run.temperature["ess"].shape[1]
     return find_edge(run, _target_of(problem), slopes, np.repeat(numbers, layout.sizes), most)
+
+
+def measure_rounding(problem: Problem, run: AnnealingRun) -> float:
+    """Return by about how many nats rounding changes the target near the final particles; 0 where it is not known.
+
+    By the noise of the density, and where observed values are huge by the size of the terms that they are a part of:
+    an error that all particles share is no noise.
+    """
+    found = [0.0]
+    weights = pool(run.log_weights, run.log_z).ravel()
+    positions = np.asarray(run.state.position).reshape(weights.size, -1)[np.isfinite(weights)]
+    if _can_tell(problem, run):  # near discrete sites the density is another one, one step away
+        found.append(measure_noise(positions.astype(problem.layout.dtype), _target_of(problem)))
+    if len(positions) and has_huge_data(problem.model):
+        measure = measure_terms(problem.model, problem.layout, problem.model.logp())
+        spacing = float(np.finfo(problem.layout.dtype).eps)
+        found += [spacing * measure(x) for x in problem.to_model(positions[:: -(-len(positions) // _OF_TERMS)])]
+    return float(np.nanmax(found))
 
 
 def _can_tell(problem: Problem, run: AnnealingRun) -> bool:

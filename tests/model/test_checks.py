@@ -13,9 +13,19 @@ import pytest
 from pytensor import sparse
 from pytensor.compile.mode import Mode
 from scipy.sparse import csr_matrix
+from scipy.special import gammaln
+from scipy.stats import norm
 
 from pymc_hais.engines import compile_engine
-from pymc_hais.model import build_density, build_layout, check_joint_logp, check_model, check_state, find_model
+from pymc_hais.model import (
+    build_density,
+    build_layout,
+    check_joint_logp,
+    check_model,
+    check_state,
+    find_model,
+    measure_terms,
+)
 from pymc_hais.model.evaluation import evaluate_terms
 from pymc_hais.references import build_prior
 from tests.model.catalogue import MODELS, Y
@@ -313,3 +323,49 @@ def test_conditions_that_are_added_are_refused():
         a, b = pm.Bernoulli("a", 0.5), pm.Bernoulli("b", 0.5)
         pm.Potential("both", 4.0 * (pt.cast(pt.eq(a, 1), "int64") + pt.eq(b, 1)))
     build_density(model, build_layout(model))
+
+
+def test_digits_that_are_lost_as_written_are_no_wrong_compilation():
+    """The log likelihood of y = 0 is -softplus(logit), for which the form as written has log(1 - sigmoid(logit))."""
+    with pm.Model() as model:
+        x = pm.Normal("x", 0.0, 20.0)
+        pm.Potential("saturated", 1000.0 * pt.log(1.0 - pt.sigmoid(x)))
+    positions = np.array([[35.7], [36.3], [40.0]])
+    joint = norm(0.0, 20.0).logpdf(positions[:, 0]) - 1000.0 * np.logaddexp(0.0, positions[:, 0])
+    as_written = model.compile_logp(mode="FAST_COMPILE")
+    lost = [abs(as_written({"x": x}) - value) for (x,), value in zip(positions, joint, strict=True)]
+    assert min(lost) > 1.0
+    for i in range(3):
+        assert check_joint_logp(model, build_layout(model), positions[[i]], joint[[i]], np.abs(joint[[i]])) == 0.0
+        wrong = joint[[i]] - 5.0
+        with pytest.raises(RuntimeError, match="they differ by"):
+            check_joint_logp(model, build_layout(model), positions[[0]] - 30.0, wrong, np.abs(joint[[i]]))
+
+
+def test_a_difference_that_no_form_decides_is_measured():
+    """1 - tanh(21) = 2 exp(-42) is zero in double precision, and in wide numbers has few digits left."""
+    with pm.Model() as model:
+        x = pm.Normal("x")
+        pm.Potential("lost", pt.log(1.0 - pt.tanh(x)))
+    truth = norm.logpdf(21.0) + np.log(2.0) - 42.0
+    assert model.compile_logp()({"x": 21.0}) == -np.inf
+    undecided = check_joint_logp(model, build_layout(model), np.array([[21.0]]), np.array([truth]), np.ones(1))
+    assert 1e-3 < undecided < 0.1
+
+
+@pytest.mark.parametrize("count", [10, 10**13])
+def test_differences_are_held_against_the_terms_that_cancel(count):
+    """log mu^y - mu - log y! is about -16 nats of terms of 3e14, each of which is rounded by 0.06 nats."""
+    with pm.Model() as model:
+        m = pm.Normal("m", np.log(count), 1e-6)
+        pm.Poisson("y", pm.math.exp(m), observed=count)
+    position, layout = np.array([[np.log(count)]]), build_layout(model)
+    value = model.compile_logp()({"m": position[0, 0]})
+    size = measure_terms(model, layout, model.logp())(position[0])
+    expected = [count * np.log(count), gammaln(count + 1.0), float(count)]
+    assert size == pytest.approx(np.sqrt(np.sum(np.square(expected))), rel=0.2 if count < 100 else 1e-6)
+    if count > 100:
+        assert check_joint_logp(model, layout, position, np.array([value + 0.02]), np.array([20.0])) == 0.0
+    else:
+        with pytest.raises(RuntimeError, match=r"they differ by 0\.02 nats"):
+            check_joint_logp(model, layout, position, np.array([value + 0.02]), np.array([20.0]))

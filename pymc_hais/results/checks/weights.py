@@ -14,7 +14,7 @@ from pymc_hais.problem.problem import Problem
 from pymc_hais.request.call import Call
 from pymc_hais.results.findings import PIECES, say
 from pymc_hais.run.rounds import Outcome
-from pymc_hais.run.row_results import RowResult, measure_edge
+from pymc_hais.run.row_results import RowResult, measure_edge, measure_rounding
 
 #: The lowest mean acceptance rate of a temperature, and the largest share of divergent moves, without a finding.
 _LEAST_ACCEPTANCE = 0.2
@@ -132,11 +132,16 @@ def check_edge(problem: Problem, run: AnnealingRun, estimate: LogZEstimate) -> I
 
 
 def check_rounding(problem: Problem, run: AnnealingRun) -> Iterator[Finding]:
-    """Compare the spacing of floating-point numbers at the final log densities with a nat."""
+    """Say that rounding takes more off the final log densities than log Z may be wrong by, if so.
+
+    By the spacing of floating-point numbers at the densities, by what is measured around them, and by the difference
+    of two forms of the density.
+    """
     dtype = problem.layout.dtype
     ends = [np.asarray(end, np.float64).ravel() for end in (run.state.log_reference, run.state.log_ratio)]
     sizes = np.abs(ends).max(axis=0)
     sizes = sizes[np.isfinite(sizes)]
     spacing = float(np.finfo(dtype).eps) * float(np.median(sizes)) if sizes.size else 0.0
-    if spacing > _MOST_ROUNDING:
-        yield say("rounding", dtype=np.dtype(dtype).name, spacing=spacing)
+    rounding = max(spacing, measure_rounding(problem, run), problem.undecided)
+    if rounding > _MOST_ROUNDING or problem.undecided:
+        yield say("rounding", dtype=np.dtype(dtype).name, spacing=rounding)

@@ -88,7 +88,14 @@ def shares_of_all():
     pm.Potential("y", (VALUES * pm.math.softmax(DESIGN @ pm.Normal("b", shape=4), axis=-1)).sum())
 
 
-NOT_CUT = [one_table_after_another, shares_of_all, centred_by_its_mean, effect_of_each_row, neighbours, in_another_order]
+NOT_CUT = [
+    one_table_after_another,
+    shares_of_all,
+    centred_by_its_mean,
+    effect_of_each_row,
+    neighbours,
+    in_another_order,
+]
 
 
 def made(build_model):
