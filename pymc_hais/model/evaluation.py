@@ -146,8 +146,9 @@ def measure_terms(model: Any, layout: Layout, logp: Any) -> Callable[[np.ndarray
 
 def has_huge_data(model: Any) -> bool:
     """Whether observed values are so large that terms of the log density which cancel may have lost their digits."""
-    observed = ancestors([model.rvs_to_values[rv] for rv in model.observed_RVs])
-    held = [one.data if isinstance(one, Constant) else one.get_value(borrow=True) for one in observed if not one.owner]
+    values = [model.rvs_to_values[rv] for rv in model.observed_RVs]
+    free: list[Any] = [one for one in ancestors(values) if not one.owner]
+    held = [one.data if isinstance(one, Constant) else one.get_value(borrow=True) for one in free]
     numbers = [value for value in map(np.asarray, held) if value.dtype.kind in "iuf" and value.size]
     return any(np.max(np.abs(value)) > _HUGE for value in numbers)
 

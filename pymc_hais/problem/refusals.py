@@ -40,6 +40,12 @@ _REWRITE = (
 )
 
 
+_MARGINAL = (
+    "pymc_extras.marginalize has summed a discrete variable out of the density of missing values, and their draws are "
+    "not of that density: leave the missing values out of the data, or marginalise nothing"
+)
+
+
 def refuse_point_masses(layout: Layout, positions: np.ndarray, reference: BoundReference) -> None:
     """Refuse a variable of which one value comes again and again in draws (P, D) in the range of floating point."""
     for i, column in enumerate(np.asarray(positions, float)[:, : layout.n_continuous].T):
@@ -87,9 +93,11 @@ def refuse_mismatch(model: Any, names: list[str], reference: BoundReference) -> 
     also = f" (also affected: {', '.join(f'`{name}`' for name in names[1:])})" if names[1:] else ""
     draws, start = ("forward draws", "from prior draws ") if reference.is_prior else ("draws of the reference", "")
     release = release_with_lkj(distribution_of(model[names[0]])) if reference.is_prior else ""
+    advice = f"PyMC {release} mends them: install it" if release else _REWRITE
+    if any(kind.__name__ == "MarginalRV" for kind in type(distribution_of(model[names[0]])).__mro__):
+        advice = _MARGINAL
     message = (
-        f"The {draws} of `{names[0]}`{also} do not follow its log density, so log Z {start}would be wrong. "
-        f"{f'PyMC {release} mends them: install it' if release else _REWRITE}, "
+        f"The {draws} of `{names[0]}`{also} do not follow its log density, so log Z {start}would be wrong. {advice}, "
         'or pass reference="gaussian", which draws nothing from the prior.'
     )
     raise UnusablePriorError(message, names) if reference.is_prior else ValueError(message)

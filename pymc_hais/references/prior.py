@@ -11,7 +11,6 @@ from typing import Any, Self
 
 import numpy as np
 import pymc as pm
-from pymc.exceptions import TruncationError
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import graph_inputs
 
@@ -30,8 +29,8 @@ _BATCH = 500
 _MAX_REJECTION = 2000
 #: Draws from which the shapes are taken, at most.
 _ATTEMPTS = 100
-#: What PyMC raises for parameters with which it cannot draw, and for a truncation that few draws survive.
-_UNDRAWN = (ValueError, ArithmeticError, TruncationError)
+#: What PyMC raises for parameters with which it cannot draw, a truncation that few draws survive, a missing package.
+_UNDRAWN = (ValueError, ArithmeticError, RuntimeError)
 _BEYOND = (
     "PyMC could not draw from the prior, where a table is looked up past its end: {}. Make the table longer, or clip "
     "the index with pt.clip."
@@ -174,7 +173,8 @@ def _draw_once(function: Any, data: list[np.ndarray], model: Any) -> list[np.nda
             '"gaussian") needs no prior draws, and log Z is then log of the integral of exp(model.logp()).'
         ) from error
     except _UNDRAWN as error:
-        raise ValueError(f"PyMC cannot draw from the prior of `{_first_undrawable(model)}`: {error}.") from error
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"PyMC cannot draw from the prior of `{_first_undrawable(model)}`: {reason}.") from error
     except IndexError as error:
         raise ValueError(_BEYOND.format(str(error).splitlines()[0])) from error
 

@@ -1,0 +1,244 @@
+"""Every distribution of PyMC, with each way to say its shape, free or observed: it is compiled, or refused in words.
+
+A problem that is built has been evaluated at prior draws, and its density was compared with ``model.logp()`` there.
+"""
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+
+import pymc_hais
+from pymc_hais.core.seeds import Seeds
+from pymc_hais.model import has_normal_fields
+from pymc_hais.problem.building import build_problem
+from pymc_hais.problem.problem import Compiler
+from tests.marks import slow_but
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+N = 20
+WEIGHTS = np.eye(N, k=1) + np.eye(N, k=-1)
+AXES = {"shape": (N,), "size": (N,), "dims": ("n",)}
+
+#: Distribution -> its parameters, those of a scalar; and what it draws in `dist`.
+SCALARS = {
+    "AsymmetricLaplace": {"b": 1.0, "kappa": 1.5, "mu": 0.0},
+    "Bernoulli": {"p": 0.3},
+    "Beta": {"alpha": 2.0, "beta": 3.0},
+    "BetaBinomial": {"alpha": 2.0, "beta": 3.0, "n": 4},
+    "Binomial": {"n": 4, "p": 0.3},
+    "Categorical": {"p": [0.2, 0.5, 0.3]},
+    "Cauchy": {"alpha": 0.0, "beta": 1.0},
+    "ChiSquared": {"nu": 3.0},
+    "DiscreteUniform": {"lower": 0, "upper": 3},
+    "DiscreteWeibull": {"q": 0.5, "beta": 1.0},
+    "ExGaussian": {"mu": 0.0, "sigma": 1.0, "nu": 1.0},
+    "Exponential": {"lam": 1.0},
+    "Flat": {},
+    "Gamma": {"alpha": 2.0, "beta": 1.0},
+    "Geometric": {"p": 0.4},
+    "Gumbel": {"mu": 0.0, "beta": 1.0},
+    "HalfCauchy": {"beta": 1.0},
+    "HalfFlat": {},
+    "HalfNormal": {"sigma": 1.0},
+    "HalfStudentT": {"nu": 4.0, "sigma": 1.0},
+    "HurdleGamma": {"psi": 0.6, "alpha": 2.0, "beta": 1.0},
+    "HurdleLogNormal": {"psi": 0.6, "mu": 0.0, "sigma": 1.0},
+    "HurdleNegativeBinomial": {"psi": 0.6, "mu": 2.0, "alpha": 1.0},
+    "HurdlePoisson": {"psi": 0.6, "mu": 2.0},
+    "HyperGeometric": {"N": 10, "k": 4, "n": 3},
+    "Interpolated": {
+        "x_points": np.linspace(-2.0, 2.0, 9),
+        "pdf_points": np.exp(-0.5 * np.linspace(-2.0, 2.0, 9) ** 2),
+    },
+    "InverseGamma": {"alpha": 3.0, "beta": 1.0},
+    "Kumaraswamy": {"a": 2.0, "b": 3.0},
+    "Laplace": {"mu": 0.0, "b": 1.0},
+    "LogNormal": {"mu": 0.0, "sigma": 1.0},
+    "Logistic": {"mu": 0.0, "s": 1.0},
+    "LogitNormal": {"mu": 0.0, "sigma": 1.0},
+    "Moyal": {"mu": 0.0, "sigma": 1.0},
+    "NegativeBinomial": {"mu": 2.0, "alpha": 1.0},
+    "Normal": {"mu": 0.0, "sigma": 1.0},
+    "NormalMixture": {"w": [0.4, 0.6], "mu": [-1.0, 1.0], "sigma": [0.5, 1.0]},
+    "OrderedLogistic": {"eta": 0.2, "cutpoints": [-1.0, 1.0]},
+    "OrderedProbit": {"eta": 0.2, "cutpoints": [-1.0, 1.0]},
+    "Pareto": {"alpha": 3.0, "m": 1.0},
+    "Poisson": {"mu": 2.0},
+    "PolyaGamma": {"h": 1.0, "z": 0.0},
+    "Rice": {"nu": 1.0, "sigma": 1.0},
+    "SkewNormal": {"mu": 0.0, "sigma": 1.0, "alpha": 1.0},
+    "SkewStudentT": {"mu": 0.0, "sigma": 1.0, "a": 2.0, "b": 3.0},
+    "StudentT": {"nu": 4.0, "mu": 0.0, "sigma": 1.0},
+    "Triangular": {"lower": 0.0, "c": 1.0, "upper": 3.0},
+    "TruncatedNormal": {"mu": 0.0, "sigma": 1.0, "lower": -1.0},
+    "Uniform": {"lower": 0.0, "upper": 2.0},
+    "VonMises": {"mu": 0.0, "kappa": 1.0},
+    "Wald": {"mu": 1.0, "lam": 2.0},
+    "Weibull": {"alpha": 2.0, "beta": 1.0},
+    "ZeroInflatedBinomial": {"psi": 0.6, "n": 4, "p": 0.3},
+    "ZeroInflatedNegativeBinomial": {"psi": 0.6, "mu": 2.0, "alpha": 1.0},
+    "ZeroInflatedPoisson": {"psi": 0.6, "mu": 2.0},
+}
+
+
+def of_parts(name, make, **options):
+    return getattr(pm, name)("x", make(), **options)
+
+
+#: Those of vectors, and those that are made of others: a function of what says the shape.
+OTHERS = {
+    "AR": lambda **how: pm.AR("x", [0.5], sigma=1.0, init_dist=pm.Normal.dist(0.0, 1.0), **how),
+    "CAR": lambda **_: pm.CAR("x", np.zeros(N), W=WEIGHTS, alpha=0.5, tau=1.0),
+    "Censored": lambda **how: of_parts("Censored", lambda: pm.Normal.dist(0.0, 1.0), lower=-1.0, upper=1.0, **how),
+    "CustomDist": lambda **how: pm.CustomDist(
+        "x", 0.0, dist=lambda mu, size: pm.math.exp(pm.Normal.dist(mu, 1.0, size=size)), **how
+    ),
+    "Dirichlet": lambda **_: pm.Dirichlet("x", np.ones(N)),
+    "DirichletMultinomial": lambda **_: pm.DirichletMultinomial("x", 5, np.ones(N)),
+    "EulerMaruyama": lambda **_: pm.EulerMaruyama(
+        "x", 0.1, lambda x, a: (-a * x, 1.0), (1.0,), init_dist=pm.Normal.dist(), steps=N - 1
+    ),
+    "GARCH11": lambda **how: pm.GARCH11("x", omega=1.0, alpha_1=0.1, beta_1=0.1, initial_vol=1.0, **how),
+    "GaussianRandomWalk": lambda **how: pm.GaussianRandomWalk("x", sigma=1.0, init_dist=pm.Normal.dist(), **how),
+    "ICAR": lambda **_: pm.ICAR("x", W=WEIGHTS),
+    "KroneckerNormal": lambda **_: pm.KroneckerNormal("x", np.zeros(4), covs=[np.eye(2), np.eye(2)]),
+    "LKJCholeskyCov": lambda **_: pm.LKJCholeskyCov(
+        "x", eta=2.0, n=2, sd_dist=pm.HalfNormal.dist(), compute_corr=False
+    ),
+    "LKJCorr": lambda **_: pm.LKJCorr("x", eta=2.0, n=2),
+    "MatrixNormal": lambda **_: pm.MatrixNormal("x", np.zeros((2, 2)), rowcov=np.eye(2), colcov=np.eye(2)),
+    "Mixture": lambda **how: pm.Mixture("x", [0.4, 0.6], [pm.Normal.dist(-1.0, 1.0), pm.Laplace.dist(1.0, 1.0)], **how),
+    "Multinomial": lambda **_: pm.Multinomial("x", 5, np.ones(N) / N),
+    "MvNormal": lambda **how: pm.MvNormal("x", np.zeros(N), np.eye(N), **how),
+    "MvStudentT": lambda **how: pm.MvStudentT("x", nu=4.0, mu=np.zeros(N), scale=np.eye(N), **how),
+    "OrderedMultinomial": lambda **_: pm.OrderedMultinomial("x", 0.2, [-1.0, 1.0], 5, compute_p=False),
+    "StickBreakingWeights": lambda **_: pm.StickBreakingWeights("x", alpha=1.0, K=N),
+    "Truncated": lambda **how: of_parts("Truncated", lambda: pm.StudentT.dist(4.0), lower=0.0, **how),
+    "ZeroSumNormal": lambda **how: pm.ZeroSumNormal("x", 1.0, **how),
+}
+for _name, _parameters in SCALARS.items():
+    OTHERS[_name] = lambda name=_name, parameters=_parameters, **how: getattr(pm, name)("x", **parameters, **how)
+
+VECTORS = {
+    "AR",
+    "GARCH11",
+    "GaussianRandomWalk",
+    "MvNormal",
+    "MvStudentT",
+    "ZeroSumNormal",
+}
+FAST = {
+    *("ZeroSumNormal", "NormalMixture", "GaussianRandomWalk", "AR", "Censored", "CustomDist", "Truncated"),
+    *("HurdleGamma", "ZeroInflatedPoisson", "Normal", "MvNormal", "Multinomial"),
+}
+
+
+def shaped(how, name):
+    """Return how a model says the shape of a variable: by data, where it depends on numbers in them."""
+    if how == "data":
+        container = pm.Data("container", np.arange(30.0))
+        length = pt.sum(container < N)
+        return {"shape": (length,)}
+    return {how: (2,) if how == "size" and name in VECTORS else AXES[how]}
+
+
+def check(model):
+    """Build the problem of a default call; what is refused is refused by the package, in a sentence."""
+    try:
+        problem = build_problem(model, "prior", Compiler(), Seeds((1,)))
+    except (ValueError, NotImplementedError) as error:
+        assert_sentence(error)
+        return None
+    return problem
+
+
+def assert_sentence(error):
+    frames = []
+    trace = error.__traceback__
+    while trace is not None:
+        frames.append(trace.tb_frame.f_globals.get("__name__", ""))
+        trace = trace.tb_next
+    assert frames[-1].startswith("pymc_hais"), f"{type(error).__name__} of {frames[-1]}: {error}"
+    assert len(str(error)) > 40, str(error)
+
+
+def run(model):
+    """Make a short default call."""
+    try:
+        idata = pymc_hais.sample_hais(
+            model=model, draws=100, chains=2, progressbar=False, random_seed=1, target_se=None, max_temperatures=16
+        )
+    except (ValueError, NotImplementedError) as error:
+        assert_sentence(error)
+        return
+    assert not np.isnan(pymc_hais.log_marginal_likelihood(idata).value)
+
+
+def free(name, how):
+    with pm.Model(coords={"n": range(N)}) as model:
+        try:
+            x = OTHERS[name](**shaped(how, name))
+        except (ValueError, TypeError, NotImplementedError) as error:
+            pytest.skip(f"PyMC does not take it: {error}")
+        pm.Normal("y", pt.as_tensor(x).astype("float64").sum(), 5.0, observed=1.0)
+    return model
+
+
+CELLS = [(name, how) for name in sorted(OTHERS) for how in ("shape", "dims", "size", "data")]
+FAST_CELLS = [(name, "dims") for name in sorted(FAST)] + [
+    ("NormalMixture", "data"),
+    ("Normal", "data"),
+    ("AR", "shape"),
+]
+
+
+@pytest.mark.parametrize(("name", "how"), slow_but(FAST_CELLS, CELLS))
+def test_a_free_variable_is_compiled_or_refused(name, how):
+    model = free(name, how)
+    check(model)
+    has_normal_fields(model)
+
+
+@pytest.mark.parametrize("name", slow_but({"AR", "ZeroSumNormal", "Truncated"}, sorted(OTHERS)))
+def test_a_default_call_answers_or_refuses(name):
+    run(free(name, "dims"))
+
+
+def observed(name, missing):
+    values = np.asarray(pm.draw(free(name, "shape")["x"], random_seed=1))
+    if missing:
+        mask = np.zeros(values.shape, dtype=bool)
+        mask.flat[0] = True
+        values = np.ma.masked_array(values, mask)
+    with pm.Model(coords={"n": range(N)}) as model:
+        level = pm.Normal("level", 0.0, 1.0)
+        pm.Normal("z", level, 1.0, observed=0.5)
+        try:
+            OTHERS[name](observed=values, **({"shape": values.shape} if name in SCALARS else {}))
+        except (ValueError, TypeError, NotImplementedError) as error:
+            pytest.skip(f"PyMC does not take it: {error}")
+    return model
+
+
+OBSERVED = [(name, missing) for name in sorted(OTHERS) for missing in (False, True)]
+FAST_OBSERVED = [("ZeroInflatedPoisson", True), ("Censored", True), ("HurdleGamma", True), ("Normal", True)]
+
+
+@pytest.mark.parametrize(("name", "missing"), slow_but(FAST_OBSERVED, OBSERVED))
+def test_an_observed_variable_is_compiled_or_refused(name, missing):
+    model = observed(name, missing)
+    check(model)
+    has_normal_fields(model)
+
+
+def test_missing_values_of_a_marginalised_density_are_named():
+    """As a prior the draws of missing values, which know the discrete variable, differ from their density."""
+    extras = pytest.importorskip("pymc_extras")
+    values = np.r_[np.nan, np.nan, np.zeros(8)]
+    with pm.Model() as model:
+        mean = pm.Normal("mean", [-3.0, 3.0], 0.1, shape=2)
+        which = pm.Bernoulli("which", 0.5)
+        pm.Normal("y", mean[which], 1.0, observed=values)
+    with pytest.raises(ValueError, match="pymc_extras.marginalize has summed a discrete variable"):
+        pymc_hais.sample_hais(model=extras.marginalize(model, ["which"]), reference="prior", progressbar=False)
