@@ -7,12 +7,15 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+from scipy.integrate import quad
+from scipy.stats import norm, t
 
 import pymc_hais
 from pymc_hais.core.seeds import Seeds
 from pymc_hais.model import has_normal_fields
 from pymc_hais.problem.building import build_problem
 from pymc_hais.problem.problem import Compiler
+from tests.front_door import assert_right, estimate
 from tests.marks import slow_but
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -240,5 +243,35 @@ def test_missing_values_of_a_marginalised_density_are_named():
         mean = pm.Normal("mean", [-3.0, 3.0], 0.1, shape=2)
         which = pm.Bernoulli("which", 0.5)
         pm.Normal("y", mean[which], 1.0, observed=values)
-    with pytest.raises(ValueError, match="pymc_extras.marginalize has summed a discrete variable"):
+    with pytest.raises(ValueError, match=r"pymc_extras\.marginalize has summed a discrete variable"):
         pymc_hais.sample_hais(model=extras.marginalize(model, ["which"]), reference="prior", progressbar=False)
+
+
+CONSTANT = {
+    "FlatDiscrete": (lambda: pymc_hais.FlatDiscrete("x", shape=10), 10 * np.log(2.0)),
+    "Bernoulli": (lambda: pm.Bernoulli("x", 0.5, shape=10), 0.0),
+    "Uniform": (lambda: pm.Uniform("x", 0.0, 2.0, shape=3), 0.0),
+}
+
+
+@pytest.mark.parametrize("name", CONSTANT)
+def test_a_constant_energy_has_the_mass_of_the_prior(name):
+    """Log Z is the constant, plus log 2 for each of N binary variables without a prior."""
+    build, mass = CONSTANT[name]
+    with pm.Model() as model:
+        build()
+        pm.Potential("energy", pt.as_tensor(1.5))
+    found, _ = estimate(model, draws=100)
+    assert found.value == pytest.approx(1.5 + mass, abs=1e-9)
+    assert found.se < 1e-9
+
+
+def test_a_student_t_truncated_on_one_side_is_drawn():
+    """By quadrature: P(x > 0) = 1/2, so that Z is the integral of 2 t(x; 4) N(1; x, 1) over x > 0."""
+    with pm.Model() as model:
+        x = pm.Truncated("x", pm.StudentT.dist(4.0), lower=0.0)
+        pm.Normal("y", x, 1.0, observed=1.0)
+    truth = np.log(quad(lambda x: 2.0 * t(4.0).pdf(x) * norm(x, 1.0).pdf(1.0), 0.0, 30.0)[0])
+    found, _ = estimate(model)
+    assert_right(found, truth)
+    assert found.se < 0.1
