@@ -15,7 +15,7 @@ from pymc_hais.core.records import ParticleState
 from pymc_hais.model.compiling import compile_interpreted
 from pymc_hais.model.containers import arguments_for, freeze_with_inputs
 from pymc_hais.model.layout import Layout
-from pymc_hais.model.precise import evaluate_precisely, largest_terms
+from pymc_hais.model.rewrites.precise import evaluate_precisely, largest_terms
 
 #: Draws at which a log density is compared with the model's own, or the terms of one that is never finite looked at.
 _EXAMINED = 20

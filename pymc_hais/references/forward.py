@@ -19,7 +19,7 @@ from pymc_hais.model.compiling import compile_interpreted, lower_xtensor, write_
 from pymc_hais.model.facts import keeps_all
 from pymc_hais.model.layout import free_variables
 from pymc_hais.model.markov import draw_right
-from pymc_hais.references.truncated import draw_beyond_bounds
+from pymc_hais.model.rewrites.truncated import draw_beyond_bounds
 
 #: How far a draw may come back from where it was, relative to one or to its size: no more than rounding explains, lest
 #: draws near a set of no volume are taken for draws in it.
