@@ -107,7 +107,7 @@ def fit(
     )  # fmt: skip
     fitted = learn(order)
     ending, trace = fitted.ending, fitted.trace
-    findings = tuple(check_convergence(ending.reason, ending.excess, order.tolerance, ending.n_steps))
+    findings = tuple(check_convergence(ending.reason, ending.where, ending.excess, order.tolerance, ending.n_steps))
     tree = to_learning_tree(
         order.model, fitted.values, trace.steps, trace.values, trace.monitors, fitted.attrs, findings
     )

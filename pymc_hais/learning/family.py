@@ -61,6 +61,8 @@ class Family:
         Symbols of the model's parameters, by name, of dtype float64.
     own : dict
         Symbols of the method's own parameters.
+    spread : ndarray (D,)
+        Standard deviations of the rows' columns: what depends on the units of the columns is measured in these.
     backend : str or None
         That of everything that is compiled for it; None where the choice is ours.
     """
@@ -71,6 +73,7 @@ class Family:
     hidden: tuple[str, ...]
     layout: Layout | None
     parameters: Mapping[str, Any]
+    spread: np.ndarray
     own: Mapping[str, Any] = field(default_factory=dict)
     backend: str | None = None
 
@@ -113,6 +116,12 @@ class Family:
         gradients: Any = pytensor.grad(logp, list(self.parameters.values()))
         return vectorize_graph([logp, *gradients], self.batched(rows))
 
+    def is_given(self, name: str) -> bool:
+        """Whether a visible variable is a container that no variable is observed from, such as a predictor."""
+        if self.model[name] in self.model.basic_RVs:
+            return False
+        return not any(self.model[name] in ancestors([self.model.rvs_to_values[rv]]) for rv in self.model.observed_RVs)
+
     def batched(self, rows: Any) -> dict[Any, Any]:
         """Return what of rows (m, D) takes the place of the symbols of one row."""
         _, known = self.row_graph
@@ -149,6 +158,12 @@ def build_family(
     real numbers, or that the density does not depend on.
     """
     names = check_known(model, data)
+    for name in names:
+        if np.ma.is_masked(data[name]):
+            raise ValueError(
+                f"`{name}` is a masked array with {np.ma.count_masked(data[name]):,} values under its mask, which would "
+                "count as what is stored there: leave these rows out, or write a model of the values that are there."
+            )
     values = _check_parameters(model, parameters, names)
     table = {name: as_rows(model, name, data[name], declared_value(model, name)) for name in names}
     is_free = any(model[name] in model.free_RVs for name in names)
@@ -164,10 +179,12 @@ def build_family(
     hidden = tuple(rv.name for rv in observed.free_RVs)
     layout = build_layout(observed) if hidden else None
     symbols = {name: pt.tensor(name, dtype="float64", shape=value.shape) for name, value in values.items()}
-    family = Family(model, frozen, tuple(visible), hidden, layout, symbols, backend=backend)
-    _check_used(family)
     rows = np.hstack([value.reshape(len(value), -1).astype(np.float64) for value in table.values()])
-    return family, np.ascontiguousarray(rows)
+    rows = np.ascontiguousarray(rows)
+    family = Family(model, frozen, tuple(visible), hidden, layout, symbols, rows.std(axis=0), backend=backend)
+    _check_used(family)
+    _check_rows(family, rows)
+    return family, rows
 
 
 def with_own(family: Family, own: Mapping[str, np.ndarray]) -> Family:
@@ -211,6 +228,30 @@ def _check_used(family: Family) -> None:
     used = set(ancestors([logp]))
     if unused := [name for name, symbol in family.parameters.items() if symbol not in used]:
         raise ValueError(f"The density does not depend on the parameter `{unused[0]}`: leave it out of `parameters`.")
+
+
+def _check_rows(family: Family, rows: np.ndarray) -> None:
+    """Refuse columns that do not vary, and values that a variable cannot take."""
+    for one in family.visible:
+        part = rows[:, one.start : one.stop]
+        if one.kind in ("real", "restricted"):
+            bad = np.flatnonzero(np.ptp(part, axis=0) == 0.0)
+            if bad.size and len(rows) > 1 and not family.is_given(one.name):
+                where = f"Column {bad[0]} of `{one.name}`" if one.shape else f"`{one.name}`"
+                raise ValueError(
+                    f"{where} is {part[0, bad[0]]:g} in all {len(rows):,} rows: a density has no finite fit to values "
+                    "without any spread. Leave the column out of the model and of `data`."
+                )
+            continue
+        top = one.low + one.n_values - 1 if one.n_values else np.inf
+        bad = np.flatnonzero(((part < one.low) | (part > top)).any(axis=1))
+        if bad.size:
+            values = part[bad[0]]
+            limit = f"from {one.low} to {top}" if one.n_values else f"from {one.low}"
+            raise ValueError(
+                f"{bad.size:,} rows of `{one.name}` have values that the variable cannot take: row {bad[0]} has "
+                f"{values[(values < one.low) | (values > top)][0]:g}, and it has whole numbers {limit}."
+            )
 
 
 def _kind(model: Any, name: str) -> tuple[str, int, int]:

@@ -33,6 +33,19 @@ class Gradient(NamedTuple):
     of: dict[str, np.ndarray]  # gradients by name of the parameter
 
 
+class Samples(NamedTuple):
+    """Objectives (K,) and gradients (K, P) of K pieces of the rows, and their shares (K,) in all rows."""
+
+    objectives: np.ndarray
+    gradients: np.ndarray
+    shares: np.ndarray
+
+
+def flatten(parts: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return all elements as one vector (P,)."""
+    return np.concatenate([np.ravel(one) for one in parts.values()])
+
+
 @dataclass(frozen=True, eq=False)
 class Program:
     """Objective and gradient of one batch: rows (m, D), their weights (m,) and extras."""
@@ -107,21 +120,20 @@ class Pieces:
 
     def evaluate(
         self, program: Program, values: Mapping[str, np.ndarray], pull: Callable[[Mapping[str, np.ndarray]], Any]
-    ) -> tuple[Gradient, dict[str, np.ndarray]]:
-        """Return the mean over all rows, and the standard errors that its gradient has as a mean over a sample.
+    ) -> tuple[Gradient, Samples]:
+        """Return the mean over all rows, and what it is a mean of.
 
         ``pull`` turns a gradient in the values into one in the coordinates.
         """
         each = [program(values, *piece) for piece in zip(self.rows, self.weights, self.extras, strict=True)]
-        each = [Gradient(one.objective, pull(one.of)) for one in each]
-        objective = float(sum(share * one.objective for share, one in zip(self.shares, each, strict=True)))
-        mean, errors = {}, {}
-        for name in program.names:
-            of = np.stack([one.of[name] for one in each])
-            mean[name] = np.tensordot(self.shares, of, axes=1)
-            spread = np.tensordot(self.shares, (of - mean[name]) ** 2, axes=1)
-            errors[name] = np.sqrt(spread / max(len(each) - 1, 1))
-        return Gradient(objective, mean), errors
+        pulled = [pull(one.of) for one in each]
+        mean = {
+            name: np.tensordot(self.shares, np.stack([one[name] for one in pulled]), axes=1) for name in program.names
+        }
+        samples = Samples(
+            np.array([one.objective for one in each]), np.stack([flatten(one) for one in pulled]), self.shares
+        )
+        return Gradient(float(self.shares @ samples.objectives), mean), samples
 
 
 def cut(rows: np.ndarray, extras: Sequence[np.ndarray], size: int) -> Pieces:
@@ -138,7 +150,7 @@ def cut(rows: np.ndarray, extras: Sequence[np.ndarray], size: int) -> Pieces:
     )
 
 
-def piece_size(n_rows: int, width: int) -> int:
+def piece_size(n_rows: int, width: int, n_pieces: int = N_PIECES) -> int:
     """Return how many rows go into a piece: few enough for the memory, and for an error from their spread."""
-    size = min(-(-n_rows // N_PIECES), max(1, HELD // max(width, 1)))
+    size = min(-(-n_rows // n_pieces), max(1, HELD // max(width, 1)))
     return -(-n_rows // -(-n_rows // size))  # as even as can be

@@ -130,6 +130,10 @@ class Method:
         """
         raise NotImplementedError(f"{self.name} has no objective.")
 
+    def is_final(self, step: int) -> bool:
+        """Whether a step minimises what the method is for, and no annealed form of it."""
+        return True
+
     def width(self, family: Family) -> int:
         """Return about how many numbers the terms of one row hold at once: rows are taken by as many as fit."""
         return family.n_dims

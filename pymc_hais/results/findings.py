@@ -159,6 +159,22 @@ FINDINGS: dict[str, Row] = {
         "the start; the model holds parameters from before.",
         "Pass a smaller learning rate, such as optimizer=pm.adam(learning_rate=0.001), or constrain the parameters.",
     ),
+    "not_converged: flat": _error(
+        "After {n_steps:,} steps the gradient of the objective is the same for every row, or zero for all: the density "
+        "has become flat, as where a scale has run away, and the fitted values mean nothing.",
+        "Pass a smaller learning rate, begin nearer to the data, or constrain the parameters.",
+    ),
+    "not_converged: unseen": _error(
+        "The method does not see the parameter `{where}` in these rows: a few rows, or rounding, make all of its "
+        "gradient. Its fitted value is near to where it began, or arbitrary.",
+        "Use another method, such as NoiseContrastive(): score matching cannot see the weights of components that lie "
+        "far apart, for one.",
+    ),
+    "not_converged: annealed": _error(
+        "The annealing exponent `beta` of the E-step was below one in the last steps: the fitted values are those of a "
+        "flattened posterior.",
+        "Let `beta` reach 1 within {n_steps:,} steps, before the last quarter of them, or leave it out.",
+    ),
     "no_data": _error(
         "The model has no observed variable and no potential: these are prior draws, and log Z of a prior is 0.",
         "Pass `observed=` to the variable that the data belong to.",

@@ -11,10 +11,10 @@ from pymc_hais.results.datatree import as_dataset, findings_as_json
 from pymc_hais.results.findings import say
 
 
-def check_convergence(reason: str, excess: float, tolerance: float, n_steps: int) -> Iterator[Finding]:
-    """Say that a fit has not converged, and why, if it has not."""
+def check_convergence(reason: str, where: str, excess: float, tolerance: float, n_steps: int) -> Iterator[Finding]:
+    """Yield the finding that a fit has not converged, with the reason, if it has not."""
     if reason != "tolerance":
-        yield say(f"not_converged: {reason}", excess=excess, tolerance=tolerance, n_steps=n_steps)
+        yield say(f"not_converged: {reason}", where=where, excess=excess, tolerance=tolerance, n_steps=n_steps)
 
 
 def to_learning_tree(

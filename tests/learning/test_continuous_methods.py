@@ -19,13 +19,16 @@ def log_p(x):
 
 
 @pytest.mark.slow
-def test_denoising_is_the_formula():
-    objective = densities.Objective(DenoisingScoreMatching(0.4), densities.experts(FILTERS), {"x": ROWS}, ["A"])
-    terms = []
+@pytest.mark.parametrize("given", [0.4, None])
+def test_denoising_is_the_formula(given):
+    """In standard deviations of the columns, as the noise is by default."""
+    objective = densities.Objective(DenoisingScoreMatching(given), densities.experts(FILTERS), {"x": ROWS}, ["A"])
+    terms, scales = [], ROWS.std(axis=0)
+    sigma = 0.3 * scales if given is None else given
     for sign in (1, -1):
         noise = sign * objective.extras[0]
-        u = (ROWS + 0.4 * noise) @ FILTERS.T
-        terms.append(0.5 * (((-4 * u / (1 + u**2)) @ FILTERS + noise / 0.4) ** 2).sum(axis=1))
+        u = (ROWS + sigma * noise) @ FILTERS.T
+        terms.append(0.5 * ((scales * ((-4 * u / (1 + u**2)) @ FILTERS + noise / sigma)) ** 2).sum(axis=1))
     np.testing.assert_allclose(objective(objective.first).objective, np.mean(terms), rtol=1e-10)
     densities.assert_gradient(objective)
 

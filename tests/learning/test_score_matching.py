@@ -16,16 +16,19 @@ ROWS = RNG.normal(size=(20, 3))
 
 
 def expert_terms(filters, rows):
-    """Hyvärinen's J of log p = -2 sum log(1 + u^2): first derivative -4u/(1+u^2), second -4(1-u^2)/(1+u^2)^2."""
-    u = rows @ filters.T
+    """Hyvärinen's J of log p = -2 sum log(1 + u^2): first derivative -4u/(1+u^2), second -4(1-u^2)/(1+u^2)^2.
+
+    Derivatives are in standard deviations of the columns, here as below.
+    """
+    u, scales = rows @ filters.T, rows.std(axis=0)
     score = (-4 * u / (1 + u**2)) @ filters
-    trace = (-4 * (1 - u**2) / (1 + u**2) ** 2) @ (filters**2).sum(axis=1)
-    return trace + 0.5 * (score**2).sum(axis=1)
+    trace = (-4 * (1 - u**2) / (1 + u**2) ** 2) @ ((filters * scales) ** 2).sum(axis=1)
+    return trace + 0.5 * ((scales * score) ** 2).sum(axis=1)
 
 
 def gaussian_terms(precision, shift, rows):
-    score = shift - rows @ precision
-    return -np.trace(precision) + 0.5 * (score**2).sum(axis=1)
+    score, scales = shift - rows @ precision, rows.std(axis=0)
+    return -np.diag(precision) @ scales**2 + 0.5 * ((scales * score) ** 2).sum(axis=1)
 
 
 @pytest.fixture(scope="module")
@@ -70,12 +73,13 @@ def coupled(filters):
 
 def test_of_experts_that_multiply():
     objective = densities.Objective(ScoreMatching(), coupled(FILTERS), {"x": ROWS}, ["A"])
-    # f = -(x'Mx)^2 - x'x/2 with M = A'A: grad = -4 (x'Mx) Mx - x, trace = -8 |Mx|^2 - 4 (x'Mx) tr M - 3
+    # f = -(x'Mx)^2 - x'x/2 with M = A'A: grad = -4 (x'Mx) Mx - x, Hessian = -8 Mx (Mx)' - 4 (x'Mx) M - I
     m = FILTERS.T @ FILTERS
     quadratic, mx = np.einsum("ni,ij,nj->n", ROWS, m, ROWS), ROWS @ m
     score = -4 * quadratic[:, None] * mx - ROWS
-    trace = -8 * (mx**2).sum(axis=1) - 4 * quadratic * np.trace(m) - 3
-    expected = (trace + 0.5 * (score**2).sum(axis=1)).mean()
+    scales = ROWS.std(axis=0)
+    trace = -8 * ((scales * mx) ** 2).sum(axis=1) - (4 * quadratic[:, None] * np.diag(m) + 1) @ scales**2
+    expected = (trace + 0.5 * ((scales * score) ** 2).sum(axis=1)).mean()
     np.testing.assert_allclose(objective(objective.first).objective, expected, rtol=1e-10)
 
 
@@ -84,9 +88,10 @@ def test_slices_have_the_exact_mean(precision):
     sliced = densities.Objective(
         ScoreMatching(sliced=True, n_projections=2), densities.gaussian(precision, shift), {"x": rows}, ["L", "b"]
     )
-    directions = sliced.extras[0]
+    scales = rows.std(axis=0)
+    directions = scales * sliced.extras[0]
     expected = -np.einsum("nki,ij,nkj->nk", directions, precision, directions).mean(axis=1)
-    expected += 0.5 * ((rows @ precision) ** 2).sum(axis=1)
+    expected += 0.5 * ((rows @ precision * scales) ** 2).sum(axis=1)
     np.testing.assert_allclose(sliced(sliced.first).objective, expected.mean(), rtol=1e-10)
     densities.assert_gradient(sliced)
     assert abs(expected.mean() - gaussian_terms(precision, shift, rows).mean()) < 0.2

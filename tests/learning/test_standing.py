@@ -107,9 +107,10 @@ def test_no_parameter_moves_and_nobody_is_told(make):
     assert result["learning"].attrs["n_steps"] == result["parameters"]["step"].values[-1] == 1000
     assert all(one is not None for one in gradients)
     # What follows the parameters is led from the last ones to their mean, and has as long to settle.
-    on_the_way = np.array(places[: len(places) - 160 - 40]) if make is Following else np.array([])
-    assert len(places) == 160 + (80 if make is Following else 0)
-    np.testing.assert_allclose(on_the_way, last + np.arange(1, len(on_the_way) + 1) / 40 * (t - last), rtol=1e-9)
+    # 100 of rows drawn anew and four rounds of 40 batches.
+    on_the_way = np.array(places[: len(places) - 260 - 65]) if make is Following else np.array([])
+    assert len(places) == 260 + (130 if make is Following else 0)
+    np.testing.assert_allclose(on_the_way, last + np.arange(1, len(on_the_way) + 1) / 65 * (t - last), rtol=1e-9)
     assert set(places[len(on_the_way) :]) == {t}
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import pymc_hais
+from pymc_hais.learning.optimisers.trace import REASONS
 from pymc_hais.results.findings import FINDINGS, Row, say
 
 RESULTS = Path(pymc_hais.__file__).parent / "results"
@@ -18,9 +19,7 @@ SAID = {
 #: Filled in by what ended the rounds.
 SAID |= {f"standard_error: {reason}" for reason in ("failure", "shortfall", "extended", "max_temperatures")}
 #: And by what ended a fit.
-SAID |= {
-    f"not_converged: {reason}" for reason in ("n_steps", "max_seconds", "interrupt", "scattered", "diverged", "stuck")
-}
+SAID |= {f"not_converged: {reason}" for reason in REASONS[1:]}
 
 
 @pytest.mark.parametrize(("key", "row"), FINDINGS.items())

@@ -145,6 +145,10 @@ class ExpectationMaximization(Sampled):
         """Whether the M-step is the user's."""
         return self.m_step is not None
 
+    def is_final(self, step: int) -> bool:
+        """Whether the annealing exponent is one."""
+        return not isinstance(self.e_step, BinaryStates) or self.e_step.exponent(step) == 1.0
+
     def check(self, family: Family) -> None:
         """Ask for hidden variables, and for a normalised density."""
         super().check(family)

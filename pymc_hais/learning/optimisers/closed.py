@@ -7,13 +7,15 @@ import numpy as np
 
 from pymc_hais.learning.binary.statistics import total
 from pymc_hais.learning.optimisers.descent import Descent
-from pymc_hais.learning.optimisers.trace import Ending, excess
-from pymc_hais.learning.program import Gradient
+from pymc_hais.learning.optimisers.distance import Yardstick, root_mean_square
+from pymc_hais.learning.optimisers.trace import Ending
+from pymc_hais.learning.program import Gradient, flatten
 
 #: Steps by default.
 N_STEPS = 100
-#: What a step may be of its standard error where it has the noise of sampled states.
-_NOISY = 1.0
+#: Standard errors that parameters may drift over the last share of the steps, where they have the noise of sampled
+#: states.
+_NOISY, _LAST = 1.0, 0.25
 
 
 def maximise(descent: Descent) -> Ending:
@@ -24,7 +26,8 @@ def maximise(descent: Descent) -> Ending:
     method: Any = descent.method
     state = method.begin(descent.family, descent.rows, descent.rng)
     values, objective = descent.values(descent.start()), np.nan
-    left, step, reason = np.inf, 0, "n_steps"
+    left, before, step, reason = np.inf, np.inf, 0, "n_steps"
+    errors, last = np.empty(0), list[np.ndarray]()
     try:
         for step in range(1, descent.n_steps + 1):
             groups = state.collect(descent.rows, values, step, descent.rng)
@@ -36,12 +39,15 @@ def maximise(descent: Descent) -> Ending:
                 reason = "diverged"
                 break
             others = [_step(descent, whole.without(one), values) for one in groups] if len(groups) > 1 else []
-            left = excess(change, _jackknife(others, new))
+            errors = _jackknife(others, new)
+            length = _length(flatten(change), errors)
+            left, before = _rest(length, before), length
             values = new
+            if step > (1.0 - _LAST) * descent.n_steps:
+                last.append(flatten(new))
             gradient = Gradient(objective, {name: -one for name, one in change.items()})
             descent.note(step, values, gradient, state, step / descent.n_steps)
-            is_whole = method.e_step.exponent(step) == 1.0
-            if is_whole and method.e_step.is_exact and left <= descent.tolerance:
+            if method.is_final(step) and method.e_step.is_exact and left <= descent.tolerance:
                 reason = "tolerance"
                 break
             if descent.budget.left <= 0.0:
@@ -49,9 +55,30 @@ def maximise(descent: Descent) -> Ending:
                 break
     except KeyboardInterrupt:
         reason = "interrupt"
-    if reason == "n_steps" and not method.e_step.is_exact and left <= _NOISY:
-        reason = "tolerance"
+    if reason == "n_steps" and not method.is_final(step):
+        reason = "annealed"
+    if reason == "n_steps" and not method.e_step.is_exact and last:
+        left = _length(_drift(last), errors)
+        reason = "tolerance" if left <= _NOISY else "n_steps"
     return Ending(values, reason, left, step, objective, "numpy", state)
+
+
+def _length(change: np.ndarray, errors: np.ndarray) -> float:
+    """Return the root mean square of a change of the parameters (P,) in their standard errors."""
+    errors = Yardstick(errors**2)
+    return root_mean_square(errors.squared(change[None]), errors.n) if errors.variances.size else np.inf
+
+
+def _rest(length: float, before: float) -> float:
+    """Return how far it is from here on, where each step is shorter than the one before by the same share."""
+    share = min(length / before, 1.0) if before > 0.0 else 0.0
+    return length * share / (1.0 - share) if share < 1.0 else np.inf
+
+
+def _drift(last: list[np.ndarray]) -> np.ndarray:
+    """Return how far the mean over the second half of some steps is from that over the first, which noise hardly is."""
+    half = len(last) // 2
+    return np.mean(last[half:], axis=0) - np.mean(last[: max(half, 1)], axis=0)
 
 
 def _step(descent: Descent, statistics: Any, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -70,10 +97,9 @@ def _step(descent: Descent, statistics: Any, values: Mapping[str, np.ndarray]) -
     return new
 
 
-def _jackknife(others: list[dict[str, np.ndarray]], whole: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return standard errors from the results without each group."""
+def _jackknife(others: list[dict[str, np.ndarray]], whole: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return standard errors (P,) from the results without each group; infinite ones where there is one group."""
     if not others:
-        return {name: np.full_like(one, np.inf) for name, one in whole.items()}
-    share = (len(others) - 1) / len(others)
-    spread = {name: np.stack([one[name] for one in others]) for name in whole}
-    return {name: np.sqrt(share * ((one - one.mean(axis=0)) ** 2).sum(axis=0)) for name, one in spread.items()}
+        return np.empty(0)
+    each = np.stack([flatten({name: one[name] for name in whole}) for one in others])
+    return np.sqrt((len(each) - 1) / len(each) * ((each - each.mean(axis=0)) ** 2).sum(axis=0))

@@ -8,6 +8,8 @@ import numpy as np
 
 #: What a dict of parameters may say, beside None and a function.
 NAMES = ("positive", "non_positive", "unit_norm", "unit_norm_columns")
+#: A step that only tells where a projection lets the parameters go, as a share of the largest of them.
+_SMALL = 1e-6
 #: Positive values: those of single precision, which a model may hold.
 _RANGE = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
 
@@ -34,6 +36,10 @@ class Constraint:
     def tidy(self, free: np.ndarray) -> np.ndarray:
         """Put coordinates back where they are allowed, after a step that knew of no limits."""
         return free
+
+    def can_move(self, free: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+        """Return which elements would go against their gradient, and are not held by a bound."""
+        return np.ones(np.shape(free), dtype=bool)
 
 
 class Positive(Constraint):
@@ -69,6 +75,10 @@ class NonPositive(Constraint):
     def tidy(self, free: np.ndarray) -> np.ndarray:
         """Cut off."""
         return np.minimum(free, 0.0)
+
+    def can_move(self, free: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+        """Leave out elements that are zero and would go above it."""
+        return ~((free >= 0.0) & (gradient < 0.0))
 
 
 @dataclass(frozen=True)
@@ -117,6 +127,14 @@ class Projected(Constraint):
     def tidy(self, free: np.ndarray) -> np.ndarray:
         """Project."""
         return np.asarray(self.project(free), dtype=np.float64)
+
+    def can_move(self, free: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+        """Leave out elements that the projection puts back after a small step against the gradient."""
+        steepest = np.abs(gradient).max(initial=0.0)
+        if not 0.0 < steepest < np.inf:
+            return super().can_move(free, gradient)
+        step = _SMALL * (np.abs(free).max(initial=0.0) or 1.0) * gradient / steepest
+        return np.abs(self.tidy(free - step) - free) > 0.5 * np.abs(step)
 
 
 def read_constraints(parameters: Any) -> dict[str, Constraint]:

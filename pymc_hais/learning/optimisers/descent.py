@@ -12,7 +12,7 @@ from pymc_hais.learning.family import Family
 from pymc_hais.learning.held_out import HeldOut
 from pymc_hais.learning.optimisers.constraints import Constraint
 from pymc_hais.learning.optimisers.trace import Trace
-from pymc_hais.learning.program import Gradient
+from pymc_hais.learning.program import Gradient, flatten
 from pymc_hais.learning.protocol import Batch, Method
 
 #: ``(step, values, objective) -> None``: a user's function, called after each step.
@@ -60,6 +60,16 @@ class Descent:
     def tidy(self, free: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Put coordinates back where they are allowed."""
         return {name: self.constraints[name].tidy(np.asarray(value)) for name, value in free.items()}
+
+    def can_move(self, free: Mapping[str, np.ndarray], gradient: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return which coordinates (P,) would go against the gradient, and are not held by a bound."""
+        return flatten({name: self.constraints[name].can_move(value, gradient[name]) for name, value in free.items()})
+
+    def unflatten(self, flat: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the coordinates, or what belongs to each of them, by name of the parameter."""
+        ends = np.cumsum([one.size for one in self.first.values()])[:-1]
+        parts = zip(self.first.items(), np.split(flat, ends), strict=True)
+        return {name: part.reshape(one.shape) for (name, one), part in parts}
 
     def note(self, step: int, values: Mapping[str, np.ndarray], gradient: Gradient, state: Any, done: float) -> None:
         """Keep a step, tell the user's callbacks, and move the bar."""

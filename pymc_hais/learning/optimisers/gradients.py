@@ -1,11 +1,13 @@
 """What the gradients of many steps say together: their mean beside its errors."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
-from pymc_hais.learning.optimisers.trace import excess
-from pymc_hais.learning.program import Gradient
+from pymc_hais.learning.optimisers import distance
+from pymc_hais.learning.optimisers.distance import Yardstick
+from pymc_hais.learning.program import Gradient, flatten
 
 #: Blocks of the steps, each long enough for gradients that depend on those before, as those of chains do.
 N_BLOCKS = 10
@@ -15,63 +17,91 @@ _LARGEST, _SPREAD = 4.0, 9.2
 
 
 class Gradients:
-    """Sums of gradients over blocks of steps, by name of the parameter, and the objectives of the steps."""
+    """Sums of gradients over blocks of steps, and the objectives of the steps.
 
-    def __init__(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    Products are kept of few parameters only, and all sums from the first gradient: a spread that is much smaller than
+    the mean would be lost in rounding.
+    """
+
+    def __init__(self, shapes: Mapping[str, tuple[int, ...]], n_blocks: int = N_BLOCKS) -> None:
+        n = sum(int(np.prod(shape)) for shape in shapes.values())
         self.objectives = list[float]()
-        self._sums = {name: np.zeros((N_BLOCKS, *shape)) for name, shape in shapes.items()}
-        self._squares = {name: np.zeros(shape) for name, shape in shapes.items()}
-        self._counts = np.zeros(N_BLOCKS)
+        self.n_blocks, self._first = n_blocks, np.zeros(n)
+        self._sums, self._counts = np.zeros((n_blocks, n)), np.zeros(n_blocks)
+        self._products = np.zeros((n, n) if n <= distance.MOST else n)
 
     def add(self, done: float, gradient: Gradient) -> None:
         """Add the gradient of a step, of which a share ``done`` in [0, 1] of all blocks lies behind."""
-        block = min(int(done * N_BLOCKS), N_BLOCKS - 1)
+        block = min(int(done * self.n_blocks), self.n_blocks - 1)
+        one = flatten(gradient.of)
+        if not self.objectives:
+            self._first = one
         self.objectives.append(gradient.objective)
         self._counts[block] += 1
-        for name, one in gradient.of.items():
-            self._sums[name][block] += one
-            self._squares[name] += one**2
+        moved = one - self._first
+        self._sums[block] += moved
+        self._products += np.outer(moved, moved) if self._products.ndim == 2 else moved**2
 
-    def excess(self, share: float) -> float:
-        """Return how large the mean is beside what it varies by from sample to sample of all rows.
+    @property
+    def mean(self) -> np.ndarray:
+        """The mean (P,) over all steps."""
+        return self._first + self._sums.sum(axis=0) / max(self.count, 1.0)
 
-        ``share`` of these are in a step.
-        """
-        if self._counts.sum() < 2:
-            return np.inf
-        return excess(self._mean(), self._errors(share))
+    @property
+    def count(self) -> float:
+        """The number of steps."""
+        return self._counts.sum()
 
-    def noise(self, share: float) -> float:
-        """Return how large the mean would be by chance alone, beside the same: as far as blocks differ."""
+    @property
+    def blocks(self) -> np.ndarray:
+        """The deviations (B, P) of the means of the blocks from that of all of them; none where a block is empty."""
         if not self._counts.all():
-            return np.inf
-        return excess({name: _error(one) for name, one in self._means().items()}, self._errors(share))
+            return np.empty((0, self._sums.shape[1]))
+        means = self._sums / self._counts[:, None]
+        return means - means.mean(axis=0)
 
-    def are_stationary(self) -> bool:
+    def covariance(self) -> np.ndarray:
+        """Return the covariance (P, P) of single steps, or of many parameters the variances (P,)."""
+        moved = self._sums.sum(axis=0) / self.count
+        square = np.outer(moved, moved) if self._products.ndim == 2 else moved**2
+        return (self._products / self.count - square) * self.count / (self.count - 1.0)
+
+    def yardstick(self, share: float, free: np.ndarray) -> Yardstick:
+        """Return the covariance of a mean over all rows, of which a step has a share, in the free parameters."""
+        covariance, n = share * self.covariance(), int(free.sum())
+        if covariance.ndim == 1:
+            return Yardstick(np.maximum(covariance[free], 0.0))
+        covariance = covariance[np.ix_(free, free)]
+        variances = np.maximum(np.diagonal(covariance), 0.0)
+        if self.count <= n + 2:
+            return Yardstick(variances)
+        return Yardstick(variances, covariance, (self.count - n - 2) / (self.count - 1.0))
+
+    def excess(self, share: float, free: np.ndarray) -> float:
+        """Return how large the mean is beside what it varies by from sample to sample of all rows: root mean square."""
+        if self.count < 2:
+            return np.inf
+        errors = Yardstick(self.yardstick(share, free).variances)
+        return distance.root_mean_square(errors.squared(self.mean[None, free]), errors.n)
+
+    def are_stationary(self, free: Any = slice(None)) -> bool:
         """Whether the mean gradient is no larger than the spread of the blocks: on a way it has one sign.
 
         Blocks, and not steps, since gradients of chains depend on those before.
         """
-        if not self._counts.all():
+        blocks = self.blocks[:, free]
+        if not len(blocks):
             return False
-        means = np.concatenate([one.reshape(N_BLOCKS, -1) for one in self._means().values()], axis=1)
-        error = _error(means)
+        error = blocks.std(axis=0, ddof=1) / np.sqrt(self.n_blocks)
         moved = error > 0.0
-        z = means.mean(axis=0)[moved] / error[moved]
+        z = self.mean[free][moved] / error[moved]
         return bool(z.size == 0 or np.mean(z**2) <= _LARGEST + _SPREAD / np.sqrt(z.size))
 
-    def _mean(self) -> dict[str, np.ndarray]:
-        return {name: one.sum(axis=0) / self._counts.sum() for name, one in self._sums.items()}
+    def deviations(self) -> np.ndarray:
+        """Return the standard deviations (P,) of single steps."""
+        covariance = self.covariance()
+        return np.sqrt(np.maximum(np.diagonal(covariance) if covariance.ndim == 2 else covariance, 0.0))
 
-    def _means(self) -> dict[str, np.ndarray]:
-        return {name: (one.T / self._counts).T for name, one in self._sums.items()}
-
-    def _errors(self, share: float) -> dict[str, np.ndarray]:
-        """Return standard errors of a mean over all rows."""
-        squares = {name: one / self._counts.sum() for name, one in self._squares.items()}
-        return {name: np.sqrt(share * np.maximum(squares[name] - one**2, 0.0)) for name, one in self._mean().items()}
-
-
-def _error(means: np.ndarray) -> np.ndarray:
-    """Return the standard error of the mean over blocks (N_BLOCKS, ...)."""
-    return means.std(axis=0, ddof=1) / np.sqrt(N_BLOCKS)
+    def is_flat(self, size: int) -> bool:
+        """Whether it made no difference to the gradient which rows were in a step of so many."""
+        return distance.is_flat(self.mean, size * self.deviations() ** 2)

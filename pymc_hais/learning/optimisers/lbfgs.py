@@ -10,16 +10,24 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
+from pymc_hais.learning.optimisers import distance
 from pymc_hais.learning.optimisers.descent import Descent, refuse_infinite
-from pymc_hais.learning.optimisers.trace import Ending, excess
-from pymc_hais.learning.program import Gradient, build_program, cut, piece_size
+from pymc_hais.learning.optimisers.trace import Ending
+from pymc_hais.learning.program import N_PIECES, Gradient, Samples, build_program, cut, flatten, piece_size
 
 #: Iterations by default, pairs of steps that the curvature is known from, and new beginnings after a failed search.
 N_STEPS = 1000
 _MEMORY = 20
-_N_STARTS = 3
+_N_STARTS = 4
 #: A search that cannot go on has converged if the gradient is so many tolerances large.
 _SLACK = 10.0
+#: Pieces of the rows, at least, where there are few parameters.
+_FEW_PIECES = 48
+#: After a search that ran off, the first step of the next one is so much shorter.
+_SHORTER = 0.01
+#: A place to rest at is left by so many standard errors or so, to see whether a search comes back, within so many
+#: iterations; and it was none if that finds an objective lower by this share of the spread of the rows' terms, over n.
+_AWAY, _N_AWAY, _LOWER = 3.0, 50, 0.1
 
 
 class _Objective:
@@ -27,107 +35,181 @@ class _Objective:
 
     def __init__(self, descent: Descent) -> None:
         self.descent, free = descent, descent.start()
-        self.shapes = {name: one.shape for name, one in free.items()}
-        self.ends = np.cumsum([0, *(one.size for one in free.values())])
-        self.first = self.flatten(free)
+        self.first = flatten(free)
         index = np.arange(len(descent.rows))
         values = descent.values(free)
         self.state = descent.method.begin(descent.family, descent.rows, descent.rng)
         extras, self.state = descent.method.prepare(self.state, descent.batch(index, values, 0), descent.rng)
-        size = piece_size(len(index), descent.method.width(descent.family))
+        n_pieces = (
+            max(_FEW_PIECES, distance.SAMPLES * len(self.first)) if len(self.first) <= distance.MOST else N_PIECES
+        )
+        size = piece_size(len(index), descent.method.width(descent.family), n_pieces)
         self.pieces = cut(descent.rows, extras, size)
         trial = descent.batch(index[:size], values, 0)
         self.program = build_program(descent.method, descent.family, trial, self.pieces.extras[0])
         if not self.program.is_separable:
             raise ValueError(f"{descent.method.name} has no terms of the rows: pass optimizer=pm.adam().")
-        self.at, self.gradient, self.excess = self.first, Gradient(np.nan, {}), np.inf
-        self.highest = 0.0
+        self.at, self.gradient, self.highest = self.first, Gradient(np.nan, {}), 0.0
+        self.samples = Samples(*(np.empty(0),) * 3)
         self.evaluate(self.first)
         refuse_infinite(descent, self.gradient)
-
-    def flatten(self, parts: dict[str, np.ndarray]) -> np.ndarray:
-        return np.concatenate([np.ravel(parts[name]) for name in self.shapes])
-
-    def unflatten(self, flat: np.ndarray) -> dict[str, np.ndarray]:
-        parts = (flat[first:last] for first, last in zip(self.ends[:-1], self.ends[1:], strict=True))
-        return {name: part.reshape(shape) for (name, shape), part in zip(self.shapes.items(), parts, strict=True)}
-
-    def bounds(self) -> list[tuple[float | None, float | None]]:
-        constraints = self.descent.constraints
-        sizes = np.diff(self.ends)
-        return [constraints[name].bounds for name, size in zip(self.shapes, sizes, strict=True) for _ in range(size)]
+        self.scale = self._scale()
 
     def evaluate(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
-        """Evaluate, and note how far the gradient is from zero; where a density ends, a wall."""
-        free = self.unflatten(flat)
+        """Evaluate, and note what was found; where a density ends, a wall."""
+        free = self.descent.unflatten(flat)
         with np.errstate(over="ignore", invalid="ignore"):
             values, pull = self.descent.values(free), partial(self.descent.gradient, free)
-            self.gradient, errors = self.pieces.evaluate(self.program, values, pull)
-        self.at, flat_gradient = np.array(flat), self.flatten(self.gradient.of)
+            self.gradient, self.samples = self.pieces.evaluate(self.program, values, pull)
+        self.at, flat_gradient = np.array(flat), flatten(self.gradient.of)
         if not (np.isfinite(self.gradient.objective) and np.isfinite(flat_gradient).all()):
-            self.excess = np.inf
             return self.highest + 1e3 * (1.0 + abs(self.highest)), np.zeros_like(flat)
         self.highest = max(self.highest, self.gradient.objective)
-        pushes = {name: self._free(name, free[name], one) for name, one in self.gradient.of.items()}
-        self.excess = excess(pushes, errors)
         return self.gradient.objective, flat_gradient
 
-    def search(self, start: np.ndarray, callback: Callable[..., None]) -> None:
-        """Run SciPy's L-BFGS-B, which ends by its callback, or where it can go on no more."""
-        options: dict[str, float] = {"maxcor": _MEMORY, "ftol": 0.0, "gtol": 0.0}
-        options |= {"maxiter": self.descent.n_steps, "maxfun": 10 * self.descent.n_steps + 100}
-        bounds = self.bounds()
-        minimize(self.evaluate, start, jac=True, method="L-BFGS-B", bounds=bounds, callback=callback, options=options)
+    def go_to(self, flat: np.ndarray) -> None:
+        """Evaluate there, unless that was the last place."""
+        if not np.array_equal(self.at, flat):
+            self.evaluate(flat)
 
-    def _free(self, name: str, value: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-        """Leave out what pushes against a bound."""
-        _, upper = self.descent.constraints[name].bounds
-        return gradient if upper is None else np.where((value >= upper) & (gradient < 0), 0.0, gradient)
+    @property
+    def excess(self) -> float:
+        """How many standard errors are left to the zero of the gradient: root mean square."""
+        gradient = flatten(self.gradient.of)
+        if not np.isfinite(self.samples.objectives).all():
+            return np.inf
+        free = self.descent.can_move(self.descent.unflatten(self.at), self.gradient.of)
+        errors = distance.build_yardstick(self.samples.gradients, self.samples.shares, free)
+        return distance.root_mean_square(errors.squared(gradient[None, free]), errors.n)
+
+    def is_flat(self) -> bool:
+        """Whether the rows make no difference to the gradient any more."""
+        return distance.is_flat(flatten(self.gradient.of), self._variances() * len(self.descent.rows))
+
+    def unseen(self) -> str:
+        """Name a parameter that the method does not see in these rows; "" if there is none."""
+        sizes = np.maximum(np.abs(self.at), np.abs(self.first))
+        is_rounding = distance.are_rounding(np.sqrt(self._variances()), sizes, self._spread())
+        bad = self.descent.unflatten(is_rounding | distance.are_told_by_few(self.samples.gradients))
+        return next((name for name, one in bad.items() if one.any()), "")
+
+    def _variances(self) -> np.ndarray:
+        """Return the variances (P,) of the mean gradient."""
+        _, gradients, shares = self.samples
+        return shares @ (gradients - shares @ gradients) ** 2 / max(len(shares) - 1, 1)
+
+    def _spread(self) -> float:
+        """Return the standard error of the objective as a mean over the rows."""
+        objectives, _, shares = self.samples
+        return float(np.sqrt(shares @ (objectives - shares @ objectives) ** 2 / max(len(shares) - 1, 1)))
+
+    def _scale(self) -> np.ndarray:
+        """Return changes (P,) of the coordinates that make about the difference of one row from another.
+
+        A search in these units is the same whatever the units of the parameters and of the data.
+        """
+        deviations, spread = np.sqrt(self._variances()), self._spread()
+        found = np.divide(spread, deviations, out=np.full_like(deviations, np.nan), where=deviations > 0.0)
+        known = found[np.isfinite(found) & (found > 0.0)]
+        return np.where(np.isfinite(found) & (found > 0.0), found, np.median(known) if known.size else 1.0)
+
+    def search(self, start: np.ndarray, callback: Callable[..., None], n_steps: int, shorter: float = 1.0) -> None:
+        """Run SciPy's L-BFGS-B, which ends by its callback, or where it can go on no more."""
+        self.go_to(start)
+        scale, height_scale = shorter * self._scale(), self._spread() * np.sqrt(len(self.descent.rows)) or 1.0
+        options: dict[str, float] = {"maxcor": _MEMORY, "ftol": 0.0, "gtol": 0.0}
+        options |= {"maxiter": n_steps, "maxfun": 10 * n_steps + 100}
+        constraints, sizes = self.descent.constraints, [one.size for one in self.descent.first.values()]
+        bounds = [constraints[name].bounds for name, n in zip(self.descent.first, sizes, strict=True) for _ in range(n)]
+
+        def scaled(at: np.ndarray) -> tuple[float, np.ndarray]:
+            height, gradient = self.evaluate(at * scale)
+            return height / height_scale, gradient / height_scale * scale
+
+        def after(intermediate_result: Any) -> None:
+            self.go_to(intermediate_result.x * scale)
+            callback(self.at)
+
+        minimize(scaled, start / scale, jac=True, method="L-BFGS-B", bounds=bounds, callback=after, options=options)
+
+    def is_left(self, rest: np.ndarray) -> np.ndarray | None:
+        """Return a lower place that a search finds from near a place to rest at, if there is one.
+
+        At a saddle, as of components with one mean between them, the gradient is zero and the objective is not lowest.
+        """
+        self.go_to(rest)
+        height, spread = self.gradient.objective, self._spread()
+        away = _AWAY * self._scale() / np.sqrt(len(self.descent.rows)) * self.descent.rng.normal(size=rest.shape)
+        free = self.descent.tidy(self.descent.unflatten(rest + away))
+        least, best = height - _LOWER * spread / np.sqrt(len(self.descent.rows)), None
+
+        def after(at: np.ndarray) -> None:
+            nonlocal least, best
+            if self.gradient.objective < least:
+                least, best = self.gradient.objective, np.array(at)
+            if self.excess <= self.descent.tolerance or self.descent.budget.left <= 0.0:
+                raise StopIteration
+
+        self.search(flatten(free), after, _N_AWAY)
+        return best
 
 
 def minimise(descent: Descent) -> Ending:
     """Minimise the objective of all rows until its gradient is small beside its error as a mean over a sample."""
     objective = _Objective(descent)
     first, step, best = max(objective.excess, descent.tolerance), 0, objective.first
-    reason, last = "", objective.first
+    reason, shorter = "", 1.0
 
-    def after(intermediate_result: Any) -> None:
+    def note(at: np.ndarray) -> None:
         nonlocal step, reason, best
-        if not np.array_equal(objective.at, intermediate_result.x):
-            objective.evaluate(intermediate_result.x)
-        step, best = step + 1, np.array(intermediate_result.x)
-        reason = _reason(descent, objective, step)
-        pace = np.log(first / max(objective.excess, 1e-300)) / max(np.log(first / descent.tolerance), 1e-9)
-        done = max(pace, step / descent.n_steps)
-        values = descent.values(objective.unflatten(best))
+        step, best = step + 1, np.array(at)
+        excess = objective.excess
+        reason = _reason(descent, excess, step)
+        pace = np.log(first / max(excess, 1e-300)) / max(np.log(first / descent.tolerance), 1e-9)
+        done = float(np.nan_to_num(max(pace, step / descent.n_steps)))
+        values = descent.values(descent.unflatten(best))
         descent.note(step, values, objective.gradient, objective.state, done)
+
+    def after(at: np.ndarray) -> None:
+        note(at)
         if reason:
             raise StopIteration
 
     try:
         descent.note(0, descent.first, objective.gradient, objective.state, 0.0)
-        reason = _reason(descent, objective, 0)
+        reason = _reason(descent, objective.excess, 0)
         for _ in range(_N_STARTS):
-            if reason:
+            before = best
+            if not reason:
+                objective.search(best, after, descent.n_steps - step, shorter)
+            objective.go_to(best)
+            if not reason and objective.excess <= _SLACK * descent.tolerance:
+                reason = "tolerance"
+            if reason == "tolerance" and (lower := objective.is_left(best)) is not None:
+                objective.go_to(lower)
+                note(lower)
+            elif reason or np.array_equal(before, best):
                 break
-            objective.search(best, after)
-            if not reason and np.array_equal(last, best):
-                break
-            last = best
+            elif objective.is_flat():
+                best, shorter = objective.first, _SHORTER * shorter
     except KeyboardInterrupt:
         reason = "interrupt"
-    if not np.array_equal(objective.at, best):
-        objective.evaluate(best)
-    if not reason:
-        reason = "tolerance" if objective.excess <= _SLACK * descent.tolerance else "stuck"
-    values = descent.values(objective.unflatten(best))
+    objective.go_to(best)
+    excess = objective.excess
+    reason = reason or ("tolerance" if excess <= _SLACK * descent.tolerance else "stuck")
+    where = "" if reason == "interrupt" else objective.unseen()
+    if reason not in ("interrupt", "tolerance") and objective.is_flat():
+        reason = "flat"
+    elif where:
+        reason = "unseen"
+    values = descent.values(descent.unflatten(best))
     height, backend = objective.gradient.objective, objective.program.backend
-    return Ending(values, reason, objective.excess, step, height, backend, objective.state)
+    return Ending(values, reason, excess, step, height, backend, objective.state, where)
 
 
-def _reason(descent: Descent, objective: _Objective, step: int) -> str:
+def _reason(descent: Descent, excess: float, step: int) -> str:
     """Say why a fit ends here; "" where it goes on."""
-    if objective.excess <= descent.tolerance:
+    if excess <= descent.tolerance:
         return "tolerance"
     if descent.budget.left <= 0.0:
         return "max_seconds"

@@ -16,23 +16,27 @@ import pytensor
 import pytensor.tensor as pt
 
 from pymc_hais.learning.optimisers.descent import Descent, refuse_infinite
+from pymc_hais.learning.optimisers.distance import MOST, SAMPLES, are_rounding, root_mean_square
 from pymc_hais.learning.optimisers.gradients import N_BLOCKS, Gradients
 from pymc_hais.learning.optimisers.trace import Ending
-from pymc_hais.learning.program import Gradient, Program, build_program
+from pymc_hais.learning.program import Gradient, Program, build_program, flatten
 
 #: Steps, rows of a step, and the rate of Adam by default.
 N_STEPS, BATCH_SIZE, RATE = 5000, 256, 0.01
 #: The share of the steps after which the rate falls, linearly to zero, and from which on iterates are averaged.
 _FALLING, _AVERAGED = 0.5, 0.75
-#: Standard errors of all rows below which a mean gradient that is stationary says that the fit has converged: a noisy
-#: gradient does not come down to the tolerance.
+#: Standard errors, root mean square over the parameters, below which a mean gradient that is stationary says that the
+#: steps have come to rest: a noisy gradient does not come down to the tolerance.
 _NOISY = 1.0
-#: The same of a gradient at the mean, which is known better: it adds an eighth to the error that the rows leave.
-_AT_MEAN = 0.5
-#: Gradients at the mean of the last steps: a share of all steps, at least so many in a block; up to a larger share
-#: where that is needed for each row to count a few times; and before them a part of as many on the way there, and to
-#: settle, where what a method prepares follows the parameters.
-_HELD, _LEAST, _MOST, _ROUNDS, _SETTLING = 0.1, 10, 0.25, 4, 0.5
+#: The same of a gradient at the mean, which is known better: a quarter, of few parameters a half in all (up to sixteen
+#: are then within one standard error in every direction), and where correlations are not known a half.
+_EACH, _IN_ALL, _EACH_ALONE = 0.25, 0.5, 0.5
+#: A share of the rows from which on steps hardly differ in them.
+_MOST_ROWS = 0.5
+#: Gradients at the mean of the last steps: of rows drawn anew, at least so many, for the spread from sample to sample;
+#: and of all rows in turn, in so many rounds or a share of all steps if that is more, up to a larger share.  Before
+#: them a part of as many on the way there, and to settle, where what a method prepares follows the parameters.
+_DRAWN, _ROUNDS, _HELD, _MOST, _SETTLING = 100, 4, 0.1, 0.25, 0.5
 #: PyMC's optimisers, in each of which every element moves by its own gradients alone.
 _ELEMENTWISE = (
     pm.sgd, pm.momentum, pm.nesterov_momentum, pm.adagrad, pm.adagrad_window, pm.rmsprop, pm.adadelta, pm.adam,
@@ -100,13 +104,17 @@ def follow(descent: Descent, optimizer: Callable[..., Any], batch_size: int) -> 
         reason = walk.go()
         if reason == "n_steps" and walk.has_come_to_rest():
             reason = walk.stand()
+        elif reason == "n_steps" and walk.is_flat():
+            reason = "flat"
     except KeyboardInterrupt:
         reason = "interrupt"
     values = descent.values(walk.result())
     if walk.is_uphill():
         reason, values = "diverged", descent.values(descent.start())
+    elif reason == "tolerance" and not descent.method.is_final(walk.first_averaged):
+        reason = "annealed"
     objective, backend = float(np.mean(walk.seen.objectives or [np.nan])), walk.program.backend if walk.program else ""
-    return Ending(values, reason, walk.excess(), walk.step, objective, backend, walk.state)
+    return Ending(values, reason, walk.excess, walk.step, objective, backend, walk.state, walk.where)
 
 
 class _Walk:
@@ -120,16 +128,24 @@ class _Walk:
         self.state = descent.method.begin(descent.family, descent.rows, descent.rng)
         self.weights = np.full(batch_size, 1.0 / batch_size)
         self.program: Program | None = None
-        self.step, self.count, self.heights = 0, 0, list[float]()
+        self.step, self.count, self.n_prepared, self.heights = 0, 0, 0, list[float]()
         self.last: Mapping[str, np.ndarray] | None = None
         self.sums = {name: np.zeros_like(one) for name, one in self.free.items()}
-        self.seen = self._nothing()  # of the last steps, and then of those at their mean
-        needed = min(_ROUNDS * len(descent.rows) / batch_size, _MOST * descent.n_steps)
-        self.n_held = int(max(needed, _HELD * descent.n_steps, _LEAST * N_BLOCKS))
+        self.bounded = {name: np.zeros(one.shape) for name, one in self.free.items()}  # how often an element was there
+        self.first_averaged = int(_AVERAGED * descent.n_steps) + 1
+        self.where, self.excess, self.seen = (
+            "",
+            np.inf,
+            self._nothing(),
+        )  # of the last steps, and then of those at their mean
+        n_parameters = sum(one.size for one in self.free.values())
+        self.n_drawn = max(_DRAWN, SAMPLES * n_parameters if n_parameters <= MOST else 0)
+        rounds = min(max(_ROUNDS, _HELD * descent.n_steps * self.share), _MOST * descent.n_steps * self.share)
+        self.n_rounds, self.n_held = int(rounds), self.n_drawn + int(np.ceil(rounds / self.share))
         self.n_settling = int(_SETTLING * self.n_held) if descent.method.follows_parameters else 0
 
-    def _nothing(self) -> Gradients:
-        return Gradients({name: one.shape for name, one in self.free.items()})
+    def _nothing(self, n_blocks: int = N_BLOCKS) -> Gradients:
+        return Gradients({name: one.shape for name, one in self.free.items()}, n_blocks)
 
     def go(self) -> str:
         """Make all steps, and say why they end."""
@@ -156,6 +172,8 @@ class _Walk:
             self.seen.add((done - _AVERAGED) / (1.0 - _AVERAGED), gradient)
             for name, one in free.items():
                 self.sums[name] += one
+                upper = descent.constraints[name].bounds[1]
+                self.bounded[name] += False if upper is None else one >= upper
         descent.note(step, descent.values(free), gradient, state, self._done(step))
         return True
 
@@ -165,6 +183,7 @@ class _Walk:
         values = descent.values(free)
         batch = descent.batch(places, values, step, self.last)
         extras, state = descent.method.prepare(self.state, batch, descent.rng)
+        self.n_prepared = len(extras)
         if self.program is None:
             self.program = build_program(descent.method, descent.family, batch, extras)
             refuse_infinite(descent, self.program(values, batch.rows, self.weights, extras))
@@ -186,50 +205,101 @@ class _Walk:
         return self.descent.rng.integers(len(self.descent.rows), size=self.size)
 
     def has_come_to_rest(self) -> bool:
-        """Whether the mean gradient of the last steps is small, and none of a way that they are still on."""
-        is_at_rest = self.excess() <= self.descent.tolerance or self.seen.are_stationary()
-        return is_at_rest and self._is_below(_NOISY) and not self.is_uphill()
+        """Whether the mean gradient of the last steps is small, and none of a way that they are still on.
+
+        Steps of most rows hardly differ, which says nothing: the gradient at their mean does.
+        """
+        free = self._can_move(self.seen)
+        self.excess = self.seen.excess(self.share, free)
+        is_at_rest = self.excess <= self.descent.tolerance or self.seen.are_stationary(free)
+        is_at_rest = is_at_rest and self.excess <= max(_NOISY, self.descent.tolerance)
+        return (is_at_rest or self.share > _MOST_ROWS) and not self.is_uphill()
+
+    def is_flat(self) -> bool:
+        """Whether it makes no difference to the gradient which rows are in a step."""
+        drawn, at = self._nothing(), self.result()
+        for i in range(_N_HEIGHTS):
+            gradient, state = self._look(at, self._draw(), self.step)
+            if not _are_numbers(gradient.objective, gradient.of):
+                return False
+            self.state = state
+            drawn.add(i / _N_HEIGHTS, gradient)
+        return drawn.is_flat(self.size)
+
+    def _can_move(self, seen: Gradients) -> np.ndarray:
+        """Return which coordinates (P,) no bound holds at the mean of the last steps."""
+        return self.descent.can_move(self.result(), self.descent.unflatten(seen.mean))
 
     def stand(self) -> str:
         """See what gradient there is at the mean of the last steps, where none of them was; say how the fit ends.
 
         Steps whose mean gradient is zero may be a cloud so wide that the gradient bends within it.  Chains go to the
-        mean in small steps, and settle.
+        mean in small steps, and settle.  Then rows drawn anew tell how the gradient varies from sample to sample, and
+        all rows in turn what it is: rounds differ by the noise of what a method prepares alone.
         """
-        descent, held, mean = self.descent, self._nothing(), self.result()
+        descent, mean = self.descent, self.result()
+        if self.n_rounds >= 1 and not self.n_prepared:  # rounds do not differ
+            self.n_rounds, self.n_held = 1, self.n_drawn + int(np.ceil(1.0 / self.share))
+        n_blocks = min(self.n_rounds, N_BLOCKS) if self.n_rounds > 1 else N_BLOCKS
+        drawn, held = self._nothing(), self._nothing(n_blocks)
+        n_before = self.n_settling + self.n_drawn
         for i in range(1, self.n_settling + self.n_held + 1):
             if descent.budget.left <= 0.0:
                 return "max_seconds"
             share = min(2.0 * i / self.n_settling, 1.0) if i <= self.n_settling else 1.0
             at = descent.tidy({name: (1.0 - share) * one + share * mean[name] for name, one in self.free.items()})
-            gradient, state = self._look(at, self._draw(), self.step)
+            places = self._draw() if i <= n_before else next(self.order)
+            gradient, state = self._look(at, places, self.step)
             if not _are_numbers(gradient.objective, gradient.of):
                 self.count = 0  # no density at the mean: the last step is the result
                 return "diverged"
             self.state = state
-            if i > self.n_settling:
-                held.add((i - self.n_settling - 1) / self.n_held, gradient)
+            if i > n_before:
+                held.add((i - n_before - 1) / (self.n_held - self.n_drawn), gradient)
+            elif i > self.n_settling:
+                drawn.add((i - self.n_settling - 1) / self.n_drawn, gradient)
             descent.show(self._done(self.step + i))
         self.seen = held
-        is_chance = held.noise(self.share) <= _NOISY and held.are_stationary()
-        return "tolerance" if self._is_below(_AT_MEAN) or is_chance else "scattered"
+        return self._decide(drawn, held)
+
+    def _decide(self, drawn: Gradients, held: Gradients) -> str:
+        """Say whether the gradient at the mean is small beside the spread of the rows, its own noise apart."""
+        sizes = np.abs(flatten(self.result()))
+        blind = are_rounding(drawn.deviations(), sizes, float(np.std(drawn.objectives)))
+        self.where = next((name for name, one in self.descent.unflatten(blind).items() if one.any()), "")
+        if self.where and not self.descent.method.follows_parameters:
+            return "unseen"
+        free = self._can_move(held)
+        errors, chance, spread = drawn.yardstick(self.share, free), 0.0, 1.0
+        if self.n_prepared or self.n_rounds < 1:  # else rounds of all rows do not differ
+            blocks = held.blocks[:, free]
+            chance = errors.squared(blocks) / (len(blocks) * (len(blocks) - 1))
+            spread = np.sqrt(2.0 / errors.n * len(blocks) / (len(blocks) - 1.0))
+        squared = errors.squared(held.mean[None, free]) - chance
+        self.excess = root_mean_square(squared, errors.n)
+        is_full = errors.covariance is not None
+        limit = max(_IN_ALL / np.sqrt(errors.n), _EACH) if is_full else _EACH_ALONE
+        limit = max(limit, self.descent.tolerance) ** 2 * errors.n
+        is_known = chance <= _NOISY * errors.n
+        is_small = squared <= limit + spread * chance
+        return "tolerance" if is_known and is_small else "scattered"
 
     def _done(self, step: int) -> float:
         """Return the share of all that is to be done."""
         return step / (self.descent.n_steps + self.n_settling + self.n_held)
 
     def result(self) -> dict[str, np.ndarray]:
-        """Return the mean of the last coordinates; the present ones if the steps ended early."""
+        """Return the mean of the last coordinates; the present ones if the steps ended early.
+
+        What was at a bound most of the time is there.
+        """
         if not self.count:
             return self.descent.tidy(self.free)
-        return self.descent.tidy({name: one / self.count for name, one in self.sums.items()})
-
-    def excess(self) -> float:
-        """Return how large the mean of the gradients is beside its spread from sample to sample of all rows."""
-        return self.seen.excess(self.share)
-
-    def _is_below(self, limit: float) -> bool:
-        return self.excess() <= max(limit, self.descent.tolerance)
+        mean = {name: one / self.count for name, one in self.sums.items()}
+        for name, one in self.bounded.items():
+            if one.any():
+                mean[name] = np.where(one > 0.5 * self.count, self.descent.constraints[name].bounds[1], mean[name])
+        return self.descent.tidy(mean)
 
     def is_uphill(self) -> bool:
         """Whether most of the last steps are higher than each of many batches at the start: a density has become flat.

@@ -1,4 +1,4 @@
-"""What is kept of a fit, step by step, and how far its gradient is from zero."""
+"""What is kept of a fit, step by step, and how it ended."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,6 @@ from pymc_hais.learning.program import Gradient
 
 #: Steps that are kept; where there are more, every other one is given up.
 N_KEPT = 200
-_TINY = 1e-12
 
 
 @dataclass
@@ -47,15 +46,10 @@ class Trace:
             self.monitors = [self.monitors[i] for i in kept]
 
 
-def excess(gradient: Mapping[str, np.ndarray], errors: Mapping[str, np.ndarray]) -> float:
-    """Return how large a mean gradient is beside what it varies by from sample to sample: root mean square ratio.
-
-    Where that is small, more steps would change the parameters by less than another sample of rows would.
-    """
-    mean = np.concatenate([np.ravel(one) for one in gradient.values()])
-    error = np.concatenate([np.ravel(errors[name]) for name in gradient])
-    floor = _TINY * (1.0 + np.abs(mean).max(initial=0.0))
-    return float(np.sqrt(np.mean((mean / np.maximum(error, floor)) ** 2))) if np.isfinite(mean).all() else np.inf
+#: Why a fit may end; only the first says that it has converged.
+REASONS = (
+    "tolerance", "n_steps", "max_seconds", "interrupt", "scattered", "diverged", "stuck", "flat", "unseen", "annealed",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -63,9 +57,10 @@ class Ending:
     """How a fit ended."""
 
     values: dict[str, np.ndarray]  # of the parameters, the method's own among them
-    reason: str  # "tolerance", "n_steps", "max_seconds", "interrupt", "scattered", "diverged" or "stuck"
-    excess: float  # as of :func:`excess`, at the end
+    reason: str  # of REASONS
+    excess: float  # root mean square of the standard errors that are left to the zero of the gradient
     n_steps: int
     objective: float  # of all rows where it is known, else over the last steps, or those at their mean
     backend: str
     state: Any  # of the method
+    where: str = ""  # the parameter that is to blame, where one is

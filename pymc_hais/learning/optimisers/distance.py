@@ -1,0 +1,116 @@
+"""How far a mean gradient is from zero, in units of what another sample of rows would change it by.
+
+Let g be the mean gradient of n rows, S the covariance of the gradients of single rows, and H the second derivatives.
+The step that is left to the zero of the gradient is ``H^-1 g``, and from sample to sample the zero has the covariance
+``H^-1 S H^-1 / n``.  So the squared length of that step, in standard errors of the parameters and whatever their
+correlation, is ``T^2 = n g' S^-1 g``: it depends neither on H nor on the units of the parameters.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+#: Parameters whose covariance is measured, at most; of more only the variances.
+MOST = 100
+#: Samples of the gradient for each parameter: the inverse of a covariance from fewer is far too large.
+SAMPLES = 3
+#: Eigenvalues of the correlation matrix, as a share of the largest, below which a direction has no variance.
+_SINGULAR = 1e-9
+#: Spread of the gradient over the rows, as a share of its mean, below which the rows hardly make a difference.
+_FLAT = 0.01
+#: A parameter is not seen by a method where fewer pieces of the rows than this make all of its gradient, while half of
+#: them have less than this share of the root mean square; or where a change of it by its own size changes the objective
+#: by this share of what it varies by from sample to sample, which is rounding.
+_FEW, _LITTLE, _ROUNDING = 3.0, 0.05, 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class Yardstick:
+    """The covariance of a mean gradient from sample to sample of all rows."""
+
+    variances: np.ndarray  # (P,)
+    covariance: np.ndarray | None = None  # (P, P); None where only variances are known
+    shrink: float = 1.0  # the inverse of a covariance of few samples is too large by the inverse of this
+
+    def squared(self, gradients: np.ndarray) -> float:
+        """Return the sum of T^2 over gradients (K, P); infinite where one that does not vary is not zero, or none varies."""
+        used = self.variances > 0.0
+        if used.size and not used.any():
+            return np.inf
+        if not np.isfinite(gradients).all() or np.any(gradients[:, ~used]):
+            return np.inf
+        z = gradients[:, used] / np.sqrt(self.variances[used])
+        with np.errstate(over="ignore"):
+            return self.shrink * float(np.sum(np.square(z if self.covariance is None else z @ self._whitening)))
+
+    @cached_property
+    def n(self) -> int:
+        """The number of directions in which the gradient varies, at least one."""
+        if self.covariance is None:
+            return max(int(np.count_nonzero(self.variances)), 1)
+        return max(int(np.sum(self._values > _SINGULAR * self._values[-1:])), 1)
+
+    @cached_property
+    def _eigen(self) -> tuple[np.ndarray, np.ndarray]:
+        assert self.covariance is not None
+        used = self.variances > 0.0
+        scale = np.sqrt(self.variances[used])
+        return np.linalg.eigh(self.covariance[np.ix_(used, used)] / np.outer(scale, scale))
+
+    @property
+    def _values(self) -> np.ndarray:
+        return self._eigen[0]
+
+    @property
+    def _whitening(self) -> np.ndarray:
+        """Return the matrix that correlated gradients, each of variance one, are multiplied by."""
+        values, vectors = self._eigen
+        return vectors / np.sqrt(np.maximum(values, _SINGULAR * values[-1:]))
+
+
+def build_yardstick(samples: np.ndarray, shares: np.ndarray, free: np.ndarray) -> Yardstick:
+    """Return that of the mean of gradients (K, P) with shares (K,), in the free parameters of P: a mask."""
+    deviations = samples[:, free] - shares @ samples[:, free]
+    n_samples, n = deviations.shape
+    weights = shares[:, None] / max(n_samples - 1, 1)
+    if n > MOST or n_samples <= n + 2:
+        return Yardstick((weights * deviations**2).sum(axis=0))
+    covariance = (weights * deviations).T @ deviations
+    return Yardstick(np.diagonal(covariance).copy(), covariance, (n_samples - n - 2) / (n_samples - 1))
+
+
+def root_mean_square(squared: float, n: int) -> float:
+    """Return the root mean square over n directions of what sums up to ``squared``, which may be a bit below zero."""
+    return float(np.sqrt(max(squared, 0.0) / n))
+
+
+def is_flat(mean: np.ndarray, variances: np.ndarray) -> bool:
+    """Whether a mean gradient (P,) is much the same for all rows, whose own have variances (P,), or zero for all.
+
+    So it is where a scale has run away: the density of every row is the same.
+    """
+    moved = mean != 0.0
+    return bool(np.any(np.sqrt(variances[moved]) <= _FLAT * np.abs(mean[moved])) or not np.any(moved | (variances > 0)))
+
+
+def are_told_by_few(samples: np.ndarray) -> np.ndarray:
+    """Return which parameters have a gradient of few of the pieces alone, from those of all pieces (K, P): a mask (P,).
+
+    Pieces without any gradient, as those without a row that has a rare bit, say nothing.
+    """
+    squares = np.square(samples / np.maximum(np.abs(samples).max(axis=0), np.finfo(float).tiny))
+    known = squares.any(axis=0)
+    told = np.where(squares > 0.0, squares, np.nan)[:, known]
+    found = np.zeros(samples.shape[1], dtype=bool)
+    number = np.nansum(told, axis=0) ** 2 / np.nansum(told**2, axis=0)
+    found[known] = (number < _FEW) & (np.nanmedian(told, axis=0) < _LITTLE**2 * np.nanmean(told, axis=0))
+    return found
+
+
+def are_rounding(deviations: np.ndarray, sizes: np.ndarray, spread: float) -> np.ndarray:
+    """Return which parameters have a gradient of rounding errors: a mask (P,).
+
+    ``deviations`` (P,) is that of the gradient from sample to sample, ``spread`` that of the objective.
+    """
+    return (deviations > 0.0) & (deviations * np.maximum(sizes, 1.0) < _ROUNDING * spread)
