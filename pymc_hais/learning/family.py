@@ -13,6 +13,7 @@ from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors
 
 from pymc_hais.core.messages import quoted
+from pymc_hais.learning.rows import Visible, check_values, observed_from, refuse_masked
 from pymc_hais.model import Layout, build_layout, observe_first
 from pymc_hais.model.compat import default_transform, rewrite_for_gradients
 from pymc_hais.model.compiling import lower_xtensor, untraced
@@ -22,20 +23,6 @@ from pymc_hais.model.sites.sites import find_values, is_discrete
 
 #: Kinds of visible variables: real numbers without and with limits; of whole ones 0 and 1, a few, or no end of them.
 KINDS = ("real", "restricted", "binary", "categorical", "count")
-
-
-@dataclass(frozen=True)
-class Visible:
-    """A variable that the data name, and where its elements are in a row (D,)."""
-
-    name: str
-    start: int
-    stop: int
-    shape: tuple[int, ...]
-    dtype: str
-    kind: str  # of KINDS
-    low: int = 0  # the least value of a discrete one
-    n_values: int = 0  # of a discrete one; 0 for no end of them
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,12 +103,6 @@ class Family:
         gradients: Any = pytensor.grad(logp, list(self.parameters.values()))
         return vectorize_graph([logp, *gradients], self.batched(rows))
 
-    def is_given(self, name: str) -> bool:
-        """Whether a visible variable is a container that no variable is observed from, such as a predictor."""
-        if self.model[name] in self.model.basic_RVs:
-            return False
-        return not any(self.model[name] in ancestors([self.model.rvs_to_values[rv]]) for rv in self.model.observed_RVs)
-
     def batched(self, rows: Any) -> dict[Any, Any]:
         """Return what of rows (m, D) takes the place of the symbols of one row."""
         _, known = self.row_graph
@@ -158,12 +139,7 @@ def build_family(
     real numbers, or that the density does not depend on.
     """
     names = check_known(model, data)
-    for name in names:
-        if np.ma.is_masked(data[name]):
-            raise ValueError(
-                f"`{name}` is a masked array with {np.ma.count_masked(data[name]):,} values under its mask, which would "
-                "count as what is stored there: leave these rows out, or write a model of the values that are there."
-            )
+    refuse_masked(data)
     values = _check_parameters(model, parameters, names)
     table = {name: as_rows(model, name, data[name], declared_value(model, name)) for name in names}
     is_free = any(model[name] in model.free_RVs for name in names)
@@ -183,7 +159,7 @@ def build_family(
     rows = np.ascontiguousarray(rows)
     family = Family(model, frozen, tuple(visible), hidden, layout, symbols, rows.std(axis=0), backend=backend)
     _check_used(family)
-    _check_rows(family, rows)
+    check_values(model, family.visible, rows)
     return family, rows
 
 
@@ -230,37 +206,10 @@ def _check_used(family: Family) -> None:
         raise ValueError(f"The density does not depend on the parameter `{unused[0]}`: leave it out of `parameters`.")
 
 
-def _check_rows(family: Family, rows: np.ndarray) -> None:
-    """Refuse columns that do not vary, and values that a variable cannot take."""
-    for one in family.visible:
-        part = rows[:, one.start : one.stop]
-        if one.kind in ("real", "restricted"):
-            bad = np.flatnonzero(np.ptp(part, axis=0) == 0.0)
-            if bad.size and len(rows) > 1 and not family.is_given(one.name):
-                where = f"Column {bad[0]} of `{one.name}`" if one.shape else f"`{one.name}`"
-                raise ValueError(
-                    f"{where} is {part[0, bad[0]]:g} in all {len(rows):,} rows: a density has no finite fit to values "
-                    "without any spread. Leave the column out of the model and of `data`."
-                )
-            continue
-        top = one.low + one.n_values - 1 if one.n_values else np.inf
-        bad = np.flatnonzero(((part < one.low) | (part > top)).any(axis=1))
-        if bad.size:
-            values = part[bad[0]]
-            limit = f"from {one.low} to {top}" if one.n_values else f"from {one.low}"
-            raise ValueError(
-                f"{bad.size:,} rows of `{one.name}` have values that the variable cannot take: row {bad[0]} has "
-                f"{values[(values < one.low) | (values > top)][0]:g}, and it has whole numbers {limit}."
-            )
-
-
 def _kind(model: Any, name: str) -> tuple[str, int, int]:
     """Return the kind of a visible variable, the least value of a discrete one, and how many it has."""
-    variables = [model[name]]
-    if model[name] not in model.basic_RVs:  # a container, of the variables that are observed from it
-        variables = [rv for rv in model.observed_RVs if model[name] in ancestors([model.rvs_to_values[rv]])] or [
-            rv for rv in model.observed_RVs if model[name] in ancestors([rv])
-        ]
+    # A container is of the kind of the variables that are observed from it, or depend on it.
+    variables = observed_from(model, name) or [rv for rv in model.observed_RVs if model[name] in ancestors([rv])]
     if not is_discrete(model[name]):
         limited = [rv for rv in variables if not is_discrete(rv) and default_transform(rv.owner.op, rv) is not None]
         return "restricted" if limited else "real", 0, 0

@@ -23,9 +23,9 @@ class DenoisingScoreMatching(Method):
                   \left[ \partial_i \log p(x + \sigma \epsilon) + \epsilon_i / \sigma_i \right]^2,
                   \quad \epsilon \sim N(0, I)
 
-    with both signs of each epsilon, and the standard deviation s_i of each column.  No second derivatives in the row are needed, and kinks do no harm.  What is fitted
-    is the density of rows **with the noise**: a bias of the order of sigma^2, against a variance that grows as its
-    inverse.
+    with both signs of each epsilon, and the standard deviation s_i of each column.  No second derivatives in the row
+    are needed, and kinks do no harm.  What is fitted is the density of rows **with the noise**: a bias of the order of
+    sigma^2, against a variance that grows as its inverse.
 
     Parameters
     ----------

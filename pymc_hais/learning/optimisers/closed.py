@@ -16,38 +16,82 @@ N_STEPS = 100
 #: Standard errors that parameters may drift over the last share of the steps, where they have the noise of sampled
 #: states.
 _NOISY, _LAST = 1.0, 0.25
+#: A place to rest at is left by so many standard errors or so, for so many steps; and it was none if these raise the
+#: log-likelihood of all rows by so many nats.
+_AWAY, _N_AWAY, _LOWER = 3.0, 50, 0.1
+
+
+class _Steps:
+    """E- and M-steps from where the last one has led."""
+
+    def __init__(self, descent: Descent) -> None:
+        self.descent, self.method = descent, descent.method
+        self.state = descent.method.begin(descent.family, descent.rows, descent.rng)
+        self.values, self.objective = (
+            descent.values(descent.start()),
+            np.nan,
+        )  # minus the mean score, of the values before
+        self.change, self.errors, self.left, self._length = dict[str, np.ndarray](), np.empty(0), np.inf, np.inf
+
+    def go(self, step: int) -> bool:
+        """Make an E-step and an M-step; whether they end at numbers."""
+        descent, values = self.descent, self.values
+        groups = self.state.collect(descent.rows, values, step, descent.rng)
+        whole = total(groups)
+        self.objective = -whole.score / whole.n_rows
+        new = _step(descent, whole, values)
+        self.change = {name: new[name] - values[name] for name in values}
+        if not np.isfinite([self.objective, *(np.abs(one).max() for one in self.change.values())]).all():
+            return False
+        others = [_step(descent, whole.without(one), values) for one in groups] if len(groups) > 1 else []
+        self.errors = _jackknife(others, new)
+        length = _length(flatten(self.change), self.errors)
+        self.left, self._length = _rest(length, self._length), length
+        self.values = new
+        return True
+
+    def is_left(self, step: int) -> bool:
+        """Whether steps from near a place to rest at lead to a higher likelihood; if so, go there.
+
+        At a saddle, as of components with one mean between them, no step leads away.
+        """
+        rest, height = self.values, self.objective
+        away = _AWAY * self.errors * self.descent.rng.normal(size=self.errors.shape)
+        moved = self.descent.unflatten(flatten(rest) + away)
+        constraints = self.descent.constraints
+        try:
+            self.values = {
+                name: constraints[name].value(constraints[name].start(name, one)) for name, one in moved.items()
+            }
+        except ValueError:  # no place where parameters may be
+            return False
+        for _ in range(_N_AWAY):
+            if self.descent.budget.left <= 0.0 or not self.go(step):
+                break
+            if self.objective < height - _LOWER / len(self.descent.rows):
+                return True
+        self.values, self.objective = rest, height
+        return False
 
 
 def maximise(descent: Descent) -> Ending:
-    """Make E- and M-steps until a step is small beside what it would vary by from sample to sample of all rows.
+    """Make E- and M-steps until what is left of them is small beside its error from sample to sample of all rows.
 
     The error is that of the jackknife: M-steps without each of a few groups of rows.
     """
     method: Any = descent.method
-    state = method.begin(descent.family, descent.rows, descent.rng)
-    values, objective = descent.values(descent.start()), np.nan
-    left, before, step, reason = np.inf, np.inf, 0, "n_steps"
-    errors, last = np.empty(0), list[np.ndarray]()
+    steps, last, step, reason = _Steps(descent), list[np.ndarray](), 0, "n_steps"
     try:
         for step in range(1, descent.n_steps + 1):
-            groups = state.collect(descent.rows, values, step, descent.rng)
-            whole = total(groups)
-            objective = -whole.score / whole.n_rows
-            new = _step(descent, whole, values)
-            change = {name: new[name] - values[name] for name in values}
-            if not np.isfinite([objective, *(np.abs(one).max() for one in change.values())]).all():
+            if not steps.go(step):
                 reason = "diverged"
                 break
-            others = [_step(descent, whole.without(one), values) for one in groups] if len(groups) > 1 else []
-            errors = _jackknife(others, new)
-            length = _length(flatten(change), errors)
-            left, before = _rest(length, before), length
-            values = new
             if step > (1.0 - _LAST) * descent.n_steps:
-                last.append(flatten(new))
-            gradient = Gradient(objective, {name: -one for name, one in change.items()})
-            descent.note(step, values, gradient, state, step / descent.n_steps)
-            if method.is_final(step) and method.e_step.is_exact and left <= descent.tolerance:
+                last.append(flatten(steps.values))
+            gradient = Gradient(steps.objective, {name: -one for name, one in steps.change.items()})
+            descent.note(step, steps.values, gradient, steps.state, step / descent.n_steps)
+            is_done = method.is_final(step) and method.e_step.is_exact and steps.left <= descent.tolerance
+            if is_done and not steps.is_left(step):
                 reason = "tolerance"
                 break
             if descent.budget.left <= 0.0:
@@ -55,12 +99,13 @@ def maximise(descent: Descent) -> Ending:
                 break
     except KeyboardInterrupt:
         reason = "interrupt"
+    left = steps.left
     if reason == "n_steps" and not method.is_final(step):
         reason = "annealed"
     if reason == "n_steps" and not method.e_step.is_exact and last:
-        left = _length(_drift(last), errors)
+        left = _length(_drift(last), steps.errors)
         reason = "tolerance" if left <= _NOISY else "n_steps"
-    return Ending(values, reason, left, step, objective, "numpy", state)
+    return Ending(steps.values, reason, left, step, steps.objective, "numpy", steps.state)
 
 
 def _length(change: np.ndarray, errors: np.ndarray) -> float:
@@ -71,8 +116,9 @@ def _length(change: np.ndarray, errors: np.ndarray) -> float:
 
 def _rest(length: float, before: float) -> float:
     """Return how far it is from here on, where each step is shorter than the one before by the same share."""
-    share = min(length / before, 1.0) if before > 0.0 else 0.0
-    return length * share / (1.0 - share) if share < 1.0 else np.inf
+    if length == 0.0:
+        return 0.0
+    return length**2 / (before - length) if length < before < np.inf else np.inf
 
 
 def _drift(last: list[np.ndarray]) -> np.ndarray:

@@ -34,7 +34,10 @@ class Yardstick:
     shrink: float = 1.0  # the inverse of a covariance of few samples is too large by the inverse of this
 
     def squared(self, gradients: np.ndarray) -> float:
-        """Return the sum of T^2 over gradients (K, P); infinite where one that does not vary is not zero, or none varies."""
+        """Return the sum of T^2 over gradients (K, P).
+
+        It is infinite where one is not zero and does not vary, or where none varies.
+        """
         used = self.variances > 0.0
         if used.size and not used.any():
             return np.inf

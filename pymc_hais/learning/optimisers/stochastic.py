@@ -23,20 +23,25 @@ from pymc_hais.learning.program import Gradient, Program, build_program, flatten
 
 #: Steps, rows of a step, and the rate of Adam by default.
 N_STEPS, BATCH_SIZE, RATE = 5000, 256, 0.01
+#: By how much the rates of parameters differ: those that are equal at the start, as the means of two components, would
+#: have equal gradients for ever.
+_UNEVEN = 1e-3
 #: The share of the steps after which the rate falls, linearly to zero, and from which on iterates are averaged.
 _FALLING, _AVERAGED = 0.5, 0.75
 #: Standard errors, root mean square over the parameters, below which a mean gradient that is stationary says that the
 #: steps have come to rest: a noisy gradient does not come down to the tolerance.
 _NOISY = 1.0
-#: The same of a gradient at the mean, which is known better: a quarter, of few parameters a half in all (up to sixteen
-#: are then within one standard error in every direction), and where correlations are not known a half.
-_EACH, _IN_ALL, _EACH_ALONE = 0.25, 0.5, 0.5
+#: The same of a gradient at the mean, which is known better: a quarter, or of few parameters three quarters in all (up
+#: to sixteen are then within one standard error in every direction); and a half where correlations are not known.
+_EACH, _IN_ALL, _EACH_ALONE = 0.25, 0.75, 0.5
+#: Standard deviations of its noise by which a gradient may be too large.
+_DEVIATIONS = 2.0
 #: A share of the rows from which on steps hardly differ in them.
 _MOST_ROWS = 0.5
 #: Gradients at the mean of the last steps: of rows drawn anew, at least so many, for the spread from sample to sample;
 #: and of all rows in turn, in so many rounds or a share of all steps if that is more, up to a larger share.  Before
 #: them a part of as many on the way there, and to settle, where what a method prepares follows the parameters.
-_DRAWN, _ROUNDS, _HELD, _MOST, _SETTLING = 100, 4, 0.1, 0.25, 0.5
+_DRAWN, _ROUNDS, _HELD, _MOST, _SETTLING = 100, 10, 0.1, 0.25, 0.5
 #: PyMC's optimisers, in each of which every element moves by its own gradients alone.
 _ELEMENTWISE = (
     pm.sgd, pm.momentum, pm.nesterov_momentum, pm.adagrad, pm.adagrad_window, pm.rmsprop, pm.adadelta, pm.adam,
@@ -111,7 +116,7 @@ def follow(descent: Descent, optimizer: Callable[..., Any], batch_size: int) -> 
     values = descent.values(walk.result())
     if walk.is_uphill():
         reason, values = "diverged", descent.values(descent.start())
-    elif reason == "tolerance" and not descent.method.is_final(walk.first_averaged):
+    elif reason in ("tolerance", "scattered", "n_steps") and not descent.method.is_final(walk.first_averaged):
         reason = "annealed"
     objective, backend = float(np.mean(walk.seen.objectives or [np.nan])), walk.program.backend if walk.program else ""
     return Ending(values, reason, walk.excess, walk.step, objective, backend, walk.state, walk.where)
@@ -127,6 +132,7 @@ class _Walk:
         self.order = descent.batches(batch_size)
         self.state = descent.method.begin(descent.family, descent.rows, descent.rng)
         self.weights = np.full(batch_size, 1.0 / batch_size)
+        self.uneven = {name: 1.0 + _UNEVEN * descent.rng.uniform(size=one.shape) for name, one in self.free.items()}
         self.program: Program | None = None
         self.step, self.count, self.n_prepared, self.heights = 0, 0, 0, list[float]()
         self.last: Mapping[str, np.ndarray] | None = None
@@ -163,7 +169,8 @@ class _Walk:
         gradient, state = self._look(self.free, next(self.order), step)
         done = step / descent.n_steps
         share = 1.0 if done <= _FALLING else max(1.0 - done, 0.5 / descent.n_steps) / (1.0 - _FALLING)
-        free = descent.tidy(self.move(self.free, gradient.of, share))
+        moved = self.move(self.free, gradient.of, share)
+        free = descent.tidy({name: one + self.uneven[name] * (moved[name] - one) for name, one in self.free.items()})
         if not _are_numbers(gradient.objective, free):
             return False
         self.free, self.state = free, state
@@ -213,7 +220,8 @@ class _Walk:
         self.excess = self.seen.excess(self.share, free)
         is_at_rest = self.excess <= self.descent.tolerance or self.seen.are_stationary(free)
         is_at_rest = is_at_rest and self.excess <= max(_NOISY, self.descent.tolerance)
-        return (is_at_rest or self.share > _MOST_ROWS) and not self.is_uphill()
+        is_at_rest = is_at_rest or (self.share > _MOST_ROWS and len(self.seen.blocks) > 0)
+        return is_at_rest and not self.is_uphill()
 
     def is_flat(self) -> bool:
         """Whether it makes no difference to the gradient which rows are in a step."""
@@ -240,7 +248,8 @@ class _Walk:
         descent, mean = self.descent, self.result()
         if self.n_rounds >= 1 and not self.n_prepared:  # rounds do not differ
             self.n_rounds, self.n_held = 1, self.n_drawn + int(np.ceil(1.0 / self.share))
-        n_blocks = min(self.n_rounds, N_BLOCKS) if self.n_rounds > 1 else N_BLOCKS
+        self.n_held = max(self.n_held, self.n_drawn + 2)
+        n_blocks = min(self.n_rounds if self.n_rounds > 1 else self.n_held - self.n_drawn, N_BLOCKS)
         drawn, held = self._nothing(), self._nothing(n_blocks)
         n_before = self.n_settling + self.n_drawn
         for i in range(1, self.n_settling + self.n_held + 1):
@@ -281,7 +290,7 @@ class _Walk:
         limit = max(_IN_ALL / np.sqrt(errors.n), _EACH) if is_full else _EACH_ALONE
         limit = max(limit, self.descent.tolerance) ** 2 * errors.n
         is_known = chance <= _NOISY * errors.n
-        is_small = squared <= limit + spread * chance
+        is_small = squared <= limit + _DEVIATIONS * spread * chance
         return "tolerance" if is_known and is_small else "scattered"
 
     def _done(self, step: int) -> float:
