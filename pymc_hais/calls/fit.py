@@ -53,9 +53,9 @@ def fit(
     n_steps : int, optional
         At most so many; by default 1000 of L-BFGS, which ends earlier, or 5000.  The rate of other optimisers falls
         linearly to zero over the second half of the steps, and the last quarter is averaged.  Where these have come to
-        rest, gradients at their mean are added, which move nothing, are no steps, and are told to no callback: a tenth
-        of ``n_steps``, or up to a quarter until each row has counted four times, at least 100; and half as many before
-        them for chains to settle there.
+        rest, gradients at their mean are added, which move nothing, are no steps, and are told to no callback: 100 or
+        three for each of up to 100 parameters, of rows drawn anew; and of all rows in turn, ten rounds or a tenth of
+        ``n_steps``, up to a quarter of these.  Half as many come before them for chains to settle there.
     batch_size : int, optional
         Rows of a step, 256 by default; not for L-BFGS.
     random_seed : optional
@@ -66,10 +66,11 @@ def fit(
     progressbar, backend
         As in :func:`sample_hais`.
     tolerance : float, default 0.01
-        The fit has converged when its gradient, a mean over rows, is so small beside the standard error of that mean
-        (root mean square over the parameters): another sample of rows would change the parameters far more than more
-        steps.  Noisy gradients have to be stationary over the last quarter of the steps instead, and their mean below
-        one standard error; and that at the mean of these steps below half of one, or no more than chance explains.
+        What is left to the zero of the gradient, in standard errors of the parameters from sample to sample of the rows
+        (root mean square over the parameters, whose correlations count where there are up to 100 of them): the fit has
+        converged below it, unless it was at a saddle.  Noisy gradients have to be stationary over the last quarter of
+        the steps instead; and what is left at the mean of these steps at most 3/4 in all, or a quarter for each
+        parameter, its own noise apart.  The page on learning has the details.
     max_seconds : float, optional
         No step begins later than so many seconds after the call, compiling included; what is under way, such as the
         chains' pilot, is not cut short.
@@ -86,13 +87,14 @@ def fit(
         error as log Z of these values).  Of at most 200 steps, evenly spaced, the group ``parameters`` (after the step)
         and the group ``learning`` (at the values before it): ``objective`` (the mean since the last), the norm of the
         gradient and the method's monitors.  Attributes: ``converged``, ``reason`` ("tolerance", "n_steps",
-        "max_seconds", "interrupt", "scattered", "diverged" or "stuck"), ``excess`` (what ``tolerance`` is compared
-        with), ``objective``, ``seconds``, ``method``, ``optimizer``, ``backend``, ``n_steps``, ``findings``.
+        "max_seconds", "interrupt", "scattered", "diverged", "stuck", "flat", "unseen" or "annealed"), ``excess`` (what
+        ``tolerance`` is compared with), ``objective``, ``seconds``, ``method``, ``optimizer``, ``backend``, ``n_steps``, ``findings``.
 
     Raises
     ------
     ValueError
-        Names, shapes, kinds of variables or numbers that do not fit, before any long work.
+        Names, shapes, kinds of variables or numbers that do not fit, before any long work; masked values, columns of
+        real numbers that do not vary, and values that a variable cannot take.
 
     Notes
     -----

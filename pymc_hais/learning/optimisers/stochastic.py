@@ -34,6 +34,8 @@ _NOISY = 1.0
 #: The same of a gradient at the mean, which is known better: a quarter, or of few parameters three quarters in all (up
 #: to sixteen are then within one standard error in every direction); and a half where correlations are not known.
 _EACH, _IN_ALL, _EACH_ALONE = 0.25, 0.75, 0.5
+#: Rounds that are enough where nothing is prepared: they would only differ in the rows of a batch that begins the next.
+_EQUAL_ROUNDS = 4
 #: Standard deviations of its noise by which a gradient may be too large.
 _DEVIATIONS = 2.0
 #: A share of the rows from which on steps hardly differ in them.
@@ -246,8 +248,9 @@ class _Walk:
         all rows in turn what it is: rounds differ by the noise of what a method prepares alone.
         """
         descent, mean = self.descent, self.result()
-        if self.n_rounds >= 1 and not self.n_prepared:  # rounds do not differ
-            self.n_rounds, self.n_held = 1, self.n_drawn + int(np.ceil(1.0 / self.share))
+        if not self.n_prepared and self.n_rounds > _EQUAL_ROUNDS:  # rounds of all rows do not differ
+            self.n_rounds, self.n_held = _EQUAL_ROUNDS, self.n_drawn + int(np.ceil(_EQUAL_ROUNDS / self.share))
+        order = descent.batches(self.size)
         self.n_held = max(self.n_held, self.n_drawn + 2)
         n_blocks = min(self.n_rounds if self.n_rounds > 1 else self.n_held - self.n_drawn, N_BLOCKS)
         drawn, held = self._nothing(), self._nothing(n_blocks)
@@ -257,7 +260,7 @@ class _Walk:
                 return "max_seconds"
             share = min(2.0 * i / self.n_settling, 1.0) if i <= self.n_settling else 1.0
             at = descent.tidy({name: (1.0 - share) * one + share * mean[name] for name, one in self.free.items()})
-            places = self._draw() if i <= n_before else next(self.order)
+            places = self._draw() if i <= n_before else next(order)
             gradient, state = self._look(at, places, self.step)
             if not _are_numbers(gradient.objective, gradient.of):
                 self.count = 0  # no density at the mean: the last step is the result
@@ -280,7 +283,7 @@ class _Walk:
             return "unseen"
         free = self._can_move(held)
         errors, chance, spread = drawn.yardstick(self.share, free), 0.0, 1.0
-        if self.n_prepared or self.n_rounds < 1:  # else rounds of all rows do not differ
+        if self.n_prepared or self.n_rounds < 1:
             blocks = held.blocks[:, free]
             chance = errors.squared(blocks) / (len(blocks) * (len(blocks) - 1))
             spread = np.sqrt(2.0 / errors.n * len(blocks) / (len(blocks) - 1.0))
