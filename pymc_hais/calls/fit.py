@@ -88,7 +88,8 @@ def fit(
         and the group ``learning`` (at the values before it): ``objective`` (the mean since the last), the norm of the
         gradient and the method's monitors.  Attributes: ``converged``, ``reason`` ("tolerance", "n_steps",
         "max_seconds", "interrupt", "scattered", "diverged", "stuck", "flat", "unseen" or "annealed"), ``excess`` (what
-        ``tolerance`` is compared with), ``objective``, ``seconds``, ``method``, ``optimizer``, ``backend``, ``n_steps``, ``findings``.
+        ``tolerance`` is compared with), ``objective``, ``seconds``, ``method``, ``optimizer``, ``backend``,
+        ``n_steps``, ``findings``.
 
     Raises
     ------

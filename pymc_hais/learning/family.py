@@ -157,10 +157,16 @@ def build_family(
     symbols = {name: pt.tensor(name, dtype="float64", shape=value.shape) for name, value in values.items()}
     rows = np.hstack([value.reshape(len(value), -1).astype(np.float64) for value in table.values()])
     rows = np.ascontiguousarray(rows)
-    family = Family(model, frozen, tuple(visible), hidden, layout, symbols, rows.std(axis=0), backend=backend)
+    family = Family(model, frozen, tuple(visible), hidden, layout, symbols, _spread(rows), backend=backend)
     _check_used(family)
     check_values(model, family.visible, rows)
     return family, rows
+
+
+def _spread(rows: np.ndarray) -> np.ndarray:
+    """Return the standard deviations of the columns (D,), one for those that do not vary."""
+    found = rows.std(axis=0)
+    return np.where(found > 0.0, found, 1.0)
 
 
 def with_own(family: Family, own: Mapping[str, np.ndarray]) -> Family:

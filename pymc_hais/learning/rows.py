@@ -67,7 +67,12 @@ def check_values(model: Any, visible: Sequence[Visible], rows: np.ndarray) -> No
             )
         for rv in variables if one.kind == "restricted" else ():
             if model.rvs_to_values[rv] is model[one.name] or rv is model[one.name]:
-                _refuse_outside(one.name, part, _are_outside(model, rv, one, part), f"the support of {rv.owner.op}")
+                _refuse_outside(
+                    one.name,
+                    part,
+                    _are_outside(model, rv, one, part),
+                    f"the support of {getattr(rv.owner.op, '_print_name', ['its distribution'])[0]}",
+                )
 
 
 def _refuse_outside(name: str, rows: np.ndarray, outside: np.ndarray, limits: str) -> None:

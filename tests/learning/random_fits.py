@@ -38,7 +38,8 @@ class Case:
 def slopes(terms, at, units):
     """Return the gradient of each row's term (n, P), by central differences."""
     steps = 1e-5 * np.diag(units)
-    return np.stack([(terms(at + one) - terms(at - one)) / (2e-5 * unit) for one, unit in zip(steps, units)], axis=1)
+    moved = [(terms(at + one) - terms(at - one)) / (2e-5 * unit) for one, unit in zip(steps, units, strict=True)]
+    return np.stack(moved, axis=1)
 
 
 def best(case):
@@ -53,7 +54,7 @@ def best(case):
         gradient = slopes(case.terms, at, units)
         steps = 1e-4 * np.diag(units)
         bends = [slopes(case.terms, at + one, units) - slopes(case.terms, at - one, units) for one in steps]
-        hessian = np.stack([one.mean(axis=0) / (2e-4 * unit) for one, unit in zip(bends, units)])
+        hessian = np.stack([one.mean(axis=0) / (2e-4 * unit) for one, unit in zip(bends, units, strict=True)])
         at = at - np.linalg.solve(hessian, gradient.mean(axis=0))
     inverse = np.linalg.inv(hessian)
     covariance = inverse @ np.atleast_2d(np.cov(gradient.T)) @ inverse / len(gradient)

@@ -158,6 +158,63 @@ def test_components_with_one_mean_at_the_start_part():
         np.testing.assert_allclose(np.sort(held(model, "mu")), ends, atol=0.15)
 
 
+# correlated parameters ----------------------------------------------------------------------------------------
+
+COUPLINGS = np.triu(np.random.default_rng(8).normal(size=(5, 5)), 1)
+BIASES = -0.5 * COUPLINGS.sum(axis=0)
+UPPER = np.triu_indices(5, 1)
+STATES = densities.states(5)
+FEATURES = np.hstack([STATES[:, UPPER[0]] * STATES[:, UPPER[1]], STATES])
+
+
+def shares(at):
+    """How often a Boltzmann machine of five bits is in each state."""
+    log_p = FEATURES @ at
+    return np.exp(log_p - np.logaddexp.reduce(log_p))
+
+
+def likeliest(rows):
+    """Return the maximum of the likelihood by Newton's method, and its standard errors."""
+    features = np.hstack([rows[:, UPPER[0]] * rows[:, UPPER[1]], rows])
+    at = np.r_[COUPLINGS[UPPER], BIASES]
+    for _ in range(50):
+        p = shares(at)
+        fisher = (FEATURES.T * p) @ FEATURES - np.outer(p @ FEATURES, p @ FEATURES)
+        at = at + np.linalg.solve(fisher, features.mean(axis=0) - p @ FEATURES)
+    values = np.linalg.eigvalsh(fisher)
+    return at, np.sqrt(np.diag(np.linalg.inv(fisher)) / len(rows)), values[-1] / values[0]
+
+
+def draw(parameters, n, rng):
+    at = np.r_[parameters["W"][UPPER], parameters["b"]]
+    return STATES[rng.choice(32, size=n, p=shares(at))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_steps", [400, 800, 1600, 3200])
+@pytest.mark.parametrize(
+    "method",
+    [
+        learning.SelfContrastive(draw),
+        pytest.param(learning.StochasticMaximumLikelihood(), marks=pytest.mark.exhaustive),
+        pytest.param(learning.FastPersistentCD(), marks=pytest.mark.exhaustive),
+        pytest.param(learning.ContrastiveDivergence(10), marks=pytest.mark.exhaustive),
+    ],
+    ids=lambda one: one.name,
+)
+def test_few_steps_of_correlated_parameters_have_not_converged(method, n_steps):
+    """With 800 of them 3.5 standard errors are left, of which each element of the gradient shows little."""
+    rows = densities.boltzmann_rows(COUPLINGS, BIASES, N, 1)
+    at, errors, condition = likeliest(rows)
+    assert condition > 50.0
+    model = densities.boltzmann(np.zeros((5, 5)), np.zeros(5))
+    attrs = fit(model, {"s": rows.astype(int)}, ["W", "b"], method, n_steps=n_steps)
+    off = np.abs((np.r_[model["W"].get_value()[UPPER], model["b"].get_value()] - at) / errors).max()
+    assert (off > 2.0) == (n_steps < 1000)
+    assert not attrs["converged"] or off < 1.0
+    assert attrs["converged"] or n_steps < 3000
+
+
 # closed steps -------------------------------------------------------------------------------------------------
 
 

@@ -18,7 +18,7 @@ N_STEPS = 100
 _NOISY, _LAST = 1.0, 0.25
 #: A place to rest at is left by so many standard errors or so, for so many steps; and it was none if these raise the
 #: log-likelihood of all rows by so many nats.
-_AWAY, _N_AWAY, _LOWER = 3.0, 50, 0.1
+_AWAY, _N_AWAY, _LOWER = 3.0, 20, 0.1
 
 
 class _Steps:
@@ -33,8 +33,8 @@ class _Steps:
         )  # minus the mean score, of the values before
         self.change, self.errors, self.left, self._length = dict[str, np.ndarray](), np.empty(0), np.inf, np.inf
 
-    def go(self, step: int) -> bool:
-        """Make an E-step and an M-step; whether they end at numbers."""
+    def go(self, step: int, is_judged: bool = True) -> bool:
+        """Make an E-step and an M-step, and see how far it is from there; whether they end at numbers."""
         descent, values = self.descent, self.values
         groups = self.state.collect(descent.rows, values, step, descent.rng)
         whole = total(groups)
@@ -43,11 +43,12 @@ class _Steps:
         self.change = {name: new[name] - values[name] for name in values}
         if not np.isfinite([self.objective, *(np.abs(one).max() for one in self.change.values())]).all():
             return False
-        others = [_step(descent, whole.without(one), values) for one in groups] if len(groups) > 1 else []
-        self.errors = _jackknife(others, new)
-        length = _length(flatten(self.change), self.errors)
-        self.left, self._length = _rest(length, self._length), length
         self.values = new
+        if is_judged:
+            others = [_step(descent, whole.without(one), values) for one in groups] if len(groups) > 1 else []
+            self.errors = _jackknife(others, new)
+            length = _length(flatten(self.change), self.errors)
+            self.left, self._length = _rest(length, self._length), length
         return True
 
     def is_left(self, step: int) -> bool:
@@ -66,7 +67,7 @@ class _Steps:
         except ValueError:  # no place where parameters may be
             return False
         for _ in range(_N_AWAY):
-            if self.descent.budget.left <= 0.0 or not self.go(step):
+            if self.descent.budget.left <= 0.0 or not self.go(step, is_judged=False):
                 break
             if self.objective < height - _LOWER / len(self.descent.rows):
                 return True

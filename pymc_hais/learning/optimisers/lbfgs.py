@@ -84,7 +84,8 @@ class _Objective:
 
     def is_flat(self) -> bool:
         """Whether the rows make no difference to the gradient any more."""
-        return distance.is_flat(flatten(self.gradient.of), self._variances() * len(self.descent.rows))
+        n = len(self.descent.rows)
+        return n > 1 and distance.is_flat(flatten(self.gradient.of), self._variances() * n)
 
     def unseen(self) -> str:
         """Name a parameter that the method does not see in these rows; "" if there is none."""
@@ -165,8 +166,7 @@ def minimise(descent: Descent) -> Ending:
         step, best = step + 1, np.array(at)
         excess = objective.excess
         reason = _reason(descent, excess, step)
-        pace = np.log(first / max(excess, 1e-300)) / max(np.log(first / descent.tolerance), 1e-9)
-        done = float(np.nan_to_num(max(pace, step / descent.n_steps)))
+        done = max(_pace(first, excess, descent.tolerance), step / descent.n_steps)
         values = descent.values(descent.unflatten(best))
         descent.note(step, values, objective.gradient, objective.state, done)
 
@@ -205,6 +205,13 @@ def minimise(descent: Descent) -> Ending:
     values = descent.values(descent.unflatten(best))
     height, backend = objective.gradient.objective, objective.program.backend
     return Ending(values, reason, excess, step, height, backend, objective.state, where)
+
+
+def _pace(first: float, excess: float, tolerance: float) -> float:
+    """Return what share of the way to the tolerance lies behind, on a logarithmic scale."""
+    if not (np.isfinite(first) and 0.0 < excess < np.inf and first > tolerance):
+        return 0.0
+    return float(np.log(first / excess) / np.log(first / tolerance))
 
 
 def _reason(descent: Descent, excess: float, step: int) -> str:
