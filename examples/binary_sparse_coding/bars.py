@@ -25,6 +25,10 @@ TRUTH = {"sigma": np.asarray(SIGMA), "pi": np.asarray(2.0 / N_UNITS)}
 FIRST_BETA, ANNEALED = 0.15, 0.6
 #: Standard deviation of the noise on W in the first step; there is none once the exponent is one.
 NOISE = 0.25 * SIGMA
+#: The share of the annealed steps from which on a unit that holds another one gives it up.
+#: How much of the other one it has then, at least; what it has beyond that, as a share of itself, at least; how much of
+#: the square of this may be of numbers below zero; and the cosine of what is the same.
+PARTED, _HELD, _BEYOND, _BELOW, _SAME = 0.4, 0.7, 0.5, 0.2, 0.9
 
 
 def bars() -> np.ndarray:
@@ -57,6 +61,30 @@ def n_found(weights: np.ndarray) -> int:
     return int(np.sum(found.any(axis=0))) if np.all(found.sum(axis=1) <= 1) else 0
 
 
+def part(weights: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    """Return basis functions (D, H) of which none holds another one.
+
+    A fit may end where a unit stands for two bars, of which one or both have a unit of their own, while other bars have
+    none, and no small step leads away.  What a unit has beyond the other one becomes its basis function, or noise where a
+    third unit stands for that.
+    """
+    squares = (weights**2).sum(axis=0)
+    shares = weights.T @ weights / squares[:, None]  # (H, H): how much of the row's unit the column's has
+    np.fill_diagonal(shares, 0.0)
+    beyond = np.sqrt(np.maximum(1.0 - (shares**2 * squares[:, None]) / squares, 0.0))
+    held, holder = np.unravel_index(np.argmax(np.where(beyond > _BEYOND, shares, 0.0)), shares.shape)
+    if shares[held, holder] < _HELD:
+        return weights
+    rest = weights[:, holder] - weights[:, held]
+    if np.sum(np.minimum(rest, 0.0) ** 2) > _BELOW * np.sum(rest**2):  # a bar, and a unit for half of it and of another
+        return weights
+    cosines = rest @ weights / (np.linalg.norm(rest) * np.sqrt(squares))
+    cosines[holder] = 0.0
+    parted = weights.copy()
+    parted[:, holder] = noise if cosines.max() > _SAME else rest
+    return parted
+
+
 class AnnealedStep:
     """The M-step for a posterior p(s) p(y | s)^beta, which is that of noise sigma / sqrt(beta); beta rises to one.
 
@@ -69,12 +97,15 @@ class AnnealedStep:
 
     def __call__(self, sums: learning.Statistics, parameters: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the new parameters; the M-steps without some of the rows, which give errors, get the same noise."""
+        new = m_step(sums, parameters)
         if self.before is None or not np.array_equal(parameters["W"], self.before):
             self.before = np.array(parameters["W"])
             self.step += 1
             size = NOISE * max(0.0, 1.0 - self.step / self.n_steps)
             self.noise = size * self.rng.normal(size=self.before.shape)
-        new = m_step(sums, parameters)
+            if PARTED * self.n_steps < self.step < self.n_steps:
+                fresh = HEIGHT / WIDTH * self.rng.normal(size=len(self.before))
+                self.noise = self.noise + part(new["W"], fresh) - new["W"]
         # That of the next E-step.
         beta = min(1.0, FIRST_BETA + (1.0 - FIRST_BETA) * (self.step + 1) / self.n_steps)
         return new | {"W": new["W"] + self.noise, "sigma": new["sigma"] / np.sqrt(beta)}

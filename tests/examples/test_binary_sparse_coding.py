@@ -57,6 +57,26 @@ def test_selected_states_bound_the_likelihood_from_below():
     assert bounds[0] < bounds[1] <= bounds[2] == pytest.approx(exact)
 
 
+def test_a_unit_for_two_bars_gives_one_up():
+    whole, noise = bars.bars(), np.full(36, 0.1)
+    np.testing.assert_array_equal(bars.part(whole, noise), whole)
+    # Bars 0 and 1 by one unit, and 0 by another: what is left is bar 1.
+    one = whole.copy()
+    one[:, 1] += whole[:, 0]
+    np.testing.assert_allclose(bars.part(one, noise), whole)
+    # Bars 2 and 3 by one unit and by one each, and a unit for half of bars 0 and 1: noise.
+    both = whole.copy()
+    both[:, 0] = 0.5 * (whole[:, 0] + whole[:, 1])
+    both[:, 1] = whole[:, 2] + whole[:, 3]
+    parted = bars.part(both, noise)
+    np.testing.assert_array_equal(parted[:, 1], noise)
+    np.testing.assert_array_equal(np.delete(parted, 1, axis=1), np.delete(both, 1, axis=1))
+    # A bar, and half of it together with half of another one: no more than that is known.
+    half = whole.copy()
+    half[:, 1] = 0.5 * (whole[:, 0] + whole[:, 1])
+    np.testing.assert_array_equal(bars.part(half, noise), half)
+
+
 def test_units_that_are_never_active_or_always_together_keep_an_m_step_finite():
     unit = np.array([3.0, 3.0, 0.0])
     together = np.array([[3.0, 3.0, 0.0], [3.0, 3.0, 0.0], [0.0, 0.0, 0.0]])

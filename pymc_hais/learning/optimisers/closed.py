@@ -111,8 +111,8 @@ def maximise(descent: Descent) -> Ending:
 
 def _length(change: np.ndarray, errors: np.ndarray) -> float:
     """Return the root mean square of a change of the parameters (P,) in their standard errors."""
-    errors = Yardstick(errors**2)
-    return root_mean_square(errors.squared(change[None]), errors.n) if errors.variances.size else np.inf
+    known = Yardstick(errors**2)
+    return root_mean_square(known.squared(change[None]), known.n) if errors.size else np.inf
 
 
 def _rest(length: float, before: float) -> float:

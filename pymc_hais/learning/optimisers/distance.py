@@ -59,7 +59,8 @@ class Yardstick:
         assert self.covariance is not None
         used = self.variances > 0.0
         scale = np.sqrt(self.variances[used])
-        return np.linalg.eigh(self.covariance[np.ix_(used, used)] / np.outer(scale, scale))
+        values, vectors = np.linalg.eigh(self.covariance[np.ix_(used, used)] / np.outer(scale, scale))
+        return values, vectors
 
     @property
     def _values(self) -> np.ndarray:
