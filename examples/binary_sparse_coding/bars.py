@@ -65,8 +65,8 @@ def part(weights: np.ndarray, noise: np.ndarray) -> np.ndarray:
     """Return basis functions (D, H) of which none holds another one.
 
     A fit may end where a unit stands for two bars, of which one or both have a unit of their own, while other bars have
-    none, and no small step leads away.  What a unit has beyond the other one becomes its basis function, or noise where a
-    third unit stands for that.
+    none, and no small step leads away.  What a unit has beyond the other one becomes its basis function, or noise where
+    a third unit stands for that.
     """
     squares = (weights**2).sum(axis=0)
     shares = weights.T @ weights / squares[:, None]  # (H, H): how much of the row's unit the column's has

@@ -96,8 +96,11 @@ BITS_MODEL = ({"s": BITS}, ["W"])
         ({"method": learning.ScoreMatching}, r"Pass ScoreMatching\(\)"),
         ({"method": learning.Pseudolikelihood()}, "`x` is real.*ScoreMatching"),
         ({"model": hidden(), "data": {"y": ROWS}}, "`h` would have to be integrated out"),
-        ({"model": positive()}, "restricted.*NoiseContrastive"),
-        ({"model": positive(), "method": learning.NoiseContrastive()}, "no default noise for restricted"),
+        ({"model": positive(), "data": {"x": np.exp(ROWS)}}, "restricted.*NoiseContrastive"),
+        (
+            {"model": positive(), "data": {"x": np.exp(ROWS)}, "method": learning.NoiseContrastive()},
+            "no default noise for restricted",
+        ),
         ({"model": counts(), "data": {"x": BITS}, "method": learning.Pseudolikelihood()}, "`x` is count"),
         ({"optimizer": "adam"}, 'must be "lbfgs", or one such as pm.adam'),
         ({"optimizer": "lbfgs", "batch_size": 5}, "takes all rows"),
