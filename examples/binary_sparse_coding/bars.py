@@ -27,8 +27,8 @@ FIRST_BETA, ANNEALED = 0.15, 0.6
 NOISE = 0.25 * SIGMA
 #: The share of the annealed steps from which on a unit that holds another one gives it up.
 #: How much of the other one it has then, at least; what it has beyond that, as a share of itself, at least; how much of
-#: the square of this may be of numbers below zero; and the cosine of what is the same.
-PARTED, _HELD, _BEYOND, _BELOW, _SAME = 0.4, 0.7, 0.5, 0.2, 0.9
+#: the square of this may be of numbers below zero; the cosine of what is the same; and how much a unit may take away.
+PARTED, _HELD, _BEYOND, _BELOW, _SAME, _TAKEN = 0.4, 0.7, 0.5, 0.2, 0.9, 0.4
 
 
 def bars() -> np.ndarray:
@@ -66,11 +66,16 @@ def part(weights: np.ndarray, noise: np.ndarray) -> np.ndarray:
 
     A fit may end where a unit stands for two bars, of which one or both have a unit of their own, while other bars have
     none, and no small step leads away.  What a unit has beyond the other one becomes its basis function, or noise where
-    a third unit stands for that.
+    a third unit stands for that.  And a unit that takes another one away does so no more.
     """
     squares = (weights**2).sum(axis=0)
     shares = weights.T @ weights / squares[:, None]  # (H, H): how much of the row's unit the column's has
     np.fill_diagonal(shares, 0.0)
+    parted = weights.copy()
+    taken, taker = np.unravel_index(np.argmin(shares), shares.shape)
+    if shares[taken, taker] < -_TAKEN:
+        parted[:, taker] -= shares[taken, taker] * weights[:, taken]
+        return parted
     beyond = np.sqrt(np.maximum(1.0 - (shares**2 * squares[:, None]) / squares, 0.0))
     held, holder = np.unravel_index(np.argmax(np.where(beyond > _BEYOND, shares, 0.0)), shares.shape)
     if shares[held, holder] < _HELD:
@@ -80,7 +85,6 @@ def part(weights: np.ndarray, noise: np.ndarray) -> np.ndarray:
         return weights
     cosines = rest @ weights / (np.linalg.norm(rest) * np.sqrt(squares))
     cosines[holder] = 0.0
-    parted = weights.copy()
     parted[:, holder] = noise if cosines.max() > _SAME else rest
     return parted
 
