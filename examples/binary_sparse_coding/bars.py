@@ -28,7 +28,7 @@ NOISE = 0.25 * SIGMA
 #: The share of the annealed steps from which on a unit that holds another one gives it up.
 #: How much of the other one it has then, at least; what it has beyond that, as a share of itself, at least; how much of
 #: the square of this may be of numbers below zero; the cosine of what is the same; and how much a unit may take away.
-PARTED, _HELD, _BEYOND, _BELOW, _SAME, _TAKEN = 0.4, 0.7, 0.5, 0.2, 0.9, 0.4
+PARTED, _HELD, _BEYOND, _BELOW, _SAME, _TAKEN = (0.4, 1.3), 0.7, 0.5, 0.2, 0.9, 0.4
 
 
 def bars() -> np.ndarray:
@@ -76,16 +76,21 @@ def part(weights: np.ndarray, noise: np.ndarray) -> np.ndarray:
     if shares[taken, taker] < -_TAKEN:
         parted[:, taker] -= shares[taken, taker] * weights[:, taken]
         return parted
+    cosines = shares * np.sqrt(squares[:, None] / squares)
+    first, twin = np.unravel_index(np.argmax(cosines), cosines.shape)
+    if cosines[first, twin] > _SAME:
+        parted[:, twin] = noise
+        return parted
     beyond = np.sqrt(np.maximum(1.0 - (shares**2 * squares[:, None]) / squares, 0.0))
-    held, holder = np.unravel_index(np.argmax(np.where(beyond > _BEYOND, shares, 0.0)), shares.shape)
-    if shares[held, holder] < _HELD:
-        return weights
-    rest = weights[:, holder] - weights[:, held]
-    if np.sum(np.minimum(rest, 0.0) ** 2) > _BELOW * np.sum(rest**2):  # a bar, and a unit for half of it and of another
-        return weights
-    cosines = rest @ weights / (np.linalg.norm(rest) * np.sqrt(squares))
-    cosines[holder] = 0.0
-    parted[:, holder] = noise if cosines.max() > _SAME else rest
+    pairs = np.argwhere((shares > _HELD) & (beyond > _BEYOND))
+    for held, holder in pairs[np.argsort(-shares[tuple(pairs.T)])]:
+        rest = weights[:, holder] - weights[:, held]
+        # Else it is a bar, and a unit for half of it and of another one.
+        if np.sum(np.minimum(rest, 0.0) ** 2) <= _BELOW * np.sum(rest**2):
+            likeness = rest @ weights / (np.linalg.norm(rest) * np.sqrt(squares))
+            likeness[holder] = 0.0
+            parted[:, holder] = noise if likeness.max() > _SAME else rest
+            break
     return parted
 
 
@@ -107,8 +112,8 @@ class AnnealedStep:
             self.step += 1
             size = NOISE * max(0.0, 1.0 - self.step / self.n_steps)
             self.noise = size * self.rng.normal(size=self.before.shape)
-            if PARTED * self.n_steps < self.step < self.n_steps:
-                fresh = HEIGHT / WIDTH * self.rng.normal(size=len(self.before))
+            if PARTED[0] * self.n_steps < self.step < PARTED[1] * self.n_steps:
+                fresh = self.before.mean(axis=1) + HEIGHT / WIDTH * self.rng.normal(size=len(self.before))
                 self.noise = self.noise + part(new["W"], fresh) - new["W"]
         # That of the next E-step.
         beta = min(1.0, FIRST_BETA + (1.0 - FIRST_BETA) * (self.step + 1) / self.n_steps)
