@@ -8,6 +8,7 @@ import io
 import json
 import os
 import secrets
+import zipfile
 from collections.abc import Buffer, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-#: The name of the facts among the arrays.
+#: The name of the facts, which come before the arrays; longer where an array has it.
 _FACTS = "facts"
 #: Bytes of the digest.
 _LENGTH = 16
@@ -73,7 +74,14 @@ def encode(arrays: Mapping[str, np.ndarray], facts: Any) -> bytes:
     """Make the content of a file."""
     buffer = io.BytesIO()
     text = np.frombuffer(json.dumps(facts).encode(), np.uint8)
-    np.savez(buffer, **{_FACTS: text}, **arrays)  # type: ignore[arg-type]
+    name_of_facts = _FACTS
+    while name_of_facts in arrays:
+        name_of_facts += "_"
+    # As np.savez writes it, which takes no arrays by the names of its own arguments.
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, array in ((name_of_facts, text), *arrays.items()):
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
     # A zip file ends with the length of a comment, 0 here: the digest becomes that comment.
     content = buffer.getvalue()[:-2] + _LENGTH.to_bytes(2, "little")
     return content + digest(content)
@@ -83,9 +91,14 @@ def decode(content: bytes) -> tuple[dict[str, np.ndarray], Any]:
     """Read the content of a file; whatever is wrong with it raises."""
     if content[-_LENGTH:] != digest(content[:-_LENGTH]):
         raise ValueError("The content does not have its digest.")
-    with np.load(io.BytesIO(content), allow_pickle=False) as file:
-        arrays = dict(file)
-    return arrays, json.loads(arrays.pop(_FACTS).tobytes())
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        facts, *arrays = (_read_member(archive, name) for name in archive.namelist())
+    return dict(arrays), json.loads(facts[1].tobytes())
+
+
+def _read_member(archive: zipfile.ZipFile, name: str) -> tuple[str, np.ndarray]:
+    with archive.open(name) as member:
+        return name.removesuffix(".npy"), np.lib.format.read_array(member, allow_pickle=False)
 
 
 def digest(content: Buffer) -> bytes:

@@ -58,6 +58,13 @@ def test_what_json_cannot_hold_is_not_written():
         encode({}, {"object": object()})
 
 
+@pytest.mark.parametrize("name", ["facts", "file", "allow_pickle", "a.npy", ""])
+def test_arrays_have_any_name(name):
+    arrays, facts = decode(encode({"a": np.zeros(1), name: np.ones(2), "facts_": np.ones(3)}, FACTS))
+    assert facts == FACTS
+    assert {one: len(array) for one, array in arrays.items()} == {"a": 1, name: 2, "facts_": 3}
+
+
 def test_numpy_reads_it_without_this_package(tmp_path):
     write_record(tmp_path / "a.npz", ARRAYS, FACTS)
     with np.load(tmp_path / "a.npz", allow_pickle=False) as file:
