@@ -8,6 +8,7 @@ import io
 import json
 import os
 import secrets
+import stat
 import zipfile
 from collections.abc import Buffer, Iterator, Mapping
 from contextlib import contextmanager
@@ -44,12 +45,22 @@ def read_record(path: Path) -> tuple[dict[str, np.ndarray], Any]:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield another name to write to; what was written is brought to the disk and given its name: at once, or never."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    """Yield another name to write to; what was written is brought to the disk and given its name: at once, or never.
+
+    A file that is there keeps its permissions, and a link keeps pointing to the file that is replaced.
+    """
+    path = Path(os.path.realpath(path))
+    # Of a long name a part: with all of it the temporary name might be longer than names can be.
+    temporary = path.with_name(f".{path.name[:50]}.{secrets.token_hex(4)}.part")
     try:
+        mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None
+        if mode is not None:  # before there is anything to read in it
+            os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode | stat.S_IRUSR | stat.S_IWUSR))
         yield temporary
         with temporary.open("r+b") as file:
             os.fsync(file.fileno())
+        if mode is not None:
+            temporary.chmod(mode)
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -59,7 +70,7 @@ def replacing(path: Path) -> Iterator[Path]:
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file so that a reader finds all of it or none; see :func:`write_record`."""
     try:
-        with replacing(path) as temporary, temporary.open("xb") as file:
+        with replacing(path) as temporary, temporary.open("wb") as file:
             file.write(content)
     except OSError as error:
         cure = "give it room" if path.parent.is_dir() else "make that folder first"

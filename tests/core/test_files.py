@@ -5,12 +5,13 @@ import hashlib
 import io
 import os
 import pickle
+import stat
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from pymc_hais.core.files import decode, encode, read_record, write_bytes, write_record
+from pymc_hais.core.files import decode, encode, read_record, replacing, write_bytes, write_record
 
 RNG = np.random.default_rng(0)
 ARRAYS = {
@@ -136,6 +137,52 @@ def test_whoever_dies_while_writing_leaves_the_old_file_or_the_new_one(tmp_path,
     monkeypatch.undo()
     assert path.read_bytes() == (new if step == "replaced" else old)
     assert os.listdir(tmp_path) == ["a.npz"]
+
+
+def test_what_is_written_through_a_link_goes_into_its_file(tmp_path):
+    (tmp_path / "real").mkdir()
+    target, link = tmp_path / "real" / "a.npz", tmp_path / "link.npz"
+    link.symlink_to(target)
+    for content in (b"first", b"second"):  # the target is made, then replaced
+        write_bytes(link, content)
+        assert link.is_symlink()
+        assert target.read_bytes() == content
+    assert sorted(os.listdir(tmp_path)) == ["link.npz", "real"]
+    assert os.listdir(tmp_path / "real") == ["a.npz"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such permissions")
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o444, 0o666])
+def test_a_file_that_is_replaced_keeps_its_permissions(tmp_path, mode, monkeypatch):
+    path, replace, seen = tmp_path / "a.npz", os.replace, []
+    path.write_bytes(b"before")
+    path.chmod(mode)
+
+    def look(temporary, to):
+        seen.append(stat.S_IMODE(os.stat(temporary).st_mode))
+        replace(temporary, to)
+
+    monkeypatch.setattr("pymc_hais.core.files.os.replace", look)
+    write_bytes(path, b"after")
+    assert seen == [mode]
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+    assert path.read_bytes() == b"after"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such permissions")
+def test_nobody_else_reads_a_private_file_while_it_is_written(tmp_path):
+    path = tmp_path / "a.npz"
+    path.write_bytes(b"before")
+    path.chmod(0o600)
+    with replacing(path) as temporary:
+        temporary.write_bytes(b"after")
+        assert stat.S_IMODE(temporary.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("name", ["a" * 250, "é" * 125, "a" * 255])
+def test_a_name_is_as_long_as_the_file_system_takes(tmp_path, name):
+    write_bytes(tmp_path / name, b"content")
+    assert os.listdir(tmp_path) == [name]
 
 
 def die_at(monkeypatch, step, death):
