@@ -12,6 +12,7 @@ from arviz_stats.base import array_stats
 from scipy.optimize import brentq
 from scipy.special import log_expit
 
+from pymc_hais.core.process import one_thread
 from pymc_hais.core.weights import log_sum_exp
 from pymc_hais.estimators.values import NORMAL_REACH, LogZEstimate
 
@@ -78,14 +79,17 @@ def effective_draws(values: np.ndarray) -> float:
     """Return the effective sample size of the mean of Markov chains' values (C, S); all of them if they are equal."""
     if not np.ptp(values) > 0.0:
         return float(values.size)
-    return float(array_stats.ess(values, method="mean"))
+    with one_thread:
+        return float(array_stats.ess(values, method="mean"))
 
 
 def rhat_of(values: np.ndarray) -> float:
     """Return R-hat of chains' values (C, S), each of which is split; 1 if they are equal."""
     if np.ptp(values) == 0.0:
         return 1.0
-    return float(array_stats.rhat(np.concatenate(np.array_split(values[:, : 2 * (values.shape[1] // 2)], 2, axis=1))))
+    with one_thread:
+        halves = np.array_split(values[:, : 2 * (values.shape[1] // 2)], 2, axis=1)
+        return float(array_stats.rhat(np.concatenate(halves)))
 
 
 def average_bridges(log_z: np.ndarray, variances: np.ndarray) -> tuple[float, float]:

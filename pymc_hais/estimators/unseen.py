@@ -4,10 +4,10 @@ A sum of heavy-tailed weights is too small most of the time and far too large no
 computed from the same weights: intervals then miss log Z upwards.  The tail itself says what is typically missing.
 """
 
-import warnings
-
 import numpy as np
 from arviz_stats.base import array_stats
+
+from pymc_hais.core.process import filtered_warnings
 
 #: Masses within a factor of two are no tail.
 _TAIL_FACTOR = np.log(2.0)
@@ -32,8 +32,7 @@ def pareto_k(masses: np.ndarray) -> float:
         return -np.inf
     # The fit takes clusters of equal sizes for a tail: blur them, by less than a tail would span.
     log_masses = log_masses + 0.5 * _TAIL_FACTOR * np.random.default_rng(0).normal(size=log_masses.size)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with filtered_warnings("ignore"):
         # ArviZ expects log densities of what is left out, whose weights are their reciprocals.
         _, k = array_stats.psislw(-log_masses)
     return float(k) if np.isfinite(k) else -np.inf

@@ -2,7 +2,6 @@
 
 import hashlib
 import sys
-import warnings
 from collections.abc import Callable, MutableMapping
 from typing import Any
 
@@ -21,6 +20,8 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import applys_between, graph_inputs
 from pytensor.tensor.math import Argmax
+
+from pymc_hais.core.process import filtered_warnings
 
 seeds_per_chain = _get_seeds_per_chain
 inline_inner_graph = inline_ofg_node
@@ -90,8 +91,7 @@ def release_with_lkj(op: Any) -> str:
 
 def default_transform(op: Any, rv: Any) -> Any:
     """Return the transform that PyMC gives a distribution where the user gives none; None for no transform."""
-    with warnings.catch_warnings():  # what there is to say of a mixture has been said when the model was made
-        warnings.simplefilter("ignore")
+    with filtered_warnings("ignore"):  # what there is to say of a mixture has been said when the model was made
         return _default_transform(op, rv)
 
 

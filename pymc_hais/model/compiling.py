@@ -1,9 +1,7 @@
 """How graphs are compiled and frozen: without notes on the lines of code behind them, and without remarks."""
 
 import contextlib
-import functools
 import threading
-import warnings
 from collections.abc import Callable, Iterator
 from inspect import signature
 from typing import Any
@@ -20,40 +18,34 @@ from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import Clip, Second
 from pytensor.tensor.random.type import RandomType
 
+from pymc_hais.core.process import filtered_warnings, one_thread
 from pymc_hais.model.compat import inline_inner_graph, without_initvals
 
+#: How the Numba linker says that it would call Python.
+_OBJECT_MODE = ".*object mode.*"
 
-class WhileInside(contextlib.ContextDecorator):
-    """A setting of the process that the first thread to enter makes, and the last one to leave takes back."""
 
-    def __init__(self, make: Callable[[], Callable[[], Any]]) -> None:
-        self._make = make  # returns what takes it back
-        self._counting, self._n_inside = threading.Lock(), 0
+class _Untraced(contextlib.ContextDecorator):
+    """A setting of PyTensor and the lock that changing it needs; may be entered again inside."""
+
+    def __init__(self) -> None:
+        self._before: list[int] = []
 
     def __enter__(self) -> None:
-        with self._counting:
-            if not self._n_inside:
-                self._take_back = self._make()
-            self._n_inside += 1
+        one_thread.acquire()
+        self._before.append(pytensor.config.traceback__limit)
+        pytensor.config.traceback__limit = 0
 
     def __exit__(self, *_: object) -> None:
-        with self._counting:
-            self._n_inside -= 1
-            if not self._n_inside:
-                self._take_back()
+        pytensor.config.traceback__limit = self._before.pop()
+        one_thread.release()
 
 
-def _stop_tracing() -> Callable[[], None]:
-    before = pytensor.config.traceback__limit
-    pytensor.config.traceback__limit = 0
-    return functools.partial(setattr, pytensor.config, "traceback__limit", before)
-
-
-#: Context and decorator of what builds or compiles graphs: PyTensor notes for no variable which line of code made it.
-#: Such notes take longer than the graphs themselves; and where a switch between equal branches becomes one of them,
-#: PyTensor adds the branch's notes to themselves, three times as many for every switch: those that a frozen model has
-#: are taken away.
-untraced = WhileInside(_stop_tracing)
+#: Context and decorator of what builds or compiles graphs, one thread at a time: PyTensor notes for no variable which
+#: line of code made it.  Such notes take longer than the graphs themselves; and where a switch between equal branches
+#: becomes one of them, PyTensor adds the branch's notes to themselves, three times as many for every switch: those that
+#: a frozen model has are taken away.
+untraced = _Untraced()
 
 
 class OneAtATime:
@@ -128,11 +120,11 @@ def compile_interpreted(inputs: list[Any], outputs: list[Any]) -> Any:
     return OneAtATime(function)
 
 
+@untraced
 def freeze_dims_and_data(model: Any, **kwargs: Any) -> Any:
     """Freeze a model as PyMC does, which would take the initial values off it in the meantime; see :data:`untraced`."""
-    with warnings.catch_warnings():
-        # About use of the user's GP objects on the copy, which nobody makes.
-        warnings.filterwarnings("ignore", message="Detected variables likely created by GP objects.*")
+    # About use of the user's GP objects on the copy, which nobody makes.
+    with filtered_warnings("ignore", "Detected variables likely created by GP objects.*"):
         frozen = pymc_freeze(without_initvals(model), **kwargs)
     terms = [*frozen.basic_RVs, *frozen.potentials, *frozen.deterministics, *frozen.rvs_to_values.values()]
     for variable in ancestors(terms):
@@ -183,20 +175,21 @@ def quiet_compilation() -> Iterator[None]:
 
     That about BLAS comes from a look at the settings of the C backend, whatever the backend.
     """
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="PyTensor could not link to a BLAS.*")
-        warnings.filterwarnings("ignore", message=".*object mode.*")
-        warnings.filterwarnings("ignore", message=".*faster on contiguous arrays.*")
-        warnings.filterwarnings("ignore", message=".*Cannot cache compiled function.*")
-        warnings.filterwarnings("ignore", message=".*Explicitly requested dtype.*")
+    with filtered_warnings(
+        "ignore",
+        "PyTensor could not link to a BLAS.*",
+        _OBJECT_MODE,
+        ".*faster on contiguous arrays.*",
+        ".*Cannot cache compiled function.*",
+        ".*Explicitly requested dtype.*",
+    ):
         yield
 
 
 @contextlib.contextmanager
 def _refuse_object_mode() -> Iterator[None]:
     """Turn the Numba linker's remark that it would call an Op's Python code into a NotImplementedError."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("error", message=".*object mode.*")
+    with filtered_warnings("error", _OBJECT_MODE):
         try:
             yield
         except UserWarning as remark:

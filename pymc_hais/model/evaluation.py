@@ -12,7 +12,7 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_hais.core.messages import quoted
 from pymc_hais.core.records import ParticleState
-from pymc_hais.model.compiling import compile_interpreted
+from pymc_hais.model.compiling import compile_interpreted, untraced
 from pymc_hais.model.containers import arguments_for, freeze_with_inputs
 from pymc_hais.model.layout import Layout
 from pymc_hais.model.rewrites.precise import evaluate_precisely, largest_terms
@@ -204,6 +204,7 @@ def _raise_for_terms(model: Any, layout: Layout, positions: np.ndarray, n_draws:
     )
 
 
+@untraced
 def _impossible_value(model: Any, layout: Layout, positions: np.ndarray, name: str) -> str:
     """Name an observed value that has density zero at all positions (P, D), if elements have densities of their own."""
     rv = model[name]

@@ -19,7 +19,7 @@ from pytensor.xtensor.shape import Transpose
 from scipy.special import gammaln
 
 from pymc_hais.model.compat import default_transform
-from pymc_hais.model.compiling import compile_interpreted
+from pymc_hais.model.compiling import compile_interpreted, untraced
 from pymc_hais.model.layout import Layout, is_circular, name_transform
 from pymc_hais.model.markov import find_log_mass, find_markov
 from pymc_hais.model.sites.flat_discrete import FlatDiscreteRV
@@ -157,6 +157,7 @@ def log_count(model: Any, layout: Layout) -> float:
     return total
 
 
+@untraced
 def keeps_all(rv: Any, value: Any, transform: Any) -> bool:
     """Whether all of a variable's distribution is known to lie in the range of its transform.
 

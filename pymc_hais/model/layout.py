@@ -10,6 +10,7 @@ import pytensor.tensor as pt
 from pytensor.graph.replace import clone_replace
 
 from pymc_hais.core.messages import quoted
+from pymc_hais.model.compiling import untraced
 from pymc_hais.model.sites.sites import SiteVariable, find_sites, is_discrete
 
 
@@ -112,6 +113,7 @@ class Layout:
         }
 
 
+@untraced
 def build_layout(model: Any, values: list[np.ndarray] | None = None) -> Layout:
     """Read the layout off one unconstrained draw of the free variables, in the order of :func:`free_variables`.
 

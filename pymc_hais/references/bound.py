@@ -9,6 +9,7 @@ import pymc as pm
 import pytensor.tensor as pt
 
 from pymc_hais.core.protocols import Reference
+from pymc_hais.model.compiling import untraced
 from pymc_hais.model.layout import Layout
 from pymc_hais.references.base import BoundReference, Direct, Draws
 from pymc_hais.references.gaussian import Gaussian
@@ -82,7 +83,8 @@ class Distribution:
     @classmethod
     def build(cls, dist: Any, layout: Layout) -> Self:
         """Match a distribution of all D dimensions with a model."""
-        shape = tuple(int(length) for length in dist.shape.eval())
+        with untraced:
+            shape = tuple(int(length) for length in dist.shape.eval())
         if int(np.prod(shape)) != layout.n_dims:
             raise ValueError(
                 f"The reference distribution has shape {shape}, but the model has {layout.n_dims} unconstrained "
@@ -92,7 +94,8 @@ class Distribution:
 
     def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
         """Draw (n, D) positions."""
-        draws = pm.draw(self.dist, n, random_seed=int(rng.integers(2**31)))
+        with untraced:
+            draws = pm.draw(self.dist, n, random_seed=int(rng.integers(2**31)))
         return np.asarray(draws, dtype=np.float64).reshape(n, -1)
 
     def logp(self, position: Any) -> Any:

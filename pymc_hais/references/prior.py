@@ -16,7 +16,7 @@ from pytensor.graph.traversal import graph_inputs
 
 from pymc_hais.core.messages import quoted
 from pymc_hais.model.compat import find_rng_nodes, reseed_rngs
-from pymc_hais.model.compiling import compile_interpreted
+from pymc_hais.model.compiling import compile_interpreted, untraced
 from pymc_hais.model.containers import arguments_for
 from pymc_hais.model.facts import keeps_all
 from pymc_hais.model.layout import free_variables
@@ -125,6 +125,7 @@ class PriorSampler:
         return result, clipped
 
 
+@untraced
 def build_prior(model: Any, containers: Sequence[str] = ()) -> PriorSampler:
     """Compile the forward sampler of a model's free variables, with values of its own for containers that may vary.
 
@@ -188,6 +189,7 @@ def _draw_finite(function: Any, data: list[np.ndarray]) -> list[np.ndarray]:
     return function(*data)
 
 
+@untraced
 def _first_undrawable(model: Any) -> str:
     for rv in model.free_RVs:  # parents come before children
         try:

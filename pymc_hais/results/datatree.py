@@ -15,6 +15,7 @@ from pymc.stats.log_density import compute_log_likelihood, compute_log_prior
 from xarray import Dataset, DataTree
 
 from pymc_hais.core.messages import quoted
+from pymc_hais.core.process import one_thread
 from pymc_hais.estimators import Finding, LogZEstimate, ObservedData, describe_data
 from pymc_hais.jobs.guard import Guard
 from pymc_hais.model.compat import without_initvals
@@ -125,7 +126,8 @@ def densities(posterior: Dataset, model: Any, output: Output) -> dict[str, Calla
 
     def build(compute: Callable[..., Any], wanted: bool | list[str]) -> Any:
         names, plain = None if wanted is True else wanted, without_initvals(model)
-        return compute(idata, var_names=names, model=plain, progressbar=False, extend_inferencedata=False)
+        with one_thread:
+            return compute(idata, var_names=names, model=plain, progressbar=False, extend_inferencedata=False)
 
     every = {
         "log_likelihood": (compute_log_likelihood, output.log_likelihood),

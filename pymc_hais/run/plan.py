@@ -7,9 +7,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from pymc_hais.core.codec import Codec
 from pymc_hais.core.records import AnnealingRun, Ladder, Schedule
 from pymc_hais.estimators import NO_TAIL, Finding, Late, LogZEstimate, Tail
+from pymc_hais.jobs.codec import Codec
 from pymc_hais.kernels import Gibbs, Hamiltonian, LinearConstraints, LocallyBalanced, RandomWalk
 from pymc_hais.model import Layout, ModelIdentity, Sites, SiteVariable
 from pymc_hais.problem.problem import PriorMass

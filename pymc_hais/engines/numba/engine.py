@@ -1,5 +1,6 @@
 """A whole segment as one Numba program: threads share out the particles, each travels alone."""
 
+import contextlib
 import functools
 import itertools
 import time
@@ -11,11 +12,12 @@ import numpy as np
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 from pymc_hais.core.noise import INITIAL_STEP, build_noise
+from pymc_hais.core.process import WhileInside
 from pymc_hais.core.protocols import Kernel, Path
 from pymc_hais.core.records import ParticleState, Segment, SegmentTrace
 from pymc_hais.engines.base import SharedEngine, on_tuple, spread
 from pymc_hais.engines.numba.segment import compile_segment
-from pymc_hais.model.compiling import WhileInside, quiet_compilation
+from pymc_hais.model.compiling import quiet_compilation
 
 _MAX_CORES: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
 #: Chunks of particles a thread: more than one, so that no thread waits long for the last.
@@ -96,10 +98,13 @@ class NumbaEngine(SharedEngine):
         positions = _plain(np.asarray(positions, np.float64))
         particles = np.arange(positions.shape[1], dtype=np.uint32)[:, None]
         momenta = np.stack([self._noise(key, particles, np.uint32(INITIAL_STEP)).normal for key in keys])
-        rows = [
-            [self._path.evaluate(position, 0.0, self._data_of(b, inputs)) for position in population]
-            for b, population in enumerate(positions)
-        ]
+        kind = ("start", self.path.name)
+        with contextlib.nullcontext() if kind in self._compiled else quiet_compilation():  # the first call compiles
+            rows = [
+                [self._path.evaluate(position, 0.0, self._data_of(b, inputs)) for position in population]
+                for b, population in enumerate(positions)
+            ]
+        self._compiled.add(kind)
         values = [np.array([[particle[i] for particle in row] for row in rows], np.float64) for i in range(4)]
         return ParticleState(positions, momenta, *values)
 

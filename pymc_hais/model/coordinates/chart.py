@@ -15,7 +15,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.replace import clone_replace, vectorize_graph
 
-from pymc_hais.model.compiling import compile_interpreted
+from pymc_hais.model.compiling import compile_interpreted, untraced
 from pymc_hais.model.containers import arguments_for, freeze_with_inputs
 from pymc_hais.model.coordinates.centring import find_conditionals, longest_line, times_site
 from pymc_hais.model.coordinates.fields import Field, at_points, expand, find_fields, open_sums
@@ -138,6 +138,7 @@ class Chart:
         return self.fields[i].precision.compute_factor(self.numbers.expansions[i](x, sites))
 
 
+@untraced
 def build_chart(
     model: Any, layout: Layout, containers: Mapping[str, np.ndarray] | None = None, normals: bool = False
 ) -> Chart | None:

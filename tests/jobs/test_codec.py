@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pymc_hais.core import files
-from pymc_hais.core.codec import Codec
+from pymc_hais.jobs.codec import Codec
 
 
 class Point(NamedTuple):
@@ -143,8 +143,20 @@ class Other(NamedTuple):
 
 
 @pytest.mark.parametrize(
-    "value", [object(), {1, 2}, len, b"bytes", 1j, Other(), {1: "a"}, np.datetime64(1, "s"), np.array([None])]
-    + [np.longdouble(0.1), np.ma.masked_less([1.0, 2.0], 1.5)],
+    "value",
+    [
+        object(),
+        {1, 2},
+        len,
+        b"bytes",
+        1j,
+        Other(),
+        {1: "a"},
+        np.datetime64(1, "s"),
+        np.array([None]),
+        np.longdouble(0.1),
+        np.ma.masked_less([1.0, 2.0], 1.5),
+    ],
 )
 def test_what_is_no_part_of_a_record_is_not_written(value):
     with pytest.raises(TypeError, match="is no part of a record"):
