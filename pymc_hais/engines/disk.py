@@ -1,8 +1,15 @@
 """Where compiled programs are kept, so that another process need not compile them again."""
 
+import contextlib
+import logging
 import os
 import sys
 from pathlib import Path
+from typing import Any
+
+from pymc_hais.core.files import digest
+
+_log = logging.getLogger("pymc.hais")
 
 #: Environment variable that names the folder, or turns the cache off.
 CACHE_VARIABLE = "PYMC_HAIS_CACHE"
@@ -33,3 +40,47 @@ def _user_caches() -> Path:
     if sys.platform == "darwin":
         return home / "Library" / "Caches"
     return Path(os.environ.get("XDG_CACHE_HOME", home / ".cache"))
+
+
+class CheckedCache:
+    """JAX's cache of compiled programs, whose entries end with their digest.
+
+    JAX writes its files in place, so that a process that is killed leaves a part of one.  JAX would warn of it in every
+    later process, and never write it again.  Here a damaged entry counts as none, and the next program replaces it.
+
+    Parameters
+    ----------
+    cache : jax._src.lru_cache.LRUCache
+        With ``get(key)`` and ``put(key, value)``.
+    folder : Path
+        Its folder, with a file ``{key}-cache`` for each entry.
+    """
+
+    def __init__(self, cache: Any, folder: Path) -> None:
+        self._cache, self._folder = cache, folder
+        self._path = str(folder)  # JAX logs it
+
+    def get(self, key: str) -> bytes | None:
+        """Return an entry, or None where there is none that can be read."""
+        try:
+            content = self._cache.get(key)
+        except OSError as error:
+            _log.debug("An entry of the cache of programs cannot be read: %s", error)
+            return None
+        if content is None:
+            return None
+        size = len(digest(b""))
+        return content[:-size] if content[-size:] == digest(content[:-size]) else None
+
+    def put(self, key: str, value: bytes) -> None:
+        """Write an entry in place of any that is there, of which :meth:`get` has returned nothing that JAX could use.
+
+        A folder that cannot be written, or is full, leaves the program out of the cache.
+        """
+        try:
+            (self._folder / f"{key}-cache").unlink(missing_ok=True)
+            self._cache.put(key, value + digest(value))
+        except OSError as error:
+            _log.debug("A program is not kept in the cache: %s", error)
+            with contextlib.suppress(OSError):
+                (self._folder / f"{key}-cache").unlink(missing_ok=True)

@@ -1,12 +1,13 @@
 """Programs that JAX has compiled, and where it finds them again."""
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import jax
-from jax.experimental.compilation_cache import compilation_cache
+from jax._src import compilation_cache
 
-from pymc_hais.engines.disk import cache_folder
+from pymc_hais.engines.disk import CheckedCache, cache_folder
 
 #: JAX's settings are the process's own: one compilation at a time changes them.
 _configuring = threading.Lock()
@@ -29,6 +30,7 @@ def compile_program(function: Any, args: tuple) -> Any:
         before = {name: getattr(jax.config, name) for name in ours}
         _configure(ours)
         try:
+            _check_entries(folder)
             return lowered.compile()
         finally:
             _configure(before)
@@ -38,3 +40,13 @@ def _configure(settings: dict[str, Any]) -> None:
     for name, value in settings.items():
         jax.config.update(name, value)
     compilation_cache.reset_cache()  # JAX reads the settings once
+
+
+def _check_entries(folder: Path) -> None:
+    """Have JAX read and write the entries of its cache with their digests; these names of JAX are private."""
+    try:
+        compilation_cache._initialize_cache()
+        if compilation_cache._cache is not None:
+            compilation_cache._cache = CheckedCache(compilation_cache._cache, folder)
+    except AttributeError:  # of another version, whose own cache does as well
+        pass

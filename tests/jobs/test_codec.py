@@ -145,17 +145,8 @@ class Other(NamedTuple):
 @pytest.mark.parametrize(
     "value",
     [
-        object(),
-        {1, 2},
-        len,
-        b"bytes",
-        1j,
-        Other(),
-        {1: "a"},
-        np.datetime64(1, "s"),
-        np.array([None]),
-        np.longdouble(0.1),
-        np.ma.masked_less([1.0, 2.0], 1.5),
+        *(object(), {1, 2}, len, b"bytes", 1j, Other(), {1: "a"}),
+        *(np.datetime64(1, "s"), np.array([None]), np.longdouble(0.1), np.ma.masked_less([1.0, 2.0], 1.5)),
     ],
 )
 def test_what_is_no_part_of_a_record_is_not_written(value):

@@ -1,0 +1,125 @@
+"""The cache of compiled programs on disk, as users have it: the suite's own setting is another one."""
+
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pymc_hais.engines.disk import CACHE_VARIABLE, CheckedCache, cache_folder
+from tests.toys import HAS_JAX
+
+pytestmark = pytest.mark.skipif(not HAS_JAX, reason="JAX is not installed")
+
+#: Compiles one program as the package does; prints how many entries were written, and the result.
+PROGRAM = """
+import warnings, jax, numpy as np
+from pymc_hais.engines.disk import CheckedCache
+from pymc_hais.engines.programs import compile_program
+warnings.simplefilter("error")
+put, written = CheckedCache.put, []
+CheckedCache.put = lambda *args: (written.append(args), put(*args))
+program = compile_program(lambda x: 2.0 * x + 1.0, (np.ones(3, np.float32),))
+print(len(written), float(program(np.full(3, 4.0, np.float32))[0]), jax.config.jax_compilation_cache_dir)
+"""
+
+
+def run(folder):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
+    environment[CACHE_VARIABLE] = str(folder)
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], cwd=root, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    written, value, setting = done.stdout.split()
+    assert (float(value), setting) == (9.0, "None")  # the user's own setting is untouched
+    return int(written)
+
+
+def entries(folder):
+    return [path for path in folder.iterdir() if path.name.endswith("-cache")]
+
+
+def test_an_entry_serves_later_processes_and_one_cut_short_is_replaced(tmp_path):
+    assert run(tmp_path) == 1
+    (entry,) = entries(tmp_path)
+    whole = entry.read_bytes()
+    assert run(tmp_path) == 0
+    entry.write_bytes(whole[: len(whole) // 2])  # its writer was killed
+    assert run(tmp_path) == 1
+    assert len(entry.read_bytes()) > len(whole) // 2
+    assert run(tmp_path) == 0
+
+
+class Folder:
+    """JAX's cache, as far as it matters."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def get(self, key):
+        path = self.folder / f"{key}-cache"
+        return path.read_bytes() if path.exists() else None
+
+    def put(self, key, value):
+        path = self.folder / f"{key}-cache"
+        if not path.exists():
+            path.write_bytes(value)
+
+
+def test_any_damage_of_an_entry_is_seen_and_repaired(tmp_path):
+    cache, path, rng = CheckedCache(Folder(tmp_path), tmp_path), tmp_path / "key-cache", np.random.default_rng(0)
+    assert cache.get("key") is None
+    value = rng.bytes(100)
+    cache.put("key", value)
+    assert cache.get("key") == value
+    whole = path.read_bytes()
+    flipped = [bytes([*whole[:i], whole[i] ^ 1, *whole[i + 1 :]]) for i in range(len(whole))]
+    for damaged in [*(whole[:n] for n in range(len(whole))), *flipped, value]:  # the last as JAX would write it
+        path.write_bytes(damaged)
+        assert cache.get("key") is None
+        cache.put("key", value)
+        assert cache.get("key") == value
+
+
+class Broken(Folder):
+    """A disk that is full, or that denies access."""
+
+    def get(self, key):
+        raise PermissionError("denied")
+
+    def put(self, key, value):
+        (self.folder / f"{key}-cache").write_bytes(value[:3])
+        raise OSError("No space left on device")
+
+
+def test_a_disk_that_fails_costs_the_cache_and_nothing_else(tmp_path):
+    cache = CheckedCache(Broken(tmp_path), tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert cache.get("key") is None
+        cache.put("key", b"value")
+    assert not list(tmp_path.iterdir())  # no part is left
+
+
+@pytest.mark.parametrize("off", ["off", "0", "False", "no"])
+def test_the_variable_names_the_folder_or_turns_the_cache_off(tmp_path, monkeypatch, off):
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "new" / "folder"))
+    assert cache_folder() == tmp_path / "new" / "folder"
+    assert cache_folder().is_dir()
+    (tmp_path / "file").write_bytes(b"")
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "file" / "folder"))  # cannot be made
+    assert cache_folder() is None
+    monkeypatch.setenv(CACHE_VARIABLE, off)
+    assert cache_folder() is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have other folders")
+def test_without_the_variable_it_is_the_user_s_folder_of_caches(tmp_path, monkeypatch):
+    monkeypatch.delenv(CACHE_VARIABLE, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / "pymc_hais"
