@@ -11,9 +11,9 @@ import xarray as xr
 from rich.theme import Theme
 
 import pymc_hais
+from pymc_hais.core.process import memory
 from pymc_hais.engines import resolve_backend
 from pymc_hais.references import build_prior
-from pymc_hais.request.arguments import memory
 from tests.quick import QUICK, one_mean
 from tests.toys import HAS_JAX
 
@@ -107,12 +107,12 @@ def test_arguments_of_pm_sample_are_answered(name, message):
 
 
 def test_memory_is_asked_for_where_there_are_many_particles(monkeypatch):
-    """A million particles of one dimension are 10 ** 6 times (4 + 6) numbers of 8 bytes: 80 MB."""
+    """A million particles of one dimension are 10 ** 6 times 160 + 1,088 + 512 bytes: 1.76 GB."""
     monkeypatch.setattr("pymc_hais.calls.stages.build_problem", lambda *_: 1 / 0)
-    monkeypatch.setattr("pymc_hais.request.arguments.memory", lambda: 70 * 10**6)
-    with pytest.raises(ValueError, match=r"of 0.1 GiB.* pass at most 437,500"):
+    monkeypatch.setattr("pymc_hais.request.arguments.memory", lambda: 17 * 10**8)
+    with pytest.raises(ValueError, match=r"in 1 chains, of 1 dimensions each, take 1.6 GiB.* pass at most 482,954"):
         pymc_hais.sample_hais(10**6 + 1, model=one_mean(), chains=1)
-    monkeypatch.setattr("pymc_hais.request.arguments.memory", lambda: 90 * 10**6)
+    monkeypatch.setattr("pymc_hais.request.arguments.memory", lambda: 18 * 10**8)
     with pytest.raises(ZeroDivisionError):
         pymc_hais.sample_hais(10**6 + 1, model=one_mean(), chains=1)
 

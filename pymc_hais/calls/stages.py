@@ -13,6 +13,7 @@ from pymc_hais.planning.choose import build_problem, choose_plan
 from pymc_hais.planning.modes.reference import add_modes
 from pymc_hais.planning.starts import is_auto
 from pymc_hais.problem.problem import Problem
+from pymc_hais.request.arguments import check_memory
 from pymc_hais.request.call import Call
 from pymc_hais.results.diagnose import Seen
 from pymc_hais.results.report import log_start
@@ -49,6 +50,7 @@ def anneal_once(start: Start, problem: Problem, call: Call, guard: Guard, before
 
     It takes the place of ``before``, if given.
     """
+    check_memory(call.request.draws, call.request.chains, problem.layout.n_dims)
     reference = start.reference if start.points is None else problem.reference
     choice = choose_plan(problem, reference, start.plan, call)
     if before is not None:

@@ -1,11 +1,14 @@
-"""Settings of the whole process that are changed for a moment: by one thread at a time, and then put back."""
+"""What belongs to the whole process: settings that are changed for a moment, by one thread at a time, and memory."""
 
+import contextlib
 import itertools
+import os
 import re
 import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ContextDecorator, contextmanager
+from pathlib import Path
 from typing import Any
 
 #: Held by the thread that builds or compiles graphs, or calls what changes filters of warnings.  PyTensor changes its
@@ -13,6 +16,8 @@ from typing import Any
 #: has set for a moment, and leaves it for good.
 one_thread = threading.RLock()
 
+#: Where Linux says how much a container may have.
+_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 #: Make every filter of ours another one than the user's.
 _numbers = itertools.count()
 
@@ -55,3 +60,18 @@ def filtered_warnings(action: str, *messages: str) -> Iterator[None]:
             for filters in (before, warnings.filters):
                 if ours in filters:
                     filters.remove(ours)  # type: ignore[attr-defined]
+
+
+def memory() -> int | None:
+    """Return the bytes of memory of this machine, or of the container that this process is in; None if unknown."""
+    found = []
+    with contextlib.suppress(AttributeError, ValueError, OSError):  # no POSIX
+        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    for path in _LIMITS:
+        try:
+            text = Path(path).read_text().strip()
+        except OSError:
+            continue
+        if text.isdigit():
+            found.append(int(text))
+    return min(found, default=None)

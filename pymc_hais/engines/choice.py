@@ -4,7 +4,9 @@ import importlib.util
 import logging
 import time
 import warnings
+import weakref
 from collections.abc import Mapping
+from typing import Any
 
 from pymc_hais.core.protocols import Engine, Kernel
 from pymc_hais.model.compat import traceable, unsupported_op
@@ -63,6 +65,12 @@ def compile_engine(
     A backend that was asked for and cannot take the graph is an error of its linker; one that was
     chosen here falls back with one warning that names the cause.
     """
+    engine: Any = _choose(graph, backend, compile_kwargs, kernel)
+    engine.of_model = weakref.ref(graph.model)
+    return engine
+
+
+def _choose(graph: DensityGraph, backend: str | None, compile_kwargs: dict, kernel: Kernel | None) -> Engine:
     _check_constraints(kernel, graph.layout.n_dims)
     if backend is not None or "mode" in compile_kwargs:  # never both
         try:
@@ -92,7 +100,7 @@ def compile_engine(
         warnings.warn(
             f"The model has {' and '.join(obstacles)}; using {candidate} instead, which is slower.{silence}",
             UserWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
     return engine
 

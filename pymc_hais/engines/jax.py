@@ -14,12 +14,14 @@ import numpy as np
 
 from pymc_hais.core.annealing import SEGMENT_LENGTH, UNBROKEN_LENGTH
 from pymc_hais.core.noise import INITIAL_STEP, build_noise
+from pymc_hais.core.process import memory
 from pymc_hais.core.protocols import Kernel, Path
 from pymc_hais.core.records import KernelParams, Noise, ParticleState, Segment, SegmentTrace
 from pymc_hais.engines.base import SharedEngine, on_tuple, spread
 from pymc_hais.engines.programs import compile_program
 from pymc_hais.engines.tiles import Tile, cut, cut_tiles, merge
 from pymc_hais.model.jax_forms import functions
+from pymc_hais.model.jax_forms.row_blocks import widest_term
 
 #: Bytes of an array that are passed with each call on a CPU.
 _TRAVELS = 2**16
@@ -193,9 +195,24 @@ class JaxEngine(SharedEngine):
             with self._compiling:
                 if kind not in self._programs:
                     begin = time.perf_counter()
-                    self._programs[kind] = compile_program(build(self), args)
+                    program = compile_program(build(self), args)
+                    self._refuse_too_large(program)
+                    self._programs[kind] = program
                     self.clock.seconds += time.perf_counter() - begin
         return self._programs[kind](*args)
+
+    def _refuse_too_large(self, program: Any) -> None:
+        """Refuse a program that needs more memory than there is, before it runs; a ValueError names the widest term."""
+        analysis, available = program.memory_analysis(), memory()
+        needed = 0 if analysis is None else analysis.temp_size_in_bytes
+        if available is None or needed <= available or jax.default_backend() != "cpu":
+            return
+        model = self.of_model()
+        term = "" if model is None else f" Its widest term is {widest_term(model)}."
+        raise ValueError(
+            f"The log density needs {needed / 2**30:,.1f} GiB for the particles that are moved together, and this "
+            f"machine has {available / 2**30:,.1f} GiB of memory.{term} Write it so that no array is that large."
+        )
 
 
 def _steps(segment: Segment, dtype: Any) -> tuple[Any, ...]:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
-import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pymc_hais.core.messages import instead_of, quoted, shown
+from pymc_hais.core.process import memory
 from pymc_hais.jobs.progress import default_theme
 
-#: Where Linux says how much a container may have.
-_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 _SEEDS = int | np.integer
 _GENERATORS = np.random.Generator | np.random.RandomState
 #: Arguments of pm.sample that have no place here, and what there is instead.
@@ -39,23 +35,12 @@ _OF_PM_SAMPLE = {
     "mp_ctx": "pass an `executor`",
     "quiet": "pass progressbar=False, and set the level of the logger `pymc.hais`",
 }
-#: Bytes of a particle for each of its dimensions, and for itself: positions, momenta, two gradients; weights, family.
-_BYTES_PER_DIMENSION, _BYTES = 4 * 8, 6 * 8
-
-
-def memory() -> int | None:
-    """Return the bytes of memory of this machine, or of the container that this process is in; None if unknown."""
-    found = []
-    with contextlib.suppress(AttributeError, ValueError, OSError):  # no POSIX
-        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    for path in _LIMITS:
-        try:
-            text = Path(path).read_text().strip()
-        except OSError:
-            continue
-        if text.isdigit():
-            found.append(int(text))
-    return min(found, default=None)
+#: Bytes of a particle for each of its dimensions at the peak.  A state has four such arrays (positions, momenta, two
+#: gradients): before and after a step, in tiles and merged, chains apart and together; then the draws, by name.  The
+#: peak of runs of 80,000 to 160,000 particles grows by 110 to 160 bytes for each dimension.
+_BYTES_PER_DIMENSION = 20 * 8
+#: The same for the particle itself: three numbers for each of 32 steps, in tiles and merged; weights, families.
+_BYTES = 32 * (8 + 8 + 1) * 2 + 64 * 8
 
 
 def check_integer(name: str, value: Any, least: int) -> None:
@@ -140,14 +125,19 @@ def check_theme(theme: Any) -> None:
         )
 
 
+def bytes_of(n_particles: int, n_dims: int) -> int:
+    """Return the memory that a run of so many particles takes at its peak, beside what the model itself needs."""
+    return n_particles * (_BYTES_PER_DIMENSION * n_dims + _BYTES)
+
+
 def check_memory(draws: int, chains: int, n_dims: int) -> None:
     """Refuse more particles than this machine has memory for."""
-    each, available = _BYTES_PER_DIMENSION * n_dims + _BYTES, memory()
-    if available is not None and draws * chains * each > available:
+    each, available = bytes_of(1, n_dims), memory()
+    if available is not None and bytes_of(draws * chains, n_dims) > available:
         raise ValueError(
-            f"`draws` = {draws:,} in {chains:,} chains are particles of {draws * chains * each / 2**30:,.1f} GiB, and "
-            f"this machine has {available / 2**30:,.1f} GiB of memory: pass at most {available // (2 * each):,} in all "
-            "chains together."
+            f"`draws` = {draws:,} in {chains:,} chains, of {n_dims:,} dimensions each, take "
+            f"{draws * chains * each / 2**30:,.1f} GiB, and this machine has {available / 2**30:,.1f} GiB of memory: "
+            f"pass at most {available // (2 * each):,} in all chains together."
         )
 
 

@@ -33,7 +33,7 @@ ESTIMATORS = ("bridge", "linked", "bidirectional")
 _ESTIMATORS_OF_SITES = ("bidirectional",)
 #: Moves at beta = 1 that decorrelate resampled posterior draws.
 FINAL_MOVES = 8
-#: Particles whose memory is not looked at.
+#: Particles whose memory is looked at before the model is compiled, and not only before the pilot.
 _MANY = 10**6
 #: Particles of a chain that resample at all do so below this share of their number.
 _RESAMPLE_BELOW = 0.5

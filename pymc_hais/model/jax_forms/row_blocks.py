@@ -11,12 +11,13 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 from pytensor.graph.replace import clone_replace
-from pytensor.graph.traversal import toposort
+from pytensor.graph.traversal import ancestors, toposort
 from pytensor.link.jax.dispatch import jax_funcify
 from pytensor.scan.op import Scan
 from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 
+from pymc_hais.model.compiling import freeze_dims_and_data, untraced
 from pymc_hais.model.density import DensityGraph
 from pymc_hais.model.jax_forms.linker import exchange, jax_mode
 from pymc_hais.model.proofs.rowwise import Rows, find_rows
@@ -113,6 +114,22 @@ def _width(graph: DensityGraph) -> int:
     taken = dict.fromkeys(one for made_here in made for one in made_here.owner.inputs if one in reached)
     kept = sum(_sizes({**dict.fromkeys(made), **taken}))
     return max(*_sizes(reached), kept, _OF_LOOPS if kept else 1)
+
+
+@untraced
+def widest_term(model: Any) -> str:
+    """Name the variable or potential whose log density has the largest array, and that array's shape."""
+    frozen, found = freeze_dims_and_data(model), []
+    for variable in (*frozen.basic_RVs, *frozen.potentials):
+        (term,) = [variable] if variable in frozen.potentials else frozen.logp([variable], sum=False)
+        shapes = [getattr(one.type, "shape", (None,)) for one in ancestors([term])]
+        shape = max(
+            (shape for shape in shapes if None not in shape),
+            key=lambda shape: (math.prod(shape), len(shape)),
+            default=(),
+        )
+        found.append((math.prod(shape), f"`{variable.name}`, with an array of {' x '.join(f'{n:,}' for n in shape)}"))
+    return max(found)[1]
 
 
 def _sizes(variables: Iterable[Any]) -> list[int]:
