@@ -4,30 +4,14 @@ Importing this package makes ``pm.sample_hais`` available.
 """
 
 import importlib as _importlib
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 import pymc as _pymc
 
-from pymc_hais import learning
-from pymc_hais.calls.bridge import bridge
-from pymc_hais.calls.compare import average, compare, inclusion_probabilities
-from pymc_hais.calls.compile import CompiledModel, compile
-from pymc_hais.calls.extend import extend
-from pymc_hais.calls.fit import fit
-from pymc_hais.calls.heldout import log_likelihood
-from pymc_hais.calls.paper import paper_settings
-from pymc_hais.calls.sample import sample_hais
-from pymc_hais.calls.sensitivity import prior_sensitivity
-from pymc_hais.calls.validate import validate
-from pymc_hais.estimators import BayesFactor, Finding, LogBayesFactor, LogZEstimate
-from pymc_hais.integrations import HAIS, PersistentHMC
-from pymc_hais.kernels import Gibbs, Hamiltonian, LinearConstraints, LocallyBalanced, RandomWalk
-from pymc_hais.model import FlatDiscrete
-from pymc_hais.references import Box, Gaussian, Mixture, StudentT
-from pymc_hais.results.comparison.tables import estimates
-from pymc_hais.results.datatree import log_marginal_likelihood
-from pymc_hais.results.plans import save_plan
+if _TYPE_CHECKING:
+    from pymc_hais.calls import *  # noqa: F403
 
-__all__ = [
+__all__ = [  # noqa: F405
     "HAIS",
     "BayesFactor",
     "Box",
@@ -63,18 +47,36 @@ __all__ = [
     "validate",
 ]
 
-__version__ = "0.2.0"
-
-# PyMC has no entry points for samplers; setting the name again is harmless.
-_pymc.sample_hais = sample_hais
+__version__ = "0.3.0.dev0"
 
 
 def __getattr__(name: str) -> object:
-    """Load the plots where they are asked for: arviz-plots takes seconds."""
-    if name != "plots":
+    """Load public names where they are asked for: what they need takes seconds, and the plots more of them."""
+    if name == "plots":
+        return _importlib.import_module("pymc_hais.plots")
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return _importlib.import_module("pymc_hais.plots")
+    globals()[name] = value = getattr(_importlib.import_module("pymc_hais.calls"), name)
+    return value
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), "plots"])
+    return sorted({*globals(), *__all__, "plots"})
+
+
+def _of_pymc(name: str) -> object:
+    """Find ``pm.sample_hais``, and what PyMC itself loads where it is asked for."""
+    if name != "sample_hais":
+        return _found_by_pymc(name)
+    setattr(_pymc, name, value := __getattr__(name))
+    return value
+
+
+def _missing(name: str) -> object:
+    raise AttributeError(f"module 'pymc' has no attribute {name!r}")
+
+
+# PyMC has no entry points for samplers.
+_found_by_pymc = vars(_pymc).get("__getattr__", _missing)
+_pymc.__getattr__ = _of_pymc
+_pymc.__dir__ = lambda: sorted({*vars(_pymc), "sample_hais"})

@@ -47,6 +47,7 @@ def _check_entries(folder: Path) -> None:
     try:
         compilation_cache._initialize_cache()
         if compilation_cache._cache is not None:
-            compilation_cache._cache = CheckedCache(compilation_cache._cache, folder)
+            checked: Any = CheckedCache(compilation_cache._cache, folder)
+            compilation_cache._cache = checked
     except AttributeError:  # of another version, whose own cache does as well
         pass
