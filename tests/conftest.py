@@ -9,6 +9,10 @@ from collections import Counter
 import pytest
 from hypothesis import settings
 
+from tests.statistical import N_ASSERTIONS, spent
+
+#: Statistical assertions of all processes.
+_spent = [0]
 #: Files of tests that are named with their seconds at the end.
 _SLOWEST_FILES = 15
 
@@ -54,6 +58,23 @@ def pytest_collection_modifyitems(config, items):
         config.hook.pytest_deselected(items=left)
 
 
+def pytest_sessionfinish(session):
+    """Count the statistical assertions of all processes: more than share the suite's level fail it."""
+    here = spent()
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["spent"] = here
+        return
+    _spent[0] += here
+    if _spent[0] > N_ASSERTIONS:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    """Take over the count of a process of the suite."""
+    _spent[0] += getattr(node, "workeroutput", {}).get("spent", 0)
+
+
 def pytest_terminal_summary(terminalreporter):
     """Show which files take the time."""
     seconds = Counter()
@@ -61,6 +82,8 @@ def pytest_terminal_summary(terminalreporter):
         for report in reports:
             if hasattr(report, "duration") and hasattr(report, "nodeid"):
                 seconds[report.nodeid.partition("::")[0]] += report.duration
+    if _spent[0]:
+        terminalreporter.write_line(f"{_spent[0]} of {N_ASSERTIONS} statistical assertions")
     terminalreporter.section(f"seconds of the slowest {_SLOWEST_FILES} files, of {sum(seconds.values()):.0f}")
     for name, taken in seconds.most_common(_SLOWEST_FILES):
         terminalreporter.write_line(f"{taken:7.1f}  {name}")

@@ -287,21 +287,21 @@ def test_the_share_that_is_done_grows():
 @pytest.mark.parametrize("is_kept", [True, False])
 def test_an_interrupt_stops_the_threads_and_says_how_to_go_on(tmp_path, caplog, is_kept):
     kept = open_checkpoint(tmp_path, {"random_seed": [1]}, is_seeded=True)
-    jobs, done = jobs_of(40, seconds=0.1)
+    done = []
+    # After ten jobs come those that only a thread that is told to stop ever leaves.
+    jobs = [Job(number, done, seconds=0.0 if number < 10 else np.inf) for number in range(40)]
 
     def interrupt(fraction, beta, log_z):
         if fraction > 0.2:
             raise KeyboardInterrupt
 
-    begin = time.monotonic()
     with (
         ThreadPoolExecutor(2) as pool,
         caplog.at_level(logging.INFO, logger="pymc"),
         pytest.raises(KeyboardInterrupt),
     ):
         do(Workers(None, kept, cores=2) if is_kept else Workers(pool), jobs, interrupt)
-    assert time.monotonic() - begin < 2.0
-    assert len(done) < 20
+    assert len(done) <= 12  # two threads had one more each
     assert not threads_left()
     assert (f"the same call with checkpoint={str(tmp_path)!r} goes on from here" in caplog.text) == is_kept
     if is_kept:

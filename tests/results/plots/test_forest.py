@@ -97,9 +97,14 @@ def test_all_rows_may_need_a_second_look(backend):
 def test_a_log_z_that_is_not_known_leaves_its_row_empty(backend):
     unknown = ESTIMATES.astype({"agrees": bool}).copy()
     unknown.loc["smc", ["value", "lower", "upper"]] = np.nan
-    plots.plot_estimates(unknown, backend=backend)
+    collection = plots.plot_estimates(unknown, backend=backend)
+    np.testing.assert_allclose(numbers(collection, "value", "log_z"), [[-31.05, -31.06], [3, 2]])
+    assert not np.isfinite(numbers(collection, "flagged_value", "log_z")[0]).any()  # the row of smc
+    assert collection.get_viz("flagged_interval", "log_z") is None
     hopeless = COMPARISON.assign(log_z=-np.inf, se=np.inf, warning=True)
-    plots.plot_compare(hopeless, backend=backend)
+    collection = plots.plot_compare(hopeless, backend=backend)
+    assert not np.isfinite(numbers(collection, "flagged_value", "log_z")[0]).any()
+    assert not np.isfinite(ends(collection, "flagged_interval", "log_z")[0]).all(axis=0).any()  # no line has two ends
 
 
 @pytest.mark.parametrize("plot", PLOTS)
