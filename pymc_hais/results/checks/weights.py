@@ -64,7 +64,7 @@ def _large_error(result: RowResult, outcome: Outcome, call: Call) -> Iterator[Fi
         return
     above = PIECES["above"].format(se=estimate.se, target=target)
     if np.isinf(estimate.se) and np.isfinite(estimate.value):
-        above = PIECES["lower bound"]
+        above = PIECES["unknown error"]
     if stopped_by == "interrupt":
         yield say("interrupted", above=f" {above}.")
     elif call.recipe.is_fixed and stopped_by != "failure":
