@@ -1,6 +1,8 @@
 """One version, in every file that has to say it; what a release needs is there."""
 
+import ast
 import re
+import sys
 import tomllib
 from pathlib import Path
 
@@ -14,12 +16,28 @@ def read(name):
 
 
 def test_every_file_says_the_same_version():
-    version = re.escape(pymc_hais.__version__)
-    assert re.search(rf"^version: {version}$", read("CITATION.cff"), re.M)
-    assert re.search(rf'^  version: "{version}"$', read("conda/recipe.yaml"), re.M)
-    # The date of the release stands beside it.
-    (date,) = re.findall(rf"^## \[{version}\] - (\d{{4}}-\d\d-\d\d)$", read("CHANGELOG.md"), re.M)
+    """Of a version that is being developed these files say which one was released last."""
+    released, date = re.findall(r"^## \[(\d+\.\d+\.\d+)\] - (\d{4}-\d\d-\d\d)$", read("CHANGELOG.md"), re.M)[0]
+    version, _, is_developed = pymc_hais.__version__.partition(".dev")
+    numbers, last = (tuple(map(int, one.split("."))) for one in (version, released))
+    assert numbers > last if is_developed else numbers == last
+    assert re.search(rf"^version: {re.escape(released)}$", read("CITATION.cff"), re.M)
+    assert re.search(rf'^  version: "{re.escape(released)}"$', read("conda/recipe.yaml"), re.M)
     assert f"date-released: {date}" in read("CITATION.cff")
+
+
+def test_what_is_imported_is_declared():
+    needed = {re.split(r"[\[><=]", one)[0] for one in tomllib.loads(read("pyproject.toml"))["project"]["dependencies"]}
+    optional = {"jax", "matplotlib"}  # imported where they are asked for
+    imported = set()
+    for path in (ROOT / "pymc_hais").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) else []
+            imported |= {name.partition(".")[0] for name in names}
+    others = {one.replace("_", "-") for one in imported - set(sys.stdlib_module_names)}
+    missing = others - needed - optional - {"pymc-hais"}
+    assert not missing
 
 
 def test_the_recipe_asks_for_what_the_package_depends_on():

@@ -309,8 +309,8 @@ FINDINGS: dict[str, Row] = {
 #: Pieces of messages.
 PIECES = {
     "above": "The standard error of log Z is {se:.2g}, above target_se = {target:g}",
-    "unknown error": "The error of log Z is not known: of an unbiased estimate of Z, the logarithm is below log Z in the "
-    "mean, and may be above it in one run",
+    "unknown error": "The error of log Z is not known: an unbiased estimate of Z gives a lower bound of log Z in "
+    "expectation only, and may be above it in one run",
     "effort": "the same error needs about {times:.0f} times as many temperatures as where it was learnt",
     "acceptance": "at some temperature {rate:.0%} of the moves were accepted, where {usual:.0%} had been",
 }

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from xarray import Dataset
 
-from pymc_hais.estimators import Finding, LogBayesFactor, LogZEstimate
+from pymc_hais.estimators import Finding, LogBayesFactor, LogZEstimate, estimate_from_weights, with_shortfall
 
 WARNING = Finding("nan", "warning", "seen 3 < 4 times.", "Look.")
 ERROR = Finding("pareto_k", "error", "k = 0.9.", "Raise.")
@@ -92,3 +92,12 @@ def test_a_notebook_shows_names_of_arguments_as_code():
     finding = Finding("few_ancestors", "error", "One ancestor.", "Pass more `draws` or `a<b`.")
     html = LogZEstimate(-1.0, 0.1, -1.2, -0.8, findings=(finding,))._repr_html_()
     assert "Pass more <code>draws</code> or <code>a&lt;b</code>.</li>" in html
+
+
+def test_an_estimate_of_unknown_error_has_no_lower_end_that_its_own_spread_gives():
+    """One weight of 60 with probability 1/60 is unbiased for 1, and 4.1 nats above it: rarer than Markov's 2.5%."""
+    estimate = estimate_from_weights(np.zeros((4, 100)), np.zeros((4, 100), int), "annealed")
+    unknown = with_shortfall(estimate, np.inf)
+    assert unknown.lower == pytest.approx(estimate.value - np.log(40.0))
+    assert unknown.upper == np.inf
+    assert with_shortfall(estimate, 0.1).lower == estimate.lower
