@@ -1,5 +1,6 @@
 """Slips of a first hour: each is answered before any work by one message, which says what to pass instead."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -201,6 +202,14 @@ def test_modes_that_are_backends_are_read_as_such():
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not HAS_JAX, reason="JAX is not installed")
+def test_a_forked_process_is_refused_and_does_not_hang(monkeypatch):
+    module = importlib.import_module("pymc_hais.engines.jax")
+    monkeypatch.setattr(module, "_process", os.getpid() + 1)
+    with pytest.raises(RuntimeError, match=r"forked from one that has used JAX.*get_context\(\"forkserver\"\)"):
+        module.JaxEngine(lambda x: x, [], 1)
+
+
 @pytest.mark.skipif(not HAS_JAX or not hasattr(os, "fork"), reason="needs JAX, and a system that forks")
 def test_a_fork_after_a_run_says_what_to_use_instead():
     script = """

@@ -23,6 +23,8 @@ from pymc_hais.engines.tiles import Tile, cut, cut_tiles, merge
 from pymc_hais.model.jax_forms import functions
 from pymc_hais.model.jax_forms.row_blocks import widest_term
 
+#: The process that has loaded this module.
+_process = os.getpid()
 #: Bytes of an array that are passed with each call on a CPU.
 _TRAVELS = 2**16
 #: Particles that one call moves: on a CPU their state stays in the cache, an accelerator wants to be filled.
@@ -75,6 +77,15 @@ def _warn_of_forks() -> None:
         os.register_at_fork(before=warn)
 
 
+def _refuse_forked() -> None:
+    """Refuse a process that was forked after JAX was used."""
+    if os.getpid() != _process:
+        raise RuntimeError(
+            "This process was forked from one that has used JAX, whose threads it does not have, so that it would wait "
+            'for ever. Start it with multiprocessing.get_context("forkserver") or "spawn", or pass backend="numba".'
+        )
+
+
 def _hold(array: Any) -> Any:
     """Put an array on the device; what is small and next to it travels with each call, in less time."""
     is_small = isinstance(array, np.ndarray) and array.nbytes <= _TRAVELS and jax.default_backend() == "cpu"
@@ -107,6 +118,7 @@ class JaxEngine(SharedEngine):
         inputs: Sequence[np.ndarray] = (),
         width: int = 1,
     ) -> None:
+        _refuse_forked()
         _warn_of_forks()
         super().__init__(density, data, kernel, path)
         self._cores = os.cpu_count() or 1
@@ -190,21 +202,20 @@ class JaxEngine(SharedEngine):
 
     def _call(self, name: str, build: Callable[[Self], Any], args: tuple) -> Any:
         """Call a program, compiled once for each shape; threads wait for the one that compiles it."""
+        _refuse_forked()
         kind = (name, self.path.name, *(np.shape(leaf) for leaf in jax.tree.leaves(args)))
         if kind not in self._programs:
             with self._compiling:
                 if kind not in self._programs:
                     begin = time.perf_counter()
-                    program = compile_program(build(self), args)
-                    self._refuse_too_large(program)
+                    self._refuse_too_large(program := compile_program(build(self), args))
                     self._programs[kind] = program
                     self.clock.seconds += time.perf_counter() - begin
         return self._programs[kind](*args)
 
     def _refuse_too_large(self, program: Any) -> None:
         """Refuse a program that needs more memory than there is, before it runs; a ValueError names the widest term."""
-        analysis, available = program.memory_analysis(), memory()
-        needed = 0 if analysis is None else analysis.temp_size_in_bytes
+        needed, available = getattr(program.memory_analysis(), "temp_size_in_bytes", 0), memory()
         if available is None or needed <= available or jax.default_backend() != "cpu":
             return
         model = self.of_model()
