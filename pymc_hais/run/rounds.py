@@ -30,8 +30,6 @@ from pymc_hais.tuning import Stopwatch, build_ladder, next_length, refine, untun
 
 _log = logging.getLogger("pymc.hais")
 
-#: Seconds that compiling another program takes, about.
-_COMPILING = 4.0
 #: Lines of descent of a chain below which it is one alone, as good as.
 _COLLAPSED = 1.5
 #: Rows whose final particles are looked at once more, at most.
@@ -163,13 +161,7 @@ class _Rounds:
         """Make a round as small as the time that is left makes it; a schedule of the user's own keeps its length."""
         recipe, wanted = self.call.recipe, Size(n_steps, self.call.request.draws)
         shortest = n_steps if recipe.is_fixed else SHORTEST
-        fitting = fit_into(self._moves(), wanted, shortest, recipe.n_final_moves)
-        # Whole tiles run the program that is compiled already; another number of particles needs one of its own.
-        grain = self._choice.problem.engine.grain(wanted.draws)
-        whole = fitting._replace(draws=max(grain, fitting.draws // grain * grain))
-        seconds = takes(whole, recipe.n_final_moves) * self.call.request.chains * self._speed
-        is_cheap = whole.draws <= fitting.draws or seconds < _COMPILING
-        return whole if fitting.draws < wanted.draws and is_cheap else fitting
+        return fit_into(self._moves(), wanted, shortest, recipe.n_final_moves)
 
 
 def conclude(
