@@ -18,9 +18,10 @@ from pymc_hais.request.call import Call
 from pymc_hais.results.diagnose import Seen
 from pymc_hais.results.report import log_start
 from pymc_hais.run.choice import Choice
-from pymc_hais.run.modes import find_modes
+from pymc_hais.run.modes import Modes, count_unconfirmed, find_modes
+from pymc_hais.run.parts import are_outside, is_lost, measure_outside, reweigh, with_outside
 from pymc_hais.run.plan import Plan
-from pymc_hais.run.rounds import run_rounds
+from pymc_hais.run.rounds import Outcome, run_rounds
 
 _log = logging.getLogger("pymc.hais")
 
@@ -57,8 +58,25 @@ def anneal_once(start: Start, problem: Problem, call: Call, guard: Guard, before
         choice = _instead_of(before, choice)
     log_start(choice, call)
     outcome = run_rounds(choice, call, guard)
+    if outcome.stopped_by == "refuted":
+        choice = _next_best(choice, outcome)
+        log_start(choice, call)
+        outcome = run_rounds(choice, call, guard)
     search = functools.partial(find_modes, choice, outcome, call, guard, start.points)
-    return Seen(choice, outcome, call, guard.attempt("the search for modes", search, None))
+    modes = guard.attempt("the search for modes", search, None)
+    return Seen(choice, count_unconfirmed(choice, outcome, modes), call, modes)
+
+
+def _next_best(choice: Choice, outcome: Outcome) -> Choice:
+    """Return the start that comes after one that the rounds speak against, and count what these have cost."""
+    assert choice.fallback is not None
+    (row,) = outcome.rows
+    choice.spent.n_rounds += len(row.rounds)  # their random numbers are not used again
+    choice.spent.n_gradients = outcome.n_gradients
+    other = choice.fallback()
+    other = replace(other, compile_seconds=max(choice.compile_seconds, other.compile_seconds))
+    label = choice.problem.label
+    return other.because(f"The rounds from {label}, log Z = {row.estimate:.3f}, spoke against that start.")
 
 
 def anneal_again(seen: Seen, start: Start, guard: Guard) -> Seen:
@@ -72,13 +90,33 @@ def anneal_again(seen: Seen, start: Start, guard: Guard) -> Seen:
     _log.info(f"log Z = {first:.3f} lacks mass around modes that a search has found: once more, from these as well")
     own, wider = replace(call, seeds=call.seeds.branch(Branch.FROM_MODES)), start.with_modes(found.positions)
     is_kept = call.workers.checkpoint is not None
-    return guard.attempt(
+    again = guard.attempt(
         "a run from the modes that were missed",
         lambda: anneal_once(wider, wider.build(own), own, guard, seen),
         seen,
         is_dear=True,
         is_kept=is_kept,
     )
+    return again if again is seen else _keep_measured(seen, found, again)
+
+
+def _keep_measured(first: Seen, found: Modes, second: Seen) -> Seen:
+    """Keep what the first run had outside of the modes that it missed, where the second run has lost it."""
+    run, other = first.outcome.run, second.outcome.run
+    assert run is not None
+    assert other is not None
+    missed = [found.peaks[i] for i in found.missed.which]
+    is_outside = are_outside(second.problem, other, first.problem, missed)
+    one = measure_outside(run, first.result.estimate.value, are_outside(first.problem, run, first.problem, missed))
+    two = measure_outside(other, second.result.estimate.value, is_outside)
+    if not is_lost(one, two):
+        return second
+    estimate = with_outside(second.result.estimate, two, one)
+    _log.info(f"log Z = {second.result.estimate:.3f} has lost a part that the run before had measured: {estimate:.3f}")
+    if np.isfinite(two.log_mass):
+        other = reweigh(other, is_outside, one.log_mass - two.log_mass)
+    row = replace(second.result, estimate=estimate)
+    return replace(second, outcome=replace(second.outcome, rows=(row,), run=other))
 
 
 def _instead_of(before: Seen, choice: Choice) -> Choice:

@@ -9,8 +9,9 @@ from pymc_hais.core.messages import quoted
 from pymc_hais.core.schedules import SHORTEST
 from pymc_hais.kernels import Composed, LocallyBalanced, SiteBlock
 from pymc_hais.model import unnormalised_priors
+from pymc_hais.planning.confirm import confirm, tolerance
 from pymc_hais.planning.fits import fit_margins, fit_to
-from pymc_hais.planning.learning import AGREEMENT, Trial, adaptation_bias
+from pymc_hais.planning.learning import Trial
 from pymc_hais.planning.mass import mass_of
 from pymc_hais.planning.modes.near import shorten
 from pymc_hais.planning.starts import is_auto, takes_fit
@@ -178,8 +179,14 @@ class Fit:
         tried = tried.scout()
         if self.is_auto and (reason := _reason_of_rows(tried, best)) is not None:
             return best.because(reason)
+        if not self.is_auto:
+            return tried
+        confirmed = confirm(tried, best)
+        if confirmed.against:
+            return best.because(confirmed.against)
         needed = f"From {best.problem.label} alone, {best.length:,} temperatures would be needed."
-        return tried.because(needed) if self.is_auto else tried
+        tried = replace(tried, n_confirming=confirmed.n_draws, fallback=lambda: best, fallback_length=best.length)
+        return tried.because(needed)
 
 
 #: What may be tried after the first start, in this order.
@@ -250,7 +257,7 @@ def _reason_against(tried: Trial, first: Trial) -> str | None:
     for one, other in zip(tried.pilots, first.pilots, strict=True):
         log_z = one.log_z - tried.problem.log_prior_mass
         expected = other.log_z - first.problem.log_prior_mass
-        if expected - log_z > AGREEMENT + adaptation_bias(other):
+        if expected - log_z > tolerance(one, other):
             return (
                 f"A fit to the pilot's particles misses something (log Z = {log_z:.1f} instead of {expected:.1f}): "
                 "it is not used."

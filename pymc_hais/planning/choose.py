@@ -74,7 +74,12 @@ def choose_reference(problem: Problem, call: Call, reference: Any) -> Choice:
             problem = build_first_problem(problem.model, reference, call)
             first = _try_mode(problem, spent, call)
         if first is not None:
-            return first
+            return replace(first, fallback=lambda: _by_pilots(problem, reference, spent, call))
+    return _by_pilots(problem, reference, spent, call)
+
+
+def _by_pilots(problem: Problem, reference: Any, spent: Spent, call: Call) -> Trial:
+    """Run the pilot from the first start, and try what may cost less."""
     offers = [kind.offer(problem, reference) for kind in CANDIDATES]
     best = learn(problem, choose_rows(problem, call), 0, spent, call, scouts_for_fit=takes_fit(reference))
     best = best.because("") if is_auto(reference) else best

@@ -39,8 +39,6 @@ from pymc_hais.tuning import (
 
 #: Particles of a pilot that has next to no way to go, at least.
 FEW_PARTICLES = 250
-#: Nats by which a log Z that misses nothing may be below a pilot's: estimates that miss something are too low.
-AGREEMENT = 2.0
 #: Stages that count for the bias of a pilot with more dimensions than particles, whose metrics are of earlier stages.
 _BIASED_STAGES = 2.0
 #: Moves for which a pilot that is short of time must have enough of it, with fewer particles if need be.

@@ -12,7 +12,7 @@ from pymc_hais.request.call import Call
 from pymc_hais.results.checks.missed_states import check_flat, check_states
 from pymc_hais.results.checks.model import check_data, check_prior_draws, check_prior_mass, check_summable
 from pymc_hais.results.checks.opinions import check_modes, check_opinions
-from pymc_hais.results.checks.plan import check_plan, check_time
+from pymc_hais.results.checks.plan import check_plan, check_start, check_time
 from pymc_hais.results.checks.rows import check_mean, summarise
 from pymc_hais.results.checks.weights import (
     check_edge,
@@ -67,6 +67,7 @@ type Check = Callable[[Seen], Iterable[Finding]]
 CHECKS: dict[str, Check] = {
     "the diagnosis of the weights": lambda seen: check_weights(seen.result, seen.outcome, seen.call),
     "the diagnosis of the time": lambda seen: check_time(seen.choice, seen.outcome, seen.call),
+    "the diagnosis of the start": lambda seen: check_start(seen.choice, seen.outcome, seen.call, seen.modes),
     "the diagnosis of the plan": lambda seen: check_plan(seen.choice.plan.promise, seen.run),
     "the comparison with other estimates": lambda seen: check_opinions(seen.result.estimate, seen.outcome.opinions),
     "the comparison with modes": lambda seen: check_modes(seen.modes, seen.result.estimate),
@@ -84,7 +85,9 @@ CHECKS: dict[str, Check] = {
     "the diagnosis of what can be summed out": lambda seen: check_summable(seen.problem),
 }
 #: Checks of a first run, which are not made again of its extension.
-_ONCE = ("the diagnosis of the time", "the diagnosis of the plan", "the comparison with modes")
+_ONCE = (
+    "the diagnosis of the time", "the diagnosis of the start", "the diagnosis of the plan", "the comparison with modes",
+)  # fmt: skip
 #: What the numbers of a longer run may withdraw.
 _MADE_ANEW = (
     "no_weight", "standard_error", "interrupted", "pareto_k", "few_ancestors", "chains_disagree", "rounds_disagree",

@@ -60,6 +60,16 @@ FINDINGS: dict[str, Row] = {
         "posterior may have regions that no reference draw led to.",
         "Pass more `draws` or a larger `n_temperatures`.",
     ),
+    "unconfirmed": _error(
+        "The run starts from a fit, and about {n:.0f} effective draws of the prior led to where the fit is; at least "
+        "{fewest:.0f} are needed. Parts of the posterior that none of them led to would be missing from log Z.",
+        'Pass reference="prior": one round takes about {n_steps:,} temperatures, {needed}.',
+    ),
+    "unconfirmed: no price": _error(
+        "The run starts from a fit, and about {n:.0f} effective draws of the prior led to where the fit is; at least "
+        "{fewest:.0f} are needed. Parts of the posterior that none of them led to would be missing from log Z.",
+        'Pass reference="prior".',
+    ),
     "chains_disagree": _error(
         "The chains' estimates of log Z differ by {times:.1f} times what their own errors predict.",
         "Pass a larger `n_temperatures`; if that does not help, the posterior has modes that single chains miss.",

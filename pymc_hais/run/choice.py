@@ -1,6 +1,9 @@
 """A plan for a problem, what is known of its data, and what planning has cost."""
 
+from __future__ import annotations
+
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -48,6 +51,11 @@ class Choice:
     scouted: tuple[RowResult, ...] = ()  # what each row's scouting round gave, if it had one
     spent: Spent = field(default_factory=Spent)
     compile_seconds: float = 0.0  # of all engines
+    # Effective number of prior draws that led to where a fit is; infinite where the start needs no confirmation.
+    n_confirming: float = np.inf
+    # Makes the next best start, for when the rounds speak against this one, and what its first round would take.
+    fallback: Callable[[], Choice] | None = None
+    fallback_length: int | None = None  # temperatures; None where no pilot has told
 
     def because(self, reason: str) -> Self:
         """Say why it is what it is."""

@@ -112,10 +112,15 @@ class Peak:
 
 
 class Climbed(NamedTuple):
-    """Where climbs ended: distinct peaks, the highest first, and the share of the climbs that ended at one of them."""
+    """Where climbs ended: distinct peaks, the highest first, and which of the climbs ended at one of them."""
 
     peaks: list[Peak]
-    share: float
+    has_arrived: np.ndarray  # (n,) of bool
+
+    @property
+    def share(self) -> float:
+        """Share of the climbs that ended at one of the peaks."""
+        return float(np.mean(self.has_arrived))
 
 
 def scales_of(z: np.ndarray) -> np.ndarray:
@@ -153,8 +158,9 @@ def climb(
         is_known = np.any([peak.holds(x, values) for peak in peaks], axis=0) if peaks else np.zeros(len(x), bool)
         is_known[chosen] = True
         x, values = x[~is_known], values[~is_known]
-    arrived = np.any([peak.holds(ends, heights) for peak in peaks], axis=0).sum() if peaks else 0
-    return Climbed(sorted(peaks, key=lambda peak: -peak.value), float(arrived / len(starts)))
+    has_arrived = np.zeros(len(starts), bool)
+    has_arrived[order] = np.any([peak.holds(ends, heights) for peak in peaks], axis=0) if peaks else False
+    return Climbed(sorted(peaks, key=lambda peak: -peak.value), has_arrived)
 
 
 def _distinct(x: np.ndarray, values: np.ndarray, metric: Metric) -> list[int]:

@@ -32,6 +32,8 @@ _log = logging.getLogger("pymc.hais")
 
 #: Lines of descent of a chain below which it is one alone, as good as.
 _COLLAPSED = 1.5
+#: Temperatures of a next round from which on another start is tried, where no pilot has told its price.
+_UNPRICED = 256
 #: Rows whose final particles are looked at once more, at most.
 _LOOKED_AT = 4
 
@@ -45,8 +47,8 @@ class Outcome:
     run: AnnealingRun | None  # the last round's arrays; None where there are several rows of data
     n_gradients: int  # evaluations of value and gradient, the pilots' not counted
     seconds: float
-    # "target_se", "single_round", "max_temperatures", "max_seconds", "interrupt" or, where the next round has failed,
-    # "failure".
+    # "target_se", "single_round", "max_temperatures", "max_seconds", "interrupt", "refuted" where the next best start
+    # costs less than another round, or, where the next round has failed, "failure".
     stopped_by: str
     draws: int  # particles of a chain; fewer than were asked for where there was no time for more
     seconds_per_move: float = 0.0  # of a transition of one particle in the last round
@@ -74,6 +76,8 @@ def _until_target(choice: Choice, call: Call, guard: Guard | None) -> Outcome:
         _log.info(f"{so_far} was asked for; the next round has {n_steps:,} temperatures")
         if guard is not None and guard.is_interrupted:  # while the round was looked at
             return replace(outcome, stopped_by=_stopped_by(guard))
+        if _is_refuted(choice, outcome.rows[0], n_steps):
+            return replace(outcome, stopped_by="refuted")
         longer = functools.partial(rounds.make_longer, outcome, n_steps)
         is_kept = call.workers.checkpoint is not None
         what = f"round {rounds.n + 1}"
@@ -82,6 +86,13 @@ def _until_target(choice: Choice, call: Call, guard: Guard | None) -> Outcome:
             return replace(outcome, stopped_by=_stopped_by(guard))
         outcome, n_steps = following
     return outcome
+
+
+def _is_refuted(choice: Choice, row: RowResult, n_steps: int) -> bool:
+    """Whether the rounds speak against a start that another one costs less than: a pilot has named its price."""
+    if choice.fallback is None or row.is_sound:
+        return False
+    return n_steps >= (_UNPRICED if choice.fallback_length is None else choice.fallback_length)
 
 
 def _stopped_by(guard: Guard | None) -> str:

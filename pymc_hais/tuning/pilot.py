@@ -54,6 +54,7 @@ class Pilot:
     seconds: float = 0.0  # without compiling
     is_complete: bool = True  # False where the time ended first: its last step to beta = 1 was not annealed
     late: Late = NONE_LATE  # what moves found where no weight had led
+    n_families: float = 0.0  # effective number of the reference draws that the final particles descend from
 
     @property
     def barrier(self) -> np.ndarray:
@@ -162,6 +163,7 @@ def run_pilot(
         pace.elapsed,
         is_complete,
         late,
+        particles.n_families,
     )
 
 
@@ -177,6 +179,7 @@ class _Moving:
         self.metric: Metric = np.ones(n_dims)
         self._follow = MovingMetric(particles.state.momentum.shape[-1])
         self._recent = np.full(n_particles, self._kernel.acceptance_target)
+        self._families = np.arange(n_particles)
         self.n_moves = 0
 
     @property
@@ -195,9 +198,15 @@ class _Moving:
         """Log ratios (P,), NaN and infinity as -inf."""
         return clean(np.asarray(self._state.log_ratio, np.float64)[0])
 
+    @property
+    def n_families(self) -> float:
+        """Effective number of reference draws that the particles descend from."""
+        return float(self._families.size**2 / np.sum(np.bincount(self._families) ** 2))
+
     def take(self, chosen: np.ndarray) -> None:
         """Copy the chosen particles."""
         self._state, self._recent = self._engine.take(self._state, chosen[None]), self._recent[chosen]
+        self._families = self._families[chosen]
 
     def adapt(self, before: float, beta: float, n_moves: int) -> float:
         """Measure the metric, adapt the step size over n moves; return the log ratio's autocorrelation time."""

@@ -25,6 +25,9 @@ from pymc_hais.run.mode_search import Joint, Peak, is_smooth
 from pymc_hais.tuning import unit_triangle
 from pymc_hais.tuning.pilot import next_beta
 
+#: Elements of fields that the starts of a climb have in all, and the most starts.
+_STEPS_SOLVED = 20_000
+_MOST_STARTS = 250
 #: Starts of the climbs; other peaks that must lead to the same one, and how near.
 _STARTS, _OTHERS, _SAME = 20, 3, 1.0
 #: Turns of climbs and of points, and the distance, in standard deviations, within which a point stays.
@@ -103,7 +106,8 @@ def try_fields_first(problem: Problem, spent: Spent, call: Call) -> Trial | str:
     if n_steps > 1 and any(one.is_dense and one.length > _CHEAP for one in problem.chart.fields):
         return f"{n_steps} temperatures, each with a matrix of many coefficients to factor, are too many."
     chains = ", ".join(f"`{field.owner}`" for field in problem.chart.fields)
-    return trial.because(f"With {chains} integrated out around the mode, {judged.share:.0%} of draws count.")
+    reason = f"With {chains} integrated out around the mode, {judged.share:.0%} of draws count."
+    return replace(trial, n_confirming=float(along.round_up(_n_starts(problem.chart)))).because(reason)
 
 
 def _is_offered(problem: Problem) -> bool:
@@ -121,7 +125,7 @@ def _is_offered(problem: Problem) -> bool:
 
 def _find(problem: Problem, chart: Chart, along: Slice, call: Call) -> Problem | str:
     """Climb to the mode in turns with the points of the chains."""
-    drawn = problem.reference.draw(along.round_up(_STARTS), call.seeds.sequence(Purpose.MODES, 7))
+    drawn = problem.reference.draw(along.round_up(_n_starts(chart)), call.seeds.sequence(Purpose.MODES, 7))
     x = drawn.positions[~drawn.clipped]
     if len(x) < 2:
         return "no draw of the prior is within the range of floating point."
@@ -139,6 +143,11 @@ def _find(problem: Problem, chart: Chart, along: Slice, call: Call) -> Problem |
     if peak is None:
         return _around(problem, chart, along, np.zeros(0), np.zeros((0, 0)))
     return _around(problem, chart, along, peak.position, peak.scale @ peak.scale.T)
+
+
+def _n_starts(chart: Chart) -> int:
+    """Return how many draws of the prior are climbed from: fewer with long fields, which each evaluation solves."""
+    return int(np.clip(_STEPS_SOLVED // max(1, int(chart.is_field.sum())), _STARTS, _MOST_STARTS))
 
 
 def _rise(

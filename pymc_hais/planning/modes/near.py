@@ -21,9 +21,10 @@ from pymc_hais.core.records import Metric
 from pymc_hais.core.seeds import Purpose
 from pymc_hais.core.weights import effective_sample_size, log_mean_exp, systematic
 from pymc_hais.estimators.unseen import pareto_k
-from pymc_hais.model import Sites, is_log_concave, unnormalised_priors
+from pymc_hais.model import Sites, unnormalised_priors
+from pymc_hais.planning.confirm import AGREEMENT, ERRORS, is_one_hill
 from pymc_hais.planning.fits import fit_to_draws
-from pymc_hais.planning.learning import AGREEMENT, Trial, adaptation_bias, learn, run_pilots
+from pymc_hais.planning.learning import Trial, adaptation_bias, learn, run_pilots
 from pymc_hais.problem.problem import CHUNK, PriorMass, Problem
 from pymc_hais.references import Fitted, Gaussian
 from pymc_hais.request.call import Call
@@ -55,6 +56,8 @@ _MOVED = 0.5
 _SOURCE = "the mode"
 #: Particles of a pilot that looks for what no climb has led to, at least.
 _DOUBTING = 100
+#: Effective draws of the prior that must have led to where the pilot ends.
+_FEWEST_FAMILIES = 10.0
 #: They tell the random numbers of pilots from others': from the fit, and from the prior.
 _FROM_FIT, _FROM_PRIOR = 3, 4
 
@@ -134,28 +137,36 @@ def try_mode_first(problem: Problem, spent: Spent, call: Call) -> Trial | str:
     spent.n_gradients_pilot += joint.n_evaluations
     if isinstance(judged, str):
         return judged
-    if (reason := _doubt(problem, judged, spent, call)) is not None:
-        return reason
+    confirmed = _doubt(problem, judged, spent, call)
+    if isinstance(confirmed, str):
+        return confirmed
     trial = learn(judged.accepted(), [0], _FROM_FIT, spent, call)
     (pilot,) = trial.pilots
     if not pilot.is_complete:
         return "the pilot from there ran out of time."
     if pilot.log_z - judged.log_z > _MOVED:
         return f"a pilot from there finds more (log Z = {pilot.log_z:.1f} instead of {judged.log_z:.1f})."
-    return trial.because(f"All climbs end at one mode, and {judged.share:.0%} of draws around it count.")
+    reason = f"All climbs end at one mode, and {judged.share:.0%} of draws around it count."
+    return replace(trial, n_confirming=confirmed).because(reason)
 
 
-def _doubt(problem: Problem, judged: Judged, spent: Spent, call: Call) -> str | None:
-    """Have a pilot from the prior look for what no climb has led to; not where the density is proven to be one hill."""
-    engine = problem.engine
-    if engine.source is not None and is_log_concave(engine.source.graph, engine.data):
-        return None
+def _doubt(problem: Problem, judged: Judged, spent: Spent, call: Call) -> float | str:
+    """Have a pilot from the prior look for what no climb has led to; return the number of draws that led nowhere else.
+
+    Infinite where the density is proven to have one hill; a reason against the start if the pilot finds more, or if too
+    few of its particles' first ancestors are left to say so.
+    """
+    if is_one_hill(problem):
+        return np.inf
     (pilot,) = run_pilots(problem, [0], _FROM_PRIOR, spent, call, _DOUBTING)
     if not pilot.is_complete:
         return "there is no time for a pilot that would confirm it."
-    if pilot.log_z - judged.log_z > AGREEMENT + adaptation_bias(pilot):
+    error = 1.0 / np.sqrt(pilot.n_families)
+    if pilot.log_z - judged.log_z > min(AGREEMENT, ERRORS * error) + adaptation_bias(pilot):
         return f"a pilot from the prior finds more (log Z = {pilot.log_z:.1f} instead of {judged.log_z:.1f})."
-    return None
+    if pilot.n_families < _FEWEST_FAMILIES or judged.log_z - pilot.log_z > AGREEMENT:
+        return f"{pilot.n_families:.0f} draws of the prior, at log Z = {pilot.log_z:.1f}, are too few to confirm it."
+    return pilot.n_families
 
 
 def is_hierarchy(problem: Problem) -> bool:

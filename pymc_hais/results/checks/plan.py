@@ -6,10 +6,12 @@ import numpy as np
 
 from pymc_hais.core.records import AnnealingRun
 from pymc_hais.estimators import Finding
+from pymc_hais.estimators.symptoms import FEWEST_FAMILIES
 from pymc_hais.jobs.timing import duration
 from pymc_hais.request.call import Call
 from pymc_hais.results.findings import PIECES, say
 from pymc_hais.run.choice import Choice
+from pymc_hais.run.modes import Modes
 from pymc_hais.run.plan import Promise
 from pymc_hais.run.rounds import Outcome
 
@@ -29,6 +31,18 @@ def check_time(choice: Choice, outcome: Outcome, call: Call) -> Iterator[Finding
         n_steps = int(choice.plan.lengths[0])
         needed = duration(n_steps * call.request.draws * call.request.chains * outcome.seconds_per_move)
         yield say("fewer_particles", made=outcome.draws, wanted=call.request.draws, needed=needed, n_steps=n_steps)
+
+
+def check_start(choice: Choice, outcome: Outcome, call: Call, modes: Modes | None) -> Iterator[Finding]:
+    """Say that too little that did not come from the fit speaks for it, if so, and what it would cost."""
+    n_draws = choice.n_confirming + (modes.n_confirming if modes else 0)
+    if n_draws >= FEWEST_FAMILIES:
+        return
+    if (n_steps := choice.fallback_length) is None:
+        yield say("unconfirmed: no price", n=n_draws, fewest=FEWEST_FAMILIES)
+        return
+    needed = duration(n_steps * call.request.draws * call.request.chains * outcome.seconds_per_move)
+    yield say("unconfirmed", n=n_draws, fewest=FEWEST_FAMILIES, n_steps=n_steps, needed=needed)
 
 
 def check_plan(promise: Promise | None, run: AnnealingRun) -> Iterator[Finding]:

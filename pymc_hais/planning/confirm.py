@@ -1,0 +1,95 @@
+"""Whether a start by a fit is confirmed by something that did not come from the fit.
+
+A fit to the end of a pilot, or to a mode, sees what the pilot or the climb has seen.  The rounds that start from it are
+too short to reach anything else, so that they agree with one another wherever the fit is.  Three things confirm it:
+
+- the density is proven to be log-concave: it has one hill;
+- the prior draws from which the pilot's final particles descend: ``n`` independent draws all miss a part with a share
+  ``p`` of Z with probability ``(1 - p) ** n``, where the draws are annealed slowly enough;
+- where these are few, a small population that goes along the prior's own schedule.
+
+The search for modes after the rounds adds the draws of the prior from which climbs lead to a known mode.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_hais.core.weights import log_mean_exp
+from pymc_hais.estimators import measure_symptoms
+from pymc_hais.jobs.progress import without_log_z
+from pymc_hais.model import is_log_concave
+from pymc_hais.planning.learning import Trial, adaptation_bias
+from pymc_hais.problem.problem import Problem
+from pymc_hais.run.populations import anneal_rows, count_gradients
+from pymc_hais.tuning import Pilot, build_ladder
+
+#: Nats by which a log Z that misses nothing may be below a pilot's, at most: estimates that miss something are too low.
+AGREEMENT = 2.0
+#: Standard errors by which two pilots' log Z may differ.
+ERRORS = 3.0
+#: Prior draws that confirm a start without a population of its own: all of them miss a tenth of Z once in 25 times.
+_ENOUGH = 30.0
+#: Particles of that population.
+_PARTICLES = 250
+#: Its evaluations, at most: so many, or as a share of the first round's.
+_EVALUATIONS, _SHARE = 1_500_000, 1.0
+
+
+class Confirmation(NamedTuple):
+    """What speaks for a fit, and what against it."""
+
+    n_draws: float  # effective number of prior draws that led there; infinite where the density has one hill
+    against: str | None = None
+
+
+def tolerance(one: Pilot, other: Pilot) -> float:
+    """Return the nats by which the log Z of a pilot from a fit may be below that of another pilot."""
+    error = np.sqrt(1.0 / max(one.n_families, 1.0) + 1.0 / max(other.n_families, 1.0))
+    return min(AGREEMENT, ERRORS * float(error)) + adaptation_bias(other)
+
+
+def is_one_hill(problem: Problem) -> bool:
+    """Whether the density is proven to be log-concave."""
+    source = problem.engine.source
+    return source is not None and is_log_concave(source.graph, problem.engine.data)
+
+
+def confirm(tried: Trial, first: Trial) -> Confirmation:
+    """Hold a start by a fit against the pilot from the prior, and where that says little against a small population."""
+    problem = first.problem
+    if problem.n_rows > 1 or is_one_hill(problem):
+        return Confirmation(np.inf)
+    (fitted,), (pilot,) = tried.pilots, first.pilots
+    log_z = fitted.log_z - tried.problem.log_prior_mass
+    expected = pilot.log_z - problem.log_prior_mass
+    n_draws = pilot.n_families if abs(expected - log_z) <= tolerance(fitted, pilot) else 0.0
+    if n_draws >= _ENOUGH or first.length * _PARTICLES > _most_evaluations(tried):
+        return Confirmation(n_draws)
+    witnessed, n_families = _anneal_few(first)
+    error = ERRORS * float(np.sqrt(1.0 / max(n_families, 1.0) + 1.0 / max(fitted.n_families, 1.0)))
+    if witnessed > log_z + error:
+        return Confirmation(
+            n_draws,
+            f"{_PARTICLES} particles that were annealed from {problem.label} in {first.length:,} temperatures find "
+            f"more than the fit (log Z = {witnessed:.1f} instead of {log_z:.1f}): it is not used.",
+        )
+    return Confirmation(n_draws + n_families if witnessed >= log_z - error else n_draws)
+
+
+def _most_evaluations(tried: Trial) -> float:
+    request = tried.call.request
+    return max(_EVALUATIONS, _SHARE * tried.length * request.draws * request.chains)
+
+
+def _anneal_few(first: Trial) -> tuple[float, float]:
+    """Anneal a few particles along the prior's own schedule; return log Z and the number of their first ancestors."""
+    problem, spent = first.problem, first.spent
+    call = first.call.asking(draws=_PARTICLES // 2, chains=2)
+    ladder = build_ladder(first.pilots[0], first.length, first.call.recipe, problem.engine.kernel)
+    spent.n_rounds += 1
+    report = without_log_z(call.progress.phase("Confirming"))
+    ((_, run),) = anneal_rows(problem, ladder, call.round(spent.n_rounds), report, call)
+    spent.n_gradients += count_gradients(problem, ladder, 1, call)
+    log_z = float(log_mean_exp(run.log_z)) - problem.log_prior_mass
+    return log_z, measure_symptoms(run).n_families if np.isfinite(log_z) else 0.0
