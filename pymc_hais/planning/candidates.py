@@ -181,10 +181,12 @@ class Fit:
             return best.because(reason)
         if not self.is_auto:
             return tried
+        needed = f"From {best.problem.label} alone, {best.length:,} temperatures would be needed."
+        if best.problem.n_rows > 1:
+            return tried.because(needed)
         confirmed = confirm(tried, best)
         if confirmed.against:
             return best.because(confirmed.against)
-        needed = f"From {best.problem.label} alone, {best.length:,} temperatures would be needed."
         tried = replace(tried, n_confirming=confirmed.n_draws, fallback=lambda: best, fallback_length=best.length)
         return tried.because(needed)
 

@@ -58,7 +58,7 @@ def is_one_hill(problem: Problem) -> bool:
 def confirm(tried: Trial, first: Trial) -> Confirmation:
     """Hold a start by a fit against the pilot from the prior, and where that says little against a small population."""
     problem = first.problem
-    if problem.n_rows > 1 or is_one_hill(problem):
+    if is_one_hill(problem):
         return Confirmation(np.inf)
     (fitted,), (pilot,) = tried.pilots, first.pilots
     log_z = fitted.log_z - tried.problem.log_prior_mass

@@ -6,13 +6,16 @@ draws of the Gaussian of its curvature, and held against what the run says of th
 """
 
 import functools
+import itertools
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy.stats import chi2
 
-from pymc_hais.core.records import AnnealingRun
+from pymc_hais.core.ascent import ascend
+from pymc_hais.core.records import AnnealingRun, Metric
 from pymc_hais.core.seeds import Purpose
 from pymc_hais.core.weights import pool
 from pymc_hais.estimators import LogZEstimate, with_shortfall
@@ -37,6 +40,14 @@ _SHARE_OF_TIME = 0.25
 _FROM_REFERENCE = 0.7
 #: The same where the search is to confirm a fit.
 _MOSTLY_FROM_REFERENCE = 0.9
+#: Share of the starts that are then particles with one variable drawn from the reference.
+_EXCHANGED = 0.2
+#: Positions that such starts are chosen from, at most.
+_MOST_EXCHANGED = 6000
+#: Evaluations of each while that variable alone climbs, and then the others.
+_EXCHANGED_STEPS = (20, 40)
+#: Nats below the top at which they have arrived.
+_TOP = 1e-3
 #: Share of its Gaussian that a mode's region holds.
 _INSIDE = 0.9
 #: Nats below log Z beyond which a mode is not worth a look.
@@ -105,8 +116,7 @@ def _search(
     n_steps = int(np.clip(_SHARE * outcome.n_gradients / CHUNK, fewest, _MOST_STEPS))
     metric = np.asarray(outcome.ladder.metrics[outcome.ladder.metric_index[-1]], np.float64)
     n_starts = joint.round_up(max(int(_SHARE_OF_STARTS * outcome.n_gradients / n_steps), n_least))
-    share = _FROM_REFERENCE if np.isinf(n_confirming) else _MOSTLY_FROM_REFERENCE
-    starts, is_drawn = _starts(problem, run, points, call, rng, n_starts, share)
+    starts, is_drawn = _starts(problem, run, points, call, joint, metric, rng, n_starts, not np.isinf(n_confirming))
     climbed = climb(joint, starts, metric, n_steps, lambda *_: time.perf_counter() < end)
     peaks = [peak for peak in climbed.peaks if peak.log_mass > log_z - _NEGLIGIBLE]
     if not peaks or time.perf_counter() > end:
@@ -133,26 +143,75 @@ def _starts(
     run: AnnealingRun,
     points: np.ndarray | None,
     call: Call,
+    joint: Joint,
+    metric: Metric,
     rng: np.random.Generator,
     n: int,
-    share: float,
+    confirms: bool,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Gather starts (n, D) in the particles' coordinates, and which (n,) are draws of the reference.
 
-    The others are the user's, and particles of the run.
+    The others are the user's, particles of the run and, where the search is to confirm a fit, particles with one
+    variable drawn from the reference.
     """
     own = np.empty((0, problem.layout.n_dims)) if points is None else problem.to_coordinates(points[: CHUNK // 2])
-    n_reference = int(share * max(0, n - len(own)))
-    drawn = problem.reference.draw(n_reference, call.seeds.sequence(Purpose.MODES, 1))
+    free = max(0, n - len(own))
+    n_exchanged = int(_EXCHANGED * free) if confirms else 0
+    n_drawn = int((_MOSTLY_FROM_REFERENCE if confirms else _FROM_REFERENCE) * (free - n_exchanged))
+    drawn = problem.reference.draw(n_drawn, call.seeds.sequence(Purpose.MODES, 1))
     with np.errstate(all="ignore"):
         far = problem.to_coordinates(drawn.positions[~drawn.clipped])
     weights = np.exp(pool(run.log_weights, run.log_z))
     particles = np.asarray(run.state.position, np.float64).reshape(-1, problem.layout.n_dims)
-    near = particles[rng.choice(len(particles), max(0, n - len(own) - len(far)), p=weights / weights.sum())]
-    every = np.concatenate([own, near, far])
-    is_drawn = np.repeat([False, True, False], [len(own), len(far), len(near)])
+
+    def choose(size: int) -> np.ndarray:
+        return particles[rng.choice(len(particles), size, p=weights.ravel() / weights.sum())]
+
+    near = choose(max(0, free - n_exchanged - len(far)))
+    exchanged = _exchange(problem, choose, call, joint, metric, n_exchanged) if n_exchanged else near[:0]
+    every = np.concatenate([own, near, far, exchanged])
+    is_drawn = np.repeat([False, True, False], [len(own) + len(near), len(far), len(exchanged)])
     is_finite = np.isfinite(every).all(axis=1)
     return every[is_finite], is_drawn[is_finite]
+
+
+def _exchange(
+    problem: Problem, choose: Callable[[int], np.ndarray], call: Call, joint: Joint, metric: Metric, n: int
+) -> np.ndarray:
+    """Draw one variable of particles from the reference; return the n that gain most, as many of each variable.
+
+    A climb from a draw of all variables jumps over a narrow mode in one of them as long as the others have far to go.
+    So this variable climbs alone first, and then all others without it.
+    """
+    ends = np.unique(problem.layout.offsets).tolist()
+    n_variables = len(ends) - 1
+    n_tried = max(CHUNK, _MOST_EXCHANGED // (n_variables + 1))
+    best, slopes, before = [], [], choose(n_tried)
+    values, own = joint(before)[0], problem.to_model(before)
+    for number, (start, stop) in enumerate(itertools.pairwise(ends[: 1 + _MOST_EXCHANGED // CHUNK])):
+        drawn = problem.reference.draw(n_tried, call.seeds.sequence(Purpose.MODES, 9, number))
+        x = own.copy()
+        with np.errstate(all="ignore"):
+            x[:, start:stop] = drawn.positions[:, start:stop]
+            z = problem.to_coordinates(x)
+        is_usable = np.isfinite(z).all(axis=1) & ~drawn.clipped
+        if is_usable.any():
+            gain = joint(z[is_usable])[0] - values[is_usable]
+            chosen = z[is_usable][np.argsort(-gain)[: max(1, n // n_variables)]]
+            best.append(chosen)
+            slopes.append(np.tile((np.arange(len(z[0])) >= start) & (np.arange(len(z[0])) < stop), (len(chosen), 1)))
+    if not best:
+        return before[:0]
+    is_free, z = np.concatenate(slopes), np.concatenate(best)
+    scales = metric if metric.ndim == 1 else np.sqrt(np.sum(metric**2, axis=1))
+
+    def along(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        value, gradient = joint(z)
+        return value, np.where(is_free, gradient, 0.0)
+
+    for n_steps in _EXCHANGED_STEPS:
+        z, is_free = ascend(along, z, scales, n_steps, _TOP).positions, ~is_free
+    return z
 
 
 @np.errstate(all="ignore")  # of places beyond the range of floating point

@@ -32,6 +32,8 @@ _log = logging.getLogger("pymc.hais")
 
 #: Lines of descent of a chain below which it is one alone, as good as.
 _COLLAPSED = 1.5
+#: Times the temperatures of the first round that speak against its plan.
+_REFUTED = 8
 #: Temperatures of a next round from which on another start is tried, where no pilot has told its price.
 _UNPRICED = 256
 #: Rows whose final particles are looked at once more, at most.
@@ -76,7 +78,7 @@ def _until_target(choice: Choice, call: Call, guard: Guard | None) -> Outcome:
         _log.info(f"{so_far} was asked for; the next round has {n_steps:,} temperatures")
         if guard is not None and guard.is_interrupted:  # while the round was looked at
             return replace(outcome, stopped_by=_stopped_by(guard))
-        if _is_refuted(choice, outcome.rows[0], n_steps):
+        if _is_refuted(choice, outcome.rows[0], rounds.first.n_steps, n_steps):
             return replace(outcome, stopped_by="refuted")
         longer = functools.partial(rounds.make_longer, outcome, n_steps)
         is_kept = call.workers.checkpoint is not None
@@ -88,9 +90,12 @@ def _until_target(choice: Choice, call: Call, guard: Guard | None) -> Outcome:
     return outcome
 
 
-def _is_refuted(choice: Choice, row: RowResult, n_steps: int) -> bool:
-    """Whether the rounds speak against a start that another one costs less than: a pilot has named its price."""
-    if choice.fallback is None or row.is_sound:
+def _is_refuted(choice: Choice, row: RowResult, first: int, n_steps: int) -> bool:
+    """Whether the rounds speak against a start, and the next round costs more than another start, as a pilot has said.
+
+    They do if their weights are not sound, or if many times the temperatures are needed that the plan began with.
+    """
+    if choice.fallback is None or (row.is_sound and n_steps < _REFUTED * first):
         return False
     return n_steps >= (_UNPRICED if choice.fallback_length is None else choice.fallback_length)
 

@@ -178,7 +178,7 @@ def test_where_the_first_pilot_starts():
 class Scouted:
     """A start whose short round of ten temperatures gave each row a value and an error."""
 
-    problem = SimpleNamespace(label="the prior")
+    problem = SimpleNamespace(label="the prior", n_rows=4)
     call = SimpleNamespace(request=SimpleNamespace(target_se=0.1))
     length = 500
 

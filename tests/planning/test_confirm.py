@@ -1,0 +1,71 @@
+"""Starts by a fit are confirmed by draws of the prior, or carry a finding."""
+
+from dataclasses import make_dataclass
+from types import SimpleNamespace
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_hais
+from pymc_hais.estimators import LogZEstimate
+from pymc_hais.planning.confirm import AGREEMENT, tolerance
+from pymc_hais.results.checks.plan import check_start
+from pymc_hais.run.modes import count_unconfirmed
+from pymc_hais.run.row_results import RowResult
+
+
+def pilot(n_families, n_stages=5):
+    return SimpleNamespace(n_families=n_families, positions=np.zeros((500, 2)), betas=np.ones(n_stages))
+
+
+def test_pilots_of_many_families_may_differ_by_less_than_pilots_of_few():
+    # A pilot of n independent families has a relative variance of Z of about 1 / n.
+    many, few = tolerance(pilot(400), pilot(100)), tolerance(pilot(400), pilot(2))
+    bias = 2 / 500 * 5
+    assert many == pytest.approx(3.0 * np.sqrt(1 / 400 + 1 / 100) + bias)
+    assert few == pytest.approx(AGREEMENT + bias)
+
+
+@pytest.mark.parametrize(
+    ("n_confirming", "n_climbs", "is_found"), [(np.inf, 0, False), (5.0, 0, True), (5.0, 300, False)]
+)
+def test_a_fit_that_few_draws_of_the_prior_led_to_is_a_finding(n_confirming, n_climbs, is_found):
+    choice = SimpleNamespace(n_confirming=n_confirming, fallback_length=740)
+    outcome = SimpleNamespace(seconds_per_move=1e-6)
+    call = SimpleNamespace(request=SimpleNamespace(draws=1000, chains=4))
+    found = list(check_start(choice, outcome, call, SimpleNamespace(n_confirming=n_climbs)))
+    assert [one.name for one in found] == ["unconfirmed"] * is_found
+    if is_found:
+        assert found[0].severity == "error"
+        assert "about 5 effective draws" in found[0].message
+        assert "740 temperatures" in found[0].advice
+
+
+def test_the_error_holds_what_draws_of_the_prior_may_have_missed():
+
+    row = RowResult(LogZEstimate(-3.0, 0.01, -3.02, -2.98), None, ())
+    outcome = make_dataclass("Outcome", ["rows"])((row,))
+    counted = count_unconfirmed(SimpleNamespace(n_confirming=50.0), outcome, None)
+    # A part of Z that 50 independent draws miss is about 1/50 of it.
+    assert counted.rows[0].estimate.shortfall == pytest.approx(np.log1p(1 / 50))
+    assert count_unconfirmed(SimpleNamespace(n_confirming=np.inf), outcome, None) is outcome
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_second_run_keeps_what_the_first_has_measured(seed):
+    """A spike on top of a hill in ten dimensions: log Z = log 10, with a tenth of the draws on the hill."""
+    n_dims, width = 10, 0.05
+    with pm.Model() as model:
+        x = pm.Normal("x", 0.0, 3.0, shape=n_dims)
+        prior = pm.logp(pm.Normal.dist(0.0, 3.0), x).sum()
+        hill = pm.logp(pm.Normal.dist(), x).sum()
+        spike = pm.logp(pm.Normal.dist(0.0, width), x).sum()
+        pm.Potential("both", pm.math.logaddexp(hill, np.log(9.0) + spike) - prior)
+    idata = pm.sample_hais(model=model, random_seed=seed, progressbar=False)
+    estimate = pymc_hais.log_marginal_likelihood(idata)
+    assert abs(estimate.value - np.log(10.0)) < 4.5 * estimate.se
+    assert estimate.se < 0.2
+    radius = np.linalg.norm(idata["posterior"]["x"].values, axis=-1)
+    assert np.mean(radius > 10 * width) == pytest.approx(0.1, abs=0.05)
