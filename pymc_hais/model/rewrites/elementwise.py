@@ -172,6 +172,18 @@ def local_log_of_positive(fgraph: Any, node: Any) -> list[Any] | None:
     return None if value is None else [value.astype(node.outputs[0].type.dtype)]
 
 
+@node_rewriter([pt.log1p])
+def local_log1p_of_minus_sigmoid(fgraph: Any, node: Any) -> list[Any] | None:
+    """Take ``log(1 - sigmoid(x))`` as ``-softplus(x)``, also where PyTensor has made the minus a product with -1.
+
+    ``1 - sigmoid(x)`` has no digits left for large x, and no proof of concavity reads it.
+    """
+    inner = _negated(node.inputs[0])
+    if inner is None or not isinstance(scalar_op(inner), Sigmoid):
+        return None
+    return [-pt.softplus(inner.owner.inputs[0]).astype(node.outputs[0].type.dtype)]
+
+
 def log_of_positive(x: Any) -> Any:
     """Return the logarithm of what is positive by its form, without evaluating a logarithm; None if it is not."""
     if isinstance(x, Constant):

@@ -44,6 +44,7 @@ before_gradient = EquilibriumGraphRewriter(
         arrays.local_split_of_join,
         arrays.local_sum_of_join,
         elementwise.local_function_of_few,
+        elementwise.local_log1p_of_minus_sigmoid,
         elementwise.local_log1mexp_of_checked_log1mexp,
         elementwise.local_log_of_positive,
         elementwise.local_pow_of_positive,

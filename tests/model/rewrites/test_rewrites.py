@@ -130,6 +130,35 @@ def test_logarithms_of_scales_need_no_logarithm(scale):
     assert np.isfinite(evaluate(new, {X: EXTREME})).all()  # log(exp(800)) is a number
 
 
+@pytest.mark.parametrize("minus", [lambda x: -x, lambda x: -1.0 * x, lambda x: x * -1.0])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_complements_of_sigmoids_keep_their_digits(minus, dtype):
+    x = pt.vector("x", dtype=dtype, shape=(6,))
+    new = rewritten(pt.log1p(minus(pt.sigmoid(x))))
+    assert not {"Log1p", "Sigmoid"} & set(names(new))
+    # log(1 - 1 / (1 + exp(-x))) = -log(1 + exp(x)), in numbers of NumPy
+    rtol = 100 * np.finfo(dtype).eps
+    exact = -np.logaddexp(0.0, EXTREME.astype(dtype).astype(float))
+    np.testing.assert_allclose(evaluate(new, {x: EXTREME.astype(dtype)}), exact, rtol=rtol, atol=1e-300)
+
+
+@pytest.mark.parametrize("inner", [lambda x: pt.sigmoid(x), lambda x: -2.0 * pt.sigmoid(x), lambda x: -pt.exp(x)])
+def test_other_complements_stay(inner):
+    old = pt.log1p(inner(X))
+    new = rewritten(old)
+    assert "Log1p" in names(new)
+    assert_same(old, new, {X: -np.abs(FINITE) - 1.0})
+
+
+@pytest.mark.parametrize("minus", [lambda x: 1.0 - x, lambda x: -x + 1.0])
+def test_a_likelihood_of_sigmoids_is_one_of_softplus(minus):
+    x = pt.vector("x", shape=(6,))
+    (new,) = simplify_values([pt.switch(MASK, pt.log(pt.sigmoid(x)), pt.log(minus(pt.sigmoid(x)))).sum()])
+    assert "Softplus" in names(new)
+    assert not {"Log1p", "Log", "Sigmoid"} & set(names(new))
+    np.testing.assert_allclose(evaluate(new, {x: EXTREME}), -np.logaddexp(0.0, np.where(MASK, -EXTREME, EXTREME)).sum())
+
+
 def test_logarithms_of_what_may_be_negative_stay():
     for x in (X, -pt.exp(X), pt.exp(X) - 1.0, pt.sqrt(X)):
         assert "Log" in names(rewritten(pt.log(x)))
