@@ -16,7 +16,7 @@ from pymc_hais.planning.candidates import CANDIDATES, Candidate
 from pymc_hais.planning.enumeration import enumerate_states
 from pymc_hais.planning.fits import fit_margins, fit_to_draws
 from pymc_hais.planning.follow import restore_choice, restore_problem
-from pymc_hais.planning.learning import Trial, learn
+from pymc_hais.planning.learning import NoStartError, Trial, learn
 from pymc_hais.planning.mass import build_first_problem, mass_of
 from pymc_hais.planning.modes.fields import try_fields_first
 from pymc_hais.planning.modes.near import try_mode_first
@@ -36,6 +36,10 @@ _log = logging.getLogger("pymc.hais")
 _PILOT_ROWS = 3
 #: Reference draws at which each row is looked at before any pilot.
 _LOOKED_AT = 100
+#: The same for rows that none of these make possible, before they are refused: rows may be possible, but rare.
+_LOOKED_AT_MOST = 2000
+#: The share of reference draws that make a row possible, from which on a pilot has enough particles alive to learn by.
+_ALIVE_IN_PILOTS = 0.1
 #: Temperatures on the way to the reference model, against what its log Z would need, and at least.
 _SLOWER = 4
 _SHORTEST = 512
@@ -102,24 +106,34 @@ def _try_mode(problem: Problem, spent: Spent, call: Call) -> Trial | None:
 def choose_rows(problem: Problem, call: Call) -> list[int]:
     """Choose the rows that get a pilot of their own, evenly from the least to the most likely under the reference.
 
-    Raises ValueError if there are rows that no reference draw makes possible.
+    A row that few reference draws make possible has no pilot where other rows have enough: it is annealed by their
+    plan, and the draws that make it impossible count as weights of zero.  Raises ValueError if there are rows that no
+    reference draw makes possible.
     """
     if problem.n_rows == 1:
         return [0]
     stream = call.seeds.stream(Purpose.CHECK, 2)
-    states = (problem.draw([row], [stream], _LOOKED_AT).state for row in range(problem.n_rows))
-    log_ratio = np.concatenate([np.asarray(state.log_ratio) for state in states])
-    possible = np.isfinite(log_ratio)
-    impossible = np.flatnonzero(~possible.any(axis=1))
+
+    def look(row: int, n: int) -> tuple[float, float]:
+        """The share of n reference draws that make a row possible, and the median of their log ratios."""
+        log_ratio = np.asarray(problem.draw([row], [stream], n).state.log_ratio)[0]
+        possible = np.isfinite(log_ratio)
+        return float(possible.mean()), float(np.median(np.where(possible, log_ratio, -np.inf)))
+
+    looks = [look(row, _LOOKED_AT) for row in range(problem.n_rows)]
+    looks = [(share, median) if share else look(row, _LOOKED_AT_MOST) for row, (share, median) in enumerate(looks)]
+    share, median = np.array(looks).T
+    impossible = np.flatnonzero(share == 0.0)
     if impossible.size:
         shown = ", ".join(map(str, impossible[:5])) + (", ..." if impossible.size > 5 else "")
         raise ValueError(
-            f"The log-likelihood is not finite at any of {_LOOKED_AT} draws of {problem.label} for "
+            f"The log-likelihood is not finite at any of {_LOOKED_AT_MOST:,} draws of {problem.label} for "
             f"{impossible.size} of {problem.n_rows} rows (row {shown}). Check that these rows lie in the support of "
-            "the likelihood."
+            "the likelihood. Rows that lie in it, but are this rare, need a `reference` that makes them possible."
         )
-    ranked = np.argsort(np.median(np.where(possible, log_ratio, -np.inf), axis=1), kind="stable")
-    chosen = np.linspace(0, problem.n_rows - 1, min(_PILOT_ROWS, problem.n_rows)).round().astype(int)
+    enough = np.flatnonzero(share >= min(_ALIVE_IN_PILOTS, share.max()))
+    ranked = enough[np.lexsort((share[enough], median[enough]))]
+    chosen = np.linspace(0, len(ranked) - 1, min(_PILOT_ROWS, len(ranked))).round().astype(int)
     return ranked[chosen].tolist()
 
 
@@ -130,7 +144,11 @@ def _consider(candidate: Candidate, best: Trial) -> Trial:
     spent, rate = best.spent, best.spent.seconds_per_gradient
     problem, call = candidate.build(best)
     earlier = best if candidate.sees_earlier else None
-    tried = learn(problem, best.rows, candidate.number, spent, call, earlier)
+    try:
+        tried = learn(problem, best.rows, candidate.number, spent, call, earlier)
+    except NoStartError:
+        spent.seconds_per_gradient = rate
+        return best.because(f"No particle from {problem.label} has a density above zero.")
     reason = candidate.reason_against(tried, best)
     taken = candidate.taken(tried, best) if reason is None else best.because(reason)
     if taken.problem is tried.problem:

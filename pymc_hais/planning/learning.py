@@ -61,6 +61,10 @@ _KEPT_PER_ROW = 8
 _ROOM = 0.8
 
 
+class NoStartError(ValueError):
+    """No particle of a pilot has a density above zero."""
+
+
 def run_pilots(
     problem: Problem, rows: Sequence[int], number: int, spent: Spent, call: Call, n_particles: int = PILOT_PARTICLES
 ) -> list[Pilot]:
@@ -84,6 +88,13 @@ def run_pilots(
         found = dict(call.workers.do(problem.engine, [task(row) for row in rows], report))
     except EndlessPilotError as error:
         refuse_distance(problem.model, problem.layout, problem.label, problem.is_prior, error)
+    except FloatingPointError as error:
+        of_row = f" for row {', '.join(map(str, rows))}" if problem.n_rows > 1 else ""
+        raise NoStartError(
+            f"None of the {n_particles:,} particles of a pilot{of_row} started where the density is above zero: draws "
+            f"of {problem.label} hardly ever make the data possible, so that log Z cannot be estimated from there. "
+            "Choose a prior or a `reference` that covers the values under which the data are possible."
+        ) from error
     pilots = [found[i] for i in range(len(rows))]
     spent.seconds_per_gradient = sum(pilot.seconds for pilot in pilots) / sum(pilot.n_gradients for pilot in pilots)
     spent.n_gradients_pilot += sum(pilot.n_gradients for pilot in pilots)

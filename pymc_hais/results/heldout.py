@@ -52,6 +52,8 @@ class HeldOut:
 
         The log of an unbiased estimate errs low by half its variance, for every row alike.
         """
+        if not np.isfinite(self.shortfall).all():  # a row without weight: nothing is known of the mean from above
+            return float("inf")
         bias = 0.5 * np.mean(np.square(self.se - self.shortfall)) + np.mean(self.shortfall)
         return float(np.sqrt(self.se_of_mean**2 + self.common_se**2 + bias**2))
 
@@ -59,6 +61,8 @@ class HeldOut:
     def sem(self) -> float:
         """What another set of as many rows would change: the rows' standard deviation over the root of R."""
         n = len(self.value)
+        if not np.isfinite(self.value).all():
+            return float("inf")
         return float(np.std(self.value, ddof=1) / np.sqrt(n)) if n > 1 else float("nan")
 
 
