@@ -249,7 +249,7 @@ def test_missing_values_of_a_marginalised_density_are_named():
 
 CONSTANT = {
     "FlatDiscrete": (lambda: pymc_hais.FlatDiscrete("x", shape=10), 10 * np.log(2.0)),
-    "Bernoulli": (lambda: pm.Bernoulli("x", 0.5, shape=10), 0.0),
+    "Bernoulli": (lambda: pm.Bernoulli("x", np.full(10, 0.5)), 0.0),
     "Uniform": (lambda: pm.Uniform("x", 0.0, 2.0, shape=3), 0.0),
 }
 

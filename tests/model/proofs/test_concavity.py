@@ -269,7 +269,7 @@ def test_joined_weights_have_a_sign_if_all_of_them_have_it(sign):
 
 def test_a_constant_density_is_concave():
     with pm.Model() as model:
-        pm.Uniform("x", 0.0, 1.0, transform=None)
+        pm.Uniform("x", 0.0, 1.0, default_transform=None)
         pm.Potential("energy", pt.as_tensor(0.5))
     graph = build_density(model, build_layout(model))
     assert is_log_concave(replace(graph, density=[pt.constant(one) for one in (0.0, 0.5, 0.0, 0.0)]), graph.data_values)
