@@ -8,7 +8,7 @@ import numpy as np
 import pytensor.scalar as ps
 from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import toposort
-from pytensor.tensor.basic import Alloc, Join
+from pytensor.tensor.basic import Alloc, Join, Split
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.math import Dot
 from pytensor.tensor.special import LogSoftmax, LogSumExp, Softmax
@@ -152,6 +152,8 @@ def _axis_of(node: Any, rows: Rows) -> int | None:
     if isinstance(op, _REDUCTIONS) and first not in (over := axes_of(node)):
         is_kept = node.outputs[0].type.ndim == node.inputs[0].type.ndim
         return first if is_kept else first - sum(one < first for one in over)
+    if isinstance(op, Split):
+        return first if op.axis != first else None
     return _kept_axis(op.idx_list, first) if isinstance(op, Subtensor) else None
 
 

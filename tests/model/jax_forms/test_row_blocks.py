@@ -2,6 +2,7 @@
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 
 from pymc_hais.engines.choice import compile_engine
@@ -84,11 +85,18 @@ def one_table_after_another():
     pm.Normal("y", pm.math.concatenate([mean, -mean]), 1.0, observed=np.tile(VALUES, 2))
 
 
+def halves_of_a_table():
+    mean = pm.math.dot(DESIGN, pm.Normal("b", shape=4))
+    first, second = pt.split(pm.math.concatenate([mean, mean[:1]]), [N // 2, N - N // 2 + 1], axis=-1)
+    pm.Normal("y", pm.math.concatenate([first, -second])[:N], 1.0, observed=VALUES)
+
+
 def shares_of_all():
     pm.Potential("y", (VALUES * pm.math.softmax(DESIGN @ pm.Normal("b", shape=4), axis=-1)).sum())
 
 
 NOT_CUT = [
+    halves_of_a_table,
     one_table_after_another,
     shares_of_all,
     centred_by_its_mean,
