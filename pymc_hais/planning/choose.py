@@ -115,7 +115,7 @@ def choose_rows(problem: Problem, call: Call) -> list[int]:
     stream = call.seeds.stream(Purpose.CHECK, 2)
 
     def look(row: int, n: int) -> tuple[float, float]:
-        """The share of n reference draws that make a row possible, and the median of their log ratios."""
+        """Return the share of n reference draws that make a row possible, and the median of their log ratios."""
         log_ratio = np.asarray(problem.draw([row], [stream], n).state.log_ratio)[0]
         possible = np.isfinite(log_ratio)
         return float(possible.mean()), float(np.median(np.where(possible, log_ratio, -np.inf)))
