@@ -209,7 +209,7 @@ def test_a_free_variable_is_compiled_or_refused(name, how):
     has_normal_fields(model)
 
 
-@pytest.mark.parametrize("name", slow_but({"AR", "ZeroSumNormal", "Truncated"}, sorted(OTHERS)))
+@pytest.mark.parametrize("name", slow_but({"ZeroSumNormal"}, sorted(OTHERS)))
 def test_a_default_call_answers_or_refuses(name):
     run(free(name, "dims"))
 
@@ -264,7 +264,7 @@ CONSTANT = {
 }
 
 
-@pytest.mark.parametrize("name", CONSTANT)
+@pytest.mark.parametrize("name", slow_but({"Bernoulli"}, CONSTANT))
 def test_a_constant_energy_has_the_mass_of_the_prior(name):
     """Log Z is the constant, plus log 2 for each of N binary variables without a prior."""
     build, mass = CONSTANT[name]
@@ -276,6 +276,7 @@ def test_a_constant_energy_has_the_mass_of_the_prior(name):
     assert found.se < 1e-9
 
 
+@pytest.mark.slow
 def test_a_student_t_truncated_on_one_side_is_drawn():
     """By quadrature: P(x > 0) = 1/2, so that Z is the integral of 2 t(x; 4) N(1; x, 1) over x > 0."""
     with pm.Model() as model:
