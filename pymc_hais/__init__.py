@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 import pymc as _pymc
 
 if _TYPE_CHECKING:
-    from pymc_hais.calls import *  # noqa: F403
+    from pymc_hais.calls.public import *  # noqa: F403
 
 __all__ = [  # noqa: F405
     "HAIS",
@@ -56,7 +56,7 @@ def __getattr__(name: str) -> object:
         return _importlib.import_module("pymc_hais.plots")
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value = getattr(_importlib.import_module("pymc_hais.calls"), name)
+    globals()[name] = value = getattr(_importlib.import_module("pymc_hais.calls.public"), name)
     return value
 
 

@@ -184,13 +184,13 @@ def test_an_extension_keeps_the_chains_that_were_added_before_an_interrupt(model
 
     monkeypatch.setattr(extending, "anneal_rows", interrupted)
     monkeypatch.setattr(extending, "_missing", lambda *_: 2)
-    more = extend(first, model, target_se=1e-4)
+    more = extend(first, model, target_se=1e-3)
     assert more["posterior"].sizes["chain"] == 4
     assert more["posterior"].attrs["stopped_by"] == "interrupt"
     assert "2 more chains (interrupted)" in findings(more)["unfinished"].message
     calls[:] = [None]
     with pytest.raises(KeyboardInterrupt):
-        extend(first, model, target_se=1e-4)
+        extend(first, model, target_se=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -91,8 +91,7 @@ def check_joint_logp(
     order = (_EXAMINED_RANKS * usable.size).astype(int)
     ranked = usable[np.argsort(-joint[usable], kind="stable")][order]
     tolerance = _ALLOWED + np.sqrt(np.finfo(pytensor.config.floatX).eps) * magnitude
-    logp = model.logp()
-    written = written or compile_written(model, layout, logp)
+    written = written or compile_written(model, layout, _write(model))
     expected: dict[int, float] = {}
     start = perf_counter()
     for i in dict.fromkeys(ranked.tolist()):
@@ -102,6 +101,7 @@ def check_joint_logp(
     # NaN never counts as agreement.
     differing = {i: value for i, value in expected.items() if not abs(joint[i] - value) <= tolerance[i]}
     undecided = 0.0
+    logp = _write(model) if differing else None
     for i, value in differing.items():
         precise = _evaluate_forms(model, layout, logp, positions[i])
         allowed = tolerance[i] + _rounding_of(model, layout, logp, positions[i])
@@ -121,6 +121,12 @@ def check_joint_logp(
         if i == ranked[0]:  # of an unlikely draw any form may be rounded
             undecided = float(np.nanmin(distances))
     return undecided
+
+
+@untraced
+def _write(model: Any) -> Any:
+    """Write ``model.logp()``."""
+    return model.logp()
 
 
 def _evaluate_forms(model: Any, layout: Layout, logp: Any, position: np.ndarray) -> tuple[float, float]:

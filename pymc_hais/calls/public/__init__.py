@@ -1,0 +1,21 @@
+"""All public names, which ``pymc_hais`` loads from here when one of them is asked for."""
+
+from pymc_hais import learning
+from pymc_hais.calls.bridge import bridge
+from pymc_hais.calls.compare import average, compare, inclusion_probabilities
+from pymc_hais.calls.compile import CompiledModel, compile
+from pymc_hais.calls.extend import extend
+from pymc_hais.calls.fit import fit
+from pymc_hais.calls.heldout import log_likelihood
+from pymc_hais.calls.paper import paper_settings
+from pymc_hais.calls.sample import sample_hais
+from pymc_hais.calls.sensitivity import prior_sensitivity
+from pymc_hais.calls.validate import validate
+from pymc_hais.estimators import BayesFactor, Finding, LogBayesFactor, LogZEstimate
+from pymc_hais.integrations import HAIS, PersistentHMC
+from pymc_hais.kernels import Gibbs, Hamiltonian, LinearConstraints, LocallyBalanced, RandomWalk
+from pymc_hais.model import FlatDiscrete
+from pymc_hais.references import Box, Gaussian, Mixture, StudentT
+from pymc_hais.results.comparison.tables import estimates
+from pymc_hais.results.datatree import log_marginal_likelihood
+from pymc_hais.results.plans import save_plan
