@@ -104,7 +104,8 @@ def sample_hais(
     modes : dict, list of dict or DataTree, optional
         Points that lead to modes of the posterior: a point as :func:`pymc.find_MAP` returns it, several of them, or a
         result of ``pm.sample`` or of this function.  The density is climbed from there, and each mode found becomes a
-        Gaussian part of the reference, all of them together with half of the draws.  With
+        Gaussian part of the reference, all of them together with half of the draws.  Where labels may trade places, as
+        those of a mixture's components, copies of the points with labels in another order are climbed from, too.  With
         ``reference="auto"`` a run that has missed modes is made once more from these by itself, unless ``target_se``
         is None or ``max_seconds`` leaves no time; elsewhere pass the result that has the finding ``missed_mass``.
     kernel : Hamiltonian, RandomWalk, Gibbs or LocallyBalanced, or a pair of them, optional

@@ -25,6 +25,7 @@ from pymc_hais.model import Layout
 from pymc_hais.problem.problem import CHUNK, Problem
 from pymc_hais.request.call import Call
 from pymc_hais.run.choice import Choice
+from pymc_hais.run.copies import Labels
 from pymc_hais.run.mode_search import Joint, Peak, can_climb, climb
 from pymc_hais.run.rounds import Outcome
 
@@ -40,6 +41,8 @@ _SHARE_OF_TIME = 0.25
 _FROM_REFERENCE = 0.7
 #: The same where the search is to confirm a fit.
 _MOSTLY_FROM_REFERENCE = 0.9
+#: Share of the starts that are particles whose labels have traded places, where the density allows that.
+_TRADED = 0.1
 #: Share of the starts that are then particles with one variable drawn from the reference.
 _EXCHANGED = 0.2
 #: Positions that such starts are chosen from, at most.
@@ -151,11 +154,13 @@ def _starts(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Gather starts (n, D) in the particles' coordinates, and which (n,) are draws of the reference.
 
-    The others are the user's, particles of the run and, where the search is to confirm a fit, particles with one
-    variable drawn from the reference.
+    The others are the user's, particles of the run, particles whose labels have traded places and, where the search is
+    to confirm a fit, particles with one variable drawn from the reference.
     """
     own = np.empty((0, problem.layout.n_dims)) if points is None else problem.to_coordinates(points[: CHUNK // 2])
-    free = max(0, n - len(own))
+    labels = Labels(problem, call)
+    n_traded = int(_TRADED * n) if labels.n_trades else 0
+    free = max(0, n - len(own) - n_traded)
     n_exchanged = int(_EXCHANGED * free) if confirms else 0
     n_drawn = int((_MOSTLY_FROM_REFERENCE if confirms else _FROM_REFERENCE) * (free - n_exchanged))
     drawn = problem.reference.draw(n_drawn, call.seeds.sequence(Purpose.MODES, 1))
@@ -169,8 +174,12 @@ def _starts(
 
     near = choose(max(0, free - n_exchanged - len(far)))
     exchanged = _exchange(problem, choose, call, joint, metric, n_exchanged) if n_exchanged else near[:0]
-    every = np.concatenate([own, near, far, exchanged])
-    is_drawn = np.repeat([False, True, False], [len(own) + len(near), len(far), len(exchanged)])
+    traded = near[:0]
+    if n_traded:
+        copies = labels.trade(problem.to_model(choose(-(-n_traded // labels.n_trades))))
+        traded = problem.to_coordinates(copies.reshape(-1, problem.layout.n_dims)[:n_traded])
+    every = np.concatenate([own, near, far, exchanged, traded])
+    is_drawn = np.repeat([False, True, False], [len(own) + len(near), len(far), len(exchanged) + len(traded)])
     is_finite = np.isfinite(every).all(axis=1)
     return every[is_finite], is_drawn[is_finite]
 

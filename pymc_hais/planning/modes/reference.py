@@ -11,6 +11,7 @@ from pymc_hais.planning.starts import first_reference, heavy_reference
 from pymc_hais.problem.problem import CHUNK, Problem
 from pymc_hais.references import Gaussian, Gaussians, Mixture, StudentT
 from pymc_hais.request.call import Call
+from pymc_hais.run.copies import Labels
 from pymc_hais.run.mode_search import MOST_DIMS, Joint, Peak, can_climb, climb, scales_of
 
 #: Share of the draws that all Gaussians together have: the others start as they would without them.
@@ -21,6 +22,8 @@ _MOST_STEPS = 200
 _NEGLIGIBLE = 20.0
 #: Draws of a peak, at least and for each dimension, that carry its Gaussian to the model's own coordinates.
 _CARRIED, _CARRIED_PER_DIM = 2000, 20
+#: Points, with copies in which labels have traded places, that are climbed from.
+_MOST_COPIES = 64
 
 
 def add_modes(model: Any, reference: Any, points: np.ndarray, call: Call) -> Mixture:
@@ -31,7 +34,7 @@ def add_modes(model: Any, reference: Any, points: np.ndarray, call: Call) -> Mix
     reference : str or object
         As the user gave it.
     points : ndarray (n, D)
-        Flat vectors from which the joint density is climbed.
+        Flat vectors from which the joint density is climbed, and from their copies with labels in another order.
 
     Raises
     ------
@@ -46,7 +49,7 @@ def add_modes(model: Any, reference: Any, points: np.ndarray, call: Call) -> Mix
         )
     rng = np.random.default_rng(call.seeds.sequence(Purpose.MODES, 2))
     thinned = points[:: -(-len(points) // CHUNK)]
-    starts = problem.to_coordinates(thinned)
+    starts = problem.to_coordinates(Labels(problem, call).copies(thinned, _MOST_COPIES))
     peaks = climb(Joint(problem), starts, _scales(problem, call), _MOST_STEPS).peaks
     if not peaks:
         raise ValueError(

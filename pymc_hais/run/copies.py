@@ -1,0 +1,119 @@
+"""Copies of a point that differ in labels alone: components of a mixture, or terms of a sum, in another order.
+
+Where the density does not change when two labels trade places, each mode has copies, and a run that starts around one
+of them reaches the others by luck.  Which labels may trade is guessed from shapes and names, and then tested: the
+density at draws of the reference must be the same before and after.  A wrong guess fails that test.
+"""
+
+import itertools
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+
+import numpy as np
+
+from pymc_hais.core.seeds import Purpose
+from pymc_hais.model import Layout
+from pymc_hais.problem.problem import Problem
+from pymc_hais.request.call import Call
+
+#: Draws at which the density is compared, and trades that are tested, at most: two chunks of evaluations.
+_N_DRAWS, _MOST_TRADES = 3, 160
+#: Variables of one number of labels of which all subsets are tested; of more, all of them together and each alone.
+_FEW_VARIABLES = 4
+
+
+class Labels:
+    """Labels that may trade places without a change of the density."""
+
+    def __init__(self, problem: Problem, call: Call) -> None:
+        self._layout = problem.layout
+        guesses = np.array(list(itertools.islice(_guess(self._layout), _MOST_TRADES)))
+        self._trades = guesses[self._keep_density(guesses, problem, call)] if len(guesses) else guesses
+
+    @property
+    def n_trades(self) -> int:
+        """How many pairs of labels may trade places."""
+        return len(self._trades)
+
+    def trade(self, x: np.ndarray) -> np.ndarray:
+        """Return flat vectors (n_trades, n, D): those given (n, D) after each trade."""
+        return self._traded(x, self._trades)
+
+    def copies(self, x: np.ndarray, most: int) -> np.ndarray:
+        """Return flat vectors (n, D) and all their copies that trades lead to, ``most`` of them in all at most."""
+        found, size = x, 0
+        while self.n_trades and size < len(found) < most:
+            size = len(found)
+            found = np.concatenate([found, *self.trade(found)])
+            found = found[np.sort(np.unique(np.round(found, 8), axis=0, return_index=True)[1])]
+        return found[: max(most, len(x))]
+
+    def _traded(self, x: np.ndarray, trades: np.ndarray) -> np.ndarray:
+        wide = np.concatenate([x, *(_last_of(self._layout, i, x) for i in _simplices(self._layout))], axis=-1)
+        return np.moveaxis(wide[:, trades[:, : x.shape[-1]]], 1, 0)
+
+    def _keep_density(self, trades: np.ndarray, problem: Problem, call: Call) -> np.ndarray:
+        """Tell which trades (n,) leave the density at draws of the reference as it is."""
+        drawn = problem.reference.draw(8 * _N_DRAWS, call.seeds.sequence(Purpose.MODES, 11))
+        x = drawn.positions[~drawn.clipped]
+        values = problem.log_density(x) if len(x) else np.empty(0)
+        chosen = np.flatnonzero(np.isfinite(values))[:_N_DRAWS]
+        if not len(chosen):
+            return np.zeros(len(trades), bool)
+        traded = self._traded(x[chosen], trades)
+        after = problem.log_density(traded.reshape(-1, x.shape[-1])).reshape(traded.shape[:2])
+        allowed = np.sqrt(np.finfo(self._layout.dtype).eps) * (1.0 + np.abs(values[chosen]))
+        return np.all(np.abs(after - values[chosen]) <= allowed, axis=1)
+
+
+def _guess(layout: Layout) -> Iterator[np.ndarray]:
+    """Yield permutations (W,) of a widened flat vector: neighbouring labels trade places in one or several variables.
+
+    Behind the D dimensions stands what the transform of each simplex has left out: its last element.
+    """
+    identity = np.arange(layout.n_dims + sum(layout.sizes[i] // layout.shapes[i][-1] for i in _simplices(layout)))
+    for _, labelled in sorted(_labelled(layout, identity).items()):
+        for some in _subsets(labelled):
+            for label in range(len(some[0]) - 1):
+                trade = identity
+                for places in some:  # (K, m); a matrix may stand there twice, with its rows and its columns
+                    step = identity.copy()
+                    step[places[label]], step[places[label + 1]] = places[label + 1], places[label]
+                    trade = trade[step]
+                yield trade
+
+
+def _labelled(layout: Layout, identity: np.ndarray) -> dict[tuple[bool, int], list[np.ndarray]]:
+    """Gather the dimensions (K, m) that belong to each of K labels: an axis of a variable, or numbers in names."""
+    by_number, by_name = defaultdict(list), defaultdict(list)
+    end = layout.n_dims
+    for i, (owner, shape, transform) in enumerate(zip(layout.owners, layout.shapes, layout.transforms, strict=True)):
+        where = identity[layout.offsets[i] : layout.offsets[i + 1]].reshape(shape)
+        if i in _simplices(layout):
+            last = identity[end : end + where.size // shape[-1]].reshape(*shape[:-1], 1)
+            where, end = np.concatenate([where, last], axis=-1), end + last.size
+        by_name[re.sub(r"\d+", "#", owner), transform, shape].append(where.ravel())
+        for axis, n in enumerate(where.shape):
+            if n > 1:
+                by_number[False, n].append(np.moveaxis(where, axis, 0).reshape(n, -1))
+    for variables in by_name.values():
+        if len(variables) > 1:
+            by_number[True, len(variables)].append(np.stack(variables))
+    return by_number
+
+
+def _subsets(labelled: list[np.ndarray]) -> Iterator[tuple[np.ndarray, ...]]:
+    n = len(labelled)
+    sizes = range(n, 0, -1) if n <= _FEW_VARIABLES else (n, 1)
+    return itertools.chain.from_iterable(itertools.combinations(labelled, size) for size in sizes)
+
+
+def _simplices(layout: Layout) -> list[int]:
+    return [i for i, name in enumerate(layout.transforms) if name == "simplex" and layout.shapes[i]]
+
+
+def _last_of(layout: Layout, i: int, x: np.ndarray) -> np.ndarray:
+    """Return what a simplex transform leaves out (n, m): a centred logarithm."""
+    own = x[:, layout.offsets[i] : layout.offsets[i + 1]]
+    return -own.reshape(len(x), -1, layout.shapes[i][-1]).sum(axis=-1)
