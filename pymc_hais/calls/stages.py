@@ -18,10 +18,11 @@ from pymc_hais.request.call import Call
 from pymc_hais.results.diagnose import Seen
 from pymc_hais.results.report import log_start
 from pymc_hais.run.choice import Choice
-from pymc_hais.run.modes import Modes, count_unconfirmed, find_modes
+from pymc_hais.run.modes import Modes, find_modes
 from pymc_hais.run.parts import are_outside, is_lost, measure_outside, reweigh, with_outside
 from pymc_hais.run.plan import Plan
 from pymc_hais.run.rounds import Outcome, run_rounds
+from pymc_hais.run.row_results import count_unconfirmed
 
 _log = logging.getLogger("pymc.hais")
 
@@ -64,7 +65,10 @@ def anneal_once(start: Start, problem: Problem, call: Call, guard: Guard, before
         outcome = run_rounds(choice, call, guard)
     search = functools.partial(find_modes, choice, outcome, call, guard, start.points)
     modes = guard.attempt("the search for modes", search, None)
-    return Seen(choice, count_unconfirmed(choice, outcome, modes), call, modes)
+    if modes is not None:
+        choice = replace(choice, n_confirming=choice.n_confirming + modes.n_confirming)
+    rows = tuple(count_unconfirmed(row, choice.n_confirming) for row in outcome.rows)
+    return Seen(choice, replace(outcome, rows=rows), call, modes)
 
 
 def _next_best(choice: Choice, outcome: Outcome) -> Choice:

@@ -51,6 +51,7 @@ def record_plan(choice: Choice, outcome: Outcome, call: Call) -> Plan | None:
         tail_of(choice, run),
         choice.spent.n_rounds + len(row.rounds) - 1,
         choice.spent.seconds_per_gradient,
+        choice.n_confirming,
     )
     return replace(
         choice.plan,
@@ -207,4 +208,5 @@ def restore_choice(plan: Plan, problem: Problem, call: Call) -> Choice:
         reason="As in the plan that was given.",
     )
     tail = origin.tail if is_seen else None
-    return Choice(problem, own, tail, spent=spent, compile_seconds=problem.engine.clock.seconds)
+    seconds = problem.engine.clock.seconds
+    return Choice(problem, own, tail, spent=spent, compile_seconds=seconds, n_confirming=origin.n_confirming)

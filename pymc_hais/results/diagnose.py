@@ -67,7 +67,7 @@ type Check = Callable[[Seen], Iterable[Finding]]
 CHECKS: dict[str, Check] = {
     "the diagnosis of the weights": lambda seen: check_weights(seen.result, seen.outcome, seen.call),
     "the diagnosis of the time": lambda seen: check_time(seen.choice, seen.outcome, seen.call),
-    "the diagnosis of the start": lambda seen: check_start(seen.choice, seen.outcome, seen.call, seen.modes),
+    "the diagnosis of the start": lambda seen: check_start(seen.choice, seen.outcome, seen.call),
     "the diagnosis of the plan": lambda seen: check_plan(seen.choice.plan.promise, seen.run),
     "the comparison with other estimates": lambda seen: check_opinions(seen.result.estimate, seen.outcome.opinions),
     "the comparison with modes": lambda seen: check_modes(seen.modes, seen.result.estimate),

@@ -18,7 +18,7 @@ from pymc_hais.run.choice import Choice
 from pymc_hais.run.populations import anneal_rows, count_gradients
 from pymc_hais.run.posterior import PosteriorDraws, draw_posterior
 from pymc_hais.run.rounds import Outcome, conclude
-from pymc_hais.run.row_results import RowResult, measure_lag
+from pymc_hais.run.row_results import RowResult, count_unconfirmed, measure_lag
 from pymc_hais.tuning import Stopwatch
 
 _log = logging.getLogger("pymc.hais")
@@ -174,7 +174,7 @@ def _row(past: Past, run: AnnealingRun, choice: Choice) -> tuple[RowResult, tupl
     n_particles = (*past.n_particles[:-1], run.log_weights.size)
     estimates = [*(LogZEstimate(one.log_z, one.se, one.log_z, one.log_z) for one in earlier), last]
     costs = [one.n_steps * n for one, n in zip(rounds, n_particles, strict=True)]
-    return conclude(choice, run, estimates, rounds, costs), n_particles
+    return count_unconfirmed(conclude(choice, run, estimates, rounds, costs), choice.n_confirming), n_particles
 
 
 def _widen(past: AnnealingRun, added: AnnealingRun) -> AnnealingRun:

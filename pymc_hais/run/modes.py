@@ -18,7 +18,7 @@ from pymc_hais.core.ascent import ascend
 from pymc_hais.core.records import AnnealingRun, Metric
 from pymc_hais.core.seeds import Purpose
 from pymc_hais.core.weights import pool
-from pymc_hais.estimators import LogZEstimate, with_shortfall
+from pymc_hais.estimators import LogZEstimate
 from pymc_hais.estimators.region import Missed, RegionMass, compare_regions, measure_region, measure_shares
 from pymc_hais.jobs.guard import Guard
 from pymc_hais.model import Layout
@@ -92,19 +92,6 @@ def find_modes(
         return None
     search = functools.partial(_search, problem, outcome, log_z, call, points, choice.n_confirming)
     return guard.attempt("the search for modes", search, None, is_dear=True)
-
-
-def count_unconfirmed(choice: Choice, outcome: Outcome, modes: Modes | None) -> Outcome:
-    """Count into the error what draws of the prior may have missed: of n that led to known places, a share of 1 / n.
-
-    Only where a fit, which saw no more than they did, is what the run starts from.
-    """
-    n_draws = choice.n_confirming + (modes.n_confirming if modes else 0)
-    if not np.isfinite(n_draws) or not np.isfinite(outcome.rows[0].estimate.value):
-        return outcome
-    (row,) = outcome.rows
-    estimate = with_shortfall(row.estimate, float(np.log1p(1.0 / max(n_draws, 1.0))))
-    return replace(outcome, rows=(replace(row, estimate=estimate),))
 
 
 def _search(

@@ -86,6 +86,7 @@ class Origin:
     tail: Tail = NO_TAIL  # of the log ratio with the data of that run
     n_rounds: int = 0  # rounds that refined it: their random numbers are not used again
     seconds_per_gradient: float = 0.0
+    n_confirming: float = np.inf  # draws of the prior that led to where its start by a fit is: see Choice
 
 
 @dataclass(frozen=True, eq=False)

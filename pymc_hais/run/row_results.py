@@ -1,7 +1,7 @@
 """One row's populations -> its log Z, with all that is known about the error, and about where the particles lag."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -157,3 +157,13 @@ def _slopes_of(problem: Problem, run: AnnealingRun) -> np.ndarray | None:
         return None
     state = run.state if keeps_gradients(kernel) else _start(problem, np.asarray(run.state.position))
     return np.asarray(state.grad_reference, np.float64) + np.asarray(state.grad_ratio, np.float64)
+
+
+def count_unconfirmed(row: RowResult, n_draws: float) -> RowResult:
+    """Count into the error what draws of the prior may have missed: of n that led to known places, a share of 1 / n.
+
+    ``n_draws`` is infinite where the run starts from no fit, which saw no more than they did.
+    """
+    if not np.isfinite(n_draws) or not np.isfinite(row.estimate.value):
+        return row
+    return replace(row, estimate=with_shortfall(row.estimate, float(np.log1p(1.0 / max(n_draws, 1.0)))))

@@ -1,6 +1,5 @@
 """Starts by a fit are confirmed by draws of the prior, or carry a finding."""
 
-from dataclasses import make_dataclass
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,8 +10,7 @@ import pymc_hais
 from pymc_hais.estimators import LogZEstimate
 from pymc_hais.planning.confirm import AGREEMENT, tolerance
 from pymc_hais.results.checks.plan import check_start
-from pymc_hais.run.modes import count_unconfirmed
-from pymc_hais.run.row_results import RowResult
+from pymc_hais.run.row_results import RowResult, count_unconfirmed
 
 
 def pilot(n_families, n_stages=5):
@@ -27,14 +25,12 @@ def test_pilots_of_many_families_may_differ_by_less_than_pilots_of_few():
     assert few == pytest.approx(AGREEMENT + bias)
 
 
-@pytest.mark.parametrize(
-    ("n_confirming", "n_climbs", "is_found"), [(np.inf, 0, False), (5.0, 0, True), (5.0, 300, False)]
-)
-def test_a_fit_that_few_draws_of_the_prior_led_to_is_a_finding(n_confirming, n_climbs, is_found):
+@pytest.mark.parametrize(("n_confirming", "is_found"), [(np.inf, False), (5.0, True), (305.0, False)])
+def test_a_fit_that_few_draws_of_the_prior_led_to_is_a_finding(n_confirming, is_found):
     choice = SimpleNamespace(n_confirming=n_confirming, fallback_length=740)
     outcome = SimpleNamespace(seconds_per_move=1e-6)
     call = SimpleNamespace(request=SimpleNamespace(draws=1000, chains=4))
-    found = list(check_start(choice, outcome, call, SimpleNamespace(n_confirming=n_climbs)))
+    found = list(check_start(choice, outcome, call))
     assert [one.name for one in found] == ["unconfirmed"] * is_found
     if is_found:
         assert found[0].severity == "error"
@@ -43,13 +39,26 @@ def test_a_fit_that_few_draws_of_the_prior_led_to_is_a_finding(n_confirming, n_c
 
 
 def test_the_error_holds_what_draws_of_the_prior_may_have_missed():
-
     row = RowResult(LogZEstimate(-3.0, 0.01, -3.02, -2.98), None, ())
-    outcome = make_dataclass("Outcome", ["rows"])((row,))
-    counted = count_unconfirmed(SimpleNamespace(n_confirming=50.0), outcome, None)
     # A part of Z that 50 independent draws miss is about 1/50 of it.
-    assert counted.rows[0].estimate.shortfall == pytest.approx(np.log1p(1 / 50))
-    assert count_unconfirmed(SimpleNamespace(n_confirming=np.inf), outcome, None) is outcome
+    assert count_unconfirmed(row, 50.0).estimate.shortfall == pytest.approx(np.log1p(1 / 50))
+    assert count_unconfirmed(row, np.inf) is row
+
+
+def test_a_plan_and_an_extension_keep_what_may_have_been_missed(monkeypatch):
+    monkeypatch.setattr("pymc_hais.calls.stages.find_modes", lambda *_: None)
+    x = np.random.default_rng(4).normal(size=(60, 3))
+    with pm.Model() as model:
+        slopes, scale = pm.Normal("slopes", 0.0, 5.0, shape=3), pm.HalfNormal("scale", 5.0)
+        pm.StudentT("y", 4.0, mu=x @ slopes, sigma=scale, observed=x @ [1.0, 2.0, -1.0] + x[:, 0] * x[:, 1])
+    options = {"model": model, "draws": 200, "chains": 2, "progressbar": False, "random_seed": 1}
+    idata = pm.sample_hais(**options)
+    assert "fitted" in idata["posterior"].attrs["reference"]
+    longer = pymc_hais.extend(idata, chains=2, model=model, progressbar=False)
+    least = np.log1p(1 / 200)  # the pilot's particles descend from fewer draws than that
+    assert pymc_hais.log_marginal_likelihood(idata).shortfall > least
+    assert pymc_hais.log_marginal_likelihood(longer).shortfall > least
+    assert pymc_hais.log_marginal_likelihood(pm.sample_hais(**options, plan=idata)).shortfall > least
 
 
 @pytest.mark.slow

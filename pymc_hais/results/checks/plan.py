@@ -11,7 +11,6 @@ from pymc_hais.jobs.timing import duration
 from pymc_hais.request.call import Call
 from pymc_hais.results.findings import PIECES, say
 from pymc_hais.run.choice import Choice
-from pymc_hais.run.modes import Modes
 from pymc_hais.run.plan import Promise
 from pymc_hais.run.rounds import Outcome
 
@@ -33,9 +32,9 @@ def check_time(choice: Choice, outcome: Outcome, call: Call) -> Iterator[Finding
         yield say("fewer_particles", made=outcome.draws, wanted=call.request.draws, needed=needed, n_steps=n_steps)
 
 
-def check_start(choice: Choice, outcome: Outcome, call: Call, modes: Modes | None) -> Iterator[Finding]:
+def check_start(choice: Choice, outcome: Outcome, call: Call) -> Iterator[Finding]:
     """Say that too little that did not come from the fit speaks for it, if so, and what it would cost."""
-    n_draws = choice.n_confirming + (modes.n_confirming if modes else 0)
+    n_draws = choice.n_confirming
     if n_draws >= FEWEST_FAMILIES:
         return
     if (n_steps := choice.fallback_length) is None:
