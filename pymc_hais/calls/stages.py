@@ -10,7 +10,7 @@ import numpy as np
 from pymc_hais.core.seeds import Branch
 from pymc_hais.jobs.guard import Guard
 from pymc_hais.planning.choose import build_problem, choose_plan
-from pymc_hais.planning.modes.reference import add_modes
+from pymc_hais.planning.modes.reference import add_modes, start_beside
 from pymc_hais.planning.starts import is_auto
 from pymc_hais.problem.problem import Problem
 from pymc_hais.request.arguments import check_memory
@@ -47,23 +47,25 @@ class Start:
         return replace(self, points=positions if self.points is None else np.concatenate([self.points, positions]))
 
 
-def anneal_once(start: Start, problem: Problem, call: Call, guard: Guard, before: Seen | None = None) -> Seen:
-    """Choose a plan, anneal, and look for modes that were missed.
-
-    It takes the place of ``before``, if given.
-    """
+def anneal_once(start: Start, problem: Problem, call: Call, guard: Guard) -> Seen:
+    """Choose a plan, anneal, and look for modes that were missed."""
     check_memory(call.request.draws, call.request.chains, problem.layout.n_dims)
+    return _anneal(_choose(start, problem, call), start.points, call, guard)
+
+
+def _choose(start: Start, problem: Problem, call: Call) -> Choice:
     reference = start.reference if start.points is None else problem.reference
-    choice = choose_plan(problem, reference, start.plan, call)
-    if before is not None:
-        choice = _instead_of(before, choice)
+    return choose_plan(problem, reference, start.plan, call)
+
+
+def _anneal(choice: Choice, points: np.ndarray | None, call: Call, guard: Guard) -> Seen:
     log_start(choice, call)
     outcome = run_rounds(choice, call, guard)
     if outcome.stopped_by == "refuted":
         choice = _next_best(choice, outcome)
         log_start(choice, call)
         outcome = run_rounds(choice, call, guard)
-    search = functools.partial(find_modes, choice, outcome, call, guard, start.points)
+    search = functools.partial(find_modes, choice, outcome, call, guard, points)
     modes = guard.attempt("the search for modes", search, None)
     if modes is not None:
         choice = replace(choice, n_confirming=choice.n_confirming + modes.n_confirming)
@@ -78,6 +80,8 @@ def _next_best(choice: Choice, outcome: Outcome) -> Choice:
     choice.spent.n_rounds += len(row.rounds)  # their random numbers are not used again
     choice.spent.n_gradients = outcome.n_gradients
     other = choice.fallback()
+    if other.spent is not choice.spent:
+        other.spent.add(choice.spent)
     other = replace(other, compile_seconds=max(choice.compile_seconds, other.compile_seconds))
     label = choice.problem.label
     return other.because(f"The rounds from {label}, log Z = {row.estimate:.3f}, spoke against that start.")
@@ -93,14 +97,19 @@ def anneal_again(seen: Seen, start: Start, guard: Guard) -> Seen:
         return seen
     _log.info(f"log Z = {first:.3f} lacks mass around modes that a search has found: once more, from these as well")
     own, wider = replace(call, seeds=call.seeds.branch(Branch.FROM_MODES)), start.with_modes(found.positions)
+
+    def by_points() -> Choice:
+        return _choose(wider, wider.build(own), own)
+
+    def once_more() -> Seen:
+        beside: Choice | None = start_beside(seen.choice, found, first.value, own)
+        if beside is not None:
+            beside = replace(beside, n_confirming=seen.choice.n_confirming, fallback=by_points)
+        return _anneal(_instead_of(seen, beside or by_points()), wider.points, own, guard)
+
     is_kept = call.workers.checkpoint is not None
-    again = guard.attempt(
-        "a run from the modes that were missed",
-        lambda: anneal_once(wider, wider.build(own), own, guard, seen),
-        seen,
-        is_dear=True,
-        is_kept=is_kept,
-    )
+    what = "a run from the modes that were missed"
+    again = guard.attempt(what, once_more, seen, is_dear=True, is_kept=is_kept)
     return again if again is seen else _keep_measured(seen, found, again)
 
 

@@ -1,9 +1,11 @@
 """A geometric path from a mixture: the density's own reference, in case a fit misses something, and the fit.
 
 The own reference, such as the prior, keeps a share a of the draws, so that weights stay bounded where the likelihood
-is (Hesterberg 1995, Technometrics 37, 185-194).  The fit is a multivariate Student-t, or a Gaussian.
+is (Hesterberg 1995, Technometrics 37, 185-194).  The fit is a multivariate Student-t, or a Gaussian; beside it
+there may be Gaussians around modes that it has missed.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -26,16 +28,31 @@ class Defended:
     #: (6,): log shares of own reference (per unit of its mass) and fit, log normaliser, 1 / df, (df + D) / 2, whether
     #: the fit is Gaussian.
     numbers: np.ndarray
+    #: Of K Gaussians beside the fit, if any: inverses (K, D) or (K, D, D), centres (K, D), and log shares plus log
+    #: normalisers (K,).
+    beside: tuple[np.ndarray, ...] = ()
 
-    name: ClassVar[str] = "defended"
     n_evaluations: ClassVar[int] = 0
     n_inputs: ClassVar[int] = 1
 
+    @property
+    def name(self) -> str:
+        """Tell programs apart: one for each number of Gaussians."""
+        return f"defended, {len(self.beside[1])} beside" if self.beside else "defended"
+
     @classmethod
-    def from_fit(cls, df: float, scale: Metric, share: float, log_mass: float = 0.0) -> Self:
+    def from_fit(
+        cls,
+        df: float,
+        scale: Metric,
+        share: float,
+        log_mass: float = 0.0,
+        beside: Sequence[tuple[np.ndarray, np.ndarray, float]] = (),
+    ) -> Self:
         """Mix a fit, Gaussian for infinite ``df``, with the own reference.
 
-        That has the share given, and ``log_mass`` is the log of what its density integrates to.
+        That has the share given, and ``log_mass`` is the log of what its density integrates to.  Each Gaussian
+        ``beside`` the fit has a centre (D,), as if the fit's were at the origin, a scale, and a share.
         """
         n_dims = len(scale)
         inverse = 1.0 / scale if scale.ndim == 1 else np.tril(np.linalg.inv(scale))
@@ -45,17 +62,35 @@ class Defended:
         else:
             of_df = gammaln(0.5 * (df + n_dims)) - gammaln(0.5 * df) - 0.5 * n_dims * np.log(df * np.pi)
             rest = (log_norm + of_df, 1.0 / df, 0.5 * (df + n_dims), 0.0)
+        share_of_fit = -share - sum(one[2] for one in beside)  # less one
         with np.errstate(divide="ignore"):
-            return cls(inverse, np.array([np.log(share) - log_mass, np.log1p(-share), *rest]))
+            numbers = np.array([np.log(share) - log_mass, np.log1p(share_of_fit), *rest])
+        if not beside:
+            return cls(inverse, numbers)
+        centres, scales, shares = (np.stack(of_each) for of_each in zip(*beside, strict=True))
+        deviations = scales if scales.ndim == 2 else np.diagonal(scales, axis1=1, axis2=2)
+        constants = np.log(shares) - np.log(deviations).sum(axis=1) - 0.5 * n_dims * np.log(2.0 * np.pi)
+        inverses = 1.0 / scales if scales.ndim == 2 else np.tril(np.linalg.inv(scales))
+        return cls(inverse, numbers, (inverses, centres, constants))
 
     @property
     def arrays(self) -> tuple[np.ndarray, ...]:
         """What the path's functions take besides the inputs."""
-        return self.inverse, self.numbers
+        return (self.inverse, self.numbers, *self.beside)
 
     def build(self, xp: Any, density: Any, jit: Any = lambda f: f, jit_density: Any = None) -> PathFunctions:
         """Build the path's functions of one particle."""
         push, pull = build_metric(jit)
+        n_beside = len(self.beside[1]) if self.beside else 0
+
+        @jit
+        def join(one, grad_one, other, grad_other):
+            top = xp.maximum(one, other)
+            top = xp.where(xp.isfinite(top), top, 0.0)
+            total = top + xp.log(xp.exp(one - top) + xp.exp(other - top))
+            share = xp.exp(one - total)
+            # Where one has no density it has no gradient either.
+            return total, xp.where(share > 0.0, share * grad_one, 0.0 * grad_other) + (1.0 - share) * grad_other
 
         @jit
         def fit_at(position, centre, inverse, numbers):
@@ -66,19 +101,31 @@ class Defended:
             slope = -xp.where(is_gaussian, 1.0, 2.0 * numbers[4] * numbers[3] / spread)
             return value, slope * pull(inverse, z)
 
+        @jit
+        def fit_alone(position, of_path):
+            centre, inverse, numbers = of_path
+            value, grad = fit_at(position, centre, inverse, numbers)
+            return numbers[1] + value, grad
+
+        @jit
+        def fit_and_beside(position, of_path):
+            centre, inverse, numbers, inverses, centres, constants = of_path
+            value, grad = fit_alone(position, (centre, inverse, numbers))
+            for k in range(n_beside):
+                z = push(inverses[k], position - centre - centres[k])
+                own = constants[k] - 0.5 * xp.sum(z * z)
+                value, grad = join(value, grad, own, -pull(inverses[k], z))
+            return value, grad
+
+        all_at = fit_and_beside if n_beside else fit_alone
+
         @(jit_density or jit)
         def evaluate(position, beta, data):
-            (centre, inverse, numbers), of_density = data
+            of_path, of_density = data
             log_own, log_ratio, grad_own, grad_ratio = density(position, of_density)
-            log_fit, grad_fit = fit_at(position, centre, inverse, numbers)
-            from_own, from_fit = numbers[0] + log_own, numbers[1] + log_fit
-            top = xp.maximum(from_own, from_fit)
-            top = xp.where(xp.isfinite(top), top, 0.0)
-            log_reference = top + xp.log(xp.exp(from_own - top) + xp.exp(from_fit - top))
-            share = xp.exp(from_own - log_reference)
-            # Where the own reference has no density it has no gradient either.
-            grad_reference = xp.where(share > 0.0, share * grad_own, 0.0 * grad_fit) + (1.0 - share) * grad_fit
-            only_own = numbers[1] == -xp.inf
+            log_fit, grad_fit = all_at(position, of_path)
+            log_reference, grad_reference = join(of_path[2][0] + log_own, grad_own, log_fit, grad_fit)
+            only_own = (of_path[2][1] == -xp.inf) & (n_beside == 0)
             return (
                 xp.where(only_own, log_own, log_reference),
                 xp.where(only_own, log_ratio, log_own + log_ratio - log_reference),

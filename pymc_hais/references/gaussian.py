@@ -51,16 +51,23 @@ class Gaussian:
 
 @dataclass(frozen=True, eq=False)
 class Gaussians:
-    """Draw from one of K Gaussians, each with the same share.
+    """Draw from one of K Gaussians.
 
     As parts of a :class:`Mixture` each would have graphs of its own, and dozens of them would take minutes to compile.
     """
 
     parts: Sequence[Gaussian]  # with full parameters, and lower Cholesky factors
+    weights: Sequence[float] | None = None  # shares, which sum to one; equal by default
+
+    @property
+    def shares(self) -> np.ndarray:
+        """Of the draws (K,)."""
+        n = len(self.parts)
+        return np.full(n, 1.0 / n) if self.weights is None else np.asarray(self.weights, np.float64)
 
     def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
         """Draw (n, D) positions."""
-        chosen = rng.integers(len(self.parts), size=n)
+        chosen = rng.choice(len(self.parts), size=n, p=self.weights)
         normal = rng.normal(size=(n, len(self.parts[0].loc)))
         x = np.empty_like(normal)
         for number, part in enumerate(self.parts):
@@ -73,7 +80,7 @@ class Gaussians:
         n_dims, dtype = len(self.parts[0].loc), position.dtype
         inverses = np.stack([np.linalg.inv(part.scale) for part in self.parts]).astype(dtype)
         log_dets = np.array([np.log(np.diag(part.scale)).sum() for part in self.parts])
-        constants = -log_dets - 0.5 * n_dims * np.log(2.0 * np.pi) - np.log(len(self.parts))
+        constants = -log_dets - 0.5 * n_dims * np.log(2.0 * np.pi) + np.log(self.shares)
         away = position[None, :] - np.stack([part.loc for part in self.parts]).astype(dtype)
         z = (pt.as_tensor(inverses) * away[:, None, :]).sum(axis=2)
         return pt.logsumexp(constants.astype(dtype) - 0.5 * (z**2).sum(axis=1))

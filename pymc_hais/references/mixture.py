@@ -17,7 +17,7 @@ import pytensor.tensor as pt
 
 from pymc_hais.kernels.defended import Defended
 from pymc_hais.references.base import BoundReference, Direct, Draws
-from pymc_hais.references.gaussian import Gaussian
+from pymc_hais.references.gaussian import Gaussian, Gaussians
 from pymc_hais.references.student_t import StudentT
 
 #: Draws by which a share of them may miss a whole number for rounding.
@@ -94,7 +94,10 @@ class Mixed(Direct):
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """A shape fitted to particles, mixed with another reference, which has a share in case the fit misses a region."""
+    """A shape fitted to particles, mixed with another reference, which has a share in case the fit misses a region.
+
+    Beside the fit there may be Gaussians around modes that a run has missed.
+    """
 
     shape: Gaussian | StudentT  # around the origin
     centres: np.ndarray  # (R, D), one for each row of data
@@ -102,6 +105,8 @@ class Fitted:
     log_mass_of_other: float = 0.0  # log of what the other reference's density integrates to
     source: str = "the pilot"  # what it was fitted to, for messages
     counting: float = 0.0  # share of importance draws of the shape that count; 0 where none have judged it
+    beside: Gaussians | None = None  # only where there is a fit to one row of data
+    share_beside: float = 0.0
 
     @classmethod
     def none(cls, n_rows: int, n_dims: int, is_dense: bool) -> Self:
@@ -120,22 +125,37 @@ class Fitted:
         return self.share_of_other < 1.0 and isinstance(self.shape, Gaussian)
 
     @property
+    def share(self) -> float:
+        """The share of the fit itself."""
+        return 1.0 - self.share_of_other - self.share_beside
+
+    @property
     def path(self) -> Defended:
         """The path that starts from the mixture."""
         df = self.shape.df if isinstance(self.shape, StudentT) else np.inf
-        return Defended.from_fit(df, self.shape.scale, self.share_of_other, self.log_mass_of_other)
+        beside = [
+            (part.loc - self.centres[0], part.scale, self.share_beside * share)
+            for part, share in (zip(self.beside.parts, self.beside.shares, strict=True) if self.beside else ())
+        ]
+        return Defended.from_fit(df, self.shape.scale, self.share_of_other, self.log_mass_of_other, beside)
 
     def label(self, other: str) -> str:
         """Name the mixture, given the name of the other reference."""
         if self.share_of_other == 1.0:
             return other
         rows = " around each row" if len(self.centres) > 1 else ""
-        share = self.share_of_other
-        return f"{other} ({share:.0%}) and {self.shape} fitted to {self.source}{rows} ({1.0 - share:.0%})"
+        more = f" and {self.beside} around other modes ({self.share_beside:.0%})" if self.beside else ""
+        fit = f"{self.shape} fitted to {self.source}{rows} ({self.share:.0%})"
+        return f"{other} ({self.share_of_other:.0%}) and {fit}{more}"
 
     def draw(self, row: int, n: int, rng: np.random.Generator) -> np.ndarray:
-        """Draw (n, D) positions around the centre of a row."""
-        return self.centres[row] + self.shape.sample(n, rng)
+        """Draw (n, D) positions of the fit around the centre of a row, and of what is beside it."""
+        if self.beside is None:
+            return self.centres[row] + self.shape.sample(n, rng)
+        near = np.array([self.share, self.share_beside])
+        (n_fit, n_beside), _ = share_draws(near / near.sum(), n, rng)
+        fit = self.centres[row] + self.shape.sample(int(n_fit), rng)
+        return np.concatenate([fit, self.beside.sample(int(n_beside), rng)])
 
 
 def share_draws(shares: np.ndarray, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -20,7 +20,7 @@ from pymc_hais.jobs.workers import Task
 from pymc_hais.problem.problem import CHUNK, Problem
 from pymc_hais.references import Draws
 from pymc_hais.request.call import Call
-from pymc_hais.tuning import Pilot, log_densities, run_pilot
+from pymc_hais.tuning import Pilot, log_near, run_pilot
 
 #: Particles that are annealed at a time, but at least one population.  What a population gives does not depend on it.
 _PARTICLES = 2**15
@@ -191,8 +191,7 @@ def _log_share_of_fit(problem: Problem, row: int, state: ParticleState) -> np.nd
     fitted, positions = problem.fitted, np.asarray(state.position, np.float64)
     if fitted is None or fitted.share_of_other == 1.0:
         return np.zeros(positions.shape[:-1])
-    flat = positions.reshape(-1, positions.shape[-1]) - fitted.centres[row]
-    log_fit = log_densities(fitted.shape, flat).reshape(positions.shape[:-1])
+    log_fit = log_near(fitted, positions.reshape(-1, positions.shape[-1]), row).reshape(positions.shape[:-1])
     return log_fit - np.asarray(state.log_reference, np.float64)
 
 

@@ -1,6 +1,6 @@
 """The pilot and the plan: all adaptation happens here, before the particles of an estimate are drawn."""
 
-from pymc_hais.tuning.fit import DEFENCE, fit_reference, fit_sites, log_densities, unit_triangle
+from pymc_hais.tuning.fit import DEFENCE, fit_reference, fit_sites, log_densities, log_near, unit_triangle
 from pymc_hais.tuning.ladder import (
     CONSTANT_SPEED,
     Recipe,

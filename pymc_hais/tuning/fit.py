@@ -9,11 +9,11 @@ maximum.
 from dataclasses import replace
 
 import numpy as np
-from scipy.special import gammaln
+from scipy.special import gammaln, logsumexp
 
 from pymc_hais.core.records import Metric
 from pymc_hais.model import Chart, Sites
-from pymc_hais.references import Gaussian, StudentT
+from pymc_hais.references import Fitted, Gaussian, StudentT
 from pymc_hais.tuning.metric import needs_dense
 
 #: Share of the draws that still come from the reference before the fit, in case the fit misses a region.
@@ -78,6 +78,16 @@ def log_densities(fit: Gaussian | StudentT, positions: np.ndarray) -> np.ndarray
     df = fit.df
     log_norm = gammaln(0.5 * (df + n_dims)) - gammaln(0.5 * df) - 0.5 * n_dims * np.log(df * np.pi) - log_det
     return log_norm - 0.5 * (df + n_dims) * np.log1p(distance / df)
+
+
+def log_near(fitted: Fitted, positions: np.ndarray, row: int) -> np.ndarray:
+    """Evaluate the log density (P,) of a row's fit, with what is beside it, at positions (P, D)."""
+    log_fit = log_densities(fitted.shape, positions - fitted.centres[row])
+    if fitted.beside is None:
+        return log_fit
+    parts = [log_densities(part, positions) for part in fitted.beside.parts]
+    shares = np.array([fitted.share, *(fitted.share_beside * fitted.beside.shares)])
+    return logsumexp(np.stack([log_fit, *parts]), axis=0, b=(shares / shares.sum())[:, None])
 
 
 def fit_sites(chart: Chart, x: np.ndarray) -> Sites:

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from scipy.optimize import approx_fprime
+from scipy.special import logsumexp
 
 from pymc_hais.kernels import defended
 from pymc_hais.kernels.defended import Defended
@@ -18,6 +19,11 @@ TOY = LogGamma(np.array([0.8, 1.4]), np.array([0.5, 1.0]), np.array([3.0, 1.0]),
 FACTOR = np.array([[0.9, 0.0], [-0.5, 0.6]])
 SCALES = {"dense": FACTOR, "diagonal": np.array([0.9, 0.6])}
 CENTRE = np.array([0.3, -1.0])
+#: Gaussians beside the fit: centres as if the fit's were at the origin, factors, and shares of what the fit has.
+BESIDE = [
+    (np.array([-1.0, 0.5]), np.array([[0.3, 0.0], [0.1, 0.2]]), 0.3),
+    (np.array([0.8, 0.1]), 0.4 * np.eye(2), 0.2),
+]
 NAMESPACES = {"numpy": np}
 if HAS_JAX:
     import jax.numpy as jnp
@@ -45,16 +51,20 @@ points = st.tuples(st.floats(-3.0, 1.0), st.floats(-3.0, 1.0)).map(np.array)
 @pytest.mark.parametrize("name", NAMESPACES)
 @pytest.mark.parametrize("kind", SCALES)
 @pytest.mark.parametrize("df", [2.0, 7.0, np.inf])
-@given(x=points, share=st.floats(0.01, 0.99))
-def test_the_mixture_and_its_gradients_are_right(name, kind, df, x, share):
+@given(x=points, share=st.floats(0.01, 0.99), n_beside=st.integers(0, 2))
+def test_the_mixture_and_its_gradients_are_right(name, kind, df, x, share, n_beside):
     scale = SCALES[kind]
-    _, evaluate = build(Defended.from_fit(df, scale, share), NAMESPACES[name])
+    beside = [(centre, factor, (1.0 - share) * part) for centre, factor, part in BESIDE[:n_beside]]
+    _, evaluate = build(Defended.from_fit(df, scale, share, beside=beside), NAMESPACES[name])
     log_reference, log_ratio, grad_reference, grad_ratio = (np.asarray(one) for one in evaluate(x))
     own, ratio, grad_own, grad_of_ratio = TOY.density(np)(x)
 
     def mixture(x):
-        parts = TOY.density(np)(x)[0], known(df, scale).logpdf(x)
-        return np.logaddexp(np.log(share) + parts[0], np.log1p(-share) + parts[1])
+        near = [stats.multivariate_normal(CENTRE + one[0], one[1] @ one[1].T).logpdf(x) for one in beside]
+        shares = [one[2] for one in beside]
+        return logsumexp(
+            [TOY.density(np)(x)[0], known(df, scale).logpdf(x), *near], b=[share, 1.0 - share - sum(shares), *shares]
+        )
 
     np.testing.assert_allclose(log_reference, mixture(x), rtol=1e-9, atol=1e-9)
     # The target is the same.
@@ -103,7 +113,7 @@ def test_far_from_everything_the_shares_do_not_underflow():
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("from_own, from_fit = numbers[0] + log_own", "from_own, from_fit = log_own"),
+        ("join(of_path[2][0] + log_own", "join(log_own"),
         ("slope * pull(inverse, z)", "slope * push(inverse, z)"),
         ("numbers[2] - xp.where", "0.0 - xp.where"),
         ("2.0 * numbers[4] * numbers[3] / spread", "numbers[4] * numbers[3] / spread"),

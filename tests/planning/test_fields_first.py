@@ -33,6 +33,22 @@ def test_a_walk_is_integrated_out():
     assert found.se < 0.05
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_walk_beside_a_variable_with_two_modes(seed):
+    """A spike that is 1% of the prior and has 70% of the mass: no particle of a pilot may find it."""
+    model, truth = walk(80, 0)
+    with model:
+        c = pm.Uniform("c", 0.0, 1.0)
+        hill, spike = pm.logp(pm.Normal.dist(0.65, 0.12), c), pm.logp(pm.Normal.dist(0.2, 0.001), c)
+        pm.Potential("modes", pm.math.logaddexp(np.log(0.3) + hill, np.log(0.7) + spike))
+    found, idata = estimate(model, random_seed=seed)
+    assert_right(found, truth + np.log(0.7 + 0.3 * norm.cdf((1.0 - 0.65) / 0.12)))
+    assert found.se < 0.1
+    is_spike = np.abs(idata["posterior"]["c"].values - 0.2) < 0.005
+    assert is_spike.mean() == pytest.approx(0.7, abs=0.07)
+
+
 def test_a_chain_without_anything_else():
     rng = np.random.default_rng(3)
     y = np.cumsum(rng.normal(size=70))

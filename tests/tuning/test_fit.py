@@ -1,8 +1,11 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from scipy.stats import chi2
 
-from pymc_hais.references import Gaussian, StudentT
-from pymc_hais.tuning import fit_reference
+from pymc_hais.references import Fitted, Gaussian, Gaussians, StudentT
+from pymc_hais.tuning import fit_reference, log_densities, log_near
 
 LOC = np.array([1.0, -2.0, 100.0])
 FACTOR = np.array([[1.0, 0.0, 0.0], [0.5, 2.0, 0.0], [-0.3, 0.7, 0.01]])
@@ -40,3 +43,20 @@ def test_one_dimension():
     fit = fit_reference(np.random.default_rng(4).normal(3.0, 0.1, size=(500, 1)))
     np.testing.assert_allclose(fit.loc, 3.0, atol=0.03)
     np.testing.assert_allclose(fit.scale, 0.1, rtol=0.2)
+
+
+@pytest.mark.parametrize("share_beside", [0.0, 0.5])
+def test_draws_of_a_fit_and_what_is_beside_it_have_their_density(share_beside):
+    """Weights of draws, against a density that covers them, average to one."""
+    beside = Gaussians([Gaussian(LOC + 3.0, 0.5 * np.eye(3)), Gaussian(LOC - 4.0, np.eye(3))], [0.3, 0.7])
+    fitted = Fitted(StudentT(5.0, np.zeros(3), np.eye(3)), LOC[None], 0.1)
+    if share_beside:
+        fitted = replace(fitted, beside=beside, share_beside=share_beside)
+    x = fitted.draw(0, 20_000, np.random.default_rng(4))
+    is_near_second = np.sum((x - LOC + 4.0) ** 2, axis=1) < 9.0
+    weights = np.exp(log_densities(Gaussian(LOC - 4.0, np.eye(3)), x) - log_near(fitted, x, 0))
+    if share_beside:  # the second Gaussian's share of what is near is 0.35 / 0.9
+        assert weights.mean() == pytest.approx(1.0, abs=5 * weights.std() / np.sqrt(len(x)))
+        assert is_near_second.mean() == pytest.approx(0.35 / 0.9 * chi2.cdf(9.0, 3), abs=0.02)
+    own = np.exp(log_densities(Gaussian(LOC, 0.5 * np.eye(3)), x) - log_near(fitted, x, 0))
+    assert own.mean() == pytest.approx(1.0, abs=5 * own.std() / np.sqrt(len(x)))

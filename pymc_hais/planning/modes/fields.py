@@ -2,23 +2,25 @@
 
 In the coordinates of :mod:`pymc_hais.model.coordinates.fields` a chain is nearly a standard normal whatever the values
 of the other variables, so that the density along zero is nearly theirs alone, with the chain integrated out (Rue,
-Martino & Chopin 2009).  Climbs there, from draws of the prior, lead to its mode; the point around which the chain is
-expanded follows, and so on in turns.  It is for densities that are proven to be concave in the chains, as no climb
-would tell of other hills.  Importance draws and a pilot say how long rounds must be, the prior keeps its share of the
-draws, and a search for other modes follows the rounds.
+Martino & Chopin 2009).  Climbs there, from draws of the prior, lead to its mode, or to several; the point around which
+the chain is expanded follows, and so on in turns.  It is for densities that are proven to be concave in the chains, as
+no climb would tell of other hills.  Importance draws and a pilot say how long rounds must be, the prior keeps its share
+of the draws, and a search for other modes follows the rounds.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from pymc_hais.core.seeds import Purpose
-from pymc_hais.core.weights import systematic
+from pymc_hais.core.weights import log_sum_exp, systematic
 from pymc_hais.model import Chart, is_concave_in, known_log_mass
 from pymc_hais.planning.learning import Trial, learn
 from pymc_hais.planning.mass import mass_of
 from pymc_hais.planning.modes.near import Judged, climb_in_time, is_hierarchy, judge, start_around, those_that_count
 from pymc_hais.problem.problem import Problem
+from pymc_hais.references import Gaussian, Gaussians
 from pymc_hais.request.call import Call
 from pymc_hais.run.choice import Spent
 from pymc_hais.run.mode_search import Joint, Peak, is_smooth
@@ -97,6 +99,8 @@ def try_fields_first(problem: Problem, spent: Spent, call: Call) -> Trial | str:
         return near
     if not np.isfinite(judged.log_z):
         return "no draw around the mode has a density."
+    if judged.problem.fitted and judged.problem.fitted.beside and not _is_near(judged):
+        return f"there are several modes, of draws around which {judged.share:.0%} count."
     if any(one.is_dense for one in problem.chart.fields) and not _is_near(judged):
         return f"with all else as it is, {judged.share:.0%} of draws around it count (Pareto k {judged.tail:.1f})."
     trial = learn(near, [0], _FROM_FIELDS, spent, call)
@@ -106,7 +110,8 @@ def try_fields_first(problem: Problem, spent: Spent, call: Call) -> Trial | str:
     if n_steps > 1 and any(one.is_dense and one.length > _CHEAP for one in problem.chart.fields):
         return f"{n_steps} temperatures, each with a matrix of many coefficients to factor, are too many."
     chains = ", ".join(f"`{field.owner}`" for field in problem.chart.fields)
-    reason = f"With {chains} integrated out around the mode, {judged.share:.0%} of draws count."
+    where = "the modes" if near.fitted and near.fitted.beside else "the mode"
+    reason = f"With {chains} integrated out around {where}, {judged.share:.0%} of draws count."
     return replace(trial, n_confirming=float(along.round_up(_n_starts(problem.chart)))).because(reason)
 
 
@@ -136,13 +141,34 @@ def _find(problem: Problem, chart: Chart, along: Slice, call: Call) -> Problem |
     if isinstance(found, str):
         return found
     problem, peak, others = found
-    for other in others[:_OTHERS]:  # that the point is far from theirs may have made them
-        found = _rise(problem, along, other.position + 0.0 * starts[:2], other.position, call, peak)
-        if isinstance(found, str) or found[1] is not peak:
-            return f"there are {len(others) + 1} modes."
     if peak is None:
         return _around(problem, chart, along, np.zeros(0), np.zeros((0, 0)))
-    return _around(problem, chart, along, peak.position, peak.scale @ peak.scale.T)
+    beside: list[Peak] = []
+    for other in others[:_OTHERS]:  # that the point is far from theirs may have made them
+        found = _rise(problem, along, other.position + 0.0 * starts[:2], other.position, call, peak)
+        if isinstance(found, str) or found[1] is None:
+            return f"there are {len(others) + 1} modes."
+        if all(one.squared_distance(found[1].position[None])[0] >= _SAME for one in (peak, *beside)):
+            beside.append(found[1])
+    near = _around(problem, chart, along, peak.position, peak.scale @ peak.scale.T)
+    return _with_others(near, chart, peak, beside) if beside else near
+
+
+def _with_others(near: Problem, chart: Chart, peak: Peak, others: Sequence[Peak]) -> Problem:
+    """Start from the Gaussians of other peaks as well, with masses by Laplace's approximation, uncorrelated."""
+    fitted, sites = near.fitted, near.sites
+    assert fitted is not None
+    assert sites is not None
+    turn, parts = np.linalg.inv(sites.mix), []
+    for other in others:
+        centre, scale = np.zeros(near.layout.n_dims), np.ones(near.layout.n_dims)
+        centre[chart.mixed] = turn @ other.position
+        scale[chart.mixed] = np.linalg.norm(turn @ other.scale, axis=1)
+        parts.append(Gaussian(centre, scale))
+    log_masses = np.array([one.log_mass for one in (peak, *others)])
+    of_fit, *of_others = fitted.share * np.exp(log_masses - log_sum_exp(log_masses))
+    beside = Gaussians(parts, np.divide(of_others, sum(of_others)))
+    return near.with_fit(replace(fitted, beside=beside, share_beside=fitted.share - float(of_fit)), sites)
 
 
 def _n_starts(chart: Chart) -> int:

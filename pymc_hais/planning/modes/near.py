@@ -30,7 +30,7 @@ from pymc_hais.references import Fitted, Gaussian
 from pymc_hais.request.call import Call
 from pymc_hais.run.choice import Spent
 from pymc_hais.run.mode_search import Climbed, Joint, Peak, can_climb, climb, scales_of
-from pymc_hais.tuning import DEFENCE, log_densities
+from pymc_hais.tuning import DEFENCE, log_near
 from pymc_hais.tuning.pilot import next_beta
 
 #: Starts of the climbs, at least, and evaluations of each, at most: so many, and for each dimension.
@@ -180,7 +180,7 @@ def judge(near: Problem, joint: Joint, rng: np.random.Generator) -> Judged:
     assert fitted is not None
     z = fitted.draw(0, _DRAWS, rng)
     joint.move_to(near)
-    log_weights = joint(z)[0] - log_densities(fitted.shape, z - fitted.centres[0])
+    log_weights = joint(z)[0] - log_near(fitted, z, 0)
     log_z = float(log_mean_exp(log_weights))
     if not np.isfinite(log_z):
         return Judged(near, z, log_weights, log_z, 0.0, np.inf)

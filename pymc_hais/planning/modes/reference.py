@@ -1,21 +1,31 @@
 """A reference with a Gaussian around every mode that the user's points lead to, so that the annealing starts there."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from pymc_hais.core.seeds import Purpose
+from pymc_hais.core.weights import log_sum_exp
+from pymc_hais.planning.learning import Trial, learn
 from pymc_hais.planning.mass import build_first_problem
+from pymc_hais.planning.modes.near import judge
 from pymc_hais.planning.rays import student_t_of
 from pymc_hais.planning.starts import first_reference, heavy_reference
 from pymc_hais.problem.problem import CHUNK, Problem
 from pymc_hais.references import Gaussian, Gaussians, Mixture, StudentT
 from pymc_hais.request.call import Call
+from pymc_hais.run.choice import Choice, Spent
 from pymc_hais.run.copies import Labels
 from pymc_hais.run.mode_search import MOST_DIMS, Joint, Peak, can_climb, climb, scales_of
+from pymc_hais.run.modes import Modes
 
 #: Share of the draws that all Gaussians together have: the others start as they would without them.
 _SHARE = 0.5
+#: Share of the fit, or of the missed modes, in what they have together, at least.
+_LEAST_SHARE = 0.1
+#: Tells the random numbers of the pilot from other pilots'.
+_BESIDE = 5
 #: Evaluations of each start, at most.
 _MOST_STEPS = 200
 #: Nats below the largest mass, by Laplace's approximation, beyond which a mode is left out.
@@ -63,6 +73,34 @@ def add_modes(model: Any, reference: Any, points: np.ndarray, call: Call) -> Mix
     if isinstance(start, StudentT) and not problem.undrawn:
         start = student_t_of(problem) or start  # with tails as heavy as the density's
     return Mixture([start, Gaussians(gaussians)], [1.0 - _SHARE, _SHARE])
+
+
+def start_beside(first: Choice, found: Modes, log_z: float, call: Call) -> Trial | None:
+    """Start from the fit that a run has started from, and from Gaussians around the modes that it has missed.
+
+    In the particles' coordinates of that run, in which the modes are.  None where there is no fit, or where importance
+    draws do not show that hardly any annealing is needed from there.
+
+    Parameters
+    ----------
+    log_z : float
+        As that run has it, without the modes.
+    """
+    problem, fitted, missed = first.problem, first.problem.fitted, found.missed.which
+    if fitted is None or not fitted.share or fitted.beside is not None or call.request.estimators:
+        return None
+    log_masses = np.array([found.masses[i].log_mass for i in missed])
+    log_missed = log_sum_exp(log_masses)
+    of_missed = float(np.exp(log_missed - np.logaddexp(log_z, log_missed)))
+    peaks = [found.peaks[i] for i in missed]
+    parts = [Gaussian(peak.position, np.linalg.cholesky(peak.scale @ peak.scale.T)) for peak in peaks]
+    share = fitted.share * float(np.clip(of_missed, _LEAST_SHARE, 1.0 - _LEAST_SHARE))
+    wider = replace(fitted, beside=Gaussians(parts, np.exp(log_masses - log_missed)), share_beside=share)
+    joint, rng = Joint(problem), np.random.default_rng(call.seeds.sequence(Purpose.MODES, 6))
+    judged = judge(problem.with_fit(wider, problem.sites), joint, rng)
+    if not judged.is_good:
+        return None
+    return learn(judged.accepted(), [0], _BESIDE, Spent(n_gradients_pilot=joint.n_evaluations), call)
 
 
 def _scales(problem: Problem, call: Call) -> np.ndarray:
