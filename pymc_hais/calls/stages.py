@@ -102,7 +102,9 @@ def anneal_again(seen: Seen, start: Start, guard: Guard) -> Seen:
         return _choose(wider, wider.build(own), own)
 
     def once_more() -> Seen:
-        beside: Choice | None = start_beside(seen.choice, found, first.value, own)
+        run = seen.outcome.run
+        assert run is not None
+        beside: Choice | None = start_beside(seen.choice, run, found, first.value, own)
         if beside is not None:
             beside = replace(beside, n_confirming=seen.choice.n_confirming, fallback=by_points)
         return _anneal(_instead_of(seen, beside or by_points()), wider.points, own, guard)

@@ -71,6 +71,7 @@ def same(a, b):
 
 
 GAUSSIAN = Gaussian(np.arange(3.0), np.eye(3))
+SEVERAL = Fitted(GAUSSIAN, np.zeros((1, 3)), 0.1, beside=Gaussians((GAUSSIAN, GAUSSIAN), (0.4, 0.6)), share_beside=0.3)
 CASES = {
     "fit": {},
     "bare": {"fitted": None, "sites": None, "mass": None},
@@ -79,6 +80,7 @@ CASES = {
     "box": {"reference": Box(np.full(3, -np.inf), np.ones(3), np.ones(3))},
     "mixture": {"reference": Mixture(["prior", StudentT(3.0, np.zeros(3), np.ones(3))], [1.0, 2.0])},
     "modes": {"reference": Mixture(["prior", Gaussians([GAUSSIAN, GAUSSIAN])])},
+    "fit with others": {"fitted": SEVERAL},
     "own": {"reference": Own("Mine", "my reference"), "kernel": Own("Kernel", "Kernel()")},
     "sites": {"reference": Tables(None, (np.full((2, 2), 0.5),)), "site_kernel": LocallyBalanced(n_flips=3)},
     "both": {"reference": Tables(GAUSSIAN, (np.ones((1, 3)) / 3, np.eye(2))), "site_kernel": Gibbs()},

@@ -5,8 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from pymc_hais.core.records import AnnealingRun
 from pymc_hais.core.seeds import Purpose
-from pymc_hais.core.weights import log_sum_exp
+from pymc_hais.core.weights import log_sum_exp, pool, systematic
+from pymc_hais.planning.fits import fit_to_draws
 from pymc_hais.planning.learning import Trial, learn
 from pymc_hais.planning.mass import build_first_problem
 from pymc_hais.planning.modes.near import judge
@@ -19,11 +21,14 @@ from pymc_hais.run.choice import Choice, Spent
 from pymc_hais.run.copies import Labels
 from pymc_hais.run.mode_search import MOST_DIMS, Joint, Peak, can_climb, climb, scales_of
 from pymc_hais.run.modes import Modes
+from pymc_hais.tuning import DEFENCE
 
 #: Share of the draws that all Gaussians together have: the others start as they would without them.
 _SHARE = 0.5
 #: Share of the fit, or of the missed modes, in what they have together, at least.
 _LEAST_SHARE = 0.1
+#: Share of draws from there that must count, and the heaviest tail of their weights.
+_ENOUGH_COUNT, _LIGHT = 0.3, 0.5
 #: Tells the random numbers of the pilot from other pilots'.
 _BESIDE = 5
 #: Evaluations of each start, at most.
@@ -75,11 +80,11 @@ def add_modes(model: Any, reference: Any, points: np.ndarray, call: Call) -> Mix
     return Mixture([start, Gaussians(gaussians)], [1.0 - _SHARE, _SHARE])
 
 
-def start_beside(first: Choice, found: Modes, log_z: float, call: Call) -> Trial | None:
-    """Start from the fit that a run has started from, and from Gaussians around the modes that it has missed.
+def start_beside(first: Choice, run: AnnealingRun, found: Modes, log_z: float, call: Call) -> Trial | None:
+    """Start from a fit to where a run has been, and from Gaussians around the modes that it has missed.
 
-    In the particles' coordinates of that run, in which the modes are.  None where there is no fit, or where importance
-    draws do not show that hardly any annealing is needed from there.
+    In the particles' coordinates, where a hierarchy or a chain is nearly normal.  None where no fit is taken, or where
+    importance draws do not show that hardly any annealing is needed from there.
 
     Parameters
     ----------
@@ -87,20 +92,32 @@ def start_beside(first: Choice, found: Modes, log_z: float, call: Call) -> Trial
         As that run has it, without the modes.
     """
     problem, fitted, missed = first.problem, first.problem.fitted, found.missed.which
-    if fitted is None or not fitted.share or fitted.beside is not None or call.request.estimators:
+    if fitted is None or fitted.beside is not None or call.request.estimators:
         return None
     log_masses = np.array([found.masses[i].log_mass for i in missed])
     log_missed = log_sum_exp(log_masses)
     of_missed = float(np.exp(log_missed - np.logaddexp(log_z, log_missed)))
-    peaks = [found.peaks[i] for i in missed]
-    parts = [Gaussian(peak.position, np.linalg.cholesky(peak.scale @ peak.scale.T)) for peak in peaks]
-    share = fitted.share * float(np.clip(of_missed, _LEAST_SHARE, 1.0 - _LEAST_SHARE))
-    wider = replace(fitted, beside=Gaussians(parts, np.exp(log_masses - log_missed)), share_beside=share)
+    share = (1.0 - DEFENCE) * float(np.clip(of_missed, _LEAST_SHARE, 1.0 - _LEAST_SHARE))
     joint, rng = Joint(problem), np.random.default_rng(call.seeds.sequence(Purpose.MODES, 6))
-    judged = judge(problem.with_fit(wider, problem.sites), joint, rng)
-    if not judged.is_good:
-        return None
-    return learn(judged.accepted(), [0], _BESIDE, Spent(n_gradients_pilot=joint.n_evaluations), call)
+    spent = Spent()
+    for near in (problem, _fit_to_run(problem, run, rng)):
+        if near.fitted is None or not near.fitted.share:
+            continue
+        parts = [_carry(found.peaks[i], problem, rng, near) for i in missed]
+        beside = Gaussians(parts, np.exp(log_masses - log_missed))
+        near = near.with_fit(replace(near.fitted, beside=beside, share_beside=share), near.sites)
+        judged = judge(near, joint, rng)
+        if judged.share >= _ENOUGH_COUNT and judged.tail <= _LIGHT:
+            spent.n_gradients_pilot += joint.n_evaluations
+            return learn(judged.accepted(), [0], _BESIDE, spent, call)
+    return None
+
+
+def _fit_to_run(problem: Problem, run: AnnealingRun, rng: np.random.Generator) -> Problem:
+    """Fit to the final particles of a run."""
+    chosen = systematic(pool(run.log_weights, run.log_z).ravel(), rng.random())
+    positions = np.asarray(run.state.position, np.float64).reshape(run.log_weights.size, -1)
+    return fit_to_draws(problem, problem.to_model(positions[chosen]), problem.prior_mass, "the run before")
 
 
 def _scales(problem: Problem, call: Call) -> np.ndarray:
@@ -110,10 +127,11 @@ def _scales(problem: Problem, call: Call) -> np.ndarray:
         return scales_of(problem.to_coordinates(drawn.positions[~drawn.clipped]))
 
 
-def _carry(peak: Peak, problem: Problem, rng: np.random.Generator) -> Gaussian:
-    """Return a peak's Gaussian on the model's flat vector."""
-    if problem.chart is None:
+def _carry(peak: Peak, problem: Problem, rng: np.random.Generator, to: Problem | None = None) -> Gaussian:
+    """Return a peak's Gaussian in the coordinates of another problem of the model; or on the model's flat vector."""
+    if problem.chart is None or (to is not None and to.sites is problem.sites):
         return Gaussian(peak.position, np.linalg.cholesky(peak.scale @ peak.scale.T))
     n_dims = len(peak.position)
     x = problem.to_model(peak.sample(max(_CARRIED, _CARRIED_PER_DIM * n_dims), rng)[0])
+    x = x if to is None else to.to_coordinates(x)
     return Gaussian(x.mean(axis=0), np.linalg.cholesky(np.atleast_2d(np.cov(x.T))))
