@@ -43,8 +43,6 @@ _ALIVE_IN_PILOTS = 0.1
 #: Temperatures on the way to the reference model, against what its log Z would need, and at least.
 _SLOWER = 4
 _SHORTEST = 512
-#: Evaluations of the first round, as a share of the pilots', at least.
-_AS_PILOTS = 0.5
 #: Moves at beta = 1 that make a population's draws as good as independent.
 _FINAL_MOVES = 100
 
@@ -182,24 +180,7 @@ def build_problem(model: Any, path: Any, reference: Any, known: Plan | None, cal
 
 def choose_plan(problem: Problem, reference: Any, known: Plan | None, call: Call) -> Choice:
     """Learn a plan by pilots, or take the one that is known."""
-    if known is not None:
-        return restore_choice(known, problem, call)
-    return _as_long_as_pilots(choose_reference(problem, call, reference), call)
-
-
-def _as_long_as_pilots(choice: Choice, call: Call) -> Choice:
-    """Let the first round of one model cost at least a share of what its pilots have cost.
-
-    A few temperatures more are not noticed beside these, and make the error bar smaller; and one that is small whatever
-    start was taken depends less on the seed.
-    """
-    request, plan = call.request, choice.plan
-    is_ours = request.n_temperatures is None and request.target_se is not None and not plan.recipe.is_fixed
-    if not is_ours or choice.problem.n_rows > 1 or choice.problem.is_exact:
-        return choice
-    affordable = int(_AS_PILOTS * choice.spent.n_gradients_pilot / (request.draws * request.chains))
-    n_steps = np.maximum(plan.lengths, min(affordable, request.max_temperatures))
-    return replace(choice, plan=replace(plan, lengths=n_steps))
+    return choose_reference(problem, call, reference) if known is None else restore_choice(known, problem, call)
 
 
 def _learn_reference(model: Any, call: Call) -> Choice:
