@@ -14,6 +14,7 @@ from scipy.stats import binom, norm
 
 import pymc_hais
 from pymc_hais import FlatDiscrete
+from tests.marks import slow_but
 
 #: Sums of a few hundred thousand numbers in double precision.
 ROUNDING = 1e-9
@@ -147,7 +148,7 @@ def sample(model, **options):
     return pymc_hais.sample_hais(model=model, **options)
 
 
-@pytest.mark.parametrize("build", MODELS)
+@pytest.mark.parametrize("build", slow_but({and_gate, rare_combination_of_kinds, many_groups}, MODELS))
 def test_few_states_are_summed(build):
     model, exact = build()
     found = pymc_hais.log_marginal_likelihood(sample(model))
@@ -187,6 +188,7 @@ def test_a_plan_sums_over_the_states_of_other_data():
     assert found.value == pytest.approx(3 * np.log(0.3) + 5.0, abs=ROUNDING)
 
 
+@pytest.mark.slow
 def test_too_many_states_are_annealed():
     with pm.Model() as model:
         s = pm.Bernoulli("s", 0.5, shape=20)

@@ -9,6 +9,7 @@ from scipy.stats import binom, multivariate_normal
 
 import pymc_hais
 from tests import discrete_truth as truth
+from tests.marks import slow_but
 from tests.planning import test_enumeration as small
 
 QUICK = {"draws": 500, "chains": 2, "progressbar": False, "random_seed": 2}
@@ -52,14 +53,17 @@ def needle_of_twenty():
     return model
 
 
-@pytest.mark.parametrize("build", [gate_beside_a_mean, labels_beside_a_scale, gate_of_two_variables, needle_of_twenty])
+MISSED = [gate_beside_a_mean, labels_beside_a_scale, gate_of_two_variables, needle_of_twenty]
+
+
+@pytest.mark.parametrize("build", slow_but({gate_beside_a_mean}, MISSED))
 def test_joint_states_that_were_missed_are_an_error(build):
     found, estimate = findings(build())
     assert found["unreached"].severity == "error"
     assert not estimate.is_trustworthy
 
 
-@pytest.mark.parametrize("build", [small.and_gate, small.rare_bits])
+@pytest.mark.parametrize("build", slow_but({small.and_gate}, [small.and_gate, small.rare_bits]))
 def test_the_finding_says_how_much_is_missing(build):
     model, exact = build()
     found, estimate = findings(model, reference="prior")
@@ -111,9 +115,10 @@ def hard_constraint():
     return model, np.log1p(-(0.6**5))
 
 
-@pytest.mark.parametrize(
-    "build", [hard_constraint, mixture, spins_in_a_field, switches_beside_a_mean, small.hidden_chain, small.many_groups]
-)
+FOUND = [hard_constraint, mixture, spins_in_a_field, switches_beside_a_mean, small.hidden_chain, small.many_groups]
+
+
+@pytest.mark.parametrize("build", slow_but({hard_constraint, switches_beside_a_mean}, FOUND))
 def test_a_run_that_missed_nothing_has_no_such_finding(build):
     """From the prior, so that nothing is summed; 4.5 standard errors a model: 4e-5 in all."""
     model, exact = build()
