@@ -74,6 +74,19 @@ def test_there_are_as_many_draws_as_asked_for(idata):
     assert 0.2 < total.std() * np.sqrt(3.5) < 3.0
 
 
+@pytest.mark.slow
+def test_a_cut_run_compiles_nothing_anew(monkeypatch):
+    jax = pytest.importorskip("pymc_hais.engines.jax")
+    with pm.Model() as model:
+        pm.Normal("y", pm.Normal("x", shape=2).sum(), 1.0, observed=Y)
+    compiled = pymc_hais.compile(model, backend="jax")
+    settings = {"chains": 2, "random_seed": 3, "progressbar": False, "model": compiled}
+    pm.sample_hais(1000, **settings)
+    monkeypatch.setattr(jax, "compile_program", lambda *_: pytest.fail("a program was compiled"))
+    idata = pm.sample_hais(1000, max_seconds=1e-3, **settings)
+    assert idata["posterior"].attrs["particles"] == 500  # one of two tiles, as the time is over before the pilot
+
+
 @pytest.mark.exhaustive
 def test_time_that_suffices_changes_nothing():
     first, second = run(0.0, None, 200), run(0.0, 1e5, 200)

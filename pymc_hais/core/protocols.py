@@ -109,6 +109,9 @@ class Engine(Protocol):
     def grain(self, n: int) -> int:
         """Say of what number the multiples, up to n, run the same program as n particles."""
 
+    def tile(self, n: int) -> int:
+        """Return the number of particles that the program for n of them always moves; 1 if it moves any number."""
+
     def start(self, positions: np.ndarray, inputs: Sequence[np.ndarray], keys: np.ndarray) -> ParticleState:
         """Evaluate positions (B, P, D) at beta = 0, and draw momenta from the noise streams ``keys`` (B, 2)."""
 

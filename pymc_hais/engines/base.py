@@ -79,6 +79,10 @@ class SharedEngine(Engine):
         """Return n."""
         return n
 
+    def tile(self, n: int) -> int:
+        """Return 1: one program moves any number of particles."""
+        return 1
+
     def take(self, state: ParticleState, chosen: np.ndarray) -> ParticleState:
         """Copy the chosen particles (B, P) of each population."""
         populations = np.arange(len(chosen))[:, None]

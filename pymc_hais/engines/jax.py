@@ -192,6 +192,10 @@ class JaxEngine(SharedEngine):
         """
         return len(self._tiles((1, n))[0].particles)
 
+    def tile(self, n: int) -> int:
+        """Return the grain: other numbers than its multiples are compiled anew."""
+        return self.grain(n)
+
     def _tiles(self, shape: tuple[int, ...]) -> list[Tile]:
         if jax.default_backend() == "cpu":
             most, elements = _PARTICLES, _ELEMENTS_OF_SITES if self.kernel.n_sites else _ELEMENTS

@@ -41,10 +41,16 @@ def takes(size: Size, n_final_moves: int) -> int:
     return (size.n_steps + n_final_moves) * size.draws
 
 
-def fit_into(moves: float, wanted: Size, shortest: int, n_final_moves: int) -> Size:
+def whole_tiles(draws: int, tile: int) -> int:
+    """Round a number of particles to whole tiles of at least ``FEWEST``: a part of one would be compiled anew."""
+    return max(draws // tile, -(-FEWEST // tile)) * tile
+
+
+def fit_into(moves: float, wanted: Size, shortest: int, n_final_moves: int, tile: int = 1) -> Size:
     """Shorten a round to so many temperatures, then take particles from it, until a chain makes no more moves.
 
-    The moves are those of all its particles together, and may be infinite.
+    The moves are those of all its particles together, and may be infinite.  Particles are taken by whole tiles, and
+    what the last tile saves goes to the temperatures.
     """
     if moves >= takes(wanted, n_final_moves):
         return wanted
@@ -52,7 +58,9 @@ def fit_into(moves: float, wanted: Size, shortest: int, n_final_moves: int) -> S
     n_steps = int(moves / wanted.draws) - n_final_moves
     if n_steps >= shortest:
         return Size(n_steps, wanted.draws)
-    return Size(shortest, int(np.clip(moves / (shortest + n_final_moves), min(FEWEST, wanted.draws), wanted.draws)))
+    fewer = int(np.clip(moves / (shortest + n_final_moves), min(FEWEST, wanted.draws), wanted.draws))
+    draws = min(whole_tiles(fewer, tile), wanted.draws)
+    return Size(int(np.clip(moves / draws - n_final_moves, shortest, wanted.n_steps)), draws)
 
 
 def duration(seconds: float) -> str:

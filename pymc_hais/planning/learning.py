@@ -16,7 +16,7 @@ from pymc_hais.core.seeds import Place, Purpose, Stream
 from pymc_hais.core.weights import pool
 from pymc_hais.estimators import Tail, measure_tail
 from pymc_hais.jobs.progress import without_log_z
-from pymc_hais.jobs.timing import FEWEST
+from pymc_hais.jobs.timing import FEWEST, whole_tiles
 from pymc_hais.jobs.workers import Task
 from pymc_hais.model import improper_priors
 from pymc_hais.problem.problem import Problem
@@ -112,7 +112,8 @@ def _pilot(problem: Problem, row: int, stream: Stream, n_particles: int, seconds
     start.evaluate(problem.engine)
     affordable = n_particles * seconds / (_MOVES * watch.elapsed)
     if affordable < n_particles:
-        start = problem.start([row], [stream], max(FEWEST, int(affordable)))
+        fewer = whole_tiles(max(FEWEST, int(affordable)), problem.engine.tile(n_particles))
+        start = problem.start([row], [stream], fewer)
     return Piloting(start, seconds)
 
 

@@ -177,7 +177,8 @@ class _Rounds:
         """Make a round as small as the time that is left makes it; a schedule of the user's own keeps its length."""
         recipe, wanted = self.call.recipe, Size(n_steps, self.call.request.draws)
         shortest = n_steps if recipe.is_fixed else SHORTEST
-        return fit_into(self._moves(), wanted, shortest, recipe.n_final_moves)
+        tile = self._choice.problem.engine.tile(wanted.draws)
+        return fit_into(self._moves(), wanted, shortest, recipe.n_final_moves, tile)
 
 
 def conclude(

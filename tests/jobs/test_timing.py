@@ -15,20 +15,26 @@ from pymc_hais.tuning.pace import Pace, Stopwatch
 FEWEST = 50
 
 
-@given(st.floats(0, 1e9), st.integers(1, 10_000), st.integers(100, 5000), st.integers(0, 8), st.booleans())
-def test_a_round_fits_into_its_moves_if_it_can(moves, n_steps, draws, n_final, is_fixed):
+@given(
+    st.floats(0, 1e9), st.integers(1, 10_000), st.integers(100, 5000), st.integers(0, 8), st.booleans(),
+    st.integers(1, 12),
+)  # fmt: skip
+def test_a_round_fits_into_its_moves_if_it_can(moves, n_steps, draws, n_final, is_fixed, n_tiles):
     wanted = Size(n_steps, draws)
     shortest = n_steps if is_fixed else SHORTEST
-    size = fit_into(moves, wanted, shortest, n_final)
-    assert size <= wanted
+    tile = -(-draws // n_tiles) if n_tiles < 12 else 1
+    size = fit_into(moves, wanted, shortest, n_final, tile)
+    assert size.n_steps <= n_steps
+    assert size.draws <= draws
     assert size.n_steps >= min(shortest, n_steps)
     assert size.draws >= min(FEWEST, draws)
-    smallest = Size(min(shortest, n_steps), min(FEWEST, draws))
+    assert size.draws % tile == 0 or size.draws == draws
+    smallest = Size(min(shortest, n_steps), min(-(-FEWEST // tile) * tile, draws))
     assert takes(size, n_final) <= max(moves, takes(smallest, n_final))
     if takes(wanted, n_final) <= moves:
         assert size == wanted
-    elif size.draws < draws:  # only where no temperature is left to take
-        assert size.n_steps == min(shortest, n_steps)
+    elif size.draws < draws:  # only where no temperature is left to take from another tile
+        assert takes(Size(min(shortest, n_steps), size.draws + tile), n_final) > moves
 
 
 def test_without_a_limit_nothing_is_taken():

@@ -43,7 +43,11 @@ def choice_of(lengths=(64,), n_rounds=0, tail=None, scouted=(), cost=0, speed=0.
         n_rows=len(lengths),
         layout=SimpleNamespace(n_sites=0),
         engine=SimpleNamespace(
-            name="python", kernel=Hamiltonian(), path=SimpleNamespace(n_evaluations=0), clock=CompileClock()
+            name="python",
+            kernel=Hamiltonian(),
+            path=SimpleNamespace(n_evaluations=0),
+            clock=CompileClock(),
+            tile=lambda n: 1,
         ),
         reference=SimpleNamespace(cost=lambda n: cost * n),
         prior_mass=None,
