@@ -26,6 +26,12 @@ def test_every_file_says_the_same_version():
     assert f"date-released: {date}" in read("CITATION.cff")
 
 
+def test_an_entry_of_the_changelog_is_one_line():
+    entries = read("CHANGELOG.md").partition("## [Unreleased]")[2].splitlines()
+    assert all(line.startswith(("- ", "##", "First release.")) or not line for line in entries)
+    assert max(map(len, entries)) <= 160
+
+
 def test_what_is_imported_is_declared():
     needed = {re.split(r"[\[><=]", one)[0] for one in tomllib.loads(read("pyproject.toml"))["project"]["dependencies"]}
     optional = {"jax", "matplotlib"}  # imported where they are asked for
