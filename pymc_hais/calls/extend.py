@@ -13,7 +13,7 @@ from pymc_hais.calls.compile import CompiledModel, open_model
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.seeds import Branch
 from pymc_hais.jobs.guard import Guard
-from pymc_hais.jobs.progress import default_theme
+from pymc_hais.model.compat import default_theme
 from pymc_hais.planning.follow import follow, restore_choice, restore_problem
 from pymc_hais.request.call import Call, build_call, share_out
 from pymc_hais.request.request import Request

@@ -16,7 +16,6 @@ from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.seeds import Branch, Purpose
 from pymc_hais.estimators import LogZEstimate
 from pymc_hais.jobs.guard import Guard
-from pymc_hais.jobs.progress import default_theme
 from pymc_hais.model import (
     build_row_logp,
     find_model,
@@ -25,6 +24,7 @@ from pymc_hais.model import (
     unnormalised_priors,
     with_table,
 )
+from pymc_hais.model.compat import default_theme
 from pymc_hais.model.rows import as_rows, check_known, check_rows, declared_value
 from pymc_hais.planning.choose import choose_reference
 from pymc_hais.planning.mass import build_first_problem, measure_prior_mass

@@ -13,8 +13,8 @@ from pymc_hais.calls.compile import CompiledModel, open_model
 from pymc_hais.calls.stages import Start, anneal_again, anneal_once
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.jobs.guard import Guard
-from pymc_hais.jobs.progress import default_theme
 from pymc_hais.model import is_model
+from pymc_hais.model.compat import default_theme
 from pymc_hais.opinions.bridging import thin_rows
 from pymc_hais.opinions.opinions import ask_others
 from pymc_hais.planning.follow import follow

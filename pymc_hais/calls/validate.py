@@ -10,8 +10,8 @@ import numpy as np
 
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.seeds import Purpose
-from pymc_hais.jobs.progress import default_theme
 from pymc_hais.model import build_outputs, find_model, is_model
+from pymc_hais.model.compat import default_theme
 from pymc_hais.opinions.sandwich import run_validation
 from pymc_hais.planning.choose import choose_reference
 from pymc_hais.planning.mass import build_first_problem

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from pymc.progress_bar import CustomProgress, ProgressBarManager, default_progress_theme
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.table import Column
@@ -17,14 +16,13 @@ from rich.table import Column
 from pymc_hais.core.annealing import Report
 from pymc_hais.core.weights import log_mean_exp
 from pymc_hais.jobs.timing import duration
+from pymc_hais.model.compat import OneBar
 
 _log = logging.getLogger("pymc.hais")
 
-default_theme = default_progress_theme
-
 #: What the bar shows of a call that estimates it.
 LOG_Z = "log Z so far"
-#: Characters of the bar in a notebook.
+#: Characters of the bar in a notebook: Rich takes 115, more than the cells of many notebooks show.
 _WIDTH = 80
 #: The share of what is left of the bar that a phase takes of which nobody knows what will follow.
 _UNKNOWN = 0.4
@@ -71,35 +69,20 @@ class _Phase:
         return duration(left) if left > 0.0 else "0 s"
 
 
-class CallProgress(ProgressBarManager):
+class CallProgress(OneBar):
     """One bar for a whole call: its phase, beta, log Z so far with its error, and how long the rest takes."""
-
-    step_name = "Percent"
 
     def __init__(self, progressbar: Any, progressbar_theme: Any, value: str = LOG_Z) -> None:
         # In a notebook without widgets Rich has nothing to show a bar with, and would warn at each move.
         if progressbar and Console().is_jupyter and importlib.util.find_spec("ipywidgets") is None:
             _ask_for_widgets()
             progressbar = False
-        super().__init__(n_bars=1, progressbar=progressbar, progressbar_theme=progressbar_theme)
-        self.combined_progress = False
         self._position = 0.0
         #: Whether Ctrl-C has ended what the bar shows.
         self.is_cut = False
         self._begin = time.perf_counter()
         stats = self._stats("", 0.0, "", "")
-        initial = {name: [value] for name, value in stats.items()}
-        self._backend = self._create_backend(total=100, progress_columns=[], progress_stats=initial)
-        self._lock: Any = None
-        if shown := getattr(self._backend, "_progress", None):
-            # PyMC's own columns do not fit into 80 characters.
-            columns = _columns(self.full_stats, value)
-            if shown.console.is_jupyter:
-                # Rich takes 115, more than the cells of many notebooks show.
-                shown.console.width = _WIDTH
-            ours = CustomProgress(*columns, console=shown.console, include_headers=True, expand=True)
-            setattr(self._backend, "_progress", ours)  # noqa: B010
-            self._lock = getattr(ours.live, "_lock", None) if shown.console.is_jupyter else None
+        super().__init__(progressbar, progressbar_theme, stats, functools.partial(_columns, value=value), _WIDTH)
         self._phase = _Phase("", 0.0, 0.0, None, 0.0)
         self._log_z = ""
 
@@ -110,7 +93,7 @@ class CallProgress(ProgressBarManager):
         self._begin = time.perf_counter()
         self._moved = []
         if sys.stderr is not before:
-            above = _Apart(before, self._lock) if self._lock else sys.stderr
+            above = _Apart(before, self.lock) if self.lock else sys.stderr
             for handler in logging.getLogger("pymc").handlers:
                 if isinstance(handler, logging.StreamHandler) and handler.stream is before:
                     self._moved.append((handler, handler.setStream(above)))
@@ -149,7 +132,7 @@ class CallProgress(ProgressBarManager):
         advance, self._position = 100.0 * (position - self._position), position
         left = "" if is_last else phase.left(fraction)
         stats = self._stats(phase.title, beta, log_z, left)
-        self._backend.update(task_id=0, advance=advance, failing=False, stats=stats, is_last=is_last)
+        self.move(advance, stats, is_last)
 
     def _stats(self, title: str, beta: float, log_z: str, left: str) -> dict[str, Any]:
         percent = round(100.0 * self._position, 2)

@@ -3,11 +3,9 @@
 from typing import Any
 
 import pymc as pm
-from pymc.data import MinibatchOp
 from pymc.distributions.distribution import PartialObservedRV
 from pymc.distributions.simulator import SimulatorRV
 from pymc.model import Model, modelcontext
-from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors, applys_between, graph_inputs
 from pytensor.scalar import Add
@@ -17,7 +15,7 @@ from pytensor.tensor.random.type import RandomType
 from scipy.sparse import issparse
 
 from pymc_hais.core.messages import shown
-from pymc_hais.model.compat import release_with_lkj
+from pymc_hais.model.compat import MinibatchOp, MinibatchRandomVariable, release_with_lkj
 from pymc_hais.model.containers import refuse_gaps
 from pymc_hais.model.facts import improper_priors, periodic_names
 from pymc_hais.model.sites.sites import distribution_of, refuse_joint_sites

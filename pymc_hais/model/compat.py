@@ -6,13 +6,24 @@ from collections.abc import Callable, MutableMapping
 from typing import Any
 
 import pymc as pm
+from pymc.backends.arviz import coords_and_dims_for_inferencedata as coords_and_dims_for_inferencedata
+from pymc.backends.arviz import find_constants as find_constants
+from pymc.backends.arviz import find_observations as find_observations
+from pymc.data import MinibatchOp as MinibatchOp
+from pymc.distributions.multivariate import _LKJCholeskyCov, _LKJCholeskyCovRV
 from pymc.distributions.transforms import _default_transform
 from pymc.logprob.abstract import _logprob
+from pymc.logprob.transforms import LogTransform as LogTransform
+from pymc.logprob.transforms import Transform as Transform
+from pymc.logprob.utils import CheckParameterValue as CheckParameterValue
+from pymc.progress_bar import CustomProgress, ProgressBarManager, default_progress_theme
 from pymc.pytensorf import find_rng_nodes as find_rng_nodes
 from pymc.pytensorf import replace_rng_nodes as replace_rng_nodes
 from pymc.pytensorf import reseed_rngs as reseed_rngs
+from pymc.pytensorf import rewrite_pregrad as rewrite_pregrad
 from pymc.pytensorf import toposort_replace as toposort_replace
 from pymc.util import _get_seeds_per_chain
+from pymc.variational.minibatch_rv import MinibatchRandomVariable as MinibatchRandomVariable
 from pytensor.compile.builders import SymbolicOp
 from pytensor.compile.rewriting import inline_ofg_node, rewrite_inner_graph
 from pytensor.graph.fg import FunctionGraph
@@ -25,6 +36,25 @@ from pymc_hais.core.process import filtered_warnings
 
 seeds_per_chain = _get_seeds_per_chain
 inline_inner_graph = inline_ofg_node
+default_theme = default_progress_theme
+LKJFactor, LKJFactorRV = _LKJCholeskyCov, _LKJCholeskyCovRV
+
+# Rewrites by their names in PyTensor and PyMC, which pass over a name that they do not know.
+#: Makes an operation without a gradient of a power.
+_NESTED_POWERS = "local_pow_to_nested_squaring"
+#: What log densities and gradients together do without: computing on whole arrays what is then turned round, and
+#: finding functions again whose terms values and gradients share.
+NOT_WITH_GRADIENTS = ("local_subtensor_of_batch_dims", "local_subtensor_of_reduce", "symbolic_op_recognition")
+#: What the interpreter does without: finding softmax and the like again; the rewrite that triples the notes of
+#: constants at switch(..., 0, 0), as each index of a batch makes; the one that joins slices in integers of the smaller
+#: size.
+NOT_INTERPRETED = ("symbolic_op_recognition", "local_useless_switch", "local_subtensor_merge_slice")
+#: What simplified graphs have behind them when they go to JAX.
+NOT_BEFORE_JAX = ("canonicalize", "stabilize", "specialize", "fusion", "inline_ofg_expansion")
+#: What becomes of checks of parameters, by whether parameters out of range make the density zero.
+OF_CHECKS = {True: "local_check_parameter_to_ninf_switch", False: "local_remove_check_parameter"}
+#: Makes ordinary operations of labelled ones; known once ``pytensor.xtensor`` is imported.
+LOWER_XTENSOR = "lower_xtensor"
 
 
 def rewrite_for_gradients(graphs: Any, *stages: str) -> Any:
@@ -32,7 +62,7 @@ def rewrite_for_gradients(graphs: Any, *stages: str) -> Any:
 
     Powers stay as they are: by repeated squares they would be an operation without a gradient.
     """
-    return rewrite_graph(graphs, include=stages, exclude=("local_pow_to_nested_squaring",), clone=False)
+    return rewrite_graph(graphs, include=stages, exclude=(_NESTED_POWERS,), clone=False)
 
 
 def traceable(function: Any) -> Callable:
@@ -115,3 +145,46 @@ def rewrite_inside_out(graph: FunctionGraph, rewrite: Callable[[FunctionGraph], 
 
     rewrite_inner_graph(graph, match, lambda linker, op, node, inner, *, mode: rewrite_inside_out(inner, rewrite))
     rewrite(graph)
+
+
+def exchanging_linker(exchange: Callable[[FunctionGraph], list[tuple[Any, Any]]]) -> Any:
+    """Return PyTensor's linker to JAX, which first exchanges operations: pairs of results before and after."""
+    from pytensor.link.jax.linker import JAXLinker
+
+    class Exchanging(JAXLinker):
+        # PyTensor's JAX linker has another signature than its base class, and is called by keywords.
+        def fgraph_convert(  # type: ignore[override]
+            self, fgraph: Any, input_storage: Any, storage_map: Any, **kwargs: Any
+        ) -> Any:
+            storage_map.update((new, storage_map.pop(old)) for old, new in exchange(fgraph))
+            kwargs["order"] = fgraph.toposort()
+            return super().fgraph_convert(fgraph, input_storage, storage_map, **kwargs)
+
+    return Exchanging()
+
+
+class OneBar(ProgressBarManager):
+    """PyMC's progress bar for one task of 100 percent, with columns of ours where Rich draws it.
+
+    PyMC's own columns do not fit into 80 characters.
+    """
+
+    step_name = "Percent"
+
+    def __init__(self, progressbar: Any, theme: Any, stats: dict[str, Any], columns: Callable, width: int) -> None:
+        super().__init__(n_bars=1, progressbar=progressbar, progressbar_theme=theme)
+        self.combined_progress = False
+        initial = {name: [value] for name, value in stats.items()}
+        self._backend = self._create_backend(total=100, progress_columns=[], progress_stats=initial)
+        #: Held while a notebook's bar is drawn; None elsewhere.
+        self.lock: Any = None
+        if shown := getattr(self._backend, "_progress", None):
+            if shown.console.is_jupyter:
+                shown.console.width = width
+            ours = CustomProgress(*columns(self.full_stats), console=shown.console, include_headers=True, expand=True)
+            setattr(self._backend, "_progress", ours)  # noqa: B010
+            self.lock = getattr(ours.live, "_lock", None) if shown.console.is_jupyter else None
+
+    def move(self, advance: float, stats: dict[str, Any], is_last: bool) -> None:
+        """Move the bar by so many percent, and show these numbers."""
+        self._backend.update(task_id=0, advance=advance, failing=False, stats=stats, is_last=is_last)

@@ -19,7 +19,7 @@ from pytensor.scalar.basic import Clip, Second
 from pytensor.tensor.random.type import RandomType
 
 from pymc_hais.core.process import filtered_warnings, one_thread
-from pymc_hais.model.compat import inline_inner_graph, without_initvals
+from pymc_hais.model.compat import LOWER_XTENSOR, NOT_INTERPRETED, inline_inner_graph, without_initvals
 
 #: How the Numba linker says that it would call Python.
 _OBJECT_MODE = ".*object mode.*"
@@ -109,11 +109,7 @@ def compile_interpreted(inputs: list[Any], outputs: list[Any]) -> Any:
             like, filling = node.inputs
             filled: Any = pt.alloc(filling, *pt.broadcast_shape(like, filling))
             graph.replace(output, output.type.filter_variable(filled.astype(output.dtype)), import_missing=True)
-    # Without recognising softmax and the like again, as graphs within graphs; and of models that are not frozen, whose
-    # constants have notes, without the rewrite that triples them at switch(..., 0, 0), as each index of a batch makes;
-    # nor the one that joins slices in integers of the size of the smaller one.
-    excluded = ("symbolic_op_recognition", "local_useless_switch", "local_subtensor_merge_slice")
-    mode = get_mode("FAST_COMPILE").excluding(*excluded)
+    mode = get_mode("FAST_COMPILE").excluding(*NOT_INTERPRETED)
     with quiet_compilation():
         function = pm.compile(inputs, list(graph.outputs), mode=mode, on_unused_input="ignore")
     function.trust_input = True
@@ -138,7 +134,7 @@ def lower_xtensor(outputs: list[Any]) -> list[Any]:
     # Asking for the rewrite before pytensor.xtensor is imported would make that import fail.
     if not any(hasattr(variable.type, "dims") for variable in ancestors(outputs)):
         return outputs
-    lowered: Any = rewrite_graph(outputs, include=("lower_xtensor",), clone=True)
+    lowered: Any = rewrite_graph(outputs, include=(LOWER_XTENSOR,), clone=True)
     return list(lowered)
 
 

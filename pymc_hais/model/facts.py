@@ -9,16 +9,15 @@ import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.continuous import FlatRV, HalfFlatRV
 from pymc.distributions.custom import CustomDistRV
-from pymc.distributions.multivariate import CARRV, ICARRV, LKJCorrRV, _LKJCholeskyCov, _LKJCholeskyCovRV
+from pymc.distributions.multivariate import CARRV, ICARRV, LKJCorrRV
 from pymc.distributions.transforms import LogExpM1
-from pymc.logprob.transforms import LogTransform
 from pytensor.graph.basic import equal_computations
 from pytensor.tensor.basic import get_underlying_scalar_constant_value
 from pytensor.tensor.exceptions import NotScalarConstantError
 from pytensor.xtensor.shape import Transpose
 from scipy.special import gammaln
 
-from pymc_hais.model.compat import default_transform
+from pymc_hais.model.compat import LKJFactor, LKJFactorRV, LogTransform, default_transform
 from pymc_hais.model.compiling import compile_interpreted, untraced
 from pymc_hais.model.layout import Layout, is_circular, name_transform
 from pymc_hais.model.markov import find_log_mass, find_markov
@@ -98,7 +97,7 @@ def _log_mass(rv: Any, value: Any, transform: Any) -> float | None:
     if transform is None:
         return find_log_mass(rv)
     is_correlation = isinstance(rv.owner.op, LKJCorrRV)
-    if not (is_correlation or isinstance(rv.owner.op, _LKJCholeskyCovRV)) or not keeps_all(rv, value, transform):
+    if not (is_correlation or isinstance(rv.owner.op, LKJFactorRV)) or not keeps_all(rv, value, transform):
         return None
     parameters = rv.owner.inputs[2:4] if is_correlation else rv.owner.inputs[1:3]
     try:
@@ -131,7 +130,7 @@ def _lkj_log_mass(n: int, eta: float, is_correlation: bool) -> float:
     else:
         sd = pm.HalfNormal.dist(1.0, shape=n)
         added = (
-            pm.logp(_LKJCholeskyCov.dist(n=n, eta=eta, sd_dist=sd), np.eye(n)[np.tril_indices(n)])
+            pm.logp(LKJFactor.dist(n=n, eta=eta, sd_dist=sd), np.eye(n)[np.tril_indices(n)])
             - pm.logp(sd, np.ones(n)).sum()
         )
     row = np.arange(1, n)

@@ -135,7 +135,7 @@ def draw_right(graph: FunctionGraph) -> None:
     for node in graph.toposort():
         kind = _RIGHT.get(type(node.op))
         if kind is not None:
-            new = kind(**node.op._props_dict()).make_node(*node.inputs)
+            new = kind(**{name: getattr(node.op, name) for name in node.op.__props__}).make_node(*node.inputs)
             graph.replace_all(tuple(zip(node.outputs, new.outputs, strict=True)), import_missing=True)
 
 

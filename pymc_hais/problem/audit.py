@@ -14,12 +14,12 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from numpy.exceptions import AxisError
-from pymc.pytensorf import rewrite_pregrad
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.scan.op import Scan
 from pytensor.tensor.blockwise import Blockwise
 
+from pymc_hais.model.compat import rewrite_pregrad
 from pymc_hais.model.compiling import compile_interpreted, freeze_dims_and_data, lower_xtensor
 from pymc_hais.model.layout import Layout, on_position
 from pymc_hais.model.sites.lookups import ANY, confine_lookups

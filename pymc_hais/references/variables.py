@@ -8,12 +8,11 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.custom import CustomDistRV, CustomSymbolicDistRV
-from pymc.logprob.transforms import Transform
 from pytensor.graph.traversal import ancestors
 
 from pymc_hais.core.messages import quoted
 from pymc_hais.model import custom_names, improper_priors, unnormalised_densities
-from pymc_hais.model.compat import find_rng_nodes, replace_rng_nodes, reseed_rngs
+from pymc_hais.model.compat import Transform, find_rng_nodes, replace_rng_nodes, reseed_rngs
 from pymc_hais.model.compiling import compile_interpreted, freeze_dims_and_data
 from pymc_hais.model.layout import Layout
 from pymc_hais.model.sites.flat_discrete import FlatDiscreteRV

@@ -10,15 +10,19 @@ from typing import Any
 import numpy as np
 import pymc
 from arviz_base import dict_to_dataset
-from pymc.backends.arviz import coords_and_dims_for_inferencedata, find_constants, find_observations
-from pymc.stats.log_density import compute_log_likelihood, compute_log_prior
+from pymc.stats import compute_log_likelihood, compute_log_prior
 from xarray import Dataset, DataTree
 
 from pymc_hais.core.messages import quoted
 from pymc_hais.core.process import one_thread
 from pymc_hais.estimators import Finding, LogZEstimate, ObservedData, describe_data
 from pymc_hais.jobs.guard import Guard
-from pymc_hais.model.compat import without_initvals
+from pymc_hais.model.compat import (
+    coords_and_dims_for_inferencedata,
+    find_constants,
+    find_observations,
+    without_initvals,
+)
 from pymc_hais.request.call import Output
 from pymc_hais.results.diagnose import Seen, unfinished
 from pymc_hais.results.plans import PLAN, plan_group

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from pymc.backends.arviz import find_observations
 from xarray import DataTree
 
 from pymc_hais.core.messages import quoted
 from pymc_hais.model import Layout, build_layout, build_unconstrain, check_model, discrete_names, is_model
+from pymc_hais.model.compat import find_observations
 from pymc_hais.problem.parameter_path import is_geometric
 
 #: Draws of a chain, at least: bridging and fitting take a half each.

@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 from pymc.distributions.timeseries import AutoRegressiveRV, RandomWalkRV
-from pymc.pytensorf import rewrite_pregrad
 from pytensor.graph.basic import Constant
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
@@ -33,6 +32,7 @@ from pytensor.scalar.basic import Mul, TrueDiv
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.random.basic import NormalRV
 
+from pymc_hais.model.compat import rewrite_pregrad
 from pymc_hais.model.coordinates.banded import Banded
 from pymc_hais.model.coordinates.curvatures import NODES
 from pymc_hais.model.coordinates.dense import Dense

@@ -4,9 +4,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
-from pymc.pytensorf import rewrite_pregrad
 from pytensor.graph.replace import clone_replace
 
+from pymc_hais.model.compat import rewrite_pregrad
 from pymc_hais.model.coordinates.centring import find_conditionals, times_site
 from pymc_hais.model.coordinates.chart import Chart
 from pymc_hais.model.coordinates.fields import at_points, expand, open_sums

@@ -4,7 +4,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.scalar as ps
-from pymc.logprob.utils import CheckParameterValue
 from pytensor.graph.traversal import toposort
 from pytensor.tensor.basic import Join, MakeVector
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
@@ -12,6 +11,7 @@ from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import All, Dot, Sum
 from pytensor.tensor.shape import Reshape
 
+from pymc_hais.model.compat import CheckParameterValue
 from pymc_hais.model.proofs.signs import LAYOUT
 from pymc_hais.model.rewrites.graphs import core_op
 

@@ -10,12 +10,12 @@ from pytensor.graph.basic import Apply, Constant
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.link.jax.dispatch import jax_funcify
-from pytensor.link.jax.linker import JAXLinker
 from pytensor.scalar.basic import Cast, Log, Log1p, Neg, Switch
 from pytensor.scalar.math import GammaLn, Log1mexp, Psi, Sigmoid, Softplus
 from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 from pytensor.tensor.math import Dot, Sum
 
+from pymc_hais.model.compat import NOT_BEFORE_JAX, exchanging_linker
 from pymc_hais.model.jax_forms import functions
 from pymc_hais.model.rewrites.gradients import InverseFactor
 from pymc_hais.model.rewrites.graphs import core_op, is_float, scalar_op
@@ -58,19 +58,6 @@ class JaxFunction(Op):
 @jax_funcify.register(JaxFunction)
 def _(op: JaxFunction, **_: Any) -> Callable:
     return op.function
-
-
-class DensityLinker(JAXLinker):
-    """PyTensor's own, but for the functions above."""
-
-    # PyTensor's JAX linker has another signature than its base class, and is called by keywords.
-    def fgraph_convert(  # type: ignore[override]
-        self, fgraph: Any, input_storage: Any, storage_map: Any, **kwargs: Any
-    ) -> Any:
-        """Exchange functions, then convert."""
-        storage_map.update((new, storage_map.pop(old)) for old, new in exchange(fgraph))
-        kwargs["order"] = fgraph.toposort()
-        return super().fgraph_convert(fgraph, input_storage, storage_map, **kwargs)
 
 
 def exchange(fgraph: Any) -> list[tuple[Any, Any]]:
@@ -143,5 +130,4 @@ def _find_product(node: Apply) -> Callable | None:
 @cache
 def jax_mode() -> Mode:
     """Return the mode for graphs that :mod:`pymc_hais.model.rewrites.simplification` has been through already."""
-    done = ("canonicalize", "stabilize", "specialize", "fusion", "inline_ofg_expansion")
-    return Mode(DensityLinker(), RewriteDatabaseQuery(include=["fast_run", "jax"], exclude=done))
+    return Mode(exchanging_linker(exchange), RewriteDatabaseQuery(include=["fast_run", "jax"], exclude=NOT_BEFORE_JAX))

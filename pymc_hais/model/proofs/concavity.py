@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytensor.scalar as ps
-from pymc.logprob.utils import CheckParameterValue
 from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import clone_replace
@@ -25,6 +24,7 @@ from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import All, Dot, Sum
 from pytensor.tensor.shape import Reshape
 
+from pymc_hais.model.compat import CheckParameterValue
 from pymc_hais.model.compiling import quiet_compilation
 from pymc_hais.model.containers import freeze_with_inputs
 from pymc_hais.model.layout import Layout, build_position, values_at

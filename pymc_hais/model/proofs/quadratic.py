@@ -5,7 +5,6 @@ from itertools import product
 from typing import Any
 
 import pytensor.scalar as ps
-from pymc.logprob.utils import CheckParameterValue
 from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import toposort
 from pytensor.tensor.basic import Alloc, Join, MakeVector
@@ -13,6 +12,7 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import Dot, Sum
 
+from pymc_hais.model.compat import CheckParameterValue
 from pymc_hais.model.proofs.signs import LAYOUT
 from pymc_hais.model.sites.operations import keeps_numbers
 

@@ -5,12 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytensor.scalar as ps
-from pymc.logprob.utils import CheckParameterValue
 from pytensor.tensor.basic import Join, MakeVector, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Sum
 from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
+
+from pymc_hais.model.compat import CheckParameterValue
 
 #: Functions that are never negative.
 NOT_NEGATIVE = (ps.Exp, ps.Softplus, ps.Sigmoid, ps.Sqr, ps.Abs, ps.Sqrt)

@@ -128,7 +128,7 @@ def _simplified(x: Any) -> Any:
     (inner,) = x.owner.inputs
     if isinstance(inner, Constant):
         return pt.constant(
-            np.transpose(inner.data, x.owner.op._transposition).reshape(x.type.shape), dtype=x.type.dtype
+            np.transpose(inner.data, x.owner.op.shuffle + x.owner.op.drop).reshape(x.type.shape), dtype=x.type.dtype
         )
     order = [inner.owner.op.new_order[dim] for dim in x.owner.op.new_order]
     source = inner.owner.inputs[0]

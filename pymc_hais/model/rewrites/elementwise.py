@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
-from pymc.logprob.utils import CheckParameterValue
 from pytensor.graph.basic import Constant
 from pytensor.graph.rewriting.basic import node_rewriter
 from pytensor.scalar import basic as scalars
@@ -16,6 +15,7 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import log1mexp, switch
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 
+from pymc_hais.model.compat import CheckParameterValue
 from pymc_hais.model.rewrites.graphs import is_float, is_whole, scalar_op
 
 #: Functions of one number that cost more than choosing between two arguments.

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
-from pymc.logprob.utils import CheckParameterValue
 from pytensor.graph.basic import Constant
 from pytensor.graph.rewriting.basic import node_rewriter
 from pytensor.scalar import basic as scalars
@@ -18,6 +17,7 @@ from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.math import All, Sum
 from pytensor.tensor.subtensor import AdvancedSubtensor
 
+from pymc_hais.model.compat import CheckParameterValue
 from pymc_hais.model.rewrites.elementwise import log_of_positive
 from pymc_hais.model.rewrites.graphs import axes_of, is_float, scalar_op
 

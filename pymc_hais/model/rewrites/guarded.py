@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pymc.logprob.utils import CheckParameterValue
 from pytensor.compile.builders import SymbolicOp
 from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
@@ -22,6 +21,7 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 from pytensor.tensor.type import TensorType
 
+from pymc_hais.model.compat import CheckParameterValue
 from pymc_hais.model.rewrites.elementwise import log_of_positive
 from pymc_hais.model.rewrites.graphs import is_float, scalar_op
 

@@ -12,7 +12,6 @@ import pytensor
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 import scipy.special
-from pymc.logprob.utils import CheckParameterValue
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
@@ -23,6 +22,7 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Dot, Sum
 from pytensor.tensor.shape import Reshape, SpecifyShape
 
+from pymc_hais.model.compat import CheckParameterValue
 from pymc_hais.model.compiling import compile_interpreted, lower_xtensor, untraced, write_out_inner
 
 

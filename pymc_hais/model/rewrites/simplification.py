@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pymc.pytensorf import rewrite_pregrad
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import optdb
 from pytensor.graph.basic import Constant
@@ -15,7 +14,13 @@ from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 from pytensor.tensor.type import TensorType
 
-from pymc_hais.model.compat import inline_inner_graph, rewrite_inside_out
+from pymc_hais.model.compat import (
+    NOT_WITH_GRADIENTS,
+    OF_CHECKS,
+    inline_inner_graph,
+    rewrite_inside_out,
+    rewrite_pregrad,
+)
 from pymc_hais.model.compiling import quiet_compilation
 from pymc_hais.model.rewrites import arrays, elementwise, few, gradients, matrices
 from pymc_hais.model.rewrites.guarded import Guarded, guard
@@ -23,9 +28,6 @@ from pymc_hais.model.rewrites.narrow import transpose_narrow
 
 #: Arrays of at least this many elements travel as arguments; smaller ones may steer shapes and stay.
 _LIFTED_SIZE = 32
-#: What the gradients' pass does without: computing on whole arrays what is then turned round, and finding functions
-#: again whose terms values and gradients share.
-_EXCLUDED = ("local_subtensor_of_batch_dims", "local_subtensor_of_reduce", "symbolic_op_recognition")
 
 
 @node_rewriter([OpFromGraph])
@@ -96,12 +98,8 @@ def simplify(inputs: Sequence[Any], outputs: Sequence[Any], check_bounds: bool =
     As ``pymc.Model`` has it, ``check_bounds`` says whether parameters out of range make the density zero.
     """
     graph = FunctionGraph(list(inputs), list(outputs), clone=True)
-    check = "local_check_parameter_to_ninf_switch" if check_bounds else "local_remove_check_parameter"
-    query = optdb.query(
-        RewriteDatabaseQuery(
-            include=("merge", "ShapeOpt", "canonicalize", "stabilize", "specialize", check), exclude=_EXCLUDED
-        )
-    )
+    included = ("merge", "ShapeOpt", "canonicalize", "stabilize", "specialize", OF_CHECKS[check_bounds])
+    query = optdb.query(RewriteDatabaseQuery(include=included, exclude=NOT_WITH_GRADIENTS))
 
     def rewrite(graph: FunctionGraph) -> None:
         write_out.rewrite(graph)

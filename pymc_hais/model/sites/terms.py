@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
-from pymc.logprob.utils import CheckParameterValue
 from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import clone_replace
@@ -18,6 +17,7 @@ from pytensor.tensor.math import All, Dot, Sum
 from pytensor.tensor.math import Any as AnyOf
 from pytensor.tensor.shape import Reshape
 
+from pymc_hais.model.compat import CheckParameterValue
 from pymc_hais.model.sites.multilinear import find_casts
 
 
