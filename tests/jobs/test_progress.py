@@ -133,7 +133,7 @@ def test_messages_in_a_notebook_are_written_beside_the_bar(notebook, monkeypatch
 
     class Cell(io.StringIO):
         def write(self, text):
-            written.append((text, progress._lock._is_owned()))
+            written.append((text, progress.lock._is_owned()))
 
     logger, before = logging.getLogger("pymc"), Cell()
     monkeypatch.setattr(sys, "stderr", before)
