@@ -101,11 +101,12 @@ def sample_hais(
           and a Gaussian or Student-t fitted to a pilot's final particles;
         - "auto": the prior or "fitted", whichever is predicted to cost less, or a fit of the curvature at the mode;
           the log and the attributes of the result say which one was taken, and why.
-    modes : dict, list of dict or DataTree, optional
-        Points that lead to modes of the posterior: a point as :func:`pymc.find_MAP` returns it, several of them, or a
-        result of ``pm.sample`` or of this function.  The density is climbed from there, and each mode found becomes a
-        Gaussian part of the reference, all of them together with half of the draws.  Where labels may trade places, as
-        those of a mixture's components, copies of the points with labels in another order are climbed from, too.  With
+    modes : dict, DataTree or list of these, optional
+        Points that lead to modes of the posterior: what :func:`pymc.find_MAP` returns, a point as a dict or a result, a
+        result of ``pm.sample`` or of this function, or several of these.  The density is climbed from there, and each
+        mode found becomes a Gaussian part of the reference, all of them together with half of the draws.  Where labels
+        may trade places, as those of a mixture's components, copies of the points with labels in another order are
+        climbed from, too.  With
         ``reference="auto"`` a run that has missed modes is made once more from these by itself, unless ``target_se``
         is None or ``max_seconds`` leaves no time; elsewhere pass the result that has the finding ``missed_mass``.
     kernel : Hamiltonian, RandomWalk, Gibbs or LocallyBalanced, or a pair of them, optional

@@ -110,7 +110,7 @@ def check_takes_modes(reference: Any, path: Any) -> None:
 
 
 def read_modes(model: Any, modes: Any) -> np.ndarray:
-    """Return the flat vectors (n, D) of a point, a list of points, or a result.
+    """Return the flat vectors (n, D) of a point or a result, or of a list of these.
 
     A point has values of the free variables by name, in their own space or, under the names of the value variables, in
     the unconstrained one.  A result gives its ``modes``, and some of its posterior draws.
@@ -120,19 +120,20 @@ def read_modes(model: Any, modes: Any) -> np.ndarray:
             f"`modes` are climbed to along gradients, and `{discrete[0]}` is discrete: leave it out, or pass the "
             "result as `reference`, to which margins are fitted."
         )
-    if is_result(modes):
-        return _of_result(model, modes)
-    points = [modes] if isinstance(modes, Mapping) else modes
+    points = [modes] if isinstance(modes, Mapping) else modes  # a result is a mapping, too
     is_list = isinstance(points, Sequence | np.ndarray) and len(points) > 0
     if not is_list or not all(isinstance(point, Mapping) for point in points):
         raise ValueError(
-            "`modes` must be a point as pm.find_MAP() returns it, a non-empty list of such points, or a result of "
-            f"pm.sample or pm.sample_hais; got {modes!r}."
+            "`modes` must be what pm.find_MAP() returns, a result of pm.sample or pm.sample_hais, or a non-empty list "
+            f"of these; got {modes!r}."
         )
     layout, shapes = build_layout(model), model.eval_rv_shapes()
     unconstrain = build_unconstrain(model, layout, {name: tuple(shapes[name]) for name in layout.owners})
-    rows = [_of_point(model, point, layout, shapes, unconstrain) for point in points]
-    flat = np.stack(rows)
+    rows = [
+        _of_result(model, point) if is_result(point) else _of_point(model, point, layout, shapes, unconstrain)[None]
+        for point in points
+    ]
+    flat = np.concatenate(rows)
     if not np.isfinite(flat).all():
         owner = layout.owner_of(int(np.argwhere(~np.isfinite(flat))[0, 1]))
         raise ValueError(

@@ -228,8 +228,9 @@ def test_a_point_may_be_in_the_variables_own_spaces_or_in_the_unconstrained_one(
         {"/posterior": Dataset({name: (("chain", "draw"), [[value]]) for name, value in own.items()})}
     )
     expected = [[np.log(0.3), 1.0]]
-    for given in (own, free, {**own, **free}, [own], (free,), tree):
+    for given in (own, free, {**own, **free}, [own], (free,), tree, [tree]):
         assert np.allclose(read_modes(model, given), expected)
+    assert np.allclose(read_modes(model, [tree, own]), expected * 2)
 
 
 @pytest.mark.slow
@@ -250,8 +251,8 @@ def test_draws_of_pm_sample_lead_to_modes():
         ({"mu": "one"}, "no array of numbers: 'one'"),
         ({"mu": np.nan}, "value of `mu` that is not finite"),
         ([], "non-empty list"),
-        (3.0, "must be a point"),
-        ([{"mu": 1.0}, 2.0], "must be a point"),
+        (3.0, "must be what pm.find_MAP"),
+        ([{"mu": 1.0}, 2.0], "must be what pm.find_MAP"),
     ],
 )
 def test_slips_are_answered_before_any_work(given, words):
