@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from jax._src import compilation_cache
+from jax.experimental.compilation_cache import compilation_cache
 
 from pymc_hais.engines.disk import CheckedCache, cache_folder
 
@@ -45,9 +45,11 @@ def _configure(settings: dict[str, Any]) -> None:
 def _check_entries(folder: Path) -> None:
     """Have JAX read and write the entries of its cache with their digests; these names of JAX are private."""
     try:
-        compilation_cache._initialize_cache()
-        if compilation_cache._cache is not None:
-            checked: Any = CheckedCache(compilation_cache._cache, folder)
-            compilation_cache._cache = checked
-    except AttributeError:  # of another version, whose own cache does as well
+        from jax._src import compilation_cache as private
+
+        private._initialize_cache()
+        if private._cache is not None:
+            checked: Any = CheckedCache(private._cache, folder)
+            private._cache = checked
+    except (AttributeError, ImportError):  # of another version, whose own cache does as well
         pass

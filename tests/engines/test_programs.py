@@ -27,12 +27,20 @@ print(len(written), float(program(np.full(3, 4.0, np.float32))[0]), jax.config.j
 """
 
 
-def run(folder):
+#: What a release of JAX does that moves the module of its cache.
+MOVED = """
+import sys, jax._src
+del jax._src.compilation_cache
+sys.modules["jax._src.compilation_cache"] = None
+"""
+
+
+def run(folder, before=""):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
     environment[CACHE_VARIABLE] = str(folder)
     root = Path(__file__).parents[2]
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], cwd=root, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-c", before + PROGRAM], cwd=root, env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
     written, value, setting = done.stdout.split()
@@ -53,6 +61,11 @@ def test_an_entry_serves_later_processes_and_one_cut_short_is_replaced(tmp_path)
     assert run(tmp_path) == 1
     assert len(entry.read_bytes()) > len(whole) // 2
     assert run(tmp_path) == 0
+
+
+def test_the_cache_of_another_jax_serves_unchecked(tmp_path):
+    assert run(tmp_path, MOVED) == 0
+    assert entries(tmp_path)
 
 
 class Folder:
