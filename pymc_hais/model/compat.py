@@ -25,12 +25,22 @@ from pymc.pytensorf import toposort_replace as toposort_replace
 from pymc.util import _get_seeds_per_chain
 from pymc.variational.minibatch_rv import MinibatchRandomVariable as MinibatchRandomVariable
 from pytensor.compile.builders import SymbolicOp
+from pytensor.compile.builders import infer_shape as infer_shape
+from pytensor.compile.executor import Function as Function
 from pytensor.compile.rewriting import inline_ofg_node, rewrite_inner_graph
+from pytensor.graph.basic import FrozenApply as FrozenApply
+from pytensor.graph.fg import AbstractFunctionGraph as AbstractFunctionGraph
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import applys_between, graph_inputs
+from pytensor.graph.utils import Scratchpad as Scratchpad
+from pytensor.tensor.linalg.decomposition.cholesky import Cholesky as Cholesky
+from pytensor.tensor.linalg.solvers.general import Solve as Solve
+from pytensor.tensor.linalg.solvers.psd import CholeskySolve as CholeskySolve
+from pytensor.tensor.linalg.solvers.triangular import SolveTriangular as SolveTriangular
 from pytensor.tensor.math import Argmax
+from pytensor.tensor.subtensor import indices_from_subtensor as indices_from_subtensor
 
 from pymc_hais.core.process import filtered_warnings
 

@@ -11,6 +11,7 @@ import pytest
 from pymc.logprob.abstract import _logprob
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode, optdb
+from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
 from pytensor.graph.rewriting.db import RewriteDatabase, RewriteDatabaseQuery
@@ -104,6 +105,41 @@ def test_the_linker_to_jax_exchanges_operations_first():
     x = pt.dvector("x")
     mode = Mode(compat.exchanging_linker(exchange), RewriteDatabaseQuery(include=["jax"]))
     np.testing.assert_allclose(pytensor.function([x], pt.exp(x) + 1.0, mode=mode)(np.array([3.0])), [10.0])
+
+
+def test_products_with_matrices_are_undone_by_operations_of_their_own():
+    matrix, vector = pt.matrix("matrix", shape=(2, 2)), pt.vector("vector", shape=(2,))
+    undone = {
+        compat.Cholesky: pt.linalg.cholesky(matrix),
+        compat.Solve: pt.linalg.solve(matrix, vector),
+        compat.CholeskySolve: pt.linalg.cho_solve((matrix, True), vector),
+        compat.SolveTriangular: pt.linalg.solve_triangular(matrix, vector, lower=True),
+    }
+    for kind, output in undone.items():
+        assert any(type(getattr(op, "core_op", op)) is kind for op in ops_of(output)), kind
+
+
+def test_the_indices_of_a_lookup_are_told():
+    node = pt.dmatrix("table")[pt.lscalar("i"), 1:].owner
+    first, second = compat.indices_from_subtensor(list(node.inputs[1:]), node.op.idx_list)
+    assert not isinstance(first, slice)
+    assert isinstance(second, slice)
+
+
+def test_a_shape_follows_from_those_of_the_inputs():
+    x = pt.dvector("x")
+    (shape,) = compat.infer_shape([pt.outer(x, x)], [x], [[pt.constant(5)]])
+    assert [size.eval() for size in shape] == [5, 5]
+
+
+def test_what_graphs_are_made_of_has_these_classes():
+    x = pt.dscalar("x")
+    inner = OpFromGraph([x], [2.0 * x])
+    assert isinstance(inner.fgraph, compat.AbstractFunctionGraph)
+    assert isinstance(FunctionGraph([x], [x], clone=False), compat.AbstractFunctionGraph)
+    assert all(isinstance(node, Apply | compat.FrozenApply) for node in inner.fgraph.toposort())
+    assert isinstance(x.tag, compat.Scratchpad)
+    assert isinstance(pytensor.function([x], x), compat.Function)
 
 
 def test_pytensor_takes_keys_of_machine_code():

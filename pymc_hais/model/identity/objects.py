@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pytensor.graph.utils import Scratchpad
 
 from pymc_hais.core.files import digest
+from pymc_hais.model.compat import Scratchpad
 from pymc_hais.model.identity.packages import home_of, is_importable, named_in_module
 from pymc_hais.model.identity.walk import Parts, Unreadable, read
 

@@ -4,16 +4,15 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-from pytensor.compile.executor import Function as CompiledFunction
 from pytensor.compile.mode import Mode
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Apply, Constant, FrozenApply, Variable
-from pytensor.graph.fg import AbstractFunctionGraph
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.op import Op
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.type import TensorType
 
-from pymc_hais.model.compat import implementations_of
+from pymc_hais.model.compat import AbstractFunctionGraph, FrozenApply, implementations_of
+from pymc_hais.model.compat import Function as CompiledFunction
 from pymc_hais.model.identity.objects import attributes_of
 from pymc_hais.model.identity.packages import home_of, is_importable
 from pymc_hais.model.identity.walk import Leniently, Parts, Walk, read

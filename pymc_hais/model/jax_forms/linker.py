@@ -12,10 +12,9 @@ from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.link.jax.dispatch import jax_funcify
 from pytensor.scalar.basic import Cast, Log, Log1p, Neg, Switch
 from pytensor.scalar.math import GammaLn, Log1mexp, Psi, Sigmoid, Softplus
-from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 from pytensor.tensor.math import Dot, Sum
 
-from pymc_hais.model.compat import NOT_BEFORE_JAX, exchanging_linker
+from pymc_hais.model.compat import NOT_BEFORE_JAX, SolveTriangular, exchanging_linker
 from pymc_hais.model.jax_forms import functions
 from pymc_hais.model.rewrites.gradients import InverseFactor
 from pymc_hais.model.rewrites.graphs import core_op, is_float, scalar_op

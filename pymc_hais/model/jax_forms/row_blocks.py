@@ -14,9 +14,8 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.link.jax.dispatch import jax_funcify
 from pytensor.scan.op import Scan
-from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
-from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 
+from pymc_hais.model.compat import Cholesky, SolveTriangular
 from pymc_hais.model.compiling import freeze_dims_and_data, untraced
 from pymc_hais.model.density import DensityGraph
 from pymc_hais.model.jax_forms.linker import exchange, jax_mode

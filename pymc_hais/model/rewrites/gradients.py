@@ -17,11 +17,10 @@ from pytensor.graph.null_type import NullType
 from pytensor.graph.rewriting.basic import node_rewriter
 from pytensor.scalar.basic import Log, Pow, Sqr
 from pytensor.tensor.basic import ExtractDiag, atleast_Nd
-from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
-from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 from pytensor.tensor.math import Sum
 from pytensor.tensor.special import LogAddExp, LogSumExp
 
+from pymc_hais.model.compat import Cholesky, SolveTriangular
 from pymc_hais.model.rewrites.graphs import axes_of, core_op, is_one_matrix, scalar_op, without_batch
 from pymc_hais.model.rewrites.matrices import scaled_constant
 

@@ -13,11 +13,8 @@ from pytensor.graph.rewriting.basic import node_rewriter
 from pytensor.scalar.basic import Mul
 from pytensor.tensor.basic import ExtractDiag, atleast_Nd
 from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
-from pytensor.tensor.linalg.solvers.general import Solve
-from pytensor.tensor.linalg.solvers.psd import CholeskySolve
-from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 
+from pymc_hais.model.compat import Cholesky, CholeskySolve, Solve, SolveTriangular
 from pymc_hais.model.rewrites.graphs import core_op, is_float, is_one_matrix, scalar_op, without_batch
 
 #: Up to this condition number (in the 1-norm) a product with the inverse has errors below 1e-9 of the result, which is

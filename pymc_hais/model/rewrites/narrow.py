@@ -14,8 +14,9 @@ from pytensor.tensor.basic import Alloc, Join, Split
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.special import LogSoftmax, Softmax
-from pytensor.tensor.subtensor import IncSubtensor, Subtensor, indices_from_subtensor
+from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 
+from pymc_hais.model.compat import indices_from_subtensor
 from pymc_hais.model.rewrites.graphs import axes_of
 
 _MAX_COLUMNS = 16

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from pytensor.compile.builders import OpFromGraph, infer_shape
+from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Constant
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import graph_inputs, walk
@@ -17,7 +17,7 @@ from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.subtensor import AdvancedSubtensor
 from scipy import sparse
 
-from pymc_hais.model.compat import inline_inner_graph
+from pymc_hais.model.compat import infer_shape, inline_inner_graph
 from pymc_hais.model.compiling import compile_interpreted
 from pymc_hais.model.sites.operations import reach_of
 from pymc_hais.model.sites.reach import Reach, Span, columns, either

@@ -12,14 +12,10 @@ from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Dot, Sum
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
-from pytensor.tensor.subtensor import (
-    AdvancedIncSubtensor,
-    IncSubtensor,
-    Subtensor,
-    indices_from_subtensor,
-)
+from pytensor.tensor.subtensor import AdvancedIncSubtensor, IncSubtensor, Subtensor
 from scipy import sparse
 
+from pymc_hais.model.compat import indices_from_subtensor
 from pymc_hais.model.sites.reach import Reach
 
 _LINEAR = (ps.Add, ps.Sub, ps.Neg, ps.Identity)

@@ -3,8 +3,8 @@
 from typing import Any
 
 import numpy as np
-from pytensor.tensor.subtensor import indices_from_subtensor
 
+from pymc_hais.model.compat import indices_from_subtensor
 from pymc_hais.model.sites.operations import places_of, reach_of, rearranged
 from pymc_hais.model.sites.reach import Reach
 
