@@ -55,7 +55,8 @@ def test_rows_take_kernels_of_sites():
 @pytest.mark.slow
 def test_one_row_is_sample_hais():
     model, y, exact = sparse_rows(1)
-    assert largest_score(held_out(model, {"y": y}), exact) <= statistical.threshold()
+    # Its 256 states are summed; PyMC rounds the log density of a bit to single precision.
+    np.testing.assert_allclose(held_out(model, {"y": y})["value"].values, exact, atol=1e-6)
 
 
 def mixture(n, has_spread):
