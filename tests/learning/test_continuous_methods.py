@@ -22,11 +22,11 @@ def log_p(x):
 @pytest.mark.parametrize("given", [0.4, None])
 def test_denoising_is_the_formula(given):
     """In standard deviations of the columns, as the noise is by default."""
-    objective = densities.Objective(DenoisingScoreMatching(given), densities.experts(FILTERS), {"x": ROWS}, ["A"])
+    method = DenoisingScoreMatching(given, n_draws=3)
+    objective = densities.Objective(method, densities.experts(FILTERS), {"x": ROWS}, ["A"])
     terms, scales = [], ROWS.std(axis=0)
     sigma = 0.3 * scales if given is None else given
-    for sign in (1, -1):
-        noise = sign * objective.extras[0]
+    for noise in np.concatenate([objective.extras[0], -objective.extras[0]], axis=1).swapaxes(0, 1):
         u = (ROWS + sigma * noise) @ FILTERS.T
         terms.append(0.5 * ((scales * ((-4 * u / (1 + u**2)) @ FILTERS + noise / sigma)) ** 2).sum(axis=1))
     np.testing.assert_allclose(objective(objective.first).objective, np.mean(terms), rtol=1e-10)

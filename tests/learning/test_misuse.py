@@ -152,6 +152,7 @@ def test_bits_are_not_for_score_matching():
         (lambda: learning.Pseudolikelihood(0), "`blocks`"),
         (lambda: learning.Pseudolikelihood([[]]), "`blocks`"),
         (lambda: learning.DenoisingScoreMatching(0.0), "`sigma`"),
+        (lambda: learning.DenoisingScoreMatching(n_draws=0), "`n_draws`"),
         (lambda: learning.DenoisingScoreMatching(-1), "positive number of the variables' units, or None.*; got -1"),
         (lambda: learning.NoiseContrastive(noise=3), "`noise` must have"),
         (lambda: learning.NoiseContrastive(ratio=0), "`ratio`"),

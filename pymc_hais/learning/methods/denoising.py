@@ -9,7 +9,7 @@ import pytensor.tensor as pt
 
 from pymc_hais.learning.family import Family
 from pymc_hais.learning.protocol import Batch, Method
-from pymc_hais.request.arguments import check_positive
+from pymc_hais.request.arguments import check_integer, check_positive
 
 #: Standard deviation of the noise, in that of each column, by default.
 _SHARE = 0.3
@@ -32,10 +32,15 @@ class DenoisingScoreMatching(Method):
     sigma : float, optional
         Standard deviation of the noise in the units of the variables, the same for all; by default 0.3 standard
         deviations of each column.
+    n_draws : int, default 4
+        Draws of epsilon for each row; drawn once for L-BFGS, and anew in each step of another optimiser.
 
     Notes
     -----
-    As :class:`ScoreMatching`, it does not see the weights of components that lie far apart.
+    As :class:`ScoreMatching`, it does not see the weights of components that lie far apart.  Noise that is wider than
+    these makes the weights visible, and shifts them, since the components of the model have no noise: of two normal
+    components at -6 and 6 with deviations of one and weights of 0.7 and 0.3, all known but the weights, the default
+    noise of 1.7 learns 0.13 instead of 0.3 from any number of rows.
 
     References
     ----------
@@ -43,25 +48,29 @@ class DenoisingScoreMatching(Method):
     """
 
     sigma: float | None = None
+    n_draws: int = 4
 
     supports: ClassVar[frozenset[str]] = frozenset({"real"})
 
     def __post_init__(self) -> None:
         check_positive("sigma", self.sigma, "the variables' units", "0.3 standard deviations")
+        check_integer("n_draws", self.n_draws, 1)
 
     def prepare(self, state: Any, batch: Batch, rng: np.random.Generator) -> tuple[list[np.ndarray], Any]:
-        """Draw epsilon (m, D)."""
-        return [rng.normal(size=batch.rows.shape)], state
+        """Draw epsilon (m, k, D)."""
+        n, n_dims = batch.rows.shape
+        return [rng.normal(size=(n, self.n_draws, n_dims))], state
 
     def objective(self, family: Family, rows: Any, extras: list[Any]) -> Any:
         """Return the terms (m,)."""
-        noise = pt.concatenate([extras[0], -extras[0]])
+        n, n_each = rows.type.shape[0], 2 * self.n_draws
+        noise = pt.concatenate([extras[0], -extras[0]], axis=1).reshape((n * n_each, family.n_dims))
         sigma = _SHARE * family.spread if self.sigma is None else self.sigma
-        noisy = pt.concatenate([rows, rows]) + sigma * noise
+        noisy = pt.repeat(rows, n_each, axis=0) + sigma * noise
         score: Any = pytensor.grad(family.log_density(noisy).sum(), noisy)
         terms = 0.5 * ((family.spread * (score + noise / sigma)) ** 2).sum(axis=1)
-        return terms.reshape((2, rows.type.shape[0])).mean(axis=0)
+        return terms.reshape((n, n_each)).mean(axis=1)
 
     def width(self, family: Family) -> int:
-        """Count both signs."""
-        return 2 * family.n_dims
+        """Count both signs of each draw."""
+        return 2 * self.n_draws * family.n_dims

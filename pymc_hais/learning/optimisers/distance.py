@@ -11,10 +11,14 @@ from functools import cached_property
 
 import numpy as np
 
+from pymc_hais.learning.program import N_PIECES
+
 #: Parameters whose covariance is measured, at most; of more only the variances.
 MOST = 100
 #: Samples of the gradient for each parameter: the inverse of a covariance from fewer is far too large.
 SAMPLES = 3
+#: Pieces of the rows, at least, where there are few parameters.
+_FEW_PIECES = 48
 #: Eigenvalues of the correlation matrix, as a share of the largest, below which a direction has no variance.
 _SINGULAR = 1e-9
 #: Spread of the gradient over the rows, as a share of its mean, below which the rows hardly make a difference.
@@ -22,7 +26,7 @@ _FLAT = 0.01
 #: A parameter is not seen by a method where fewer pieces of the rows than this make all of its gradient, while half of
 #: them have less than this share of the root mean square; or where a change of it by its own size changes the objective
 #: by this share of what it varies by from sample to sample, which is rounding.
-_FEW, _LITTLE, _ROUNDING = 3.0, 0.05, 1e-12
+_FEW, _LITTLE, _ROUNDING = 8.0, 0.05, 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +86,11 @@ def build_yardstick(samples: np.ndarray, shares: np.ndarray, free: np.ndarray) -
         return Yardstick((weights * deviations**2).sum(axis=0))
     covariance = (weights * deviations).T @ deviations
     return Yardstick(np.diagonal(covariance).copy(), covariance, (n_samples - n - 2) / (n_samples - 1))
+
+
+def count_pieces(n_parameters: int) -> int:
+    """Return into how many pieces the rows are cut, for the spread of their gradients."""
+    return max(_FEW_PIECES, SAMPLES * n_parameters) if n_parameters <= MOST else N_PIECES
 
 
 def root_mean_square(squared: float, n: int) -> float:

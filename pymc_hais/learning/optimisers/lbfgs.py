@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 from pymc_hais.learning.optimisers import distance
 from pymc_hais.learning.optimisers.descent import Descent, refuse_infinite
 from pymc_hais.learning.optimisers.trace import Ending
-from pymc_hais.learning.program import N_PIECES, Gradient, Samples, build_program, cut, flatten, piece_size
+from pymc_hais.learning.program import Gradient, Samples, build_program, cut, flatten, piece_size
 
 #: Iterations by default, pairs of steps that the curvature is known from, and new beginnings after a failed search.
 N_STEPS = 1000
@@ -21,8 +21,6 @@ _MEMORY = 20
 _N_STARTS = 4
 #: A search that cannot go on has converged if the gradient is so many tolerances large.
 _SLACK = 10.0
-#: Pieces of the rows, at least, where there are few parameters.
-_FEW_PIECES = 48
 #: After a search that ran off, the first step of the next one is so much shorter.
 _SHORTER = 0.01
 #: A place to rest at is left by so many standard errors or so, to see whether a search comes back, within so many
@@ -40,10 +38,8 @@ class _Objective:
         values = descent.values(free)
         self.state = descent.method.begin(descent.family, descent.rows, descent.rng)
         extras, self.state = descent.method.prepare(self.state, descent.batch(index, values, 0), descent.rng)
-        n_pieces = (
-            max(_FEW_PIECES, distance.SAMPLES * len(self.first)) if len(self.first) <= distance.MOST else N_PIECES
-        )
-        size = piece_size(len(index), descent.method.width(descent.family), n_pieces)
+        width = descent.method.width(descent.family)
+        size = piece_size(len(index), width, distance.count_pieces(len(self.first)))
         self.pieces = cut(descent.rows, extras, size)
         trial = descent.batch(index[:size], values, 0)
         self.program = build_program(descent.method, descent.family, trial, self.pieces.extras[0])

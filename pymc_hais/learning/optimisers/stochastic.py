@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from pymc_hais.learning.optimisers import distance
 from pymc_hais.learning.optimisers.descent import Descent, refuse_infinite
-from pymc_hais.learning.optimisers.distance import MOST, SAMPLES, are_rounding, root_mean_square
+from pymc_hais.learning.optimisers.distance import MOST, SAMPLES, root_mean_square
 from pymc_hais.learning.optimisers.gradients import N_BLOCKS, Gradients
 from pymc_hais.learning.optimisers.steps import build_steps
 from pymc_hais.learning.optimisers.trace import Ending
@@ -130,8 +131,13 @@ class _Walk:
         descent.note(step, descent.values(free), gradient, state, self._done(step))
         return True
 
-    def _look(self, free: Mapping[str, np.ndarray], places: np.ndarray, step: int) -> tuple[Gradient, Any]:
-        """Return the gradient of a batch at some coordinates, in these, and the next state."""
+    def _look(
+        self, free: Mapping[str, np.ndarray], places: np.ndarray, step: int, weights: np.ndarray | None = None
+    ) -> tuple[Gradient, Any]:
+        """Return the gradient of a batch at some coordinates, in these, and the next state.
+
+        The weights (m,) of the rows are even by default.
+        """
         descent = self.descent
         values = descent.values(free)
         batch = descent.batch(places, values, step, self.last)
@@ -142,7 +148,7 @@ class _Walk:
             refuse_infinite(descent, self.program(values, batch.rows, self.weights, extras))
             if not descent.method.follows_parameters:
                 self.heights = [self._height(values) for _ in range(_N_HEIGHTS)]
-        found = self.program(values, batch.rows, self.weights, extras)
+        found = self.program(values, batch.rows, self.weights if weights is None else weights, extras)
         self.last = found.of
         return Gradient(found.objective, descent.gradient(free, found.of)), state
 
@@ -220,10 +226,8 @@ class _Walk:
 
     def _decide(self, drawn: Gradients, held: Gradients) -> str:
         """Say whether the gradient at the mean is small beside the spread of the rows, its own noise apart."""
-        sizes = np.abs(flatten(self.result()))
-        blind = are_rounding(drawn.deviations(), sizes, float(np.std(drawn.objectives)))
-        self.where = next((name for name, one in self.descent.unflatten(blind).items() if one.any()), "")
-        if self.where and not self.descent.method.follows_parameters:
+        self.where = "" if self.descent.method.follows_parameters else self._unseen(drawn)
+        if self.where:
             return "unseen"
         free = self._can_move(held)
         errors, chance, spread = drawn.yardstick(self.share, free), 0.0, 1.0
@@ -239,6 +243,23 @@ class _Walk:
         is_known = chance <= _NOISY * errors.n
         is_small = squared <= limit + _DEVIATIONS * spread * chance
         return "tolerance" if is_known and is_small else "scattered"
+
+    def _unseen(self, drawn: Gradients) -> str:
+        """Name a parameter that the method does not see in these rows; "" if there is none."""
+        mean = self.result()
+        sizes = np.abs(flatten(mean))
+        bad = distance.are_rounding(drawn.deviations(), sizes, float(np.std(drawn.objectives)))
+        assert self.program
+        if self.program.is_separable:  # else a batch is no mean of pieces
+            order, n_pieces = self.descent.rng.permutation(len(self.descent.rows)), distance.count_pieces(len(sizes))
+            pieces = [one[: self.size] for one in np.array_split(order, min(n_pieces, len(order)))]
+            weights = [(np.arange(self.size) < len(one)) / len(one) for one in pieces]
+            each = [
+                self._look(mean, np.resize(places, self.size), self.step, shares)[0]
+                for places, shares in zip(pieces, weights, strict=True)
+            ]
+            bad |= distance.are_told_by_few(np.stack([flatten(one.of) for one in each]))
+        return next((name for name, one in self.descent.unflatten(bad).items() if one.any()), "")
 
     def _done(self, step: int) -> float:
         """Return the share of all that is to be done."""
