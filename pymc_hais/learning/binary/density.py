@@ -14,8 +14,9 @@ from pytensor.graph.rewriting.utils import rewrite_graph
 
 from pymc_hais.learning.binary.local import Direct, Quadratic
 from pymc_hais.learning.family import Family
-from pymc_hais.model.compiling import compile_interpreted, untraced
-from pymc_hais.model.layout import build_position, values_at
+from pymc_hais.model.compiling import compile_interpreted, lower_xtensor, untraced
+from pymc_hais.model.containers import freeze_with_inputs
+from pymc_hais.model.layout import Layout, build_layout, build_position, values_at
 from pymc_hais.model.proofs.quadratic import is_quadratic
 from pymc_hais.model.sites.multilinear import extend
 from pymc_hais.model.sites.sites import SiteVariable, find_values, is_discrete
@@ -81,14 +82,14 @@ def build_binary(family: Family) -> BinaryDensity:
     assert layout is not None
     sites = []
     for i, owner in enumerate(layout.owners):
-        values = find_values(family.model, owner) if is_discrete(family.model[owner]) else None
-        if values != (0, 2):
-            kind = "continuous" if values is None else "discrete with other values than 0 and 1"
+        if (site := _read_site(family.model, layout, i)) is None:
+            is_other = is_discrete(family.model[owner])
+            kind = "discrete with other values than 0 and 1" if is_other else "continuous"
             raise ValueError(
                 f"E-steps over binary states need hidden variables of 0 and 1, such as pm.Bernoulli, and `{owner}` is "
                 f"{kind}: leave `e_step` out for chains."
             )
-        sites.append(SiteVariable(owner, int(layout.offsets[i]), int(layout.offsets[i + 1]), 0, 2))
+        sites.append(site)
     rows = pt.tensor("rows", dtype="float64", shape=(None, family.n_dims))
     states = pt.tensor("states", dtype="float64", shape=(None, layout.n_dims))
     parameters = list(family.parameters.values())
@@ -97,19 +98,64 @@ def build_binary(family: Family) -> BinaryDensity:
     return BinaryDensity(tuple(family.parameters), layout.n_dims, lambda *at: evaluate(*at)[0], form)
 
 
+@untraced
+def build_energy(family: Family) -> tuple[Any, Layout] | None:
+    """Compile the log density of all variables of a model as a quadratic form of bits, with its gradient.
+
+    Returns ``(states (m, D), *parameters) -> density at zero, gradients (m, D)`` and the layout; None where a variable
+    is no bit, or no quadratic form is proven.
+    """
+    model, layout = family.model, build_layout(family.model)
+    sites = [_read_site(model, layout, i) for i in range(len(layout.owners))]
+    if not all(sites):
+        return None
+    frozen, inputs = freeze_with_inputs(model, list(family.parameters))
+    (logp,) = lower_xtensor([frozen.logp()])
+    logp = clone_replace([logp], dict(zip(inputs, family.parameters.values(), strict=True)), rebuild_strict=False)[0]
+    position = build_position(layout)
+    if (found := _differentiate(frozen, layout, logp, position, sites, [])) is None:
+        return None
+    smooth, gradient = found
+    (constant,) = clone_replace([smooth], {position: pt.zeros((layout.n_dims,))}, rebuild_strict=False)
+    states = pt.tensor("states", dtype="float64", shape=(None, layout.n_dims))
+    gradients: Any = pt.zeros_like(states) + vectorize_graph(gradient, {position: states})
+    return compile_interpreted([states, *family.parameters.values()], _rewritten([constant, gradients])), layout
+
+
+def _read_site(model: Any, layout: Layout, i: int) -> SiteVariable | None:
+    """Return where a variable of bits is in a point; None if it is none."""
+    owner = layout.owners[i]
+    if not is_discrete(model[owner]) or find_values(model, owner) != (0, 2):
+        return None
+    return SiteVariable(owner, int(layout.offsets[i]), int(layout.offsets[i + 1]), 0, 2)
+
+
+def _differentiate(
+    frozen: Any, layout: Layout, logp: Any, position: Any, sites: list[Any], rows: list[Any]
+) -> tuple[Any, Any] | None:
+    """Return a log density as a smooth function of a flat vector of bits, and its gradient.
+
+    None where it is not proven quadratic.
+    """
+    values = values_at(frozen, layout, [position] * len(layout.owners))
+    rewritten: Any = rewrite_graph(clone_replace([logp], values, rebuild_strict=False), include=("canonicalize",))
+    extended = extend(rewritten, position, sites)
+    (smooth,) = extended.outputs
+    if not is_quadratic(smooth, position, rows, extended.interpolated):
+        return None
+    return smooth, pytensor.grad(smooth, position, disconnected_inputs="ignore")
+
+
 def _build_form(family: Family, sites: list[SiteVariable]) -> Form | None:
     layout = family.layout
     assert layout is not None
     position = build_position(layout)
     row = pt.tensor("row", dtype="float64", shape=(1, family.n_dims))
     logp, known = family.row_graph
-    values = values_at(family.frozen, layout, [position] * len(layout.owners))
-    rewritten: Any = rewrite_graph(clone_replace([logp], values, rebuild_strict=False), include=("canonicalize",))
-    extended = extend(rewritten, position, sites)
-    (smooth,) = extended.outputs
-    if not is_quadratic(smooth, position, list(known.values()), extended.interpolated):
+    found = _differentiate(family.frozen, layout, logp, position, sites, list(known.values()))
+    if found is None:
         return None
-    gradient: Any = pytensor.grad(smooth, position, disconnected_inputs="ignore")
+    smooth, gradient = found
     parameters = list(family.parameters.values())
     rows = pt.tensor("rows", dtype="float64", shape=(None, family.n_dims))
     zero = pt.zeros((layout.n_dims,))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from pymc_hais.core.annealing import SEGMENT_LENGTH, anneal
 from pymc_hais.core.records import Ladder, Metric, ParticleState, Segment
 from pymc_hais.core.seeds import Purpose, Seeds
 from pymc_hais.core.weights import systematic
-from pymc_hais.model import read_containers
+from pymc_hais.model import Layout, read_containers
 from pymc_hais.planning.learning import run_pilots
 from pymc_hais.planning.mass import build_first_problem
 from pymc_hais.problem.problem import Problem, joint_of
@@ -31,6 +31,33 @@ _EACH, _ROWS = 4, 2**12
 _LONGER = 8
 
 
+class Moves(Protocol):
+    """Moves that leave a density with parameters invariant; see :class:`Chains`."""
+
+    @property
+    def layout(self) -> Layout:
+        """Of the points."""
+
+    def start(self, n: int, parameters: Mapping[str, np.ndarray], rng: np.random.Generator) -> np.ndarray:
+        """Return points (n, D) to move from."""
+
+    def draw(
+        self, n_populations: int, n: int, parameters: Mapping[str, np.ndarray], rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Anneal populations of points."""
+
+    def move(
+        self,
+        x: np.ndarray,
+        n_moves: int,
+        parameters: Mapping[str, np.ndarray],
+        rng: np.random.Generator,
+        rows: Sequence[int] | np.ndarray | None = None,
+        weigh: Callable[[np.ndarray], np.ndarray | None] | None = None,
+    ) -> Moved:
+        """Move points."""
+
+
 @dataclass(frozen=True, eq=False)
 class Chains:
     """A density whose parameters are arguments, and moves that leave it invariant."""
@@ -40,6 +67,11 @@ class Chains:
     ladder: Ladder | None
     step_size: float  # as it is now
     metric: Metric  # of the ladder's last temperature
+
+    @property
+    def layout(self) -> Layout:
+        """Of the points."""
+        return self.problem.layout
 
     def draw(
         self, n_populations: int, n: int, parameters: Mapping[str, np.ndarray], rng: np.random.Generator
@@ -140,7 +172,7 @@ class Moved(NamedTuple):
 
     x: np.ndarray  # as it was given
     log_density: np.ndarray | None  # (B, P), of the model as it is, where they are weighed
-    chains: Chains  # with a step size that suits
+    chains: Moves  # with a step size that suits
 
 
 def _points(problem: Problem, state: ParticleState) -> np.ndarray:

@@ -11,6 +11,7 @@ from pymc_hais.learning.binary.density import BinaryDensity, BoundDensity, build
 from pymc_hais.learning.binary.statistics import Statistics, Weighted, gather, total
 from pymc_hais.learning.binary.strategies import BinaryStates, piece_of
 from pymc_hais.learning.family import Family, first_values
+from pymc_hais.learning.likelihood.chains import Chains
 from pymc_hais.learning.likelihood.phases import Phases, Sampled, is_unnormalised
 from pymc_hais.learning.protocol import Batch
 from pymc_hais.request.arguments import check_integer
@@ -166,7 +167,7 @@ class ExpectationMaximization(Sampled):
             return begin(self.e_step, family, rows)
         state = super().begin(family, rows, rng)
         chains = state.of_rows
-        assert chains is not None
+        assert isinstance(chains, Chains)
         first = first_values(family.model, family)
         if chains.ladder is not None:
             return state._replace(hidden=chains.draw_rows(len(rows), first, rng))

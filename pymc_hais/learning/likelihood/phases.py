@@ -13,19 +13,20 @@ import numpy as np
 
 from pymc_hais.core.messages import quoted
 from pymc_hais.learning.family import Family, first_values
-from pymc_hais.learning.likelihood.chains import Chains, build_chains
+from pymc_hais.learning.likelihood.blocks import build_block_chains
+from pymc_hais.learning.likelihood.chains import Chains, Moves, build_chains
 from pymc_hais.learning.likelihood.tracking import Tracked
 from pymc_hais.learning.protocol import Batch, Method
-from pymc_hais.model import observe_first
+from pymc_hais.model import Layout, observe_first
 from pymc_hais.request.arguments import check_integer
 
 
 class Phases(NamedTuple):
     """Particles between two steps."""
 
-    of_rows: Chains | None  # of the hidden variables given each row; None where there are none
+    of_rows: Moves | None  # of the hidden variables given each row; None where there are none
     hidden: np.ndarray  # (n, H): where these are
-    of_model: Chains | None  # of all variables together; None for a normalised density
+    of_model: Moves | None  # of all variables together; None for a normalised density
     points: np.ndarray  # (C, D): where these are, in the order of the model's flat vector
     shares: np.ndarray  # (C,): what each of them counts; they sum to one
     columns: np.ndarray  # int (D,): where the elements of a row, and then the hidden ones, are in a point
@@ -76,17 +77,23 @@ class Sampled(Method):
         names = tuple(family.parameters)
         table = _table(family, rows)
         model = family.model
-        of_rows, hidden, of_model, columns = None, np.empty((len(rows), 0)), None, np.arange(family.n_dims)
-        if family.hidden:
+        hidden, columns = np.empty((len(rows), 0)), np.arange(family.n_dims)
+        of_rows: Moves | None = None
+        of_model: Moves | None = None
+        has_choice = is_unnormalised(family) and self.kernel is None and family.backend is None
+        if blocks := build_block_chains(family, rows) if has_choice else None:
+            of_rows, of_model = blocks if family.hidden else (None, blocks[1])
+        elif family.hidden:
             observed = observe_first(model, table) if is_unnormalised(family) else model
             n_temperatures = self.temperatures_of_rows()
             of_rows = build_chains(
                 observed, names, table, rng, family.backend, self.kernel, n_temperatures=n_temperatures
             )
+        if of_rows is not None:
             hidden = of_rows.start(len(rows), first_values(model, family), rng)
         if is_unnormalised(family):
-            of_model = build_chains(model, names, None, rng, family.backend, self.kernel, self.anneals)
-            columns = _columns(family, of_model)
+            of_model = of_model or build_chains(model, names, None, rng, family.backend, self.kernel, self.anneals)
+            columns = _columns(family, of_model.layout)
         return Phases(of_rows, hidden, of_model, np.empty((0, len(columns))), np.empty(0), columns)
 
     def temperatures_of_rows(self) -> int | None:
@@ -132,7 +139,7 @@ class Sampled(Method):
             return {}
         told = state.tracked.tell() if state.tracked else {}
         chains = {"step_size_of_rows": state.of_rows, "step_size_of_model": state.of_model}
-        return {name: one.step_size for name, one in chains.items() if one is not None} | told
+        return {name: one.step_size for name, one in chains.items() if isinstance(one, Chains)} | told
 
 
 def is_unnormalised(family: Family) -> bool:
@@ -162,9 +169,8 @@ def _table(family: Family, rows: np.ndarray) -> dict[str, np.ndarray]:
     }
 
 
-def _columns(family: Family, chains: Chains) -> np.ndarray:
+def _columns(family: Family, layout: Layout) -> np.ndarray:
     """Return where visible elements and then hidden ones are in the model's flat vector (D,)."""
-    layout = chains.problem.layout
     places = {owner: np.arange(*layout.offsets[i : i + 2]) for i, owner in enumerate(layout.owners)}
     hidden = family.layout.owners if family.layout else ()
     return np.concatenate([places[name] for name in (*(one.name for one in family.visible), *hidden)])

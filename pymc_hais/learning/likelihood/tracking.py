@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from pymc_hais.core.weights import effective_sample_size, log_mean_exp, log_sum_exp, normalise, systematic
-from pymc_hais.learning.likelihood.chains import Chains
+from pymc_hais.learning.likelihood.chains import Moves
 
 #: Populations that lead, and as many that observe: of these the spread of log Z is the error.
 N_POPULATIONS = 10
@@ -32,7 +32,7 @@ _FINAL_STEPS = 20
 class Tracked:
     """B populations of P points of the model, at the parameters of the last step; the first half of them lead."""
 
-    chains: Chains
+    chains: Moves
     points: np.ndarray  # (B, P, D)
     log_weights: np.ndarray  # (B, P); those of a population sum to one
     log_z: np.ndarray  # (B,)
@@ -81,7 +81,7 @@ class Tracked:
         return tracked.tell()
 
 
-def begin_tracking(chains: Chains, n_points: int, parameters: Mapping[str, np.ndarray], rng: Any) -> Tracked:
+def begin_tracking(chains: Moves, n_points: int, parameters: Mapping[str, np.ndarray], rng: Any) -> Tracked:
     """Anneal the first populations, each with an estimate of log Z."""
     size = -(-n_points // N_POPULATIONS)
     points, log_density, log_z = chains.draw(2 * N_POPULATIONS, size, parameters, rng)

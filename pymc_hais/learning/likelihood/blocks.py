@@ -1,0 +1,249 @@
+"""Gibbs draws of bits whose log density is proven quadratic: units without couplings between them are drawn at once.
+
+So are the layers of a restricted or a deep Boltzmann machine, each by one product of matrices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import expit
+
+from pymc_hais.core.weights import systematic
+from pymc_hais.learning.binary.density import build_energy
+from pymc_hais.learning.family import Family
+from pymc_hais.learning.likelihood.chains import Moved
+from pymc_hais.model.layout import Layout
+
+#: Blocks at most: of more, as where all units are coupled, compiled moves take less time.
+_MOST_BLOCKS = 8
+#: Couplings below this share of the largest are rounding errors.
+_ROUNDING = 1e-9
+#: Random parameters that tell which units are coupled: at some values, as zero, they are not.
+_N_PLACES = 3
+#: Points that choose the temperatures, and the effective sample size, as a share, that a step between two leaves.
+_N_PILOT, _SHARE = 200, 0.98
+
+
+class Part(NamedTuple):
+    """One block given all others: its log odds are ``x[:, others] slopes + biases``."""
+
+    block: Any
+    others: Any
+    slopes: np.ndarray  # float32 (len(others), len(block))
+    biases: np.ndarray  # float32 (len(block),)
+
+
+@dataclass(frozen=True, eq=False)
+class Energy:
+    """The log density ``constant + biases' x + x' couplings x / 2`` of bits x at some parameters."""
+
+    constant: float
+    biases: np.ndarray  # (D,)
+    couplings: np.ndarray  # (D, D), zero on the diagonal
+    parts: list[Part]
+
+    def coupled(self, x: np.ndarray) -> np.ndarray:
+        """Return ``x' couplings x / 2`` of bits (..., D)."""
+        return 0.5 * ((x @ self.couplings) * x).sum(axis=-1)
+
+    def log_density(self, x: np.ndarray) -> np.ndarray:
+        """Return the log densities of bits (..., D)."""
+        return self.constant + x @ self.biases + self.coupled(x)
+
+
+class Energies:
+    """Log densities of all bits of a model, with those of the last parameters at hand.
+
+    ``program`` takes states (m, D) and parameters to the log density at zero and gradients (m, D).  The gradient at
+    zero and what each unit adds to it are the form.  Units of the largest block need not be asked, since they are not
+    coupled to each other: random numbers there show whether that is so.
+    """
+
+    def __init__(
+        self, program: Callable[..., Any], names: Sequence[str], layout: Layout, blocks: Sequence[np.ndarray] = ()
+    ) -> None:
+        self.program, self.names, self.layout, self.blocks = program, tuple(names), layout, blocks
+        units = np.arange(layout.n_dims)
+        self._largest = max(blocks, key=len, default=units[:0])
+        self._asked = np.setdiff1d(units, self._largest)
+        self._others = [np.setdiff1d(units, block) for block in blocks]
+        self._states = np.zeros((len(self._asked) + 2, layout.n_dims))
+        self._states[np.arange(len(self._asked)), self._asked] = 1.0
+        self._states[-2, self._largest] = np.random.default_rng(0).normal(size=len(self._largest))
+        self._last: tuple[list[np.ndarray], Energy] | None = None
+
+    def at(self, parameters: Mapping[str, np.ndarray]) -> Energy:
+        """Return the log density at some parameters; a ValueError says that units of a block are coupled."""
+        given = [parameters[name] for name in self.names]
+        if self._last is None or any(one is not other for one, other in zip(given, self._last[0], strict=True)):
+            self._last = given, self._evaluate(given)
+        return self._last[1]
+
+    def _evaluate(self, given: list[np.ndarray]) -> Energy:
+        n = self.layout.n_dims
+        constant, gradients = self.program(self._states, *given)
+        moved = gradients[:-1] - gradients[-1]
+        couplings = np.zeros((n, n))
+        couplings[self._asked] = moved[:-1]
+        couplings[:, self._asked] = moved[:-1].T
+        least = _ROUNDING * np.abs(moved).max(initial=0.0)
+        inside = [couplings[np.ix_(one, one)] for one in self.blocks if one is not self._largest]
+        if any(np.abs(one).max(initial=0.0) > least for one in (moved[-1, self._largest], *inside)):
+            raise ValueError(
+                "The density couples units at these parameters that are not coupled at others. Pass a `kernel`, such "
+                "as pymc_hais.Gibbs(), which draws one unit after the other."
+            )
+        parts = []
+        for block, others in zip(self.blocks, self._others, strict=True):
+            slopes = couplings[np.ix_(others, block)].astype(np.float32)
+            parts.append(Part(_cut(block), _cut(others), slopes, gradients[-1, block].astype(np.float32)))
+        return Energy(float(constant), gradients[-1], couplings, parts)
+
+
+@dataclass(frozen=True, eq=False)
+class BlockChains:
+    """Bits that move block by block: all of the model, or the hidden ones given rows."""
+
+    energies: Energies
+    moved: np.ndarray  # which units of a point these are, and which blocks
+    blocks: range
+    rows: np.ndarray | None = None  # (n, D): points with hidden units of zero, where the hidden ones move alone
+
+    @property
+    def layout(self) -> Layout:
+        """Of the points."""
+        return self.energies.layout
+
+    def start(self, n: int, parameters: Mapping[str, np.ndarray], rng: np.random.Generator) -> np.ndarray:
+        """Return n points of random bits."""
+        return rng.integers(2, size=(n, len(self.moved))).astype(np.float64)
+
+    def move(
+        self,
+        x: np.ndarray,
+        n_moves: int,
+        parameters: Mapping[str, np.ndarray],
+        rng: np.random.Generator,
+        rows: Sequence[int] | np.ndarray | None = None,
+        weigh: Callable[[np.ndarray], np.ndarray | None] | None = None,
+    ) -> Moved:
+        """Draw every block so many times; arguments and result are those of :meth:`Chains.move`."""
+        energy = self.energies.at(parameters)
+        if self.rows is not None:
+            points = self.rows[rows]
+            points[:, self.moved] = x
+            # What depends on the rows alone is drawn once.
+            points = self._sweep(points, 1 if len(self.blocks) == 1 else n_moves, energy, rng)
+            return Moved(points[:, self.moved], None, self)
+        if weigh is not None and (chosen := weigh(energy.log_density(x))) is not None:
+            x = np.take_along_axis(x, chosen[..., None], axis=1)
+        points = self._sweep(x.reshape(-1, x.shape[-1]), n_moves, energy, rng).reshape(x.shape)
+        return Moved(points, energy.log_density(points) if weigh else None, self)
+
+    def draw(
+        self, n_populations: int, n: int, parameters: Mapping[str, np.ndarray], rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Anneal B populations of n points from independent bits, whose biases are the model's, and resample them.
+
+        Returns points (B, n, D), their log densities (B, n) and log Z by each population (B,).
+        """
+        energy = self.energies.at(parameters)
+        betas, *_ = self._anneal(_N_PILOT, energy, rng)
+        _, x, log_weights = self._anneal(n_populations * n, energy, rng, betas)
+        x, log_weights = x.reshape(n_populations, n, -1), log_weights.reshape(n_populations, n)
+        log_z = np.logaddexp.reduce(log_weights, axis=1) - np.log(n)
+        log_z += energy.constant + np.logaddexp(0.0, energy.biases).sum()
+        chosen = np.stack([systematic(one, rng.random()) for one in log_weights])
+        x = np.take_along_axis(x, chosen[..., None], axis=1)
+        return x, energy.log_density(x), log_z
+
+    def _anneal(
+        self, n: int, energy: Energy, rng: np.random.Generator, betas: Sequence[float] = ()
+    ) -> tuple[list[float], np.ndarray, np.ndarray]:
+        """Return temperatures, those that are given or some that suit, n points at the last one, and log weights."""
+        x = (rng.random((n, len(energy.biases))) < expit(energy.biases)).astype(np.float64)
+        log_weights, used = np.zeros(n), [0.0]
+        while used[-1] < 1.0:
+            heights = energy.coupled(x)
+            used.append(betas[len(used)] if betas else _next_beta(used[-1], heights))
+            log_weights += (used[-1] - used[-2]) * heights
+            x = self._sweep(x, 1, energy, rng, used[-1])
+        return used, x, log_weights
+
+    def _sweep(
+        self, points: np.ndarray, n: int, energy: Energy, rng: np.random.Generator, beta: float = 1.0
+    ) -> np.ndarray:
+        """Draw every block of points (m, D) from its law given the others, n times, with couplings times beta."""
+        x = points.astype(np.float32)
+        for _ in range(n):
+            for block, others, slopes, biases in energy.parts[self.blocks.start : self.blocks.stop]:
+                odds = x[:, others] @ slopes
+                odds = np.float32(beta) * odds + biases
+                x[:, block] = rng.random(odds.shape, dtype=np.float32) < expit(odds)
+        return x.astype(np.float64)
+
+
+def build_block_chains(family: Family, rows: np.ndarray) -> tuple[BlockChains, BlockChains] | None:
+    """Return the chains of the hidden variables given each row (n, D), and those of the model.
+
+    None where not all variables are bits, the density is not proven quadratic, or most units are coupled.
+    """
+    if (built := build_energy(family)) is None:
+        return None
+    program, layout = built
+    energies = Energies(program, tuple(family.parameters), layout)
+    places = {owner: np.arange(*layout.offsets[i : i + 2]) for i, owner in enumerate(layout.owners)}
+    visible = np.concatenate([places[one.name] for one in family.visible])
+    owners = family.layout.owners if family.layout else ()
+    hidden = np.concatenate([np.empty(0, dtype=int), *(places[name] for name in owners)])
+    rng, are_coupled = np.random.default_rng(0), np.zeros((layout.n_dims,) * 2, dtype=bool)
+    for _ in range(_N_PLACES):
+        values = {name: rng.normal(size=symbol.type.shape) for name, symbol in family.parameters.items()}
+        couplings = energies.at(values).couplings
+        are_coupled |= np.abs(couplings) > _ROUNDING * np.abs(couplings).max()
+    if are_coupled.diagonal().any():
+        return None
+    of_rows, of_model = _color(hidden, are_coupled), _color(visible, are_coupled)
+    if len(of_rows) + len(of_model) > _MOST_BLOCKS:
+        return None
+    # Hidden units last: a point is then hidden units of its visible ones.
+    energies = Energies(program, energies.names, layout, [*of_model, *of_rows])
+    points = np.zeros((len(rows), layout.n_dims))
+    points[:, visible] = rows
+    blocks = range(len(energies.blocks))
+    return (
+        BlockChains(energies, hidden, blocks[len(of_model) :], points),
+        BlockChains(energies, np.arange(layout.n_dims), blocks),
+    )
+
+
+def _color(units: np.ndarray, are_coupled: np.ndarray) -> list[np.ndarray]:
+    """Return units in blocks without couplings: each goes into the first block that has none with it."""
+    blocks = list[list[int]]()
+    for unit in units:
+        free = next((block for block in blocks if not are_coupled[unit, block].any()), None)
+        if free is None:
+            blocks.append(free := [])
+        free.append(int(unit))
+    return [np.array(block) for block in blocks]
+
+
+def _next_beta(beta: float, heights: np.ndarray) -> float:
+    """Return the temperature at which importance weights keep a share of their effective sample size; at most one."""
+
+    def excess(after: float) -> float:
+        weights = np.exp((after - beta) * (heights - heights.max()))
+        return float(weights.sum() ** 2 / (weights @ weights) / len(weights)) - _SHARE
+
+    return 1.0 if excess(1.0) >= 0.0 else float(brentq(excess, beta, 1.0, rtol=1e-3))
+
+
+def _cut(places: np.ndarray) -> Any:
+    """Return places as a slice where they are one, which copies nothing."""
+    is_slice = len(places) and len(places) == places[-1] - places[0] + 1
+    return slice(int(places[0]), int(places[-1]) + 1) if is_slice else places
