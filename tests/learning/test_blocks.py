@@ -81,7 +81,7 @@ def z_of_means(module, given, n=40_000):
 def test_draws_keep_the_law_of_the_model_and_that_given_a_row(chains, is_of_rows):
     given = chains if is_of_rows else (None, chains[1])
     assert z_of_means(blocks, given) < 5.0  # of 45 products: 3e-5
-    wrong = mutate(blocks, ("np.float32(beta) * odds + biases", "np.float32(beta) * odds"))
+    wrong = mutate(blocks, ("np.float32(beta) * odds + biases", "np.float32(0.5) * odds + biases"))
     assert z_of_means(wrong, given) > 10.0
 
 
