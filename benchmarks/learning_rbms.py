@@ -1,6 +1,6 @@
 """Persistent chains of PyPI's ``rbms`` for ``benchmarks/learning.py``, in an environment that has it (and torch).
 
-``python learning_rbms.py FOLDER n_hidden n_steps batch_size n_chains n_moves rate`` reads ``rows.npy`` and writes
+``python learning_rbms.py FOLDER n_hidden n_steps batch_size n_chains n_moves rate seed`` reads ``rows.npy`` and writes
 ``fitted.npz``: parameters, and wall and CPU seconds of the steps.
 """
 
@@ -16,7 +16,7 @@ from rbms.training.pcd import fit_batch_pcd
 
 folder, *numbers = sys.argv[1:]
 n_hidden, n_steps, batch_size, n_chains, n_moves = map(int, numbers[:5])
-torch.manual_seed(0)
+torch.manual_seed(int(numbers[6]))
 if n_hidden < 100:
     torch.set_num_threads(1)  # more only wait for each other
 rows = torch.from_numpy(np.load(Path(folder, "rows.npy"))).float()

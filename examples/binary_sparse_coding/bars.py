@@ -4,7 +4,7 @@
 many find all bars and reach the likelihood of the generating parameters.  A bar is found if a unit of its own has a
 cosine of more than 0.9 with it.  The likelihood, not the prior, is flat at first, as if the images had more noise than
 they have, and a little noise on the basis functions fades away.
-``python -m examples.binary_sparse_coding.bars [--small]``
+``python -m examples.binary_sparse_coding.bars [--small] [--seed FIRST]``
 """
 
 import argparse
@@ -141,12 +141,12 @@ def strategies(n_steps: int, seed: int) -> dict[str, learning.ExpectationMaximiz
     }
 
 
-def main(small: bool = False) -> None:
+def main(small: bool = False, first: int = 0) -> None:
     n_rows, n_seeds, n_steps = (500, 4, 50) if small else (2000, 20, 50)
     print(f"{'E-step':16s} {'states':>7s} {'all bars':>9s} {'within 1%':>10s} {'both':>6s} {'cpu s a fit':>12s}")
     for name in strategies(n_steps, 0):
         outcomes, begin, states = [], time.process_time(), 0.0
-        for seed in range(n_seeds):
+        for seed in range(first, first + n_seeds):
             rng = np.random.default_rng(seed)
             rows = draw(n_rows, rng)
             model, method = build_model(*start(rows, rng).values()), strategies(n_steps, seed)[name]
@@ -167,4 +167,6 @@ def main(small: bool = False) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--small", action="store_true")
-    main(parser.parse_args().small)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    main(options.small, options.seed)

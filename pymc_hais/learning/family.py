@@ -87,11 +87,7 @@ class Family:
                 value = self.frozen.rvs_to_values[self.frozen[owner]]
                 first, last = self.layout.offsets[i : i + 2]
                 batched[value] = _take(others[0], int(first), int(last), shape, value.dtype)
-        graph = vectorize_graph(logp, batched)
-        # What does not vary with the row has no axis of rows; and a batch of products with one matrix is one product.
-        graph = graph if graph.ndim else pt.zeros_like(columns[:, 0]) + graph
-        rewritten = rewrite_for_gradients(graph, "canonicalize", "stabilize", "specialize")
-        return graph_replace([rewritten], given, strict=False)[0]
+        return graph_replace([batch(logp, batched, columns)], given, strict=False)[0]
 
     @untraced
     def slopes(self, rows: Any) -> list[Any]:
@@ -121,6 +117,14 @@ class Family:
         logp = clone_replace([logp], replaced, rebuild_strict=False)[0]
         # Shapes become numbers, which of a batch they would not.
         return rewrite_graph(logp, include=("ShapeOpt", "canonicalize"), clone=False), inputs
+
+
+def batch(logp: Any, batched: Mapping[Any, Any], rows: Any) -> Any:
+    """Return the graph of the log densities (m,) of what takes the place of the symbols of one row."""
+    graph = vectorize_graph(logp, batched)
+    # What does not vary with the row has no axis of rows; and a batch of products with one matrix is one product.
+    graph = graph if graph.ndim else pt.zeros_like(rows[:, 0]) + graph
+    return rewrite_for_gradients(graph, "canonicalize", "stabilize", "specialize")
 
 
 def _take(rows: Any, start: int, stop: int, shape: tuple[int, ...], dtype: str) -> Any:

@@ -29,7 +29,8 @@ def deep():
 
 def build(model, names, rows=ROWS):
     family, table = build_family(model, rows, names)
-    return blocks.build_block_chains(family, table)
+    found = blocks.find_blocks(family)
+    return None if found is None else found.build_chains(table)
 
 
 def log_p(states):

@@ -98,13 +98,24 @@ def build_binary(family: Family) -> BinaryDensity:
     return BinaryDensity(tuple(family.parameters), layout.n_dims, lambda *at: evaluate(*at)[0], form)
 
 
-@untraced
-def build_energy(family: Family) -> tuple[Any, Layout] | None:
-    """Compile the log density of all variables of a model as a quadratic form of bits, with its gradient.
+class Bits(NamedTuple):
+    """The log density of all variables of a model as a quadratic form of bits."""
 
-    Returns ``(states (m, D), *parameters) -> density at zero, gradients (m, D)`` and the layout; None where a variable
-    is no bit, or no quadratic form is proven.
-    """
+    program: Any  # (states (m, D), *parameters) -> density at zero, gradients (m, D)
+    position: Any  # the symbol of a point (D,)
+    smooth: Any  # the graph of its log density, linear in each bit
+    layout: Layout
+
+    @property
+    def columns(self) -> dict[str, np.ndarray]:
+        """Where each variable is in a point."""
+        offsets = self.layout.offsets
+        return {owner: np.arange(*offsets[i : i + 2]) for i, owner in enumerate(self.layout.owners)}
+
+
+@untraced
+def build_bits(family: Family) -> Bits | None:
+    """Compile the log density of all variables; None where one is no bit, or no quadratic form is proven."""
     model, layout = family.model, build_layout(family.model)
     sites = [_read_site(model, layout, i) for i in range(len(layout.owners))]
     if not all(sites):
@@ -119,7 +130,8 @@ def build_energy(family: Family) -> tuple[Any, Layout] | None:
     (constant,) = clone_replace([smooth], {position: pt.zeros((layout.n_dims,))}, rebuild_strict=False)
     states = pt.tensor("states", dtype="float64", shape=(None, layout.n_dims))
     gradients: Any = pt.zeros_like(states) + vectorize_graph(gradient, {position: states})
-    return compile_interpreted([states, *family.parameters.values()], _rewritten([constant, gradients])), layout
+    program = compile_interpreted([states, *family.parameters.values()], _rewritten([constant, gradients]))
+    return Bits(program, position, smooth, layout)
 
 
 def _read_site(model: Any, layout: Layout, i: int) -> SiteVariable | None:

@@ -5,18 +5,22 @@ So are the layers of a restricted or a deep Boltzmann machine, each by one produ
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.replace import graph_replace
 from scipy.optimize import brentq
 from scipy.special import expit
 
 from pymc_hais.core.weights import systematic
-from pymc_hais.learning.binary.density import build_energy
-from pymc_hais.learning.family import Family
-from pymc_hais.learning.likelihood.chains import Moved
+from pymc_hais.learning.binary.density import Bits, build_bits
+from pymc_hais.learning.family import Family, batch
+from pymc_hais.learning.likelihood.chains import Chains, Moved
+from pymc_hais.model.compiling import untraced
 from pymc_hais.model.layout import Layout
 
 #: Blocks at most: of more, as where all units are coupled, compiled moves take less time.
@@ -75,14 +79,16 @@ class Energies:
         self._states = np.zeros((len(self._asked) + 2, layout.n_dims))
         self._states[np.arange(len(self._asked)), self._asked] = 1.0
         self._states[-2, self._largest] = np.random.default_rng(0).normal(size=len(self._largest))
-        self._last: tuple[list[np.ndarray], Energy] | None = None
+        self._last = list[tuple[list[np.ndarray], Energy]]()  # of two places: chains may move beside the parameters
 
     def at(self, parameters: Mapping[str, np.ndarray]) -> Energy:
         """Return the log density at some parameters; a ValueError says that units of a block are coupled."""
         given = [parameters[name] for name in self.names]
-        if self._last is None or any(one is not other for one, other in zip(given, self._last[0], strict=True)):
-            self._last = given, self._evaluate(given)
-        return self._last[1]
+        for kept, energy in self._last:
+            if all(one is other for one, other in zip(given, kept, strict=True)):
+                return energy
+        self._last = [(given, self._evaluate(given)), *self._last[:1]]
+        return self._last[0][1]
 
     def _evaluate(self, given: list[np.ndarray]) -> Energy:
         n = self.layout.n_dims
@@ -145,6 +151,13 @@ class BlockChains:
         points = self._sweep(x.reshape(-1, x.shape[-1]), n_moves, energy, rng).reshape(x.shape)
         return Moved(points, energy.log_density(points) if weigh else None, self)
 
+    def expect(self, points: np.ndarray, parameters: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return points (m, D) with the units of the last block at their means given the others."""
+        block, others, slopes, biases = self.energies.at(parameters).parts[-1]
+        expected = points.copy()
+        expected[:, block] = expit(points[:, others].astype(np.float32) @ slopes + biases)
+        return expected
+
     def draw(
         self, n_populations: int, n: int, parameters: Mapping[str, np.ndarray], rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -188,38 +201,70 @@ class BlockChains:
         return x.astype(np.float64)
 
 
-def build_block_chains(family: Family, rows: np.ndarray) -> tuple[BlockChains, BlockChains] | None:
-    """Return the chains of the hidden variables given each row (n, D), and those of the model.
+#: Moves that leave a density with parameters invariant.
+type Moves = Chains | BlockChains
 
-    None where not all variables are bits, the density is not proven quadratic, or most units are coupled.
-    """
-    if (built := build_energy(family)) is None:
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """A density of bits, and which of them are not coupled to each other."""
+
+    bits: Bits
+    energies: Energies
+    visible: np.ndarray  # where the elements of a row are in a point, and the hidden ones
+    hidden: np.ndarray
+    n_visible: int  # blocks of visible units, which come first
+
+    def build_chains(self, rows: np.ndarray) -> tuple[BlockChains | None, BlockChains]:
+        """Return the chains of the hidden variables given each row (n, D), if there are any, and those of the model."""
+        points = np.zeros((len(rows), self.energies.layout.n_dims))
+        points[:, self.visible] = rows
+        blocks = range(len(self.energies.blocks))
+        of_rows = BlockChains(self.energies, self.hidden, blocks[self.n_visible :], points)
+        of_model = BlockChains(self.energies, np.arange(points.shape[1]), blocks)
+        return (of_rows if len(self.hidden) else None), of_model
+
+    @untraced
+    def log_density(self, rows: Any, hidden: Any = None) -> Any:
+        """Return the graph of the log densities (m,): linear in each bit, so that it takes means of hidden ones."""
+        parts = [rows] if hidden is None else [rows, hidden]
+        given: Any = pt.tensor(dtype="float64", shape=(rows.type.shape[0], self.energies.layout.n_dims))
+        order = np.argsort(np.concatenate([self.visible, self.hidden]))
+        points: Any = pt.concatenate(parts, axis=1)
+        points = points if np.array_equal(order, np.arange(len(order))) else points[:, order]
+        graph = batch(self.bits.smooth, {self.bits.position: given}, given)
+        return graph_replace([graph], {given: points}, strict=False)[0]
+
+
+def find_blocks(family: Family) -> Blocks | None:
+    """Return the blocks of a density; None where not all variables are bits, or most of them are coupled."""
+    if family not in _found:
+        _found[family] = _find(family)
+    return _found[family]
+
+
+_found = weakref.WeakKeyDictionary[Family, Blocks | None]()
+
+
+def _find(family: Family) -> Blocks | None:
+    if (bits := build_bits(family)) is None:
         return None
-    program, layout = built
-    energies = Energies(program, tuple(family.parameters), layout)
-    places = {owner: np.arange(*layout.offsets[i : i + 2]) for i, owner in enumerate(layout.owners)}
+    places, n = bits.columns, bits.layout.n_dims
     visible = np.concatenate([places[one.name] for one in family.visible])
     owners = family.layout.owners if family.layout else ()
     hidden = np.concatenate([np.empty(0, dtype=int), *(places[name] for name in owners)])
-    rng, are_coupled = np.random.default_rng(0), np.zeros((layout.n_dims,) * 2, dtype=bool)
+    energies = Energies(bits.program, list(family.parameters), bits.layout)
+    rng, are_coupled = np.random.default_rng(0), np.zeros((n, n), dtype=bool)
     for _ in range(_N_PLACES):
         values = {name: rng.normal(size=symbol.type.shape) for name, symbol in family.parameters.items()}
         couplings = energies.at(values).couplings
         are_coupled |= np.abs(couplings) > _ROUNDING * np.abs(couplings).max()
-    if are_coupled.diagonal().any():
-        return None
-    of_rows, of_model = _color(hidden, are_coupled), _color(visible, are_coupled)
-    if len(of_rows) + len(of_model) > _MOST_BLOCKS:
+    of_visible, of_hidden = _color(visible, are_coupled), _color(hidden, are_coupled)
+    if are_coupled.diagonal().any() or len(of_visible) + len(of_hidden) > _MOST_BLOCKS:
         return None
     # Hidden units last: a point is then hidden units of its visible ones.
-    energies = Energies(program, energies.names, layout, [*of_model, *of_rows])
-    points = np.zeros((len(rows), layout.n_dims))
-    points[:, visible] = rows
-    blocks = range(len(energies.blocks))
-    return (
-        BlockChains(energies, hidden, blocks[len(of_model) :], points),
-        BlockChains(energies, np.arange(layout.n_dims), blocks),
-    )
+    energies = Energies(bits.program, energies.names, bits.layout, [*of_visible, *of_hidden])
+    return Blocks(bits, energies, visible, hidden, len(of_visible))
 
 
 def _color(units: np.ndarray, are_coupled: np.ndarray) -> list[np.ndarray]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,33 +31,6 @@ _EACH, _ROWS = 4, 2**12
 _LONGER = 8
 
 
-class Moves(Protocol):
-    """Moves that leave a density with parameters invariant; see :class:`Chains`."""
-
-    @property
-    def layout(self) -> Layout:
-        """Of the points."""
-
-    def start(self, n: int, parameters: Mapping[str, np.ndarray], rng: np.random.Generator) -> np.ndarray:
-        """Return points (n, D) to move from."""
-
-    def draw(
-        self, n_populations: int, n: int, parameters: Mapping[str, np.ndarray], rng: np.random.Generator
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Anneal populations of points."""
-
-    def move(
-        self,
-        x: np.ndarray,
-        n_moves: int,
-        parameters: Mapping[str, np.ndarray],
-        rng: np.random.Generator,
-        rows: Sequence[int] | np.ndarray | None = None,
-        weigh: Callable[[np.ndarray], np.ndarray | None] | None = None,
-    ) -> Moved:
-        """Move points."""
-
-
 @dataclass(frozen=True, eq=False)
 class Chains:
     """A density whose parameters are arguments, and moves that leave it invariant."""
@@ -80,15 +53,11 @@ class Chains:
 
         Returns points (B, n, D), their log densities (B, n) and log Z by each population (B,).
         """
-        assert self.ladder is not None  # asked for
-        problem, seeds = self._at(parameters), Seeds((int(rng.integers(2**63)),))
-        streams = [seeds.stream(Purpose.ROUND, chain=i) for i in range(n_populations)]
-        particles = problem.draw([0] * n_populations, streams, n)
-        run = anneal(problem.engine, self.ladder, particles, lambda *_: None, problem.log_z_reference)
-        chosen = [systematic(one, stream.rng.random()) for one, stream in zip(run.log_weights, streams, strict=True)]
-        state = problem.engine.take(run.state, np.stack(chosen))
+        problem = self._at(parameters)
+        places = [{"chain": i} for i in range(n_populations)]
+        state, log_z = self._anneal(problem, [0] * n_populations, places, n, n, rng)
         points = _points(problem, state).reshape(n_populations, n, -1)
-        return points, _log_density(problem, state, points), run.log_z
+        return points, _log_density(problem, state, points), log_z
 
     def draw_rows(self, n: int, parameters: Mapping[str, np.ndarray], rng: np.random.Generator) -> np.ndarray:
         """Anneal a few points of each of n rows of data from the reference, and choose one by its weight: (n, D).
@@ -96,19 +65,27 @@ class Chains:
         A point of the reference that moves at beta = 1 from the start may never come near its posterior: the step size
         is right for those that are there, and where the density is steep every step is rejected.
         """
-        assert self.ladder is not None  # asked for
-        problem, seeds = self._at(parameters), Seeds((int(rng.integers(2**63)),))
-        points = []
+        problem, points = self._at(parameters), []
         for first in range(0, n, _ROWS):
             rows = range(first, min(first + _ROWS, n))
-            streams = [seeds.stream(Purpose.ROUND, row=row) for row in rows]
-            particles = problem.draw(rows, streams, _EACH)
-            run = anneal(problem.engine, self.ladder, particles, lambda *_: None, problem.log_z_reference)
-            chosen = [
-                systematic(one, stream.rng.random(), 1) for one, stream in zip(run.log_weights, streams, strict=True)
-            ]
-            points.append(_points(problem, problem.engine.take(run.state, np.stack(chosen))))
+            state, _ = self._anneal(problem, rows, [{"row": row} for row in rows], _EACH, 1, rng)
+            points.append(_points(problem, state))
         return np.concatenate(points)
+
+    def _anneal(
+        self, problem: Problem, rows: Sequence[int], places: Sequence[Mapping[str, int]], n: int, n_kept: int,
+        rng: np.random.Generator,
+    ) -> tuple[ParticleState, np.ndarray]:  # fmt: skip
+        """Return n_kept of n annealed particles of each row, resampled, and log Z; places are of their streams."""
+        assert self.ladder is not None  # asked for
+        seeds = Seeds((int(rng.integers(2**63)),))
+        streams = [seeds.stream(Purpose.ROUND, **place) for place in places]
+        particles = problem.draw(rows, streams, n)
+        run = anneal(problem.engine, self.ladder, particles, lambda *_: None, problem.log_z_reference)
+        chosen = [
+            systematic(one, stream.rng.random(), n_kept) for one, stream in zip(run.log_weights, streams, strict=True)
+        ]
+        return problem.engine.take(run.state, np.stack(chosen)), run.log_z
 
     def start(self, n: int, parameters: Mapping[str, np.ndarray], rng: np.random.Generator) -> np.ndarray:
         """Draw points (n, D) from the reference."""
@@ -172,7 +149,7 @@ class Moved(NamedTuple):
 
     x: np.ndarray  # as it was given
     log_density: np.ndarray | None  # (B, P), of the model as it is, where they are weighed
-    chains: Moves  # with a step size that suits
+    chains: Any  # with a step size that suits
 
 
 def _points(problem: Problem, state: ParticleState) -> np.ndarray:

@@ -13,8 +13,8 @@ import numpy as np
 
 from pymc_hais.core.messages import quoted
 from pymc_hais.learning.family import Family, first_values
-from pymc_hais.learning.likelihood.blocks import build_block_chains
-from pymc_hais.learning.likelihood.chains import Chains, Moves, build_chains
+from pymc_hais.learning.likelihood.blocks import BlockChains, Blocks, Moves, find_blocks
+from pymc_hais.learning.likelihood.chains import Chains, build_chains
 from pymc_hais.learning.likelihood.tracking import Tracked
 from pymc_hais.learning.protocol import Batch, Method
 from pymc_hais.model import Layout, observe_first
@@ -32,6 +32,7 @@ class Phases(NamedTuple):
     columns: np.ndarray  # int (D,): where the elements of a row, and then the hidden ones, are in a point
     tracked: Tracked | None = None  # populations that give log Z besides, where there are some
     fast: Mapping[str, np.ndarray] = {}  # what is added to the parameters that the points are moved at
+    moved_at: Mapping[str, np.ndarray] = {}  # these parameters, where they are others than those of the batch
 
     def at(self, points: np.ndarray) -> Self:
         """Take other points, each of which counts the same."""
@@ -80,9 +81,8 @@ class Sampled(Method):
         hidden, columns = np.empty((len(rows), 0)), np.arange(family.n_dims)
         of_rows: Moves | None = None
         of_model: Moves | None = None
-        has_choice = is_unnormalised(family) and self.kernel is None and family.backend is None
-        if blocks := build_block_chains(family, rows) if has_choice else None:
-            of_rows, of_model = blocks if family.hidden else (None, blocks[1])
+        if blocks := self._find_blocks(family):
+            of_rows, of_model = blocks.build_chains(rows)
         elif family.hidden:
             observed = observe_first(model, table) if is_unnormalised(family) else model
             n_temperatures = self.temperatures_of_rows()
@@ -96,6 +96,11 @@ class Sampled(Method):
             columns = _columns(family, of_model.layout)
         return Phases(of_rows, hidden, of_model, np.empty((0, len(columns))), np.empty(0), columns)
 
+    def _find_blocks(self, family: Family) -> Blocks | None:
+        """Return the blocks that bits are drawn by, where neither a kernel nor a backend is asked for."""
+        has_choice = is_unnormalised(family) and self.kernel is None and family.backend is None
+        return find_blocks(family) if has_choice else None
+
     def temperatures_of_rows(self) -> int | None:
         """Return how many temperatures the hidden variables of the rows are annealed along, if they are."""
         return None
@@ -103,12 +108,19 @@ class Sampled(Method):
     def prepare(self, state: Phases, batch: Batch, rng: np.random.Generator) -> tuple[list[np.ndarray], Phases]:
         """Return hidden variables of the batch (m, H); and of the points of the model shares, rows and hidden ones."""
         hidden, state = self.infer(state, batch, rng)
-        extras = [hidden] if state.of_rows else []
+        n_dims, has_hidden = batch.rows.shape[1], state.of_rows is not None
+        extras = []
         if state.of_model is not None:
             state = self.imagine(state, batch, hidden, rng)
-            points = state.points[:, state.columns]
-            n_dims = batch.rows.shape[1]
-            extras += [state.shares, points[:, :n_dims], points[:, n_dims:]][: 3 if state.of_rows else 2]
+            points = state.points
+            if has_hidden and isinstance(state.of_rows, BlockChains) and len(state.of_rows.blocks) == 1:
+                # All hidden units have a mean given the visible ones, which is less noisy than a draw.
+                points = state.of_rows.expect(points, state.moved_at or batch.parameters)
+                joined = state.of_rows.expect(state.join(batch.rows, hidden), batch.parameters)
+                hidden = joined[:, state.columns[n_dims:]]
+            points = points[:, state.columns]
+            extras = [state.shares, points[:, :n_dims], points[:, n_dims:]][: 3 if has_hidden else 2]
+        extras = [hidden, *extras] if has_hidden else extras
         return [np.ascontiguousarray(one) for one in extras], state
 
     def infer(self, state: Phases, batch: Batch, rng: np.random.Generator) -> tuple[np.ndarray, Phases]:
@@ -127,11 +139,12 @@ class Sampled(Method):
     def objective(self, family: Family, rows: Any, extras: list[Any]) -> Any:
         """Return what has the gradient of minus the log-likelihood, or of its part for each row (m,)."""
         n_hidden = 1 if family.hidden else 0
-        of_data = -family.log_density(rows, *extras[:n_hidden])
+        log_density = (self._find_blocks(family) or family).log_density
+        of_data = -log_density(rows, *extras[:n_hidden])
         if not extras[n_hidden:]:
             return of_data
         shares, *points = extras[n_hidden:]
-        return of_data.mean() + (shares * family.log_density(*points)).sum()
+        return of_data.mean() + (shares * log_density(*points)).sum()
 
     def monitors(self, state: Any) -> dict[str, float]:
         """Return the step sizes of the chains, and log Z where it is tracked."""
@@ -151,7 +164,7 @@ def persist(state: Phases, n_moves: int, batch: Batch, rng: np.random.Generator,
     """Move the points of the model on from where they were, at the batch's parameters or those that were moved."""
     assert state.of_model is not None
     there = state.of_model.move(state.points, n_moves, {**batch.parameters, **moved}, rng)
-    return state.at(there.x)._replace(of_model=there.chains)
+    return state.at(there.x)._replace(of_model=there.chains, moved_at=moved)
 
 
 def draw(state: Phases, n: int, parameters: Mapping[str, np.ndarray], rng: np.random.Generator) -> Phases:

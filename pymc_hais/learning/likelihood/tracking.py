@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from pymc_hais.core.weights import effective_sample_size, log_mean_exp, log_sum_exp, normalise, systematic
-from pymc_hais.learning.likelihood.chains import Moves
+from pymc_hais.learning.likelihood.blocks import Moves
 
 #: Populations that lead, and as many that observe: of these the spread of log Z is the error.
 N_POPULATIONS = 10
