@@ -82,7 +82,7 @@ def build_program(method: Method, family: Family, batch: Batch, extras: Sequence
     inputs, outputs = [*learnt.values(), rows, weights, *symbols], [objective, *gradients]
     even = np.full(len(batch.rows), 1.0 / len(batch.rows))
     trial = [*(batch.parameters[name] for name in learnt), batch.rows, even, *extras]
-    function, chosen = compile_first(inputs, outputs, trial, family.backend)
+    function, chosen = compile_first(inputs, outputs, trial, method.backend(family))
     return Program(function, tuple(learnt), chosen, bool(terms.ndim))
 
 

@@ -130,6 +130,10 @@ class Method:
         """
         raise NotImplementedError(f"{self.name} has no objective.")
 
+    def backend(self, family: Family) -> str | None:
+        """Return what compiles the objective; None for the first that takes it."""
+        return family.backend
+
     def is_final(self, step: int) -> bool:
         """Whether a step minimises what the method is for, and no annealed form of it."""
         return True

@@ -101,6 +101,10 @@ class Sampled(Method):
         has_choice = is_unnormalised(family) and self.kernel is None and family.backend is None
         return find_blocks(family) if has_choice else None
 
+    def backend(self, family: Family) -> str | None:
+        """Return PyTensor's interpreter for densities of bits in blocks, whose gradients are a few products."""
+        return "python" if self._find_blocks(family) else family.backend
+
     def temperatures_of_rows(self) -> int | None:
         """Return how many temperatures the hidden variables of the rows are annealed along, if they are."""
         return None
