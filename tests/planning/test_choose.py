@@ -108,7 +108,7 @@ def test_a_start_that_needs_few_temperatures_is_kept_without_a_second_pilot(far,
 
 @pytest.mark.slow
 def test_pilots_that_disagree_keep_the_prior(far, call, again):
-    again.setattr(candidates, "AGREEMENT", -np.inf)
+    again.setattr(candidates, "tolerance", lambda *_: -np.inf)
     choice = choose_reference(far, call, "auto")
     assert choice.problem is far
     assert "misses something" in choice.plan.reason

@@ -17,7 +17,7 @@ _ROUNDING = 1e-9
 def check_data(problem: Problem) -> Iterator[Finding]:
     """Say that a model has nothing but a prior, if so."""
     model = problem.model
-    if not problem.is_prior or model.potentials:
+    if not (problem.is_prior or problem.is_exact) or model.potentials:
         return
     if not model.observed_RVs:
         yield say("no_data")
