@@ -39,8 +39,9 @@ _OF_PM_SAMPLE = {
 #: gradients): before and after a step, in tiles and merged, chains apart and together; then the draws, by name.  The
 #: peak of runs of 80,000 to 160,000 particles grows by 110 to 160 bytes for each dimension.
 _BYTES_PER_DIMENSION = 20 * 8
-#: The same for the particle itself: three numbers for each of 32 steps, in tiles and merged; weights, families.
-_BYTES = 32 * (8 + 8 + 1) * 2 + 64 * 8
+#: The same for the particle itself: three numbers for each of 32 steps, in tiles and merged; weights, families.  The
+#: peak grows by 1,260 to 1,650 bytes, more where other processes delay threads.
+_BYTES = 32 * (8 + 8 + 1) * 2 + 100 * 8
 
 
 def check_integer(name: str, value: Any, least: int) -> None:
