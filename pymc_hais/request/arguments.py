@@ -37,10 +37,11 @@ _OF_PM_SAMPLE = {
 }
 #: Bytes of a particle for each of its dimensions at the peak.  A state has four such arrays (positions, momenta, two
 #: gradients): before and after a step, in tiles and merged, chains apart and together; then the draws, by name.  The
-#: peak of runs of 80,000 to 160,000 particles grows by 110 to 160 bytes for each dimension.
-_BYTES_PER_DIMENSION = 20 * 8
+#: peak of runs of 40,000 to 160,000 particles grows by 110 to 160 bytes for each dimension, and by up to 180 where
+#: other processes delay threads, which hold their tiles meanwhile.
+_BYTES_PER_DIMENSION = 24 * 8
 #: The same for the particle itself: three numbers for each of 32 steps, in tiles and merged; weights, families.  The
-#: peak grows by 1,260 to 1,650 bytes, more where other processes delay threads.
+#: peak grows by 1,260 to 1,650 bytes.
 _BYTES = 32 * (8 + 8 + 1) * 2 + 100 * 8
 
 
