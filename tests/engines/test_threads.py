@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pymc_hais
-from pymc_hais import learning
+from pymc_hais import Gibbs, learning
 from pymc_hais.engines import base, keep_threads
 from tests.learning import densities
 
@@ -79,8 +79,9 @@ def test_a_fit_starts_few_threads_and_leaves_none(monkeypatch):
     method = learning.StochasticMaximumLikelihood(n_moves=1, n_chains=2000)
     model = densities.boltzmann(np.zeros((3, 3)), np.zeros(3))
     counts = []
+    # A kernel that is passed keeps chains in the compiled engine.
     pymc_hais.fit(
-        model, {"s": rows}, ["W", "b"], method, n_steps=10, random_seed=1, progressbar=False,
+        model, {"s": rows}, ["W", "b"], method, n_steps=10, random_seed=1, progressbar=False, kernel=Gibbs(),
         callbacks=[lambda *_: counts.append(sum(name.startswith("hais") for name in started))],
     )  # fmt: skip
     assert len(alive()) == 0
