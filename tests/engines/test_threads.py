@@ -76,12 +76,12 @@ def test_a_fit_starts_few_threads_and_leaves_none(monkeypatch):
     monkeypatch.setattr(threading.Thread, "start", note)
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     rows = (np.random.default_rng(1).random((600, 3)) < 0.5).astype(int)
-    method = learning.StochasticMaximumLikelihood(n_moves=1, n_chains=2000)
+    # A kernel that is passed keeps chains in the compiled engine.
+    method = learning.StochasticMaximumLikelihood(n_moves=1, n_chains=2000, kernel=Gibbs())
     model = densities.boltzmann(np.zeros((3, 3)), np.zeros(3))
     counts = []
-    # A kernel that is passed keeps chains in the compiled engine.
     pymc_hais.fit(
-        model, {"s": rows}, ["W", "b"], method, n_steps=10, random_seed=1, progressbar=False, kernel=Gibbs(),
+        model, {"s": rows}, ["W", "b"], method, n_steps=10, random_seed=1, progressbar=False,
         callbacks=[lambda *_: counts.append(sum(name.startswith("hais") for name in started))],
     )  # fmt: skip
     assert len(alive()) == 0
