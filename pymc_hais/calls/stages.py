@@ -116,7 +116,12 @@ def anneal_again(seen: Seen, start: Start, guard: Guard) -> Seen:
 
 
 def _keep_measured(first: Seen, found: Modes, second: Seen) -> Seen:
-    """Keep what the first run had outside of the modes that it missed, where the second run has lost it."""
+    """Keep what the first run had outside of the modes that it missed, where the second run has lost it.
+
+    And that its search reached some of them by chance alone.
+    """
+    if second.modes is not None:
+        second = replace(second, modes=replace(second.modes, n_rare=found.n_rare))
     run, other = first.outcome.run, second.outcome.run
     assert run is not None
     assert other is not None

@@ -65,6 +65,11 @@ FINDINGS: dict[str, Row] = {
         "{fewest:.0f} are needed. Parts of the posterior that none of them led to would be missing from log Z.",
         'Pass reference="prior": one round takes about {n_steps:,} temperatures, {needed}.',
     ),
+    "unconfirmed: rare": _error(
+        "{modes} with a real share of Z had one climb of hundreds lead there: others may have had none.",
+        "Pass points near other modes as `modes=`, or see whether log Z stays with more `draws` from "
+        '`reference="prior"`.',
+    ),
     "unconfirmed: no price": _error(
         "The run starts from a fit, and about {n:.0f} effective draws of the prior led to where the fit is; at least "
         "{fewest:.0f} are needed. Parts of the posterior that none of them led to would be missing from log Z.",

@@ -112,10 +112,15 @@ class Peak:
 
 
 class Climbed(NamedTuple):
-    """Where climbs ended: distinct peaks, the highest first, and which of the climbs ended at one of them."""
+    """Where climbs ended: distinct peaks, the highest first, and which of the climbs ended at which of them."""
 
     peaks: list[Peak]
-    has_arrived: np.ndarray  # (n,) of bool
+    arrivals: np.ndarray  # (n, K) of bool
+
+    @property
+    def has_arrived(self) -> np.ndarray:
+        """Which climbs (n,) ended at one of the peaks."""
+        return self.arrivals.any(axis=1)
 
     @property
     def share(self) -> float:
@@ -158,9 +163,11 @@ def climb(
         is_known = np.any([peak.holds(x, values) for peak in peaks], axis=0) if peaks else np.zeros(len(x), bool)
         is_known[chosen] = True
         x, values = x[~is_known], values[~is_known]
-    has_arrived = np.zeros(len(starts), bool)
-    has_arrived[order] = np.any([peak.holds(ends, heights) for peak in peaks], axis=0) if peaks else False
-    return Climbed(sorted(peaks, key=lambda peak: -peak.value), has_arrived)
+    peaks.sort(key=lambda peak: -peak.value)
+    arrivals = np.zeros((len(starts), len(peaks)), bool)
+    for number, peak in enumerate(peaks):
+        arrivals[order, number] = peak.holds(ends, heights)
+    return Climbed(peaks, arrivals)
 
 
 def _distinct(x: np.ndarray, values: np.ndarray, metric: Metric) -> list[int]:

@@ -55,6 +55,8 @@ _TOP = 1e-3
 _INSIDE = 0.9
 #: Nats below log Z beyond which a mode is not worth a look.
 _NEGLIGIBLE = 6.0
+#: Share of Z of a mode that says, where one climb alone has reached it, that others may be as hard to reach.
+_REAL_SHARE = 0.05
 #: Nats, and standard errors of log Z, by which log Z must rise with modes for the run to be wrong.
 _LEAST, _ERRORS = 0.02, 2.0
 
@@ -71,6 +73,7 @@ class Modes:
     n_gradients: int
     seconds: float
     n_confirming: int = 0  # draws of the prior from which climbs led to a mode whose mass is known
+    n_rare: int = 0  # modes with a real share of Z that one climb alone has reached
     peaks: tuple[Peak, ...] = ()  # the same modes in the particles' coordinates
     values: dict[str, np.ndarray] = field(default_factory=dict)  # (K, ...): the modes in the variables' own spaces
 
@@ -108,10 +111,12 @@ def _search(
     n_starts = joint.round_up(max(int(_SHARE_OF_STARTS * outcome.n_gradients / n_steps), n_least))
     starts, is_drawn = _starts(problem, run, points, call, joint, metric, rng, n_starts, not np.isinf(n_confirming))
     climbed = climb(joint, starts, metric, n_steps, lambda *_: time.perf_counter() < end)
-    peaks = [peak for peak in climbed.peaks if peak.log_mass > log_z - _NEGLIGIBLE]
+    kept = [i for i, peak in enumerate(climbed.peaks) if peak.log_mass > log_z - _NEGLIGIBLE]
+    peaks, n_arrived = [climbed.peaks[i] for i in kept], climbed.arrivals[:, kept].sum(axis=0)
     if not peaks or time.perf_counter() > end:
         return None
     masses, shares, missed = _compare(peaks, joint, run, log_z, rng)
+    counts = np.array([mass.log_mass for mass in masses]) > log_z + missed.gain + np.log(_REAL_SHARE)
     order = np.argsort([-mass.log_mass for mass in masses])
     rank = np.argsort(order)
     x = problem.to_model(np.stack([peak.position for peak in peaks]))
@@ -124,6 +129,7 @@ def _search(
         joint.n_evaluations,
         time.perf_counter() - begin,
         int(np.sum(climbed.has_arrived & is_drawn)) if problem.reference.is_prior else 0,
+        int(np.sum(counts & (n_arrived == 1))) if points is None else 0,
         tuple(peaks[i] for i in order),
     )
 

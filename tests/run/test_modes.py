@@ -1,6 +1,7 @@
 """A mass that the run has not visited: it is in log Z, or an error says so, and `modes=` puts it there."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pymc as pm
@@ -11,11 +12,15 @@ from xarray import Dataset, DataTree
 import pymc_hais
 from pymc_hais.calls import stages
 from pymc_hais.estimators.region import compare_regions
+from pymc_hais.planning.mass import build_first_problem
+from pymc_hais.results.checks.opinions import check_modes
 from pymc_hais.results.draws import read_modes
 from pymc_hais.run import modes as run_modes
+from pymc_hais.run.mode_search import Joint, climb
 from tests.front_door import assert_right, estimate
 from tests.marks import slow_but
 from tests.quick import hierarchy, one_mean, schools
+from tests.runs import call_of
 
 
 def log_normal(x, mean, sd):
@@ -281,3 +286,23 @@ def test_modes_need_gradients():
         pymc_hais.sample_hais(
             model=one_mean(), modes={"mu": 1.0}, kernel=pymc_hais.RandomWalk(), random_seed=1, progressbar=False
         )
+
+
+@pytest.mark.parametrize("n_rare", [0, 1, 3])
+def test_modes_that_one_climb_alone_has_reached_are_an_error(n_rare):
+    modes = SimpleNamespace(n_rare=n_rare, refute=lambda estimate: False)
+    found = list(check_modes(modes, None))
+    assert [(one.name, one.severity) for one in found] == [("unconfirmed", "error")] * (n_rare > 0)
+
+
+def test_climbs_are_counted_by_where_they_end():
+    model, _ = of_parts(2, [(1.0, -4.0, 1.0), (3.0, 4.0, 0.5)], 5.0)
+    call = call_of(model, backend="jax")
+    joint = Joint(build_first_problem(model, "auto", call))
+    starts = np.array([[-4.5, -3.0], [4.1, 4.2], [3.5, 4.0], [-3.5, -4.5], [4.0, 4.4]])
+    climbed = climb(joint, starts, np.ones(2), 60)
+    by_place = {
+        round(float(peak.position[0])): n for peak, n in zip(climbed.peaks, climbed.arrivals.sum(0), strict=True)
+    }
+    assert by_place == {-4: 2, 4: 3}
+    assert climbed.has_arrived.all()

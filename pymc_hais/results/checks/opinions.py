@@ -50,7 +50,14 @@ def check_opinions(estimate: LogZEstimate, opinions: Sequence[LogZEstimate]) -> 
 
 
 def check_modes(modes: Modes | None, estimate: LogZEstimate) -> Iterator[Finding]:
-    """Say that modes hold more mass than the run found there, if log Z would rise by more than its error bar."""
+    """Say that modes hold more mass than the run found there, if log Z would rise by more than its error bar.
+
+    And that modes were so hard to reach that there may be others.  Of draws from classes of unknown sizes, the share of
+    all classes that none belongs to is about the share of the draws that are alone in theirs (Good 1953, Biometrika 40,
+    237-264): where the climbs to modes with a real share of Z are few, so are those to modes that are not known.
+    """
+    if modes is not None and modes.n_rare:
+        yield say("unconfirmed: rare", modes=f"{modes.n_rare} modes" if modes.n_rare > 1 else "A mode")
     if modes is None or not modes.refute(estimate):
         return
     which = modes.missed.which
