@@ -192,6 +192,11 @@ class AnnealingRun:
     log_z_dropped: np.ndarray  # (B,) what draws beyond the range of floating point might have added
 
     @property
+    def positions(self) -> np.ndarray:
+        """Return the final positions of all populations together, (B * P, D), in double precision."""
+        return np.asarray(self.state.position, np.float64).reshape(self.log_weights.size, -1)
+
+    @property
     def families(self) -> np.ndarray:
         """Number the first ancestors of all populations together, (B, P)."""
         n_populations, n_particles = self.ancestors.shape

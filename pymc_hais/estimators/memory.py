@@ -78,7 +78,7 @@ def find_lag(run: AnnealingRun, evaluate: Evaluate, gradients: np.ndarray | None
 
 
 def _gather(run: AnnealingRun) -> _Cloud:
-    x = np.asarray(run.state.position, np.float64).reshape(run.ancestors.size, -1)
+    x = run.positions
     kept = np.flatnonzero(np.isfinite(run.log_weights).ravel() & np.isfinite(x).all(axis=1))
     x = x[kept]
     with np.errstate(over="ignore", invalid="ignore"):

@@ -79,5 +79,5 @@ def _sandwich(problem: Problem, row: int, ahead: _Ahead, back: AnnealingRun) -> 
 
 def _draws(problem: Problem, run: AnnealingRun) -> np.ndarray:
     pooled = pool(run.log_weights, run.log_z)
-    positions = np.asarray(run.state.position, np.float64).reshape(pooled.size, -1)
+    positions = run.positions
     return problem.to_model(positions[systematic(pooled, 0.5, min(_RANKED, pooled.size))])

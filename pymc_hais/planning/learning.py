@@ -277,7 +277,7 @@ def _look(problem: Problem, run: AnnealingRun, n_steps: int, n_kept: int) -> tup
     """Summarise one row's scouting round: its result, the particles' centre (D,), and some of them around it."""
     result = estimate_row(run, n_steps, mass=problem.prior_mass)
     weights = np.exp(pool(run.log_weights, run.log_z))
-    positions = np.asarray(run.state.position, np.float64).reshape(weights.size, -1)
+    positions = run.positions
     centre = weights @ positions
     kept = np.searchsorted(np.cumsum(weights), (np.arange(n_kept) + 0.5) / n_kept)
     residuals = positions[np.minimum(kept, weights.size - 1)] - centre

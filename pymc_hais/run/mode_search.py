@@ -96,6 +96,11 @@ class Peak:
         """Laplace's approximation of the mass around it."""
         return self.value + self.log_det + 0.5 * len(self.position) * float(np.log(2.0 * np.pi))
 
+    @property
+    def factor(self) -> np.ndarray:
+        """Return the lower Cholesky factor (D, D) of the covariance."""
+        return np.linalg.cholesky(self.scale @ self.scale.T)
+
     def squared_distance(self, z: np.ndarray) -> np.ndarray:
         """Return squared distances (n,) in its own standard deviations."""
         return np.sum(((z - self.position) @ self.inverse.T) ** 2, axis=1)

@@ -160,7 +160,7 @@ def _starts(
     with np.errstate(all="ignore"):
         far = problem.to_coordinates(drawn.positions[~drawn.clipped])
     weights = np.exp(pool(run.log_weights, run.log_z))
-    particles = np.asarray(run.state.position, np.float64).reshape(-1, problem.layout.n_dims)
+    particles = run.positions
 
     def choose(size: int) -> np.ndarray:
         return particles[rng.choice(len(particles), size, p=weights.ravel() / weights.sum())]
@@ -225,7 +225,7 @@ def _compare(
     for number, peak in enumerate(peaks):
         z, log_q = peak.sample(CHUNK, rng)
         masses.append(measure_region(joint(z)[0] - log_q, _regions(peaks, z) == number))
-    positions = np.asarray(run.state.position, np.float64).reshape(run.log_weights.size, -1)
+    positions = run.positions
     weights = np.exp(pool(run.log_weights, run.log_z)).ravel()
     shares, errors = measure_shares(weights, run.families.ravel(), _regions(peaks, positions), len(peaks))
     return masses, shares, compare_regions(log_z, masses, shares, errors)

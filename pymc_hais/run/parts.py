@@ -34,7 +34,7 @@ class Outside(NamedTuple):
 
 def are_outside(problem: Problem, run: AnnealingRun, of_peaks: Problem, peaks: list[Peak]) -> np.ndarray:
     """Return which particles (C * P,) of a run of a problem are in no region around the peaks of another one."""
-    positions = np.asarray(run.state.position, np.float64).reshape(run.log_weights.size, -1)
+    positions = run.positions
     with np.errstate(all="ignore"):
         z = of_peaks.to_coordinates(problem.to_model(positions))
     reach = chi2.ppf(_INSIDE, z.shape[1])

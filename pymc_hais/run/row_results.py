@@ -58,7 +58,7 @@ def final_particles(run: AnnealingRun) -> np.ndarray | None:
     if not np.isfinite(run.log_z).any():
         return None
     weights = np.exp(pool(run.log_weights, run.log_z)).ravel()
-    positions = np.asarray(run.state.position, np.float64).reshape(weights.size, -1)
+    positions = run.positions
     return positions[np.random.default_rng(0).choice(weights.size, MOST_FINAL, p=weights / weights.sum())]
 
 

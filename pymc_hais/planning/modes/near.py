@@ -256,8 +256,7 @@ def _find_peak(joint: Joint, starts: np.ndarray, call: Call) -> Peak | str:
 
 def _at(peak: Peak, problem: Problem, mass: PriorMass | None) -> Problem:
     """Start from a mixture with the Gaussian of a peak's curvature, in the problem's own coordinates."""
-    scale = np.linalg.cholesky(peak.scale @ peak.scale.T)
-    return start_around(replace(problem, prior_mass=mass), peak.position, scale, problem.sites)
+    return start_around(replace(problem, prior_mass=mass), peak.position, peak.factor, problem.sites)
 
 
 def start_around(problem: Problem, centre: np.ndarray, scale: Metric, sites: Sites | None) -> Problem:

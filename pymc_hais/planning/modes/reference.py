@@ -99,8 +99,9 @@ def start_beside(first: Choice, run: AnnealingRun, found: Modes, log_z: float, c
     of_missed = float(np.exp(log_missed - np.logaddexp(log_z, log_missed)))
     share = (1.0 - DEFENCE) * float(np.clip(of_missed, _LEAST_SHARE, 1.0 - _LEAST_SHARE))
     joint, rng = Joint(problem), np.random.default_rng(call.seeds.sequence(Purpose.MODES, 6))
-    spent = Spent()
-    for near in (problem, _fit_to_run(problem, run, rng)):
+    uniform = rng.random()
+    for build in (lambda: problem, lambda: _fit_to_run(problem, run, uniform)):
+        near = build()
         if near.fitted is None or not near.fitted.share:
             continue
         parts = [_carry(found.peaks[i], problem, rng, near) for i in missed]
@@ -108,16 +109,14 @@ def start_beside(first: Choice, run: AnnealingRun, found: Modes, log_z: float, c
         near = near.with_fit(replace(near.fitted, beside=beside, share_beside=share), near.sites)
         judged = judge(near, joint, rng)
         if judged.share >= _ENOUGH_COUNT and judged.tail <= _LIGHT:
-            spent.n_gradients_pilot += joint.n_evaluations
-            return learn(judged.accepted(), [0], _BESIDE, spent, call)
+            return learn(judged.accepted(), [0], _BESIDE, Spent(n_gradients_pilot=joint.n_evaluations), call)
     return None
 
 
-def _fit_to_run(problem: Problem, run: AnnealingRun, rng: np.random.Generator) -> Problem:
-    """Fit to the final particles of a run."""
-    chosen = systematic(pool(run.log_weights, run.log_z).ravel(), rng.random())
-    positions = np.asarray(run.state.position, np.float64).reshape(run.log_weights.size, -1)
-    return fit_to_draws(problem, problem.to_model(positions[chosen]), problem.prior_mass, "the run before")
+def _fit_to_run(problem: Problem, run: AnnealingRun, uniform: float) -> Problem:
+    """Fit to the final particles of a run, resampled by one uniform number."""
+    chosen = systematic(pool(run.log_weights, run.log_z), uniform)
+    return fit_to_draws(problem, problem.to_model(run.positions[chosen]), problem.prior_mass, "the run before")
 
 
 def _scales(problem: Problem, call: Call) -> np.ndarray:
@@ -130,7 +129,7 @@ def _scales(problem: Problem, call: Call) -> np.ndarray:
 def _carry(peak: Peak, problem: Problem, rng: np.random.Generator, to: Problem | None = None) -> Gaussian:
     """Return a peak's Gaussian in the coordinates of another problem of the model; or on the model's flat vector."""
     if problem.chart is None or (to is not None and to.sites is problem.sites):
-        return Gaussian(peak.position, np.linalg.cholesky(peak.scale @ peak.scale.T))
+        return Gaussian(peak.position, peak.factor)
     n_dims = len(peak.position)
     x = problem.to_model(peak.sample(max(_CARRIED, _CARRIED_PER_DIM * n_dims), rng)[0])
     x = x if to is None else to.to_coordinates(x)

@@ -87,7 +87,7 @@ def check_states(problem: Problem, run: AnnealingRun, estimate: LogZEstimate, mo
     log_weights = pool(run.log_weights, run.log_z)
     if not trials or not np.isfinite(run.log_z).any():
         return
-    positions = np.asarray(run.state.position, np.float64).reshape(log_weights.size, -1)
+    positions = run.positions
     glanced, judged = (problem.to_model(positions[systematic(log_weights, 0.5, n)]) for n in (_GLANCED, _JUDGED))
     found = problem.log_density(np.concatenate([trial.positions(glanced) for trial in trials]))
     ends = np.cumsum([_GLANCED * (1 + len(trial.values)) for trial in trials])[:-1]
