@@ -89,6 +89,13 @@ class Family:
                 batched[value] = _take(others[0], int(first), int(last), shape, value.dtype)
         return graph_replace([batch(logp, batched, columns)], given, strict=False)[0]
 
+    def places(self, layout: Layout) -> tuple[np.ndarray, np.ndarray]:
+        """Return where the visible elements and the hidden ones are in a flat vector of all variables."""
+        places = {owner: np.arange(*layout.offsets[i : i + 2]) for i, owner in enumerate(layout.owners)}
+        hidden = self.layout.owners if self.layout else ()
+        of_hidden = [np.empty(0, dtype=int), *(places[name] for name in hidden)]
+        return np.concatenate([places[one.name] for one in self.visible]), np.concatenate(of_hidden)
+
     @untraced
     def slopes(self, rows: Any) -> list[Any]:
         """Return the graphs of the log densities (m,) of rows (m, D), and of the gradient of each in the parameters.

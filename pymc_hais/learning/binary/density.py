@@ -106,12 +106,6 @@ class Bits(NamedTuple):
     smooth: Any  # the graph of its log density, linear in each bit
     layout: Layout
 
-    @property
-    def columns(self) -> dict[str, np.ndarray]:
-        """Where each variable is in a point."""
-        offsets = self.layout.offsets
-        return {owner: np.arange(*offsets[i : i + 2]) for i, owner in enumerate(self.layout.owners)}
-
 
 @untraced
 def build_bits(family: Family) -> Bits | None:

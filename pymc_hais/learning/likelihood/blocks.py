@@ -249,10 +249,7 @@ _found = weakref.WeakKeyDictionary[Family, Blocks | None]()
 def _find(family: Family) -> Blocks | None:
     if (bits := build_bits(family)) is None:
         return None
-    places, n = bits.columns, bits.layout.n_dims
-    visible = np.concatenate([places[one.name] for one in family.visible])
-    owners = family.layout.owners if family.layout else ()
-    hidden = np.concatenate([np.empty(0, dtype=int), *(places[name] for name in owners)])
+    n, (visible, hidden) = bits.layout.n_dims, family.places(bits.layout)
     energies = Energies(bits.program, list(family.parameters), bits.layout)
     rng, are_coupled = np.random.default_rng(0), np.zeros((n, n), dtype=bool)
     for _ in range(_N_PLACES):

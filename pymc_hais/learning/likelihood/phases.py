@@ -17,7 +17,7 @@ from pymc_hais.learning.likelihood.blocks import BlockChains, Blocks, Moves, fin
 from pymc_hais.learning.likelihood.chains import Chains, build_chains
 from pymc_hais.learning.likelihood.tracking import Tracked
 from pymc_hais.learning.protocol import Batch, Method
-from pymc_hais.model import Layout, observe_first
+from pymc_hais.model import observe_first
 from pymc_hais.request.arguments import check_integer
 
 
@@ -93,7 +93,7 @@ class Sampled(Method):
             hidden = of_rows.start(len(rows), first_values(model, family), rng)
         if is_unnormalised(family):
             of_model = of_model or build_chains(model, names, None, rng, family.backend, self.kernel, self.anneals)
-            columns = _columns(family, of_model.layout)
+            columns = np.concatenate(family.places(of_model.layout))
         return Phases(of_rows, hidden, of_model, np.empty((0, len(columns))), np.empty(0), columns)
 
     def _find_blocks(self, family: Family) -> Blocks | None:
@@ -184,13 +184,6 @@ def _table(family: Family, rows: np.ndarray) -> dict[str, np.ndarray]:
         one.name: rows[:, one.start : one.stop].reshape((len(rows), *one.shape)).astype(one.dtype)
         for one in family.visible
     }
-
-
-def _columns(family: Family, layout: Layout) -> np.ndarray:
-    """Return where visible elements and then hidden ones are in the model's flat vector (D,)."""
-    places = {owner: np.arange(*layout.offsets[i : i + 2]) for i, owner in enumerate(layout.owners)}
-    hidden = family.layout.owners if family.layout else ()
-    return np.concatenate([places[name] for name in (*(one.name for one in family.visible), *hidden)])
 
 
 def settle(state: Phases, n_moves: int, batch: Batch, rng: np.random.Generator) -> Phases:
