@@ -29,7 +29,7 @@ from cases import build as build_case
 
 #: Public cases that cannot be drawn or whose draws no one would ask for: priors alone, hard walls, improper priors.
 NOT_DRAWN = ("lkj_prior", "orthant:hard", "co2_local_level", "gbs_cauchy48")
-#: Errors that the package raises itself, of what it cannot do.
+#: Errors that the package raises for models that it cannot take.
 REFUSALS = ("ValueError", "NotImplementedError", "pymc_hais.")
 COLUMNS = (
     "model", "D", "log Z", "error", "se", "T", "million gradients", "s", "CPU s", "findings",

@@ -118,7 +118,7 @@ def anneal_again(seen: Seen, start: Start, guard: Guard) -> Seen:
 def _keep_measured(first: Seen, found: Modes, second: Seen) -> Seen:
     """Keep what the first run had outside of the modes that it missed, where the second run has lost it.
 
-    And that its search reached some of them by chance alone.
+    The number of modes that one climb alone had reached is kept, too: the second search begins at these modes.
     """
     if second.modes is not None:
         second = replace(second, modes=replace(second.modes, n_rare=found.n_rare))

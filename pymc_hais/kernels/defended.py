@@ -37,7 +37,7 @@ class Defended:
 
     @property
     def name(self) -> str:
-        """Tell programs apart: one for each number of Gaussians."""
+        """Name the compiled program: there is one for each number of Gaussians."""
         return f"defended, {len(self.beside[1])} beside" if self.beside else "defended"
 
     @classmethod

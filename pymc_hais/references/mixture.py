@@ -149,7 +149,7 @@ class Fitted:
         return f"{other} ({self.share_of_other:.0%}) and {fit}{more}"
 
     def draw(self, row: int, n: int, rng: np.random.Generator) -> np.ndarray:
-        """Draw (n, D) positions of the fit around the centre of a row, and of what is beside it."""
+        """Draw (n, D) positions from the fit around the centre of a row, and from the Gaussians beside it."""
         if self.beside is None:
             return self.centres[row] + self.shape.sample(n, rng)
         near = np.array([self.share, self.share_beside])

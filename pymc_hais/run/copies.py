@@ -19,7 +19,7 @@ from pymc_hais.request.call import Call
 
 #: Draws at which the density is compared, and trades that are tested, at most: two chunks of evaluations.
 _N_DRAWS, _MOST_TRADES = 3, 160
-#: Variables of one number of labels of which all subsets are tested; of more, all of them together and each alone.
+#: Up to so many variables with the same number of labels all subsets are tested; else all together and each alone.
 _FEW_VARIABLES = 4
 
 

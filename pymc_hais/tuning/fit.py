@@ -81,7 +81,7 @@ def log_densities(fit: Gaussian | StudentT, positions: np.ndarray) -> np.ndarray
 
 
 def log_near(fitted: Fitted, positions: np.ndarray, row: int) -> np.ndarray:
-    """Evaluate the log density (P,) of a row's fit, with what is beside it, at positions (P, D)."""
+    """Evaluate the log density (P,) of a row's fit and the Gaussians beside it, mixed, at positions (P, D)."""
     log_fit = log_densities(fitted.shape, positions - fitted.centres[row])
     if fitted.beside is None:
         return log_fit
