@@ -1,4 +1,4 @@
-"""Small PyMC models, most of them with a known log Z, call that sample them in a moment, and Ctrl-C."""
+"""Small PyMC models, most of them with a known log Z, options that sample them in a moment, and Ctrl-C."""
 
 import numpy as np
 import pymc as pm

@@ -1,4 +1,4 @@
-"""Pilots and annealing runs made of numbers, without any annealing, and the call that they are judged by."""
+"""Pilots and annealing runs made of numbers, without any annealing, and the options that they are judged by."""
 
 import numpy as np
 from scipy.special import logsumexp
@@ -57,6 +57,6 @@ def pareto(shape, n, seed=0):
 
 
 def call_of(model=None, **options):
-    """Check call as the front door does; without a target, without a progress bar."""
+    """Build a call from options as the front door does; without a target, without a progress bar."""
     numbers = {"draws": 100, "chains": 2, "target_se": None, "random_seed": 1, **options}
     return build_call(Request(function="sample_hais", model=model, **numbers))

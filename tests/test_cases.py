@@ -1,4 +1,4 @@
-"""Real models with known log Z, at default call: right within the error bar, or the user is warned."""
+"""Real models with known log Z, at default settings: right within the error bar, or the user is warned."""
 
 import numpy as np
 import pymc as pm

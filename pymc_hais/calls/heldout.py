@@ -133,8 +133,8 @@ def log_likelihood(
     Raises
     ------
     ValueError
-        Unknown names, wrong shapes, missing values, rows that the model does not treat as independent, or call
-        out of range.
+        Unknown names, wrong shapes, missing values, rows that the model does not treat as independent, or an
+        argument out of range.
     NotImplementedError
         Discrete free variables whose elements cannot change one at a time.
 

@@ -86,8 +86,8 @@ def validate(
     Raises
     ------
     ValueError
-        A model without observed variables, with potentials, missing values or improper priors, or call out of
-        range.
+        A model without observed variables, with potentials, missing values or improper priors, or an argument
+        out of range.
     NotImplementedError
         Discrete variables whose elements depend on one another (``pm.Multinomial``), or a variable that cannot be
         drawn.

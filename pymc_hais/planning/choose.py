@@ -199,7 +199,7 @@ def _build_ratio_problem(model: Any, layout: Layout, source: Choice, call: Call)
     ``source`` is the reference model's own problem and pilot.
     """
     problem, pilot = source.problem, source.plan.pilot
-    assert pilot is not None  # its call leave something to tune
+    assert pilot is not None  # its options leave something to tune
     n_steps = max(_SHORTEST, _SLOWER * suggest_length(pilot, None, call.request.max_temperatures))
     # Of the user's recipe resampling alone: the kernel is the one that the pilot has tuned.
     recipe = Recipe(resample_below=call.recipe.resample_below)

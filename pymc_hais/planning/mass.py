@@ -108,7 +108,7 @@ def measure_prior_mass(model: Any, call: Call) -> PriorMass:
 
     Where the mass is known, nothing is measured.
 
-    The call is of the run that needs the mass.
+    ``call`` is that of the run that needs the mass.
 
     Raises ValueError or NotImplementedError if the prior cannot be drawn.
     """
