@@ -3,9 +3,10 @@
 import contextlib
 import logging
 import os
-import sys
 from pathlib import Path
 from typing import Any
+
+from platformdirs import user_cache_path
 
 from pymc_hais.core.files import digest
 
@@ -25,21 +26,12 @@ def cache_folder() -> Path | None:
     given = os.environ.get(CACHE_VARIABLE, "")
     if given.lower() in _OFF:
         return None
-    folder = Path(given).expanduser() if given else _user_caches() / "pymc_hais"
+    folder = Path(given).expanduser() if given else user_cache_path("pymc_hais", appauthor=False)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
         return None
     return folder if os.access(folder, os.W_OK) else None
-
-
-def _user_caches() -> Path:
-    home = Path.home()
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", home / "AppData" / "Local"))
-    if sys.platform == "darwin":
-        return home / "Library" / "Caches"
-    return Path(os.environ.get("XDG_CACHE_HOME", home / ".cache"))
 
 
 class CheckedCache:

@@ -57,14 +57,14 @@ def test_a_lock_of_another_process_holds_until_that_is_killed(tmp_path):
         process.send_signal(signal.SIGKILL)
         process.wait()
     with locked(tmp_path):
-        assert (tmp_path / LOCK).read_text().startswith(f"process {os.getpid()} on ")
+        assert (tmp_path / LOCK).read_text().startswith(f" process {os.getpid()} on ")
 
 
 def test_where_there_are_no_locks_a_call_is_warned_and_goes_on(tmp_path, monkeypatch, caplog):
-    def refuse(file, is_wanted=True):
+    def refuse(file, blocking):
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(locks, "_lock", refuse)
+    monkeypatch.setattr(locks, "lock_descriptor", refuse)
     with locked(tmp_path), locked(tmp_path):
         assert caplog.text.count("has no locks (No locks available): let no two calls work there at once") == 2
 
