@@ -16,14 +16,13 @@ from benchmarks.hierarchies import MODELS as HIERARCHIES
 from benchmarks.hierarchies import neal_funnel
 from pymc_hais.core.seeds import Seeds
 from pymc_hais.estimators import LogZEstimate
-from pymc_hais.jobs.guard import Guard
 from pymc_hais.planning.choose import choose_reference
 from pymc_hais.problem.building import build_problem
-from pymc_hais.request.call import build_call
 from pymc_hais.request.request import Request
 from pymc_hais.results.checks.weights import check_weights
 from pymc_hais.results.diagnose import Seen, with_findings
 from pymc_hais.run.rounds import run_rounds
+from pymc_hais.runner.runner import build_runner
 
 
 def normal_mean() -> tuple[pm.Model, float]:
@@ -157,15 +156,15 @@ class Calibration(NamedTuple):
 def calibrate(case: Case, n_seeds: int, n_repeats: int = 1, **options: Any) -> Calibration:
     """Estimate log Z of one model with many seeds; it is compiled once, and each pilot serves some runs."""
     model, truth = case.build()
-    call = build_call(Request(function="sample_hais", model=model, **options, random_seed=1))
-    problem = build_problem(model, "prior", call.compiler, call.seeds, takes_fit=case.reference != "prior")
+    runner = build_runner(Request(function="sample_hais", model=model, **options, random_seed=1))
+    problem = build_problem(model, "prior", runner.compiler, runner.seeds, takes_fit=case.reference != "prior")
     rows = []
     for seed in range(n_seeds):
-        call = build_call(Request(function="sample_hais", model=model, **options, random_seed=seed))
-        choice = choose_reference(problem, call, case.reference)
+        runner = build_runner(Request(function="sample_hais", model=model, **options, random_seed=seed))
+        choice = choose_reference(problem, runner, case.reference)
         for run in range(n_repeats):
-            own = replace(call, seeds=Seeds((seed, run)))
-            rows.append(_row(with_findings(Seen(choice, run_rounds(choice, own), own), Guard()), truth))
+            own = replace(runner, seeds=Seeds((seed, run)))
+            rows.append(_row(with_findings(Seen(choice, run_rounds(choice, own), own)), truth))
     return Calibration(case.name, *map(np.array, zip(*rows, strict=True)))
 
 
@@ -173,15 +172,15 @@ def calibrate_rows(n_seeds: int, **options: Any) -> Calibration:
     """Score held-out rows with many seeds; every row of every seed counts."""
     model, y = latent_rows()
     truth = norm.logpdf(y[:, 0], 0.0, np.sqrt(2.0))
-    call = build_call(Request(function="sample_hais", model=model, **options, random_seed=1))
-    problem = build_problem(model, "prior", call.compiler, call.seeds, {"y": y}, takes_fit=True)
+    runner = build_runner(Request(function="sample_hais", model=model, **options, random_seed=1))
+    problem = build_problem(model, "prior", runner.compiler, runner.seeds, {"y": y}, takes_fit=True)
     rows = []
     for seed in range(n_seeds):
-        call = build_call(Request(function="sample_hais", model=model, **options, random_seed=seed))
-        choice = choose_reference(problem, call, "auto")
-        outcome = run_rounds(choice, call)
+        runner = build_runner(Request(function="sample_hais", model=model, **options, random_seed=seed))
+        choice = choose_reference(problem, runner, "auto")
+        outcome = run_rounds(choice, runner)
         for result, value in zip(outcome.rows, truth, strict=True):
-            findings = tuple(check_weights(result, outcome, call))
+            findings = tuple(check_weights(result, outcome, runner))
             rows.append(_row(replace(result.estimate, findings=findings), float(value)))
     return Calibration("latent_rows (held out)", *map(np.array, zip(*rows, strict=True)))
 

@@ -7,12 +7,12 @@ import pymc as pm
 
 from pymc_hais.planning.choose import choose_reference
 from pymc_hais.problem.building import build_problem
-from pymc_hais.request.call import build_call
 from pymc_hais.request.request import Request
 from pymc_hais.results.checks.plan import check_plan
 from pymc_hais.run.choice import Choice
 from pymc_hais.run.plan import Promise
 from pymc_hais.run.rounds import run_rounds
+from pymc_hais.runner.runner import build_runner
 from tests.truth import log_evidence_regression
 
 
@@ -74,7 +74,7 @@ class LearntPlan:
 
 def call_of(model, seed, target_se=None):
     numbers = {"draws": 500, "chains": 2, "target_se": target_se, "random_seed": seed}
-    return build_call(Request(function="sample_hais", model=model, backend="jax", **numbers))
+    return build_runner(Request(function="sample_hais", model=model, backend="jax", **numbers))
 
 
 def learn(sets, reference):

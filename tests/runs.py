@@ -4,8 +4,8 @@ import numpy as np
 from scipy.special import logsumexp
 
 from pymc_hais.core.records import AnnealingRun, ParticleState
-from pymc_hais.request.call import build_call
 from pymc_hais.request.request import Request
+from pymc_hais.runner.runner import build_runner
 from pymc_hais.tuning import Pilot
 
 
@@ -59,4 +59,4 @@ def pareto(shape, n, seed=0):
 def call_of(model=None, **options):
     """Build a call from options as the front door does; without a target, without a progress bar."""
     numbers = {"draws": 100, "chains": 2, "target_se": None, "random_seed": 1, **options}
-    return build_call(Request(function="sample_hais", model=model, **numbers))
+    return build_runner(Request(function="sample_hais", model=model, **numbers))

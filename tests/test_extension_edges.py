@@ -65,7 +65,7 @@ def test_the_backend_of_a_file_is_its_own(model, first, tmp_path, monkeypatch):
     def build(request):
         raise ZeroDivisionError(request.backend)
 
-    monkeypatch.setattr("pymc_hais.calls.extend.build_call", build)
+    monkeypatch.setattr("pymc_hais.calls.extend.build_runner", build)
     with pytest.raises(ZeroDivisionError, match=r"^jax$"):
         extend(tmp_path / "result.nc", model, chains=1)
 

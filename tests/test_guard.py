@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import pymc_hais
-from pymc_hais.jobs.guard import Guard
 from pymc_hais.jobs.progress import CallProgress
 from pymc_hais.results.diagnose import unfinished
 from tests.quick import QUICK, TRUTH, one_mean
+from tests.runs import call_of
 from tests.toys import HAS_JAX
 
 pytestmark = pytest.mark.skipif(not HAS_JAX, reason="JAX is not installed")
@@ -22,13 +22,11 @@ DENSITIES = {"idata_kwargs": {"log_likelihood": True, "log_prior": True}}
 
 #: Every function that makes something after the rounds, and what the finding calls it.
 STAGES = {
-    "calls.sample.ask_others": "other estimates of log Z",
     "opinions.opinions.thermodynamic": "log Z by thermodynamic integration",
     "opinions.opinions.stepping_stone": "log Z by stepping stones",
     "opinions.opinions.bridge_particles": "log Z by bridge",
     "opinions.opinions.anneal_linked": "log Z by linked",
     "opinions.opinions.anneal_back": "log Z by bidirectional",
-    "calls.stages.find_modes": "the search for modes",
     "run.modes.climb": "the search for modes",
     "run.modes._compare": "the search for modes",
     "run.posterior.move": "the moves that part copies",
@@ -230,14 +228,14 @@ def test_a_later_round_that_fails_leaves_the_ones_before(model, monkeypatch, tmp
 
 
 def test_an_error_that_a_system_raises_without_words_is_named():
-    guard = Guard()
-    assert guard.attempt("that", lambda: (_ for _ in ()).throw(MemoryError()), 3) == 3
-    (finding,) = unfinished(guard)
+    runner = call_of(one_mean())
+    assert runner.attempt("that", lambda: (_ for _ in ()).throw(MemoryError()), 3) == 3
+    (finding,) = unfinished(runner.ledger)
     assert finding.message == "Missing from this result: that (MemoryError)."
     with pytest.raises(ZeroDivisionError):
-        guard.surely(lambda: 1 / 0)
+        runner.surely(lambda: 1 / 0)
     with pytest.raises(SystemExit):
-        guard.attempt("that", lambda: (_ for _ in ()).throw(SystemExit()), 3)
+        runner.attempt("that", lambda: (_ for _ in ()).throw(SystemExit()), 3)
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
@@ -249,6 +247,6 @@ def test_the_bar_of_a_call_that_ctrl_c_ended_is_not_filled(error, after_rounds, 
         return leave(self, *exception)
 
     monkeypatch.setattr(CallProgress, "__exit__", record)
-    inject(monkeypatch, "calls.stages.find_modes", error)
+    inject(monkeypatch, "run.modes.climb", error)
     after_rounds()
     assert ends == [error is KeyboardInterrupt]

@@ -23,6 +23,7 @@ LEVELS = [
     {"jobs"},
     {"problem"},
     {"request"},
+    {"runner"},
     {"run"},
     {"planning", "opinions"},
     {"results"},

@@ -13,13 +13,13 @@ from pymc_hais.kernels import RandomWalk
 from pymc_hais.model import discrete_names, find_model
 from pymc_hais.opinions.bridging import bridge_draws, thin_rows
 from pymc_hais.planning.mass import build_first_problem
-from pymc_hais.request.call import build_call
 from pymc_hais.request.request import Request
 from pymc_hais.results.checks.model import check_prior_mass
 from pymc_hais.results.checks.opinions import check_bridge
 from pymc_hais.results.datatree import observed_data_of
 from pymc_hais.results.draws import read_positions
 from pymc_hais.results.report import log_findings, quantity_of
+from pymc_hais.runner.runner import build_runner
 from pymc_hais.tuning import fit_reference
 
 if TYPE_CHECKING:
@@ -101,12 +101,12 @@ def bridge(
         compile_kwargs=compile_kwargs,
         kernel=RandomWalk(),  # nothing moves: no gradients are needed
     )
-    call = build_call(request)
+    runner = build_runner(request)
     positions = read_positions(model, idata)
     n_chains, n_draws, n_dims = positions.shape
     reference = fit_reference(thin_rows(positions.reshape(-1, n_dims)))
-    problem = build_first_problem(model, reference, call)
-    rng = np.random.default_rng(call.seeds.sequence(Purpose.ROUND))
+    problem = build_first_problem(model, reference, runner)
+    rng = np.random.default_rng(runner.seeds.sequence(Purpose.ROUND))
     result = bridge_draws(problem, positions, rng)
     findings = (*check_bridge(result, n_chains * n_draws), *check_prior_mass(problem))
     estimate = to_estimate(result.log_z, result.se, "bridge", findings=findings)

@@ -28,9 +28,9 @@ from pymc_hais.planning.starts import first_reference, takes_fit
 from pymc_hais.problem.building import with_data
 from pymc_hais.problem.kept import keep_problem
 from pymc_hais.problem.problem import Problem
-from pymc_hais.request.call import build_call
 from pymc_hais.request.request import Request
 from pymc_hais.results.draws import is_result
+from pymc_hais.runner.runner import build_runner
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -96,11 +96,11 @@ class CompiledModel:
         own = with_table(model, {})
         self._first = self._latest = _DataSet(own, read_containers(own))
         options = {name: choices[name] for name in ("kernel", "constraints", "backend", "compile_kwargs")}
-        call = build_call(Request(function="compile", model=own, random_seed=_SEED, cores=cores, **options))
-        self._compiler = call.compiler
+        runner = build_runner(Request(function="compile", model=own, random_seed=_SEED, cores=cores, **options))
+        self._compiler = runner.compiler
         self._varying = varying_containers(own)
         varying = {name: self._first.values[name] for name in self._varying}
-        problem = build_first_problem(own, choices["reference"], call, None, varying)
+        problem = build_first_problem(own, choices["reference"], runner, None, varying)
         self._problem = replace(problem, model=None)
         self._written: WrittenLogp = build_written_logp(own, problem.layout, varying)
         self._identity = identify(model, self._varying)

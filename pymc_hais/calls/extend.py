@@ -12,10 +12,8 @@ import numpy as np
 from pymc_hais.calls.compile import CompiledModel, open_model
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.seeds import Branch
-from pymc_hais.jobs.guard import Guard
 from pymc_hais.model.compat import default_theme
 from pymc_hais.planning.follow import follow, restore_choice, restore_problem
-from pymc_hais.request.call import Call, build_call, share_out
 from pymc_hais.request.request import Request
 from pymc_hais.results.diagnose import Seen, with_findings
 from pymc_hais.results.past import check_goes_on, check_model_of, read_backend, read_past, read_whole, to_extended_tree
@@ -23,6 +21,7 @@ from pymc_hais.results.plans import keep_result, open_result
 from pymc_hais.results.report import extension_attributes, log_extension, log_nothing_added
 from pymc_hais.run.choice import Choice
 from pymc_hais.run.extending import Extended, Past, add_chains, add_draws, reach_target
+from pymc_hais.runner.runner import Runner, build_runner
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -133,28 +132,28 @@ def extend(
         others={"idata": result, "added": given},
         **opened.choices,
     )
-    number, guard = int(attrs.get("extensions", 0)) + 1, Guard()
-    with share_out(build_call(request)) as call:
-        call = replace(call, seeds=call.seeds.branch(Branch.EXTENSION, number))
-        call = follow(record, call)
-        with call.progress:
-            problem = restore_problem(record, model, reference, call)
-            choice = replace(restore_choice(record, problem, call), tail=record.origin.tail)  # of the same data
+    number = int(attrs.get("extensions", 0)) + 1
+    with build_runner(request) as runner:
+        runner = replace(runner, seeds=runner.seeds.branch(Branch.EXTENSION, number))
+        runner = follow(record, runner)
+        with runner.progress:
+            problem = restore_problem(record, model, reference, runner)
+            choice = replace(restore_choice(record, problem, runner), tail=record.origin.tail)  # of the same data
             named = opened.build_outputs(problem.layout, None, True)
             check_goes_on(result, named(np.zeros((1, 1, problem.layout.n_dims))))
-            extended = _extend(past, choice, call, guard, given)
-            call.progress.is_cut = guard.is_interrupted
+            extended = _extend(past, choice, runner, given)
+            runner.progress.is_cut = runner.ledger.is_interrupted
         if extended is None:
-            log_nothing_added(before, call)
+            log_nothing_added(before, runner)
             return result.copy()
-        wanted = call if target_se is not None else call.asking(target_se=_target(attrs))
+        wanted = runner if target_se is not None else runner.asking(target_se=_target(attrs))
         seen = Seen(choice, extended.outcome, wanted, added=extended.added)
-        estimate = guard.surely(lambda: with_findings(seen, guard, before.findings))
-        guard.surely(lambda: log_extension(before, estimate, extended))
-        values = guard.surely(lambda: named(extended.draws.positions))
+        estimate = runner.surely(lambda: with_findings(seen, before.findings))
+        runner.surely(lambda: log_extension(before, estimate, extended))
+        values = runner.surely(lambda: named(extended.draws.positions))
         more = extension_attributes(extended, choice, wanted, time.perf_counter() - begin)
-        tree = to_extended_tree(model, result, values, past, extended, estimate, more, call, guard)
-        keep_result(tree, call.workers.checkpoint, guard)
+        tree = to_extended_tree(model, result, values, past, extended, estimate, more, runner)
+        keep_result(tree, runner)
     return tree
 
 
@@ -163,7 +162,7 @@ def _target(attrs: Any) -> float | None:
     return float(attrs["target_se"]) if attrs["target_se"] > 0.0 else None
 
 
-def _extend(past: Past, choice: Choice, call: Call, guard: Guard, given: dict[str, Any]) -> Extended | None:
+def _extend(past: Past, choice: Choice, runner: Runner, given: dict[str, Any]) -> Extended | None:
     if given["target_se"] is not None:
-        return reach_target(past, choice, call, guard)
-    return (add_chains if given["draws"] is None else add_draws)(past, choice, call, guard)
+        return reach_target(past, choice, runner)
+    return (add_chains if given["draws"] is None else add_draws)(past, choice, runner)

@@ -15,7 +15,6 @@ from pymc_hais.core.messages import quoted, refuse_unknown
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.seeds import Branch, Purpose
 from pymc_hais.estimators import LogZEstimate
-from pymc_hais.jobs.guard import Guard
 from pymc_hais.model import (
     build_row_logp,
     find_model,
@@ -31,7 +30,6 @@ from pymc_hais.planning.mass import build_first_problem, measure_prior_mass
 from pymc_hais.problem.problem import Problem
 from pymc_hais.references import prior_alone
 from pymc_hais.request.arguments import check_integer, refuse_idle
-from pymc_hais.request.call import Call, build_call, share_out
 from pymc_hais.request.request import Request, check_request
 from pymc_hais.results.datatree import log_marginal_likelihood
 from pymc_hais.results.diagnose import findings_of_rows
@@ -39,6 +37,7 @@ from pymc_hais.results.draws import is_result
 from pymc_hais.results.heldout import HeldOut, of_rows, predict, to_heldout_tree
 from pymc_hais.results.report import attributes_of_rows, log_held_out
 from pymc_hais.run.rounds import run_rounds
+from pymc_hais.runner.runner import Runner, build_runner
 
 if TYPE_CHECKING:
     from xarray import DataTree
@@ -179,14 +178,14 @@ def log_likelihood(
             others={"data": data, "sample_kwargs": sample_kwargs},
             **shared,
         )
-        with share_out(build_call(request)) as call:
+        with build_runner(request) as runner:
             if is_joint:
-                result, attrs = _normalise(model, data, reference, call, {**shared, **(sample_kwargs or {})})
+                result, attrs = _normalise(model, data, reference, runner, {**shared, **(sample_kwargs or {})})
             else:
-                with call.progress:
-                    result, attrs = _integrate(model, check_rows(model, data), reference, call, Guard())
+                with runner.progress:
+                    result, attrs = _integrate(model, check_rows(model, data), reference, runner)
                 if model.potentials and model.free_RVs:
-                    result, attrs = _divide_by_potentials(result, attrs, model, call, shared)
+                    result, attrs = _divide_by_potentials(result, attrs, model, runner, shared)
     tree = to_heldout_tree(result, attrs | {"total_time": time.perf_counter() - begin})
     log_held_out(result)
     return tree
@@ -223,13 +222,12 @@ def _integrate(
     model: Any,
     rows: Mapping[str, np.ndarray],
     reference: Any,
-    call: Call,
-    guard: Guard | None,
+    runner: Runner,
     is_joint: bool = False,
 ) -> tuple[HeldOut, dict[str, Any]]:
-    """Integrate each row's own variables out of a model of one row; without a guard, wholly or not at all.
+    """Integrate each row's own variables out of a model of one row; of a joint density, all rows or none.
 
-    If the model is a joint density, the rows keep the mass that their hidden variables' priors have.
+    The rows of a joint density keep the mass that their hidden variables' priors have.
     """
     if not model.free_RVs:
         logp = build_row_logp(model, tuple(rows))
@@ -237,57 +235,57 @@ def _integrate(
         return HeldOut.exact(value), {"quantity": "log density of each row", "n_gradients": 0}
     if len(next(iter(rows.values()))) == 1:  # what no population differs in is the model's own data
         model, rows = with_table(model, {name: value[0] for name, value in rows.items()}), {}
-    problem = build_first_problem(model, reference, call, rows)
-    choice = choose_reference(problem, call, reference)
-    outcome = run_rounds(choice, call, guard)
-    findings = findings_of_rows(outcome, choice, call, guard or Guard())
+    problem = build_first_problem(model, reference, runner, rows)
+    choice = choose_reference(problem, runner, reference)
+    # Rows alone are no result where log Z follows: who interrupts them does not want to wait for log Z.
+    outcome = run_rounds(choice, replace(runner, is_strict=is_joint))
+    findings = findings_of_rows(outcome, choice, runner)
     mass = choice.problem.prior_mass
     result = of_rows(outcome.rows, findings, mass.estimate if mass else None)
     if is_joint:
-        result = _with_mass(result, choice.problem, call)
-    return result, attributes_of_rows(choice, outcome, call)
+        result = _with_mass(result, choice.problem, runner)
+    return result, attributes_of_rows(choice, outcome, runner)
 
 
-def _with_mass(result: HeldOut, problem: Problem, call: Call) -> HeldOut:
+def _with_mass(result: HeldOut, problem: Problem, runner: Runner) -> HeldOut:
     """Multiply rows by the mass of their hidden variables' priors, which log Z of the joint density has in it."""
     if problem.prior_mass:  # by which they were divided
         return replace(result, value=result.value + problem.log_prior_mass)
     if not (problem.is_prior and unnormalised_priors(problem.model)):
         return result
-    mass = measure_prior_mass(problem.model, call).estimate
+    mass = measure_prior_mass(problem.model, runner).estimate
     return replace(result, value=result.value + mass.value, common_se=float(np.hypot(result.common_se, mass.se)))
 
 
 def _normalise(
-    model: Any, data: Mapping[str, Any], reference: Any, call: Call, sample_kwargs: Mapping[str, Any]
+    model: Any, data: Mapping[str, Any], reference: Any, runner: Runner, sample_kwargs: Mapping[str, Any]
 ) -> tuple[HeldOut, dict[str, Any]]:
     """Evaluate an unnormalised model at each row, hidden variables integrated out, and take one log Z from all."""
     rows = {name: as_rows(model, name, value, declared_value(model, name)) for name, value in data.items()}
     observed = observe_first(model, rows)
-    with call.progress:
+    with runner.progress:
         checked = check_rows(observed, rows, is_joint=True)
-        # Rows alone are no result: whoever interrupts them does not want to wait for log Z either.
-        result, attrs = _integrate(observed, checked, reference, call, None, is_joint=True)
-    log_z, attrs = _anneal_for_all(model, attrs, call, sample_kwargs)
+        result, attrs = _integrate(observed, checked, reference, runner, is_joint=True)
+    log_z, attrs = _anneal_for_all(model, attrs, runner, sample_kwargs)
     return result.minus("log_z", log_z), attrs | {"quantity": "log density of each row minus log Z"}
 
 
 def _divide_by_potentials(
-    result: HeldOut, attrs: dict[str, Any], model: Any, call: Call, options: Mapping[str, Any]
+    result: HeldOut, attrs: dict[str, Any], model: Any, runner: Runner, options: Mapping[str, Any]
 ) -> tuple[HeldOut, dict[str, Any]]:
     """Divide rows by the mass that potentials leave of their variables' prior, so that they are densities of a row."""
-    target_se = _SHARE_OF_TARGET * (call.request.target_se or 0.1)
+    target_se = _SHARE_OF_TARGET * (runner.request.target_se or 0.1)
     prior = prior_alone(model, with_potentials=True)
-    log_z, costs = _anneal_for_all(prior, attrs, call, {**options, "target_se": target_se})
+    log_z, costs = _anneal_for_all(prior, attrs, runner, {**options, "target_se": target_se})
     return result.minus("log_z", log_z), attrs | {name: costs[name] for name in _COSTS}
 
 
 def _anneal_for_all(
-    model: Any, attrs: dict[str, Any], call: Call, options: Mapping[str, Any]
+    model: Any, attrs: dict[str, Any], runner: Runner, options: Mapping[str, Any]
 ) -> tuple[LogZEstimate, dict[str, Any]]:
     """Estimate a log Z that all rows share; return it with the attributes of its run, and the costs of both."""
-    seed = call.seeds.branch(Branch.LOG_Z).sequence(Purpose.ROUND).generate_state(1)[0]
-    workers = call.workers
+    seed = runner.seeds.branch(Branch.LOG_Z).sequence(Purpose.ROUND).generate_state(1)[0]
+    workers = runner.workers
     folder = workers.checkpoint and workers.checkpoint.path / "log_z"
     own = {"random_seed": int(seed), "executor": workers.executor, "checkpoint": folder}
     idata = sample_hais(model=model, **{**own, **options})

@@ -12,7 +12,6 @@ import numpy as np
 from pymc_hais.calls.compile import CompiledModel, open_model
 from pymc_hais.calls.stages import Start, anneal_again, anneal_once
 from pymc_hais.core.protocols import Kernel
-from pymc_hais.jobs.guard import Guard
 from pymc_hais.model import is_model
 from pymc_hais.model.compat import default_theme
 from pymc_hais.opinions.bridging import thin_rows
@@ -21,13 +20,13 @@ from pymc_hais.planning.follow import follow
 from pymc_hais.planning.starts import GivenDraws
 from pymc_hais.problem.parameter_path import is_geometric
 from pymc_hais.request.arguments import explain_unknown
-from pymc_hais.request.call import Call, build_call, share_out
 from pymc_hais.request.request import Request
 from pymc_hais.results.datatree import check_labels
 from pymc_hais.results.draws import check_takes_modes, is_result, read_modes, read_positions
 from pymc_hais.results.plans import read_plan
 from pymc_hais.results.report import end_run, log_model
 from pymc_hais.run.posterior import draw_posterior
+from pymc_hais.runner.runner import Runner, build_runner
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -253,36 +252,32 @@ def sample_hais(
         idata_kwargs=idata_kwargs,
         **choices,
     )
-    call = build_call(request)
+    runner = build_runner(request)
     known = None if plan is None else read_plan(plan)
-    call = call if known is None else follow(known, call)
-    start = Start(*_read_starts(call), known)
-    guard = Guard()
-    with share_out(call) as call:
+    runner = runner if known is None else follow(known, runner)
+    start = Start(*_read_starts(runner), known)
+    with runner:
         log_model(opened.model)
-        with call.progress:
-            problem = start.build(call)
-            named = opened.build_outputs(problem.layout, var_names, call.output.include_transformed)
-            check_labels(opened.model, named(np.zeros((1, 1, problem.layout.n_dims))), call.output)
-            seen = anneal_once(start, problem, call, guard)
+        with runner.progress:
+            problem = start.build(runner)
+            named = opened.build_outputs(problem.layout, var_names, runner.output.include_transformed)
+            check_labels(opened.model, named(np.zeros((1, 1, problem.layout.n_dims))), runner.output)
+            seen = anneal_once(start, problem, runner)
             # From here on nothing costs what is finished.
-            seen = anneal_again(seen, start, guard)
-            problem, call, outcome = seen.problem, seen.call, seen.outcome
-            outcome = guard.attempt(
-                "other estimates of log Z", lambda: ask_others(problem, seen.outcome, call, guard), outcome
-            )
-            posterior = guard.surely(lambda: draw_posterior(problem, outcome, call, guard))
-            call.progress.is_cut = guard.is_interrupted
-        return end_run(replace(seen, outcome=outcome), named, posterior, guard, begin)
+            seen = anneal_again(seen, start)
+            problem, outcome = seen.problem, ask_others(seen.problem, seen.outcome, seen.runner)
+            posterior = runner.surely(lambda: draw_posterior(problem, outcome, seen.runner))
+            runner.progress.is_cut = runner.ledger.is_interrupted
+        return end_run(replace(seen, outcome=outcome), named, posterior, begin)
 
 
-def _read_starts(call: Call) -> tuple[Any, np.ndarray | None]:
+def _read_starts(runner: Runner) -> tuple[Any, np.ndarray | None]:
     """Read the draws and points that a user has given for a start, as flat vectors."""
-    model, reference, path, modes = call.given.model, call.given.reference, call.given.path, call.given.modes
-    if not is_geometric(path) and (is_result(reference) or call.request.estimators):
+    model, reference, path, modes = runner.given.model, runner.given.reference, runner.given.path, runner.given.modes
+    if not is_geometric(path) and (is_result(reference) or runner.request.estimators):
         what = "a reference fitted to draws" if is_result(reference) else "`estimators`"
         raise ValueError(f'A `path` that moves a parameter takes no {what}: leave it out, or pass path="geometric".')
-    if is_model(reference) and call.request.estimators:
+    if is_model(reference) and runner.request.estimators:
         raise ValueError("`estimators` takes no other model as reference: log Z is then the ratio of two integrals.")
     points = None
     if modes is not None:

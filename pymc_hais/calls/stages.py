@@ -1,6 +1,5 @@
 """A run of one model until its rounds have ended, and once more from the modes that it has missed."""
 
-import functools
 import logging
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -8,13 +7,11 @@ from typing import Any, Self
 import numpy as np
 
 from pymc_hais.core.seeds import Branch
-from pymc_hais.jobs.guard import Guard
 from pymc_hais.planning.choose import build_problem, choose_plan
 from pymc_hais.planning.modes.reference import add_modes, start_beside
 from pymc_hais.planning.starts import is_auto
 from pymc_hais.problem.problem import Problem
 from pymc_hais.request.arguments import check_memory
-from pymc_hais.request.call import Call
 from pymc_hais.results.diagnose import Seen
 from pymc_hais.results.report import log_start
 from pymc_hais.run.choice import Choice
@@ -23,6 +20,7 @@ from pymc_hais.run.parts import are_outside, is_lost, measure_outside, reweigh, 
 from pymc_hais.run.plan import Plan
 from pymc_hais.run.rounds import Outcome, run_rounds
 from pymc_hais.run.row_results import count_unconfirmed
+from pymc_hais.runner.runner import Runner
 
 _log = logging.getLogger("pymc.hais")
 
@@ -35,42 +33,41 @@ class Start:
     points: np.ndarray | None
     plan: Plan | None
 
-    def build(self, call: Call) -> Problem:
+    def build(self, runner: Runner) -> Problem:
         """Compile the path from there to the model."""
-        model, reference = call.given.model, self.reference
+        model, reference = runner.given.model, self.reference
         if self.points is not None:
-            reference = add_modes(model, reference, self.points, call)
-        return build_problem(model, call.given.path, reference, self.plan, call)
+            reference = add_modes(model, reference, self.points, runner)
+        return build_problem(model, runner.given.path, reference, self.plan, runner)
 
     def with_modes(self, positions: np.ndarray) -> Self:
         """Start from other modes as well."""
         return replace(self, points=positions if self.points is None else np.concatenate([self.points, positions]))
 
 
-def anneal_once(start: Start, problem: Problem, call: Call, guard: Guard) -> Seen:
+def anneal_once(start: Start, problem: Problem, runner: Runner) -> Seen:
     """Choose a plan, anneal, and look for modes that were missed."""
-    check_memory(call.request.draws, call.request.chains, problem.layout.n_dims)
-    return _anneal(_choose(start, problem, call), start.points, call, guard)
+    check_memory(runner.request.draws, runner.request.chains, problem.layout.n_dims)
+    return _anneal(_choose(start, problem, runner), start.points, runner)
 
 
-def _choose(start: Start, problem: Problem, call: Call) -> Choice:
+def _choose(start: Start, problem: Problem, runner: Runner) -> Choice:
     reference = start.reference if start.points is None else problem.reference
-    return choose_plan(problem, reference, start.plan, call)
+    return choose_plan(problem, reference, start.plan, runner)
 
 
-def _anneal(choice: Choice, points: np.ndarray | None, call: Call, guard: Guard) -> Seen:
-    log_start(choice, call)
-    outcome = run_rounds(choice, call, guard)
+def _anneal(choice: Choice, points: np.ndarray | None, runner: Runner) -> Seen:
+    log_start(choice, runner)
+    outcome = run_rounds(choice, runner)
     if outcome.stopped_by == "refuted":
         choice = _next_best(choice, outcome)
-        log_start(choice, call)
-        outcome = run_rounds(choice, call, guard)
-    search = functools.partial(find_modes, choice, outcome, call, guard, points)
-    modes = guard.attempt("the search for modes", search, None)
+        log_start(choice, runner)
+        outcome = run_rounds(choice, runner)
+    modes = find_modes(choice, outcome, runner, points)
     if modes is not None:
         choice = replace(choice, n_confirming=choice.n_confirming + modes.n_confirming)
     rows = tuple(count_unconfirmed(row, choice.n_confirming) for row in outcome.rows)
-    return Seen(choice, replace(outcome, rows=rows), call, modes)
+    return Seen(choice, replace(outcome, rows=rows), runner, modes)
 
 
 def _next_best(choice: Choice, outcome: Outcome) -> Choice:
@@ -87,16 +84,16 @@ def _next_best(choice: Choice, outcome: Outcome) -> Choice:
     return other.because(f"The rounds from {label}, log Z = {row.estimate:.3f}, spoke against that start.")
 
 
-def anneal_again(seen: Seen, start: Start, guard: Guard) -> Seen:
+def anneal_again(seen: Seen, start: Start) -> Seen:
     """Run once more, from the modes that a run has missed as well, where the start is left to us and there is time."""
-    call, found, first = seen.call, seen.modes, seen.result.estimate
-    is_ours = is_auto(start.reference) and start.plan is None and call.recipe.needs_pilot(call.compiler.kernel)
-    if found is None or not found.refute(first) or not is_ours or call.request.target_se is None:
+    runner, found, first = seen.runner, seen.modes, seen.result.estimate
+    is_ours = is_auto(start.reference) and start.plan is None and runner.recipe.needs_pilot(runner.compiler.kernel)
+    if found is None or not found.refute(first) or not is_ours or runner.request.target_se is None:
         return seen
-    if call.budget.left < seen.outcome.seconds + seen.choice.spent.pilot_seconds:
+    if runner.budget.left < seen.outcome.seconds + seen.choice.spent.pilot_seconds:
         return seen
     _log.info(f"log Z = {first:.3f} lacks mass around modes that a search has found: once more, from these as well")
-    own, wider = replace(call, seeds=call.seeds.branch(Branch.FROM_MODES)), start.with_modes(found.positions)
+    own, wider = replace(runner, seeds=runner.seeds.branch(Branch.FROM_MODES)), start.with_modes(found.positions)
 
     def by_points() -> Choice:
         return _choose(wider, wider.build(own), own)
@@ -107,11 +104,10 @@ def anneal_again(seen: Seen, start: Start, guard: Guard) -> Seen:
         beside: Choice | None = start_beside(seen.choice, run, found, first.value, own)
         if beside is not None:
             beside = replace(beside, n_confirming=seen.choice.n_confirming, fallback=by_points)
-        return _anneal(_instead_of(seen, beside or by_points()), wider.points, own, guard)
+        return _anneal(_instead_of(seen, beside or by_points()), wider.points, own)
 
-    is_kept = call.workers.checkpoint is not None
     what = "a run from the modes that were missed"
-    again = guard.attempt(what, once_more, seen, is_dear=True, is_kept=is_kept)
+    again = runner.attempt(what, once_more, seen, is_dear=True, is_kept=True)
     return again if again is seen else _keep_measured(seen, found, again)
 
 

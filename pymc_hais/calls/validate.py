@@ -19,12 +19,12 @@ from pymc_hais.problem.building import bind_reference
 from pymc_hais.problem.simulation import check_generative, simulate
 from pymc_hais.references import Prior
 from pymc_hais.request.arguments import check_integer
-from pymc_hais.request.call import build_call, share_out
 from pymc_hais.request.request import Request
 from pymc_hais.results.datatree import labels_of
 from pymc_hais.results.draws import is_result
 from pymc_hais.results.report import log_findings, log_start
 from pymc_hais.results.validation import check_validation, rank, to_text, to_validation_tree
+from pymc_hais.runner.runner import build_runner
 
 _log = logging.getLogger("pymc.hais")
 
@@ -130,20 +130,20 @@ def validate(
         progressbar=progressbar,
         progressbar_theme=progressbar_theme,
     )
-    with share_out(build_call(request)) as call, call.progress:
-        layout, prior = bind_reference(model, "prior", call.seeds)
+    with build_runner(request) as runner, runner.progress:
+        layout, prior = bind_reference(model, "prior", runner.seeds)
         assert isinstance(prior, Prior)  # as was asked for
-        seed = int(call.seeds.sequence(Purpose.SIMULATION).generate_state(1)[0])
+        seed = int(runner.seeds.sequence(Purpose.SIMULATION).generate_state(1)[0])
         positions, rows = simulate(model, layout, prior.sampler, n, seed)
-        problem = build_first_problem(model, reference, call, rows)
+        problem = build_first_problem(model, reference, runner, rows)
         if problem.undrawn:
             raise ValueError(
                 f"Draws of the prior of `{problem.undrawn[0]}` do not follow its log density in PyMC, so that no data "
                 "of the model can be simulated: write that prior in another way."
             )
-        choice = choose_reference(problem, call, reference)
-        log_start(choice, call)
-        sandwiches = run_validation(choice, positions, call)
+        choice = choose_reference(problem, runner, reference)
+        log_start(choice, runner)
+        sandwiches = run_validation(choice, positions, runner)
     named = build_outputs(model, layout, [rv.name for rv in model.free_RVs])
     truth = named(positions)
     ranks = rank(named(np.stack([one.draws for one in sandwiches])), truth)

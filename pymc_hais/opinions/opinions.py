@@ -23,13 +23,12 @@ from pymc_hais.estimators import (
     unseen_share,
     with_shortfall,
 )
-from pymc_hais.jobs.guard import Guard
 from pymc_hais.jobs.progress import turned
 from pymc_hais.opinions.bridging import Target, bridge_particles
 from pymc_hais.problem.problem import Problem
-from pymc_hais.request.call import Call
 from pymc_hais.run.populations import anneal_back, anneal_rows, end_at_fit, support_of
 from pymc_hais.run.rounds import Outcome
+from pymc_hais.runner.runner import Runner
 
 #: States of a chain, at least and at most, and chains after the first, at least.
 _LENGTH = (8, 64)
@@ -38,18 +37,18 @@ _FEWEST = 2
 _FORWARD = 1_000_000
 
 
-def anneal_linked(problem: Problem, outcome: Outcome, report: Report, call: Call) -> LogZEstimate:
+def anneal_linked(problem: Problem, outcome: Outcome, report: Report, runner: Runner) -> LogZEstimate:
     """Lead fresh particles from temperature to temperature, as Neal (2005) does; the weights of all are independent.
 
     On a geometric path, along the ladder of an outcome, by the barrier that its last run measured.
     """
     assert outcome.run is not None
-    ladder, chains = outcome.ladder, call.request.chains
+    ladder, chains = outcome.ladder, runner.request.chains
     index = _temperatures(outcome.run)
     betas = np.concatenate([[0.0], ladder.schedule.betas[index + 1]])
     widths = np.diff(betas, append=1.0)
     length = int(np.clip(len(ladder.schedule) // len(index), *_LENGTH))
-    streams = call.seeds.streams(Place(Purpose.OPINION, 1, [0], range(chains)))
+    streams = runner.seeds.streams(Place(Purpose.OPINION, 1, [0], range(chains)))
     rng = streams[0].rng
     particles = problem.draw([0] * chains, streams, outcome.draws)
     walk = _Walk(problem, ladder, particles.inputs, particles.keys)
@@ -116,7 +115,7 @@ def _choose(taken: np.ndarray, first: ParticleState, second: ParticleState) -> P
     return ParticleState(*(np.where(taken.reshape(taken.shape + (1,) * (a.ndim - 2)), a, b) for a, b in leaves))
 
 
-def ask_others(problem: Problem, outcome: Outcome, call: Call, guard: Guard) -> Outcome:
+def ask_others(problem: Problem, outcome: Outcome, runner: Runner) -> Outcome:
     """Estimate log Z in other ways, too: those that cost nothing, and those that the user asks for.
 
     A path that is not geometric has no log ratio to integrate, and a single chain has no spread: what the run does not
@@ -126,10 +125,10 @@ def ask_others(problem: Problem, outcome: Outcome, call: Call, guard: Guard) -> 
         return outcome
     methods = {"thermodynamic integration": thermodynamic, "stepping stones": stepping_stone}
     free = {name: functools.partial(_free, method, problem, outcome) for name, method in methods.items()}
-    asked = {name: functools.partial(_ask, name, problem, outcome, call) for name in call.request.estimators}
+    asked = {name: functools.partial(_ask, name, problem, outcome, runner) for name in runner.request.estimators}
     found: list[LogZEstimate] = []
     for name, stage in {**free, **asked}.items():
-        found += guard.attempt(f"the estimate of log Z by {name}", stage, [], is_dear=name in asked)
+        found += runner.attempt(f"the estimate of log Z by {name}", stage, [], is_dear=name in asked)
     mass = problem.prior_mass
     return replace(outcome, opinions=tuple(divide(one, mass.estimate) if mass else one for one in found))
 
@@ -142,26 +141,26 @@ def _free(method: Callable[..., LogZEstimate | None], problem: Problem, outcome:
     return [] if one is None else [with_shortfall(one, row.estimate.shortfall)]
 
 
-def _ask(name: str, problem: Problem, outcome: Outcome, call: Call) -> list[LogZEstimate]:
+def _ask(name: str, problem: Problem, outcome: Outcome, runner: Runner) -> list[LogZEstimate]:
     """Ask one that takes another run, or other evaluations.
 
     Raises TimeoutError or ValueError if there is no time for it, or it does not suit the run.
     """
-    n_moves = len(outcome.ladder.schedule) * outcome.draws * call.request.chains
-    if call.budget.left < n_moves * outcome.seconds_per_move:
+    n_moves = len(outcome.ladder.schedule) * outcome.draws * runner.request.chains
+    if runner.budget.left < n_moves * outcome.seconds_per_move:
         raise TimeoutError("there is no time left")
     if name == "bridge" and not problem.is_integral:
         raise ValueError("the run does not integrate the density that a bridge would")
-    return _METHODS[name](problem, outcome, call.progress.phase(name.capitalize()), call)
+    return _METHODS[name](problem, outcome, runner.progress.phase(name.capitalize()), runner)
 
 
-def _bridge(problem: Problem, outcome: Outcome, report: Report, call: Call) -> list[LogZEstimate]:
+def _bridge(problem: Problem, outcome: Outcome, report: Report, runner: Runner) -> list[LogZEstimate]:
     assert outcome.run is not None
-    stream = call.seeds.stream(Purpose.OPINION)
+    stream = runner.seeds.stream(Purpose.OPINION)
     return [to_estimate(*bridge_particles(problem, outcome.run, stream.rng), "bridge")]
 
 
-def _bidirectional(problem: Problem, outcome: Outcome, report: Report, call: Call) -> list[LogZEstimate]:
+def _bidirectional(problem: Problem, outcome: Outcome, report: Report, runner: Runner) -> list[LogZEstimate]:
     """Join whole forward paths with the paths back from the final particles by Bennett's acceptance ratio.
 
     With discrete sites there is no joining: visited in one order, they make no way back that reverses the way forward.
@@ -169,14 +168,14 @@ def _bidirectional(problem: Problem, outcome: Outcome, report: Report, call: Cal
     """
     run, plan = outcome.run, replace(outcome.ladder, resample_below=0.0)
     assert run is not None
-    call = call.asking(draws=outcome.draws)
-    ((_, back),) = anneal_back(problem, plan, {0: np.asarray(run.state.position)}, turned(report), call)
-    upper = _bound(problem, run, back, call)
+    runner = runner.asking(draws=outcome.draws)
+    ((_, back),) = anneal_back(problem, plan, {0: np.asarray(run.state.position)}, turned(report), runner)
+    upper = _bound(problem, run, back, runner)
     if problem.layout.n_sites:
         return [upper]
     forward = run
     if run.n_resampled.any():  # its paths are broken
-        ((_, forward),) = anneal_rows(problem, plan, call.round(_FORWARD), report, call)
+        ((_, forward),) = anneal_rows(problem, plan, runner.round(_FORWARD), report, runner)
     return [upper, _join(run, forward, back)]
 
 
@@ -195,12 +194,12 @@ def _join(run: AnnealingRun, forward: AnnealingRun, back: AnnealingRun) -> LogZE
     return to_estimate(value, se, "forward and reverse")
 
 
-def _bound(problem: Problem, run: AnnealingRun, back: AnnealingRun, call: Call) -> LogZEstimate:
+def _bound(problem: Problem, run: AnnealingRun, back: AnnealingRun, runner: Runner) -> LogZEstimate:
     """Estimate log Z by the paths back alone: an upper bound on average, as far as their start is exact."""
     target = Target.of(run)
     log_weights = target.log_weights.ravel()
     ended = _whole(end_at_fit(problem, 0, back)).ravel()
-    inside = support_of(problem, 0, run, call)
+    inside = support_of(problem, 0, run, runner)
     log_z = -float(log_sum_exp(log_weights + ended))
     relative = np.expm1(np.minimum(log_z + ended, 50.0))
     spread = np.sqrt(np.log1p(target.variance(relative)) + inside.relative_se**2)
@@ -216,7 +215,7 @@ def _whole(run: AnnealingRun) -> np.ndarray:
 
 
 #: What takes another run, or another evaluation: name -> estimates.
-_METHODS: dict[str, Callable[[Problem, Outcome, Report, Call], list[LogZEstimate]]] = {
+_METHODS: dict[str, Callable[[Problem, Outcome, Report, Runner], list[LogZEstimate]]] = {
     "bridge": _bridge,
     "linked": lambda *run: [anneal_linked(*run)],
     "bidirectional": _bidirectional,

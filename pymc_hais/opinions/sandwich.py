@@ -14,11 +14,11 @@ from pymc_hais.core.weights import pool, systematic
 from pymc_hais.estimators import LogZEstimate, estimate_log_z, turn_round
 from pymc_hais.jobs.progress import part, without_log_z
 from pymc_hais.problem.problem import Problem
-from pymc_hais.request.call import Call
 from pymc_hais.run.choice import Choice, tail_of
 from pymc_hais.run.populations import Support, anneal_back, anneal_rows, end_at_fit, support_of
 from pymc_hais.run.rounds import each_length
 from pymc_hais.run.row_results import RowResult, estimate_row
+from pymc_hais.runner.runner import Runner
 
 #: Moves at beta = 1 that part the copies of the true values: one draw alone would decide the bound.
 _MOVES_APART = 100
@@ -35,28 +35,28 @@ class Sandwich(NamedTuple):
     draws: np.ndarray  # (n, D): equally weighted posterior draws, for ranks
 
 
-def run_validation(choice: Choice, true_positions: np.ndarray, call: Call) -> list[Sandwich]:
+def run_validation(choice: Choice, true_positions: np.ndarray, runner: Runner) -> list[Sandwich]:
     """Bound log Z of every simulated data set, which are the rows of the problem, along one plan both ways.
 
     They were simulated from ``true_positions`` (R, D), flat vectors.
     """
     problem = choice.problem
     number = choice.spent.n_rounds + 1
-    report = without_log_z(call.progress.phase(f"{problem.n_rows} data sets", choice.forecast(call)))
+    report = without_log_z(runner.progress.phase(f"{problem.n_rows} data sets", choice.forecast(runner)))
     results: dict[int, Sandwich] = {}
     for ladder, rows, own in each_length(choice, report):
         ahead, behind = part(own, 0.0, 0.5), part(own, 0.5, 0.5)
         seen = {
             row: _Ahead(
                 estimate_row(run, len(ladder.schedule), tail=tail_of(choice, run), mass=problem.prior_mass),
-                support_of(problem, row, run, call),
+                support_of(problem, row, run, runner),
                 _draws(problem, run),
             )
-            for row, run in anneal_rows(problem, ladder, call.round(number, rows), ahead, call)
+            for row, run in anneal_rows(problem, ladder, runner.round(number, rows), ahead, runner)
         }
-        size = (call.request.chains, call.request.draws, problem.layout.n_dims)
+        size = (runner.request.chains, runner.request.draws, problem.layout.n_dims)
         starts = {row: np.broadcast_to(problem.to_coordinates(true_positions[row][None]), size) for row in rows}
-        for row, back in anneal_back(problem, ladder, starts, behind, call, _MOVES_APART):
+        for row, back in anneal_back(problem, ladder, starts, behind, runner, _MOVES_APART):
             results[row] = _sandwich(problem, row, seen[row], back)
     return [results[row] for row in range(problem.n_rows)]
 

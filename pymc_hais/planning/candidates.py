@@ -17,8 +17,8 @@ from pymc_hais.planning.modes.near import shorten
 from pymc_hais.planning.starts import is_auto, takes_fit
 from pymc_hais.problem.building import with_reference
 from pymc_hais.problem.problem import Problem
-from pymc_hais.request.call import Call
 from pymc_hais.run.choice import PILOT_PARTICLES
+from pymc_hais.runner.runner import Runner
 
 #: Moves of a pilot that starts from a fit: few stages, of a few moves each.
 _NEAR_MOVES = 30
@@ -49,7 +49,7 @@ class Candidate(Protocol):
         """Say why it is not worth a pilot; None where it is."""
         ...
 
-    def build(self, best: Trial) -> tuple[Problem, Call]:
+    def build(self, best: Trial) -> tuple[Problem, Runner]:
         """Compile it."""
         ...
 
@@ -79,15 +79,15 @@ class OtherSites:
 
     def reason_to_skip(self, best: Trial) -> str | None:
         """Ask for one row of a model whose sites they may serve, and for enough work."""
-        is_left_to_us = best.call.compiler.sites is None and best.problem.n_rows == 1 and best.is_tuned
+        is_left_to_us = best.runner.compiler.sites is None and best.problem.n_rows == 1 and best.is_tuned
         is_worth_it = is_left_to_us and LocallyBalanced().is_worth_a_try(_blocks(best.problem))
         return None if is_worth_it and _work(best) >= _WORTH_COMPILING else best.plan.reason
 
-    def build(self, best: Trial) -> tuple[Problem, Call]:
+    def build(self, best: Trial) -> tuple[Problem, Runner]:
         """Compile the same start with other moves."""
-        problem, call = best.problem, best.call
-        other = replace(call, compiler=replace(call.compiler, sites=LocallyBalanced()))
-        found = with_reference(problem.model, problem.layout, problem.reference, other.compiler, call.seeds)
+        problem, runner = best.problem, best.runner
+        other = replace(runner, compiler=replace(runner.compiler, sites=LocallyBalanced()))
+        found = with_reference(problem.model, problem.layout, problem.reference, other.compiler, runner.seeds)
         return replace(found, identity=problem.identity), other
 
     def reason_against(self, tried: Trial, best: Trial) -> str | None:
@@ -130,9 +130,9 @@ class MarginsOfSites:
         """Ask for particles that have arrived."""
         return None if best.is_tuned else _NO_TIME
 
-    def build(self, best: Trial) -> tuple[Problem, Call]:
+    def build(self, best: Trial) -> tuple[Problem, Runner]:
         """Compile the margins."""
-        return fit_margins(best.problem, best.pilots[0].positions, best.call), best.call
+        return fit_margins(best.problem, best.pilots[0].positions, best.runner), best.runner
 
     def reason_against(self, tried: Trial, best: Trial) -> str | None:
         """Take them."""
@@ -164,11 +164,11 @@ class Fit:
             return _NO_TIME
         return _reason_to_stay(best) if self.is_auto else None
 
-    def build(self, best: Trial) -> tuple[Problem, Call]:
+    def build(self, best: Trial) -> tuple[Problem, Runner]:
         """Fit one shape around each row's centre."""
-        mass = mass_of(best.problem, best.call, best.spent)
+        mass = mass_of(best.problem, best.runner, best.spent)
         near = fit_to(best.problem, best.centres, best.residuals, mass)
-        return shorten(near, best, best.spent, best.call) if self.is_auto else near, best.call
+        return shorten(near, best, best.spent, best.runner) if self.is_auto else near, best.runner
 
     def reason_against(self, tried: Trial, best: Trial) -> str | None:
         """Compare the lengths, where it is left to us."""
@@ -197,17 +197,17 @@ CANDIDATES: list[type[Candidate]] = [OtherSites, MarginsOfSites, Fit]
 
 def _reason_to_stay(first: Trial) -> str | None:
     """Say why the first reference should be kept without a second pilot, if it should."""
-    problem, call, n_pilots = first.problem, first.call, len(first.rows)
+    problem, runner, n_pilots = first.problem, first.runner, len(first.rows)
     if problem.engine.kernel.constraints is not None:
         return "A fit would not keep to the constraints."
     if any(problem.layout.is_periodic):
         return "A fit would not keep to a circle."
     needed = first.length
-    n_particles = problem.n_rows * call.request.chains * call.request.draws
+    n_particles = problem.n_rows * runner.request.chains * runner.request.draws
     fit_costs = n_pilots * PILOT_PARTICLES * _NEAR_MOVES + SHORTEST * n_particles
     if needed * n_particles <= fit_costs:
         return "A fit to the pilot's particles would not save time."
-    if n_pilots * PILOT_PARTICLES * _NEAR_MOVES * first.spent.seconds_per_gradient > call.budget.left / 2:
+    if n_pilots * PILOT_PARTICLES * _NEAR_MOVES * first.spent.seconds_per_gradient > runner.budget.left / 2:
         return "There is no time for a second pilot, from a fit."
     suspects = unnormalised_priors(problem.model)
     if suspects and needed <= _WORTH_A_MASS:
@@ -230,7 +230,7 @@ def _reason_of_rows(tried: Trial, first: Trial) -> str | None:
     error = float(np.sqrt(np.sum(before[:, 1] ** 2 + after[:, 1] ** 2))) / len(before)
     if missing > _MISSING * error:
         return f"A fit around each row misses something, {missing:.2f} nats in the mean: it is not used."
-    target = tried.call.request.target_se or np.inf
+    target = tried.runner.request.target_se or np.inf
     needed, enough = (
         float(np.sum(n_steps * np.maximum(se / target, 1.0) ** 2)) for _, se, n_steps in (after.T, before.T)
     )
@@ -247,7 +247,7 @@ def _blocks(problem: Problem) -> tuple[SiteBlock, ...]:
 
 def _work(trial: Trial) -> float:
     """Forecast the evaluations of the first round of every row, times the sites."""
-    request, problem = trial.call.request, trial.problem
+    request, problem = trial.runner.request, trial.problem
     n_moves = float(trial.plan.lengths.sum()) * (request.chains * request.draws)
     return n_moves * problem.engine.kernel.n_gradients * problem.layout.n_sites
 

@@ -25,9 +25,9 @@ from pymc_hais.problem.building import with_reference
 from pymc_hais.problem.parameter_path import build_parameter_problem, is_geometric
 from pymc_hais.problem.problem import Problem
 from pymc_hais.references import AnnealedModel, Draws, check_same_variables
-from pymc_hais.request.call import Call
 from pymc_hais.run.choice import Choice, Spent
 from pymc_hais.run.plan import Plan
+from pymc_hais.runner.runner import Runner
 from pymc_hais.tuning import Recipe, build_ladder, suggest_length
 
 _log = logging.getLogger("pymc.hais")
@@ -47,7 +47,7 @@ _SHORTEST = 512
 _FINAL_MOVES = 100
 
 
-def choose_reference(problem: Problem, call: Call, reference: Any) -> Choice:
+def choose_reference(problem: Problem, runner: Runner, reference: Any) -> Choice:
     """Run the pilot; where something is left to us, try what is likely to cost less.
 
     Of many rows of data three have pilots, and a short scouting round, which is not reported, tells about the others.
@@ -55,47 +55,47 @@ def choose_reference(problem: Problem, call: Call, reference: Any) -> Choice:
     The problem is compiled for the first reference, and ``reference`` is as the user gave it.
     """
     layout, kernel = problem.layout, problem.engine.kernel
-    check_counters(call.request.draws, layout.n_continuous, kernel.n_uniforms)
+    check_counters(runner.request.draws, layout.n_continuous, kernel.n_uniforms)
     spent = Spent(n_gradients_pilot=problem.prior_mass.n_gradients if problem.prior_mass else 0)
-    if not call.recipe.needs_pilot(kernel) and (is_auto(reference) or not takes_fit(reference)):
-        plan = Plan(None, np.full(problem.n_rows, call.request.n_temperatures or 1), call.recipe)
+    if not runner.recipe.needs_pilot(kernel) and (is_auto(reference) or not takes_fit(reference)):
+        plan = Plan(None, np.full(problem.n_rows, runner.request.n_temperatures or 1), runner.recipe)
         return Choice(problem, plan, spent=spent, compile_seconds=problem.engine.clock.seconds)
     if isinstance(reference, GivenDraws):
         x = reference.positions
         if layout.n_sites:
-            near = fit_margins(problem, x, call)
+            near = fit_margins(problem, x, runner)
         else:
-            near = fit_to_draws(problem, x, mass_of(problem, call, spent), "the draws given")
-        return learn(near, [0], 0, spent, call)
-    if is_auto(reference) and call.request.n_temperatures is None:
-        exact = enumerate_states(problem, spent, call)
+            near = fit_to_draws(problem, x, mass_of(problem, runner, spent), "the draws given")
+        return learn(near, [0], 0, spent, runner)
+    if is_auto(reference) and runner.request.n_temperatures is None:
+        exact = enumerate_states(problem, spent, runner)
         if exact is not None:
-            return learn(exact, [0], 0, spent, call).because("Few enough states to sum over all of them.")
+            return learn(exact, [0], 0, spent, runner).because("Few enough states to sum over all of them.")
     if is_auto(reference):
-        first = _try_mode(problem, spent, call)
+        first = _try_mode(problem, spent, runner)
         if first is None and problem.chart is not None and problem.chart.fixes_predictors:
             # In such coordinates a pilot from the prior is dear.
-            problem = build_first_problem(problem.model, reference, call)
-            first = _try_mode(problem, spent, call)
+            problem = build_first_problem(problem.model, reference, runner)
+            first = _try_mode(problem, spent, runner)
         if first is not None:
-            return replace(first, fallback=lambda: _by_pilots(problem, reference, spent, call))
-    return _by_pilots(problem, reference, spent, call)
+            return replace(first, fallback=lambda: _by_pilots(problem, reference, spent, runner))
+    return _by_pilots(problem, reference, spent, runner)
 
 
-def _by_pilots(problem: Problem, reference: Any, spent: Spent, call: Call) -> Trial:
+def _by_pilots(problem: Problem, reference: Any, spent: Spent, runner: Runner) -> Trial:
     """Run the pilot from the first start, and try what may cost less."""
     offers = [kind.offer(problem, reference) for kind in CANDIDATES]
-    best = learn(problem, choose_rows(problem, call), 0, spent, call, scouts_for_fit=takes_fit(reference))
+    best = learn(problem, choose_rows(problem, runner), 0, spent, runner, scouts_for_fit=takes_fit(reference))
     best = best.because("") if is_auto(reference) else best
     for candidate in offers:
         best = best if candidate is None else _consider(candidate, best)
     return best
 
 
-def _try_mode(problem: Problem, spent: Spent, call: Call) -> Trial | None:
+def _try_mode(problem: Problem, spent: Spent, runner: Runner) -> Trial | None:
     """Start from the mode where that is offered, with fields integrated out; None, and a line in the log, if not."""
     has_fields = problem.chart is not None and problem.chart.fields
-    first = (try_fields_first if has_fields else try_mode_first)(problem, spent, call)
+    first = (try_fields_first if has_fields else try_mode_first)(problem, spent, runner)
     if isinstance(first, Trial):
         return first
     if first:
@@ -103,7 +103,7 @@ def _try_mode(problem: Problem, spent: Spent, call: Call) -> Trial | None:
     return None
 
 
-def choose_rows(problem: Problem, call: Call) -> list[int]:
+def choose_rows(problem: Problem, runner: Runner) -> list[int]:
     """Choose the rows that get a pilot of their own, evenly from the least to the most likely under the reference.
 
     A row that few reference draws make possible has no pilot where other rows have enough: it is annealed by their
@@ -112,7 +112,7 @@ def choose_rows(problem: Problem, call: Call) -> list[int]:
     """
     if problem.n_rows == 1:
         return [0]
-    stream = call.seeds.stream(Purpose.CHECK, 2)
+    stream = runner.seeds.stream(Purpose.CHECK, 2)
 
     def look(row: int, n: int) -> tuple[float, float]:
         """Return the share of n reference draws that make a row possible, and the median of their log ratios."""
@@ -142,10 +142,10 @@ def _consider(candidate: Candidate, best: Trial) -> Trial:
     if (reason := candidate.reason_to_skip(best)) is not None:
         return best.because(reason)
     spent, rate = best.spent, best.spent.seconds_per_gradient
-    problem, call = candidate.build(best)
+    problem, runner = candidate.build(best)
     earlier = best if candidate.sees_earlier else None
     try:
-        tried = learn(problem, best.rows, candidate.number, spent, call, earlier)
+        tried = learn(problem, best.rows, candidate.number, spent, runner, earlier)
     except NoStartError:
         spent.seconds_per_gradient = rate
         return best.because(f"No particle from {problem.label} has a density above zero.")
@@ -164,33 +164,33 @@ def _counting(trial: Trial, other: Trial) -> Trial:
     return replace(trial, compile_seconds=trial.compile_seconds + other.compile_seconds)
 
 
-def build_problem(model: Any, path: Any, reference: Any, known: Plan | None, call: Call) -> Problem:
+def build_problem(model: Any, path: Any, reference: Any, known: Plan | None, runner: Runner) -> Problem:
     """Compile the path to the model: from a reference, from another model, by moving a parameter, or as a plan says."""
     if known is not None:
-        return restore_problem(known, model, reference, call)
+        return restore_problem(known, model, reference, runner)
     if not is_geometric(path):
-        return build_parameter_problem(model, path, reference, call.compiler, call.seeds)
+        return build_parameter_problem(model, path, reference, runner.compiler, runner.seeds)
     if is_model(reference):
         layout = check_same_variables(model, reference)
-        return _build_ratio_problem(model, layout, _learn_reference(reference, call), call)
-    if is_auto(reference) and not call.request.estimators and has_normal_fields(model):
-        call = replace(call, compiler=replace(call.compiler, normals=True))
-    return build_first_problem(model, reference, call)
+        return _build_ratio_problem(model, layout, _learn_reference(reference, runner), runner)
+    if is_auto(reference) and not runner.request.estimators and has_normal_fields(model):
+        runner = replace(runner, compiler=replace(runner.compiler, normals=True))
+    return build_first_problem(model, reference, runner)
 
 
-def choose_plan(problem: Problem, reference: Any, known: Plan | None, call: Call) -> Choice:
+def choose_plan(problem: Problem, reference: Any, known: Plan | None, runner: Runner) -> Choice:
     """Learn a plan by pilots, or take the one that is known."""
-    return choose_reference(problem, call, reference) if known is None else restore_choice(known, problem, call)
+    return choose_reference(problem, runner, reference) if known is None else restore_choice(known, problem, runner)
 
 
-def _learn_reference(model: Any, call: Call) -> Choice:
+def _learn_reference(model: Any, runner: Runner) -> Choice:
     """Choose how to anneal to a reference model: always with a tuned kernel, also if the user's kernel is fixed."""
-    kernel = Hamiltonian(constraints=call.compiler.kernel.constraints)
-    own = call.within(Branch.REFERENCE_MODEL, kernel)
+    kernel = Hamiltonian(constraints=runner.compiler.kernel.constraints)
+    own = runner.within(Branch.REFERENCE_MODEL, kernel)
     return choose_reference(build_first_problem(model, "auto", own), own, "auto")
 
 
-def _build_ratio_problem(model: Any, layout: Layout, source: Choice, call: Call) -> Problem:
+def _build_ratio_problem(model: Any, layout: Layout, source: Choice, runner: Runner) -> Problem:
     """Compile the path from one model to another.
 
     The draws of the reference model are those of annealed populations: right as their number grows, and each chain has
@@ -200,16 +200,16 @@ def _build_ratio_problem(model: Any, layout: Layout, source: Choice, call: Call)
     """
     problem, pilot = source.problem, source.plan.pilot
     assert pilot is not None  # its options leave something to tune
-    n_steps = max(_SHORTEST, _SLOWER * suggest_length(pilot, None, call.request.max_temperatures))
+    n_steps = max(_SHORTEST, _SLOWER * suggest_length(pilot, None, runner.request.max_temperatures))
     # Of the user's recipe resampling alone: the kernel is the one that the pilot has tuned.
-    recipe = Recipe(resample_below=call.recipe.resample_below)
+    recipe = Recipe(resample_below=runner.recipe.resample_below)
     plan = build_ladder(pilot, n_steps, recipe, problem.engine.kernel)
 
     def draw(n: int, seeds: np.random.SeedSequence) -> Draws:
         draws, noise, resampling = seeds.spawn(3)
         stream = Stream(draws, noise.generate_state(2), np.random.default_rng(resampling))
         particles = problem.draw([0], [stream], n)
-        run = anneal(problem.engine, plan, particles, call.progress.phase("Reference"))
+        run = anneal(problem.engine, plan, particles, runner.progress.phase("Reference"))
         chosen = systematic(run.log_weights[0], stream.rng.random())
         state = problem.engine.take(run.state, chosen[None])
         state = move(problem.engine, plan, state, particles.inputs, particles.keys, _FINAL_MOVES, n_steps)
@@ -218,4 +218,4 @@ def _build_ratio_problem(model: Any, layout: Layout, source: Choice, call: Call)
 
     n_evaluations = 1 + (n_steps + _FINAL_MOVES) * problem.engine.kernel.n_gradients
     reference = AnnealedModel(problem.model, layout, draw, n_evaluations)
-    return with_reference(model, layout, reference, call.compiler, call.seeds)
+    return with_reference(model, layout, reference, runner.compiler, runner.seeds)

@@ -78,15 +78,15 @@ def confirm(tried: Trial, first: Trial) -> Confirmation:
 
 
 def _most_evaluations(tried: Trial) -> float:
-    request = tried.call.request
+    request = tried.runner.request
     return max(_EVALUATIONS, _SHARE * tried.length * request.draws * request.chains)
 
 
 def _anneal_few(first: Trial) -> tuple[float, float]:
     """Anneal a few particles along the prior's own schedule; return log Z and the number of their first ancestors."""
     problem, spent = first.problem, first.spent
-    call = first.call.asking(draws=_PARTICLES // 2, chains=2)
-    ladder = build_ladder(first.pilots[0], first.length, first.call.recipe, problem.engine.kernel)
+    call = first.runner.asking(draws=_PARTICLES // 2, chains=2)
+    ladder = build_ladder(first.pilots[0], first.length, first.runner.recipe, problem.engine.kernel)
     spent.n_rounds += 1
     report = without_log_z(call.progress.phase("Confirming"))
     ((_, run),) = anneal_rows(problem, ladder, call.round(spent.n_rounds), report, call)

@@ -15,9 +15,9 @@ from pymc_hais.problem.building import with_reference
 from pymc_hais.problem.kept import find_problem, keep_problem
 from pymc_hais.problem.problem import CHUNK, Problem
 from pymc_hais.references import Enumerated, Independent, StateGroup, state_group
-from pymc_hais.request.call import Call
 from pymc_hais.run.choice import Spent
 from pymc_hais.run.plan import EVERY_STATE
+from pymc_hais.runner.runner import Runner
 from pymc_hais.tuning import Stopwatch
 
 #: States of all groups, at most: fewer evaluations than a pilot of a model with as many sites takes.
@@ -35,7 +35,7 @@ def find_state_groups(problem: Problem) -> list[StateGroup] | None:
     return groups if sum(group.n_states for group in groups) <= MOST_STATES else None
 
 
-def enumerate_states(problem: Problem, spent: Spent, call: Call) -> Problem | None:
+def enumerate_states(problem: Problem, spent: Spent, runner: Runner) -> Problem | None:
     """Compile the problem for a table of its posterior; None where there are too many states, or no time.
 
     Costs one evaluation of the density for each state, and nothing where it is kept from an earlier call.
@@ -43,25 +43,25 @@ def enumerate_states(problem: Problem, spent: Spent, call: Call) -> Problem | No
     groups = find_state_groups(problem)
     if groups is None:
         return None
-    model, identity, compiler = problem.model, problem.identity, call.compiler
+    model, identity, compiler = problem.model, problem.identity, runner.compiler
     if identity and (kept := find_problem(model, identity, EVERY_STATE, compiler, takes_fit=False)):
         return kept
-    base, seconds = _possible_state(problem, call)
+    base, seconds = _possible_state(problem, runner)
     n_states = sum(group.n_states for group in groups)
-    if seconds * n_states / CHUNK > _SHARE_OF_TIME * call.budget.left:
+    if seconds * n_states / CHUNK > _SHARE_OF_TIME * runner.budget.left:
         return None
     tables = [_tabulate(problem, group, base) for group in groups]
     spent.n_gradients_pilot += n_states
     reference = Independent(Enumerated(groups, tables), problem.layout.n_dims)
-    found = replace(with_reference(model, problem.layout, reference, compiler, call.seeds), identity=identity)
+    found = replace(with_reference(model, problem.layout, reference, compiler, runner.seeds), identity=identity)
     if identity:
         keep_problem(found, EVERY_STATE, compiler, takes_fit=False)
     return found
 
 
-def _possible_state(problem: Problem, call: Call) -> tuple[np.ndarray, float]:
+def _possible_state(problem: Problem, runner: Runner) -> tuple[np.ndarray, float]:
     """Return the likeliest of ``CHUNK`` draws of the reference, (D,), and the seconds that evaluating these takes."""
-    draws = problem.reference.draw(CHUNK, call.seeds.sequence(Purpose.CHECK, 8)).positions
+    draws = problem.reference.draw(CHUNK, runner.seeds.sequence(Purpose.CHECK, 8)).positions
     watch = Stopwatch(problem.engine.clock)
     return draws[np.argmax(problem.log_density(draws))], watch.elapsed
 

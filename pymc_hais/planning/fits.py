@@ -11,7 +11,7 @@ from pymc_hais.planning.starts import HEAVY
 from pymc_hais.problem.building import with_reference
 from pymc_hais.problem.problem import PriorMass, Problem
 from pymc_hais.references import Fitted, Independent, Margins, StudentT
-from pymc_hais.request.call import Call
+from pymc_hais.runner.runner import Runner
 from pymc_hais.tuning import DEFENCE, fit_reference, fit_sites
 
 #: Degrees of freedom up to which a fit has tails.
@@ -53,18 +53,18 @@ def fit_to_draws(problem: Problem, x: np.ndarray, mass: PriorMass | None, source
     return fit_to(problem, centre[None], coordinates - centre, mass, source)
 
 
-def fit_margins(problem: Problem, positions: np.ndarray, call: Call) -> Problem:
+def fit_margins(problem: Problem, positions: np.ndarray, runner: Runner) -> Problem:
     """Compile the problem for independent margins of particles (P, D) at beta = 1, mixed with those of its reference.
 
     No value of a site becomes impossible, so that no weight is infinite; the continuous dimensions, where there are
     any, follow one fitted density.
     """
     layout = problem.layout
-    drawn = problem.reference.draw(_DRAWS, call.seeds.sequence(Purpose.CHECK, 6)).positions
+    drawn = problem.reference.draw(_DRAWS, runner.seeds.sequence(Purpose.CHECK, 6)).positions
     continuous = fit_reference(positions[:, : layout.n_continuous]) if layout.n_continuous else None
     tables = [_mix(_frequencies(positions, v), _frequencies(drawn, v)) for v in layout.sites]
     margins = Independent(Margins(continuous, layout.n_continuous, layout.sites, tables), layout.n_dims)
-    found = with_reference(problem.model, layout, margins, call.compiler, call.seeds)
+    found = with_reference(problem.model, layout, margins, runner.compiler, runner.seeds)
     return replace(found, identity=problem.identity)
 
 

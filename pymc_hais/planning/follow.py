@@ -15,7 +15,6 @@ from pymc_hais.problem.building import build_problem
 from pymc_hais.problem.parameter_path import is_geometric
 from pymc_hais.problem.problem import PriorMass, Problem
 from pymc_hais.references import prior_alone
-from pymc_hais.request.call import Call
 from pymc_hais.request.request import FINAL_MOVES, Request
 from pymc_hais.run.choice import Choice, Spent, tail_of
 from pymc_hais.run.plan import (
@@ -31,13 +30,14 @@ from pymc_hais.run.plan import (
     spec_of,
 )
 from pymc_hais.run.rounds import Outcome
+from pymc_hais.runner.runner import Runner
 from pymc_hais.tuning import CONSTANT_SPEED
 
 #: What of a plan an argument would replace.
 _OWN = {"n_temperatures": "number of temperatures", "modes": "reference", "schedule": "schedule"}
 
 
-def record_plan(choice: Choice, outcome: Outcome, call: Call) -> Plan | None:
+def record_plan(choice: Choice, outcome: Outcome, runner: Runner) -> Plan | None:
     """Complete the plan of a run of one model; None where a path moves a parameter, or starts from another model."""
     problem, run = choice.problem, outcome.run
     assert run is not None
@@ -66,21 +66,21 @@ def record_plan(choice: Choice, outcome: Outcome, call: Call) -> Plan | None:
             problem.prior_mass,
             problem.chart is not None and problem.chart.fixes_predictors,
         ),
-        kernel=kernel_of(call.compiler.kernel if isinstance(kernel, Composed) else kernel),
+        kernel=kernel_of(runner.compiler.kernel if isinstance(kernel, Composed) else kernel),
         site_kernel=kernel_of(kernel.sites if isinstance(kernel, Composed) else None),
         origin=origin,
     )
 
 
-def follow(plan: Plan, call: Call) -> Call:
+def follow(plan: Plan, runner: Runner) -> Runner:
     """Take kernel and schedule from a plan; refuse what was asked for that contradicts it.
 
     Raises ValueError, naming the argument and what to pass.
     """
-    _refuse_others(plan, call.given)
+    _refuse_others(plan, runner.given)
     kernel, sites = plan.kernel, plan.site_kernel
-    if call.given.kernel is not None or call.given.constraints is not None:
-        compiler = call.compiler
+    if runner.given.kernel is not None or runner.given.constraints is not None:
+        compiler = runner.compiler
         is_other = compiler.sites and not is_same_kernel(compiler.sites, sites)
         if is_other or not is_same_kernel(compiler.kernel, kernel):
             own = tuple(one for one in (compiler.kernel, compiler.sites) if one)
@@ -92,10 +92,10 @@ def follow(plan: Plan, call: Call) -> Call:
     for one in (kernel, sites):
         if isinstance(one, Own):
             raise ValueError(f"The plan was learnt with a kernel of your own, {one.label}: pass it again as `kernel`.")
-    recipe = replace(plan.recipe, resample_below=min(plan.recipe.resample_below, call.recipe.resample_below))
+    recipe = replace(plan.recipe, resample_below=min(plan.recipe.resample_below, runner.recipe.resample_below))
     assert plan.start is not None
-    compiler = replace(call.compiler, kernel=kernel, sites=sites, normals=plan.start.normals)
-    return replace(call, recipe=recipe, compiler=compiler)
+    compiler = replace(runner.compiler, kernel=kernel, sites=sites, normals=plan.start.normals)
+    return replace(runner, recipe=recipe, compiler=compiler)
 
 
 def _refuse_others(plan: Plan, given: Request) -> None:
@@ -120,7 +120,7 @@ def _names(*kernels: Any) -> str:
     return " and ".join(one.label if isinstance(one, Own) else repr(one) for one in kernels if one is not None)
 
 
-def restore_problem(plan: Plan, model: Any, reference: Any, call: Call) -> Problem:
+def restore_problem(plan: Plan, model: Any, reference: Any, runner: Runner) -> Problem:
     """Compile a model for what a plan starts from.
 
     The model has the free variables of the plan's model; its data may be others.  ``reference`` is as the user gave it,
@@ -134,12 +134,14 @@ def restore_problem(plan: Plan, model: Any, reference: Any, call: Call) -> Probl
     if difference := plan.origin.layout.difference(layout):
         raise ValueError(f"The model is another one than that of `plan`: {difference}. Leave the plan out.")
     if isinstance(start.reference, str) and start.reference == EVERY_STATE:
-        return _enumerate_again(model, call)
+        return _enumerate_again(model, runner)
     is_own = isinstance(start.reference, Own)
     spec = reference if is_own else spec_for(start.reference, model, layout)
-    mass = _mass(start, model, call)
+    mass = _mass(start, model, runner)
     of_start = None if isinstance(spec, str) and spec == "prior" else mass
-    problem = build_problem(model, spec, call.compiler, call.seeds, None, start.fitted is not None, prior_mass=of_start)
+    problem = build_problem(
+        model, spec, runner.compiler, runner.seeds, None, start.fitted is not None, prior_mass=of_start
+    )
     if is_own and spec_of(problem.reference) != start.reference:
         raise ValueError(
             f"The plan was learnt with the reference {start.reference.label} ({start.reference.kind}), and "
@@ -156,9 +158,9 @@ def restore_problem(plan: Plan, model: Any, reference: Any, call: Call) -> Probl
     return problem.with_fit(replace(start.fitted, log_mass_of_other=problem.log_prior_mass), start.sites)
 
 
-def _enumerate_again(model: Any, call: Call) -> Problem:
+def _enumerate_again(model: Any, runner: Runner) -> Problem:
     """Sum over all states of a model with the data that it has now."""
-    problem = enumerate_states(build_problem(model, "prior", call.compiler, call.seeds), Spent(), call)
+    problem = enumerate_states(build_problem(model, "prior", runner.compiler, runner.seeds), Spent(), runner)
     if problem is None:
         raise ValueError(
             "The run of `plan` summed over all states of the discrete variables. With these data more of them depend "
@@ -167,12 +169,12 @@ def _enumerate_again(model: Any, call: Call) -> Problem:
     return problem
 
 
-def _mass(start: Start, model: Any, call: Call) -> PriorMass | None:
+def _mass(start: Start, model: Any, runner: Runner) -> PriorMass | None:
     """Return the mass of the prior, measured again unless the prior is the same."""
     if start.mass is not None and _is_known(start.mass.identity, identify_as_written(prior_alone(model))):
         return start.mass
     is_mixed = start.fitted is not None and start.fitted.share_of_other < 1.0
-    return find_mass(model, start.fitted if is_mixed else start.reference, call)
+    return find_mass(model, start.fitted if is_mixed else start.reference, runner)
 
 
 def _is_known(before: ModelIdentity | None, now: ModelIdentity | None) -> bool:
@@ -182,9 +184,9 @@ def _is_known(before: ModelIdentity | None, now: ModelIdentity | None) -> bool:
     return not (before.unreadable or now.unreadable or before.difference(now))
 
 
-def restore_choice(plan: Plan, problem: Problem, call: Call) -> Choice:
+def restore_choice(plan: Plan, problem: Problem, runner: Runner) -> Choice:
     """Return the choice of a plan for a problem that was restored from it."""
-    check_counters(call.request.draws, problem.layout.n_continuous, problem.engine.kernel.n_uniforms)
+    check_counters(runner.request.draws, problem.layout.n_continuous, problem.engine.kernel.n_uniforms)
     mass, origin, ladder = problem.prior_mass, plan.origin, plan.ladder
     assert ladder is not None
     assert origin is not None  # of a run that has ended
@@ -194,7 +196,7 @@ def restore_choice(plan: Plan, problem: Problem, call: Call) -> Choice:
         n_rounds=origin.n_rounds,
         seconds_per_gradient=origin.seconds_per_gradient,
     )
-    n_steps, recipe = len(ladder.schedule), call.recipe
+    n_steps, recipe = len(ladder.schedule), runner.recipe
     is_seen = _is_known(origin.identity, problem.identity)
     if problem.is_near and not is_seen:
         # Of other data nobody has said that next to no annealing is needed.
@@ -203,7 +205,7 @@ def restore_choice(plan: Plan, problem: Problem, call: Call) -> Choice:
     own = replace(
         plan,
         ladder=replace(ladder, resample_below=recipe.resample_below),
-        lengths=np.array([n_steps if recipe.is_fixed else min(n_steps, call.request.max_temperatures)]),
+        lengths=np.array([n_steps if recipe.is_fixed else min(n_steps, runner.request.max_temperatures)]),
         recipe=recipe,
         reason="As in the plan that was given.",
     )

@@ -21,11 +21,11 @@ from pymc_hais.jobs.workers import Task
 from pymc_hais.model import improper_priors
 from pymc_hais.problem.problem import Problem
 from pymc_hais.problem.refusals import refuse_distance
-from pymc_hais.request.call import Call
 from pymc_hais.run.choice import PILOT_PARTICLES, Choice, Spent
 from pymc_hais.run.plan import Plan
 from pymc_hais.run.populations import Piloting, anneal_rows, count_gradients
 from pymc_hais.run.row_results import RowResult, estimate_row
+from pymc_hais.runner.runner import Runner
 from pymc_hais.tuning import (
     EndlessPilotError,
     Pilot,
@@ -66,26 +66,26 @@ class NoStartError(ValueError):
 
 
 def run_pilots(
-    problem: Problem, rows: Sequence[int], number: int, spent: Spent, call: Call, n_particles: int = PILOT_PARTICLES
+    problem: Problem, rows: Sequence[int], number: int, spent: Spent, runner: Runner, n_particles: int = PILOT_PARTICLES
 ) -> list[Pilot]:
     """Run a pilot on each of some rows, with reference draws of its own; each is given a part of the time left.
 
     There are ``n_particles`` or more, where a dense metric takes them, and where they save compiling another program.
     """
     begin = time.perf_counter()
-    seconds = _SHARE_OF_TIME * call.budget.left / len(rows)
+    seconds = _SHARE_OF_TIME * runner.budget.left / len(rows)
     step = PILOT_PARTICLES if n_particles == PILOT_PARTICLES else problem.engine.grain(PILOT_PARTICLES)
     n_particles = step * -(-max(n_particles, particles_for_dense(problem.layout.n_continuous)) // step)
-    report = call.progress.phase("Pilot")
+    report = runner.progress.phase("Pilot")
 
     def task(row: int) -> Task:
         place = Place(Purpose.PILOT, number, [row], [0])
-        (stream,) = call.seeds.streams(place)
-        name, fingerprint = call.seeds.name(place), stream.key.tobytes().hex
+        (stream,) = runner.seeds.streams(place)
+        name, fingerprint = runner.seeds.name(place), stream.key.tobytes().hex
         return Task(name, fingerprint, lambda: _pilot(problem, row, stream, n_particles, seconds))
 
     try:
-        found = dict(call.workers.do(problem.engine, [task(row) for row in rows], report))
+        found = dict(runner.workers.do(problem.engine, [task(row) for row in rows], report))
     except EndlessPilotError as error:
         refuse_distance(problem.model, problem.layout, problem.label, problem.is_prior, error)
     except FloatingPointError as error:
@@ -149,7 +149,7 @@ def adaptation_bias(pilot: Pilot) -> float:
 class Trial(Choice):
     """A choice that had pilots."""
 
-    call: Call  # whose machine code it has
+    runner: Runner  # whose machine code it has
     rows: list[int]  # the row of data of each pilot
     pilots: list[Pilot]
     seen: list[np.ndarray]  # log ratios at all pilots' particles, those of an earlier trial included
@@ -166,23 +166,23 @@ class Trial(Choice):
 
         Without a target for the error all rows have one length; then only a fit asks where each row's particles lie.
         """
-        problem, call, request = self.problem, self.call, self.call.request
+        problem, runner, request = self.problem, self.runner, self.runner.request
         if problem.n_rows == 1 or (request.target_se is None and not for_fit):
             return self
-        lengths = _suggest(problem, self.pilots, call)
+        lengths = _suggest(problem, self.pilots, runner)
         n_steps = min(max(int(lengths[0]) // 2, _SHORTEST_SCOUTING), request.max_temperatures)
-        ladder = build_ladder(merge(self.pilots), n_steps, call.recipe, problem.engine.kernel)
+        ladder = build_ladder(merge(self.pilots), n_steps, runner.recipe, problem.engine.kernel)
         n_kept = max(_KEPT_PER_ROW, _KEPT_PARTICLES // problem.n_rows)
         self.spent.n_rounds += 1
-        report = without_log_z(call.progress.phase("Scouting"))
-        runs = anneal_rows(problem, ladder, call.round(self.spent.n_rounds, range(problem.n_rows)), report, call)
+        report = without_log_z(runner.progress.phase("Scouting"))
+        runs = anneal_rows(problem, ladder, runner.round(self.spent.n_rounds, range(problem.n_rows)), report, runner)
         looked = {row: _look(problem, run, n_steps, n_kept) for row, run in runs}
         scouted, centres, residuals = zip(*(looked[row] for row in range(problem.n_rows)), strict=True)
-        self.spent.n_gradients += count_gradients(problem, ladder, problem.n_rows, call)
+        self.spent.n_gradients += count_gradients(problem, ladder, problem.n_rows, runner)
         if request.target_se is not None:
             se = np.array([one.estimate.se for one in scouted])
             lengths = _lengths(se, n_steps, request.target_se, request.max_temperatures)
-        plan, tail = decide(problem, self.pilots, self.seen, lengths, call)
+        plan, tail = decide(problem, self.pilots, self.seen, lengths, runner)
         return replace(
             self,
             plan=plan,
@@ -199,7 +199,7 @@ def learn(
     rows: list[int],
     number: int,
     spent: Spent,
-    call: Call,
+    runner: Runner,
     earlier: Trial | None = None,
     scouts_for_fit: bool | None = None,
 ) -> Trial:
@@ -210,10 +210,10 @@ def learn(
     None where no row is asked.
     """
     n_particles = FEW_PARTICLES if problem.is_near else PILOT_PARTICLES
-    pilots = run_pilots(problem, rows, number, spent, call, n_particles)
+    pilots = run_pilots(problem, rows, number, spent, runner, n_particles)
     seen = [] if earlier is None else log_ratios(problem, rows, earlier.pilots, earlier.problem)
     seen = [*seen, *log_ratios(problem, rows, pilots)]
-    plan, tail = decide(problem, pilots, seen, _suggest(problem, pilots, call), call)
+    plan, tail = decide(problem, pilots, seen, _suggest(problem, pilots, runner), runner)
     positions = pilots[0].positions
     centre = positions.mean(axis=0)
     trial = Trial(
@@ -222,7 +222,7 @@ def learn(
         tail,
         spent=spent,
         compile_seconds=problem.engine.clock.seconds,
-        call=call,
+        runner=runner,
         rows=rows,
         pilots=pilots,
         seen=seen,
@@ -232,30 +232,30 @@ def learn(
     return trial if scouts_for_fit is None else trial.scout(scouts_for_fit)
 
 
-def _suggest(problem: Problem, pilots: Sequence[Pilot], call: Call) -> np.ndarray:
+def _suggest(problem: Problem, pilots: Sequence[Pilot], runner: Runner) -> np.ndarray:
     """Say of all rows (R,) what their pilots say of lengths: exactly, where there is one row."""
-    is_single, target = problem.n_rows == 1, call.request.target_se
-    variance = call.request.chains * call.request.draws * target**2 if is_single and target else None
-    return np.full(problem.n_rows, suggest_length(merge(pilots), variance, call.request.max_temperatures))
+    is_single, target = problem.n_rows == 1, runner.request.target_se
+    variance = runner.request.chains * runner.request.draws * target**2 if is_single and target else None
+    return np.full(problem.n_rows, suggest_length(merge(pilots), variance, runner.request.max_temperatures))
 
 
 def decide(
-    problem: Problem, pilots: Sequence[Pilot], seen: Sequence[np.ndarray], lengths: np.ndarray, call: Call
+    problem: Problem, pilots: Sequence[Pilot], seen: Sequence[np.ndarray], lengths: np.ndarray, runner: Runner
 ) -> tuple[Plan, Tail]:
     """Say how long rounds from a reference must be, also for what arrived late in pilots."""
     pilot = merge(pilots)
     tail = measure_tail(seen, float(pilot.autocorrelation_times[-1]), pilot.late)
-    shortest, longest = _shortest(problem, tail), call.request.max_temperatures
-    given = call.request.n_temperatures
+    shortest, longest = _shortest(problem, tail), runner.request.max_temperatures
+    given = runner.request.n_temperatures
     lengths = np.minimum(np.maximum(lengths, shortest), longest) if given is None else 0 * lengths + given
-    return Plan(pilot, lengths, _recipe(problem, call)), tail
+    return Plan(pilot, lengths, _recipe(problem, runner)), tail
 
 
-def _recipe(problem: Problem, call: Call) -> Recipe:
+def _recipe(problem: Problem, runner: Runner) -> Recipe:
     """Leave out most of the moves that part copies where there are few of these."""
     if not problem.is_near:
-        return call.recipe
-    return replace(call.recipe, n_final_moves=min(_FEW_FINAL_MOVES, call.recipe.n_final_moves))
+        return runner.recipe
+    return replace(runner.recipe, n_final_moves=min(_FEW_FINAL_MOVES, runner.recipe.n_final_moves))
 
 
 def _shortest(problem: Problem, tail: Tail) -> int:

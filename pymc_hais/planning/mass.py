@@ -31,9 +31,9 @@ from pymc_hais.planning.starts import first_reference, heavy_reference, takes_fi
 from pymc_hais.problem.building import bind_reference, build_problem
 from pymc_hais.problem.problem import PriorMass, Problem
 from pymc_hais.references import Gaussian, StudentT, UnusablePriorError, prior_alone
-from pymc_hais.request.call import Call
 from pymc_hais.run.choice import Spent
 from pymc_hais.run.rounds import run_rounds
+from pymc_hais.runner.runner import Runner
 from pymc_hais.tuning import fit_reference
 
 #: Prior draws to which the reference is fitted.
@@ -47,7 +47,7 @@ _SHARE_OF_TARGET = 0.3
 def build_first_problem(
     model: Any,
     reference: Any,
-    call: Call,
+    runner: Runner,
     rows: Mapping[str, np.ndarray] | None = None,
     containers: Mapping[str, np.ndarray] | None = None,
 ) -> Problem:
@@ -59,16 +59,16 @@ def build_first_problem(
     the start is left to us, prior draws that do not follow their density are no error: it starts elsewhere, with the
     mass of the prior measured whatever it is.
     """
-    walls = call.compiler.kernel.constraints
+    walls = runner.compiler.kernel.constraints
 
     def build(start: Any, mass: PriorMass | None) -> Problem:
         is_fit = takes_fit(reference)
-        return build_problem(model, start, call.compiler, call.seeds, rows, is_fit, mass, containers)
+        return build_problem(model, start, runner.compiler, runner.seeds, rows, is_fit, mass, containers)
 
     start = first_reference(reference, model, walls)
     try:
-        problem = build(start, mass := find_mass(model, start, call))
-        wider = widened(problem, call.seeds) if isinstance(start, StudentT) and takes_fit(reference) else None
+        problem = build(start, mass := find_mass(model, start, runner))
+        wider = widened(problem, runner.seeds) if isinstance(start, StudentT) and takes_fit(reference) else None
         return build(wider, mass) if wider else problem
     except UnusablePriorError as error:
         # Of a pm.CustomDist nobody knows whether the draws or the density is meant.
@@ -76,34 +76,34 @@ def build_first_problem(
         if not is_ours or discrete_names(model) or periodic_names(model):
             raise
         names = error.names
-    mass = measure_prior_mass(model, call)
-    fit = None if walls else _fit_prior(prior_alone(model), call.seeds)
+    mass = measure_prior_mass(model, runner)
+    fit = None if walls else _fit_prior(prior_alone(model), runner.seeds)
     wide = fit and StudentT(min(_WIDE, getattr(fit, "df", np.inf)), fit.loc, fit.scale)
     return replace(build(wide or heavy_reference(walls), mass), undrawn=names)
 
 
-def find_mass(model: Any, reference: Any, call: Call) -> PriorMass | None:
+def find_mass(model: Any, reference: Any, runner: Runner) -> PriorMass | None:
     """Measure the mass that annealing from a reference has to divide by; None where there is none to divide by."""
     if improper_priors(model) or not unnormalised_priors(model):
         return None
     if isinstance(reference, str) and reference == "prior":
         return None
     try:
-        return measure_prior_mass(model, call)
+        return measure_prior_mass(model, runner)
     except (NotImplementedError, ValueError):  # a prior that cannot be drawn: a finding says what log Z counts then
         return None
 
 
-def mass_of(problem: Problem, call: Call, spent: Spent) -> PriorMass | None:
+def mass_of(problem: Problem, runner: Runner, spent: Spent) -> PriorMass | None:
     """Measure the mass of the prior that a fit is mixed with, where it may not be one."""
     if not problem.is_prior or not unnormalised_priors(problem.model):
         return problem.prior_mass
-    mass = measure_prior_mass(problem.model, call)
+    mass = measure_prior_mass(problem.model, runner)
     spent.n_gradients_pilot += mass.n_gradients
     return mass
 
 
-def measure_prior_mass(model: Any, call: Call) -> PriorMass:
+def measure_prior_mass(model: Any, runner: Runner) -> PriorMass:
     """Anneal to the prior's own density, from a fit to prior draws, or from heavy tails where there are none.
 
     Where the mass is known, nothing is measured.
@@ -117,8 +117,8 @@ def measure_prior_mass(model: Any, call: Call) -> PriorMass:
         return PriorMass(LogZEstimate(known, 0.0, known, known), 0, identify_as_written(prior))
     if discrete_names(prior):
         raise NotImplementedError("The mass of a prior with discrete variables is not measured.")
-    target_se = _SHARE_OF_TARGET * (call.request.target_se or 0.1)
-    own = call.within(Branch.PRIOR_MASS, Hamiltonian(), target_se=target_se)
+    target_se = _SHARE_OF_TARGET * (runner.request.target_se or 0.1)
+    own = runner.within(Branch.PRIOR_MASS, Hamiltonian(), target_se=target_se)
     fit = _fit_prior(prior, own.seeds)
     problem = build_problem(prior, fit or heavy_reference(None), own.compiler, own.seeds, takes_fit=fit is None)
     spent = Spent()

@@ -16,20 +16,20 @@ from xarray import Dataset, DataTree
 from pymc_hais.core.messages import quoted
 from pymc_hais.core.process import one_thread
 from pymc_hais.estimators import Finding, LogZEstimate, ObservedData, describe_data
-from pymc_hais.jobs.guard import Guard
 from pymc_hais.model.compat import (
     coords_and_dims_for_inferencedata,
     find_constants,
     find_observations,
     without_initvals,
 )
-from pymc_hais.request.call import Output
+from pymc_hais.request.request import Output
 from pymc_hais.results.diagnose import Seen, unfinished
 from pymc_hais.results.plans import PLAN, plan_group
 from pymc_hais.run.modes import Modes
 from pymc_hais.run.plan import Plan
 from pymc_hais.run.posterior import PosteriorDraws
 from pymc_hais.run.rounds import Outcome
+from pymc_hais.runner.runner import Runner
 
 _log = logging.getLogger("pymc.hais")
 
@@ -62,7 +62,6 @@ def to_datatree(
     draws: PosteriorDraws,
     estimate: LogZEstimate,
     attrs: Mapping[str, Any],
-    guard: Guard,
     plan: Plan | None,
 ) -> DataTree:
     """Label a run of one model as ArviZ expects.
@@ -71,10 +70,11 @@ def to_datatree(
     statistics of their particles, and the attributes go to every group of the run.  What cannot be added is a finding:
     a finished run is never lost.
     """
-    run, modes, model, output = seen.run, seen.modes, seen.call.given.model, seen.call.output
-    labels = guard.surely(lambda: labels_of(model, output, values))
-    posterior = guard.surely(lambda: as_dataset(values, attrs=attrs, **labels))
-    stats = guard.surely(lambda: as_dataset(stats_of(draws), attrs=attrs))
+    run, modes, runner = seen.run, seen.modes, seen.runner
+    model, output = runner.given.model, runner.output
+    labels = runner.surely(lambda: labels_of(model, output, values))
+    posterior = runner.surely(lambda: as_dataset(values, attrs=attrs, **labels))
+    stats = runner.surely(lambda: as_dataset(stats_of(draws), attrs=attrs))
     stats["log_marginal_likelihood"] = ("chain", run.log_z - estimate.log_prior_mass)
     added = add_groups(
         {
@@ -84,11 +84,11 @@ def to_datatree(
             **densities(posterior, model, output),
             PLAN: lambda: plan and plan_group(plan),
         },
-        guard,
+        runner,
     )
-    whole = replace(estimate, findings=(*estimate.findings, *unfinished(guard)))
+    whole = replace(estimate, findings=(*estimate.findings, *unfinished(runner.ledger)))
     n_particles = [seen.outcome.draws * len(run.log_z)]
-    return guard.surely(lambda: build_tree(posterior, stats, added, seen.outcome, whole, n_particles, attrs))
+    return runner.surely(lambda: build_tree(posterior, stats, added, seen.outcome, whole, n_particles, attrs))
 
 
 def build_tree(
@@ -140,9 +140,9 @@ def densities(posterior: Dataset, model: Any, output: Output) -> dict[str, Calla
     return {name: functools.partial(build, *one) for name, one in every.items() if one[1]}
 
 
-def add_groups(builders: Mapping[str, Callable[[], Any]], guard: Guard) -> dict[str, Any]:
+def add_groups(builders: Mapping[str, Callable[[], Any]], runner: Runner) -> dict[str, Any]:
     """Make further groups of a finished result, those that have content."""
-    groups = {name: guard.attempt(f"the group `{name}`", build, None) for name, build in builders.items()}
+    groups = {name: runner.attempt(f"the group `{name}`", build, None) for name, build in builders.items()}
     return {name: group for name, group in groups.items() if group is not None}
 
 

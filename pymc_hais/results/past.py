@@ -14,9 +14,8 @@ from pymc_hais.core.seeds import Purpose
 from pymc_hais.core.weights import log_mean_exp, systematic
 from pymc_hais.engines import BACKENDS
 from pymc_hais.estimators import LogZEstimate, Round
-from pymc_hais.jobs.guard import Guard
 from pymc_hais.model import build_layout, identify_as_written
-from pymc_hais.request.call import Call, Output
+from pymc_hais.request.request import Output
 from pymc_hais.results.datatree import (
     COUNTS,
     EVIDENCE,
@@ -30,6 +29,7 @@ from pymc_hais.results.diagnose import unfinished
 from pymc_hais.results.plans import read_plan
 from pymc_hais.run.extending import NO_STATE, Extended, Past
 from pymc_hais.run.plan import Origin, Plan
+from pymc_hais.runner.runner import Runner
 
 _log = logging.getLogger("pymc.hais")
 
@@ -180,14 +180,13 @@ def to_extended_tree(
     extended: Extended,
     estimate: LogZEstimate,
     more: Mapping[str, Any],
-    call: Call,
-    guard: Guard,
+    runner: Runner,
 ) -> DataTree:
     """Join a result and its extension, which has new draws and attributes, given the estimate of both together."""
     # More draws of the same chains, or more chains.
     axis = 1 if len(estimate.per_chain) == len(past.run.log_z) else 0
     old = idata["posterior"].to_dataset()
-    chosen = _choose((old.sizes["chain"], old.sizes["draw"]), axis, past, extended, call)
+    chosen = _choose((old.sizes["chain"], old.sizes["draw"]), axis, past, extended, runner)
     shape = chosen.shape
     attrs = _attributes({str(name): value for name, value in old.attrs.items()}, more, shape, extended)
     stats = _join(idata["sample_stats"].to_dataset(), stats_of(extended.draws), chosen, axis, attrs)
@@ -199,14 +198,14 @@ def to_extended_tree(
         if name in idata.children
     }
     kept = {name: idata[name].to_dataset() for name in _KEPT if name in idata.children}
-    added = kept | add_groups(densities(posterior, model, Output(**wanted)), guard)
-    whole = replace(estimate, findings=(*estimate.findings, *unfinished(guard)))
-    return guard.surely(
+    added = kept | add_groups(densities(posterior, model, Output(**wanted)), runner)
+    whole = replace(estimate, findings=(*estimate.findings, *unfinished(runner.ledger)))
+    return runner.surely(
         lambda: build_tree(posterior, stats, added, extended.outcome, whole, extended.n_particles, attrs)
     )
 
 
-def _choose(size: tuple[int, int], axis: int, past: Past, extended: Extended, call: Call) -> np.ndarray:
+def _choose(size: tuple[int, int], axis: int, past: Past, extended: Extended, runner: Runner) -> np.ndarray:
     """Resample old and new draws, each pool weighing as its particles and its estimate of Z say: places (C, S)."""
     new = extended.draws.log_weights.shape
     pools = []
@@ -214,7 +213,7 @@ def _choose(size: tuple[int, int], axis: int, past: Past, extended: Extended, ca
         share = log_mean_exp(run.log_z) + np.log(run.log_weights.size / (shape[0] * shape[1]))
         pools.append(np.full(shape, share))
     weights = np.concatenate(pools, axis=axis)
-    uniform = call.seeds.stream(Purpose.POSTERIOR, 1).rng.random()
+    uniform = runner.seeds.stream(Purpose.POSTERIOR, 1).rng.random()
     return systematic(weights.ravel(), uniform).reshape(weights.shape)
 
 

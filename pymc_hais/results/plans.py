@@ -11,9 +11,8 @@ from xarray import Dataset, DataTree
 
 from pymc_hais.core.files import read_record, replacing, write_record
 from pymc_hais.core.messages import shown
-from pymc_hais.jobs.checkpoint import Checkpoint
-from pymc_hais.jobs.guard import Guard
 from pymc_hais.run.plan import Plan, decode_plan, encode_plan
+from pymc_hais.runner.runner import Runner
 
 #: The group of a result.
 PLAN = "plan"
@@ -116,9 +115,10 @@ def _arrays_and_facts(idata: Any, argument: str) -> tuple[dict[str, np.ndarray],
     return {str(name): np.asarray(array.values) for name, array in group.data_vars.items()}, facts
 
 
-def keep_result(idata: DataTree, checkpoint: Checkpoint | None, guard: Guard) -> None:
+def keep_result(idata: DataTree, runner: Runner) -> None:
     """Write a result into the folder of its run, if that has ended: one that was cut short goes on from its pieces."""
-    if checkpoint is None or guard.is_interrupted:
+    checkpoint = runner.workers.checkpoint
+    if checkpoint is None or runner.ledger.is_interrupted:
         return
     path = checkpoint.path / _RESULT
 
@@ -127,7 +127,7 @@ def keep_result(idata: DataTree, checkpoint: Checkpoint | None, guard: Guard) ->
             idata.to_netcdf(temporary, engine="h5netcdf")
 
     # A full disk, or coordinates that the format does not take.
-    guard.attempt(f"its file {str(path)!r}", write, None)
+    runner.attempt(f"its file {str(path)!r}", write, None)
 
 
 def open_result(source: Any) -> Any:

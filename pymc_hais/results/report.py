@@ -12,13 +12,11 @@ from xarray import DataTree
 
 from pymc_hais.engines.transport import versions_of
 from pymc_hais.estimators import Finding, LogZEstimate
-from pymc_hais.jobs.guard import Guard
 from pymc_hais.jobs.timing import duration
 from pymc_hais.model import is_unnormalised
 from pymc_hais.planning.follow import record_plan
 from pymc_hais.problem.problem import Problem
 from pymc_hais.references import AnnealedModel
-from pymc_hais.request.call import Call
 from pymc_hais.results.datatree import to_datatree
 from pymc_hais.results.diagnose import Seen, with_findings
 from pymc_hais.results.findings import FINDINGS
@@ -28,6 +26,7 @@ from pymc_hais.run.choice import Choice
 from pymc_hais.run.extending import Extended
 from pymc_hais.run.posterior import PosteriorDraws
 from pymc_hais.run.rounds import Outcome
+from pymc_hais.runner.runner import Runner
 
 # A child of PyMC's logger, so that messages appear where PyMC's do.
 _log = logging.getLogger("pymc.hais")
@@ -59,27 +58,27 @@ def log_model(model: Any) -> None:
     _log.info(f"HAIS: [{', '.join(rv.name for rv in model.free_RVs)}]")
 
 
-def log_start(choice: Choice, call: Call) -> None:
+def log_start(choice: Choice, runner: Runner) -> None:
     """Log what is annealed from where, and why."""
-    problem, seconds = choice.problem, choice.forecast(call)
+    problem, seconds = choice.problem, choice.forecast(runner)
     compiled = f"{choice.compile_seconds:.1f} s compiling" if choice.compile_seconds else "already compiled"
     needed = "" if seconds is None else f", about {duration(seconds)}"
-    if seconds is not None and seconds > call.budget.left:
-        needed += f", of which there are {duration(call.budget.left)}"
+    if seconds is not None and seconds > runner.budget.left:
+        needed += f", of which there are {duration(runner.budget.left)}"
     _log.info(
-        f"Annealing {call.request.chains} x {call.request.draws} particles from {problem.label}: "
+        f"Annealing {runner.request.chains} x {runner.request.draws} particles from {problem.label}: "
         f"{_temperatures(choice.plan.lengths)}{needed} ({problem.engine.name}, {compiled}). {choice.plan.reason}"
     )
 
 
 def log_outcome(estimate: LogZEstimate, seen: Seen, seconds: float) -> None:
     """Log the estimate, why the rounds ended, what the whole call has taken, and every finding."""
-    outcome, call = seen.outcome, seen.call
+    outcome, runner = seen.outcome, seen.runner
     why = {
-        "target_se": f"below target_se = {call.request.target_se}",
+        "target_se": f"below target_se = {runner.request.target_se}",
         "single_round": "after one round, as asked for",
-        "max_seconds": f"max_seconds = {call.budget.seconds:g} leaves no time for another",
-        "max_temperatures": f"the last round reached max_temperatures = {call.request.max_temperatures}",
+        "max_seconds": f"max_seconds = {runner.budget.seconds:g} leaves no time for another",
+        "max_temperatures": f"the last round reached max_temperatures = {runner.request.max_temperatures}",
         "interrupt": "interrupted",
         "failure": "the next one failed",
     }[outcome.stopped_by]
@@ -102,9 +101,9 @@ def log_extension(before: LogZEstimate, estimate: LogZEstimate, extended: Extend
     log_findings(estimate.findings)
 
 
-def log_nothing_added(estimate: LogZEstimate, call: Call) -> None:
+def log_nothing_added(estimate: LogZEstimate, runner: Runner) -> None:
     """Log why a result was not extended: its error is small enough, or no number of particles would make it so."""
-    target = call.request.target_se or np.inf
+    target = runner.request.target_se or np.inf
     if estimate.se <= target:
         _log.info(f"Nothing was added: the error of {estimate:.3f} is below target_se = {target:g}")
         return
@@ -134,7 +133,7 @@ def attributes(seen: Seen, posterior: PosteriorDraws, seconds: float) -> dict[st
     """Gather plain numbers and strings that say how a result of ``sample_hais`` came about."""
     outcome = seen.outcome
     return {
-        **_attributes(seen.choice, outcome, seen.call),
+        **_attributes(seen.choice, outcome, seen.runner),
         "quantity": _quantity(seen.problem),
         "n_gradients": outcome.n_gradients + posterior.n_gradients,
         "n_rounds": len(outcome.rows[0].rounds),
@@ -143,21 +142,21 @@ def attributes(seen: Seen, posterior: PosteriorDraws, seconds: float) -> dict[st
     }
 
 
-def extension_attributes(extended: Extended, choice: Choice, call: Call, seconds: float) -> dict[str, Any]:
+def extension_attributes(extended: Extended, choice: Choice, runner: Runner, seconds: float) -> dict[str, Any]:
     """Gather what changes in the attributes of a result that was extended."""
     outcome = extended.outcome
     return {
-        **_of_call(choice, outcome, call),
+        **_of_call(choice, outcome, runner),
         "n_gradients": outcome.n_gradients + extended.draws.n_gradients,
         "total_time": seconds,
     }
 
 
-def attributes_of_rows(choice: Choice, outcome: Outcome, call: Call) -> dict[str, Any]:
+def attributes_of_rows(choice: Choice, outcome: Outcome, runner: Runner) -> dict[str, Any]:
     """Gather plain numbers and strings that say how values of held-out rows came about."""
     lengths, counts = np.unique([result.rounds[-1].n_steps for result in outcome.rows], return_counts=True)
     return {
-        **_attributes(choice, outcome, call),
+        **_attributes(choice, outcome, runner),
         "quantity": "log marginal likelihood of each row",
         "rounds": json.dumps(
             [{"n_rows": int(n), "n_temperatures": int(t)} for t, n in zip(lengths, counts, strict=True)]
@@ -165,7 +164,7 @@ def attributes_of_rows(choice: Choice, outcome: Outcome, call: Call) -> dict[str
     }
 
 
-def _attributes(choice: Choice, outcome: Outcome, call: Call) -> dict[str, Any]:
+def _attributes(choice: Choice, outcome: Outcome, runner: Runner) -> dict[str, Any]:
     engine, spent = choice.problem.engine, choice.spent
     return {
         "sampler": "hais",
@@ -174,21 +173,21 @@ def _attributes(choice: Choice, outcome: Outcome, call: Call) -> dict[str, Any]:
         "reference": choice.problem.label,
         "reference_reason": choice.plan.reason,
         "kernel": repr(choice.problem.engine.kernel),
-        **_of_call(choice, outcome, call),
-        "draws": call.request.draws,
+        **_of_call(choice, outcome, runner),
+        "draws": runner.request.draws,
         "particles": outcome.draws,
-        "chains": call.request.chains,
+        "chains": runner.request.chains,
         "n_gradients_pilot": spent.n_gradients_pilot,
         "pilot_time": spent.pilot_seconds,
         "versions": json.dumps(versions_of(_PACKAGES)),
     }
 
 
-def _of_call(choice: Choice, outcome: Outcome, call: Call) -> dict[str, Any]:
+def _of_call(choice: Choice, outcome: Outcome, runner: Runner) -> dict[str, Any]:
     """Gather what a run and its extension have both."""
     return {
-        "random_seed": json.dumps(call.seeds.entropy),
-        "target_se": -1.0 if call.request.target_se is None else call.request.target_se,
+        "random_seed": json.dumps(runner.seeds.entropy),
+        "target_se": -1.0 if runner.request.target_se is None else runner.request.target_se,
         "stopped_by": outcome.stopped_by,
         "n_gradients": outcome.n_gradients,
         "compile_time": choice.compile_seconds,
@@ -200,30 +199,29 @@ def end_run(
     seen: Seen,
     named: Callable[[np.ndarray], dict[str, np.ndarray]],
     posterior: PosteriorDraws,
-    guard: Guard,
     begin: float,
 ) -> DataTree:
     """Make the result of a run of one model whose rounds have ended, in a call that began at a time.
 
     ``named`` makes what the result keeps of flat vectors (..., D).
     """
-    unflatten, call = seen.problem.layout.unflatten, seen.call
+    unflatten, runner = seen.problem.layout.unflatten, seen.runner
     if (found := seen.modes) is not None:
         some = replace(found, values=unflatten(found.positions))
-        own = guard.attempt(
+        own = runner.attempt(
             "the modes in the variables' own spaces", lambda: replace(some, values=named(some.positions)), some
         )
         seen = replace(seen, modes=own)
-    values = guard.attempt(
+    values = runner.attempt(
         "the draws in the variables' own spaces (they are in the unconstrained one)",
         lambda: named(posterior.positions),
         unflatten(posterior.positions),
     )
-    learnt = guard.attempt("the plan", lambda: record_plan(seen.choice, seen.outcome, call), None)
-    estimate = guard.surely(lambda: with_findings(seen, guard))
+    learnt = runner.attempt("the plan", lambda: record_plan(seen.choice, seen.outcome, runner), None)
+    estimate = runner.surely(lambda: with_findings(seen))
     seconds = time.perf_counter() - begin
-    guard.surely(lambda: log_outcome(estimate, seen, seconds))
-    attrs = guard.surely(lambda: attributes(seen, posterior, seconds))
-    tree = to_datatree(seen, values, posterior, estimate, attrs, guard, learnt)
-    keep_result(tree, call.workers.checkpoint, guard)
+    runner.surely(lambda: log_outcome(estimate, seen, seconds))
+    attrs = runner.surely(lambda: attributes(seen, posterior, seconds))
+    tree = to_datatree(seen, values, posterior, estimate, attrs, learnt)
+    keep_result(tree, runner)
     return tree

@@ -12,9 +12,9 @@ import numpy as np
 from pymc_hais.core.records import AnnealingRun
 from pymc_hais.estimators import NO_TAIL, Tail, measure_tail
 from pymc_hais.problem.problem import Problem
-from pymc_hais.request.call import Call
 from pymc_hais.run.plan import Plan
 from pymc_hais.run.row_results import RowResult
+from pymc_hais.runner.runner import Runner
 
 #: The pilot has so many particles, or a multiple where a dense metric takes more.
 PILOT_PARTICLES = 500
@@ -67,18 +67,18 @@ class Choice:
         pilot = self.plan.pilot
         return pilot is None or pilot.is_complete
 
-    def seconds_per_move(self, call: Call) -> float:
+    def seconds_per_move(self, runner: Runner) -> float:
         """Forecast what a transition of one particle takes in a round; 0 where no pilot has told."""
         engine = self.problem.engine
-        n_threads = 1 if engine.name == "python" else call.compiler.cores or os.cpu_count() or 1
-        n_threads = min(n_threads, -(-call.request.chains * call.request.draws // PILOT_PARTICLES))
+        n_threads = 1 if engine.name == "python" else runner.compiler.cores or os.cpu_count() or 1
+        n_threads = min(n_threads, -(-runner.request.chains * runner.request.draws // PILOT_PARTICLES))
         a_move = engine.kernel.n_gradients + engine.path.n_evaluations
         return self.spent.seconds_per_gradient * a_move / max(1.0, _GAIN * n_threads)
 
-    def forecast(self, call: Call) -> float | None:
+    def forecast(self, runner: Runner) -> float | None:
         """Say about how many seconds the first round of every row takes; None where no pilot has told."""
-        n_moves = int(self.plan.lengths.sum()) * call.request.chains * call.request.draws
-        return n_moves * self.seconds_per_move(call) or None
+        n_moves = int(self.plan.lengths.sum()) * runner.request.chains * runner.request.draws
+        return n_moves * self.seconds_per_move(runner) or None
 
 
 def tail_of(choice: Choice, run: AnnealingRun) -> Tail:

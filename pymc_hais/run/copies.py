@@ -15,7 +15,7 @@ import numpy as np
 from pymc_hais.core.seeds import Purpose
 from pymc_hais.model import Layout
 from pymc_hais.problem.problem import Problem
-from pymc_hais.request.call import Call
+from pymc_hais.runner.runner import Runner
 
 #: Draws at which the density is compared, and trades that are tested, at most: two chunks of evaluations.
 _N_DRAWS, _MOST_TRADES = 3, 160
@@ -26,10 +26,10 @@ _FEW_VARIABLES = 4
 class Labels:
     """Labels that may trade places without a change of the density."""
 
-    def __init__(self, problem: Problem, call: Call) -> None:
+    def __init__(self, problem: Problem, runner: Runner) -> None:
         self._layout = problem.layout
         guesses = np.array(list(itertools.islice(_guess(self._layout), _MOST_TRADES)))
-        self._trades = guesses[self._keep_density(guesses, problem, call)] if len(guesses) else guesses
+        self._trades = guesses[self._keep_density(guesses, problem, runner)] if len(guesses) else guesses
 
     @property
     def n_trades(self) -> int:
@@ -53,9 +53,9 @@ class Labels:
         wide = np.concatenate([x, *(_last_of(self._layout, i, x) for i in _simplices(self._layout))], axis=-1)
         return np.moveaxis(wide[:, trades[:, : x.shape[-1]]], 1, 0)
 
-    def _keep_density(self, trades: np.ndarray, problem: Problem, call: Call) -> np.ndarray:
+    def _keep_density(self, trades: np.ndarray, problem: Problem, runner: Runner) -> np.ndarray:
         """Tell which trades (n,) leave the density at draws of the reference as it is."""
-        drawn = problem.reference.draw(8 * _N_DRAWS, call.seeds.sequence(Purpose.MODES, 11))
+        drawn = problem.reference.draw(8 * _N_DRAWS, runner.seeds.sequence(Purpose.MODES, 11))
         x = drawn.positions[~drawn.clipped]
         values = problem.log_density(x) if len(x) else np.empty(0)
         chosen = np.flatnonzero(np.isfinite(values))[:_N_DRAWS]

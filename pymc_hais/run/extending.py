@@ -11,14 +11,13 @@ import numpy as np
 from pymc_hais.core.records import AnnealingRun, ParticleState
 from pymc_hais.core.weights import log_mean_exp, normalise
 from pymc_hais.estimators import LogZEstimate, Round, estimate_log_z
-from pymc_hais.jobs.guard import Guard
 from pymc_hais.request.arguments import check_memory
-from pymc_hais.request.call import Call
 from pymc_hais.run.choice import Choice
 from pymc_hais.run.populations import anneal_rows, count_gradients
 from pymc_hais.run.posterior import PosteriorDraws, draw_posterior
 from pymc_hais.run.rounds import Outcome, conclude
 from pymc_hais.run.row_results import RowResult, count_unconfirmed, measure_lag
+from pymc_hais.runner.runner import Runner
 from pymc_hais.tuning import Stopwatch
 
 _log = logging.getLogger("pymc.hais")
@@ -51,28 +50,28 @@ class Extended:
     n_particles: tuple[int, ...]  # of each round, over all chains
 
 
-def add_chains(past: Past, choice: Choice, call: Call, guard: Guard) -> Extended:
-    """Anneal ``call.request.chains`` more populations, each as large as the others."""
+def add_chains(past: Past, choice: Choice, runner: Runner) -> Extended:
+    """Anneal ``runner.request.chains`` more populations, each as large as the others."""
     watch = Stopwatch(choice.problem.engine.clock)
-    added = _anneal(choice, 1, _as_large(past, call))
+    added = _anneal(choice, 1, _as_large(past, runner))
     run = AnnealingRun.join([past.run, added])
-    return _conclude(past, added, run, choice, "extended", watch.elapsed, call, guard)
+    return _conclude(past, added, run, choice, "extended", watch.elapsed, runner)
 
 
-def add_draws(past: Past, choice: Choice, call: Call, guard: Guard) -> Extended:
-    """Anneal ``call.request.draws`` more particles for each chain, as populations of their own."""
+def add_draws(past: Past, choice: Choice, runner: Runner) -> Extended:
+    """Anneal ``runner.request.draws`` more particles for each chain, as populations of their own."""
     watch = Stopwatch(choice.problem.engine.clock)
-    added = _anneal(choice, 1, call)
-    return _conclude(past, added, _widen(past.run, added), choice, "extended", watch.elapsed, call, guard)
+    added = _anneal(choice, 1, runner)
+    return _conclude(past, added, _widen(past.run, added), choice, "extended", watch.elapsed, runner)
 
 
-def reach_target(past: Past, choice: Choice, call: Call, guard: Guard) -> Extended | None:
-    """Add chains until the error of log Z is below ``call.request.target_se``; None if there is nothing to add.
+def reach_target(past: Past, choice: Choice, runner: Runner) -> Extended | None:
+    """Add chains until the error of log Z is below ``runner.request.target_se``; None if there is nothing to add.
 
     The Monte Carlo error falls as one over the root of the chains; where the rest of the error alone is above the
     target, more chains of the same plan are of no use.
     """
-    watch, parts, target = Stopwatch(choice.problem.engine.clock), [past.run], call.request.target_se
+    watch, parts, target = Stopwatch(choice.problem.engine.clock), [past.run], runner.request.target_se
     assert target is not None
     failed = ""
     for attempt in range(1, _ATTEMPTS + 1):
@@ -86,28 +85,27 @@ def reach_target(past: Past, choice: Choice, call: Call, guard: Guard) -> Extend
             f"log Z = {estimate:.3f}, where target_se = {target:g} was asked for: {missing:,} more chains, of about "
             f"{needed:,.0f} in all"
         )
-        own = _as_large(past, call.asking(chains=missing))
+        own = _as_large(past, runner.asking(chains=missing))
         more = functools.partial(_anneal, choice, attempt, own)
         # The first attempt is all that there is; what it has added is kept whatever happens to the next one.
-        is_kept = call.workers.checkpoint is not None
         what = f"{missing} more chains"
-        added = more() if len(parts) == 1 else guard.attempt(what, more, None, is_kept=is_kept)
+        added = more() if len(parts) == 1 else runner.attempt(what, more, None, is_kept=True)
         if added is None:
-            failed = "interrupt" if guard.is_interrupted else "failure"
+            failed = "interrupt" if runner.ledger.is_interrupted else "failure"
             break
         parts.append(added)
     if len(parts) == 1:
         return None
     run, new = AnnealingRun.join(parts), AnnealingRun.join(parts[1:])
     reached = _row(past, run, choice)[0].estimate.se <= target
-    call = call.asking(chains=len(new.log_z))
+    runner = runner.asking(chains=len(new.log_z))
     stopped_by = failed or ("target_se" if reached else "shortfall")
-    return _conclude(past, new, run, choice, stopped_by, watch.elapsed, call, guard)
+    return _conclude(past, new, run, choice, stopped_by, watch.elapsed, runner)
 
 
-def _as_large(past: Past, call: Call) -> Call:
+def _as_large(past: Past, runner: Runner) -> Runner:
     """Anneal as many particles as the earlier populations have, which may be fewer than draws were asked for."""
-    return call.asking(draws=past.run.log_weights.shape[1])
+    return runner.asking(draws=past.run.log_weights.shape[1])
 
 
 def _refuse_too_many(needed: float, past: Past, choice: Choice, target: float) -> None:
@@ -136,11 +134,11 @@ def _missing(estimate: LogZEstimate, choice: Choice, n_chains: int, target: floa
     return max(1, int(np.ceil(min(needed, n_chains * _GROWTH) - n_chains))) if np.isfinite(needed) else 0
 
 
-def _anneal(choice: Choice, number: int, call: Call) -> AnnealingRun:
+def _anneal(choice: Choice, number: int, runner: Runner) -> AnnealingRun:
     """Anneal populations along the plan, at new places: no two attempts have one number."""
     ladder = choice.plan.ladder
     assert ladder is not None
-    ((_, run),) = anneal_rows(choice.problem, ladder, call.round(number), call.progress.phase("Extension"), call)
+    ((_, run),) = anneal_rows(choice.problem, ladder, runner.round(number), runner.progress.phase("Extension"), runner)
     return run
 
 
@@ -151,18 +149,17 @@ def _conclude(
     choice: Choice,
     stopped_by: str,
     seconds: float,
-    call: Call,
-    guard: Guard,
+    runner: Runner,
 ) -> Extended:
     ladder = choice.plan.ladder
     assert ladder is not None
     row, n_particles = _row(past, run, choice)
-    row = replace(row, lag=measure_lag(choice.problem, added, guard))
+    row = replace(row, lag=measure_lag(choice.problem, added, runner))
     size = added.log_weights.shape[1]
-    n_gradients = count_gradients(choice.problem, ladder, 1, call.asking(draws=size))
-    n_moves = len(ladder.schedule) * size * call.request.chains
+    n_gradients = count_gradients(choice.problem, ladder, 1, runner.asking(draws=size))
+    n_moves = len(ladder.schedule) * size * runner.request.chains
     own = Outcome((row,), ladder, added, n_gradients, seconds, stopped_by, size, seconds / n_moves)
-    draws = guard.surely(lambda: draw_posterior(choice.problem, own, call, guard))
+    draws = runner.surely(lambda: draw_posterior(choice.problem, own, runner))
     outcome = replace(own, run=run, draws=run.log_weights.shape[1], opinions=past.opinions)
     return Extended(outcome, added, draws, n_particles)
 

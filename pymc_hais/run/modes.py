@@ -20,14 +20,13 @@ from pymc_hais.core.seeds import Purpose
 from pymc_hais.core.weights import pool
 from pymc_hais.estimators import LogZEstimate
 from pymc_hais.estimators.region import Missed, RegionMass, compare_regions, measure_region, measure_shares
-from pymc_hais.jobs.guard import Guard
 from pymc_hais.model import Layout
 from pymc_hais.problem.problem import CHUNK, Problem
-from pymc_hais.request.call import Call
 from pymc_hais.run.choice import Choice
 from pymc_hais.run.copies import Labels
 from pymc_hais.run.mode_search import Joint, Peak, can_climb, climb
 from pymc_hais.run.rounds import Outcome
+from pymc_hais.runner.runner import Runner
 
 #: Evaluations of each start, at least and at most, and the share of the run's evaluations in between.
 _FEWEST_STEPS, _MOST_STEPS, _SHARE = 15, 60, 0.05
@@ -82,9 +81,7 @@ class Modes:
         return self.missed.is_certain and self.missed.gain > max(_LEAST, _ERRORS * estimate.se)
 
 
-def find_modes(
-    choice: Choice, outcome: Outcome, call: Call, guard: Guard, points: np.ndarray | None = None
-) -> Modes | None:
+def find_modes(choice: Choice, outcome: Outcome, runner: Runner, points: np.ndarray | None = None) -> Modes | None:
     """Look for modes, and hold their masses against the run; None where that is not possible, or nothing was found.
 
     ``points`` (n, D) are flat vectors that the user named.
@@ -93,23 +90,23 @@ def find_modes(
     log_z = estimate.value + estimate.log_prior_mass
     if outcome.run is None or not np.isfinite(log_z) or not (can_climb(problem) and problem.is_integral):
         return None
-    search = functools.partial(_search, problem, outcome, log_z, call, points, choice.n_confirming)
-    return guard.attempt("the search for modes", search, None, is_dear=True)
+    search = functools.partial(_search, problem, outcome, log_z, runner, points, choice.n_confirming)
+    return runner.attempt("the search for modes", search, None, is_dear=True)
 
 
 def _search(
-    problem: Problem, outcome: Outcome, log_z: float, call: Call, points: np.ndarray | None, n_confirming: float
+    problem: Problem, outcome: Outcome, log_z: float, runner: Runner, points: np.ndarray | None, n_confirming: float
 ) -> Modes | None:
     run, estimate = outcome.run, outcome.rows[0].estimate
     assert run is not None
     begin = time.perf_counter()
-    end = begin + _SHARE_OF_TIME * call.budget.left
-    joint, rng = Joint(problem), np.random.default_rng(call.seeds.sequence(Purpose.MODES))
+    end = begin + _SHARE_OF_TIME * runner.budget.left
+    joint, rng = Joint(problem), np.random.default_rng(runner.seeds.sequence(Purpose.MODES))
     fewest, n_least = (_FEWEST_STEPS, 0) if np.isinf(n_confirming) else (_CONFIRMING_STEPS, CHUNK)
     n_steps = int(np.clip(_SHARE * outcome.n_gradients / CHUNK, fewest, _MOST_STEPS))
     metric = np.asarray(outcome.ladder.metrics[outcome.ladder.metric_index[-1]], np.float64)
     n_starts = joint.round_up(max(int(_SHARE_OF_STARTS * outcome.n_gradients / n_steps), n_least))
-    starts, is_drawn = _starts(problem, run, points, call, joint, metric, rng, n_starts, not np.isinf(n_confirming))
+    starts, is_drawn = _starts(problem, run, points, runner, joint, metric, rng, n_starts, not np.isinf(n_confirming))
     climbed = climb(joint, starts, metric, n_steps, lambda *_: time.perf_counter() < end)
     kept = [i for i, peak in enumerate(climbed.peaks) if peak.log_mass > log_z - _NEGLIGIBLE]
     peaks, n_arrived = [climbed.peaks[i] for i in kept], climbed.arrivals[:, kept].sum(axis=0)
@@ -138,7 +135,7 @@ def _starts(
     problem: Problem,
     run: AnnealingRun,
     points: np.ndarray | None,
-    call: Call,
+    runner: Runner,
     joint: Joint,
     metric: Metric,
     rng: np.random.Generator,
@@ -151,12 +148,12 @@ def _starts(
     to confirm a fit, particles with one variable drawn from the reference.
     """
     own = np.empty((0, problem.layout.n_dims)) if points is None else problem.to_coordinates(points[: CHUNK // 2])
-    labels = Labels(problem, call)
+    labels = Labels(problem, runner)
     n_traded = int(_TRADED * n) if labels.n_trades else 0
     free = max(0, n - len(own) - n_traded)
     n_exchanged = int(_EXCHANGED * free) if confirms else 0
     n_drawn = int((_MOSTLY_FROM_REFERENCE if confirms else _FROM_REFERENCE) * (free - n_exchanged))
-    drawn = problem.reference.draw(n_drawn, call.seeds.sequence(Purpose.MODES, 1))
+    drawn = problem.reference.draw(n_drawn, runner.seeds.sequence(Purpose.MODES, 1))
     with np.errstate(all="ignore"):
         far = problem.to_coordinates(drawn.positions[~drawn.clipped])
     weights = np.exp(pool(run.log_weights, run.log_z))
@@ -166,7 +163,7 @@ def _starts(
         return particles[rng.choice(len(particles), size, p=weights.ravel() / weights.sum())]
 
     near = choose(max(0, free - n_exchanged - len(far)))
-    exchanged = _exchange(problem, choose, call, joint, metric, n_exchanged) if n_exchanged else near[:0]
+    exchanged = _exchange(problem, choose, runner, joint, metric, n_exchanged) if n_exchanged else near[:0]
     traded = near[:0]
     if n_traded:
         copies = labels.trade(problem.to_model(choose(-(-n_traded // labels.n_trades))))
@@ -178,7 +175,7 @@ def _starts(
 
 
 def _exchange(
-    problem: Problem, choose: Callable[[int], np.ndarray], call: Call, joint: Joint, metric: Metric, n: int
+    problem: Problem, choose: Callable[[int], np.ndarray], runner: Runner, joint: Joint, metric: Metric, n: int
 ) -> np.ndarray:
     """Draw one variable of particles from the reference; return the n that gain most, as many of each variable.
 
@@ -191,7 +188,7 @@ def _exchange(
     best, slopes, before = [], [], choose(n_tried)
     values, own = joint(before)[0], problem.to_model(before)
     for number, (start, stop) in enumerate(itertools.pairwise(ends[: 1 + _MOST_EXCHANGED // CHUNK])):
-        drawn = problem.reference.draw(n_tried, call.seeds.sequence(Purpose.MODES, 9, number))
+        drawn = problem.reference.draw(n_tried, runner.seeds.sequence(Purpose.MODES, 9, number))
         x = own.copy()
         with np.errstate(all="ignore"):
             x[:, start:stop] = drawn.positions[:, start:stop]

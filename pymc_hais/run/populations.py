@@ -19,7 +19,7 @@ from pymc_hais.core.weights import clean, log_sum_exp, normalise
 from pymc_hais.jobs.workers import Task
 from pymc_hais.problem.problem import CHUNK, Problem
 from pymc_hais.references import Draws
-from pymc_hais.request.call import Call
+from pymc_hais.runner.runner import Runner
 from pymc_hais.tuning import Pilot, log_near, run_pilot
 
 #: Particles that are annealed at a time, but at least one population.  What a population gives does not depend on it.
@@ -69,15 +69,15 @@ class Piloting:
 
 
 def anneal_rows(
-    problem: Problem, ladder: Ladder, whole: Place, report: Report, call: Call
+    problem: Problem, ladder: Ladder, whole: Place, report: Report, runner: Runner
 ) -> Iterator[tuple[int, AnnealingRun]]:
     """Anneal the populations of a place; yield each row of data with the run of its C chains, in any order."""
 
     def make(place: Place, streams: list[Stream]) -> Annealing:
-        start = problem.start([row for row, _ in place.populations], streams, call.request.draws)
+        start = problem.start([row for row, _ in place.populations], streams, runner.request.draws)
         return Annealing(start, ladder, problem.log_z_reference)
 
-    yield from _anneal(problem, ladder, whole, make, report, call)
+    yield from _anneal(problem, ladder, whole, make, report, runner)
 
 
 def anneal_back(
@@ -85,7 +85,7 @@ def anneal_back(
     ladder: Ladder,
     positions: Mapping[int, np.ndarray],
     report: Report,
-    call: Call,
+    runner: Runner,
     n_moves: int = 0,
 ) -> Iterator[tuple[int, AnnealingRun]]:
     """Anneal draws of some rows' targets back to the reference; yield each row with its run, in any order.
@@ -101,12 +101,12 @@ def anneal_back(
         return Annealing(start, ladder, problem.log_z_reference, is_reverse=True, n_moves=n_moves)
 
     whole = Place(Purpose.REVERSE, 0, list(positions), range(len(next(iter(positions.values())))))
-    yield from _anneal(problem, ladder, whole, make, report, call)
+    yield from _anneal(problem, ladder, whole, make, report, runner)
 
 
-def _cut(whole: Place, call: Call) -> list[Place]:
+def _cut(whole: Place, runner: Runner) -> list[Place]:
     """Cut a place into those of one job each, by the particles alone: whole rows, or some chains of one."""
-    n_populations = max(1, (_SHARED_PARTICLES if call.workers.is_shared else _PARTICLES) // call.request.draws)
+    n_populations = max(1, (_SHARED_PARTICLES if runner.workers.is_shared else _PARTICLES) // runner.request.draws)
     n_rows, n_chains = max(1, n_populations // len(whole.chains)), min(n_populations, len(whole.chains))
     return [
         whole._replace(rows=whole.rows[row : row + n_rows], chains=whole.chains[chain : chain + n_chains])
@@ -121,21 +121,21 @@ def _anneal(
     whole: Place,
     make: Callable[[Place, list[Stream]], Annealing],
     report: Report,
-    call: Call,
+    runner: Runner,
 ) -> Iterator[tuple[int, AnnealingRun]]:
     """Anneal every part of a place where there are workers, and put the chains of each row together."""
-    places, of_ladder = _cut(whole, call), functools.cache(lambda: _digest(ladder, problem.log_z_reference))
+    places, of_ladder = _cut(whole, runner), functools.cache(lambda: _digest(ladder, problem.log_z_reference))
 
     # With many rows of data there are many streams: they are made when their turn has come.
     def task(place: Place) -> Task:
         def fingerprint() -> str:
-            keys = b"".join(stream.key.tobytes() for stream in call.seeds.streams(place))
+            keys = b"".join(stream.key.tobytes() for stream in runner.seeds.streams(place))
             return digest(of_ladder() + keys).hex()
 
-        return Task(call.seeds.name(place), fingerprint, lambda: make(place, call.seeds.streams(place)))
+        return Task(runner.seeds.name(place), fingerprint, lambda: make(place, runner.seeds.streams(place)))
 
     parts: dict[int, dict[int, AnnealingRun]] = {}
-    for number, run in call.workers.do(problem.engine, list(map(task, places)), report):
+    for number, run in runner.workers.do(problem.engine, list(map(task, places)), report):
         rows, chains = places[number].rows, places[number].chains
         for i, row in enumerate(rows):
             parts.setdefault(row, {})[chains[0]] = run.select(slice(i * len(chains), (i + 1) * len(chains)))
@@ -168,7 +168,7 @@ class Support(NamedTuple):
     relative_se: float = 0.0
 
 
-def support_of(problem: Problem, row: int, run: AnnealingRun, call: Call) -> Support:
+def support_of(problem: Problem, row: int, run: AnnealingRun, runner: Runner) -> Support:
     """Estimate the support's share of the density that paths back end at, by fresh draws of it.
 
     Paths from the target never leave its support, so that they estimate this share over Z.  It is 1 where the way
@@ -176,7 +176,7 @@ def support_of(problem: Problem, row: int, run: AnnealingRun, call: Call) -> Sup
     """
     if not (np.sum(run.temperature["n_lost"]) or np.isneginf(run.log_weights).any()):
         return Support()
-    streams = call.seeds.streams(Place(Purpose.REVERSE, 1, [row], range(_SUPPORT_DRAWS // CHUNK)))
+    streams = runner.seeds.streams(Place(Purpose.REVERSE, 1, [row], range(_SUPPORT_DRAWS // CHUNK)))
     particles = [problem.draw([row], [stream], CHUNK) for stream in streams]
     alive = np.concatenate([np.isfinite(one.state.log_ratio)[0] & one.alive[0] for one in particles])
     weights = np.exp(np.concatenate([_log_share_of_fit(problem, row, one.state)[0] for one in particles]))
@@ -195,10 +195,12 @@ def _log_share_of_fit(problem: Problem, row: int, state: ParticleState) -> np.nd
     return log_fit - np.asarray(state.log_reference, np.float64)
 
 
-def count_gradients(problem: Problem, ladder: Ladder, n_rows: int, call: Call) -> int:
+def count_gradients(problem: Problem, ladder: Ladder, n_rows: int, runner: Runner) -> int:
     """Count the evaluations of value and gradient of a round, the reference's own included."""
     a_step = problem.engine.kernel.n_gradients + problem.engine.path.n_evaluations
     of_particle = 1 + a_step * len(ladder.schedule)
     return (
-        n_rows * call.request.chains * (call.request.draws * of_particle + problem.reference.cost(call.request.draws))
+        n_rows
+        * runner.request.chains
+        * (runner.request.draws * of_particle + problem.reference.cost(runner.request.draws))
     )

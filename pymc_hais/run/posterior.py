@@ -8,10 +8,9 @@ from pymc_hais.core.annealing import move
 from pymc_hais.core.records import ParticleState
 from pymc_hais.core.seeds import Place, Purpose
 from pymc_hais.core.weights import pool, systematic
-from pymc_hais.jobs.guard import Guard
 from pymc_hais.problem.problem import Problem
-from pymc_hais.request.call import Call
 from pymc_hais.run.rounds import Outcome
+from pymc_hais.runner.runner import Runner
 
 
 class PosteriorDraws(NamedTuple):
@@ -24,7 +23,7 @@ class PosteriorDraws(NamedTuple):
     n_gradients: int
 
 
-def draw_posterior(problem: Problem, outcome: Outcome, call: Call, guard: Guard) -> PosteriorDraws:
+def draw_posterior(problem: Problem, outcome: Outcome, runner: Runner) -> PosteriorDraws:
     """Resample the particles of all populations by their share of the estimate of Z, and let copies decorrelate.
 
     A chain whose estimate of Z is higher gives more draws, as it counts more in the estimate.  Draws lie in the order
@@ -32,12 +31,12 @@ def draw_posterior(problem: Problem, outcome: Outcome, call: Call, guard: Guard)
     """
     ladder, run = outcome.ladder, outcome.run
     assert run is not None  # of one model
-    shape = call.request.chains, call.request.draws
+    shape = runner.request.chains, runner.request.draws
     # More draws than particles are copies; what kept the particles few leaves no time to move them apart.
-    n_moves = ladder.n_final_moves if outcome.draws == call.request.draws else 0
+    n_moves = ladder.n_final_moves if outcome.draws == runner.request.draws else 0
     pooled = pool(run.log_weights, run.log_z)
-    seeds = call.seeds.streams(Place(Purpose.POSTERIOR, 0, [0], range(shape[0])))
-    chosen = systematic(pooled, seeds[0].rng.random(), call.request.chains * call.request.draws).reshape(shape)
+    seeds = runner.seeds.streams(Place(Purpose.POSTERIOR, 0, [0], range(shape[0])))
+    chosen = systematic(pooled, seeds[0].rng.random(), runner.request.chains * runner.request.draws).reshape(shape)
 
     def take(array: np.ndarray) -> np.ndarray:
         array = np.asarray(array)
@@ -53,7 +52,7 @@ def draw_posterior(problem: Problem, outcome: Outcome, call: Call, guard: Guard)
 
     as_they_are = np.asarray(state.position, np.float64), 0
     what = "the moves that part copies among the posterior draws"
-    positions, n_moves = guard.attempt(what, part_copies, as_they_are)
+    positions, n_moves = runner.attempt(what, part_copies, as_they_are)
     a_move = problem.engine.kernel.n_gradients + problem.engine.path.n_evaluations
     return PosteriorDraws(
         problem.to_model(positions),

@@ -19,13 +19,12 @@ from pymc_hais.estimators import (
     measure_symptoms,
     with_shortfall,
 )
-from pymc_hais.jobs.guard import Guard
 from pymc_hais.jobs.progress import part, without_log_z
 from pymc_hais.jobs.timing import Size, fit_into, takes
-from pymc_hais.request.call import Call
 from pymc_hais.run.choice import Choice, tail_of
 from pymc_hais.run.populations import anneal_rows, count_gradients
 from pymc_hais.run.row_results import RowResult, complete, estimate_row, final_particles, measure_lag
+from pymc_hais.runner.runner import Runner
 from pymc_hais.tuning import Stopwatch, build_ladder, next_length, refine, untuned_ladder
 
 _log = logging.getLogger("pymc.hais")
@@ -57,35 +56,35 @@ class Outcome:
     opinions: tuple[LogZEstimate, ...] = ()  # of other methods
 
 
-def run_rounds(choice: Choice, call: Call, guard: Guard | None = None) -> Outcome:
+def run_rounds(choice: Choice, runner: Runner) -> Outcome:
     """Anneal every row, each along a plan that was fixed before its particles were drawn.
 
     A single model goes on, with longer plans, until the error is small enough or the budget ends; its rounds are
     averaged.  Rows of data have one round, of the length that a scouting round found, reported whatever it says: were
     each to stop at its own estimated error, those whose error looks small because their value is low would be kept.
 
-    ``guard`` is of who makes a result of the rounds that have ended when another one is interrupted or fails; without
-    one, or before a first round has ended, KeyboardInterrupt is raised.
+    Another round that is interrupted or fails is left out of the result.  KeyboardInterrupt is raised before a first
+    round has ended, or where the runner is strict.
     """
-    return (_until_target if choice.problem.n_rows == 1 else _once)(choice, call, guard)
+    return (_until_target if choice.problem.n_rows == 1 else _once)(choice, runner)
 
 
-def _until_target(choice: Choice, call: Call, guard: Guard | None) -> Outcome:
-    rounds = _Rounds(choice, call, guard)
+def _until_target(choice: Choice, runner: Runner) -> Outcome:
+    rounds = _Rounds(choice, runner)
     outcome, n_steps = rounds.make(ladder_for(choice, rounds.first.n_steps))
     while not outcome.stopped_by:
-        so_far = f"Round {rounds.n}: log Z = {outcome.rows[0].estimate:.3f}, where target_se = {call.request.target_se}"
+        so_far = (
+            f"Round {rounds.n}: log Z = {outcome.rows[0].estimate:.3f}, where target_se = {runner.request.target_se}"
+        )
         _log.info(f"{so_far} was asked for; the next round has {n_steps:,} temperatures")
-        if guard is not None and guard.is_interrupted:  # while the round was looked at
-            return replace(outcome, stopped_by=_stopped_by(guard))
+        if runner.ledger.is_interrupted:  # while the round was looked at
+            return replace(outcome, stopped_by=_stopped_by(runner))
         if _is_refuted(choice, outcome.rows[0], rounds.first.n_steps, n_steps):
             return replace(outcome, stopped_by="refuted")
         longer = functools.partial(rounds.make_longer, outcome, n_steps)
-        is_kept = call.workers.checkpoint is not None
-        what = f"round {rounds.n + 1}"
-        following = longer() if guard is None else guard.attempt(what, longer, None, is_kept=is_kept)
+        following = runner.attempt(f"round {rounds.n + 1}", longer, None, is_kept=True)
         if following is None:
-            return replace(outcome, stopped_by=_stopped_by(guard))
+            return replace(outcome, stopped_by=_stopped_by(runner))
         outcome, n_steps = following
     return outcome
 
@@ -100,23 +99,23 @@ def _is_refuted(choice: Choice, row: RowResult, first: int, n_steps: int) -> boo
     return n_steps >= (_UNPRICED if choice.fallback_length is None else choice.fallback_length)
 
 
-def _stopped_by(guard: Guard | None) -> str:
+def _stopped_by(runner: Runner) -> str:
     """Say why there are no more rounds, where there should be."""
-    return "interrupt" if guard and guard.is_interrupted else "failure"
+    return "interrupt" if runner.ledger.is_interrupted else "failure"
 
 
 class _Rounds:
     """The rounds of a single model so far, and how large the next one is."""
 
-    def __init__(self, choice: Choice, call: Call, guard: Guard | None) -> None:
-        self._choice, self._guard, self._begin = choice, guard, time.perf_counter()
+    def __init__(self, choice: Choice, runner: Runner) -> None:
+        self._choice, self._begin = choice, time.perf_counter()
         self._n_gradients = choice.spent.n_gradients
         self._estimates: list[LogZEstimate] = []
         self._rounds: list[Round] = []
-        self.call, self._speed = call, choice.seconds_per_move(call)
+        self.runner, self._speed = runner, choice.seconds_per_move(runner)
         self.first = self._fit(int(choice.plan.lengths[0]))
         #: With as many particles as there is time for.
-        self.call = call.asking(draws=self.first.draws)
+        self.runner = runner.asking(draws=self.first.draws)
 
     @property
     def n(self) -> int:
@@ -125,15 +124,15 @@ class _Rounds:
 
     def forecast(self, n_steps: int) -> float | None:
         """Say about how many seconds a round takes, if a pilot or a round has told."""
-        return n_steps * self.call.request.draws * self.call.request.chains * self._speed or None
+        return n_steps * self.runner.request.draws * self.runner.request.chains * self._speed or None
 
     def make(self, plan: Ladder) -> tuple[Outcome, int]:
         """Anneal another round; return the outcome so far and the temperatures of the next one."""
-        choice, call = self._choice, self.call
+        choice, runner = self._choice, self.runner
         clock = Stopwatch(choice.problem.engine.clock)
-        report = call.progress.phase(f"Round {self.n + 1}", self.forecast(len(plan.schedule)))
+        report = runner.progress.phase(f"Round {self.n + 1}", self.forecast(len(plan.schedule)))
         number = choice.spent.n_rounds + self.n + 1
-        ((_, run),) = anneal_rows(choice.problem, plan, call.round(number), report, call)
+        ((_, run),) = anneal_rows(choice.problem, plan, runner.round(number), report, runner)
         return self._add(plan, run, clock.elapsed)
 
     def make_longer(self, outcome: Outcome, n_steps: int) -> tuple[Outcome, int]:
@@ -146,36 +145,36 @@ class _Rounds:
 
     def _add(self, plan: Ladder, run: AnnealingRun, seconds: float) -> tuple[Outcome, int]:
         """Average another round with those before."""
-        problem, call, n_steps = self._choice.problem, self.call, len(plan.schedule)
-        self._n_gradients += count_gradients(problem, plan, 1, call)
+        problem, runner, n_steps = self._choice.problem, self.runner, len(plan.schedule)
+        self._n_gradients += count_gradients(problem, plan, 1, runner)
         self._estimates.append(estimate_log_z(run))
         self._rounds.append(Round(n_steps, self._estimates[-1].value, self._estimates[-1].mc_se))
         row = conclude(self._choice, run, self._estimates, self._rounds, [one.n_steps for one in self._rounds])
-        row = replace(row, lag=measure_lag(problem, run, self._guard))
+        row = replace(row, lag=measure_lag(problem, run, runner))
         estimate = row.estimate
-        self._speed = seconds / (n_steps * call.request.draws * call.request.chains)
-        stopped_by = _reason_to_stop(row, call) or self._reason_of_time(n_steps)
-        longer = next_length(n_steps, estimate.se, call.request.target_se or np.inf, call.request.max_temperatures)
+        self._speed = seconds / (n_steps * runner.request.draws * runner.request.chains)
+        stopped_by = _reason_to_stop(row, runner) or self._reason_of_time(n_steps)
+        longer = next_length(n_steps, estimate.se, runner.request.target_se or np.inf, runner.request.max_temperatures)
         following = self._fit(longer)
         elapsed = time.perf_counter() - self._begin
         outcome = Outcome(
-            (row,), plan, run, self._n_gradients, elapsed, stopped_by or "", call.request.draws, self._speed
+            (row,), plan, run, self._n_gradients, elapsed, stopped_by or "", runner.request.draws, self._speed
         )
         return outcome, following.n_steps
 
     def _reason_of_time(self, n_steps: int) -> str | None:
         """Stop where there is no time for another round as long as the last one."""
-        call = self.call
-        needed = takes(Size(n_steps, call.request.draws), call.recipe.n_final_moves)
+        runner = self.runner
+        needed = takes(Size(n_steps, runner.request.draws), runner.recipe.n_final_moves)
         return "max_seconds" if self._moves() < needed else None
 
     def _moves(self) -> float:
         """Say how many transitions the particles of a chain have time for."""
-        return self.call.budget.moves(self._speed) / self.call.request.chains
+        return self.runner.budget.moves(self._speed) / self.runner.request.chains
 
     def _fit(self, n_steps: int) -> Size:
         """Make a round as small as the time that is left makes it; a schedule of the user's own keeps its length."""
-        recipe, wanted = self.call.recipe, Size(n_steps, self.call.request.draws)
+        recipe, wanted = self.runner.recipe, Size(n_steps, self.runner.request.draws)
         shortest = n_steps if recipe.is_fixed else SHORTEST
         tile = self._choice.problem.engine.tile(wanted.draws)
         return fit_into(self._moves(), wanted, shortest, recipe.n_final_moves, tile)
@@ -201,29 +200,28 @@ def conclude(
     return RowResult(estimate, symptoms, tuple(rounds))
 
 
-def _once(choice: Choice, call: Call, guard: Guard | None) -> Outcome:
+def _once(choice: Choice, runner: Runner) -> Outcome:
     begin = time.perf_counter()
     problem, n_gradients = choice.problem, choice.spent.n_gradients
     results = dict(enumerate(choice.scouted))
     number = choice.spent.n_rounds + 1
-    report = without_log_z(call.progress.phase(f"{problem.n_rows} rows", choice.forecast(call)))
+    report = without_log_z(runner.progress.phase(f"{problem.n_rows} rows", choice.forecast(runner)))
 
     def anneal() -> str:
         nonlocal n_gradients
         for ladder, rows, progress in each_length(choice, report):
-            for row, run in anneal_rows(problem, ladder, call.round(number, rows), progress, call):
+            for row, run in anneal_rows(problem, ladder, runner.round(number, rows), progress, runner):
                 earlier = choice.scouted[row].rounds if choice.scouted else ()
                 result = estimate_row(run, len(ladder.schedule), earlier, tail_of(choice, run), problem.prior_mass)
                 is_shown = problem.layout.n_sites and row % -(-problem.n_rows // _LOOKED_AT) == 0
                 results[row] = replace(result, final=final_particles(run)) if is_shown else result
-            n_gradients += count_gradients(problem, ladder, len(rows), call)
+            n_gradients += count_gradients(problem, ladder, len(rows), runner)
         return "single_round"
 
     # Rows that were not scouted have no result until they are annealed.
     is_whole = len(results) == problem.n_rows
     what = "the reported round of some rows, which keep their scouting round"
-    is_kept = call.workers.checkpoint is not None
-    stopped_by = guard.attempt(what, anneal, "", is_kept=is_kept) if guard and is_whole else anneal()
+    stopped_by = runner.attempt(what, anneal, "", is_kept=True) if is_whole else anneal()
     every = tuple(results[row] for row in range(problem.n_rows))
     seconds = time.perf_counter() - begin
     return Outcome(
@@ -232,8 +230,8 @@ def _once(choice: Choice, call: Call, guard: Guard | None) -> Outcome:
         None,
         n_gradients,
         seconds,
-        stopped_by or _stopped_by(guard),
-        call.request.draws,
+        stopped_by or _stopped_by(runner),
+        runner.request.draws,
     )
 
 
@@ -257,12 +255,12 @@ def ladder_for(choice: Choice, n_steps: int) -> Ladder:
     return build_ladder(plan.pilot, n_steps, plan.recipe, kernel)
 
 
-def _reason_to_stop(row: RowResult, call: Call) -> str | None:
+def _reason_to_stop(row: RowResult, runner: Runner) -> str | None:
     rounds = row.rounds
-    if call.request.target_se is None or call.recipe.is_fixed:
+    if runner.request.target_se is None or runner.recipe.is_fixed:
         return "single_round"
-    if row.estimate.se <= call.request.target_se and row.is_sound:
+    if row.estimate.se <= runner.request.target_se and row.is_sound:
         return "target_se"
     # A schedule cannot have more temperatures than floating point tells apart.
     exhausted = len(rounds) > 1 and rounds[-1].n_steps <= rounds[-2].n_steps
-    return "max_temperatures" if rounds[-1].n_steps >= call.request.max_temperatures or exhausted else None
+    return "max_temperatures" if rounds[-1].n_steps >= runner.request.max_temperatures or exhausted else None

@@ -23,11 +23,11 @@ from pymc_hais.estimators import (
 from pymc_hais.estimators.memory import NO_LAG, NO_VARIANCE, Evaluate, Lag, find_lag
 from pymc_hais.estimators.reach import Edge, find_edge
 from pymc_hais.estimators.rounding import measure_noise
-from pymc_hais.jobs.guard import Guard
 from pymc_hais.kernels.metropolis import keeps_gradients
 from pymc_hais.model import has_huge_data, measure_terms
 from pymc_hais.problem.problem import PriorMass, Problem, are_inside
 from pymc_hais.run.mode_search import Joint
+from pymc_hais.runner.runner import Runner
 
 #: Particles, about, at which the terms of the density are measured.
 _OF_TERMS = 3
@@ -81,11 +81,9 @@ def complete(estimate: LogZEstimate, rounds: Sequence[Round], tail: Tail, mass: 
     return divide(estimate, mass.estimate) if mass else estimate
 
 
-def measure_lag(problem: Problem, run: AnnealingRun, guard: Guard | None = None) -> Lag:
+def measure_lag(problem: Problem, run: AnnealingRun, runner: Runner) -> Lag:
     """Find the direction in which the target would spread the final particles most, where that can be told."""
-    if guard is None:
-        return _measure(problem, run)
-    return guard.attempt("the diagnosis of the particles' memory", lambda: _measure(problem, run), NO_LAG, "error")
+    return runner.attempt("the diagnosis of the particles' memory", lambda: _measure(problem, run), NO_LAG, "error")
 
 
 def _measure(problem: Problem, run: AnnealingRun) -> Lag:

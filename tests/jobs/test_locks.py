@@ -10,8 +10,8 @@ import pytest
 
 from pymc_hais.jobs import locks
 from pymc_hais.jobs.locks import LOCK, locked
-from pymc_hais.request.call import build_call, share_out
 from pymc_hais.request.request import Request
+from pymc_hais.runner.runner import build_runner
 from tests.quick import one_mean
 
 HOLDER = """
@@ -87,7 +87,7 @@ def test_a_second_driver_changes_no_header(tmp_path):
 
     def begin(draws):
         given = {"draws": draws, "chains": 2, "random_seed": 1, "checkpoint": tmp_path / "run"}
-        return share_out(build_call(Request(function="sample_hais", model=model, **given)))
+        return build_runner(Request(function="sample_hais", model=model, **given))
 
     with begin(200) as call:
         header = (tmp_path / "run" / "checkpoint.json").read_bytes()

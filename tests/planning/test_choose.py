@@ -179,7 +179,7 @@ class Scouted:
     """A start whose short round of ten temperatures gave each row a value and an error."""
 
     problem = SimpleNamespace(label="the prior", n_rows=4)
-    call = SimpleNamespace(request=SimpleNamespace(target_se=0.1))
+    runner = SimpleNamespace(request=SimpleNamespace(target_se=0.1))
     length = 500
 
     def __init__(self, values, errors):

@@ -52,6 +52,6 @@ def test_the_end_says_what_the_whole_call_has_taken(caplog, seconds, told):
     ladder = SimpleNamespace(schedule=range(31))
     outcome = SimpleNamespace(stopped_by="single_round", rows=[rounds], ladder=ladder, seconds=56.0)
     with caplog.at_level(logging.INFO, logger="pymc"):
-        seen = SimpleNamespace(outcome=outcome, problem=problem, call=call_of())
+        seen = SimpleNamespace(outcome=outcome, problem=problem, runner=call_of())
         log_outcome(LogZEstimate(-3.0, 0.1, -3.2, -2.8), seen, seconds)
     assert f"(1 round of 31 temperatures{told} after one round, as asked for)" in caplog.messages[-1]

@@ -11,7 +11,6 @@ from pymc_hais.engines.base import CompileClock
 from pymc_hais.estimators import LogZEstimate, Tail, combine, estimate_log_z
 from pymc_hais.estimators.memory import NO_LAG
 from pymc_hais.jobs import timing
-from pymc_hais.jobs.guard import Guard
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.problem.problem import PriorMass
 from pymc_hais.run import rounds, row_results
@@ -76,17 +75,17 @@ class Script:
                 raise KeyboardInterrupt
             yield row, run_of(fields, len(ladder.schedule))
 
-    def measure_lag(self, problem, run, guard):
+    def measure_lag(self, problem, run, runner):
         """Say what the particles of the last round show."""
         return self.lags.get(len(self.plans), NO_LAG)
 
 
-def outcome_of(*runs, choice=None, replacements=(), lags=(), guard=None, **options):
+def outcome_of(*runs, choice=None, replacements=(), lags=(), runner=None, **options):
     """Run rounds that give these runs, with these lags by number; return the outcome and the script."""
-    script, call = Script(*runs), call_of(**{"target_se": 0.1, **options})
+    script, runner = Script(*runs), runner or call_of(**{"target_se": 0.1, **options})
     script.lags = dict(lags)
     module = mutate(rounds, *replacements, anneal_rows=script, measure_lag=script.measure_lag)
-    return module.run_rounds(choice or choice_of(), call, guard), script
+    return module.run_rounds(choice or choice_of(), runner), script
 
 
 def estimates_of(outcome, *runs):
@@ -231,43 +230,44 @@ def test_gradients_of_all_rounds_are_counted():
 
 
 def test_an_interrupt_keeps_the_rounds_before_it():
-    outcome, _ = outcome_of(*RUNS[:2], KeyboardInterrupt, target_se=1e-3, guard=Guard())
+    outcome, _ = outcome_of(*RUNS[:2], KeyboardInterrupt, target_se=1e-3)
     whole, _ = outcome_of(*RUNS[:2], target_se=1e-3, max_temperatures=512)
     assert (outcome.stopped_by, whole.stopped_by) == ("interrupt", "max_temperatures")
     (kept,), (other,) = outcome.rows, whole.rows
     assert (kept.estimate, kept.symptoms, kept.rounds) == (other.estimate, other.symptoms, other.rounds)
     assert outcome.n_gradients == whole.n_gradients
     with pytest.raises(KeyboardInterrupt):
-        outcome_of(KeyboardInterrupt, guard=Guard())
+        outcome_of(KeyboardInterrupt)
 
 
 def test_an_interrupt_while_a_round_is_looked_at_keeps_the_round_and_makes_no_other():
-    def press(problem, run, guard):
+    def press(problem, run, runner):
         def look():
             raise KeyboardInterrupt
 
-        return guard.attempt("a look", look, NO_LAG)
+        return runner.attempt("a look", look, NO_LAG)
 
     script = Script(*RUNS)
     module = mutate(rounds, anneal_rows=script, measure_lag=press)
-    outcome = module.run_rounds(choice_of(), call_of(target_se=1e-3), Guard())
+    outcome = module.run_rounds(choice_of(), call_of(target_se=1e-3))
     assert (outcome.stopped_by, len(outcome.rows[0].rounds), len(script.plans)) == ("interrupt", 1, 1)
 
 
-def test_who_makes_no_result_of_some_rounds_is_interrupted_by_ctrl_c():
+def test_ctrl_c_is_raised_where_the_result_needs_all_rounds():
+    strict = replace(call_of(target_se=1e-3), is_strict=True)
     with pytest.raises(KeyboardInterrupt):
-        outcome_of(*RUNS[:2], KeyboardInterrupt, target_se=1e-3)
+        outcome_of(*RUNS[:2], KeyboardInterrupt, runner=strict)
 
 
 def test_a_round_that_fails_leaves_the_rounds_before_it():
-    guard = Guard()  # the script has no third run
-    outcome, _ = outcome_of(*RUNS[:2], target_se=1e-3, guard=guard)
+    runner = call_of(target_se=1e-3)  # the script has no third run
+    outcome, _ = outcome_of(*RUNS[:2], runner=runner)
     whole, _ = outcome_of(*RUNS[:2], target_se=1e-3, max_temperatures=512)
     assert (outcome.stopped_by, outcome.rows) == ("failure", whole.rows)
-    assert "round 3" in guard.missing[0].what
-    assert guard.missing[0].why.startswith("IndexError")
+    assert "round 3" in runner.ledger.missing[0].what
+    assert runner.ledger.missing[0].why.startswith("IndexError")
     with pytest.raises(IndexError):
-        outcome_of(guard=Guard())
+        outcome_of()
 
 
 # Rows of data ---------------------------------------------------------------------------------------------
@@ -289,14 +289,15 @@ def test_rows_have_one_round_each_of_the_length_that_was_found_for_them():
 def test_an_interrupt_leaves_the_rows_that_are_done_and_the_scouting_of_the_others():
     scouted = tuple(estimate_row(run_of(healthy(0.3, log_z=log_z), 32), 32) for log_z in (0.4, 0.1, 0.2))
     runs = [RUNS[0], KeyboardInterrupt, RUNS[2]]
-    outcome, _ = outcome_of(*runs, choice=choice_of((64, 64, 64), 1, scouted=scouted), guard=Guard())
+    outcome, _ = outcome_of(*runs, choice=choice_of((64, 64, 64), 1, scouted=scouted))
     assert outcome.stopped_by == "interrupt"
     assert [len(row.rounds) for row in outcome.rows] == [2, 1, 1]
     assert outcome.rows[1:] == scouted[1:]
     with pytest.raises(KeyboardInterrupt):  # nothing is known of the other rows
-        outcome_of(*runs, choice=choice_of((64, 64, 64)), guard=Guard())
+        outcome_of(*runs, choice=choice_of((64, 64, 64)))
+    strict = replace(call_of(target_se=0.1), is_strict=True)
     with pytest.raises(KeyboardInterrupt):  # rows are no result
-        outcome_of(*runs, choice=choice_of((64, 64, 64), 1, scouted=scouted))
+        outcome_of(*runs, choice=choice_of((64, 64, 64), 1, scouted=scouted), runner=strict)
 
 
 def test_the_mass_of_the_prior_divides_z_and_adds_its_error():

@@ -16,9 +16,9 @@ from pymc_hais.model import Layout, read_containers
 from pymc_hais.planning.learning import run_pilots
 from pymc_hais.planning.mass import build_first_problem
 from pymc_hais.problem.problem import Problem, joint_of
-from pymc_hais.request.call import build_call
 from pymc_hais.request.request import Request
 from pymc_hais.run.choice import Spent
+from pymc_hais.runner.runner import build_runner
 from pymc_hais.tuning import build_ladder, merge, suggest_length
 
 #: How fast the step size follows the acceptance rate.
@@ -181,18 +181,19 @@ def build_chains(
     log Z would ask for and more.
     """
     seed = int(rng.integers(2**32))
-    call = build_call(
+    runner = build_runner(
         Request(function="fit", model=model, random_seed=seed, backend=backend, kernel=kernel, progressbar=False)
     )
     present = {name: value for name, value in read_containers(model).items() if name in parameters}
-    problem = build_first_problem(model, "prior" if model.observed_RVs else "auto", call, rows, present)
+    problem = build_first_problem(model, "prior" if model.observed_RVs else "auto", runner, rows, present)
     # What the model is does not change with the parameters, and is not asked in each step.
     problem = replace(problem, identity=None)
     given = problem.engine.kernel.step_size
     if given is not None and not is_annealed:
         return Chains(problem, None, given, np.ones(problem.layout.n_dims))
     tuned = rng.choice(problem.n_rows, min(_PILOT_ROWS, problem.n_rows), replace=False).tolist()
-    pilot = merge(run_pilots(problem, tuned, 0, Spent(), call))
-    n_steps = min(_LONGER * suggest_length(pilot, None, call.request.max_temperatures), call.request.max_temperatures)
-    ladder = build_ladder(pilot, n_temperatures or n_steps, call.recipe, problem.engine.kernel)
+    pilot = merge(run_pilots(problem, tuned, 0, Spent(), runner))
+    longest = runner.request.max_temperatures
+    n_steps = min(_LONGER * suggest_length(pilot, None, longest), longest)
+    ladder = build_ladder(pilot, n_temperatures or n_steps, runner.recipe, problem.engine.kernel)
     return Chains(problem, ladder, float(ladder.step_sizes[-1]), ladder.metrics[ladder.metric_index[-1]])

@@ -21,9 +21,9 @@ from pymc_hais.planning.mass import mass_of
 from pymc_hais.planning.modes.near import Judged, climb_in_time, is_hierarchy, judge, start_around, those_that_count
 from pymc_hais.problem.problem import Problem
 from pymc_hais.references import Gaussian, Gaussians
-from pymc_hais.request.call import Call
 from pymc_hais.run.choice import Spent
 from pymc_hais.run.mode_search import Joint, Peak, is_smooth
+from pymc_hais.runner.runner import Runner
 from pymc_hais.tuning import unit_triangle
 from pymc_hais.tuning.pilot import next_beta
 
@@ -72,7 +72,7 @@ class Slice(Joint):
         return positions
 
 
-def try_fields_first(problem: Problem, spent: Spent, call: Call) -> Trial | str:
+def try_fields_first(problem: Problem, spent: Spent, runner: Runner) -> Trial | str:
     """Start where the chains of a model are integrated out around their modes; or say why not, if it was tried.
 
     Parameters
@@ -82,15 +82,15 @@ def try_fields_first(problem: Problem, spent: Spent, call: Call) -> Trial | str:
     spent : Spent
         What is added to.
     """
-    if call.request.estimators or not _is_offered(problem):
+    if runner.request.estimators or not _is_offered(problem):
         return ""
-    problem = replace(problem, prior_mass=mass_of(problem, call, spent))
+    problem = replace(problem, prior_mass=mass_of(problem, runner, spent))
     assert problem.chart is not None
     along = Slice(problem, ~problem.chart.is_field)
-    near = _find(problem, problem.chart, along, call)
+    near = _find(problem, problem.chart, along, runner)
     joint = Joint(problem)
     if not isinstance(near, str):
-        rng = np.random.default_rng(call.seeds.sequence(Purpose.MODES, 8))
+        rng = np.random.default_rng(runner.seeds.sequence(Purpose.MODES, 8))
         judged = _follow(near, problem.chart, along, joint, rng)
         judged = _smooth(judged, along, joint, rng)
         near = judged.accepted() if _is_near(judged) else judged.problem
@@ -103,7 +103,7 @@ def try_fields_first(problem: Problem, spent: Spent, call: Call) -> Trial | str:
         return f"there are several modes, of draws around which {judged.share:.0%} count."
     if any(one.is_dense for one in problem.chart.fields) and not _is_near(judged):
         return f"with all else as it is, {judged.share:.0%} of draws around it count (Pareto k {judged.tail:.1f})."
-    trial = learn(near, [0], _FROM_FIELDS, spent, call)
+    trial = learn(near, [0], _FROM_FIELDS, spent, runner)
     if not trial.is_tuned:
         return "the pilot from there ran out of time."
     n_steps = int(trial.plan.lengths[0])
@@ -128,16 +128,16 @@ def _is_offered(problem: Problem) -> bool:
     )
 
 
-def _find(problem: Problem, chart: Chart, along: Slice, call: Call) -> Problem | str:
+def _find(problem: Problem, chart: Chart, along: Slice, runner: Runner) -> Problem | str:
     """Climb to the mode in turns with the points of the chains."""
-    drawn = problem.reference.draw(along.round_up(_n_starts(chart)), call.seeds.sequence(Purpose.MODES, 7))
+    drawn = problem.reference.draw(along.round_up(_n_starts(chart)), runner.seeds.sequence(Purpose.MODES, 7))
     x = drawn.positions[~drawn.clipped]
     if len(x) < 2:
         return "no draw of the prior is within the range of floating point."
     if not is_concave_in(problem.model, problem.layout, [field.owner for field in chart.fields]):
         return "chains may have several modes: their density is not proven to be concave."
     starts = problem.to_coordinates(x)[:, ~chart.is_field]
-    found = _rise(_at_point(problem, np.median(x, axis=0)), along, starts, np.median(starts, axis=0), call)
+    found = _rise(_at_point(problem, np.median(x, axis=0)), along, starts, np.median(starts, axis=0), runner)
     if isinstance(found, str):
         return found
     problem, peak, others = found
@@ -145,7 +145,7 @@ def _find(problem: Problem, chart: Chart, along: Slice, call: Call) -> Problem |
         return _around(problem, chart, along, np.zeros(0), np.zeros((0, 0)))
     beside: list[Peak] = []
     for other in others[:_OTHERS]:  # that the point is far from theirs may have made them
-        found = _rise(problem, along, other.position + 0.0 * starts[:2], other.position, call, peak)
+        found = _rise(problem, along, other.position + 0.0 * starts[:2], other.position, runner, peak)
         if isinstance(found, str) or found[1] is None:
             return f"there are {len(others) + 1} modes."
         if all(one.squared_distance(found[1].position[None])[0] >= _SAME for one in (peak, *beside)):
@@ -177,7 +177,7 @@ def _n_starts(chart: Chart) -> int:
 
 
 def _rise(
-    problem: Problem, along: Slice, starts: np.ndarray, top: np.ndarray, call: Call, known: Peak | None = None
+    problem: Problem, along: Slice, starts: np.ndarray, top: np.ndarray, runner: Runner, known: Peak | None = None
 ) -> tuple[Problem, Peak | None, list[Peak]] | str:
     """Climb in turns with the points; return the peak, none where all variables are chains, and others that remain.
 
@@ -188,7 +188,7 @@ def _rise(
         if not top.size:
             return problem, None, []
         along.move_to(problem)
-        climbed = climb_in_time(along, starts, call)
+        climbed = climb_in_time(along, starts, runner)
         if isinstance(climbed, str):
             return climbed
         peaks = those_that_count(climbed)

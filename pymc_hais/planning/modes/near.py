@@ -27,9 +27,9 @@ from pymc_hais.planning.fits import fit_to_draws
 from pymc_hais.planning.learning import Trial, adaptation_bias, learn, run_pilots
 from pymc_hais.problem.problem import CHUNK, PriorMass, Problem
 from pymc_hais.references import Fitted, Gaussian
-from pymc_hais.request.call import Call
 from pymc_hais.run.choice import Spent
 from pymc_hais.run.mode_search import Climbed, Joint, Peak, can_climb, climb, scales_of
+from pymc_hais.runner.runner import Runner
 from pymc_hais.tuning import DEFENCE, log_near
 from pymc_hais.tuning.pilot import next_beta
 
@@ -94,7 +94,7 @@ class Judged(NamedTuple):
         return self.problem.with_fit(replace(fitted, counting=self.share), self.problem.sites)
 
 
-def shorten(near: Problem, best: Trial, spent: Spent, call: Call) -> Problem:
+def shorten(near: Problem, best: Trial, spent: Spent, runner: Runner) -> Problem:
     """Have importance draws judge a fit to a pilot's particles; where it is not good, the mode's own may be.
 
     Parameters
@@ -105,22 +105,22 @@ def shorten(near: Problem, best: Trial, spent: Spent, call: Call) -> Problem:
         Whose pilot it is.
     """
     first = best.problem
-    if call.request.estimators or not (first.is_prior and can_climb(first) and first.is_integral):
+    if runner.request.estimators or not (first.is_prior and can_climb(first) and first.is_integral):
         return near
-    joint, rng = Joint(near), np.random.default_rng(call.seeds.sequence(Purpose.MODES, 6))
+    joint, rng = Joint(near), np.random.default_rng(runner.seeds.sequence(Purpose.MODES, 6))
     judged = judge(near, joint, rng)
     if not judged.is_good and not is_hierarchy(near):
         (pilot,) = best.pilots
         joint.move_to(first)
         starts = pilot.positions[:: -(-len(pilot.positions) // joint.round_up(_FEWEST_STARTS))]
-        peak = _find_peak(joint, starts, call)
+        peak = _find_peak(joint, starts, runner)
         if isinstance(peak, Peak):
             judged = judge(_at(peak, first, near.prior_mass), joint, rng)
     spent.n_gradients_pilot += joint.n_evaluations
     return judged.accepted() if judged.is_good else near
 
 
-def try_mode_first(problem: Problem, spent: Spent, call: Call) -> Trial | str:
+def try_mode_first(problem: Problem, spent: Spent, runner: Runner) -> Trial | str:
     """Start from the only mode of a costly density; or say why not, if it was tried.
 
     Parameters
@@ -130,17 +130,17 @@ def try_mode_first(problem: Problem, spent: Spent, call: Call) -> Trial | str:
     spent : Spent
         What is added to.
     """
-    if call.request.estimators or not _is_offered(problem):
+    if runner.request.estimators or not _is_offered(problem):
         return ""
     joint = Joint(problem)
-    judged = _find(problem, joint, call)
+    judged = _find(problem, joint, runner)
     spent.n_gradients_pilot += joint.n_evaluations
     if isinstance(judged, str):
         return judged
-    confirmed = _doubt(problem, judged, spent, call)
+    confirmed = _doubt(problem, judged, spent, runner)
     if isinstance(confirmed, str):
         return confirmed
-    trial = learn(judged.accepted(), [0], _FROM_FIT, spent, call)
+    trial = learn(judged.accepted(), [0], _FROM_FIT, spent, runner)
     (pilot,) = trial.pilots
     if not pilot.is_complete:
         return "the pilot from there ran out of time."
@@ -150,7 +150,7 @@ def try_mode_first(problem: Problem, spent: Spent, call: Call) -> Trial | str:
     return replace(trial, n_confirming=confirmed).because(reason)
 
 
-def _doubt(problem: Problem, judged: Judged, spent: Spent, call: Call) -> float | str:
+def _doubt(problem: Problem, judged: Judged, spent: Spent, runner: Runner) -> float | str:
     """Have a pilot from the prior look for what no climb has led to; return the number of draws that led nowhere else.
 
     Infinite where the density is proven to have one hill; a reason against the start if the pilot finds more, or if too
@@ -158,7 +158,7 @@ def _doubt(problem: Problem, judged: Judged, spent: Spent, call: Call) -> float 
     """
     if is_one_hill(problem):
         return np.inf
-    (pilot,) = run_pilots(problem, [0], _FROM_PRIOR, spent, call, _DOUBTING)
+    (pilot,) = run_pilots(problem, [0], _FROM_PRIOR, spent, runner, _DOUBTING)
     if not pilot.is_complete:
         return "there is no time for a pilot that would confirm it."
     error = 1.0 / np.sqrt(pilot.n_families)
@@ -202,15 +202,15 @@ def _is_offered(problem: Problem) -> bool:
     )
 
 
-def _find(problem: Problem, joint: Joint, call: Call) -> Judged | str:
+def _find(problem: Problem, joint: Joint, runner: Runner) -> Judged | str:
     """Climb to the mode from draws of the prior, and fit until the importance draws are good."""
-    drawn = problem.reference.draw(joint.round_up(_FEWEST_STARTS), call.seeds.sequence(Purpose.MODES, 5))
+    drawn = problem.reference.draw(joint.round_up(_FEWEST_STARTS), runner.seeds.sequence(Purpose.MODES, 5))
     with np.errstate(all="ignore"):
         starts = problem.to_coordinates(drawn.positions[~drawn.clipped])
-    peak = _find_peak(joint, starts[np.isfinite(starts).all(axis=1)], call)
+    peak = _find_peak(joint, starts[np.isfinite(starts).all(axis=1)], runner)
     if isinstance(peak, str):
         return peak
-    rng = np.random.default_rng(call.seeds.sequence(Purpose.MODES, 4))
+    rng = np.random.default_rng(runner.seeds.sequence(Purpose.MODES, 4))
     near = _at(peak, problem, problem.prior_mass)
     for _ in range(_TURNS):
         judged = judge(near, joint, rng)
@@ -222,9 +222,9 @@ def _find(problem: Problem, joint: Joint, call: Call) -> Judged | str:
     return f"of {_DRAWS} draws around the mode {judged.share:.0%} count (Pareto k {judged.tail:.1f})."
 
 
-def climb_in_time(joint: Joint, starts: np.ndarray, call: Call) -> Climbed | str:
+def climb_in_time(joint: Joint, starts: np.ndarray, runner: Runner) -> Climbed | str:
     """Climb from starts (n, D) in a share of the time that is left; or say why no mode was found."""
-    end = time.perf_counter() + _SHARE_OF_TIME * call.budget.left
+    end = time.perf_counter() + _SHARE_OF_TIME * runner.budget.left
     n_dims = starts.shape[1]
     patience, most = _PATIENCE + _PATIENCE_PER_DIM * n_dims, _MOST_STEPS + _STEPS_PER_DIM * n_dims
 
@@ -243,9 +243,9 @@ def those_that_count(climbed: Climbed) -> list[Peak]:
     return [peak for peak in peaks if peak.log_mass > peaks[0].log_mass - _NEGLIGIBLE]
 
 
-def _find_peak(joint: Joint, starts: np.ndarray, call: Call) -> Peak | str:
+def _find_peak(joint: Joint, starts: np.ndarray, runner: Runner) -> Peak | str:
     """Climb from starts (n, D) to the one mode; or say that there are others, or none."""
-    climbed = climb_in_time(joint, starts, call)
+    climbed = climb_in_time(joint, starts, runner)
     if isinstance(climbed, str):
         return climbed
     best, *others = those_that_count(climbed)

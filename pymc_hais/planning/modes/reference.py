@@ -16,11 +16,11 @@ from pymc_hais.planning.rays import student_t_of
 from pymc_hais.planning.starts import first_reference, heavy_reference
 from pymc_hais.problem.problem import CHUNK, Problem
 from pymc_hais.references import Gaussian, Gaussians, Mixture, StudentT
-from pymc_hais.request.call import Call
 from pymc_hais.run.choice import Choice, Spent
 from pymc_hais.run.copies import Labels
 from pymc_hais.run.mode_search import MOST_DIMS, Joint, Peak, can_climb, climb, scales_of
 from pymc_hais.run.modes import Modes
+from pymc_hais.runner.runner import Runner
 from pymc_hais.tuning import DEFENCE
 
 #: Share of the draws that all Gaussians together have: the others start as they would without them.
@@ -41,7 +41,7 @@ _CARRIED, _CARRIED_PER_DIM = 2000, 20
 _MOST_COPIES = 64
 
 
-def add_modes(model: Any, reference: Any, points: np.ndarray, call: Call) -> Mixture:
+def add_modes(model: Any, reference: Any, points: np.ndarray, runner: Runner) -> Mixture:
     """Mix what the annealing would start from with a Gaussian around each mode.
 
     Parameters
@@ -56,16 +56,16 @@ def add_modes(model: Any, reference: Any, points: np.ndarray, call: Call) -> Mix
     ValueError
         If the density cannot be climbed, or no point leads to a mode.
     """
-    problem = build_first_problem(model, reference, call)
+    problem = build_first_problem(model, reference, runner)
     if not can_climb(problem):
         raise ValueError(
             "`modes` needs the gradients of a density without constraints, in at most "
             f"{MOST_DIMS} dimensions: leave it out, or leave out `constraints` and pass a kernel with gradients."
         )
-    rng = np.random.default_rng(call.seeds.sequence(Purpose.MODES, 2))
+    rng = np.random.default_rng(runner.seeds.sequence(Purpose.MODES, 2))
     thinned = points[:: -(-len(points) // CHUNK)]
-    starts = problem.to_coordinates(Labels(problem, call).copies(thinned, _MOST_COPIES))
-    peaks = climb(Joint(problem), starts, _scales(problem, call), _MOST_STEPS).peaks
+    starts = problem.to_coordinates(Labels(problem, runner).copies(thinned, _MOST_COPIES))
+    peaks = climb(Joint(problem), starts, _scales(problem, runner), _MOST_STEPS).peaks
     if not peaks:
         raise ValueError(
             f"None of the {len(points)} points of `modes` leads to a mode: climbing from there, the density rises "
@@ -73,14 +73,14 @@ def add_modes(model: Any, reference: Any, points: np.ndarray, call: Call) -> Mix
         )
     least = max(peak.log_mass for peak in peaks) - _NEGLIGIBLE
     gaussians = [_carry(peak, problem, rng) for peak in peaks if peak.log_mass > least]
-    walls = call.compiler.kernel.constraints
+    walls = runner.compiler.kernel.constraints
     start = heavy_reference(walls) if problem.undrawn else first_reference(reference, model, walls)
     if isinstance(start, StudentT) and not problem.undrawn:
         start = student_t_of(problem) or start  # with tails as heavy as the density's
     return Mixture([start, Gaussians(gaussians)], [1.0 - _SHARE, _SHARE])
 
 
-def start_beside(first: Choice, run: AnnealingRun, found: Modes, log_z: float, call: Call) -> Trial | None:
+def start_beside(first: Choice, run: AnnealingRun, found: Modes, log_z: float, runner: Runner) -> Trial | None:
     """Start from a fit to where a run has been, and from Gaussians around the modes that it has missed.
 
     In the particles' coordinates, where a hierarchy or a chain is nearly normal.  None where no fit is taken, or where
@@ -92,13 +92,13 @@ def start_beside(first: Choice, run: AnnealingRun, found: Modes, log_z: float, c
         As that run has it, without the modes.
     """
     problem, fitted, missed = first.problem, first.problem.fitted, found.missed.which
-    if fitted is None or fitted.beside is not None or call.request.estimators:
+    if fitted is None or fitted.beside is not None or runner.request.estimators:
         return None
     log_masses = np.array([found.masses[i].log_mass for i in missed])
     log_missed = log_sum_exp(log_masses)
     of_missed = float(np.exp(log_missed - np.logaddexp(log_z, log_missed)))
     share = (1.0 - DEFENCE) * float(np.clip(of_missed, _LEAST_SHARE, 1.0 - _LEAST_SHARE))
-    joint, rng = Joint(problem), np.random.default_rng(call.seeds.sequence(Purpose.MODES, 6))
+    joint, rng = Joint(problem), np.random.default_rng(runner.seeds.sequence(Purpose.MODES, 6))
     uniform = rng.random()
     for build in (lambda: problem, lambda: _fit_to_run(problem, run, uniform)):
         near = build()
@@ -109,7 +109,7 @@ def start_beside(first: Choice, run: AnnealingRun, found: Modes, log_z: float, c
         near = near.with_fit(replace(near.fitted, beside=beside, share_beside=share), near.sites)
         judged = judge(near, joint, rng)
         if judged.share >= _ENOUGH_COUNT and judged.tail <= _LIGHT:
-            return learn(judged.accepted(), [0], _BESIDE, Spent(n_gradients_pilot=joint.n_evaluations), call)
+            return learn(judged.accepted(), [0], _BESIDE, Spent(n_gradients_pilot=joint.n_evaluations), runner)
     return None
 
 
@@ -119,9 +119,9 @@ def _fit_to_run(problem: Problem, run: AnnealingRun, uniform: float) -> Problem:
     return fit_to_draws(problem, problem.to_model(run.positions[chosen]), problem.prior_mass, "the run before")
 
 
-def _scales(problem: Problem, call: Call) -> np.ndarray:
+def _scales(problem: Problem, runner: Runner) -> np.ndarray:
     """Measure the scale (D,) of the reference in the particles' coordinates."""
-    drawn = problem.reference.draw(CHUNK, call.seeds.sequence(Purpose.MODES, 3))
+    drawn = problem.reference.draw(CHUNK, runner.seeds.sequence(Purpose.MODES, 3))
     with np.errstate(all="ignore"):
         return scales_of(problem.to_coordinates(drawn.positions[~drawn.clipped]))
 

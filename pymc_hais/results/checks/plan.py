@@ -8,11 +8,11 @@ from pymc_hais.core.records import AnnealingRun
 from pymc_hais.estimators import Finding
 from pymc_hais.estimators.symptoms import FEWEST_FAMILIES
 from pymc_hais.jobs.timing import duration
-from pymc_hais.request.call import Call
 from pymc_hais.results.findings import PIECES, say
 from pymc_hais.run.choice import Choice
 from pymc_hais.run.plan import Promise
 from pymc_hais.run.rounds import Outcome
+from pymc_hais.runner.runner import Runner
 
 #: How many times as many temperatures the same error may need, and the variance of the log weights, in nats squared,
 #: that is worth a word: without resampling a run is planned for up to eight.
@@ -21,18 +21,18 @@ _MOST_EFFORT, _LEAST_VARIANCE = 4.0, 2.0
 _LEAST_ACCEPTANCE = 0.6
 
 
-def check_time(choice: Choice, outcome: Outcome, call: Call) -> Iterator[Finding]:
+def check_time(choice: Choice, outcome: Outcome, runner: Runner) -> Iterator[Finding]:
     """Say what ``max_seconds`` took from a run beside temperatures, if it did."""
     pilot = choice.plan.pilot
     if pilot is not None and not pilot.is_complete:
         yield say("short_pilot", beta=pilot.betas[-2])
-    if outcome.draws < call.request.draws:
+    if outcome.draws < runner.request.draws:
         n_steps = int(choice.plan.lengths[0])
-        needed = duration(n_steps * call.request.draws * call.request.chains * outcome.seconds_per_move)
-        yield say("fewer_particles", made=outcome.draws, wanted=call.request.draws, needed=needed, n_steps=n_steps)
+        needed = duration(n_steps * runner.request.draws * runner.request.chains * outcome.seconds_per_move)
+        yield say("fewer_particles", made=outcome.draws, wanted=runner.request.draws, needed=needed, n_steps=n_steps)
 
 
-def check_start(choice: Choice, outcome: Outcome, call: Call) -> Iterator[Finding]:
+def check_start(choice: Choice, outcome: Outcome, runner: Runner) -> Iterator[Finding]:
     """Say that too little that did not come from the fit speaks for it, if so, and what it would cost."""
     n_draws = choice.n_confirming
     if n_draws >= FEWEST_FAMILIES:
@@ -40,7 +40,7 @@ def check_start(choice: Choice, outcome: Outcome, call: Call) -> Iterator[Findin
     if (n_steps := choice.fallback_length) is None:
         yield say("unconfirmed: no price", n=n_draws, fewest=FEWEST_FAMILIES)
         return
-    needed = duration(n_steps * call.request.draws * call.request.chains * outcome.seconds_per_move)
+    needed = duration(n_steps * runner.request.draws * runner.request.chains * outcome.seconds_per_move)
     yield say("unconfirmed", n=n_draws, fewest=FEWEST_FAMILIES, n_steps=n_steps, needed=needed)
 
 

@@ -11,10 +11,10 @@ from pymc_hais.estimators.symptoms import FEWEST_FAMILIES, PARETO_K_LIMIT
 from pymc_hais.jobs.timing import duration
 from pymc_hais.planning.rays import measure_rays, student_t_of
 from pymc_hais.problem.problem import Problem
-from pymc_hais.request.call import Call
 from pymc_hais.results.findings import PIECES, say
 from pymc_hais.run.rounds import Outcome
 from pymc_hais.run.row_results import RowResult, measure_edge, measure_rounding
+from pymc_hais.runner.runner import Runner
 
 #: The lowest mean acceptance rate of a temperature, and the largest share of divergent moves, without a finding.
 _LEAST_ACCEPTANCE = 0.2
@@ -34,13 +34,13 @@ _MISLEADING = 0.4
 _MOST_ROUNDING = 0.05
 
 
-def check_weights(result: RowResult, outcome: Outcome, call: Call) -> Iterator[Finding]:
+def check_weights(result: RowResult, outcome: Outcome, runner: Runner) -> Iterator[Finding]:
     """Say what the numbers of one row's run mean; the outcome is of all rows."""
     symptoms = result.symptoms
     if not symptoms.is_alive:
         yield say("no_weight")
         return
-    yield from _large_error(result, outcome, call)
+    yield from _large_error(result, outcome, runner)
     if not symptoms.pareto_k <= PARETO_K_LIMIT:
         yield say("pareto_k", k=symptoms.pareto_k, limit=PARETO_K_LIMIT)
     if not symptoms.n_families >= FEWEST_FAMILIES:
@@ -55,9 +55,9 @@ def check_weights(result: RowResult, outcome: Outcome, call: Call) -> Iterator[F
         yield say("prior_range", share=symptoms.dropped_share)
 
 
-def _large_error(result: RowResult, outcome: Outcome, call: Call) -> Iterator[Finding]:
+def _large_error(result: RowResult, outcome: Outcome, runner: Runner) -> Iterator[Finding]:
     """Say that the error of log Z is larger than was asked for, and why, if so."""
-    estimate, stopped_by, target = result.estimate, outcome.stopped_by, call.request.target_se
+    estimate, stopped_by, target = result.estimate, outcome.stopped_by, runner.request.target_se
     if target is None or estimate.se <= target:
         if stopped_by == "interrupt":
             yield say("interrupted", above="")
@@ -67,23 +67,23 @@ def _large_error(result: RowResult, outcome: Outcome, call: Call) -> Iterator[Fi
         above = PIECES["unknown error"]
     if stopped_by == "interrupt":
         yield say("interrupted", above=f" {above}.")
-    elif call.recipe.is_fixed and stopped_by != "failure":
+    elif runner.recipe.is_fixed and stopped_by != "failure":
         yield say("standard_error: fixed", above=above)
     elif stopped_by == "max_seconds":
-        yield _too_slow(above, estimate.se / target, result, outcome, call)
+        yield _too_slow(above, estimate.se / target, result, outcome, runner)
     else:
         reason = stopped_by if stopped_by in ("failure", "shortfall", "extended") else "max_temperatures"
         yield say(f"standard_error: {reason}", above=above, shortfall=estimate.shortfall, target=target)
 
 
-def _too_slow(above: str, times: float, result: RowResult, outcome: Outcome, call: Call) -> Finding:
+def _too_slow(above: str, times: float, result: RowResult, outcome: Outcome, runner: Runner) -> Finding:
     """Say what it would take to make the error so many times smaller."""
     # All rounds count, with as many particles as there was time for.
-    made = sum(one.n_steps for one in result.rounds) * outcome.draws / call.request.draws
+    made = sum(one.n_steps for one in result.rounds) * outcome.draws / runner.request.draws
     n_steps = made * times**2
     if not np.isfinite(n_steps):
         return say("standard_error: out of time", above=above)
-    needed = duration(n_steps * call.request.draws * call.request.chains * outcome.seconds_per_move)
+    needed = duration(n_steps * runner.request.draws * runner.request.chains * outcome.seconds_per_move)
     return say("standard_error: max_seconds", above=above, n_steps=n_steps, needed=needed)
 
 
@@ -104,11 +104,11 @@ def check_tail(tail: Tail) -> Iterator[Finding]:
         yield say("heavy_tail", excess=tail.excess)
 
 
-def check_rays(problem: Problem, call: Call) -> Iterator[Finding]:
+def check_rays(problem: Problem, runner: Runner) -> Iterator[Finding]:
     """Say that the target's tails are seen to be heavier than those of a Student-t that was started from, if so."""
     if (own := student_t_of(problem)) is None:
         return
-    rays = measure_rays(problem, call.seeds)
+    rays = measure_rays(problem, runner.seeds)
     across, along = rays.shape(own.df), rays.shape_along(own.df)
     if max(across, along) > _UNBOUNDED:
         name = problem.layout.labels[rays.axis]

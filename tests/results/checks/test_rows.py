@@ -9,7 +9,6 @@ import pytest
 
 import pymc_hais
 from pymc_hais.estimators import NO_TAIL, Round
-from pymc_hais.jobs.guard import Guard
 from pymc_hais.results.diagnose import findings_of_rows
 from pymc_hais.results.heldout import of_rows
 from pymc_hais.run.row_results import estimate_row
@@ -31,7 +30,7 @@ def rows_of(before, after, se=0.2, **replaced):
 
 
 def findings(rows, stopped_by="single_round", **options):
-    found = findings_of_rows(SimpleNamespace(rows=rows, stopped_by=stopped_by), CHOICE, call_of(**options), Guard())
+    found = findings_of_rows(SimpleNamespace(rows=rows, stopped_by=stopped_by), CHOICE, call_of(**options))
     return {finding.name: finding for finding in found}
 
 

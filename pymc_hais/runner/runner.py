@@ -1,0 +1,195 @@
+"""Who computes a call: with which seeds, machine code, workers, progress bar and time; and what its result lacks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Self
+
+from pymc_hais.core.protocols import Kernel
+from pymc_hais.core.seeds import Branch, Place, Purpose, Seeds
+from pymc_hais.engines import resolve_backend
+from pymc_hais.jobs.checkpoint import open_checkpoint, open_folder, take_identity
+from pymc_hais.jobs.executors import check_executor
+from pymc_hais.jobs.locks import locked
+from pymc_hais.jobs.progress import CallProgress
+from pymc_hais.jobs.timing import TimeBudget
+from pymc_hais.jobs.workers import Workers
+from pymc_hais.model.compat import seeds_per_chain
+from pymc_hais.problem.problem import Compiler
+from pymc_hais.request.request import Output, Request, build_budget, check_request
+from pymc_hais.tuning import Recipe
+
+_log = logging.getLogger("pymc.hais")
+
+
+class Missing(NamedTuple):
+    """A part of the result that is not there."""
+
+    what: str
+    why: str
+    severity: str
+
+
+@dataclass
+class Ledger:
+    """What a call has come to so far; runs within it write into the same one."""
+
+    is_interrupted: bool = False  # whether Ctrl-C was pressed
+    missing: list[Missing] = field(default_factory=list)
+
+    def miss(self, what: str, why: str, severity: str) -> None:
+        """Note a part that the result lacks."""
+        self.missing.append(Missing(what, why, severity))
+        _log.warning(f"The result will lack {what} ({why}).")
+
+
+@dataclass(kw_only=True)
+class Runner:
+    """Computes a checked request; a context manager that opens its executor and its checkpoint.
+
+    Raises on entry ValueError, OSError or RuntimeError, naming the argument, what is wrong with it, and what to pass
+    instead.  Raises KeyboardInterrupt, with advice, where Ctrl-C leaves no result.
+    """
+
+    request: Request
+    given: Request  # as the user gave it
+    seeds: Seeds
+    compiler: Compiler  # of the kernel, with the constraints
+    recipe: Recipe
+    output: Output
+    progress: CallProgress  # shown while it is entered
+    budget: TimeBudget
+    workers: Workers  # do jobs, and keep finished ones in the checkpoint
+    ledger: Ledger = field(default_factory=Ledger)
+    is_strict: bool = False  # whether an error or Ctrl-C in an optional stage is raised
+
+    def __enter__(self) -> Self:
+        """Open the executor and the checkpoint."""
+        self._opened = self._open()
+        self._opened.__enter__()
+        return self
+
+    def __exit__(self, *exception: Any) -> Any:
+        """Unlock the checkpoint."""
+        return self._opened.__exit__(*exception)
+
+    @contextmanager
+    def _open(self) -> Iterator[None]:
+        given = self.given
+        check_executor(given.executor)
+        if given.checkpoint is None:
+            with _advised(
+                "Pass checkpoint='folder': what is finished is then kept, and the same call goes on from there."
+            ):
+                yield
+            return
+        of_log_z = given.others.get("sample_kwargs") or {}
+        if given.max_seconds is not None or of_log_z.get("max_seconds") is not None:
+            raise ValueError(
+                "`checkpoint` takes no `max_seconds`, since a run that is cut short is not reproducible: leave one of "
+                "them out. A call with a checkpoint may be interrupted or killed at any time, and goes on when it is "
+                "made again."
+            )
+        identity = take_identity(given.function, given.model, self.seeds.entropy, given.numbers)
+        with locked(open_folder(given.checkpoint)):
+            kept = open_checkpoint(given.checkpoint, identity, given.random_seed is not None)
+            self.workers.checkpoint = kept
+            self.seeds = replace(self.seeds, entropy=tuple(map(int, kept.identity["random_seed"])))
+            with _advised(f"The same call with checkpoint={str(given.checkpoint)!r} goes on from here."):
+                yield
+
+    def asking(self, **numbers: Any) -> Self:
+        """Return a runner of the same call that was asked for other numbers."""
+        return replace(self, request=replace(self.request, **numbers))
+
+    def within(self, branch: Branch, kernel: Kernel, **numbers: Any) -> Self:
+        """Return the runner of a run within this one, which is whole or raises an error.
+
+        It has random numbers and a kernel of its own, and everything is left to its pilot.
+        """
+        return replace(
+            self.asking(n_temperatures=None, **numbers),
+            recipe=Recipe(),
+            seeds=self.seeds.branch(branch),
+            compiler=replace(self.compiler, kernel=kernel),
+            is_strict=True,
+        )
+
+    def round(self, number: int, rows: Sequence[int] = (0,)) -> Place:
+        """Return where a round's populations are, from round 1: every chain of some rows of data."""
+        return Place(Purpose.ROUND, number, rows, range(self.request.chains))
+
+    def attempt[T, U](
+        self,
+        what: str,
+        stage: Callable[[], T],
+        otherwise: U,
+        severity: str = "warning",
+        is_dear: bool = False,
+        is_kept: bool = False,
+    ) -> T | U:
+        """Return the result of an optional stage, or ``otherwise`` if it fails or is interrupted.
+
+        The finding about the missing part names ``what`` and has this severity.  A stage that ``is_dear`` is skipped
+        once Ctrl-C was pressed.  The jobs of a stage that ``is_kept`` are in the checkpoint, if there is one: then its
+        error is raised, because the same call goes on from there once the cause is mended.
+        """
+        if self.is_strict:
+            return stage()
+        if is_dear and self.ledger.is_interrupted:
+            self.ledger.miss(what, "interrupted before", severity)
+            return otherwise
+        try:
+            return stage()
+        except KeyboardInterrupt:
+            self.ledger.is_interrupted = True
+            self.ledger.miss(what, "interrupted", severity)
+        except Exception as error:  # the stages evaluate a user's model, on a user's executor
+            if is_kept and self.workers.checkpoint is not None:
+                raise
+            _log.debug("%s failed", what, exc_info=error)
+            first = str(error).split("\n")[0]
+            self.ledger.miss(what, f"{type(error).__name__}: {first}" if first else type(error).__name__, severity)
+        return otherwise
+
+    def surely[T](self, stage: Callable[[], T]) -> T:
+        """Return the result of a short stage that the result cannot lack; if it is interrupted, it is repeated."""
+        try:
+            return stage()
+        except KeyboardInterrupt:
+            self.ledger.is_interrupted = True
+            return stage()
+
+
+def build_runner(request: Request) -> Runner:
+    """Check a request, and make ready to compute it.
+
+    Raises ValueError, naming the argument, what was given and what to pass.  Raises ImportError for ``backend="jax"``
+    without JAX.
+    """
+    own, kernel, sites, recipe, output = check_request(request)
+    budget, (backend, options) = build_budget(request.max_seconds), resolve_backend(own.backend, own.compile_kwargs)
+    entropy = tuple(int(seed) for seed in seeds_per_chain(random_state=request.random_seed, chains=own.chains))
+    return Runner(
+        request=own,
+        given=request,
+        seeds=Seeds(entropy),
+        compiler=Compiler(kernel, backend, options, request.cores, sites),
+        recipe=recipe,
+        output=output,
+        progress=CallProgress(request.progressbar, request.progressbar_theme),
+        budget=budget,
+        workers=Workers(request.executor, None, request.cores),
+    )
+
+
+@contextmanager
+def _advised(advice: str) -> Iterator[None]:
+    """Replace the traceback of Ctrl-C, inside some compiled program, by advice on how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"Interrupted before there was a result.\n{advice}") from None
