@@ -9,13 +9,13 @@ author = "The pymc_hais developers"
 project_copyright = author
 release = version = installed_version("pymc-hais")
 
-extensions = ["myst_nb", "numpydoc", "sphinx.ext.autodoc"]
+extensions = ["myst_nb", "numpydoc", "sphinx.ext.autodoc", "sphinx_design"]
 exclude_patterns = ["_build"]
 nitpicky = True
 # The builds need no network, so names of other libraries resolve to no page.
 nitpick_ignore_regex = [(r"py:.*", r"(arviz|az|jax|np|numpy|pm|pymc|pytensor|scipy|xarray|xr)\..*")]
 
-myst_enable_extensions = ["amsmath", "deflist", "dollarmath"]
+myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 nb_execution_mode = "force"
 nb_execution_raise_on_error = True
@@ -28,5 +28,12 @@ numpydoc_show_class_members = False
 
 html_theme = "pydata_sphinx_theme"
 html_title = project
-html_theme_options = {"show_prev_next": True, "navigation_with_keys": False}
-html_sidebars = {"**": []}
+html_theme_options = {
+    "header_links_before_dropdown": 6,
+    "navbar_persistent": ["search-button-field"],
+    "navigation_with_keys": False,
+    "show_nav_level": 2,
+    "show_prev_next": True,
+}
+# Each section has its pages in the sidebar; the first page is a menu itself.
+html_sidebars = {"index": []}

@@ -1,18 +1,23 @@
 """The tables of docs/reading_the_result.md list what the code returns, and pages with code can become notebooks."""
 
+import inspect
 import itertools
 import re
 from pathlib import Path
 
 import pytest
 
+from pymc_hais.calls.public import sample_hais
 from pymc_hais.results.findings import FINDINGS
 from tests.front_door import estimate
 from tests.quick import one_mean
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = (DOCS / "reading_the_result.md").read_text("utf-8")
-NOTEBOOKS = [path for path in sorted(DOCS.rglob("*.md")) if "\n```{code-cell}" in path.read_text("utf-8")]
+PAGES = sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts)
+NOTEBOOKS = [path for path in PAGES if "\n```{code-cell}" in path.read_text("utf-8")]
+#: Tables that are read row by row: page -> the most words it may have.
+LONG = {"reading_the_result": 3950, "six_image_models": 2300}
 GROUPS = ("sample_stats", "annealing", "log_marginal_likelihood", "estimates")
 
 
@@ -49,3 +54,17 @@ def test_pages_with_code_can_become_notebooks(path):
     assert text.startswith(head)
     # Sphinx writes the title of the page into an empty link; a notebook shows nothing.
     assert not re.findall(r"\[\]\([^)]*\)", text)
+
+
+def test_the_table_of_settings_has_every_argument():
+    cells = re.findall(r"^\| (`[^|]+`) \|", (DOCS / "settings.md").read_text("utf-8"), re.MULTILINE)
+    listed = [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
+    assert sorted(listed) == sorted(inspect.signature(sample_hais).parameters)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_a_page_is_short(path):
+    """A page has at most 1,200 words beside its code."""
+    text = re.sub(r"\A---\n.*?\n---\n", "", path.read_text("utf-8"), flags=re.DOTALL)
+    words = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE).split()
+    assert len(words) <= LONG.get(path.stem, 1200)
