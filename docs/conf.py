@@ -22,6 +22,7 @@ nb_execution_raise_on_error = True
 nb_execution_show_tb = True
 nb_execution_timeout = 600
 nb_merge_streams = True
+nb_render_markdown_format = "myst"
 
 autodoc_typehints = "none"  # numpydoc states every type in words
 numpydoc_show_class_members = False
