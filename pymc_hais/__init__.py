@@ -22,7 +22,6 @@ __all__ = [  # noqa: F405
     "Gibbs",
     "Hamiltonian",
     "LinearConstraints",
-    "LocallyBalanced",
     "LogBayesFactor",
     "LogZEstimate",
     "Mixture",
@@ -50,10 +49,16 @@ __all__ = [  # noqa: F405
 __version__ = "0.3.0.dev0"
 
 
+#: Names of earlier versions, and what takes their place.
+_REMOVED = {"LocallyBalanced": "pass `kernel=pymc_hais.Gibbs()`, or leave `kernel` out"}
+
+
 def __getattr__(name: str) -> object:
     """Load public names where they are asked for: what they need takes seconds, and the plots more of them."""
     if name == "plots":
         return _importlib.import_module("pymc_hais.plots")
+    if name in _REMOVED:
+        raise AttributeError(f"pymc_hais.{name} was removed: {_REMOVED[name]}.")
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value = getattr(_importlib.import_module("pymc_hais.calls.public"), name)

@@ -7,7 +7,7 @@ import pytest
 from arviz import from_dict
 
 import pymc_hais
-from pymc_hais import Box, FlatDiscrete, Gaussian, Gibbs, Hamiltonian, LocallyBalanced, RandomWalk
+from pymc_hais import Box, FlatDiscrete, Gaussian, Gibbs, Hamiltonian, RandomWalk
 from tests import discrete_truth as truth
 from tests.quick import QUICK, one_mean
 
@@ -52,8 +52,7 @@ def no_work(monkeypatch):
     ("build", "wrong", "message"),
     [
         (one_mean, {"kernel": Gibbs()}, r"`kernel` has Gibbs\(\), but the model has no discrete free variable"),
-        (one_mean, {"kernel": [Hamiltonian(), LocallyBalanced()]}, r"has LocallyBalanced\(.*no discrete free variable"),
-        (switches, {"kernel": [Gibbs(), LocallyBalanced()]}, "`kernel` must be .* a pair of one of each, or None"),
+        (switches, {"kernel": [Gibbs(), Gibbs()]}, "`kernel` must be .* a pair of one of each, or None"),
         (switches, {"kernel": [Hamiltonian(), RandomWalk()]}, "a pair of one of each"),
         (switches, {"kernel": [Gibbs(), Hamiltonian(), Gibbs()]}, "a pair of one of each"),
         (switches, {"kernel": Gibbs}, "`kernel` must be .*got <class"),
@@ -97,18 +96,6 @@ def test_a_path_of_parameters():
         pm.Bernoulli("z", p, shape=3)
     with pytest.raises(NotImplementedError, match=r"`path` moves parameters .* and `z` is discrete"):
         sample(model, path={"p": (0.5, 0.3)})
-
-
-@pytest.mark.parametrize("build", [kinds, counts])
-def test_flips_are_for_binary_variables(build):
-    with pytest.raises(ValueError, match=r"values 0 and 1 only, and the model has others: pass kernel=Gibbs\(\)"):
-        sample(build(), kernel=LocallyBalanced())
-
-
-@pytest.mark.parametrize("n_flips", [0, -1, 2.5, True, "4"])
-def test_flips_are_counted(n_flips):
-    with pytest.raises(ValueError, match=r"n_flips is .*: pass an integer of at least 1"):
-        LocallyBalanced(n_flips)
 
 
 # Models --------------------------------------------------------------------------------------------------

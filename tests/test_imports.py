@@ -222,3 +222,8 @@ for name in pymc_hais.__all__:
 def test_an_unknown_name_is_an_attribute_error(module):
     with pytest.raises(AttributeError, match=f"module '{module}' has no attribute 'nothing'"):
         _ = sys.modules[module].nothing
+
+
+def test_a_name_that_went_says_what_takes_its_place():
+    with pytest.raises(AttributeError, match=r"LocallyBalanced was removed: pass `kernel=pymc_hais.Gibbs\(\)`"):
+        _ = sys.modules["pymc_hais"].LocallyBalanced

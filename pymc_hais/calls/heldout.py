@@ -110,7 +110,7 @@ def log_likelihood(
         Where the variables of each row start, as in :func:`sample_hais`, but for another model; "auto" may fit a shape
         and move it to each row's posterior.  The run for log Z of an unnormalised model has other variables: its
         reference goes into ``sample_kwargs``.
-    kernel : Hamiltonian, RandomWalk, Gibbs or LocallyBalanced, or a pair of them, optional
+    kernel : Hamiltonian, RandomWalk or Gibbs, or a pair of them, optional
         As in :func:`sample_hais`.
     random_seed : optional
         The same seed gives the same values for any number of ``cores``, as in :func:`sample_hais`.

@@ -108,7 +108,7 @@ def sample_hais(
         climbed from, too.  With
         ``reference="auto"`` a run that has missed modes is made once more from these by itself, unless ``target_se``
         is None or ``max_seconds`` leaves no time; elsewhere pass the result that has the finding ``missed_mass``.
-    kernel : Hamiltonian, RandomWalk, Gibbs or LocallyBalanced, or a pair of them, optional
+    kernel : Hamiltonian, RandomWalk or Gibbs, or a pair of them, optional
         The transition between temperatures: :class:`pymc_hais.Hamiltonian` with one leapfrog step by default, and
         :class:`pymc_hais.Gibbs` for discrete variables.
     constraints : LinearConstraints or dict, optional

@@ -72,6 +72,8 @@ class Codec:
             return {name: self._decode(arrays, one, rows) for name, one in content.items()}
         if kind == "record":
             name, parts = content
+            if name not in self._classes:
+                raise ValueError(f"This version of pymc_hais has no {name}: make the run again.")
             return self._classes[name](**{part: self._decode(arrays, one, rows) for part, one in parts.items()})
         raise ValueError(f"{kind!r} is no part of a record.")
 

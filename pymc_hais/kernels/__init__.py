@@ -1,6 +1,5 @@
 """One transition each, pure: a function of one particle."""
 
-from pymc_hais.kernels.balanced import LocallyBalanced
 from pymc_hais.kernels.composed import Block, Composed
 from pymc_hais.kernels.gibbs import Gibbs
 from pymc_hais.kernels.hamiltonian import Hamiltonian

@@ -40,7 +40,6 @@ class Gibbs:
     blocks: tuple[SiteBlock, ...] = field(default=(), repr=False)
 
     is_site_kernel: ClassVar[bool] = True
-    uses_slopes: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.blocks, tuple):

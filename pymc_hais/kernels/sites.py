@@ -17,10 +17,9 @@ class SiteBlock:
     start: int  # where its S sites are in the flat vector
     stop: int
     colours: np.ndarray  # int (S,): 0 to C - 1: sites of one colour are independent of one another given all others
-    # "gradient", "table", "walk" or "slope".  With "gradient" the density's gradient at a site is the log odds of 1
+    # "gradient", "table" or "walk".  With "gradient" the density's gradient at a site is the log odds of 1
     # against 0, exactly.  With the others it is the sum of all terms that the site is in, so that a difference of two
-    # is one of log densities: every value is tried ("table"), or one that is proposed ("walk").  A "slope" is a guess
-    # of log odds.
+    # is one of log densities: every value is tried ("table"), or one that is proposed ("walk").
     rule: str
     low: int = 0  # the least value
     n_values: int = 2  # how many there are; 0 where there is no end of them
@@ -34,11 +33,6 @@ class SiteBlock:
     def n_colours(self) -> int:
         """C."""
         return int(self.colours.max(initial=-1)) + 1
-
-    @property
-    def is_binary(self) -> bool:
-        """Whether the values are 0 and 1."""
-        return (self.low, self.n_values) == (0, 2)
 
     @property
     def n_uniforms(self) -> int:
@@ -73,7 +67,6 @@ class SiteKernel(Protocol):
     """
 
     is_site_kernel: ClassVar[bool]
-    uses_slopes: ClassVar[bool]  # whether guesses of the log odds are enough
 
     @property
     def blocks(self) -> tuple[SiteBlock, ...]:

@@ -28,7 +28,7 @@ from pymc_hais.model.coordinates.graphs import recentre
 from pymc_hais.model.layout import Layout, build_position, on_position
 from pymc_hais.model.rewrites.simplification import lift_data, simplify, simplify_values
 from pymc_hais.model.sites.conditionals import SiteRule, add_conditionals
-from pymc_hais.model.sites.interactions import Meetings, find_meetings, find_rules, take_slopes
+from pymc_hais.model.sites.interactions import Meetings, find_meetings, find_rules
 from pymc_hais.model.sites.lookups import confine_lookups, ranges_of
 from pymc_hais.model.sites.terms import open_conditions
 
@@ -111,7 +111,6 @@ def build_density(
     with_gradients: bool = True,
     rows: Mapping[str, np.ndarray] | None = None,
     chart: Chart | None = None,
-    takes_slopes: bool = False,
     containers: Mapping[str, np.ndarray] | None = None,
 ) -> DensityGraph:
     """Build the graphs of the path from a reference, or the prior, to ``model.logp()``, geometric in the densities.
@@ -122,8 +121,8 @@ def build_density(
 
     Without gradients zeros stand in, which cost nothing.  ``rows`` (R, ...) are observed variables or data containers
     that differ between populations.  The position holds the coordinates of a ``chart``, whose sites are then the first
-    of the data, to be tuned.  ``takes_slopes`` says whether guesses of the log odds of binary sites are enough.  What
-    depends on ``containers`` alone, data that may vary, with their present values, is an argument too.
+    of the data, to be tuned.  What depends on ``containers`` alone, data that may vary, with their present values,
+    is an argument too.
     """
     values = [np.asarray(table)[0] for table in (rows or {}).values()]
     containers = containers or {}
@@ -146,7 +145,7 @@ def build_density(
         outputs = clone_replace(outputs, given, rebuild_strict=False)
     if layout.sites:
         outputs = [open_conditions(output, position, model.check_bounds) for output in outputs]
-        found = (take_slopes if takes_slopes else find_rules)(outputs, position, layout.sites)
+        found = find_rules(outputs, position, layout.sites)
         rules, density = found.rules, add_conditionals(outputs, position, found, simplify_values, with_gradients)
         meetings = find_meetings(outputs, position, layout.n_sites)
     else:

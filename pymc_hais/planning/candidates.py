@@ -1,4 +1,4 @@
-"""Other starts and moves that may cost less than the first: what each changes, and when it is worth a pilot."""
+"""Other starts that may cost less than the first: what each changes, and when it is worth a pilot."""
 
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, Self
@@ -7,7 +7,6 @@ import numpy as np
 
 from pymc_hais.core.messages import quoted
 from pymc_hais.core.schedules import SHORTEST
-from pymc_hais.kernels import Composed, LocallyBalanced, SiteBlock
 from pymc_hais.model import unnormalised_priors
 from pymc_hais.planning.confirm import confirm, tolerance
 from pymc_hais.planning.fits import fit_margins, fit_to
@@ -15,7 +14,6 @@ from pymc_hais.planning.learning import Trial
 from pymc_hais.planning.mass import mass_of
 from pymc_hais.planning.modes.near import shorten
 from pymc_hais.planning.starts import is_auto, takes_fit
-from pymc_hais.problem.building import with_reference
 from pymc_hais.problem.problem import Problem
 from pymc_hais.run.choice import PILOT_PARTICLES
 from pymc_hais.runner.runner import Runner
@@ -24,9 +22,6 @@ from pymc_hais.runner.runner import Runner
 _NEAR_MOVES = 30
 #: Temperatures from the prior up to which measuring a prior's mass, so that a fit may be mixed with it, does not pay.
 _WORTH_A_MASS = 300
-#: Evaluations of a round, times the sites, from which on compiling a model once more may pay.  Not seconds: the same
-#: seed is to give the same result on a busy machine.
-_WORTH_COMPILING = 5e8
 #: Standard errors by which a short round of all rows may come out lower from a fit.
 _MISSING = 4.0
 _NO_TIME = "The pilot ran out of time, so no fit was tried."
@@ -60,44 +55,6 @@ class Candidate(Protocol):
     def taken(self, tried: Trial, best: Trial) -> Trial:
         """Say why it is taken."""
         ...
-
-
-@dataclass(frozen=True)
-class OtherSites:
-    """Locally balanced flips where Gibbs draws evaluate the density once a site.
-
-    The forecast is of whole rounds: the evaluations of a step times the steps that its pilot asks for.
-    """
-
-    number: ClassVar[int] = 2
-    sees_earlier: ClassVar[bool] = False
-
-    @classmethod
-    def offer(cls, problem: Problem, reference: Any) -> Self | None:
-        """Ask for sites."""
-        return cls() if problem.layout.n_sites else None
-
-    def reason_to_skip(self, best: Trial) -> str | None:
-        """Ask for one row of a model whose sites they may serve, and for enough work."""
-        is_left_to_us = best.runner.compiler.sites is None and best.problem.n_rows == 1 and best.is_tuned
-        is_worth_it = is_left_to_us and LocallyBalanced().is_worth_a_try(_blocks(best.problem))
-        return None if is_worth_it and _work(best) >= _WORTH_COMPILING else best.plan.reason
-
-    def build(self, best: Trial) -> tuple[Problem, Runner]:
-        """Compile the same start with other moves."""
-        problem, runner = best.problem, best.runner
-        other = replace(runner, compiler=replace(runner.compiler, sites=LocallyBalanced()))
-        found = with_reference(problem.model, problem.layout, problem.reference, other.compiler, runner.seeds)
-        return replace(found, identity=problem.identity), other
-
-    def reason_against(self, tried: Trial, best: Trial) -> str | None:
-        """Compare the work."""
-        is_cheaper = tried.is_tuned and _work(tried) < _work(best)
-        return None if is_cheaper else best.plan.reason
-
-    def taken(self, tried: Trial, best: Trial) -> Trial:
-        """Take it."""
-        return tried
 
 
 @dataclass(frozen=True)
@@ -192,7 +149,7 @@ class Fit:
 
 
 #: What may be tried after the first start, in this order.
-CANDIDATES: list[type[Candidate]] = [OtherSites, MarginsOfSites, Fit]
+CANDIDATES: list[type[Candidate]] = [MarginsOfSites, Fit]
 
 
 def _reason_to_stay(first: Trial) -> str | None:
@@ -237,19 +194,6 @@ def _reason_of_rows(tried: Trial, first: Trial) -> str | None:
     if needed < enough:
         return None
     return f"From a fit around each row, {needed:,.0f} temperatures would be needed in all, and not {enough:,.0f}."
-
-
-def _blocks(problem: Problem) -> tuple[SiteBlock, ...]:
-    """Return the sites of each variable of a model that has some."""
-    assert isinstance(problem.engine.kernel, Composed)
-    return problem.engine.kernel.site_blocks
-
-
-def _work(trial: Trial) -> float:
-    """Forecast the evaluations of the first round of every row, times the sites."""
-    request, problem = trial.runner.request, trial.problem
-    n_moves = float(trial.plan.lengths.sum()) * (request.chains * request.draws)
-    return n_moves * problem.engine.kernel.n_gradients * problem.layout.n_sites
 
 
 def _reason_against(tried: Trial, first: Trial) -> str | None:

@@ -127,7 +127,6 @@ def with_reference(
         kernel.uses_gradients,
         rows,
         chart=chart,
-        takes_slopes=compiler.takes_slopes,
         containers=containers,
     )
     problem = Problem(

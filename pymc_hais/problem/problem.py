@@ -53,11 +53,6 @@ class Compiler:
     sites: SiteKernel | None = None  # of the discrete dimensions; left to us by default
     normals: bool = False  # whether independent normal variables may be fields of a chart
 
-    @property
-    def takes_slopes(self) -> bool:
-        """Whether guesses of the log odds of sites are enough."""
-        return self.sites is not None and self.sites.uses_slopes
-
     def __call__(self, graph: DensityGraph) -> Engine:
         """Compile a model's graphs with the kernel."""
         engine = compile_engine(graph, self.backend, self.compile_kwargs, self._compose(graph))

@@ -210,7 +210,7 @@ def _refuse_idle_kernel(model: Any, given: Any, sites: SiteKernel | None) -> Non
     if idle and len(discrete_names(model)) == len(model.free_RVs):
         raise ValueError(
             f"`kernel` has {idle[0]!r}, which moves continuous variables, and the model has none: leave it out, or "
-            "pass pymc_hais.Gibbs() or pymc_hais.LocallyBalanced(...)."
+            "pass pymc_hais.Gibbs()."
         )
 
 
@@ -224,7 +224,7 @@ def _read_kernels(given: Any) -> tuple[Kernel, SiteKernel | None]:
     if is_empty or not is_known or len(of_sites) > 1 or len(others) > 1:
         raise ValueError(
             "`kernel` must be a pymc_hais.Hamiltonian(...) or pymc_hais.RandomWalk(...), for discrete variables a "
-            f"pymc_hais.Gibbs() or pymc_hais.LocallyBalanced(...), a pair of one of each, or None; got {given!r}."
+            f"pymc_hais.Gibbs(), a pair of one of each, or None; got {given!r}."
         )
     return (others or [Hamiltonian()])[0], (of_sites or [None])[0]
 

@@ -279,7 +279,7 @@ FINDINGS: dict[str, Row] = {
     "wrong_odds": _error(
         "Elements of {names} were drawn with other odds than the log density gives them: log Z is wrong. This is a "
         "defect of pymc_hais.",
-        "Please report the model; kernel=pymc_hais.LocallyBalanced() does without these odds for variables of 0 and 1.",
+        "Please report the model.",
     ),
     "few_draws": _error(
         "The draws are worth {n:.0f} independent ones, and {fewest:.0f} are needed.",

@@ -10,7 +10,7 @@ import numpy as np
 from pymc_hais.core.records import AnnealingRun, Ladder, Schedule
 from pymc_hais.estimators import NO_TAIL, Finding, Late, LogZEstimate, Tail
 from pymc_hais.jobs.codec import Codec
-from pymc_hais.kernels import Gibbs, Hamiltonian, LinearConstraints, LocallyBalanced, RandomWalk
+from pymc_hais.kernels import Gibbs, Hamiltonian, LinearConstraints, RandomWalk
 from pymc_hais.model import Layout, ModelIdentity, Sites, SiteVariable
 from pymc_hais.problem.problem import PriorMass
 from pymc_hais.references import (
@@ -108,7 +108,7 @@ class Plan:
 #: What a plan keeps of a table of all states: it is made anew for other data, which may allow other states.
 EVERY_STATE = "every state"
 _PLAIN = (Gaussian, StudentT, Box)
-_KERNELS = (Hamiltonian, RandomWalk, Gibbs, LocallyBalanced)
+_KERNELS = (Hamiltonian, RandomWalk, Gibbs)
 #: All that a plan is made of.
 _CODEC = Codec(
     *(Plan, Pilot, Recipe, Schedule, Ladder, Promise, Start, Origin, Own, Tables, Layout, ModelIdentity, SiteVariable),

@@ -160,3 +160,8 @@ def test_what_is_no_part_of_a_record_is_not_written(value):
 def test_facts_of_no_record_are_refused(facts):
     with pytest.raises((ValueError, KeyError, TypeError)):
         CODEC.decode({}, facts)
+
+
+def test_a_class_that_went_is_named():
+    with pytest.raises(ValueError, match="has no Gone: make the run again"):
+        CODEC.decode({}, {"record": ["Stage", {"nothing": {"record": ["Gone", {}]}}]})

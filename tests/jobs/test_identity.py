@@ -150,7 +150,7 @@ PAIRS = {
     "number": (1, 2),
     "kernel": (pymc_hais.Hamiltonian(), pymc_hais.Hamiltonian(n_leapfrog=2)),
     "other kernel": (pymc_hais.RandomWalk(), pymc_hais.Hamiltonian()),
-    "sites": (pymc_hais.Gibbs(), pymc_hais.LocallyBalanced()),
+    "sites": (pymc_hais.Gibbs(), pymc_hais.RandomWalk()),
     "constraints": (
         pymc_hais.LinearConstraints(np.eye(3), np.ones(3)),
         pymc_hais.LinearConstraints(np.eye(3), np.zeros(3)),

@@ -13,7 +13,7 @@ from pymc_hais.calls.sensitivity import prior_sensitivity
 from pymc_hais.calls.validate import validate
 from pymc_hais.estimators import BayesFactor, Finding, LogBayesFactor, LogZEstimate
 from pymc_hais.integrations import HAIS, PersistentHMC
-from pymc_hais.kernels import Gibbs, Hamiltonian, LinearConstraints, LocallyBalanced, RandomWalk
+from pymc_hais.kernels import Gibbs, Hamiltonian, LinearConstraints, RandomWalk
 from pymc_hais.model import FlatDiscrete
 from pymc_hais.references import Box, Gaussian, Mixture, StudentT
 from pymc_hais.results.comparison.tables import estimates

@@ -35,10 +35,10 @@ class SiteRule:
     """How the sites of one variable learn their conditional distributions."""
 
     variable: SiteVariable
-    rule: str  # "gradient", "table", "walk" or "slope": see :class:`pymc_hais.kernels.sites.SiteBlock`
+    rule: str  # "gradient", "table" or "walk": see :class:`pymc_hais.kernels.sites.SiteBlock`
     colours: np.ndarray  # of int (S,): sites of one colour, 0 to C - 1, are drawn together
     #: For each array of terms of the reference and of the log ratio, in the order of :func:`split_terms`: a sparse
-    #: matrix of bool (S, terms) that says which terms a site is in.  Empty where the slope is taken.
+    #: matrix of bool (S, terms) that says which terms a site is in.  Empty where the gradient is taken.
     members: tuple[tuple[Any, ...], tuple[Any, ...]] = ((), ())
 
 
@@ -46,7 +46,7 @@ class SiteRules(NamedTuple):
     """The rules of all discrete variables, which are the last dimensions."""
 
     rules: tuple[SiteRule, ...]
-    smooth: list[Any]  # both log densities as functions of real sites, where a rule is the slope
+    smooth: list[Any]  # both log densities as functions of real sites, where a rule is the gradient
 
 
 def add_conditionals(
@@ -57,7 +57,7 @@ def add_conditionals(
     They are simplified before they are differentiated; the gradients in continuous dimensions may be left out.
     """
     rules = found.rules
-    linear = [rule.variable for rule in rules if rule.rule in ("gradient", "slope")]
+    linear = [rule.variable for rule in rules if rule.rule == "gradient"]
     # A copy: what simplifies graphs changes them.
     smooth = simplify(clone_replace(found.smooth))
     n_continuous = rules[0].variable.start

@@ -35,12 +35,6 @@ def find_rules(outputs: list[Any], position: Any, variables: Sequence[SiteVariab
     return SiteRules(tuple(rules[v] for v in variables), smooth)
 
 
-def take_slopes(outputs: list[Any], position: Any, variables: Sequence[SiteVariable]) -> SiteRules:
-    """Give binary sites the slope as a guess of their log odds, exact or not."""
-    rules = tuple(SiteRule(v, "slope", np.zeros(v.stop - v.start, dtype=int)) for v in variables)
-    return SiteRules(rules, extend(outputs, position, variables).outputs)
-
-
 def _find_linear(
     outputs: list[Any], position: Any, variables: Sequence[SiteVariable], first: int
 ) -> tuple[dict[SiteVariable, SiteRule], list[Any]]:

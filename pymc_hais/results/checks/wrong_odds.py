@@ -44,7 +44,7 @@ def check_odds(problem: Problem, final: Mapping[int, np.ndarray | None]) -> Iter
     wrong = [
         problem.layout.owner_of(block.start)
         for block in blocks
-        if block.rule != "slope" and any(_is_wrong(problem, row, block, x) for row, x in particles.items())
+        if any(_is_wrong(problem, row, block, x) for row, x in particles.items())
     ]
     if wrong:
         yield say("wrong_odds", names=quoted(dict.fromkeys(wrong)))

@@ -9,15 +9,12 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_hais
-from examples import rbm
 from pymc_hais.core.seeds import Seeds
-from pymc_hais.kernels import Gibbs, LocallyBalanced
+from pymc_hais.kernels import Gibbs
 from pymc_hais.model.sites import interactions
-from pymc_hais.planning import candidates
 from pymc_hais.problem.building import build_problem
 from pymc_hais.problem.problem import Compiler
 from pymc_hais.results.checks.wrong_odds import check_odds
-from tests.front_door import estimate
 from tests.kernels.sweeps import in_turn
 
 N = 6
@@ -90,26 +87,3 @@ def test_what_could_be_summed_out_is_named():
     problem = build_problem(model, "prior", Compiler(compile_kwargs={"mode": "FAST_COMPILE"}), Seeds((1,)))
     assert problem.summable == ("z", "kind")
     assert problem.layout.owners == ("z", "kind", "edge", "n", "flat")
-
-
-@pytest.mark.slow
-def test_flips_are_worth_a_try_where_gibbs_draws_cost_an_evaluation_a_site():
-    parameters = rbm.Parameters(np.full((40, 3), 0.1), np.zeros(40), np.zeros(3))
-    compiler = Compiler(compile_kwargs={"mode": "FAST_COMPILE"})
-    costs = {}
-    for hidden in rbm.HIDDEN:
-        problem = build_problem(rbm.build_model(parameters, hidden), "prior", compiler, Seeds((1,)))
-        blocks = problem.engine.kernel.site_blocks
-        costs[hidden] = sum(block.n_evaluations for block in blocks), LocallyBalanced().is_worth_a_try(blocks)
-    assert costs == {"explicit": (2, False), "summed out": (40, True)}
-
-
-@pytest.mark.exhaustive
-def test_log_z_is_right_whichever_kernel_is_kept(monkeypatch):
-    monkeypatch.setattr(candidates, "_WORTH_COMPILING", 0.0)
-    rng = np.random.default_rng(2)
-    parameters = rbm.Parameters(rng.normal(0, 0.4, (36, 5)), rng.normal(-0.5, 0.5, 36), rng.normal(size=5))
-    found, idata = estimate(rbm.build_model(parameters, "summed out"), draws=300)
-    assert abs(found.value - rbm.exact_log_z(parameters)) < 4.0 * found.se
-    kernel = idata["posterior"].attrs["kernel"]
-    assert "Gibbs" in kernel or "LocallyBalanced" in kernel
