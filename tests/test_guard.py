@@ -22,8 +22,6 @@ DENSITIES = {"idata_kwargs": {"log_likelihood": True, "log_prior": True}}
 
 #: Every function that makes something after the rounds, and what the finding calls it.
 STAGES = {
-    "opinions.opinions.thermodynamic": "log Z by thermodynamic integration",
-    "opinions.opinions.stepping_stone": "log Z by stepping stones",
     "opinions.opinions.bridge_particles": "log Z by bridge",
     "opinions.opinions.anneal_linked": "log Z by linked",
     "opinions.opinions.anneal_back": "log Z by bidirectional",

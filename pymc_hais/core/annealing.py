@@ -86,21 +86,15 @@ class _Weights:
         n_populations = len(particles.ancestors)
         self.log_z = np.full(n_populations, log_z)
         self.n_resampled, self.n_nan, self.n_infinite = np.zeros((3, n_populations), dtype=int)
-        self._width = 0.0  # of the last step in beta
-        with np.errstate(divide="ignore"):
-            # Draws without weight count in the mean, but not in the statistics of those that have some.
-            self._log_alive = np.log(np.mean(particles.alive, axis=1))
 
     def update(self, log_increment: np.ndarray, widths: np.ndarray) -> dict[str, np.ndarray]:
         """Add increments (B, S, P) of steps (S,) in beta; return statistics per temperature (B, S)."""
         self.n_nan += np.isnan(log_increment).sum(axis=(1, 2))
         self.n_infinite += np.isposinf(log_increment).sum(axis=(1, 2))
         steps = clean(log_increment)
-        paths, statistics = step_statistics(self.log_weights, steps, widths, self._width)
-        self.log_weights, self._width = paths[:, -1], float(widths[-1])
+        paths, statistics = step_statistics(self.log_weights, steps, widths)
+        self.log_weights = paths[:, -1]
         statistics["log_z"] += self.log_z[:, None]
-        statistics["half_ahead"][:, 0] += self._log_alive
-        self._log_alive = np.zeros_like(self._log_alive)
         return statistics
 
     def running_log_z(self) -> np.ndarray:
@@ -208,17 +202,15 @@ def move(
 
 
 def step_statistics(
-    log_weights: np.ndarray, steps: np.ndarray, widths: np.ndarray, width_before: float
+    log_weights: np.ndarray, steps: np.ndarray, widths: np.ndarray
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Add S steps (B, S, P) to log weights (B, P); return those after every step, and the statistics (B, S) of each.
 
     The steps are clean log weight increments, the s-th at beta_s: its width times the log ratio on a geometric path.
-    The step that led to the first beta had a width too, 0 if there was none.
 
     The statistics are, after the step: ``ess``, ``log_z`` (of the log weights alone).  Of the step: ``discrepancy``,
     and ``n_lost``, how many particles it takes all weight from.  At the beta before the step: ``mean_ratio`` and
-    ``var_ratio`` of the log ratio; and the logs of the means of ``exp(step / 2)``, ``half_ahead``, and of exp(-half of
-    the step that led here), ``half_back``.  On the way back, where beta falls, only the first three are meant.
+    ``var_ratio`` of the log ratio.  On the way back, where beta falls, only the first three are meant.
     """
     paths = log_weights[:, None] + np.cumsum(steps, axis=1)
     before = np.concatenate([log_weights[:, None], paths[:, :-1]], axis=1)
@@ -234,12 +226,8 @@ def step_statistics(
     counted = steps if is_whole else np.where(np.isfinite(steps) & (shares > 0.0), steps, 0.0)
     mean = np.einsum("bsp,bsp->bs", shares, counted)
     square = np.einsum("bsp,bsp,bsp->bs", shares, counted, counted)
-    is_step = widths > 0.0
-    widths = np.where(is_step, widths, 1.0)
-    back = 0.5 * np.concatenate([[width_before], widths[:-1]]) / widths
+    widths = np.where(widths > 0.0, widths, 1.0)
     with np.errstate(over="ignore", invalid="ignore"):  # also of log ratios whose squares are infinite
-        half_ahead = log_sum_exp(before + 0.5 * steps) - base
-        half_back = log_sum_exp(before - back[:, None] * counted) - base
         variance = np.maximum(square - mean**2, 0.0)
     statistics = {
         "ess": _ess(paths, after),
@@ -247,8 +235,6 @@ def step_statistics(
         "discrepancy": moved,
         "mean_ratio": mean / widths,
         "var_ratio": variance / widths**2,
-        "half_ahead": half_ahead,
-        "half_back": half_back,
         "n_lost": lost.sum(axis=-1),
     }
     return paths, statistics

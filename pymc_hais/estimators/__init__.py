@@ -17,7 +17,6 @@ from pymc_hais.estimators.bridge import (
     rhat_of,
     to_estimate,
 )
-from pymc_hais.estimators.path_integrals import stepping_stone, thermodynamic
 from pymc_hais.estimators.shortfall import (
     NO_TAIL,
     NONE_LATE,

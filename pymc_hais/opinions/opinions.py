@@ -1,4 +1,4 @@
-"""Second opinions on log Z of a finished run: from its own arrays, or from one more run along the same plan."""
+"""Second opinions on log Z of a finished run: from its draws, or from one more run along the same plan."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -17,11 +17,8 @@ from pymc_hais.estimators import (
     build_bridge,
     divide,
     estimate_from_weights,
-    stepping_stone,
-    thermodynamic,
     to_estimate,
     unseen_share,
-    with_shortfall,
 )
 from pymc_hais.jobs.progress import turned
 from pymc_hais.opinions.bridging import Target, bridge_particles
@@ -116,29 +113,15 @@ def _choose(taken: np.ndarray, first: ParticleState, second: ParticleState) -> P
 
 
 def ask_others(problem: Problem, outcome: Outcome, runner: Runner) -> Outcome:
-    """Estimate log Z in other ways, too: those that cost nothing, and those that the user asks for.
-
-    A path that is not geometric has no log ratio to integrate, and a single chain has no spread: what the run does not
-    allow is left out.
-    """
+    """Estimate log Z by the other methods that the user asks for; a method that the run does not allow is left out."""
     if outcome.run is None or problem.engine.path.n_evaluations:
         return outcome
-    methods = {"thermodynamic integration": thermodynamic, "stepping stones": stepping_stone}
-    free = {name: functools.partial(_free, method, problem, outcome) for name, method in methods.items()}
-    asked = {name: functools.partial(_ask, name, problem, outcome, runner) for name in runner.request.estimators}
     found: list[LogZEstimate] = []
-    for name, stage in {**free, **asked}.items():
-        found += runner.attempt(f"the estimate of log Z by {name}", stage, [], is_dear=name in asked)
+    for name in runner.request.estimators:
+        stage = functools.partial(_ask, name, problem, outcome, runner)
+        found += runner.attempt(f"the estimate of log Z by {name}", stage, [], is_dear=True)
     mass = problem.prior_mass
     return replace(outcome, opinions=tuple(divide(one, mass.estimate) if mass else one for one in found))
-
-
-def _free(method: Callable[..., LogZEstimate | None], problem: Problem, outcome: Outcome) -> list[LogZEstimate]:
-    """Ask one that takes nothing but the run."""
-    row = outcome.rows[0]
-    one = method(outcome.run, outcome.ladder.schedule.betas, problem.log_z_reference, row.rounds[-1].se)
-    # It rests on the particles of the run, and falls short where these do.
-    return [] if one is None else [with_shortfall(one, row.estimate.shortfall)]
 
 
 def _ask(name: str, problem: Problem, outcome: Outcome, runner: Runner) -> list[LogZEstimate]:

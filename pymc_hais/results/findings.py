@@ -329,8 +329,7 @@ PIECES = {
     "effort": "the same error needs about {times:.0f} times as many temperatures as where it was learnt",
     "acceptance": "at some temperature {rate:.0%} of the moves were accepted, where {usual:.0%} had been",
 }
-#: Methods for log Z whose disagreement is a finding, in words; that of others is none, since nobody asked for them:
-#: thermodynamic integration from a diffuse prior is a poor method.
+#: Methods for log Z whose disagreement is a finding, in words.  Results of earlier versions hold others.
 METHODS = {
     "bridge": "a bridge from a fit to the draws",
     "linked": "linked importance sampling",

@@ -7,7 +7,7 @@ from pymc_hais.core.annealing import step_statistics
 from pymc_hais.core.weights import discrepancy, effective_sample_size, log_mean_exp
 from pymc_hais.estimators.shortfall import measure_tail
 
-WIDTHS, WIDTH_BEFORE = np.array([0.1, 0.2, 0.05]), 0.04
+WIDTHS = np.array([0.1, 0.2, 0.05])
 
 
 def numbers(dead=False):
@@ -22,13 +22,12 @@ def numbers(dead=False):
 def test_the_statistics_are_the_sums_that_they_say(dead):
     log_weights, log_ratio = numbers(dead)
     steps = WIDTHS[:, None] * log_ratio
-    paths, found = step_statistics(log_weights, steps, WIDTHS, WIDTH_BEFORE)
+    paths, found = step_statistics(log_weights, steps, WIDTHS)
     np.testing.assert_allclose(paths, log_weights[:, None] + np.cumsum(steps, axis=1))
     np.testing.assert_allclose(found["ess"], effective_sample_size(paths))
     np.testing.assert_allclose(found["log_z"], log_mean_exp(paths))
     before = np.concatenate([log_weights[:, None], paths[:, :-1]], axis=1)
     np.testing.assert_allclose(found["discrepancy"], discrepancy(before, steps), atol=1e-12)
-    led = [WIDTH_BEFORE, *WIDTHS[:-1]]
     for b in range(2):
         for s in range(3):
             w = np.exp(before[b, s])
@@ -37,16 +36,13 @@ def test_the_statistics_are_the_sums_that_they_say(dead):
             mean = np.sum(w * ratio)
             assert found["mean_ratio"][b, s] == pytest.approx(mean)
             assert found["var_ratio"][b, s] == pytest.approx(np.sum(w * ratio**2) - mean**2)
-            ahead = np.sum(w * np.exp(0.5 * WIDTHS[s] * log_ratio[b, s]))
-            assert found["half_ahead"][b, s] == pytest.approx(np.log(ahead))
-            assert found["half_back"][b, s] == pytest.approx(np.log(np.sum(w * np.exp(-0.5 * led[s] * ratio))))
 
 
 def test_a_population_that_dies_has_no_statistics_but_is_no_error():
     log_weights, log_ratio = numbers()
     steps = WIDTHS[:, None] * log_ratio
     steps[0, 1] = -np.inf
-    _, found = step_statistics(log_weights, steps, WIDTHS, WIDTH_BEFORE)
+    _, found = step_statistics(log_weights, steps, WIDTHS)
     assert found["log_z"][0, 1] == -np.inf
     assert found["ess"][0, 2] == 7
     assert found["discrepancy"][0, 2] == 0.0
@@ -57,7 +53,7 @@ def test_log_ratios_whose_squares_are_infinite_are_no_error():
     """As of a prior whose draws reach 1e-300: NumPy's warnings, errors here, would say nothing to a user."""
     log_weights, log_ratio = numbers()
     log_ratio[0, 1, 3] = -1e200
-    _, found = step_statistics(log_weights, WIDTHS[:, None] * log_ratio, WIDTHS, WIDTH_BEFORE)
+    _, found = step_statistics(log_weights, WIDTHS[:, None] * log_ratio, WIDTHS)
     assert np.isfinite(found["log_z"]).all()
     assert np.isfinite(found["var_ratio"][1]).all()
     assert measure_tail([np.append(log_ratio[1].ravel(), -1e200)]).mass == 0.0
