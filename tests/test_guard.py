@@ -38,7 +38,6 @@ STAGES = {
     "results.diagnose.check_tail": "the diagnosis of the log ratio",
     "results.diagnose.check_lag": "the diagnosis of the particles' memory",
     "results.diagnose.check_edge": "the diagnosis of the edges",
-    "results.diagnose.check_odds": "the diagnosis of the odds",
     "results.diagnose.check_summable": "the diagnosis of what can be summed out",
     "results.datatree.modes_group": "the group `modes`",
     "results.datatree.plan_group": "the group `plan`",

@@ -20,12 +20,11 @@ from pymc_hais.results.checks.weights import (
     check_tail,
     check_weights,
 )
-from pymc_hais.results.checks.wrong_odds import check_odds
 from pymc_hais.results.findings import say
 from pymc_hais.run.choice import Choice, final_tail
 from pymc_hais.run.modes import Modes
 from pymc_hais.run.rounds import Outcome
-from pymc_hais.run.row_results import RowResult, final_particles
+from pymc_hais.run.row_results import RowResult
 from pymc_hais.runner.runner import Ledger, Runner
 
 
@@ -80,7 +79,6 @@ CHECKS: dict[str, Check] = {
         seen.problem, seen.run, seen.result.estimate, seen.outcome.n_gradients / _SHARE_OF_RUN
     ),
     "the diagnosis of the precision": lambda seen: check_rounding(seen.problem, seen.run),
-    "the diagnosis of the odds": lambda seen: check_odds(seen.problem, {0: final_particles(seen.run)}),
     "the diagnosis of what can be summed out": lambda seen: check_summable(seen.problem),
 }
 #: Checks of a first run, which are not made again of its extension.
@@ -107,10 +105,8 @@ def with_findings(seen: Seen, earlier: Sequence[Finding] = ()) -> LogZEstimate:
 def findings_of_rows(outcome: Outcome, choice: Choice, runner: Runner) -> tuple[Finding, ...]:
     """Say what the numbers of R rows mean: of the rows together, then one of each name for single rows."""
     rows, problem = outcome.rows, choice.problem
-    finals = {row: result.final for row, result in enumerate(rows)}
     checks = {
         "the diagnosis of the model": lambda: _of_prior(problem),
-        "the diagnosis of the odds": lambda: check_odds(problem, finals),
         "the diagnosis of the rounds": lambda: check_mean(rows),
         "the diagnosis of the weights": lambda: summarise([tuple(check_weights(one, outcome, runner)) for one in rows]),
     }

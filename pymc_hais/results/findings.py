@@ -276,11 +276,6 @@ FINDINGS: dict[str, Row] = {
         "Compute in double precision (`pytensor.config.floatX = 'float64'`), take large constants off the model's "
         "potentials, and give counts of more than 1e12 a normal likelihood.",
     ),
-    "wrong_odds": _error(
-        "Elements of {names} were drawn with other odds than the log density gives them: log Z is wrong. This is a "
-        "defect of pymc_hais.",
-        "Please report the model.",
-    ),
     "few_draws": _error(
         "The draws are worth {n:.0f} independent ones, and {fewest:.0f} are needed.",
         "Pass more draws, or draws of a sampler that mixes better.",

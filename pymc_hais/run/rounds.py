@@ -23,7 +23,7 @@ from pymc_hais.jobs.progress import part, without_log_z
 from pymc_hais.jobs.timing import Size, fit_into, takes
 from pymc_hais.run.choice import Choice, tail_of
 from pymc_hais.run.populations import anneal_rows, count_gradients
-from pymc_hais.run.row_results import RowResult, complete, estimate_row, final_particles, measure_lag
+from pymc_hais.run.row_results import RowResult, complete, estimate_row, measure_lag
 from pymc_hais.runner.runner import Runner
 from pymc_hais.tuning import Stopwatch, build_ladder, next_length, refine, untuned_ladder
 
@@ -35,8 +35,6 @@ _COLLAPSED = 1.5
 _REFUTED = 8
 #: Temperatures of a next round from which on another start is tried, where no pilot has told its price.
 _UNPRICED = 256
-#: Rows whose final particles are looked at once more, at most.
-_LOOKED_AT = 4
 
 
 @dataclass(frozen=True)
@@ -212,9 +210,8 @@ def _once(choice: Choice, runner: Runner) -> Outcome:
         for ladder, rows, progress in each_length(choice, report):
             for row, run in anneal_rows(problem, ladder, runner.round(number, rows), progress, runner):
                 earlier = choice.scouted[row].rounds if choice.scouted else ()
-                result = estimate_row(run, len(ladder.schedule), earlier, tail_of(choice, run), problem.prior_mass)
-                is_shown = problem.layout.n_sites and row % -(-problem.n_rows // _LOOKED_AT) == 0
-                results[row] = replace(result, final=final_particles(run)) if is_shown else result
+                tail, mass = tail_of(choice, run), problem.prior_mass
+                results[row] = estimate_row(run, len(ladder.schedule), earlier, tail, mass)
             n_gradients += count_gradients(problem, ladder, len(rows), runner)
         return "single_round"
 

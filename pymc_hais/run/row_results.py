@@ -33,8 +33,6 @@ from pymc_hais.runner.runner import Runner
 _OF_TERMS = 3
 #: Share of the round's evaluations that the search beyond its edges may take.
 _SHARE_OF_EDGES = 0.5
-#: Final particles that are looked at once more.
-MOST_FINAL = 50
 
 
 @dataclass(frozen=True)
@@ -44,22 +42,12 @@ class RowResult:
     estimate: LogZEstimate
     symptoms: Symptoms  # of the last round
     rounds: tuple[Round, ...]  # all rounds of the row, the last one last
-    final: np.ndarray | None = None  # (n, D): final particles, where they are looked at once more
     lag: Lag = NO_LAG  # of the last round's particles; not looked for in rows of data
 
     @property
     def is_sound(self) -> bool:
         """Whether nothing that was seen asks for more temperatures, however small the error is."""
         return self.symptoms.is_sound and jump(self.rounds) == 0.0 and self.lag.share >= NO_VARIANCE
-
-
-def final_particles(run: AnnealingRun) -> np.ndarray | None:
-    """Draw final particles (n, D) of a run's populations by their weights; None where all weights are zero."""
-    if not np.isfinite(run.log_z).any():
-        return None
-    weights = np.exp(pool(run.log_weights, run.log_z)).ravel()
-    positions = run.positions
-    return positions[np.random.default_rng(0).choice(weights.size, MOST_FINAL, p=weights / weights.sum())]
 
 
 def estimate_row(

@@ -252,3 +252,17 @@ def test_terms_are_summed_by_site_in_any_way(monkeypatch, gathered, most_dense):
             np.testing.assert_allclose(found[site], total, rtol=1e-12)
         else:  # one site's impossible term says nothing of another's
             assert np.isnan(found[site]) or found[site] < -1e15
+
+
+def test_what_could_be_summed_out_is_named():
+    with pm.Model() as model:
+        z = pm.Bernoulli("z", 0.3, shape=5)
+        kind = pm.Categorical("kind", [0.2, 0.3, 0.5])
+        pm.Normal("y", 1.0 * z + kind, 1.0, observed=np.zeros(5))
+        edges = pm.Bernoulli("edge", 0.5, shape=4)
+        pm.Potential("links", (edges[1:] * edges[:-1]).sum())
+        pm.Poisson("n", 2.0)
+        pymc_hais.FlatDiscrete("flat")
+    graph = build_density(model, build_layout(model))
+    assert conditionals.summable(model, graph.rules) == ("z", "kind")
+    assert graph.layout.owners == ("z", "kind", "edge", "n", "flat")

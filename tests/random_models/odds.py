@@ -1,20 +1,15 @@
-"""Whether discrete sites were drawn with other odds than the log density gives them."""
+"""Whether the kernel draws discrete sites with the odds that the log density gives them."""
 
-from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
-from pymc_hais.core.messages import quoted
-from pymc_hais.core.records import ParticleState
-from pymc_hais.estimators import Finding
-from pymc_hais.kernels import Composed, SiteBlock
-from pymc_hais.problem.problem import CHUNK, Problem
-from pymc_hais.results.findings import say
-from pymc_hais.run.row_results import MOST_FINAL
+from pymc_hais.problem.problem import CHUNK
 
+#: Particles examined at most: they fill one evaluation with those that are changed.
+MOST = 50
 #: Sites that are changed together, at most.
-_TOGETHER = CHUNK // MOST_FINAL - 2
+_TOGETHER = CHUNK // MOST - 2
 #: Share of a change that is rounding, at least.
 _RELATIVE = 1e-5
 #: Beyond this many nats a difference stands for infinity.
@@ -31,42 +26,33 @@ class _Trial(NamedTuple):
     steps: np.ndarray  # (n,)
 
 
-def check_odds(problem: Problem, final: Mapping[int, np.ndarray | None]) -> Iterator[Finding]:
-    """Compare the kernel's log odds with the change of the log density, for every variable, at final particles.
+def wrong_odds(problem, particles, row=0):
+    """Return the variables whose log odds in the kernel differ from the change of the log density, at particles (n, D).
 
     The kernel's odds of a site are those that it takes while all sites of a colour change; the change is that of the
-    whole log density when the site changes alone, at either end of the path.  ``final`` has particles (n, D) of rows of
-    data.
+    whole log density when the site changes alone, at either end of the path.
     """
-    kernel = problem.engine.kernel
-    blocks = kernel.site_blocks if isinstance(kernel, Composed) else ()
-    particles = {row: x for row, x in final.items() if x is not None}
-    wrong = [
-        problem.layout.owner_of(block.start)
-        for block in blocks
-        if any(_is_wrong(problem, row, block, x) for row, x in particles.items())
-    ]
-    if wrong:
-        yield say("wrong_odds", names=quoted(dict.fromkeys(wrong)))
+    blocks = problem.engine.kernel.site_blocks
+    return [problem.layout.owner_of(block.start) for block in blocks if _is_wrong(problem, row, block, particles)]
 
 
-def _is_wrong(problem: Problem, row: int, block: SiteBlock, particles: np.ndarray) -> bool:
+def _is_wrong(problem, row, block, particles):
     rng = np.random.default_rng(row)
-    trials = [_change(block, particle, rng) for particle in particles]
+    trials = [_change(block, particle, rng) for particle in particles[:MOST]]
     rows = np.concatenate([trial.rows for trial in trials])
     # Always as many, so that nothing compiles twice.
     padded = np.concatenate([rows, np.repeat(rows[-1:], CHUNK - len(rows), axis=0)])
     state = problem.evaluate(padded, row)
     first = 0
     for trial in trials:
-        own = ParticleState(*(np.asarray(leaf)[first : first + len(trial.rows)] for leaf in state))
+        own = type(state)(*(np.asarray(leaf)[first : first + len(trial.rows)] for leaf in state))
         first += len(trial.rows)
         if _differs(block, trial, own, problem.layout.dtype):
             return True
     return False
 
 
-def _change(block: SiteBlock, particle: np.ndarray, rng: np.random.Generator) -> _Trial:
+def _change(block, particle, rng):
     """Choose other values for some sites of a colour."""
     shared = np.flatnonzero(block.colours == rng.integers(block.n_colours))
     chosen = block.start + rng.choice(shared, min(_TOGETHER, shared.size), replace=False)
@@ -82,7 +68,7 @@ def _change(block: SiteBlock, particle: np.ndarray, rng: np.random.Generator) ->
 
 
 @np.errstate(invalid="ignore", over="ignore")
-def _differs(block: SiteBlock, trial: _Trial, state: ParticleState, dtype: np.dtype) -> bool:
+def _differs(block, trial, state, dtype):
     """Whether the odds of one of the changed sites are wrong, beyond rounding."""
     eps = float(np.finfo(dtype).eps)
     claimed, changes = [], []
