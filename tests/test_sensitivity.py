@@ -1,10 +1,8 @@
 """prior_sensitivity: exact curves of a conjugate model, one plan for all values, and slips before any work."""
 
 import functools
-import itertools
 
 import numpy as np
-import pandas as pd
 import pymc as pm
 import pytest
 from scipy.stats import multivariate_normal
@@ -87,7 +85,6 @@ def test_the_middle_value_is_the_baseline_and_one_with_errors_is_run_again(monke
         "pymc_hais.calls.sensitivity.compile", lambda model, **_: type("Compiled", (), {"model": model})
     )
     monkeypatch.setattr("pymc_hais.calls.sensitivity.open_model", lambda *_: None)
-    monkeypatch.setattr("pymc_hais.calls.sensitivity._check_options", lambda _: None)
     table = pymc_hais.prior_sensitivity(model, {"r": SCALES}, random_seed=1)
     assert [one[:2] for one in seen] == [(1.0, False), (0.3, True), (10.0, True), (10.0, False)]
     assert len({seed for *_, seed in seen}) == 3
@@ -103,10 +100,10 @@ def test_the_middle_value_is_the_baseline_and_one_with_errors_is_run_again(monke
         ({"s": [0.1, 1.0]}, {}, r"'s', no pm.Data container of the model, which has 'r': .* s = pm.Data\('s', 1.0\)"),
         ({"r": [1.0]}, {}, "at least two values"),
         ({"r": 1.0}, {}, "at least two values"),
-        ({"r": [[1.0, 2.0], [3.0, 4.0]]}, {}, r"must have the shape of the container, \(\)"),
+        ({"r": [[1.0, 2.0], [3.0, 4.0]]}, {}, r"at least two values of 'r', of shape \(\)"),
         ({"r": SCALES}, {"plan": 1}, r"takes no \['plan'\]"),
         ({"r": SCALES}, {"random_seed": "a"}, "`random_seed`"),
-        ({"r": SCALES}, {"against": "x"}, "`against` must be a result of sample_hais, a LogZEstimate, or .*got a str"),
+        ({"r": SCALES}, {"against": "x"}, "(?s)got a str.*`against` takes a result of sample_hais, a Log"),
     ],
 )
 def test_slips(values, options, message, monkeypatch):
@@ -126,8 +123,8 @@ def with_data():
 @pytest.mark.parametrize(
     ("values", "y", "message"),
     [
-        ({"t": [Y, Y + 1.0]}, None, r"With t = .*observed data are .*`more`.*, and those of t = "),
-        ({"r": SCALES}, Y + 1.0, r"With r = 1.0: the observed data are .*, and those of `against` `y` \(4,\)"),
+        ({"t": [Y, Y + 1.0]}, None, r"(?s)observed data are .*`more`.*compared with.*This was with t = "),
+        ({"r": SCALES}, Y + 1.0, r"(?s)observed data are .*compared with `y` \(4,\).*This was with r = 1.0"),
     ],
 )
 def test_other_data_are_refused_before_any_work(values, y, message, monkeypatch):
@@ -144,18 +141,8 @@ def test_other_data_are_refused_before_any_work(values, y, message, monkeypatch)
 @pytest.mark.parametrize("wrong", [-1.0, 0.0, np.nan])
 def test_a_value_out_of_range_is_named_before_any_run(wrong, monkeypatch):
     monkeypatch.setattr("pymc_hais.calls.sensitivity.sample_hais", functools.wraps(pymc_hais.sample_hais)(pytest.fail))
-    with pytest.raises(ValueError, match=f"^With r = {wrong}: "):
+    with pytest.raises(ValueError, match=f"This was with r = {wrong}"):
         pymc_hais.prior_sensitivity(build(), {"r": [wrong, 1.0]}, progressbar=False)
-
-
-@pytest.mark.slow
-def test_nothing_is_said_of_runs_that_are_thrown_away(caplog):
-    caplog.set_level("INFO", "pymc.hais")
-    table = pymc_hais.prior_sensitivity(build(), {"r": [0.1, 1.0, 10.0]}, random_seed=1, draws=300, progressbar=False)
-    said = [record.message for record in caplog.records if "does not fit" in record.message]
-    assert said == ["With r = 0.1 the plan of the middle value does not fit: a pilot of its own"]
-    assert not [record for record in caplog.records if record.levelname == "WARNING"]
-    assert not table["warning"].any()
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -166,24 +153,7 @@ def test_a_plot_of_the_curve(backend):
     estimates = [pymc_hais.LogZEstimate(z, 0.1, z - 0.2, z + 0.2) for z in (-3.0, -2.0, -5.0)]
     table = to_sensitivity({"r": SCALES}, estimates, estimates[1])
     collection = plots.plot_prior_sensitivity(table, backend=backend)
-    x, y = numbers(collection, "value", "log_bayes_factor")
-    np.testing.assert_array_equal(x, [1, 2, 3])
-    np.testing.assert_allclose(y, [-1.0, 0.0, -3.0])
+    np.testing.assert_allclose(numbers(collection, "value", "log_bayes_factor"), [[-1.0, 0.0, -3.0], [3, 2, 1]])
     with pytest.raises(ValueError, match=r"DataFrame that pymc_hais.prior_sensitivity returns"):
         plots.plot_prior_sensitivity(table.drop(columns="upper"), backend=backend)
-    close()
-
-
-def test_long_names_of_priors_have_a_wider_plot():
-    needs("matplotlib")
-    one = {"log_bayes_factor": 1.0, "lower": 0.9, "upper": 1.1}
-    widths = []
-    for warning in (False, True):
-        table = pd.DataFrame([{**one, "warning": warning}] * 7, index=pd.Index(np.arange(7) / 10, name="r"))
-        figure = plots.plot_prior_sensitivity(table, backend="matplotlib").viz["figure"].item()
-        figure.canvas.draw()
-        boxes = [label.get_window_extent() for label in figure.axes[0].get_xticklabels()]
-        assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
-        widths.append(figure.get_figwidth())
-    assert widths[1] > widths[0]
     close()

@@ -1,10 +1,9 @@
 """Plots of results on any backend of arviz-plots; a module of its own, since that library takes seconds to load."""
 
 from pymc_hais.results.plots.bounds import plot_bounds, plot_calibration
-from pymc_hais.results.plots.forest import plot_compare, plot_estimates, plot_rounds
+from pymc_hais.results.plots.forest import plot_compare, plot_estimates, plot_prior_sensitivity, plot_rounds
 from pymc_hais.results.plots.log_weights import plot_log_weights
 from pymc_hais.results.plots.path import plot_path, plot_schedule
-from pymc_hais.results.plots.sensitivity import plot_prior_sensitivity
 
 __all__ = [
     "plot_bounds",

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from arviz_plots import PlotCollection
-from arviz_plots.visuals import hline, hspan, scatter_xy, set_ticklabel_visibility, set_xticks, vspan
+from arviz_plots.visuals import hline, hspan, scatter_xy, set_ticklabel_visibility, set_xticks, vline, vspan
 from xarray import DataArray, Dataset, DataTree
 
 from pymc_hais.results.plots.panels import (
@@ -130,6 +130,45 @@ def plot_estimates(
     panels.limit(log_z=(limits, (0.5, len(names) + 0.5)))
     panels.write_out("x", "log_z")
     panels.label(log_z=("log Z by method, 95% intervals", "nats", ""))
+    return panels.collection
+
+
+@share_docs
+def plot_prior_sensitivity(
+    table: pd.DataFrame,
+    *,
+    plot_collection: PlotCollection | None = None,
+    backend: str | None = None,
+    visuals: Mapping[str, Any] | None = None,
+    **pc_kwargs: Any,
+) -> PlotCollection:
+    """Plot the log Bayes factor under each prior, with its 95% interval.
+
+    Where all priors that one might argue about lie on one side of the line at 0, the conclusion does not depend on the
+    prior.  Rows with a warning are drawn in another colour, and their names say so.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Result of :func:`pymc_hais.prior_sensitivity`.
+    visuals : dict, optional
+        Name of a visual -> a dictionary of its settings, or False to leave it out: ``value`` and ``interval``, and
+        ``flagged_value`` and ``flagged_interval`` of rows with a warning, ``ref_line`` (at 0), ``ticks`` (the names),
+        ``title``, ``xlabel``, ``ylabel``.
+    {canvas}
+    """
+    name = ", ".join(map(str, getattr(table, "index", pd.Index([])).names))
+    table = read_table(table, ("log_bayes_factor", "lower", "upper", "warning"), "pymc_hais.prior_sensitivity")
+    values = table["log_bayes_factor"].to_numpy(dtype=float)
+    ends, limits = within([table["lower"], table["upper"]], values, 0.0)
+    flagged = table["warning"].to_numpy(dtype=bool)
+    names = [f"{mark} (warning)" if wrong else mark for mark, wrong in zip(table.index, flagged, strict=True)]
+    data = Dataset({"log_bayes_factor": DataArray(values, dims="row")})
+    panels = Panels(data, (*_TABLE, "ref_line"), visuals, plot_collection, backend, pc_kwargs, n_rows=len(table))
+    panels.draw("ref_line", vline, Dataset({"log_bayes_factor": DataArray(0.0)}), color="B3", linestyle="C1")
+    _draw_rows(panels, {"log_bayes_factor": (values, ends)}, flagged, names)
+    panels.limit(log_bayes_factor=(limits, (0.5, len(names) + 0.5)))
+    panels.label(log_bayes_factor=("Sensitivity to the prior, 95% intervals", "log Bayes factor (nats)", name))
     return panels.collection
 
 
