@@ -98,7 +98,8 @@ def prior_sensitivity(
     before = {name: value.copy() for name, value in read_containers(model).items() if name in values}
     order = sorted(range(n_values), key=lambda i: i != n_values // 2)  # the middle value first
     found: dict[int, LogZEstimate] = {}
-    data, plan = baseline and baseline.data, None
+    data = baseline.data if baseline else None
+    plan = None
     try:
         for i in order:
             with _at(model, values, i):
@@ -110,7 +111,7 @@ def prior_sensitivity(
                 open_model(compiled, None)  # a value out of range is found before any run
         for i in order:
             with _at(model, values, i):
-                own = {"model": compiled, "random_seed": seeds[i]}
+                own: dict[str, Any] = {"model": compiled, "random_seed": seeds[i]}
                 if plan is not None:
                     found[i] = log_marginal_likelihood(sample_hais(**own, **following, plan=plan))
                 if plan is None or _is_misled(found[i]):
