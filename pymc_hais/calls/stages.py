@@ -8,6 +8,7 @@ import numpy as np
 
 from pymc_hais.core.seeds import Branch
 from pymc_hais.planning.choose import build_problem, choose_plan
+from pymc_hais.planning.modes.beside_sites import find_modes_beside_sites
 from pymc_hais.planning.modes.reference import add_modes, start_beside
 from pymc_hais.planning.starts import is_auto
 from pymc_hais.problem.problem import Problem
@@ -63,7 +64,10 @@ def _anneal(choice: Choice, points: np.ndarray | None, runner: Runner) -> Seen:
         choice = _next_best(choice, outcome)
         log_start(choice, runner)
         outcome = run_rounds(choice, runner)
-    modes = find_modes(choice, outcome, runner, points)
+    if choice.problem.layout.n_sites:
+        modes = find_modes_beside_sites(choice, outcome, runner)
+    else:
+        modes = find_modes(choice, outcome, runner, points)
     if modes is not None:
         choice = replace(choice, n_confirming=choice.n_confirming + modes.n_confirming)
     rows = tuple(count_unconfirmed(row, choice.n_confirming) for row in outcome.rows)
@@ -90,6 +94,8 @@ def anneal_again(seen: Seen, start: Start) -> Seen:
     is_ours = is_auto(start.reference) and start.plan is None and runner.recipe.needs_pilot(runner.compiler.kernel)
     if found is None or not found.refute(first) or not is_ours or runner.request.target_se is None:
         return seen
+    if not all(variable.n_values for variable in seen.problem.layout.sites):
+        return seen  # a Gaussian around a mode leaves no distribution for these sites
     if runner.budget.left < seen.outcome.seconds + seen.choice.spent.pilot_seconds:
         return seen
     _log.info(f"log Z = {first:.3f} lacks mass around modes that a search has found: once more, from these as well")

@@ -34,23 +34,36 @@ def can_climb(problem: Problem) -> bool:
     return is_smooth(problem) and problem.layout.n_dims <= MOST_DIMS
 
 
+def can_climb_beside_sites(problem: Problem) -> bool:
+    """Whether the density of a single model with discrete sites can be climbed in its continuous variables."""
+    layout = problem.layout
+    return bool(layout.n_sites) and 0 < layout.n_continuous <= MOST_DIMS and _has_slopes(problem)
+
+
 def is_smooth(problem: Problem) -> bool:
     """Whether the joint density is of a single model, unbounded, with gradients."""
+    return not problem.layout.n_sites and _has_slopes(problem)
+
+
+def _has_slopes(problem: Problem) -> bool:
     kernel = problem.engine.kernel
     return (
         kernel.uses_gradients
         and kernel.constraints is None
         and problem.n_rows == 1
-        and not problem.layout.n_sites
         and not problem.engine.path.n_evaluations
     )
 
 
 class Joint:
-    """Log joint density and its gradient at positions in the particles' coordinates, with the count of evaluations."""
+    """Log joint density and its gradient at positions in the particles' coordinates, with the count of evaluations.
 
-    def __init__(self, problem: Problem) -> None:
+    With values (n_sites,) of the discrete sites, positions are those of the continuous variables alone.
+    """
+
+    def __init__(self, problem: Problem, sites: np.ndarray | None = None) -> None:
         self._dtype, self._keys = problem.layout.dtype, np.zeros((1, 2), np.uint32)
+        self._sites = np.empty(0) if sites is None else sites
         self._grain = min(CHUNK, problem.engine.grain(CHUNK))
         self.n_evaluations = 0
         self.move_to(problem)
@@ -70,6 +83,8 @@ class Joint:
 
     def __call__(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return log densities (n,), where it is NaN or infinite -inf, and gradients (n, D)."""
+        n_free = z.shape[1]
+        z = np.concatenate([z, np.broadcast_to(self._sites, (len(z), len(self._sites)))], axis=1)
         chunks = in_chunks(z.astype(self._dtype), self._grain)
         self.n_evaluations += sum(map(len, chunks))
         states = [self._engine.start(chunk[None], self._inputs, self._keys) for chunk in chunks]
@@ -78,7 +93,7 @@ class Joint:
             np.concatenate(leaves)[: len(z)] for leaves in zip(*parts, strict=True)
         )
         with np.errstate(invalid="ignore"):
-            return clean(log_reference + log_ratio), grad_reference + grad_ratio
+            return clean(log_reference + log_ratio), (grad_reference + grad_ratio)[:, :n_free]
 
 
 @dataclass(frozen=True)

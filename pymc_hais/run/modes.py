@@ -10,6 +10,7 @@ import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import chi2
@@ -50,12 +51,12 @@ _MOST_EXCHANGED = 6000
 _EXCHANGED_STEPS = (20, 40)
 #: Nats below the top at which they have arrived.
 _TOP = 1e-3
-#: Share of its Gaussian that a mode's region holds.
-_INSIDE = 0.9
 #: Nats below log Z beyond which a mode is not worth a look.
 _NEGLIGIBLE = 6.0
 #: Share of Z of a mode that says, where one climb alone has reached it, that others may be as hard to reach.
 _REAL_SHARE = 0.05
+#: Share of its Gaussian that a mode's region holds.
+_INSIDE = 0.9
 #: Nats, and standard errors of log Z, by which log Z must rise with modes for the run to be wrong.
 _LEAST, _ERRORS = 0.02, 2.0
 
@@ -79,6 +80,38 @@ class Modes:
     def refute(self, estimate: LogZEstimate) -> bool:
         """Whether they hold more mass than the run found there, by more than the error bar of its log Z."""
         return self.missed.is_certain and self.missed.gain > max(_LEAST, _ERRORS * estimate.se)
+
+
+class Compared(NamedTuple):
+    """Masses of the regions around K modes, what the run has of each, and what it has missed."""
+
+    masses: list[RegionMass]  # in units of exp(model.logp())
+    shares: np.ndarray  # (K,)
+    missed: Missed
+
+
+def in_order(
+    problem: Problem,
+    peaks: list[Peak],
+    positions: np.ndarray,
+    compared: Compared,
+    log_prior_mass: float,
+    n_gradients: int,
+    seconds: float,
+) -> Modes:
+    """Return modes at positions (K, D) in the particles' coordinates, the one with the largest mass first."""
+    masses, shares, missed = compared
+    order = np.argsort([-mass.log_mass for mass in masses])
+    return Modes(
+        problem.layout,
+        problem.to_model(positions)[order],
+        tuple(replace(masses[i], log_mass=masses[i].log_mass - log_prior_mass) for i in order),
+        shares[order],
+        Missed(np.argsort(order)[missed.which], missed.gain, missed.is_certain),
+        n_gradients,
+        seconds,
+        peaks=tuple(peaks[i] for i in order),
+    )
 
 
 def find_modes(choice: Choice, outcome: Outcome, runner: Runner, points: np.ndarray | None = None) -> Modes | None:
@@ -112,22 +145,14 @@ def _search(
     peaks, n_arrived = [climbed.peaks[i] for i in kept], climbed.arrivals[:, kept].sum(axis=0)
     if not peaks or time.perf_counter() > end:
         return None
-    masses, shares, missed = _compare(peaks, joint, run, log_z, rng)
-    counts = np.array([mass.log_mass for mass in masses]) > log_z + missed.gain + np.log(_REAL_SHARE)
-    order = np.argsort([-mass.log_mass for mass in masses])
-    rank = np.argsort(order)
-    x = problem.to_model(np.stack([peak.position for peak in peaks]))
-    return Modes(
-        problem.layout,
-        x[order],
-        tuple(replace(masses[i], log_mass=masses[i].log_mass - estimate.log_prior_mass) for i in order),
-        shares[order],
-        Missed(rank[missed.which], missed.gain, missed.is_certain),
-        joint.n_evaluations,
-        time.perf_counter() - begin,
-        int(np.sum(climbed.has_arrived & is_drawn)) if problem.reference.is_prior else 0,
-        int(np.sum(counts & (n_arrived == 1))) if points is None else 0,
-        tuple(peaks[i] for i in order),
+    compared = _compare(peaks, joint, run, log_z, rng)
+    counts = np.array([mass.log_mass for mass in compared.masses]) > log_z + compared.missed.gain + np.log(_REAL_SHARE)
+    positions, seconds = np.stack([peak.position for peak in peaks]), time.perf_counter() - begin
+    modes = in_order(problem, peaks, positions, compared, estimate.log_prior_mass, joint.n_evaluations, seconds)
+    return replace(
+        modes,
+        n_confirming=int(np.sum(climbed.has_arrived & is_drawn)) if problem.reference.is_prior else 0,
+        n_rare=int(np.sum(counts & (n_arrived == 1))) if points is None else 0,
     )
 
 
@@ -214,22 +239,25 @@ def _exchange(
 
 
 @np.errstate(all="ignore")  # of places beyond the range of floating point
-def _compare(
-    peaks: list[Peak], joint: Joint, run: AnnealingRun, log_z: float, rng: np.random.Generator
-) -> tuple[list[RegionMass], np.ndarray, Missed]:
+def _compare(peaks: list[Peak], joint: Joint, run: AnnealingRun, log_z: float, rng: np.random.Generator) -> Compared:
     """Measure the mass of each peak's region by importance sampling, and the run's share of it."""
     masses = []
     for number, peak in enumerate(peaks):
         z, log_q = peak.sample(CHUNK, rng)
-        masses.append(measure_region(joint(z)[0] - log_q, _regions(peaks, z) == number))
-    positions = run.positions
+        masses.append(measure_region(joint(z)[0] - log_q, regions_of(peaks, z) == number))
+    return with_shares(peaks, masses, run, log_z)
+
+
+def with_shares(peaks: list[Peak], masses: list[RegionMass], run: AnnealingRun, log_z: float) -> Compared:
+    """Hold the masses of regions against what a run's particles have of them, in the dimensions of the peaks."""
+    positions = run.positions[:, : len(peaks[0].position)]
     weights = np.exp(pool(run.log_weights, run.log_z)).ravel()
-    shares, errors = measure_shares(weights, run.families.ravel(), _regions(peaks, positions), len(peaks))
-    return masses, shares, compare_regions(log_z, masses, shares, errors)
+    shares, errors = measure_shares(weights, run.families.ravel(), regions_of(peaks, positions), len(peaks))
+    return Compared(masses, shares, compare_regions(log_z, masses, shares, errors))
 
 
-def _regions(peaks: list[Peak], z: np.ndarray) -> np.ndarray:
-    """Say in which peak's region each position is, (n,): of those that reach it the densest one's; K for none."""
+def regions_of(peaks: list[Peak], z: np.ndarray) -> np.ndarray:
+    """Return the region that each position is in, (n,): of those that reach it the densest one's; K for none."""
     distance = np.stack([peak.squared_distance(z) for peak in peaks])
     log_density = np.array([[peak.value] for peak in peaks]) - 0.5 * distance
     log_density[distance > chi2.ppf(_INSIDE, z.shape[1])] = -np.inf

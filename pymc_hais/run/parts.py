@@ -36,7 +36,7 @@ def are_outside(problem: Problem, run: AnnealingRun, of_peaks: Problem, peaks: l
     """Return which particles (C * P,) of a run of a problem are in no region around the peaks of another one."""
     positions = run.positions
     with np.errstate(all="ignore"):
-        z = of_peaks.to_coordinates(problem.to_model(positions))
+        z = of_peaks.to_coordinates(problem.to_model(positions))[:, : len(peaks[0].position)]
     reach = chi2.ppf(_INSIDE, z.shape[1])
     return ~np.any([peak.squared_distance(z) < reach for peak in peaks], axis=0)
 

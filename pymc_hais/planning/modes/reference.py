@@ -11,14 +11,15 @@ from pymc_hais.core.weights import log_sum_exp, pool, systematic
 from pymc_hais.planning.fits import fit_to_draws
 from pymc_hais.planning.learning import Trial, learn
 from pymc_hais.planning.mass import build_first_problem
+from pymc_hais.planning.modes.beside_sites import climb_beside_sites
 from pymc_hais.planning.modes.near import judge
 from pymc_hais.planning.rays import student_t_of
 from pymc_hais.planning.starts import first_reference, heavy_reference
 from pymc_hais.problem.problem import CHUNK, Problem
-from pymc_hais.references import Gaussian, Gaussians, Mixture, StudentT
+from pymc_hais.references import Gaussian, Gaussians, Mixture, StudentT, uniform_margins
 from pymc_hais.run.choice import Choice, Spent
 from pymc_hais.run.copies import Labels
-from pymc_hais.run.mode_search import MOST_DIMS, Joint, Peak, can_climb, climb, scales_of
+from pymc_hais.run.mode_search import MOST_DIMS, Joint, Peak, can_climb, can_climb_beside_sites, climb, scales_of
 from pymc_hais.run.modes import Modes
 from pymc_hais.runner.runner import Runner
 from pymc_hais.tuning import DEFENCE
@@ -57,7 +58,8 @@ def add_modes(model: Any, reference: Any, points: np.ndarray, runner: Runner) ->
         If the density cannot be climbed, or no point leads to a mode.
     """
     problem = build_first_problem(model, reference, runner)
-    if not can_climb(problem):
+    is_beside = can_climb_beside_sites(problem)
+    if not (is_beside or can_climb(problem)):
         raise ValueError(
             "`modes` needs the gradients of a density without constraints, in at most "
             f"{MOST_DIMS} dimensions: leave it out, or leave out `constraints` and pass a kernel with gradients."
@@ -65,7 +67,10 @@ def add_modes(model: Any, reference: Any, points: np.ndarray, runner: Runner) ->
     rng = np.random.default_rng(runner.seeds.sequence(Purpose.MODES, 2))
     thinned = points[:: -(-len(points) // CHUNK)]
     starts = problem.to_coordinates(Labels(problem, runner).copies(thinned, _MOST_COPIES))
-    peaks = climb(Joint(problem), starts, _scales(problem, runner), _MOST_STEPS).peaks
+    if is_beside:
+        peaks = climb_beside_sites(problem, starts, _scales(problem, runner), _MOST_STEPS).peaks
+    else:
+        peaks = climb(Joint(problem), starts, _scales(problem, runner), _MOST_STEPS).peaks
     if not peaks:
         raise ValueError(
             f"None of the {len(points)} points of `modes` leads to a mode: climbing from there, the density rises "
@@ -77,7 +82,10 @@ def add_modes(model: Any, reference: Any, points: np.ndarray, runner: Runner) ->
     start = heavy_reference(walls) if problem.undrawn else first_reference(reference, model, walls)
     if isinstance(start, StudentT) and not problem.undrawn:
         start = student_t_of(problem) or start  # with tails as heavy as the density's
-    return Mixture([start, Gaussians(gaussians)], [1.0 - _SHARE, _SHARE])
+    around: Any = Gaussians(gaussians)
+    if is_beside:
+        around = uniform_margins(around, problem.layout.n_continuous, problem.layout.sites)
+    return Mixture([start, around], [1.0 - _SHARE, _SHARE])
 
 
 def start_beside(first: Choice, run: AnnealingRun, found: Modes, log_z: float, runner: Runner) -> Trial | None:

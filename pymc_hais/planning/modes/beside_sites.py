@@ -1,0 +1,147 @@
+"""After the rounds of a model with discrete variables: a search for modes of its continuous ones.
+
+The density is climbed with the sites held at states that the run has found likely.  The mass around a mode is measured
+with all states of the run: a draw of the mode's Gaussian is paired with the state of a particle, whose probability
+divides the density.  That is the mass of the region together with these states, so never more than all of it.
+"""
+
+import functools
+import time
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_hais.core.ascent import GoesOn
+from pymc_hais.core.records import AnnealingRun, Metric
+from pymc_hais.core.seeds import Purpose
+from pymc_hais.core.weights import pool
+from pymc_hais.estimators.region import measure_region
+from pymc_hais.problem.problem import CHUNK, Problem
+from pymc_hais.run.choice import Choice
+from pymc_hais.run.mode_search import Joint, Peak, can_climb_beside_sites, climb
+from pymc_hais.run.modes import Modes, in_order, regions_of, with_shares
+from pymc_hais.run.rounds import Outcome
+from pymc_hais.runner.runner import Runner
+
+#: States of the sites at which the density is climbed, the likeliest ones.
+_CLIMBED = 4
+#: Evaluations of each start, at most; all starts together take such a share of the run's, but are no fewer than these.
+_N_STEPS, _SHARE_OF_STARTS, _FEWEST = 45, 0.15, 50
+#: Share of the starts that are draws of the reference.
+_FROM_REFERENCE = 0.7
+#: Nats below log Z beyond which a mode is not worth a look.
+_NEGLIGIBLE = 6.0
+#: Squared distance between peaks, in standard deviations of the first, within which they are the same place.
+_SAME_PLACE = 1.0
+#: Share of a limit of time that the search may take of what is left.
+_SHARE_OF_TIME = 0.25
+
+
+class States(NamedTuple):
+    """The distinct states of the sites among a run's particles, the likeliest first."""
+
+    values: np.ndarray  # (S, n_sites)
+    probabilities: np.ndarray  # (S,)
+    of_particles: np.ndarray  # (C * P,): which state each particle has
+
+
+def find_states(run: AnnealingRun, n_continuous: int) -> States:
+    """Count the weighted particles at each state of the sites."""
+    values, which = np.unique(run.positions[:, n_continuous:], axis=0, return_inverse=True)
+    which = which.ravel()
+    weights = np.exp(pool(run.log_weights, run.log_z)).ravel()
+    probabilities = np.bincount(which, weights, len(values)) / weights.sum()
+    order = np.argsort(-probabilities, kind="stable")
+    return States(values[order], probabilities[order], np.argsort(order)[which])
+
+
+class Beside(NamedTuple):
+    """Peaks of the continuous variables, each with the state of the sites at which it was climbed."""
+
+    peaks: list[Peak]
+    states: np.ndarray  # (K, n_sites)
+    n_evaluations: int
+
+    @property
+    def positions(self) -> np.ndarray:
+        """Return continuous coordinates and sites together, (K, D)."""
+        return np.concatenate([[peak.position for peak in self.peaks], self.states], axis=1)
+
+
+def climb_beside_sites(
+    problem: Problem, starts: np.ndarray, metric: Metric, n_iterations: int, goes_on: GoesOn = lambda n, done: True
+) -> Beside:
+    """Climb from starts (n, D) with the sites held at their values there; see :func:`climb`."""
+    n_free = problem.layout.n_continuous
+    states, which = np.unique(starts[:, n_free:], axis=0, return_inverse=True)
+    order = np.argsort(-np.bincount(which.ravel()), kind="stable")[:_CLIMBED]
+    found = Beside([], np.empty((0, states.shape[1])), 0)
+    for number in order:
+        joint = Joint(problem, states[number])
+        own = starts[which.ravel() == number, :n_free]
+        climbed = climb(joint, own, metric[(slice(n_free),) * metric.ndim], n_iterations, goes_on).peaks
+        new = [
+            peak
+            for peak in climbed
+            if all(other.squared_distance(peak.position[None])[0] > _SAME_PLACE for other in found.peaks)
+        ]
+        of_new = np.tile(states[number], (len(new), 1))
+        n_evaluations = found.n_evaluations + joint.n_evaluations
+        found = Beside([*found.peaks, *new], np.concatenate([found.states, of_new]), n_evaluations)
+    return found
+
+
+def find_modes_beside_sites(choice: Choice, outcome: Outcome, runner: Runner) -> Modes | None:
+    """Look for modes as :func:`pymc_hais.run.modes.find_modes` does."""
+    problem, estimate = choice.problem, outcome.rows[0].estimate
+    log_z = estimate.value + estimate.log_prior_mass
+    can_search = can_climb_beside_sites(problem) and problem.is_integral
+    if outcome.run is None or not np.isfinite(log_z) or not can_search:
+        return None
+    search = functools.partial(_search, problem, outcome, log_z, runner)
+    return runner.attempt("the search for modes", search, None, is_dear=True)
+
+
+def _search(problem: Problem, outcome: Outcome, log_z: float, runner: Runner) -> Modes | None:
+    run = outcome.run
+    assert run is not None
+    begin = time.perf_counter()
+    end = begin + _SHARE_OF_TIME * runner.budget.left
+    n_free = problem.layout.n_continuous
+    metric = np.asarray(outcome.ladder.metrics[outcome.ladder.metric_index[-1]], np.float64)
+    states = find_states(run, n_free)
+    starts = _starts(problem, run, states, runner, int(_SHARE_OF_STARTS * outcome.n_gradients / _N_STEPS))
+    found = climb_beside_sites(problem, starts, metric, _N_STEPS, lambda *_: time.perf_counter() < end)
+    log_p = np.log(states.probabilities)
+    of_state = [log_p[np.flatnonzero((states.values == state).all(axis=1))[0]] for state in found.states]
+    kept = [i for i, peak in enumerate(found.peaks) if peak.log_mass > log_z + of_state[i] - _NEGLIGIBLE]
+    if not kept or time.perf_counter() > end:
+        return None
+    found = found._replace(peaks=[found.peaks[i] for i in kept], states=found.states[kept])
+    joint, rng = Joint(problem), np.random.default_rng(runner.seeds.sequence(Purpose.MODES))
+    masses = []
+    for number, peak in enumerate(found.peaks):
+        z, log_q = peak.sample(CHUNK, rng)
+        chosen = rng.choice(len(states.values), CHUNK, p=states.probabilities)
+        values, _ = joint(np.concatenate([z, states.values[chosen]], axis=1))
+        masses.append(measure_region(values - log_q - log_p[chosen], regions_of(found.peaks, z) == number))
+    compared = with_shares(found.peaks, masses, run, log_z)
+    log_prior_mass, n_evaluations = outcome.rows[0].estimate.log_prior_mass, found.n_evaluations + joint.n_evaluations
+    seconds = time.perf_counter() - begin
+    return in_order(problem, found.peaks, found.positions, compared, log_prior_mass, n_evaluations, seconds)
+
+
+def _starts(problem: Problem, run: AnnealingRun, states: States, runner: Runner, n: int) -> np.ndarray:
+    """Gather about n starts (n, D), as many at each of the likeliest states: draws of the reference, and particles."""
+    n_free, n_climbed = problem.layout.n_continuous, min(_CLIMBED, len(states.values))
+    n_each = int(np.clip(n // n_climbed, _FEWEST, CHUNK))
+    n_drawn = int(_FROM_REFERENCE * n_each)
+    drawn = problem.reference.draw(n_climbed * n_drawn, runner.seeds.sequence(Purpose.MODES, 1))
+    with np.errstate(all="ignore"):
+        far = problem.to_coordinates(drawn.positions[~drawn.clipped])[:, :n_free]
+    gathered = []
+    for number, of_reference in enumerate(np.array_split(far[np.isfinite(far).all(axis=1)], n_climbed)):
+        own = run.positions[states.of_particles == number, :n_free]
+        free = np.concatenate([own[:: -(-len(own) // max(1, n_each - n_drawn))], of_reference])
+        gathered.append(np.concatenate([free, np.tile(states.values[number], (len(free), 1))], axis=1))
+    return np.concatenate(gathered)
