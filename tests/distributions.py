@@ -124,13 +124,21 @@ REFUSED = {
     "OrderedMultinomial": "no element can change alone",
 }
 
+#: Distributions of vectors, of which PyMC has no density for missing elements.
+WHOLE = {
+    *("AR", "CAR", "Dirichlet", "EulerMaruyama", "GARCH11", "GaussianRandomWalk", "ICAR", "KroneckerNormal"),
+    *("LKJCholeskyCov", "LKJCorr", "MatrixNormal", "MvNormal", "MvStudentT", "StickBreakingWeights", "ZeroSumNormal"),
+}
+
 
 def table():
-    """Return the distributions as rows of a Markdown table: name, values, and whether each works as a free variable."""
-    rows = ["| distribution | values | as a free variable | observed |", "| --- | --- | --- | --- |"]
+    """Return a Markdown table of the distributions: values, and whether each is free, observed, or observed in part."""
+    heads = ("distribution", "values", "as a free variable", "observed", "with missing values")
+    rows = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
     for name in sorted(OTHERS):
         note = REFUSED.get(name)
-        rows.append(f"| `pm.{name}` | {_values(name)} | {f'no: {note}' if note else 'yes'} | yes |")
+        gaps = "no" if note else "no: vectors must be complete" if name in WHOLE else "yes"
+        rows.append(f"| `pm.{name}` | {_values(name)} | {f'no: {note}' if note else 'yes'} | yes | {gaps} |")
     return "\n".join(rows)
 
 
