@@ -77,8 +77,8 @@ def main() -> None:
             results[name] = pm.sample_hais(random_seed=seed, progressbar=False)
 
     table = pymc_hais.compare(results)
-    table.insert(3, "exact", [MODELS[name][1]() for name in table.index])
-    print(table.drop(columns=["rank", "warning"]).round(3).to_string(), end="\n\n")
+    table["exact"] = [round(MODELS[name][1](), 3) for name in table.index]
+    print(table, end="\n\n")
 
     idata = results["hierarchical"]
     print("\n", az.summary(idata, var_names=["mu", "tau", "theta"]), sep="")

@@ -157,7 +157,7 @@ def test_models_whose_coefficients_differ_in_length_average_what_is_named():
     first = with_draws(0.0, {"b": constant(1, size=2), "mu": constant(3)}, {"y": constant(1)})
     second = with_draws(np.log(3.0), {"b": constant(2, size=3), "mu": constant(4)}, {"y": constant(2)})
     results = {"a": first, "b": second}
-    with pytest.raises(ValueError, match=r"`b` has another shape .* name those that are to be by `var_names`"):
+    with pytest.raises(ValueError, match=r"`b` has another shape .* Pass as `var_names` the variables to average"):
         pymc_hais.average(results)
     tree = pymc_hais.average(results, var_names=["mu"], random_seed=1)
     assert set(tree["posterior"].data_vars) == {"mu"}

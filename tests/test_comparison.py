@@ -232,12 +232,33 @@ def test_one_result_twice_and_a_shared_seed_are_named(caplog):
     assert not caplog.records
     one = seeded(-3.0, 1)
     pymc_hais.compare({"a": one, "b": seeded(-1.0, 1), "c": one.copy()})
-    said = [record.message for record in caplog.records]
-    assert [text.partition(":")[0] for text in said] == [
-        "'a' and 'b' have the same random seed",
-        "'a' and 'c' are one result",
-        "'b' and 'c' have the same random seed",
+    assert [record.message.partition(",")[0] for record in caplog.records] == [
+        "'a' and 'c' are one result: their difference is 0 and its error says nothing. Pass the result of each model.",
+        "The results `a`",
     ]
+    assert "`a`, `b` have the same random seed" in caplog.messages[1]
+    caplog.clear()
+    pymc_hais.compare({name: seeded(value, 1) for name, value in {"a": -3.0, "b": -1.0, "c": -2.0, "d": 0.0}.items()})
+    (said,) = caplog.messages
+    assert "`a`, `b`, `c`, `d`" in said
+
+
+def test_a_printed_table_shows_every_bayes_factor_in_80_columns():
+    results = {"complete pooling": result(-3.25), "hierarchical": result(-1.0, 0.1), "no pooling": result(-1234.5)}
+    table = pymc_hais.compare(results)
+    text = str(table)
+    assert max(map(len, text.splitlines())) <= 80
+    assert list(table.columns[:3]) == ["rank", "log_z", "se"]
+    for name in ("log_bayes_factor", "probability", "log_z"):
+        assert name in text
+    # -3.25 + 1, and its error.
+    assert f"-2.250 ± {table.loc['complete pooling', 'se_bayes_factor']:.3f}" in text
+    assert "-1233.500 ± " in text
+    assert "warning" not in text
+    marked = table.assign(warning=[False, True, False], exact=[1.0, 2.0, 3.0])
+    assert str(marked).count("yes") == 1
+    assert "exact" in str(marked)
+    assert str(table[["log_z", "se"]]) == str(pd.DataFrame(table[["log_z", "se"]]))
 
 
 def with_variables(value, *names, seed=0):

@@ -260,7 +260,7 @@ def heldout():
             schools(),
             "another one than that of `idata`: its free variables are `mu`, `tau`, `z`, and not `mu`",
         ),
-        (lambda idata: idata.isel(chain=[0]), MODEL, "a result of 2 chains, of which its group `posterior` has 1"),
+        (lambda idata: idata.isel(chain=[0]), MODEL, "had 2 chains, and its group `posterior` has 1"),
         (lambda idata: idata.isel(draw=slice(10)), MODEL, "a result of 300 draws, of which .* has 10"),
         (lambda idata: idata.filter(lambda node: node.name != "plan"), MODEL, "no group `plan`.*earlier version"),
         (lambda idata: idata.filter(lambda node: node.name != "annealing"), MODEL, "lost its group `annealing`"),
@@ -350,7 +350,7 @@ def test_an_extension_goes_on_from_its_own_checkpoint(first, more_chains, tmp_pa
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda path: path.mkdir(), "has no finished run: make the call that began it again"),
+        (lambda path: path.mkdir(), "is not finished: repeat the call that began it"),
         (lambda path: path.write_bytes(b"\x80\x04cos\nsystem\n."), "cannot be read as a result"),
         (lambda path: None, "cannot be read as a result"),
     ],

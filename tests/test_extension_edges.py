@@ -156,7 +156,7 @@ def test_the_folder_of_an_interrupted_run_is_not_that_of_one_that_has_ended(mode
     idata = pymc_hais.sample_hais(model=model, checkpoint=tmp_path, **ROUNDS)
     monkeypatch.undo()
     assert "interrupted" in findings(idata)
-    with pytest.raises(ValueError, match="has no finished run: make the call that began it again"):
+    with pytest.raises(ValueError, match="is not finished: repeat the call that began it"):
         extend(tmp_path, model, chains=1)
     # The result itself is extended, and goes on to say what was never looked for.
     more = findings(extend(idata, model, chains=1))

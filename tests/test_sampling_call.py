@@ -60,13 +60,16 @@ def test_target_none_makes_one_round_and_the_budget_is_kept(caplog):
 def test_one_bar_of_80_columns_shows_phase_beta_and_log_z(capsys, monkeypatch, progressbar, words):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "80")
-    pymc_hais.sample_hais(model=one_mean(), random_seed=1, **{**QUICK, "progressbar": progressbar})
+    idata = pymc_hais.sample_hais(model=one_mean(), random_seed=1, **{**QUICK, "progressbar": progressbar})
     captured = capsys.readouterr()
     shown = captured.out + captured.err
     assert "Error" not in shown
     assert "…" not in shown  # nothing was cut
     for word in words:
         assert word in shown
+    if "±" in words:  # the last number is the one that is reported
+        last = shown[: shown.rindex("±") + 20]
+        assert f"{pymc_hais.log_marginal_likelihood(idata):.2f}" in last[last.rindex("±") - 20 :]
 
 
 def test_an_interrupt_keeps_the_finished_rounds(monkeypatch):

@@ -143,6 +143,7 @@ def extend(
             check_goes_on(result, named(np.zeros((1, 1, problem.layout.n_dims))))
             extended = _extend(past, choice, runner, given)
             runner.progress.is_cut = runner.ledger.is_interrupted
+            runner.progress.conclude(f"{extended.outcome.rows[0].estimate if extended else before:.2f}")
         if extended is None:
             log_nothing_added(before, runner)
             return result.copy()

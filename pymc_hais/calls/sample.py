@@ -268,6 +268,7 @@ def sample_hais(
             problem, outcome = seen.problem, ask_others(seen.problem, seen.outcome, seen.runner)
             posterior = runner.surely(lambda: draw_posterior(problem, outcome, seen.runner))
             runner.progress.is_cut = runner.ledger.is_interrupted
+            runner.progress.conclude(f"{seen.result.estimate:.2f}")
         return end_run(replace(seen, outcome=outcome), named, posterior, begin)
 
 

@@ -98,7 +98,7 @@ def anneal_again(seen: Seen, start: Start) -> Seen:
         return seen  # a Gaussian around a mode leaves no distribution for these sites
     if runner.budget.left < seen.outcome.seconds + seen.choice.spent.pilot_seconds:
         return seen
-    _log.info(f"log Z = {first:.3f} lacks mass around modes that a search has found: once more, from these as well")
+    _log.info(f"log Z = {first:.3f} misses modes that a search has found: sampling again, from these as well")
     own, wider = replace(runner, seeds=runner.seeds.branch(Branch.FROM_MODES)), start.with_modes(found.positions)
 
     def by_points() -> Choice:
@@ -134,7 +134,7 @@ def _keep_measured(first: Seen, found: Modes, second: Seen) -> Seen:
     if not is_lost(one, two):
         return second
     estimate = with_outside(second.result.estimate, two, one)
-    _log.info(f"log Z = {second.result.estimate:.3f} has lost a part that the run before had measured: {estimate:.3f}")
+    _log.info(f"The second run lost a part that the first one had measured: log Z = {estimate:.3f} with that part")
     if np.isfinite(two.log_mass):
         other = reweigh(other, is_outside, one.log_mass - two.log_mass)
     row = replace(second.result, estimate=estimate)

@@ -122,6 +122,10 @@ class CallProgress(OneBar):
             first, last = min(self._position, elapsed / max(elapsed + seconds, 1e-9)), _FULL
         return functools.partial(self.update, _Phase(title, first, last, seconds, time.perf_counter()))
 
+    def conclude(self, estimate: str) -> None:
+        """End at the estimate that is reported, whose error counts more than the spread of the chains."""
+        self._log_z = estimate
+
     def update(self, phase: _Phase, fraction: float, beta: float, log_z: Any) -> None:
         """Move the bar; ``log_z`` is that of one population or of several, or what is shown in its place."""
         self._phase, self._log_z = phase, log_z if isinstance(log_z, str) else _describe(np.atleast_1d(log_z))

@@ -193,7 +193,7 @@ def _reason_of_rows(tried: Trial, first: Trial) -> str | None:
     )
     if needed < enough:
         return None
-    return f"From a fit around each row, {needed:,.0f} temperatures would be needed in all, and not {enough:,.0f}."
+    return f"A fit around each row takes {needed:,.0f} temperatures in all, no fewer than without one ({enough:,.0f})."
 
 
 def _reason_against(tried: Trial, first: Trial) -> str | None:

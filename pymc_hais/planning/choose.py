@@ -93,13 +93,13 @@ def _by_pilots(problem: Problem, reference: Any, spent: Spent, runner: Runner) -
 
 
 def _try_mode(problem: Problem, spent: Spent, runner: Runner) -> Trial | None:
-    """Start from the mode where that is offered, with fields integrated out; None, and a line in the log, if not."""
+    """Start from the mode where that is offered, with fields integrated out; None if not."""
     has_fields = problem.chart is not None and problem.chart.fields
     first = (try_fields_first if has_fields else try_mode_first)(problem, spent, runner)
     if isinstance(first, Trial):
         return first
     if first:
-        _log.info(f"Not from the mode: {first}")
+        _log.debug("Not from the mode: %s", first)
     return None
 
 

@@ -85,8 +85,8 @@ def follow(plan: Plan, runner: Runner) -> Runner:
         if is_other or not is_same_kernel(compiler.kernel, kernel):
             own = tuple(one for one in (compiler.kernel, compiler.sites) if one)
             raise ValueError(
-                f"The plan was learnt with {_names(kernel, sites)}, and `kernel` and `constraints` make "
-                f"{_names(*own)}: leave them out, or leave out `plan`."
+                f"The plan was learnt with {_names(kernel, sites)}, and this call (or its compiled model) asks for "
+                f"{_names(*own)}: leave out `plan`, or ask for the `kernel` and `constraints` of the plan."
             )
         kernel, sites = compiler.kernel, compiler.sites
     for one in (kernel, sites):

@@ -207,7 +207,7 @@ def _refuse_idle_kernel(model: Any, given: Any, sites: SiteKernel | None) -> Non
     """Refuse a kernel of continuous variables for a model that has none."""
     kernels = list(given) if isinstance(given, tuple | list) else [] if given is None else [given]
     idle = [one for one in kernels if one is not sites]
-    if idle and len(discrete_names(model)) == len(model.free_RVs):
+    if idle and model.free_RVs and len(discrete_names(model)) == len(model.free_RVs):
         raise ValueError(
             f"`kernel` has {idle[0]!r}, which moves continuous variables, and the model has none: leave it out, or "
             "pass pymc_hais.Gibbs()."

@@ -46,7 +46,8 @@ def check_labels(model: Any, values: Mapping[str, np.ndarray], output: Output) -
     own = coords_and_dims_for_inferencedata(model)[1]
     if misfits := [name for name in own if name in values and name not in labels["dims"]]:
         _log.warning(
-            f"The dims of {quoted(misfits)} do not fit its shape in the model: the result has it without them."
+            f"The dims that the model gives {quoted(misfits)} do not have the lengths of its values: the result "
+            "numbers its dims instead."
         )
     try:
         as_dataset(values, **labels)
@@ -284,8 +285,8 @@ def log_marginal_likelihood(idata: DataTree) -> LogZEstimate:
     kept, all_chains = group.sizes.get("chain", 0), int(group.attrs["chains"])
     if kept != all_chains:
         raise ValueError(
-            f"This is an estimate from {all_chains} chains, of which {kept} are left: call log_marginal_likelihood on "
-            "the whole result, before any selection of chains."
+            f"log Z was estimated from {all_chains} chains, and this result has {kept} of them: call "
+            "log_marginal_likelihood on the whole result, before any selection of chains."
         )
     findings = tuple(Finding(**finding) for finding in json.loads(group.attrs["findings"]))
     observed = idata["observed_data"].to_dataset().data_vars if "observed_data" in idata.children else {}

@@ -33,7 +33,7 @@ FINDINGS: dict[str, Row] = {
     "standard_error: fixed": _warning("{above}.", "Raise `draws` or `chains`, or leave the schedule to the pilot."),
     "standard_error: max_seconds": _warning(
         "{above}, and the time ended: a round of {n_steps:,.0f} temperatures, about {needed}, would be enough.",
-        "Raise `max_seconds`, or ask for less.",
+        "Raise `max_seconds` or `target_se`.",
     ),
     "standard_error: out of time": _warning("{above}, and the time ended.", "Raise `max_seconds`."),
     "standard_error: shortfall": _warning(
@@ -118,7 +118,7 @@ FINDINGS: dict[str, Row] = {
     "fewer_particles": _warning(
         "There was time for {made} particles of a chain and not for {wanted}, which would take about {needed} for "
         "{n_steps} temperatures: the posterior draws hold copies.",
-        "Raise `max_seconds`, or ask for fewer `draws`.",
+        "Raise `max_seconds`.",
     ),
     "plan_misfit": _warning(
         "The plan does not fit these data: {seen}.",
@@ -208,9 +208,9 @@ FINDINGS: dict[str, Row] = {
         "Pass the result of each model.",
     ),
     "shared_seed": _info(
-        "{first!r} and {second!r} have the same random seed: the error of their difference is that of independent "
-        "runs, and theirs may have errors in common.",
-        "Pass another `random_seed` to one of them.",
+        "The results {names} have the same random seed, so their errors may be correlated; the errors of the Bayes "
+        "factors assume that they are independent.",
+        "Pass another `random_seed` for each model.",
     ),
     "prior_draws": _info(
         "Draws of the prior of {names} do not follow its log density in PyMC, or are hardly ever in the range of the "

@@ -63,8 +63,8 @@ def read_whole(idata: Any) -> tuple[Plan, LogZEstimate]:
             found, all_of_them = idata[group].sizes.get(dim, 0), int(attrs[name])
             if found != all_of_them:
                 raise ValueError(
-                    f"`idata` is a result of {all_of_them} {name}, of which its group `{group}` has {found}: pass the "
-                    f"whole result, before any selection of {name}."
+                    f"The run of `idata` had {all_of_them} {name}, and its group `{group}` has {found}: pass the whole "
+                    f"result, before any selection of {name}."
                 )
     return record, log_marginal_likelihood(idata)
 
@@ -85,8 +85,8 @@ def check_model_of(origin: Origin, model: Any) -> None:
         one.refuse_unreadable("extend")
     if origin.identity.data != identity.data:
         raise ValueError(
-            "`idata` is of other data than the model has now: more particles of both would be of no posterior at all. "
-            "Set the data of the result again, or follow its plan for these data: sample_hais(plan=idata)."
+            "The model has other data now than the run of `idata` had: `extend` adds particles for the same data only. "
+            "Give the model those data again, or sample the new ones with the same plan: sample_hais(plan=idata)."
         )
     if difference := origin.identity.difference(identity):
         raise ValueError(
@@ -167,8 +167,8 @@ def check_goes_on(idata: DataTree, one: Mapping[str, np.ndarray]) -> None:
     added += [str(name) for name in idata.children if name not in (*_KEPT, *_MADE)]
     if added:
         _log.warning(
-            f"Left out of the extended result, whose draws are others: {', '.join(added)}. The model does not give "
-            "them: compute them again from the new draws."
+            f"The extended result does not have {', '.join(added)}, which the model cannot compute for the new draws: "
+            "compute them again from these."
         )
 
 

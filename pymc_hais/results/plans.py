@@ -9,14 +9,16 @@ import numpy as np
 import xarray
 from xarray import Dataset, DataTree
 
-from pymc_hais.core.files import read_record, replacing, write_record
+from pymc_hais.core.files import decode, encode, read_record, replacing, write_record
 from pymc_hais.core.messages import shown
 from pymc_hais.run.plan import Plan, decode_plan, encode_plan
 from pymc_hais.runner.runner import Runner
 
 #: The group of a result.
 PLAN = "plan"
-#: Its attribute.
+#: Its variable.
+_RECORD = "record"
+#: Its attribute in older results.
 _FACTS = "facts"
 #: The file of a result in the folder of a checkpoint.
 _RESULT = "result.nc"
@@ -25,15 +27,8 @@ _OF_PLAN, _OF_RESULT = b"PK", b"\x89HDF"
 
 
 def plan_group(plan: Plan) -> Dataset:
-    """Put a plan's arrays into a group that is short on a screen: its facts are one attribute, as JSON."""
-    arrays, facts = encode_plan(plan)
-    variables = {name: (_dims(array.shape), array) for name, array in arrays.items()}
-    return Dataset(variables, attrs={_FACTS: json.dumps(facts)})
-
-
-def _dims(shape: tuple[int, ...]) -> list[str]:
-    """Name axes by their sizes, so that few names do for many arrays."""
-    return [f"size_{size}" + "_again" * shape[:axis].count(size) for axis, size in enumerate(shape)]
+    """Put a plan into a group as one variable, which is one line on a screen: the bytes of its file."""
+    return Dataset({_RECORD: ("byte", np.frombuffer(encode(*encode_plan(plan)), np.uint8))})
 
 
 def read_plan(source: Any, argument: str = "plan") -> Plan:
@@ -91,7 +86,7 @@ def save_plan(idata: DataTree, path: str | os.PathLike[str]) -> None:
     """
     arrays, facts = _arrays_and_facts(idata, "idata")
     if not isinstance(path, str | os.PathLike) or Path(path).is_dir():
-        raise ValueError(f"`path` must be the path of a file to write, which no folder is; got {shown(path)}.")
+        raise ValueError(f"`path` must be the path of a file to write, not of a folder; got {shown(path)}.")
     write_record(Path(path), arrays, facts)
 
 
@@ -105,11 +100,13 @@ def _arrays_and_facts(idata: Any, argument: str) -> tuple[dict[str, np.ndarray],
     if PLAN not in idata.children:
         groups = ", ".join(idata.children) or "none"
         raise ValueError(
-            f"`{argument}` has no group `{PLAN}` (its groups: {groups}): it is no result of sample_hais, it was made "
-            "by an earlier version, or its path moves a parameter or starts from another model. Run sample_hais anew."
+            f"`{argument}` has no group `{PLAN}` (its groups: {groups}): it is not a result of sample_hais, an "
+            "earlier version made it, or its path moves a parameter or starts from another model. Run sample_hais anew."
         )
     group = idata.children[PLAN].to_dataset()
-    # Older results have an attribute for each fact.
+    if _RECORD in group:
+        return decode(np.asarray(group[_RECORD].values, np.uint8).tobytes())
+    # Older results have a variable for each array, and one attribute for all facts or for each of them.
     facts = {name: json.loads(value) for name, value in group.attrs.items()}
     facts = facts.get(_FACTS, facts)
     return {str(name): np.asarray(array.values) for name, array in group.data_vars.items()}, facts
@@ -142,8 +139,8 @@ def open_result(source: Any) -> Any:
         path = path / _RESULT
         if not path.exists():
             raise ValueError(
-                f"The folder {str(source)!r} has no finished run: make the call that began it again, with "
-                f"checkpoint={str(source)!r}, and it goes on to its end."
+                f"The run in the folder {str(source)!r} is not finished: repeat the call that began it, with "
+                f"checkpoint={str(source)!r}, to finish it."
             )
     try:
         with xarray.open_datatree(path, engine="h5netcdf") as opened:

@@ -59,20 +59,24 @@ def log_model(model: Any) -> None:
 
 
 def log_start(choice: Choice, runner: Runner) -> None:
-    """Log what is annealed from where, and why."""
-    problem, seconds = choice.problem, choice.forecast(runner)
-    compiled = f"{choice.compile_seconds:.1f} s compiling" if choice.compile_seconds else "already compiled"
-    needed = "" if seconds is None else f", about {duration(seconds)}"
-    if seconds is not None and seconds > runner.budget.left:
-        needed += f", of which there are {duration(runner.budget.left)}"
-    _log.info(
-        f"Annealing {runner.request.chains} x {runner.request.draws} particles from {problem.label}: "
-        f"{_temperatures(choice.plan.lengths)}{needed} ({problem.engine.name}, {compiled}). {choice.plan.reason}"
+    """Log what is sampled and how long that takes; at DEBUG, how it is annealed and why."""
+    problem, request = choice.problem, runner.request
+    seconds, left = choice.forecast(runner), runner.budget.left
+    chains = f"{request.chains} chain{'s' if request.chains > 1 else ''} of {request.draws:,} draws"
+    rows = f" for each of {problem.n_rows:,} data sets" if problem.n_rows > 1 else ""
+    compiled = f"compiled in {choice.compile_seconds:.1f} s" if choice.compile_seconds else "already compiled"
+    needed = "" if seconds is None else f"about {duration(seconds)}, "
+    _log.info(f"Sampling {chains}{rows} ({needed}{compiled})")
+    if seconds is not None and seconds > left:
+        _log.info(f"The run will be shortened: `max_seconds` leaves {duration(left)}")
+    _log.debug(
+        f"Annealing {request.chains} x {request.draws} particles from {problem.label}: "
+        f"{_temperatures(choice.plan.lengths)} ({problem.engine.name}). {choice.plan.reason}"
     )
 
 
 def log_outcome(estimate: LogZEstimate, seen: Seen, seconds: float) -> None:
-    """Log the estimate, why the rounds ended, what the whole call has taken, and every finding."""
+    """Log the estimate, the seconds of the whole call and every finding; at DEBUG, the rounds and why they ended."""
     outcome, runner = seen.outcome, seen.runner
     why = {
         "target_se": f"below target_se = {runner.request.target_se}",
@@ -85,9 +89,8 @@ def log_outcome(estimate: LogZEstimate, seen: Seen, seconds: float) -> None:
     n_rounds = len(outcome.rows[0].rounds)
     temperatures = _temperatures(len(outcome.ladder.schedule))
     rounds = f"{n_rounds} rounds, the last of {temperatures}" if n_rounds > 1 else f"1 round of {temperatures}"
-    own, whole = duration(outcome.seconds), duration(seconds)
-    took = own if own == whole else f"{own}, and {whole} with compiling, the pilot and checks"
-    _log.info(f"{_quantity(seen.problem)} {estimate:.3f} ({rounds}: {took}; {why})")
+    _log.info(f"{_quantity(seen.problem)} {estimate:.3f} ({duration(seconds)})")
+    _log.debug(f"{rounds}: {duration(outcome.seconds)}; {why}")
     log_findings(estimate.findings)
 
 
@@ -95,8 +98,8 @@ def log_extension(before: LogZEstimate, estimate: LogZEstimate, extended: Extend
     """Log the estimate of an extended run against the one before, and every finding."""
     outcome, (n_chains, n_particles) = extended.outcome, extended.added.log_weights.shape
     _log.info(
-        f"{before:.3f} was extended by {n_chains} x {n_particles} particles to {estimate:.3f} "
-        f"({_temperatures(len(outcome.ladder.schedule))}, {duration(outcome.seconds)})"
+        f"log Z = {estimate:.3f} after adding {n_chains} x {n_particles:,} particles, {before:.3f} before "
+        f"({duration(outcome.seconds)})"
     )
     log_findings(estimate.findings)
 
@@ -110,7 +113,7 @@ def log_nothing_added(estimate: LogZEstimate, runner: Runner) -> None:
     advice = FINDINGS["standard_error: shortfall"].advice.format(target=target)
     _log.warning(
         f"Nothing was added: the error of {estimate:.3f} is above target_se = {target:g}, and more chains of the same "
-        f"plan would not bring it there (the shortfall is {estimate.shortfall:.2g}). {advice}"
+        f"plan would not lower it enough (the shortfall is {estimate.shortfall:.2g}). {advice}"
     )
 
 

@@ -82,8 +82,8 @@ def reach_target(past: Past, choice: Choice, runner: Runner) -> Extended | None:
         needed = _needed(estimate, choice, len(run.log_z), target)
         _refuse_too_many(needed, past, choice, target)
         _log.info(
-            f"log Z = {estimate:.3f}, where target_se = {target:g} was asked for: {missing:,} more chains, of about "
-            f"{needed:,.0f} in all"
+            f"log Z = {estimate:.3f}, above target_se = {target:g}. Next are {missing:,} more chains; about "
+            f"{needed:,.0f} are needed in all"
         )
         own = _as_large(past, runner.asking(chains=missing))
         more = functools.partial(_anneal, choice, attempt, own)

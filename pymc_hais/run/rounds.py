@@ -20,7 +20,7 @@ from pymc_hais.estimators import (
     with_shortfall,
 )
 from pymc_hais.jobs.progress import part, without_log_z
-from pymc_hais.jobs.timing import Size, fit_into, takes
+from pymc_hais.jobs.timing import Size, duration, fit_into, takes
 from pymc_hais.run.choice import Choice, tail_of
 from pymc_hais.run.populations import anneal_rows, count_gradients
 from pymc_hais.run.row_results import RowResult, complete, estimate_row, measure_lag
@@ -71,10 +71,11 @@ def _until_target(choice: Choice, runner: Runner) -> Outcome:
     rounds = _Rounds(choice, runner)
     outcome, n_steps = rounds.make(ladder_for(choice, rounds.first.n_steps))
     while not outcome.stopped_by:
-        so_far = (
-            f"Round {rounds.n}: log Z = {outcome.rows[0].estimate:.3f}, where target_se = {runner.request.target_se}"
-        )
-        _log.info(f"{so_far} was asked for; the next round has {n_steps:,} temperatures")
+        seconds = rounds.forecast(n_steps)
+        takes_time = "" if seconds is None else f", about {duration(seconds)}"
+        so_far = f"Round {rounds.n}: log Z = {outcome.rows[0].estimate:.3f}"
+        _log.info(f"{so_far}. A longer round follows{takes_time} (target_se = {runner.request.target_se})")
+        _log.debug("The next round has %d temperatures", n_steps)
         if runner.ledger.is_interrupted:  # while the round was looked at
             return replace(outcome, stopped_by=_stopped_by(runner))
         if _is_refuted(choice, outcome.rows[0], rounds.first.n_steps, n_steps):

@@ -81,8 +81,10 @@ class Runner:
         given = self.given
         check_executor(given.executor)
         if given.checkpoint is None:
+            instead = "" if given.max_seconds is None else " in place of `max_seconds`"
             with _advised(
-                "Pass checkpoint='folder': what is finished is then kept, and the same call goes on from there."
+                f"Pass checkpoint='folder'{instead}: what is finished is then kept, and the same call goes on from "
+                "there."
             ):
                 yield
             return

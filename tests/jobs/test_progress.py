@@ -73,6 +73,15 @@ def test_the_bar_of_a_call_goes_on_from_phase_to_phase_and_back_for_another_roun
     assert [columns["percent"] for columns in bar.columns] == pytest.approx([0, 20, 40, 64, 50, 99.9, 62.45, 99.9])
 
 
+def test_the_bar_ends_at_the_estimate_that_is_reported(recorded):
+    progress, bar = recorded
+    with progress:
+        progress.phase("Round 1")(1.0, 1.0, np.log([1.0, 3.0]))
+        assert bar.columns[-1]["log_z"] == "0.69 ± 0.50"
+        progress.conclude("0.69 ± 0.61")
+    assert bar.columns[-1]["log_z"] == "0.69 ± 0.61"
+
+
 def test_the_time_left_is_the_forecast_and_then_the_pace(recorded, clock):
     progress, bar = recorded
     report = progress.phase("Round 1", 30.0)

@@ -202,7 +202,12 @@ class Scouted:
         ([-3.0, -5.0, -4.0, -6.0], [0.1, 0.1, 0.1, 0.1], "From the prior alone, 500"),
         ([-3.0, -5.0, -4.2, -6.2], [0.1, 0.1, 0.1, 0.1], "From the prior alone, 500"),  # by chance
         ([-3.0, -5.0, -4.0, -9.0], [0.1, 0.1, 0.1, 0.1], "misses something, 0.74 nats"),  # of one row unlike the others
-        ([-3.0, -5.0, -4.0, -6.0], [0.1, 0.1, 0.1, 0.9], "840 temperatures would be needed in all, and not 360"),
+        (
+            [-3.0, -5.0, -4.0, -6.0],
+            [0.1, 0.1, 0.1, 0.9],
+            "takes 840 temperatures in all, no fewer than",
+        ),
+        ([-3.0, -5.0, -4.0, -6.0], [0.3] * 4, "takes 360 temperatures in all, no fewer than without one (360)"),
     ],
 )
 def test_a_short_round_of_all_rows_judges_a_fit(values, errors, reason):

@@ -57,7 +57,7 @@ def test_every_round_is_told(idata):
 
 
 def test_an_estimate_of_all_chains_is_not_that_of_some(idata):
-    with pytest.raises(ValueError, match="from 2 chains, of which 1 are left"):
+    with pytest.raises(ValueError, match="from 2 chains, and this result has 1 of them"):
         pymc_hais.log_marginal_likelihood(idata.isel(chain=[0]))
 
 
@@ -68,7 +68,8 @@ def test_dims_of_a_model_that_do_not_fit_are_left_out(caplog):
         pm.Normal("y", model["mean"], 1.0, observed=[1.2, 0.3, 2.5], dims="row")
     idata = pymc_hais.sample_hais(model=model, random_seed=1, **QUICK)
     assert [one.message for one in caplog.records if one.levelname == "WARNING"][:1] == [
-        "The dims of `mean` do not fit its shape in the model: the result has it without them."
+        "The dims that the model gives `mean` do not have the lengths of its values: "
+        "the result numbers its dims instead."
     ]
     assert idata["posterior"]["mean"].shape == (2, 200, 1)
     assert idata["observed_data"]["y"].dims == ("row",)

@@ -12,46 +12,65 @@ from tests.quick import one_mean
 from tests.runs import call_of
 
 
-def said(caplog, lengths, seconds, compile_seconds=0.0, **options):
-    problem = SimpleNamespace(label="the prior", engine=SimpleNamespace(name="jax"))
+def said(caplog, lengths, seconds, compile_seconds=0.0, n_rows=1, **options):
+    problem = SimpleNamespace(label="the prior", engine=SimpleNamespace(name="jax"), n_rows=n_rows)
     choice = SimpleNamespace(
         problem=problem,
-        plan=SimpleNamespace(lengths=np.array(lengths), reason="Chosen by the user."),
+        plan=SimpleNamespace(lengths=np.array(lengths), reason="By the user."),
         forecast=lambda call: seconds,
         compile_seconds=compile_seconds,
     )
-    with caplog.at_level(logging.INFO, logger="pymc"):
+    with caplog.at_level(logging.DEBUG, logger="pymc"):
         log_start(choice, call_of(**options))
-    return caplog.messages[-1]
+    return [record.getMessage() for record in caplog.records if record.name == "pymc.hais"]
 
 
 @pytest.mark.parametrize(
-    ("lengths", "seconds", "compiling", "expected"),
+    ("lengths", "seconds", "compiling", "start", "detail"),
     [
-        ([18], 0.4, 2.31, "18 temperatures, about 1 s (jax, 2.3 s compiling). Chosen by the user."),
-        ([1], None, 0.0, "1 temperature (jax, already compiled). Chosen by the user."),
-        ([64, 1500], 300.0, 0.0, "64 to 1,500 temperatures, about 5 min (jax, already compiled). Chosen by the user."),
+        ([18], 0.4, 2.31, "(about 1 s, compiled in 2.3 s)", "18 temperatures (jax). By the user."),
+        ([1], None, 0.0, "(already compiled)", "1 temperature (jax). By the user."),
+        (
+            [64, 1500],
+            300.0,
+            0.0,
+            "(about 5 min, already compiled)",
+            "64 to 1,500 temperatures (jax). By the user.",
+        ),
     ],
 )
-def test_the_start_says_what_will_happen(caplog, lengths, seconds, compiling, expected):
-    assert said(caplog, lengths, seconds, compiling) == f"Annealing 2 x 100 particles from the prior: {expected}"
+def test_the_start_says_how_long_it_takes_and_how_it_is_annealed_at_debug(
+    caplog, lengths, seconds, compiling, start, detail
+):
+    for_user, for_developer = said(caplog, lengths, seconds, compiling)
+    assert for_user == f"Sampling 2 chains of 100 draws {start}"
+    assert for_developer == f"Annealing 2 x 100 particles from the prior: {detail}"
+    assert [record.levelname for record in caplog.records[-2:]] == ["INFO", "DEBUG"]
 
 
-def test_the_start_says_for_how_much_there_is_time(caplog):
-    assert "5,855 temperatures, about 5 min, of which there are 40 s (" in said(caplog, [5855], 300.0, max_seconds=40.0)
-    assert "of which" not in said(caplog, [5855], 30.0, max_seconds=40.0)
+def test_the_start_names_one_chain_and_several_data_sets(caplog):
+    start, _ = said(caplog, [18] * 1200, 9.0, n_rows=1200, chains=1, draws=2000)
+    assert start == "Sampling 1 chain of 2,000 draws for each of 1,200 data sets (about 9 s, already compiled)"
 
 
-@pytest.mark.parametrize(
-    ("seconds", "told"),
-    [(258.0, ": 56 s, and 4 min with compiling, the pilot and checks;"), (56.2, ": 56 s;")],
-)
-def test_the_end_says_what_the_whole_call_has_taken(caplog, seconds, told):
+def test_the_start_says_when_there_is_too_little_time(caplog):
+    start, shortened, _ = said(caplog, [5855], 300.0, max_seconds=40.0)
+    assert start == "Sampling 2 chains of 100 draws (about 5 min, already compiled)"
+    assert shortened == "The run will be shortened: `max_seconds` leaves 40 s"
+    caplog.clear()
+    assert "shortened" not in str(said(caplog, [5855], 30.0, max_seconds=40.0))
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(258.0, "4 min"), (56.2, "56 s")])
+def test_the_end_says_what_the_whole_call_has_taken_and_why_it_ended_at_debug(caplog, seconds, told):
     problem = SimpleNamespace(reference=None, model=one_mean())
     rounds = SimpleNamespace(rounds=(1,))
     ladder = SimpleNamespace(schedule=range(31))
     outcome = SimpleNamespace(stopped_by="single_round", rows=[rounds], ladder=ladder, seconds=56.0)
-    with caplog.at_level(logging.INFO, logger="pymc"):
+    with caplog.at_level(logging.DEBUG, logger="pymc"):
         seen = SimpleNamespace(outcome=outcome, problem=problem, runner=call_of())
         log_outcome(LogZEstimate(-3.0, 0.1, -3.2, -2.8), seen, seconds)
-    assert f"(1 round of 31 temperatures{told} after one round, as asked for)" in caplog.messages[-1]
+    assert caplog.messages[-2:] == [
+        f"log marginal likelihood -3.000 ± 0.100 ({told})",
+        "1 round of 31 temperatures: 56 s; after one round, as asked for",
+    ]

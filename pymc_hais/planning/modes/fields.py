@@ -100,9 +100,9 @@ def try_fields_first(problem: Problem, spent: Spent, runner: Runner) -> Trial | 
     if not np.isfinite(judged.log_z):
         return "no draw around the mode has a density."
     if judged.problem.fitted and judged.problem.fitted.beside and not _is_near(judged):
-        return f"there are several modes, of draws around which {judged.share:.0%} count."
+        return f"there are several modes, and draws around them have an effective sample size of {judged.share:.0%}."
     if any(one.is_dense for one in problem.chart.fields) and not _is_near(judged):
-        return f"with all else as it is, {judged.share:.0%} of draws around it count (Pareto k {judged.tail:.1f})."
+        return f"the effective sample size of draws around it is {judged.share:.0%} (Pareto k {judged.tail:.1f})."
     trial = learn(near, [0], _FROM_FIELDS, spent, runner)
     if not trial.is_tuned:
         return "the pilot from there ran out of time."
@@ -111,7 +111,7 @@ def try_fields_first(problem: Problem, spent: Spent, runner: Runner) -> Trial | 
         return f"{n_steps} temperatures, each with a matrix of many coefficients to factor, are too many."
     chains = ", ".join(f"`{field.owner}`" for field in problem.chart.fields)
     where = "the modes" if near.fitted and near.fitted.beside else "the mode"
-    reason = f"With {chains} integrated out around {where}, {judged.share:.0%} of draws count."
+    reason = f"With {chains} integrated out around {where}, draws have an effective sample size of {judged.share:.0%}."
     return replace(trial, n_confirming=float(along.round_up(_n_starts(problem.chart)))).because(reason)
 
 

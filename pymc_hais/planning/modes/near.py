@@ -146,7 +146,7 @@ def try_mode_first(problem: Problem, spent: Spent, runner: Runner) -> Trial | st
         return "the pilot from there ran out of time."
     if pilot.log_z - judged.log_z > _MOVED:
         return f"a pilot from there finds more (log Z = {pilot.log_z:.1f} instead of {judged.log_z:.1f})."
-    reason = f"All climbs end at one mode, and {judged.share:.0%} of draws around it count."
+    reason = f"All climbs end at one mode, and draws around it have an effective sample size of {judged.share:.0%}."
     return replace(trial, n_confirming=confirmed).because(reason)
 
 
@@ -219,7 +219,7 @@ def _find(problem: Problem, joint: Joint, runner: Runner) -> Judged | str:
         if not np.isfinite(judged.log_z) or _DRAWS_PER_DIM * problem.layout.n_dims > _DRAWS:
             break
         near = _follow(problem, judged, rng)
-    return f"of {_DRAWS} draws around the mode {judged.share:.0%} count (Pareto k {judged.tail:.1f})."
+    return f"draws around the mode have an effective sample size of {judged.share:.0%} (Pareto k {judged.tail:.1f})."
 
 
 def climb_in_time(joint: Joint, starts: np.ndarray, runner: Runner) -> Climbed | str:

@@ -47,7 +47,7 @@ def _check_shape(variable: str, groups: Mapping[str, Dataset]) -> None:
         sizes = [_sizes(array) for array in (one, other)]
         raise ValueError(
             f"`{variable}` has another {what} in {first!r} ({sizes[0]}) than in {name!r} ({sizes[1]}), so that it "
-            "cannot be averaged: name those that are to be by `var_names`."
+            "cannot be averaged. Pass as `var_names` the variables to average, without this one."
         )
 
 

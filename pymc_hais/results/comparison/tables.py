@@ -9,6 +9,7 @@ from xarray import DataTree
 
 from pymc_hais.core.messages import quoted
 from pymc_hais.estimators import LogZEstimate
+from pymc_hais.results.comparison.model_table import ModelTable
 from pymc_hais.results.comparison.weighing import Weighed
 from pymc_hais.results.datatree import log_marginal_likelihood, opinions_group
 
@@ -68,7 +69,7 @@ def to_table(weighed: Weighed) -> pd.DataFrame:
     estimates, order = weighed.estimates, weighed.order
     names = [list(estimates)[i] for i in order]
     factors = [estimates[name].bayes_factor(estimates[names[0]], check_data=False).log for name in names]
-    return pd.DataFrame(
+    return ModelTable(
         {
             "rank": np.arange(len(names)),
             "log_z": [estimates[name].value for name in names],
@@ -126,7 +127,7 @@ def _terms_by_variable(results: Mapping[str, Any]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for name, idata in results.items():
         if not isinstance(idata, DataTree) or "posterior" not in idata.children:
-            raise ValueError(f"{name!r} has no posterior that would tell its variables: pass `terms`.")
+            raise ValueError(f"{name!r} has no posterior draws, so that its variables are not known: pass `terms`.")
         for variable in idata["posterior"].data_vars:
             found.setdefault(str(variable), []).append(name)
     terms = {variable: members for variable, members in found.items() if len(members) < len(results)}

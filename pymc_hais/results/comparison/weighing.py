@@ -100,12 +100,17 @@ def check_comparison(
     unknown = [name for name, one in estimates.items() if one.data is None or not one.data.digests]
     if unknown and check_data:
         yield say("data_unknown", names=quoted(unknown), have="has" if len(unknown) == 1 else "have")
-    seeds = {name: _seed_of(result) for name, result in results.items()}
+    copies = set()
     for first, second in combinations(estimates, 2):
         if _are_one(estimates[first], estimates[second]):
+            copies.add(second)
             yield say("one_result", first=first, second=second)
-        elif seeds[first] and seeds[first] == seeds[second]:
-            yield say("shared_seed", first=first, second=second)
+    same_seed: dict[str, list[str]] = {}
+    for name in estimates.keys() - copies:
+        same_seed.setdefault(_seed_of(results[name]), []).append(name)
+    for seed, names in same_seed.items():
+        if seed and len(names) > 1:
+            yield say("shared_seed", names=quoted(sorted(names, key=list(estimates).index)))
 
 
 def _are_one(first: LogZEstimate, second: LogZEstimate) -> bool:

@@ -1,7 +1,7 @@
 """Estimates with their intervals: rows of a table from the top down, and rounds side by side."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -9,6 +9,8 @@ from arviz_plots import PlotCollection
 from arviz_plots.visuals import hline, hspan, scatter_xy, set_ticklabel_visibility, set_xticks, vline, vspan
 from xarray import DataArray, Dataset, DataTree
 
+from pymc_hais.results.comparison.tables import estimates, to_table
+from pymc_hais.results.comparison.weighing import weigh
 from pymc_hais.results.plots.panels import (
     Panels,
     interval,
@@ -27,20 +29,27 @@ _ROUNDS = ("value", "interval", "estimate", "band", "ticks", "title", "xlabel", 
 _COMPARED = ("rank", "log_z", "se", "probability", "se_probability", "warning")
 
 
-def _draw_rows(
-    panels: Panels, rows: Mapping[str, tuple[np.ndarray, np.ndarray]], flagged: np.ndarray, names: list[str]
-) -> None:
-    """Draw each variable's values (N,) and the ends (2, N) of their intervals, with names beside the first.
+class _Rows(NamedTuple):
+    """Rows of one plot: values (N,), the ends (2, N) of their intervals, and which of them (N,) are flagged."""
 
-    Those of flagged rows (N,) have another colour and another marker.
+    values: np.ndarray
+    ends: np.ndarray
+    flagged: np.ndarray
+
+
+def _draw_rows(panels: Panels, rows: Mapping[str, _Rows], names: list[str]) -> None:
+    """Draw the rows of each variable from the top down, with names beside the first plot.
+
+    Flagged rows have another colour and another marker.
     """
-    positions = np.arange(len(flagged), 0, -1)
-    for prefix, chosen, colour, marker in (("", ~flagged, "C0", "C0"), ("flagged_", flagged, "C1", "C2")):
-        ends = Dataset({name: DataArray(pair[1][:, chosen], dims=["end", "row"]) for name, pair in rows.items()})
-        points = Dataset({name: xy(pair[0][chosen], positions[chosen], "row") for name, pair in rows.items()})
-        panels.draw(f"{prefix}interval", interval_lines, ends, positions=positions[chosen], color=colour)
-        if chosen.any():  # the positions are never missing, so no empty plot would be skipped
-            panels.draw(f"{prefix}value", scatter_xy, points, color=colour, marker=marker)
+    positions = np.arange(len(names), 0, -1)
+    for variable, (values, ends, flagged) in rows.items():
+        for prefix, chosen, colour, marker in (("", ~flagged, "C0", "C0"), ("flagged_", flagged, "C1", "C2")):
+            lines = Dataset({variable: DataArray(ends[:, chosen], dims=["end", "row"])})
+            points = Dataset({variable: xy(values[chosen], positions[chosen], "row")})
+            panels.draw(f"{prefix}interval", interval_lines, lines, positions=positions[chosen], color=colour)
+            if chosen.any():  # the positions are never missing, so no empty plot would be skipped
+                panels.draw(f"{prefix}value", scatter_xy, points, color=colour, marker=marker)
     panels.draw("ticks", set_yticks, values=positions, labels=names, store_artist=False)
     # Bokeh would write what a row is called beside every plot of it.
     others = panels.collection.data[list(rows)[1:]]
@@ -49,7 +58,7 @@ def _draw_rows(
 
 @share_docs
 def plot_compare(
-    table: pd.DataFrame,
+    table: pd.DataFrame | Mapping[str, Any],
     *,
     plot_collection: PlotCollection | None = None,
     backend: str | None = None,
@@ -64,38 +73,39 @@ def plot_compare(
 
     Parameters
     ----------
-    table : DataFrame
-        Result of :func:`pymc_hais.compare`.
+    table : DataFrame or dict of DataTree or LogZEstimate
+        Result of :func:`pymc_hais.compare`, or what it takes: name of each model -> its result.
     visuals : dict, optional
         Name of a visual -> a dictionary of its settings, or False to leave it out: ``value`` and ``interval``, and
         ``flagged_value`` and ``flagged_interval`` of models with a warning, ``ticks`` (the names), ``title``,
         ``xlabel``, ``ylabel``.
     {canvas}
     """
+    if isinstance(table, Mapping):  # so is a single result, which is refused
+        table = to_table(weigh(table, None, allow_errors=True, check_data=True))
     table = read_table(table, _COMPARED, "pymc_hais.compare").sort_values("rank", kind="stable")
     flagged = table["warning"].to_numpy(dtype=bool)
     names = [f"{name} (warning)" if wrong else name for name, wrong in zip(table.index, flagged, strict=True)]
     log_z, probability = (table[name].to_numpy(dtype=float) for name in ("log_z", "probability"))
     log_z = log_z - log_z[0] if np.isfinite(log_z[0]) else log_z
     ends, limits = within(interval(log_z, table["se"]), log_z)
-    rows = {
-        "log_z": (log_z, ends),
-        "probability": (probability, np.clip(interval(probability, table["se_probability"]), 0.0, 1.0)),
-    }
-    data = Dataset({name: DataArray(values, dims="row") for name, (values, _) in rows.items()})
+    shares = np.clip(interval(probability, table["se_probability"]), 0.0, 1.0)
+    rows = {"log_z": _Rows(log_z, ends, flagged), "probability": _Rows(probability, shares, flagged)}
+    data = Dataset({name: DataArray(one.values, dims="row") for name, one in rows.items()})
     panels = Panels(data, _TABLE, visuals, plot_collection, backend, pc_kwargs, n_rows=len(table), sharey=True)
-    _draw_rows(panels, rows, flagged, names)
+    _draw_rows(panels, rows, names)
     height = (0.5, len(names) + 0.5)
     panels.limit(log_z=(limits, height), probability=((-0.05, 1.05), height))
     panels.label(
-        log_z=("log Z, 95% intervals", f"nats above {table.index[0]}", ""), probability=("Probability", "", "")
+        log_z=("log Z, 95% intervals", f"nats above {table.index[0]}", ""),
+        probability=("Probability", "probability of the model", ""),
     )
     return panels.collection
 
 
 @share_docs
 def plot_estimates(
-    table: pd.DataFrame,
+    table: pd.DataFrame | DataTree | Mapping[str, DataTree],
     *,
     plot_collection: PlotCollection | None = None,
     backend: str | None = None,
@@ -105,32 +115,53 @@ def plot_estimates(
     """Plot log Z by several methods, with the interval of each.
 
     The shaded band is the interval of the first method.  If all is well, every interval meets it.  A method that does
-    not agree is drawn in another colour, and its name says so.
+    not agree is drawn in another colour, and its name says so where there is one result.
 
     Parameters
     ----------
-    table : DataFrame
-        Result of ``pymc_hais.estimates``: a row for each method, with columns ``value``, ``lower``, ``upper`` and
-        ``agrees``.
+    table : DataFrame, DataTree or dict of DataTree
+        Result of ``pymc_hais.estimates`` (a row for each method, with columns ``value``, ``lower``, ``upper`` and
+        ``agrees``), or a result of :func:`pymc_hais.sample_hais`; or a dictionary of several, name -> result, each of
+        which has a plot.
     visuals : dict, optional
         Name of a visual -> a dictionary of its settings, or False to leave it out: ``value`` and ``interval``, and
         ``flagged_value`` and ``flagged_interval`` of methods that do not agree, ``band``, ``ticks`` (the names),
         ``title``, ``xlabel``, ``ylabel``.
     {canvas}
     """
-    table = read_table(table, ["value", "lower", "upper", "agrees"], "pymc_hais.estimates")
-    values = table["value"].to_numpy(dtype=float)
-    ends, limits = within([table["lower"], table["upper"]], values)
-    flagged = ~table["agrees"].to_numpy(dtype=bool)
-    names = [f"{name} (disagrees)" if wrong else name for name, wrong in zip(table.index, flagged, strict=True)]
-    data = Dataset({"log_z": DataArray(values, dims="row")})
-    panels = Panels(data, (*_TABLE, "band"), visuals, plot_collection, backend, pc_kwargs, n_rows=len(table))
-    panels.draw("band", vspan, Dataset({"log_z": ("end", ends[:, 0])}), color="C0", alpha=0.15)
-    _draw_rows(panels, {"log_z": (values, ends)}, flagged, names)
-    panels.limit(log_z=(limits, (0.5, len(names) + 0.5)))
-    panels.write_out("x", "log_z")
-    panels.label(log_z=("log Z by method, 95% intervals", "nats", ""))
+    is_one = isinstance(table, pd.DataFrame | DataTree) or not isinstance(table, Mapping)
+    tables = {name: _methods(one) for name, one in ({"log_z": table} if is_one else dict(table)).items()}
+    if not tables:
+        raise ValueError("Expected a result of pm.sample_hais, or a dictionary of such; got an empty one.")
+    names = list(dict.fromkeys(method for one in tables.values() for method in one.index))
+    rows, limits = {}, {}
+    for name, one in tables.items():
+        one = one.reindex(names)  # a method that this result does not have is an empty row
+        values = one["value"].to_numpy(dtype=float)
+        ends, limits[name] = within([one["lower"], one["upper"]], values)
+        rows[name] = _Rows(values, ends, one["agrees"].eq(False).to_numpy())
+    if is_one:
+        flagged = rows["log_z"].flagged
+        names = [f"{name} (disagrees)" if wrong else name for name, wrong in zip(names, flagged, strict=True)]
+    data = Dataset({name: DataArray(one.values, dims="row") for name, one in rows.items()})
+    visual_names = (*_TABLE, "band")
+    panels = Panels(data, visual_names, visuals, plot_collection, backend, pc_kwargs, n_rows=len(names), sharey=True)
+    bands = Dataset({name: ("end", one.ends[:, 0]) for name, one in rows.items()})
+    panels.draw("band", vspan, bands, color="C0", alpha=0.15)
+    _draw_rows(panels, rows, names)
+    title = "log Z by method, 95% intervals"
+    for name in rows:
+        panels.limit(**{name: (limits[name], (0.5, len(names) + 0.5))})
+        panels.write_out("x", name)
+        panels.label(**{name: (title if is_one else name, "nats" if is_one else "log Z by method (nats)", "")})
     return panels.collection
+
+
+def _methods(given: Any) -> pd.DataFrame:
+    """Return the table of the methods of a result, or check one that is given."""
+    if isinstance(given, DataTree):
+        given = estimates(given)
+    return read_table(given, ["value", "lower", "upper", "agrees"], "pymc_hais.estimates")
 
 
 @share_docs

@@ -50,7 +50,9 @@ PlotCollection
 Raises
 ------
 ValueError
-    If the first argument is not such a result."""
+    If the first argument is not such a result.
+ImportError
+    If the library of the backend is not installed."""
 
 
 def read_group(tree: Any, group: str, variables: Sequence[str] = (), maker: str = "pm.sample_hais") -> Dataset:
@@ -120,6 +122,7 @@ class Panels:
             backend = backend or rcParams["plot.backend"]
             if backend not in BACKENDS:
                 raise ValueError(f"`backend` must be one of {', '.join(map(repr, BACKENDS))}; got {backend!r}.")
+            _load(backend)
             if backend == "matplotlib":
                 # Legends stand outside of the plots only where the layout makes room for them.
                 figure_kwargs.setdefault("layout", "constrained")
@@ -194,6 +197,18 @@ class Panels:
             and self.collection.data.sizes[self._colour] > 1
         ):
             self.collection.add_legend(self._colour, **chosen)
+
+
+def _load(backend: str) -> None:
+    """Import what draws; raises ImportError with the command that installs it."""
+    try:
+        import_module(f"arviz_plots.backend.{backend}")
+    except ImportError as error:
+        package = "pymc-hais[plots]" if backend == "matplotlib" else f"arviz[{backend}]"
+        raise ImportError(
+            f"backend={backend!r} cannot be loaded ({error}): install it with\n"
+            f'    python -m pip install "{package}"\nor pass another of {", ".join(map(repr, BACKENDS))}.'
+        ) from error
 
 
 def _size(

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 from arviz_plots import PlotCollection
-from arviz_plots.visuals import hline, line_xy, scatter_xy
+from arviz_plots.visuals import hline, line_xy, scatter_xy, set_xticks
 from xarray import DataArray, Dataset, DataTree
 
 from pymc_hais.core.schedules import cumulative_barrier
@@ -13,8 +13,10 @@ from pymc_hais.results.plots.panels import Panels, read_group, share_docs, xy
 
 #: Chains that resample do so below this share.
 _RESAMPLE_BELOW = 0.5
-_PATH = ("lines", "ref_line", "title", "xlabel", "ylabel", "legend")
+_PATH = ("lines", "points", "ref_line", "ticks", "title", "xlabel", "ylabel", "legend")
 _SCHEDULE = ("lines", "points", "title", "xlabel", "ylabel")
+#: So few temperatures have a marker and a number each: a line of one temperature is not seen.
+_FEW = 8
 #: More points than this would run into one another.
 _MOST_POINTS = 60
 
@@ -40,19 +42,26 @@ def plot_path(
         Result of :func:`pymc_hais.sample_hais`.
     visuals : dict, optional
         Name of a visual -> a dictionary of its settings, or False to leave it out: ``lines``, ``ref_line`` (where
-        chains are resampled), ``title``, ``xlabel``, ``ylabel``, ``legend``.
+        chains are resampled), ``points`` and ``ticks`` (at every temperature, where there are few), ``title``,
+        ``xlabel``, ``ylabel``, ``legend``.
     {canvas}
     """
     lines = _lines(idata)
     panels = Panels(lines, _PATH, visuals, plot_collection, backend, {"col_wrap": 2, **pc_kwargs})
     level = Dataset({"ess": DataArray(_RESAMPLE_BELOW)})
     panels.draw("ref_line", hline, level, color="B3", linestyle="C1")
-    panels.draw("lines", line_xy, lines.drop_vars("step_size"), coloured=True)
-    # The plan is the same for all chains: one line, of no chain's colour.
-    panels.draw("lines", line_xy, lines[["step_size"]].isel(chain=0), color="B1", store_artist=False)
-    share = (0.0, 1.05)
+    n_steps = lines.sizes["temperature"]
+    for name, visual in (("lines", line_xy), ("points", scatter_xy))[: 2 if n_steps <= _FEW else 1]:
+        panels.draw(name, visual, lines.drop_vars("step_size"), coloured=True)
+        # The plan is the same for all chains: one line, of no chain's colour.
+        panels.draw(name, visual, lines[["step_size"]].isel(chain=0), color="B1", store_artist=False)
+    share, across = (0.0, 1.05), None
+    if n_steps <= _FEW:
+        number, across = np.arange(1, n_steps + 1), (0.5, n_steps + 0.5)
+        panels.draw("ticks", set_xticks, lines, values=number, labels=list(map(str, number)), store_artist=False)
     largest = float(lines["step_size"].sel(plot_axis="y").max())
-    panels.limit(ess=(None, share), acceptance_rate=(None, share), step_size=(None, (0.0, 1.05 * largest)))
+    heights = {"ess": share, "acceptance_rate": share, "step_size": (0.0, 1.05 * largest), "log_z": None}
+    panels.limit(**{name: (across, height) for name, height in heights.items()})
     panels.write_out("y", "log_z")
     panels.label(
         ess=("Effective sample size", "temperature", "share of the particles"),

@@ -1,10 +1,16 @@
 """Plots of tables draw every row, the best on top, and mark the rows that need a second look."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
+from xarray import DataTree
 
-from pymc_hais import plots
+import pymc_hais
+from pymc_hais import LogZEstimate, plots
+from pymc_hais.results.datatree import EVIDENCE, evidence_group, opinions_group
 from tests.results.plots.drawn import BACKENDS, close, ends, needs, numbers
 
 PLOTS = (plots.plot_estimates, plots.plot_compare)
@@ -117,10 +123,41 @@ def test_visuals_can_be_changed_and_left_out(plot, backend):
 
 @pytest.mark.parametrize(("plot", "maker"), [(plots.plot_estimates, "estimates"), (plots.plot_compare, "compare")])
 def test_another_table_is_refused(plot, maker):
-    with pytest.raises(ValueError, match=rf"Expected the DataFrame that pymc_hais\.{maker} returns.*got a dict\.$"):
-        plot({"a": 1})
+    with pytest.raises(ValueError, match=rf"Expected the DataFrame that pymc_hais\.{maker} returns.*got a int\.$"):
+        plot(1)
     with pytest.raises(ValueError, match=r"`\w+` not found in this one\.$"):
         plot(pd.DataFrame({"elpd": [1.0]}))
     table = ESTIMATES if maker == "estimates" else COMPARISON
     with pytest.raises(ValueError, match=r"this one has no rows\.$"):
         plot(table.iloc[:0])
+
+
+def result(value, se, other):
+    """A result with an estimate of two methods, the second of another value."""
+    one = LogZEstimate(value, se, value - 2 * se, value + 2 * se)
+    opinion = replace(one, value=other, lower=other - 2 * se, upper=other + 2 * se, estimator="bridge")
+    attrs = {"chains": 2, "quantity": one.quantity, "random_seed": f"[{value}]"}
+    rounds = SimpleNamespace(rounds=[SimpleNamespace(n_steps=3, log_z=value, se=se)])
+    evidence = evidence_group(replace(one, per_chain=(value, value)), SimpleNamespace(rows=[rounds]), [10], attrs)
+    return DataTree.from_dict({f"/{EVIDENCE}": evidence, "/estimates": opinions_group(one, [opinion])})
+
+
+def test_estimates_take_a_result_or_a_dictionary_of_results(backend):
+    good, bad = result(-31.0, 0.01, -31.01), result(-33.0, 0.01, -30.0)
+    table = pymc_hais.estimates(good)
+    ours, theirs = (plots.plot_estimates(one, backend=backend) for one in (good, table))
+    np.testing.assert_array_equal(numbers(ours, "value", "log_z"), numbers(theirs, "value", "log_z"))
+    both = plots.plot_estimates({"good": good, "bad": bad}, backend=backend)
+    np.testing.assert_allclose(numbers(both, "value", "good"), [[-31.0, -31.01], [2, 1]])
+    np.testing.assert_allclose(numbers(both, "value", "bad"), [[-33.0], [2]])
+    np.testing.assert_allclose(numbers(both, "flagged_value", "bad"), [[-30.0], [1]])
+    with pytest.raises(ValueError, match="got an empty one"):
+        plots.plot_estimates({})
+
+
+def test_a_comparison_is_made_of_a_dictionary_of_results(backend):
+    results = {"a": result(-31.0, 0.01, -31.0), "b": result(-30.0, 0.02, -30.0)}
+    collection = plots.plot_compare(results, backend=backend)
+    np.testing.assert_allclose(numbers(collection, "value", "log_z"), [[0.0, -1.0], [2, 1]], atol=1e-12)
+    with pytest.raises(ValueError, match="must be a dictionary of at least two results"):
+        plots.plot_compare(results["a"], backend=backend)

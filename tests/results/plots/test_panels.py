@@ -1,6 +1,7 @@
 """What all plots share is in the documentation of each."""
 
 import inspect
+import sys
 
 import numpy as np
 import pytest
@@ -26,6 +27,16 @@ def test_every_parameter_of_a_plot_is_documented(name):
 def test_an_unknown_backend_is_answered():
     with pytest.raises(ValueError, match="`backend` must be one of 'matplotlib', 'plotly', 'bokeh', 'none'; got 'mpl'"):
         Panels(VALUE, (), None, None, "mpl", {})
+
+
+@pytest.mark.parametrize(
+    ("backend", "package"),
+    [("plotly", r"arviz\[plotly\]"), ("bokeh", r"arviz\[bokeh\]"), ("matplotlib", r"pymc-hais\[plots\]")],
+)
+def test_a_backend_that_is_not_installed_is_named_with_its_extra(monkeypatch, backend, package):
+    monkeypatch.setitem(sys.modules, f"arviz_plots.backend.{backend}", None)
+    with pytest.raises(ImportError, match=rf'backend=\'{backend}\'(.|\n)*pip install "{package}"'):
+        Panels(VALUE, (), None, None, backend, {})
 
 
 @pytest.mark.parametrize("visual", [hline, vline])

@@ -85,6 +85,20 @@ def test_the_path_of_each_chain(idata, backend):
             np.testing.assert_array_equal(x, path["temperature"].values)
 
 
+def test_one_temperature_has_a_marker_and_its_number(idata, backend):
+    one = idata.copy()
+    one["annealing"] = DataTree(idata["annealing"].to_dataset().isel(temperature=[0]))
+    collection = plots.plot_path(one, backend=backend)
+    for name, scale in (("ess", 200.0), ("acceptance_rate", 1.0), ("log_z", 1.0)):
+        x, y = numbers(collection, "points", name, chain=1)
+        np.testing.assert_array_equal(x, [1.0])
+        np.testing.assert_allclose(y * scale, idata["annealing"][name].values[1, :1])
+    if backend == "matplotlib":
+        for axes in collection.viz["figure"].item().axes:
+            assert (axes.get_xlim(), list(axes.get_xticks())) == ((0.5, 1.5), [1.0])
+    assert "points" not in plots.plot_path(idata, backend=backend).viz.children  # a line says enough
+
+
 def test_the_path_ends_at_each_chains_own_log_z(idata):
     mass = changed(idata, "log_marginal_likelihood", log_prior_mass=((), 0.7))
     collection = plots.plot_path(mass, backend="none")
