@@ -14,9 +14,11 @@ from pymc_hais.results.plots.panels import Panels, read_group, share_docs, xy
 #: Chains that resample do so below this share.
 _RESAMPLE_BELOW = 0.5
 _PATH = ("lines", "points", "ref_line", "ticks", "title", "xlabel", "ylabel", "legend")
-_SCHEDULE = ("lines", "points", "title", "xlabel", "ylabel")
+_SCHEDULE = ("lines", "points", "ticks", "title", "xlabel", "ylabel")
 #: So few temperatures have a marker and a number each: a line of one temperature is not seen.
 _FEW = 8
+#: Backends write fractions on an axis of so few temperatures.
+_FRACTIONS = 50
 #: More points than this would run into one another.
 _MOST_POINTS = 60
 
@@ -42,7 +44,7 @@ def plot_path(
         Result of :func:`pymc_hais.sample_hais`.
     visuals : dict, optional
         Name of a visual -> a dictionary of its settings, or False to leave it out: ``lines``, ``ref_line`` (where
-        chains are resampled), ``points`` and ``ticks`` (at every temperature, where there are few), ``title``,
+        chains are resampled), ``points`` and ``ticks`` (whole temperatures, where there are few), ``title``,
         ``xlabel``, ``ylabel``, ``legend``.
     {canvas}
     """
@@ -55,10 +57,8 @@ def plot_path(
         panels.draw(name, visual, lines.drop_vars("step_size"), coloured=True)
         # The plan is the same for all chains: one line, of no chain's colour.
         panels.draw(name, visual, lines[["step_size"]].isel(chain=0), color="B1", store_artist=False)
-    share, across = (0.0, 1.05), None
-    if n_steps <= _FEW:
-        number, across = np.arange(1, n_steps + 1), (0.5, n_steps + 0.5)
-        panels.draw("ticks", set_xticks, lines, values=number, labels=list(map(str, number)), store_artist=False)
+    share, across = (0.0, 1.05), (0.5, n_steps + 0.5) if n_steps <= _FEW else None
+    _number_temperatures(panels, lines, 1, n_steps)
     largest = float(lines["step_size"].sel(plot_axis="y").max())
     heights = {"ess": share, "acceptance_rate": share, "step_size": (0.0, 1.05 * largest), "log_z": None}
     panels.limit(**{name: (across, height) for name, height in heights.items()})
@@ -71,6 +71,15 @@ def plot_path(
     )
     panels.add_legend()
     return panels.collection
+
+
+def _number_temperatures(panels: Panels, lines: Dataset, first: int, last: int) -> None:
+    """Write whole numbers on the x axis where a backend would choose fractions."""
+    if last > _FRACTIONS:
+        return
+    step = -(-last // _FEW)
+    numbers = np.arange(first if step == 1 else step * first, last + 1, step)
+    panels.draw("ticks", set_xticks, lines, values=numbers, labels=list(map(str, numbers)), store_artist=False)
 
 
 def _lines(idata: DataTree) -> Dataset:
@@ -106,8 +115,8 @@ def plot_schedule(
     idata : DataTree
         Result of :func:`pymc_hais.sample_hais`.
     visuals : dict, optional
-        Name of a visual -> a dictionary of its settings, or False to leave it out: ``lines``, ``points``, ``title``,
-        ``xlabel``, ``ylabel``.
+        Name of a visual -> a dictionary of its settings, or False to leave it out: ``lines``, ``points``, ``ticks``
+        (whole temperatures, where there are few), ``title``, ``xlabel``, ``ylabel``.
     {canvas}
 
     References
@@ -124,6 +133,7 @@ def plot_schedule(
     panels.draw("lines", line_xy, lines, color="C0")
     every = -(-len(betas) // _MOST_POINTS)
     panels.draw("points", scatter_xy, lines.isel(point=slice(0, None, every)), color="C0")
+    _number_temperatures(panels, lines[["schedule"]], 0, len(betas) - 1)
     panels.label(
         schedule=("Schedule", "temperature", "β"),
         barrier=(f"Barrier: Λ(1) = {barrier[-1]:.2f}", "β", "Λ(β)"),
