@@ -118,18 +118,25 @@ def test_memory_is_asked_for_where_there_are_many_particles(monkeypatch):
         pymc_hais.sample_hais(10**6 + 1, model=one_mean(), chains=1)
 
 
-@pytest.mark.parametrize("is_kept", [False, True])
-def test_an_interrupted_call_says_what_to_do_next_time(is_kept, monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("options", "advice"),
+    [
+        ({}, "Pass checkpoint='folder': "),
+        ({"max_seconds": 60.0}, "Pass checkpoint='folder' in place of `max_seconds`: "),  # it takes none of both
+        ({"checkpoint": "run"}, "goes on from here"),
+    ],
+)
+def test_an_interrupted_call_says_what_to_do_next_time(options, advice, monkeypatch, tmp_path):
     def interrupt(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("pymc_hais.calls.stages.build_problem", interrupt)
-    options = {"checkpoint": tmp_path / "run"} if is_kept else {}
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(KeyboardInterrupt) as caught:
         pymc_hais.sample_hais(model=one_mean(), **QUICK, **options)
     said = str(caught.value).splitlines()
     assert said[0] == "Interrupted before there was a result."
-    assert ("goes on from here" if is_kept else "Pass checkpoint='folder'") in said[1]
+    assert advice in said[1]
     # The frames of a compiled program are not shown.
     assert caught.value.__suppress_context__
 

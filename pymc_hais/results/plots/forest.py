@@ -153,7 +153,7 @@ def plot_estimates(
     for name in rows:
         panels.limit(**{name: (limits[name], (0.5, len(names) + 0.5))})
         panels.write_out("x", name)
-        panels.label(**{name: (title if is_one else name, "nats" if is_one else "log Z by method (nats)", "")})
+        panels.label(**{name: (title if is_one else name, "nats" if is_one else "log Z (nats, 95% intervals)", "")})
     return panels.collection
 
 
