@@ -197,7 +197,7 @@ def plot_prior_sensitivity(
     data = Dataset({"log_bayes_factor": DataArray(values, dims="row")})
     panels = Panels(data, (*_TABLE, "ref_line"), visuals, plot_collection, backend, pc_kwargs, n_rows=len(table))
     panels.draw("ref_line", vline, Dataset({"log_bayes_factor": DataArray(0.0)}), color="B3", linestyle="C1")
-    _draw_rows(panels, {"log_bayes_factor": (values, ends)}, flagged, names)
+    _draw_rows(panels, {"log_bayes_factor": _Rows(values, ends, flagged)}, names)
     panels.limit(log_bayes_factor=(limits, (0.5, len(names) + 0.5)))
     panels.label(log_bayes_factor=("Sensitivity to the prior, 95% intervals", "log Bayes factor (nats)", name))
     return panels.collection
