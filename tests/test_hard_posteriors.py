@@ -12,7 +12,7 @@ from tests.front_door import assert_right, estimate
 
 @pytest.mark.slow
 def test_a_spike_on_a_hill_counts_where_the_reference_has_it():
-    """Annealing from the prior alone leaves it out without a finding, as docs/reading_the_result.md says."""
+    """Annealing from the prior alone leaves it out without a finding, as docs/when_not_to_trust.md says."""
     shape, centre = 20, 0.1
 
     def log_sum(x, mean, sd):
