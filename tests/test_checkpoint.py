@@ -190,7 +190,7 @@ def test_other_data_within_an_operation_are_another_model(tmp_path):
     same_bits(before, sample(boxed(np.array([0.5, 1.0])), checkpoint=tmp_path, **call))
     with pytest.raises(ValueError, match="model is another one: its `sim` is computed in another way"):
         sample(boxed(np.array([0.5, 9.0])), checkpoint=tmp_path, **call)
-    with pytest.raises(ValueError, match=r"Op `Sim`, data: a _io\.TextIOWrapper.*`__props__`"):
+    with pytest.raises(ValueError, match=r"Op `Sim`: a TextIOWrapper.*`__props__`"):
         sample(boxed(sys.__stdout__), checkpoint=tmp_path / "other", **call)
 
 

@@ -252,7 +252,11 @@ def heldout():
     ("change", "model", "message"),
     [
         (lambda idata: idata, means((1.2, 0.3, 2.6)), "of other data"),
-        (lambda idata: idata, means(sd=4.0), "the numbers in its `mu` are others. Pass the model"),
+        (
+            lambda idata: idata,
+            means(sd=4.0),
+            "its `mu` is computed in another way, or .*Pass the model",
+        ),
         (lambda idata: idata, means(name="nu"), "free variables are `nu`, and not `mu`"),
         (lambda idata: idata, means(kind=pm.Laplace), "its `y` is laplace Vector.*and not normal Vector"),
         (

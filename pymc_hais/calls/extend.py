@@ -93,7 +93,7 @@ def extend(
     ValueError
         If not exactly one of ``draws``, ``chains`` and ``target_se`` is given, or the result is not whole, has no plan,
         or is of another model or of other data, with what differs; or if the model holds what cannot be described, such
-        as an Op with an open file and without ``__props__``.
+        as an Op with an open file and without ``__props__``, and its log density cannot be computed for comparison.
 
     Examples
     --------

@@ -8,7 +8,7 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from pymc_hais.engines.transport import installed
 from pymc_hais.estimators import Late
 from pymc_hais.jobs.codec import Codec
 from pymc_hais.jobs.locks import LOCK
-from pymc_hais.model import ModelIdentity, Walk, attributes_of, identify_as_written, is_model
+from pymc_hais.model import ModelIdentity, Walk, identify_as_written, is_model
 from pymc_hais.tuning import Pilot
 
 #: From how many elements on a list is shown by a digest.
@@ -29,7 +29,7 @@ _LONG = 20
 #: How deep arguments are spelled out, for messages; deeper ones are shown by a digest of all that is in them.
 _SPELLED = 4
 _HEADER, _DIGEST = "checkpoint.json", "digest"
-_FORMAT = 3
+_FORMAT = 4
 #: What jobs give.
 _RESULTS = Codec(AnnealingRun, Late, ParticleState, Pilot)
 #: Seconds after which a file that is still being written has no writer any more.
@@ -72,8 +72,9 @@ def describe(value: Any, name: str = "", depth: int = 0) -> Any:
         if type(value) in (list, tuple) and len(value) <= _LONG:
             return [describe(one, name, depth + 1) for one in value]
         if is_dataclass(value) and type(value).__module__.startswith("pymc_hais."):
-            parts = {key: describe(one, f"{name}, {key}", depth + 1) for key, one in attributes_of(value).items()}
-            return {"class": type(value).__qualname__, **parts}
+            parts = {one.name: getattr(value, one.name) for one in fields(value)}
+            own = {key: describe(one, f"{name}, {key}", depth + 1) for key, one in parts.items()}
+            return {"class": type(value).__qualname__, **own}
     return _digest_of(value, name)
 
 
@@ -85,14 +86,14 @@ def _of_group(group: Any, name: str, is_plan: bool) -> dict[str, Any]:
 
 def _digest_of(value: Any, name: str) -> str:
     walk = Walk()
-    digest, numbers = walk.digest(name or type(value).__name__, value)
+    digest = walk.digest(value)
     if walk.unreadable:
         raise ValueError(
             f"`checkpoint` cannot tell whether a call is this one: what is in an argument cannot be described "
-            f"({walk.unreadable[0]}). Pass an object without it, or do without `checkpoint`."
+            f"({name}: {walk.unreadable[0]}). Pass an object without it, or do without `checkpoint`."
         )
     shape = f" {value.dtype} {value.shape}" if isinstance(value, np.ndarray) else ""
-    return f"{getattr(value, '__qualname__', type(value).__qualname__)}{shape} {digest[:16]} {numbers[:8]}"
+    return f"{getattr(value, '__qualname__', type(value).__qualname__)}{shape} {digest[:24]}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,6 +148,11 @@ def open_checkpoint(path: Any, identity: Mapping[str, Any], is_seeded: bool) -> 
     header = folder / _HEADER
     if header.exists() and any(folder.glob("*.npz")):
         before = _read_header(header)
+        if before.get("format") != _FORMAT:
+            raise ValueError(
+                f"The checkpoint {str(folder)!r} has format {before.get('format')}, and this version of pymc_hais "
+                f"reads {_FORMAT}: end the run with the version that began it, or pass another `checkpoint`."
+            )
         if not is_seeded:
             own["random_seed"] = before["random_seed"]
         _compare(folder, before, own)

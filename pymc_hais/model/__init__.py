@@ -25,7 +25,6 @@ from pymc_hais.model.facts import (
     unnormalised_priors,
 )
 from pymc_hais.model.identity.identity import ModelIdentity, identify, identify_as_written
-from pymc_hais.model.identity.objects import attributes_of
 from pymc_hais.model.identity.walk import Walk
 from pymc_hais.model.layout import Layout, build_layout
 from pymc_hais.model.outputs import build_outputs, build_pointwise, build_unconstrain, evaluate_tables

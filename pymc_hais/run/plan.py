@@ -29,7 +29,7 @@ from pymc_hais.references import (
 from pymc_hais.tuning import Pilot, Recipe
 
 #: Of the format: a reader refuses another one.
-_VERSION = 3
+_VERSION = 4
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,9 @@ def decode_plan(arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> P
     """
     parts = dict(facts)
     if (version := parts.pop("version")) != _VERSION:
-        raise ValueError(f"The plan has format {version}, and this version of pymc_hais reads {_VERSION}.")
+        raise ValueError(
+            f"The plan has format {version}, and this version of pymc_hais reads {_VERSION}: run sample_hais anew."
+        )
     plan: Plan = _CODEC.decode(arrays, {"record": [Plan.__name__, parts]})
     return plan
 

@@ -91,6 +91,14 @@ def test_a_damaged_header_is_said(tmp_path, content):
         open_checkpoint(tmp_path, CALL, is_seeded=True)
 
 
+def test_an_older_format_is_refused_in_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr("pymc_hais.jobs.checkpoint._FORMAT", 3)
+    begun(tmp_path, {**CALL, "model": {"numbers": {}}})
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match=r"has format 3, and this version of pymc_hais reads 4: end the run with"):
+        open_checkpoint(tmp_path, CALL, is_seeded=True)
+
+
 def test_an_edited_header_is_seen_also_where_the_call_takes_its_seed(tmp_path):
     begun(tmp_path)
     header = tmp_path / "checkpoint.json"

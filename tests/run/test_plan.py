@@ -117,7 +117,7 @@ def test_a_thousand_dimensions_take_less_than_two_megabytes():
 
 def test_another_format_is_refused():
     arrays, facts = encode_plan(build_plan())
-    with pytest.raises(ValueError, match=r"format 99.*reads 3"):
+    with pytest.raises(ValueError, match=r"format 99.*reads 4"):
         decode_plan(arrays, facts | {"version": 99})
 
 

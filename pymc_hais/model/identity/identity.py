@@ -1,42 +1,44 @@
-"""What a model's log density depends on: whether a model is still, or again, the one that something is known of."""
+"""What a model's log density depends on: whether a model is still, or again, the one that a result belongs to."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+import numpy as np
+import pymc as pm
 import pytensor
 from pytensor.graph.basic import Constant
 
-import pymc_hais.model.identity.code  # noqa: F401 - its readers
 from pymc_hais.core.messages import quoted
 from pymc_hais.model.compiling import untraced
-from pymc_hais.model.identity.symbols import terms_of
+from pymc_hais.model.identity.readers import terms_of
 from pymc_hais.model.identity.walk import Walk
+
+#: Points at which the log density of a model with unreadable content is compared.
+_N_POINTS = 16
 
 
 @dataclass(frozen=True)
 class ModelIdentity:
-    """A model as plain facts, which every process writes alike: by name, of each variable, potential and container."""
+    """Plain facts about a model, the same in every process: by name, of each variable, potential and container."""
 
     setting: str  # ``floatX`` and ``check_bounds``
     variables: Mapping[str, str]  # the kind and the type
-    graph: Mapping[str, str]  # digests of how each is computed: operations with all that decides what they do
-    numbers: Mapping[str, str]  # digests of the constants in it
+    graph: Mapping[str, str]  # digests of how each is computed: operations, constants and a user's own code
     data: Mapping[str, str]  # digests of the values of observed variables and data containers
     #: Digest of the operations of ``model.logp()``, as this version of PyMC writes it; "" where it was not written.
     density: str = ""
-    unreadable: tuple[str, ...] = ()  # what could not be described: of it these facts say the kind alone
+    unreadable: tuple[str, ...] = ()  # content that no digest covers
+    values: tuple[str, ...] = ()  # where something is unreadable: log densities at fixed points, and a draw of each
 
     def with_density(self, model: Any, logp: Any) -> Self:
-        """Add what PyMC has written as ``model.logp()``."""
-        walk = Walk()
-        walk.meet([*model.value_vars, *model.data_vars])
-        return replace(self, density=walk.digest("", logp)[0])
+        """Add ``model.logp()``, and its values if the model has unreadable content."""
+        density = Walk([*model.value_vars, *model.data_vars]).digest(logp)
+        return replace(self, density=density, values=_values_of(model, logp) if self.unreadable else ())
 
     def difference(self, other: Self) -> str:
-        """Say in what another model differs from this one; "" where in nothing."""
-        names = self.variables.keys() ^ other.variables.keys()
-        if names:
+        """Return in words how another model differs from this one; "" for no difference."""
+        if names := self.variables.keys() ^ other.variables.keys():
             new, gone = (quoted(one for one in it.variables if one in names) for it in (other, self))
             return "; ".join(f"{what}: {told}" for what, told in (("new", new), ("gone", gone)) if told)
         if self.setting != other.setting:
@@ -44,19 +46,19 @@ class ModelIdentity:
         for name, kind in self.variables.items():
             if other.variables[name] != kind:
                 return f"its `{name}` is {other.variables[name]}, and not {kind}"
-        for name in _changed(self.data, other.data):
-            return f"the data of its `{name}` are others"
-        for name in _changed(self.graph, other.graph):
+        if changed := _changed(self.data, other.data):
+            return f"the data of its {quoted(changed)} are others"
+        for name in _changed(self.graph, other.graph):  # the first one: its numbering moves that of later ones
             return f"its `{name}` is computed in another way, or from other numbers"
-        for name in _changed(self.numbers, other.numbers):
-            return f"the numbers in its `{name}` are others"
         if self.density and other.density and self.density != other.density:
             return "its log density is written in another way, as by another version of PyMC"
+        if self.values and other.values and self.values != other.values:
+            return f"its log density or its draws have other values ({self.unreadable[0]} cannot be compared otherwise)"
         return ""
 
     def refuse_unreadable(self, argument: str) -> None:
-        """Refuse a model of which not everything can be described."""
-        if self.unreadable:
+        """Refuse a model with unreadable content whose values are not known either."""
+        if self.unreadable and not self.values:
             raise ValueError(
                 f"{argument} cannot tell whether a model is this one: what is in it cannot be described "
                 f"({self.unreadable[0]}). Give the Op `__props__` that name all that decides what it computes, "
@@ -65,27 +67,24 @@ class ModelIdentity:
 
 
 def identify(model: Any, without: Collection[str] = ()) -> ModelIdentity:
-    """Say what a model is now, its data included, without those of some containers."""
-    walk, terms = Walk(), terms_of(model)
-    walk.meet(model.data_vars)  # whose values are data
-    graph, numbers, data = {}, {}, {}
+    """Return the identity of a model as it is now, with its data except for those of some containers."""
+    walk, terms = Walk(model.data_vars), terms_of(model)
+    graph, data = {}, {}
     observed = {rv.name for rv in model.observed_RVs}
-    for name, (variable, *value) in terms.items():
-        of_term, numbers[name] = walk.digest(f"`{name}`", variable)
-        of_value, held = walk.digest(f"`{name}`", value)
-        graph[name] = f"{of_term} {of_value}"
+    for name, (variable, *others) in terms.items():
         if name in observed:
-            data[name] = held
+            *others, value = others
+            data[name] = walk.digest(value)
+        graph[name] = walk.digest(variable, *others)
     setting = f"floatX={pytensor.config.floatX} and check_bounds={model.check_bounds}"
     for container in (one for one in model.data_vars if one.name not in without):
         # In a model whose data are frozen, containers are constants.
         value = container.data if isinstance(container, Constant) else container.get_value(borrow=True)
-        data[container.name], _ = Walk().digest("", value)
+        data[container.name] = Walk().digest(value)
     return ModelIdentity(
         setting=setting,
         variables={name: _kind(variable) for name, (variable, *_) in terms.items()},
         graph=graph,
-        numbers=numbers,
         data=data,
         unreadable=tuple(walk.unreadable),
     )
@@ -100,16 +99,35 @@ def _kind(variable: Any) -> str:
 
 @untraced
 def identify_as_written(model: Any) -> ModelIdentity:
-    """Say what a model is, its log density included, which takes ten times as long.
+    """Return the identity of a model with that of its log density, which takes ten times as long.
 
-    What is kept beyond this process may be read under another version of PyMC.
+    What outlives this process may be read under another version of PyMC.
     """
     identity = identify(model)
     try:
         logp = model.logp()
-    except Exception:  # a model that cannot be annealed, of which the checks will say why
+    except Exception:  # a model that cannot be annealed; the checks give the reason
         return identity
     return identity.with_density(model, logp)
+
+
+def _values_of(model: Any, logp: Any) -> tuple[str, ...]:
+    """Return the log density at fixed points around the initial point, and a draw; none if nothing can be computed."""
+    rng = np.random.default_rng(0)
+    try:
+        compute = model.compile_fn(logp, inputs=model.value_vars, mode="FAST_COMPILE")
+        start = model.initial_point(random_seed=0)
+        points = [{name: _moved(value, rng) for name, value in start.items()} for _ in range(_N_POINTS)]
+        values = [float(compute(point)) for point in points]
+        drawn = [float(np.sum(one)) for one in pm.draw(model.free_RVs, random_seed=0, mode="FAST_COMPILE")]
+    except Exception:  # a user's code may raise anything
+        return ()
+    # Ten digits: another machine may round differently.
+    return tuple(f"{one:.10g}" for one in (*values, *drawn)) if np.isfinite(values).any() else ()
+
+
+def _moved(value: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    return value + rng.normal(size=value.shape).astype(value.dtype) if value.dtype.kind == "f" else value
 
 
 def _changed(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:

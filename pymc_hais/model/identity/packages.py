@@ -1,4 +1,4 @@
-"""Which code belongs to a package, and does not change without its version."""
+"""Which code belongs to an installed package, and changes only with its version."""
 
 import functools
 import hashlib
@@ -9,50 +9,50 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-#: Packages whose versions a call names itself; of others the version counts wherever they are met.
+#: Packages whose versions a checkpoint records itself, and a saved plan may outlive; of others the version counts.
 _NAMED = {"builtins", "jax", "jaxlib", "numba", "numpy", "pymc", "pymc_hais", "pytensor", "scipy"}
 
 
-def home_of(module: Any) -> str:
-    """Say what package code belongs to, which does not change without its version; "" for a user's own."""
-    if not isinstance(module, str):
-        return ""
-    top = module.partition(".")[0]
-    return top if top in _NAMED else _other_home(module, top)
-
-
 @functools.lru_cache(maxsize=4096)
-def _other_home(module: str, top: str) -> str:
+def package_of(module: str | None) -> str:
+    """Return the package that a module belongs to, with its version; "" for a user's own module."""
+    top = (module or "").partition(".")[0]
+    if top in _NAMED or module in (None, "__main__"):
+        return top if top in _NAMED else ""
     file = getattr(sys.modules.get(module), "__file__", None)
-    if top in sys.stdlib_module_names and (file is None or _is_within(file, "stdlib", "platstdlib")):
+    is_standard = top in sys.stdlib_module_names
+    if file is None:
+        return top if is_standard else ""
+    if is_standard and _is_within(file, "stdlib", "platstdlib"):
         return top
-    if file is None or module == "__main__":
-        return ""
-    if file.endswith(tuple(EXTENSION_SUFFIXES)):  # of C, which has no code to look at
+    if file.endswith(tuple(EXTENSION_SUFFIXES)):  # machine code: only its bytes can be compared
         return f"{top} {hashlib.blake2b(Path(file).read_bytes(), digest_size=8).hexdigest()}"
-    if not _is_within(file, "purelib", "platlib"):
-        return ""
+    return f"{top} {_version_of(top)}".strip() if _is_within(file, "purelib", "platlib") and _version_of(top) else ""
+
+
+def _version_of(top: str) -> str:
     try:
-        return f"{top} {version(top)}"
-    except PackageNotFoundError:
-        own = getattr(sys.modules.get(top), "__version__", None)
-        return f"{top} {own}" if own else ""
+        return version(top)
+    except PackageNotFoundError:  # a distribution may have another name than its package
+        return str(getattr(sys.modules.get(top), "__version__", ""))
 
 
 def _is_within(file: str, *places: str) -> bool:
     return any(Path(file).resolve().is_relative_to(Path(sysconfig.get_path(name)).resolve()) for name in places)
 
 
-def is_importable(value: Any) -> bool:
-    """Whether a class or function is what its own name leads to."""
-    found: Any = sys.modules.get(value.__module__)
-    for name in value.__qualname__.split("."):
-        found = getattr(found, name, None)
-    return found is value
-
-
-def named_in_module(value: Any) -> str:
-    """Return the name under which the module of an object's class holds it; "" if it does not."""
-    module = type(value).__module__
-    held = list(vars(sys.modules[module]).items()) if module in sys.modules else []
-    return next((f"{module}.{name}" for name, one in held if one is value), "")
+def packaged_name(value: Any) -> str:
+    """Return the package and full name under which a package holds a class, function or instance; "" if none does."""
+    is_named = hasattr(value, "__qualname__") and hasattr(value, "__module__")
+    owner = value if is_named else type(value)
+    package, module = package_of(owner.__module__), sys.modules.get(owner.__module__ or "")
+    if not package or module is None:
+        return ""
+    if is_named:
+        found: Any = module
+        for part in value.__qualname__.split("."):
+            found = getattr(found, part, None)
+        name = value.__qualname__ if found is value else ""
+    else:
+        name = next((name for name, one in list(vars(module).items()) if one is value), "")
+    return f"{package}: {owner.__module__}.{name}" if name else ""

@@ -15,12 +15,12 @@ import pytensor.tensor as pt
 import pytest
 
 from pymc_hais.model import Walk, identify, identify_as_written
-from tests.model.opaque import DIFFERENT, REFUSED, Box, Declared, as_op, model_of
+from tests.model.opaque import DIFFERENT, REFUSED, Box, Declared, as_op, model_of, sim
 
 
 def told(op):
     walk = Walk()
-    found = walk.digest("box", op(pt.dscalar()))
+    found = walk.digest(op(pt.dscalar()))
     assert walk.unreadable == []
     return found
 
@@ -39,6 +39,33 @@ def test_what_cannot_be_described_is_named(name):
     (said,) = identify(model_of(make())).unreadable
     assert re.search(words, said), said
     assert said.startswith("Op `")
+
+
+class Scaled(Box):
+    """Holds its scale where nobody but the thread can read it."""
+
+    def __init__(self, scale):
+        super().__init__(threading.local())
+        self.content.scale = scale
+
+    def perform(self, node, inputs, outputs):
+        outputs[0][0] = np.asarray(self.content.scale * inputs[0])
+
+
+def test_what_cannot_be_described_is_compared_by_its_values():
+    one, again, other = (identify_as_written(model_of(Scaled(scale))) for scale in (1.0, 1.0, 1.0 + 1e-6))
+    assert len(one.values) == 17  # sixteen points and a draw
+    assert one == again
+    assert one.graph == other.graph
+    assert one.difference(other).startswith("its log density or its draws have other values (Op `Scaled`: a _local ")
+    one.refuse_unreadable("checkpoint")
+
+
+def test_without_values_either_a_model_is_refused():
+    identity = identify_as_written(model_of(sim(body="eval('no name')")))
+    assert identity.values == ()
+    with pytest.raises(ValueError, match=r"checkpoint cannot tell .*calls `eval`.*`__props__`"):
+        identity.refuse_unreadable("checkpoint")
 
 
 def test_by_props_their_author_says_what_decides():
@@ -105,8 +132,8 @@ def normal(name="y", kind=pm.Normal, sd=1.0, y=(0.5, 1.0), scale=1.0, transform=
     [
         ({}, ""),
         ({"kind": pm.Laplace}, "its `y` is laplace Vector(float64, shape=(2,)), and not normal Vector"),
-        ({"sd": 2.0}, "the numbers in its `mu` are others"),
-        ({"scale": 2.0}, "the numbers in its `y` are others"),
+        ({"sd": 2.0}, "its `mu` is computed in another way, or from other numbers"),
+        ({"scale": 2.0}, "its `y` is computed in another way, or from other numbers"),
         ({"y": (0.5, 2.0)}, "the data of its `y` are others"),
         ({"y": (0.5,)}, "its `y` is normal Vector(float64, shape=(1,))"),
         ({"name": "z"}, "new: `z`; gone: `y`"),
@@ -139,7 +166,7 @@ from pymc_hais.model import Walk
 from tests.model.opaque import DIFFERENT
 told = {}
 for name, make in DIFFERENT.items():
-    told[name] = Walk().digest(name, make(2)(pt.dscalar()))
+    told[name] = Walk().digest(make(2)(pt.dscalar()))
 print(json.dumps(told, sort_keys=True))
 """
 
