@@ -179,12 +179,9 @@ class _Reader:
         return self._of_distance(op, inputs) if is_distance else _UNKNOWN
 
     def _of_switch(self, op: Any, inputs: list[Any]) -> Curvature:
-        condition, first, second = inputs
-        if self._of(condition) == _CONSTANT:
-            return join(self._of(first), self._of(second))
-        if self._holds(condition):
-            return self._of(first)
-        return self._of(second) if self._fails(condition) else _UNKNOWN
+        condition, *branches = inputs
+        # Numbers may be part of a condition, so that another branch is taken at some of the elements.
+        return join(*map(self._of, branches)) if self._holds(condition) or self._fails(condition) else _UNKNOWN
 
     def _holds(self, condition: Any) -> bool:
         """Whether a condition is known to hold wherever the position is."""

@@ -138,7 +138,7 @@ def _axis_of(node: Any, rows: Rows) -> int | None:
     op, axes = node.op, [rows.axes.get(one) for one in node.inputs]
     first, axis = axes[0], max(axis for axis in axes if axis is not None)
     if isinstance(op, Elemwise):
-        return axis if all(one.type.shape[axis] == 1 or rows.has(one, axis) for one in node.inputs) else None
+        return axis if all(_is_same_for_all(one, axis, rows) or rows.has(one, axis) for one in node.inputs) else None
     if isinstance(op, Join):
         return axis if op.axis != axis and all(rows.has(one, axis) for one in node.inputs) else None
     if _is_product(node):
@@ -155,6 +155,11 @@ def _axis_of(node: Any, rows: Rows) -> int | None:
     if isinstance(op, Split):
         return first if op.axis != first else None
     return _kept_axis(op.idx_list, first) if isinstance(op, Subtensor) else None
+
+
+def _is_same_for_all(variable: Any, axis: int, rows: Rows) -> bool:
+    """Whether a variable has no rows, and is broadcast along their axis."""
+    return variable not in rows.axes and variable.type.shape[axis] == 1
 
 
 def _is_product(node: Any) -> bool:

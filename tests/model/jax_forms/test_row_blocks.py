@@ -147,6 +147,12 @@ def test_rows_that_others_have_a_part_in_are_not_cut(build_model, monkeypatch):
     assert row_blocks.in_blocks(graph)[0] is graph
 
 
+def test_pairs_of_rows_are_not_cut():
+    table, scale = pt.matrix("table", shape=(N, 1)), pt.scalar("scale")
+    assert row_blocks.find_rows([pt.exp(scale * table).sum()], [table], 2) is not None
+    assert row_blocks.find_rows([pt.exp(scale * (table - table.T) ** 2).sum()], [table], 2) is None
+
+
 @pytest.mark.every(6)
 @pytest.mark.parametrize("seed", seeds(3, 30, 220))
 def test_random_models_in_blocks_of_rows_are_the_same(seed, monkeypatch):

@@ -155,6 +155,7 @@ def test_likelihoods_that_are_proven_bend_down_between_random_points(name):
     assert np.all(middle - 0.5 * (first + second) > 0.0)
 
 
+SOME = np.array([True, False])
 #: Functions of a vector, and what they are.
 KNOWN = {
     "log odds": (lambda x: pt.softplus(-x) + -pt.softplus(x), Curvature.AFFINE),
@@ -167,6 +168,19 @@ KNOWN = {
     "sign of an exponential": (lambda x: pt.sign(pt.exp(x)) * x, Curvature.AFFINE),
     "sign": (pt.sign, Curvature.UNKNOWN),
     "products": (pt.cumprod, Curvature.UNKNOWN),
+    "branches that numbers choose": (
+        lambda x: pt.switch(pt.and_(SOME, pt.exp(x) >= 0.0), -pt.sqr(x), pt.sqr(x)),
+        Curvature.UNKNOWN,
+    ),
+    "branches that weights choose": (lambda x: pt.switch(SOME * pt.exp(x) > 0.0, -x, pt.sqr(x)), Curvature.CONVEX),
+    "branches where a number is infinite": (
+        lambda x: pt.switch(pt.eq(x + np.array([0.0, np.inf]), np.inf), pt.sqr(x), -pt.sqr(x)),
+        Curvature.UNKNOWN,
+    ),
+    "branches where a number is none": (
+        lambda x: pt.switch(pt.isnan(x + np.array([0.0, np.nan])), pt.sqr(x), -pt.sqr(x)),
+        Curvature.UNKNOWN,
+    ),
 }
 
 
@@ -185,7 +199,10 @@ UNARY = [
     *(lambda x: 1.0 / pt.exp(x), lambda x: pt.sqrt(pt.exp(x)), lambda x: -0.3 * pt.exp(x), lambda x: pt.log(pt.exp(x))),
     *(lambda x: x[::-1], lambda x: pt.stack([x.sum(), x[0]])),
 ]
-BINARY = [pt.add, pt.sub, lambda x, y: pt.switch(np.array([True, False]), x, y), lambda x, y: x * y, lambda x, y: x / y]
+BINARY = [
+    *(pt.add, pt.sub, lambda x, y: pt.switch(SOME, x, y), lambda x, y: x * y, lambda x, y: x / y),
+    lambda x, y: pt.switch(pt.and_(SOME, pt.exp(x) >= 0.0), x, y),
+]
 
 
 def random_graph(rng, *inputs):
@@ -241,6 +258,7 @@ MUTANTS = {
     "a difference is a sum": ("_of_difference", concavity._Reader._of_sum),
     "any square is convex": ("_of_distance", lambda self, op, inputs: Curvature.CONVEX),
     "anything is of exponentials": ("_is_node_of_exponentials", lambda self, node: True),
+    "the first branch is taken": ("_of_switch", lambda self, op, inputs: self._of(inputs[1])),
     "any function that rises keeps all": ("_of_rising", lambda self, op, inputs: Curvature.CONVEX),
 }
 
