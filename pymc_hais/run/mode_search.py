@@ -223,6 +223,8 @@ def _peak(
     end: np.ndarray, value: float, gradient: np.ndarray, curvature: np.ndarray, factor: np.ndarray
 ) -> Peak | None:
     """Make a peak of an end point with whitened gradient and negative Hessian; None where it is not a mode."""
+    if not np.isfinite(curvature).all():  # LAPACK factors NaN without an error
+        return None
     try:
         root = np.linalg.cholesky(0.5 * (curvature + curvature.T))
     except np.linalg.LinAlgError:
