@@ -30,7 +30,7 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import Mul, TrueDiv
 from pytensor.tensor.extra_ops import CumOp
-from pytensor.tensor.random.basic import NormalRV
+from pytensor.tensor.random.basic import CauchyRV, LogisticRV, NormalRV, StudentTRV
 
 from pymc_hais.model.compat import rewrite_pregrad
 from pymc_hais.model.coordinates.banded import Banded
@@ -46,11 +46,12 @@ from pymc_hais.model.rewrites.simplification import simplify_values
 
 #: Elements from which on coordinates of its own are worth a chain's second derivatives, which take time to compile.
 _SHORTEST = 64
-#: Sizes of normal variables of which the data look at linear predictors: of fewer elements the gain is small, and a
-#: factor takes the cube of their number.
+#: Sizes of normal variables behind linear predictors: fewer gain little, and a factor takes the cube of their number.
 _DENSE = range(16, 65)
 #: Elements of all other variables, at most: a Gaussian around their mode is weighed in so many dimensions.
 _FEW = 10
+#: Innovations of a random walk that give every element a precision; that of a Laplace or exponential one is zero.
+_CURVED = (NormalRV, StudentTRV, LogisticRV, CauchyRV)
 _TRIDIAGONAL = Tridiagonal()
 
 
@@ -105,9 +106,7 @@ class Field:
 
 
 def find_fields(frozen: Any, layout: Layout, normals: bool = False) -> list[Field]:
-    """Find the random walks and autoregressions of the first order among the free variables, by their distribution.
-
-    And the normal variables that are only looked at through their sums along the last axis.
+    """Find random walks, autoregressions of the first order, and normal variables of which only running sums are used.
 
     Parameters
     ----------
@@ -160,12 +159,12 @@ def _find_precision(frozen: Any, owner: str, shape: tuple[int, ...]) -> Precisio
 
 
 def _is_chain(frozen: Any, rv: Any) -> bool:
-    if rv.owner is None or frozen.rvs_to_transforms[rv] is not None:
+    op = rv.owner and rv.owner.op
+    if frozen.rvs_to_transforms[rv] is not None or getattr(op, "ndim_supp", None) != 1:  # a walk of vectors
         return False
-    op = rv.owner.op
-    if getattr(op, "ndim_supp", None) != 1:  # a walk of vectors
-        return False
-    return isinstance(op, RandomWalkRV) or (isinstance(op, AutoRegressiveRV) and op.ar_order == 1)
+    if isinstance(op, RandomWalkRV):
+        return isinstance(getattr(rv.owner.inputs[1].owner, "op", None), _CURVED)
+    return isinstance(op, AutoRegressiveRV) and op.ar_order == 1
 
 
 def _find_summed(frozen: Any, lengths: Mapping[str, int]) -> dict[str, np.ndarray]:

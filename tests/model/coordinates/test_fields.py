@@ -270,6 +270,14 @@ def test_what_is_no_chain_keeps_its_coordinates():
     assert build_chart(model, build_layout(model)) is None
 
 
+@pytest.mark.parametrize("innovations", [lambda: pm.Exponential.dist(2.0), lambda: pm.Laplace.dist(0.0, 0.5)])
+def test_walks_whose_innovations_have_no_curvature_keep_their_coordinates(innovations):
+    """A precision of zero would place each element 1e15 standard deviations away, where rising walks fall."""
+    with pm.Model() as model:
+        pm.RandomWalk("x", innovation_dist=innovations(), init_dist=pm.Normal.dist(), steps=11)
+    assert build_chart(model, build_layout(model)) is None
+
+
 def test_chains_stay_where_the_data_of_coefficients_cannot_be_differentiated_twice(monkeypatch):
     def refuse(*args):
         raise NotImplementedError
