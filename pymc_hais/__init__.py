@@ -42,7 +42,9 @@ __all__ = [  # noqa: F405
     "paper_settings",
     "prior_sensitivity",
     "sample_hais",
+    "savage_dickey",
     "save_plan",
+    "summary",
     "validate",
 ]
 

@@ -176,3 +176,18 @@ def test_models_that_share_a_prediction_alone_are_averaged():
     tree = pymc_hais.average(results, random_seed=1)
     assert set(tree["posterior"].data_vars) == set()
     assert float(tree["posterior_predictive"]["y"].mean()) == 1.5
+
+
+def test_draws_may_come_beside_their_log_z_and_from_files(tmp_path):
+    results = {"a": with_draws(0.0, {"x": constant(1.0)}), "b": with_draws(1.0, {"x": constant(2.0)})}
+    expected = pymc_hais.average(results, random_seed=1)
+    results["b"].to_netcdf(tmp_path / "b.nc")
+    bare = results["b"].drop_nodes("log_marginal_likelihood")
+    log_z = pymc_hais.log_marginal_likelihood(results["b"])
+    for given in (tmp_path / "b.nc", (bare, log_z), (bare, (1.0, 0.05))):
+        xr.testing.assert_equal(pymc_hais.average({**results, "b": given}, random_seed=1), expected)
+    other = with_draws(1.0, {"x": constant(2.0)}, observed=np.zeros(3)).drop_nodes("log_marginal_likelihood")
+    with pytest.raises(ValueError, match="different observed data"):
+        pymc_hais.average({**results, "b": (other, 1.0)})
+    with pytest.raises(ValueError, match=r"`b` has an estimate of log Z and no draws: .*\{'b': \(idata, log_z\)\}"):
+        pymc_hais.average({**results, "b": 1.0})

@@ -124,7 +124,7 @@ def test_a_result_of_another_sampler_is_told_where_log_z_comes_from():
         pymc_hais.compare({"a": result(0.0), "b": InferenceData()})
 
 
-@pytest.mark.parametrize(("given", "shown"), [(3, "3"), (xr.DataTree(), "a DataTree")])
+@pytest.mark.parametrize(("given", "shown"), [([3], r"\[3\]"), (xr.DataTree(), "a DataTree")])
 def test_what_is_no_result_is_named(given, shown):
     with pytest.raises(ValueError, match=f"The result of 'b' must be the whole DataTree .*; got {shown}"):
         pymc_hais.compare({"a": pymc_hais.LogZEstimate(-1.0, 0.1, -1.2, -0.8), "b": given})
@@ -307,3 +307,37 @@ def test_terms_that_tell_nothing(terms, message):
     results = {"a": with_variables(0.0, "u"), "b": with_variables(1.0, "u")}
     with pytest.raises(ValueError, match=message):
         pymc_hais.inclusion_probabilities(results, terms)
+
+
+def test_files_and_numbers_are_compared_beside_results(tmp_path):
+    given = {"tree": result(-3.0), "file": result(-1.0), "zarr": result(-2.0)}
+    given["file"].to_netcdf(tmp_path / "run.nc")
+    given["zarr"].to_zarr(tmp_path / "run.zarr")
+    mixed = {"tree": given["tree"], "file": str(tmp_path / "run.nc"), "zarr": tmp_path / "run.zarr"}
+    pd.testing.assert_frame_equal(pymc_hais.compare(mixed), pymc_hais.compare(given))
+    table = pymc_hais.compare({"a": result(-3.0), "exact": np.float64(-1.0), "array": np.array(-2), "rough": (-4, 0.5)})
+    assert list(table.index) == ["exact", "array", "a", "rough"]
+    np.testing.assert_array_equal(table["se"], [0.0, 0.0, 0.05, 0.5])
+    np.testing.assert_array_equal(table["log_z"], [-1.0, -2.0, -3.0, -4.0])
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (np.nan, "log Z of 'b' must be a number; got nan"),
+        ((-1.0, -0.1), "standard error of log Z of 'b' must be a number of at least 0; got -0.1"),
+        ((-1.0, None), "standard error of log Z of 'b' must be a number of at least 0; got None"),
+        ((None, -1.0), r"pair of 'b' must be \(log Z, its standard error\) or \(posterior draws, log Z\); got \(None"),
+        (True, "result of 'b' must be the whole DataTree .* got True"),
+        ("no such file.nc", "'no such file.nc' cannot be read as a result"),
+    ],
+)
+def test_what_is_no_log_z_is_named(given, message):
+    with pytest.raises(ValueError, match=message):
+        pymc_hais.compare({"a": -3.0, "b": given})
+
+
+def test_a_misspelt_argument_is_answered():
+    for function in (pymc_hais.compare, pymc_hais.average, pymc_hais.inclusion_probabilities):
+        with pytest.raises(TypeError, match=r"has no argument `prior_probabilities`: did you mean `prior`\?"):
+            function({"a": -3.0, "b": -1.0}, prior_probabilities={"a": 0.5, "b": 0.5})

@@ -1,23 +1,27 @@
-"""bridge: log Z for people who have posterior draws already."""
+"""bridge, savage_dickey: log Z and Bayes factors of point nulls for people who have posterior draws already."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pymc_hais.core.messages import quoted
 from pymc_hais.core.seeds import Purpose
-from pymc_hais.estimators import LogZEstimate, divide, to_estimate
+from pymc_hais.estimators import LogBayesFactor, LogZEstimate, divide, estimate_point_density, to_estimate
+from pymc_hais.estimators.values import NORMAL_REACH
 from pymc_hais.kernels import RandomWalk
-from pymc_hais.model import discrete_names, find_model
+from pymc_hais.model import build_layout, discrete_names, find_model
+from pymc_hais.model.points.point_prior import locate, read_point
 from pymc_hais.opinions.bridging import bridge_draws, thin_rows
 from pymc_hais.planning.mass import build_first_problem
 from pymc_hais.request.request import Request
 from pymc_hais.results.checks.model import check_prior_mass
 from pymc_hais.results.checks.opinions import check_bridge
 from pymc_hais.results.datatree import observed_data_of
-from pymc_hais.results.draws import read_positions
+from pymc_hais.results.draws import read_draws, read_positions
 from pymc_hais.results.report import log_findings, quantity_of
 from pymc_hais.runner.runner import build_runner
 from pymc_hais.tuning import fit_reference
@@ -25,6 +29,12 @@ from pymc_hais.tuning import fit_reference
 if TYPE_CHECKING:
     import pymc as pm
     from xarray import DataTree
+
+#: Independent draws that are needed at least, R-hat beyond which chains have not met, and the shape of a tail beyond
+#: which a mean has no useful error (Vehtari et al. 2021 and 2024).
+_FEWEST, _LARGEST_RHAT, _LARGEST_K = 100.0, 1.05, 0.7
+#: Standard errors by which the estimates from two halves of the draws may differ.
+_LARGEST_GAP = 3.0
 
 
 def bridge(
@@ -113,3 +123,107 @@ def bridge(
     log_findings(findings)
     estimate = divide(estimate, problem.prior_mass.estimate) if problem.prior_mass else estimate
     return replace(estimate, quantity=quantity_of(model), data=observed_data_of(model))
+
+
+def savage_dickey(
+    model: pm.Model,
+    idata: DataTree,
+    point: Mapping[str, Any],
+    *,
+    cores: int | None = None,
+    backend: str | None = None,
+    compile_kwargs: dict[str, Any] | None = None,
+) -> LogBayesFactor:
+    r"""Estimate the Bayes factor of a point null hypothesis from posterior draws of the model that contains it.
+
+    The Savage-Dickey ratio is the posterior density at the point over the prior density there,
+    :math:`p(\delta_0 \mid y) / p(\delta_0)`.  It is the Bayes factor of the model with :math:`\delta = \delta_0`
+    against the model with :math:`\delta` free, if the priors of all other variables are those given :math:`\delta_0`.
+
+    The prior density is exact.  The posterior density is an importance-weighted mean over the draws on the
+    unconstrained space, each of which is moved to the point.  There is no kernel and no bandwidth, and a point far from
+    the draws can be tested if the posterior is nearly normal.
+
+    Parameters
+    ----------
+    model : pymc.Model
+        The model with the tested variables free.  Their priors must not depend on other free variables.
+    idata : DataTree
+        Draws of this model's posterior: the result of :func:`sample_hais` or ``pm.sample``, with all free variables.
+    point : dict
+        Name of a free variable -> the value to test, such as ``{"delta": 0.0}``.  A number stands for all elements of
+        an array; elements that are NaN stay free, as in ``{"slopes": [0.0, np.nan, np.nan]}``.
+    cores, backend, compile_kwargs
+        As in :func:`sample_hais`.
+
+    Returns
+    -------
+    LogBayesFactor
+        In nats, above 0 if the data are likelier at the point.  ``np.exp`` of it is the Bayes factor.
+
+    Raises
+    ------
+    ValueError
+        If the ratio cannot be estimated: too few draws, chains that have not met, a point on the boundary of the
+        support or too far from the draws, a variable that is not free or whose prior depends on others; or if ``idata``
+        is not of this model.
+    NotImplementedError
+        Discrete free variables.
+
+    See Also
+    --------
+    compare : the same by log Z of the two models, which has none of these conditions.
+
+    References
+    ----------
+    .. [1] Dickey, J. M. (1971). The weighted likelihood ratio, linear hypotheses on normal location parameters. Annals
+       of Mathematical Statistics 42, 204-223.
+    .. [2] Chen, M.-H. (1994). Importance-weighted marginal Bayesian posterior density estimation. Journal of the
+       American Statistical Association 89, 818-824.
+
+    Examples
+    --------
+    >>> import pymc as pm, pymc_hais
+    >>> with pm.Model() as model:
+    ...     delta = pm.Normal("delta", 0, 1)
+    ...     y = pm.Normal("y", delta, 1, observed=[0.5, 1.5])
+    ...     idata = pm.sample_hais()  # doctest: +SKIP
+    >>> pymc_hais.savage_dickey(model, idata, {"delta": 0.0})  # doctest: +SKIP
+    """
+    model = find_model(model)
+    if discrete := discrete_names(model):
+        raise NotImplementedError(
+            f"Draws are moved to the point along a regression, and `{discrete[0]}` is discrete: compare log Z of the "
+            "two models instead."
+        )
+    positions = read_positions(model, idata)
+    first = {name: values[0, 0] for name, values in read_draws(model, idata, "idata", 1).items()}
+    values = read_point(model, point, {name: value.shape for name, value in first.items()})
+    tested, coordinates, log_prior = locate(model, build_layout(model), values, first)
+    request = Request(
+        function="savage_dickey",
+        model=model,
+        random_seed=0,  # nothing is drawn
+        cores=cores,
+        backend=backend,
+        compile_kwargs=compile_kwargs,
+        kernel=RandomWalk(),  # nothing moves: no gradients are needed
+    )
+    runner = build_runner(request)
+    reference = fit_reference(thin_rows(positions.reshape(-1, positions.shape[-1])))
+    problem = build_first_problem(model, reference, runner)
+    density = estimate_point_density(problem.log_density, positions, tested, coordinates)
+    names = quoted(point)
+    if density.rhat > _LARGEST_RHAT or density.n_effective < _FEWEST:
+        raise ValueError(
+            f"The draws of {names} are worth {density.n_effective:.0f} independent ones, with R-hat = "
+            f"{density.rhat:.2f}; needed are at least {_FEWEST:.0f}, and R-hat below {_LARGEST_RHAT}: pass more draws, "
+            "or compare log Z of the two models."
+        )
+    if density.n_counting < _FEWEST or density.pareto_k > _LARGEST_K or density.gap > _LARGEST_GAP:
+        raise ValueError(
+            f"The posterior density of {names} at the point cannot be estimated from these draws, whose mean is "
+            f"{density.distance:.1f} standard deviations away: compare log Z of the two models instead."
+        )
+    value, reach = density.value - log_prior, NORMAL_REACH * density.se
+    return LogBayesFactor(value, density.se, value - reach, value + reach)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pymc_hais.core.weights import systematic
-from pymc_hais.estimators import LogZEstimate
-from pymc_hais.request.arguments import check_names, check_seed
+from pymc_hais.request.arguments import check_names, check_seed, explain_unknown
 from pymc_hais.results.comparison.mixing import mix, read_variables
 from pymc_hais.results.comparison.tables import read_terms, to_inclusion, to_table
 from pymc_hais.results.comparison.weighing import refuse_unknown, weigh
@@ -19,8 +18,9 @@ if TYPE_CHECKING:
     from xarray import DataTree
 
 
+@explain_unknown
 def compare(
-    results: Mapping[str, DataTree | LogZEstimate],
+    results: Mapping[str, Any],
     prior: Mapping[str, float] | None = None,
     *,
     allow_errors: bool = False,
@@ -32,8 +32,10 @@ def compare(
 
     Parameters
     ----------
-    results : dict of DataTree or LogZEstimate
-        Name of each model -> its result of :func:`sample_hais`, or an estimate, such as that of :func:`bridge`.
+    results : dict of DataTree, path, LogZEstimate, float or tuple
+        Name of each model -> its result of :func:`sample_hais` or the name of its file (netCDF or Zarr); an estimate,
+        such as that of :func:`bridge`; an exact log Z as a number; ``(log Z, standard error)``; or ``(draws, log Z)``,
+        a result of ``pm.sample`` with any of these.
     prior : dict of float, optional
         Prior probability of each model, up to a factor; equal by default.
     allow_errors : bool, default False
@@ -65,8 +67,9 @@ def compare(
     return to_table(weigh(results, prior, allow_errors, check_data))
 
 
+@explain_unknown
 def average(
-    results: Mapping[str, DataTree],
+    results: Mapping[str, Any],
     prior: Mapping[str, float] | None = None,
     draws: int | None = None,
     random_seed: Any = None,
@@ -82,8 +85,9 @@ def average(
 
     Parameters
     ----------
-    results : dict of DataTree
-        Name of each model -> its result of :func:`sample_hais`.
+    results : dict of DataTree, path or tuple
+        Name of each model -> its result of :func:`sample_hais`, the name of its file, or ``(draws, log Z)``, such as
+        ``(idata, pymc_hais.bridge(model, idata))``.
     prior : dict of float, optional
         Prior probability of each model, up to a factor; equal by default.
     draws : int, optional
@@ -122,8 +126,8 @@ def average(
     check_seed(random_seed)
     weighed = weigh(results, prior, allow_errors, check_data)
     refuse_unknown(weighed)
-    names = read_variables(results, var_names)
-    sizes = [idata["posterior"].sizes for idata in results.values()]
+    names = read_variables(weighed.trees, var_names)
+    sizes = [idata["posterior"].sizes for idata in weighed.trees.values()]
     shape = min(size["chain"] for size in sizes), min(size["draw"] for size in sizes) if draws is None else draws
     if isinstance(draws, bool) or not isinstance(shape[1], int | np.integer) or shape[1] < 1:
         raise ValueError(f"`draws` must be a positive whole number; got {draws!r}.")
@@ -132,11 +136,12 @@ def average(
         log_shares = np.log(np.nan_to_num(weighed.probability))
     # The numbers of draws are the probabilities' to within one, so that chance adds as little as it can.
     chosen = rng.permutation(systematic(log_shares, rng.random(), shape[0] * int(shape[1])))
-    return mix(results, names, chosen.reshape(shape), weighed.probability, rng)
+    return mix(weighed.trees, names, chosen.reshape(shape), weighed.probability, rng)
 
 
+@explain_unknown
 def inclusion_probabilities(
-    results: Mapping[str, DataTree | LogZEstimate],
+    results: Mapping[str, Any],
     terms: Mapping[str, Sequence[str]] | None = None,
     prior: Mapping[str, float] | None = None,
     *,
@@ -170,4 +175,4 @@ def inclusion_probabilities(
     """
     weighed = weigh(results, prior, allow_errors, check_data)
     refuse_unknown(weighed)
-    return to_inclusion(weighed, read_terms(results, terms))
+    return to_inclusion(weighed, read_terms(weighed.trees, terms))

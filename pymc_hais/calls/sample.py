@@ -9,24 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pymc_hais.calls.compile import CompiledModel, open_model
-from pymc_hais.calls.stages import Start, anneal_again, anneal_once
+from pymc_hais.calls.compile import CompiledModel, Opened, open_model
+from pymc_hais.calls.stages import anneal_again, anneal_once, read_start
 from pymc_hais.core.protocols import Kernel
-from pymc_hais.model import is_model
+from pymc_hais.model import check_model
 from pymc_hais.model.compat import default_theme
-from pymc_hais.opinions.bridging import thin_rows
 from pymc_hais.opinions.opinions import ask_others
 from pymc_hais.planning.follow import follow
-from pymc_hais.planning.starts import GivenDraws
-from pymc_hais.problem.parameter_path import is_geometric
-from pymc_hais.request.arguments import explain_unknown
+from pymc_hais.request.arguments import check_flag, explain_unknown
 from pymc_hais.request.request import Request
-from pymc_hais.results.datatree import check_labels
-from pymc_hais.results.draws import check_takes_modes, is_result, read_modes, read_positions
+from pymc_hais.results.datatree import check_labels, log_marginal_likelihood
 from pymc_hais.results.plans import read_plan
-from pymc_hais.results.report import end_run, log_model
+from pymc_hais.results.report import end_run, log_line, log_model, silenced
+from pymc_hais.results.trees.fixed import to_fixed_tree
 from pymc_hais.run.posterior import draw_posterior
-from pymc_hais.runner.runner import Runner, build_runner
+from pymc_hais.runner.runner import build_runner
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -61,6 +58,7 @@ def sample_hais(
     compile_kwargs: dict[str, Any] | None = None,
     progressbar: Any = True,
     progressbar_theme: Any = default_theme,
+    quiet: bool = False,
     idata_kwargs: dict[str, Any] | None = None,
 ) -> DataTree:
     r"""Draw from the posterior and estimate the log marginal likelihood by Hamiltonian annealed importance sampling.
@@ -74,7 +72,8 @@ def sample_hais(
 
     An unnormalised model (``pm.Flat``, ``pm.HalfFlat`` or :class:`pymc_hais.FlatDiscrete` variables and a
     ``pm.Potential``) has no marginal likelihood; its log Z is the log partition function,
-    :math:`\log \int \exp(\text{model.logp}(x))\,dx`, a sum over discrete variables.
+    :math:`\log \int \exp(\text{model.logp}(x))\,dx`, a sum over discrete variables.  log Z of a model without free
+    variables, such as a point null hypothesis, is its log density, with an error of 0.
 
     Parameters
     ----------
@@ -175,6 +174,9 @@ def sample_hais(
     progressbar : bool or str, default True
     progressbar_theme : rich.theme.Theme or str, optional
         As in :func:`pymc.sample`.
+    quiet : bool, default False
+        Whether one line is logged in all, such as ``log Z = -31.31 ± 0.02 (3 s)``, which names findings of severity
+        "warning" and "error"; no progress bar.  Errors are raised as ever.
     idata_kwargs : dict, optional
         ``coords`` and ``dims`` for the result; ``log_likelihood=True`` or ``log_prior=True`` to compute those
         groups; ``include_transformed=True`` to keep the unconstrained values.
@@ -247,20 +249,34 @@ def sample_hais(
         cores=cores,
         executor=executor,
         checkpoint=checkpoint,
-        progressbar=progressbar,
+        progressbar=False if quiet else progressbar,
         progressbar_theme=progressbar_theme,
         idata_kwargs=idata_kwargs,
         **choices,
     )
+    check_flag("quiet", quiet)
+    if not quiet:
+        return _sample(opened, request, begin)
+    with silenced():
+        idata = _sample(opened, request, begin)
+    log_line(log_marginal_likelihood(idata), time.perf_counter() - begin)
+    return idata
+
+
+def _sample(opened: Opened, request: Request, begin: float) -> DataTree:
+    """Make the result of a call that began at a time."""
     runner = build_runner(request)
-    known = None if plan is None else read_plan(plan)
+    if not opened.model.free_RVs:
+        check_model(opened.model, may_be_fixed=True)
+        return to_fixed_tree(opened.model, runner, begin)
+    known = None if request.plan is None else read_plan(request.plan)
     runner = runner if known is None else follow(known, runner)
-    start = Start(*_read_starts(runner), known)
+    start = read_start(runner, known)
     with runner:
         log_model(opened.model)
         with runner.progress:
             problem = start.build(runner)
-            named = opened.build_outputs(problem.layout, var_names, runner.output.include_transformed)
+            named = opened.build_outputs(problem.layout, request.var_names, runner.output.include_transformed)
             check_labels(opened.model, named(np.zeros((1, 1, problem.layout.n_dims))), runner.output)
             seen = anneal_once(start, problem, runner)
             # From here on nothing costs what is finished.
@@ -270,21 +286,3 @@ def sample_hais(
             runner.progress.is_cut = runner.ledger.is_interrupted
             runner.progress.conclude(f"{seen.result.estimate:.2f}")
         return end_run(replace(seen, outcome=outcome), named, posterior, begin)
-
-
-def _read_starts(runner: Runner) -> tuple[Any, np.ndarray | None]:
-    """Read the draws and points that a user has given for a start, as flat vectors."""
-    model, reference, path, modes = runner.given.model, runner.given.reference, runner.given.path, runner.given.modes
-    if not is_geometric(path) and (is_result(reference) or runner.request.estimators):
-        what = "a reference fitted to draws" if is_result(reference) else "`estimators`"
-        raise ValueError(f'A `path` that moves a parameter takes no {what}: leave it out, or pass path="geometric".')
-    if is_model(reference) and runner.request.estimators:
-        raise ValueError("`estimators` takes no other model as reference: log Z is then the ratio of two integrals.")
-    points = None
-    if modes is not None:
-        check_takes_modes(reference, path)
-        points = read_modes(model, modes)
-    if is_result(reference):
-        draws = read_positions(model, reference, "reference")
-        reference = GivenDraws(thin_rows(draws.reshape(-1, draws.shape[-1])))
-    return reference, points

@@ -7,13 +7,17 @@ from typing import Any, Self
 import numpy as np
 
 from pymc_hais.core.seeds import Branch
+from pymc_hais.model import is_model
+from pymc_hais.opinions.bridging import thin_rows
 from pymc_hais.planning.choose import build_problem, choose_plan
 from pymc_hais.planning.modes.beside_sites import find_modes_beside_sites
 from pymc_hais.planning.modes.reference import add_modes, start_beside
-from pymc_hais.planning.starts import is_auto
+from pymc_hais.planning.starts import GivenDraws, is_auto
+from pymc_hais.problem.parameter_path import is_geometric
 from pymc_hais.problem.problem import Problem
 from pymc_hais.request.arguments import check_memory
 from pymc_hais.results.diagnose import Seen
+from pymc_hais.results.draws import check_takes_modes, is_result, read_modes, read_positions
 from pymc_hais.results.report import log_start
 from pymc_hais.run.choice import Choice
 from pymc_hais.run.modes import Modes, find_modes
@@ -44,6 +48,24 @@ class Start:
     def with_modes(self, positions: np.ndarray) -> Self:
         """Start from other modes as well."""
         return replace(self, points=positions if self.points is None else np.concatenate([self.points, positions]))
+
+
+def read_start(runner: Runner, known: Plan | None) -> Start:
+    """Read the draws and points that a user has given for a start, as flat vectors."""
+    model, reference, path, modes = runner.given.model, runner.given.reference, runner.given.path, runner.given.modes
+    if not is_geometric(path) and (is_result(reference) or runner.request.estimators):
+        what = "a reference fitted to draws" if is_result(reference) else "`estimators`"
+        raise ValueError(f'A `path` that moves a parameter takes no {what}: leave it out, or pass path="geometric".')
+    if is_model(reference) and runner.request.estimators:
+        raise ValueError("`estimators` takes no other model as reference: log Z is then the ratio of two integrals.")
+    points = None
+    if modes is not None:
+        check_takes_modes(reference, path)
+        points = read_modes(model, modes)
+    if is_result(reference):
+        draws = read_positions(model, reference, "reference")
+        reference = GivenDraws(thin_rows(draws.reshape(-1, draws.shape[-1])))
+    return Start(reference, points, known)
 
 
 def anneal_once(start: Start, problem: Problem, runner: Runner) -> Seen:

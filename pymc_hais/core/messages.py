@@ -28,5 +28,6 @@ def refuse_unknown(name: str, given: Collection[str], known: Sequence[str]) -> N
 
 def instead_of(name: str, known: Sequence[str]) -> str:
     """Write what is meant by a name that is not known: the nearest, or all there are."""
-    close = difflib.get_close_matches(name, known, n=1)
+    alike = [one for one in known if one in name.split("_") or name in one.split("_")]
+    close = difflib.get_close_matches(name, known, n=1) or alike
     return f"did you mean `{close[0]}`?" if close else f"its arguments are {', '.join(known)}"

@@ -149,6 +149,11 @@ class Ladder:
     resample_below: float = 0.5  # share of the particles that the effective sample size falls below; 0 never does
 
     @property
+    def n_temperatures(self) -> int:
+        """T; 0 for plain importance sampling, which has a single step and moves nothing after it."""
+        return len(self.schedule) if len(self.schedule) > 1 or self.n_final_moves else 0
+
+    @property
     def forward(self) -> Leg:
         """From beta = 0 to 1: the transition at each new beta follows the change to it."""
         return Leg(self.schedule.betas, self.step_sizes, self.persistence, self.metric_index)

@@ -57,18 +57,19 @@ def is_model(thing: Any) -> bool:
     return isinstance(thing, Model)
 
 
-def check_model(model: Any, from_prior: bool = True) -> None:
+def check_model(model: Any, from_prior: bool = True, may_be_fixed: bool = False) -> None:
     """Raise one clear error for a model that cannot be annealed from the prior, or from another reference.
 
-    Raises ValueError for a model without free variables, minibatches, data in ``pytensor.shared`` variables or sparse
-    ``pm.Data``, a start from an improper prior, or a periodic variable with another start.  Raises NotImplementedError
-    for discrete free variables whose elements cannot change one at a time, a ``pm.Simulator``, vectors observed in
-    part, or a ``pm.LKJCorr`` of three dimensions or more in PyMC 6.3, which computes another density.
+    Raises ValueError for a model without free variables (unless it ``may_be_fixed``), minibatches, data in
+    ``pytensor.shared`` variables or sparse ``pm.Data``, a start from an improper prior, or a periodic variable with
+    another start.  Raises NotImplementedError for discrete free variables whose elements cannot change one at a time, a
+    ``pm.Simulator``, vectors observed in part, or a ``pm.LKJCorr`` of three dimensions or more in PyMC 6.3, which
+    computes another density.
     """
-    if not model.free_RVs:
+    if not model.free_RVs and not may_be_fixed:
         raise ValueError(
-            "The model has no free random variables, so there is nothing to integrate over: its log "
-            "marginal likelihood is model.logp() itself."
+            "The model has no free random variables, so there is nothing to integrate over: its log marginal "
+            "likelihood is model.logp() itself, which sample_hais returns."
         )
     refuse_joint_sites(model)
     for rv in model.basic_RVs:

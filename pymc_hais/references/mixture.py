@@ -22,6 +22,8 @@ from pymc_hais.references.student_t import StudentT
 
 #: Draws by which a share of them may miss a whole number for rounding.
 _ROUNDING = 1e-9
+#: How far the sum of weights, which may be written with a few digits, is from one at most.
+_TOLERANCE = 0.02
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,12 +35,12 @@ class Mixture:
     parts : sequence
         Each anything that ``reference=`` takes, such as ``"prior"`` or ``Gaussian(...)``.
     weights : sequence of float, optional
-        Positive shares, scaled to sum to one; equal by default.
+        Positive shares that sum to one; equal by default.
 
     Raises
     ------
     ValueError
-        If there are no parts, or not one positive weight a part.
+        If there are no parts, not one positive weight a part, or weights that do not sum to one.
     """
 
     parts: Sequence[Any]
@@ -55,6 +57,11 @@ class Mixture:
             weights = np.zeros(0)
         if weights.shape != (len(self.parts),) or not np.all((weights > 0) & np.isfinite(weights)):
             raise ValueError(f"`weights` must be {len(self.parts)} positive numbers, one a part; got {self.weights!r}.")
+        if self.weights is not None and abs(weights.sum() - 1.0) > _TOLERANCE:
+            raise ValueError(
+                f"`weights` must sum to one; got {self.weights!r}, whose sum is {weights.sum():g}: pass "
+                f"{np.round(weights / weights.sum(), 6).tolist()}."
+            )
 
     @property
     def shares(self) -> np.ndarray:

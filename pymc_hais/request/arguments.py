@@ -33,7 +33,6 @@ _OF_PM_SAMPLE = {
     "return_inferencedata": "the result is a DataTree",
     "blas_cores": "`cores` says how many threads work",
     "mp_ctx": "pass an `executor`",
-    "quiet": "pass progressbar=False, and set the level of the logger `pymc.hais`",
 }
 #: Bytes of a particle for each of its dimensions at the peak.  A state has four such arrays (positions, momenta, two
 #: gradients): before and after a step, in tiles and merged, chains apart and together; then the draws, by name.  The

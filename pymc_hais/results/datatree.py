@@ -15,7 +15,7 @@ from xarray import Dataset, DataTree
 
 from pymc_hais.core.messages import quoted
 from pymc_hais.core.process import one_thread
-from pymc_hais.estimators import Finding, LogZEstimate, ObservedData, describe_data
+from pymc_hais.estimators import Finding, LogZEstimate, ObservedData, Round, describe_data
 from pymc_hais.model.compat import (
     coords_and_dims_for_inferencedata,
     find_constants,
@@ -25,7 +25,7 @@ from pymc_hais.model.compat import (
 from pymc_hais.request.request import Output
 from pymc_hais.results.diagnose import Seen, unfinished
 from pymc_hais.results.plans import PLAN, plan_group
-from pymc_hais.run.modes import Modes
+from pymc_hais.results.trees.modes_group import modes_group
 from pymc_hais.run.plan import Plan
 from pymc_hais.run.posterior import PosteriorDraws
 from pymc_hais.run.rounds import Outcome
@@ -80,8 +80,7 @@ def to_datatree(
     added = add_groups(
         {
             "modes": lambda: modes and modes_group(modes),
-            "observed_data": lambda: _data(find_observations(model), labels),
-            "constant_data": lambda: _data(find_constants(model), labels),
+            **data_groups(model, labels),
             **densities(posterior, model, output),
             PLAN: lambda: plan and plan_group(plan),
         },
@@ -106,14 +105,26 @@ def build_tree(
         "posterior": posterior,
         "sample_stats": stats,
         "annealing": annealing_group(outcome),
-        EVIDENCE: evidence_group(estimate, outcome, n_particles, attrs),
+        EVIDENCE: evidence_group(estimate, outcome.rows[0].rounds, n_particles, attrs),
         "estimates": opinions_group(estimate, outcome.opinions),
         **added,
     }
-    idata = DataTree.from_dict({f"/{name}": group for name, group in groups.items()})
+    return name_estimate(DataTree.from_dict({f"/{name}": group for name, group in groups.items()}), estimate, attrs)
+
+
+def name_estimate(idata: DataTree, estimate: LogZEstimate, attrs: Mapping[str, Any]) -> DataTree:
+    """Put the estimate and the names of its findings where a printed result begins."""
     idata.attrs[str(attrs["quantity"]).replace(" ", "_")] = repr(replace(estimate, findings=()))
     idata.attrs["findings"] = ", ".join(finding.name for finding in estimate.findings) or "none"
     return idata
+
+
+def data_groups(model: Any, labels: dict[str, Any]) -> dict[str, Callable[[], Any]]:
+    """Say how to make the groups of a model's data; None where it has none."""
+    return {
+        "observed_data": lambda: _data(find_observations(model), labels),
+        "constant_data": lambda: _data(find_constants(model), labels),
+    }
 
 
 def stats_of(draws: PosteriorDraws) -> dict[str, np.ndarray]:
@@ -188,6 +199,12 @@ def observed_data_of(model: Any) -> ObservedData:
     return describe_data(_filled(find_observations(model)))
 
 
+def data_of(idata: DataTree) -> ObservedData:
+    """Describe the observed data of a result."""
+    observed = idata["observed_data"].to_dataset().data_vars if "observed_data" in idata.children else {}
+    return describe_data({str(name): array.values for name, array in observed.items()})
+
+
 def annealing_group(outcome: Outcome) -> Any:
     """Label the last round's statistics per temperature, and its weighted particles before they became draws."""
     plan, run, symptoms = outcome.ladder, outcome.run, outcome.rows[0].symptoms
@@ -207,14 +224,13 @@ def annealing_group(outcome: Outcome) -> Any:
 
 
 def evidence_group(
-    estimate: LogZEstimate, outcome: Outcome, n_particles: Sequence[int], attrs: Mapping[str, Any]
+    estimate: LogZEstimate, rounds: Sequence[Round], n_particles: Sequence[int], attrs: Mapping[str, Any]
 ) -> Any:
     """Label an estimate of log Z and its rounds, given the particles of each over all chains, or of every one."""
     values = {name: np.asarray(getattr(estimate, name)) for name in (*_NUMBERS, "se", "log_z")}
     extra = {"estimator": estimate.estimator, "findings": findings_as_json(estimate.findings)}
     dataset = as_dataset(values, sample_dims=[], attrs={**attrs, **extra})
     dataset["per_chain"] = ("chain", np.asarray(estimate.per_chain))
-    rounds = outcome.rows[0].rounds
     dataset = dataset.assign_coords({"chain": np.arange(len(estimate.per_chain)), "round": np.arange(len(rounds)) + 1})
     for name, field in (("round_n_temperatures", "n_steps"), ("round_value", "log_z"), ("round_mc_se", "se")):
         dataset[name] = ("round", np.array([getattr(one, field) for one in rounds]))
@@ -229,25 +245,6 @@ def opinions_group(estimate: LogZEstimate, opinions: Sequence[LogZEstimate]) -> 
     kept = ("value", "mc_se", "shortfall", "se", "lower", "upper")
     columns = {name: ("method", np.array([getattr(one, name) for one in every])) for name in kept}
     return Dataset(columns, coords={"method": np.array(names, dtype=object).astype(str)})
-
-
-def modes_group(modes: Modes) -> Dataset:
-    """Label modes: their flat vectors, masses and shares, and the values of the model's variables."""
-    stats = {
-        "log_mass": np.array([mass.log_mass for mass in modes.masses]),
-        "log_mass_se": np.array([mass.relative_se for mass in modes.masses]),
-        "share": modes.shares,
-        "missed": np.isin(np.arange(len(modes.shares)), modes.missed.which),
-    }
-    group = Dataset({name: ("mode", value) for name, value in stats.items()})
-    group["position"] = (("mode", "dimension"), modes.positions)
-    for name, value in modes.values.items():
-        if name not in group.variables:
-            group[name] = (("mode", *(f"{name}_dim_{i}" for i in range(value.ndim - 1))), value)
-    names = modes.layout.labels
-    return group.assign_coords({"mode": np.arange(len(modes.shares)), "dimension": names}).assign_attrs(
-        gain=modes.missed.gain, n_gradients=modes.n_gradients, seconds=modes.seconds
-    )
 
 
 def findings_as_json(findings: Sequence[Finding]) -> str:
@@ -289,12 +286,11 @@ def log_marginal_likelihood(idata: DataTree) -> LogZEstimate:
             "log_marginal_likelihood on the whole result, before any selection of chains."
         )
     findings = tuple(Finding(**finding) for finding in json.loads(group.attrs["findings"]))
-    observed = idata["observed_data"].to_dataset().data_vars if "observed_data" in idata.children else {}
     return LogZEstimate(
         **{name: float(group[name]) for name in _NUMBERS},
         estimator=str(group.attrs["estimator"]),
         findings=findings,
         per_chain=tuple(float(z) for z in group["per_chain"].values),
         quantity=str(group.attrs.get("quantity") or LogZEstimate.quantity),
-        data=describe_data({str(name): array.values for name, array in observed.items()}),
+        data=data_of(idata),
     )

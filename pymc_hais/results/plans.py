@@ -135,7 +135,8 @@ def open_result(source: Any) -> Any:
     if not isinstance(source, str | os.PathLike):
         return source
     path = Path(source).expanduser()
-    if path.is_dir():
+    is_zarr = any((path / name).exists() for name in (".zgroup", "zarr.json"))
+    if path.is_dir() and not is_zarr:
         path = path / _RESULT
         if not path.exists():
             raise ValueError(
@@ -143,10 +144,10 @@ def open_result(source: Any) -> Any:
                 f"checkpoint={str(source)!r}, to finish it."
             )
     try:
-        with xarray.open_datatree(path, engine="h5netcdf") as opened:
+        with xarray.open_datatree(path, engine="zarr" if is_zarr else "h5netcdf") as opened:
             return opened.load()
     except Exception as error:  # HDF5 raises anything at a file that is none of its own
         raise ValueError(
             f"The file {str(path)!r} cannot be read as a result ({type(error).__name__}): pass what sample_hais "
-            "returned, a file that its to_netcdf wrote, or the folder of a checkpoint."
+            "returned, a file that its to_netcdf or to_zarr wrote, or the folder of a checkpoint."
         ) from error

@@ -2,8 +2,10 @@
 
 import json
 import logging
+import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -31,7 +33,7 @@ from pymc_hais.runner.runner import Runner
 # A child of PyMC's logger, so that messages appear where PyMC's do.
 _log = logging.getLogger("pymc.hais")
 
-_PACKAGES = ("pymc-hais", "pymc", "pytensor", "arviz", "numpy", "scipy", "jax")
+PACKAGES = ("pymc-hais", "pymc", "pytensor", "arviz", "numpy", "scipy", "jax")
 
 
 def _quantity(problem: Problem) -> str:
@@ -50,7 +52,7 @@ def _temperatures(lengths: Any) -> str:
     """Write how many temperatures one or several rounds have."""
     shortest, longest = int(np.min(lengths)), int(np.max(lengths))
     between = "" if shortest == longest else f"{shortest:,} to "
-    return f"{between}{longest:,} temperature{'s' if longest > 1 else ''}"
+    return f"{between}{longest:,} temperature{'' if longest == 1 else 's'}" if longest else "no temperatures"
 
 
 def log_model(model: Any) -> None:
@@ -58,9 +60,15 @@ def log_model(model: Any) -> None:
     _log.info(f"HAIS: [{', '.join(rv.name for rv in model.free_RVs)}]")
 
 
+def log_fixed(estimate: LogZEstimate, quantity: str) -> None:
+    """Log the log Z of a model without free variables."""
+    _log.info(f"{quantity} {estimate.value:.3f} (exact: the model has no free variables)")
+
+
 def log_start(choice: Choice, runner: Runner) -> None:
     """Log what is sampled and how long that takes; at DEBUG, how it is annealed and why."""
     problem, request = choice.problem, runner.request
+    lengths = choice.plan.lengths if runner.recipe.n_final_moves else 0
     seconds, left = choice.forecast(runner), runner.budget.left
     chains = f"{request.chains} chain{'s' if request.chains > 1 else ''} of {request.draws:,} draws"
     rows = f" for each of {problem.n_rows:,} data sets" if problem.n_rows > 1 else ""
@@ -71,7 +79,7 @@ def log_start(choice: Choice, runner: Runner) -> None:
         _log.info(f"The run will be shortened: `max_seconds` leaves {duration(left)}")
     _log.debug(
         f"Annealing {request.chains} x {request.draws} particles from {problem.label}: "
-        f"{_temperatures(choice.plan.lengths)} ({problem.engine.name}). {choice.plan.reason}"
+        f"{_temperatures(lengths)} ({problem.engine.name}). {choice.plan.reason}"
     )
 
 
@@ -87,7 +95,7 @@ def log_outcome(estimate: LogZEstimate, seen: Seen, seconds: float) -> None:
         "failure": "the next one failed",
     }[outcome.stopped_by]
     n_rounds = len(outcome.rows[0].rounds)
-    temperatures = _temperatures(len(outcome.ladder.schedule))
+    temperatures = _temperatures(outcome.ladder.n_temperatures)
     rounds = f"{n_rounds} rounds, the last of {temperatures}" if n_rounds > 1 else f"1 round of {temperatures}"
     _log.info(f"{_quantity(seen.problem)} {estimate:.3f} ({duration(seconds)})")
     _log.debug(f"{rounds}: {duration(outcome.seconds)}; {why}")
@@ -123,6 +131,30 @@ def log_findings(findings: Iterable[Finding]) -> None:
         getattr(_log, finding.severity)(str(finding))
 
 
+def log_line(estimate: LogZEstimate, seconds: float) -> None:
+    """Log an estimate and its time in one line, with the names of findings that are warnings or errors."""
+    text = f"log Z = {estimate:.2f} ({duration(seconds)})"
+    for severity in ("error", "warning"):
+        if names := [one.name for one in estimate.findings if one.severity == severity]:
+            text += f"; {severity}: {', '.join(names)}"
+    _log.log(logging.INFO if estimate.is_trustworthy else logging.ERROR, text)
+
+
+@contextmanager
+def silenced() -> Iterator[None]:
+    """Log nothing of this thread meanwhile."""
+    thread = threading.get_ident()
+
+    def passes(record: logging.LogRecord) -> bool:
+        return record.thread != thread
+
+    _log.addFilter(passes)
+    try:
+        yield
+    finally:
+        _log.removeFilter(passes)
+
+
 def log_held_out(result: HeldOut) -> None:
     """Log the mean over held-out rows and every finding."""
     _log.info(
@@ -140,7 +172,7 @@ def attributes(seen: Seen, posterior: PosteriorDraws, seconds: float) -> dict[st
         "quantity": _quantity(seen.problem),
         "n_gradients": outcome.n_gradients + posterior.n_gradients,
         "n_rounds": len(outcome.rows[0].rounds),
-        "n_temperatures": len(outcome.ladder.schedule),
+        "n_temperatures": outcome.ladder.n_temperatures,
         "total_time": seconds,
     }
 
@@ -182,7 +214,7 @@ def _attributes(choice: Choice, outcome: Outcome, runner: Runner) -> dict[str, A
         "chains": runner.request.chains,
         "n_gradients_pilot": spent.n_gradients_pilot,
         "pilot_time": spent.pilot_seconds,
-        "versions": json.dumps(versions_of(_PACKAGES)),
+        "versions": json.dumps(versions_of(PACKAGES)),
     }
 
 

@@ -101,3 +101,35 @@ def test_an_estimate_of_unknown_error_has_no_lower_end_that_its_own_spread_gives
     assert unknown.lower == pytest.approx(estimate.value - np.log(40.0))
     assert unknown.upper == np.inf
     assert with_shortfall(estimate, 0.1).lower == estimate.lower
+
+
+def test_formats_pad_value_and_error_as_one():
+    assert f"{SECOND:>14.2f}" == f"{SECOND:14.2f}" == f"{SECOND:014.2f}" == "  -3.00 ± 0.40"
+    assert f"{SECOND:*^+15.2f}" == "*-3.00 ± 0.40**"
+    assert f"{SECOND:<16}" == "-3.000 ± 0.400  "
+    factor = np.exp(FIRST - SECOND)
+    assert f"{factor:>20.1f}" == f"{factor:.1f}".rjust(20)
+
+
+def test_base_10():
+    both = SECOND.log10, (FIRST - SECOND).log10
+    assert [one.value * math.log(10.0) for one in both] == pytest.approx([-3.0, 2.0])
+    assert [one.se * math.log(10.0) for one in both] == pytest.approx([0.4, 0.5])
+    assert [str(one).partition(" = ")[0] for one in both] == ["log10 Z", "log10 Bayes factor"]
+    assert not both[0].is_trustworthy
+
+
+def test_exp_rounding_and_order():
+    z = np.exp(SECOND)
+    assert (z.value, z.lower, z.upper) == pytest.approx(np.exp([-3.0, -3.2, -2.2]))
+    assert str(z).startswith("Z = 0.0498 (95% interval")
+    factor = FIRST - SECOND
+    assert [round(one, 1) for one in (SECOND, factor, np.exp(factor))] == [-3.0, 2.0, 7.4]
+    assert SECOND < FIRST
+    assert max([SECOND, FIRST]) is FIRST
+    assert FIRST >= -1.0 > np.float64(-2.0) > SECOND
+    assert factor > 1.9
+    assert np.exp(factor) <= 7.39
+    for other in (factor, "-3"):
+        with pytest.raises(TypeError):
+            assert other > SECOND

@@ -66,7 +66,7 @@ SPECS = {
     "Student-t": (StudentT(3.0, LOC, FACTOR), stats.multivariate_t(LOC, FACTOR @ FACTOR.T, df=3.0)),
     "PyMC distribution": (pm.Normal.dist(1.0, 2.0, shape=3), stats.multivariate_normal(np.ones(3), 4.0 * np.eye(3))),
     "dict": ({"x": pm.Logistic.dist(0.5, 1.5, shape=3)}, None),
-    "mixture": (Mixture([Gaussian(), StudentT(4.0, LOC)], [1, 3]), None),
+    "mixture": (Mixture([Gaussian(), StudentT(4.0, LOC)], [0.25, 0.75]), None),
 }
 
 
@@ -226,6 +226,9 @@ def test_mixtures_and_degrees_of_freedom_are_checked_at_once():
     for weights in ([1, -1], "ab"):
         with pytest.raises(ValueError, match="`weights` must be 2 positive numbers, one a part; got "):
             Mixture([Gaussian(), "prior"], weights)
+    with pytest.raises(ValueError, match=r"sum to one; got \[1, 3\], whose sum is 4: pass \[0.25, 0.75\]"):
+        Mixture([Gaussian(), "prior"], [1, 3])
+    assert Mixture([Gaussian()] * 3, [0.33, 0.33, 0.33]).shares.sum() == pytest.approx(1.0, abs=1e-15)
     with pytest.raises(ValueError, match="`df` must be a positive number"):
         StudentT(np.inf)
     with pytest.raises(ValueError, match="`df` must be a positive number; got 'x'"):

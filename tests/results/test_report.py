@@ -53,6 +53,11 @@ def test_the_start_names_one_chain_and_several_data_sets(caplog):
     assert start == "Sampling 1 chain of 2,000 draws for each of 1,200 data sets (about 9 s, already compiled)"
 
 
+def test_importance_sampling_has_no_temperatures(caplog):
+    _, detail = said(caplog, [1], None, n_temperatures=0)
+    assert detail == "Annealing 2 x 100 particles from the prior: no temperatures (jax). By the user."
+
+
 def test_the_start_says_when_there_is_too_little_time(caplog):
     start, shortened, _ = said(caplog, [5855], 300.0, max_seconds=40.0)
     assert start == "Sampling 2 chains of 100 draws (about 5 min, already compiled)"
@@ -65,7 +70,7 @@ def test_the_start_says_when_there_is_too_little_time(caplog):
 def test_the_end_says_what_the_whole_call_has_taken_and_why_it_ended_at_debug(caplog, seconds, told):
     problem = SimpleNamespace(reference=None, model=one_mean())
     rounds = SimpleNamespace(rounds=(1,))
-    ladder = SimpleNamespace(schedule=range(31))
+    ladder = SimpleNamespace(n_temperatures=31)
     outcome = SimpleNamespace(stopped_by="single_round", rows=[rounds], ladder=ladder, seconds=56.0)
     with caplog.at_level(logging.DEBUG, logger="pymc"):
         seen = SimpleNamespace(outcome=outcome, problem=problem, runner=call_of())

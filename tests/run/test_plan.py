@@ -78,7 +78,7 @@ CASES = {
     "untuned": {"pilot": None, "kernel": Hamiltonian(step_size=0.2), "recipe": Recipe(0, 0.5, Schedule([0.0, 1.0]))},
     "Gaussian": {"reference": GAUSSIAN},
     "box": {"reference": Box(np.full(3, -np.inf), np.ones(3), np.ones(3))},
-    "mixture": {"reference": Mixture(["prior", StudentT(3.0, np.zeros(3), np.ones(3))], [1.0, 2.0])},
+    "mixture": {"reference": Mixture(["prior", StudentT(3.0, np.zeros(3), np.ones(3))], [0.25, 0.75])},
     "modes": {"reference": Mixture(["prior", Gaussians([GAUSSIAN, GAUSSIAN])])},
     "fit with others": {"fitted": SEVERAL},
     "own": {"reference": Own("Mine", "my reference"), "kernel": Own("Kernel", "Kernel()")},

@@ -1,7 +1,7 @@
 """All public names, which ``pymc_hais`` loads from here when one of them is asked for."""
 
 from pymc_hais import learning
-from pymc_hais.calls.bridge import bridge
+from pymc_hais.calls.bridge import bridge, savage_dickey
 from pymc_hais.calls.compare import average, compare, inclusion_probabilities
 from pymc_hais.calls.compile import CompiledModel, compile
 from pymc_hais.calls.extend import extend
@@ -19,3 +19,4 @@ from pymc_hais.references import Box, Gaussian, Mixture, StudentT
 from pymc_hais.results.comparison.tables import estimates
 from pymc_hais.results.datatree import log_marginal_likelihood
 from pymc_hais.results.plans import save_plan
+from pymc_hais.results.trees.summary import summary

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pymc_hais.estimators.values.shown import Finding, Value, to_html, to_text
+from pymc_hais.estimators.values.shown import Finding, Ordered, Value, format_parts, to_html, to_text
 
 
 @dataclass(frozen=True, repr=False)
@@ -45,20 +45,20 @@ class LogBayesFactor(Value):
 
 
 @dataclass(frozen=True, repr=False)
-class BayesFactor:
-    """How many times likelier the data are under one model than under another, with an interval.
+class Exponential(Ordered):
+    """A number whose logarithm was estimated, with an interval.
 
     Attributes
     ----------
-    log : LogBayesFactor
+    log : LogZEstimate or LogBayesFactor
         The same in nats, with its error and findings.
     """
 
-    log: LogBayesFactor
+    log: Value
 
     @property
-    def value(self) -> float:
-        """The factor; infinite where it is beyond floating point."""
+    def value(self) -> float:  # type: ignore[override]
+        """The number; 0 or infinite where it is beyond floating point."""
         return _exp(self.log.value)
 
     @property
@@ -73,16 +73,12 @@ class BayesFactor:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Those of both estimates."""
+        """Those of the logarithm."""
         return self.log.findings
-
-    def __float__(self) -> float:
-        """Return the value alone."""
-        return self.value
 
     def __format__(self, spec: str) -> str:
         """Format value and interval alike: ``f"{factor:.1f}"`` is ``"17.3 (17.1 to 17.6)"``."""
-        return f"{self.value:{spec}} ({self.lower:{spec}} to {self.upper:{spec}})" if spec else str(self)
+        return format_parts(self, spec, lambda own: f"{self.value:{own}} ({self.lower:{own}} to {self.upper:{own}})")
 
     def __repr__(self) -> str:
         """Show value, interval and findings, one a line."""
@@ -90,11 +86,24 @@ class BayesFactor:
 
     def _headline(self) -> str:
         value, lower, upper = map(_power, (self.log.value, self.log.lower, self.log.upper))
-        return f"Bayes factor = {value} (95% interval {lower} to {upper})"
+        return f"{self.log._title.removeprefix('log ')} = {value} (95% interval {lower} to {upper})"
 
     def _repr_html_(self) -> str:
         """Show in a notebook what ``repr`` shows."""
         return to_html(self._headline(), self.findings)
+
+
+@dataclass(frozen=True, repr=False)
+class BayesFactor(Exponential):
+    """How many times likelier the data are under one model than under another, with an interval.
+
+    Attributes
+    ----------
+    log : LogBayesFactor
+        The same in nats, with its error and findings.
+    """
+
+    log: LogBayesFactor
 
 
 def _exp(nats: float) -> float:

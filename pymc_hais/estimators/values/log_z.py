@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from pymc_hais.estimators.values.factor import BayesFactor, LogBayesFactor
+from pymc_hais.estimators.values.factor import BayesFactor, Exponential, LogBayesFactor
 from pymc_hais.estimators.values.shown import Finding, Value
 
 
@@ -54,7 +54,8 @@ class LogZEstimate(Value):
 
     ``first - second`` is a :class:`LogBayesFactor`, ``first.bayes_factor(second)`` the same on its natural scale; one
     of the two may be a number, such as an exact value.  Estimates of different data have no Bayes factor.
-    ``float(estimate)`` is the value alone, and ``f"{estimate:.2f}"`` value and error.
+    ``float(estimate)``, ``round(estimate, 2)`` and ``<`` use the value alone.  ``f"{estimate:.2f}"`` is the value with
+    its error, ``estimate.log10`` the same to base 10, and ``np.exp(estimate)`` is Z with its interval.
 
     Attributes
     ----------
@@ -103,6 +104,10 @@ class LogZEstimate(Value):
     def log_z(self) -> float:
         """Log of the integral of ``exp(model.logp())``: ``value + log_prior_mass``."""
         return self.value + self.log_prior_mass
+
+    def exp(self) -> Exponential:
+        """Return Z on its natural scale: what ``np.exp`` of this is."""
+        return Exponential(self)
 
     def __sub__(self, other: Any) -> LogBayesFactor:
         """Compare with another model's estimate of the same data, or with an exact log Z."""

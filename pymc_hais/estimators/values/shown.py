@@ -1,13 +1,18 @@
 """A number of nats with its error and findings: converted, formatted and shown alike, whatever it estimates."""
 
 import math
+import operator
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING
+from numbers import Real
+from typing import TYPE_CHECKING, Any
 
 #: Standard errors from the centre of a 95% interval to its end.
 NORMAL_REACH = 1.96
+#: A format specification: fill and alignment, sign, width, and the rest.
+_SPEC = re.compile(r"(?:(.)?([<>=^]))?([-+ ]?)0?(\d*)(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -36,10 +41,43 @@ class Finding:
         return f"{self.message} {self.advice}"
 
 
-class Value:
-    """A number of nats with its error: converted, formatted and shown alike, whatever it estimates."""
+class Ordered:
+    """What ``float``, ``round``, ``<`` and ``max`` take for its value alone."""
 
     value: float
+
+    def __float__(self) -> float:
+        """Return the value alone."""
+        return float(self.value)
+
+    def __round__(self, n_digits: int | None = None) -> float:
+        """Return the value alone, rounded."""
+        return round(float(self), n_digits)
+
+    def __lt__(self, other: Any) -> bool:
+        """Compare the values alone."""
+        return self._compare(operator.lt, other)
+
+    def __le__(self, other: Any) -> bool:
+        """Compare the values alone."""
+        return self._compare(operator.le, other)
+
+    def __gt__(self, other: Any) -> bool:
+        """Compare the values alone."""
+        return self._compare(operator.gt, other)
+
+    def __ge__(self, other: Any) -> bool:
+        """Compare the values alone."""
+        return self._compare(operator.ge, other)
+
+    def _compare(self, compare: Callable[[float, float], bool], other: Any) -> bool:
+        is_alike = isinstance(other, Real | type(self))
+        return compare(float(self), float(other)) if is_alike else NotImplemented
+
+
+class Value(Ordered):
+    """A number of nats with its error: converted, formatted and shown alike, whatever it estimates."""
+
     lower: float
     upper: float
     findings: tuple[Finding, ...]
@@ -58,13 +96,15 @@ class Value:
         """Whether no finding is of severity ``"error"`` and the error is finite."""
         return math.isfinite(self.se) and all(finding.severity != "error" for finding in self.findings)
 
-    def __float__(self) -> float:
-        """Return the value alone."""
-        return self.value
+    @property
+    def log10(self) -> "Log10":
+        """The same to base 10, with its error, interval and findings."""
+        value, se, lower, upper = (nats / math.log(10.0) for nats in (self.value, self.se, self.lower, self.upper))
+        return Log10(value, se, lower, upper, self.findings, f"log10 {self._title.removeprefix('log ')}")
 
     def __format__(self, spec: str) -> str:
-        """Format value and error alike: ``f"{estimate:.2f}"`` is ``"-31.33 ± 0.01"``."""
-        return f"{self.value:{spec}} ± {self.se:{spec.lstrip('+')}}" if spec else str(self)
+        """Format value and error alike: ``f"{estimate:.2f}"`` is ``"-31.33 ± 0.01"``; a width is that of both."""
+        return format_parts(self, spec, lambda own: f"{self.value:{own}} ± {self.se:{own.lstrip('+')}}")
 
     def __repr__(self) -> str:
         """Show value, error, interval and findings, one a line."""
@@ -78,6 +118,27 @@ class Value:
         return to_html(self._headline(), self.findings)
 
 
+@dataclass(frozen=True, repr=False)
+class Log10(Value):
+    """What an estimate is to base 10: ``value``, ``se``, the 95% interval ``lower`` to ``upper``, and ``findings``."""
+
+    value: float
+    se: float
+    lower: float
+    upper: float
+    findings: tuple[Finding, ...] = ()
+    _title: str = "log10"
+
+
+def format_parts(shown: Any, spec: str, write: Callable[[str], str]) -> str:
+    """Format several numbers alike, ``write`` given the specification of each, and pad the whole to the width."""
+    if not spec:
+        return str(shown)
+    fill, align, sign, width, own = _SPEC.fullmatch(spec).groups()  # type: ignore[union-attr]
+    side = (align or ">").replace("=", ">")
+    return f"{write(sign + own if own else f'{sign}.3f'):{fill or ' '}{side}{width}}"
+
+
 def to_text(headline: str, findings: tuple[Finding, ...]) -> str:
     """Write a headline and below it the findings, one a line."""
     return "\n".join([headline, *(f"  {one.severity}: {one}" for one in findings)])
@@ -87,7 +148,7 @@ def to_html(headline: str, findings: tuple[Finding, ...]) -> str:
     """Write a headline and a list of findings for a notebook."""
     lines = (f"<b>{escape(one.severity)}</b>: {_with_code(escape(str(one)))}" for one in findings)
     items = "".join(f"<li>{line}</li>" for line in lines)
-    return f"<div>{escape(headline)}{items and f'<ul>{items}</ul>'}</div>"
+    return f"<div>{escape(headline).replace('\n', '<br>')}{items and f'<ul>{items}</ul>'}</div>"
 
 
 def _with_code(text: str) -> str:

@@ -20,7 +20,10 @@ def read_variables(results: Mapping[str, Any], var_names: Sequence[str] | None) 
     """
     bare = [name for name, idata in results.items() if not isinstance(idata, DataTree) or _POSTERIOR not in idata]
     if bare:
-        raise ValueError(f"{quoted(bare)} has an estimate of log Z and no draws: pass the result of sample_hais.")
+        raise ValueError(
+            f"{quoted(bare)} has an estimate of log Z and no draws: pass the result of sample_hais, or draws with it, "
+            f"{{{bare[0]!r}: (idata, log_z)}}."
+        )
     groups = {name: idata[_POSTERIOR].to_dataset() for name, idata in results.items()}
     if any("model" in group.variables for group in groups.values()):
         raise ValueError(

@@ -1,73 +1,23 @@
 """Results of several models -> how probable each model is, once it is sure that they may be compared."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
 import numpy as np
-from xarray import DataTree
 
-from pymc_hais.core.messages import quoted, shown
+from pymc_hais.core.messages import quoted
 from pymc_hais.core.weights import normalise
 from pymc_hais.estimators import Finding, LogZEstimate
 from pymc_hais.request.arguments import check_flag
-from pymc_hais.results.datatree import EVIDENCE, log_marginal_likelihood
+from pymc_hais.results.comparison.reading import read_results
+from pymc_hais.results.datatree import EVIDENCE
 from pymc_hais.results.findings import say
 from pymc_hais.results.report import log_findings
 
 #: Simulated sets of log Z, from which the Monte Carlo error of the probabilities is taken.
 _N_SIMULATED = 4000
-
-
-def read_estimates(results: Any, check_data: bool = True) -> dict[str, LogZEstimate]:
-    """Read the estimates of several results, which are DataTrees or estimates themselves.
-
-    Raises ValueError for fewer than two results, what holds no estimate, what is no log marginal likelihood, or other
-    data (if they are checked).
-    """
-    _check_results(results)
-    estimates = {
-        name: one if isinstance(one, LogZEstimate) else log_marginal_likelihood(one) for name, one in results.items()
-    }
-    _check_quantity(estimates)
-    if check_data:
-        _check_same_data(estimates)
-    return estimates
-
-
-def _check_results(results: Any) -> None:
-    """Refuse what is no dictionary of results of sample_hais."""
-    if isinstance(results, Sequence) and not isinstance(results, str):
-        names = ", ".join(f"{name!r}: ..." for name in "abcdefgh"[: len(results)])
-        raise ValueError(
-            f"`results` must be a dictionary that names the models, {{{names}}}; got a list without names."
-        )
-    # A result by itself is a mapping, too.
-    if not isinstance(results, Mapping) or len(results) < 2 or isinstance(results, DataTree):
-        got = f"{len(results)}" if isinstance(results, dict) else type(results).__name__
-        raise ValueError(
-            "`results` must be a dictionary of at least two results of sample_hais, or estimates of log Z, such as "
-            f"{{'a': idata_a, 'b': idata_b}}; got {got}."
-        )
-    for name, idata in results.items():
-        groups = _groups(idata)
-        if "posterior" in groups and EVIDENCE not in groups:
-            raise ValueError(
-                f"The result of {name!r} has posterior draws but no log Z, as those of pm.sample: call pm.sample_hais, "
-                "or pymc_hais.bridge(model, idata), which estimates log Z from such draws."
-            )
-        if EVIDENCE not in groups and not isinstance(idata, LogZEstimate):
-            raise ValueError(
-                f"The result of {name!r} must be the whole DataTree that sample_hais returns, or an estimate of log Z; "
-                f"got {shown(idata)}."
-            )
-
-
-def _groups(idata: Any) -> list[str]:
-    """Name the groups of a DataTree, or of ArviZ's older InferenceData."""
-    found = idata.children if hasattr(idata, "children") else getattr(idata, "groups", ())
-    return [str(name).lstrip("/") for name in (found() if callable(found) else found)]
 
 
 def _check_quantity(estimates: Mapping[str, LogZEstimate]) -> None:
@@ -94,7 +44,7 @@ def _check_same_data(estimates: Mapping[str, LogZEstimate]) -> None:
 
 
 def check_comparison(
-    results: Mapping[str, Any], estimates: Mapping[str, LogZEstimate], check_data: bool
+    trees: Mapping[str, Any], estimates: Mapping[str, LogZEstimate], check_data: bool
 ) -> Iterator[Finding]:
     """Say what a comparison rests on that nothing has checked, and which of its results are not independent."""
     unknown = [name for name, one in estimates.items() if one.data is None or not one.data.digests]
@@ -107,7 +57,7 @@ def check_comparison(
             yield say("one_result", first=first, second=second)
     same_seed: dict[str, list[str]] = {}
     for name in estimates.keys() - copies:
-        same_seed.setdefault(_seed_of(results[name]), []).append(name)
+        same_seed.setdefault(_seed_of(trees[name]), []).append(name)
     for seed, names in same_seed.items():
         if seed and len(names) > 1:
             yield say("shared_seed", names=quoted(sorted(names, key=list(estimates).index)))
@@ -118,8 +68,8 @@ def _are_one(first: LogZEstimate, second: LogZEstimate) -> bool:
     return first is second or (first == second and first.mc_se > 0.0)
 
 
-def _seed_of(result: Any) -> str:
-    return "" if isinstance(result, LogZEstimate) else str(result[EVIDENCE].attrs.get("random_seed", ""))
+def _seed_of(tree: Any) -> str:
+    return str(tree[EVIDENCE].attrs.get("random_seed", "")) if EVIDENCE in getattr(tree, "children", ()) else ""
 
 
 @dataclass(frozen=True)
@@ -127,6 +77,7 @@ class Weighed:
     """M models with their posterior probabilities, in the order they were given."""
 
     estimates: dict[str, LogZEstimate]
+    trees: dict[str, Any]  # their draws; None where only log Z was given
     order: np.ndarray  # (M,) the most probable first, those of which nothing is known last
     probability: np.ndarray  # (M,)
     error: np.ndarray  # (M,)
@@ -142,11 +93,14 @@ def weigh(results: Any, prior: Any, allow_errors: bool, check_data: bool) -> Wei
     """
     check_flag("allow_errors", allow_errors)
     check_flag("check_data", check_data)
-    estimates = read_estimates(results, check_data)
+    estimates, trees = read_results(results)
+    _check_quantity(estimates)
+    if check_data:
+        _check_same_data(estimates)
     if not allow_errors:
         _refuse_errors(estimates)
     log_prior = _log_prior(prior, list(estimates))
-    log_findings(check_comparison(results, estimates, check_data))
+    log_findings(check_comparison(trees, estimates, check_data))
     log_z = np.array([estimate.value for estimate in estimates.values()])
     se = np.array([estimate.se for estimate in estimates.values()])
     probability, error = np.full((2, len(se)), np.nan)
@@ -158,7 +112,7 @@ def weigh(results: Any, prior: Any, allow_errors: bool, check_data: bool) -> Wei
         simulated[:, known] = np.exp(normalise(log_mass + se[known] * noise))
         probability[known], error[known] = np.exp(normalise(log_mass)), simulated[:, known].std(axis=0)
     order = np.lexsort((-(log_z + log_prior), ~known))
-    return Weighed(estimates, order, probability, error, np.exp(normalise(log_prior)), simulated)
+    return Weighed(estimates, trees, order, probability, error, np.exp(normalise(log_prior)), simulated)
 
 
 def _refuse_errors(estimates: Mapping[str, LogZEstimate]) -> None:

@@ -1,0 +1,1 @@
+"""Results without sampling, groups of results, and summaries of them."""

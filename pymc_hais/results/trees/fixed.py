@@ -1,0 +1,76 @@
+"""A model without free variables -> its result: log Z is its log density, and nothing is sampled."""
+
+import json
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from xarray import Dataset, DataTree
+
+from pymc_hais.engines.transport import versions_of
+from pymc_hais.estimators import to_estimate
+from pymc_hais.model.points.fixed import evaluate_data_terms, evaluate_fixed
+from pymc_hais.results.datatree import (
+    EVIDENCE,
+    add_groups,
+    as_dataset,
+    data_groups,
+    evidence_group,
+    labels_of,
+    name_estimate,
+)
+from pymc_hais.results.diagnose import unfinished
+from pymc_hais.results.report import PACKAGES, log_fixed, quantity_of
+from pymc_hais.runner.runner import Runner
+
+
+def to_fixed_tree(model: Any, runner: Runner, begin: float) -> DataTree:
+    """Make the result of a call that began at a time.
+
+    Its posterior has the model's Deterministics, the same in each draw, so that :func:`pymc_hais.average` mixes them
+    with those of other models.
+    """
+    request = runner.request
+    log_density, fixed = evaluate_fixed(model, request.var_names)
+    shape = (request.chains, request.draws)
+    values = {name: np.broadcast_to(value, (*shape, *value.shape)) for name, value in fixed.items()}
+    estimate = to_estimate(log_density, 0.0, "exact", per_chain=(log_density,) * request.chains)
+    attrs = {
+        "sampler": "hais",
+        "quantity": quantity_of(model),
+        "reference": "no free variables",
+        "chains": request.chains,
+        "draws": request.draws,
+        "n_rounds": 0,
+        "n_temperatures": 0,
+        "n_gradients": 0,
+        "random_seed": json.dumps(runner.seeds.entropy),
+        "stopped_by": "exact",
+        "total_time": time.perf_counter() - begin,
+        "versions": json.dumps(versions_of(PACKAGES)),
+    }
+    labels = labels_of(model, runner.output, values)
+    posterior = as_dataset(values, attrs=attrs, **labels) if values else Dataset(attrs=attrs)
+    coords = {"chain": np.arange(shape[0]), "draw": np.arange(shape[1])}
+    posterior = posterior.assign_coords(coords)
+    groups = {**data_groups(model, labels), "log_likelihood": lambda: _log_likelihood(model, runner, shape, labels)}
+    added = add_groups(groups, runner)
+    estimate = replace(estimate, findings=unfinished(runner.ledger))
+    every = {
+        "posterior": posterior,
+        EVIDENCE: evidence_group(estimate, (), (), attrs),
+        **added,
+    }
+    tree = DataTree.from_dict({f"/{name}": group for name, group in every.items()})
+    log_fixed(estimate, attrs["quantity"])
+    return name_estimate(tree, estimate, attrs)
+
+
+def _log_likelihood(model: Any, runner: Runner, shape: tuple[int, int], labels: dict[str, Any]) -> Any:
+    """Label the log likelihood of each observation, the same in each draw; None where nobody asked for it."""
+    if not (wanted := runner.output.log_likelihood):
+        return None
+    terms = evaluate_data_terms(model, None if wanted is True else wanted)
+    values = {name: np.broadcast_to(one, (*shape, *one.shape)) for name, one in terms.items()}
+    return as_dataset(values, **labels)
