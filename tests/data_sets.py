@@ -8,7 +8,7 @@ import pymc as pm
 from pymc_hais.planning.choose import choose_reference
 from pymc_hais.problem.building import build_problem
 from pymc_hais.request.request import Request
-from pymc_hais.results.checks.plan import check_plan
+from pymc_hais.results.findings.plan import check_plan
 from pymc_hais.run.choice import Choice
 from pymc_hais.run.plan import Promise
 from pymc_hais.run.rounds import run_rounds

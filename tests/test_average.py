@@ -133,7 +133,7 @@ GOOD = with_draws(0.0, {"x": constant(1)})
             r"`x` has another shape in 'a' \(a number\) .*3 \(group\)",
         ),
         (with_draws(0.0, {"x": constant(1)}, observed=np.zeros(2)), {}, "different observed data"),
-        (with_draws(0.0, {"x": constant(1)}, findings=["pareto_k"]), {}, "'b': pareto_k"),
+        (with_draws(0.0, {"x": constant(1)}, findings=["weight_degeneracy"]), {}, "'b': weight_degeneracy"),
         (GOOD, {"draws": 0}, "`draws` must be a positive whole number; got 0"),
         (GOOD, {"draws": 2.5}, "`draws` must be a positive whole number"),
         (GOOD, {"random_seed": "a"}, "`random_seed` must be a whole number, .*got 'a'"),

@@ -84,16 +84,16 @@ def test_other_data_are_not_compared(other):
 
 
 def test_results_that_should_not_be_trusted_are_refused_unless_allowed():
-    bad = {"a": result(0.0), "b": result(0.5, findings=["pareto_k"]), "c": result(0.1, shortfall=np.inf)}
-    with pytest.raises(ValueError, match=r"'b': pareto_k; 'c': an infinite error.*allow_errors=True"):
+    bad = {"a": result(0.0), "b": result(0.5, findings=["weight_degeneracy"]), "c": result(0.1, shortfall=np.inf)}
+    with pytest.raises(ValueError, match=r"'b': weight_degeneracy; 'c': an infinite error.*allow_errors=True"):
         pymc_hais.compare(bad)
     table = pymc_hais.compare(bad, allow_errors=True)
     assert list(table.loc[["a", "b", "c"], "warning"]) == [False, True, True]
 
 
 def test_an_infinite_error_leaves_the_other_models_their_probabilities():
-    known = {"a": result(0.0), "b": result(0.5, findings=["pareto_k"])}
-    unknown = {"low": result(9.0, shortfall=np.inf), "dead": result(-np.inf, np.inf, findings=["no_weight"])}
+    known = {"a": result(0.0), "b": result(0.5, findings=["weight_degeneracy"])}
+    unknown = {"low": result(9.0, shortfall=np.inf), "dead": result(-np.inf, np.inf, findings=["weight_degeneracy"])}
     table = pymc_hais.compare({**unknown, **known}, allow_errors=True)
     assert list(table.index) == ["b", "a", "low", "dead"]
     pd.testing.assert_frame_equal(table.iloc[:2], pymc_hais.compare(known, allow_errors=True))

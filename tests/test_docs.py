@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from pymc_hais.calls.public import sample_hais
-from pymc_hais.results.findings import FINDINGS
 from tests.front_door import estimate
 from tests.quick import one_mean
 
@@ -34,14 +33,6 @@ def test_the_table_of_contents_is_what_comes_back():
         listed.setdefault(group, {})[variable] = tuple(dims.split(", ")) if dims else ()
     found = {name: {key: value.dims for key, value in idata[name].data_vars.items()} for name in GROUPS}
     assert {name: listed[name] for name in GROUPS} == found
-
-
-def test_the_table_of_findings_has_all_of_them():
-    listed = {name: set(severity.split(", or ")) for name, severity, _ in table("| name |")}
-    made = {}
-    for key, row in FINDINGS.items():
-        made.setdefault(key.partition(":")[0], set()).update(row.severity.split(", or "))
-    assert listed == made
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

@@ -7,7 +7,7 @@ import pytest
 import pymc_hais
 from pymc_hais.estimators import LogZEstimate
 from pymc_hais.opinions import opinions
-from pymc_hais.results.checks.opinions import check_opinions
+from pymc_hais.results.findings.others import check_opinions
 from tests.mutants import mutate
 from tests.quick import QUICK, TRUTH, hierarchy, one_mean
 from tests.statistical import assert_caught, assert_mean
@@ -112,8 +112,8 @@ def test_a_method_that_disagrees_is_an_error():
     assert "-0.60 nats" in finding.message
     findings = [next(check_opinions(annealed, [one(value, 0.04, "reverse")])) for value in (-9.0, -11.0)]
     assert [(one.name, one.severity) for one in findings] == [
-        ("reverse_disagrees", "warning"),
-        ("reverse_disagrees", "error"),
+        ("estimates_disagree", "warning"),
+        ("estimates_disagree", "error"),
     ]
 
 

@@ -206,16 +206,19 @@ def test_where_the_shortfall_alone_is_above_the_target_a_longer_plan_is_asked_fo
     short["plan"] = xr.DataTree(plan_group(heavy))
     with caplog.at_level("WARNING", "pymc.hais"):
         same = extend(short, target_se=0.01)
-    assert "call sample_hais(target_se=0.01)" in caplog.text
+    assert "Call sample_hais(target_se=0.01)" in caplog.text
     assert same["posterior"].sizes["chain"] == 2
 
 
 def test_findings_are_made_anew_and_others_are_kept(first):
     found = first.copy()
-    names = ("pareto_k", "missed_mass")
+    names = ("pareto_k", "memory", "missed_mass")  # of an older version
     made = [{"name": name, "severity": "error", "message": "m.", "advice": "a."} for name in names]
     found["log_marginal_likelihood"].attrs = first["log_marginal_likelihood"].attrs | {"findings": json.dumps(made)}
-    assert [finding.name for finding in estimate(extend(found, chains=1)).findings] == ["missed_mass"]
+    assert [finding.name for finding in estimate(extend(found, chains=1)).findings] == [
+        "underdispersion",
+        "missed_mass",
+    ]
 
 
 def test_a_compiled_model_is_extended_without_compiling():

@@ -155,7 +155,7 @@ def test_the_folder_of_an_interrupted_run_is_not_that_of_one_that_has_ended(mode
     interrupt(monkeypatch, "Round 2")
     idata = pymc_hais.sample_hais(model=model, checkpoint=tmp_path, **ROUNDS)
     monkeypatch.undo()
-    assert "interrupted" in findings(idata)
+    assert "interrupted" in findings(idata)["standard_error"].message
     with pytest.raises(ValueError, match="is not finished: repeat the call that began it"):
         extend(tmp_path, model, chains=1)
     # The result itself is extended, and goes on to say what was never looked for.

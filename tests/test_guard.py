@@ -1,5 +1,6 @@
 """What follows the rounds: whatever fails there, and whenever Ctrl-C is pressed, a finished run comes back."""
 
+import functools
 import importlib
 import logging
 
@@ -9,6 +10,7 @@ import pytest
 import pymc_hais
 from pymc_hais.jobs.progress import CallProgress
 from pymc_hais.results.diagnose import unfinished
+from pymc_hais.results.findings.finding import CHECKS
 from tests.quick import QUICK, TRUTH, one_mean
 from tests.runs import call_of
 from tests.toys import HAS_JAX
@@ -29,16 +31,6 @@ STAGES = {
     "run.modes._compare": "the search for modes",
     "run.posterior.move": "the moves that part copies",
     "results.report.record_plan": "the plan",
-    "results.diagnose.check_weights": "the diagnosis of the weights",
-    "results.diagnose.check_time": "the diagnosis of the time",
-    "results.diagnose.check_plan": "the diagnosis of the plan",
-    "results.diagnose.check_opinions": "the comparison with other estimates",
-    "results.diagnose.check_modes": "the comparison with modes",
-    "results.diagnose.check_prior_mass": "the diagnosis of the model",
-    "results.diagnose.check_tail": "the diagnosis of the log ratio",
-    "results.diagnose.check_lag": "the diagnosis of the particles' memory",
-    "results.diagnose.check_edge": "the diagnosis of the edges",
-    "results.diagnose.check_summable": "the diagnosis of what can be summed out",
     "results.datatree.modes_group": "the group `modes`",
     "results.datatree.plan_group": "the group `plan`",
     "results.datatree.find_observations": "the group `observed_data`",
@@ -46,6 +38,9 @@ STAGES = {
     "results.datatree.compute_log_likelihood": "the group `log_likelihood`",
     "results.datatree.compute_log_prior": "the group `log_prior`",
 }
+#: All checks are called alike.
+CHECKED = ("the diagnosis of the weights", "the diagnosis of the plan", "the comparison with modes")
+STAGES |= {what: what for what in CHECKED}
 #: Short ones that nothing stands in for: they are done again after Ctrl-C.
 REPEATED = [
     "calls.sample.draw_posterior",
@@ -91,18 +86,26 @@ def after_rounds(model, whole, monkeypatch):
 
 
 def inject(monkeypatch, place, error):
-    """Let a function fail, each time; or press Ctrl-C when it is called first."""
+    """Let a function, or a check, fail each time; or press Ctrl-C when it is called first."""
+    if place in CHECKS:
+        calls, check = [], CHECKS[place]
+        monkeypatch.setitem(CHECKS, place, check._replace(function=failing(check.function, calls, error)))
+        return calls
     module, name = place.rsplit(".", 1)
     function, calls = getattr(importlib.import_module(f"pymc_hais.{module}"), name), []
+    monkeypatch.setattr(f"pymc_hais.{module}.{name}", failing(function, calls, error))
+    return calls
 
+
+def failing(function, calls, error):
+    @functools.wraps(function)
     def fail(*args, **kwargs):
         calls.append(args)
         if error is KeyboardInterrupt and len(calls) > 1:
             return function(*args, **kwargs)
         raise error("injected") if error is not KeyboardInterrupt else error
 
-    monkeypatch.setattr(f"pymc_hais.{module}.{name}", fail)
-    return calls
+    return fail
 
 
 def estimate(idata):
@@ -134,7 +137,7 @@ def test_a_stage_that_does_not_end_costs_itself_and_is_said(place, error, after_
     assert f"({why})" in finding.message
     assert f"({why})" in caplog.text
     assert "unfinished" in idata.attrs["findings"]
-    assert finding.severity == ("error" if place.startswith("results.diagnose") else "warning")
+    assert finding.severity == ("error" if place in CHECKS else "warning")
     lost = {name for name in whole[0].children if f"the group `{name}`" == STAGES[place]}
     if STAGES[place] == "the search for modes":
         lost = {"modes"}
@@ -213,7 +216,7 @@ def test_a_later_round_that_fails_leaves_the_ones_before(model, monkeypatch, tmp
     assert estimate(idata).value == estimate(first).value
     assert "round 2 (RuntimeError: The workers of a tile were lost 4 times)" in missing(idata).message
     assert (
-        "the next round failed" in next(one for one in estimate(idata).findings if one.name == "standard_error").message
+        "The next round failed" in next(one for one in estimate(idata).findings if one.name == "standard_error").message
     )
     numbers[:] = [None]
     with pytest.raises(RuntimeError, match="were lost 4 times"):  # of the first round there is nothing to keep

@@ -10,7 +10,7 @@ import xarray as xr
 import pymc_hais
 from pymc_hais.estimators import Finding, LogZEstimate
 from pymc_hais.kernels import Hamiltonian, LinearConstraints
-from pymc_hais.results.checks.rows import summarise
+from pymc_hais.results.findings.rows import summarise
 from tests.quick import one_mean
 from tests.rows import basis, held_out, linear
 
@@ -222,7 +222,7 @@ def test_a_posterior_is_a_whole_result(posterior):
 
 
 def test_findings_say_how_many_rows():
-    bad = Finding("pareto_k", "error", "k = 0.9.", "More.")
+    bad = Finding("weight_degeneracy", "error", "k = 0.9.", "More.")
     (merged,) = summarise([(), (bad,), (), (bad,)])
     assert merged.message == "2 of 4 rows (row 1, 3); the first: k = 0.9."
     assert summarise([(), ()]) == ()

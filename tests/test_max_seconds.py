@@ -59,10 +59,10 @@ def test_the_answer_is_right_within_its_error(idata):
 @pytest.mark.slow
 def test_findings_say_what_the_time_took(idata):
     found = {finding.name: finding for finding in pymc_hais.log_marginal_likelihood(idata).findings}
-    assert "max_seconds" in found["fewer_particles"].advice
+    assert "max_seconds" in found["unfinished"].advice
     attrs = idata["posterior"].attrs
     assert attrs["particles"] < attrs["draws"] == 1000
-    assert f"{attrs['particles']} particles" in found["fewer_particles"].message
+    assert f"{attrs['particles']} particles" in found["unfinished"].message
 
 
 def test_there_are_as_many_draws_as_asked_for(idata):

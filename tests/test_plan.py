@@ -10,7 +10,7 @@ import xarray as xr
 from scipy import stats
 
 import pymc_hais
-from pymc_hais.results.checks.plan import check_plan
+from pymc_hais.results.findings.plan import check_plan
 from pymc_hais.results.plans import read_plan
 from pymc_hais.run.plan import Promise, encode_plan
 from tests.data_sets import DataSets, learn

@@ -101,7 +101,7 @@ def test_every_reference_gives_the_marginal_likelihood(name, reference):
     assert estimate.lower < truth + 0.05
     if reference in ("fitted", "gaussian", "mixture") and name in MASS:
         np.testing.assert_allclose(estimate.log_prior_mass, MASS[name], atol=0.1)
-        (finding,) = [finding for finding in estimate.findings if finding.name == "prior_mass"]
+        (finding,) = [finding for finding in estimate.findings if finding.name == "prior_density"]
         assert finding.severity == "info"
     if reference == "prior":
         assert estimate.log_prior_mass == 0.0
@@ -133,8 +133,8 @@ def test_a_prior_whose_mass_is_known_is_not_measured(reference):
     )
     assert abs(estimate.value - truth) < 4.0 * estimate.se < 0.5
     names = [finding.name for finding in estimate.findings]
-    assert "prior_draws" not in names
-    assert ("prior_mass" in names) == (estimate.log_prior_mass != 0.0)
+    assert "prior_density" not in names
+    assert ("prior_density" in names) == (estimate.log_prior_mass != 0.0)
 
 
 @pytest.mark.every(2)
@@ -170,7 +170,7 @@ def test_where_the_draws_are_wrong_the_start_is_found_elsewhere(reference):
     idata = pymc_hais.sample_hais(model=model, reference=reference, **QUICK | {"random_seed": 5})
     estimate = pymc_hais.log_marginal_likelihood(idata)
     assert abs(estimate.value - truth) < 4.0 * estimate.se < 0.5
-    assert "prior_draws" in [finding.name for finding in estimate.findings]
+    assert "prior_density" in [finding.name for finding in estimate.findings]
     assert not idata["posterior"].attrs["reference"].startswith("the prior")
     assert estimate.log_z == pytest.approx(estimate.value + estimate.log_prior_mass)
 
@@ -207,7 +207,7 @@ def test_a_prior_that_cannot_be_drawn_leaves_a_warning():
         pm.Normal("y", x, 1.0, observed=0.5)
     idata = pymc_hais.sample_hais(model=model, reference="gaussian", **QUICK)
     found = {finding.name: finding.severity for finding in pymc_hais.log_marginal_likelihood(idata).findings}
-    assert found["prior_mass"] == "warning"
+    assert found["prior_density"] == "warning"
 
 
 @pytest.mark.slow

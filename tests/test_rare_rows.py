@@ -87,5 +87,5 @@ def test_rare_rows_are_unbiased_and_those_without_weight_are_named():
     assert tree["held_out"]["mean"] == -np.inf
     assert tree["held_out"]["mcse"] == tree["held_out"]["sem"] == np.inf
     findings = {finding["name"]: finding for finding in json.loads(tree["held_out"].attrs["findings"])}
-    assert findings["no_weight"]["severity"] == "error"
-    assert f"{np.isneginf(value).sum()} of 64 rows" in findings["no_weight"]["message"]
+    assert findings["weight_degeneracy"]["severity"] == "error"
+    assert f"{np.isneginf(value).sum()} of 64 rows" in findings["weight_degeneracy"]["message"]

@@ -9,7 +9,8 @@ from pymc_hais.model import build_layout
 from pymc_hais.opinions import sandwich as validation
 from pymc_hais.problem.simulation import simulate
 from pymc_hais.references import build_prior
-from pymc_hais.results.validation import check_validation, rank, to_text, to_validation_tree
+from pymc_hais.results.findings.compared import check_validation
+from pymc_hais.results.validation import bounds_of, rank, to_text, to_validation_tree
 from pymc_hais.run import populations
 from tests.mutants import mutate
 from tests.quick import one_mean, schools
@@ -96,18 +97,18 @@ def test_the_ranks_of_the_true_values_are_uniform(tree):
 @pytest.mark.slow
 def test_a_posterior_that_is_off_is_a_finding(tree):
     ranks = {"mu": 0.5 * tree["ranks"]["mu"].values}
-    names = [finding.name for finding in check_validation(sandwiches(0.0), ranks)]
-    assert names == ["ranks"]
+    names = [finding.name for finding in check_validation(bounds_of(sandwiches(0.0)), ranks)]
+    assert names == ["calibration"]
 
 
-@pytest.mark.parametrize(("gap", "name"), [(-0.5, "bounds_crossed"), (2.0, "wide_gap")])
+@pytest.mark.parametrize(("gap", "name"), [(-0.5, "calibration"), (2.0, "standard_error")])
 def test_bounds_that_cross_or_gape_are_findings(gap, name):
-    assert [finding.name for finding in check_validation(sandwiches(gap), {})] == [name]
+    assert [finding.name for finding in check_validation(bounds_of(sandwiches(gap)), {})] == [name]
 
 
 def test_a_wide_gap_names_the_data_set_and_a_table_shows_all():
     chosen = [*sandwiches(1.0)[:2], *sandwiches(3.0)[:1], *sandwiches(0.5)[:1]]
-    (finding,) = check_validation(chosen, {})
+    (finding,) = check_validation(bounds_of(chosen), {})
     assert "3.00 for data set 2" in finding.message
     tree = to_validation_tree(chosen, {}, {}, {"coords": {}, "dims": {}}, (finding,), {})
     assert to_text(tree).splitlines()[-2].split() == ["2", "-3.0", "0.0", "3.0", "8"]

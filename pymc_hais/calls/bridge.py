@@ -18,10 +18,10 @@ from pymc_hais.model.points.point_prior import locate, read_point
 from pymc_hais.opinions.bridging import bridge_draws, thin_rows
 from pymc_hais.planning.mass import build_first_problem
 from pymc_hais.request.request import Request
-from pymc_hais.results.checks.model import check_prior_mass
-from pymc_hais.results.checks.opinions import check_bridge
 from pymc_hais.results.datatree import observed_data_of
 from pymc_hais.results.draws import read_draws, read_positions
+from pymc_hais.results.findings.model import check_prior_mass
+from pymc_hais.results.findings.others import check_bridge
 from pymc_hais.results.report import log_findings, quantity_of
 from pymc_hais.runner.runner import build_runner
 from pymc_hais.tuning import fit_reference
@@ -69,8 +69,7 @@ def bridge(
     Returns
     -------
     LogZEstimate
-        With the findings "chains_disagree", "few_draws", "poor_overlap" or "not_posterior", where the draws do not
-        carry an estimate.
+        With the finding "poor_draws", where the draws do not carry an estimate.
 
     Raises
     ------

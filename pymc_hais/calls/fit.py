@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from pymc_hais.learning.fitting import learn, read_order
 from pymc_hais.learning.protocol import Method
-from pymc_hais.results.learning import check_convergence, to_learning_tree
+from pymc_hais.results.findings.fit import check_convergence
+from pymc_hais.results.learning import to_learning_tree
 from pymc_hais.results.report import log_findings
 
 if TYPE_CHECKING:

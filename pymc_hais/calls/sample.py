@@ -125,8 +125,8 @@ def sample_hais(
         Whether a chain whose effective sample size has fallen below half of its particles resamples them.
     target_se : float or None, default 0.1
         Rounds with more temperatures follow until ``se``, the whole error of log Z in nats, is below this and no
-        finding asks for more temperatures: ``pareto_k``, ``few_ancestors``, ``chains_disagree``, ``rounds_disagree``
-        and ``memory`` do, what a search after the rounds finds (``missed_mass``) does not.  The rounds are combined,
+        finding asks for more temperatures (``weight_degeneracy``, ``estimates_disagree`` and ``underdispersion`` do;
+        ``missed_mass``, which a search after the rounds finds, does not).  The rounds are combined,
         weighted by their temperatures.  None makes one round.
     estimators : "all" or sequence of {"bridge", "linked", "bidirectional"}, optional
         Other methods to ask for log Z once the rounds have ended, which fail in other ways: a bridge from a fit to the

@@ -31,7 +31,7 @@ _OWN = ("plan", "checkpoint")
 #: Arguments that a plan replaces.
 _OF_THE_PLAN = ("modes", "schedule", "n_temperatures")
 #: Findings of a run that followed a plan which does not fit, beside errors.
-_MISFITS = ("plan_misfit", "low_acceptance", "divergences")
+_MISFITS = ("plan_misfit", "rejected_moves")
 
 
 def prior_sensitivity(

@@ -22,8 +22,9 @@ from pymc_hais.request.arguments import check_integer
 from pymc_hais.request.request import Request
 from pymc_hais.results.datatree import labels_of
 from pymc_hais.results.draws import is_result
+from pymc_hais.results.findings.compared import check_validation
 from pymc_hais.results.report import log_findings, log_start
-from pymc_hais.results.validation import check_validation, rank, to_text, to_validation_tree
+from pymc_hais.results.validation import bounds_of, rank, to_text, to_validation_tree
 from pymc_hais.runner.runner import build_runner
 
 _log = logging.getLogger("pymc.hais")
@@ -147,7 +148,7 @@ def validate(
     named = build_outputs(model, layout, [rv.name for rv in model.free_RVs])
     truth = named(positions)
     ranks = rank(named(np.stack([one.draws for one in sandwiches])), truth)
-    findings = tuple(check_validation(sandwiches, ranks))
+    findings = tuple(check_validation(bounds_of(sandwiches), ranks))
     attrs = {"reference": choice.problem.label, "total_time": time.perf_counter() - begin}
     tree = to_validation_tree(sandwiches, ranks, truth, labels_of(model), findings, attrs)
     _log.info(to_text(tree))

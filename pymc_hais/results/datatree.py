@@ -1,10 +1,9 @@
 """Arrays -> DataTree, and a log Z back out of one: the only labelled-array file."""
 
 import functools
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from xarray import Dataset, DataTree
 
 from pymc_hais.core.messages import quoted
 from pymc_hais.core.process import one_thread
-from pymc_hais.estimators import Finding, LogZEstimate, ObservedData, Round, describe_data
+from pymc_hais.estimators import LogZEstimate, ObservedData, Round, describe_data
 from pymc_hais.model.compat import (
     coords_and_dims_for_inferencedata,
     find_constants,
@@ -24,6 +23,7 @@ from pymc_hais.model.compat import (
 )
 from pymc_hais.request.request import Output
 from pymc_hais.results.diagnose import Seen, unfinished
+from pymc_hais.results.findings.finding import findings_as_json, findings_from_json
 from pymc_hais.results.plans import PLAN, plan_group
 from pymc_hais.results.trees.modes_group import modes_group
 from pymc_hais.run.plan import Plan
@@ -247,11 +247,6 @@ def opinions_group(estimate: LogZEstimate, opinions: Sequence[LogZEstimate]) -> 
     return Dataset(columns, coords={"method": np.array(names, dtype=object).astype(str)})
 
 
-def findings_as_json(findings: Sequence[Finding]) -> str:
-    """Write findings as one string, which every file format takes."""
-    return json.dumps([asdict(finding) for finding in findings], ensure_ascii=False)
-
-
 def log_marginal_likelihood(idata: DataTree) -> LogZEstimate:
     """Read the log marginal likelihood out of a result of :func:`sample_hais`, fresh or re-read from a file.
 
@@ -285,7 +280,7 @@ def log_marginal_likelihood(idata: DataTree) -> LogZEstimate:
             f"log Z was estimated from {all_chains} chains, and this result has {kept} of them: call "
             "log_marginal_likelihood on the whole result, before any selection of chains."
         )
-    findings = tuple(Finding(**finding) for finding in json.loads(group.attrs["findings"]))
+    findings = findings_from_json(group.attrs["findings"])
     return LogZEstimate(
         **{name: float(group[name]) for name in _NUMBERS},
         estimator=str(group.attrs["estimator"]),

@@ -1,20 +1,14 @@
-"""A finished fit -> a labelled result, and what is said of one that ended early."""
+"""A finished fit -> a labelled result."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from xarray import DataTree
 
 from pymc_hais.estimators import Finding
-from pymc_hais.results.datatree import as_dataset, findings_as_json
-from pymc_hais.results.findings import say
-
-
-def check_convergence(reason: str, where: str, excess: float, tolerance: float, n_steps: int) -> Iterator[Finding]:
-    """Yield the finding that a fit has not converged, with the reason, if it has not."""
-    if reason != "tolerance":
-        yield say(f"not_converged: {reason}", where=where, excess=excess, tolerance=tolerance, n_steps=n_steps)
+from pymc_hais.results.datatree import as_dataset
+from pymc_hais.results.findings.finding import findings_as_json
 
 
 def to_learning_tree(

@@ -21,7 +21,7 @@ from pymc_hais.problem.problem import Problem
 from pymc_hais.references import AnnealedModel
 from pymc_hais.results.datatree import to_datatree
 from pymc_hais.results.diagnose import Seen, with_findings
-from pymc_hais.results.findings import FINDINGS
+from pymc_hais.results.findings.weights import more_temperatures
 from pymc_hais.results.heldout import HeldOut
 from pymc_hais.results.plans import keep_result
 from pymc_hais.run.choice import Choice
@@ -118,10 +118,9 @@ def log_nothing_added(estimate: LogZEstimate, runner: Runner) -> None:
     if estimate.se <= target:
         _log.info(f"Nothing was added: the error of {estimate:.3f} is below target_se = {target:g}")
         return
-    advice = FINDINGS["standard_error: shortfall"].advice.format(target=target)
     _log.warning(
         f"Nothing was added: the error of {estimate:.3f} is above target_se = {target:g}, and more chains of the same "
-        f"plan would not lower it enough (the shortfall is {estimate.shortfall:.2g}). {advice}"
+        f"plan would not lower it enough (the shortfall is {estimate.shortfall:.2g}). {more_temperatures(target)}"
     )
 
 

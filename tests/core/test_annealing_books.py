@@ -14,7 +14,7 @@ from pymc_hais.core.records import ParticleState, SegmentTrace
 from pymc_hais.core.weights import effective_sample_size, log_mean_exp
 from pymc_hais.engines.base import SharedEngine
 from pymc_hais.estimators import NO_TAIL
-from pymc_hais.results.checks.weights import check_weights
+from pymc_hais.results.findings.weights import check_weights
 from pymc_hais.run.row_results import estimate_row
 from tests.populations import gather, only
 from tests.runs import call_of
@@ -194,7 +194,7 @@ def test_a_dead_population_estimates_zero_quietly():
     np.testing.assert_array_equal(run.log_z, [-np.inf, -np.inf])
     result = estimate_row(run, 3, (), NO_TAIL)
     assert (result.estimate.value, result.estimate.upper) == (-np.inf, np.inf)
-    assert [finding.name for finding in check_weights(result, None, call_of(target_se=0.1))] == ["no_weight"]
+    assert [finding.name for finding in check_weights(result, None, call_of(target_se=0.1))] == ["weight_degeneracy"]
 
 
 @pytest.mark.parametrize(("resample_below", "longest"), [(0.5, SEGMENT_LENGTH), (0.0, UNBROKEN_LENGTH)])

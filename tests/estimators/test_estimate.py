@@ -8,8 +8,8 @@ from xarray import Dataset
 
 from pymc_hais.estimators import Finding, LogBayesFactor, LogZEstimate, estimate_from_weights, with_shortfall
 
-WARNING = Finding("nan", "warning", "seen 3 < 4 times.", "Look.")
-ERROR = Finding("pareto_k", "error", "k = 0.9.", "Raise.")
+WARNING = Finding("not_finite", "warning", "seen 3 < 4 times.", "Look.")
+ERROR = Finding("weight_degeneracy", "error", "k = 0.9.", "Raise.")
 FIRST = LogZEstimate(-1.0, 0.3, -1.6, -0.3, findings=(WARNING,))
 SECOND = LogZEstimate(-3.0, 0.1, -3.2, -2.2, shortfall=0.3, findings=(ERROR,))
 
@@ -89,7 +89,7 @@ def test_a_notebook_shows_the_same_with_a_list_of_findings():
 
 
 def test_a_notebook_shows_names_of_arguments_as_code():
-    finding = Finding("few_ancestors", "error", "One ancestor.", "Pass more `draws` or `a<b`.")
+    finding = Finding("weight_degeneracy", "error", "One ancestor.", "Pass more `draws` or `a<b`.")
     html = LogZEstimate(-1.0, 0.1, -1.2, -0.8, findings=(finding,))._repr_html_()
     assert "Pass more <code>draws</code> or <code>a&lt;b</code>.</li>" in html
 

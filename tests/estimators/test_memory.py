@@ -9,7 +9,7 @@ from scipy.special import logsumexp
 import pymc_hais
 from pymc_hais.estimators import memory
 from pymc_hais.estimators.memory import NO_LAG, find_lag
-from pymc_hais.results.checks.weights import check_lag
+from pymc_hais.results.findings.particles import check_lag
 from tests.runs import build_run, still
 
 
@@ -131,7 +131,7 @@ def test_how_severe_it_is(share, severity):
     found = list(check_lag(NO_LAG._replace(share=share, up=0.9, down=0.7)))
     assert [one.severity for one in found] == ([severity] if severity else [])
     for one in found:
-        assert one.name == "memory"
+        assert one.name == "underdispersion"
         assert all(said in one.message for said in (f"{share:.0%}", "90%", "70%"))
         assert all(said in one.advice for said in ("n_temperatures", "default", 'reference="fitted"'))
 
@@ -147,7 +147,7 @@ def stretched(n_dims=20, condition=35.0):
 
 def memory_of(idata):
     estimate = pymc_hais.log_marginal_likelihood(idata)
-    return estimate, [finding.severity for finding in estimate.findings if finding.name == "memory"]
+    return estimate, [finding.severity for finding in estimate.findings if finding.name == "underdispersion"]
 
 
 @pytest.mark.slow

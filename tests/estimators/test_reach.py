@@ -9,7 +9,7 @@ import pytest
 import pymc_hais
 from pymc_hais.core.weights import normalise
 from pymc_hais.estimators.reach import Edge, find_edge
-from pymc_hais.results.checks.weights import check_edge
+from pymc_hais.results.findings.particles import check_edge
 from tests.estimators.test_memory import normal, run_of
 
 #: Scales of the funnel's neck and mouth, and how many coordinates open with it.
@@ -140,7 +140,7 @@ def test_a_periodic_coordinate_has_no_edges():
 @pytest.mark.parametrize(("se", "is_said"), [(0.29, True), (0.31, False)])
 def test_what_is_within_the_error_of_log_z_is_not_said(monkeypatch, se, is_said):
     edge = Edge(1, -1, gain=0.3, out=0.45, back=0.1)
-    monkeypatch.setattr("pymc_hais.results.checks.weights.measure_edge", lambda problem, run: edge)
+    monkeypatch.setattr("pymc_hais.results.findings.particles.measure_edge", lambda problem, run: edge)
     problem = SimpleNamespace(layout=SimpleNamespace(labels=["x", "scale_log__"]))
     found = list(check_edge(problem, None, SimpleNamespace(se=se)))
     assert [one.severity for one in found] == ["error"] * is_said

@@ -9,7 +9,7 @@ import pytest
 import pymc_hais
 from pymc_hais.estimators import LogZEstimate
 from pymc_hais.planning.confirm import AGREEMENT, tolerance
-from pymc_hais.results.checks.plan import check_start
+from pymc_hais.results.findings.plan import check_start
 from pymc_hais.run.row_results import RowResult, count_unconfirmed
 
 

@@ -13,8 +13,8 @@ import pymc_hais
 from pymc_hais.calls import stages
 from pymc_hais.estimators.region import compare_regions
 from pymc_hais.planning.mass import build_first_problem
-from pymc_hais.results.checks.opinions import check_modes
 from pymc_hais.results.draws import read_modes
+from pymc_hais.results.findings.others import check_modes
 from pymc_hais.run import modes as run_modes
 from pymc_hais.run.mode_search import Joint, climb
 from tests.front_door import assert_right, estimate

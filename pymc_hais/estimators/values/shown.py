@@ -22,7 +22,7 @@ class Finding:
     Attributes
     ----------
     name : str
-        A short stable identifier, such as ``"pareto_k"``.
+        A short stable identifier, such as ``"weight_degeneracy"``.
     severity : {"info", "warning", "error"}
         ``"error"``: the estimate or its error bar should not be trusted.
     message : str

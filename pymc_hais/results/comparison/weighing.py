@@ -1,19 +1,17 @@
 """Results of several models -> how probable each model is, once it is sure that they may be compared."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any
 
 import numpy as np
 
-from pymc_hais.core.messages import quoted
 from pymc_hais.core.weights import normalise
-from pymc_hais.estimators import Finding, LogZEstimate
+from pymc_hais.estimators import LogZEstimate
 from pymc_hais.request.arguments import check_flag
 from pymc_hais.results.comparison.reading import read_results
 from pymc_hais.results.datatree import EVIDENCE
-from pymc_hais.results.findings import say
+from pymc_hais.results.findings.compared import check_comparison
 from pymc_hais.results.report import log_findings
 
 #: Simulated sets of log Z, from which the Monte Carlo error of the probabilities is taken.
@@ -41,31 +39,6 @@ def _check_same_data(estimates: Mapping[str, LogZEstimate]) -> None:
                 f"{data.description}): a Bayes factor compares models of the same data, on the same scale. If they are "
                 "the same in another form, pass check_data=False."
             )
-
-
-def check_comparison(
-    trees: Mapping[str, Any], estimates: Mapping[str, LogZEstimate], check_data: bool
-) -> Iterator[Finding]:
-    """Say what a comparison rests on that nothing has checked, and which of its results are not independent."""
-    unknown = [name for name, one in estimates.items() if one.data is None or not one.data.digests]
-    if unknown and check_data:
-        yield say("data_unknown", names=quoted(unknown), have="has" if len(unknown) == 1 else "have")
-    copies = set()
-    for first, second in combinations(estimates, 2):
-        if _are_one(estimates[first], estimates[second]):
-            copies.add(second)
-            yield say("one_result", first=first, second=second)
-    same_seed: dict[str, list[str]] = {}
-    for name in estimates.keys() - copies:
-        same_seed.setdefault(_seed_of(trees[name]), []).append(name)
-    for seed, names in same_seed.items():
-        if seed and len(names) > 1:
-            yield say("shared_seed", names=quoted(sorted(names, key=list(estimates).index)))
-
-
-def _are_one(first: LogZEstimate, second: LogZEstimate) -> bool:
-    """Whether two estimates are one, to the bit: an exact one is no run."""
-    return first is second or (first == second and first.mc_se > 0.0)
 
 
 def _seed_of(tree: Any) -> str:
@@ -100,7 +73,8 @@ def weigh(results: Any, prior: Any, allow_errors: bool, check_data: bool) -> Wei
     if not allow_errors:
         _refuse_errors(estimates)
     log_prior = _log_prior(prior, list(estimates))
-    log_findings(check_comparison(trees, estimates, check_data))
+    seeds = {name: _seed_of(tree) for name, tree in trees.items()}
+    log_findings(check_comparison(estimates, seeds, check_data))
     log_z = np.array([estimate.value for estimate in estimates.values()])
     se = np.array([estimate.se for estimate in estimates.values()])
     probability, error = np.full((2, len(se)), np.nan)

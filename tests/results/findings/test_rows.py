@@ -44,18 +44,18 @@ def test_rows_that_agree_from_round_to_round_have_no_finding():
 def test_rows_whose_mean_moves_disagree_although_none_of_them_does(move):
     before = np.random.default_rng(1).normal(0, 5, 40)
     found = findings(rows_of(before, before + move))
-    assert f"The mean over 40 rows moved by {move:+.3f} nats" in found["rounds_disagree"].message
-    assert found["rounds_disagree"].severity == "error"
+    assert f"The mean over 40 rows moved by {move:+.3f} nats" in found["estimates_disagree"].message
+    assert found["estimates_disagree"].severity == "error"
     # One of these rows alone moved by less than its error allows.
-    assert "rounds_disagree" not in findings(rows_of(before[:1], before[:1] + move))
+    assert "estimates_disagree" not in findings(rows_of(before[:1], before[:1] + move))
 
 
 def test_findings_of_single_rows_are_merged():
     rows = rows_of(np.zeros(3), np.zeros(3), se=0.02)
     lone = replace(rows[1], symptoms=replace(rows[1].symptoms, n_families=2.0, n_nan=5))
     found = findings([rows[0], lone, lone])
-    assert list(found) == ["few_ancestors", "nan"]
-    assert found["few_ancestors"].message.startswith("2 of 3 rows (row 1, 2); the first: All particles descend")
+    assert list(found) == ["weight_degeneracy", "not_finite"]
+    assert found["weight_degeneracy"].message.startswith("2 of 3 rows (row 1, 2); the first: All particles descend")
 
 
 def test_what_may_be_missing_from_a_row_does_not_count_as_its_own_error():

@@ -20,10 +20,13 @@ from pymc_hais.core.weights import pool, systematic
 from pymc_hais.estimators import Finding, LogZEstimate
 from pymc_hais.problem.problem import Problem
 from pymc_hais.references import StateGroup, state_group
-from pymc_hais.results.findings import say
+from pymc_hais.results.findings.finding import check
+from pymc_hais.run.rounds import Outcome
 
 #: States of one set of sites that are all tried.
 _MOST_STATES = 1024
+#: Evaluations of the run for each one of the first glances.
+_SHARE_OF_RUN = 10.0
 #: Particles at which every set is tried; and those at which a set is that seems to have been missed.
 _GLANCED, _JUDGED = 16, 256
 #: Evaluations of all glances, at most, and numbers in their flat vectors.
@@ -78,12 +81,10 @@ class _Trial(NamedTuple):
         return float(np.sum((shares - of_particles)[is_missed]))
 
 
-def check_states(problem: Problem, run: AnnealingRun, estimate: LogZEstimate, most: float) -> Iterator[Finding]:
-    """Say that states of some sites were missed, if log Z would rise by more than its error bar.
-
-    It takes ``most`` evaluations for a first glance.
-    """
-    trials = [] if problem.is_exact else _trials(problem, most)
+@check("the diagnosis of joint states")
+def check_states(problem: Problem, run: AnnealingRun, estimate: LogZEstimate, outcome: Outcome) -> Iterator[Finding]:
+    """Yield an error if states of some sites were missed, and log Z lacks more than its error bar."""
+    trials = [] if problem.is_exact else _trials(problem, outcome.n_gradients / _SHARE_OF_RUN)
     log_weights = pool(run.log_weights, run.log_z)
     if not trials or not np.isfinite(run.log_z).any():
         return
@@ -101,7 +102,15 @@ def check_states(problem: Problem, run: AnnealingRun, estimate: LogZEstimate, mo
     group = max(gains, key=lambda one: gains[one], default=None)
     if group is not None and gains[group] > estimate.se:
         names = dict.fromkeys(problem.layout.owner_of(int(site)) for site in group.sites)
-        yield say("unreached: states", names=quoted(names), n=len(group.sites), gain=gains[group])
+        yield Finding(
+            "unreached",
+            "error",
+            f"Hardly any particle has certain joint values of {len(group.sites)} elements of {quoted(names)}, although "
+            "given the other variables these values hold more of the posterior: no change of a single element leads "
+            f"there. log Z is at least {gains[group]:.2f} nats too low.",
+            "Pass as `reference` a dict with a PyMC distribution for each variable under which these values are "
+            "likely, or sum the variables out of the likelihood.",
+        )
 
 
 def _trials(problem: Problem, most: float) -> list[_Trial]:
@@ -116,8 +125,9 @@ def _trials(problem: Problem, most: float) -> list[_Trial]:
     return trials
 
 
+@check("the diagnosis of the sites")
 def check_flat(problem: Problem, run: AnnealingRun) -> Iterator[Finding]:
-    """Say that the log ratio had one value wherever a particle was, which tells nothing of where it has another."""
+    """Yield an error if the log ratio had one value wherever a particle was, which tells nothing of other places."""
     if problem.is_exact or not problem.layout.n_sites or not problem.meetings.together:
         return
     if np.any(run.temperature["n_lost"]) or not np.isfinite(run.log_weights).all():
@@ -125,4 +135,11 @@ def check_flat(problem: Problem, run: AnnealingRun) -> Iterator[Finding]:
     mean, variance = (run.temperature[name] for name in ("mean_ratio", "var_ratio"))
     size = 1.0 + float(np.abs(mean).max())
     if np.ptp(mean) <= _ROUNDING * size and variance.max() <= _ROUNDING_OF_SQUARES * size**2:
-        yield say("flat", value=float(mean[0, 0]))
+        yield Finding(
+            "unreached",
+            "error",
+            f"The log ratio of posterior and reference was {float(mean[0, 0]):.2f} wherever a particle was, at every "
+            "temperature: log Z and its error do not count states where it has another value.",
+            "Pass as `reference` a dict with a PyMC distribution for each discrete variable under which the states "
+            "that matter are likely, or sum these variables out of the likelihood.",
+        )

@@ -1,0 +1,149 @@
+"""What others say of log Z: methods beside a run, a search for modes, and a bridge from draws of another sampler."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from pymc_hais.estimators import Finding, LogZEstimate
+from pymc_hais.opinions.bridging import BridgeResult
+from pymc_hais.results.findings.finding import check
+from pymc_hais.run.modes import Modes
+
+#: Combined standard errors that another estimate may differ by without a finding.
+_DISAGREEMENT = 4.0
+#: Nats that another estimate may differ by without a finding.
+_TOLERANCE = 0.05
+#: Independent draws that a bridge needs at least.
+_FEWEST_EFFECTIVE = 100.0
+#: R-hat beyond which chains have not mixed (Vehtari et al. 2021).
+_LARGEST_RHAT = 1.05
+#: Independent terms at each end of a bridge below which its error bar is a guess.
+_FEWEST_OVERLAPPING = 30.0
+#: Numbers of a mode that a message shows.
+_SHOWN = 3
+#: Modes that a message shows.
+_MODES = 3
+#: Methods whose disagreement is a finding, in words.  Results of earlier versions hold others.
+_METHODS = {
+    "bridge": "a bridge from a fit to the draws",
+    "linked": "linked importance sampling",
+    "reverse": "annealing the draws back to the reference",
+    "forward and reverse": "annealing both ways",
+}
+
+
+def check_bridge(result: BridgeResult, n_draws: int) -> Iterator[Finding]:
+    """Yield what is missing in the draws of all chains that a bridge starts from."""
+    if not np.isfinite(result.log_z):
+        yield Finding(
+            "poor_draws",
+            "error",
+            "No draw of the fitted reference has a positive density under the model: there is nothing to bridge.",
+            "Use sample_hais, which anneals between the two.",
+        )
+        return
+    if result.rhat > _LARGEST_RHAT:
+        yield Finding(
+            "poor_draws",
+            "error",
+            f"The chains have not mixed (R-hat = {result.rhat:.2f}): they lie in different regions, and the share of "
+            "each region depends on where the chains began.",
+            "Sample longer, or use sample_hais, which weighs the regions.",
+        )
+    if result.n_effective < _FEWEST_EFFECTIVE:
+        yield Finding(
+            "poor_draws",
+            "error",
+            f"The draws are worth {result.n_effective:.0f} independent ones, and {_FEWEST_EFFECTIVE:.0f} are needed.",
+            "Pass more draws, or draws of a sampler that mixes better.",
+        )
+    if result.overlap * n_draws / 2 < _FEWEST_OVERLAPPING:
+        yield Finding(
+            "poor_draws",
+            "error",
+            f"The draws and the reference fitted to them overlap in {result.overlap:.2%} of their mass: the bridge "
+            "rests on few draws, and its error bar is a guess.",
+            "Use sample_hais, which anneals between the two (reference=idata starts from these draws).",
+        )
+    if abs(result.tilt) > _DISAGREEMENT * result.tilt_se + _TOLERANCE:
+        errors = abs(result.tilt) / max(result.tilt_se, 1e-12)
+        yield Finding(
+            "poor_draws",
+            "error",
+            f"Bridges that give more and less weight to the draws differ by {result.tilt:+.2f} nats, {errors:.0f} "
+            "standard errors: the draws are not of this model's posterior, but of an approximation (such as pm.fit) or "
+            "of another model.",
+            "Pass draws of pm.sample or sample_hais; sample_hais(reference=idata) is right with these draws, too.",
+        )
+
+
+@check("the comparison with other estimates")
+def check_opinions(estimate: LogZEstimate, opinions: Sequence[LogZEstimate]) -> Iterator[Finding]:
+    """Yield the other methods asked for that disagree with the annealed estimate."""
+    for other in opinions:
+        error = _DISAGREEMENT * float(np.hypot(estimate.se, other.se)) + _TOLERANCE
+        difference = other.value - estimate.value
+        if other.estimator not in _METHODS or not abs(difference) > error:
+            continue
+        severity, meaning = "error", "One of the two has missed a part of the posterior."
+        if other.estimator == "reverse" and difference > 0.0:
+            severity = "warning"
+            meaning = (
+                "It is an upper bound if the draws are right. Annealing back has too few temperatures, or the draws "
+                "lie where the annealing hardly passes."
+            )
+        elif other.estimator == "bridge":
+            below = "The bridge has missed regions, or its fit overlaps little with the draws."
+            meaning = "The annealing has missed mass." if difference > 0.0 else below
+        yield Finding(
+            "estimates_disagree",
+            severity,
+            f"By {_METHODS[other.estimator]}, log Z is {other.value:.2f} ± {other.se:.2f}, {difference:+.2f} nats from "
+            f"the estimate. {meaning}",
+            "Pass a larger `n_temperatures` or more `draws`.",
+        )
+
+
+@check("the comparison with modes")
+def check_modes(modes: Modes | None, estimate: LogZEstimate) -> Iterator[Finding]:
+    """Yield an error if modes hold more mass than the run found there, and log Z lacks more than its error bar.
+
+    And one if modes were so hard to reach that there may be others.  Of draws from classes of unknown sizes, the share
+    of all classes that none belongs to is about the share of the draws that are alone in theirs (Good 1953, Biometrika
+    40, 237-264): where the climbs to modes with a real share of Z are few, so are those to modes that are not known.
+    """
+    if modes is not None and modes.n_rare:
+        yield Finding(
+            "unconfirmed",
+            "error",
+            f"{_modes(modes.n_rare)} with a real share of Z had one climb of hundreds lead there: the search may have "
+            "missed other modes.",
+            "Pass points near other modes as `modes=`, or see whether log Z stays with more `draws` from "
+            '`reference="prior"`.',
+        )
+    if modes is None or not modes.refute(estimate):
+        return
+    which = modes.missed.which
+    places = "; ".join(_place(modes.values, mode) for mode in which[:_MODES]) + ("; ..." if len(which) > _MODES else "")
+    yield Finding(
+        "missed_mass",
+        "error",
+        f"The run has too little mass around {_modes(len(which)).lower()} (at {places}). Importance sampling finds a "
+        f"log mass of {modes.masses[which[0]].lower:.2f} around the {'first' if len(which) > 1 else 'mode'}; the run "
+        f"has {modes.shares[which[0]]:.2g} of its Z there. log Z is at least {modes.missed.gain:.2f} nats too low.",
+        "Run again with this result as `modes=`.",
+    )
+
+
+def _modes(n: int) -> str:
+    return f"{n} modes" if n > 1 else "A mode"
+
+
+def _place(values: Mapping[str, np.ndarray], mode: int) -> str:
+    """Return the first few numbers of a mode as text."""
+    numbers = [
+        f"{name}{list(index) if index else ''} = {value[mode][index]:.4g}"
+        for name, value in values.items()
+        for index in np.ndindex(*value.shape[1:])
+    ]
+    return ", ".join(numbers[:_SHOWN]) + (", ..." if len(numbers) > _SHOWN else "")

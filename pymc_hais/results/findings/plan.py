@@ -1,0 +1,102 @@
+"""Whether a run could follow its plan, what confirms its start, and what the time was too short for."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pymc_hais.core.records import AnnealingRun
+from pymc_hais.estimators import Finding
+from pymc_hais.estimators.symptoms import FEWEST_FAMILIES
+from pymc_hais.jobs.timing import duration
+from pymc_hais.results.findings.finding import check
+from pymc_hais.run.choice import Choice
+from pymc_hais.run.plan import Promise
+from pymc_hais.run.rounds import Outcome
+from pymc_hais.runner.runner import Runner
+
+#: How many times as many temperatures the same error may need without a finding.
+_MOST_EFFORT = 4.0
+#: Variance of the log weights in nats squared without a finding: without resampling a run is planned for up to eight.
+_LEAST_VARIANCE = 2.0
+#: The share of the promised acceptance rate that some temperature must have.
+_LEAST_ACCEPTANCE = 0.6
+
+
+@check("the diagnosis of the time", is_of_first_run=True)
+def check_time(choice: Choice, outcome: Outcome, runner: Runner) -> Iterator[Finding]:
+    """Yield what ``max_seconds`` took from a run beside temperatures."""
+    pilot = choice.plan.pilot
+    if pilot is not None and not pilot.is_complete:
+        yield Finding(
+            "unfinished",
+            "warning",
+            f"`max_seconds` ended the pilot at beta = {pilot.betas[-2]:.2g}: nothing is tuned for the rest of the "
+            "path, and the error of log Z is not known.",
+            "Raise `max_seconds`.",
+        )
+    if outcome.draws < runner.request.draws:
+        n_steps, needed = _round(int(choice.plan.lengths[0]), outcome, runner)
+        yield Finding(
+            "unfinished",
+            "warning",
+            f"`max_seconds` left time for {outcome.draws} particles of each chain instead of {runner.request.draws}, "
+            f"which would take about {needed} for {n_steps} temperatures: the posterior draws hold copies.",
+            "Raise `max_seconds`.",
+        )
+
+
+@check("the diagnosis of the start", is_of_first_run=True)
+def check_start(choice: Choice, outcome: Outcome, runner: Runner) -> Iterator[Finding]:
+    """Yield an error if too few draws of the prior confirm the fit that a run starts from."""
+    if choice.n_confirming >= FEWEST_FAMILIES:
+        return
+    cost = ""
+    if choice.fallback_length is not None:
+        n_steps, needed = _round(choice.fallback_length, outcome, runner)
+        cost = f": one round takes about {n_steps:,} temperatures, {needed}"
+    yield Finding(
+        "unconfirmed",
+        "error",
+        f"The run starts from a fit, and about {choice.n_confirming:.0f} effective draws of the prior led to where the "
+        f"fit is; at least {FEWEST_FAMILIES:.0f} are needed. log Z lacks the parts of the posterior, if there are any, "
+        "that the fit does not cover.",
+        f'Pass reference="prior"{cost}.',
+    )
+
+
+def _round(n_steps: int, outcome: Outcome, runner: Runner) -> tuple[int, str]:
+    """Return the temperatures of a round with all particles, and the time that it takes."""
+    return n_steps, duration(n_steps * runner.request.draws * runner.request.chains * outcome.seconds_per_move)
+
+
+@check("the diagnosis of the plan", is_of_first_run=True)
+def check_plan(promise: Promise | None, run: AnnealingRun) -> Iterator[Finding]:
+    """Yield a warning if a run follows its plan far less smoothly than the run that learnt it.
+
+    At constant speed every step has the same discrepancy D, their sum falls as 1/T, and T times the sum is the squared
+    barrier.  Where a plan does not fit, a few steps take it all: the product is then larger than any barrier asks for.
+    """
+    if promise is None or not np.isfinite(run.log_z).any():
+        return
+    discrepancy, rate = (run.temperature[name].mean(axis=0) for name in ("discrepancy", "acceptance_rate"))
+    seen = []
+    needed, expected = _effort(discrepancy), max(_effort(promise.discrepancy), np.finfo(float).tiny)
+    times = needed / expected
+    if times > _MOST_EFFORT and needed > _LEAST_VARIANCE * len(promise.discrepancy):
+        seen.append(f"the same error needs about {times:.0f} times as many temperatures as where it was learnt")
+    usual = float(promise.acceptance_rate.min())
+    if rate.min() < _LEAST_ACCEPTANCE * usual:
+        seen.append(f"at some temperature {rate.min():.0%} of the moves were accepted, where {usual:.0%} had been")
+    if seen:
+        yield Finding(
+            "plan_misfit",
+            "warning",
+            f"The plan does not fit these data: {', and '.join(seen)}.",
+            "Leave out `plan`, so that a pilot learns one for these data, or pass a plan that was learnt from "
+            'reference="prior".',
+        )
+
+
+def _effort(discrepancy: np.ndarray) -> float:
+    """Return the temperatures that log weights of a variance of one nat would need, at the speeds of a run (T,)."""
+    return float(len(discrepancy) * np.sum(discrepancy))

@@ -1,0 +1,173 @@
+"""What the weights, the moves and the rounds of a run show."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pymc_hais.estimators import Finding, Symptoms, jump
+from pymc_hais.estimators.symptoms import FEWEST_FAMILIES, PARETO_K_LIMIT
+from pymc_hais.jobs.timing import duration
+from pymc_hais.results.findings.finding import check
+from pymc_hais.run.rounds import Outcome
+from pymc_hais.run.row_results import RowResult
+from pymc_hais.runner.runner import Runner
+
+#: The lowest mean acceptance rate of a temperature without a finding.
+_LEAST_ACCEPTANCE = 0.2
+#: The largest share of divergent moves without a finding.
+_MOST_DIVERGENT = 0.01
+#: The share of divergent moves beyond which particles hardly move.
+_HOPELESSLY_DIVERGENT = 0.5
+#: The share of Z that dropped draws may be missing, as a share of the standard error.
+_MOST_DROPPED = 0.1
+
+
+@check("the diagnosis of the weights")
+def check_weights(result: RowResult, outcome: Outcome, runner: Runner) -> Iterator[Finding]:
+    """Yield what the numbers of one row's run mean; the outcome is of all rows."""
+    symptoms = result.symptoms
+    if not symptoms.is_alive:
+        yield Finding(
+            "weight_degeneracy",
+            "error",
+            "All particles of all chains ended with weight zero: none of them reached a place with a positive "
+            "posterior density.",
+            "Raise `draws`, or soften hard constraints.",
+        )
+        return
+    yield from _large_error(result, outcome, runner)
+    yield from _degeneracy(symptoms)
+    yield from _disagreement(result)
+    yield from _moves(symptoms)
+    yield from _numbers(symptoms, result.estimate.se)
+
+
+def _degeneracy(symptoms: Symptoms) -> Iterator[Finding]:
+    if not symptoms.pareto_k <= PARETO_K_LIMIT:
+        yield Finding(
+            "weight_degeneracy",
+            "error",
+            f"The weights have a heavy tail (Pareto k = {symptoms.pareto_k:.2f} > {PARETO_K_LIMIT}): a few particles "
+            "decide log Z, and its error bar is too small.",
+            "Pass a larger `n_temperatures` or more `draws`, or reparametrise to bring prior and posterior closer.",
+        )
+    if not symptoms.n_families >= FEWEST_FAMILIES:
+        yield Finding(
+            "weight_degeneracy",
+            "error",
+            f"All particles descend from about {symptoms.n_families:.0f} effective draws of the reference, and at "
+            f"least {FEWEST_FAMILIES:.0f} are needed: regions of the posterior may be missing.",
+            "Pass more `draws` or a larger `n_temperatures`.",
+        )
+
+
+def _disagreement(result: RowResult) -> Iterator[Finding]:
+    if (times := result.symptoms.disagreement) != 0.0:
+        yield Finding(
+            "estimates_disagree",
+            "error",
+            f"The chains' estimates of log Z differ by {times:.1f} times what their own errors predict: the error bar "
+            "is too small.",
+            "Pass a larger `n_temperatures`. If the chains still differ, single chains miss modes of the posterior.",
+        )
+    if (moved := jump(result.rounds)) != 0.0:
+        before, last = result.rounds[-2:]
+        yield Finding(
+            "estimates_disagree",
+            "error",
+            f"log Z moved from {before.log_z:.2f} with {before.n_steps} temperatures to {last.log_z:.2f} with "
+            f"{last.n_steps}, by {moved:.1f} standard errors: the particles do not keep up with the annealing.",
+            "Pass a larger `n_temperatures`, or reparametrise (for example non-centred).",
+        )
+
+
+def _moves(symptoms: Symptoms) -> Iterator[Finding]:
+    rate, share = symptoms.acceptance_rate, symptoms.divergent_share
+    if not rate >= _LEAST_ACCEPTANCE:
+        yield Finding(
+            "rejected_moves",
+            "warning",
+            f"At some temperature only {rate:.0%} of the moves were accepted: the step sizes do not suit all of the "
+            "posterior.",
+            "Reparametrise, or raise `draws`.",
+        )
+    if not share < _MOST_DIVERGENT:
+        yield Finding(
+            "rejected_moves",
+            "error" if share > _HOPELESSLY_DIVERGENT else "warning",
+            f"{share:.1%} of the moves diverged (an energy error above 1000 nats, or NaN): the density has regions of "
+            "extreme curvature.",
+            "Reparametrise (for example non-centred).",
+        )
+
+
+def _numbers(symptoms: Symptoms, se: float) -> Iterator[Finding]:
+    counts = (("NaN", symptoms.n_nan), ("plus infinity", symptoms.n_infinite))
+    if seen := " and ".join(f"{what} {n} times" for what, n in counts if n):
+        yield Finding(
+            "not_finite",
+            "warning",
+            f"The log-likelihood was {seen}: these particles got weight zero.",
+            "Find the term that is not a number with `model.debug()`.",
+        )
+    if not symptoms.dropped_share < _MOST_DROPPED * max(se, 1e-3):
+        yield Finding(
+            "not_finite",
+            "error",
+            "Prior draws beyond the range of floating point (underflow to 0, or a probability rounded to 1) were "
+            "dropped, although the likelihood does not vanish there: up to "
+            f"{symptoms.dropped_share:.1%} of Z is missing.",
+            "Use a less diffuse prior.",
+        )
+
+
+def _large_error(result: RowResult, outcome: Outcome, runner: Runner) -> Iterator[Finding]:
+    """Yield the finding that the error of log Z is larger than `target_se`, with the reason."""
+    estimate, stopped_by, target = result.estimate, outcome.stopped_by, runner.request.target_se
+    is_small = target is None or estimate.se <= target
+    if is_small and stopped_by != "interrupt":
+        return
+    if np.isinf(estimate.se) and np.isfinite(estimate.value):
+        above = (
+            "The error of log Z is not known: an unbiased estimate of Z is a lower bound of log Z in expectation "
+            "only, and may lie above it in one run."
+        )
+    else:
+        above = "" if is_small else f"The error of log Z is {estimate.se:.2g}, above target_se = {target:g}."
+    if stopped_by == "interrupt":
+        seen = "The run was interrupted, and the result is of the rounds that had finished."
+        advice = "Make the same call again to reach `target_se`."
+        above = "" if is_small else above
+    elif runner.recipe.is_fixed and stopped_by != "failure":
+        seen, advice = "", "Raise `draws` or `chains`, or leave the schedule to the pilot."
+    elif stopped_by == "max_seconds":
+        needed = _long_enough(estimate.se / target, result, outcome, runner)
+        seen = f"`max_seconds` left no time for another round{needed}."
+        advice = "Raise `max_seconds` or `target_se`."
+    elif stopped_by == "failure":
+        seen, advice = "The next round failed.", "The finding `unfinished` has its error."
+    elif stopped_by == "shortfall":
+        seen = f"More chains of this plan would leave a `shortfall` of {estimate.shortfall:.2g}."
+        advice = more_temperatures(target)
+    elif stopped_by == "extended":
+        seen, advice = "", "Call extend(target_se=...) for more chains."
+    else:
+        seen = "The last round reached `max_temperatures`."
+        advice = "Raise `max_temperatures`, `draws` or `chains`."
+    yield Finding("standard_error", "warning", f"{above} {seen}".strip(), advice)
+
+
+def more_temperatures(target: float | None) -> str:
+    """Return the advice where only a plan of more temperatures reduces the error."""
+    return f"Call sample_hais(target_se={target:g}), which makes a plan of more temperatures."
+
+
+def _long_enough(times: float, result: RowResult, outcome: Outcome, runner: Runner) -> str:
+    """Return what a round would take that makes the error so many times smaller; nothing where it is infinite."""
+    # All rounds count, with as many particles as there was time for.
+    made = sum(one.n_steps for one in result.rounds) * outcome.draws / runner.request.draws
+    n_steps = made * times**2
+    if not np.isfinite(n_steps):
+        return ""
+    needed = duration(n_steps * runner.request.draws * runner.request.chains * outcome.seconds_per_move)
+    return f"; one of {n_steps:,.0f} temperatures, about {needed}, would be long enough"
