@@ -46,7 +46,9 @@ def enumerate_states(problem: Problem, spent: Spent, runner: Runner) -> Problem 
     model, identity, compiler = problem.model, problem.identity, runner.compiler
     if identity and (kept := find_problem(model, identity, EVERY_STATE, compiler, takes_fit=False)):
         return kept
-    base, seconds = _possible_state(problem, runner)
+    base, log_p, seconds = _likeliest_draw(problem, runner)
+    if len(groups) > 1 and not np.isfinite(log_p):  # no group has a possible state beside the others'
+        return None
     n_states = sum(group.n_states for group in groups)
     if seconds * n_states / CHUNK > _SHARE_OF_TIME * runner.budget.left:
         return None
@@ -59,11 +61,13 @@ def enumerate_states(problem: Problem, spent: Spent, runner: Runner) -> Problem 
     return found
 
 
-def _possible_state(problem: Problem, runner: Runner) -> tuple[np.ndarray, float]:
-    """Return the likeliest of ``CHUNK`` draws of the reference, (D,), and the seconds that evaluating these takes."""
+def _likeliest_draw(problem: Problem, runner: Runner) -> tuple[np.ndarray, float, float]:
+    """Return the likeliest of ``CHUNK`` reference draws (D,), its log density, and the seconds of all evaluations."""
     draws = problem.reference.draw(CHUNK, runner.seeds.sequence(Purpose.CHECK, 8)).positions
     watch = Stopwatch(problem.engine.clock)
-    return draws[np.argmax(problem.log_density(draws))], watch.elapsed
+    log_p = problem.log_density(draws)
+    best = np.argmax(log_p)
+    return draws[best], float(log_p[best]), watch.elapsed
 
 
 def _tabulate(problem: Problem, group: StateGroup, base: np.ndarray) -> np.ndarray:

@@ -14,7 +14,11 @@ from scipy.stats import binom, norm
 
 import pymc_hais
 from pymc_hais import FlatDiscrete
+from pymc_hais.planning import enumeration
+from pymc_hais.planning.mass import build_first_problem
+from pymc_hais.run.choice import Spent
 from tests.marks import slow_but
+from tests.runs import call_of
 
 #: Sums of a few hundred thousand numbers in double precision.
 ROUNDING = 1e-9
@@ -238,3 +242,16 @@ def test_a_number_of_terms_that_depends_on_the_sites_is_refused_by_name():
         pm.Potential("e", pt.nonzero(s)[0].sum() * 1.0)
     with pytest.raises(NotImplementedError, match=r"How many terms .* pt.switch\(mask, x, 0.0\)"):
         sample(model)
+
+
+@pytest.mark.parametrize("n_draws", [1, 500])
+def test_groups_are_not_summed_where_no_draw_is_possible(n_draws, monkeypatch):
+    """Of 1,000 draws of two pairs of bits that have to be on, 26 are possible."""
+    with pm.Model() as model:
+        for name in "ab":
+            bits = pm.Bernoulli(name, 0.4, shape=2)
+            pm.Potential(f"{name}_on", pt.switch(pt.eq(bits.prod(), 1), 0.0, -np.inf))
+    call = call_of(model, random_seed=1)
+    monkeypatch.setattr(enumeration, "CHUNK", n_draws)
+    found = enumeration.enumerate_states(build_first_problem(model, "auto", call), Spent(), call)
+    assert (found is not None) == (n_draws > 1)
