@@ -129,7 +129,7 @@ def test_draws_that_were_rounded_to_an_edge_are_refused_by_name():
         pm.Bernoulli("y", p, observed=1)
     idata = pm.sample_hais(**OPTIONS, model=model)
     idata["posterior"]["p"][0, 0] = 1.0
-    with pytest.raises(ValueError, match="draws of `p` at the very edge"):
+    with pytest.raises(ValueError, match="draws of `p` on the boundary of their support"):
         pymc_hais.bridge(model, idata)
 
 
@@ -146,5 +146,5 @@ def test_a_variable_that_is_called_model_is_not_averaged():
         x = pm.Normal("model")
         pm.Normal("y", x, 1.0, observed=0.3)
     results = {name: pm.sample_hais(**(OPTIONS | {"random_seed": i}), model=one) for i, name in enumerate("ab")}
-    with pytest.raises(ValueError, match="in `model` which model a draw is from"):
+    with pytest.raises(ValueError, match="as `model`: give your variable `model` another name"):
         pymc_hais.average(results)

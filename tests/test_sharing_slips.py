@@ -150,7 +150,7 @@ class Old(Executor):
 
 
 def test_workers_with_other_versions_are_refused():
-    with pytest.raises(RuntimeError, match=r"A worker has pymc .* instead of 5\.0, and would not compute the same"):
+    with pytest.raises(RuntimeError, match=r"A worker has pymc .* instead of 5\.0, so that its results would differ"):
         sample(executor=Old())
 
 

@@ -22,8 +22,8 @@ def resolve_backend(backend: str | None, compile_kwargs: dict | None) -> tuple[s
     """Check ``backend`` and ``compile_kwargs`` before any work."""
     if not isinstance(compile_kwargs, Mapping | None):
         raise ValueError(
-            f"`compile_kwargs` must be a dictionary, such as {{'mode': 'FAST_COMPILE'}}; got {compile_kwargs!r}. Which "
-            'compiler is taken `backend` says, as in backend="jax".'
+            f"`compile_kwargs` must be a dictionary, such as {{'mode': 'FAST_COMPILE'}}; got {compile_kwargs!r}. To "
+            'choose a compiler, pass `backend`, as in backend="jax".'
         )
     compile_kwargs = dict(compile_kwargs or {})
     if unknown := sorted(set(compile_kwargs) - set(compile_options())):

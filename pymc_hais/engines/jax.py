@@ -81,8 +81,8 @@ def _refuse_forked() -> None:
     """Refuse a process that was forked after JAX was used."""
     if os.getpid() != _process:
         raise RuntimeError(
-            "This process was forked from one that has used JAX, whose threads it does not have, so that it would wait "
-            'for ever. Start it with multiprocessing.get_context("forkserver") or "spawn", or pass backend="numba".'
+            "This process was forked from one that has used JAX. It lacks the threads of JAX, and would wait for ever. "
+            'Start it with multiprocessing.get_context("forkserver") or "spawn", or pass backend="numba".'
         )
 
 

@@ -45,7 +45,7 @@ def unpack(parcel: Parcel) -> Engine | None:
     if other := {name: (v, here.get(name)) for name, v in parcel.versions.items() if here.get(name) != v}:
         told = ", ".join(f"{name} {theirs or 'none'} instead of {ours}" for name, (ours, theirs) in other.items())
         raise RuntimeError(
-            f"A worker has {told}, and would not compute the same: give the workers the environment of this process."
+            f"A worker has {told}, so that its results would differ: give the workers the environment of this process."
         )
     with _lock:
         engine = _find(_engines, parcel.key)
@@ -98,8 +98,7 @@ def _read(content: bytes) -> Source:
         return Source.read(content)
     except (ImportError, AttributeError) as error:
         raise RuntimeError(
-            f"A worker cannot import what the model is made of ({error}): define it in a module that the workers have, "
-            "too."
+            f"A worker cannot import a part of the model ({error}): define it in a module that the workers have, too."
         ) from error
 
 

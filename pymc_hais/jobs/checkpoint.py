@@ -119,8 +119,8 @@ class Checkpoint:
             raise ValueError(f"The file {str(path)!r} is not what a run has kept: {error!r}. Delete it.") from error
         if not is_own:
             raise ValueError(
-                f"The file {str(path)!r} is of another call, plan or seed than this call's: it was moved here, or "
-                "planning rounds differently on this machine. Delete the folder, or pass another `checkpoint`."
+                f"The file {str(path)!r} is of another call, plan or seed than this call's: it was moved here, or this "
+                "machine rounds numbers differently in planning. Delete the folder, or pass another `checkpoint`."
             )
         return result
 

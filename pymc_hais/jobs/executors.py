@@ -97,8 +97,8 @@ def _read_answer(future: Future) -> None:
         ) from error
     except BrokenExecutor as error:
         raise RuntimeError(
-            f"The workers of `executor` die as they start ({shown(error)}). In a script, let what starts processes "
-            'stand under `if __name__ == "__main__":`.'
+            f"The workers of `executor` die as they start ({shown(error)}). In a script, put the code that starts "
+            'processes under `if __name__ == "__main__":`.'
         ) from error
     except CancelledError as error:
         raise ValueError(

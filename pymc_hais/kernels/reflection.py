@@ -82,7 +82,7 @@ class LinearConstraints:
         if lower.ndim != 1 or not np.all(lower < upper):
             raise ValueError(f"Box from {lower} to {upper}: pass vectors (D,) with lower < upper everywhere.")
         if not np.any(np.isfinite([lower, upper])):
-            raise ValueError("The box bounds nothing: pass constraints=None.")
+            raise ValueError("The box has no finite bound: pass constraints=None.")
         below, above = np.isfinite(lower), np.isfinite(upper)
         one = np.eye(lower.size)
         return cls(np.concatenate([-one[below], one[above]]), np.concatenate([-lower[below], upper[above]]))

@@ -117,8 +117,8 @@ def _refuse_unknown_data(model: Any) -> None:
         for variable in ancestors([term, model.rvs_to_values.get(term, term)]):
             if variable.owner is not None and isinstance(variable.owner.op, MinibatchOp):
                 raise ValueError(
-                    f"`{term.name}` depends on a pm.Minibatch, other rows of the data each time that it is evaluated, "
-                    "so that there is no one log Z: pass the full data."
+                    f"`{term.name}` depends on a pm.Minibatch, which gives other rows at each evaluation, so that "
+                    "log Z is not defined: pass the full data."
                 )
             is_shared = isinstance(variable, SharedVariable) and not isinstance(variable.type, RandomType)
             if is_shared and variable not in known:

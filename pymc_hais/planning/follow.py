@@ -106,7 +106,7 @@ def _refuse_others(plan: Plan, given: Request) -> None:
             shown = repr(value) if isinstance(value, str | int) else type(value).__name__
             raise ValueError(f"`plan` has a {_OWN[name]} of its own, so leave out `{name}` (got {shown}), or `plan`.")
     if not is_geometric(given.path):
-        raise ValueError('A plan is one of the geometric path: leave out `plan`, or pass path="geometric".')
+        raise ValueError('A plan is for the geometric path only: leave out `plan`, or pass path="geometric".')
     assert plan.start is not None
     reference = given.reference
     is_auto, own = isinstance(reference, str) and reference == "auto", plan.start.reference
@@ -152,7 +152,7 @@ def restore_problem(plan: Plan, model: Any, reference: Any, runner: Runner) -> P
         return problem
     if (problem.chart is None) != (start.sites is None):
         raise ValueError(
-            "`plan` was learnt on another model: the priors depend on one another in another way. Leave it out."
+            "`plan` was learnt on another model: its priors depend on one another differently. Leave it out."
         )
     # The prior's part of the mixture has the mass that it has with these data.
     return problem.with_fit(replace(start.fitted, log_mass_of_other=problem.log_prior_mass), start.sites)

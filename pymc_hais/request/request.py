@@ -134,7 +134,7 @@ def check_request(request: Request) -> tuple[Request, Kernel, SiteKernel | None,
         )
     if "bridge" in estimators and chains < 2:
         raise ValueError(
-            'estimators="bridge" fits to some chains what it bridges to the others: pass at least 2 chains.'
+            'estimators="bridge" fits a density to some chains for the draws of the others: pass at least 2 chains.'
         )
     _check_sites(model, kernel, sites, estimators)
     _refuse_idle_kernel(model, request.kernel, sites)
@@ -199,7 +199,7 @@ def _check_sites(model: Any, kernel: Kernel, sites: SiteKernel | None, estimator
     if refused := [name for name in estimators if name not in _ESTIMATORS_OF_SITES]:
         raise NotImplementedError(
             f"estimators={refused} is not for models with discrete variables such as `{discrete[0]}`, whose moves are "
-            f"no reversals of themselves: pass some of {list(_ESTIMATORS_OF_SITES)}, or leave it out."
+            f"not reversible: pass some of {list(_ESTIMATORS_OF_SITES)}, or leave it out."
         )
 
 

@@ -35,8 +35,9 @@ def read_positions(model: Any, idata: Any, argument: str = "idata", fewest: int 
     if beyond.size:
         owners = dict.fromkeys(layout.owner_of(int(dimension)) for dimension in beyond)
         raise ValueError(
-            f"`{argument}` has draws of {quoted(owners)} at the very edge of what they may be, such as a probability "
-            "of 1: they were rounded, perhaps by a file in single precision."
+            f"`{argument}` has draws of {quoted(owners)} on the boundary of their support, such as a probability of 1, "
+            "where the unconstrained value is infinite. Pass draws that were not rounded, as by a file in single "
+            "precision."
         )
     return flat.reshape(n_chains, n_draws, layout.n_dims)
 

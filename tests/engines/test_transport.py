@@ -114,7 +114,7 @@ def start_in_threads(engine):
 @pytest.mark.parametrize(
     ("versions", "told"),
     [
-        ({"pymc": "0.0"}, r"A worker has pymc [\d.]+ instead of 0\.0, and would not compute the same"),
+        ({"pymc": "0.0"}, r"A worker has pymc [\d.]+ instead of 0\.0, so that its results would differ"),
         ({"nothing": "1"}, "A worker has nothing none instead of 1"),
     ],
 )
@@ -149,5 +149,5 @@ def test_a_model_whose_parts_a_worker_does_not_have_says_so(engine, monkeypatch)
         raise ModuleNotFoundError("No module named 'mine'")
 
     monkeypatch.setattr(transport.Source, "read", missing)
-    with pytest.raises(RuntimeError, match=r"cannot import what the model is made of \(No module named 'mine'\)"):
+    with pytest.raises(RuntimeError, match=r"cannot import a part of the model \(No module named 'mine'\)"):
         unpack(pack(engine))

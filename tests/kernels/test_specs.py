@@ -93,7 +93,7 @@ def test_constraints_refuse_what_bounds_nothing(normals, bounds, message):
 @pytest.mark.parametrize(
     ("lower", "upper", "message"),
     [
-        (-np.inf, [np.inf, np.inf], "bounds nothing"),
+        (-np.inf, [np.inf, np.inf], "has no finite bound"),
         (1.0, [0.0, 2.0], "lower < upper"),
         (np.nan, [0.0, 2.0], "lower < upper"),
         (np.zeros((2, 2)), 1.0, r"vectors \(D,\)"),

@@ -27,12 +27,13 @@ def read_variables(results: Mapping[str, Any], var_names: Sequence[str] | None) 
     groups = {name: idata[_POSTERIOR].to_dataset() for name, idata in results.items()}
     if any("model" in group.variables for group in groups.values()):
         raise ValueError(
-            "The result of average says in `model` which model a draw is from: give your `model` another name."
+            "`average` stores the name of the model that each draw is from as `model`: give your variable `model` "
+            "another name."
         )
     shared, chosen = _shared(groups), None if var_names is None else [str(name) for name in var_names]
     has = "; ".join(f"{name!r} has {', '.join(map(str, group.data_vars))}" for name, group in groups.items())
     if missing := [name for name in chosen or () if name not in shared]:
-        raise ValueError(f"`var_names` has {quoted(missing)}, which not every model has: {has}.")
+        raise ValueError(f"`var_names` has {quoted(missing)}, which some of the models do not have: {has}.")
     if chosen is None and not shared and not _all_predict(results):
         raise ValueError(f"The models share no variable, so that there is nothing to average: {has}.")
     for variable in shared if chosen is None else chosen:
