@@ -37,6 +37,14 @@ def test_the_bridge_finds_the_truth():
     assert not estimate.findings
 
 
+def test_a_model_without_free_variables_is_not_told_of_a_kernel():
+    """No kernel was passed, so that none is to be left out."""
+    with pm.Model() as model:
+        pm.Normal("y", 0.0, 1.0, observed=[1.2, 0.3, 2.5])
+    with pytest.raises(ValueError, match=r"no free random variables.*model\.logp\(\) itself"):
+        pymc_hais.bridge(model, exact_draws())
+
+
 @pytest.mark.slow
 def test_draws_of_a_run_of_ours_go_in():
     model, truth = hierarchy()
