@@ -5,6 +5,7 @@ import pymc as pm
 import pytensor.tensor as pt
 
 from pymc_hais import FlatDiscrete
+from pymc_hais.core.files import decode
 
 SMALL = {"draws": 200, "chains": 3, "target_se": None, "max_temperatures": 16, "progressbar": False, "backend": "jax"}
 RNG = np.random.default_rng(1)
@@ -14,13 +15,19 @@ DESIGN, Y = RNG.normal(size=(12, 3)), RNG.normal(size=12)
 def same_bits(one, other):
     """Compare every number of two results, but for seconds."""
     assert set(one.children) == set(other.children)
-    for name, group in one.children.items():
-        theirs = other[name].data_vars
-        assert set(group.data_vars) == set(theirs), name
-        for variable, values in group.data_vars.items():
+    for name in one.children:
+        ours, theirs = arrays_of(one, name), arrays_of(other, name)
+        assert set(ours) == set(theirs), name
+        for variable, values in ours.items():
             if values.dtype.kind in "biuf" and not variable.endswith(("seconds", "time")):
                 np.testing.assert_array_equal(values, theirs[variable], err_msg=f"{name}/{variable}")
     return True
+
+
+def arrays_of(idata, name):
+    """Return the arrays of a group; of a plan without its facts, some of which are seconds."""
+    group = idata[name].data_vars
+    return decode(group["record"].values.tobytes())[0] if name == "plan" else group
 
 
 def regression():

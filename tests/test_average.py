@@ -163,7 +163,10 @@ def test_models_whose_coefficients_differ_in_length_average_what_is_named():
     assert set(tree["posterior"].data_vars) == {"mu"}
     # The averaged prediction is 1 with probability 1 / 4, and 2 with 3 / 4.
     assert float(tree["posterior_predictive"]["y"].mean()) == 1.75
-    for wrong, message in (("mu", "must be a list of names"), (["nu"], r"`var_names` has `nu`, which not every model")):
+    for wrong, message in (
+        ("mu", "must be a list of names"),
+        (["nu"], r"`var_names` has `nu`, which some of the models do not have"),
+    ):
         with pytest.raises(ValueError, match=message):
             pymc_hais.average(results, var_names=wrong)
 

@@ -130,7 +130,7 @@ def test_what_was_added_to_a_result_is_left_out_and_said_before_any_work(model, 
     added["predictions"] = added["posterior"].copy()
     with caplog.at_level(logging.WARNING, logger="pymc.hais"):
         more = extend(added, model, chains=1)
-    said = "posterior/square, posterior/one, sample_stats/mine, predictions. The model does not give them"
+    said = "posterior/square, posterior/one, sample_stats/mine, predictions, which the model cannot"
     assert said in caplog.text
     assert set(more["posterior"].data_vars) == {"mu"}
     np.testing.assert_array_equal(more["posterior"]["mu"], extend(first, model, chains=1)["posterior"]["mu"])
