@@ -80,8 +80,14 @@ def whole(model):
 def after_rounds(model, whole, monkeypatch):
     """A call that takes a moment: planning and rounds are those of another one."""
     monkeypatch.setattr("pymc_hais.calls.sample.check_labels", lambda *_: None)  # before the rounds, as it were
-    for name, value in whole[1].items():
-        monkeypatch.setattr(f"pymc_hais.calls.stages.{name}", lambda *_, value=value: value)
+    planned, annealed = (whole[1][name] for name in ("choose_plan", "run_rounds"))
+
+    def pay(choice, runner):
+        runner.pay("rounds", 2 * 200 * 65)  # of which the search for modes takes a share
+        return annealed
+
+    monkeypatch.setattr("pymc_hais.calls.stages.choose_plan", lambda *_: planned)
+    monkeypatch.setattr("pymc_hais.calls.stages.run_rounds", pay)
     return lambda **given: pymc_hais.sample_hais(model=model, **{**OPTIONS, **given})
 
 

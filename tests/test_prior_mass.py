@@ -14,6 +14,7 @@ from pymc_hais import Gaussian, Mixture, StudentT
 from pymc_hais.model import facts, markov
 from pymc_hais.planning.mass import measure_prior_mass
 from pymc_hais.run import rounds
+from pymc_hais.runner.ledger import PILOT
 from tests.marks import slow_but
 from tests.quick import QUICK
 from tests.runs import call_of
@@ -177,10 +178,11 @@ def test_where_the_draws_are_wrong_the_start_is_found_elsewhere(reference):
 
 def test_the_mass_of_a_prior():
     model, _ = model_and_truth("custom")
-    mass = measure_prior_mass(model, call_of(model, draws=500, target_se=0.1))
+    runner = call_of(model, draws=500, target_se=0.1)
+    mass = measure_prior_mass(model, runner)
     assert abs(mass.estimate.value - EXTRA) < 4.0 * mass.estimate.se
     assert mass.estimate.se < 0.03
-    assert mass.n_gradients > 0
+    assert runner.ledger.gradients[PILOT] == runner.ledger.gradients.total() > 0
 
 
 def test_ctrl_c_in_a_later_round_of_the_mass_is_one(monkeypatch):

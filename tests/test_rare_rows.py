@@ -11,7 +11,6 @@ from pymc_hais.model.rows import check_rows
 from pymc_hais.planning.choose import choose_rows
 from pymc_hais.planning.learning import NoStartError, run_pilots
 from pymc_hais.problem.building import build_problem
-from pymc_hais.run.choice import Spent
 from tests.rows import held_out
 from tests.runs import call_of
 
@@ -58,7 +57,7 @@ def test_rows_that_no_draw_makes_possible_are_refused_by_number():
 def test_a_pilot_without_a_particle_is_refused_in_a_sentence():
     problem, call = rows_of([0.3, 1.2, 0.5])
     with pytest.raises(NoStartError, match="None of the 500 particles of a pilot for row 1 started where"):
-        run_pilots(problem, [1], 0, Spent(), call)
+        run_pilots(problem, [1], 0, call)
 
 
 @pytest.mark.slow

@@ -134,8 +134,7 @@ def extend(
     )
     number = int(attrs.get("extensions", 0)) + 1
     with build_runner(request) as runner:
-        runner = replace(runner, seeds=runner.seeds.branch(Branch.EXTENSION, number))
-        runner = follow(record, runner)
+        runner = follow(record, runner.branch(Branch.EXTENSION, number))
         with runner.progress:
             problem = restore_problem(record, model, reference, runner)
             choice = replace(restore_choice(record, problem, runner), tail=record.origin.tail)  # of the same data
@@ -150,7 +149,7 @@ def extend(
         wanted = runner if target_se is not None else runner.asking(target_se=_target(attrs))
         seen = Seen(choice, extended.outcome, wanted, added=extended.added)
         estimate = runner.surely(lambda: with_findings(seen, before.findings))
-        runner.surely(lambda: log_extension(before, estimate, extended))
+        runner.surely(lambda: log_extension(before, estimate, extended, runner.ledger.seconds["rounds"]))
         values = runner.surely(lambda: named(extended.draws.positions))
         more = extension_attributes(extended, choice, wanted, time.perf_counter() - begin)
         tree = to_extended_tree(model, result, values, past, extended, estimate, more, runner)

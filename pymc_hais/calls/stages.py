@@ -25,6 +25,7 @@ from pymc_hais.run.parts import are_outside, is_lost, measure_outside, reweigh, 
 from pymc_hais.run.plan import Plan
 from pymc_hais.run.rounds import Outcome, run_rounds
 from pymc_hais.run.row_results import count_unconfirmed
+from pymc_hais.runner.ledger import PILOT
 from pymc_hais.runner.runner import Runner
 
 _log = logging.getLogger("pymc.hais")
@@ -97,15 +98,10 @@ def _anneal(choice: Choice, points: np.ndarray | None, runner: Runner) -> Seen:
 
 
 def _next_best(choice: Choice, outcome: Outcome) -> Choice:
-    """Return the start that comes after one that the rounds speak against, and count what these have cost."""
+    """Return the start that comes after one that the rounds speak against."""
     assert choice.fallback is not None
     (row,) = outcome.rows
-    choice.spent.n_rounds += len(row.rounds)  # their random numbers are not used again
-    choice.spent.n_gradients = outcome.n_gradients
     other = choice.fallback()
-    if other.spent is not choice.spent:
-        other.spent.add(choice.spent)
-    other = replace(other, compile_seconds=max(choice.compile_seconds, other.compile_seconds))
     label = choice.problem.label
     return other.because(f"The rounds from {label}, log Z = {row.estimate:.3f}, spoke against that start.")
 
@@ -118,10 +114,10 @@ def anneal_again(seen: Seen, start: Start) -> Seen:
         return seen
     if not all(variable.n_values for variable in seen.problem.layout.sites):
         return seen  # a Gaussian around a mode leaves no distribution for these sites
-    if runner.budget.left < seen.outcome.seconds + seen.choice.spent.pilot_seconds:
+    if runner.budget.left < runner.ledger.seconds["rounds"] + runner.ledger.seconds[PILOT]:
         return seen
     _log.info(f"log Z = {first:.3f} misses modes that a search has found: sampling again, from these as well")
-    own, wider = replace(runner, seeds=runner.seeds.branch(Branch.FROM_MODES)), start.with_modes(found.positions)
+    own, wider = runner.branch(Branch.FROM_MODES), start.with_modes(found.positions)
 
     def by_points() -> Choice:
         return _choose(wider, wider.build(own), own)
@@ -132,7 +128,8 @@ def anneal_again(seen: Seen, start: Start) -> Seen:
         beside: Choice | None = start_beside(seen.choice, run, found, first.value, own)
         if beside is not None:
             beside = replace(beside, n_confirming=seen.choice.n_confirming, fallback=by_points)
-        return _anneal(_instead_of(seen, beside or by_points()), wider.points, own)
+        reason = f"A run before it, log Z = {first:.3f}, had missed modes."
+        return _anneal((beside or by_points()).because(reason), wider.points, own)
 
     what = "a run from the modes that were missed"
     again = runner.attempt(what, once_more, seen, is_dear=True, is_kept=True)
@@ -161,11 +158,3 @@ def _keep_measured(first: Seen, found: Modes, second: Seen) -> Seen:
         other = reweigh(other, is_outside, one.log_mass - two.log_mass)
     row = replace(second.result, estimate=estimate)
     return replace(second, outcome=replace(second.outcome, rows=(row,), run=other))
-
-
-def _instead_of(before: Seen, choice: Choice) -> Choice:
-    """Count what the run before has cost, and say why there is another one."""
-    n_gradients = before.outcome.n_gradients + (before.modes.n_gradients if before.modes else 0)
-    choice.spent.add(replace(before.choice.spent, n_gradients=n_gradients))
-    reason = f"A run before it, log Z = {before.result.estimate:.3f}, had missed modes."
-    return replace(choice, compile_seconds=choice.compile_seconds + before.choice.compile_seconds).because(reason)

@@ -95,10 +95,10 @@ class SharedEngine(Engine):
         return (*given[n_rows:], *map(self._pass, self.path.arrays)), (*given[:n_rows], *self.data)
 
 
-def renew(engine: Any, cores: int | None = None) -> Any:
-    """Share the machine code with an engine for another run: its own threads, and its own count of compiling."""
+def renew(engine: Any, cores: int | None, clock: CompileClock) -> Any:
+    """Share the machine code with an engine for another run: its own threads, and its own clock."""
     other = copy.copy(engine)
-    other.clock = CompileClock()
+    other.clock = clock
     other.set_cores(cores or os.cpu_count() or 1)
     return other
 

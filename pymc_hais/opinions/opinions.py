@@ -158,7 +158,9 @@ def _bidirectional(problem: Problem, outcome: Outcome, report: Report, runner: R
         return [upper]
     forward = run
     if run.n_resampled.any():  # its paths are broken
-        ((_, forward),) = anneal_rows(problem, plan, runner.round(_FORWARD), report, runner)
+        ((_, forward),) = anneal_rows(
+            problem, plan, Place(Purpose.ROUND, _FORWARD, [0], range(runner.request.chains)), report, runner
+        )
     return [upper, _join(run, forward, back)]
 
 

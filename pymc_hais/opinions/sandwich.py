@@ -41,7 +41,7 @@ def run_validation(choice: Choice, true_positions: np.ndarray, runner: Runner) -
     They were simulated from ``true_positions`` (R, D), flat vectors.
     """
     problem = choice.problem
-    number = choice.spent.n_rounds + 1
+    place = runner.next_round()
     report = without_log_z(runner.progress.phase(f"{problem.n_rows} data sets", choice.forecast(runner)))
     results: dict[int, Sandwich] = {}
     for ladder, rows, own in each_length(choice, report):
@@ -52,7 +52,7 @@ def run_validation(choice: Choice, true_positions: np.ndarray, runner: Runner) -
                 support_of(problem, row, run, runner),
                 _draws(problem, run),
             )
-            for row, run in anneal_rows(problem, ladder, runner.round(number, rows), ahead, runner)
+            for row, run in anneal_rows(problem, ladder, place._replace(rows=rows), ahead, runner)
         }
         size = (runner.request.chains, runner.request.draws, problem.layout.n_dims)
         starts = {row: np.broadcast_to(problem.to_coordinates(true_positions[row][None]), size) for row in rows}

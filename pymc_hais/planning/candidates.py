@@ -123,9 +123,9 @@ class Fit:
 
     def build(self, best: Trial) -> tuple[Problem, Runner]:
         """Fit one shape around each row's centre."""
-        mass = mass_of(best.problem, best.runner, best.spent)
+        mass = mass_of(best.problem, best.runner)
         near = fit_to(best.problem, best.centres, best.residuals, mass)
-        return shorten(near, best, best.spent, best.runner) if self.is_auto else near, best.runner
+        return shorten(near, best) if self.is_auto else near, best.runner
 
     def reason_against(self, tried: Trial, best: Trial) -> str | None:
         """Compare the lengths, where it is left to us."""
@@ -164,7 +164,7 @@ def _reason_to_stay(first: Trial) -> str | None:
     fit_costs = n_pilots * PILOT_PARTICLES * _NEAR_MOVES + SHORTEST * n_particles
     if needed * n_particles <= fit_costs:
         return "A fit to the pilot's particles would not save time."
-    if n_pilots * PILOT_PARTICLES * _NEAR_MOVES * first.spent.seconds_per_gradient > runner.budget.left / 2:
+    if n_pilots * PILOT_PARTICLES * _NEAR_MOVES * first.seconds_per_gradient > runner.budget.left / 2:
         return "There is no time for a second pilot, from a fit."
     suspects = unnormalised_priors(problem.model)
     if suspects and needed <= _WORTH_A_MASS:

@@ -25,7 +25,7 @@ from pymc_hais.problem.building import with_reference
 from pymc_hais.problem.parameter_path import build_parameter_problem, is_geometric
 from pymc_hais.problem.problem import Problem
 from pymc_hais.references import AnnealedModel, Draws, check_same_variables
-from pymc_hais.run.choice import Choice, Spent
+from pymc_hais.run.choice import Choice
 from pymc_hais.run.plan import Plan
 from pymc_hais.runner.runner import Runner
 from pymc_hais.tuning import Recipe, build_ladder, suggest_length
@@ -56,46 +56,45 @@ def choose_reference(problem: Problem, runner: Runner, reference: Any) -> Choice
     """
     layout, kernel = problem.layout, problem.engine.kernel
     check_counters(runner.request.draws, layout.n_continuous, kernel.n_uniforms)
-    spent = Spent(n_gradients_pilot=problem.prior_mass.n_gradients if problem.prior_mass else 0)
     if not runner.recipe.needs_pilot(kernel) and (is_auto(reference) or not takes_fit(reference)):
         plan = Plan(None, np.full(problem.n_rows, runner.request.n_temperatures or 1), runner.recipe)
-        return Choice(problem, plan, spent=spent, compile_seconds=problem.engine.clock.seconds)
+        return Choice(problem, plan)
     if isinstance(reference, GivenDraws):
         x = reference.positions
         if layout.n_sites:
             near = fit_margins(problem, x, runner)
         else:
-            near = fit_to_draws(problem, x, mass_of(problem, runner, spent), "the draws given")
-        return learn(near, [0], 0, spent, runner)
+            near = fit_to_draws(problem, x, mass_of(problem, runner), "the draws given")
+        return learn(near, [0], 0, runner)
     if is_auto(reference) and runner.request.n_temperatures is None:
-        exact = enumerate_states(problem, spent, runner)
+        exact = enumerate_states(problem, runner)
         if exact is not None:
-            return learn(exact, [0], 0, spent, runner).because("Few enough states to sum over all of them.")
+            return learn(exact, [0], 0, runner).because("Few enough states to sum over all of them.")
     if is_auto(reference):
-        first = _try_mode(problem, spent, runner)
+        first = _try_mode(problem, runner)
         if first is None and problem.chart is not None and problem.chart.fixes_predictors:
             # In such coordinates a pilot from the prior is dear.
             problem = build_first_problem(problem.model, reference, runner)
-            first = _try_mode(problem, spent, runner)
+            first = _try_mode(problem, runner)
         if first is not None:
-            return replace(first, fallback=lambda: _by_pilots(problem, reference, spent, runner))
-    return _by_pilots(problem, reference, spent, runner)
+            return replace(first, fallback=lambda: _by_pilots(problem, reference, runner))
+    return _by_pilots(problem, reference, runner)
 
 
-def _by_pilots(problem: Problem, reference: Any, spent: Spent, runner: Runner) -> Trial:
+def _by_pilots(problem: Problem, reference: Any, runner: Runner) -> Trial:
     """Run the pilot from the first start, and try what may cost less."""
     offers = [kind.offer(problem, reference) for kind in CANDIDATES]
-    best = learn(problem, choose_rows(problem, runner), 0, spent, runner, scouts_for_fit=takes_fit(reference))
+    best = learn(problem, choose_rows(problem, runner), 0, runner, scouts_for_fit=takes_fit(reference))
     best = best.because("") if is_auto(reference) else best
     for candidate in offers:
         best = best if candidate is None else _consider(candidate, best)
     return best
 
 
-def _try_mode(problem: Problem, spent: Spent, runner: Runner) -> Trial | None:
+def _try_mode(problem: Problem, runner: Runner) -> Trial | None:
     """Start from the mode where that is offered, with fields integrated out; None if not."""
     has_fields = problem.chart is not None and problem.chart.fields
-    first = (try_fields_first if has_fields else try_mode_first)(problem, spent, runner)
+    first = (try_fields_first if has_fields else try_mode_first)(problem, runner)
     if isinstance(first, Trial):
         return first
     if first:
@@ -141,27 +140,14 @@ def _consider(candidate: Candidate, best: Trial) -> Trial:
     """Try a candidate where it is worth a pilot; return the better one, which says why."""
     if (reason := candidate.reason_to_skip(best)) is not None:
         return best.because(reason)
-    spent, rate = best.spent, best.spent.seconds_per_gradient
     problem, runner = candidate.build(best)
     earlier = best if candidate.sees_earlier else None
     try:
-        tried = learn(problem, best.rows, candidate.number, spent, runner, earlier)
+        tried = learn(problem, best.rows, candidate.number, runner, earlier)
     except NoStartError:
-        spent.seconds_per_gradient = rate
         return best.because(f"No particle from {problem.label} has a density above zero.")
     reason = candidate.reason_against(tried, best)
-    taken = candidate.taken(tried, best) if reason is None else best.because(reason)
-    if taken.problem is tried.problem:
-        return _counting(taken, best)
-    spent.seconds_per_gradient = rate  # that of what is kept
-    return _counting(taken, tried)
-
-
-def _counting(trial: Trial, other: Trial) -> Trial:
-    """Count the compiling of another trial, too."""
-    if trial.problem.engine.clock is other.problem.engine.clock:
-        return trial
-    return replace(trial, compile_seconds=trial.compile_seconds + other.compile_seconds)
+    return candidate.taken(tried, best) if reason is None else best.because(reason)
 
 
 def build_problem(model: Any, path: Any, reference: Any, known: Plan | None, runner: Runner) -> Problem:
@@ -180,7 +166,11 @@ def build_problem(model: Any, path: Any, reference: Any, known: Plan | None, run
 
 def choose_plan(problem: Problem, reference: Any, known: Plan | None, runner: Runner) -> Choice:
     """Learn a plan by pilots, or take the one that is known."""
-    return choose_reference(problem, runner, reference) if known is None else restore_choice(known, problem, runner)
+    if known is None:
+        return choose_reference(problem, runner, reference)
+    assert known.origin is not None  # of a run that has ended
+    runner.used[Purpose.ROUND] = known.origin.n_rounds
+    return restore_choice(known, problem, runner)
 
 
 def _learn_reference(model: Any, runner: Runner) -> Choice:

@@ -21,7 +21,7 @@ from pymc_hais.jobs.progress import without_log_z
 from pymc_hais.model import is_log_concave
 from pymc_hais.planning.learning import Trial, adaptation_bias
 from pymc_hais.problem.problem import Problem
-from pymc_hais.run.populations import anneal_rows, count_gradients
+from pymc_hais.run.populations import anneal_rows
 from pymc_hais.tuning import Pilot, build_ladder
 
 #: Nats by which a log Z that misses nothing may be below a pilot's, at most: estimates that miss something are too low.
@@ -84,12 +84,10 @@ def _most_evaluations(tried: Trial) -> float:
 
 def _anneal_few(first: Trial) -> tuple[float, float]:
     """Anneal a few particles along the prior's own schedule; return log Z and the number of their first ancestors."""
-    problem, spent = first.problem, first.spent
-    call = first.runner.asking(draws=_PARTICLES // 2, chains=2)
+    problem = first.problem
+    runner = first.runner.asking(draws=_PARTICLES // 2, chains=2)
     ladder = build_ladder(first.pilots[0], first.length, first.runner.recipe, problem.engine.kernel)
-    spent.n_rounds += 1
-    report = without_log_z(call.progress.phase("Confirming"))
-    ((_, run),) = anneal_rows(problem, ladder, call.round(spent.n_rounds), report, call)
-    spent.n_gradients += count_gradients(problem, ladder, 1, call)
+    report = without_log_z(runner.progress.phase("Confirming"))
+    ((_, run),) = anneal_rows(problem, ladder, runner.next_round(), report, runner)
     log_z = float(log_mean_exp(run.log_z)) - problem.log_prior_mass
     return log_z, measure_symptoms(run).n_families if np.isfinite(log_z) else 0.0

@@ -15,8 +15,8 @@ from pymc_hais.problem.building import with_reference
 from pymc_hais.problem.kept import find_problem, keep_problem
 from pymc_hais.problem.problem import CHUNK, Problem
 from pymc_hais.references import Enumerated, Independent, StateGroup, state_group
-from pymc_hais.run.choice import Spent
 from pymc_hais.run.plan import EVERY_STATE
+from pymc_hais.runner.ledger import PILOT
 from pymc_hais.runner.runner import Runner
 from pymc_hais.tuning import Stopwatch
 
@@ -35,7 +35,7 @@ def find_state_groups(problem: Problem) -> list[StateGroup] | None:
     return groups if sum(group.n_states for group in groups) <= MOST_STATES else None
 
 
-def enumerate_states(problem: Problem, spent: Spent, runner: Runner) -> Problem | None:
+def enumerate_states(problem: Problem, runner: Runner) -> Problem | None:
     """Compile the problem for a table of its posterior; None where there are too many states, or no time.
 
     Costs one evaluation of the density for each state, and nothing where it is kept from an earlier call.
@@ -53,7 +53,7 @@ def enumerate_states(problem: Problem, spent: Spent, runner: Runner) -> Problem 
     if seconds * n_states / CHUNK > _SHARE_OF_TIME * runner.budget.left:
         return None
     tables = [_tabulate(problem, group, base) for group in groups]
-    spent.n_gradients_pilot += n_states
+    runner.pay(PILOT, n_states)
     reference = Independent(Enumerated(groups, tables), problem.layout.n_dims)
     found = replace(with_reference(model, problem.layout, reference, compiler, runner.seeds), identity=identity)
     if identity:

@@ -7,6 +7,7 @@ import numpy as np
 
 from pymc_hais.core.noise import check_counters
 from pymc_hais.core.schedules import SHORTEST
+from pymc_hais.core.seeds import Purpose
 from pymc_hais.kernels import Composed
 from pymc_hais.model import ModelIdentity, build_layout, identify_as_written
 from pymc_hais.planning.enumeration import enumerate_states
@@ -16,7 +17,7 @@ from pymc_hais.problem.parameter_path import is_geometric
 from pymc_hais.problem.problem import PriorMass, Problem
 from pymc_hais.references import prior_alone
 from pymc_hais.request.request import FINAL_MOVES, Request
-from pymc_hais.run.choice import Choice, Spent, tail_of
+from pymc_hais.run.choice import Choice, tail_of
 from pymc_hais.run.plan import (
     EVERY_STATE,
     Origin,
@@ -41,7 +42,6 @@ def record_plan(choice: Choice, outcome: Outcome, runner: Runner) -> Plan | None
     """Complete the plan of a run of one model; None where a path moves a parameter, or starts from another model."""
     problem, run = choice.problem, outcome.run
     assert run is not None
-    (row,) = outcome.rows
     if problem.identity is None:
         return None
     kernel, pilot = problem.engine.kernel, choice.plan.pilot
@@ -49,8 +49,8 @@ def record_plan(choice: Choice, outcome: Outcome, runner: Runner) -> Plan | None
         problem.layout,
         problem.identity,
         tail_of(choice, run),
-        choice.spent.n_rounds + len(row.rounds) - 1,
-        choice.spent.seconds_per_gradient,
+        runner.used[Purpose.ROUND] - 1,
+        choice.seconds_per_gradient,
         choice.n_confirming,
     )
     return replace(
@@ -160,7 +160,7 @@ def restore_problem(plan: Plan, model: Any, reference: Any, runner: Runner) -> P
 
 def _enumerate_again(model: Any, runner: Runner) -> Problem:
     """Sum over all states of a model with the data that it has now."""
-    problem = enumerate_states(build_problem(model, "prior", runner.compiler, runner.seeds), Spent(), runner)
+    problem = enumerate_states(build_problem(model, "prior", runner.compiler, runner.seeds), runner)
     if problem is None:
         raise ValueError(
             "The run of `plan` summed over all states of the discrete variables. With these data more of them depend "
@@ -187,15 +187,9 @@ def _is_known(before: ModelIdentity | None, now: ModelIdentity | None) -> bool:
 def restore_choice(plan: Plan, problem: Problem, runner: Runner) -> Choice:
     """Return the choice of a plan for a problem that was restored from it."""
     check_counters(runner.request.draws, problem.layout.n_continuous, problem.engine.kernel.n_uniforms)
-    mass, origin, ladder = problem.prior_mass, plan.origin, plan.ladder
+    origin, ladder = plan.origin, plan.ladder
     assert ladder is not None
     assert origin is not None  # of a run that has ended
-    is_old = plan.start is not None and mass is plan.start.mass
-    spent = Spent(
-        n_gradients_pilot=mass.n_gradients if mass and not is_old else 0,
-        n_rounds=origin.n_rounds,
-        seconds_per_gradient=origin.seconds_per_gradient,
-    )
     n_steps, recipe = len(ladder.schedule), runner.recipe
     is_seen = _is_known(origin.identity, problem.identity)
     if problem.is_near and not is_seen:
@@ -210,5 +204,4 @@ def restore_choice(plan: Plan, problem: Problem, runner: Runner) -> Choice:
         reason="As in the plan that was given.",
     )
     tail = origin.tail if is_seen else None
-    seconds = problem.engine.clock.seconds
-    return Choice(problem, own, tail, spent=spent, compile_seconds=seconds, n_confirming=origin.n_confirming)
+    return Choice(problem, own, tail, (), origin.seconds_per_gradient, origin.n_confirming)

@@ -3,7 +3,6 @@
 Of several rows only some have a pilot; a short round, which is not reported, tells about all of them.
 """
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
@@ -21,10 +20,11 @@ from pymc_hais.jobs.workers import Task
 from pymc_hais.model import improper_priors
 from pymc_hais.problem.problem import Problem
 from pymc_hais.problem.refusals import refuse_distance
-from pymc_hais.run.choice import PILOT_PARTICLES, Choice, Spent
+from pymc_hais.run.choice import PILOT_PARTICLES, Choice
 from pymc_hais.run.plan import Plan
-from pymc_hais.run.populations import Piloting, anneal_rows, count_gradients
+from pymc_hais.run.populations import Piloting, anneal_rows
 from pymc_hais.run.row_results import RowResult, estimate_row
+from pymc_hais.runner.ledger import PILOT
 from pymc_hais.runner.runner import Runner
 from pymc_hais.tuning import (
     EndlessPilotError,
@@ -66,13 +66,12 @@ class NoStartError(ValueError):
 
 
 def run_pilots(
-    problem: Problem, rows: Sequence[int], number: int, spent: Spent, runner: Runner, n_particles: int = PILOT_PARTICLES
+    problem: Problem, rows: Sequence[int], number: int, runner: Runner, n_particles: int = PILOT_PARTICLES
 ) -> list[Pilot]:
     """Run a pilot on each of some rows, with reference draws of its own; each is given a part of the time left.
 
     There are ``n_particles`` or more, where a dense metric takes them, and where they save compiling another program.
     """
-    begin = time.perf_counter()
     seconds = _SHARE_OF_TIME * runner.budget.left / len(rows)
     step = PILOT_PARTICLES if n_particles == PILOT_PARTICLES else problem.engine.grain(PILOT_PARTICLES)
     n_particles = step * -(-max(n_particles, particles_for_dense(problem.layout.n_continuous)) // step)
@@ -85,7 +84,8 @@ def run_pilots(
         return Task(name, fingerprint, lambda: _pilot(problem, row, stream, n_particles, seconds))
 
     try:
-        found = dict(runner.workers.do(problem.engine, [task(row) for row in rows], report))
+        with runner.timed(PILOT):
+            found = dict(runner.workers.do(problem.engine, [task(row) for row in rows], report))
     except EndlessPilotError as error:
         refuse_distance(problem.model, problem.layout, problem.label, problem.is_prior, error)
     except FloatingPointError as error:
@@ -96,10 +96,7 @@ def run_pilots(
             "Choose a prior or a `reference` that covers the values under which the data are possible."
         ) from error
     pilots = [found[i] for i in range(len(rows))]
-    spent.seconds_per_gradient = sum(pilot.seconds for pilot in pilots) / sum(pilot.n_gradients for pilot in pilots)
-    spent.n_gradients_pilot += sum(pilot.n_gradients for pilot in pilots)
-    spent.n_gradients_pilot += len(rows) * problem.reference.cost(n_particles)
-    spent.pilot_seconds += time.perf_counter() - begin
+    runner.pay(PILOT, sum(pilot.n_gradients + problem.reference.cost(n_particles) for pilot in pilots))
     return pilots
 
 
@@ -173,12 +170,10 @@ class Trial(Choice):
         n_steps = min(max(int(lengths[0]) // 2, _SHORTEST_SCOUTING), request.max_temperatures)
         ladder = build_ladder(merge(self.pilots), n_steps, runner.recipe, problem.engine.kernel)
         n_kept = max(_KEPT_PER_ROW, _KEPT_PARTICLES // problem.n_rows)
-        self.spent.n_rounds += 1
         report = without_log_z(runner.progress.phase("Scouting"))
-        runs = anneal_rows(problem, ladder, runner.round(self.spent.n_rounds, range(problem.n_rows)), report, runner)
+        runs = anneal_rows(problem, ladder, runner.next_round(range(problem.n_rows)), report, runner)
         looked = {row: _look(problem, run, n_steps, n_kept) for row, run in runs}
         scouted, centres, residuals = zip(*(looked[row] for row in range(problem.n_rows)), strict=True)
-        self.spent.n_gradients += count_gradients(problem, ladder, problem.n_rows, runner)
         if request.target_se is not None:
             se = np.array([one.estimate.se for one in scouted])
             lengths = _lengths(se, n_steps, request.target_se, request.max_temperatures)
@@ -188,7 +183,6 @@ class Trial(Choice):
             plan=plan,
             tail=tail,
             scouted=scouted,
-            compile_seconds=problem.engine.clock.seconds,
             centres=np.stack(centres),
             residuals=np.concatenate(residuals),
         )
@@ -198,7 +192,6 @@ def learn(
     problem: Problem,
     rows: list[int],
     number: int,
-    spent: Spent,
     runner: Runner,
     earlier: Trial | None = None,
     scouts_for_fit: bool | None = None,
@@ -210,7 +203,7 @@ def learn(
     None where no row is asked.
     """
     n_particles = FEW_PARTICLES if problem.is_near else PILOT_PARTICLES
-    pilots = run_pilots(problem, rows, number, spent, runner, n_particles)
+    pilots = run_pilots(problem, rows, number, runner, n_particles)
     seen = [] if earlier is None else log_ratios(problem, rows, earlier.pilots, earlier.problem)
     seen = [*seen, *log_ratios(problem, rows, pilots)]
     plan, tail = decide(problem, pilots, seen, _suggest(problem, pilots, runner), runner)
@@ -220,8 +213,7 @@ def learn(
         problem,
         plan,
         tail,
-        spent=spent,
-        compile_seconds=problem.engine.clock.seconds,
+        seconds_per_gradient=sum(pilot.seconds for pilot in pilots) / sum(pilot.n_gradients for pilot in pilots),
         runner=runner,
         rows=rows,
         pilots=pilots,

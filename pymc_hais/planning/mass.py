@@ -31,7 +31,6 @@ from pymc_hais.planning.starts import first_reference, heavy_reference, takes_fi
 from pymc_hais.problem.building import bind_reference, build_problem
 from pymc_hais.problem.problem import PriorMass, Problem
 from pymc_hais.references import Gaussian, StudentT, UnusablePriorError, prior_alone
-from pymc_hais.run.choice import Spent
 from pymc_hais.run.rounds import run_rounds
 from pymc_hais.runner.runner import Runner
 from pymc_hais.tuning import fit_reference
@@ -94,13 +93,11 @@ def find_mass(model: Any, reference: Any, runner: Runner) -> PriorMass | None:
         return None
 
 
-def mass_of(problem: Problem, runner: Runner, spent: Spent) -> PriorMass | None:
+def mass_of(problem: Problem, runner: Runner) -> PriorMass | None:
     """Measure the mass of the prior that a fit is mixed with, where it may not be one."""
     if not problem.is_prior or not unnormalised_priors(problem.model):
         return problem.prior_mass
-    mass = measure_prior_mass(problem.model, runner)
-    spent.n_gradients_pilot += mass.n_gradients
-    return mass
+    return measure_prior_mass(problem.model, runner)
 
 
 def measure_prior_mass(model: Any, runner: Runner) -> PriorMass:
@@ -114,20 +111,18 @@ def measure_prior_mass(model: Any, runner: Runner) -> PriorMass:
     """
     prior = prior_alone(model)
     if (known := known_log_mass(model)) is not None:
-        return PriorMass(LogZEstimate(known, 0.0, known, known), 0, identify_as_written(prior))
+        return PriorMass(LogZEstimate(known, 0.0, known, known), identify_as_written(prior))
     if discrete_names(prior):
         raise NotImplementedError("The mass of a prior with discrete variables is not measured.")
     target_se = _SHARE_OF_TARGET * (runner.request.target_se or 0.1)
     own = runner.within(Branch.PRIOR_MASS, Hamiltonian(), target_se=target_se)
     fit = _fit_prior(prior, own.seeds)
     problem = build_problem(prior, fit or heavy_reference(None), own.compiler, own.seeds, takes_fit=fit is None)
-    spent = Spent()
-    choice = learn(problem, [0], 0, spent, own)
+    choice = learn(problem, [0], 0, own)
     if fit is None and choice.is_tuned:
-        choice = learn(fit_to(problem, choice.centres, choice.residuals, None), [0], 1, spent, own, choice)
+        choice = learn(fit_to(problem, choice.centres, choice.residuals, None), [0], 1, own, choice)
     outcome = run_rounds(choice, own)
-    n_gradients = outcome.n_gradients + spent.n_gradients_pilot
-    return PriorMass(outcome.rows[0].estimate, n_gradients, problem.identity)
+    return PriorMass(outcome.rows[0].estimate, problem.identity)
 
 
 def _fit_prior(prior: Any, seeds: Seeds) -> Gaussian | StudentT | None:

@@ -47,7 +47,7 @@ def find_problem(
         problem = one.problem
         assert problem.identity is not None
         if one.recipe == recipe and not problem.identity.difference(identity):
-            return replace(problem, model=model, engine=renew(problem.engine, compiler.cores))
+            return replace(problem, model=model, engine=renew(problem.engine, compiler.cores, compiler.clock))
     return None
 
 

@@ -12,6 +12,7 @@ from pymc_hais.core.records import Particles, ParticleState
 from pymc_hais.core.seeds import Stream
 from pymc_hais.core.weights import clean
 from pymc_hais.engines import compile_engine
+from pymc_hais.engines.base import CompileClock
 from pymc_hais.estimators import LogZEstimate
 from pymc_hais.kernels import Block, Composed, Gibbs, Hamiltonian, LinearConstraints, SiteBlock, SiteKernel
 from pymc_hais.model import (
@@ -52,12 +53,15 @@ class Compiler:
     cores: int | None = None  # limits the threads of the engine
     sites: SiteKernel | None = None  # of the discrete dimensions; left to us by default
     normals: bool = False  # whether independent normal variables may be fields of a chart
+    clock: CompileClock = field(default_factory=CompileClock, compare=False)  # of all its engines
 
     def __call__(self, graph: DensityGraph) -> Engine:
         """Compile a model's graphs with the kernel."""
         engine = compile_engine(graph, self.backend, self.compile_kwargs, self._compose(graph))
         if self.cores is not None:
             engine.set_cores(self.cores)
+        self.clock.seconds += engine.clock.seconds
+        engine.clock = self.clock
         return engine
 
     def _compose(self, graph: DensityGraph) -> Kernel:
@@ -76,10 +80,9 @@ class Compiler:
 
 
 class PriorMass(NamedTuple):
-    """Log of the integral of a prior's density, and what it cost to measure."""
+    """Log of the integral of a prior's density."""
 
     estimate: LogZEstimate
-    n_gradients: int  # evaluations of value and gradient
     identity: ModelIdentity | None = None  # of the prior alone
 
 

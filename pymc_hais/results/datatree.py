@@ -79,7 +79,7 @@ def to_datatree(
     stats["log_marginal_likelihood"] = ("chain", run.log_z - estimate.log_prior_mass)
     added = add_groups(
         {
-            "modes": lambda: modes and modes_group(modes),
+            "modes": lambda: modes and modes_group(modes, runner.ledger),
             **data_groups(model, labels),
             **densities(posterior, model, output),
             PLAN: lambda: plan and plan_group(plan),

@@ -28,6 +28,7 @@ from pymc_hais.run.choice import Choice
 from pymc_hais.run.extending import Extended
 from pymc_hais.run.posterior import PosteriorDraws
 from pymc_hais.run.rounds import Outcome
+from pymc_hais.runner.ledger import PILOT
 from pymc_hais.runner.runner import Runner
 
 # A child of PyMC's logger, so that messages appear where PyMC's do.
@@ -72,7 +73,8 @@ def log_start(choice: Choice, runner: Runner) -> None:
     seconds, left = choice.forecast(runner), runner.budget.left
     chains = f"{request.chains} chain{'s' if request.chains > 1 else ''} of {request.draws:,} draws"
     rows = f" for each of {problem.n_rows:,} data sets" if problem.n_rows > 1 else ""
-    compiled = f"compiled in {choice.compile_seconds:.1f} s" if choice.compile_seconds else "already compiled"
+    compiling = runner.compiler.clock.seconds
+    compiled = f"compiled in {compiling:.1f} s" if compiling else "already compiled"
     needed = "" if seconds is None else f"about {duration(seconds)}, "
     _log.info(f"Sampling {chains}{rows} ({needed}{compiled})")
     if seconds is not None and seconds > left:
@@ -98,16 +100,16 @@ def log_outcome(estimate: LogZEstimate, seen: Seen, seconds: float) -> None:
     temperatures = _temperatures(outcome.ladder.n_temperatures)
     rounds = f"{n_rounds} rounds, the last of {temperatures}" if n_rounds > 1 else f"1 round of {temperatures}"
     _log.info(f"{_quantity(seen.problem)} {estimate:.3f} ({duration(seconds)})")
-    _log.debug(f"{rounds}: {duration(outcome.seconds)}; {why}")
+    _log.debug(f"{rounds}: {duration(runner.ledger.seconds['rounds'])}; {why}")
     log_findings(estimate.findings)
 
 
-def log_extension(before: LogZEstimate, estimate: LogZEstimate, extended: Extended) -> None:
+def log_extension(before: LogZEstimate, estimate: LogZEstimate, extended: Extended, seconds: float) -> None:
     """Log the estimate of an extended run against the one before, and every finding."""
-    outcome, (n_chains, n_particles) = extended.outcome, extended.added.log_weights.shape
+    n_chains, n_particles = extended.added.log_weights.shape
     _log.info(
         f"log Z = {estimate:.3f} after adding {n_chains} x {n_particles:,} particles, {before:.3f} before "
-        f"({duration(outcome.seconds)})"
+        f"({duration(seconds)})"
     )
     log_findings(estimate.findings)
 
@@ -163,13 +165,12 @@ def log_held_out(result: HeldOut) -> None:
     log_findings(result.findings)
 
 
-def attributes(seen: Seen, posterior: PosteriorDraws, seconds: float) -> dict[str, Any]:
+def attributes(seen: Seen, seconds: float) -> dict[str, Any]:
     """Gather plain numbers and strings that say how a result of ``sample_hais`` came about."""
     outcome = seen.outcome
     return {
         **_attributes(seen.choice, outcome, seen.runner),
         "quantity": _quantity(seen.problem),
-        "n_gradients": outcome.n_gradients + posterior.n_gradients,
         "n_rounds": len(outcome.rows[0].rounds),
         "n_temperatures": outcome.ladder.n_temperatures,
         "total_time": seconds,
@@ -178,12 +179,7 @@ def attributes(seen: Seen, posterior: PosteriorDraws, seconds: float) -> dict[st
 
 def extension_attributes(extended: Extended, choice: Choice, runner: Runner, seconds: float) -> dict[str, Any]:
     """Gather what changes in the attributes of a result that was extended."""
-    outcome = extended.outcome
-    return {
-        **_of_call(choice, outcome, runner),
-        "n_gradients": outcome.n_gradients + extended.draws.n_gradients,
-        "total_time": seconds,
-    }
+    return {**_of_call(choice, extended.outcome, runner), "total_time": seconds}
 
 
 def attributes_of_rows(choice: Choice, outcome: Outcome, runner: Runner) -> dict[str, Any]:
@@ -199,7 +195,7 @@ def attributes_of_rows(choice: Choice, outcome: Outcome, runner: Runner) -> dict
 
 
 def _attributes(choice: Choice, outcome: Outcome, runner: Runner) -> dict[str, Any]:
-    engine, spent = choice.problem.engine, choice.spent
+    engine, ledger = choice.problem.engine, runner.ledger
     return {
         "sampler": "hais",
         "engine": engine.name,
@@ -211,8 +207,8 @@ def _attributes(choice: Choice, outcome: Outcome, runner: Runner) -> dict[str, A
         "draws": runner.request.draws,
         "particles": outcome.draws,
         "chains": runner.request.chains,
-        "n_gradients_pilot": spent.n_gradients_pilot,
-        "pilot_time": spent.pilot_seconds,
+        "n_gradients_pilot": ledger.gradients[PILOT],
+        "pilot_time": ledger.seconds[PILOT],
         "versions": json.dumps(versions_of(PACKAGES)),
     }
 
@@ -223,9 +219,9 @@ def _of_call(choice: Choice, outcome: Outcome, runner: Runner) -> dict[str, Any]
         "random_seed": json.dumps(runner.seeds.entropy),
         "target_se": -1.0 if runner.request.target_se is None else runner.request.target_se,
         "stopped_by": outcome.stopped_by,
-        "n_gradients": outcome.n_gradients,
-        "compile_time": choice.compile_seconds,
-        "sampling_time": outcome.seconds,
+        "n_gradients": runner.ledger.n_gradients,
+        "compile_time": runner.compiler.clock.seconds,
+        "sampling_time": runner.ledger.seconds["rounds"],
     }
 
 
@@ -255,7 +251,7 @@ def end_run(
     estimate = runner.surely(lambda: with_findings(seen))
     seconds = time.perf_counter() - begin
     runner.surely(lambda: log_outcome(estimate, seen, seconds))
-    attrs = runner.surely(lambda: attributes(seen, posterior, seconds))
+    attrs = runner.surely(lambda: attributes(seen, seconds))
     tree = to_datatree(seen, values, posterior, estimate, attrs, learnt)
     keep_result(tree, runner)
     return tree

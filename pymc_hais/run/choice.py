@@ -1,10 +1,10 @@
-"""A plan for a problem, what is known of its data, and what planning has cost."""
+"""A plan for a problem, and what is known of its data."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -22,23 +22,6 @@ PILOT_PARTICLES = 500
 _GAIN = 0.75
 
 
-@dataclass
-class Spent:
-    """What planning has cost so far."""
-
-    n_gradients_pilot: int = 0  # evaluations of value and gradient of the pilots, and of measuring a prior's mass
-    n_gradients: int = 0  # of scouting rounds
-    pilot_seconds: float = 0.0
-    n_rounds: int = 0  # scouting rounds, or those that refined a plan that was given
-    seconds_per_gradient: float = 0.0  # as the last pilot had it, compiling apart
-
-    def add(self, other: Self) -> None:
-        """Count what another run has cost as well; its rounds are not of this one."""
-        self.n_gradients_pilot += other.n_gradients_pilot
-        self.n_gradients += other.n_gradients
-        self.pilot_seconds += other.pilot_seconds
-
-
 @dataclass(frozen=True)
 class Choice:
     """A plan for a problem, and what is known of these data."""
@@ -49,8 +32,7 @@ class Choice:
     # seen these data: see :func:`tail_of`.
     tail: Tail | None = NO_TAIL
     scouted: tuple[RowResult, ...] = ()  # what each row's scouting round gave, if it had one
-    spent: Spent = field(default_factory=Spent)
-    compile_seconds: float = 0.0  # of all engines
+    seconds_per_gradient: float = 0.0  # as the pilot had it, compiling apart
     # Effective number of prior draws that led to where a fit is; infinite where the start needs no confirmation.
     n_confirming: float = np.inf
     # Makes the next best start, for when the rounds speak against this one, and what its first round would take.
@@ -73,7 +55,7 @@ class Choice:
         n_threads = 1 if engine.name == "python" else runner.compiler.cores or os.cpu_count() or 1
         n_threads = min(n_threads, -(-runner.request.chains * runner.request.draws // PILOT_PARTICLES))
         a_move = engine.kernel.n_gradients + engine.path.n_evaluations
-        return self.spent.seconds_per_gradient * a_move / max(1.0, _GAIN * n_threads)
+        return self.seconds_per_gradient * a_move / max(1.0, _GAIN * n_threads)
 
     def forecast(self, runner: Runner) -> float | None:
         """Say about how many seconds the first round of every row takes; None where no pilot has told."""

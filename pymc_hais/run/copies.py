@@ -26,10 +26,10 @@ _FEW_VARIABLES = 4
 class Labels:
     """Labels that may trade places without a change of the density."""
 
-    def __init__(self, problem: Problem, runner: Runner) -> None:
+    def __init__(self, problem: Problem, runner: Runner, stage: str = "labels") -> None:
         self._layout = problem.layout
         guesses = np.array(list(itertools.islice(_guess(self._layout), _MOST_TRADES)))
-        self._trades = guesses[self._keep_density(guesses, problem, runner)] if len(guesses) else guesses
+        self._trades = guesses[self._keep_density(guesses, problem, runner, stage)] if len(guesses) else guesses
 
     @property
     def n_trades(self) -> int:
@@ -53,15 +53,17 @@ class Labels:
         wide = np.concatenate([x, *(_last_of(self._layout, i, x) for i in _simplices(self._layout))], axis=-1)
         return np.moveaxis(wide[:, trades[:, : x.shape[-1]]], 1, 0)
 
-    def _keep_density(self, trades: np.ndarray, problem: Problem, runner: Runner) -> np.ndarray:
+    def _keep_density(self, trades: np.ndarray, problem: Problem, runner: Runner, stage: str) -> np.ndarray:
         """Tell which trades (n,) leave the density at draws of the reference as it is."""
         drawn = problem.reference.draw(8 * _N_DRAWS, runner.seeds.sequence(Purpose.MODES, 11))
         x = drawn.positions[~drawn.clipped]
         values = problem.log_density(x) if len(x) else np.empty(0)
+        runner.pay(stage, len(x))
         chosen = np.flatnonzero(np.isfinite(values))[:_N_DRAWS]
         if not len(chosen):
             return np.zeros(len(trades), bool)
         traded = self._traded(x[chosen], trades)
+        runner.pay(stage, len(trades) * len(chosen))
         after = problem.log_density(traded.reshape(-1, x.shape[-1])).reshape(traded.shape[:2])
         allowed = np.sqrt(np.finfo(self._layout.dtype).eps) * (1.0 + np.abs(values[chosen]))
         return np.all(np.abs(after - values[chosen]) <= allowed, axis=1)

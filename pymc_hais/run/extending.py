@@ -13,12 +13,11 @@ from pymc_hais.core.weights import log_mean_exp, normalise
 from pymc_hais.estimators import LogZEstimate, Round, estimate_log_z
 from pymc_hais.request.arguments import check_memory
 from pymc_hais.run.choice import Choice
-from pymc_hais.run.populations import anneal_rows, count_gradients
+from pymc_hais.run.populations import anneal_rows
 from pymc_hais.run.posterior import PosteriorDraws, draw_posterior
 from pymc_hais.run.rounds import Outcome, conclude
 from pymc_hais.run.row_results import RowResult, count_unconfirmed, measure_lag
 from pymc_hais.runner.runner import Runner
-from pymc_hais.tuning import Stopwatch
 
 _log = logging.getLogger("pymc.hais")
 
@@ -52,17 +51,15 @@ class Extended:
 
 def add_chains(past: Past, choice: Choice, runner: Runner) -> Extended:
     """Anneal ``runner.request.chains`` more populations, each as large as the others."""
-    watch = Stopwatch(choice.problem.engine.clock)
-    added = _anneal(choice, 1, _as_large(past, runner))
+    added = _anneal(choice, _as_large(past, runner))
     run = AnnealingRun.join([past.run, added])
-    return _conclude(past, added, run, choice, "extended", watch.elapsed, runner)
+    return _conclude(past, added, run, choice, "extended", runner)
 
 
 def add_draws(past: Past, choice: Choice, runner: Runner) -> Extended:
     """Anneal ``runner.request.draws`` more particles for each chain, as populations of their own."""
-    watch = Stopwatch(choice.problem.engine.clock)
-    added = _anneal(choice, 1, runner)
-    return _conclude(past, added, _widen(past.run, added), choice, "extended", watch.elapsed, runner)
+    added = _anneal(choice, runner)
+    return _conclude(past, added, _widen(past.run, added), choice, "extended", runner)
 
 
 def reach_target(past: Past, choice: Choice, runner: Runner) -> Extended | None:
@@ -71,10 +68,10 @@ def reach_target(past: Past, choice: Choice, runner: Runner) -> Extended | None:
     The Monte Carlo error falls as one over the root of the chains; where the rest of the error alone is above the
     target, more chains of the same plan are of no use.
     """
-    watch, parts, target = Stopwatch(choice.problem.engine.clock), [past.run], runner.request.target_se
+    parts, target = [past.run], runner.request.target_se
     assert target is not None
     failed = ""
-    for attempt in range(1, _ATTEMPTS + 1):
+    for _ in range(_ATTEMPTS):
         run = AnnealingRun.join(parts)
         estimate = _row(past, run, choice)[0].estimate
         if estimate.se <= target or not (missing := _missing(estimate, choice, len(run.log_z), target)):
@@ -86,7 +83,7 @@ def reach_target(past: Past, choice: Choice, runner: Runner) -> Extended | None:
             f"{needed:,.0f} are needed in all"
         )
         own = _as_large(past, runner.asking(chains=missing))
-        more = functools.partial(_anneal, choice, attempt, own)
+        more = functools.partial(_anneal, choice, own)
         # The first attempt is all that there is; what it has added is kept whatever happens to the next one.
         what = f"{missing} more chains"
         added = more() if len(parts) == 1 else runner.attempt(what, more, None, is_kept=True)
@@ -100,7 +97,7 @@ def reach_target(past: Past, choice: Choice, runner: Runner) -> Extended | None:
     reached = _row(past, run, choice)[0].estimate.se <= target
     runner = runner.asking(chains=len(new.log_z))
     stopped_by = failed or ("target_se" if reached else "shortfall")
-    return _conclude(past, new, run, choice, stopped_by, watch.elapsed, runner)
+    return _conclude(past, new, run, choice, stopped_by, runner)
 
 
 def _as_large(past: Past, runner: Runner) -> Runner:
@@ -134,11 +131,13 @@ def _missing(estimate: LogZEstimate, choice: Choice, n_chains: int, target: floa
     return max(1, int(np.ceil(min(needed, n_chains * _GROWTH) - n_chains))) if np.isfinite(needed) else 0
 
 
-def _anneal(choice: Choice, number: int, runner: Runner) -> AnnealingRun:
-    """Anneal populations along the plan, at new places: no two attempts have one number."""
+def _anneal(choice: Choice, runner: Runner) -> AnnealingRun:
+    """Anneal populations along the plan, at new places."""
     ladder = choice.plan.ladder
     assert ladder is not None
-    ((_, run),) = anneal_rows(choice.problem, ladder, runner.round(number), runner.progress.phase("Extension"), runner)
+    report = runner.progress.phase("Extension")
+    with runner.timed("rounds"):
+        ((_, run),) = anneal_rows(choice.problem, ladder, runner.next_round(), report, runner)
     return run
 
 
@@ -148,7 +147,6 @@ def _conclude(
     run: AnnealingRun,
     choice: Choice,
     stopped_by: str,
-    seconds: float,
     runner: Runner,
 ) -> Extended:
     ladder = choice.plan.ladder
@@ -156,9 +154,8 @@ def _conclude(
     row, n_particles = _row(past, run, choice)
     row = replace(row, lag=measure_lag(choice.problem, added, runner))
     size = added.log_weights.shape[1]
-    n_gradients = count_gradients(choice.problem, ladder, 1, runner.asking(draws=size))
     n_moves = len(ladder.schedule) * size * runner.request.chains
-    own = Outcome((row,), ladder, added, n_gradients, seconds, stopped_by, size, seconds / n_moves)
+    own = Outcome((row,), ladder, added, stopped_by, size, runner.ledger.seconds["rounds"] / n_moves)
     draws = runner.surely(lambda: draw_posterior(choice.problem, own, runner))
     outcome = replace(own, run=run, draws=run.log_weights.shape[1], opinions=past.opinions)
     return Extended(outcome, added, draws, n_particles)

@@ -1,5 +1,6 @@
 """From starting points to distinct peaks of the joint density, each with the Gaussian of its curvature."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -56,16 +57,18 @@ def _has_slopes(problem: Problem) -> bool:
 
 
 class Joint:
-    """Log joint density and its gradient at positions in the particles' coordinates, with the count of evaluations.
+    """Log joint density and its gradient at positions in the particles' coordinates; ``pay`` counts evaluations.
 
     With values (n_sites,) of the discrete sites, positions are those of the continuous variables alone.
     """
 
-    def __init__(self, problem: Problem, sites: np.ndarray | None = None) -> None:
+    def __init__(
+        self, problem: Problem, pay: Callable[[int], None] = lambda n: None, sites: np.ndarray | None = None
+    ) -> None:
         self._dtype, self._keys = problem.layout.dtype, np.zeros((1, 2), np.uint32)
         self._sites = np.empty(0) if sites is None else sites
         self._grain = min(CHUNK, problem.engine.grain(CHUNK))
-        self.n_evaluations = 0
+        self._pay = pay
         self.move_to(problem)
 
     def move_to(self, problem: Problem) -> None:
@@ -86,7 +89,7 @@ class Joint:
         n_free = z.shape[1]
         z = np.concatenate([z, np.broadcast_to(self._sites, (len(z), len(self._sites)))], axis=1)
         chunks = in_chunks(z.astype(self._dtype), self._grain)
-        self.n_evaluations += sum(map(len, chunks))
+        self._pay(sum(map(len, chunks)))
         states = [self._engine.start(chunk[None], self._inputs, self._keys) for chunk in chunks]
         parts = [[np.asarray(leaf, np.float64)[0] for leaf in state] for state in states]
         _, _, log_reference, log_ratio, grad_reference, grad_ratio = (

@@ -70,8 +70,6 @@ class Modes:
     masses: tuple[RegionMass, ...]  # of the region around each, in units of Z
     shares: np.ndarray  # (K,): what the run has of each region, as a share of its own Z
     missed: Missed
-    n_gradients: int
-    seconds: float
     n_confirming: int = 0  # draws of the prior from which climbs led to a mode whose mass is known
     n_rare: int = 0  # modes with a real share of Z that one climb alone has reached
     peaks: tuple[Peak, ...] = ()  # the same modes in the particles' coordinates
@@ -96,8 +94,6 @@ def in_order(
     positions: np.ndarray,
     compared: Compared,
     log_prior_mass: float,
-    n_gradients: int,
-    seconds: float,
 ) -> Modes:
     """Return modes at positions (K, D) in the particles' coordinates, the one with the largest mass first."""
     masses, shares, missed = compared
@@ -108,8 +104,6 @@ def in_order(
         tuple(replace(masses[i], log_mass=masses[i].log_mass - log_prior_mass) for i in order),
         shares[order],
         Missed(np.argsort(order)[missed.which], missed.gain, missed.is_certain),
-        n_gradients,
-        seconds,
         peaks=tuple(peaks[i] for i in order),
     )
 
@@ -124,7 +118,8 @@ def find_modes(choice: Choice, outcome: Outcome, runner: Runner, points: np.ndar
     if outcome.run is None or not np.isfinite(log_z) or not (can_climb(problem) and problem.is_integral):
         return None
     search = functools.partial(_search, problem, outcome, log_z, runner, points, choice.n_confirming)
-    return runner.attempt("the search for modes", search, None, is_dear=True)
+    with runner.timed("modes"):
+        return runner.attempt("the search for modes", search, None, is_dear=True)
 
 
 def _search(
@@ -132,13 +127,14 @@ def _search(
 ) -> Modes | None:
     run, estimate = outcome.run, outcome.rows[0].estimate
     assert run is not None
-    begin = time.perf_counter()
-    end = begin + _SHARE_OF_TIME * runner.budget.left
-    joint, rng = Joint(problem), np.random.default_rng(runner.seeds.sequence(Purpose.MODES))
+    end = time.perf_counter() + _SHARE_OF_TIME * runner.budget.left
+    n_gradients = runner.ledger.n_annealed
+    joint = Joint(problem, runner.paying("modes"))
+    rng = np.random.default_rng(runner.seeds.sequence(Purpose.MODES))
     fewest, n_least = (_FEWEST_STEPS, 0) if np.isinf(n_confirming) else (_CONFIRMING_STEPS, CHUNK)
-    n_steps = int(np.clip(_SHARE * outcome.n_gradients / CHUNK, fewest, _MOST_STEPS))
+    n_steps = int(np.clip(_SHARE * n_gradients / CHUNK, fewest, _MOST_STEPS))
     metric = np.asarray(outcome.ladder.metrics[outcome.ladder.metric_index[-1]], np.float64)
-    n_starts = joint.round_up(max(int(_SHARE_OF_STARTS * outcome.n_gradients / n_steps), n_least))
+    n_starts = joint.round_up(max(int(_SHARE_OF_STARTS * n_gradients / n_steps), n_least))
     starts, is_drawn = _starts(problem, run, points, runner, joint, metric, rng, n_starts, not np.isinf(n_confirming))
     climbed = climb(joint, starts, metric, n_steps, lambda *_: time.perf_counter() < end)
     kept = [i for i, peak in enumerate(climbed.peaks) if peak.log_mass > log_z - _NEGLIGIBLE]
@@ -147,8 +143,8 @@ def _search(
         return None
     compared = _compare(peaks, joint, run, log_z, rng)
     counts = np.array([mass.log_mass for mass in compared.masses]) > log_z + compared.missed.gain + np.log(_REAL_SHARE)
-    positions, seconds = np.stack([peak.position for peak in peaks]), time.perf_counter() - begin
-    modes = in_order(problem, peaks, positions, compared, estimate.log_prior_mass, joint.n_evaluations, seconds)
+    positions = np.stack([peak.position for peak in peaks])
+    modes = in_order(problem, peaks, positions, compared, estimate.log_prior_mass)
     return replace(
         modes,
         n_confirming=int(np.sum(climbed.has_arrived & is_drawn)) if problem.reference.is_prior else 0,

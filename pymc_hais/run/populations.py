@@ -134,8 +134,10 @@ def _anneal(
 
         return Task(runner.seeds.name(place), fingerprint, lambda: make(place, runner.seeds.streams(place)))
 
+    of_population = _count_gradients(problem, ladder, runner.request.draws)
     parts: dict[int, dict[int, AnnealingRun]] = {}
     for number, run in runner.workers.do(problem.engine, list(map(task, places)), report):
+        runner.pay("rounds", len(places[number].populations) * of_population)
         rows, chains = places[number].rows, places[number].chains
         for i, row in enumerate(rows):
             parts.setdefault(row, {})[chains[0]] = run.select(slice(i * len(chains), (i + 1) * len(chains)))
@@ -195,12 +197,7 @@ def _log_share_of_fit(problem: Problem, row: int, state: ParticleState) -> np.nd
     return log_fit - np.asarray(state.log_reference, np.float64)
 
 
-def count_gradients(problem: Problem, ladder: Ladder, n_rows: int, runner: Runner) -> int:
-    """Count the evaluations of value and gradient of a round, the reference's own included."""
+def _count_gradients(problem: Problem, ladder: Ladder, n_particles: int) -> int:
+    """Count the evaluations of value and gradient that annealing a population takes, the reference's own included."""
     a_step = problem.engine.kernel.n_gradients + problem.engine.path.n_evaluations
-    of_particle = 1 + a_step * len(ladder.schedule)
-    return (
-        n_rows
-        * runner.request.chains
-        * (runner.request.draws * of_particle + problem.reference.cost(runner.request.draws))
-    )
+    return n_particles * (1 + a_step * len(ladder.schedule)) + problem.reference.cost(n_particles)

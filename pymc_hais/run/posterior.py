@@ -20,7 +20,6 @@ class PosteriorDraws(NamedTuple):
     log_weights: np.ndarray  # (C, P) of the annealed particle, as a share of its population
     acceptance_rate: np.ndarray  # (C, P)
     is_divergent: np.ndarray  # (C, P) whether a move of its genealogy diverged
-    n_gradients: int
 
 
 def draw_posterior(problem: Problem, outcome: Outcome, runner: Runner) -> PosteriorDraws:
@@ -46,18 +45,18 @@ def draw_posterior(problem: Problem, outcome: Outcome, runner: Runner) -> Poster
     keys = np.stack([stream.key for stream in seeds])
     inputs = problem.inputs([0] * shape[0])
 
-    def part_copies() -> tuple[np.ndarray, int]:
+    def part_copies() -> np.ndarray:
         moved = move(problem.engine, ladder, state, inputs, keys, n_moves, 0)
-        return np.asarray(moved.position, np.float64), n_moves
+        a_move = problem.engine.kernel.n_gradients + problem.engine.path.n_evaluations
+        runner.pay("posterior", chosen.size * n_moves * a_move)
+        return np.asarray(moved.position, np.float64)
 
-    as_they_are = np.asarray(state.position, np.float64), 0
+    as_they_are = np.asarray(state.position, np.float64)
     what = "the moves that part copies among the posterior draws"
-    positions, n_moves = runner.attempt(what, part_copies, as_they_are)
-    a_move = problem.engine.kernel.n_gradients + problem.engine.path.n_evaluations
+    positions = runner.attempt(what, part_copies, as_they_are)
     return PosteriorDraws(
         problem.to_model(positions),
         take(run.log_weights),
         take(run.acceptance_rate),
         take(run.n_divergent) > 0,
-        chosen.size * n_moves * a_move,
     )

@@ -2,7 +2,6 @@
 
 import functools
 import logging
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -22,7 +21,7 @@ from pymc_hais.estimators import (
 from pymc_hais.jobs.progress import part, without_log_z
 from pymc_hais.jobs.timing import Size, duration, fit_into, takes
 from pymc_hais.run.choice import Choice, tail_of
-from pymc_hais.run.populations import anneal_rows, count_gradients
+from pymc_hais.run.populations import anneal_rows
 from pymc_hais.run.row_results import RowResult, complete, estimate_row, measure_lag
 from pymc_hais.runner.runner import Runner
 from pymc_hais.tuning import Stopwatch, build_ladder, next_length, refine, untuned_ladder
@@ -44,8 +43,6 @@ class Outcome:
     rows: tuple[RowResult, ...]
     ladder: Ladder  # of the last round
     run: AnnealingRun | None  # the last round's arrays; None where there are several rows of data
-    n_gradients: int  # evaluations of value and gradient, the pilots' not counted
-    seconds: float
     # "target_se", "single_round", "max_temperatures", "max_seconds", "interrupt", "refuted" where the next best start
     # costs less than another round, or, where the next round has failed, "failure".
     stopped_by: str
@@ -64,7 +61,8 @@ def run_rounds(choice: Choice, runner: Runner) -> Outcome:
     Another round that is interrupted or fails is left out of the result.  KeyboardInterrupt is raised before a first
     round has ended, or where the runner is strict.
     """
-    return (_until_target if choice.problem.n_rows == 1 else _once)(choice, runner)
+    with runner.timed("rounds"):
+        return (_until_target if choice.problem.n_rows == 1 else _once)(choice, runner)
 
 
 def _until_target(choice: Choice, runner: Runner) -> Outcome:
@@ -107,8 +105,7 @@ class _Rounds:
     """The rounds of a single model so far, and how large the next one is."""
 
     def __init__(self, choice: Choice, runner: Runner) -> None:
-        self._choice, self._begin = choice, time.perf_counter()
-        self._n_gradients = choice.spent.n_gradients
+        self._choice = choice
         self._estimates: list[LogZEstimate] = []
         self._rounds: list[Round] = []
         self.runner, self._speed = runner, choice.seconds_per_move(runner)
@@ -130,8 +127,7 @@ class _Rounds:
         choice, runner = self._choice, self.runner
         clock = Stopwatch(choice.problem.engine.clock)
         report = runner.progress.phase(f"Round {self.n + 1}", self.forecast(len(plan.schedule)))
-        number = choice.spent.n_rounds + self.n + 1
-        ((_, run),) = anneal_rows(choice.problem, plan, runner.round(number), report, runner)
+        ((_, run),) = anneal_rows(choice.problem, plan, runner.next_round(), report, runner)
         return self._add(plan, run, clock.elapsed)
 
     def make_longer(self, outcome: Outcome, n_steps: int) -> tuple[Outcome, int]:
@@ -145,7 +141,6 @@ class _Rounds:
     def _add(self, plan: Ladder, run: AnnealingRun, seconds: float) -> tuple[Outcome, int]:
         """Average another round with those before."""
         problem, runner, n_steps = self._choice.problem, self.runner, len(plan.schedule)
-        self._n_gradients += count_gradients(problem, plan, 1, runner)
         self._estimates.append(estimate_log_z(run))
         self._rounds.append(Round(n_steps, self._estimates[-1].value, self._estimates[-1].mc_se))
         row = conclude(self._choice, run, self._estimates, self._rounds, [one.n_steps for one in self._rounds])
@@ -155,10 +150,7 @@ class _Rounds:
         stopped_by = _reason_to_stop(row, runner) or self._reason_of_time(n_steps)
         longer = next_length(n_steps, estimate.se, runner.request.target_se or np.inf, runner.request.max_temperatures)
         following = self._fit(longer)
-        elapsed = time.perf_counter() - self._begin
-        outcome = Outcome(
-            (row,), plan, run, self._n_gradients, elapsed, stopped_by or "", runner.request.draws, self._speed
-        )
+        outcome = Outcome((row,), plan, run, stopped_by or "", runner.request.draws, self._speed)
         return outcome, following.n_steps
 
     def _reason_of_time(self, n_steps: int) -> str | None:
@@ -200,20 +192,17 @@ def conclude(
 
 
 def _once(choice: Choice, runner: Runner) -> Outcome:
-    begin = time.perf_counter()
-    problem, n_gradients = choice.problem, choice.spent.n_gradients
+    problem = choice.problem
     results = dict(enumerate(choice.scouted))
-    number = choice.spent.n_rounds + 1
+    place = runner.next_round()
     report = without_log_z(runner.progress.phase(f"{problem.n_rows} rows", choice.forecast(runner)))
 
     def anneal() -> str:
-        nonlocal n_gradients
         for ladder, rows, progress in each_length(choice, report):
-            for row, run in anneal_rows(problem, ladder, runner.round(number, rows), progress, runner):
+            for row, run in anneal_rows(problem, ladder, place._replace(rows=rows), progress, runner):
                 earlier = choice.scouted[row].rounds if choice.scouted else ()
                 tail, mass = tail_of(choice, run), problem.prior_mass
                 results[row] = estimate_row(run, len(ladder.schedule), earlier, tail, mass)
-            n_gradients += count_gradients(problem, ladder, len(rows), runner)
         return "single_round"
 
     # Rows that were not scouted have no result until they are annealed.
@@ -221,13 +210,10 @@ def _once(choice: Choice, runner: Runner) -> Outcome:
     what = "the reported round of some rows, which keep their scouting round"
     stopped_by = runner.attempt(what, anneal, "", is_kept=True) if is_whole else anneal()
     every = tuple(results[row] for row in range(problem.n_rows))
-    seconds = time.perf_counter() - begin
     return Outcome(
         every,
         ladder_for(choice, int(choice.plan.lengths.max())),
         None,
-        n_gradients,
-        seconds,
         stopped_by or _stopped_by(runner),
         runner.request.draws,
     )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Self
+from functools import partial
+from typing import Any, Self
 
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.seeds import Branch, Place, Purpose, Seeds
@@ -20,30 +22,10 @@ from pymc_hais.jobs.workers import Workers
 from pymc_hais.model.compat import seeds_per_chain
 from pymc_hais.problem.problem import Compiler
 from pymc_hais.request.request import Output, Request, build_budget, check_request
-from pymc_hais.tuning import Recipe
+from pymc_hais.runner.ledger import PILOT, Ledger
+from pymc_hais.tuning import Recipe, Stopwatch
 
 _log = logging.getLogger("pymc.hais")
-
-
-class Missing(NamedTuple):
-    """A part of the result that is not there."""
-
-    what: str
-    why: str
-    severity: str
-
-
-@dataclass
-class Ledger:
-    """What a call has come to so far; runs within it write into the same one."""
-
-    is_interrupted: bool = False  # whether Ctrl-C was pressed
-    missing: list[Missing] = field(default_factory=list)
-
-    def miss(self, what: str, why: str, severity: str) -> None:
-        """Note a part that the result lacks."""
-        self.missing.append(Missing(what, why, severity))
-        _log.warning(f"The result will lack {what} ({why}).")
 
 
 @dataclass(kw_only=True)
@@ -64,7 +46,9 @@ class Runner:
     budget: TimeBudget
     workers: Workers  # do jobs, and keep finished ones in the checkpoint
     ledger: Ledger = field(default_factory=Ledger)
+    used: Counter[Purpose] = field(default_factory=Counter)  # numbers of rounds whose random numbers are used
     is_strict: bool = False  # whether an error or Ctrl-C in an optional stage is raised
+    account: str | None = None  # the stage that pays for everything; None: each stage for itself
 
     def __enter__(self) -> Self:
         """Open the executor and the checkpoint."""
@@ -107,22 +91,44 @@ class Runner:
         """Return a runner of the same call that was asked for other numbers."""
         return replace(self, request=replace(self.request, **numbers))
 
+    def branch(self, branch: Branch, *numbers: int) -> Self:
+        """Return the runner of a run within this one, with random numbers of its own."""
+        return replace(self, seeds=self.seeds.branch(branch, *numbers), used=Counter())
+
     def within(self, branch: Branch, kernel: Kernel, **numbers: Any) -> Self:
-        """Return the runner of a run within this one, which is whole or raises an error.
+        """Return the runner of a run that planning needs, which is whole or raises an error.
 
         It has random numbers and a kernel of its own, and everything is left to its pilot.
         """
         return replace(
-            self.asking(n_temperatures=None, **numbers),
+            self.asking(n_temperatures=None, **numbers).branch(branch),
             recipe=Recipe(),
-            seeds=self.seeds.branch(branch),
             compiler=replace(self.compiler, kernel=kernel),
             is_strict=True,
+            account=PILOT,
         )
 
-    def round(self, number: int, rows: Sequence[int] = (0,)) -> Place:
-        """Return where a round's populations are, from round 1: every chain of some rows of data."""
-        return Place(Purpose.ROUND, number, rows, range(self.request.chains))
+    def next_round(self, rows: Sequence[int] = (0,)) -> Place:
+        """Return where the next round's populations are: every chain of some rows of data."""
+        self.used[Purpose.ROUND] += 1
+        return Place(Purpose.ROUND, self.used[Purpose.ROUND], rows, range(self.request.chains))
+
+    def pay(self, stage: str, n_gradients: int) -> None:
+        """Count evaluations of value and gradient."""
+        self.ledger.gradients[self.account or stage] += n_gradients
+
+    def paying(self, stage: str) -> Callable[[int], None]:
+        """Return what counts evaluations of a stage."""
+        return partial(self.pay, stage)
+
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        """Count the seconds of a stage, compiling apart."""
+        watch = Stopwatch(self.compiler.clock)
+        try:
+            yield
+        finally:
+            self.ledger.seconds[self.account or stage] += watch.elapsed
 
     def attempt[T, U](
         self,

@@ -18,6 +18,7 @@ from pymc_hais.planning.starts import first_reference
 from pymc_hais.problem.building import build_problem
 from pymc_hais.problem.problem import CHUNK, Compiler
 from pymc_hais.references import Box, Gaussian, StudentT
+from pymc_hais.runner.ledger import PILOT
 from tests.runs import build_pilot, call_of
 
 
@@ -66,7 +67,7 @@ def test_a_near_fit_is_taken_and_both_pilots_are_counted(far, call, ran):
     assert choice.problem.label == "the prior (10%) and a Gaussian fitted to the mode (90%)"
     assert "From the prior alone, " in choice.plan.reason
     assert int(choice.plan.lengths[0]) < 100
-    judging = choice.spent.n_gradients_pilot - first.n_gradients - second.n_gradients
+    judging = call.ledger.gradients[PILOT] - first.n_gradients - second.n_gradients
     assert judging > 0
     assert judging % CHUNK == 0
     assert choice.plan.pilot is second

@@ -16,7 +16,6 @@ import pymc_hais
 from pymc_hais import FlatDiscrete
 from pymc_hais.planning import enumeration
 from pymc_hais.planning.mass import build_first_problem
-from pymc_hais.run.choice import Spent
 from tests.marks import slow_but
 from tests.runs import call_of
 
@@ -253,5 +252,5 @@ def test_groups_are_not_summed_where_no_draw_is_possible(n_draws, monkeypatch):
             pm.Potential(f"{name}_on", pt.switch(pt.eq(bits.prod(), 1), 0.0, -np.inf))
     call = call_of(model, random_seed=1)
     monkeypatch.setattr(enumeration, "CHUNK", n_draws)
-    found = enumeration.enumerate_states(build_first_problem(model, "auto", call), Spent(), call)
+    found = enumeration.enumerate_states(build_first_problem(model, "auto", call), call)
     assert (found is not None) == (n_draws > 1)

@@ -18,10 +18,11 @@ def said(caplog, lengths, seconds, compile_seconds=0.0, n_rows=1, **options):
         problem=problem,
         plan=SimpleNamespace(lengths=np.array(lengths), reason="By the user."),
         forecast=lambda call: seconds,
-        compile_seconds=compile_seconds,
     )
+    runner = call_of(**options)
+    runner.compiler.clock.seconds = compile_seconds
     with caplog.at_level(logging.DEBUG, logger="pymc"):
-        log_start(choice, call_of(**options))
+        log_start(choice, runner)
     return [record.getMessage() for record in caplog.records if record.name == "pymc.hais"]
 
 
@@ -71,9 +72,11 @@ def test_the_end_says_what_the_whole_call_has_taken_and_why_it_ended_at_debug(ca
     problem = SimpleNamespace(reference=None, model=one_mean())
     rounds = SimpleNamespace(rounds=(1,))
     ladder = SimpleNamespace(n_temperatures=31)
-    outcome = SimpleNamespace(stopped_by="single_round", rows=[rounds], ladder=ladder, seconds=56.0)
+    outcome = SimpleNamespace(stopped_by="single_round", rows=[rounds], ladder=ladder)
+    runner = call_of()
+    runner.ledger.seconds["rounds"] = 56.0
     with caplog.at_level(logging.DEBUG, logger="pymc"):
-        seen = SimpleNamespace(outcome=outcome, problem=problem, runner=call_of())
+        seen = SimpleNamespace(outcome=outcome, problem=problem, runner=runner)
         log_outcome(LogZEstimate(-3.0, 0.1, -3.2, -2.8), seen, seconds)
     assert caplog.messages[-2:] == [
         f"log marginal likelihood -3.000 ± 0.100 ({told})",

@@ -8,6 +8,7 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 from pymc_hais.planning.mass import build_first_problem
+from pymc_hais.problem.problem import Problem
 from pymc_hais.run.copies import Labels
 from tests.front_door import assert_right, estimate
 from tests.marks import slow_but
@@ -109,3 +110,13 @@ def test_modes_take_their_copies_along(seed):
     found, _ = estimate(model, modes={"rate1": truth[0], "rate2": truth[1]}, random_seed=seed)
     assert_right(found, log_z)
     assert found.se < 0.2
+
+
+def test_what_labels_are_tested_with_is_counted(monkeypatch):
+    model, n = mixture(), []
+    runner = call_of(model, backend="jax")
+    problem, evaluate = build_first_problem(model, "auto", runner), Problem.log_density
+    monkeypatch.setattr(Problem, "log_density", lambda self, x: n.append(len(x)) or evaluate(self, x))
+    Labels(problem, runner)
+    assert runner.ledger.gradients == {"labels": sum(n)}
+    assert sum(n) > 3

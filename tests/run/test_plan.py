@@ -38,7 +38,7 @@ def build_plan(n_dims=3, n_stages=4, n_steps=8, metrics=None, **replaced):
         0.5,
     )
     fitted = Fitted(StudentT(5.0, np.zeros(n_dims), np.ones(n_dims)), rng.random((1, n_dims)), 0.1, 0.2, "x")
-    mass = PriorMass(LogZEstimate(-0.7, 0.01, -0.72, -0.68, 0.001, per_chain=(-0.7, -0.69)), 77, IDENTITY)
+    mass = PriorMass(LogZEstimate(-0.7, 0.01, -0.72, -0.68, 0.001, per_chain=(-0.7, -0.69)), IDENTITY)
     start = {"reference": "prior", "label": "the prior", "fitted": fitted, "mass": mass}
     start |= {"sites": Sites(rng.random(n_dims), rng.random(n_dims))}
     start |= {name: replaced.pop(name) for name in start if name in replaced}

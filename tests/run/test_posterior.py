@@ -130,10 +130,8 @@ def test_copies_part_before_they_become_draws():
     run = evaluated(run_of(np.where(np.arange(30) == 4, 0.0, -np.inf)[None], np.zeros(1)))
     drawn, _ = draw(run)
     np.testing.assert_array_equal(drawn.positions, np.broadcast_to([0.04, -0.04], (1, 30, 2)))
-    assert drawn.n_gradients == 0
     moved, _ = draw(run, n_final_moves=3)
     assert len(np.unique(moved.positions[0], axis=0)) == 30
-    assert moved.n_gradients == 30 * 3
     np.testing.assert_array_equal(moved.log_weights, drawn.log_weights)
 
 
@@ -173,6 +171,7 @@ def test_more_draws_than_particles_are_copies_by_weight():
     log_weights = np.log([[0.5, 0.3, 0.2], [0.6, 0.2, 0.2]])
     drawn, number = draw(run_of(log_weights, np.zeros(2)), n_final_moves=5, draws=50)
     assert drawn.positions.shape == (2, 50, 2)
-    assert drawn.n_gradients == 0  # whatever kept the particles few leaves no time to move their copies
+    # Whatever kept the particles few leaves no time to move their copies.
+    assert len(np.unique(drawn.positions.reshape(100, -1), axis=0)) <= 6
     counts = np.bincount(number.ravel(), minlength=6)
     assert np.all(np.abs(counts - 50 * np.exp(log_weights).ravel()) <= 1)

@@ -14,7 +14,7 @@ from pymc_hais.jobs import timing
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.problem.problem import PriorMass
 from pymc_hais.run import rounds, row_results
-from pymc_hais.run.choice import Choice, Spent
+from pymc_hais.run.choice import Choice
 from pymc_hais.run.plan import Plan
 from pymc_hais.run.row_results import estimate_row
 from pymc_hais.tuning import Recipe
@@ -37,7 +37,7 @@ UNSOUND = {
 }
 
 
-def choice_of(lengths=(64,), n_rounds=0, tail=None, scouted=(), cost=0, speed=0.0, pilot=None):
+def choice_of(lengths=(64,), tail=None, scouted=(), cost=0, speed=0.0, pilot=None):
     problem = SimpleNamespace(
         n_rows=len(lengths),
         layout=SimpleNamespace(n_sites=0),
@@ -51,9 +51,8 @@ def choice_of(lengths=(64,), n_rounds=0, tail=None, scouted=(), cost=0, speed=0.
         reference=SimpleNamespace(cost=lambda n: cost * n),
         prior_mass=None,
     )
-    spent = Spent(n_gradients=7, n_rounds=n_rounds, seconds_per_gradient=speed)
     plan = Plan(pilot or build_pilot(), np.array(lengths), Recipe())
-    return Choice(problem, plan, tail or Tail(), scouted, spent)
+    return Choice(problem, plan, tail or Tail(), scouted, speed)
 
 
 def run_of(fields, n_steps):
@@ -214,16 +213,10 @@ def test_what_the_rounds_and_the_tail_reveal_is_counted_as_shortfall():
 
 def test_every_round_has_random_numbers_of_its_own():
     options = {"target_se": 1e-3, "max_temperatures": 2048}
-    _, script = outcome_of(*RUNS, choice=choice_of(n_rounds=1), **options)
+    runner = call_of(**options)
+    runner.next_round()  # of planning
+    _, script = outcome_of(*RUNS, runner=runner)
     assert script.numbers == [2, 3, 4]
-    same = ("choice.spent.n_rounds + self.n + 1", "1")
-    assert outcome_of(*RUNS, replacements=[same], **options)[1].numbers == [1, 1, 1]
-
-
-def test_gradients_of_all_rounds_are_counted():
-    outcome, script = outcome_of(*RUNS, choice=choice_of(cost=5), target_se=1e-3, max_temperatures=2048)
-    lengths = np.array([len(plan.schedule) for plan in script.plans])
-    assert outcome.n_gradients == 7 + 2 * 100 * np.sum(1 + lengths + 5)
 
 
 # Interrupts -----------------------------------------------------------------------------------------------
@@ -235,7 +228,6 @@ def test_an_interrupt_keeps_the_rounds_before_it():
     assert (outcome.stopped_by, whole.stopped_by) == ("interrupt", "max_temperatures")
     (kept,), (other,) = outcome.rows, whole.rows
     assert (kept.estimate, kept.symptoms, kept.rounds) == (other.estimate, other.symptoms, other.rounds)
-    assert outcome.n_gradients == whole.n_gradients
     with pytest.raises(KeyboardInterrupt):
         outcome_of(KeyboardInterrupt)
 
@@ -275,21 +267,20 @@ def test_a_round_that_fails_leaves_the_rounds_before_it():
 
 def test_rows_have_one_round_each_of_the_length_that_was_found_for_them():
     scouted = tuple(estimate_row(run_of(healthy(0.3, log_z=log_z), 32), 32) for log_z in (0.4, 0.1, 0.2))
-    outcome, script = outcome_of(*RUNS, choice=choice_of((128, 64, 128), 1, scouted=scouted))
+    outcome, script = outcome_of(*RUNS, choice=choice_of((128, 64, 128), scouted=scouted))
     assert [len(plan.schedule) for plan in script.plans] == [64, 128]
-    assert script.numbers == [2, 2]  # rows tell them apart
+    assert script.numbers == [1, 1]  # rows tell them apart
     for row, fields, length, before in zip(outcome.rows, RUNS, (128, 64, 128), scouted, strict=True):
         assert row.estimate.value == estimate_log_z(run_of(fields, length)).value
         assert row.rounds[0] == before.rounds[0]
         assert row.rounds[1].n_steps == length
     assert outcome.run is None
-    assert outcome.n_gradients == 7 + 2 * 100 * (129 + 65 + 129)
 
 
 def test_an_interrupt_leaves_the_rows_that_are_done_and_the_scouting_of_the_others():
     scouted = tuple(estimate_row(run_of(healthy(0.3, log_z=log_z), 32), 32) for log_z in (0.4, 0.1, 0.2))
     runs = [RUNS[0], KeyboardInterrupt, RUNS[2]]
-    outcome, _ = outcome_of(*runs, choice=choice_of((64, 64, 64), 1, scouted=scouted))
+    outcome, _ = outcome_of(*runs, choice=choice_of((64, 64, 64), scouted=scouted))
     assert outcome.stopped_by == "interrupt"
     assert [len(row.rounds) for row in outcome.rows] == [2, 1, 1]
     assert outcome.rows[1:] == scouted[1:]
@@ -297,11 +288,11 @@ def test_an_interrupt_leaves_the_rows_that_are_done_and_the_scouting_of_the_othe
         outcome_of(*runs, choice=choice_of((64, 64, 64)))
     strict = replace(call_of(target_se=0.1), is_strict=True)
     with pytest.raises(KeyboardInterrupt):  # rows are no result
-        outcome_of(*runs, choice=choice_of((64, 64, 64), 1, scouted=scouted), runner=strict)
+        outcome_of(*runs, choice=choice_of((64, 64, 64), scouted=scouted), runner=strict)
 
 
 def test_the_mass_of_the_prior_divides_z_and_adds_its_error():
-    mass = PriorMass(LogZEstimate(2.0, 0.05, 1.9, 2.1), 10)
+    mass = PriorMass(LogZEstimate(2.0, 0.05, 1.9, 2.1))
     choice = choice_of()
     choice.problem.prior_mass = mass
     (plain,), (row,) = outcome_of(healthy(0.3))[0].rows, outcome_of(healthy(0.3), choice=choice)[0].rows

@@ -17,7 +17,6 @@ from pymc_hais.planning.learning import run_pilots
 from pymc_hais.planning.mass import build_first_problem
 from pymc_hais.problem.problem import Problem, joint_of
 from pymc_hais.request.request import Request
-from pymc_hais.run.choice import Spent
 from pymc_hais.runner.runner import build_runner
 from pymc_hais.tuning import build_ladder, merge, suggest_length
 
@@ -192,7 +191,7 @@ def build_chains(
     if given is not None and not is_annealed:
         return Chains(problem, None, given, np.ones(problem.layout.n_dims))
     tuned = rng.choice(problem.n_rows, min(_PILOT_ROWS, problem.n_rows), replace=False).tolist()
-    pilot = merge(run_pilots(problem, tuned, 0, Spent(), runner))
+    pilot = merge(run_pilots(problem, tuned, 0, runner))
     longest = runner.request.max_temperatures
     n_steps = min(_LONGER * suggest_length(pilot, None, longest), longest)
     ladder = build_ladder(pilot, n_temperatures or n_steps, runner.recipe, problem.engine.kernel)

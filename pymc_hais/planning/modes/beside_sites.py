@@ -7,6 +7,7 @@ divides the density.  That is the mass of the region together with these states,
 
 import functools
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -60,7 +61,6 @@ class Beside(NamedTuple):
 
     peaks: list[Peak]
     states: np.ndarray  # (K, n_sites)
-    n_evaluations: int
 
     @property
     def positions(self) -> np.ndarray:
@@ -69,15 +69,20 @@ class Beside(NamedTuple):
 
 
 def climb_beside_sites(
-    problem: Problem, starts: np.ndarray, metric: Metric, n_iterations: int, goes_on: GoesOn = lambda n, done: True
+    problem: Problem,
+    starts: np.ndarray,
+    metric: Metric,
+    n_iterations: int,
+    pay: Callable[[int], None] = lambda n: None,
+    goes_on: GoesOn = lambda n, done: True,
 ) -> Beside:
     """Climb from starts (n, D) with the sites held at their values there; see :func:`climb`."""
     n_free = problem.layout.n_continuous
     states, which = np.unique(starts[:, n_free:], axis=0, return_inverse=True)
     order = np.argsort(-np.bincount(which.ravel()), kind="stable")[:_CLIMBED]
-    found = Beside([], np.empty((0, states.shape[1])), 0)
+    found = Beside([], np.empty((0, states.shape[1])))
     for number in order:
-        joint = Joint(problem, states[number])
+        joint = Joint(problem, pay, states[number])
         own = starts[which.ravel() == number, :n_free]
         climbed = climb(joint, own, metric[(slice(n_free),) * metric.ndim], n_iterations, goes_on).peaks
         new = [
@@ -86,8 +91,7 @@ def climb_beside_sites(
             if all(other.squared_distance(peak.position[None])[0] > _SAME_PLACE for other in found.peaks)
         ]
         of_new = np.tile(states[number], (len(new), 1))
-        n_evaluations = found.n_evaluations + joint.n_evaluations
-        found = Beside([*found.peaks, *new], np.concatenate([found.states, of_new]), n_evaluations)
+        found = Beside([*found.peaks, *new], np.concatenate([found.states, of_new]))
     return found
 
 
@@ -99,26 +103,26 @@ def find_modes_beside_sites(choice: Choice, outcome: Outcome, runner: Runner) ->
     if outcome.run is None or not np.isfinite(log_z) or not can_search:
         return None
     search = functools.partial(_search, problem, outcome, log_z, runner)
-    return runner.attempt("the search for modes", search, None, is_dear=True)
+    with runner.timed("modes"):
+        return runner.attempt("the search for modes", search, None, is_dear=True)
 
 
 def _search(problem: Problem, outcome: Outcome, log_z: float, runner: Runner) -> Modes | None:
     run = outcome.run
     assert run is not None
-    begin = time.perf_counter()
-    end = begin + _SHARE_OF_TIME * runner.budget.left
+    end, pay = time.perf_counter() + _SHARE_OF_TIME * runner.budget.left, runner.paying("modes")
     n_free = problem.layout.n_continuous
     metric = np.asarray(outcome.ladder.metrics[outcome.ladder.metric_index[-1]], np.float64)
     states = find_states(run, n_free)
-    starts = _starts(problem, run, states, runner, int(_SHARE_OF_STARTS * outcome.n_gradients / _N_STEPS))
-    found = climb_beside_sites(problem, starts, metric, _N_STEPS, lambda *_: time.perf_counter() < end)
+    starts = _starts(problem, run, states, runner, int(_SHARE_OF_STARTS * runner.ledger.n_annealed / _N_STEPS))
+    found = climb_beside_sites(problem, starts, metric, _N_STEPS, pay, lambda *_: time.perf_counter() < end)
     log_p = np.log(states.probabilities)
     of_state = [log_p[np.flatnonzero((states.values == state).all(axis=1))[0]] for state in found.states]
     kept = [i for i, peak in enumerate(found.peaks) if peak.log_mass > log_z + of_state[i] - _NEGLIGIBLE]
     if not kept or time.perf_counter() > end:
         return None
     found = found._replace(peaks=[found.peaks[i] for i in kept], states=found.states[kept])
-    joint, rng = Joint(problem), np.random.default_rng(runner.seeds.sequence(Purpose.MODES))
+    joint, rng = Joint(problem, pay), np.random.default_rng(runner.seeds.sequence(Purpose.MODES))
     masses = []
     for number, peak in enumerate(found.peaks):
         z, log_q = peak.sample(CHUNK, rng)
@@ -126,9 +130,7 @@ def _search(problem: Problem, outcome: Outcome, log_z: float, runner: Runner) ->
         values, _ = joint(np.concatenate([z, states.values[chosen]], axis=1))
         masses.append(measure_region(values - log_q - log_p[chosen], regions_of(found.peaks, z) == number))
     compared = with_shares(found.peaks, masses, run, log_z)
-    log_prior_mass, n_evaluations = outcome.rows[0].estimate.log_prior_mass, found.n_evaluations + joint.n_evaluations
-    seconds = time.perf_counter() - begin
-    return in_order(problem, found.peaks, found.positions, compared, log_prior_mass, n_evaluations, seconds)
+    return in_order(problem, found.peaks, found.positions, compared, outcome.rows[0].estimate.log_prior_mass)
 
 
 def _starts(problem: Problem, run: AnnealingRun, states: States, runner: Runner, n: int) -> np.ndarray:

@@ -8,7 +8,7 @@ no climb would tell of other hills.  Importance draws and a pilot say how long r
 of the draws, and a search for other modes follows the rounds.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,8 +21,8 @@ from pymc_hais.planning.mass import mass_of
 from pymc_hais.planning.modes.near import Judged, climb_in_time, is_hierarchy, judge, start_around, those_that_count
 from pymc_hais.problem.problem import Problem
 from pymc_hais.references import Gaussian, Gaussians
-from pymc_hais.run.choice import Spent
 from pymc_hais.run.mode_search import Joint, Peak, is_smooth
+from pymc_hais.runner.ledger import PILOT
 from pymc_hais.runner.runner import Runner
 from pymc_hais.tuning import unit_triangle
 from pymc_hais.tuning.pilot import next_beta
@@ -56,8 +56,8 @@ _FROM_FIELDS = 5
 class Slice(Joint):
     """A joint density along zero in all coordinates but those kept."""
 
-    def __init__(self, problem: Problem, kept: np.ndarray) -> None:
-        super().__init__(problem)
+    def __init__(self, problem: Problem, kept: np.ndarray, pay: Callable[[int], None]) -> None:
+        super().__init__(problem, pay)
         self._kept = kept
 
     def __call__(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -72,29 +72,27 @@ class Slice(Joint):
         return positions
 
 
-def try_fields_first(problem: Problem, spent: Spent, runner: Runner) -> Trial | str:
+def try_fields_first(problem: Problem, runner: Runner) -> Trial | str:
     """Start where the chains of a model are integrated out around their modes; or say why not, if it was tried.
 
     Parameters
     ----------
     problem : Problem
         Compiled for the first start, in coordinates of chains.
-    spent : Spent
-        What is added to.
     """
     if runner.request.estimators or not _is_offered(problem):
         return ""
-    problem = replace(problem, prior_mass=mass_of(problem, runner, spent))
+    problem = replace(problem, prior_mass=mass_of(problem, runner))
     assert problem.chart is not None
-    along = Slice(problem, ~problem.chart.is_field)
+    pay = runner.paying(PILOT)
+    along = Slice(problem, ~problem.chart.is_field, pay)
     near = _find(problem, problem.chart, along, runner)
-    joint = Joint(problem)
+    joint = Joint(problem, pay)
     if not isinstance(near, str):
         rng = np.random.default_rng(runner.seeds.sequence(Purpose.MODES, 8))
         judged = _follow(near, problem.chart, along, joint, rng)
         judged = _smooth(judged, along, joint, rng)
         near = judged.accepted() if _is_near(judged) else judged.problem
-    spent.n_gradients_pilot += along.n_evaluations + joint.n_evaluations
     if isinstance(near, str):
         return near
     if not np.isfinite(judged.log_z):
@@ -103,7 +101,7 @@ def try_fields_first(problem: Problem, spent: Spent, runner: Runner) -> Trial | 
         return f"there are several modes, and draws around them have an effective sample size of {judged.share:.0%}."
     if any(one.is_dense for one in problem.chart.fields) and not _is_near(judged):
         return f"the effective sample size of draws around it is {judged.share:.0%} (Pareto k {judged.tail:.1f})."
-    trial = learn(near, [0], _FROM_FIELDS, spent, runner)
+    trial = learn(near, [0], _FROM_FIELDS, runner)
     if not trial.is_tuned:
         return "the pilot from there ran out of time."
     n_steps = int(trial.plan.lengths[0])

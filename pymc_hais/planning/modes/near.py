@@ -27,8 +27,8 @@ from pymc_hais.planning.fits import fit_to_draws
 from pymc_hais.planning.learning import Trial, adaptation_bias, learn, run_pilots
 from pymc_hais.problem.problem import CHUNK, PriorMass, Problem
 from pymc_hais.references import Fitted, Gaussian
-from pymc_hais.run.choice import Spent
 from pymc_hais.run.mode_search import Climbed, Joint, Peak, can_climb, climb, scales_of
+from pymc_hais.runner.ledger import PILOT
 from pymc_hais.runner.runner import Runner
 from pymc_hais.tuning import DEFENCE, log_near
 from pymc_hais.tuning.pilot import next_beta
@@ -94,7 +94,7 @@ class Judged(NamedTuple):
         return self.problem.with_fit(replace(fitted, counting=self.share), self.problem.sites)
 
 
-def shorten(near: Problem, best: Trial, spent: Spent, runner: Runner) -> Problem:
+def shorten(near: Problem, best: Trial) -> Problem:
     """Have importance draws judge a fit to a pilot's particles; where it is not good, the mode's own may be.
 
     Parameters
@@ -104,10 +104,10 @@ def shorten(near: Problem, best: Trial, spent: Spent, runner: Runner) -> Problem
     best : Trial
         Whose pilot it is.
     """
-    first = best.problem
+    first, runner = best.problem, best.runner
     if runner.request.estimators or not (first.is_prior and can_climb(first) and first.is_integral):
         return near
-    joint, rng = Joint(near), np.random.default_rng(runner.seeds.sequence(Purpose.MODES, 6))
+    joint, rng = Joint(near, runner.paying(PILOT)), np.random.default_rng(runner.seeds.sequence(Purpose.MODES, 6))
     judged = judge(near, joint, rng)
     if not judged.is_good and not is_hierarchy(near):
         (pilot,) = best.pilots
@@ -116,31 +116,27 @@ def shorten(near: Problem, best: Trial, spent: Spent, runner: Runner) -> Problem
         peak = _find_peak(joint, starts, runner)
         if isinstance(peak, Peak):
             judged = judge(_at(peak, first, near.prior_mass), joint, rng)
-    spent.n_gradients_pilot += joint.n_evaluations
     return judged.accepted() if judged.is_good else near
 
 
-def try_mode_first(problem: Problem, spent: Spent, runner: Runner) -> Trial | str:
+def try_mode_first(problem: Problem, runner: Runner) -> Trial | str:
     """Start from the only mode of a costly density; or say why not, if it was tried.
 
     Parameters
     ----------
     problem : Problem
         Compiled for the first start.
-    spent : Spent
-        What is added to.
     """
     if runner.request.estimators or not _is_offered(problem):
         return ""
-    joint = Joint(problem)
+    joint = Joint(problem, runner.paying(PILOT))
     judged = _find(problem, joint, runner)
-    spent.n_gradients_pilot += joint.n_evaluations
     if isinstance(judged, str):
         return judged
-    confirmed = _doubt(problem, judged, spent, runner)
+    confirmed = _doubt(problem, judged, runner)
     if isinstance(confirmed, str):
         return confirmed
-    trial = learn(judged.accepted(), [0], _FROM_FIT, spent, runner)
+    trial = learn(judged.accepted(), [0], _FROM_FIT, runner)
     (pilot,) = trial.pilots
     if not pilot.is_complete:
         return "the pilot from there ran out of time."
@@ -150,7 +146,7 @@ def try_mode_first(problem: Problem, spent: Spent, runner: Runner) -> Trial | st
     return replace(trial, n_confirming=confirmed).because(reason)
 
 
-def _doubt(problem: Problem, judged: Judged, spent: Spent, runner: Runner) -> float | str:
+def _doubt(problem: Problem, judged: Judged, runner: Runner) -> float | str:
     """Have a pilot from the prior look for what no climb has led to; return the number of draws that led nowhere else.
 
     Infinite where the density is proven to have one hill; a reason against the start if the pilot finds more, or if too
@@ -158,7 +154,7 @@ def _doubt(problem: Problem, judged: Judged, spent: Spent, runner: Runner) -> fl
     """
     if is_one_hill(problem):
         return np.inf
-    (pilot,) = run_pilots(problem, [0], _FROM_PRIOR, spent, runner, _DOUBTING)
+    (pilot,) = run_pilots(problem, [0], _FROM_PRIOR, runner, _DOUBTING)
     if not pilot.is_complete:
         return "there is no time for a pilot that would confirm it."
     error = 1.0 / np.sqrt(pilot.n_families)

@@ -17,10 +17,11 @@ from pymc_hais.planning.rays import student_t_of
 from pymc_hais.planning.starts import first_reference, heavy_reference
 from pymc_hais.problem.problem import CHUNK, Problem
 from pymc_hais.references import Gaussian, Gaussians, Mixture, StudentT, uniform_margins
-from pymc_hais.run.choice import Choice, Spent
+from pymc_hais.run.choice import Choice
 from pymc_hais.run.copies import Labels
 from pymc_hais.run.mode_search import MOST_DIMS, Joint, Peak, can_climb, can_climb_beside_sites, climb, scales_of
 from pymc_hais.run.modes import Modes
+from pymc_hais.runner.ledger import PILOT
 from pymc_hais.runner.runner import Runner
 from pymc_hais.tuning import DEFENCE
 
@@ -66,11 +67,12 @@ def add_modes(model: Any, reference: Any, points: np.ndarray, runner: Runner) ->
         )
     rng = np.random.default_rng(runner.seeds.sequence(Purpose.MODES, 2))
     thinned = points[:: -(-len(points) // CHUNK)]
-    starts = problem.to_coordinates(Labels(problem, runner).copies(thinned, _MOST_COPIES))
+    starts = problem.to_coordinates(Labels(problem, runner, PILOT).copies(thinned, _MOST_COPIES))
+    pay = runner.paying(PILOT)
     if is_beside:
-        peaks = climb_beside_sites(problem, starts, _scales(problem, runner), _MOST_STEPS).peaks
+        peaks = climb_beside_sites(problem, starts, _scales(problem, runner), _MOST_STEPS, pay).peaks
     else:
-        peaks = climb(Joint(problem), starts, _scales(problem, runner), _MOST_STEPS).peaks
+        peaks = climb(Joint(problem, pay), starts, _scales(problem, runner), _MOST_STEPS).peaks
     if not peaks:
         raise ValueError(
             f"None of the {len(points)} points of `modes` leads to a mode: climbing from there, the density rises "
@@ -106,7 +108,8 @@ def start_beside(first: Choice, run: AnnealingRun, found: Modes, log_z: float, r
     log_missed = log_sum_exp(log_masses)
     of_missed = float(np.exp(log_missed - np.logaddexp(log_z, log_missed)))
     share = (1.0 - DEFENCE) * float(np.clip(of_missed, _LEAST_SHARE, 1.0 - _LEAST_SHARE))
-    joint, rng = Joint(problem), np.random.default_rng(runner.seeds.sequence(Purpose.MODES, 6))
+    joint = Joint(problem, runner.paying(PILOT))
+    rng = np.random.default_rng(runner.seeds.sequence(Purpose.MODES, 6))
     uniform = rng.random()
     for build in (lambda: problem, lambda: _fit_to_run(problem, run, uniform)):
         near = build()
@@ -117,7 +120,7 @@ def start_beside(first: Choice, run: AnnealingRun, found: Modes, log_z: float, r
         near = near.with_fit(replace(near.fitted, beside=beside, share_beside=share), near.sites)
         judged = judge(near, joint, rng)
         if judged.share >= _ENOUGH_COUNT and judged.tail <= _LIGHT:
-            return learn(judged.accepted(), [0], _BESIDE, Spent(n_gradients_pilot=joint.n_evaluations), runner)
+            return learn(judged.accepted(), [0], _BESIDE, runner)
     return None
 
 

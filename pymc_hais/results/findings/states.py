@@ -21,7 +21,7 @@ from pymc_hais.estimators import Finding, LogZEstimate
 from pymc_hais.problem.problem import Problem
 from pymc_hais.references import StateGroup, state_group
 from pymc_hais.results.findings.finding import check
-from pymc_hais.run.rounds import Outcome
+from pymc_hais.runner.runner import Runner
 
 #: States of one set of sites that are all tried.
 _MOST_STATES = 1024
@@ -82,9 +82,9 @@ class _Trial(NamedTuple):
 
 
 @check("the diagnosis of joint states")
-def check_states(problem: Problem, run: AnnealingRun, estimate: LogZEstimate, outcome: Outcome) -> Iterator[Finding]:
+def check_states(problem: Problem, run: AnnealingRun, estimate: LogZEstimate, runner: Runner) -> Iterator[Finding]:
     """Yield an error if states of some sites were missed, and log Z lacks more than its error bar."""
-    trials = [] if problem.is_exact else _trials(problem, outcome.n_gradients / _SHARE_OF_RUN)
+    trials = [] if problem.is_exact else _trials(problem, runner.ledger.n_annealed / _SHARE_OF_RUN)
     log_weights = pool(run.log_weights, run.log_z)
     if not trials or not np.isfinite(run.log_z).any():
         return

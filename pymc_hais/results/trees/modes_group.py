@@ -4,9 +4,10 @@ import numpy as np
 from xarray import Dataset
 
 from pymc_hais.run.modes import Modes
+from pymc_hais.runner.ledger import Ledger
 
 
-def modes_group(modes: Modes) -> Dataset:
+def modes_group(modes: Modes, ledger: Ledger) -> Dataset:
     """Label modes: their flat vectors, masses and shares, and the values of the model's variables."""
     stats = {
         "log_mass": np.array([mass.log_mass for mass in modes.masses]),
@@ -21,5 +22,7 @@ def modes_group(modes: Modes) -> Dataset:
             group[name] = (("mode", *(f"{name}_dim_{i}" for i in range(value.ndim - 1))), value)
     names = modes.layout.labels
     return group.assign_coords({"mode": np.arange(len(modes.shares)), "dimension": names}).assign_attrs(
-        gain=modes.missed.gain, n_gradients=modes.n_gradients, seconds=modes.seconds
+        gain=modes.missed.gain,
+        n_gradients=ledger.gradients["modes"] + ledger.gradients["labels"],
+        seconds=ledger.seconds["modes"],
     )

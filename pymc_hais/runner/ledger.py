@@ -1,0 +1,44 @@
+"""What a call has paid, stage by stage, and what its result lacks."""
+
+import logging
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+_log = logging.getLogger("pymc.hais")
+
+#: The stage of all that planning pays, rounds of its own apart.
+PILOT = "pilot"
+
+
+class Missing(NamedTuple):
+    """A part of the result that is not there."""
+
+    what: str
+    why: str
+    severity: str
+
+
+@dataclass
+class Ledger:
+    """What a call has come to so far; runs within it write into the same one."""
+
+    gradients: Counter[str] = field(default_factory=Counter)  # evaluations of value and gradient by stage
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))  # by stage, compiling apart
+    is_interrupted: bool = False  # whether Ctrl-C was pressed
+    missing: list[Missing] = field(default_factory=list)
+
+    @property
+    def n_gradients(self) -> int:
+        """Evaluations of value and gradient of all stages but the pilots'."""
+        return self.gradients.total() - self.gradients[PILOT]
+
+    @property
+    def n_annealed(self) -> int:
+        """Evaluations of rounds and of earlier searches for modes, of which a new search takes a share."""
+        return self.gradients["rounds"] + self.gradients["modes"]
+
+    def miss(self, what: str, why: str, severity: str) -> None:
+        """Note a part that the result lacks."""
+        self.missing.append(Missing(what, why, severity))
+        _log.warning(f"The result will lack {what} ({why}).")

@@ -1,0 +1,54 @@
+"""What a call pays is counted where it is paid, whether or not a result comes of it."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from pymc_hais.core.seeds import Branch
+from pymc_hais.planning.confirm import _anneal_few
+from pymc_hais.planning.learning import learn
+from pymc_hais.planning.mass import build_first_problem
+from pymc_hais.planning.modes.reference import start_beside
+from pymc_hais.problem.problem import CHUNK
+from pymc_hais.run.mode_search import Peak
+from pymc_hais.runner.ledger import PILOT
+from tests.quick import one_mean
+from tests.runs import call_of
+from tests.toys import HAS_JAX
+
+pytestmark = pytest.mark.skipif(not HAS_JAX, reason="JAX is not installed")
+
+
+@pytest.fixture(scope="module")
+def first():
+    """A start that had a pilot."""
+    model = one_mean()
+    runner = call_of(model, draws=100, chains=2, backend="jax")
+    return learn(build_first_problem(model, "auto", runner), [0], 0, runner)
+
+
+def test_a_population_that_confirms_a_fit_is_counted(first):
+    ledger = first.runner.ledger
+    before = ledger.n_gradients
+    _anneal_few(first)
+    assert ledger.n_gradients - before == 250 * (1 + first.length)
+    assert ledger.gradients["rounds"] == ledger.n_annealed
+
+
+def test_a_start_beside_that_is_not_taken_is_counted(first):
+    far = Peak(np.array([40.0]), -1.0, np.eye(1), np.eye(1), 0.0)  # no mode is there: hardly any draw counts
+    found = SimpleNamespace(missed=SimpleNamespace(which=[0]), masses=[SimpleNamespace(log_mass=5.0)], peaks=[far])
+    positions = first.pilots[0].positions
+    weights = np.full((1, len(positions)), -np.log(len(positions)))
+    run = SimpleNamespace(log_weights=weights, log_z=np.zeros(1), positions=positions)
+    before = first.runner.ledger.gradients[PILOT]
+    assert start_beside(first, run, found, -5.0, first.runner) is None
+    assert first.runner.ledger.gradients[PILOT] - before == CHUNK
+
+
+def test_runs_within_a_run_share_its_ledger_and_no_random_numbers(first):
+    own = first.runner.branch(Branch.FROM_MODES)
+    assert own.ledger is first.runner.ledger
+    assert own.next_round().number == 1
+    assert own.asking(draws=200).next_round().number == 2
