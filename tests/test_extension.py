@@ -255,7 +255,7 @@ def heldout():
 @pytest.mark.parametrize(
     ("change", "model", "message"),
     [
-        (lambda idata: idata, means((1.2, 0.3, 2.6)), "of other data"),
+        (lambda idata: idata, means((1.2, 0.3, 2.6)), "other data now than the run"),
         (
             lambda idata: idata,
             means(sd=4.0),
@@ -269,7 +269,7 @@ def heldout():
             "another one than that of `idata`: its free variables are `mu`, `tau`, `z`, and not `mu`",
         ),
         (lambda idata: idata.isel(chain=[0]), MODEL, "had 2 chains, and its group `posterior` has 1"),
-        (lambda idata: idata.isel(draw=slice(10)), MODEL, "a result of 300 draws, of which .* has 10"),
+        (lambda idata: idata.isel(draw=slice(10)), MODEL, "had 300 draws, and its group .* has 10"),
         (lambda idata: idata.filter(lambda node: node.name != "plan"), MODEL, "no group `plan`.*earlier version"),
         (lambda idata: idata.filter(lambda node: node.name != "annealing"), MODEL, "lost its group `annealing`"),
         (lambda idata: heldout(), MODEL, "no group `plan`"),

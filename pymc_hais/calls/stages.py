@@ -7,6 +7,7 @@ from typing import Any, Self
 import numpy as np
 
 from pymc_hais.core.seeds import Branch
+from pymc_hais.estimators.symptoms import FEWEST_FAMILIES
 from pymc_hais.model import is_model
 from pymc_hais.opinions.bridging import thin_rows
 from pymc_hais.planning.choose import build_problem, choose_plan
@@ -29,6 +30,9 @@ from pymc_hais.runner.ledger import PILOT
 from pymc_hais.runner.runner import Runner
 
 _log = logging.getLogger("pymc.hais")
+
+#: Evaluations of a round from the prior, as a multiple of all so far, up to which it is made where a fit is in doubt.
+_AFFORDABLE = 2.0
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,7 @@ def _anneal(choice: Choice, points: np.ndarray | None, runner: Runner) -> Seen:
     log_start(choice, runner)
     outcome = run_rounds(choice, runner)
     if outcome.stopped_by == "refuted":
-        choice = _next_best(choice, outcome)
+        choice = _next_best(choice, outcome, "spoke against that start")
         log_start(choice, runner)
         outcome = run_rounds(choice, runner)
     if choice.problem.layout.n_sites:
@@ -93,17 +97,29 @@ def _anneal(choice: Choice, points: np.ndarray | None, runner: Runner) -> Seen:
         modes = find_modes(choice, outcome, runner, points)
     if modes is not None:
         choice = replace(choice, n_confirming=choice.n_confirming + modes.n_confirming)
+    if _is_worth_confirming(choice, outcome, runner):
+        return _anneal(_next_best(choice, outcome, "were confirmed by too few draws of the prior"), points, runner)
     rows = tuple(count_unconfirmed(row, choice.n_confirming) for row in outcome.rows)
     return Seen(choice, replace(outcome, rows=rows), runner, modes)
 
 
-def _next_best(choice: Choice, outcome: Outcome) -> Choice:
-    """Return the start that comes after one that the rounds speak against."""
+def _is_worth_confirming(choice: Choice, outcome: Outcome, runner: Runner) -> bool:
+    """Whether too little speaks for a start by a fit, and annealing from the prior costs little more."""
+    if choice.n_confirming >= FEWEST_FAMILIES or choice.fallback is None or choice.fallback_length is None:
+        return False
+    if outcome.run is None or outcome.stopped_by not in ("target_se", "single_round"):
+        return False
+    n_gradients = choice.fallback_length * outcome.run.log_weights.size * choice.problem.engine.kernel.n_gradients
+    seconds = n_gradients * choice.seconds_per_gradient
+    return n_gradients <= _AFFORDABLE * runner.ledger.gradients.total() and seconds < runner.budget.left
+
+
+def _next_best(choice: Choice, outcome: Outcome, what_rounds_did: str) -> Choice:
+    """Return the start that comes after one that the rounds speak against, or say too little for."""
     assert choice.fallback is not None
     (row,) = outcome.rows
-    other = choice.fallback()
     label = choice.problem.label
-    return other.because(f"The rounds from {label}, log Z = {row.estimate:.3f}, spoke against that start.")
+    return choice.fallback().because(f"The rounds from {label}, log Z = {row.estimate:.3f}, {what_rounds_did}.")
 
 
 def anneal_again(seen: Seen, start: Start) -> Seen:

@@ -7,10 +7,13 @@ import pymc as pm
 import pytest
 
 import pymc_hais
+from pymc_hais.calls import stages
 from pymc_hais.estimators import LogZEstimate
 from pymc_hais.planning.confirm import AGREEMENT, tolerance
 from pymc_hais.results.findings.plan import check_start
 from pymc_hais.run.row_results import RowResult, count_unconfirmed
+from tests import bits
+from tests.front_door import estimate
 
 
 def pilot(n_families, n_stages=5):
@@ -78,3 +81,17 @@ def test_the_second_run_keeps_what_the_first_has_measured(seed):
     assert estimate.se < 0.2
     radius = np.linalg.norm(idata["posterior"]["x"].values, axis=-1)
     assert np.mean(radius > 10 * width) == pytest.approx(0.1, abs=0.05)
+
+
+def test_a_fit_that_too_little_speaks_for_gives_way_to_the_prior_where_that_costs_little(monkeypatch):
+    monkeypatch.setattr(stages, "FEWEST_FAMILIES", np.inf)
+    monkeypatch.setattr(stages, "_AFFORDABLE", 0.0)
+    _, fitted = estimate(bits.regression(), random_seed=1)
+    assert "fitted" in fitted["posterior"].attrs["reference"]
+    monkeypatch.setattr(stages, "_AFFORDABLE", 20.0)
+    found, idata = estimate(bits.regression(), random_seed=1)
+    attrs = idata["posterior"].attrs
+    assert attrs["reference"] == "the prior"
+    assert "confirmed by too few draws" in attrs["reference_reason"]
+    assert attrs["n_gradients"] > fitted["posterior"].attrs["n_gradients"]
+    assert not [one for one in found.findings if one.severity == "error"]
