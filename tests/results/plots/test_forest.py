@@ -137,8 +137,8 @@ def result(value, se, other):
     one = LogZEstimate(value, se, value - 2 * se, value + 2 * se)
     opinion = replace(one, value=other, lower=other - 2 * se, upper=other + 2 * se, estimator="bridge")
     attrs = {"chains": 2, "quantity": one.quantity, "random_seed": f"[{value}]"}
-    rounds = SimpleNamespace(rounds=[SimpleNamespace(n_steps=3, log_z=value, se=se)])
-    evidence = evidence_group(replace(one, per_chain=(value, value)), SimpleNamespace(rows=[rounds]), [10], attrs)
+    rounds = [SimpleNamespace(n_steps=3, log_z=value, se=se)]
+    evidence = evidence_group(replace(one, per_chain=(value, value)), rounds, [10], attrs)
     return DataTree.from_dict({f"/{EVIDENCE}": evidence, "/estimates": opinions_group(one, [opinion])})
 
 
