@@ -32,11 +32,11 @@ from pymc_hais.runner.runner import Runner
 #: Evaluations of each start, at least and at most, and the share of the run's evaluations in between.
 _FEWEST_STEPS, _MOST_STEPS, _SHARE = 15, 60, 0.05
 #: The same for all starts together, which are fewer where the run was short.
-_SHARE_OF_STARTS = 0.15
+SHARE_OF_STARTS = 0.15
 #: Evaluations of each start, at least, where the search is to confirm a fit by draws of the prior.
 _CONFIRMING_STEPS = 45
 #: Share of a limit of time that the search may take of what is left.
-_SHARE_OF_TIME = 0.25
+SHARE_OF_TIME = 0.25
 #: Share of the other starts that are draws of the reference: particles mostly lead where the run has been.
 _FROM_REFERENCE = 0.7
 #: The same where the search is to confirm a fit.
@@ -52,7 +52,7 @@ _EXCHANGED_STEPS = (20, 40)
 #: Nats below the top at which they have arrived.
 _TOP = 1e-3
 #: Nats below log Z beyond which a mode is not worth a look.
-_NEGLIGIBLE = 6.0
+NEGLIGIBLE = 6.0
 #: Share of Z of a mode that says, where one climb alone has reached it, that others may be as hard to reach.
 _REAL_SHARE = 0.05
 #: Share of its Gaussian that a mode's region holds.
@@ -113,31 +113,43 @@ def find_modes(choice: Choice, outcome: Outcome, runner: Runner, points: np.ndar
 
     ``points`` (n, D) are flat vectors that the user named.
     """
+    if not can_climb(choice.problem):
+        return None
+    return attempt_search(choice, outcome, runner, functools.partial(_search, points, choice.n_confirming))
+
+
+def attempt_search(
+    choice: Choice,
+    outcome: Outcome,
+    runner: Runner,
+    search: Callable[[Problem, Outcome, float, Runner], Modes | None],
+) -> Modes | None:
+    """Search with the log of the integral that a run has found; None where log Z is no integral of the density."""
     problem, estimate = choice.problem, outcome.rows[0].estimate
     log_z = estimate.value + estimate.log_prior_mass
-    if outcome.run is None or not np.isfinite(log_z) or not (can_climb(problem) and problem.is_integral):
+    if outcome.run is None or not np.isfinite(log_z) or not problem.is_integral:
         return None
-    search = functools.partial(_search, problem, outcome, log_z, runner, points, choice.n_confirming)
+    stage = functools.partial(search, problem, outcome, log_z, runner)
     with runner.timed("modes"):
-        return runner.attempt("the search for modes", search, None, is_dear=True)
+        return runner.attempt("the search for modes", stage, None, is_dear=True)
 
 
 def _search(
-    problem: Problem, outcome: Outcome, log_z: float, runner: Runner, points: np.ndarray | None, n_confirming: float
+    points: np.ndarray | None, n_confirming: float, problem: Problem, outcome: Outcome, log_z: float, runner: Runner
 ) -> Modes | None:
     run, estimate = outcome.run, outcome.rows[0].estimate
     assert run is not None
-    end = time.perf_counter() + _SHARE_OF_TIME * runner.budget.left
+    end = time.perf_counter() + SHARE_OF_TIME * runner.budget.left
     n_gradients = runner.ledger.n_annealed
     joint = Joint(problem, runner.paying("modes"))
     rng = np.random.default_rng(runner.seeds.sequence(Purpose.MODES))
     fewest, n_least = (_FEWEST_STEPS, 0) if np.isinf(n_confirming) else (_CONFIRMING_STEPS, CHUNK)
     n_steps = int(np.clip(_SHARE * n_gradients / CHUNK, fewest, _MOST_STEPS))
     metric = np.asarray(outcome.ladder.metrics[outcome.ladder.metric_index[-1]], np.float64)
-    n_starts = joint.round_up(max(int(_SHARE_OF_STARTS * n_gradients / n_steps), n_least))
+    n_starts = joint.round_up(max(int(SHARE_OF_STARTS * n_gradients / n_steps), n_least))
     starts, is_drawn = _starts(problem, run, points, runner, joint, metric, rng, n_starts, not np.isinf(n_confirming))
     climbed = climb(joint, starts, metric, n_steps, lambda *_: time.perf_counter() < end)
-    kept = [i for i, peak in enumerate(climbed.peaks) if peak.log_mass > log_z - _NEGLIGIBLE]
+    kept = [i for i, peak in enumerate(climbed.peaks) if peak.log_mass > log_z - NEGLIGIBLE]
     peaks, n_arrived = [climbed.peaks[i] for i in kept], climbed.arrivals[:, kept].sum(axis=0)
     if not peaks or time.perf_counter() > end:
         return None

@@ -5,7 +5,6 @@ with all states of the run: a draw of the mode's Gaussian is paired with the sta
 divides the density.  That is the mass of the region together with these states, so never more than all of it.
 """
 
-import functools
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -20,22 +19,27 @@ from pymc_hais.estimators.region import measure_region
 from pymc_hais.problem.problem import CHUNK, Problem
 from pymc_hais.run.choice import Choice
 from pymc_hais.run.mode_search import Joint, Peak, can_climb_beside_sites, climb
-from pymc_hais.run.modes import Modes, in_order, regions_of, with_shares
+from pymc_hais.run.modes import (
+    NEGLIGIBLE,
+    SHARE_OF_STARTS,
+    SHARE_OF_TIME,
+    Modes,
+    attempt_search,
+    in_order,
+    regions_of,
+    with_shares,
+)
 from pymc_hais.run.rounds import Outcome
 from pymc_hais.runner.runner import Runner
 
 #: States of the sites at which the density is climbed, the likeliest ones.
 _CLIMBED = 4
-#: Evaluations of each start, at most; all starts together take such a share of the run's, but are no fewer than these.
-_N_STEPS, _SHARE_OF_STARTS, _FEWEST = 45, 0.15, 50
+#: Evaluations of each start, at most, and starts at each state, at least.
+_N_STEPS, _FEWEST = 45, 50
 #: Share of the starts that are draws of the reference.
 _FROM_REFERENCE = 0.7
-#: Nats below log Z beyond which a mode is not worth a look.
-_NEGLIGIBLE = 6.0
 #: Squared distance between peaks, in standard deviations of the first, within which they are the same place.
 _SAME_PLACE = 1.0
-#: Share of a limit of time that the search may take of what is left.
-_SHARE_OF_TIME = 0.25
 
 
 class States(NamedTuple):
@@ -97,28 +101,23 @@ def climb_beside_sites(
 
 def find_modes_beside_sites(choice: Choice, outcome: Outcome, runner: Runner) -> Modes | None:
     """Look for modes as :func:`pymc_hais.run.modes.find_modes` does."""
-    problem, estimate = choice.problem, outcome.rows[0].estimate
-    log_z = estimate.value + estimate.log_prior_mass
-    can_search = can_climb_beside_sites(problem) and problem.is_integral
-    if outcome.run is None or not np.isfinite(log_z) or not can_search:
+    if not can_climb_beside_sites(choice.problem):
         return None
-    search = functools.partial(_search, problem, outcome, log_z, runner)
-    with runner.timed("modes"):
-        return runner.attempt("the search for modes", search, None, is_dear=True)
+    return attempt_search(choice, outcome, runner, _search)
 
 
 def _search(problem: Problem, outcome: Outcome, log_z: float, runner: Runner) -> Modes | None:
     run = outcome.run
     assert run is not None
-    end, pay = time.perf_counter() + _SHARE_OF_TIME * runner.budget.left, runner.paying("modes")
+    end, pay = time.perf_counter() + SHARE_OF_TIME * runner.budget.left, runner.paying("modes")
     n_free = problem.layout.n_continuous
     metric = np.asarray(outcome.ladder.metrics[outcome.ladder.metric_index[-1]], np.float64)
     states = find_states(run, n_free)
-    starts = _starts(problem, run, states, runner, int(_SHARE_OF_STARTS * runner.ledger.n_annealed / _N_STEPS))
+    starts = _starts(problem, run, states, runner, int(SHARE_OF_STARTS * runner.ledger.n_annealed / _N_STEPS))
     found = climb_beside_sites(problem, starts, metric, _N_STEPS, pay, lambda *_: time.perf_counter() < end)
     log_p = np.log(states.probabilities)
     of_state = [log_p[np.flatnonzero((states.values == state).all(axis=1))[0]] for state in found.states]
-    kept = [i for i, peak in enumerate(found.peaks) if peak.log_mass > log_z + of_state[i] - _NEGLIGIBLE]
+    kept = [i for i, peak in enumerate(found.peaks) if peak.log_mass > log_z + of_state[i] - NEGLIGIBLE]
     if not kept or time.perf_counter() > end:
         return None
     found = found._replace(peaks=[found.peaks[i] for i in kept], states=found.states[kept])
