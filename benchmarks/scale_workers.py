@@ -22,7 +22,7 @@ from models import gaussian
 
 import pymc_hais
 from pymc_hais.engines.transport import pack, unpack
-from pymc_hais.jobs.checkpoint import Checkpoint
+from pymc_hais.runner.checkpoint import Checkpoint
 
 #: A public case whose round costs about 0.4 seconds of processor time a chain of 1,000 particles.
 CASE = "brownian32"
@@ -142,7 +142,7 @@ def warm_up() -> float:
     """Import what a worker imports, and evaluate something in JAX."""
     import jax.numpy as jnp
 
-    import pymc_hais.jobs.worker  # noqa: F401
+    import pymc_hais.runner.worker  # noqa: F401
 
     jnp.ones(3).sum().block_until_ready()
     return peak()

@@ -4,7 +4,7 @@ import numpy as np
 import pymc as pm
 from scipy.stats import multivariate_normal
 
-from pymc_hais.jobs.progress import CallProgress
+from pymc_hais.runner.progress import CallProgress
 from tests.truth import log_evidence_normal
 
 EFFECT = np.array([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0])

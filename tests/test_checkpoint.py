@@ -160,7 +160,7 @@ def test_another_call_is_refused_before_any_work(model, folder, given, told, mon
 def test_another_function_or_version_is_refused(model, folder, monkeypatch):
     with pytest.raises(ValueError, match="`function` was 'sample_hais', and is 'validate' now"):
         pymc_hais.validate(model, 2, random_seed=1, progressbar=False, checkpoint=folder)
-    monkeypatch.setattr("pymc_hais.jobs.checkpoint.installed", lambda: {"pymc": "0.0"})
+    monkeypatch.setattr("pymc_hais.runner.checkpoint.installed", lambda: {"pymc": "0.0"})
     with pytest.raises(ValueError, match=r"`versions\.pymc` was .*, and is '0\.0' now"):
         sample(model, checkpoint=folder)
 

@@ -16,9 +16,9 @@ import pytest
 
 import pymc_hais
 from pymc_hais.engines import transport
-from pymc_hais.jobs import workers as module
-from pymc_hais.jobs.executors import renew
-from pymc_hais.jobs.progress import CallProgress
+from pymc_hais.runner import workers as module
+from pymc_hais.runner.executors import renew
+from pymc_hais.runner.progress import CallProgress
 from tests import bits
 from tests.bits import SMALL, same_bits
 from tests.marks import slow_but

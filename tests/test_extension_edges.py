@@ -9,7 +9,7 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_hais
-from pymc_hais.jobs.timing import Size
+from pymc_hais.runner.timing import Size
 from tests.quick import QUICK, TRUTH, interrupt, one_mean
 from tests.statistical import threshold
 from tests.toys import HAS_JAX

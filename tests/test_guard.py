@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import pymc_hais
-from pymc_hais.jobs.progress import CallProgress
 from pymc_hais.results.diagnose import unfinished
 from pymc_hais.results.findings.finding import CHECKS
+from pymc_hais.runner.progress import CallProgress
 from tests.quick import QUICK, TRUTH, one_mean
 from tests.runs import call_of
 from tests.toys import HAS_JAX

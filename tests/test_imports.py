@@ -20,7 +20,6 @@ LEVELS = [
     {"model", "engines"},
     {"references"},
     {"tuning"},
-    {"jobs"},
     {"problem"},
     {"request"},
     {"runner"},
@@ -50,7 +49,7 @@ HOMES = {
     "arviz_plots": LABEL_HOMES,
     "arviz_stats": LABEL_HOMES | {"estimators"},
     "matplotlib": {"results/plots"},
-    "rich": {"jobs/progress"},
+    "rich": {"runner/progress"},
 }
 
 #: Deviations that exist, each with its reason; a line that is no longer needed fails the suite.
@@ -142,7 +141,7 @@ REACHING = {
     "model/compat": "the home of what is private in PyMC and PyTensor",
     "integrations/persistent_hmc": "the density of PyMC's own base class of step methods",
     "engines/programs": "JAX's cache on disk; without these names it serves unchecked",
-    "jobs/executors": "the settings of the user's executor, for another one like it",
+    "runner/executors": "the settings of the user's executor, for another one like it",
 }
 
 

@@ -11,7 +11,7 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_hais
-from pymc_hais.request.arguments import bytes_of, check_memory
+from pymc_hais.core.process import bytes_of, check_memory
 from tests.model.test_memory import peak
 from tests.quick import QUICK, one_mean
 from tests.toys import HAS_JAX
@@ -48,14 +48,14 @@ def test_a_run_grows_by_what_is_counted_and_not_by_much_less(few, many, n_dims):
 
 def test_more_particles_than_the_machine_has_memory_for_are_refused(monkeypatch):
     """100,000 draws x 4 chains x 1,000 dimensions take 44 GB by extrapolation, and at least half of it."""
-    monkeypatch.setattr("pymc_hais.request.arguments.memory", lambda: 22 * 10**9)
+    monkeypatch.setattr("pymc_hais.core.process.memory", lambda: 22 * 10**9)
     with pytest.raises(ValueError, match="of 1,000 dimensions each, take"):
         check_memory(100_000, 4, 1000)
 
 
 def test_few_particles_of_many_dimensions_are_refused_before_the_pilot(monkeypatch):
     monkeypatch.setattr("pymc_hais.calls.stages.choose_plan", lambda *_: pytest.fail("work has begun"))
-    monkeypatch.setattr("pymc_hais.request.arguments.memory", lambda: 10**5)
+    monkeypatch.setattr("pymc_hais.core.process.memory", lambda: 10**5)
     with pytest.raises(ValueError, match=r"`draws` = .* pass at most"):
         pymc_hais.sample_hais(model=one_mean(), **QUICK)
 

@@ -16,7 +16,7 @@ from xarray import DataTree
 
 import pymc_hais
 from pymc_hais.engines.transport import installed
-from pymc_hais.jobs.checkpoint import open_checkpoint
+from pymc_hais.runner.checkpoint import open_checkpoint
 from tests.core.test_files import Bomb
 from tests.quick import QUICK, one_mean
 

@@ -110,10 +110,10 @@ def test_arguments_of_pm_sample_are_answered(name, message):
 def test_memory_is_asked_for_where_there_are_many_particles(monkeypatch):
     """A million particles of one dimension are 10 ** 6 times 192 + 1,088 + 800 bytes: 2.08 GB."""
     monkeypatch.setattr("pymc_hais.calls.stages.build_problem", lambda *_: 1 / 0)
-    monkeypatch.setattr("pymc_hais.request.arguments.memory", lambda: 17 * 10**8)
+    monkeypatch.setattr("pymc_hais.core.process.memory", lambda: 17 * 10**8)
     with pytest.raises(ValueError, match=r"in 1 chains, of 1 dimensions each, take 1.9 GiB.* pass at most 408,653"):
         pymc_hais.sample_hais(10**6 + 1, model=one_mean(), chains=1)
-    monkeypatch.setattr("pymc_hais.request.arguments.memory", lambda: 21 * 10**8)
+    monkeypatch.setattr("pymc_hais.core.process.memory", lambda: 21 * 10**8)
     with pytest.raises(ZeroDivisionError):
         pymc_hais.sample_hais(10**6 + 1, model=one_mean(), chains=1)
 

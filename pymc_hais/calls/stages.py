@@ -6,6 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from pymc_hais.core.process import check_memory
 from pymc_hais.core.seeds import Branch
 from pymc_hais.estimators.symptoms import FEWEST_FAMILIES
 from pymc_hais.model import is_model
@@ -16,7 +17,6 @@ from pymc_hais.planning.modes.reference import add_modes, start_beside
 from pymc_hais.planning.starts import GivenDraws, is_auto
 from pymc_hais.problem.parameter_path import is_geometric
 from pymc_hais.problem.problem import Problem
-from pymc_hais.request.arguments import check_memory
 from pymc_hais.results.diagnose import Seen
 from pymc_hais.results.draws import check_takes_modes, is_result, read_modes, read_positions
 from pymc_hais.results.report import log_start

@@ -20,11 +20,11 @@ from pymc_hais.estimators import (
     to_estimate,
     unseen_share,
 )
-from pymc_hais.jobs.progress import turned
 from pymc_hais.opinions.bridging import Target, bridge_particles
 from pymc_hais.problem.problem import Problem
 from pymc_hais.run.populations import anneal_back, anneal_rows, end_at_fit, support_of
 from pymc_hais.run.rounds import Outcome
+from pymc_hais.runner.progress import turned
 from pymc_hais.runner.runner import Runner
 
 #: States of a chain, at least and at most, and chains after the first, at least.

@@ -12,12 +12,12 @@ import numpy as np
 from pymc_hais.core.records import AnnealingRun
 from pymc_hais.core.weights import pool, systematic
 from pymc_hais.estimators import LogZEstimate, estimate_log_z, turn_round
-from pymc_hais.jobs.progress import part, without_log_z
 from pymc_hais.problem.problem import Problem
 from pymc_hais.run.choice import Choice, tail_of
 from pymc_hais.run.populations import Support, anneal_back, anneal_rows, end_at_fit, support_of
 from pymc_hais.run.rounds import each_length
 from pymc_hais.run.row_results import RowResult, estimate_row
+from pymc_hais.runner.progress import part, without_log_z
 from pymc_hais.runner.runner import Runner
 
 #: Moves at beta = 1 that part the copies of the true values: one draw alone would decide the bound.

@@ -17,11 +17,11 @@ import numpy as np
 
 from pymc_hais.core.weights import log_mean_exp
 from pymc_hais.estimators import measure_symptoms
-from pymc_hais.jobs.progress import without_log_z
 from pymc_hais.model import is_log_concave
 from pymc_hais.planning.learning import Trial, adaptation_bias
 from pymc_hais.problem.problem import Problem
 from pymc_hais.run.populations import anneal_rows
+from pymc_hais.runner.progress import without_log_z
 from pymc_hais.tuning import Pilot, build_ladder
 
 #: Nats by which a log Z that misses nothing may be below a pilot's, at most: estimates that miss something are too low.

@@ -14,9 +14,6 @@ from pymc_hais.core.schedules import SHORTEST
 from pymc_hais.core.seeds import Place, Purpose, Stream
 from pymc_hais.core.weights import pool
 from pymc_hais.estimators import Tail, measure_tail
-from pymc_hais.jobs.progress import without_log_z
-from pymc_hais.jobs.timing import FEWEST, whole_tiles
-from pymc_hais.jobs.workers import Task
 from pymc_hais.model import improper_priors
 from pymc_hais.problem.problem import Problem
 from pymc_hais.problem.refusals import refuse_distance
@@ -25,7 +22,10 @@ from pymc_hais.run.plan import Plan
 from pymc_hais.run.populations import Piloting, anneal_rows
 from pymc_hais.run.row_results import RowResult, estimate_row
 from pymc_hais.runner.ledger import PILOT
+from pymc_hais.runner.progress import without_log_z
 from pymc_hais.runner.runner import Runner
+from pymc_hais.runner.timing import FEWEST, whole_tiles
+from pymc_hais.runner.workers import Task
 from pymc_hais.tuning import (
     EndlessPilotError,
     Pilot,

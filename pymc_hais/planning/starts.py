@@ -8,8 +8,8 @@ import numpy as np
 from pymc_hais.kernels import LinearConstraints
 from pymc_hais.model import improper_priors, refuse_periodic
 from pymc_hais.model.sites.sites import refuse_endless
+from pymc_hais.problem.constraints import axis_bounds
 from pymc_hais.references import Box, StudentT
-from pymc_hais.request.constraints import axis_bounds
 
 #: Degrees of freedom of the start where no prior says how far the target may reach, and of the fit to particles that
 #: have tails: a reference with lighter tails than the target leaves its particles to wander there, too few and

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from pymc_hais.core.messages import instead_of, quoted, shown
-from pymc_hais.core.process import memory
 from pymc_hais.model.compat import default_theme
 
 _SEEDS = int | np.integer
@@ -34,14 +33,6 @@ _OF_PM_SAMPLE = {
     "blas_cores": "`cores` says how many threads work",
     "mp_ctx": "pass an `executor`",
 }
-#: Bytes of a particle for each of its dimensions at the peak.  A state has four such arrays (positions, momenta, two
-#: gradients): before and after a step, in tiles and merged, chains apart and together; then the draws, by name.  The
-#: peak of runs of 40,000 to 160,000 particles grows by 110 to 160 bytes for each dimension, and by up to 180 where
-#: other processes delay threads, which hold their tiles meanwhile.
-_BYTES_PER_DIMENSION = 24 * 8
-#: The same for the particle itself: three numbers for each of 32 steps, in tiles and merged; weights, families.  The
-#: peak grows by 1,260 to 1,650 bytes.
-_BYTES = 32 * (8 + 8 + 1) * 2 + 100 * 8
 
 
 def check_integer(name: str, value: Any, least: int) -> None:
@@ -123,22 +114,6 @@ def check_theme(theme: Any) -> None:
         raise ValueError(
             f"`progressbar_theme` must be a rich.theme.Theme, or CSS text for marimo; got {theme!r}. Leave it out for "
             "PyMC's own."
-        )
-
-
-def bytes_of(n_particles: int, n_dims: int) -> int:
-    """Return the memory that a run of so many particles takes at its peak, beside what the model itself needs."""
-    return n_particles * (_BYTES_PER_DIMENSION * n_dims + _BYTES)
-
-
-def check_memory(draws: int, chains: int, n_dims: int) -> None:
-    """Refuse more particles than this machine has memory for."""
-    each, available = bytes_of(1, n_dims), memory()
-    if available is not None and bytes_of(draws * chains, n_dims) > available:
-        raise ValueError(
-            f"`draws` = {draws:,} in {chains:,} chains, of {n_dims:,} dimensions each, take "
-            f"{draws * chains * each / 2**30:,.1f} GiB, and this machine has {available / 2**30:,.1f} GiB of memory: "
-            f"pass at most {available // (2 * each):,} in all chains together."
         )
 
 

@@ -7,24 +7,23 @@ from typing import Any
 
 import numpy as np
 
+from pymc_hais.core.process import check_memory
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.records import Schedule
 from pymc_hais.core.schedules import FIXED
-from pymc_hais.jobs.timing import TimeBudget
 from pymc_hais.kernels import Hamiltonian, SiteKernel
 from pymc_hais.model import build_layout, discrete_names
+from pymc_hais.problem.constraints import build_constraints, with_walls
 from pymc_hais.request.arguments import (
     check_choice,
     check_flag,
     check_integer,
     check_labelled,
-    check_memory,
     check_names,
     check_positive,
     check_seed,
     check_theme,
 )
-from pymc_hais.request.constraints import build_constraints, with_walls
 from pymc_hais.tuning import CONSTANT_SPEED, Recipe
 
 #: Methods beside annealing that take another run, or other evaluations.
@@ -169,12 +168,6 @@ def _check_numbers(request: Request) -> None:
         if value is not None or not is_optional:
             check_integer(name, value, least)
     check_positive("target_se", request.target_se, "nats", "one round")
-
-
-def build_budget(max_seconds: Any) -> TimeBudget:
-    """Begin to count the time of a call."""
-    seconds = _limit(max_seconds)
-    return TimeBudget() if seconds is None else TimeBudget(float(seconds))
 
 
 def _limit(max_seconds: Any) -> Any:

@@ -14,7 +14,6 @@ from xarray import DataTree
 
 from pymc_hais.engines.transport import versions_of
 from pymc_hais.estimators import Finding, LogZEstimate
-from pymc_hais.jobs.timing import duration
 from pymc_hais.model import is_unnormalised
 from pymc_hais.planning.follow import record_plan
 from pymc_hais.problem.problem import Problem
@@ -30,6 +29,7 @@ from pymc_hais.run.posterior import PosteriorDraws
 from pymc_hais.run.rounds import Outcome
 from pymc_hais.runner.ledger import PILOT
 from pymc_hais.runner.runner import Runner
+from pymc_hais.runner.timing import duration
 
 # A child of PyMC's logger, so that messages appear where PyMC's do.
 _log = logging.getLogger("pymc.hais")

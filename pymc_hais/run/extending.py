@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from pymc_hais.core.process import check_memory
 from pymc_hais.core.records import AnnealingRun, ParticleState
 from pymc_hais.core.weights import log_mean_exp, normalise
 from pymc_hais.estimators import LogZEstimate, Round, estimate_log_z
-from pymc_hais.request.arguments import check_memory
 from pymc_hais.run.choice import Choice
 from pymc_hais.run.populations import anneal_rows
 from pymc_hais.run.posterior import PosteriorDraws, draw_posterior

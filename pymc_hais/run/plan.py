@@ -9,7 +9,6 @@ import numpy as np
 
 from pymc_hais.core.records import AnnealingRun, Ladder, Schedule
 from pymc_hais.estimators import NO_TAIL, Finding, Late, LogZEstimate, Tail
-from pymc_hais.jobs.codec import Codec
 from pymc_hais.kernels import Gibbs, Hamiltonian, LinearConstraints, RandomWalk
 from pymc_hais.model import Layout, ModelIdentity, Sites, SiteVariable
 from pymc_hais.problem.problem import PriorMass
@@ -26,6 +25,7 @@ from pymc_hais.references import (
     Mixture,
     StudentT,
 )
+from pymc_hais.runner.codec import Codec
 from pymc_hais.tuning import Pilot, Recipe
 
 #: Of the format: a reader refuses another one.

@@ -16,10 +16,10 @@ from pymc_hais.core.protocols import Engine
 from pymc_hais.core.records import AnnealingRun, Ladder, ParticleState
 from pymc_hais.core.seeds import Place, Purpose, Stream
 from pymc_hais.core.weights import clean, log_sum_exp, normalise
-from pymc_hais.jobs.workers import Task
 from pymc_hais.problem.problem import CHUNK, Problem
 from pymc_hais.references import Draws
 from pymc_hais.runner.runner import Runner
+from pymc_hais.runner.workers import Task
 from pymc_hais.tuning import Pilot, log_near, run_pilot
 
 #: Particles that are annealed at a time, but at least one population.  What a population gives does not depend on it.

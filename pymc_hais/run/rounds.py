@@ -18,12 +18,12 @@ from pymc_hais.estimators import (
     measure_symptoms,
     with_shortfall,
 )
-from pymc_hais.jobs.progress import part, without_log_z
-from pymc_hais.jobs.timing import Size, duration, fit_into, takes
 from pymc_hais.run.choice import Choice, tail_of
 from pymc_hais.run.populations import anneal_rows
 from pymc_hais.run.row_results import RowResult, complete, estimate_row, measure_lag
+from pymc_hais.runner.progress import part, without_log_z
 from pymc_hais.runner.runner import Runner
+from pymc_hais.runner.timing import Size, duration, fit_into, takes
 from pymc_hais.tuning import Stopwatch, build_ladder, next_length, refine, untuned_ladder
 
 _log = logging.getLogger("pymc.hais")

@@ -13,16 +13,16 @@ from typing import Any, Self
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.seeds import Branch, Place, Purpose, Seeds
 from pymc_hais.engines import resolve_backend
-from pymc_hais.jobs.checkpoint import open_checkpoint, open_folder, take_identity
-from pymc_hais.jobs.executors import check_executor
-from pymc_hais.jobs.locks import locked
-from pymc_hais.jobs.progress import CallProgress
-from pymc_hais.jobs.timing import TimeBudget
-from pymc_hais.jobs.workers import Workers
 from pymc_hais.model.compat import seeds_per_chain
 from pymc_hais.problem.problem import Compiler
-from pymc_hais.request.request import Output, Request, build_budget, check_request
+from pymc_hais.request.request import Output, Request, check_request
+from pymc_hais.runner.checkpoint import open_checkpoint, open_folder, take_identity
+from pymc_hais.runner.executors import check_executor
 from pymc_hais.runner.ledger import PILOT, Ledger
+from pymc_hais.runner.locks import locked
+from pymc_hais.runner.progress import CallProgress
+from pymc_hais.runner.timing import TimeBudget, build_budget
+from pymc_hais.runner.workers import Workers
 from pymc_hais.tuning import Recipe, Stopwatch
 
 _log = logging.getLogger("pymc.hais")

@@ -13,8 +13,8 @@ from scipy import stats
 from pymc_hais import Box, Gaussian, Hamiltonian, LinearConstraints, Mixture, RandomWalk, StudentT
 from pymc_hais.core.seeds import Seeds
 from pymc_hais.problem.building import build_problem
+from pymc_hais.problem.constraints import with_walls
 from pymc_hais.problem.problem import Compiler
-from pymc_hais.request.constraints import with_walls
 from tests.front_door import assert_right, estimate
 
 

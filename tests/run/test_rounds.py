@@ -10,13 +10,13 @@ import pytest
 from pymc_hais.engines.base import CompileClock
 from pymc_hais.estimators import LogZEstimate, Tail, combine, estimate_log_z
 from pymc_hais.estimators.memory import NO_LAG
-from pymc_hais.jobs import timing
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.problem.problem import PriorMass
 from pymc_hais.run import rounds, row_results
 from pymc_hais.run.choice import Choice
 from pymc_hais.run.plan import Plan
 from pymc_hais.run.row_results import estimate_row
+from pymc_hais.runner import timing
 from pymc_hais.tuning import Recipe
 from tests.mutants import mutate
 from tests.runs import build_pilot, build_run, call_of, pareto, temperature

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from pymc_hais.jobs.timing import TimeBudget
 from pymc_hais.learning.family import Family
 from pymc_hais.learning.held_out import HeldOut
 from pymc_hais.learning.optimisers.constraints import Constraint
 from pymc_hais.learning.optimisers.trace import Trace
 from pymc_hais.learning.program import Gradient, flatten
 from pymc_hais.learning.protocol import Batch, Method
+from pymc_hais.runner.timing import TimeBudget
 
 #: ``(step, values, objective) -> None``: a user's function, called after each step.
 type Callback = Callable[[int, Mapping[str, np.ndarray], float], Any]

@@ -7,12 +7,12 @@ import numpy as np
 from pymc_hais.core.records import AnnealingRun
 from pymc_hais.estimators import Finding
 from pymc_hais.estimators.symptoms import FEWEST_FAMILIES
-from pymc_hais.jobs.timing import duration
 from pymc_hais.results.findings.finding import check
 from pymc_hais.run.choice import Choice
 from pymc_hais.run.plan import Promise
 from pymc_hais.run.rounds import Outcome
 from pymc_hais.runner.runner import Runner
+from pymc_hais.runner.timing import duration
 
 #: How many times as many temperatures the same error may need without a finding.
 _MOST_EFFORT = 4.0

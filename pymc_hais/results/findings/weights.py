@@ -6,11 +6,11 @@ import numpy as np
 
 from pymc_hais.estimators import Finding, Symptoms, jump
 from pymc_hais.estimators.symptoms import FEWEST_FAMILIES, PARETO_K_LIMIT
-from pymc_hais.jobs.timing import duration
 from pymc_hais.results.findings.finding import check
 from pymc_hais.run.rounds import Outcome
 from pymc_hais.run.row_results import RowResult
 from pymc_hais.runner.runner import Runner
+from pymc_hais.runner.timing import duration
 
 #: The lowest mean acceptance rate of a temperature without a finding.
 _LEAST_ACCEPTANCE = 0.2

@@ -8,9 +8,9 @@ from xarray import DataTree
 
 from pymc_hais.estimators import LogZEstimate
 from pymc_hais.estimators.values import to_html, to_text
-from pymc_hais.jobs.timing import duration
 from pymc_hais.results.datatree import EVIDENCE, log_marginal_likelihood
 from pymc_hais.results.plans import open_result
+from pymc_hais.runner.timing import duration
 
 
 @dataclass(frozen=True, repr=False)

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from pymc_hais.jobs import locks
-from pymc_hais.jobs.locks import LOCK, locked
 from pymc_hais.request.request import Request
+from pymc_hais.runner import locks
+from pymc_hais.runner.locks import LOCK, locked
 from pymc_hais.runner.runner import build_runner
 from tests.quick import one_mean
 

@@ -11,8 +11,8 @@ import pymc as pm
 import pytest
 
 import pymc_hais
-from pymc_hais.jobs import progress as module
-from pymc_hais.jobs.progress import CallProgress, Shares, Stopped, part, turned, without_log_z
+from pymc_hais.runner import progress as module
+from pymc_hais.runner.progress import CallProgress, Shares, Stopped, part, turned, without_log_z
 from tests.quick import QUICK, one_mean
 
 

@@ -14,7 +14,7 @@ from concurrent.futures import (
 from typing import Any
 
 from pymc_hais.engines.transport import Parcel, installed
-from pymc_hais.jobs.worker import OF_JOB, hais_hello
+from pymc_hais.runner.worker import OF_JOB, hais_hello
 
 _log = logging.getLogger("pymc.hais")
 

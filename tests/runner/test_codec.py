@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pymc_hais.core import files
-from pymc_hais.jobs.codec import Codec
+from pymc_hais.runner.codec import Codec
 
 
 class Point(NamedTuple):

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from pymc_hais.engines import transport
-from pymc_hais.jobs import workers as module
-from pymc_hais.jobs.checkpoint import open_checkpoint
-from pymc_hais.jobs.workers import Task, Workers
+from pymc_hais.runner import workers as module
+from pymc_hais.runner.checkpoint import open_checkpoint
+from pymc_hais.runner.workers import Task, Workers
 
 N = 12
 

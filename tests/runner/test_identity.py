@@ -18,7 +18,7 @@ import xarray as xr
 from pytensor.compile.mode import Mode
 
 import pymc_hais
-from pymc_hais.jobs.checkpoint import describe, take_identity
+from pymc_hais.runner.checkpoint import describe, take_identity
 from tests import bits
 from tests.bits import DESIGN, Y
 

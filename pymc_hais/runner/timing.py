@@ -29,6 +29,11 @@ class TimeBudget:
         return _PLANNED * self.left / seconds_per_move if seconds_per_move > 0.0 else np.inf
 
 
+def build_budget(max_seconds: float | None) -> TimeBudget:
+    """Begin to count the time of a call."""
+    return TimeBudget() if max_seconds is None else TimeBudget(float(max_seconds))
+
+
 class Size(NamedTuple):
     """How large a round is."""
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pymc_hais.core.files import write_record
-from pymc_hais.jobs.checkpoint import open_checkpoint
+from pymc_hais.runner.checkpoint import open_checkpoint
 from pymc_hais.tuning import Pilot
 from tests.core.test_files import Bomb
 
@@ -92,7 +92,7 @@ def test_a_damaged_header_is_said(tmp_path, content):
 
 
 def test_an_older_format_is_refused_in_one_sentence(tmp_path, monkeypatch):
-    monkeypatch.setattr("pymc_hais.jobs.checkpoint._FORMAT", 3)
+    monkeypatch.setattr("pymc_hais.runner.checkpoint._FORMAT", 3)
     begun(tmp_path, {**CALL, "model": {"numbers": {}}})
     monkeypatch.undo()
     with pytest.raises(ValueError, match=r"has format 3, and this version of pymc_hais reads 4: end the run with"):

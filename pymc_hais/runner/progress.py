@@ -15,8 +15,8 @@ from rich.table import Column
 
 from pymc_hais.core.annealing import Report
 from pymc_hais.core.weights import log_mean_exp
-from pymc_hais.jobs.timing import duration
 from pymc_hais.model.compat import OneBar
+from pymc_hais.runner.timing import duration
 
 _log = logging.getLogger("pymc.hais")
 

@@ -1,1 +1,0 @@
-"""Where and when jobs are done, and what is kept of them."""
