@@ -16,9 +16,9 @@ from benchmarks.hierarchies import MODELS as HIERARCHIES
 from benchmarks.hierarchies import neal_funnel
 from pymc_hais.core.seeds import Seeds
 from pymc_hais.estimators import LogZEstimate
+from pymc_hais.inputs.request import Request
 from pymc_hais.planning.choose import choose_reference
 from pymc_hais.problem.building import build_problem
-from pymc_hais.request.request import Request
 from pymc_hais.results.diagnose import Seen, with_findings
 from pymc_hais.results.findings.weights import check_weights
 from pymc_hais.run.rounds import run_rounds

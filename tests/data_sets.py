@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pymc as pm
 
+from pymc_hais.inputs.request import Request
 from pymc_hais.planning.choose import choose_reference
 from pymc_hais.problem.building import build_problem
-from pymc_hais.request.request import Request
 from pymc_hais.results.findings.plan import check_plan
 from pymc_hais.run.choice import Choice
 from pymc_hais.run.plan import Promise

@@ -4,7 +4,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from pymc_hais.core.records import AnnealingRun, ParticleState
-from pymc_hais.request.request import Request
+from pymc_hais.inputs.request import Request
 from pymc_hais.runner.runner import build_runner
 from pymc_hais.tuning import Pilot
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pymc_hais.core.weights import systematic
-from pymc_hais.request.arguments import check_names, check_seed, explain_unknown
+from pymc_hais.inputs.arguments import check_names, check_seed, explain_unknown
 from pymc_hais.results.comparison.mixing import mix, read_variables
 from pymc_hais.results.comparison.tables import read_terms, to_inclusion, to_table
 from pymc_hais.results.comparison.weighing import refuse_unknown, weigh

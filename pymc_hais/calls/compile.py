@@ -12,6 +12,8 @@ import numpy as np
 
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.seeds import Seeds
+from pymc_hais.inputs.draws import is_result
+from pymc_hais.inputs.request import Request
 from pymc_hais.model import (
     WrittenLogp,
     build_outputs,
@@ -28,8 +30,6 @@ from pymc_hais.planning.starts import first_reference, takes_fit
 from pymc_hais.problem.building import with_data
 from pymc_hais.problem.kept import keep_problem
 from pymc_hais.problem.problem import Problem
-from pymc_hais.request.request import Request
-from pymc_hais.results.draws import is_result
 from pymc_hais.runner.runner import build_runner
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ import numpy as np
 from pymc_hais.calls.compile import CompiledModel, open_model
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.seeds import Branch
+from pymc_hais.inputs.request import Request
 from pymc_hais.model.compat import default_theme
 from pymc_hais.planning.follow import follow, restore_choice, restore_problem
-from pymc_hais.request.request import Request
 from pymc_hais.results.diagnose import Seen, with_findings
 from pymc_hais.results.past import check_goes_on, check_model_of, read_backend, read_past, read_whole, to_extended_tree
 from pymc_hais.results.plans import keep_result, open_result

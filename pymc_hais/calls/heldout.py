@@ -15,6 +15,9 @@ from pymc_hais.core.messages import quoted, refuse_unknown
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.seeds import Branch, Purpose
 from pymc_hais.estimators import LogZEstimate
+from pymc_hais.inputs.arguments import check_integer, refuse_idle
+from pymc_hais.inputs.draws import is_result
+from pymc_hais.inputs.request import Request, check_request
 from pymc_hais.model import (
     build_row_logp,
     find_model,
@@ -29,11 +32,8 @@ from pymc_hais.planning.choose import choose_reference
 from pymc_hais.planning.mass import build_first_problem, measure_prior_mass
 from pymc_hais.problem.problem import Problem
 from pymc_hais.references import prior_alone
-from pymc_hais.request.arguments import check_integer, refuse_idle
-from pymc_hais.request.request import Request, check_request
 from pymc_hais.results.datatree import log_marginal_likelihood
 from pymc_hais.results.diagnose import findings_of_rows
-from pymc_hais.results.draws import is_result
 from pymc_hais.results.heldout import HeldOut, of_rows, predict, to_heldout_tree
 from pymc_hais.results.report import attributes_of_rows, log_held_out
 from pymc_hais.run.rounds import run_rounds

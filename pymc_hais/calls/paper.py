@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
+from pymc_hais.inputs.arguments import check_integer
 from pymc_hais.kernels import Hamiltonian
-from pymc_hais.request.arguments import check_integer
 
 
 def paper_settings(n_distributions: int) -> dict[str, Any]:

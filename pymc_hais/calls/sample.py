@@ -12,12 +12,12 @@ import numpy as np
 from pymc_hais.calls.compile import CompiledModel, Opened, open_model
 from pymc_hais.calls.stages import anneal_again, anneal_once, read_start
 from pymc_hais.core.protocols import Kernel
+from pymc_hais.inputs.arguments import check_flag, explain_unknown
+from pymc_hais.inputs.request import Request
 from pymc_hais.model import check_model
 from pymc_hais.model.compat import default_theme
 from pymc_hais.opinions.opinions import ask_others
 from pymc_hais.planning.follow import follow
-from pymc_hais.request.arguments import check_flag, explain_unknown
-from pymc_hais.request.request import Request
 from pymc_hais.results.datatree import check_labels, log_marginal_likelihood
 from pymc_hais.results.plans import read_plan
 from pymc_hais.results.report import end_run, log_line, log_model, silenced

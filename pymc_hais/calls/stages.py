@@ -9,6 +9,7 @@ import numpy as np
 from pymc_hais.core.process import check_memory
 from pymc_hais.core.seeds import Branch
 from pymc_hais.estimators.symptoms import FEWEST_FAMILIES
+from pymc_hais.inputs.draws import check_takes_modes, is_result, read_modes, read_positions
 from pymc_hais.model import is_model
 from pymc_hais.opinions.bridging import thin_rows
 from pymc_hais.planning.choose import build_problem, choose_plan
@@ -18,7 +19,6 @@ from pymc_hais.planning.starts import GivenDraws, is_auto
 from pymc_hais.problem.parameter_path import is_geometric
 from pymc_hais.problem.problem import Problem
 from pymc_hais.results.diagnose import Seen
-from pymc_hais.results.draws import check_takes_modes, is_result, read_modes, read_positions
 from pymc_hais.results.report import log_start
 from pymc_hais.run.choice import Choice
 from pymc_hais.run.modes import Modes, find_modes

@@ -21,9 +21,9 @@ from pymc.vartypes import discrete_types
 
 from pymc_hais.core.messages import quoted, refuse_unknown
 from pymc_hais.core.records import KernelInfo, KernelParams, Noise, ParticleState
+from pymc_hais.inputs.arguments import check_integer, check_positive, check_share
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.kernels.paths import Geometric
-from pymc_hais.request.arguments import check_integer, check_positive, check_share
 
 #: Arguments of every step method of PyMC, which PyMC itself passes.
 _OF_EVERY_STEP = ("blocked", "rng", "dtype")

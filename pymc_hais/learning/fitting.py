@@ -10,6 +10,7 @@ import numpy as np
 import pymc as pm
 
 from pymc_hais.engines import keep_threads, resolve_backend
+from pymc_hais.inputs.arguments import check_integer, check_positive, check_seed
 from pymc_hais.learning.family import build_family, first_values, with_own
 from pymc_hais.learning.held_out import build_held_out
 from pymc_hais.learning.optimisers import closed, lbfgs, stochastic
@@ -19,7 +20,6 @@ from pymc_hais.learning.optimisers.trace import Ending, Trace
 from pymc_hais.learning.protocol import Method
 from pymc_hais.model import find_model
 from pymc_hais.model.compat import default_theme, seeds_per_chain
-from pymc_hais.request.arguments import check_integer, check_positive, check_seed
 from pymc_hais.runner.progress import LOG_Z, CallProgress
 from pymc_hais.runner.timing import TimeBudget, build_budget
 

@@ -8,6 +8,7 @@ import numpy as np
 from pymc_hais.core.noise import check_counters
 from pymc_hais.core.schedules import SHORTEST
 from pymc_hais.core.seeds import Purpose
+from pymc_hais.inputs.request import FINAL_MOVES, Request
 from pymc_hais.kernels import Composed
 from pymc_hais.model import ModelIdentity, build_layout, identify_as_written
 from pymc_hais.planning.enumeration import enumerate_states
@@ -16,7 +17,6 @@ from pymc_hais.problem.building import build_problem
 from pymc_hais.problem.parameter_path import is_geometric
 from pymc_hais.problem.problem import PriorMass, Problem
 from pymc_hais.references import prior_alone
-from pymc_hais.request.request import FINAL_MOVES, Request
 from pymc_hais.run.choice import Choice, tail_of
 from pymc_hais.run.plan import (
     EVERY_STATE,

@@ -15,13 +15,13 @@ from xarray import Dataset, DataTree
 from pymc_hais.core.messages import quoted
 from pymc_hais.core.process import one_thread
 from pymc_hais.estimators import LogZEstimate, ObservedData, Round, describe_data
+from pymc_hais.inputs.request import Output
 from pymc_hais.model.compat import (
     coords_and_dims_for_inferencedata,
     find_constants,
     find_observations,
     without_initvals,
 )
-from pymc_hais.request.request import Output
 from pymc_hais.results.diagnose import Seen, unfinished
 from pymc_hais.results.findings.finding import findings_as_json, findings_from_json
 from pymc_hais.results.plans import PLAN, plan_group

@@ -14,8 +14,8 @@ from pymc_hais.core.seeds import Purpose
 from pymc_hais.core.weights import log_mean_exp, systematic
 from pymc_hais.engines import BACKENDS
 from pymc_hais.estimators import LogZEstimate, Round
+from pymc_hais.inputs.request import Output
 from pymc_hais.model import build_layout, identify_as_written
-from pymc_hais.request.request import Output
 from pymc_hais.results.datatree import (
     COUNTS,
     EVIDENCE,

@@ -13,9 +13,9 @@ from typing import Any, Self
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.seeds import Branch, Place, Purpose, Seeds
 from pymc_hais.engines import resolve_backend
+from pymc_hais.inputs.request import Output, Request, check_request
 from pymc_hais.model.compat import seeds_per_chain
 from pymc_hais.problem.problem import Compiler
-from pymc_hais.request.request import Output, Request, check_request
 from pymc_hais.runner.checkpoint import open_checkpoint, open_folder, take_identity
 from pymc_hais.runner.executors import check_executor
 from pymc_hais.runner.ledger import PILOT, Ledger

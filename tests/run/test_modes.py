@@ -12,8 +12,8 @@ from xarray import Dataset, DataTree
 import pymc_hais
 from pymc_hais.calls import stages
 from pymc_hais.estimators.region import compare_regions
+from pymc_hais.inputs.draws import read_modes
 from pymc_hais.planning.mass import build_first_problem
-from pymc_hais.results.draws import read_modes
 from pymc_hais.results.findings.others import check_modes
 from pymc_hais.run import modes as run_modes
 from pymc_hais.run.mode_search import Joint, climb

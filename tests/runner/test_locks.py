@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from pymc_hais.request.request import Request
+from pymc_hais.inputs.request import Request
 from pymc_hais.runner import locks
 from pymc_hais.runner.locks import LOCK, locked
 from pymc_hais.runner.runner import build_runner

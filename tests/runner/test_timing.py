@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pymc_hais.core.schedules import SHORTEST
-from pymc_hais.request.request import Request
+from pymc_hais.inputs.request import Request
 from pymc_hais.runner.runner import build_runner
 from pymc_hais.runner.timing import Size, TimeBudget, duration, fit_into, takes
 from pymc_hais.tuning import pace as pace_module

@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import expit, logsumexp
 
+from pymc_hais.inputs.arguments import check_integer
 from pymc_hais.learning.binary.density import BoundDensity
 from pymc_hais.learning.binary.local import all_states
 from pymc_hais.learning.binary.statistics import Weighted
 from pymc_hais.learning.program import HELD
-from pymc_hais.request.arguments import check_integer
 
 #: Units whose states are enumerated, at most.
 MOST_UNITS = 18

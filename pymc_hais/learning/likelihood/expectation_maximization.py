@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytensor.tensor as pt
 
+from pymc_hais.inputs.arguments import check_integer
 from pymc_hais.learning.binary.density import BinaryDensity, BoundDensity, build_binary
 from pymc_hais.learning.binary.statistics import Statistics, Weighted, gather, total
 from pymc_hais.learning.binary.strategies import BinaryStates, piece_of
@@ -14,7 +15,6 @@ from pymc_hais.learning.family import Family, first_values
 from pymc_hais.learning.likelihood.chains import Chains
 from pymc_hais.learning.likelihood.phases import Phases, Sampled, is_unnormalised
 from pymc_hais.learning.protocol import Batch
-from pymc_hais.request.arguments import check_integer
 
 #: States of a row that a step along the gradient takes, at most.
 _MOST_STATES = 64

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pymc_hais.inputs.arguments import check_positive
 from pymc_hais.learning.family import Family, first_values
 from pymc_hais.learning.likelihood.phases import Phases, draw, persist
 from pymc_hais.learning.likelihood.stochastic_maximum_likelihood import Persistent
 from pymc_hais.learning.protocol import Batch
-from pymc_hais.request.arguments import check_positive
 
 
 @dataclass(frozen=True)

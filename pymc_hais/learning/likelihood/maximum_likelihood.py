@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pymc_hais.inputs.arguments import check_integer
 from pymc_hais.learning.likelihood.phases import Phases, Sampled, draw, settle
 from pymc_hais.learning.protocol import Batch
-from pymc_hais.request.arguments import check_integer
 
 
 @dataclass(frozen=True)

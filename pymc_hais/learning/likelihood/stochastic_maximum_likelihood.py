@@ -6,11 +6,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from pymc_hais.inputs.arguments import check_integer
 from pymc_hais.learning.family import Family, first_values
 from pymc_hais.learning.likelihood.phases import Phases, Sampled
 from pymc_hais.learning.likelihood.tracking import Tracked, begin_tracking
 from pymc_hais.learning.protocol import Batch, Pull
-from pymc_hais.request.arguments import check_integer
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 
+from pymc_hais.inputs.arguments import check_integer, check_positive
 from pymc_hais.learning.family import Family
 from pymc_hais.learning.protocol import Batch, Method
-from pymc_hais.request.arguments import check_integer, check_positive
 
 #: Standard deviation of the noise, in that of each column, by default.
 _SHARE = 0.3

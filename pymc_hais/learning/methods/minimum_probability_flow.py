@@ -6,11 +6,11 @@ from typing import Any, ClassVar
 import numpy as np
 import pytensor.tensor as pt
 
+from pymc_hais.inputs.arguments import check_integer, check_positive
 from pymc_hais.learning.family import Family
 from pymc_hais.learning.methods.noise import factor_covariance
 from pymc_hais.learning.neighbours import changes, log_odds, one_changed
 from pymc_hais.learning.protocol import Batch, Method
-from pymc_hais.request.arguments import check_integer, check_positive
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 import numpy as np
 import pytensor.tensor as pt
 
+from pymc_hais.inputs.arguments import check_integer
 from pymc_hais.learning.family import KINDS, Family
 from pymc_hais.learning.methods.contrast_error import MOST_PARAMETERS, Contrast, Slopes, compile_slopes
 from pymc_hais.learning.methods.noise import Noise, bind_noise, fit_frequencies, fit_gaussian
 from pymc_hais.learning.protocol import Batch, Method, Pull
-from pymc_hais.request.arguments import check_integer
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 import pytensor.tensor as pt
 
+from pymc_hais.inputs.arguments import check_integer
 from pymc_hais.learning.family import Family
 from pymc_hais.learning.neighbours import log_odds
 from pymc_hais.learning.protocol import Method
-from pymc_hais.request.arguments import check_integer
 
 #: States of a block, at most.
 _MOST_STATES = 4096

@@ -12,9 +12,9 @@ from pytensor.scalar.basic import Mul, Neg, Sub, TrueDiv
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import Dot, Sum
 
+from pymc_hais.inputs.arguments import check_flag, check_integer
 from pymc_hais.learning.family import Family
 from pymc_hais.learning.protocol import Batch, Method
-from pymc_hais.request.arguments import check_flag, check_integer
 
 
 class Feature(NamedTuple):

@@ -8,7 +8,7 @@ import numpy as np
 
 from pymc_hais.core.weights import normalise
 from pymc_hais.estimators import LogZEstimate
-from pymc_hais.request.arguments import check_flag
+from pymc_hais.inputs.arguments import check_flag
 from pymc_hais.results.comparison.reading import read_results
 from pymc_hais.results.datatree import EVIDENCE
 from pymc_hais.results.findings.compared import check_comparison

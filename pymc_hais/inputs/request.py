@@ -11,10 +11,7 @@ from pymc_hais.core.process import check_memory
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.records import Schedule
 from pymc_hais.core.schedules import FIXED
-from pymc_hais.kernels import Hamiltonian, SiteKernel
-from pymc_hais.model import build_layout, discrete_names
-from pymc_hais.problem.constraints import build_constraints, with_walls
-from pymc_hais.request.arguments import (
+from pymc_hais.inputs.arguments import (
     check_choice,
     check_flag,
     check_integer,
@@ -24,6 +21,9 @@ from pymc_hais.request.arguments import (
     check_seed,
     check_theme,
 )
+from pymc_hais.kernels import Hamiltonian, SiteKernel
+from pymc_hais.model import build_layout, discrete_names
+from pymc_hais.problem.constraints import build_constraints, with_walls
 from pymc_hais.tuning import CONSTANT_SPEED, Recipe
 
 #: Methods beside annealing that take another run, or other evaluations.

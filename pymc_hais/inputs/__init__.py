@@ -1,0 +1,1 @@
+"""Arguments, files and results that users pass -> checked values."""

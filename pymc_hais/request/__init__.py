@@ -1,1 +1,0 @@
-"""What was asked for, checked, and who computes it."""
