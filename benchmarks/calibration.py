@@ -19,7 +19,7 @@ from pymc_hais.estimators import LogZEstimate
 from pymc_hais.inputs.request import Request
 from pymc_hais.planning.choose import choose_reference
 from pymc_hais.problem.building import build_problem
-from pymc_hais.results.diagnose import Seen, with_findings
+from pymc_hais.results.diagnose import with_findings
 from pymc_hais.results.findings.weights import check_weights
 from pymc_hais.run.rounds import run_rounds
 from pymc_hais.runner.runner import build_runner
@@ -161,10 +161,10 @@ def calibrate(case: Case, n_seeds: int, n_repeats: int = 1, **options: Any) -> C
     rows = []
     for seed in range(n_seeds):
         runner = build_runner(Request(function="sample_hais", model=model, **options, random_seed=seed))
-        choice = choose_reference(problem, runner, case.reference)
+        start = choose_reference(problem, runner, case.reference)
         for run in range(n_repeats):
             own = replace(runner, seeds=Seeds((seed, run)))
-            rows.append(_row(with_findings(Seen(choice, run_rounds(choice, own), own)), truth))
+            rows.append(_row(with_findings(run_rounds(*start, own), own), truth))
     return Calibration(case.name, *map(np.array, zip(*rows, strict=True)))
 
 
@@ -177,11 +177,10 @@ def calibrate_rows(n_seeds: int, **options: Any) -> Calibration:
     rows = []
     for seed in range(n_seeds):
         runner = build_runner(Request(function="sample_hais", model=model, **options, random_seed=seed))
-        choice = choose_reference(problem, runner, "auto")
-        outcome = run_rounds(choice, runner)
-        for result, value in zip(outcome.rows, truth, strict=True):
-            findings = tuple(check_weights(result, outcome, runner))
-            rows.append(_row(replace(result.estimate, findings=findings), float(value)))
+        evidence = run_rounds(*choose_reference(problem, runner, "auto"), runner)
+        for row, value in zip(evidence.rows, truth, strict=True):
+            findings = tuple(check_weights(row, evidence, runner))
+            rows.append(_row(replace(row.estimate, findings=findings), float(value)))
     return Calibration("latent_rows (held out)", *map(np.array, zip(*rows, strict=True)))
 
 

@@ -9,8 +9,7 @@ from pymc_hais.inputs.request import Request
 from pymc_hais.planning.choose import choose_reference
 from pymc_hais.problem.building import build_problem
 from pymc_hais.results.findings.plan import check_plan
-from pymc_hais.run.choice import Choice
-from pymc_hais.run.plan import Promise
+from pymc_hais.run.plan import Origin, Plan, Promise
 from pymc_hais.run.rounds import run_rounds
 from pymc_hais.runner.runner import build_runner
 from tests.truth import log_evidence_regression
@@ -59,17 +58,18 @@ class Found:
 @dataclass(frozen=True)
 class LearntPlan:
     sets: DataSets
-    choice: Choice
+    problem: object
+    plan: Plan
     recipe: object
 
     def run(self, y, seed, target_se=None):
         """Follow the plan on other data, as ``sample_hais(plan=)`` does once its model is compiled."""
-        problem = replace(self.choice.problem, rows={"y": np.asarray(y)[None]})
+        problem = replace(self.problem, rows={"y": np.asarray(y)[None]})
         call = replace(call_of(problem.model, 1000 + seed, target_se), recipe=self.recipe)
-        outcome = run_rounds(replace(self.choice, problem=problem, tail=None), call)
-        estimate = outcome.rows[0].estimate
-        misfit = any(check_plan(self.choice.plan.promise, outcome.run))
-        return Found(estimate, outcome.rows[0].rounds, misfit, estimate.lower <= self.sets.log_z(y) <= estimate.upper)
+        evidence = run_rounds(problem, replace(self.plan, tail=None), call)
+        estimate = evidence.estimate
+        misfit = any(check_plan(self.plan, evidence.run))
+        return Found(estimate, evidence.row.rounds, misfit, estimate.lower <= self.sets.log_z(y) <= estimate.upper)
 
 
 def call_of(model, seed, target_se=None):
@@ -83,8 +83,8 @@ def learn(sets, reference):
     call = call_of(model, 1)
     rows = {"y": sets.first[None]}
     problem = build_problem(model, "prior", call.compiler, call.seeds, rows, reference == "fitted")
-    choice = choose_reference(problem, call, reference)
-    outcome = run_rounds(choice, call)
-    lengths = np.array([len(outcome.ladder.schedule)])
-    plan = replace(choice.plan, ladder=outcome.ladder, promise=Promise.of(outcome.run), lengths=lengths)
-    return LearntPlan(sets, replace(choice, plan=plan), call.recipe)
+    problem, plan = choose_reference(problem, call, reference)
+    evidence = run_rounds(problem, plan, call)
+    origin = Origin(problem.layout, None, evidence.ladder, Promise.of(evidence.run))
+    lengths = np.array([len(evidence.ladder.schedule)])
+    return LearntPlan(sets, problem, replace(plan, origin=origin, lengths=lengths), call.recipe)

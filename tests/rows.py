@@ -46,10 +46,9 @@ def largest_score(result, exact):
 
 
 def run_rows(model, data, reference="auto", **options):
-    """Take the trip of held-out rows step by step; return the choice and the outcome."""
+    """Take the trip of held-out rows step by step; return what is found."""
     call = call_of(model, **{"draws": 200, "chains": 1, "target_se": 0.1, **options})
     start = first_reference(reference, model)
     fits = reference in ("auto", "fitted")
     problem = build_problem(model, start, call.compiler, call.seeds, check_rows(model, data), fits)
-    choice = choose_reference(problem, call, reference)
-    return choice, run_rounds(choice, call)
+    return run_rounds(*choose_reference(problem, call, reference), call)

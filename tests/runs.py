@@ -5,8 +5,10 @@ from scipy.special import logsumexp
 
 from pymc_hais.core.records import AnnealingRun, ParticleState
 from pymc_hais.inputs.request import Request
+from pymc_hais.kernels import Hamiltonian
+from pymc_hais.run.plan import Plan, Start
 from pymc_hais.runner.runner import build_runner
-from pymc_hais.tuning import Pilot
+from pymc_hais.tuning import Pilot, Recipe
 
 
 def temperature(acceptance_rate):
@@ -49,6 +51,12 @@ def build_pilot(betas=(0.01, 0.1, 0.4, 1.0), discrepancies=(0.2, 0.22, 0.2, 0.1)
     sizes = 2.0 + np.arange(len(betas))
     columns = map(np.asarray, (betas, discrepancies, times, sizes))
     return Pilot(*columns, tuple(np.full(2, size) for size in sizes), 0.0, 100, np.zeros((10, 2)), 0.1)
+
+
+def plan_of(lengths=(64,), pilot=None, **learnt):
+    """Build a plan from the prior, with a pilot."""
+    start = Start("prior", "the prior")
+    return Plan(start, Hamiltonian(), None, Recipe(), np.array(lengths), pilot or build_pilot(), **learnt)
 
 
 def pareto(shape, n, seed=0):

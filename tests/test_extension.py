@@ -203,7 +203,7 @@ def test_nothing_is_added_where_nothing_is_needed(first):
 def test_where_the_shortfall_alone_is_above_the_target_a_longer_plan_is_asked_for(first, caplog):
     short = first.copy()
     plan = read_plan(first, "idata")
-    heavy = replace(plan, origin=replace(plan.origin, tail=Tail(9.0, 0.5, 100_000)))
+    heavy = replace(plan, tail=Tail(9.0, 0.5, 100_000))
     short["plan"] = xr.DataTree(plan_group(heavy))
     with caplog.at_level("WARNING", "pymc.hais"):
         same = extend(short, target_se=0.01)

@@ -30,7 +30,7 @@ STAGES = {
     "run.modes.climb": "the search for modes",
     "run.modes._compare": "the search for modes",
     "run.posterior.move": "the moves that part copies",
-    "results.report.record_plan": "the plan",
+    "run.evidence.Origin": "the plan",
     "results.datatree.modes_group": "the group `modes`",
     "results.datatree.plan_group": "the group `plan`",
     "results.datatree.find_observations": "the group `observed_data`",
@@ -82,7 +82,7 @@ def after_rounds(model, whole, monkeypatch):
     monkeypatch.setattr("pymc_hais.calls.sample.check_labels", lambda *_: None)  # before the rounds, as it were
     planned, annealed = (whole[1][name] for name in ("choose_plan", "run_rounds"))
 
-    def pay(choice, runner):
+    def pay(problem, plan, runner):
         runner.pay("rounds", 2 * 200 * 65)  # of which the search for modes takes a share
         return annealed
 

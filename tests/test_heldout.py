@@ -16,7 +16,7 @@ import tests.statistical as statistical
 from pymc_hais.calls import heldout
 from pymc_hais.estimators import LogZEstimate, divide
 from pymc_hais.results.heldout import HeldOut, of_rows
-from pymc_hais.run.row_results import RowResult
+from pymc_hais.run.row_evidence import RowEvidence
 from tests.quick import interrupt
 from tests.rows import SIGMA, basis, exact_linear, generate, held_out, largest_score, linear, run_rows
 
@@ -82,9 +82,9 @@ def test_rows_without_a_target_for_their_error_may_start_from_a_fit():
 def test_the_error_of_the_mean_is_made_of_the_rows_own():
     phi = basis(6, 4)
     rows = {"x": generate(phi, 6)}
-    _, outcome = run_rows(linear(phi), rows)
+    evidence = run_rows(linear(phi), rows)
     tree = held_out(linear(phi), rows)
-    estimates = [row.estimate for row in outcome.rows]
+    estimates = [row.estimate for row in evidence.rows]
     np.testing.assert_array_equal(tree["value"], [estimate.value for estimate in estimates])
     np.testing.assert_array_equal(tree["se"], [estimate.se for estimate in estimates])
     mc_se, shortfall = (np.array([getattr(one, name) for one in estimates]) for name in ("mc_se", "shortfall"))
@@ -337,7 +337,7 @@ def test_neither_the_common_error_nor_what_may_be_missing_averages_away():
     assert short.mcse == pytest.approx(np.hypot(0.01, 0.005 + 0.04))
     # What is left of the rows' own errors averages away, the error of the mass that divides them all does not.
     own, mass = LogZEstimate(-3.0, 0.1, -3.2, -2.8), LogZEstimate(-0.7, 0.05, -0.8, -0.6)
-    rows = [RowResult(divide(own, mass), SimpleNamespace(n_families=100.0, pareto_k=0.0), ())] * 100
+    rows = [RowEvidence(divide(own, mass), SimpleNamespace(n_families=100.0, pareto_k=0.0), ())] * 100
     result = of_rows(rows, (), mass)
     np.testing.assert_allclose(result.se, np.hypot(0.1, 0.05))
     np.testing.assert_allclose(result.mcse, np.sqrt(0.01**2 + 0.05**2 + (0.5 * (0.1**2 + 0.05**2)) ** 2))

@@ -12,11 +12,11 @@ from scipy import stats
 import pymc_hais
 from pymc_hais.results.findings.plan import check_plan
 from pymc_hais.results.plans import read_plan
-from pymc_hais.run.plan import Promise, encode_plan
+from pymc_hais.run.plan import Origin, Promise, encode_plan
 from tests.data_sets import DataSets, learn
 from tests.marks import slow_but
 from tests.quick import hierarchy, one_mean, schools
-from tests.runs import build_run
+from tests.runs import build_run, plan_of
 from tests.statistical import assert_share
 from tests.truth import log_evidence_normal
 
@@ -176,10 +176,10 @@ def stretched(c):
 def test_the_tail_of_the_log_ratio_is_that_of_the_data_of_the_run():
     """At c = 0.8 the log ratio is twice a chi-squared, of which 0.031 lie beyond a normal's highest 0.005."""
     first = sample(stretched(0.05), reference="prior")
-    assert read_plan(first).origin.tail.mass == 0.0
+    assert read_plan(first).tail.mass == 0.0
     other = sample(stretched(0.8), plan=first, draws=2000)
     mass = stats.chi2(1).sf(1.0 + np.sqrt(2.0) * stats.norm.ppf(0.995)) - 0.005
-    tail = read_plan(other).origin.tail
+    tail = read_plan(other).tail
     # Four standard errors of 4,000 draws, half of them independent, where a chi-squared's mean and sd are not known.
     assert abs(tail.mass - mass) < 0.02
     assert estimate(other).shortfall >= tail.shortfall(other["posterior"].attrs["n_temperatures"]) > 0.0
@@ -298,7 +298,7 @@ def test_what_is_no_plan_is_refused(learnt, tmp_path):
 @pytest.mark.slow
 def test_a_plain_run_is_the_same_with_and_without_its_plan_kept(monkeypatch):
     with_plan = sample(one_mean())
-    monkeypatch.setattr("pymc_hais.results.report.record_plan", lambda *args: None)
+    monkeypatch.setattr("pymc_hais.run.evidence.Evidence.finished_plan", lambda *args: None)
     without = sample(one_mean())
     assert "plan" not in without.children
     assert estimate(with_plan) == estimate(without)
@@ -313,29 +313,30 @@ def run_of(discrepancy, acceptance):
     return replace(run, temperature={name: np.tile(value, (2, 1)) for name, value in statistics.items()})
 
 
-def promise(discrepancy=0.2, acceptance=0.88, n_steps=20):
-    return Promise(np.full(n_steps, discrepancy), np.full(n_steps, acceptance))
+def learnt_plan(discrepancy=0.2, acceptance=0.88, n_steps=20):
+    promise = Promise(np.full(n_steps, discrepancy), np.full(n_steps, acceptance))
+    return plan_of(origin=Origin(None, None, None, promise))
 
 
 def test_a_run_as_promised_is_no_finding():
-    assert not list(check_plan(promise(), run_of(np.full(20, 0.25), np.full(20, 0.8))))
-    assert not list(check_plan(None, run_of(np.full(20, 9.0), np.full(20, 0.1))))
+    assert not list(check_plan(learnt_plan(), run_of(np.full(20, 0.25), np.full(20, 0.8))))
+    assert not list(check_plan(plan_of(), run_of(np.full(20, 9.0), np.full(20, 0.1))))
 
 
 def test_a_step_that_takes_all_is_a_misfit():
     steps = np.full(20, 0.2)
     steps[0] = 16.0  # 19 * 0.2 + 16 against 20 * 0.2: five times
-    (finding,) = check_plan(promise(), run_of(steps, np.full(20, 0.88)))
+    (finding,) = check_plan(learnt_plan(), run_of(steps, np.full(20, 0.88)))
     assert (finding.name, finding.severity) == ("plan_misfit", "warning")
     assert "about 5 times as many temperatures" in finding.message
     # The same ratio of a variance that hardly counts.
-    assert not list(check_plan(promise(0.01), run_of(0.05 * steps, np.full(20, 0.88))))
+    assert not list(check_plan(learnt_plan(0.01), run_of(0.05 * steps, np.full(20, 0.88))))
 
 
 def test_moves_that_are_not_accepted_are_a_misfit():
     rates = np.full(20, 0.88)
     rates[7] = 0.4
-    (finding,) = check_plan(promise(), run_of(np.full(20, 0.2), rates))
+    (finding,) = check_plan(learnt_plan(), run_of(np.full(20, 0.2), rates))
     assert "40% of the moves were accepted, where 88% had been" in finding.message
 
 

@@ -14,14 +14,20 @@ from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.seeds import Branch
 from pymc_hais.inputs.request import Request
 from pymc_hais.model.compat import default_theme
-from pymc_hais.planning.follow import follow, restore_choice, restore_problem
-from pymc_hais.results.diagnose import Seen, with_findings
-from pymc_hais.results.past import check_goes_on, check_model_of, read_backend, read_past, read_whole, to_extended_tree
+from pymc_hais.planning.follow import follow, follow_plan, origin_of, restore_problem
+from pymc_hais.results.diagnose import with_findings
+from pymc_hais.results.past import (
+    check_goes_on,
+    check_model_of,
+    read_backend,
+    read_evidence,
+    read_whole,
+    to_extended_tree,
+)
 from pymc_hais.results.plans import keep_result, open_result
 from pymc_hais.results.report import extension_attributes, log_extension, log_nothing_added
-from pymc_hais.run.choice import Choice
-from pymc_hais.run.extending import Extended, Past, add_chains, add_draws, reach_target
-from pymc_hais.runner.runner import Runner, build_runner
+from pymc_hais.run.extending import add_chains, add_draws, reach_target
+from pymc_hais.runner.runner import build_runner
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -111,18 +117,16 @@ def extend(
     choices = {"reference": reference, "kernel": kernel, "constraints": None, "path": "geometric"}
     opened = open_model(model, None, **choices, backend=backend, compile_kwargs=compile_kwargs)
     model = opened.model
-    record, before = read_whole(result)
-    assert record.ladder is not None
-    assert record.origin is not None  # of a run that has ended
-    check_model_of(record.origin, model)
-    attrs, past = result["posterior"].attrs, read_past(result, before)
+    record, old = read_whole(result)
+    attrs, origin = result["posterior"].attrs, origin_of(record)
+    check_model_of(origin, model)
     request = Request(
         function="extend",
         model=model,
         draws=attrs["draws"] if draws is None else draws,
         chains=attrs["chains"] if chains is None else chains,
         target_se=target_se,
-        max_temperatures=max(2, len(record.ladder.schedule)),
+        max_temperatures=max(2, len(origin.ladder.schedule)),
         random_seed=random_seed,
         cores=cores,
         executor=executor,
@@ -137,22 +141,26 @@ def extend(
         runner = follow(record, runner.branch(Branch.EXTENSION, number))
         with runner.progress:
             problem = restore_problem(record, model, reference, runner)
-            choice = replace(restore_choice(record, problem, runner), tail=record.origin.tail)  # of the same data
+            plan = replace(follow_plan(record, problem, runner), tail=record.tail)  # of the same data
+            before = read_evidence(result, old, problem, plan, origin_of(plan).ladder)
             named = opened.build_outputs(problem.layout, None, True)
             check_goes_on(result, named(np.zeros((1, 1, problem.layout.n_dims))))
-            extended = _extend(past, choice, runner, given)
+            if target_se is not None:
+                extended = reach_target(before, target_se, runner)
+            else:
+                extended = (add_chains if draws is None else add_draws)(before, runner)
             runner.progress.is_cut = runner.ledger.is_interrupted
-            runner.progress.conclude(f"{extended.outcome.rows[0].estimate if extended else before:.2f}")
-        if extended is None:
-            log_nothing_added(before, runner)
+            runner.progress.conclude(f"{extended.estimate:.2f}")
+        added = extended.posterior
+        if added is None:
+            log_nothing_added(old, runner)
             return result.copy()
         wanted = runner if target_se is not None else runner.asking(target_se=_target(attrs))
-        seen = Seen(choice, extended.outcome, wanted, added=extended.added)
-        estimate = runner.surely(lambda: with_findings(seen, before.findings))
-        runner.surely(lambda: log_extension(before, estimate, extended, runner.ledger.seconds["rounds"]))
-        values = runner.surely(lambda: named(extended.draws.positions))
-        more = extension_attributes(extended, choice, wanted, time.perf_counter() - begin)
-        tree = to_extended_tree(model, result, values, past, extended, estimate, more, runner)
+        estimate = runner.surely(lambda: with_findings(extended, wanted, old.findings))
+        runner.surely(lambda: log_extension(old, estimate, extended, runner.ledger.seconds["rounds"]))
+        values = runner.surely(lambda: named(added.positions))
+        more = extension_attributes(extended, wanted, time.perf_counter() - begin)
+        tree = to_extended_tree(model, result, values, before, extended, added, estimate, more, runner)
         keep_result(tree, runner)
     return tree
 
@@ -160,9 +168,3 @@ def extend(
 def _target(attrs: Any) -> float | None:
     """Return the target that the first run had, if it had one."""
     return float(attrs["target_se"]) if attrs["target_se"] > 0.0 else None
-
-
-def _extend(past: Past, choice: Choice, runner: Runner, given: dict[str, Any]) -> Extended | None:
-    if given["target_se"] is not None:
-        return reach_target(past, choice, runner)
-    return (add_chains if given["draws"] is None else add_draws)(past, choice, runner)

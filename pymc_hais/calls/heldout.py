@@ -236,15 +236,15 @@ def _integrate(
     if len(next(iter(rows.values()))) == 1:  # what no population differs in is the model's own data
         model, rows = with_table(model, {name: value[0] for name, value in rows.items()}), {}
     problem = build_first_problem(model, reference, runner, rows)
-    choice = choose_reference(problem, runner, reference)
+    problem, plan = choose_reference(problem, runner, reference)
     # Rows alone are no result where log Z follows: who interrupts them does not want to wait for log Z.
-    outcome = run_rounds(choice, replace(runner, is_strict=is_joint))
-    findings = findings_of_rows(outcome, choice, runner)
-    mass = choice.problem.prior_mass
-    result = of_rows(outcome.rows, findings, mass.estimate if mass else None)
+    evidence = run_rounds(problem, plan, replace(runner, is_strict=is_joint))
+    findings = findings_of_rows(evidence, runner)
+    mass = problem.prior_mass
+    result = of_rows(evidence.rows, findings, mass.estimate if mass else None)
     if is_joint:
-        result = _with_mass(result, choice.problem, runner)
-    return result, attributes_of_rows(choice, outcome, runner)
+        result = _with_mass(result, problem, runner)
+    return result, attributes_of_rows(evidence, runner)
 
 
 def _with_mass(result: HeldOut, problem: Problem, runner: Runner) -> HeldOut:

@@ -278,11 +278,12 @@ def _sample(opened: Opened, request: Request, begin: float) -> DataTree:
             problem = start.build(runner)
             named = opened.build_outputs(problem.layout, request.var_names, runner.output.include_transformed)
             check_labels(opened.model, named(np.zeros((1, 1, problem.layout.n_dims))), runner.output)
-            seen = anneal_once(start, problem, runner)
+            evidence = anneal_once(start, problem, runner)
             # From here on nothing costs what is finished.
-            seen = anneal_again(seen, start)
-            problem, outcome = seen.problem, ask_others(seen.problem, seen.outcome, seen.runner)
-            posterior = runner.surely(lambda: draw_posterior(problem, outcome, seen.runner))
+            evidence, own = anneal_again(evidence, start, runner)
+            evidence = ask_others(evidence, own)
+            posterior = runner.surely(lambda: draw_posterior(evidence, own))
+            evidence = replace(evidence, posterior=posterior)
             runner.progress.is_cut = runner.ledger.is_interrupted
-            runner.progress.conclude(f"{seen.result.estimate:.2f}")
-        return end_run(replace(seen, outcome=outcome), named, posterior, begin)
+            runner.progress.conclude(f"{evidence.estimate:.2f}")
+        return end_run(evidence, named, own, begin)

@@ -18,14 +18,13 @@ from pymc_hais.planning.modes.reference import add_modes, start_beside
 from pymc_hais.planning.starts import GivenDraws, is_auto
 from pymc_hais.problem.parameter_path import is_geometric
 from pymc_hais.problem.problem import Problem
-from pymc_hais.results.diagnose import Seen
 from pymc_hais.results.report import log_start
-from pymc_hais.run.choice import Choice
-from pymc_hais.run.modes import Modes, find_modes
+from pymc_hais.run.evidence import Evidence, Modes
+from pymc_hais.run.modes import find_modes
 from pymc_hais.run.parts import are_outside, is_lost, measure_outside, reweigh, with_outside
-from pymc_hais.run.plan import Plan
-from pymc_hais.run.rounds import Outcome, run_rounds
-from pymc_hais.run.row_results import count_unconfirmed
+from pymc_hais.run.plan import Fallback, Plan
+from pymc_hais.run.rounds import run_rounds
+from pymc_hais.run.row_evidence import count_unconfirmed
 from pymc_hais.runner.ledger import PILOT
 from pymc_hais.runner.runner import Runner
 
@@ -73,104 +72,105 @@ def read_start(runner: Runner, known: Plan | None) -> Start:
     return Start(reference, points, known)
 
 
-def anneal_once(start: Start, problem: Problem, runner: Runner) -> Seen:
+def anneal_once(start: Start, problem: Problem, runner: Runner) -> Evidence:
     """Choose a plan, anneal, and look for modes that were missed."""
     check_memory(runner.request.draws, runner.request.chains, problem.layout.n_dims)
-    return _anneal(_choose(start, problem, runner), start.points, runner)
+    return _anneal(*_choose(start, problem, runner), start.points, runner)
 
 
-def _choose(start: Start, problem: Problem, runner: Runner) -> Choice:
+def _choose(start: Start, problem: Problem, runner: Runner) -> tuple[Problem, Plan]:
     reference = start.reference if start.points is None else problem.reference
     return choose_plan(problem, reference, start.plan, runner)
 
 
-def _anneal(choice: Choice, points: np.ndarray | None, runner: Runner) -> Seen:
-    log_start(choice, runner)
-    outcome = run_rounds(choice, runner)
-    if outcome.stopped_by == "refuted":
-        choice = _next_best(choice, outcome, "spoke against that start")
-        log_start(choice, runner)
-        outcome = run_rounds(choice, runner)
-    if choice.problem.layout.n_sites:
-        modes = find_modes_beside_sites(choice, outcome, runner)
+def _anneal(problem: Problem, plan: Plan, points: np.ndarray | None, runner: Runner) -> Evidence:
+    log_start(problem, plan, runner)
+    evidence = run_rounds(problem, plan, runner)
+    if evidence.stopped_by == "refuted":
+        problem, plan = _next_best(evidence, "spoke against that start")
+        log_start(problem, plan, runner)
+        evidence = run_rounds(problem, plan, runner)
+    if problem.layout.n_sites:
+        modes = find_modes_beside_sites(evidence, runner)
     else:
-        modes = find_modes(choice, outcome, runner, points)
+        modes = find_modes(evidence, runner, points)
     if modes is not None:
-        choice = replace(choice, n_confirming=choice.n_confirming + modes.n_confirming)
-    if _is_worth_confirming(choice, outcome, runner):
-        return _anneal(_next_best(choice, outcome, "were confirmed by too few draws of the prior"), points, runner)
-    rows = tuple(count_unconfirmed(row, choice.n_confirming) for row in outcome.rows)
-    return Seen(choice, replace(outcome, rows=rows), runner, modes)
+        plan = replace(plan, n_confirming=plan.n_confirming + modes.n_confirming)
+        evidence = replace(evidence, plan=plan, modes=modes)
+    if _is_worth_confirming(evidence, runner):
+        return _anneal(*_next_best(evidence, "were confirmed by too few draws of the prior"), points, runner)
+    return evidence.with_row(count_unconfirmed(evidence.row, plan.n_confirming))
 
 
-def _is_worth_confirming(choice: Choice, outcome: Outcome, runner: Runner) -> bool:
+def _is_worth_confirming(evidence: Evidence, runner: Runner) -> bool:
     """Whether too little speaks for a start by a fit, and annealing from the prior costs little more."""
-    if choice.n_confirming >= FEWEST_FAMILIES or choice.fallback is None or choice.fallback_length is None:
+    plan, fallback = evidence.plan, evidence.plan.fallback
+    if plan.n_confirming >= FEWEST_FAMILIES or fallback is None or fallback.length is None:
         return False
-    if outcome.run is None or outcome.stopped_by not in ("target_se", "single_round"):
+    if evidence.stopped_by not in ("target_se", "single_round"):
         return False
-    n_gradients = choice.fallback_length * outcome.run.log_weights.size * choice.problem.engine.kernel.n_gradients
-    seconds = n_gradients * choice.seconds_per_gradient
+    n_gradients = fallback.length * evidence.run.log_weights.size * evidence.problem.engine.kernel.n_gradients
+    seconds = n_gradients * plan.seconds_per_gradient
     return n_gradients <= _AFFORDABLE * runner.ledger.gradients.total() and seconds < runner.budget.left
 
 
-def _next_best(choice: Choice, outcome: Outcome, what_rounds_did: str) -> Choice:
+def _next_best(evidence: Evidence, what_rounds_did: str) -> tuple[Problem, Plan]:
     """Return the start that comes after one that the rounds speak against, or say too little for."""
-    assert choice.fallback is not None
-    (row,) = outcome.rows
-    label = choice.problem.label
-    return choice.fallback().because(f"The rounds from {label}, log Z = {row.estimate:.3f}, {what_rounds_did}.")
+    assert evidence.plan.fallback is not None
+    problem, plan = evidence.plan.fallback.build()
+    label, estimate = evidence.problem.label, evidence.estimate
+    return problem, replace(plan, reason=f"The rounds from {label}, log Z = {estimate:.3f}, {what_rounds_did}.")
 
 
-def anneal_again(seen: Seen, start: Start) -> Seen:
-    """Run once more, from the modes that a run has missed as well, where the start is left to us and there is time."""
-    runner, found, first = seen.runner, seen.modes, seen.result.estimate
+def anneal_again(evidence: Evidence, start: Start, runner: Runner) -> tuple[Evidence, Runner]:
+    """Run once more, from the modes that a run has missed as well, where the start is left to us and there is time.
+
+    Returns the runner of the run that is kept, too: it has random numbers of its own.
+    """
+    found, first = evidence.modes, evidence.estimate
     is_ours = is_auto(start.reference) and start.plan is None and runner.recipe.needs_pilot(runner.compiler.kernel)
     if found is None or not found.refute(first) or not is_ours or runner.request.target_se is None:
-        return seen
-    if not all(variable.n_values for variable in seen.problem.layout.sites):
-        return seen  # a Gaussian around a mode leaves no distribution for these sites
+        return evidence, runner
+    if not all(variable.n_values for variable in evidence.problem.layout.sites):
+        return evidence, runner  # a Gaussian around a mode leaves no distribution for these sites
     if runner.budget.left < runner.ledger.seconds["rounds"] + runner.ledger.seconds[PILOT]:
-        return seen
+        return evidence, runner
     _log.info(f"log Z = {first:.3f} misses modes that a search has found: sampling again, from these as well")
     own, wider = runner.branch(Branch.FROM_MODES), start.with_modes(found.positions)
 
-    def by_points() -> Choice:
+    def by_points() -> tuple[Problem, Plan]:
         return _choose(wider, wider.build(own), own)
 
-    def once_more() -> Seen:
-        run = seen.outcome.run
-        assert run is not None
-        beside: Choice | None = start_beside(seen.choice, run, found, first.value, own)
-        if beside is not None:
-            beside = replace(beside, n_confirming=seen.choice.n_confirming, fallback=by_points)
+    def once_more() -> Evidence:
         reason = f"A run before it, log Z = {first:.3f}, had missed modes."
-        return _anneal((beside or by_points()).because(reason), wider.points, own)
+        if (beside := start_beside(evidence, found, own)) is None:
+            problem, plan = by_points()
+        else:
+            problem, plan = beside
+            plan = replace(plan, n_confirming=evidence.plan.n_confirming, fallback=Fallback(by_points))
+        return _anneal(problem, replace(plan, reason=reason), wider.points, own)
 
     what = "a run from the modes that were missed"
-    again = runner.attempt(what, once_more, seen, is_dear=True, is_kept=True)
-    return again if again is seen else _keep_measured(seen, found, again)
+    again = runner.attempt(what, once_more, None, is_dear=True, is_kept=True)
+    return (evidence, runner) if again is None else (_keep_measured(evidence, found, again), own)
 
 
-def _keep_measured(first: Seen, found: Modes, second: Seen) -> Seen:
+def _keep_measured(first: Evidence, found: Modes, second: Evidence) -> Evidence:
     """Keep what the first run had outside of the modes that it missed, where the second run has lost it.
 
     The number of modes that one climb alone had reached is kept, too: the second search begins at these modes.
     """
     if second.modes is not None:
         second = replace(second, modes=replace(second.modes, n_rare=found.n_rare))
-    run, other = first.outcome.run, second.outcome.run
-    assert run is not None
-    assert other is not None
     missed = [found.peaks[i] for i in found.missed.which]
-    is_outside = are_outside(second.problem, other, first.problem, missed)
-    one = measure_outside(run, first.result.estimate.value, are_outside(first.problem, run, first.problem, missed))
-    two = measure_outside(other, second.result.estimate.value, is_outside)
+    is_outside = are_outside(second.problem, second.run, first.problem, missed)
+    was_outside = are_outside(first.problem, first.run, first.problem, missed)
+    one = measure_outside(first.run, first.estimate.value, was_outside)
+    two = measure_outside(second.run, second.estimate.value, is_outside)
     if not is_lost(one, two):
         return second
-    estimate = with_outside(second.result.estimate, two, one)
+    estimate = with_outside(second.estimate, two, one)
     _log.info(f"The second run lost a part that the first one had measured: log Z = {estimate:.3f} with that part")
     if np.isfinite(two.log_mass):
-        other = reweigh(other, is_outside, one.log_mass - two.log_mass)
-    row = replace(second.result, estimate=estimate)
-    return replace(second, outcome=replace(second.outcome, rows=(row,), run=other))
+        second = replace(second, last=reweigh(second.run, is_outside, one.log_mass - two.log_mass))
+    return second.with_row(replace(second.row, estimate=estimate))

@@ -142,14 +142,14 @@ def validate(
                 f"Draws of the prior of `{problem.undrawn[0]}` do not follow its log density in PyMC, so that no data "
                 "of the model can be simulated: write that prior in another way."
             )
-        choice = choose_reference(problem, runner, reference)
-        log_start(choice, runner)
-        sandwiches = run_validation(choice, positions, runner)
+        problem, plan = choose_reference(problem, runner, reference)
+        log_start(problem, plan, runner)
+        sandwiches = run_validation(problem, plan, positions, runner)
     named = build_outputs(model, layout, [rv.name for rv in model.free_RVs])
     truth = named(positions)
     ranks = rank(named(np.stack([one.draws for one in sandwiches])), truth)
     findings = tuple(check_validation(bounds_of(sandwiches), ranks))
-    attrs = {"reference": choice.problem.label, "total_time": time.perf_counter() - begin}
+    attrs = {"reference": problem.label, "total_time": time.perf_counter() - begin}
     tree = to_validation_tree(sandwiches, ranks, truth, labels_of(model), findings, attrs)
     _log.info(to_text(tree))
     log_findings(findings)

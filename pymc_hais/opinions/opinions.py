@@ -22,8 +22,8 @@ from pymc_hais.estimators import (
 )
 from pymc_hais.opinions.bridging import Target, bridge_particles
 from pymc_hais.problem.problem import Problem
+from pymc_hais.run.evidence import Evidence
 from pymc_hais.run.populations import anneal_back, anneal_rows, end_at_fit, support_of
-from pymc_hais.run.rounds import Outcome
 from pymc_hais.runner.progress import turned
 from pymc_hais.runner.runner import Runner
 
@@ -34,20 +34,19 @@ _FEWEST = 2
 _FORWARD = 1_000_000
 
 
-def anneal_linked(problem: Problem, outcome: Outcome, report: Report, runner: Runner) -> LogZEstimate:
+def anneal_linked(evidence: Evidence, report: Report, runner: Runner) -> LogZEstimate:
     """Lead fresh particles from temperature to temperature, as Neal (2005) does; the weights of all are independent.
 
-    On a geometric path, along the ladder of an outcome, by the barrier that its last run measured.
+    On a geometric path, along the ladder of a run, by the barrier that its last run measured.
     """
-    assert outcome.run is not None
-    ladder, chains = outcome.ladder, runner.request.chains
-    index = _temperatures(outcome.run)
+    problem, ladder, chains = evidence.problem, evidence.ladder, runner.request.chains
+    index = _temperatures(evidence.run)
     betas = np.concatenate([[0.0], ladder.schedule.betas[index + 1]])
     widths = np.diff(betas, append=1.0)
     length = int(np.clip(len(ladder.schedule) // len(index), *_LENGTH))
     streams = runner.seeds.streams(Place(Purpose.OPINION, 1, [0], range(chains)))
     rng = streams[0].rng
-    particles = problem.draw([0] * chains, streams, outcome.draws)
+    particles = problem.draw([0] * chains, streams, evidence.draws)
     walk = _Walk(problem, ladder, particles.inputs, particles.keys)
     log_weights = np.where(particles.alive, 0.0, -np.inf)
     state, ahead = particles.state, np.zeros(log_weights.shape)
@@ -112,54 +111,52 @@ def _choose(taken: np.ndarray, first: ParticleState, second: ParticleState) -> P
     return ParticleState(*(np.where(taken.reshape(taken.shape + (1,) * (a.ndim - 2)), a, b) for a, b in leaves))
 
 
-def ask_others(problem: Problem, outcome: Outcome, runner: Runner) -> Outcome:
+def ask_others(evidence: Evidence, runner: Runner) -> Evidence:
     """Estimate log Z by the other methods that the user asks for; a method that the run does not allow is left out."""
-    if outcome.run is None or problem.engine.path.n_evaluations:
-        return outcome
+    if evidence.problem.engine.path.n_evaluations:
+        return evidence
     found: list[LogZEstimate] = []
     for name in runner.request.estimators:
-        stage = functools.partial(_ask, name, problem, outcome, runner)
+        stage = functools.partial(_ask, name, evidence, runner)
         found += runner.attempt(f"the estimate of log Z by {name}", stage, [], is_dear=True)
-    mass = problem.prior_mass
-    return replace(outcome, opinions=tuple(divide(one, mass.estimate) if mass else one for one in found))
+    mass = evidence.problem.prior_mass
+    return replace(evidence, opinions=tuple(divide(one, mass.estimate) if mass else one for one in found))
 
 
-def _ask(name: str, problem: Problem, outcome: Outcome, runner: Runner) -> list[LogZEstimate]:
+def _ask(name: str, evidence: Evidence, runner: Runner) -> list[LogZEstimate]:
     """Ask one that takes another run, or other evaluations.
 
     Raises TimeoutError or ValueError if there is no time for it, or it does not suit the run.
     """
-    n_moves = len(outcome.ladder.schedule) * outcome.draws * runner.request.chains
-    if runner.budget.left < n_moves * outcome.seconds_per_move:
+    n_moves = len(evidence.ladder.schedule) * evidence.draws * runner.request.chains
+    if runner.budget.left < n_moves * evidence.seconds_per_move:
         raise TimeoutError("there is no time left")
-    if name == "bridge" and not problem.is_integral:
+    if name == "bridge" and not evidence.problem.is_integral:
         raise ValueError("the run does not integrate the density that a bridge would")
-    return _METHODS[name](problem, outcome, runner.progress.phase(name.capitalize()), runner)
+    return _METHODS[name](evidence, runner.progress.phase(name.capitalize()), runner)
 
 
-def _bridge(problem: Problem, outcome: Outcome, report: Report, runner: Runner) -> list[LogZEstimate]:
-    assert outcome.run is not None
+def _bridge(evidence: Evidence, report: Report, runner: Runner) -> list[LogZEstimate]:
     stream = runner.seeds.stream(Purpose.OPINION)
-    return [to_estimate(*bridge_particles(problem, outcome.run, stream.rng), "bridge")]
+    return [to_estimate(*bridge_particles(evidence.problem, evidence.run, stream.rng), "bridge")]
 
 
-def _bidirectional(problem: Problem, outcome: Outcome, report: Report, runner: Runner) -> list[LogZEstimate]:
+def _bidirectional(evidence: Evidence, report: Report, runner: Runner) -> list[LogZEstimate]:
     """Join whole forward paths with the paths back from the final particles by Bennett's acceptance ratio.
 
     With discrete sites there is no joining: visited in one order, they make no way back that reverses the way forward.
     Each way is an estimate of its own all the same.
     """
-    run, plan = outcome.run, replace(outcome.ladder, resample_below=0.0)
-    assert run is not None
-    runner = runner.asking(draws=outcome.draws)
-    ((_, back),) = anneal_back(problem, plan, {0: np.asarray(run.state.position)}, turned(report), runner)
+    problem, run, ladder = evidence.problem, evidence.run, replace(evidence.ladder, resample_below=0.0)
+    runner = runner.asking(draws=evidence.draws)
+    ((_, back),) = anneal_back(problem, ladder, {0: np.asarray(run.state.position)}, turned(report), runner)
     upper = _bound(problem, run, back, runner)
     if problem.layout.n_sites:
         return [upper]
     forward = run
     if run.n_resampled.any():  # its paths are broken
         ((_, forward),) = anneal_rows(
-            problem, plan, Place(Purpose.ROUND, _FORWARD, [0], range(runner.request.chains)), report, runner
+            problem, ladder, Place(Purpose.ROUND, _FORWARD, [0], range(runner.request.chains)), report, runner
         )
     return [upper, _join(run, forward, back)]
 
@@ -200,7 +197,7 @@ def _whole(run: AnnealingRun) -> np.ndarray:
 
 
 #: What takes another run, or another evaluation: name -> estimates.
-_METHODS: dict[str, Callable[[Problem, Outcome, Report, Runner], list[LogZEstimate]]] = {
+_METHODS: dict[str, Callable[[Evidence, Report, Runner], list[LogZEstimate]]] = {
     "bridge": _bridge,
     "linked": lambda *run: [anneal_linked(*run)],
     "bidirectional": _bidirectional,

@@ -13,10 +13,10 @@ from pymc_hais.core.records import AnnealingRun
 from pymc_hais.core.weights import pool, systematic
 from pymc_hais.estimators import LogZEstimate, estimate_log_z, turn_round
 from pymc_hais.problem.problem import Problem
-from pymc_hais.run.choice import Choice, tail_of
+from pymc_hais.run.plan import Plan
 from pymc_hais.run.populations import Support, anneal_back, anneal_rows, end_at_fit, support_of
-from pymc_hais.run.rounds import each_length
-from pymc_hais.run.row_results import RowResult, estimate_row
+from pymc_hais.run.rounds import each_length, forecast
+from pymc_hais.run.row_evidence import RowEvidence, estimate_row
 from pymc_hais.runner.progress import part, without_log_z
 from pymc_hais.runner.runner import Runner
 
@@ -29,26 +29,25 @@ _RANKED = 1000
 class Sandwich(NamedTuple):
     """Both bounds of one simulated data set's log Z."""
 
-    lower: RowResult
+    lower: RowEvidence
     # Its error is that of the way back alone; another draw of the true values would give another bound.
     upper: LogZEstimate
     draws: np.ndarray  # (n, D): equally weighted posterior draws, for ranks
 
 
-def run_validation(choice: Choice, true_positions: np.ndarray, runner: Runner) -> list[Sandwich]:
+def run_validation(problem: Problem, plan: Plan, true_positions: np.ndarray, runner: Runner) -> list[Sandwich]:
     """Bound log Z of every simulated data set, which are the rows of the problem, along one plan both ways.
 
     They were simulated from ``true_positions`` (R, D), flat vectors.
     """
-    problem = choice.problem
     place = runner.next_round()
-    report = without_log_z(runner.progress.phase(f"{problem.n_rows} data sets", choice.forecast(runner)))
+    report = without_log_z(runner.progress.phase(f"{problem.n_rows} data sets", forecast(problem, plan, runner)))
     results: dict[int, Sandwich] = {}
-    for ladder, rows, own in each_length(choice, report):
+    for ladder, rows, own in each_length(problem, plan, report):
         ahead, behind = part(own, 0.0, 0.5), part(own, 0.5, 0.5)
         seen = {
             row: _Ahead(
-                estimate_row(run, len(ladder.schedule), tail=tail_of(choice, run), mass=problem.prior_mass),
+                estimate_row(run, len(ladder.schedule), tail=plan.tail_of(problem, run), mass=problem.prior_mass),
                 support_of(problem, row, run, runner),
                 _draws(problem, run),
             )
@@ -64,7 +63,7 @@ def run_validation(choice: Choice, true_positions: np.ndarray, runner: Runner) -
 class _Ahead(NamedTuple):
     """What the way forward of one data set gave."""
 
-    lower: RowResult
+    lower: RowEvidence
     inside: Support
     draws: np.ndarray
 

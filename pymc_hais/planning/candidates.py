@@ -1,6 +1,6 @@
 """Other starts that may cost less than the first: what each changes, and when it is worth a pilot."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
@@ -15,8 +15,9 @@ from pymc_hais.planning.mass import mass_of
 from pymc_hais.planning.modes.near import shorten
 from pymc_hais.planning.starts import is_auto, takes_fit
 from pymc_hais.problem.problem import Problem
-from pymc_hais.run.choice import PILOT_PARTICLES
+from pymc_hais.run.plan import Fallback
 from pymc_hais.runner.runner import Runner
+from pymc_hais.tuning import PILOT_PARTICLES
 
 #: Moves of a pilot that starts from a fit: few stages, of a few moves each.
 _NEAR_MOVES = 30
@@ -85,7 +86,7 @@ class MarginsOfSites:
 
     def reason_to_skip(self, best: Trial) -> str | None:
         """Ask for particles that have arrived."""
-        return None if best.is_tuned else _NO_TIME
+        return None if best.plan.is_tuned else _NO_TIME
 
     def build(self, best: Trial) -> tuple[Problem, Runner]:
         """Compile the margins."""
@@ -117,7 +118,7 @@ class Fit:
         """Ask for a path that takes a fit, and, where it is left to us, for enough work."""
         if best.problem.fitted is None:
             return best.plan.reason
-        if not best.is_tuned:
+        if not best.plan.is_tuned:
             return _NO_TIME
         return _reason_to_stay(best) if self.is_auto else None
 
@@ -144,8 +145,8 @@ class Fit:
         confirmed = confirm(tried, best)
         if confirmed.against:
             return best.because(confirmed.against)
-        tried = replace(tried, n_confirming=confirmed.n_draws, fallback=lambda: best, fallback_length=best.length)
-        return tried.because(needed)
+        fallback = Fallback(lambda: best.start, best.length)
+        return tried.knowing(n_confirming=confirmed.n_draws, fallback=fallback, reason=needed)
 
 
 #: What may be tried after the first start, in this order.
@@ -164,7 +165,7 @@ def _reason_to_stay(first: Trial) -> str | None:
     fit_costs = n_pilots * PILOT_PARTICLES * _NEAR_MOVES + SHORTEST * n_particles
     if needed * n_particles <= fit_costs:
         return "A fit to the pilot's particles would not save time."
-    if n_pilots * PILOT_PARTICLES * _NEAR_MOVES * first.seconds_per_gradient > runner.budget.left / 2:
+    if n_pilots * PILOT_PARTICLES * _NEAR_MOVES * first.plan.seconds_per_gradient > runner.budget.left / 2:
         return "There is no time for a second pilot, from a fit."
     suspects = unnormalised_priors(problem.model)
     if suspects and needed <= _WORTH_A_MASS:
@@ -177,7 +178,7 @@ def _reason_to_stay(first: Trial) -> str | None:
 def _reason_of_rows(tried: Trial, first: Trial) -> str | None:
     """Say why a fit is not kept after a short round of all rows: pilots of three say little of rows unlike them."""
     before, after = (
-        np.array([(row.estimate.value, row.estimate.se, row.rounds[-1].n_steps) for row in one.scouted])
+        np.array([(row.estimate.value, row.estimate.se, row.rounds[-1].n_steps) for row in one.plan.scouted])
         for one in (first, tried)
     )
     if not (len(before) and len(after)):
@@ -198,7 +199,7 @@ def _reason_of_rows(tried: Trial, first: Trial) -> str | None:
 
 def _reason_against(tried: Trial, first: Trial) -> str | None:
     """Say why the first reference is kept although another was fitted, if it should be."""
-    if not tried.is_tuned:
+    if not tried.plan.is_tuned:
         return "The pilot from a fit ran out of time."
     for one, other in zip(tried.pilots, first.pilots, strict=True):
         log_z = one.log_z - tried.problem.log_prior_mass

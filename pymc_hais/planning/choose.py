@@ -15,7 +15,7 @@ from pymc_hais.model import Layout, has_normal_fields, is_model
 from pymc_hais.planning.candidates import CANDIDATES, Candidate
 from pymc_hais.planning.enumeration import enumerate_states
 from pymc_hais.planning.fits import fit_margins, fit_to_draws
-from pymc_hais.planning.follow import restore_choice, restore_problem
+from pymc_hais.planning.follow import follow_plan, origin_of, restore_problem
 from pymc_hais.planning.learning import NoStartError, Trial, learn
 from pymc_hais.planning.mass import build_first_problem, mass_of
 from pymc_hais.planning.modes.fields import try_fields_first
@@ -25,8 +25,7 @@ from pymc_hais.problem.building import with_reference
 from pymc_hais.problem.parameter_path import build_parameter_problem, is_geometric
 from pymc_hais.problem.problem import Problem
 from pymc_hais.references import AnnealedModel, Draws, check_same_variables
-from pymc_hais.run.choice import Choice
-from pymc_hais.run.plan import Plan
+from pymc_hais.run.plan import Fallback, Plan
 from pymc_hais.runner.runner import Runner
 from pymc_hais.tuning import Recipe, build_ladder, suggest_length
 
@@ -47,7 +46,7 @@ _SHORTEST = 512
 _FINAL_MOVES = 100
 
 
-def choose_reference(problem: Problem, runner: Runner, reference: Any) -> Choice:
+def choose_reference(problem: Problem, runner: Runner, reference: Any) -> tuple[Problem, Plan]:
     """Run the pilot; where something is left to us, try what is likely to cost less.
 
     Of many rows of data three have pilots, and a short scouting round, which is not reported, tells about the others.
@@ -57,19 +56,19 @@ def choose_reference(problem: Problem, runner: Runner, reference: Any) -> Choice
     layout, kernel = problem.layout, problem.engine.kernel
     check_counters(runner.request.draws, layout.n_continuous, kernel.n_uniforms)
     if not runner.recipe.needs_pilot(kernel) and (is_auto(reference) or not takes_fit(reference)):
-        plan = Plan(None, np.full(problem.n_rows, runner.request.n_temperatures or 1), runner.recipe)
-        return Choice(problem, plan)
+        lengths = np.full(problem.n_rows, runner.request.n_temperatures or 1)
+        return problem, Plan.of(problem, runner.compiler, runner.recipe, lengths)
     if isinstance(reference, GivenDraws):
         x = reference.positions
         if layout.n_sites:
             near = fit_margins(problem, x, runner)
         else:
             near = fit_to_draws(problem, x, mass_of(problem, runner), "the draws given")
-        return learn(near, [0], 0, runner)
+        return learn(near, [0], 0, runner).start
     if is_auto(reference) and runner.request.n_temperatures is None:
         exact = enumerate_states(problem, runner)
         if exact is not None:
-            return learn(exact, [0], 0, runner).because("Few enough states to sum over all of them.")
+            return learn(exact, [0], 0, runner).because("Few enough states to sum over all of them.").start
     if is_auto(reference):
         first = _try_mode(problem, runner)
         if first is None and problem.chart is not None and problem.chart.fixes_predictors:
@@ -77,18 +76,18 @@ def choose_reference(problem: Problem, runner: Runner, reference: Any) -> Choice
             problem = build_first_problem(problem.model, reference, runner)
             first = _try_mode(problem, runner)
         if first is not None:
-            return replace(first, fallback=lambda: _by_pilots(problem, reference, runner))
+            return first.knowing(fallback=Fallback(lambda: _by_pilots(problem, reference, runner))).start
     return _by_pilots(problem, reference, runner)
 
 
-def _by_pilots(problem: Problem, reference: Any, runner: Runner) -> Trial:
+def _by_pilots(problem: Problem, reference: Any, runner: Runner) -> tuple[Problem, Plan]:
     """Run the pilot from the first start, and try what may cost less."""
     offers = [kind.offer(problem, reference) for kind in CANDIDATES]
     best = learn(problem, choose_rows(problem, runner), 0, runner, scouts_for_fit=takes_fit(reference))
     best = best.because("") if is_auto(reference) else best
     for candidate in offers:
         best = best if candidate is None else _consider(candidate, best)
-    return best
+    return best.start
 
 
 def _try_mode(problem: Problem, runner: Runner) -> Trial | None:
@@ -164,23 +163,22 @@ def build_problem(model: Any, path: Any, reference: Any, known: Plan | None, run
     return build_first_problem(model, reference, runner)
 
 
-def choose_plan(problem: Problem, reference: Any, known: Plan | None, runner: Runner) -> Choice:
+def choose_plan(problem: Problem, reference: Any, known: Plan | None, runner: Runner) -> tuple[Problem, Plan]:
     """Learn a plan by pilots, or take the one that is known."""
     if known is None:
         return choose_reference(problem, runner, reference)
-    assert known.origin is not None  # of a run that has ended
-    runner.used[Purpose.ROUND] = known.origin.n_rounds
-    return restore_choice(known, problem, runner)
+    runner.used[Purpose.ROUND] = origin_of(known).n_rounds
+    return problem, follow_plan(known, problem, runner)
 
 
-def _learn_reference(model: Any, runner: Runner) -> Choice:
+def _learn_reference(model: Any, runner: Runner) -> tuple[Problem, Plan]:
     """Choose how to anneal to a reference model: always with a tuned kernel, also if the user's kernel is fixed."""
     kernel = Hamiltonian(constraints=runner.compiler.kernel.constraints)
     own = runner.within(Branch.REFERENCE_MODEL, kernel)
     return choose_reference(build_first_problem(model, "auto", own), own, "auto")
 
 
-def _build_ratio_problem(model: Any, layout: Layout, source: Choice, runner: Runner) -> Problem:
+def _build_ratio_problem(model: Any, layout: Layout, source: tuple[Problem, Plan], runner: Runner) -> Problem:
     """Compile the path from one model to another.
 
     The draws of the reference model are those of annealed populations: right as their number grows, and each chain has
@@ -188,7 +186,7 @@ def _build_ratio_problem(model: Any, layout: Layout, source: Choice, runner: Run
 
     ``source`` is the reference model's own problem and pilot.
     """
-    problem, pilot = source.problem, source.plan.pilot
+    problem, pilot = source[0], source[1].pilot
     assert pilot is not None  # its options leave something to tune
     n_steps = max(_SHORTEST, _SLOWER * suggest_length(pilot, None, runner.request.max_temperatures))
     # Of the user's recipe resampling alone: the kernel is the one that the pilot has tuned.

@@ -7,9 +7,7 @@ import numpy as np
 
 from pymc_hais.core.noise import check_counters
 from pymc_hais.core.schedules import SHORTEST
-from pymc_hais.core.seeds import Purpose
 from pymc_hais.inputs.request import FINAL_MOVES, Request
-from pymc_hais.kernels import Composed
 from pymc_hais.model import ModelIdentity, build_layout, identify_as_written
 from pymc_hais.planning.enumeration import enumerate_states
 from pymc_hais.planning.mass import find_mass
@@ -17,59 +15,12 @@ from pymc_hais.problem.building import build_problem
 from pymc_hais.problem.parameter_path import is_geometric
 from pymc_hais.problem.problem import PriorMass, Problem
 from pymc_hais.references import prior_alone
-from pymc_hais.run.choice import Choice, tail_of
-from pymc_hais.run.plan import (
-    EVERY_STATE,
-    Origin,
-    Own,
-    Plan,
-    Promise,
-    Start,
-    is_same_kernel,
-    kernel_of,
-    spec_for,
-    spec_of,
-)
-from pymc_hais.run.rounds import Outcome
+from pymc_hais.run.plan import EVERY_STATE, Origin, Own, Plan, Start, is_same_kernel, spec_for, spec_of
 from pymc_hais.runner.runner import Runner
 from pymc_hais.tuning import CONSTANT_SPEED
 
 #: What of a plan an argument would replace.
 _OWN = {"n_temperatures": "number of temperatures", "modes": "reference", "schedule": "schedule"}
-
-
-def record_plan(choice: Choice, outcome: Outcome, runner: Runner) -> Plan | None:
-    """Complete the plan of a run of one model; None where a path moves a parameter, or starts from another model."""
-    problem, run = choice.problem, outcome.run
-    assert run is not None
-    if problem.identity is None:
-        return None
-    kernel, pilot = problem.engine.kernel, choice.plan.pilot
-    origin = Origin(
-        problem.layout,
-        problem.identity,
-        tail_of(choice, run),
-        runner.used[Purpose.ROUND] - 1,
-        choice.seconds_per_gradient,
-        choice.n_confirming,
-    )
-    return replace(
-        choice.plan,
-        pilot=pilot and replace(pilot, positions=pilot.positions[:0]),  # no ladder is made from particles
-        ladder=outcome.ladder,
-        promise=Promise.of(run),
-        start=Start(
-            spec_of(problem.reference),
-            problem.label,
-            problem.fitted,
-            problem.sites,
-            problem.prior_mass,
-            problem.chart is not None and problem.chart.fixes_predictors,
-        ),
-        kernel=kernel_of(runner.compiler.kernel if isinstance(kernel, Composed) else kernel),
-        site_kernel=kernel_of(kernel.sites if isinstance(kernel, Composed) else None),
-        origin=origin,
-    )
 
 
 def follow(plan: Plan, runner: Runner) -> Runner:
@@ -93,7 +44,6 @@ def follow(plan: Plan, runner: Runner) -> Runner:
         if isinstance(one, Own):
             raise ValueError(f"The plan was learnt with a kernel of your own, {one.label}: pass it again as `kernel`.")
     recipe = replace(plan.recipe, resample_below=min(plan.recipe.resample_below, runner.recipe.resample_below))
-    assert plan.start is not None
     compiler = replace(runner.compiler, kernel=kernel, sites=sites, normals=plan.start.normals)
     return replace(runner, recipe=recipe, compiler=compiler)
 
@@ -107,7 +57,6 @@ def _refuse_others(plan: Plan, given: Request) -> None:
             raise ValueError(f"`plan` has a {_OWN[name]} of its own, so leave out `{name}` (got {shown}), or `plan`.")
     if not is_geometric(given.path):
         raise ValueError('A plan is for the geometric path only: leave out `plan`, or pass path="geometric".')
-    assert plan.start is not None
     reference = given.reference
     is_auto, own = isinstance(reference, str) and reference == "auto", plan.start.reference
     if isinstance(own, Own) and is_auto:
@@ -129,9 +78,7 @@ def restore_problem(plan: Plan, model: Any, reference: Any, runner: Runner) -> P
     Raises ValueError if the model's free variables, or the reference, are not the plan's.
     """
     start, layout = plan.start, build_layout(model)
-    assert start is not None
-    assert plan.origin is not None  # of a run that has ended
-    if difference := plan.origin.layout.difference(layout):
+    if difference := origin_of(plan).layout.difference(layout):
         raise ValueError(f"The model is another one than that of `plan`: {difference}. Leave the plan out.")
     if isinstance(start.reference, str) and start.reference == EVERY_STATE:
         return _enumerate_again(model, runner)
@@ -184,24 +131,29 @@ def _is_known(before: ModelIdentity | None, now: ModelIdentity | None) -> bool:
     return not (before.unreadable or now.unreadable or before.difference(now))
 
 
-def restore_choice(plan: Plan, problem: Problem, runner: Runner) -> Choice:
-    """Return the choice of a plan for a problem that was restored from it."""
+def follow_plan(plan: Plan, problem: Problem, runner: Runner) -> Plan:
+    """Return the plan of a finished run for a problem that was restored from it."""
     check_counters(runner.request.draws, problem.layout.n_continuous, problem.engine.kernel.n_uniforms)
-    origin, ladder = plan.origin, plan.ladder
-    assert ladder is not None
-    assert origin is not None  # of a run that has ended
-    n_steps, recipe = len(ladder.schedule), runner.recipe
+    origin, recipe, request = origin_of(plan), runner.recipe, runner.request
+    n_steps, promise = len(origin.ladder.schedule), origin.promise
     is_seen = _is_known(origin.identity, problem.identity)
     if problem.is_near and not is_seen:
         # Of other data nobody has said that next to no annealing is needed.
-        n_steps, recipe = max(n_steps, SHORTEST), replace(recipe, n_final_moves=FINAL_MOVES)
-        plan = replace(plan, promise=None)  # of a ladder of another length
-    own = replace(
-        plan,
-        ladder=replace(ladder, resample_below=recipe.resample_below),
-        lengths=np.array([n_steps if recipe.is_fixed else min(n_steps, runner.request.max_temperatures)]),
-        recipe=recipe,
+        n_steps, recipe, promise = max(n_steps, SHORTEST), replace(recipe, n_final_moves=FINAL_MOVES), None
+    ladder = replace(origin.ladder, resample_below=recipe.resample_below)
+    lengths = np.array([n_steps if recipe.is_fixed else min(n_steps, request.max_temperatures)])
+    return replace(
+        Plan.of(problem, runner.compiler, recipe, lengths),
+        pilot=plan.pilot,
+        tail=plan.tail if is_seen else None,
+        seconds_per_gradient=plan.seconds_per_gradient,
+        n_confirming=plan.n_confirming,
         reason="As in the plan that was given.",
+        origin=replace(origin, ladder=ladder, promise=promise),
     )
-    tail = origin.tail if is_seen else None
-    return Choice(problem, own, tail, (), origin.seconds_per_gradient, origin.n_confirming)
+
+
+def origin_of(plan: Plan) -> Origin:
+    """Return the finished run that a plan, as files and results hold it, was refined by."""
+    assert plan.origin is not None
+    return plan.origin

@@ -5,7 +5,7 @@ Of several rows only some have a pilot; a short round, which is not reported, te
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -17,16 +17,16 @@ from pymc_hais.estimators import Tail, measure_tail
 from pymc_hais.model import improper_priors
 from pymc_hais.problem.problem import Problem
 from pymc_hais.problem.refusals import refuse_distance
-from pymc_hais.run.choice import PILOT_PARTICLES, Choice
 from pymc_hais.run.plan import Plan
 from pymc_hais.run.populations import Piloting, anneal_rows
-from pymc_hais.run.row_results import RowResult, estimate_row
+from pymc_hais.run.row_evidence import RowEvidence, estimate_row
 from pymc_hais.runner.ledger import PILOT
 from pymc_hais.runner.progress import without_log_z
 from pymc_hais.runner.runner import Runner
 from pymc_hais.runner.timing import FEWEST, whole_tiles
 from pymc_hais.runner.workers import Task
 from pymc_hais.tuning import (
+    PILOT_PARTICLES,
     EndlessPilotError,
     Pilot,
     Recipe,
@@ -143,9 +143,11 @@ def adaptation_bias(pilot: Pilot) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trial(Choice):
-    """A choice that had pilots."""
+class Trial:
+    """A plan for a problem, and the pilots that it was learnt by."""
 
+    problem: Problem
+    plan: Plan
     runner: Runner  # whose machine code it has
     rows: list[int]  # the row of data of each pilot
     pilots: list[Pilot]
@@ -157,6 +159,19 @@ class Trial(Choice):
     def length(self) -> int:
         """Temperatures of the longest first round."""
         return int(self.plan.lengths.max())
+
+    @property
+    def start(self) -> tuple[Problem, Plan]:
+        """What a run needs of it."""
+        return self.problem, self.plan
+
+    def knowing(self, **learnt: Any) -> Self:
+        """Return a copy whose plan has other fields."""
+        return replace(self, plan=replace(self.plan, **learnt))
+
+    def because(self, reason: str) -> Self:
+        """Return a copy that gives a reason for its start."""
+        return self.knowing(reason=reason)
 
     def scout(self, for_fit: bool = False) -> Self:
         """Ask a short round about every row, where there are several.
@@ -177,15 +192,8 @@ class Trial(Choice):
         if request.target_se is not None:
             se = np.array([one.estimate.se for one in scouted])
             lengths = _lengths(se, n_steps, request.target_se, request.max_temperatures)
-        plan, tail = decide(problem, self.pilots, self.seen, lengths, runner)
-        return replace(
-            self,
-            plan=plan,
-            tail=tail,
-            scouted=scouted,
-            centres=np.stack(centres),
-            residuals=np.concatenate(residuals),
-        )
+        plan = replace(decide(problem, self.pilots, self.seen, lengths, runner), scouted=scouted)
+        return replace(self, plan=plan, centres=np.stack(centres), residuals=np.concatenate(residuals))
 
 
 def learn(
@@ -206,14 +214,12 @@ def learn(
     pilots = run_pilots(problem, rows, number, runner, n_particles)
     seen = [] if earlier is None else log_ratios(problem, rows, earlier.pilots, earlier.problem)
     seen = [*seen, *log_ratios(problem, rows, pilots)]
-    plan, tail = decide(problem, pilots, seen, _suggest(problem, pilots, runner), runner)
+    plan = decide(problem, pilots, seen, _suggest(problem, pilots, runner), runner)
     positions = pilots[0].positions
     centre = positions.mean(axis=0)
     trial = Trial(
-        problem,
-        plan,
-        tail,
-        seconds_per_gradient=sum(pilot.seconds for pilot in pilots) / sum(pilot.n_gradients for pilot in pilots),
+        problem=problem,
+        plan=plan,
         runner=runner,
         rows=rows,
         pilots=pilots,
@@ -233,14 +239,16 @@ def _suggest(problem: Problem, pilots: Sequence[Pilot], runner: Runner) -> np.nd
 
 def decide(
     problem: Problem, pilots: Sequence[Pilot], seen: Sequence[np.ndarray], lengths: np.ndarray, runner: Runner
-) -> tuple[Plan, Tail]:
-    """Say how long rounds from a reference must be, also for what arrived late in pilots."""
+) -> Plan:
+    """Return a plan with rounds as long as pilots, and what arrived late in them, ask for."""
     pilot = merge(pilots)
     tail = measure_tail(seen, float(pilot.autocorrelation_times[-1]), pilot.late)
     shortest, longest = _shortest(problem, tail), runner.request.max_temperatures
     given = runner.request.n_temperatures
     lengths = np.minimum(np.maximum(lengths, shortest), longest) if given is None else 0 * lengths + given
-    return Plan(pilot, lengths, _recipe(problem, runner)), tail
+    seconds = sum(one.seconds for one in pilots) / sum(one.n_gradients for one in pilots)
+    recipe = _recipe(problem, runner)
+    return Plan.of(problem, runner.compiler, recipe, lengths, pilot=pilot, tail=tail, seconds_per_gradient=seconds)
 
 
 def _recipe(problem: Problem, runner: Runner) -> Recipe:
@@ -265,7 +273,7 @@ def _shortest(problem: Problem, tail: Tail) -> int:
     return max(SHORTEST if has_prior or is_light else _SHORTEST_HEAVY, needed)
 
 
-def _look(problem: Problem, run: AnnealingRun, n_steps: int, n_kept: int) -> tuple[RowResult, np.ndarray, np.ndarray]:
+def _look(problem: Problem, run: AnnealingRun, n_steps: int, n_kept: int) -> tuple[RowEvidence, np.ndarray, np.ndarray]:
     """Summarise one row's scouting round: its result, the particles' centre (D,), and some of them around it."""
     result = estimate_row(run, n_steps, mass=problem.prior_mass)
     weights = np.exp(pool(run.log_weights, run.log_z))

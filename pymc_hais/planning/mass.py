@@ -118,11 +118,10 @@ def measure_prior_mass(model: Any, runner: Runner) -> PriorMass:
     own = runner.within(Branch.PRIOR_MASS, Hamiltonian(), target_se=target_se)
     fit = _fit_prior(prior, own.seeds)
     problem = build_problem(prior, fit or heavy_reference(None), own.compiler, own.seeds, takes_fit=fit is None)
-    choice = learn(problem, [0], 0, own)
-    if fit is None and choice.is_tuned:
-        choice = learn(fit_to(problem, choice.centres, choice.residuals, None), [0], 1, own, choice)
-    outcome = run_rounds(choice, own)
-    return PriorMass(outcome.rows[0].estimate, problem.identity)
+    trial = learn(problem, [0], 0, own)
+    if fit is None and trial.plan.is_tuned:
+        trial = learn(fit_to(problem, trial.centres, trial.residuals, None), [0], 1, own, trial)
+    return PriorMass(run_rounds(*trial.start, own).estimate, problem.identity)
 
 
 def _fit_prior(prior: Any, seeds: Seeds) -> Gaussian | StudentT | None:

@@ -22,13 +22,12 @@ from pymc_hais.model.compat import (
     find_observations,
     without_initvals,
 )
-from pymc_hais.results.diagnose import Seen, unfinished
+from pymc_hais.results.diagnose import unfinished
 from pymc_hais.results.findings.finding import findings_as_json, findings_from_json
 from pymc_hais.results.plans import PLAN, plan_group
 from pymc_hais.results.trees.modes_group import modes_group
+from pymc_hais.run.evidence import Evidence, PosteriorDraws
 from pymc_hais.run.plan import Plan
-from pymc_hais.run.posterior import PosteriorDraws
-from pymc_hais.run.rounds import Outcome
 from pymc_hais.runner.runner import Runner
 
 _log = logging.getLogger("pymc.hais")
@@ -58,12 +57,13 @@ def check_labels(model: Any, values: Mapping[str, np.ndarray], output: Output) -
 
 
 def to_datatree(
-    seen: Seen,
-    values: Mapping[str, np.ndarray],
+    evidence: Evidence,
     draws: PosteriorDraws,
+    values: Mapping[str, np.ndarray],
     estimate: LogZEstimate,
     attrs: Mapping[str, Any],
     plan: Plan | None,
+    runner: Runner,
 ) -> DataTree:
     """Label a run of one model as ArviZ expects.
 
@@ -71,12 +71,12 @@ def to_datatree(
     statistics of their particles, and the attributes go to every group of the run.  What cannot be added is a finding:
     a finished run is never lost.
     """
-    run, modes, runner = seen.run, seen.modes, seen.runner
+    modes = evidence.modes
     model, output = runner.given.model, runner.output
     labels = runner.surely(lambda: labels_of(model, output, values))
     posterior = runner.surely(lambda: as_dataset(values, attrs=attrs, **labels))
     stats = runner.surely(lambda: as_dataset(stats_of(draws), attrs=attrs))
-    stats["log_marginal_likelihood"] = ("chain", run.log_z - estimate.log_prior_mass)
+    stats["log_marginal_likelihood"] = ("chain", evidence.run.log_z - estimate.log_prior_mass)
     added = add_groups(
         {
             "modes": lambda: modes and modes_group(modes, runner.ledger),
@@ -87,26 +87,24 @@ def to_datatree(
         runner,
     )
     whole = replace(estimate, findings=(*estimate.findings, *unfinished(runner.ledger)))
-    n_particles = [seen.outcome.draws * len(run.log_z)]
-    return runner.surely(lambda: build_tree(posterior, stats, added, seen.outcome, whole, n_particles, attrs))
+    return runner.surely(lambda: build_tree(posterior, stats, added, evidence, whole, attrs))
 
 
 def build_tree(
     posterior: Dataset,
     stats: Dataset,
     added: Mapping[str, Any],
-    outcome: Outcome,
+    evidence: Evidence,
     estimate: LogZEstimate,
-    n_particles: Sequence[int],
     attrs: Mapping[str, Any],
 ) -> DataTree:
     """Put groups under what a person sees first of a result."""
     groups = {
         "posterior": posterior,
         "sample_stats": stats,
-        "annealing": annealing_group(outcome),
-        EVIDENCE: evidence_group(estimate, outcome.rows[0].rounds, n_particles, attrs),
-        "estimates": opinions_group(estimate, outcome.opinions),
+        "annealing": annealing_group(evidence),
+        EVIDENCE: evidence_group(estimate, evidence.row.rounds, evidence.n_particles, attrs),
+        "estimates": opinions_group(estimate, evidence.opinions),
         **added,
     }
     return name_estimate(DataTree.from_dict({f"/{name}": group for name, group in groups.items()}), estimate, attrs)
@@ -205,16 +203,15 @@ def data_of(idata: DataTree) -> ObservedData:
     return describe_data({str(name): array.values for name, array in observed.items()})
 
 
-def annealing_group(outcome: Outcome) -> Any:
+def annealing_group(evidence: Evidence) -> Any:
     """Label the last round's statistics per temperature, and its weighted particles before they became draws."""
-    plan, run, symptoms = outcome.ladder, outcome.run, outcome.rows[0].symptoms
-    assert run is not None
-    temperature = np.arange(1, len(plan.schedule) + 1)
+    ladder, run, symptoms = evidence.ladder, evidence.joined or evidence.run, evidence.row.symptoms
+    temperature = np.arange(1, len(ladder.schedule) + 1)
     chains = len(run.log_z)
     values = {
         **{name: run.temperature[name] for name in ("ess", "log_z", "discrepancy", "acceptance_rate")},
-        "beta": np.tile(plan.schedule.betas[1:], (chains, 1)),
-        "step_size": np.tile(plan.step_sizes, (chains, 1)),
+        "beta": np.tile(ladder.schedule.betas[1:], (chains, 1)),
+        "step_size": np.tile(ladder.step_sizes, (chains, 1)),
     }
     dataset = as_dataset(values, sample_dims=["chain", "temperature"], coords={"temperature": temperature})
     dataset["final_log_weight"] = (("chain", "particle"), run.log_weights)
@@ -226,7 +223,7 @@ def annealing_group(outcome: Outcome) -> Any:
 def evidence_group(
     estimate: LogZEstimate, rounds: Sequence[Round], n_particles: Sequence[int], attrs: Mapping[str, Any]
 ) -> Any:
-    """Label an estimate of log Z and its rounds, given the particles of each over all chains, or of every one."""
+    """Label an estimate of log Z and its rounds, given the particles of each over all chains."""
     values = {name: np.asarray(getattr(estimate, name)) for name in (*_NUMBERS, "se", "log_z")}
     extra = {"estimator": estimate.estimator, "findings": findings_as_json(estimate.findings)}
     dataset = as_dataset(values, sample_dims=[], attrs={**attrs, **extra})
@@ -234,7 +231,7 @@ def evidence_group(
     dataset = dataset.assign_coords({"chain": np.arange(len(estimate.per_chain)), "round": np.arange(len(rounds)) + 1})
     for name, field in (("round_n_temperatures", "n_steps"), ("round_value", "log_z"), ("round_mc_se", "se")):
         dataset[name] = ("round", np.array([getattr(one, field) for one in rounds]))
-    dataset["round_n_particles"] = ("round", np.broadcast_to(n_particles, len(rounds)).copy())
+    dataset["round_n_particles"] = ("round", np.array(n_particles, dtype=int))
     return dataset
 
 

@@ -2,75 +2,16 @@
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from pymc_hais.core.records import AnnealingRun
 from pymc_hais.estimators import Finding, LogZEstimate
-from pymc_hais.estimators.memory import Lag
-from pymc_hais.problem.problem import Problem
 from pymc_hais.results.findings import others, particles, plan, states  # noqa: F401  (they register checks)
 from pymc_hais.results.findings.finding import CHECKS, Check
 from pymc_hais.results.findings.model import check_prior_draws, check_prior_mass
 from pymc_hais.results.findings.rows import check_mean, summarise
 from pymc_hais.results.findings.weights import check_weights
-from pymc_hais.run.choice import Choice
-from pymc_hais.run.modes import Modes
-from pymc_hais.run.plan import Promise
-from pymc_hais.run.rounds import Outcome
-from pymc_hais.run.row_results import RowResult
+from pymc_hais.run.evidence import Evidence
 from pymc_hais.runner.runner import Ledger, Runner
-
-
-@dataclass(frozen=True)
-class Seen:
-    """A finished run of one model, or what such a run became when it was extended.
-
-    A check has parameters with the names of these attributes.
-    """
-
-    choice: Choice
-    outcome: Outcome  # of an extension, with the particles of both
-    runner: Runner
-    modes: Modes | None = None  # what a search for them has found
-    added: AnnealingRun | None = None  # the particles of an extension
-
-    @property
-    def problem(self) -> Problem:
-        """The model as compiled functions."""
-        return self.choice.problem
-
-    @property
-    def promise(self) -> Promise | None:
-        """The course of the run that learnt the plan."""
-        return self.choice.plan.promise
-
-    @property
-    def result(self) -> RowResult:
-        """The estimate, its rounds, and its symptoms."""
-        return self.outcome.rows[0]
-
-    @property
-    def estimate(self) -> LogZEstimate:
-        """The estimate of log Z."""
-        return self.result.estimate
-
-    @property
-    def lag(self) -> Lag:
-        """The direction in which the particles are narrowest."""
-        return self.result.lag
-
-    @property
-    def opinions(self) -> Sequence[LogZEstimate]:
-        """The estimates of other methods."""
-        return self.outcome.opinions
-
-    @property
-    def run(self) -> AnnealingRun:
-        """The particles of this call."""
-        run = self.added or self.outcome.run
-        assert run is not None
-        return run
-
 
 #: Findings that rest on the particles of a run and of its extension together: an extension may withdraw them.
 _OF_ALL_PARTICLES = {
@@ -79,31 +20,34 @@ _OF_ALL_PARTICLES = {
 _SEVERITIES = ("error", "warning", "info")
 
 
-def with_findings(seen: Seen, earlier: Sequence[Finding] = ()) -> LogZEstimate:
+def with_findings(evidence: Evidence, runner: Runner, earlier: Sequence[Finding] = ()) -> LogZEstimate:
     """Return the estimate of a single model with all its findings; of an extension, with those before it that stand."""
+    is_first = evidence.joined is None
     checks = {
-        what: _bind(one.function, seen) for what, one in CHECKS.items() if not (seen.added and one.is_of_first_run)
+        what: _bind(one.function, evidence, runner)
+        for what, one in CHECKS.items()
+        if is_first or not one.is_of_first_run
     }
-    findings = _make(checks, seen.runner)
+    findings = _make(checks, runner)
     made = _OF_ALL_PARTICLES | {finding.name for finding in findings}
     findings += [finding for finding in earlier if finding.name not in made]
     findings.sort(key=lambda finding: _SEVERITIES.index(finding.severity))
-    return replace(seen.estimate, findings=tuple(findings))
+    return replace(evidence.estimate, findings=tuple(findings))
 
 
-def _bind(check: Check, seen: Seen) -> Callable[[], Iterable[Finding]]:
+def _bind(check: Check, evidence: Evidence, runner: Runner) -> Callable[[], Iterable[Finding]]:
     """Return the check with its arguments, which are read when it is called."""
-    names = inspect.signature(check).parameters
-    return lambda: check(**{name: getattr(seen, name) for name in names})
+    names, whole = inspect.signature(check).parameters, {"evidence": evidence, "runner": runner}
+    return lambda: check(**{name: whole[name] if name in whole else getattr(evidence, name) for name in names})
 
 
-def findings_of_rows(outcome: Outcome, choice: Choice, runner: Runner) -> tuple[Finding, ...]:
+def findings_of_rows(evidence: Evidence, runner: Runner) -> tuple[Finding, ...]:
     """Return what the numbers of R rows mean: of the rows together, then of single rows, merged."""
-    rows, problem = outcome.rows, choice.problem
+    rows, problem = evidence.rows, evidence.problem
     checks = {
         "the diagnosis of the model": lambda: (*check_prior_draws(problem), *check_prior_mass(problem)),
         "the diagnosis of the rounds": lambda: check_mean(rows),
-        "the diagnosis of the weights": lambda: summarise([tuple(check_weights(one, outcome, runner)) for one in rows]),
+        "the diagnosis of the weights": lambda: summarise([[*check_weights(one, evidence, runner)] for one in rows]),
     }
     return (*_make(checks, runner), *unfinished(runner.ledger))
 

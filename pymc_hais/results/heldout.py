@@ -15,7 +15,7 @@ from pymc_hais.model.rows import check_table, declared_value
 from pymc_hais.results.datatree import as_dataset
 from pymc_hais.results.findings.finding import findings_as_json
 from pymc_hais.results.findings.rows import check_predictive, summarise
-from pymc_hais.run.row_results import RowResult
+from pymc_hais.run.row_evidence import RowEvidence
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class HeldOut:
         return float(np.std(self.value, ddof=1) / np.sqrt(n)) if n > 1 else float("nan")
 
 
-def of_rows(results: Sequence[RowResult], findings: tuple[Finding, ...], mass: LogZEstimate | None = None) -> HeldOut:
+def of_rows(results: Sequence[RowEvidence], findings: tuple[Finding, ...], mass: LogZEstimate | None = None) -> HeldOut:
     """Gather the estimates of R rows, whose random numbers are independent but for one mass that divides them all."""
     estimates = [result.estimate for result in results]
     of_mass = mass.mc_se if mass else 0.0

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 from xarray import Dataset, DataTree
 
-from pymc_hais.core.records import AnnealingRun
+from pymc_hais.core.records import AnnealingRun, Ladder
 from pymc_hais.core.seeds import Purpose
 from pymc_hais.core.weights import log_mean_exp, systematic
 from pymc_hais.engines import BACKENDS
-from pymc_hais.estimators import LogZEstimate, Round
+from pymc_hais.estimators import LogZEstimate, Round, measure_symptoms
 from pymc_hais.inputs.request import Output
 from pymc_hais.model import build_layout, identify_as_written
+from pymc_hais.problem.problem import Problem
 from pymc_hais.results.datatree import (
     COUNTS,
     EVIDENCE,
@@ -27,8 +28,10 @@ from pymc_hais.results.datatree import (
 )
 from pymc_hais.results.diagnose import unfinished
 from pymc_hais.results.plans import read_plan
-from pymc_hais.run.extending import NO_STATE, Extended, Past
+from pymc_hais.run.evidence import Evidence, PosteriorDraws
+from pymc_hais.run.extending import NO_STATE
 from pymc_hais.run.plan import Origin, Plan
+from pymc_hais.run.row_evidence import RowEvidence
 from pymc_hais.runner.runner import Runner
 
 _log = logging.getLogger("pymc.hais")
@@ -95,13 +98,25 @@ def check_model_of(origin: Origin, model: Any) -> None:
         )
 
 
-def read_past(idata: DataTree, estimate: LogZEstimate) -> Past:
-    """Read the last round of a whole result, and the numbers of the rounds before."""
-    evidence = idata[EVIDENCE].to_dataset()
-    columns = (evidence[f"round_{name}"].values.tolist() for name in ("n_temperatures", "value", "mc_se"))
+def read_evidence(idata: DataTree, estimate: LogZEstimate, problem: Problem, plan: Plan, ladder: Ladder) -> Evidence:
+    """Read what a whole result keeps of its run, whose particles have lost their states.
+
+    What was counted over all particles of the last round is spread over them.
+    """
+    group, run = idata[EVIDENCE].to_dataset(), _read_run(idata, estimate)
+    columns = (group[f"round_{name}"].values.tolist() for name in ("n_temperatures", "value", "mc_se"))
     rounds = tuple(Round(*row) for row in zip(*columns, strict=True))
-    n_particles = tuple(evidence["round_n_particles"].values.tolist())
-    return Past(_read_run(idata, estimate), rounds, n_particles, _read_opinions(idata, estimate))
+    return Evidence(
+        problem,
+        plan,
+        (RowEvidence(estimate, measure_symptoms(run), rounds),),
+        ladder,
+        run,
+        stopped_by=str(idata["posterior"].attrs["stopped_by"]),
+        draws=run.log_weights.shape[1],
+        n_particles=tuple(group["round_n_particles"].values.tolist()),
+        opinions=_read_opinions(idata, estimate),
+    )
 
 
 def _read_run(idata: DataTree, estimate: LogZEstimate) -> AnnealingRun:
@@ -176,20 +191,21 @@ def to_extended_tree(
     model: Any,
     idata: DataTree,
     values: Mapping[str, np.ndarray],
-    past: Past,
-    extended: Extended,
+    before: Evidence,
+    extended: Evidence,
+    draws: PosteriorDraws,
     estimate: LogZEstimate,
     more: Mapping[str, Any],
     runner: Runner,
 ) -> DataTree:
     """Join a result and its extension, which has new draws and attributes, given the estimate of both together."""
     # More draws of the same chains, or more chains.
-    axis = 1 if len(estimate.per_chain) == len(past.run.log_z) else 0
+    axis = 1 if len(estimate.per_chain) == len(before.run.log_z) else 0
     old = idata["posterior"].to_dataset()
-    chosen = _choose((old.sizes["chain"], old.sizes["draw"]), axis, past, extended, runner)
+    chosen = _choose((old.sizes["chain"], old.sizes["draw"]), axis, before.run, extended.run, draws, runner)
     shape = chosen.shape
     attrs = _attributes({str(name): value for name, value in old.attrs.items()}, more, shape, extended)
-    stats = _join(idata["sample_stats"].to_dataset(), stats_of(extended.draws), chosen, axis, attrs)
+    stats = _join(idata["sample_stats"].to_dataset(), stats_of(draws), chosen, axis, attrs)
     stats["log_marginal_likelihood"] = ("chain", np.asarray(estimate.per_chain))
     posterior = _join(old, values, chosen, axis, attrs)
     wanted: dict[str, Any] = {
@@ -200,16 +216,15 @@ def to_extended_tree(
     kept = {name: idata[name].to_dataset() for name in _KEPT if name in idata.children}
     added = kept | add_groups(densities(posterior, model, Output(**wanted)), runner)
     whole = replace(estimate, findings=(*estimate.findings, *unfinished(runner.ledger)))
-    return runner.surely(
-        lambda: build_tree(posterior, stats, added, extended.outcome, whole, extended.n_particles, attrs)
-    )
+    return runner.surely(lambda: build_tree(posterior, stats, added, extended, whole, attrs))
 
 
-def _choose(size: tuple[int, int], axis: int, past: Past, extended: Extended, runner: Runner) -> np.ndarray:
+def _choose(
+    size: tuple[int, int], axis: int, before: AnnealingRun, added: AnnealingRun, draws: PosteriorDraws, runner: Runner
+) -> np.ndarray:
     """Resample old and new draws, each pool weighing as its particles and its estimate of Z say: places (C, S)."""
-    new = extended.draws.log_weights.shape
     pools = []
-    for run, shape in ((past.run, size), (extended.added, new)):
+    for run, shape in ((before, size), (added, draws.log_weights.shape)):
         share = log_mean_exp(run.log_z) + np.log(run.log_weights.size / (shape[0] * shape[1]))
         pools.append(np.full(shape, share))
     weights = np.concatenate(pools, axis=axis)
@@ -232,7 +247,7 @@ def _join(
 
 
 def _attributes(
-    old: Mapping[str, Any], more: Mapping[str, Any], shape: tuple[int, ...], extended: Extended
+    old: Mapping[str, Any], more: Mapping[str, Any], shape: tuple[int, ...], extended: Evidence
 ) -> dict[str, Any]:
     """Add up what both have cost, and count the extension."""
     seeds = [*json.loads(old.get("extension_seeds", "[]")), json.loads(more["random_seed"])]
@@ -242,7 +257,7 @@ def _attributes(
         **{name: old[name] + more[name] for name in _ADDED_UP},
         "chains": shape[0],
         "draws": shape[1],
-        "particles": extended.outcome.draws,
+        "particles": extended.draws,
         "extensions": len(seeds),
         "extension_seeds": json.dumps(seeds),
     }

@@ -12,21 +12,20 @@ from typing import Any
 import numpy as np
 from xarray import DataTree
 
+from pymc_hais.core.seeds import Purpose
 from pymc_hais.engines.transport import versions_of
 from pymc_hais.estimators import Finding, LogZEstimate
 from pymc_hais.model import is_unnormalised
-from pymc_hais.planning.follow import record_plan
 from pymc_hais.problem.problem import Problem
 from pymc_hais.references import AnnealedModel
 from pymc_hais.results.datatree import to_datatree
-from pymc_hais.results.diagnose import Seen, with_findings
+from pymc_hais.results.diagnose import with_findings
 from pymc_hais.results.findings.weights import more_temperatures
 from pymc_hais.results.heldout import HeldOut
 from pymc_hais.results.plans import keep_result
-from pymc_hais.run.choice import Choice
-from pymc_hais.run.extending import Extended
-from pymc_hais.run.posterior import PosteriorDraws
-from pymc_hais.run.rounds import Outcome
+from pymc_hais.run.evidence import Evidence
+from pymc_hais.run.plan import Plan
+from pymc_hais.run.rounds import forecast
 from pymc_hais.runner.ledger import PILOT
 from pymc_hais.runner.runner import Runner
 from pymc_hais.runner.timing import duration
@@ -66,11 +65,11 @@ def log_fixed(estimate: LogZEstimate, quantity: str) -> None:
     _log.info(f"{quantity} {estimate.value:.3f} (exact: the model has no free variables)")
 
 
-def log_start(choice: Choice, runner: Runner) -> None:
+def log_start(problem: Problem, plan: Plan, runner: Runner) -> None:
     """Log what is sampled and how long that takes; at DEBUG, how it is annealed and why."""
-    problem, request = choice.problem, runner.request
-    lengths = choice.plan.lengths if runner.recipe.n_final_moves else 0
-    seconds, left = choice.forecast(runner), runner.budget.left
+    request = runner.request
+    lengths = plan.lengths if runner.recipe.n_final_moves else 0
+    seconds, left = forecast(problem, plan, runner), runner.budget.left
     chains = f"{request.chains} chain{'s' if request.chains > 1 else ''} of {request.draws:,} draws"
     rows = f" for each of {problem.n_rows:,} data sets" if problem.n_rows > 1 else ""
     compiling = runner.compiler.clock.seconds
@@ -81,13 +80,12 @@ def log_start(choice: Choice, runner: Runner) -> None:
         _log.info(f"The run will be shortened: `max_seconds` leaves {duration(left)}")
     _log.debug(
         f"Annealing {request.chains} x {request.draws} particles from {problem.label}: "
-        f"{_temperatures(lengths)} ({problem.engine.name}). {choice.plan.reason}"
+        f"{_temperatures(lengths)} ({problem.engine.name}). {plan.reason}"
     )
 
 
-def log_outcome(estimate: LogZEstimate, seen: Seen, seconds: float) -> None:
+def log_outcome(estimate: LogZEstimate, evidence: Evidence, runner: Runner, seconds: float) -> None:
     """Log the estimate, the seconds of the whole call and every finding; at DEBUG, the rounds and why they ended."""
-    outcome, runner = seen.outcome, seen.runner
     why = {
         "target_se": f"below target_se = {runner.request.target_se}",
         "single_round": "after one round, as asked for",
@@ -95,18 +93,18 @@ def log_outcome(estimate: LogZEstimate, seen: Seen, seconds: float) -> None:
         "max_temperatures": f"the last round reached max_temperatures = {runner.request.max_temperatures}",
         "interrupt": "interrupted",
         "failure": "the next one failed",
-    }[outcome.stopped_by]
-    n_rounds = len(outcome.rows[0].rounds)
-    temperatures = _temperatures(outcome.ladder.n_temperatures)
+    }[evidence.stopped_by]
+    n_rounds = len(evidence.row.rounds)
+    temperatures = _temperatures(evidence.ladder.n_temperatures)
     rounds = f"{n_rounds} rounds, the last of {temperatures}" if n_rounds > 1 else f"1 round of {temperatures}"
-    _log.info(f"{_quantity(seen.problem)} {estimate:.3f} ({duration(seconds)})")
+    _log.info(f"{_quantity(evidence.problem)} {estimate:.3f} ({duration(seconds)})")
     _log.debug(f"{rounds}: {duration(runner.ledger.seconds['rounds'])}; {why}")
     log_findings(estimate.findings)
 
 
-def log_extension(before: LogZEstimate, estimate: LogZEstimate, extended: Extended, seconds: float) -> None:
+def log_extension(before: LogZEstimate, estimate: LogZEstimate, evidence: Evidence, seconds: float) -> None:
     """Log the estimate of an extended run against the one before, and every finding."""
-    n_chains, n_particles = extended.added.log_weights.shape
+    n_chains, n_particles = evidence.run.log_weights.shape
     _log.info(
         f"log Z = {estimate:.3f} after adding {n_chains} x {n_particles:,} particles, {before:.3f} before "
         f"({duration(seconds)})"
@@ -165,28 +163,27 @@ def log_held_out(result: HeldOut) -> None:
     log_findings(result.findings)
 
 
-def attributes(seen: Seen, seconds: float) -> dict[str, Any]:
+def attributes(evidence: Evidence, runner: Runner, seconds: float) -> dict[str, Any]:
     """Gather plain numbers and strings that say how a result of ``sample_hais`` came about."""
-    outcome = seen.outcome
     return {
-        **_attributes(seen.choice, outcome, seen.runner),
-        "quantity": _quantity(seen.problem),
-        "n_rounds": len(outcome.rows[0].rounds),
-        "n_temperatures": outcome.ladder.n_temperatures,
+        **_attributes(evidence, runner),
+        "quantity": _quantity(evidence.problem),
+        "n_rounds": len(evidence.row.rounds),
+        "n_temperatures": evidence.ladder.n_temperatures,
         "total_time": seconds,
     }
 
 
-def extension_attributes(extended: Extended, choice: Choice, runner: Runner, seconds: float) -> dict[str, Any]:
+def extension_attributes(evidence: Evidence, runner: Runner, seconds: float) -> dict[str, Any]:
     """Gather what changes in the attributes of a result that was extended."""
-    return {**_of_call(choice, extended.outcome, runner), "total_time": seconds}
+    return {**_of_call(evidence, runner), "total_time": seconds}
 
 
-def attributes_of_rows(choice: Choice, outcome: Outcome, runner: Runner) -> dict[str, Any]:
+def attributes_of_rows(evidence: Evidence, runner: Runner) -> dict[str, Any]:
     """Gather plain numbers and strings that say how values of held-out rows came about."""
-    lengths, counts = np.unique([result.rounds[-1].n_steps for result in outcome.rows], return_counts=True)
+    lengths, counts = np.unique([result.rounds[-1].n_steps for result in evidence.rows], return_counts=True)
     return {
-        **_attributes(choice, outcome, runner),
+        **_attributes(evidence, runner),
         "quantity": "log marginal likelihood of each row",
         "rounds": json.dumps(
             [{"n_rows": int(n), "n_temperatures": int(t)} for t, n in zip(lengths, counts, strict=True)]
@@ -194,18 +191,19 @@ def attributes_of_rows(choice: Choice, outcome: Outcome, runner: Runner) -> dict
     }
 
 
-def _attributes(choice: Choice, outcome: Outcome, runner: Runner) -> dict[str, Any]:
-    engine, ledger = choice.problem.engine, runner.ledger
+def _attributes(evidence: Evidence, runner: Runner) -> dict[str, Any]:
+    problem, ledger = evidence.problem, runner.ledger
+    engine = problem.engine
     return {
         "sampler": "hais",
         "engine": engine.name,
         "backend": engine.backend,
-        "reference": choice.problem.label,
-        "reference_reason": choice.plan.reason,
-        "kernel": repr(choice.problem.engine.kernel),
-        **_of_call(choice, outcome, runner),
+        "reference": problem.label,
+        "reference_reason": evidence.plan.reason,
+        "kernel": repr(engine.kernel),
+        **_of_call(evidence, runner),
         "draws": runner.request.draws,
-        "particles": outcome.draws,
+        "particles": evidence.draws,
         "chains": runner.request.chains,
         "n_gradients_pilot": ledger.gradients[PILOT],
         "pilot_time": ledger.seconds[PILOT],
@@ -213,12 +211,12 @@ def _attributes(choice: Choice, outcome: Outcome, runner: Runner) -> dict[str, A
     }
 
 
-def _of_call(choice: Choice, outcome: Outcome, runner: Runner) -> dict[str, Any]:
+def _of_call(evidence: Evidence, runner: Runner) -> dict[str, Any]:
     """Gather what a run and its extension have both."""
     return {
         "random_seed": json.dumps(runner.seeds.entropy),
         "target_se": -1.0 if runner.request.target_se is None else runner.request.target_se,
-        "stopped_by": outcome.stopped_by,
+        "stopped_by": evidence.stopped_by,
         "n_gradients": runner.ledger.n_gradients,
         "compile_time": runner.compiler.clock.seconds,
         "sampling_time": runner.ledger.seconds["rounds"],
@@ -226,32 +224,31 @@ def _of_call(choice: Choice, outcome: Outcome, runner: Runner) -> dict[str, Any]
 
 
 def end_run(
-    seen: Seen,
-    named: Callable[[np.ndarray], dict[str, np.ndarray]],
-    posterior: PosteriorDraws,
-    begin: float,
+    evidence: Evidence, named: Callable[[np.ndarray], dict[str, np.ndarray]], runner: Runner, begin: float
 ) -> DataTree:
-    """Make the result of a run of one model whose rounds have ended, in a call that began at a time.
+    """Make the result of a run of one model that has posterior draws, in a call that began at a time.
 
     ``named`` makes what the result keeps of flat vectors (..., D).
     """
-    unflatten, runner = seen.problem.layout.unflatten, seen.runner
-    if (found := seen.modes) is not None:
+    unflatten, draws = evidence.problem.layout.unflatten, evidence.posterior
+    assert draws is not None
+    if (found := evidence.modes) is not None:
         some = replace(found, values=unflatten(found.positions))
         own = runner.attempt(
             "the modes in the variables' own spaces", lambda: replace(some, values=named(some.positions)), some
         )
-        seen = replace(seen, modes=own)
+        evidence = replace(evidence, modes=own)
     values = runner.attempt(
         "the draws in the variables' own spaces (they are in the unconstrained one)",
-        lambda: named(posterior.positions),
-        unflatten(posterior.positions),
+        lambda: named(draws.positions),
+        unflatten(draws.positions),
     )
-    learnt = runner.attempt("the plan", lambda: record_plan(seen.choice, seen.outcome, runner), None)
-    estimate = runner.surely(lambda: with_findings(seen))
+    n_rounds = runner.used[Purpose.ROUND] - 1
+    learnt = runner.attempt("the plan", lambda: evidence.finished_plan(n_rounds), None)
+    estimate = runner.surely(lambda: with_findings(evidence, runner))
     seconds = time.perf_counter() - begin
-    runner.surely(lambda: log_outcome(estimate, seen, seconds))
-    attrs = runner.surely(lambda: attributes(seen, seconds))
-    tree = to_datatree(seen, values, posterior, estimate, attrs, learnt)
+    runner.surely(lambda: log_outcome(estimate, evidence, runner, seconds))
+    attrs = runner.surely(lambda: attributes(evidence, runner, seconds))
+    tree = to_datatree(evidence, draws, values, estimate, attrs, learnt, runner)
     keep_result(tree, runner)
     return tree

@@ -3,7 +3,7 @@
 import functools
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,12 @@ from pymc_hais.core.process import check_memory
 from pymc_hais.core.records import AnnealingRun, ParticleState
 from pymc_hais.core.weights import log_mean_exp, normalise
 from pymc_hais.estimators import LogZEstimate, Round, estimate_log_z
-from pymc_hais.run.choice import Choice
+from pymc_hais.problem.problem import Problem
+from pymc_hais.run.evidence import Evidence
 from pymc_hais.run.populations import anneal_rows
-from pymc_hais.run.posterior import PosteriorDraws, draw_posterior
-from pymc_hais.run.rounds import Outcome, conclude
-from pymc_hais.run.row_results import RowResult, count_unconfirmed, measure_lag
+from pymc_hais.run.posterior import draw_posterior
+from pymc_hais.run.rounds import conclude
+from pymc_hais.run.row_evidence import RowEvidence, count_unconfirmed, measure_lag
 from pymc_hais.runner.runner import Runner
 
 _log = logging.getLogger("pymc.hais")
@@ -28,62 +29,38 @@ _ATTEMPTS, _GROWTH, _ROOM = 6, 8.0, 0.95
 NO_STATE = ParticleState(*(None,) * len(ParticleState._fields))
 
 
-@dataclass(frozen=True, eq=False)
-class Past:
-    """What a result keeps of its run."""
-
-    # The last round, without the particles' states; what was counted over all its particles is spread over them.
-    run: AnnealingRun
-    rounds: tuple[Round, ...]
-    n_particles: tuple[int, ...]  # of each round, over all chains
-    opinions: tuple[LogZEstimate, ...] = ()  # of other methods
-
-
-@dataclass(frozen=True, eq=False)
-class Extended:
-    """A run with its extension."""
-
-    outcome: Outcome  # of both together
-    added: AnnealingRun  # the new populations
-    draws: PosteriorDraws  # of the new populations
-    n_particles: tuple[int, ...]  # of each round, over all chains
-
-
-def add_chains(past: Past, choice: Choice, runner: Runner) -> Extended:
+def add_chains(before: Evidence, runner: Runner) -> Evidence:
     """Anneal ``runner.request.chains`` more populations, each as large as the others."""
-    added = _anneal(choice, _as_large(past, runner))
-    run = AnnealingRun.join([past.run, added])
-    return _conclude(past, added, run, choice, "extended", runner)
+    added = _anneal(before, _as_large(before, runner))
+    return _conclude(before, added, AnnealingRun.join([before.run, added]), "extended", runner)
 
 
-def add_draws(past: Past, choice: Choice, runner: Runner) -> Extended:
+def add_draws(before: Evidence, runner: Runner) -> Evidence:
     """Anneal ``runner.request.draws`` more particles for each chain, as populations of their own."""
-    added = _anneal(choice, runner)
-    return _conclude(past, added, _widen(past.run, added), choice, "extended", runner)
+    added = _anneal(before, runner)
+    return _conclude(before, added, _widen(before.run, added), "extended", runner)
 
 
-def reach_target(past: Past, choice: Choice, runner: Runner) -> Extended | None:
-    """Add chains until the error of log Z is below ``runner.request.target_se``; None if there is nothing to add.
+def reach_target(before: Evidence, target: float, runner: Runner) -> Evidence:
+    """Add chains until the error of log Z is below a target; return the same evidence if there is nothing to add.
 
     The Monte Carlo error falls as one over the root of the chains; where the rest of the error alone is above the
     target, more chains of the same plan are of no use.
     """
-    parts, target = [past.run], runner.request.target_se
-    assert target is not None
-    failed = ""
+    parts, failed = [before.run], ""
     for _ in range(_ATTEMPTS):
         run = AnnealingRun.join(parts)
-        estimate = _row(past, run, choice)[0].estimate
-        if estimate.se <= target or not (missing := _missing(estimate, choice, len(run.log_z), target)):
+        estimate = _row(before, run)[0].estimate
+        if estimate.se <= target or not (missing := _missing(estimate, before.problem, len(run.log_z), target)):
             break
-        needed = _needed(estimate, choice, len(run.log_z), target)
-        _refuse_too_many(needed, past, choice, target)
+        needed = _needed(estimate, before.problem, len(run.log_z), target)
+        _refuse_too_many(needed, before, target)
         _log.info(
             f"log Z = {estimate:.3f}, above target_se = {target:g}. Next are {missing:,} more chains; about "
             f"{needed:,.0f} are needed in all"
         )
-        own = _as_large(past, runner.asking(chains=missing))
-        more = functools.partial(_anneal, choice, own)
+        own = _as_large(before, runner.asking(chains=missing))
+        more = functools.partial(_anneal, before, own)
         # The first attempt is all that there is; what it has added is kept whatever happens to the next one.
         what = f"{missing} more chains"
         added = more() if len(parts) == 1 else runner.attempt(what, more, None, is_kept=True)
@@ -92,23 +69,23 @@ def reach_target(past: Past, choice: Choice, runner: Runner) -> Extended | None:
             break
         parts.append(added)
     if len(parts) == 1:
-        return None
+        return before
     run, new = AnnealingRun.join(parts), AnnealingRun.join(parts[1:])
-    reached = _row(past, run, choice)[0].estimate.se <= target
+    reached = _row(before, run)[0].estimate.se <= target
     runner = runner.asking(chains=len(new.log_z))
     stopped_by = failed or ("target_se" if reached else "shortfall")
-    return _conclude(past, new, run, choice, stopped_by, runner)
+    return _conclude(before, new, run, stopped_by, runner)
 
 
-def _as_large(past: Past, runner: Runner) -> Runner:
+def _as_large(before: Evidence, runner: Runner) -> Runner:
     """Anneal as many particles as the earlier populations have, which may be fewer than draws were asked for."""
-    return runner.asking(draws=past.run.log_weights.shape[1])
+    return runner.asking(draws=before.run.log_weights.shape[1])
 
 
-def _refuse_too_many(needed: float, past: Past, choice: Choice, target: float) -> None:
+def _refuse_too_many(needed: float, before: Evidence, target: float) -> None:
     """Refuse a target that needs more chains than this machine has memory for."""
     try:
-        check_memory(past.run.log_weights.shape[1], int(needed), choice.problem.layout.n_dims)
+        check_memory(before.run.log_weights.shape[1], int(needed), before.problem.layout.n_dims)
     except ValueError as error:
         raise ValueError(
             f"target_se = {target:g} needs about {needed:,.0f} chains of this plan. {error} Pass a larger `target_se`, "
@@ -116,64 +93,60 @@ def _refuse_too_many(needed: float, past: Past, choice: Choice, target: float) -
         ) from None
 
 
-def _needed(estimate: LogZEstimate, choice: Choice, n_chains: int, target: float) -> float:
+def _needed(estimate: LogZEstimate, problem: Problem, n_chains: int, target: float) -> float:
     """Say how many chains in all should bring the error below a target; infinitely many where none would."""
-    mass = choice.problem.prior_mass
+    mass = problem.prior_mass
     of_mass = mass.estimate.mc_se**2 if mass else 0.0
     allowed = max(_ROOM * (target - estimate.shortfall), 0.0) ** 2 - of_mass
     own = estimate.mc_se**2 - of_mass
     return n_chains * own / allowed if np.isfinite(own) and allowed > 0.0 else np.inf
 
 
-def _missing(estimate: LogZEstimate, choice: Choice, n_chains: int, target: float) -> int:
+def _missing(estimate: LogZEstimate, problem: Problem, n_chains: int, target: float) -> int:
     """Say how many more chains an attempt takes; 0 where no number of them would do."""
-    needed = _needed(estimate, choice, n_chains, target)
+    needed = _needed(estimate, problem, n_chains, target)
     return max(1, int(np.ceil(min(needed, n_chains * _GROWTH) - n_chains))) if np.isfinite(needed) else 0
 
 
-def _anneal(choice: Choice, runner: Runner) -> AnnealingRun:
-    """Anneal populations along the plan, at new places."""
-    ladder = choice.plan.ladder
-    assert ladder is not None
+def _anneal(before: Evidence, runner: Runner) -> AnnealingRun:
+    """Anneal populations along the ladder of the last round, at new places."""
     report = runner.progress.phase("Extension")
     with runner.timed("rounds"):
-        ((_, run),) = anneal_rows(choice.problem, ladder, runner.next_round(), report, runner)
+        ((_, run),) = anneal_rows(before.problem, before.ladder, runner.next_round(), report, runner)
     return run
 
 
-def _conclude(
-    past: Past,
-    added: AnnealingRun,
-    run: AnnealingRun,
-    choice: Choice,
-    stopped_by: str,
-    runner: Runner,
-) -> Extended:
-    ladder = choice.plan.ladder
-    assert ladder is not None
-    row, n_particles = _row(past, run, choice)
-    row = replace(row, lag=measure_lag(choice.problem, added, runner))
-    size = added.log_weights.shape[1]
-    n_moves = len(ladder.schedule) * size * runner.request.chains
-    own = Outcome((row,), ladder, added, stopped_by, size, runner.ledger.seconds["rounds"] / n_moves)
-    draws = runner.surely(lambda: draw_posterior(choice.problem, own, runner))
-    outcome = replace(own, run=run, draws=run.log_weights.shape[1], opinions=past.opinions)
-    return Extended(outcome, added, draws, n_particles)
+def _conclude(before: Evidence, added: AnnealingRun, joined: AnnealingRun, stopped_by: str, runner: Runner) -> Evidence:
+    row, n_particles = _row(before, joined)
+    row = replace(row, lag=measure_lag(before.problem, added, runner))
+    n_moves = len(before.ladder.schedule) * added.log_weights.size
+    seconds_per_move = runner.ledger.seconds["rounds"] / n_moves
+    draws = added.log_weights.shape[1]
+    own = replace(
+        before.with_row(row), last=added, draws=draws, stopped_by=stopped_by, seconds_per_move=seconds_per_move
+    )
+    posterior = runner.surely(lambda: draw_posterior(own, runner))
+    draws = joined.log_weights.shape[1]
+    return replace(own, joined=joined, draws=draws, n_particles=n_particles, posterior=posterior)
 
 
-def _row(past: Past, run: AnnealingRun, choice: Choice) -> tuple[RowResult, tuple[int, ...]]:
-    """Estimate log Z from the earlier rounds and the last one, which now has more particles."""
-    earlier, last = past.rounds[:-1], estimate_log_z(run)
-    rounds = (*earlier, Round(past.rounds[-1].n_steps, last.value, last.mc_se))
-    n_particles = (*past.n_particles[:-1], run.log_weights.size)
+def _row(before: Evidence, run: AnnealingRun) -> tuple[RowEvidence, tuple[int, ...]]:
+    """Estimate log Z from the earlier rounds and the last one, which now has more particles.
+
+    Returns the number of particles of each round, too.
+    """
+    (*earlier, old), last, plan = before.row.rounds, estimate_log_z(run), before.plan
+    rounds = (*earlier, Round(old.n_steps, last.value, last.mc_se))
+    n_particles = (*before.n_particles[:-1], run.log_weights.size)
     estimates = [*(LogZEstimate(one.log_z, one.se, one.log_z, one.log_z) for one in earlier), last]
     costs = [one.n_steps * n for one, n in zip(rounds, n_particles, strict=True)]
-    return count_unconfirmed(conclude(choice, run, estimates, rounds, costs), choice.n_confirming), n_particles
+    row = conclude(before.problem, plan, run, estimates, rounds, costs)
+    return count_unconfirmed(row, plan.n_confirming), n_particles
 
 
-def _widen(past: AnnealingRun, added: AnnealingRun) -> AnnealingRun:
+def _widen(before: AnnealingRun, added: AnnealingRun) -> AnnealingRun:
     """Make one population of each chain's two: both weigh by their particles and their estimates of Z."""
-    sizes = np.array([past.log_weights.shape[1], added.log_weights.shape[1]])
+    sizes = np.array([before.log_weights.shape[1], added.log_weights.shape[1]])
     shares = sizes / sizes.sum()
 
     def average(arrays: Sequence[Any]) -> Any:
@@ -189,8 +162,8 @@ def _widen(past: AnnealingRun, added: AnnealingRun) -> AnnealingRun:
         terms = [one + np.log(2.0 * share) for one, share in zip(arrays, shares, strict=True)]
         return log_mean_exp(np.stack(terms, axis=-1))
 
-    totals = [run.log_z + np.log(size) for run, size in zip((past, added), sizes, strict=True)]
-    weights = [run.log_weights + one[:, None] for run, one in zip((past, added), totals, strict=True)]
+    totals = [run.log_z + np.log(size) for run, size in zip((before, added), sizes, strict=True)]
+    weights = [run.log_weights + one[:, None] for run, one in zip((before, added), totals, strict=True)]
     statistics = {"ess": total, "log_z": log_mean}
     rules = {
         **{name: total for name in ("n_resampled", "n_nan", "n_infinite")},
@@ -200,7 +173,7 @@ def _widen(past: AnnealingRun, added: AnnealingRun) -> AnnealingRun:
         "ancestors": lambda pair: join([pair[0], pair[1] + sizes[0]]),
         "parts": join,
     }
-    return _combine((past, added), rules, average, statistics)
+    return _combine((before, added), rules, average, statistics)
 
 
 def _combine(

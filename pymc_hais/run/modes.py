@@ -9,7 +9,7 @@ import functools
 import itertools
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -19,14 +19,11 @@ from pymc_hais.core.ascent import ascend
 from pymc_hais.core.records import AnnealingRun, Metric
 from pymc_hais.core.seeds import Purpose
 from pymc_hais.core.weights import pool
-from pymc_hais.estimators import LogZEstimate
 from pymc_hais.estimators.region import Missed, RegionMass, compare_regions, measure_region, measure_shares
-from pymc_hais.model import Layout
 from pymc_hais.problem.problem import CHUNK, Problem
-from pymc_hais.run.choice import Choice
 from pymc_hais.run.copies import Labels
+from pymc_hais.run.evidence import Evidence, Modes
 from pymc_hais.run.mode_search import Joint, Peak, can_climb, climb
-from pymc_hais.run.rounds import Outcome
 from pymc_hais.runner.runner import Runner
 
 #: Evaluations of each start, at least and at most, and the share of the run's evaluations in between.
@@ -57,27 +54,6 @@ NEGLIGIBLE = 6.0
 _REAL_SHARE = 0.05
 #: Share of its Gaussian that a mode's region holds.
 _INSIDE = 0.9
-#: Nats, and standard errors of log Z, by which log Z must rise with modes for the run to be wrong.
-_LEAST, _ERRORS = 0.02, 2.0
-
-
-@dataclass(frozen=True)
-class Modes:
-    """The modes that were found, the one with the largest mass first."""
-
-    layout: Layout
-    positions: np.ndarray  # (K, D): flat vectors of the model
-    masses: tuple[RegionMass, ...]  # of the region around each, in units of Z
-    shares: np.ndarray  # (K,): what the run has of each region, as a share of its own Z
-    missed: Missed
-    n_confirming: int = 0  # draws of the prior from which climbs led to a mode whose mass is known
-    n_rare: int = 0  # modes with a real share of Z that one climb alone has reached
-    peaks: tuple[Peak, ...] = ()  # the same modes in the particles' coordinates
-    values: dict[str, np.ndarray] = field(default_factory=dict)  # (K, ...): the modes in the variables' own spaces
-
-    def refute(self, estimate: LogZEstimate) -> bool:
-        """Whether they hold more mass than the run found there, by more than the error bar of its log Z."""
-        return self.missed.is_certain and self.missed.gain > max(_LEAST, _ERRORS * estimate.se)
 
 
 class Compared(NamedTuple):
@@ -108,46 +84,37 @@ def in_order(
     )
 
 
-def find_modes(choice: Choice, outcome: Outcome, runner: Runner, points: np.ndarray | None = None) -> Modes | None:
+def find_modes(evidence: Evidence, runner: Runner, points: np.ndarray | None = None) -> Modes | None:
     """Look for modes, and hold their masses against the run; None where that is not possible, or nothing was found.
 
     ``points`` (n, D) are flat vectors that the user named.
     """
-    if not can_climb(choice.problem):
-        return None
-    return attempt_search(choice, outcome, runner, functools.partial(_search, points, choice.n_confirming))
+    return attempt_search(evidence, runner, functools.partial(_search, points)) if can_climb(evidence.problem) else None
 
 
 def attempt_search(
-    choice: Choice,
-    outcome: Outcome,
-    runner: Runner,
-    search: Callable[[Problem, Outcome, float, Runner], Modes | None],
+    evidence: Evidence, runner: Runner, search: Callable[[Evidence, float, Runner], Modes | None]
 ) -> Modes | None:
     """Search with the log of the integral that a run has found; None where log Z is no integral of the density."""
-    problem, estimate = choice.problem, outcome.rows[0].estimate
-    log_z = estimate.value + estimate.log_prior_mass
-    if outcome.run is None or not np.isfinite(log_z) or not problem.is_integral:
+    log_z = evidence.estimate.value + evidence.estimate.log_prior_mass
+    if not np.isfinite(log_z) or not evidence.problem.is_integral:
         return None
-    stage = functools.partial(search, problem, outcome, log_z, runner)
+    stage = functools.partial(search, evidence, log_z, runner)
     with runner.timed("modes"):
         return runner.attempt("the search for modes", stage, None, is_dear=True)
 
 
-def _search(
-    points: np.ndarray | None, n_confirming: float, problem: Problem, outcome: Outcome, log_z: float, runner: Runner
-) -> Modes | None:
-    run, estimate = outcome.run, outcome.rows[0].estimate
-    assert run is not None
+def _search(points: np.ndarray | None, evidence: Evidence, log_z: float, runner: Runner) -> Modes | None:
+    problem, run, needs_confirming = evidence.problem, evidence.run, np.isfinite(evidence.plan.n_confirming)
     end = time.perf_counter() + SHARE_OF_TIME * runner.budget.left
     n_gradients = runner.ledger.n_annealed
     joint = Joint(problem, runner.paying("modes"))
     rng = np.random.default_rng(runner.seeds.sequence(Purpose.MODES))
-    fewest, n_least = (_FEWEST_STEPS, 0) if np.isinf(n_confirming) else (_CONFIRMING_STEPS, CHUNK)
+    fewest, n_least = (_CONFIRMING_STEPS, CHUNK) if needs_confirming else (_FEWEST_STEPS, 0)
     n_steps = int(np.clip(_SHARE * n_gradients / CHUNK, fewest, _MOST_STEPS))
-    metric = np.asarray(outcome.ladder.metrics[outcome.ladder.metric_index[-1]], np.float64)
+    metric = np.asarray(evidence.ladder.metrics[evidence.ladder.metric_index[-1]], np.float64)
     n_starts = joint.round_up(max(int(SHARE_OF_STARTS * n_gradients / n_steps), n_least))
-    starts, is_drawn = _starts(problem, run, points, runner, joint, metric, rng, n_starts, not np.isinf(n_confirming))
+    starts, is_drawn = _starts(problem, run, points, runner, joint, metric, rng, n_starts, needs_confirming)
     climbed = climb(joint, starts, metric, n_steps, lambda *_: time.perf_counter() < end)
     kept = [i for i, peak in enumerate(climbed.peaks) if peak.log_mass > log_z - NEGLIGIBLE]
     peaks, n_arrived = [climbed.peaks[i] for i in kept], climbed.arrivals[:, kept].sum(axis=0)
@@ -156,7 +123,7 @@ def _search(
     compared = _compare(peaks, joint, run, log_z, rng)
     counts = np.array([mass.log_mass for mass in compared.masses]) > log_z + compared.missed.gain + np.log(_REAL_SHARE)
     positions = np.stack([peak.position for peak in peaks])
-    modes = in_order(problem, peaks, positions, compared, estimate.log_prior_mass)
+    modes = in_order(problem, peaks, positions, compared, evidence.estimate.log_prior_mass)
     return replace(
         modes,
         n_confirming=int(np.sum(climbed.has_arrived & is_drawn)) if problem.reference.is_prior else 0,

@@ -1,7 +1,7 @@
-"""Everything that a run learnt, in one value: with it another run of the model needs no pilot."""
+"""Where a run starts and how it is annealed, in one value: with it another run of the model needs no pilot."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -9,9 +9,9 @@ import numpy as np
 
 from pymc_hais.core.records import AnnealingRun, Ladder, Schedule
 from pymc_hais.estimators import NO_TAIL, Finding, Late, LogZEstimate, Tail
-from pymc_hais.kernels import Gibbs, Hamiltonian, LinearConstraints, RandomWalk
+from pymc_hais.kernels import Composed, Gibbs, Hamiltonian, LinearConstraints, RandomWalk
 from pymc_hais.model import Layout, ModelIdentity, Sites, SiteVariable
-from pymc_hais.problem.problem import PriorMass
+from pymc_hais.problem.problem import Compiler, PriorMass, Problem
 from pymc_hais.references import (
     BoundReference,
     Box,
@@ -25,11 +25,12 @@ from pymc_hais.references import (
     Mixture,
     StudentT,
 )
+from pymc_hais.run.row_evidence import RowEvidence, final_tail
 from pymc_hais.runner.codec import Codec
-from pymc_hais.tuning import Pilot, Recipe
+from pymc_hais.tuning import Pilot, Recipe, build_ladder, untuned_ladder
 
 #: Of the format: a reader refuses another one.
-_VERSION = 4
+_VERSION = 5
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,13 @@ class Start:
     mass: PriorMass | None = None
     normals: bool = False  # whether independent normal variables may be fields of the chart
 
+    @classmethod
+    def of(cls, problem: Problem) -> Self:
+        """Return the start of a problem."""
+        normals = problem.chart is not None and problem.chart.fixes_predictors
+        spec = spec_of(problem.reference)
+        return cls(spec, problem.label, problem.fitted, problem.sites, problem.prior_mass, normals)
+
 
 @dataclass(frozen=True, eq=False)
 class Promise:
@@ -79,30 +87,68 @@ class Promise:
 
 @dataclass(frozen=True, eq=False)
 class Origin:
-    """The run that a plan was learnt by."""
+    """The finished run that refined a plan."""
 
     layout: Layout  # of the free variables, which a model must have in common with this one for the plan to serve it
     identity: ModelIdentity  # of the model, which an extension must have
-    tail: Tail = NO_TAIL  # of the log ratio with the data of that run
-    n_rounds: int = 0  # rounds that refined it: their random numbers are not used again
-    seconds_per_gradient: float = 0.0
-    n_confirming: float = np.inf  # draws of the prior that led to where its start by a fit is: see Choice
+    ladder: Ladder  # of the last round
+    promise: Promise | None  # of that round; None where the plan goes along a ladder of another length
+    n_rounds: int = 0  # rounds that refined the plan: their random numbers are not used again
+
+
+@dataclass(frozen=True)
+class Fallback:
+    """The next best start, for when the rounds speak against a plan's own start or too little confirms it."""
+
+    build: Callable[[], tuple[Problem, "Plan"]]
+    length: int | None = None  # temperatures of its first round; None where no pilot has told
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What planning has found; at the end of a run, with what it goes back to: what another run follows."""
+    """Where a run starts and how it is annealed: complete before the first round, and kept with the result."""
 
-    pilot: Pilot | None  # from which ladders are made; None where nothing is tuned
-    lengths: np.ndarray  # int (R,): temperatures of each row's first reported round
+    start: Start
+    kernel: Any  # a Kernel or Own, of the continuous dimensions
+    site_kernel: Any  # a Kernel or Own, of discrete sites; None without sites
     recipe: Recipe
-    reason: str = "Chosen by the user."  # why its start was taken
-    ladder: Ladder | None = None  # of the last round of an earlier run
-    promise: Promise | None = None  # of that round
-    start: Start | None = None
-    kernel: Any = None  # a Kernel or Own, of the continuous dimensions
-    site_kernel: Any = None  # a Kernel or Own, of discrete sites
-    origin: Origin | None = None
+    lengths: np.ndarray  # int (R,): temperatures of each row's first reported round
+    pilot: Pilot | None = None  # from which ladders are made; None where nothing is tuned
+    # Of the log ratio; what may be missing from log Z because of it is counted into the error.  None where no pilot has
+    # seen these data: see :meth:`tail_of`.
+    tail: Tail | None = NO_TAIL
+    seconds_per_gradient: float = 0.0  # as the pilot had it, compiling apart
+    # Effective number of prior draws that led to where a fit is; infinite where the start needs no confirmation.
+    n_confirming: float = np.inf
+    reason: str = "Chosen by the user."  # why this start was taken
+    scouted: tuple[RowEvidence, ...] = ()  # what a scouting round gave for each row of data, if there was one
+    fallback: Fallback | None = None  # while the call that made the plan runs
+    origin: Origin | None = None  # None until a run has ended
+
+    @classmethod
+    def of(cls, problem: Problem, compiler: Compiler, recipe: Recipe, lengths: np.ndarray, **learnt: Any) -> Self:
+        """Return a plan for a problem; ``learnt`` are further fields."""
+        return cls(Start.of(problem), *_kernels_of(problem, compiler), recipe, lengths, **learnt)
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether no pilot was needed, or its particles arrived."""
+        return self.pilot is None or self.pilot.is_complete
+
+    def tail_of(self, problem: Problem, run: AnnealingRun) -> Tail:
+        """Return the tail that pilots have shown or, where none has seen these data, that of a run's particles."""
+        if self.tail is not None:
+            return self.tail
+        return final_tail(problem, run, float(self.pilot.autocorrelation_times[-1])) if self.pilot else NO_TAIL
+
+    def ladder(self, problem: Problem, n_steps: int) -> Ladder:
+        """Freeze a ladder of so many temperatures from what the pilot learnt, or take that of the earlier run."""
+        kernel, origin = problem.engine.kernel, self.origin
+        if origin is not None and len(origin.ladder.schedule) == n_steps:
+            return origin.ladder
+        if self.pilot is None:
+            return untuned_ladder(self.recipe, kernel, problem.layout.n_dims, n_steps)
+        return build_ladder(self.pilot, n_steps, self.recipe, kernel)
 
 
 #: What a plan keeps of a table of all states: it is made anew for other data, which may allow other states.
@@ -129,12 +175,30 @@ def decode_plan(arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> P
     Raises ValueError for another version of the format.
     """
     parts = dict(facts)
-    if (version := parts.pop("version")) != _VERSION:
+    if (version := parts.pop("version")) not in (_VERSION, _VERSION - 1):
         raise ValueError(
             f"The plan has format {version}, and this version of pymc_hais reads {_VERSION}: run sample_hais anew."
         )
+    if version < _VERSION:
+        _move_to_origin(parts)
     plan: Plan = _CODEC.decode(arrays, {"record": [Plan.__name__, parts]})
     return plan
+
+
+def _move_to_origin(parts: dict[str, Any]) -> None:
+    """Arrange the facts of a plan of format 4 as they are today.  The next release drops this."""
+    origin = dict(parts["origin"]["record"][1])
+    parts |= {name: origin.pop(name) for name in ("tail", "seconds_per_gradient", "n_confirming") if name in origin}
+    origin |= {name: parts.pop(name) for name in ("ladder", "promise")}
+    parts["origin"] = {"record": [Origin.__name__, origin]}
+
+
+def _kernels_of(problem: Problem, compiler: Compiler) -> tuple[Any, Any]:
+    """Return the kernels of a problem, of the continuous dimensions and of the discrete sites, as a plan keeps them."""
+    kernel = problem.engine.kernel
+    if isinstance(kernel, Composed):
+        return kernel_of(compiler.kernel), kernel_of(kernel.sites)
+    return kernel_of(kernel), None
 
 
 def kernel_of(kernel: Any) -> Any:

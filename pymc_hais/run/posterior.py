@@ -1,38 +1,25 @@
 """Weighted particles of all chains -> equally weighted posterior draws, and what belongs to each of them."""
 
-from typing import NamedTuple
-
 import numpy as np
 
 from pymc_hais.core.annealing import move
 from pymc_hais.core.records import ParticleState
 from pymc_hais.core.seeds import Place, Purpose
 from pymc_hais.core.weights import pool, systematic
-from pymc_hais.problem.problem import Problem
-from pymc_hais.run.rounds import Outcome
+from pymc_hais.run.evidence import Evidence, PosteriorDraws
 from pymc_hais.runner.runner import Runner
 
 
-class PosteriorDraws(NamedTuple):
-    """C chains of P draws, and the statistics of the same particles."""
-
-    positions: np.ndarray  # (C, P, D)
-    log_weights: np.ndarray  # (C, P) of the annealed particle, as a share of its population
-    acceptance_rate: np.ndarray  # (C, P)
-    is_divergent: np.ndarray  # (C, P) whether a move of its genealogy diverged
-
-
-def draw_posterior(problem: Problem, outcome: Outcome, runner: Runner) -> PosteriorDraws:
+def draw_posterior(evidence: Evidence, runner: Runner) -> PosteriorDraws:
     """Resample the particles of all populations by their share of the estimate of Z, and let copies decorrelate.
 
     A chain whose estimate of Z is higher gives more draws, as it counts more in the estimate.  Draws lie in the order
     of their populations, so that where the chains agree each keeps its own.
     """
-    ladder, run = outcome.ladder, outcome.run
-    assert run is not None  # of one model
+    problem, ladder, run = evidence.problem, evidence.ladder, evidence.run
     shape = runner.request.chains, runner.request.draws
     # More draws than particles are copies; what kept the particles few leaves no time to move them apart.
-    n_moves = ladder.n_final_moves if outcome.draws == runner.request.draws else 0
+    n_moves = ladder.n_final_moves if evidence.draws == runner.request.draws else 0
     pooled = pool(run.log_weights, run.log_z)
     seeds = runner.seeds.streams(Place(Purpose.POSTERIOR, 0, [0], range(shape[0])))
     chosen = systematic(pooled, seeds[0].rng.random(), runner.request.chains * runner.request.draws).reshape(shape)

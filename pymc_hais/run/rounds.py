@@ -2,8 +2,9 @@
 
 import functools
 import logging
+import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,16 +19,20 @@ from pymc_hais.estimators import (
     measure_symptoms,
     with_shortfall,
 )
-from pymc_hais.run.choice import Choice, tail_of
+from pymc_hais.problem.problem import Problem
+from pymc_hais.run.evidence import Evidence
+from pymc_hais.run.plan import Plan
 from pymc_hais.run.populations import anneal_rows
-from pymc_hais.run.row_results import RowResult, complete, estimate_row, measure_lag
+from pymc_hais.run.row_evidence import RowEvidence, complete, estimate_row, measure_lag
 from pymc_hais.runner.progress import part, without_log_z
 from pymc_hais.runner.runner import Runner
 from pymc_hais.runner.timing import Size, duration, fit_into, takes
-from pymc_hais.tuning import Stopwatch, build_ladder, next_length, refine, untuned_ladder
+from pymc_hais.tuning import PILOT_PARTICLES, Stopwatch, next_length, refine
 
 _log = logging.getLogger("pymc.hais")
 
+#: What a thread more gains: those of one core share it.
+_GAIN = 0.75
 #: Lines of descent of a chain below which it is one alone, as good as.
 _COLLAPSED = 1.5
 #: Times the temperatures of the first round that speak against its plan.
@@ -36,22 +41,22 @@ _REFUTED = 8
 _UNPRICED = 256
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What the rounds gave, and what they cost."""
-
-    rows: tuple[RowResult, ...]
-    ladder: Ladder  # of the last round
-    run: AnnealingRun | None  # the last round's arrays; None where there are several rows of data
-    # "target_se", "single_round", "max_temperatures", "max_seconds", "interrupt", "refuted" where the next best start
-    # costs less than another round, or, where the next round has failed, "failure".
-    stopped_by: str
-    draws: int  # particles of a chain; fewer than were asked for where there was no time for more
-    seconds_per_move: float = 0.0  # of a transition of one particle in the last round
-    opinions: tuple[LogZEstimate, ...] = ()  # of other methods
+def seconds_per_move(problem: Problem, plan: Plan, runner: Runner) -> float:
+    """Forecast what a transition of one particle takes in a round; 0 where no pilot has told."""
+    engine = problem.engine
+    n_threads = 1 if engine.name == "python" else runner.compiler.cores or os.cpu_count() or 1
+    n_threads = min(n_threads, -(-runner.request.chains * runner.request.draws // PILOT_PARTICLES))
+    a_move = engine.kernel.n_gradients + engine.path.n_evaluations
+    return plan.seconds_per_gradient * a_move / max(1.0, _GAIN * n_threads)
 
 
-def run_rounds(choice: Choice, runner: Runner) -> Outcome:
+def forecast(problem: Problem, plan: Plan, runner: Runner) -> float | None:
+    """Forecast the seconds of the first round of every row; None where no pilot has told."""
+    n_moves = int(plan.lengths.sum()) * runner.request.chains * runner.request.draws
+    return n_moves * seconds_per_move(problem, plan, runner) or None
+
+
+def run_rounds(problem: Problem, plan: Plan, runner: Runner) -> Evidence:
     """Anneal every row, each along a plan that was fixed before its particles were drawn.
 
     A single model goes on, with longer plans, until the error is small enough or the budget ends; its rounds are
@@ -62,38 +67,38 @@ def run_rounds(choice: Choice, runner: Runner) -> Outcome:
     round has ended, or where the runner is strict.
     """
     with runner.timed("rounds"):
-        return (_until_target if choice.problem.n_rows == 1 else _once)(choice, runner)
+        return (_until_target if problem.n_rows == 1 else _once)(problem, plan, runner)
 
 
-def _until_target(choice: Choice, runner: Runner) -> Outcome:
-    rounds = _Rounds(choice, runner)
-    outcome, n_steps = rounds.make(ladder_for(choice, rounds.first.n_steps))
-    while not outcome.stopped_by:
+def _until_target(problem: Problem, plan: Plan, runner: Runner) -> Evidence:
+    rounds = _Rounds(problem, plan, runner)
+    evidence, n_steps = rounds.make(plan.ladder(problem, rounds.first.n_steps))
+    while not evidence.stopped_by:
         seconds = rounds.forecast(n_steps)
         takes_time = "" if seconds is None else f", about {duration(seconds)}"
-        so_far = f"Round {rounds.n}: log Z = {outcome.rows[0].estimate:.3f}"
+        so_far = f"Round {rounds.n}: log Z = {evidence.estimate:.3f}"
         _log.info(f"{so_far}. A longer round follows{takes_time} (target_se = {runner.request.target_se})")
         _log.debug("The next round has %d temperatures", n_steps)
         if runner.ledger.is_interrupted:  # while the round was looked at
-            return replace(outcome, stopped_by=_stopped_by(runner))
-        if _is_refuted(choice, outcome.rows[0], rounds.first.n_steps, n_steps):
-            return replace(outcome, stopped_by="refuted")
-        longer = functools.partial(rounds.make_longer, outcome, n_steps)
+            return replace(evidence, stopped_by=_stopped_by(runner))
+        if _is_refuted(plan, evidence.row, rounds.first.n_steps, n_steps):
+            return replace(evidence, stopped_by="refuted")
+        longer = functools.partial(rounds.make_longer, evidence, n_steps)
         following = runner.attempt(f"round {rounds.n + 1}", longer, None, is_kept=True)
         if following is None:
-            return replace(outcome, stopped_by=_stopped_by(runner))
-        outcome, n_steps = following
-    return outcome
+            return replace(evidence, stopped_by=_stopped_by(runner))
+        evidence, n_steps = following
+    return evidence
 
 
-def _is_refuted(choice: Choice, row: RowResult, first: int, n_steps: int) -> bool:
+def _is_refuted(plan: Plan, row: RowEvidence, first: int, n_steps: int) -> bool:
     """Whether the rounds speak against a start, and the next round costs more than another start, as a pilot has said.
 
     They do if their weights are not sound, or if many times the temperatures are needed that the plan began with.
     """
-    if choice.fallback is None or (row.is_sound and n_steps < _REFUTED * first):
+    if plan.fallback is None or (row.is_sound and n_steps < _REFUTED * first):
         return False
-    return n_steps >= (_UNPRICED if choice.fallback_length is None else choice.fallback_length)
+    return n_steps >= (_UNPRICED if plan.fallback.length is None else plan.fallback.length)
 
 
 def _stopped_by(runner: Runner) -> str:
@@ -104,12 +109,12 @@ def _stopped_by(runner: Runner) -> str:
 class _Rounds:
     """The rounds of a single model so far, and how large the next one is."""
 
-    def __init__(self, choice: Choice, runner: Runner) -> None:
-        self._choice = choice
+    def __init__(self, problem: Problem, plan: Plan, runner: Runner) -> None:
+        self._problem, self._plan = problem, plan
         self._estimates: list[LogZEstimate] = []
         self._rounds: list[Round] = []
-        self.runner, self._speed = runner, choice.seconds_per_move(runner)
-        self.first = self._fit(int(choice.plan.lengths[0]))
+        self.runner, self._speed = runner, seconds_per_move(problem, plan, runner)
+        self.first = self._fit(int(plan.lengths[0]))
         #: With as many particles as there is time for.
         self.runner = runner.asking(draws=self.first.draws)
 
@@ -122,36 +127,36 @@ class _Rounds:
         """Say about how many seconds a round takes, if a pilot or a round has told."""
         return n_steps * self.runner.request.draws * self.runner.request.chains * self._speed or None
 
-    def make(self, plan: Ladder) -> tuple[Outcome, int]:
-        """Anneal another round; return the outcome so far and the temperatures of the next one."""
-        choice, runner = self._choice, self.runner
-        clock = Stopwatch(choice.problem.engine.clock)
-        report = runner.progress.phase(f"Round {self.n + 1}", self.forecast(len(plan.schedule)))
-        ((_, run),) = anneal_rows(choice.problem, plan, runner.next_round(), report, runner)
-        return self._add(plan, run, clock.elapsed)
+    def make(self, ladder: Ladder) -> tuple[Evidence, int]:
+        """Anneal another round; return the evidence so far and the temperatures of the next one."""
+        problem, runner = self._problem, self.runner
+        clock = Stopwatch(problem.engine.clock)
+        report = runner.progress.phase(f"Round {self.n + 1}", self.forecast(len(ladder.schedule)))
+        ((_, run),) = anneal_rows(problem, ladder, runner.next_round(), report, runner)
+        return self._add(ladder, run, clock.elapsed)
 
-    def make_longer(self, outcome: Outcome, n_steps: int) -> tuple[Outcome, int]:
-        """Anneal a round of so many temperatures, along a plan that the last one has refined."""
-        choice, recipe, pilot = self._choice, self._choice.plan.recipe, self._choice.plan.pilot
+    def make_longer(self, evidence: Evidence, n_steps: int) -> tuple[Evidence, int]:
+        """Anneal a round of so many temperatures, along a ladder that the last one has refined."""
+        problem, recipe, pilot = self._problem, self._plan.recipe, self._plan.pilot
         if pilot is None or not recipe.is_measured:
-            return self.make(ladder_for(choice, n_steps))
-        assert outcome.run is not None
-        return self.make(refine(pilot, outcome.ladder, outcome.run, n_steps, recipe, choice.problem.engine.kernel))
+            return self.make(self._plan.ladder(problem, n_steps))
+        return self.make(refine(pilot, evidence.ladder, evidence.run, n_steps, recipe, problem.engine.kernel))
 
-    def _add(self, plan: Ladder, run: AnnealingRun, seconds: float) -> tuple[Outcome, int]:
+    def _add(self, ladder: Ladder, run: AnnealingRun, seconds: float) -> tuple[Evidence, int]:
         """Average another round with those before."""
-        problem, runner, n_steps = self._choice.problem, self.runner, len(plan.schedule)
+        problem, plan, runner, n_steps = self._problem, self._plan, self.runner, len(ladder.schedule)
         self._estimates.append(estimate_log_z(run))
         self._rounds.append(Round(n_steps, self._estimates[-1].value, self._estimates[-1].mc_se))
-        row = conclude(self._choice, run, self._estimates, self._rounds, [one.n_steps for one in self._rounds])
+        row = conclude(problem, plan, run, self._estimates, self._rounds, [one.n_steps for one in self._rounds])
         row = replace(row, lag=measure_lag(problem, run, runner))
         estimate = row.estimate
         self._speed = seconds / (n_steps * runner.request.draws * runner.request.chains)
         stopped_by = _reason_to_stop(row, runner) or self._reason_of_time(n_steps)
         longer = next_length(n_steps, estimate.se, runner.request.target_se or np.inf, runner.request.max_temperatures)
         following = self._fit(longer)
-        outcome = Outcome((row,), plan, run, stopped_by or "", runner.request.draws, self._speed)
-        return outcome, following.n_steps
+        n_particles = (run.log_weights.size,) * self.n
+        made = stopped_by or "", runner.request.draws, n_particles, self._speed
+        return Evidence(problem, plan, (row,), ladder, run, *made), following.n_steps
 
     def _reason_of_time(self, n_steps: int) -> str | None:
         """Stop where there is no time for another round as long as the last one."""
@@ -167,41 +172,41 @@ class _Rounds:
         """Make a round as small as the time that is left makes it; a schedule of the user's own keeps its length."""
         recipe, wanted = self.runner.recipe, Size(n_steps, self.runner.request.draws)
         shortest = n_steps if recipe.is_fixed else SHORTEST
-        tile = self._choice.problem.engine.tile(wanted.draws)
+        tile = self._problem.engine.tile(wanted.draws)
         return fit_into(self._moves(), wanted, shortest, recipe.n_final_moves, tile)
 
 
 def conclude(
-    choice: Choice,
+    problem: Problem,
+    plan: Plan,
     run: AnnealingRun,
     estimates: Sequence[LogZEstimate],
     rounds: Sequence[Round],
     costs: Sequence[float],
-) -> RowResult:
+) -> RowEvidence:
     """Average the rounds of a single model by their costs, with everything that is known about the error.
 
     ``run`` is of the last round; ``costs`` are those of each round, up to a factor.
     """
-    estimate = complete(combine(estimates, costs), rounds, tail_of(choice, run), choice.problem.prior_mass)
+    estimate = complete(combine(estimates, costs), rounds, plan.tail_of(problem, run), problem.prior_mass)
     symptoms = measure_symptoms(run)
-    if symptoms.n_families < _COLLAPSED * len(run.log_z) or not choice.is_tuned:
+    if symptoms.n_families < _COLLAPSED * len(run.log_z) or not plan.is_tuned:
         # One line of descent a chain tells nothing of the others, and nothing is tuned beyond where a pilot ended:
         # what particles give that did not follow is a lower bound.
         estimate = with_shortfall(estimate, np.inf)
-    return RowResult(estimate, symptoms, tuple(rounds))
+    return RowEvidence(estimate, symptoms, tuple(rounds))
 
 
-def _once(choice: Choice, runner: Runner) -> Outcome:
-    problem = choice.problem
-    results = dict(enumerate(choice.scouted))
+def _once(problem: Problem, plan: Plan, runner: Runner) -> Evidence:
+    results = dict(enumerate(plan.scouted))
     place = runner.next_round()
-    report = without_log_z(runner.progress.phase(f"{problem.n_rows} rows", choice.forecast(runner)))
+    report = without_log_z(runner.progress.phase(f"{problem.n_rows} rows", forecast(problem, plan, runner)))
 
     def anneal() -> str:
-        for ladder, rows, progress in each_length(choice, report):
+        for ladder, rows, progress in each_length(problem, plan, report):
             for row, run in anneal_rows(problem, ladder, place._replace(rows=rows), progress, runner):
-                earlier = choice.scouted[row].rounds if choice.scouted else ()
-                tail, mass = tail_of(choice, run), problem.prior_mass
+                earlier = plan.scouted[row].rounds if plan.scouted else ()
+                tail, mass = plan.tail_of(problem, run), problem.prior_mass
                 results[row] = estimate_row(run, len(ladder.schedule), earlier, tail, mass)
         return "single_round"
 
@@ -210,36 +215,21 @@ def _once(choice: Choice, runner: Runner) -> Outcome:
     what = "the reported round of some rows, which keep their scouting round"
     stopped_by = runner.attempt(what, anneal, "", is_kept=True) if is_whole else anneal()
     every = tuple(results[row] for row in range(problem.n_rows))
-    return Outcome(
-        every,
-        ladder_for(choice, int(choice.plan.lengths.max())),
-        None,
-        stopped_by or _stopped_by(runner),
-        runner.request.draws,
-    )
+    ladder = plan.ladder(problem, int(plan.lengths.max()))
+    return Evidence(problem, plan, every, ladder, None, stopped_by or _stopped_by(runner), runner.request.draws)
 
 
-def each_length(choice: Choice, report: Report) -> Iterator[tuple[Ladder, list[int], Report]]:
+def each_length(problem: Problem, plan: Plan, report: Report) -> Iterator[tuple[Ladder, list[int], Report]]:
     """Yield the rows of data whose first rounds have one length, with their ladder and their part of the progress."""
-    lengths, done = choice.plan.lengths, 0.0
+    lengths, done = plan.lengths, 0.0
     for n_steps in np.unique(lengths).tolist():
         rows = np.flatnonzero(lengths == n_steps).tolist()
         share = len(rows) * n_steps / lengths.sum()
-        yield ladder_for(choice, n_steps), rows, part(report, done, share)
+        yield plan.ladder(problem, n_steps), rows, part(report, done, share)
         done += share
 
 
-def ladder_for(choice: Choice, n_steps: int) -> Ladder:
-    """Freeze a ladder of so many temperatures from what the pilot learnt, or take the earlier run's own."""
-    plan, kernel = choice.plan, choice.problem.engine.kernel
-    if plan.ladder is not None and len(plan.ladder.schedule) == n_steps:
-        return plan.ladder
-    if plan.pilot is None:
-        return untuned_ladder(plan.recipe, kernel, choice.problem.layout.n_dims, n_steps)
-    return build_ladder(plan.pilot, n_steps, plan.recipe, kernel)
-
-
-def _reason_to_stop(row: RowResult, runner: Runner) -> str | None:
+def _reason_to_stop(row: RowEvidence, runner: Runner) -> str | None:
     rounds = row.rounds
     if runner.request.target_se is None or runner.recipe.is_fixed:
         return "single_round"

@@ -35,6 +35,8 @@ _PATIENCE = 2000
 _MAX_STAGES = 1000
 #: Steps of a long run: up to so many, an autocorrelation time is one that a run can wait for.
 _LONG = 500
+#: Particles of a pilot by default; a dense metric takes a multiple.
+PILOT_PARTICLES = 500
 #: Moves at beta = 1, at least and at most, that decorrelate resampled copies.
 _DECORRELATING_MOVES = (10, 50)
 

@@ -15,7 +15,7 @@ from pymc_hais.core.weights import effective_sample_size, log_mean_exp
 from pymc_hais.engines.base import SharedEngine
 from pymc_hais.estimators import NO_TAIL
 from pymc_hais.results.findings.weights import check_weights
-from pymc_hais.run.row_results import estimate_row
+from pymc_hais.run.row_evidence import estimate_row
 from tests.populations import gather, only
 from tests.runs import call_of
 from tests.toys import build_plan

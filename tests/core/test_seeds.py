@@ -107,8 +107,8 @@ def populations_of_a_trip(monkeypatch, reference):
         return begun
 
     monkeypatch.setattr(Problem, "start", listen)
-    outcome = run_rounds(choose_reference(problem, call, reference), call)
-    assert len(outcome.rows[0].rounds) == 2
+    evidence = run_rounds(*choose_reference(problem, call, reference), call)
+    assert len(evidence.row.rounds) == 2
     return started
 
 

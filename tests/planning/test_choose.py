@@ -62,15 +62,15 @@ def again(ran, monkeypatch):
 
 @pytest.mark.slow
 def test_a_near_fit_is_taken_and_both_pilots_are_counted(far, call, ran):
-    choice, ((first,), (second,)) = ran
+    (problem, plan), ((first,), (second,)) = ran
     # Particles do not tell enough of 30 dimensions; the curvature at the mode does.
-    assert choice.problem.label == "the prior (10%) and a Gaussian fitted to the mode (90%)"
-    assert "From the prior alone, " in choice.plan.reason
-    assert int(choice.plan.lengths[0]) < 100
+    assert problem.label == "the prior (10%) and a Gaussian fitted to the mode (90%)"
+    assert "From the prior alone, " in plan.reason
+    assert int(plan.lengths[0]) < 100
     judging = call.ledger.gradients[PILOT] - first.n_gradients - second.n_gradients
     assert judging > 0
     assert judging % CHUNK == 0
-    assert choice.plan.pilot is second
+    assert plan.pilot is second
 
 
 @pytest.mark.slow
@@ -82,7 +82,7 @@ def test_the_tail_of_a_fit_is_that_of_both_pilots_each_read_as_its_own(far, call
         return log_ratios(problem, rows, pilots, source)
 
     again.setattr(learning, "log_ratios", note)
-    near = choose_reference(far, call, "auto").problem
+    near, _ = choose_reference(far, call, "auto")
     first, second = ran[1]
     assert [(one[1], one[2], one[3]) for one in read] == [([0], first, None), ([0], first, far), ([0], second, None)]
     assert read[0][0] is far
@@ -91,41 +91,41 @@ def test_the_tail_of_a_fit_is_that_of_both_pilots_each_read_as_its_own(far, call
 
 @pytest.mark.slow
 def test_another_reference_is_kept_without_a_second_pilot(far, call, again, ran):
-    prior = choose_reference(far, call, "prior")
-    assert prior.problem is far
-    assert prior.plan.reason == "Chosen by the user."
-    assert prior.plan.pilot is ran[1][0][0]
-    assert choose_reference(far, call, "fitted").plan.reason == "Chosen by the user."
+    problem, plan = choose_reference(far, call, "prior")
+    assert problem is far
+    assert plan.reason == "Chosen by the user."
+    assert plan.pilot is ran[1][0][0]
+    assert choose_reference(far, call, "fitted")[1].reason == "Chosen by the user."
 
 
 @pytest.mark.slow
 def test_a_start_that_needs_few_temperatures_is_kept_without_a_second_pilot(far, call, again):
     again.setattr(candidates, "_NEAR_MOVES", 10**6)
-    choice = choose_reference(far, call, "auto")
-    assert choice.problem is far
-    assert "would not save time" in choice.plan.reason
-    assert choose_reference(far, call, "fitted").problem is not far
+    problem, plan = choose_reference(far, call, "auto")
+    assert problem is far
+    assert "would not save time" in plan.reason
+    assert choose_reference(far, call, "fitted")[0] is not far
 
 
 @pytest.mark.slow
 def test_pilots_that_disagree_keep_the_prior(far, call, again):
     again.setattr(candidates, "tolerance", lambda *_: -np.inf)
-    choice = choose_reference(far, call, "auto")
-    assert choice.problem is far
-    assert "misses something" in choice.plan.reason
+    problem, plan = choose_reference(far, call, "auto")
+    assert problem is far
+    assert "misses something" in plan.reason
 
 
 @pytest.mark.slow
 def test_a_fit_that_needs_more_temperatures_is_not_taken(far, call, again):
     again.setattr(learning, "_shortest", lambda problem, tail: 16 if problem.is_prior else 10**6)
-    choice = choose_reference(far, call, "auto")
-    assert choice.problem is far
-    assert "10,000 temperatures would be needed" in choice.plan.reason
+    problem, plan = choose_reference(far, call, "auto")
+    assert problem is far
+    assert "10,000 temperatures would be needed" in plan.reason
 
 
 def test_a_target_that_is_hard_to_meet_is_planned_for(far, call, again):
     lengths = [
-        int(choose_reference(far, call.asking(target_se=target), "prior").plan.lengths[0])
+        int(choose_reference(far, call.asking(target_se=target), "prior")[1].lengths[0])
         for target in (None, 1.0, 0.1, 0.05, 0.001)
     ]
     # 1000 particles leave a hundredth of a squared standard error of 0.1 to each: the log weights may vary by 10, with
@@ -133,7 +133,7 @@ def test_a_target_that_is_hard_to_meet_is_planned_for(far, call, again):
     assert lengths[0] == lengths[1] < lengths[2] < lengths[3]
     np.testing.assert_allclose(lengths[3] / lengths[2], 4.0, rtol=0.01)
     assert lengths[4] == call.request.max_temperatures
-    assert choose_reference(far, call.asking(n_temperatures=7), "prior").plan.lengths.tolist() == [7]
+    assert choose_reference(far, call.asking(n_temperatures=7), "prior")[1].lengths.tolist() == [7]
 
 
 def test_a_pilot_of_many_stages_in_many_dimensions_may_lie_high():
@@ -186,7 +186,8 @@ class Scouted:
     def __init__(self, values, errors):
         estimates = [SimpleNamespace(value=value, se=se) for value, se in zip(values, errors, strict=True)]
         rounds = [SimpleNamespace(n_steps=10)]
-        self.scouted = tuple(SimpleNamespace(estimate=one, rounds=rounds) for one in estimates)
+        scouted = tuple(SimpleNamespace(estimate=one, rounds=rounds) for one in estimates)
+        self.plan = SimpleNamespace(scouted=scouted)
         self.reason = ""
 
     def scout(self):

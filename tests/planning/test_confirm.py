@@ -11,7 +11,8 @@ from pymc_hais.calls import stages
 from pymc_hais.estimators import LogZEstimate
 from pymc_hais.planning.confirm import AGREEMENT, tolerance
 from pymc_hais.results.findings.plan import check_start
-from pymc_hais.run.row_results import RowResult, count_unconfirmed
+from pymc_hais.run.plan import Fallback
+from pymc_hais.run.row_evidence import RowEvidence, count_unconfirmed
 from tests import bits
 from tests.front_door import estimate
 
@@ -30,10 +31,10 @@ def test_pilots_of_many_families_may_differ_by_less_than_pilots_of_few():
 
 @pytest.mark.parametrize(("n_confirming", "is_found"), [(np.inf, False), (5.0, True), (305.0, False)])
 def test_a_fit_that_few_draws_of_the_prior_led_to_is_a_finding(n_confirming, is_found):
-    choice = SimpleNamespace(n_confirming=n_confirming, fallback_length=740)
-    outcome = SimpleNamespace(seconds_per_move=1e-6)
+    plan = SimpleNamespace(n_confirming=n_confirming, fallback=Fallback(None, 740))
+    evidence = SimpleNamespace(seconds_per_move=1e-6)
     call = SimpleNamespace(request=SimpleNamespace(draws=1000, chains=4))
-    found = list(check_start(choice, outcome, call))
+    found = list(check_start(plan, evidence, call))
     assert [one.name for one in found] == ["unconfirmed"] * is_found
     if is_found:
         assert found[0].severity == "error"
@@ -42,7 +43,7 @@ def test_a_fit_that_few_draws_of_the_prior_led_to_is_a_finding(n_confirming, is_
 
 
 def test_the_error_holds_what_draws_of_the_prior_may_have_missed():
-    row = RowResult(LogZEstimate(-3.0, 0.01, -3.02, -2.98), None, ())
+    row = RowEvidence(LogZEstimate(-3.0, 0.01, -3.02, -2.98), None, ())
     # A part of Z that 50 independent draws miss is about 1/50 of it.
     assert count_unconfirmed(row, 50.0).estimate.shortfall == pytest.approx(np.log1p(1 / 50))
     assert count_unconfirmed(row, np.inf) is row

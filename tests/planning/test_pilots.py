@@ -74,10 +74,10 @@ def test_the_heaviest_tail_that_was_seen_is_the_choices(hierarchy):
     normal, heavy = rng.normal(size=2000), rng.exponential(4.0, size=2000)
     lengths, call = np.array([5]), call_of()
     found = [decide(hierarchy[0], [build_pilot()], seen, lengths, call) for seen in ([normal], [normal, heavy])]
-    (short, light), (long, tail) = found
-    assert light.mass == 0.0
-    assert tail.mass > 0.01
-    assert long.lengths[0] == tail.length > short.lengths[0]
+    short, long = found
+    assert short.tail.mass == 0.0
+    assert long.tail.mass > 0.01
+    assert long.lengths[0] == long.tail.length > short.lengths[0]
 
 
 def far():

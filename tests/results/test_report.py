@@ -14,15 +14,12 @@ from tests.runs import call_of
 
 def said(caplog, lengths, seconds, compile_seconds=0.0, n_rows=1, **options):
     problem = SimpleNamespace(label="the prior", engine=SimpleNamespace(name="jax"), n_rows=n_rows)
-    choice = SimpleNamespace(
-        problem=problem,
-        plan=SimpleNamespace(lengths=np.array(lengths), reason="By the user."),
-        forecast=lambda call: seconds,
-    )
+    plan = SimpleNamespace(lengths=np.array(lengths), reason="By the user.")
     runner = call_of(**options)
     runner.compiler.clock.seconds = compile_seconds
-    with caplog.at_level(logging.DEBUG, logger="pymc"):
-        log_start(choice, runner)
+    with caplog.at_level(logging.DEBUG, logger="pymc"), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pymc_hais.results.report.forecast", lambda *_: seconds)
+        log_start(problem, plan, runner)
     return [record.getMessage() for record in caplog.records if record.name == "pymc.hais"]
 
 
@@ -72,12 +69,11 @@ def test_the_end_says_what_the_whole_call_has_taken_and_why_it_ended_at_debug(ca
     problem = SimpleNamespace(reference=None, model=one_mean())
     rounds = SimpleNamespace(rounds=(1,))
     ladder = SimpleNamespace(n_temperatures=31)
-    outcome = SimpleNamespace(stopped_by="single_round", rows=[rounds], ladder=ladder)
+    evidence = SimpleNamespace(stopped_by="single_round", row=rounds, ladder=ladder, problem=problem)
     runner = call_of()
     runner.ledger.seconds["rounds"] = 56.0
     with caplog.at_level(logging.DEBUG, logger="pymc"):
-        seen = SimpleNamespace(outcome=outcome, problem=problem, runner=runner)
-        log_outcome(LogZEstimate(-3.0, 0.1, -3.2, -2.8), seen, seconds)
+        log_outcome(LogZEstimate(-3.0, 0.1, -3.2, -2.8), evidence, runner, seconds)
     assert caplog.messages[-2:] == [
         f"log marginal likelihood -3.000 ± 0.100 ({told})",
         "1 round of 31 temperatures: 56 s; after one round, as asked for",

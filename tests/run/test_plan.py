@@ -19,7 +19,6 @@ from pymc_hais.tuning import Pilot, Recipe
 
 IDENTITY = ModelIdentity("floatX", {"a": "normal"}, {"a": "1"}, {"a": "2"}, {"y": "3"}, "4", ("a file",))
 LAYOUT = Layout(("a", "b_log__"), ("a", "b"), ((), (2,)), ("", "log"), (False, False))
-ORIGIN = Origin(LAYOUT, IDENTITY, Tail(1.5, 0.01, 40), 3, 1e-6)
 
 
 def build_plan(n_dims=3, n_stages=4, n_steps=8, metrics=None, **replaced):
@@ -47,11 +46,13 @@ def build_plan(n_dims=3, n_stages=4, n_steps=8, metrics=None, **replaced):
         "lengths": np.array([n_steps]),
         "recipe": Recipe(8),
         "reason": "Why not.",
-        "ladder": ladder,
-        "promise": Promise(rng.random(n_steps), rng.random(n_steps)),
         "start": Start(**start),
         "kernel": Hamiltonian(damping=np.inf),
-        "origin": ORIGIN,
+        "site_kernel": None,
+        "tail": Tail(1.5, 0.01, 40),
+        "seconds_per_gradient": 1e-6,
+        "n_confirming": 40.0,
+        "origin": Origin(LAYOUT, IDENTITY, ladder, Promise(rng.random(n_steps), rng.random(n_steps)), 3),
     }
     return Plan(**(entries | replaced))
 
@@ -106,7 +107,7 @@ def test_metrics_that_serve_several_times_are_written_once():
         "pilot.metrics.1": (3, 3),
     }
     read = decode_plan(arrays, facts)
-    assert all(one is other for one, other in zip(read.pilot.metrics, read.ladder.metrics, strict=True))
+    assert all(one is other for one, other in zip(read.pilot.metrics, read.origin.ladder.metrics, strict=True))
     assert read.pilot.metrics[1] is read.pilot.metrics[3]
 
 
@@ -117,8 +118,20 @@ def test_a_thousand_dimensions_take_less_than_two_megabytes():
 
 def test_another_format_is_refused():
     arrays, facts = encode_plan(build_plan())
-    with pytest.raises(ValueError, match=r"format 99.*reads 4"):
+    with pytest.raises(ValueError, match=r"format 99.*reads 5"):
         decode_plan(arrays, facts | {"version": 99})
+
+
+def test_a_plan_of_format_4_is_read():
+    """The ladder and what it promised were the plan's own, and what the pilot had told was the origin's."""
+    plan = build_plan()
+    arrays, facts = encode_plan(plan)
+    ((_, origin),) = [facts["origin"]["record"]]
+    older = facts | {name: origin[name] for name in ("ladder", "promise")} | {"version": 4}
+    moved = {name: older.pop(name) for name in ("tail", "seconds_per_gradient", "n_confirming")}
+    kept = {name: origin[name] for name in ("layout", "identity", "n_rounds")}
+    older = {name: part for name, part in older.items() if name not in ("scouted", "fallback")}
+    assert same(decode_plan(arrays, older | {"origin": {"record": ["Origin", kept | moved]}}), plan)
 
 
 def test_the_mass_of_a_prior_of_another_kind_is_measured_again(monkeypatch):

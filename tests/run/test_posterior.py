@@ -48,7 +48,7 @@ def draw(run, n_final_moves=0, function=draw_posterior, seed=1, to_model=lambda 
     problem = SimpleNamespace(engine=ENGINE, inputs=lambda rows: [], to_model=to_model)
     n_particles = run.log_weights.shape[1]
     call = call_of(chains=len(run.log_z), random_seed=seed).asking(draws=draws or n_particles)
-    drawn = function(problem, SimpleNamespace(ladder=plan, run=run, draws=n_particles), call)
+    drawn = function(SimpleNamespace(problem=problem, ladder=plan, run=run, draws=n_particles), call)
     return drawn, drawn.positions[..., 0].round().astype(int)
 
 

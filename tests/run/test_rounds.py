@@ -12,14 +12,11 @@ from pymc_hais.estimators import LogZEstimate, Tail, combine, estimate_log_z
 from pymc_hais.estimators.memory import NO_LAG
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.problem.problem import PriorMass
-from pymc_hais.run import rounds, row_results
-from pymc_hais.run.choice import Choice
-from pymc_hais.run.plan import Plan
-from pymc_hais.run.row_results import estimate_row
+from pymc_hais.run import rounds, row_evidence
+from pymc_hais.run.row_evidence import estimate_row
 from pymc_hais.runner import timing
-from pymc_hais.tuning import Recipe
 from tests.mutants import mutate
-from tests.runs import build_pilot, build_run, call_of, pareto, temperature
+from tests.runs import build_pilot, build_run, call_of, pareto, plan_of, temperature
 
 
 def healthy(sd, log_z=0.0, seed=0):
@@ -37,7 +34,7 @@ UNSOUND = {
 }
 
 
-def choice_of(lengths=(64,), tail=None, scouted=(), cost=0, speed=0.0, pilot=None):
+def start_of(lengths=(64,), tail=None, scouted=(), cost=0, speed=0.0, pilot=None):
     problem = SimpleNamespace(
         n_rows=len(lengths),
         layout=SimpleNamespace(n_sites=0),
@@ -51,8 +48,7 @@ def choice_of(lengths=(64,), tail=None, scouted=(), cost=0, speed=0.0, pilot=Non
         reference=SimpleNamespace(cost=lambda n: cost * n),
         prior_mass=None,
     )
-    plan = Plan(pilot or build_pilot(), np.array(lengths), Recipe())
-    return Choice(problem, plan, tail or Tail(), scouted, speed)
+    return problem, plan_of(lengths, pilot, tail=tail or Tail(), scouted=scouted, seconds_per_gradient=speed)
 
 
 def run_of(fields, n_steps):
@@ -79,16 +75,16 @@ class Script:
         return self.lags.get(len(self.plans), NO_LAG)
 
 
-def outcome_of(*runs, choice=None, replacements=(), lags=(), runner=None, **options):
-    """Run rounds that give these runs, with these lags by number; return the outcome and the script."""
+def evidence_of(*runs, start=None, replacements=(), lags=(), runner=None, **options):
+    """Run rounds that give these runs, with these lags by number; return the evidence and the script."""
     script, runner = Script(*runs), runner or call_of(**{"target_se": 0.1, **options})
     script.lags = dict(lags)
     module = mutate(rounds, *replacements, anneal_rows=script, measure_lag=script.measure_lag)
-    return module.run_rounds(choice or choice_of(), runner), script
+    return module.run_rounds(*(start or start_of()), runner), script
 
 
-def estimates_of(outcome, *runs):
-    lengths = [one.n_steps for one in outcome.rows[0].rounds]
+def estimates_of(evidence, *runs):
+    lengths = [one.n_steps for one in evidence.rows[0].rounds]
     return [estimate_log_z(run_of(fields, n)) for fields, n in zip(runs, lengths, strict=True)], lengths
 
 
@@ -96,59 +92,59 @@ def estimates_of(outcome, *runs):
 
 
 def test_one_round_that_is_good_enough_is_enough():
-    outcome, script = outcome_of(healthy(0.3))
-    assert (outcome.stopped_by, len(script.plans)) == ("target_se", 1)
-    assert outcome.rows[0].estimate == estimate_log_z(outcome.run)
-    assert len(outcome.ladder.schedule) == 64
+    evidence, script = evidence_of(healthy(0.3))
+    assert (evidence.stopped_by, len(script.plans)) == ("target_se", 1)
+    assert evidence.estimate == estimate_log_z(evidence.run)
+    assert len(evidence.ladder.schedule) == 64
 
 
 @pytest.mark.parametrize("name", UNSOUND)
 def test_a_run_whose_weights_cannot_carry_it_goes_on_however_small_its_error(name):
     first, second = UNSOUND[name], healthy(0.3)
-    outcome, script = outcome_of(first, second, target_se=50.0)
-    assert (outcome.stopped_by, len(script.plans)) == ("target_se", 2)
+    evidence, script = evidence_of(first, second, target_se=50.0)
+    assert (evidence.stopped_by, len(script.plans)) == ("target_se", 2)
     if name == "no weight":  # whose error is infinite anyway
         return
     assert estimate_log_z(run_of(first, 64)).se < 50.0
-    _, mutant = outcome_of(first, second, target_se=50.0, replacements=[(" and row.is_sound", "")])
+    _, mutant = evidence_of(first, second, target_se=50.0, replacements=[(" and row.is_sound", "")])
     assert len(mutant.plans) == 1
 
 
 @pytest.mark.parametrize("name", UNSOUND)
 def test_the_budget_ends_rounds_that_cannot_carry_an_estimate_too(name):
-    outcome, _ = outcome_of(UNSOUND[name], target_se=50.0, max_temperatures=64)
-    assert outcome.stopped_by == "max_temperatures"
+    evidence, _ = evidence_of(UNSOUND[name], target_se=50.0, max_temperatures=64)
+    assert evidence.stopped_by == "max_temperatures"
 
 
 def test_particles_that_lag_behind_ask_for_another_round_however_small_the_error():
     slow = NO_LAG._replace(share=0.49)
-    outcome, script = outcome_of(healthy(0.3), healthy(0.3, seed=1), lags={1: slow})
-    assert (outcome.stopped_by, len(script.plans)) == ("target_se", 2)
-    assert outcome.rows[0].estimate.value == combine(*estimates_of(outcome, healthy(0.3), healthy(0.3, seed=1))).value
-    outcome, script = outcome_of(healthy(0.3), lags={1: slow._replace(share=0.51)})
-    assert (outcome.stopped_by, len(script.plans)) == ("target_se", 1)
-    outcome, script = outcome_of(healthy(0.3), lags={1: slow}, max_temperatures=64)
-    assert (outcome.stopped_by, outcome.rows[0].lag) == ("max_temperatures", slow)  # which is then a finding
+    evidence, script = evidence_of(healthy(0.3), healthy(0.3, seed=1), lags={1: slow})
+    assert (evidence.stopped_by, len(script.plans)) == ("target_se", 2)
+    assert evidence.estimate.value == combine(*estimates_of(evidence, healthy(0.3), healthy(0.3, seed=1))).value
+    evidence, script = evidence_of(healthy(0.3), lags={1: slow._replace(share=0.51)})
+    assert (evidence.stopped_by, len(script.plans)) == ("target_se", 1)
+    evidence, script = evidence_of(healthy(0.3), lags={1: slow}, max_temperatures=64)
+    assert (evidence.stopped_by, evidence.rows[0].lag) == ("max_temperatures", slow)  # which is then a finding
 
 
 def test_rounds_that_disagree_ask_for_another_and_all_count():
     runs = [healthy(0.3, log_z, seed) for seed, log_z in enumerate((0.5, 0.0, 0.0))]
-    outcome, script = outcome_of(*runs, target_se=0.009)
-    estimates, lengths = estimates_of(outcome, *runs)
-    assert (outcome.stopped_by, len(script.plans)) == ("target_se", 3)
+    evidence, script = evidence_of(*runs, target_se=0.009)
+    estimates, lengths = estimates_of(evidence, *runs)
+    assert (evidence.stopped_by, len(script.plans)) == ("target_se", 3)
     assert combine(estimates[:2], lengths[:2]).se < 0.009 < estimates[0].se
-    assert outcome.rows[0].estimate.value == combine(estimates, lengths).value
+    assert evidence.estimate.value == combine(estimates, lengths).value
     near = [healthy(0.3, log_z, seed) for seed, log_z in enumerate((0.03, 0.0))]
-    assert len(outcome_of(*near, target_se=0.009)[1].plans) == 2
+    assert len(evidence_of(*near, target_se=0.009)[1].plans) == 2
 
 
 def test_rounds_go_on_until_their_average_is_good_enough():
     runs = [healthy(3.0, seed=1), healthy(2.0, seed=2), healthy(0.3, seed=3)]
     target = 0.06
-    outcome, script = outcome_of(*runs, target_se=target)
-    estimates, lengths = estimates_of(outcome, *runs)
-    assert outcome.stopped_by == "target_se"
-    assert outcome.rows[0].estimate.se <= target < min(one.se for one in estimates[:2])
+    evidence, script = evidence_of(*runs, target_se=target)
+    estimates, lengths = estimates_of(evidence, *runs)
+    assert evidence.stopped_by == "target_se"
+    assert evidence.estimate.se <= target < min(one.se for one in estimates[:2])
     assert all(2 * one <= other <= 8 * one for one, other in pairwise(lengths))
     assert [len(plan.schedule) for plan in script.plans] == lengths
 
@@ -157,13 +153,13 @@ def test_rounds_go_on_until_their_average_is_good_enough():
     "options", [{"target_se": None}, {"schedule": [0.0, 0.3, 1.0]}, {"n_temperatures": 0}], ids=["target", "array", "0"]
 )
 def test_a_fixed_schedule_or_no_target_makes_one_round(options):
-    outcome, script = outcome_of(healthy(3.0), **options)
-    assert (outcome.stopped_by, len(script.plans)) == ("single_round", 1)
+    evidence, script = evidence_of(healthy(3.0), **options)
+    assert (evidence.stopped_by, len(script.plans)) == ("single_round", 1)
 
 
 def test_the_budget_ends_the_rounds():
-    outcome, script = outcome_of(healthy(3.0), healthy(3.0), target_se=1e-3, max_temperatures=200)
-    assert outcome.stopped_by == "max_temperatures"
+    evidence, script = evidence_of(healthy(3.0), healthy(3.0), target_se=1e-3, max_temperatures=200)
+    assert evidence.stopped_by == "max_temperatures"
     assert [len(plan.schedule) for plan in script.plans] == [64, 200]
 
 
@@ -173,9 +169,9 @@ RUNS = [healthy(2.5, 0.4, seed=1), healthy(1.5, 0.1, seed=2), healthy(1.0, 0.2, 
 
 
 def average_of(**options):
-    outcome, _ = outcome_of(*RUNS, target_se=1e-3, max_temperatures=2048, **options)
-    estimates, lengths = estimates_of(outcome, *RUNS)
-    return outcome.rows[0], estimates, lengths
+    evidence, _ = evidence_of(*RUNS, target_se=1e-3, max_temperatures=2048, **options)
+    estimates, lengths = estimates_of(evidence, *RUNS)
+    return evidence.rows[0], estimates, lengths
 
 
 def test_the_rounds_are_averaged_by_their_lengths():
@@ -192,22 +188,22 @@ def test_the_rounds_are_averaged_by_their_lengths():
 def test_what_the_rounds_and_the_tail_reveal_is_counted_as_shortfall():
     rising = [healthy(0.5, log_z) for log_z in (-3.0, -1.0, -0.2)]
     options = {"target_se": 1e-3, "max_temperatures": 2048}
-    outcome, _ = outcome_of(*rising, **options)
-    estimate = outcome.rows[0].estimate
+    evidence, _ = evidence_of(*rising, **options)
+    estimate = evidence.estimate
     # By least squares, the rounds' errors being equal, at T = infinity; of that the average is short.
     end = np.polyfit(np.array([64, 512, 2048]) ** -0.5, [-3.0, -1.0, -0.2], 1)[1]
     average = np.log(np.average(np.exp([-3.0, -1.0, -0.2]), weights=[64, 512, 2048]))
     assert end - average > 0.5
     np.testing.assert_allclose(estimate.shortfall, end - average, rtol=0.05)
     tail = Tail(excess=3.0, mass=0.2, length=10**6)
-    with_tail, _ = outcome_of(*rising, choice=choice_of(tail=tail), **options)
+    with_tail, _ = evidence_of(*rising, start=start_of(tail=tail), **options)
     np.testing.assert_allclose(with_tail.rows[0].estimate.shortfall, np.hypot(estimate.shortfall, 0.2), rtol=1e-9)
     assert estimate.mc_se == with_tail.rows[0].estimate.mc_se
     for dropped in ("residual_lag(rounds, estimate.value), ", "tail.shortfall(rounds[-1].n_steps)"):
         instead = [(dropped, "0.0, " if dropped.endswith(", ") else "0.0")]
-        row, wrong = with_tail.rows[0], mutate(row_results, *instead)
+        row, wrong = with_tail.rows[0], mutate(row_evidence, *instead)
         of_mutant = wrong.complete(replace(row.estimate, shortfall=0.0), row.rounds, tail, None)
-        of_right = row_results.complete(replace(row.estimate, shortfall=0.0), row.rounds, tail, None)
+        of_right = row_evidence.complete(replace(row.estimate, shortfall=0.0), row.rounds, tail, None)
         assert of_mutant.shortfall < of_right.shortfall
 
 
@@ -215,7 +211,7 @@ def test_every_round_has_random_numbers_of_its_own():
     options = {"target_se": 1e-3, "max_temperatures": 2048}
     runner = call_of(**options)
     runner.next_round()  # of planning
-    _, script = outcome_of(*RUNS, runner=runner)
+    _, script = evidence_of(*RUNS, runner=runner)
     assert script.numbers == [2, 3, 4]
 
 
@@ -223,13 +219,13 @@ def test_every_round_has_random_numbers_of_its_own():
 
 
 def test_an_interrupt_keeps_the_rounds_before_it():
-    outcome, _ = outcome_of(*RUNS[:2], KeyboardInterrupt, target_se=1e-3)
-    whole, _ = outcome_of(*RUNS[:2], target_se=1e-3, max_temperatures=512)
-    assert (outcome.stopped_by, whole.stopped_by) == ("interrupt", "max_temperatures")
-    (kept,), (other,) = outcome.rows, whole.rows
+    evidence, _ = evidence_of(*RUNS[:2], KeyboardInterrupt, target_se=1e-3)
+    whole, _ = evidence_of(*RUNS[:2], target_se=1e-3, max_temperatures=512)
+    assert (evidence.stopped_by, whole.stopped_by) == ("interrupt", "max_temperatures")
+    (kept,), (other,) = evidence.rows, whole.rows
     assert (kept.estimate, kept.symptoms, kept.rounds) == (other.estimate, other.symptoms, other.rounds)
     with pytest.raises(KeyboardInterrupt):
-        outcome_of(KeyboardInterrupt)
+        evidence_of(KeyboardInterrupt)
 
 
 def test_an_interrupt_while_a_round_is_looked_at_keeps_the_round_and_makes_no_other():
@@ -241,25 +237,25 @@ def test_an_interrupt_while_a_round_is_looked_at_keeps_the_round_and_makes_no_ot
 
     script = Script(*RUNS)
     module = mutate(rounds, anneal_rows=script, measure_lag=press)
-    outcome = module.run_rounds(choice_of(), call_of(target_se=1e-3))
-    assert (outcome.stopped_by, len(outcome.rows[0].rounds), len(script.plans)) == ("interrupt", 1, 1)
+    evidence = module.run_rounds(*start_of(), call_of(target_se=1e-3))
+    assert (evidence.stopped_by, len(evidence.rows[0].rounds), len(script.plans)) == ("interrupt", 1, 1)
 
 
 def test_ctrl_c_is_raised_where_the_result_needs_all_rounds():
     strict = replace(call_of(target_se=1e-3), is_strict=True)
     with pytest.raises(KeyboardInterrupt):
-        outcome_of(*RUNS[:2], KeyboardInterrupt, runner=strict)
+        evidence_of(*RUNS[:2], KeyboardInterrupt, runner=strict)
 
 
 def test_a_round_that_fails_leaves_the_rounds_before_it():
     runner = call_of(target_se=1e-3)  # the script has no third run
-    outcome, _ = outcome_of(*RUNS[:2], runner=runner)
-    whole, _ = outcome_of(*RUNS[:2], target_se=1e-3, max_temperatures=512)
-    assert (outcome.stopped_by, outcome.rows) == ("failure", whole.rows)
+    evidence, _ = evidence_of(*RUNS[:2], runner=runner)
+    whole, _ = evidence_of(*RUNS[:2], target_se=1e-3, max_temperatures=512)
+    assert (evidence.stopped_by, evidence.rows) == ("failure", whole.rows)
     assert "round 3" in runner.ledger.missing[0].what
     assert runner.ledger.missing[0].why.startswith("IndexError")
     with pytest.raises(IndexError):
-        outcome_of()
+        evidence_of()
 
 
 # Rows of data ---------------------------------------------------------------------------------------------
@@ -267,35 +263,35 @@ def test_a_round_that_fails_leaves_the_rounds_before_it():
 
 def test_rows_have_one_round_each_of_the_length_that_was_found_for_them():
     scouted = tuple(estimate_row(run_of(healthy(0.3, log_z=log_z), 32), 32) for log_z in (0.4, 0.1, 0.2))
-    outcome, script = outcome_of(*RUNS, choice=choice_of((128, 64, 128), scouted=scouted))
+    evidence, script = evidence_of(*RUNS, start=start_of((128, 64, 128), scouted=scouted))
     assert [len(plan.schedule) for plan in script.plans] == [64, 128]
     assert script.numbers == [1, 1]  # rows tell them apart
-    for row, fields, length, before in zip(outcome.rows, RUNS, (128, 64, 128), scouted, strict=True):
+    for row, fields, length, before in zip(evidence.rows, RUNS, (128, 64, 128), scouted, strict=True):
         assert row.estimate.value == estimate_log_z(run_of(fields, length)).value
         assert row.rounds[0] == before.rounds[0]
         assert row.rounds[1].n_steps == length
-    assert outcome.run is None
+    assert evidence.last is None
 
 
 def test_an_interrupt_leaves_the_rows_that_are_done_and_the_scouting_of_the_others():
     scouted = tuple(estimate_row(run_of(healthy(0.3, log_z=log_z), 32), 32) for log_z in (0.4, 0.1, 0.2))
     runs = [RUNS[0], KeyboardInterrupt, RUNS[2]]
-    outcome, _ = outcome_of(*runs, choice=choice_of((64, 64, 64), scouted=scouted))
-    assert outcome.stopped_by == "interrupt"
-    assert [len(row.rounds) for row in outcome.rows] == [2, 1, 1]
-    assert outcome.rows[1:] == scouted[1:]
+    evidence, _ = evidence_of(*runs, start=start_of((64, 64, 64), scouted=scouted))
+    assert evidence.stopped_by == "interrupt"
+    assert [len(row.rounds) for row in evidence.rows] == [2, 1, 1]
+    assert evidence.rows[1:] == scouted[1:]
     with pytest.raises(KeyboardInterrupt):  # nothing is known of the other rows
-        outcome_of(*runs, choice=choice_of((64, 64, 64)))
+        evidence_of(*runs, start=start_of((64, 64, 64)))
     strict = replace(call_of(target_se=0.1), is_strict=True)
     with pytest.raises(KeyboardInterrupt):  # rows are no result
-        outcome_of(*runs, choice=choice_of((64, 64, 64), scouted=scouted), runner=strict)
+        evidence_of(*runs, start=start_of((64, 64, 64), scouted=scouted), runner=strict)
 
 
 def test_the_mass_of_the_prior_divides_z_and_adds_its_error():
     mass = PriorMass(LogZEstimate(2.0, 0.05, 1.9, 2.1))
-    choice = choice_of()
-    choice.problem.prior_mass = mass
-    (plain,), (row,) = outcome_of(healthy(0.3))[0].rows, outcome_of(healthy(0.3), choice=choice)[0].rows
+    start = start_of()
+    start[0].prior_mass = mass
+    (plain,), (row,) = evidence_of(healthy(0.3))[0].rows, evidence_of(healthy(0.3), start=start)[0].rows
     np.testing.assert_allclose(row.estimate.value, plain.estimate.value - 2.0)
     np.testing.assert_allclose(row.estimate.mc_se, np.hypot(plain.estimate.mc_se, 0.05))
     np.testing.assert_allclose(row.estimate.per_chain, np.array(plain.estimate.per_chain) - 2.0)
@@ -308,18 +304,18 @@ def test_the_mass_of_the_prior_divides_z_and_adds_its_error():
 
 def test_the_first_round_is_as_long_as_its_time_allows():
     # 2 x 100 particles at 1 s a move and 8 final moves: 1e5 s leave time for 85,000 s / 200 s - 8 = 417 temperatures.
-    choice = choice_of((5000,), speed=1.0)
-    outcome, script = outcome_of(healthy(0.3), choice=choice, max_seconds=1e5, target_se=1.0)
+    start = start_of((5000,), speed=1.0)
+    evidence, script = evidence_of(healthy(0.3), start=start, max_seconds=1e5, target_se=1.0)
     assert 416 <= len(script.plans[0].schedule) <= 417
-    assert outcome.draws == 100
-    _, script = outcome_of(healthy(0.3), choice=choice, target_se=1.0)
+    assert evidence.draws == 100
+    _, script = evidence_of(healthy(0.3), start=start, target_se=1.0)
     assert len(script.plans[0].schedule) == 5000
 
 
 def test_particles_are_taken_where_even_a_short_round_takes_too_long():
-    outcome, script = outcome_of(healthy(0.3), choice=choice_of(speed=1.0), max_seconds=4000.0, target_se=1.0)
+    evidence, script = evidence_of(healthy(0.3), start=start_of(speed=1.0), max_seconds=4000.0, target_se=1.0)
     assert len(script.plans[0].schedule) == 16
-    assert 69 <= outcome.draws <= 70  # 3400 s / 2 chains / 1 s / 24 moves
+    assert 69 <= evidence.draws <= 70  # 3400 s / 2 chains / 1 s / 24 moves
 
 
 def test_rounds_end_with_the_time(monkeypatch):
@@ -334,8 +330,8 @@ def test_rounds_end_with_the_time(monkeypatch):
     def end(limit, *runs):
         clock[0] = 0.0
         script, call = Slow(*runs), call_of(target_se=0.01, max_seconds=limit)
-        outcome = mutate(rounds, anneal_rows=script, measure_lag=lambda *_: NO_LAG).run_rounds(choice_of(), call)
-        assert outcome.stopped_by == "max_seconds"
+        evidence = mutate(rounds, anneal_rows=script, measure_lag=lambda *_: NO_LAG).run_rounds(*start_of(), call)
+        assert evidence.stopped_by == "max_seconds"
         return [len(plan.schedule) for plan in script.plans]
 
     runs = [healthy(3.0, seed=seed) for seed in range(6)]
@@ -346,9 +342,9 @@ def test_rounds_end_with_the_time(monkeypatch):
 
 
 def test_a_pilot_that_ended_early_leaves_a_lower_bound():
-    choice = choice_of(pilot=replace(build_pilot(), is_complete=False))
-    outcome, _ = outcome_of(healthy(0.3), choice=choice, max_temperatures=64)
-    estimate = outcome.rows[0].estimate
+    start = start_of(pilot=replace(build_pilot(), is_complete=False))
+    evidence, _ = evidence_of(healthy(0.3), start=start, max_temperatures=64)
+    estimate = evidence.estimate
     assert np.isfinite(estimate.value)
     assert np.isfinite(estimate.lower)
     assert estimate.se == estimate.upper == np.inf
@@ -356,9 +352,9 @@ def test_a_pilot_that_ended_early_leaves_a_lower_bound():
 
 def test_one_line_of_descent_a_chain_leaves_a_lower_bound():
     ancestors = np.repeat([[0], [7]], 400, axis=1)
-    outcome, _ = outcome_of(healthy(0.3) | {"ancestors": ancestors}, max_temperatures=64)
-    estimate = outcome.rows[0].estimate
+    evidence, _ = evidence_of(healthy(0.3) | {"ancestors": ancestors}, max_temperatures=64)
+    estimate = evidence.estimate
     assert np.isfinite(estimate.value)
     assert estimate.se == estimate.upper == np.inf
-    outcome, _ = outcome_of(healthy(0.3) | {"ancestors": np.tile(np.arange(400) % 3, (2, 1))}, max_temperatures=64)
-    assert np.isfinite(outcome.rows[0].estimate.se)
+    evidence, _ = evidence_of(healthy(0.3) | {"ancestors": np.tile(np.arange(400) % 3, (2, 1))}, max_temperatures=64)
+    assert np.isfinite(evidence.estimate.se)

@@ -43,7 +43,8 @@ def test_a_start_beside_that_is_not_taken_is_counted(first):
     weights = np.full((1, len(positions)), -np.log(len(positions)))
     run = SimpleNamespace(log_weights=weights, log_z=np.zeros(1), positions=positions)
     before = first.runner.ledger.gradients[PILOT]
-    assert start_beside(first, run, found, -5.0, first.runner) is None
+    evidence = SimpleNamespace(problem=first.problem, run=run, estimate=SimpleNamespace(value=-5.0))
+    assert start_beside(evidence, found, first.runner) is None
     assert first.runner.ledger.gradients[PILOT] - before == CHUNK
 
 

@@ -17,19 +17,17 @@ from pymc_hais.core.seeds import Purpose
 from pymc_hais.core.weights import pool
 from pymc_hais.estimators.region import measure_region
 from pymc_hais.problem.problem import CHUNK, Problem
-from pymc_hais.run.choice import Choice
+from pymc_hais.run.evidence import Evidence, Modes
 from pymc_hais.run.mode_search import Joint, Peak, can_climb_beside_sites, climb
 from pymc_hais.run.modes import (
     NEGLIGIBLE,
     SHARE_OF_STARTS,
     SHARE_OF_TIME,
-    Modes,
     attempt_search,
     in_order,
     regions_of,
     with_shares,
 )
-from pymc_hais.run.rounds import Outcome
 from pymc_hais.runner.runner import Runner
 
 #: States of the sites at which the density is climbed, the likeliest ones.
@@ -99,19 +97,16 @@ def climb_beside_sites(
     return found
 
 
-def find_modes_beside_sites(choice: Choice, outcome: Outcome, runner: Runner) -> Modes | None:
+def find_modes_beside_sites(evidence: Evidence, runner: Runner) -> Modes | None:
     """Look for modes as :func:`pymc_hais.run.modes.find_modes` does."""
-    if not can_climb_beside_sites(choice.problem):
-        return None
-    return attempt_search(choice, outcome, runner, _search)
+    return attempt_search(evidence, runner, _search) if can_climb_beside_sites(evidence.problem) else None
 
 
-def _search(problem: Problem, outcome: Outcome, log_z: float, runner: Runner) -> Modes | None:
-    run = outcome.run
-    assert run is not None
+def _search(evidence: Evidence, log_z: float, runner: Runner) -> Modes | None:
+    problem, run, ladder = evidence.problem, evidence.run, evidence.ladder
     end, pay = time.perf_counter() + SHARE_OF_TIME * runner.budget.left, runner.paying("modes")
     n_free = problem.layout.n_continuous
-    metric = np.asarray(outcome.ladder.metrics[outcome.ladder.metric_index[-1]], np.float64)
+    metric = np.asarray(ladder.metrics[ladder.metric_index[-1]], np.float64)
     states = find_states(run, n_free)
     starts = _starts(problem, run, states, runner, int(SHARE_OF_STARTS * runner.ledger.n_annealed / _N_STEPS))
     found = climb_beside_sites(problem, starts, metric, _N_STEPS, pay, lambda *_: time.perf_counter() < end)
@@ -129,7 +124,7 @@ def _search(problem: Problem, outcome: Outcome, log_z: float, runner: Runner) ->
         values, _ = joint(np.concatenate([z, states.values[chosen]], axis=1))
         masses.append(measure_region(values - log_q - log_p[chosen], regions_of(found.peaks, z) == number))
     compared = with_shares(found.peaks, masses, run, log_z)
-    return in_order(problem, found.peaks, found.positions, compared, outcome.rows[0].estimate.log_prior_mass)
+    return in_order(problem, found.peaks, found.positions, compared, evidence.estimate.log_prior_mass)
 
 
 def _starts(problem: Problem, run: AnnealingRun, states: States, runner: Runner, n: int) -> np.ndarray:

@@ -102,7 +102,7 @@ def try_fields_first(problem: Problem, runner: Runner) -> Trial | str:
     if any(one.is_dense for one in problem.chart.fields) and not _is_near(judged):
         return f"the effective sample size of draws around it is {judged.share:.0%} (Pareto k {judged.tail:.1f})."
     trial = learn(near, [0], _FROM_FIELDS, runner)
-    if not trial.is_tuned:
+    if not trial.plan.is_tuned:
         return "the pilot from there ran out of time."
     n_steps = int(trial.plan.lengths[0])
     if n_steps > 1 and any(one.is_dense and one.length > _CHEAP for one in problem.chart.fields):
@@ -110,7 +110,7 @@ def try_fields_first(problem: Problem, runner: Runner) -> Trial | str:
     chains = ", ".join(f"`{field.owner}`" for field in problem.chart.fields)
     where = "the modes" if near.fitted and near.fitted.beside else "the mode"
     reason = f"With {chains} integrated out around {where}, draws have an effective sample size of {judged.share:.0%}."
-    return replace(trial, n_confirming=float(along.round_up(_n_starts(problem.chart)))).because(reason)
+    return trial.knowing(n_confirming=float(along.round_up(_n_starts(problem.chart))), reason=reason)
 
 
 def _is_offered(problem: Problem) -> bool:

@@ -143,7 +143,7 @@ def try_mode_first(problem: Problem, runner: Runner) -> Trial | str:
     if pilot.log_z - judged.log_z > _MOVED:
         return f"a pilot from there finds more (log Z = {pilot.log_z:.1f} instead of {judged.log_z:.1f})."
     reason = f"All climbs end at one mode, and draws around it have an effective sample size of {judged.share:.0%}."
-    return replace(trial, n_confirming=confirmed).because(reason)
+    return trial.knowing(n_confirming=confirmed, reason=reason)
 
 
 def _doubt(problem: Problem, judged: Judged, runner: Runner) -> float | str:

@@ -9,7 +9,7 @@ from pymc_hais.core.records import AnnealingRun
 from pymc_hais.core.seeds import Purpose
 from pymc_hais.core.weights import log_sum_exp, pool, systematic
 from pymc_hais.planning.fits import fit_to_draws
-from pymc_hais.planning.learning import Trial, learn
+from pymc_hais.planning.learning import learn
 from pymc_hais.planning.mass import build_first_problem
 from pymc_hais.planning.modes.beside_sites import climb_beside_sites
 from pymc_hais.planning.modes.near import judge
@@ -17,10 +17,10 @@ from pymc_hais.planning.rays import student_t_of
 from pymc_hais.planning.starts import first_reference, heavy_reference
 from pymc_hais.problem.problem import CHUNK, Problem
 from pymc_hais.references import Gaussian, Gaussians, Mixture, StudentT, uniform_margins
-from pymc_hais.run.choice import Choice
 from pymc_hais.run.copies import Labels
+from pymc_hais.run.evidence import Evidence, Modes
 from pymc_hais.run.mode_search import MOST_DIMS, Joint, Peak, can_climb, can_climb_beside_sites, climb, scales_of
-from pymc_hais.run.modes import Modes
+from pymc_hais.run.plan import Plan
 from pymc_hais.runner.ledger import PILOT
 from pymc_hais.runner.runner import Runner
 from pymc_hais.tuning import DEFENCE
@@ -90,28 +90,23 @@ def add_modes(model: Any, reference: Any, points: np.ndarray, runner: Runner) ->
     return Mixture([start, around], [1.0 - _SHARE, _SHARE])
 
 
-def start_beside(first: Choice, run: AnnealingRun, found: Modes, log_z: float, runner: Runner) -> Trial | None:
+def start_beside(first: Evidence, found: Modes, runner: Runner) -> tuple[Problem, Plan] | None:
     """Start from a fit to where a run has been, and from Gaussians around the modes that it has missed.
 
     In the particles' coordinates, where a hierarchy or a chain is nearly normal.  None where no fit is taken, or where
     importance draws do not show that hardly any annealing is needed from there.
-
-    Parameters
-    ----------
-    log_z : float
-        As that run has it, without the modes.
     """
     problem, fitted, missed = first.problem, first.problem.fitted, found.missed.which
     if fitted is None or fitted.beside is not None or runner.request.estimators:
         return None
     log_masses = np.array([found.masses[i].log_mass for i in missed])
     log_missed = log_sum_exp(log_masses)
-    of_missed = float(np.exp(log_missed - np.logaddexp(log_z, log_missed)))
+    of_missed = float(np.exp(log_missed - np.logaddexp(first.estimate.value, log_missed)))
     share = (1.0 - DEFENCE) * float(np.clip(of_missed, _LEAST_SHARE, 1.0 - _LEAST_SHARE))
     joint = Joint(problem, runner.paying(PILOT))
     rng = np.random.default_rng(runner.seeds.sequence(Purpose.MODES, 6))
     uniform = rng.random()
-    for build in (lambda: problem, lambda: _fit_to_run(problem, run, uniform)):
+    for build in (lambda: problem, lambda: _fit_to_run(problem, first.run, uniform)):
         near = build()
         if near.fitted is None or not near.fitted.share:
             continue
@@ -120,7 +115,7 @@ def start_beside(first: Choice, run: AnnealingRun, found: Modes, log_z: float, r
         near = near.with_fit(replace(near.fitted, beside=beside, share_beside=share), near.sites)
         judged = judge(near, joint, rng)
         if judged.share >= _ENOUGH_COUNT and judged.tail <= _LIGHT:
-            return learn(judged.accepted(), [0], _BESIDE, runner)
+            return learn(judged.accepted(), [0], _BESIDE, runner).start
     return None
 
 

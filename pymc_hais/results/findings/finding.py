@@ -55,7 +55,8 @@ _RENAMED = {
 def check(what: str, *, is_of_first_run: bool = False) -> Callable[[Check], Check]:
     """Register a check of a finished run, called ``what`` where it fails.
 
-    The parameters of the check are attributes of :class:`pymc_hais.results.diagnose.Seen`, by name.
+    The parameters of the check are attributes of :class:`pymc_hais.run.evidence.Evidence` by name,
+    ``evidence`` itself, or ``runner``.
     """
 
     def register(function: Check) -> Check:

@@ -7,7 +7,7 @@ import numpy as np
 from pymc_hais.estimators import Finding, LogZEstimate
 from pymc_hais.opinions.bridging import BridgeResult
 from pymc_hais.results.findings.finding import check
-from pymc_hais.run.modes import Modes
+from pymc_hais.run.evidence import Modes
 
 #: Combined standard errors that another estimate may differ by without a finding.
 _DISAGREEMENT = 4.0

@@ -10,8 +10,7 @@ from pymc_hais.estimators.memory import NO_VARIANCE, Lag
 from pymc_hais.planning.rays import measure_rays, student_t_of
 from pymc_hais.problem.problem import Problem
 from pymc_hais.results.findings.finding import check
-from pymc_hais.run.choice import final_tail
-from pymc_hais.run.row_results import measure_edge, measure_rounding
+from pymc_hais.run.row_evidence import final_tail, measure_edge, measure_rounding
 from pymc_hais.runner.runner import Runner
 
 #: Nats beyond a normal tail of the log ratio that are worth a warning.

@@ -8,9 +8,8 @@ from pymc_hais.core.records import AnnealingRun
 from pymc_hais.estimators import Finding
 from pymc_hais.estimators.symptoms import FEWEST_FAMILIES
 from pymc_hais.results.findings.finding import check
-from pymc_hais.run.choice import Choice
-from pymc_hais.run.plan import Promise
-from pymc_hais.run.rounds import Outcome
+from pymc_hais.run.evidence import Evidence
+from pymc_hais.run.plan import Plan
 from pymc_hais.runner.runner import Runner
 from pymc_hais.runner.timing import duration
 
@@ -23,9 +22,9 @@ _LEAST_ACCEPTANCE = 0.6
 
 
 @check("the diagnosis of the time", is_of_first_run=True)
-def check_time(choice: Choice, outcome: Outcome, runner: Runner) -> Iterator[Finding]:
+def check_time(plan: Plan, evidence: Evidence, runner: Runner) -> Iterator[Finding]:
     """Yield what ``max_seconds`` took from a run beside temperatures."""
-    pilot = choice.plan.pilot
+    pilot = plan.pilot
     if pilot is not None and not pilot.is_complete:
         yield Finding(
             "unfinished",
@@ -34,48 +33,49 @@ def check_time(choice: Choice, outcome: Outcome, runner: Runner) -> Iterator[Fin
             "path, and the error of log Z is not known.",
             "Raise `max_seconds`.",
         )
-    if outcome.draws < runner.request.draws:
-        n_steps, needed = _round(int(choice.plan.lengths[0]), outcome, runner)
+    if evidence.draws < runner.request.draws:
+        n_steps, needed = _round(int(plan.lengths[0]), evidence, runner)
         yield Finding(
             "unfinished",
             "warning",
-            f"`max_seconds` left time for {outcome.draws} particles of each chain instead of {runner.request.draws}, "
+            f"`max_seconds` left time for {evidence.draws} particles of each chain instead of {runner.request.draws}, "
             f"which would take about {needed} for {n_steps} temperatures: the posterior draws hold copies.",
             "Raise `max_seconds`.",
         )
 
 
 @check("the diagnosis of the start", is_of_first_run=True)
-def check_start(choice: Choice, outcome: Outcome, runner: Runner) -> Iterator[Finding]:
+def check_start(plan: Plan, evidence: Evidence, runner: Runner) -> Iterator[Finding]:
     """Yield an error if too few draws of the prior confirm the fit that a run starts from."""
-    if choice.n_confirming >= FEWEST_FAMILIES:
+    if plan.n_confirming >= FEWEST_FAMILIES:
         return
     cost = ""
-    if choice.fallback_length is not None:
-        n_steps, needed = _round(choice.fallback_length, outcome, runner)
+    if plan.fallback is not None and plan.fallback.length is not None:
+        n_steps, needed = _round(plan.fallback.length, evidence, runner)
         cost = f": one round takes about {n_steps:,} temperatures, {needed}"
     yield Finding(
         "unconfirmed",
         "error",
-        f"The run starts from a fit, and about {choice.n_confirming:.0f} effective draws of the prior led to where the "
+        f"The run starts from a fit, and about {plan.n_confirming:.0f} effective draws of the prior led to where the "
         f"fit is; at least {FEWEST_FAMILIES:.0f} are needed. log Z lacks the parts of the posterior, if there are any, "
         "that the fit does not cover.",
         f'Pass reference="prior"{cost}.',
     )
 
 
-def _round(n_steps: int, outcome: Outcome, runner: Runner) -> tuple[int, str]:
+def _round(n_steps: int, evidence: Evidence, runner: Runner) -> tuple[int, str]:
     """Return the temperatures of a round with all particles, and the time that it takes."""
-    return n_steps, duration(n_steps * runner.request.draws * runner.request.chains * outcome.seconds_per_move)
+    return n_steps, duration(n_steps * runner.request.draws * runner.request.chains * evidence.seconds_per_move)
 
 
 @check("the diagnosis of the plan", is_of_first_run=True)
-def check_plan(promise: Promise | None, run: AnnealingRun) -> Iterator[Finding]:
+def check_plan(plan: Plan, run: AnnealingRun) -> Iterator[Finding]:
     """Yield a warning if a run follows its plan far less smoothly than the run that learnt it.
 
     At constant speed every step has the same discrepancy D, their sum falls as 1/T, and T times the sum is the squared
     barrier.  Where a plan does not fit, a few steps take it all: the product is then larger than any barrier asks for.
     """
+    promise = plan.origin.promise if plan.origin else None
     if promise is None or not np.isfinite(run.log_z).any():
         return
     discrepancy, rate = (run.temperature[name].mean(axis=0) for name in ("discrepancy", "acceptance_rate"))

@@ -7,7 +7,7 @@ import numpy as np
 
 from pymc_hais.estimators import Finding
 from pymc_hais.estimators.symptoms import PARETO_K_LIMIT
-from pymc_hais.run.row_results import RowResult
+from pymc_hais.run.row_evidence import RowEvidence
 
 #: Standard errors, and nats of rounding, that the mean over the rows may move by without a finding.
 _DISAGREEMENT = 4.0
@@ -16,7 +16,7 @@ _ROUNDING = 1e-9
 _SHOWN = 5
 
 
-def check_mean(results: Sequence[RowResult]) -> Iterator[Finding]:
+def check_mean(results: Sequence[RowEvidence]) -> Iterator[Finding]:
     """Yield an error if the mean over the rows moved from one round to the next by more than its error.
 
     Row by row a short round has too few particles in its tail to know its own error; in the mean that evens out.

@@ -7,8 +7,8 @@ import numpy as np
 from pymc_hais.estimators import Finding, Symptoms, jump
 from pymc_hais.estimators.symptoms import FEWEST_FAMILIES, PARETO_K_LIMIT
 from pymc_hais.results.findings.finding import check
-from pymc_hais.run.rounds import Outcome
-from pymc_hais.run.row_results import RowResult
+from pymc_hais.run.evidence import Evidence
+from pymc_hais.run.row_evidence import RowEvidence
 from pymc_hais.runner.runner import Runner
 from pymc_hais.runner.timing import duration
 
@@ -23,9 +23,9 @@ _MOST_DROPPED = 0.1
 
 
 @check("the diagnosis of the weights")
-def check_weights(result: RowResult, outcome: Outcome, runner: Runner) -> Iterator[Finding]:
-    """Yield what the numbers of one row's run mean; the outcome is of all rows."""
-    symptoms = result.symptoms
+def check_weights(row: RowEvidence, evidence: Evidence, runner: Runner) -> Iterator[Finding]:
+    """Yield what the numbers of one row's run mean; the evidence is of all rows."""
+    symptoms = row.symptoms
     if not symptoms.is_alive:
         yield Finding(
             "weight_degeneracy",
@@ -35,11 +35,11 @@ def check_weights(result: RowResult, outcome: Outcome, runner: Runner) -> Iterat
             "Raise `draws`, or soften hard constraints.",
         )
         return
-    yield from _large_error(result, outcome, runner)
+    yield from _large_error(row, evidence, runner)
     yield from _degeneracy(symptoms)
-    yield from _disagreement(result)
+    yield from _disagreement(row)
     yield from _moves(symptoms)
-    yield from _numbers(symptoms, result.estimate.se)
+    yield from _numbers(symptoms, row.estimate.se)
 
 
 def _degeneracy(symptoms: Symptoms) -> Iterator[Finding]:
@@ -61,8 +61,8 @@ def _degeneracy(symptoms: Symptoms) -> Iterator[Finding]:
         )
 
 
-def _disagreement(result: RowResult) -> Iterator[Finding]:
-    if (times := result.symptoms.disagreement) != 0.0:
+def _disagreement(row: RowEvidence) -> Iterator[Finding]:
+    if (times := row.symptoms.disagreement) != 0.0:
         yield Finding(
             "estimates_disagree",
             "error",
@@ -70,8 +70,8 @@ def _disagreement(result: RowResult) -> Iterator[Finding]:
             "is too small.",
             "Pass a larger `n_temperatures`. If the chains still differ, single chains miss modes of the posterior.",
         )
-    if (moved := jump(result.rounds)) != 0.0:
-        before, last = result.rounds[-2:]
+    if (moved := jump(row.rounds)) != 0.0:
+        before, last = row.rounds[-2:]
         yield Finding(
             "estimates_disagree",
             "error",
@@ -121,9 +121,9 @@ def _numbers(symptoms: Symptoms, se: float) -> Iterator[Finding]:
         )
 
 
-def _large_error(result: RowResult, outcome: Outcome, runner: Runner) -> Iterator[Finding]:
+def _large_error(row: RowEvidence, evidence: Evidence, runner: Runner) -> Iterator[Finding]:
     """Yield the finding that the error of log Z is larger than `target_se`, with the reason."""
-    estimate, stopped_by, target = result.estimate, outcome.stopped_by, runner.request.target_se
+    estimate, stopped_by, target = row.estimate, evidence.stopped_by, runner.request.target_se
     is_small = target is None or estimate.se <= target
     if is_small and stopped_by != "interrupt":
         return
@@ -141,7 +141,7 @@ def _large_error(result: RowResult, outcome: Outcome, runner: Runner) -> Iterato
     elif runner.recipe.is_fixed and stopped_by != "failure":
         seen, advice = "", "Raise `draws` or `chains`, or leave the schedule to the pilot."
     elif stopped_by == "max_seconds":
-        needed = _long_enough(estimate.se / target, result, outcome, runner)
+        needed = _long_enough(estimate.se / target, row, evidence, runner)
         seen = f"`max_seconds` left no time for another round{needed}."
         advice = "Raise `max_seconds` or `target_se`."
     elif stopped_by == "failure":
@@ -162,12 +162,12 @@ def more_temperatures(target: float | None) -> str:
     return f"Call sample_hais(target_se={target:g}), which makes a plan of more temperatures."
 
 
-def _long_enough(times: float, result: RowResult, outcome: Outcome, runner: Runner) -> str:
+def _long_enough(times: float, row: RowEvidence, evidence: Evidence, runner: Runner) -> str:
     """Return what a round would take that makes the error so many times smaller; nothing where it is infinite."""
     # All rounds count, with as many particles as there was time for.
-    made = sum(one.n_steps for one in result.rounds) * outcome.draws / runner.request.draws
+    made = sum(one.n_steps for one in row.rounds) * evidence.draws / runner.request.draws
     n_steps = made * times**2
     if not np.isfinite(n_steps):
         return ""
-    needed = duration(n_steps * runner.request.draws * runner.request.chains * outcome.seconds_per_move)
+    needed = duration(n_steps * runner.request.draws * runner.request.chains * evidence.seconds_per_move)
     return f"; one of {n_steps:,.0f} temperatures, about {needed}, would be long enough"

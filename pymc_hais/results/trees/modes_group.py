@@ -3,7 +3,7 @@
 import numpy as np
 from xarray import Dataset
 
-from pymc_hais.run.modes import Modes
+from pymc_hais.run.evidence import Modes
 from pymc_hais.runner.ledger import Ledger
 
 

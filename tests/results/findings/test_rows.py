@@ -11,12 +11,11 @@ import pymc_hais
 from pymc_hais.estimators import NO_TAIL, Round
 from pymc_hais.results.diagnose import findings_of_rows
 from pymc_hais.results.heldout import of_rows
-from pymc_hais.run.row_results import estimate_row
+from pymc_hais.run.row_evidence import estimate_row
 from tests.quick import QUICK
 from tests.runs import build_run, call_of
 
-ENGINE = SimpleNamespace(kernel=None)
-CHOICE = SimpleNamespace(problem=SimpleNamespace(is_prior=True, prior_mass=None, undrawn=(), engine=ENGINE))
+PROBLEM = SimpleNamespace(is_prior=True, prior_mass=None, undrawn=())
 
 
 def rows_of(before, after, se=0.2, **replaced):
@@ -30,7 +29,8 @@ def rows_of(before, after, se=0.2, **replaced):
 
 
 def findings(rows, stopped_by="single_round", **options):
-    found = findings_of_rows(SimpleNamespace(rows=rows, stopped_by=stopped_by), CHOICE, call_of(**options))
+    evidence = SimpleNamespace(problem=PROBLEM, rows=rows, stopped_by=stopped_by)
+    found = findings_of_rows(evidence, call_of(**options))
     return {finding.name: finding for finding in found}
 
 

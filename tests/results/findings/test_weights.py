@@ -11,11 +11,8 @@ from pymc_hais.estimators.annealed import estimate_log_z, family_masses, relativ
 from pymc_hais.estimators.unseen import pareto_k
 from pymc_hais.results.findings.plan import check_time
 from pymc_hais.results.findings.weights import check_weights
-from pymc_hais.run.choice import Choice
-from pymc_hais.run.plan import Plan
-from pymc_hais.run.row_results import estimate_row
-from pymc_hais.tuning import Recipe
-from tests.runs import build_pilot, build_run, call_of, pareto, temperature
+from pymc_hais.run.row_evidence import estimate_row
+from tests.runs import build_pilot, build_run, call_of, pareto, plan_of, temperature
 from tests.statistical import assert_share
 
 
@@ -32,15 +29,15 @@ def row_of(run, estimate=None, rounds=()):
     return replace(row, estimate=estimate, rounds=(*rounds, Round(256, estimate.value, estimate.mc_se)))
 
 
-def outcome_of(stopped_by, draws=100, seconds_per_move=0.0):
+def evidence_of(stopped_by, draws=100, seconds_per_move=0.0):
     return SimpleNamespace(stopped_by=stopped_by, draws=draws, seconds_per_move=seconds_per_move)
 
 
 def findings(run, estimate=None, target_se=None, rounds=(), stopped_by="max_temperatures", made=(100, 0.0), **options):
     row, call = row_of(run, estimate, rounds), call_of(target_se=target_se, **options)
-    outcome = outcome_of(stopped_by, *made)
+    evidence = evidence_of(stopped_by, *made)
     found: dict = {}
-    for finding in check_weights(row, outcome, call):
+    for finding in check_weights(row, evidence, call):
         found[finding.name if finding.name not in found else f"{finding.name}, {len(found)}"] = finding
     return found
 
@@ -104,14 +101,14 @@ def test_what_it_would_take_when_the_time_ended():
 
 def test_what_the_time_took_from_a_run_beside_temperatures():
     call = call_of(draws=1000, chains=2)
-    choice = Choice(None, Plan(build_pilot(), np.array([64]), Recipe()))
-    assert not list(check_time(choice, outcome_of("target_se", 1000), call))
-    (finding,) = check_time(choice, outcome_of("max_seconds", 60, 1e-3), call)
+    plan = plan_of()
+    assert not list(check_time(plan, evidence_of("target_se", 1000), call))
+    (finding,) = check_time(plan, evidence_of("max_seconds", 60, 1e-3), call)
     assert (finding.name, finding.severity) == ("unfinished", "warning")
     assert all(said in finding.message for said in ("60 particles", "1000", "64 temperatures", "2 min"))
     pilot = replace(build_pilot(), is_complete=False)
-    short = replace(choice, plan=replace(choice.plan, pilot=pilot))
-    (finding,) = check_time(short, outcome_of("max_seconds", 1000), call)
+    short = replace(plan, pilot=pilot)
+    (finding,) = check_time(short, evidence_of("max_seconds", 1000), call)
     assert finding.name == "unfinished"
     assert "0.4" in finding.message  # the last stage but the one that was not annealed
 
@@ -299,9 +296,9 @@ def test_dropped_prior_draws():
 def test_several_findings_come_together_and_decide_about_trust():
     run = healthy(n_nan=np.array([1, 0, 0, 0]), n_divergent=np.ones((4, 250), dtype=int))
     estimate, call = estimate_of(1.0, 0.1), call_of()
-    found = tuple(check_weights(row_of(run, estimate), outcome_of("max_temperatures"), call))
+    found = tuple(check_weights(row_of(run, estimate), evidence_of("max_temperatures"), call))
     assert [finding.name for finding in found] == ["rejected_moves", "not_finite"]
     assert replace(estimate, findings=found).is_trustworthy
     row = row_of(run, estimate, (Round(64, 9.0, 0.1),))
-    found = tuple(check_weights(row, outcome_of("max_temperatures"), call))
+    found = tuple(check_weights(row, evidence_of("max_temperatures"), call))
     assert not replace(estimate, findings=found).is_trustworthy

@@ -17,6 +17,7 @@ from pymc_hais.estimators import (
     estimate_log_z,
     jump,
     measure_symptoms,
+    measure_tail,
     residual_lag,
     with_shortfall,
 )
@@ -36,7 +37,7 @@ _SHARE_OF_EDGES = 0.5
 
 
 @dataclass(frozen=True)
-class RowResult:
+class RowEvidence:
     """One row's log Z and what it rests on."""
 
     estimate: LogZEstimate
@@ -52,11 +53,11 @@ class RowResult:
 
 def estimate_row(
     run: AnnealingRun, n_steps: int, earlier: Sequence[Round] = (), tail: Tail = NO_TAIL, mass: PriorMass | None = None
-) -> RowResult:
+) -> RowEvidence:
     """Estimate one row's log Z from its populations."""
     estimate = estimate_log_z(run)
     rounds = [*earlier, Round(n_steps, estimate.value, estimate.mc_se)]
-    return RowResult(complete(estimate, rounds, tail, mass), measure_symptoms(run), tuple(rounds))
+    return RowEvidence(complete(estimate, rounds, tail, mass), measure_symptoms(run), tuple(rounds))
 
 
 def complete(estimate: LogZEstimate, rounds: Sequence[Round], tail: Tail, mass: PriorMass | None) -> LogZEstimate:
@@ -67,6 +68,13 @@ def complete(estimate: LogZEstimate, rounds: Sequence[Round], tail: Tail, mass: 
     missing = float(np.hypot(residual_lag(rounds, estimate.value), tail.shortfall(rounds[-1].n_steps)))
     estimate = with_shortfall(estimate, missing)
     return divide(estimate, mass.estimate) if mass else estimate
+
+
+def final_tail(problem: Problem, run: AnnealingRun, autocorrelation_time: float = 0.0) -> Tail:
+    """Measure the upper tail of the log ratio over the particles with which a run ended."""
+    if problem.engine.path.n_evaluations:  # its log ratio is another one at every beta
+        return NO_TAIL
+    return measure_tail([np.asarray(run.state.log_ratio, np.float64).ravel()], autocorrelation_time)
 
 
 def measure_lag(problem: Problem, run: AnnealingRun, runner: Runner) -> Lag:
@@ -145,7 +153,7 @@ def _slopes_of(problem: Problem, run: AnnealingRun) -> np.ndarray | None:
     return np.asarray(state.grad_reference, np.float64) + np.asarray(state.grad_ratio, np.float64)
 
 
-def count_unconfirmed(row: RowResult, n_draws: float) -> RowResult:
+def count_unconfirmed(row: RowEvidence, n_draws: float) -> RowEvidence:
     """Count into the error what draws of the prior may have missed: of n that led to known places, a share of 1 / n.
 
     ``n_draws`` is infinite where the run starts from no fit, which saw no more than they did.
