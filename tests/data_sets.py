@@ -6,7 +6,7 @@ import numpy as np
 import pymc as pm
 
 from pymc_hais.inputs.request import Request
-from pymc_hais.planning.choose import choose_reference
+from pymc_hais.planning.choose import choose
 from pymc_hais.problem.building import build_problem
 from pymc_hais.results.findings.plan import check_plan
 from pymc_hais.run.plan import Origin, Plan, Promise
@@ -83,7 +83,7 @@ def learn(sets, reference):
     call = call_of(model, 1)
     rows = {"y": sets.first[None]}
     problem = build_problem(model, "prior", call.compiler, call.seeds, rows, reference == "fitted")
-    problem, plan = choose_reference(problem, call, reference)
+    problem, plan = choose(problem, reference, call)
     evidence = run_rounds(problem, plan, call)
     origin = Origin(problem.layout, None, evidence.ladder, Promise.of(evidence.run))
     lengths = np.array([len(evidence.ladder.schedule)])

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pymc_hais.planning import candidates, choose
+from pymc_hais.planning import choose
 from pymc_hais.results.findings.finding import CHECKS
 from tests.front_door import assert_right, estimate
 from tests.kernels.targets import METRICS, MIX, is_seen, move, needs_jax, observables, skewed_toy
@@ -102,10 +102,9 @@ def test_the_plot_draws_the_numbers_of_the_run(skeleton):
 
 
 @pytest.mark.slow
-def test_the_candidate_is_tried_and_taken_where_it_needs_less_work(skeleton, monkeypatch):
-    monkeypatch.setattr(candidates, "CANDIDATES", list(candidates.CANDIDATES))
-    monkeypatch.setattr(choose, "CANDIDATES", candidates.CANDIDATES)
-    module, from_prior = skeleton("A new candidate"), {"reference": "prior", **QUICK}
+def test_the_strategy_is_tried_and_taken_where_it_needs_less_work(skeleton, monkeypatch):
+    monkeypatch.setattr(choose, "BY_PILOTS", list(choose.BY_PILOTS))
+    module, from_prior = skeleton("A new strategy"), {"reference": "prior", **QUICK}
 
     def seen(**options):
         found, idata = estimate(one_mean(), **options)
@@ -117,8 +116,8 @@ def test_the_candidate_is_tried_and_taken_where_it_needs_less_work(skeleton, mon
     monkeypatch.setattr(module, "LONG", 1)
     _, is_taken, reason = seen(**from_prior)
     assert not is_taken
-    assert reason.startswith("With four leapfrog steps, ")
-    monkeypatch.setattr(module.LongerTrajectories, "reason_against", lambda *_: None)
+    assert reason.startswith("With 4 leapfrog steps, ")
+    monkeypatch.setattr(module, "is_cheaper", lambda *_: True)
     idata, is_taken, reason = seen(**from_prior)
     assert is_taken
     assert reason.startswith("With one leapfrog step, ")

@@ -64,7 +64,7 @@ def whole(model):
     """A run with nothing missing, and what it had when its rounds had ended."""
     kept = {}
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("choose_plan", "run_rounds"):
+        for name in ("choose", "run_rounds"):
             function = getattr(importlib.import_module("pymc_hais.calls.stages"), name)
 
             def keep(*args, name=name, function=function):
@@ -80,13 +80,13 @@ def whole(model):
 def after_rounds(model, whole, monkeypatch):
     """A call that takes a moment: planning and rounds are those of another one."""
     monkeypatch.setattr("pymc_hais.calls.sample.check_labels", lambda *_: None)  # before the rounds, as it were
-    planned, annealed = (whole[1][name] for name in ("choose_plan", "run_rounds"))
+    planned, annealed = (whole[1][name] for name in ("choose", "run_rounds"))
 
     def pay(problem, plan, runner):
         runner.pay("rounds", 2 * 200 * 65)  # of which the search for modes takes a share
         return annealed
 
-    monkeypatch.setattr("pymc_hais.calls.stages.choose_plan", lambda *_: planned)
+    monkeypatch.setattr("pymc_hais.calls.stages.choose", lambda *_: planned)
     monkeypatch.setattr("pymc_hais.calls.stages.run_rounds", pay)
     return lambda **given: pymc_hais.sample_hais(model=model, **{**OPTIONS, **given})
 

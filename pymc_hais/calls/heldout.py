@@ -28,7 +28,7 @@ from pymc_hais.model import (
 )
 from pymc_hais.model.compat import default_theme
 from pymc_hais.model.rows import as_rows, check_known, check_rows, declared_value
-from pymc_hais.planning.choose import choose_reference
+from pymc_hais.planning.choose import choose
 from pymc_hais.planning.mass import build_first_problem, measure_prior_mass
 from pymc_hais.problem.problem import Problem
 from pymc_hais.references import prior_alone
@@ -236,7 +236,7 @@ def _integrate(
     if len(next(iter(rows.values()))) == 1:  # what no population differs in is the model's own data
         model, rows = with_table(model, {name: value[0] for name, value in rows.items()}), {}
     problem = build_first_problem(model, reference, runner, rows)
-    problem, plan = choose_reference(problem, runner, reference)
+    problem, plan = choose(problem, reference, runner)
     # Rows alone are no result where log Z follows: who interrupts them does not want to wait for log Z.
     evidence = run_rounds(problem, plan, replace(runner, is_strict=is_joint))
     findings = findings_of_rows(evidence, runner)

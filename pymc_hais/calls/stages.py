@@ -12,7 +12,8 @@ from pymc_hais.estimators.symptoms import FEWEST_FAMILIES
 from pymc_hais.inputs.draws import check_takes_modes, is_result, read_modes, read_positions
 from pymc_hais.model import is_model
 from pymc_hais.opinions.bridging import thin_rows
-from pymc_hais.planning.choose import build_problem, choose_plan
+from pymc_hais.planning.building import build_problem
+from pymc_hais.planning.choose import choose
 from pymc_hais.planning.modes.beside_sites import find_modes_beside_sites
 from pymc_hais.planning.modes.reference import add_modes, start_beside
 from pymc_hais.planning.starts import GivenDraws, is_auto
@@ -80,7 +81,7 @@ def anneal_once(start: Start, problem: Problem, runner: Runner) -> Evidence:
 
 def _choose(start: Start, problem: Problem, runner: Runner) -> tuple[Problem, Plan]:
     reference = start.reference if start.points is None else problem.reference
-    return choose_plan(problem, reference, start.plan, runner)
+    return choose(problem, reference, runner, start.plan)
 
 
 def _anneal(problem: Problem, plan: Plan, points: np.ndarray | None, runner: Runner) -> Evidence:

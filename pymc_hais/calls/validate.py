@@ -16,7 +16,7 @@ from pymc_hais.inputs.request import Request
 from pymc_hais.model import build_outputs, find_model, is_model
 from pymc_hais.model.compat import default_theme
 from pymc_hais.opinions.sandwich import run_validation
-from pymc_hais.planning.choose import choose_reference
+from pymc_hais.planning.choose import choose
 from pymc_hais.planning.mass import build_first_problem
 from pymc_hais.problem.building import bind_reference
 from pymc_hais.problem.simulation import check_generative, simulate
@@ -142,7 +142,7 @@ def validate(
                 f"Draws of the prior of `{problem.undrawn[0]}` do not follow its log density in PyMC, so that no data "
                 "of the model can be simulated: write that prior in another way."
             )
-        problem, plan = choose_reference(problem, runner, reference)
+        problem, plan = choose(problem, reference, runner)
         log_start(problem, plan, runner)
         sandwiches = run_validation(problem, plan, positions, runner)
     named = build_outputs(model, layout, [rv.name for rv in model.free_RVs])

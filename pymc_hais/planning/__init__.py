@@ -1,1 +1,1 @@
-"""Where to start, and how long rounds must be: pilots, and what they say of the candidates."""
+"""Where to start, and how long rounds must be: strategies, and the pilots that compare them."""

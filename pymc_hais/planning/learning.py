@@ -4,7 +4,7 @@ Of several rows only some have a pilot; a short round, which is not reported, te
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -142,18 +142,22 @@ def adaptation_bias(pilot: Pilot) -> float:
     return n_dims / n_particles * (len(pilot.betas) if n_dims <= n_particles else _BIASED_STAGES)
 
 
-@dataclass(frozen=True, kw_only=True)
+def _nothing() -> np.ndarray:
+    return np.empty((0, 0))
+
+
+@dataclass(frozen=True)
 class Trial:
     """A plan for a problem, and the pilots that it was learnt by."""
 
     problem: Problem
     plan: Plan
     runner: Runner  # whose machine code it has
-    rows: list[int]  # the row of data of each pilot
-    pilots: list[Pilot]
-    seen: list[np.ndarray]  # log ratios at all pilots' particles, those of an earlier trial included
-    centres: np.ndarray  # (R, D): of the particles at beta = 1
-    residuals: np.ndarray  # (n, D): some of these particles, from their row's centre
+    rows: list[int] = field(default_factory=list)  # the row of data of each pilot
+    pilots: list[Pilot] = field(default_factory=list)
+    seen: list[np.ndarray] = field(default_factory=list)  # log ratios at the particles of these and of earlier pilots
+    centres: np.ndarray = field(default_factory=_nothing)  # (R, D): of the particles at beta = 1
+    residuals: np.ndarray = field(default_factory=_nothing)  # (n, D): some of these particles, from their row's centre
 
     @property
     def length(self) -> int:
@@ -217,16 +221,7 @@ def learn(
     plan = decide(problem, pilots, seen, _suggest(problem, pilots, runner), runner)
     positions = pilots[0].positions
     centre = positions.mean(axis=0)
-    trial = Trial(
-        problem=problem,
-        plan=plan,
-        runner=runner,
-        rows=rows,
-        pilots=pilots,
-        seen=seen,
-        centres=centre[None],
-        residuals=positions - centre,
-    )
+    trial = Trial(problem, plan, runner, rows, pilots, seen, centre[None], positions - centre)
     return trial if scouts_for_fit is None else trial.scout(scouts_for_fit)
 
 

@@ -1,5 +1,7 @@
-"""Where the first pilot starts, given what a user passes as ``reference=``."""
+"""Where the first pilot starts, given what a user passes as ``reference=``, and the search for a better start."""
 
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,8 +10,14 @@ import numpy as np
 from pymc_hais.kernels import LinearConstraints
 from pymc_hais.model import improper_priors, refuse_periodic
 from pymc_hais.model.sites.sites import refuse_endless
+from pymc_hais.planning.learning import NoStartError, Trial, learn
 from pymc_hais.problem.constraints import axis_bounds
+from pymc_hais.problem.problem import Problem
 from pymc_hais.references import Box, StudentT
+from pymc_hais.run.plan import Plan
+from pymc_hais.runner.runner import Runner
+
+_log = logging.getLogger("pymc.hais")
 
 #: Degrees of freedom of the start where no prior says how far the target may reach, and of the fit to particles that
 #: have tails: a reference with lighter tails than the target leaves its particles to wander there, too few and
@@ -55,3 +63,45 @@ def first_reference(reference: Any, model: Any, constraints: LinearConstraints |
 def heavy_reference(constraints: LinearConstraints | None) -> Any:
     """Say where the first pilot starts without a prior: in heavy tails, or inside the walls."""
     return StudentT(HEAVY) if constraints is None else Box(*axis_bounds(constraints))
+
+
+@dataclass
+class Search:
+    """The search for a start of one problem."""
+
+    problem: Problem  # compiled for the first start
+    reference: Any  # as the user gave it
+    runner: Runner
+    known: Plan | None = None  # the plan of a finished run, to be followed
+    found: Trial | None = None  # the best start so far
+
+    @property
+    def best(self) -> Trial:
+        """The best start so far, for strategies that come after the first pilot."""
+        assert self.found is not None
+        return self.found
+
+    def reject(self, reason: str) -> None:
+        """Let the best start so far give the reason against another one."""
+        if self.found is None:
+            _log.debug("Not from the mode: %s", reason)
+        else:
+            self.found = self.found.because(reason)
+
+    def learn(
+        self, problem: Problem, number: int, runner: Runner | None = None, sees_earlier: bool = True
+    ) -> Trial | str:
+        """Run the pilots of another start; a sentence if no particle from there has a density above zero.
+
+        ``number`` tells the random numbers of its pilots from others'.  ``sees_earlier`` says whether particles of the
+        best start so far tell about the tails of its log ratio.
+        """
+        best = self.best
+        try:
+            return learn(problem, best.rows, number, runner or best.runner, best if sees_earlier else None)
+        except NoStartError:
+            return f"No particle from {problem.label} has a density above zero."
+
+
+#: A way to start: returns a trial to be taken, or the reason why not, which is "" where it is not for the problem.
+Strategy = Callable[[Search], Trial | str]

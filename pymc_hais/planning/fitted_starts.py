@@ -1,0 +1,135 @@
+"""Starts from fits to the first pilot's particles: when one is worth a pilot, and when it is taken."""
+
+import numpy as np
+
+from pymc_hais.core.messages import quoted
+from pymc_hais.core.schedules import SHORTEST
+from pymc_hais.model import unnormalised_priors
+from pymc_hais.planning.confirm import confirm, tolerance
+from pymc_hais.planning.fits import fit_margins, fit_to
+from pymc_hais.planning.learning import Trial
+from pymc_hais.planning.mass import mass_of
+from pymc_hais.planning.modes.near import shorten
+from pymc_hais.planning.starts import Search, is_auto, takes_fit
+from pymc_hais.run.plan import Fallback
+from pymc_hais.tuning import PILOT_PARTICLES
+
+#: Moves of a pilot that starts from a fit: few stages, of a few moves each.
+_NEAR_MOVES = 30
+#: Temperatures from the prior up to which measuring a prior's mass, so that a fit may be mixed with it, does not pay.
+_WORTH_A_MASS = 300
+#: Standard errors by which a short round of all rows may come out lower from a fit.
+_MISSING = 4.0
+#: Tells the random numbers of a fit's pilots from others'.
+_FITTED = 1
+_NO_TIME = "The pilot ran out of time, so no fit was tried."
+
+
+def fit_to_sites(search: Search) -> Trial | str:
+    """Start from independent margins of the pilot's particles, where a model has discrete sites and a fit is asked for.
+
+    Left to us, the start is the prior: margins are near particles that have arrived, and nothing of a short run from
+    there tells of other values that sites could only have taken together.
+    """
+    if not search.problem.layout.n_sites or not takes_fit(search.reference) or is_auto(search.reference):
+        return ""
+    best = search.best
+    if not best.plan.is_tuned:
+        return _NO_TIME
+    return search.learn(fit_margins(best.problem, best.pilots[0].positions, best.runner), _FITTED)
+
+
+def fit_to_pilot(search: Search) -> Trial | str:
+    """Start from a mixture of the first start with a fit to its particles: a region that the fit misses is reached."""
+    best = search.best
+    if not takes_fit(search.reference) or search.problem.layout.n_sites or best.problem.fitted is None:
+        return ""
+    if not best.plan.is_tuned:
+        return _NO_TIME
+    is_ours = is_auto(search.reference)
+    if is_ours and (reason := _reason_to_stay(best)) is not None:
+        return reason
+    near = fit_to(best.problem, best.centres, best.residuals, mass_of(best.problem, best.runner))
+    tried = search.learn(shorten(near, best) if is_ours else near, _FITTED)
+    if isinstance(tried, str):
+        return tried
+    if not is_ours:
+        return tried.scout()
+    if (reason := _reason_against(tried, best)) is not None:
+        return reason
+    return _accept(tried.scout(), best)
+
+
+def _accept(tried: Trial, best: Trial) -> Trial | str:
+    """Ask all rows, which may speak against a fit, or what confirms the fit of a single model."""
+    if (reason := _reason_of_rows(tried, best)) is not None:
+        return reason
+    needed = f"From {best.problem.label} alone, {best.length:,} temperatures would be needed."
+    if best.problem.n_rows > 1:
+        return tried.because(needed)
+    confirmed = confirm(tried, best)
+    if confirmed.against:
+        return confirmed.against
+    fallback = Fallback(lambda: best.start, best.length)
+    return tried.knowing(n_confirming=confirmed.n_draws, fallback=fallback, reason=needed)
+
+
+def _reason_to_stay(first: Trial) -> str | None:
+    """Say why the first reference should be kept without a second pilot, if it should."""
+    problem, runner, n_pilots = first.problem, first.runner, len(first.rows)
+    if problem.engine.kernel.constraints is not None:
+        return "A fit would not keep to the constraints."
+    if any(problem.layout.is_periodic):
+        return "A fit would not keep to a circle."
+    needed = first.length
+    n_particles = problem.n_rows * runner.request.chains * runner.request.draws
+    fit_costs = n_pilots * PILOT_PARTICLES * _NEAR_MOVES + SHORTEST * n_particles
+    if needed * n_particles <= fit_costs:
+        return "A fit to the pilot's particles would not save time."
+    if n_pilots * PILOT_PARTICLES * _NEAR_MOVES * first.plan.seconds_per_gradient > runner.budget.left / 2:
+        return "There is no time for a second pilot, from a fit."
+    suspects = unnormalised_priors(problem.model)
+    if suspects and needed <= _WORTH_A_MASS:
+        return (
+            f"A fit would not save time: the mass of the prior of {quoted(suspects)} would have to be measured first."
+        )
+    return None
+
+
+def _reason_of_rows(tried: Trial, first: Trial) -> str | None:
+    """Say why a fit is not kept after a short round of all rows: pilots of three say little of rows unlike them."""
+    before, after = (
+        np.array([(row.estimate.value, row.estimate.se, row.rounds[-1].n_steps) for row in one.plan.scouted])
+        for one in (first, tried)
+    )
+    if not (len(before) and len(after)):
+        return None
+    # Both rounds err low, by half the variance of a row: what is lower than that allows has been missed.
+    missing = float(np.mean(before[:, 0] - after[:, 0] - 0.5 * after[:, 1] ** 2))
+    error = float(np.sqrt(np.sum(before[:, 1] ** 2 + after[:, 1] ** 2))) / len(before)
+    if missing > _MISSING * error:
+        return f"A fit around each row misses something, {missing:.2f} nats in the mean: it is not used."
+    target = tried.runner.request.target_se or np.inf
+    needed, enough = (
+        float(np.sum(n_steps * np.maximum(se / target, 1.0) ** 2)) for _, se, n_steps in (after.T, before.T)
+    )
+    if needed < enough:
+        return None
+    return f"A fit around each row takes {needed:,.0f} temperatures in all, no fewer than without one ({enough:,.0f})."
+
+
+def _reason_against(tried: Trial, first: Trial) -> str | None:
+    """Say why the first reference is kept although another was fitted, if it should be."""
+    if not tried.plan.is_tuned:
+        return "The pilot from a fit ran out of time."
+    for one, other in zip(tried.pilots, first.pilots, strict=True):
+        log_z = one.log_z - tried.problem.log_prior_mass
+        expected = other.log_z - first.problem.log_prior_mass
+        if expected - log_z > tolerance(one, other):
+            return (
+                f"A fit to the pilot's particles misses something (log Z = {log_z:.1f} instead of {expected:.1f}): "
+                "it is not used."
+            )
+    if tried.length >= first.length:
+        return f"From a fit to the pilot's particles, {tried.length:,} temperatures would be needed."
+    return None
