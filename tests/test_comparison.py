@@ -168,7 +168,7 @@ def test_a_bayes_factor_formats_value_and_interval_alike():
 
 def seeded(value, seed, **options):
     idata = result(value, **options)
-    idata["log_marginal_likelihood"].attrs["random_seed"] = json.dumps([seed, seed + 1])
+    idata["posterior"] = xr.DataTree(xr.Dataset(attrs={"random_seed": json.dumps([seed, seed + 1])}))
     return idata
 
 

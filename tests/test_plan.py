@@ -370,6 +370,14 @@ def test_a_printed_result_shows_one_line_of_its_plan(learnt):
     assert len(repr(learnt["plan"].to_dataset()).splitlines()) <= 6
 
 
+def test_a_printed_result_shows_each_attribute_once(learnt):
+    lines = repr(learnt).splitlines()
+    assert len(lines) <= 125
+    assert sum("inference_library:" in line for line in lines) == 1
+    seen = [name for group in learnt.subtree for name in group.attrs if name not in ("quantity", "chains", "findings")]
+    assert len(seen) == len(set(seen)) + 1  # the gradients of the search for modes, beside those of the run
+
+
 def test_a_plan_of_an_older_result_is_read(learnt):
     """Its arrays were variables, and its facts an attribute."""
     plan = read_plan(learnt)

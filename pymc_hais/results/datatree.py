@@ -68,14 +68,14 @@ def to_datatree(
     """Label a run of one model as ArviZ expects.
 
     The values (C, P, ...) are equally weighted draws in the constrained space, ``draws`` are the same with the
-    statistics of their particles, and the attributes go to every group of the run.  What cannot be added is a finding:
+    statistics of their particles, and the attributes go to the group ``posterior``.  What cannot be added is a finding:
     a finished run is never lost.
     """
     modes = evidence.modes
     model, output = runner.given.model, runner.output
     labels = runner.surely(lambda: labels_of(model, output, values))
     posterior = runner.surely(lambda: as_dataset(values, attrs=attrs, **labels))
-    stats = runner.surely(lambda: as_dataset(stats_of(draws), attrs=attrs))
+    stats = runner.surely(lambda: as_dataset(stats_of(draws)))
     stats["log_marginal_likelihood"] = ("chain", evidence.run.log_z - estimate.log_prior_mass)
     added = add_groups(
         {
@@ -107,7 +107,16 @@ def build_tree(
         "estimates": opinions_group(estimate, evidence.opinions),
         **added,
     }
-    return name_estimate(DataTree.from_dict({f"/{name}": group for name, group in groups.items()}), estimate, attrs)
+    return name_estimate(to_tree(groups), estimate, attrs)
+
+
+def to_tree(groups: Mapping[str, Any]) -> DataTree:
+    """Join groups; of the attributes that ArviZ writes into each, only those of ``posterior`` are kept."""
+    common = set(as_dataset({}).attrs) | {"sample_dims"}
+    for name, group in groups.items():
+        if name != "posterior":
+            group.attrs = {key: value for key, value in group.attrs.items() if key not in common}
+    return DataTree.from_dict({f"/{name}": group for name, group in groups.items()})
 
 
 def name_estimate(idata: DataTree, estimate: LogZEstimate, attrs: Mapping[str, Any]) -> DataTree:
@@ -225,8 +234,13 @@ def evidence_group(
 ) -> Any:
     """Label an estimate of log Z and its rounds, given the particles of each over all chains."""
     values = {name: np.asarray(getattr(estimate, name)) for name in (*_NUMBERS, "se", "log_z")}
-    extra = {"estimator": estimate.estimator, "findings": findings_as_json(estimate.findings)}
-    dataset = as_dataset(values, sample_dims=[], attrs={**attrs, **extra})
+    own = {
+        "quantity": attrs["quantity"],
+        "chains": attrs["chains"],
+        "estimator": estimate.estimator,
+        "findings": findings_as_json(estimate.findings),
+    }
+    dataset = as_dataset(values, sample_dims=[], attrs=own)
     dataset["per_chain"] = ("chain", np.asarray(estimate.per_chain))
     dataset = dataset.assign_coords({"chain": np.arange(len(estimate.per_chain)), "round": np.arange(len(rounds)) + 1})
     for name, field in (("round_n_temperatures", "n_steps"), ("round_value", "log_z"), ("round_mc_se", "se")):

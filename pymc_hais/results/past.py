@@ -205,7 +205,7 @@ def to_extended_tree(
     chosen = _choose((old.sizes["chain"], old.sizes["draw"]), axis, before.run, extended.run, draws, runner)
     shape = chosen.shape
     attrs = _attributes({str(name): value for name, value in old.attrs.items()}, more, shape, extended)
-    stats = _join(idata["sample_stats"].to_dataset(), stats_of(draws), chosen, axis, attrs)
+    stats = _join(idata["sample_stats"].to_dataset(), stats_of(draws), chosen, axis, {})
     stats["log_marginal_likelihood"] = ("chain", np.asarray(estimate.per_chain))
     posterior = _join(old, values, chosen, axis, attrs)
     wanted: dict[str, Any] = {

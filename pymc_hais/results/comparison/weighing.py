@@ -10,7 +10,6 @@ from pymc_hais.core.weights import normalise
 from pymc_hais.estimators import LogZEstimate
 from pymc_hais.inputs.arguments import check_flag
 from pymc_hais.results.comparison.reading import read_results
-from pymc_hais.results.datatree import EVIDENCE
 from pymc_hais.results.findings.compared import check_comparison
 from pymc_hais.results.report import log_findings
 
@@ -42,7 +41,8 @@ def _check_same_data(estimates: Mapping[str, LogZEstimate]) -> None:
 
 
 def _seed_of(tree: Any) -> str:
-    return str(tree[EVIDENCE].attrs.get("random_seed", "")) if EVIDENCE in getattr(tree, "children", ()) else ""
+    has_draws = "posterior" in getattr(tree, "children", ())
+    return str(tree["posterior"].attrs.get("random_seed", "")) if has_draws else ""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from pymc_hais.results.datatree import (
     evidence_group,
     labels_of,
     name_estimate,
+    to_tree,
 )
 from pymc_hais.results.diagnose import unfinished
 from pymc_hais.results.report import PACKAGES, log_fixed, quantity_of
@@ -62,9 +63,8 @@ def to_fixed_tree(model: Any, runner: Runner, begin: float) -> DataTree:
         EVIDENCE: evidence_group(estimate, (), (), attrs),
         **added,
     }
-    tree = DataTree.from_dict({f"/{name}": group for name, group in every.items()})
     log_fixed(estimate, attrs["quantity"])
-    return name_estimate(tree, estimate, attrs)
+    return name_estimate(to_tree(every), estimate, attrs)
 
 
 def _log_likelihood(model: Any, runner: Runner, shape: tuple[int, int], labels: dict[str, Any]) -> Any:

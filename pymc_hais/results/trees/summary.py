@@ -8,7 +8,7 @@ from xarray import DataTree
 
 from pymc_hais.estimators import LogZEstimate
 from pymc_hais.estimators.values import to_html, to_text
-from pymc_hais.results.datatree import EVIDENCE, log_marginal_likelihood
+from pymc_hais.results.datatree import log_marginal_likelihood
 from pymc_hais.results.plans import open_result
 from pymc_hais.runner.timing import duration
 
@@ -69,7 +69,7 @@ def summary(idata: DataTree | str | os.PathLike[str]) -> Summary:
     """
     result = open_result(idata)
     estimate = log_marginal_likelihood(result)
-    return Summary(estimate, _describe({str(name): value for name, value in result[EVIDENCE].attrs.items()}))
+    return Summary(estimate, _describe({str(name): value for name, value in result["posterior"].attrs.items()}))
 
 
 def _describe(attrs: dict[str, Any]) -> str:
