@@ -29,6 +29,7 @@ class Modes:
     positions: np.ndarray  # (K, D): flat vectors of the model
     masses: tuple[RegionMass, ...]  # of the region around each, in units of Z
     shares: np.ndarray  # (K,): what the run has of each region, as a share of its own Z
+    share_errors: np.ndarray  # (K,): standard errors of the shares, from families of particles
     missed: Missed
     n_confirming: int = 0  # draws of the prior from which climbs led to a mode whose mass is known
     n_rare: int = 0  # modes with a real share of Z that one climb alone has reached

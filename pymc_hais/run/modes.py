@@ -61,6 +61,7 @@ class Compared(NamedTuple):
 
     masses: list[RegionMass]  # in units of exp(model.logp())
     shares: np.ndarray  # (K,)
+    errors: np.ndarray  # (K,): of the shares
     missed: Missed
 
 
@@ -72,13 +73,14 @@ def in_order(
     log_prior_mass: float,
 ) -> Modes:
     """Return modes at positions (K, D) in the particles' coordinates, the one with the largest mass first."""
-    masses, shares, missed = compared
+    masses, shares, errors, missed = compared
     order = np.argsort([-mass.log_mass for mass in masses])
     return Modes(
         problem.layout,
         problem.to_model(positions)[order],
         tuple(replace(masses[i], log_mass=masses[i].log_mass - log_prior_mass) for i in order),
         shares[order],
+        errors[order],
         Missed(np.argsort(order)[missed.which], missed.gain, missed.is_certain),
         peaks=tuple(peaks[i] for i in order),
     )
@@ -228,7 +230,7 @@ def with_shares(peaks: list[Peak], masses: list[RegionMass], run: AnnealingRun, 
     positions = run.positions[:, : len(peaks[0].position)]
     weights = np.exp(pool(run.log_weights, run.log_z)).ravel()
     shares, errors = measure_shares(weights, run.families.ravel(), regions_of(peaks, positions), len(peaks))
-    return Compared(masses, shares, compare_regions(log_z, masses, shares, errors))
+    return Compared(masses, shares, errors, compare_regions(log_z, masses, shares, errors))
 
 
 def regions_of(peaks: list[Peak], z: np.ndarray) -> np.ndarray:

@@ -92,6 +92,22 @@ def test_what_is_missed_is_measured_and_placed_and_the_advice_helps():
 
 
 @pytest.mark.slow
+def test_shares_of_modes_have_errors_that_cover_the_truth():
+    """The false-alarm level of both shares is 1e-5."""
+    model, _ = of_parts(2, [(0.9, -3.0, 0.5), (0.1, 3.0, 0.5)], 3.0)
+    _, idata = estimate(model, draws=500)
+    group = idata["modes"].to_dataset()
+    assert group.sizes["mode"] == 2
+    # Each region holds nine tenths of its mode.
+    np.testing.assert_array_less(np.abs(group["share"] - [0.81, 0.09]), 4.5 * group["share_se"])
+    np.testing.assert_array_less(group["share_se"], [0.1, 0.03])
+    shares = [
+        f"{share:.2f} ± {se:.2f}" for share, se in zip(group["share"].values, group["share_se"].values, strict=True)
+    ]
+    assert f"Shares of the posterior around the modes: {shares[0]}, {shares[1]}\n" in str(pymc_hais.summary(idata))
+
+
+@pytest.mark.slow
 def test_a_run_that_has_missed_modes_is_made_again_from_these_and_says_so(caplog, monkeypatch):
     model, truth = spike(10, 0.01)
     with caplog.at_level("INFO", logger="pymc.hais"):

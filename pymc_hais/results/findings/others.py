@@ -130,7 +130,8 @@ def check_modes(modes: Modes | None, estimate: LogZEstimate) -> Iterator[Finding
         "error",
         f"The run has too little mass around {_modes(len(which)).lower()} (at {places}). Importance sampling finds a "
         f"log mass of {modes.masses[which[0]].lower:.2f} around the {'first' if len(which) > 1 else 'mode'}; the run "
-        f"has {modes.shares[which[0]]:.2g} of its Z there. log Z is at least {modes.missed.gain:.2f} nats too low.",
+        f"has {modes.shares[which[0]]:.2g} ± {modes.share_errors[which[0]]:.1g} of its Z there. "
+        f"log Z is at least {modes.missed.gain:.2f} nats too low.",
         "Run again with this result as `modes=`.",
     )
 

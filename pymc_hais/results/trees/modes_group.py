@@ -13,6 +13,7 @@ def modes_group(modes: Modes, ledger: Ledger) -> Dataset:
         "log_mass": np.array([mass.log_mass for mass in modes.masses]),
         "log_mass_se": np.array([mass.relative_se for mass in modes.masses]),
         "share": modes.shares,
+        "share_se": modes.share_errors,
         "missed": np.isin(np.arange(len(modes.shares)), modes.missed.which),
     }
     group = Dataset({name: ("mode", value) for name, value in stats.items()})

@@ -4,13 +4,17 @@ import os
 from dataclasses import dataclass, replace
 from typing import Any
 
-from xarray import DataTree
+import numpy as np
+from xarray import Dataset, DataTree
 
 from pymc_hais.estimators import LogZEstimate
 from pymc_hais.estimators.values import to_html, to_text
 from pymc_hais.results.datatree import log_marginal_likelihood
 from pymc_hais.results.plans import open_result
 from pymc_hais.runner.timing import duration
+
+#: Share of a mode below which it does not count as one of several; and modes that are shown.
+_LEAST_SHARE, _SHOWN_MODES = 0.001, 5
 
 
 @dataclass(frozen=True, repr=False)
@@ -22,7 +26,7 @@ class Summary:
     estimate : LogZEstimate
         log Z with its error and findings.
     run : str
-        Chains, draws, time, temperatures and reference.
+        Chains, draws, time, temperatures and reference; the shares of several modes.
     """
 
     estimate: LogZEstimate
@@ -69,7 +73,8 @@ def summary(idata: DataTree | str | os.PathLike[str]) -> Summary:
     """
     result = open_result(idata)
     estimate = log_marginal_likelihood(result)
-    return Summary(estimate, _describe({str(name): value for name, value in result["posterior"].attrs.items()}))
+    run = _describe({str(name): value for name, value in result["posterior"].attrs.items()})
+    return Summary(estimate, run + _describe_modes(result))
 
 
 def _describe(attrs: dict[str, Any]) -> str:
@@ -82,6 +87,17 @@ def _describe(attrs: dict[str, Any]) -> str:
     rounds, length = attrs["n_rounds"], _temperatures(attrs["n_temperatures"])
     made = f"{rounds} rounds, the last of {length}," if rounds > 1 else f"1 round of {length}"
     return f"{text}: {made} from {attrs['reference']}"
+
+
+def _describe_modes(idata: DataTree) -> str:
+    """Describe the shares of Z around several modes, the largest first; results of earlier versions have no errors."""
+    group = idata["modes"].to_dataset() if "modes" in idata.children else Dataset()
+    if "share_se" not in group or np.sum(group["share"] > _LEAST_SHARE) < 2:
+        return ""
+    order = np.argsort(-group["share"].values)[:_SHOWN_MODES]
+    shares = [f"{group['share'].values[i]:.2f} ± {group['share_se'].values[i]:.2f}" for i in order]
+    rest = ", ..." if group.sizes["mode"] > len(order) else ""
+    return f"\nShares of the posterior around the modes: {', '.join(shares)}{rest}"
 
 
 def _temperatures(number: int) -> str:
