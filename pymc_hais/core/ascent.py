@@ -20,8 +20,14 @@ _ARMIJO = 1e-4
 _LEVEL = 2
 #: Failed steps in a row after which a start is given up.
 _PATIENCE = 12
-#: Share of the starts that must have ended: the last ones would cost as much as all.
-_MOST = 0.95
+#: How much longer than on average a single start may climb: from afar, narrow modes take the most steps.
+_LONGEST = 4
+#: Nats by which the trapezoidal rule may miss a small rise.
+_LEAST_BENT = 0.1
+#: What a step that may have left its basin is shortened by.
+_BACK = 0.25
+#: How steps grow where the density is convex, and no curvature says how long they should be.
+_GROW = 2.0
 
 #: Told how often each start was evaluated, and which share of the starts has ended; says whether to go on.
 type GoesOn = Callable[[int, float], bool]
@@ -33,7 +39,6 @@ class Ascended(NamedTuple):
     positions: np.ndarray  # (n, D)
     values: np.ndarray  # (n,)
     is_converged: np.ndarray  # (n,) of bool
-    n_evaluations: int  # of all starts together
 
 
 class _Memory:
@@ -53,6 +58,15 @@ class _Memory:
         self.s = np.concatenate([self.s, np.where(is_good[:, None], s, 0.0)[None]])[keep]
         self.y = np.concatenate([self.y, np.where(is_good[:, None], -y, 0.0)[None]])[keep]
         self.rho = np.concatenate([self.rho, rho[None]])[keep]
+
+    def take(self, which: np.ndarray) -> None:
+        """Go on with some of the starts alone."""
+        self.s, self.y, self.rho, self.gamma = (
+            self.s[:, which],
+            self.y[:, which],
+            self.rho[:, which],
+            self.gamma[which],
+        )
 
     @property
     def n_pairs(self) -> np.ndarray:
@@ -83,48 +97,68 @@ def ascend(
     n_iterations: int,
     tolerance: float,
     goes_on: GoesOn = lambda n, done: True,
+    is_free: np.ndarray | None = None,
 ) -> Ascended:
     """Climb from each start (n, D) until the rise that is left is about the tolerance, in nats.
 
-    ``evaluate`` takes positions (n, D) and returns log densities (n,), -inf where there is none, and gradients (n, D);
-    it is called at most ``n_iterations`` times, and as long as ``goes_on``.  In units of the metric the density is not
-    too narrow.
+    ``evaluate`` takes some of the positions, (m, D), and returns log densities (m,), -inf where there is none, and
+    gradients (m, D).  Each start is evaluated ``n_iterations`` times on average, as long as ``goes_on``: what those
+    that arrive early leave is for the others.  In units of the metric the density is not too narrow.  ``is_free``
+    (n, D) says in which of its dimensions each start may climb, all by default.
     """
-    x = np.array(starts, np.float64)
-    value, gradient = _whitened(evaluate, x, metric)
-    memory, n = _Memory(*x.shape), len(x)
-    length, factor, failed = np.full(n, _FIRST), np.ones(n), np.zeros(n, int)
-    level = np.zeros(n, int)
-    is_converged, n_calls = np.zeros(n, bool), 1
-    is_done = ~np.isfinite(value)
-    while n_calls < n_iterations and is_done.mean() < _MOST and goes_on(n_calls, is_done.mean()):
+    n = len(starts)
+    is_free = np.ones(starts.shape, bool) if is_free is None else is_free
+    ends, is_converged = np.array(starts, np.float64), np.zeros(n, bool)
+    values, gradient = _whitened(evaluate, ends, metric, is_free)
+    active = np.flatnonzero(np.isfinite(values))
+    x, value, gradient, is_free = ends[active], values[active], gradient[active], is_free[active]
+    memory = _Memory(*x.shape)
+    length, factor = np.full(len(x), _FIRST), np.ones(len(x))
+    failed, level = np.zeros((2, len(x)), int)
+    n_calls, left = 1, n * (n_iterations - 1)
+    while 0 < len(x) <= left and n_calls < _LONGEST * n_iterations and goes_on(n_calls, 1.0 - len(x) / n):
         step = memory.direction(gradient)
         slope = np.sum(step * gradient, axis=1)
         has_memory = slope > 0.0
         norm = np.maximum(np.sqrt(np.sum(gradient**2, axis=1)), 1e-300)
+        along = np.where(has_memory[:, None], step * factor[:, None], gradient * (length / norm)[:, None])
+        rise = np.where(has_memory, slope * factor, length * norm)
         # A few pairs, of narrow directions, say nothing of the wide ones.
         is_known = memory.n_pairs >= min(_MEMORY, x.shape[1])
         level = np.where(is_known & has_memory & (0.5 * slope < tolerance), level + 1, 0)
-        is_converged |= ~is_done & ((level >= _LEVEL) | (0.5 * norm**2 < tolerance))
-        is_done |= is_converged
-        along = np.where(has_memory[:, None], step * factor[:, None], gradient * (length / norm)[:, None])
-        rise = np.where(has_memory, slope * factor, length * norm)
+        is_top = (level >= _LEVEL) | (0.5 * norm**2 < tolerance)
         tried = x + (along * metric if metric.ndim == 1 else along @ metric.T)
-        new_value, new_gradient = _whitened(evaluate, tried, metric)
-        n_calls += 1
-        is_moved = ~is_done & (new_value >= value + _ARMIJO * rise)
+        new_value, new_gradient = _whitened(evaluate, tried, metric, is_free)
+        n_calls, left = n_calls + 1, left - len(x)
+        is_higher = new_value >= value + _ARMIJO * rise
+        trapezoid = 0.5 * np.sum((gradient + new_gradient) * along, axis=1)
+        is_moved = ~is_top & is_higher & _is_within_a_basin(new_value - value, trapezoid)
         # A first step that overshot the top says as much of the curvature as one that did not.
         memory.add(along, new_gradient - gradient, is_moved | (~has_memory & np.isfinite(new_value)))
         x = np.where(is_moved[:, None], tried, x)
-        length *= np.where(is_moved, 10.0, np.where(has_memory, 1.0, 0.1))
-        factor = np.where(is_moved, 1.0, factor * _shrink(value, new_value, rise))
+        length *= np.where(is_moved, _GROW, np.where(has_memory, 1.0, 0.1))
+        factor *= np.where(is_higher, _BACK, _shrink(value, new_value, rise))
+        factor[is_moved] = 1.0
         value, gradient = np.where(is_moved, new_value, value), np.where(is_moved[:, None], new_gradient, gradient)
         failed = np.where(is_moved, 0, failed + 1)
         is_lost = failed == _PATIENCE // 2
         memory.forget(is_lost)
-        length, factor = np.where(is_lost, _FIRST, length), np.where(is_lost, 1.0, factor)
-        is_done |= failed >= _PATIENCE
-    return Ascended(x, value, is_converged, n_calls * n)
+        length[is_lost], factor[is_lost] = _FIRST, 1.0
+        ends[active], values[active], is_converged[active] = x, value, is_top
+        goes = np.flatnonzero(~is_top & (failed < _PATIENCE))
+        if len(goes) < len(x):
+            memory.take(goes)
+            active, x, value, gradient, is_free = active[goes], x[goes], value[goes], gradient[goes], is_free[goes]
+            length, factor, failed, level = length[goes], factor[goes], failed[goes], level[goes]
+    return Ascended(ends, values, is_converged)
+
+
+def _is_within_a_basin(rise: np.ndarray, trapezoid: np.ndarray) -> np.ndarray:
+    """Whether the slopes at both ends of a step tell its rise within a factor of two, as they do along a parabola.
+
+    A step over a valley, from the basin of a narrow mode into another one, rises by something else.
+    """
+    return np.abs(rise - trapezoid) <= rise + _LEAST_BENT
 
 
 def _shrink(before: np.ndarray, after: np.ndarray, predicted: np.ndarray) -> np.ndarray:
@@ -133,9 +167,10 @@ def _shrink(before: np.ndarray, after: np.ndarray, predicted: np.ndarray) -> np.
     return np.clip(predicted / np.where(short > 0.0, short, 1.0), 0.05, 0.5)
 
 
-def _whitened(evaluate: Callable, x: np.ndarray, metric: Metric) -> tuple[np.ndarray, np.ndarray]:
+def _whitened(evaluate: Callable, x: np.ndarray, metric: Metric, is_free: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Evaluate, with whitened gradients; a gradient that is no number makes a density of zero."""
     value, gradient = evaluate(x)
+    gradient = np.where(is_free, gradient, 0.0)
     whitened = gradient * metric if metric.ndim == 1 else gradient @ metric
     is_right = np.isfinite(value) & np.isfinite(whitened).all(axis=1)
     return np.where(is_right, value, -np.inf), np.where(is_right[:, None], whitened, 0.0)

@@ -206,12 +206,8 @@ def _exchange(
     is_free, z = np.concatenate(slopes), np.concatenate(best)
     scales = metric if metric.ndim == 1 else np.sqrt(np.sum(metric**2, axis=1))
 
-    def along(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        value, gradient = joint(z)
-        return value, np.where(is_free, gradient, 0.0)
-
     for n_steps in _EXCHANGED_STEPS:
-        z, is_free = ascend(along, z, scales, n_steps, _TOP).positions, ~is_free
+        z, is_free = ascend(joint, z, scales, n_steps, _TOP, is_free=is_free).positions, ~is_free
     return z
 
 

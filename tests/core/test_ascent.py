@@ -1,6 +1,8 @@
 """Ascent from many starts: it arrives at the tops of densities of any scale, and says where it did not."""
 
 import numpy as np
+import pytest
+from scipy.special import logsumexp
 
 from pymc_hais.core.ascent import ascend
 
@@ -51,3 +53,58 @@ def test_places_without_a_density_are_left_alone():
 
     found = ascend(evaluate, np.array([[-1.0, 0.0], [0.5, 0.0]]), np.ones(2), 30, 1e-3)
     assert list(found.is_converged) == [False, True]
+
+
+def student_hills(centres, widths):
+    """Return hills of unlike widths with heavy tails (4 degrees of freedom), convex but for their tops."""
+    n_dims = centres.shape[1]
+
+    def evaluate(x):
+        z = (x - centres[:, None]) / widths[:, None, None]
+        squared = np.sum(z**2, axis=2)
+        value = -0.5 * (4.0 + n_dims) * np.log1p(squared / 4.0) - n_dims * np.log(widths)[:, None]
+        total = logsumexp(value, axis=0)
+        slopes = -(4.0 + n_dims) / (4.0 + squared[..., None]) * z / widths[:, None, None]
+        return total, np.sum(np.exp(value - total)[..., None] * slopes, axis=0)
+
+    return evaluate
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_start_climbs_the_hill_that_its_slope_leads_to(seed):
+    rng = np.random.default_rng(seed)
+    centres, widths = rng.uniform(-7.0, 7.0, (5, 2)), np.exp(-rng.uniform(0.0, 2.5, 5))
+    evaluate, starts = student_hills(centres, widths), rng.uniform(-10.0, 10.0, (500, 2))
+
+    def nearest(x):
+        return np.argmin(np.linalg.norm(x - centres[:, None], axis=2), axis=0)
+
+    x = starts  # the gradient's own way, in steps that are short beside each hill
+    for _ in range(2000):
+        slope = evaluate(x)[1]
+        norm = np.linalg.norm(slope, axis=1, keepdims=True)
+        x = x + slope * np.minimum(0.02 / norm, 0.1 * widths.min() ** 2)
+    found = ascend(evaluate, starts, np.full(2, 3.0), 60, 1e-3)
+    has_arrived = found.is_converged & (nearest(found.positions) == nearest(x))
+    assert np.min([has_arrived[nearest(x) == hill].mean() for hill in range(5)]) > 0.75
+
+
+def test_what_early_starts_leave_is_for_late_ones():
+    starts = np.zeros((100, 8))
+    starts[90:] = 5.0
+    n_evaluated = []
+
+    def evaluate(x):
+        n_evaluated.append(len(x))
+        return quadratic(np.diag(np.logspace(0.0, 7.0, 8)), 0.0)(x)
+
+    found = ascend(evaluate, starts, np.ones(8), 10, 1e-3)
+    assert found.is_converged[:90].all()
+    assert len(n_evaluated) > 20
+    assert sum(n_evaluated) <= 10 * len(starts)
+
+
+def test_a_dimension_that_is_not_free_stays():
+    is_free = np.array([[True, False], [False, True]])
+    found = ascend(quadratic(np.eye(2), 1.0), np.zeros((2, 2)), np.ones(2), 20, 1e-3, is_free=is_free)
+    assert np.allclose(found.positions, is_free, atol=0.05)
