@@ -48,7 +48,7 @@ __all__ = [  # noqa: F405
     "validate",
 ]
 
-__version__ = "0.3.0.dev0"
+__version__ = "0.3.0"
 
 
 #: Names of earlier versions, and what takes their place.
