@@ -16,13 +16,12 @@ from benchmarks.hierarchies import MODELS as HIERARCHIES
 from benchmarks.hierarchies import neal_funnel
 from pymc_hais.core.seeds import Seeds
 from pymc_hais.estimators import LogZEstimate
-from pymc_hais.inputs.request import Request
+from pymc_hais.inputs.request import read
 from pymc_hais.planning.choose import choose
 from pymc_hais.problem.building import build_problem
 from pymc_hais.results.diagnose import with_findings
 from pymc_hais.results.findings.weights import check_weights
 from pymc_hais.run.rounds import run_rounds
-from pymc_hais.runner.runner import build_runner
 
 
 def normal_mean() -> tuple[pm.Model, float]:
@@ -156,11 +155,11 @@ class Calibration(NamedTuple):
 def calibrate(case: Case, n_seeds: int, n_repeats: int = 1, **options: Any) -> Calibration:
     """Estimate log Z of one model with many seeds; it is compiled once, and each pilot serves some runs."""
     model, truth = case.build()
-    runner = build_runner(Request(function="sample_hais", model=model, **options, random_seed=1))
+    runner = read("sample_hais", model, {**options, "random_seed": 1}).runner()
     problem = build_problem(model, "prior", runner.compiler, runner.seeds, takes_fit=case.reference != "prior")
     rows = []
     for seed in range(n_seeds):
-        runner = build_runner(Request(function="sample_hais", model=model, **options, random_seed=seed))
+        runner = read("sample_hais", model, {**options, "random_seed": seed}).runner()
         start = choose(problem, case.reference, runner)
         for run in range(n_repeats):
             own = replace(runner, seeds=Seeds((seed, run)))
@@ -172,11 +171,11 @@ def calibrate_rows(n_seeds: int, **options: Any) -> Calibration:
     """Score held-out rows with many seeds; every row of every seed counts."""
     model, y = latent_rows()
     truth = norm.logpdf(y[:, 0], 0.0, np.sqrt(2.0))
-    runner = build_runner(Request(function="sample_hais", model=model, **options, random_seed=1))
+    runner = read("sample_hais", model, {**options, "random_seed": 1}).runner()
     problem = build_problem(model, "prior", runner.compiler, runner.seeds, {"y": y}, takes_fit=True)
     rows = []
     for seed in range(n_seeds):
-        runner = build_runner(Request(function="sample_hais", model=model, **options, random_seed=seed))
+        runner = read("sample_hais", model, {**options, "random_seed": seed}).runner()
         evidence = run_rounds(*choose(problem, "auto", runner), runner)
         for row, value in zip(evidence.rows, truth, strict=True):
             findings = tuple(check_weights(row, evidence, runner))

@@ -5,13 +5,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pymc as pm
 
-from pymc_hais.inputs.request import Request
+from pymc_hais.inputs.request import read
 from pymc_hais.planning.choose import choose
 from pymc_hais.problem.building import build_problem
 from pymc_hais.results.findings.plan import check_plan
 from pymc_hais.run.plan import Origin, Plan, Promise
 from pymc_hais.run.rounds import run_rounds
-from pymc_hais.runner.runner import build_runner
 from tests.truth import log_evidence_regression
 
 
@@ -65,7 +64,7 @@ class LearntPlan:
     def run(self, y, seed, target_se=None):
         """Follow the plan on other data, as ``sample_hais(plan=)`` does once its model is compiled."""
         problem = replace(self.problem, rows={"y": np.asarray(y)[None]})
-        call = replace(call_of(problem.model, 1000 + seed, target_se), recipe=self.recipe)
+        call = call_of(problem.model, 1000 + seed, target_se).asking(recipe=self.recipe)
         evidence = run_rounds(problem, replace(self.plan, tail=None), call)
         estimate = evidence.estimate
         misfit = any(check_plan(self.plan, evidence.run))
@@ -73,8 +72,8 @@ class LearntPlan:
 
 
 def call_of(model, seed, target_se=None):
-    numbers = {"draws": 500, "chains": 2, "target_se": target_se, "random_seed": seed}
-    return build_runner(Request(function="sample_hais", model=model, backend="jax", **numbers))
+    numbers = {"backend": "jax", "draws": 500, "chains": 2, "target_se": target_se, "random_seed": seed}
+    return read("sample_hais", model, numbers).runner()
 
 
 def learn(sets, reference):
@@ -87,4 +86,4 @@ def learn(sets, reference):
     evidence = run_rounds(problem, plan, call)
     origin = Origin(problem.layout, None, evidence.ladder, Promise.of(evidence.run))
     lengths = np.array([len(evidence.ladder.schedule)])
-    return LearntPlan(sets, problem, replace(plan, origin=origin, lengths=lengths), call.recipe)
+    return LearntPlan(sets, problem, replace(plan, origin=origin, lengths=lengths), call.sampling.recipe)

@@ -4,10 +4,9 @@ import numpy as np
 from scipy.special import logsumexp
 
 from pymc_hais.core.records import AnnealingRun, ParticleState
-from pymc_hais.inputs.request import Request
+from pymc_hais.inputs.request import read
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.run.plan import Plan, Start
-from pymc_hais.runner.runner import build_runner
 from pymc_hais.tuning import Pilot, Recipe
 
 
@@ -67,4 +66,4 @@ def pareto(shape, n, seed=0):
 def call_of(model=None, **options):
     """Build a call from options as the front door does; without a target, without a progress bar."""
     numbers = {"draws": 100, "chains": 2, "target_se": None, "random_seed": 1, **options}
-    return build_runner(Request(function="sample_hais", model=model, **numbers))
+    return read("sample_hais", model, numbers).runner()

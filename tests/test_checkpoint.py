@@ -22,8 +22,8 @@ import pymc_hais
 from tests import bits
 from tests.bits import SMALL, Y, same_bits
 from tests.core.test_files import Bomb
-from tests.jobs.test_workers import threads_left
 from tests.quick import interrupt
+from tests.runner.test_workers import threads_left
 from tests.toys import HAS_JAX
 
 pytestmark = pytest.mark.skipif(not HAS_JAX, reason="JAX is not installed")
@@ -152,7 +152,7 @@ def other_data():
     ],
 )
 def test_another_call_is_refused_before_any_work(model, folder, given, told, monkeypatch):
-    monkeypatch.setattr("pymc_hais.calls.stages.build_problem", lambda *_: pytest.fail("work has begun"))
+    monkeypatch.setattr("pymc_hais.calls.sample.build_problem", lambda *_: pytest.fail("work has begun"))
     with pytest.raises(ValueError, match=rf"(?s)is of another call, and cannot go on with this one\..*{told}"):
         sample(given.pop("model", model), checkpoint=folder, **given)
 

@@ -62,10 +62,10 @@ def test_a_result_of_the_interpreter_is_extended(model):
 def test_the_backend_of_a_file_is_its_own(model, first, tmp_path, monkeypatch):
     first.to_netcdf(tmp_path / "result.nc")
 
-    def build(request):
-        raise ZeroDivisionError(request.backend)
+    def read(function, model, given, *_, **__):
+        raise ZeroDivisionError(given["backend"])
 
-    monkeypatch.setattr("pymc_hais.calls.extend.build_runner", build)
+    monkeypatch.setattr("pymc_hais.calls.extend.read", read)
     with pytest.raises(ZeroDivisionError, match=r"^jax$"):
         extend(tmp_path / "result.nc", model, chains=1)
 

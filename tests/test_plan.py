@@ -10,8 +10,8 @@ import xarray as xr
 from scipy import stats
 
 import pymc_hais
+from pymc_hais.inputs.saved import read_plan
 from pymc_hais.results.findings.plan import check_plan
-from pymc_hais.results.plans import read_plan
 from pymc_hais.run.plan import Origin, Promise, encode_plan
 from tests.data_sets import DataSets, learn
 from tests.marks import slow_but

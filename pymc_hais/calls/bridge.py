@@ -13,7 +13,7 @@ from pymc_hais.core.seeds import Purpose
 from pymc_hais.estimators import LogBayesFactor, LogZEstimate, divide, estimate_point_density, to_estimate
 from pymc_hais.estimators.values import NORMAL_REACH
 from pymc_hais.inputs.draws import read_draws, read_positions
-from pymc_hais.inputs.request import Request
+from pymc_hais.inputs.request import read
 from pymc_hais.kernels import RandomWalk
 from pymc_hais.model import build_layout, discrete_names, find_model
 from pymc_hais.model.points.point_prior import locate, read_point
@@ -23,7 +23,6 @@ from pymc_hais.results.datatree import observed_data_of
 from pymc_hais.results.findings.model import check_prior_mass
 from pymc_hais.results.findings.others import check_bridge
 from pymc_hais.results.report import log_findings, quantity_of
-from pymc_hais.runner.runner import build_runner
 from pymc_hais.tuning import fit_reference
 
 if TYPE_CHECKING:
@@ -95,22 +94,15 @@ def bridge(
     ...     idata = pm.sample()  # doctest: +SKIP
     >>> pymc_hais.bridge(model, idata)  # doctest: +SKIP
     """
+    given = dict(locals())
     model = find_model(model)
     if discrete := discrete_names(model):
         raise NotImplementedError(
             f"A bridge fits a density to the draws, and `{discrete[0]}` is discrete: sum it out of the likelihood, or "
             "use pm.sample_hais, which takes discrete variables."
         )
-    request = Request(
-        function="bridge",
-        model=model,
-        random_seed=random_seed,
-        cores=cores,
-        backend=backend,
-        compile_kwargs=compile_kwargs,
-        kernel=RandomWalk(),  # nothing moves: no gradients are needed
-    )
-    runner = build_runner(request)
+    # Nothing moves: no gradients are needed.
+    runner = read("bridge", model, given | {"kernel": RandomWalk()}).runner()
     positions = read_positions(model, idata)
     n_chains, n_draws, n_dims = positions.shape
     reference = fit_reference(thin_rows(positions.reshape(-1, n_dims)))
@@ -189,6 +181,7 @@ def savage_dickey(
     ...     idata = pm.sample_hais()  # doctest: +SKIP
     >>> pymc_hais.savage_dickey(model, idata, {"delta": 0.0})  # doctest: +SKIP
     """
+    given = dict(locals())
     model = find_model(model)
     if discrete := discrete_names(model):
         raise NotImplementedError(
@@ -199,16 +192,8 @@ def savage_dickey(
     first = {name: values[0, 0] for name, values in read_draws(model, idata, "idata", 1).items()}
     values = read_point(model, point, {name: value.shape for name, value in first.items()})
     tested, coordinates, log_prior = locate(model, build_layout(model), values, first)
-    request = Request(
-        function="savage_dickey",
-        model=model,
-        random_seed=0,  # nothing is drawn
-        cores=cores,
-        backend=backend,
-        compile_kwargs=compile_kwargs,
-        kernel=RandomWalk(),  # nothing moves: no gradients are needed
-    )
-    runner = build_runner(request)
+    # Nothing is drawn, and nothing moves: no gradients are needed.
+    runner = read("savage_dickey", model, given | {"random_seed": 0, "kernel": RandomWalk()}).runner()
     reference = fit_reference(thin_rows(positions.reshape(-1, positions.shape[-1])))
     problem = build_first_problem(model, reference, runner)
     density = estimate_point_density(problem.log_density, positions, tested, coordinates)

@@ -13,7 +13,7 @@ import numpy as np
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.seeds import Seeds
 from pymc_hais.inputs.draws import is_result
-from pymc_hais.inputs.request import Request
+from pymc_hais.inputs.request import read
 from pymc_hais.model import (
     WrittenLogp,
     build_outputs,
@@ -30,7 +30,6 @@ from pymc_hais.planning.starts import first_reference, takes_fit
 from pymc_hais.problem.building import with_data
 from pymc_hais.problem.kept import keep_problem
 from pymc_hais.problem.problem import Problem
-from pymc_hais.runner.runner import build_runner
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -47,21 +46,23 @@ class Opened:
     """What one call works with."""
 
     model: Any  # with the data as they were when the call began
-    choices: dict[str, Any]  # the arguments of :func:`compile`
+    arguments: dict[str, Any]  # of the call, with those of :func:`compile` in place of its own
     build_outputs: Callable[..., Any]  # as :func:`pymc_hais.model.build_outputs`, without the model
 
 
-def open_model(model: Any, draws: Any, **choices: Any) -> Opened:
-    """Return what a call works with: the model itself, or a copy of a compiled one that has its machine code.
+def open_model(given: dict[str, Any]) -> Opened:
+    """Return what a call with these arguments works with: the model itself, or a copy with a compiled one's code.
 
-    A compiled one refuses choices other than its own, changes of the model, and data of other shapes.
+    A compiled model refuses arguments of :func:`compile` other than its own, changes of the model, and data of other
+    shapes.
     """
+    model, draws = given["model"], given.get("draws")
     if isinstance(model, CompiledModel):
-        return model._open(choices)
+        return model._open(given)
     if isinstance(draws, CompiledModel):
         raise ValueError("The first argument is `draws`; pass a compiled model by name, sample_hais(model=compiled).")
     found = find_model(model, draws)
-    return Opened(found, choices, lambda *args: build_outputs(found, *args))
+    return Opened(found, given, lambda *args: build_outputs(found, *args))
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,8 +96,8 @@ class CompiledModel:
         self._opening = threading.Lock()
         own = with_table(model, {})
         self._first = self._latest = _DataSet(own, read_containers(own))
-        options = {name: choices[name] for name in ("kernel", "constraints", "backend", "compile_kwargs")}
-        runner = build_runner(Request(function="compile", model=own, random_seed=_SEED, cores=cores, **options))
+        asked = {**choices, "random_seed": _SEED, "cores": cores}
+        runner = read("compile", own, asked).runner()
         self._compiler = runner.compiler
         self._varying = varying_containers(own)
         varying = {name: self._first.values[name] for name in self._varying}
@@ -131,9 +132,9 @@ class CompiledModel:
         )
 
     def _open(self, given: Mapping[str, Any]) -> Opened:
-        """Return what a call works with."""
-        for name, value in given.items():
-            own = self._choices[name]
+        """Return what a call works with; a plan has its own reference."""
+        for name, own in self._choices.items():
+            value = given.get(name, _CHOICES[name])
             if not _is_same(value, _CHOICES[name]) and not _is_same(value, own):
                 raise ValueError(
                     f"`{name}` belongs to the compiled model, which has {own!r}; got {value!r}: leave it out, or pass "
@@ -141,7 +142,8 @@ class CompiledModel:
                 )
         with self._opening:
             data = self._read()
-        return Opened(data.model, self._choices, lambda *args: self._build_outputs(data, *args))
+        own = self._choices if given.get("plan") is None else {**self._choices, "reference": given["reference"]}
+        return Opened(data.model, {**given, **own}, lambda *args: self._build_outputs(data, *args))
 
     def _read(self) -> _DataSet:
         """Take the present data, in a copy of the model that has the machine code."""
@@ -259,14 +261,14 @@ def compile(
     ...     pm.set_data({"y": np.random.default_rng(seed).normal(size=5)}, model=model)
     ...     idata = pm.sample_hais(model=compiled, random_seed=seed)
     """
+    choices = {name: value for name, value in locals().items() if name in _CHOICES} | {"path": _CHOICES["path"]}
     model = find_model(model)
     if is_model(reference) or is_result(reference):
         raise ValueError(
             "`reference` of compile cannot be another model or draws, which belong to one data set: pass a "
             'distribution, or "auto"; or call sample_hais with the model itself.'
         )
-    choices = {"reference": reference, "kernel": kernel, "constraints": constraints, "path": _CHOICES["path"]}
-    return CompiledModel(model, {**choices, "backend": backend, "compile_kwargs": compile_kwargs}, cores)
+    return CompiledModel(model, choices, cores)
 
 
 def _is_same(given: Any, own: Any) -> bool:

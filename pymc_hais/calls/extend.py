@@ -12,9 +12,10 @@ import numpy as np
 from pymc_hais.calls.compile import CompiledModel, open_model
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.seeds import Branch
-from pymc_hais.inputs.request import Request
+from pymc_hais.inputs.request import read
+from pymc_hais.inputs.saved import open_result
 from pymc_hais.model.compat import default_theme
-from pymc_hais.planning.follow import follow, follow_plan, origin_of, restore_problem
+from pymc_hais.planning.follow import follow_plan, origin_of, restore_problem
 from pymc_hais.results.diagnose import with_findings
 from pymc_hais.results.past import (
     check_goes_on,
@@ -24,10 +25,9 @@ from pymc_hais.results.past import (
     read_whole,
     to_extended_tree,
 )
-from pymc_hais.results.plans import keep_result, open_result
+from pymc_hais.results.plans import keep_result
 from pymc_hais.results.report import extension_attributes, log_extension, log_nothing_added
 from pymc_hais.run.extending import add_chains, add_draws, reach_target
-from pymc_hais.runner.runner import build_runner
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -106,39 +106,25 @@ def extend(
     >>> idata = pm.sample_hais()  # doctest: +SKIP
     >>> idata = pymc_hais.extend(idata, chains=12)  # half the error  # doctest: +SKIP
     """
-    begin = time.perf_counter()
-    given = {"draws": draws, "chains": chains, "target_se": target_se}
-    if sum(value is not None for value in given.values()) != 1:
-        named = ", ".join(f"{name}={value!r}" for name, value in given.items() if value is not None) or "none"
+    given, begin = dict(locals()), time.perf_counter()
+    added = {name: given[name] for name in ("draws", "chains", "target_se")}
+    if sum(value is not None for value in added.values()) != 1:
+        named = ", ".join(f"{name}={value!r}" for name, value in added.items() if value is not None) or "none"
         raise ValueError(f"Pass exactly one of `draws`, `chains` and `target_se`; got {named}.")
     result: DataTree = open_result(idata)
     if backend is None and compile_kwargs is None and not isinstance(model, CompiledModel):
-        backend = read_backend(result)
-    choices = {"reference": reference, "kernel": kernel, "constraints": None, "path": "geometric"}
-    opened = open_model(model, None, **choices, backend=backend, compile_kwargs=compile_kwargs)
+        given["backend"] = read_backend(result)
+    opened = open_model(given)
     model = opened.model
     record, old = read_whole(result)
     attrs, origin = result["posterior"].attrs, origin_of(record)
     check_model_of(origin, model)
-    request = Request(
-        function="extend",
-        model=model,
-        draws=attrs["draws"] if draws is None else draws,
-        chains=attrs["chains"] if chains is None else chains,
-        target_se=target_se,
-        max_temperatures=max(2, len(origin.ladder.schedule)),
-        random_seed=random_seed,
-        cores=cores,
-        executor=executor,
-        checkpoint=checkpoint,
-        progressbar=progressbar,
-        progressbar_theme=progressbar_theme,
-        others={"idata": result, "added": given},
-        **opened.choices,
-    )
+    asked = opened.arguments | {"max_temperatures": max(2, len(origin.ladder.schedule))}
+    asked |= {name: int(attrs[name]) for name in ("draws", "chains") if given[name] is None}
+    request = read("extend", model, asked, record, idata=result, added=added)
     number = int(attrs.get("extensions", 0)) + 1
-    with build_runner(request) as runner:
-        runner = follow(record, runner.branch(Branch.EXTENSION, number))
+    with request.runner() as runner:
+        runner = runner.branch(Branch.EXTENSION, number)
         with runner.progress:
             problem = restore_problem(record, model, reference, runner)
             plan = replace(follow_plan(record, problem, runner), tail=record.tail)  # of the same data
@@ -151,16 +137,16 @@ def extend(
                 extended = (add_chains if draws is None else add_draws)(before, runner)
             runner.progress.is_cut = runner.ledger.is_interrupted
             runner.progress.conclude(f"{extended.estimate:.2f}")
-        added = extended.posterior
-        if added is None:
+        draws_added = extended.posterior
+        if draws_added is None:
             log_nothing_added(old, runner)
             return result.copy()
         wanted = runner if target_se is not None else runner.asking(target_se=_target(attrs))
         estimate = runner.surely(lambda: with_findings(extended, wanted, old.findings))
         runner.surely(lambda: log_extension(old, estimate, extended, runner.ledger.seconds["rounds"]))
-        values = runner.surely(lambda: named(added.positions))
+        values = runner.surely(lambda: named(draws_added.positions))
         more = extension_attributes(extended, wanted, time.perf_counter() - begin)
-        tree = to_extended_tree(model, result, values, before, extended, added, estimate, more, runner)
+        tree = to_extended_tree(model, result, values, before, extended, draws_added, estimate, more, runner)
         keep_result(tree, runner)
     return tree
 

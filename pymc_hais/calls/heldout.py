@@ -17,7 +17,8 @@ from pymc_hais.core.seeds import Branch, Purpose
 from pymc_hais.estimators import LogZEstimate
 from pymc_hais.inputs.arguments import check_integer, refuse_idle
 from pymc_hais.inputs.draws import is_result
-from pymc_hais.inputs.request import Request, check_request
+from pymc_hais.inputs.estimates import log_marginal_likelihood
+from pymc_hais.inputs.request import read
 from pymc_hais.model import (
     build_row_logp,
     find_model,
@@ -32,12 +33,11 @@ from pymc_hais.planning.choose import choose
 from pymc_hais.planning.mass import build_first_problem, measure_prior_mass
 from pymc_hais.problem.problem import Problem
 from pymc_hais.references import prior_alone
-from pymc_hais.results.datatree import log_marginal_likelihood
 from pymc_hais.results.diagnose import findings_of_rows
 from pymc_hais.results.heldout import HeldOut, of_rows, predict, to_heldout_tree
 from pymc_hais.results.report import attributes_of_rows, log_held_out
 from pymc_hais.run.rounds import run_rounds
-from pymc_hais.runner.runner import Runner, build_runner
+from pymc_hais.runner.runner import Runner
 
 if TYPE_CHECKING:
     from xarray import DataTree
@@ -47,6 +47,10 @@ _COSTS = ("n_gradients", "n_gradients_pilot", "compile_time", "pilot_time", "sam
 
 #: Error of a log Z that is divided by, as a share of the rows' own target.
 _SHARE_OF_TARGET = 0.3
+#: Arguments of the rows' own runs, of both these and the run for log Z, and all that ``posterior`` leaves idle.
+_OF_ROWS = ("draws", "chains", "target_se", "max_temperatures", "reference")
+_SHARED = ("cores", "kernel", "backend", "compile_kwargs", "progressbar", "progressbar_theme")
+_OF_ANNEALING = (*_OF_ROWS, "kernel", "executor", "checkpoint", "backend", "compile_kwargs", "sample_kwargs")
 #: Why settings of the rows are refused where no row has hidden variables.
 _ONLY_LOG_Z = "`data` names all free variables, so that only log Z is annealed, with `sample_kwargs`"
 
@@ -142,18 +146,11 @@ def log_likelihood(
     Sohl-Dickstein, J. and Culpepper, B. J. (2012). Hamiltonian annealed importance sampling for partition function
     estimation. arXiv:1205.1925, section 4.
     """
-    begin = time.perf_counter()
+    given, begin = dict(locals()), time.perf_counter()
     model = find_model(model)
     names = check_known(model, data)
-    annealing: dict[str, Any] = {
-        "draws": draws, "chains": chains, "target_se": target_se, "max_temperatures": max_temperatures,
-        "reference": reference,
-    }  # fmt: skip
     if posterior is not None:
-        idle = annealing | {
-            "kernel": kernel, "executor": executor, "checkpoint": checkpoint, "backend": backend,
-            "compile_kwargs": compile_kwargs, "sample_kwargs": sample_kwargs,
-        }  # fmt: skip
+        idle = {name: given[name] for name in _OF_ANNEALING}
         refuse_idle(log_likelihood, idle, "With `posterior` nothing is annealed")
         check_integer("n_draws", n_draws, 1)
         result, attrs = predict(model, data, posterior, n_draws)
@@ -163,22 +160,10 @@ def log_likelihood(
         _check_choices(reference, kernel, {} if sample_kwargs is None else sample_kwargs)
         _check_sample_kwargs(model, sample_kwargs or {}, is_joint)
         if is_joint and {rv.name for rv in model.free_RVs} <= set(names):
-            refuse_idle(log_likelihood, annealing, _ONLY_LOG_Z)
-        shared = {
-            "cores": cores, "kernel": kernel, "backend": backend, "compile_kwargs": compile_kwargs,
-            "progressbar": progressbar, "progressbar_theme": progressbar_theme,
-        }  # fmt: skip
-        request = Request(
-            function="log_likelihood",
-            model=model,
-            **annealing,
-            random_seed=random_seed,
-            executor=executor,
-            checkpoint=checkpoint,
-            others={"data": data, "sample_kwargs": sample_kwargs},
-            **shared,
-        )
-        with build_runner(request) as runner:
+            refuse_idle(log_likelihood, {name: given[name] for name in _OF_ROWS}, _ONLY_LOG_Z)
+        shared = {name: given[name] for name in _SHARED}
+        request = read("log_likelihood", model, given, data=data, sample_kwargs=sample_kwargs)
+        with request.runner() as runner:
             if is_joint:
                 result, attrs = _normalise(model, data, reference, runner, {**shared, **(sample_kwargs or {})})
             else:
@@ -215,7 +200,7 @@ def _check_sample_kwargs(model: Any, given: Mapping[str, Any], is_joint: bool) -
             f"and pass {quoted(given)} to log_likelihood itself where it has it."
         )
     refuse_unknown("sample_hais", given, [name for name in signature(sample_hais).parameters if name != "model"])
-    check_request(Request(function="sample_hais", model=model, **given))
+    read("sample_hais", model, given)
 
 
 def _integrate(
@@ -274,7 +259,7 @@ def _divide_by_potentials(
     result: HeldOut, attrs: dict[str, Any], model: Any, runner: Runner, options: Mapping[str, Any]
 ) -> tuple[HeldOut, dict[str, Any]]:
     """Divide rows by the mass that potentials leave of their variables' prior, so that they are densities of a row."""
-    target_se = _SHARE_OF_TARGET * (runner.request.target_se or 0.1)
+    target_se = _SHARE_OF_TARGET * (runner.sampling.target_se or 0.1)
     prior = prior_alone(model, with_potentials=True)
     log_z, costs = _anneal_for_all(prior, attrs, runner, {**options, "target_se": target_se})
     return result.minus("log_z", log_z), attrs | {name: costs[name] for name in _COSTS}

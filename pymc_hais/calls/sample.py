@@ -10,20 +10,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pymc_hais.calls.compile import CompiledModel, Opened, open_model
-from pymc_hais.calls.stages import anneal_again, anneal_once, read_start
+from pymc_hais.calls.stages import anneal_again, anneal_once
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.inputs.arguments import check_flag, explain_unknown
-from pymc_hais.inputs.request import Request
+from pymc_hais.inputs.estimates import log_marginal_likelihood
+from pymc_hais.inputs.request import Request, read
 from pymc_hais.model import check_model
 from pymc_hais.model.compat import default_theme
 from pymc_hais.opinions.opinions import ask_others
-from pymc_hais.planning.follow import follow
-from pymc_hais.results.datatree import check_labels, log_marginal_likelihood
-from pymc_hais.results.plans import read_plan
+from pymc_hais.planning.building import build_problem
+from pymc_hais.results.datatree import check_labels
 from pymc_hais.results.report import end_run, log_line, log_model, silenced
 from pymc_hais.results.trees.fixed import to_fixed_tree
 from pymc_hais.run.posterior import draw_posterior
-from pymc_hais.runner.runner import build_runner
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -225,35 +224,11 @@ def sample_hais(
     ...     idata = pm.sample_hais(random_seed=1)
     >>> pymc_hais.log_marginal_likelihood(idata)  # doctest: +SKIP
     """
-    begin = time.perf_counter()
-    choices = {"reference": reference, "kernel": kernel, "constraints": constraints}
-    choices |= {"path": path, "backend": backend, "compile_kwargs": compile_kwargs}
-    opened = open_model(model, draws, **choices)
-    choices = opened.choices if plan is None else {**opened.choices, "reference": reference}  # a plan has its own
-    request = Request(
-        function="sample_hais",
-        model=opened.model,
-        draws=draws,
-        chains=chains,
-        modes=modes,
-        schedule=schedule,
-        n_temperatures=n_temperatures,
-        resample=resample,
-        target_se=target_se,
-        estimators=estimators,
-        max_temperatures=max_temperatures,
-        max_seconds=max_seconds,
-        plan=plan,
-        random_seed=random_seed,
-        var_names=var_names,
-        cores=cores,
-        executor=executor,
-        checkpoint=checkpoint,
-        progressbar=False if quiet else progressbar,
-        progressbar_theme=progressbar_theme,
-        idata_kwargs=idata_kwargs,
-        **choices,
-    )
+    given, begin = dict(locals()), time.perf_counter()
+    opened = open_model(given)
+    if quiet:
+        opened.arguments["progressbar"] = False
+    request = read("sample_hais", opened.model, opened.arguments)
     check_flag("quiet", quiet)
     if not quiet:
         return _sample(opened, request, begin)
@@ -265,19 +240,16 @@ def sample_hais(
 
 def _sample(opened: Opened, request: Request, begin: float) -> DataTree:
     """Make the result of a call that began at a time."""
-    runner = build_runner(request)
-    if not opened.model.free_RVs:
-        check_model(opened.model, may_be_fixed=True)
-        return to_fixed_tree(opened.model, runner, begin)
-    known = None if request.plan is None else read_plan(request.plan)
-    runner = runner if known is None else follow(known, runner)
-    start = read_start(runner, known)
+    runner, model, start, output = request.runner(), request.model, request.start, request.output
+    if not model.free_RVs:
+        check_model(model, may_be_fixed=True)
+        return to_fixed_tree(model, output, runner, begin)
     with runner:
-        log_model(opened.model)
+        log_model(model)
         with runner.progress:
-            problem = start.build(runner)
-            named = opened.build_outputs(problem.layout, request.var_names, runner.output.include_transformed)
-            check_labels(opened.model, named(np.zeros((1, 1, problem.layout.n_dims))), runner.output)
+            problem = build_problem(model, start, runner)
+            named = opened.build_outputs(problem.layout, output.var_names, output.include_transformed)
+            check_labels(model, named(np.zeros((1, 1, problem.layout.n_dims))), output)
             evidence = anneal_once(start, problem, runner)
             # From here on nothing costs what is finished.
             evidence, own = anneal_again(evidence, start, runner)
@@ -286,4 +258,4 @@ def _sample(opened: Opened, request: Request, begin: float) -> DataTree:
             evidence = replace(evidence, posterior=posterior)
             runner.progress.is_cut = runner.ledger.is_interrupted
             runner.progress.conclude(f"{evidence.estimate:.2f}")
-        return end_run(evidence, named, own, begin)
+        return end_run(evidence, named, output, own, begin)

@@ -14,10 +14,11 @@ from pymc_hais.calls.sample import sample_hais
 from pymc_hais.core.messages import shown
 from pymc_hais.estimators import LogZEstimate, ObservedData
 from pymc_hais.inputs.arguments import check_seed
+from pymc_hais.inputs.estimates import log_marginal_likelihood
 from pymc_hais.model import find_model, read_containers
 from pymc_hais.model.compat import seeds_per_chain
 from pymc_hais.results.comparison.tables import to_sensitivity
-from pymc_hais.results.datatree import log_marginal_likelihood, observed_data_of
+from pymc_hais.results.datatree import observed_data_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -108,7 +109,7 @@ def prior_sensitivity(
             compiled = compile(model, **chosen, cores=sample_kwargs.get("cores"))
         for i in order:
             with _at(model, values, i):
-                open_model(compiled, None)  # a value out of range is found before any run
+                open_model({"model": compiled})  # a value out of range is found before any run
         for i in order:
             with _at(model, values, i):
                 own: dict[str, Any] = {"model": compiled, "random_seed": seeds[i]}

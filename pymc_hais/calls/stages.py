@@ -1,23 +1,18 @@
 """A run of one model until its rounds have ended, and once more from the modes that it has missed."""
 
 import logging
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import replace
 
 import numpy as np
 
 from pymc_hais.core.process import check_memory
 from pymc_hais.core.seeds import Branch
 from pymc_hais.estimators.symptoms import FEWEST_FAMILIES
-from pymc_hais.inputs.draws import check_takes_modes, is_result, read_modes, read_positions
-from pymc_hais.model import is_model
-from pymc_hais.opinions.bridging import thin_rows
 from pymc_hais.planning.building import build_problem
 from pymc_hais.planning.choose import choose
 from pymc_hais.planning.modes.beside_sites import find_modes_beside_sites
-from pymc_hais.planning.modes.reference import add_modes, start_beside
-from pymc_hais.planning.starts import GivenDraws, is_auto
-from pymc_hais.problem.parameter_path import is_geometric
+from pymc_hais.planning.modes.reference import start_beside
+from pymc_hais.planning.starts import StartOptions, is_auto
 from pymc_hais.problem.problem import Problem
 from pymc_hais.results.report import log_start
 from pymc_hais.run.evidence import Evidence, Modes
@@ -35,51 +30,13 @@ _log = logging.getLogger("pymc.hais")
 _AFFORDABLE = 2.0
 
 
-@dataclass(frozen=True)
-class Start:
-    """What a run goes from: what the user gave, and flat vectors (n, D) that lead to modes."""
-
-    reference: Any
-    points: np.ndarray | None
-    plan: Plan | None
-
-    def build(self, runner: Runner) -> Problem:
-        """Compile the path from there to the model."""
-        model, reference = runner.given.model, self.reference
-        if self.points is not None:
-            reference = add_modes(model, reference, self.points, runner)
-        return build_problem(model, runner.given.path, reference, self.plan, runner)
-
-    def with_modes(self, positions: np.ndarray) -> Self:
-        """Start from other modes as well."""
-        return replace(self, points=positions if self.points is None else np.concatenate([self.points, positions]))
-
-
-def read_start(runner: Runner, known: Plan | None) -> Start:
-    """Read the draws and points that a user has given for a start, as flat vectors."""
-    model, reference, path, modes = runner.given.model, runner.given.reference, runner.given.path, runner.given.modes
-    if not is_geometric(path) and (is_result(reference) or runner.request.estimators):
-        what = "a reference fitted to draws" if is_result(reference) else "`estimators`"
-        raise ValueError(f'A `path` that moves a parameter takes no {what}: leave it out, or pass path="geometric".')
-    if is_model(reference) and runner.request.estimators:
-        raise ValueError("`estimators` takes no other model as reference: log Z is then the ratio of two integrals.")
-    points = None
-    if modes is not None:
-        check_takes_modes(reference, path)
-        points = read_modes(model, modes)
-    if is_result(reference):
-        draws = read_positions(model, reference, "reference")
-        reference = GivenDraws(thin_rows(draws.reshape(-1, draws.shape[-1])))
-    return Start(reference, points, known)
-
-
-def anneal_once(start: Start, problem: Problem, runner: Runner) -> Evidence:
+def anneal_once(start: StartOptions, problem: Problem, runner: Runner) -> Evidence:
     """Choose a plan, anneal, and look for modes that were missed."""
-    check_memory(runner.request.draws, runner.request.chains, problem.layout.n_dims)
+    check_memory(runner.sampling.draws, runner.sampling.chains, problem.layout.n_dims)
     return _anneal(*_choose(start, problem, runner), start.points, runner)
 
 
-def _choose(start: Start, problem: Problem, runner: Runner) -> tuple[Problem, Plan]:
+def _choose(start: StartOptions, problem: Problem, runner: Runner) -> tuple[Problem, Plan]:
     reference = start.reference if start.points is None else problem.reference
     return choose(problem, reference, runner, start.plan)
 
@@ -123,14 +80,15 @@ def _next_best(evidence: Evidence, what_rounds_did: str) -> tuple[Problem, Plan]
     return problem, replace(plan, reason=f"The rounds from {label}, log Z = {estimate:.3f}, {what_rounds_did}.")
 
 
-def anneal_again(evidence: Evidence, start: Start, runner: Runner) -> tuple[Evidence, Runner]:
+def anneal_again(evidence: Evidence, start: StartOptions, runner: Runner) -> tuple[Evidence, Runner]:
     """Run once more, from the modes that a run has missed as well, where the start is left to us and there is time.
 
     Returns the runner of the run that is kept, too: it has random numbers of its own.
     """
     found, first = evidence.modes, evidence.estimate
-    is_ours = is_auto(start.reference) and start.plan is None and runner.recipe.needs_pilot(runner.compiler.kernel)
-    if found is None or not found.refute(first) or not is_ours or runner.request.target_se is None:
+    recipe, target_se = runner.sampling.recipe, runner.sampling.target_se
+    is_ours = is_auto(start.reference) and start.plan is None and recipe.needs_pilot(runner.compiler.kernel)
+    if found is None or not found.refute(first) or not is_ours or target_se is None:
         return evidence, runner
     if not all(variable.n_values for variable in evidence.problem.layout.sites):
         return evidence, runner  # a Gaussian around a mode leaves no distribution for these sites
@@ -140,7 +98,7 @@ def anneal_again(evidence: Evidence, start: Start, runner: Runner) -> tuple[Evid
     own, wider = runner.branch(Branch.FROM_MODES), start.with_modes(found.positions)
 
     def by_points() -> tuple[Problem, Plan]:
-        return _choose(wider, wider.build(own), own)
+        return _choose(wider, build_problem(evidence.problem.model, wider, own), own)
 
     def once_more() -> Evidence:
         reason = f"A run before it, log Z = {first:.3f}, had missed modes."

@@ -12,7 +12,7 @@ from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.seeds import Purpose
 from pymc_hais.inputs.arguments import check_integer
 from pymc_hais.inputs.draws import is_result
-from pymc_hais.inputs.request import Request
+from pymc_hais.inputs.request import read
 from pymc_hais.model import build_outputs, find_model, is_model
 from pymc_hais.model.compat import default_theme
 from pymc_hais.opinions.sandwich import run_validation
@@ -25,7 +25,6 @@ from pymc_hais.results.datatree import labels_of
 from pymc_hais.results.findings.compared import check_validation
 from pymc_hais.results.report import log_findings, log_start
 from pymc_hais.results.validation import bounds_of, rank, to_text, to_validation_tree
-from pymc_hais.runner.runner import build_runner
 
 _log = logging.getLogger("pymc.hais")
 
@@ -100,7 +99,7 @@ def validate(
     .. [2] Talts, S., Betancourt, M., Simpson, D., Vehtari, A. and Gelman, A. (2018). Validating Bayesian inference
        algorithms with simulation-based calibration. arXiv:1804.06788.
     """
-    begin = time.perf_counter()
+    given, begin = dict(locals()), time.perf_counter()
     model = find_model(model)
     check_integer("n", n, 1)
     check_generative(model)
@@ -111,27 +110,7 @@ def validate(
         )
     if getattr(kernel, "constraints", None) is not None:
         raise ValueError("`validate` takes no kernel with constraints: the simulated parameters may lie outside.")
-    request = Request(
-        function="validate",
-        model=model,
-        reference=reference,
-        executor=executor,
-        checkpoint=checkpoint,
-        others={"n": n},
-        draws=draws,
-        chains=chains,
-        target_se=target_se,
-        n_temperatures=n_temperatures,
-        max_temperatures=max_temperatures,
-        kernel=kernel,
-        random_seed=random_seed,
-        cores=cores,
-        backend=backend,
-        compile_kwargs=compile_kwargs,
-        progressbar=progressbar,
-        progressbar_theme=progressbar_theme,
-    )
-    with build_runner(request) as runner, runner.progress:
+    with read("validate", model, given, n=n).runner() as runner, runner.progress:
         layout, prior = bind_reference(model, "prior", runner.seeds)
         assert isinstance(prior, Prior)  # as was asked for
         seed = int(runner.seeds.sequence(Purpose.SIMULATION).generate_state(1)[0])

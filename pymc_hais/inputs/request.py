@@ -1,8 +1,9 @@
 """What a user may ask for, checked before any work."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from pymc_hais.core.process import check_memory
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.records import Schedule
 from pymc_hais.core.schedules import FIXED
+from pymc_hais.engines import resolve_backend
 from pymc_hais.inputs.arguments import (
     check_choice,
     check_flag,
@@ -21,17 +23,19 @@ from pymc_hais.inputs.arguments import (
     check_seed,
     check_theme,
 )
-from pymc_hais.kernels import Hamiltonian, SiteKernel
-from pymc_hais.model import build_layout, discrete_names
-from pymc_hais.problem.constraints import build_constraints, with_walls
-from pymc_hais.tuning import CONSTANT_SPEED, Recipe
+from pymc_hais.inputs.kernels import read_kernels
+from pymc_hais.inputs.saved import read_plan
+from pymc_hais.inputs.start import follow, read_start
+from pymc_hais.model import build_layout
+from pymc_hais.planning.starts import StartOptions
+from pymc_hais.problem.problem import Compiler
+from pymc_hais.run.plan import Plan
+from pymc_hais.runner.options import Call, Compute, Sampling
+from pymc_hais.runner.runner import Runner, build_runner
+from pymc_hais.tuning import CONSTANT_SPEED, FINAL_MOVES, Recipe
 
 #: Methods beside annealing that take another run, or other evaluations.
 ESTIMATORS = ("bridge", "linked", "bidirectional")
-#: Those of them that take models with discrete variables.
-_ESTIMATORS_OF_SITES = ("bidirectional",)
-#: Moves at beta = 1 that decorrelate resampled posterior draws.
-FINAL_MOVES = 8
 #: Particles whose memory is looked at before the model is compiled, and not only before the pilot.
 _MANY = 10**6
 #: Particles of a chain that resample at all do so below this share of their number.
@@ -40,62 +44,42 @@ _RESAMPLE_BELOW = 0.5
 
 @dataclass(frozen=True)
 class Output:
-    """Checked ``idata_kwargs``."""
+    """What the result keeps: checked ``idata_kwargs`` and ``var_names``."""
 
     coords: dict[str, Any] = field(default_factory=dict)
     dims: dict[str, Any] = field(default_factory=dict)
     log_likelihood: bool | list[str] = False
     log_prior: bool | list[str] = False
     include_transformed: bool = False
+    var_names: Sequence[str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a public function was asked for: what the user gave, and so what a call is.
+    """The checked arguments of a public function."""
 
-    The names and meanings are those of the arguments of :func:`sample_hais`; ``others`` are those of another function.
-    """
-
-    function: str
     model: Any
-    draws: Any = 1000
-    chains: Any = 4
-    reference: Any = "auto"
-    modes: Any = None
-    kernel: Any = None
-    constraints: Any = None
-    path: Any = "geometric"
-    schedule: Any = CONSTANT_SPEED
-    n_temperatures: Any = None
-    resample: Any = True
-    target_se: Any = 0.1
-    estimators: Any = ()
-    max_temperatures: Any = 10_000
-    max_seconds: Any = None
-    plan: Any = None
-    random_seed: Any = None
-    var_names: Any = None
-    cores: Any = None
-    executor: Any = None
-    checkpoint: Any = None
-    backend: Any = None
-    compile_kwargs: Any = None
-    progressbar: Any = False
-    progressbar_theme: Any = None
-    idata_kwargs: Any = None
-    others: Mapping[str, Any] = field(default_factory=dict)
+    sampling: Sampling
+    start: StartOptions
+    compute: Compute
+    output: Output
 
-    @property
-    def numbers(self) -> dict[str, Any]:
-        """What changes numbers of the result, seeds and model apart."""
-        given = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in _NO_NUMBERS}
-        return _of_content(given | dict(self.others))
+    def runner(self) -> Runner:
+        """Return who computes it; the time of the call begins."""
+        return build_runner(self.sampling, self.compute)
 
 
-#: Who computes, what is shown, and what is kept of it.
+#: The arguments of :func:`pymc_hais.sample_hais` and their defaults, for functions that have some of them.
+_DEFAULTS: dict[str, Any] = {
+    "draws": 1000, "chains": 4, "reference": "auto", "modes": None, "kernel": None, "constraints": None,
+    "path": "geometric", "schedule": CONSTANT_SPEED, "n_temperatures": None, "resample": True, "target_se": 0.1,
+    "estimators": (), "max_temperatures": 10_000, "max_seconds": None, "plan": None, "random_seed": None,
+    "var_names": None, "cores": None, "executor": None, "checkpoint": None, "backend": None, "compile_kwargs": None,
+    "progressbar": False, "progressbar_theme": None, "idata_kwargs": None,
+}  # fmt: skip
+#: Arguments that change no number of the result: who computes, what is shown, and what is kept; and the seed.
 _NO_NUMBERS = {
-    "model", "cores", "executor", "checkpoint", "progressbar", "progressbar_theme", "var_names", "idata_kwargs",
-    "function", "random_seed", "others",
+    "cores", "executor", "checkpoint", "progressbar", "progressbar_theme", "var_names", "idata_kwargs", "random_seed",
 }  # fmt: skip
 
 
@@ -107,56 +91,71 @@ def _of_content(given: dict[str, Any]) -> dict[str, Any]:
     return given | {"plan": Path(given["plan"])} if isinstance(given.get("plan"), str) else given
 
 
-def check_request(request: Request) -> tuple[Request, Kernel, SiteKernel | None, Recipe, Output]:
-    """Check what was asked for; return it with plain numbers, and what it means.
+def read(function: str, model: Any, given: Mapping[str, Any], plan: Plan | None = None, **others: Any) -> Request:
+    """Check the arguments of a public function, before any work.
 
-    Its ``n_temperatures`` is then the length of the first round, None where a pilot tells it.  The first kernel is of
-    the continuous dimensions, with the constraints.
+    Parameters
+    ----------
+    given : dict
+        The function's arguments by name; those of sample_hais that it does not have are left at their defaults.
+    plan : Plan, optional
+        Followed in place of an argument ``plan``.
+    **others
+        Further arguments on which numbers of the result depend.
 
-    Raises ValueError, naming the argument, what was given and what to pass.
+    Raises
+    ------
+    ValueError, NotImplementedError
+        Naming the argument, what was given and what to pass.
+    ImportError
+        For ``backend="jax"`` without JAX.
     """
-    model, chains, target_se = request.model, request.chains, request.target_se
-    _check_numbers(request)
-    check_flag("resample", request.resample)
-    check_seed(request.random_seed)
-    check_names("var_names", request.var_names)
-    check_theme(request.progressbar_theme)
-    estimators = check_choice("estimators", request.estimators, ESTIMATORS)
-    kernel, sites = _read_kernels(request.kernel)
-    if request.constraints is not None:
-        if kernel.constraints is not None:
-            raise ValueError("`kernel` has constraints of its own beside `constraints`: pass all of them in one place.")
-        kernel = with_walls(kernel, build_constraints(request.constraints, build_layout(model)))
-    if estimators and kernel.constraints is not None:
-        raise ValueError(
-            f"`estimators` takes no constraints; got {list(estimators)}. Restrict the model by bounded priors instead."
-        )
-    if "bridge" in estimators and chains < 2:
-        raise ValueError(
-            'estimators="bridge" fits a density to some chains for the draws of the others: pass at least 2 chains.'
-        )
-    _check_sites(model, kernel, sites, estimators)
-    _refuse_idle_kernel(model, request.kernel, sites)
-    if request.draws * chains > _MANY:
-        check_memory(int(request.draws), int(chains), build_layout(model).n_dims)
-    recipe, length = _build_recipe(kernel, request)
-    longest, is_named = request.max_temperatures, isinstance(request.schedule, str)
-    if length is not None and target_se is not None and is_named and length > longest:
-        raise ValueError(f"`n_temperatures` = {length} is above `max_temperatures` = {longest}.")
-    numbers: dict[str, Any] = {
-        "draws": int(request.draws),
-        "chains": int(chains),
-        "target_se": None if target_se is None else float(target_se),
-        "max_temperatures": max(int(longest), length or 0),
-        "n_temperatures": length,
-        "estimators": estimators,
-    }
-    output = _build_output(model, {} if request.idata_kwargs is None else request.idata_kwargs, request.var_names)
-    return replace(request, **numbers), kernel, sites, recipe, output
+    asked = SimpleNamespace(**{name: given.get(name, default) for name, default in _DEFAULTS.items()})
+    _check_numbers(asked)
+    check_flag("resample", asked.resample)
+    check_seed(asked.random_seed)
+    check_names("var_names", asked.var_names)
+    check_theme(asked.progressbar_theme)
+    estimators = check_choice("estimators", asked.estimators, ESTIMATORS)
+    kernel, sites = read_kernels(model, asked, estimators)
+    sampling = _read_sampling(model, asked, estimators, kernel)
+    output = _build_output(model, {} if asked.idata_kwargs is None else asked.idata_kwargs, asked.var_names)
+    numbers = {name: value for name, value in vars(asked).items() if name not in _NO_NUMBERS} | others
+    _check_limits(asked, others)
+    backend, options = resolve_backend(asked.backend, asked.compile_kwargs)
+    compiler = Compiler(kernel, backend, options, asked.cores, sites)
+    start = StartOptions(asked.reference, asked.path)
+    if model is None or model.free_RVs:
+        plan = read_plan(asked.plan) if plan is None and asked.plan is not None else plan
+        if plan is not None:
+            sampling, compiler = follow(plan, asked, sampling, compiler, "`idata`" if "idata" in others else "`plan`")
+        start = read_start(model, asked, estimators, plan)
+    compute = Compute(
+        call=Call(function, model, _of_content(numbers)),
+        compiler=compiler,
+        random_seed=asked.random_seed,
+        executor=asked.executor,
+        checkpoint=asked.checkpoint,
+        max_seconds=asked.max_seconds,
+        progressbar=asked.progressbar,
+        progressbar_theme=asked.progressbar_theme,
+    )
+    return Request(model=model, sampling=sampling, start=start, compute=compute, output=output)
 
 
-def _check_numbers(request: Request) -> None:
-    check_positive("max_seconds", _limit(request.max_seconds), "seconds", "no limit")
+def _check_limits(asked: Any, others: Mapping[str, Any]) -> None:
+    """Refuse a limit of time beside a checkpoint."""
+    of_log_z = others.get("sample_kwargs") or {}
+    if asked.checkpoint is not None and (asked.max_seconds is not None or of_log_z.get("max_seconds") is not None):
+        raise ValueError(
+            "`checkpoint` takes no `max_seconds`, since a run that is cut short is not reproducible: leave one of "
+            "them out. A call with a checkpoint may be interrupted or killed at any time, and goes on when it is "
+            "made again."
+        )
+
+
+def _check_numbers(asked: Any) -> None:
+    check_positive("max_seconds", _limit(asked.max_seconds), "seconds", "no limit")
     for name, least, is_optional in (
         ("draws", 100, False),
         ("chains", 1, False),
@@ -164,10 +163,10 @@ def _check_numbers(request: Request) -> None:
         ("cores", 1, True),
         ("n_temperatures", 0, True),
     ):
-        value = getattr(request, name)
+        value = getattr(asked, name)
         if value is not None or not is_optional:
             check_integer(name, value, least)
-    check_positive("target_se", request.target_se, "nats", "one round")
+    check_positive("target_se", asked.target_se, "nats", "one round")
 
 
 def _limit(max_seconds: Any) -> Any:
@@ -175,56 +174,28 @@ def _limit(max_seconds: Any) -> Any:
     return None if isinstance(max_seconds, float) and max_seconds == np.inf else max_seconds
 
 
-def _check_sites(model: Any, kernel: Kernel, sites: SiteKernel | None, estimators: tuple[str, ...]) -> None:
-    """Refuse what goes with discrete variables only, or without them only."""
-    if sites is None and kernel.constraints is None and not estimators:
-        return
-    discrete = discrete_names(model)
-    if not discrete:
-        if sites is not None:
-            raise ValueError(f"`kernel` has {sites!r}, but the model has no discrete free variable: leave it out.")
-        return
-    if kernel.constraints is not None:
-        raise NotImplementedError(
-            f"Constraints are for models of continuous variables, and `{discrete[0]}` is discrete: give the bounded "
-            "variables a bounded prior instead."
-        )
-    if refused := [name for name in estimators if name not in _ESTIMATORS_OF_SITES]:
-        raise NotImplementedError(
-            f"estimators={refused} is not for models with discrete variables such as `{discrete[0]}`, whose moves are "
-            f"not reversible: pass some of {list(_ESTIMATORS_OF_SITES)}, or leave it out."
-        )
+def _read_sampling(model: Any, asked: Any, estimators: tuple[str, ...], kernel: Kernel) -> Sampling:
+    draws, chains, target_se, longest = asked.draws, asked.chains, asked.target_se, int(asked.max_temperatures)
+    if draws * chains > _MANY:
+        check_memory(int(draws), int(chains), build_layout(model).n_dims)
+    recipe, length = _build_recipe(kernel, asked)
+    is_named = isinstance(asked.schedule, str)
+    if length is not None and target_se is not None and is_named and length > longest:
+        raise ValueError(f"`n_temperatures` = {length} is above `max_temperatures` = {longest}.")
+    return Sampling(
+        draws=int(draws),
+        chains=int(chains),
+        target_se=None if target_se is None else float(target_se),
+        n_temperatures=length,
+        max_temperatures=max(longest, length or 0),
+        estimators=estimators,
+        recipe=recipe,
+    )
 
 
-def _refuse_idle_kernel(model: Any, given: Any, sites: SiteKernel | None) -> None:
-    """Refuse a kernel of continuous variables for a model that has none."""
-    kernels = list(given) if isinstance(given, tuple | list) else [] if given is None else [given]
-    idle = [one for one in kernels if one is not sites]
-    if idle and model.free_RVs and len(discrete_names(model)) == len(model.free_RVs):
-        raise ValueError(
-            f"`kernel` has {idle[0]!r}, which moves continuous variables, and the model has none: leave it out, or "
-            "pass pymc_hais.Gibbs()."
-        )
-
-
-def _read_kernels(given: Any) -> tuple[Kernel, SiteKernel | None]:
-    """Return the kernels of the continuous dimensions, and of discrete sites where the user has one."""
-    kernels = list(given) if isinstance(given, tuple | list) else [] if given is None else [given]
-    of_sites = [one for one in kernels if getattr(one, "is_site_kernel", False)]
-    others = [one for one in kernels if one not in of_sites]
-    is_known = all(hasattr(one, "build") and not isinstance(one, type) for one in kernels)
-    is_empty = not kernels and given is not None
-    if is_empty or not is_known or len(of_sites) > 1 or len(others) > 1:
-        raise ValueError(
-            "`kernel` must be a pymc_hais.Hamiltonian(...) or pymc_hais.RandomWalk(...), for discrete variables a "
-            f"pymc_hais.Gibbs(), a pair of one of each, or None; got {given!r}."
-        )
-    return (others or [Hamiltonian()])[0], (of_sites or [None])[0]
-
-
-def _build_recipe(kernel: Kernel, request: Request) -> tuple[Recipe, int | None]:
+def _build_recipe(kernel: Kernel, asked: Any) -> tuple[Recipe, int | None]:
     """Return what the plan keeps from the user, and the length of the first round where it is given."""
-    schedule, n_temperatures = request.schedule, request.n_temperatures
+    schedule, n_temperatures = asked.schedule, asked.n_temperatures
     length = None if n_temperatures is None else max(int(n_temperatures), 1)
     if isinstance(schedule, str):
         if schedule not in (CONSTANT_SPEED, *FIXED):
@@ -241,7 +212,7 @@ def _build_recipe(kernel: Kernel, request: Request) -> tuple[Recipe, int | None]
         length = len(schedule)
     recipe = Recipe(
         n_final_moves=0 if n_temperatures == 0 else FINAL_MOVES,
-        resample_below=_RESAMPLE_BELOW if request.resample else 0.0,
+        resample_below=_RESAMPLE_BELOW if asked.resample else 0.0,
         # A single step from 0 to 1 needs no tuned schedule.
         schedule=FIXED["linear"](1) if n_temperatures == 0 else schedule,
     )
@@ -250,14 +221,14 @@ def _build_recipe(kernel: Kernel, request: Request) -> tuple[Recipe, int | None]
     return recipe, length
 
 
-def _build_output(model: Any, idata_kwargs: dict[str, Any], var_names: Iterable[str] | None) -> Output:
+def _build_output(model: Any, idata_kwargs: dict[str, Any], var_names: Sequence[str] | None) -> Output:
     if idata_kwargs != {}:
         check_labelled(model, idata_kwargs)
-    known = [f.name for f in fields(Output)]
+    known = [one.name for one in fields(Output) if one.name != "var_names"]
     unknown = sorted(set(idata_kwargs) - set(known))
     if unknown:
         raise ValueError(f"Unknown `idata_kwargs` {unknown}: pass some of {known}.")
-    output = Output(**idata_kwargs)
+    output = Output(**idata_kwargs, var_names=var_names)
     if var_names is not None and (output.log_likelihood or output.log_prior):
         raise ValueError(
             "`log_likelihood` and `log_prior` are computed from all variables: leave out `var_names`, or call "

@@ -39,7 +39,7 @@ def anneal_linked(evidence: Evidence, report: Report, runner: Runner) -> LogZEst
 
     On a geometric path, along the ladder of a run, by the barrier that its last run measured.
     """
-    problem, ladder, chains = evidence.problem, evidence.ladder, runner.request.chains
+    problem, ladder, chains = evidence.problem, evidence.ladder, runner.sampling.chains
     index = _temperatures(evidence.run)
     betas = np.concatenate([[0.0], ladder.schedule.betas[index + 1]])
     widths = np.diff(betas, append=1.0)
@@ -116,7 +116,7 @@ def ask_others(evidence: Evidence, runner: Runner) -> Evidence:
     if evidence.problem.engine.path.n_evaluations:
         return evidence
     found: list[LogZEstimate] = []
-    for name in runner.request.estimators:
+    for name in runner.sampling.estimators:
         stage = functools.partial(_ask, name, evidence, runner)
         found += runner.attempt(f"the estimate of log Z by {name}", stage, [], is_dear=True)
     mass = evidence.problem.prior_mass
@@ -128,7 +128,7 @@ def _ask(name: str, evidence: Evidence, runner: Runner) -> list[LogZEstimate]:
 
     Raises TimeoutError or ValueError if there is no time for it, or it does not suit the run.
     """
-    n_moves = len(evidence.ladder.schedule) * evidence.draws * runner.request.chains
+    n_moves = len(evidence.ladder.schedule) * evidence.draws * runner.sampling.chains
     if runner.budget.left < n_moves * evidence.seconds_per_move:
         raise TimeoutError("there is no time left")
     if name == "bridge" and not evidence.problem.is_integral:
@@ -156,7 +156,7 @@ def _bidirectional(evidence: Evidence, report: Report, runner: Runner) -> list[L
     forward = run
     if run.n_resampled.any():  # its paths are broken
         ((_, forward),) = anneal_rows(
-            problem, ladder, Place(Purpose.ROUND, _FORWARD, [0], range(runner.request.chains)), report, runner
+            problem, ladder, Place(Purpose.ROUND, _FORWARD, [0], range(runner.sampling.chains)), report, runner
         )
     return [upper, _join(run, forward, back)]
 

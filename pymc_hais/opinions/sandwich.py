@@ -53,7 +53,7 @@ def run_validation(problem: Problem, plan: Plan, true_positions: np.ndarray, run
             )
             for row, run in anneal_rows(problem, ladder, place._replace(rows=rows), ahead, runner)
         }
-        size = (runner.request.chains, runner.request.draws, problem.layout.n_dims)
+        size = (runner.sampling.chains, runner.sampling.draws, problem.layout.n_dims)
         starts = {row: np.broadcast_to(problem.to_coordinates(true_positions[row][None]), size) for row in rows}
         for row, back in anneal_back(problem, ladder, starts, behind, runner, _MOVES_APART):
             results[row] = _sandwich(problem, row, seen[row], back)

@@ -13,7 +13,8 @@ from pymc_hais.model import Layout, has_normal_fields, is_model
 from pymc_hais.planning.choose import choose
 from pymc_hais.planning.follow import restore_problem
 from pymc_hais.planning.mass import build_first_problem
-from pymc_hais.planning.starts import is_auto
+from pymc_hais.planning.modes.reference import add_modes
+from pymc_hais.planning.starts import StartOptions, is_auto
 from pymc_hais.problem.building import with_reference
 from pymc_hais.problem.parameter_path import build_parameter_problem, is_geometric
 from pymc_hais.problem.problem import Problem
@@ -30,16 +31,19 @@ _SHORTEST = 512
 _FINAL_MOVES = 100
 
 
-def build_problem(model: Any, path: Any, reference: Any, known: Plan | None, runner: Runner) -> Problem:
+def build_problem(model: Any, start: StartOptions, runner: Runner) -> Problem:
     """Compile the path to the model: from a reference, from another model, by moving a parameter, or as a plan says."""
-    if known is not None:
-        return restore_problem(known, model, reference, runner)
-    if not is_geometric(path):
-        return build_parameter_problem(model, path, reference, runner.compiler, runner.seeds)
+    reference = start.reference
+    if start.plan is not None:
+        return restore_problem(start.plan, model, reference, runner)
+    if start.points is not None:
+        reference = add_modes(model, reference, start.points, runner)
+    if not is_geometric(start.path):
+        return build_parameter_problem(model, start.path, reference, runner.compiler, runner.seeds)
     if is_model(reference):
         layout = check_same_variables(model, reference)
         return _build_ratio_problem(model, layout, _learn_reference(reference, runner), runner)
-    if is_auto(reference) and not runner.request.estimators and has_normal_fields(model):
+    if is_auto(reference) and not runner.sampling.estimators and has_normal_fields(model):
         runner = replace(runner, compiler=replace(runner.compiler, normals=True))
     return build_first_problem(model, reference, runner)
 
@@ -61,9 +65,9 @@ def _build_ratio_problem(model: Any, layout: Layout, source: tuple[Problem, Plan
     """
     problem, pilot = source[0], source[1].pilot
     assert pilot is not None  # its options leave something to tune
-    n_steps = max(_SHORTEST, _SLOWER * suggest_length(pilot, None, runner.request.max_temperatures))
+    n_steps = max(_SHORTEST, _SLOWER * suggest_length(pilot, None, runner.sampling.max_temperatures))
     # Of the user's recipe resampling alone: the kernel is the one that the pilot has tuned.
-    recipe = Recipe(resample_below=runner.recipe.resample_below)
+    recipe = Recipe(resample_below=runner.sampling.recipe.resample_below)
     plan = build_ladder(pilot, n_steps, recipe, problem.engine.kernel)
 
     def draw(n: int, seeds: np.random.SeedSequence) -> Draws:

@@ -42,8 +42,7 @@ def choose(problem: Problem, reference: Any, runner: Runner, known: Plan | None 
     known : Plan, optional
         The plan of a finished run, to be followed.
     """
-    request = runner.request
-    check_counters(request.draws, problem.layout.n_continuous, problem.engine.kernel.n_uniforms)
+    check_counters(runner.sampling.draws, problem.layout.n_continuous, problem.engine.kernel.n_uniforms)
     return _try([*AT_ONCE, *BY_PILOTS], Search(problem, reference, runner, known))
 
 
@@ -71,10 +70,10 @@ def leave_untuned(search: Search) -> Trial | str:
     """Take kernel, schedule and reference as they are, where nothing is left to a pilot."""
     problem, runner = search.problem, search.runner
     is_free = takes_fit(search.reference) and not is_auto(search.reference)
-    if is_free or runner.recipe.needs_pilot(problem.engine.kernel):
+    if is_free or runner.sampling.recipe.needs_pilot(problem.engine.kernel):
         return ""
-    lengths = np.full(problem.n_rows, runner.request.n_temperatures or 1)
-    return Trial(problem, Plan.of(problem, runner.compiler, runner.recipe, lengths), runner)
+    lengths = np.full(problem.n_rows, runner.sampling.n_temperatures or 1)
+    return Trial(problem, Plan.of(problem, runner.compiler, runner.sampling.recipe, lengths), runner)
 
 
 def fit_to_given(search: Search) -> Trial | str:
@@ -90,7 +89,7 @@ def fit_to_given(search: Search) -> Trial | str:
 
 def sum_states(search: Search) -> Trial | str:
     """Start from the posterior itself, where the discrete variables have few enough states."""
-    if not is_auto(search.reference) or search.runner.request.n_temperatures is not None:
+    if not is_auto(search.reference) or search.runner.sampling.n_temperatures is not None:
         return ""
     if (exact := enumerate_states(search.problem, search.runner)) is None:
         return ""

@@ -78,15 +78,15 @@ def confirm(tried: Trial, first: Trial) -> Confirmation:
 
 
 def _most_evaluations(tried: Trial) -> float:
-    request = tried.runner.request
-    return max(_EVALUATIONS, _SHARE * tried.length * request.draws * request.chains)
+    sampling = tried.runner.sampling
+    return max(_EVALUATIONS, _SHARE * tried.length * sampling.draws * sampling.chains)
 
 
 def _anneal_few(first: Trial) -> tuple[float, float]:
     """Anneal a few particles along the prior's own schedule; return log Z and the number of their first ancestors."""
     problem = first.problem
     runner = first.runner.asking(draws=_PARTICLES // 2, chains=2)
-    ladder = build_ladder(first.pilots[0], first.length, first.runner.recipe, problem.engine.kernel)
+    ladder = build_ladder(first.pilots[0], first.length, first.runner.sampling.recipe, problem.engine.kernel)
     report = without_log_z(runner.progress.phase("Confirming"))
     ((_, run),) = anneal_rows(problem, ladder, runner.next_round(), report, runner)
     log_z = float(log_mean_exp(run.log_z)) - problem.log_prior_mass

@@ -82,7 +82,7 @@ def _reason_to_stay(first: Trial) -> str | None:
     if any(problem.layout.is_periodic):
         return "A fit would not keep to a circle."
     needed = first.length
-    n_particles = problem.n_rows * runner.request.chains * runner.request.draws
+    n_particles = problem.n_rows * runner.sampling.chains * runner.sampling.draws
     fit_costs = n_pilots * PILOT_PARTICLES * _NEAR_MOVES + SHORTEST * n_particles
     if needed * n_particles <= fit_costs:
         return "A fit to the pilot's particles would not save time."
@@ -109,7 +109,7 @@ def _reason_of_rows(tried: Trial, first: Trial) -> str | None:
     error = float(np.sqrt(np.sum(before[:, 1] ** 2 + after[:, 1] ** 2))) / len(before)
     if missing > _MISSING * error:
         return f"A fit around each row misses something, {missing:.2f} nats in the mean: it is not used."
-    target = tried.runner.request.target_se or np.inf
+    target = tried.runner.sampling.target_se or np.inf
     needed, enough = (
         float(np.sum(n_steps * np.maximum(se / target, 1.0) ** 2)) for _, se, n_steps in (after.T, before.T)
     )

@@ -7,66 +7,15 @@ import numpy as np
 
 from pymc_hais.core.noise import check_counters
 from pymc_hais.core.schedules import SHORTEST
-from pymc_hais.inputs.request import FINAL_MOVES, Request
 from pymc_hais.model import ModelIdentity, build_layout, identify_as_written
 from pymc_hais.planning.enumeration import enumerate_states
 from pymc_hais.planning.mass import find_mass
 from pymc_hais.problem.building import build_problem
-from pymc_hais.problem.parameter_path import is_geometric
 from pymc_hais.problem.problem import PriorMass, Problem
 from pymc_hais.references import prior_alone
-from pymc_hais.run.plan import EVERY_STATE, Origin, Own, Plan, Start, is_same_kernel, spec_for, spec_of
+from pymc_hais.run.plan import EVERY_STATE, Origin, Own, Plan, Start, spec_for, spec_of
 from pymc_hais.runner.runner import Runner
-from pymc_hais.tuning import CONSTANT_SPEED
-
-#: What of a plan an argument would replace.
-_OWN = {"n_temperatures": "number of temperatures", "modes": "reference", "schedule": "schedule"}
-
-
-def follow(plan: Plan, runner: Runner) -> Runner:
-    """Take kernel and schedule from a plan; refuse what was asked for that contradicts it.
-
-    Raises ValueError, naming the argument and what to pass.
-    """
-    _refuse_others(plan, runner.given)
-    kernel, sites = plan.kernel, plan.site_kernel
-    if runner.given.kernel is not None or runner.given.constraints is not None:
-        compiler = runner.compiler
-        is_other = compiler.sites and not is_same_kernel(compiler.sites, sites)
-        if is_other or not is_same_kernel(compiler.kernel, kernel):
-            own = tuple(one for one in (compiler.kernel, compiler.sites) if one)
-            raise ValueError(
-                f"The plan was learnt with {_names(kernel, sites)}, and this call (or its compiled model) asks for "
-                f"{_names(*own)}: leave out `plan`, or ask for the `kernel` and `constraints` of the plan."
-            )
-        kernel, sites = compiler.kernel, compiler.sites
-    for one in (kernel, sites):
-        if isinstance(one, Own):
-            raise ValueError(f"The plan was learnt with a kernel of your own, {one.label}: pass it again as `kernel`.")
-    recipe = replace(plan.recipe, resample_below=min(plan.recipe.resample_below, runner.recipe.resample_below))
-    compiler = replace(runner.compiler, kernel=kernel, sites=sites, normals=plan.start.normals)
-    return replace(runner, recipe=recipe, compiler=compiler)
-
-
-def _refuse_others(plan: Plan, given: Request) -> None:
-    source, without = ("`idata`", "") if given.function == "extend" else ("`plan`", ", or `plan`")
-    for name, default in (("n_temperatures", None), ("modes", None), ("schedule", CONSTANT_SPEED)):
-        value = getattr(given, name)
-        if value is not default and not (isinstance(value, str) and value == default):
-            shown = repr(value) if isinstance(value, str | int) else type(value).__name__
-            raise ValueError(f"`plan` has a {_OWN[name]} of its own, so leave out `{name}` (got {shown}), or `plan`.")
-    if not is_geometric(given.path):
-        raise ValueError('A plan is for the geometric path only: leave out `plan`, or pass path="geometric".')
-    reference = given.reference
-    is_auto, own = isinstance(reference, str) and reference == "auto", plan.start.reference
-    if isinstance(own, Own) and is_auto:
-        raise ValueError(f"The plan starts from a reference of your own, {own.label}: pass it again as `reference`.")
-    if not isinstance(own, Own) and not is_auto:
-        raise ValueError(f"{source} has a reference of its own, {plan.start.label}: leave out `reference`{without}.")
-
-
-def _names(*kernels: Any) -> str:
-    return " and ".join(one.label if isinstance(one, Own) else repr(one) for one in kernels if one is not None)
+from pymc_hais.tuning import FINAL_MOVES
 
 
 def restore_problem(plan: Plan, model: Any, reference: Any, runner: Runner) -> Problem:
@@ -133,15 +82,15 @@ def _is_known(before: ModelIdentity | None, now: ModelIdentity | None) -> bool:
 
 def follow_plan(plan: Plan, problem: Problem, runner: Runner) -> Plan:
     """Return the plan of a finished run for a problem that was restored from it."""
-    check_counters(runner.request.draws, problem.layout.n_continuous, problem.engine.kernel.n_uniforms)
-    origin, recipe, request = origin_of(plan), runner.recipe, runner.request
+    check_counters(runner.sampling.draws, problem.layout.n_continuous, problem.engine.kernel.n_uniforms)
+    origin, recipe, sampling = origin_of(plan), runner.sampling.recipe, runner.sampling
     n_steps, promise = len(origin.ladder.schedule), origin.promise
     is_seen = _is_known(origin.identity, problem.identity)
     if problem.is_near and not is_seen:
         # Of other data nobody has said that next to no annealing is needed.
         n_steps, recipe, promise = max(n_steps, SHORTEST), replace(recipe, n_final_moves=FINAL_MOVES), None
     ladder = replace(origin.ladder, resample_below=recipe.resample_below)
-    lengths = np.array([n_steps if recipe.is_fixed else min(n_steps, request.max_temperatures)])
+    lengths = np.array([n_steps if recipe.is_fixed else min(n_steps, sampling.max_temperatures)])
     return replace(
         Plan.of(problem, runner.compiler, recipe, lengths),
         pilot=plan.pilot,

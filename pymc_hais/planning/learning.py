@@ -182,20 +182,20 @@ class Trial:
 
         Without a target for the error all rows have one length; then only a fit asks where each row's particles lie.
         """
-        problem, runner, request = self.problem, self.runner, self.runner.request
-        if problem.n_rows == 1 or (request.target_se is None and not for_fit):
+        problem, runner, sampling = self.problem, self.runner, self.runner.sampling
+        if problem.n_rows == 1 or (sampling.target_se is None and not for_fit):
             return self
         lengths = _suggest(problem, self.pilots, runner)
-        n_steps = min(max(int(lengths[0]) // 2, _SHORTEST_SCOUTING), request.max_temperatures)
-        ladder = build_ladder(merge(self.pilots), n_steps, runner.recipe, problem.engine.kernel)
+        n_steps = min(max(int(lengths[0]) // 2, _SHORTEST_SCOUTING), sampling.max_temperatures)
+        ladder = build_ladder(merge(self.pilots), n_steps, runner.sampling.recipe, problem.engine.kernel)
         n_kept = max(_KEPT_PER_ROW, _KEPT_PARTICLES // problem.n_rows)
         report = without_log_z(runner.progress.phase("Scouting"))
         runs = anneal_rows(problem, ladder, runner.next_round(range(problem.n_rows)), report, runner)
         looked = {row: _look(problem, run, n_steps, n_kept) for row, run in runs}
         scouted, centres, residuals = zip(*(looked[row] for row in range(problem.n_rows)), strict=True)
-        if request.target_se is not None:
+        if sampling.target_se is not None:
             se = np.array([one.estimate.se for one in scouted])
-            lengths = _lengths(se, n_steps, request.target_se, request.max_temperatures)
+            lengths = _lengths(se, n_steps, sampling.target_se, sampling.max_temperatures)
         plan = replace(decide(problem, self.pilots, self.seen, lengths, runner), scouted=scouted)
         return replace(self, plan=plan, centres=np.stack(centres), residuals=np.concatenate(residuals))
 
@@ -227,9 +227,9 @@ def learn(
 
 def _suggest(problem: Problem, pilots: Sequence[Pilot], runner: Runner) -> np.ndarray:
     """Say of all rows (R,) what their pilots say of lengths: exactly, where there is one row."""
-    is_single, target = problem.n_rows == 1, runner.request.target_se
-    variance = runner.request.chains * runner.request.draws * target**2 if is_single and target else None
-    return np.full(problem.n_rows, suggest_length(merge(pilots), variance, runner.request.max_temperatures))
+    is_single, target = problem.n_rows == 1, runner.sampling.target_se
+    variance = runner.sampling.chains * runner.sampling.draws * target**2 if is_single and target else None
+    return np.full(problem.n_rows, suggest_length(merge(pilots), variance, runner.sampling.max_temperatures))
 
 
 def decide(
@@ -238,8 +238,8 @@ def decide(
     """Return a plan with rounds as long as pilots, and what arrived late in them, ask for."""
     pilot = merge(pilots)
     tail = measure_tail(seen, float(pilot.autocorrelation_times[-1]), pilot.late)
-    shortest, longest = _shortest(problem, tail), runner.request.max_temperatures
-    given = runner.request.n_temperatures
+    shortest, longest = _shortest(problem, tail), runner.sampling.max_temperatures
+    given = runner.sampling.n_temperatures
     lengths = np.minimum(np.maximum(lengths, shortest), longest) if given is None else 0 * lengths + given
     seconds = sum(one.seconds for one in pilots) / sum(one.n_gradients for one in pilots)
     recipe = _recipe(problem, runner)
@@ -249,8 +249,8 @@ def decide(
 def _recipe(problem: Problem, runner: Runner) -> Recipe:
     """Leave out most of the moves that part copies where there are few of these."""
     if not problem.is_near:
-        return runner.recipe
-    return replace(runner.recipe, n_final_moves=min(_FEW_FINAL_MOVES, runner.recipe.n_final_moves))
+        return runner.sampling.recipe
+    return replace(runner.sampling.recipe, n_final_moves=min(_FEW_FINAL_MOVES, runner.sampling.recipe.n_final_moves))
 
 
 def _shortest(problem: Problem, tail: Tail) -> int:

@@ -2,8 +2,8 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 
@@ -30,6 +30,20 @@ class GivenDraws:
     """Posterior draws of another run, to which a reference is fitted instead of to a pilot's particles."""
 
     positions: np.ndarray  # (n, D): flat vectors of the model
+
+
+@dataclass(frozen=True, eq=False)
+class StartOptions:
+    """Where a run starts, as far as the user says it."""
+
+    reference: Any = "auto"  # a name, a distribution, another model, or draws
+    path: Any = "geometric"
+    points: np.ndarray | None = None  # flat vectors (n, D) that lead to modes
+    plan: Plan | None = None
+
+    def with_modes(self, positions: np.ndarray) -> Self:
+        """Start from other modes as well."""
+        return replace(self, points=positions if self.points is None else np.concatenate([self.points, positions]))
 
 
 def takes_fit(reference: Any) -> bool:

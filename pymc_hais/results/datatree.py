@@ -15,7 +15,9 @@ from xarray import Dataset, DataTree
 from pymc_hais.core.messages import quoted
 from pymc_hais.core.process import one_thread
 from pymc_hais.estimators import LogZEstimate, ObservedData, Round, describe_data
+from pymc_hais.inputs.estimates import EVIDENCE, NUMBERS
 from pymc_hais.inputs.request import Output
+from pymc_hais.inputs.saved import PLAN
 from pymc_hais.model.compat import (
     coords_and_dims_for_inferencedata,
     find_constants,
@@ -23,8 +25,8 @@ from pymc_hais.model.compat import (
     without_initvals,
 )
 from pymc_hais.results.diagnose import unfinished
-from pymc_hais.results.findings.finding import findings_as_json, findings_from_json
-from pymc_hais.results.plans import PLAN, plan_group
+from pymc_hais.results.findings.finding import findings_as_json
+from pymc_hais.results.plans import plan_group
 from pymc_hais.results.trees.modes_group import modes_group
 from pymc_hais.run.evidence import Evidence, PosteriorDraws
 from pymc_hais.run.plan import Plan
@@ -32,11 +34,8 @@ from pymc_hais.runner.runner import Runner
 
 _log = logging.getLogger("pymc.hais")
 
-EVIDENCE = "log_marginal_likelihood"
 #: Symptoms of a run that no array of the result tells.
 COUNTS = ("divergent_share", "n_nan", "n_infinite", "dropped_share")
-#: Numbers of an estimate that are kept as they are.
-_NUMBERS = ("value", "mc_se", "shortfall", "lower", "upper", "log_prior_mass")
 
 
 def check_labels(model: Any, values: Mapping[str, np.ndarray], output: Output) -> None:
@@ -63,6 +62,7 @@ def to_datatree(
     estimate: LogZEstimate,
     attrs: Mapping[str, Any],
     plan: Plan | None,
+    output: Output,
     runner: Runner,
 ) -> DataTree:
     """Label a run of one model as ArviZ expects.
@@ -71,8 +71,7 @@ def to_datatree(
     statistics of their particles, and the attributes go to the group ``posterior``.  What cannot be added is a finding:
     a finished run is never lost.
     """
-    modes = evidence.modes
-    model, output = runner.given.model, runner.output
+    modes, model = evidence.modes, evidence.problem.model
     labels = runner.surely(lambda: labels_of(model, output, values))
     posterior = runner.surely(lambda: as_dataset(values, attrs=attrs, **labels))
     stats = runner.surely(lambda: as_dataset(stats_of(draws)))
@@ -206,12 +205,6 @@ def observed_data_of(model: Any) -> ObservedData:
     return describe_data(_filled(find_observations(model)))
 
 
-def data_of(idata: DataTree) -> ObservedData:
-    """Describe the observed data of a result."""
-    observed = idata["observed_data"].to_dataset().data_vars if "observed_data" in idata.children else {}
-    return describe_data({str(name): array.values for name, array in observed.items()})
-
-
 def annealing_group(evidence: Evidence) -> Any:
     """Label the last round's statistics per temperature, and its weighted particles before they became draws."""
     ladder, run, symptoms = evidence.ladder, evidence.joined or evidence.run, evidence.row.symptoms
@@ -233,7 +226,7 @@ def evidence_group(
     estimate: LogZEstimate, rounds: Sequence[Round], n_particles: Sequence[int], attrs: Mapping[str, Any]
 ) -> Any:
     """Label an estimate of log Z and its rounds, given the particles of each over all chains."""
-    values = {name: np.asarray(getattr(estimate, name)) for name in (*_NUMBERS, "se", "log_z")}
+    values = {name: np.asarray(getattr(estimate, name)) for name in (*NUMBERS, "se", "log_z")}
     own = {
         "quantity": attrs["quantity"],
         "chains": attrs["chains"],
@@ -256,47 +249,3 @@ def opinions_group(estimate: LogZEstimate, opinions: Sequence[LogZEstimate]) -> 
     kept = ("value", "mc_se", "shortfall", "se", "lower", "upper")
     columns = {name: ("method", np.array([getattr(one, name) for one in every])) for name in kept}
     return Dataset(columns, coords={"method": np.array(names, dtype=object).astype(str)})
-
-
-def log_marginal_likelihood(idata: DataTree) -> LogZEstimate:
-    """Read the log marginal likelihood out of a result of :func:`sample_hais`, fresh or re-read from a file.
-
-    Parameters
-    ----------
-    idata : DataTree
-        As ``sample_hais`` returned it.
-
-    Returns
-    -------
-    LogZEstimate
-        With ``value``, ``mc_se``, ``shortfall``, ``se``, ``lower`` and ``upper`` (95%) in nats, and ``findings``.  It
-        knows a digest of the observed data, so that two of different data are not compared.
-
-    Raises
-    ------
-    ValueError
-        If ``idata`` holds no such estimate.
-    """
-    if not isinstance(idata, DataTree) or EVIDENCE not in idata.children:
-        kind = type(idata).__name__
-        found = (", ".join(idata.children) if isinstance(idata, DataTree) else "") or "none"
-        raise ValueError(
-            f"Expected the DataTree that sample_hais returns, as a whole, with a `{EVIDENCE}` group; got a {kind} with "
-            f"groups: {found}."
-        )
-    group = idata[EVIDENCE].to_dataset()
-    kept, all_chains = group.sizes.get("chain", 0), int(group.attrs["chains"])
-    if kept != all_chains:
-        raise ValueError(
-            f"log Z was estimated from {all_chains} chains, and this result has {kept} of them: call "
-            "log_marginal_likelihood on the whole result, before any selection of chains."
-        )
-    findings = findings_from_json(group.attrs["findings"])
-    return LogZEstimate(
-        **{name: float(group[name]) for name in _NUMBERS},
-        estimator=str(group.attrs["estimator"]),
-        findings=findings,
-        per_chain=tuple(float(z) for z in group["per_chain"].values),
-        quantity=str(group.attrs.get("quantity") or LogZEstimate.quantity),
-        data=data_of(idata),
-    )

@@ -14,20 +14,13 @@ from pymc_hais.core.seeds import Purpose
 from pymc_hais.core.weights import log_mean_exp, systematic
 from pymc_hais.engines import BACKENDS
 from pymc_hais.estimators import LogZEstimate, Round, measure_symptoms
+from pymc_hais.inputs.estimates import EVIDENCE, log_marginal_likelihood
 from pymc_hais.inputs.request import Output
+from pymc_hais.inputs.saved import read_plan
 from pymc_hais.model import build_layout, identify_as_written
 from pymc_hais.problem.problem import Problem
-from pymc_hais.results.datatree import (
-    COUNTS,
-    EVIDENCE,
-    add_groups,
-    build_tree,
-    densities,
-    log_marginal_likelihood,
-    stats_of,
-)
+from pymc_hais.results.datatree import COUNTS, add_groups, build_tree, densities, stats_of
 from pymc_hais.results.diagnose import unfinished
-from pymc_hais.results.plans import read_plan
 from pymc_hais.run.evidence import Evidence, PosteriorDraws
 from pymc_hais.run.extending import NO_STATE
 from pymc_hais.run.plan import Origin, Plan

@@ -15,6 +15,7 @@ from xarray import DataTree
 from pymc_hais.core.seeds import Purpose
 from pymc_hais.engines.transport import versions_of
 from pymc_hais.estimators import Finding, LogZEstimate
+from pymc_hais.inputs.request import Output
 from pymc_hais.model import is_unnormalised
 from pymc_hais.problem.problem import Problem
 from pymc_hais.references import AnnealedModel
@@ -67,10 +68,10 @@ def log_fixed(estimate: LogZEstimate, quantity: str) -> None:
 
 def log_start(problem: Problem, plan: Plan, runner: Runner) -> None:
     """Log what is sampled and how long that takes; at DEBUG, how it is annealed and why."""
-    request = runner.request
-    lengths = plan.lengths if runner.recipe.n_final_moves else 0
+    sampling = runner.sampling
+    lengths = plan.lengths if runner.sampling.recipe.n_final_moves else 0
     seconds, left = forecast(problem, plan, runner), runner.budget.left
-    chains = f"{request.chains} chain{'s' if request.chains > 1 else ''} of {request.draws:,} draws"
+    chains = f"{sampling.chains} chain{'s' if sampling.chains > 1 else ''} of {sampling.draws:,} draws"
     rows = f" for each of {problem.n_rows:,} data sets" if problem.n_rows > 1 else ""
     compiling = runner.compiler.clock.seconds
     compiled = f"compiled in {compiling:.1f} s" if compiling else "already compiled"
@@ -79,7 +80,7 @@ def log_start(problem: Problem, plan: Plan, runner: Runner) -> None:
     if seconds is not None and seconds > left:
         _log.info(f"The run will be shortened: `max_seconds` leaves {duration(left)}")
     _log.debug(
-        f"Annealing {request.chains} x {request.draws} particles from {problem.label}: "
+        f"Annealing {sampling.chains} x {sampling.draws} particles from {problem.label}: "
         f"{_temperatures(lengths)} ({problem.engine.name}). {plan.reason}"
     )
 
@@ -87,10 +88,10 @@ def log_start(problem: Problem, plan: Plan, runner: Runner) -> None:
 def log_outcome(estimate: LogZEstimate, evidence: Evidence, runner: Runner, seconds: float) -> None:
     """Log the estimate, the seconds of the whole call and every finding; at DEBUG, the rounds and why they ended."""
     why = {
-        "target_se": f"below target_se = {runner.request.target_se}",
+        "target_se": f"below target_se = {runner.sampling.target_se}",
         "single_round": "after one round, as asked for",
         "max_seconds": f"max_seconds = {runner.budget.seconds:g} leaves no time for another",
-        "max_temperatures": f"the last round reached max_temperatures = {runner.request.max_temperatures}",
+        "max_temperatures": f"the last round reached max_temperatures = {runner.sampling.max_temperatures}",
         "interrupt": "interrupted",
         "failure": "the next one failed",
     }[evidence.stopped_by]
@@ -114,7 +115,7 @@ def log_extension(before: LogZEstimate, estimate: LogZEstimate, evidence: Eviden
 
 def log_nothing_added(estimate: LogZEstimate, runner: Runner) -> None:
     """Log why a result was not extended: its error is small enough, or no number of particles would make it so."""
-    target = runner.request.target_se or np.inf
+    target = runner.sampling.target_se or np.inf
     if estimate.se <= target:
         _log.info(f"Nothing was added: the error of {estimate:.3f} is below target_se = {target:g}")
         return
@@ -202,9 +203,9 @@ def _attributes(evidence: Evidence, runner: Runner) -> dict[str, Any]:
         "reference_reason": evidence.plan.reason,
         "kernel": repr(engine.kernel),
         **_of_call(evidence, runner),
-        "draws": runner.request.draws,
+        "draws": runner.sampling.draws,
         "particles": evidence.draws,
-        "chains": runner.request.chains,
+        "chains": runner.sampling.chains,
         "n_gradients_pilot": ledger.gradients[PILOT],
         "pilot_time": ledger.seconds[PILOT],
         "versions": json.dumps(versions_of(PACKAGES)),
@@ -215,7 +216,7 @@ def _of_call(evidence: Evidence, runner: Runner) -> dict[str, Any]:
     """Gather what a run and its extension have both."""
     return {
         "random_seed": json.dumps(runner.seeds.entropy),
-        "target_se": -1.0 if runner.request.target_se is None else runner.request.target_se,
+        "target_se": -1.0 if runner.sampling.target_se is None else runner.sampling.target_se,
         "stopped_by": evidence.stopped_by,
         "n_gradients": runner.ledger.n_gradients,
         "compile_time": runner.compiler.clock.seconds,
@@ -224,7 +225,11 @@ def _of_call(evidence: Evidence, runner: Runner) -> dict[str, Any]:
 
 
 def end_run(
-    evidence: Evidence, named: Callable[[np.ndarray], dict[str, np.ndarray]], runner: Runner, begin: float
+    evidence: Evidence,
+    named: Callable[[np.ndarray], dict[str, np.ndarray]],
+    output: Output,
+    runner: Runner,
+    begin: float,
 ) -> DataTree:
     """Make the result of a run of one model that has posterior draws, in a call that began at a time.
 
@@ -249,6 +254,6 @@ def end_run(
     seconds = time.perf_counter() - begin
     runner.surely(lambda: log_outcome(estimate, evidence, runner, seconds))
     attrs = runner.surely(lambda: attributes(evidence, runner, seconds))
-    tree = to_datatree(evidence, draws, values, estimate, attrs, learnt, runner)
+    tree = to_datatree(evidence, draws, values, estimate, attrs, learnt, output, runner)
     keep_result(tree, runner)
     return tree

@@ -30,13 +30,13 @@ NO_STATE = ParticleState(*(None,) * len(ParticleState._fields))
 
 
 def add_chains(before: Evidence, runner: Runner) -> Evidence:
-    """Anneal ``runner.request.chains`` more populations, each as large as the others."""
+    """Anneal ``runner.sampling.chains`` more populations, each as large as the others."""
     added = _anneal(before, _as_large(before, runner))
     return _conclude(before, added, AnnealingRun.join([before.run, added]), "extended", runner)
 
 
 def add_draws(before: Evidence, runner: Runner) -> Evidence:
-    """Anneal ``runner.request.draws`` more particles for each chain, as populations of their own."""
+    """Anneal ``runner.sampling.draws`` more particles for each chain, as populations of their own."""
     added = _anneal(before, runner)
     return _conclude(before, added, _widen(before.run, added), "extended", runner)
 

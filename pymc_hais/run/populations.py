@@ -74,7 +74,7 @@ def anneal_rows(
     """Anneal the populations of a place; yield each row of data with the run of its C chains, in any order."""
 
     def make(place: Place, streams: list[Stream]) -> Annealing:
-        start = problem.start([row for row, _ in place.populations], streams, runner.request.draws)
+        start = problem.start([row for row, _ in place.populations], streams, runner.sampling.draws)
         return Annealing(start, ladder, problem.log_z_reference)
 
     yield from _anneal(problem, ladder, whole, make, report, runner)
@@ -106,7 +106,7 @@ def anneal_back(
 
 def _cut(whole: Place, runner: Runner) -> list[Place]:
     """Cut a place into those of one job each, by the particles alone: whole rows, or some chains of one."""
-    n_populations = max(1, (_SHARED_PARTICLES if runner.workers.is_shared else _PARTICLES) // runner.request.draws)
+    n_populations = max(1, (_SHARED_PARTICLES if runner.workers.is_shared else _PARTICLES) // runner.sampling.draws)
     n_rows, n_chains = max(1, n_populations // len(whole.chains)), min(n_populations, len(whole.chains))
     return [
         whole._replace(rows=whole.rows[row : row + n_rows], chains=whole.chains[chain : chain + n_chains])
@@ -134,7 +134,7 @@ def _anneal(
 
         return Task(runner.seeds.name(place), fingerprint, lambda: make(place, runner.seeds.streams(place)))
 
-    of_population = _count_gradients(problem, ladder, runner.request.draws)
+    of_population = _count_gradients(problem, ladder, runner.sampling.draws)
     parts: dict[int, dict[int, AnnealingRun]] = {}
     for number, run in runner.workers.do(problem.engine, list(map(task, places)), report):
         runner.pay("rounds", len(places[number].populations) * of_population)

@@ -17,12 +17,12 @@ def draw_posterior(evidence: Evidence, runner: Runner) -> PosteriorDraws:
     of their populations, so that where the chains agree each keeps its own.
     """
     problem, ladder, run = evidence.problem, evidence.ladder, evidence.run
-    shape = runner.request.chains, runner.request.draws
+    shape = runner.sampling.chains, runner.sampling.draws
     # More draws than particles are copies; what kept the particles few leaves no time to move them apart.
-    n_moves = ladder.n_final_moves if evidence.draws == runner.request.draws else 0
+    n_moves = ladder.n_final_moves if evidence.draws == runner.sampling.draws else 0
     pooled = pool(run.log_weights, run.log_z)
     seeds = runner.seeds.streams(Place(Purpose.POSTERIOR, 0, [0], range(shape[0])))
-    chosen = systematic(pooled, seeds[0].rng.random(), runner.request.chains * runner.request.draws).reshape(shape)
+    chosen = systematic(pooled, seeds[0].rng.random(), runner.sampling.chains * runner.sampling.draws).reshape(shape)
 
     def take(array: np.ndarray) -> np.ndarray:
         array = np.asarray(array)

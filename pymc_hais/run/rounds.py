@@ -45,14 +45,14 @@ def seconds_per_move(problem: Problem, plan: Plan, runner: Runner) -> float:
     """Forecast what a transition of one particle takes in a round; 0 where no pilot has told."""
     engine = problem.engine
     n_threads = 1 if engine.name == "python" else runner.compiler.cores or os.cpu_count() or 1
-    n_threads = min(n_threads, -(-runner.request.chains * runner.request.draws // PILOT_PARTICLES))
+    n_threads = min(n_threads, -(-runner.sampling.chains * runner.sampling.draws // PILOT_PARTICLES))
     a_move = engine.kernel.n_gradients + engine.path.n_evaluations
     return plan.seconds_per_gradient * a_move / max(1.0, _GAIN * n_threads)
 
 
 def forecast(problem: Problem, plan: Plan, runner: Runner) -> float | None:
     """Forecast the seconds of the first round of every row; None where no pilot has told."""
-    n_moves = int(plan.lengths.sum()) * runner.request.chains * runner.request.draws
+    n_moves = int(plan.lengths.sum()) * runner.sampling.chains * runner.sampling.draws
     return n_moves * seconds_per_move(problem, plan, runner) or None
 
 
@@ -77,7 +77,7 @@ def _until_target(problem: Problem, plan: Plan, runner: Runner) -> Evidence:
         seconds = rounds.forecast(n_steps)
         takes_time = "" if seconds is None else f", about {duration(seconds)}"
         so_far = f"Round {rounds.n}: log Z = {evidence.estimate:.3f}"
-        _log.info(f"{so_far}. A longer round follows{takes_time} (target_se = {runner.request.target_se})")
+        _log.info(f"{so_far}. A longer round follows{takes_time} (target_se = {runner.sampling.target_se})")
         _log.debug("The next round has %d temperatures", n_steps)
         if runner.ledger.is_interrupted:  # while the round was looked at
             return replace(evidence, stopped_by=_stopped_by(runner))
@@ -125,7 +125,7 @@ class _Rounds:
 
     def forecast(self, n_steps: int) -> float | None:
         """Say about how many seconds a round takes, if a pilot or a round has told."""
-        return n_steps * self.runner.request.draws * self.runner.request.chains * self._speed or None
+        return n_steps * self.runner.sampling.draws * self.runner.sampling.chains * self._speed or None
 
     def make(self, ladder: Ladder) -> tuple[Evidence, int]:
         """Anneal another round; return the evidence so far and the temperatures of the next one."""
@@ -150,27 +150,29 @@ class _Rounds:
         row = conclude(problem, plan, run, self._estimates, self._rounds, [one.n_steps for one in self._rounds])
         row = replace(row, lag=measure_lag(problem, run, runner))
         estimate = row.estimate
-        self._speed = seconds / (n_steps * runner.request.draws * runner.request.chains)
+        self._speed = seconds / (n_steps * runner.sampling.draws * runner.sampling.chains)
         stopped_by = _reason_to_stop(row, runner) or self._reason_of_time(n_steps)
-        longer = next_length(n_steps, estimate.se, runner.request.target_se or np.inf, runner.request.max_temperatures)
+        longer = next_length(
+            n_steps, estimate.se, runner.sampling.target_se or np.inf, runner.sampling.max_temperatures
+        )
         following = self._fit(longer)
         n_particles = (run.log_weights.size,) * self.n
-        made = stopped_by or "", runner.request.draws, n_particles, self._speed
+        made = stopped_by or "", runner.sampling.draws, n_particles, self._speed
         return Evidence(problem, plan, (row,), ladder, run, *made), following.n_steps
 
     def _reason_of_time(self, n_steps: int) -> str | None:
         """Stop where there is no time for another round as long as the last one."""
         runner = self.runner
-        needed = takes(Size(n_steps, runner.request.draws), runner.recipe.n_final_moves)
+        needed = takes(Size(n_steps, runner.sampling.draws), runner.sampling.recipe.n_final_moves)
         return "max_seconds" if self._moves() < needed else None
 
     def _moves(self) -> float:
         """Say how many transitions the particles of a chain have time for."""
-        return self.runner.budget.moves(self._speed) / self.runner.request.chains
+        return self.runner.budget.moves(self._speed) / self.runner.sampling.chains
 
     def _fit(self, n_steps: int) -> Size:
         """Make a round as small as the time that is left makes it; a schedule of the user's own keeps its length."""
-        recipe, wanted = self.runner.recipe, Size(n_steps, self.runner.request.draws)
+        recipe, wanted = self.runner.sampling.recipe, Size(n_steps, self.runner.sampling.draws)
         shortest = n_steps if recipe.is_fixed else SHORTEST
         tile = self._problem.engine.tile(wanted.draws)
         return fit_into(self._moves(), wanted, shortest, recipe.n_final_moves, tile)
@@ -216,7 +218,7 @@ def _once(problem: Problem, plan: Plan, runner: Runner) -> Evidence:
     stopped_by = runner.attempt(what, anneal, "", is_kept=True) if is_whole else anneal()
     every = tuple(results[row] for row in range(problem.n_rows))
     ladder = plan.ladder(problem, int(plan.lengths.max()))
-    return Evidence(problem, plan, every, ladder, None, stopped_by or _stopped_by(runner), runner.request.draws)
+    return Evidence(problem, plan, every, ladder, None, stopped_by or _stopped_by(runner), runner.sampling.draws)
 
 
 def each_length(problem: Problem, plan: Plan, report: Report) -> Iterator[tuple[Ladder, list[int], Report]]:
@@ -231,10 +233,10 @@ def each_length(problem: Problem, plan: Plan, report: Report) -> Iterator[tuple[
 
 def _reason_to_stop(row: RowEvidence, runner: Runner) -> str | None:
     rounds = row.rounds
-    if runner.request.target_se is None or runner.recipe.is_fixed:
+    if runner.sampling.target_se is None or runner.sampling.recipe.is_fixed:
         return "single_round"
-    if row.estimate.se <= runner.request.target_se and row.is_sound:
+    if row.estimate.se <= runner.sampling.target_se and row.is_sound:
         return "target_se"
     # A schedule cannot have more temperatures than floating point tells apart.
     exhausted = len(rounds) > 1 and rounds[-1].n_steps <= rounds[-2].n_steps
-    return "max_temperatures" if rounds[-1].n_steps >= runner.request.max_temperatures or exhausted else None
+    return "max_temperatures" if rounds[-1].n_steps >= runner.sampling.max_temperatures or exhausted else None

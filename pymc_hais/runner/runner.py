@@ -12,14 +12,13 @@ from typing import Any, Self
 
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.seeds import Branch, Place, Purpose, Seeds
-from pymc_hais.engines import resolve_backend
-from pymc_hais.inputs.request import Output, Request, check_request
 from pymc_hais.model.compat import seeds_per_chain
 from pymc_hais.problem.problem import Compiler
 from pymc_hais.runner.checkpoint import open_checkpoint, open_folder, take_identity
 from pymc_hais.runner.executors import check_executor
 from pymc_hais.runner.ledger import PILOT, Ledger
 from pymc_hais.runner.locks import locked
+from pymc_hais.runner.options import Compute, Sampling
 from pymc_hais.runner.progress import CallProgress
 from pymc_hais.runner.timing import TimeBudget, build_budget
 from pymc_hais.runner.workers import Workers
@@ -30,18 +29,16 @@ _log = logging.getLogger("pymc.hais")
 
 @dataclass(kw_only=True)
 class Runner:
-    """Computes a checked request; a context manager that opens its executor and its checkpoint.
+    """Computes a call; a context manager that opens its executor and its checkpoint.
 
     Raises on entry ValueError, OSError or RuntimeError, naming the argument, what is wrong with it, and what to pass
     instead.  Raises KeyboardInterrupt, with advice, where Ctrl-C leaves no result.
     """
 
-    request: Request
-    given: Request  # as the user gave it
+    sampling: Sampling
+    compute: Compute
     seeds: Seeds
-    compiler: Compiler  # of the kernel, with the constraints
-    recipe: Recipe
-    output: Output
+    compiler: Compiler
     progress: CallProgress  # shown while it is entered
     budget: TimeBudget
     workers: Workers  # do jobs, and keep finished ones in the checkpoint
@@ -62,34 +59,27 @@ class Runner:
 
     @contextmanager
     def _open(self) -> Iterator[None]:
-        given = self.given
-        check_executor(given.executor)
-        if given.checkpoint is None:
-            instead = "" if given.max_seconds is None else " in place of `max_seconds`"
+        asked, call = self.compute, self.compute.call
+        check_executor(asked.executor)
+        if asked.checkpoint is None:
+            instead = "" if asked.max_seconds is None else " in place of `max_seconds`"
             with _advised(
                 f"Pass checkpoint='folder'{instead}: what is finished is then kept, and the same call goes on from "
                 "there."
             ):
                 yield
             return
-        of_log_z = given.others.get("sample_kwargs") or {}
-        if given.max_seconds is not None or of_log_z.get("max_seconds") is not None:
-            raise ValueError(
-                "`checkpoint` takes no `max_seconds`, since a run that is cut short is not reproducible: leave one of "
-                "them out. A call with a checkpoint may be interrupted or killed at any time, and goes on when it is "
-                "made again."
-            )
-        identity = take_identity(given.function, given.model, self.seeds.entropy, given.numbers)
-        with locked(open_folder(given.checkpoint)):
-            kept = open_checkpoint(given.checkpoint, identity, given.random_seed is not None)
+        identity = take_identity(call.function, call.model, self.seeds.entropy, call.arguments)
+        with locked(open_folder(asked.checkpoint)):
+            kept = open_checkpoint(asked.checkpoint, identity, asked.random_seed is not None)
             self.workers.checkpoint = kept
             self.seeds = replace(self.seeds, entropy=tuple(map(int, kept.identity["random_seed"])))
-            with _advised(f"The same call with checkpoint={str(given.checkpoint)!r} goes on from here."):
+            with _advised(f"The same call with checkpoint={str(asked.checkpoint)!r} goes on from here."):
                 yield
 
     def asking(self, **numbers: Any) -> Self:
         """Return a runner of the same call that was asked for other numbers."""
-        return replace(self, request=replace(self.request, **numbers))
+        return replace(self, sampling=replace(self.sampling, **numbers))
 
     def branch(self, branch: Branch, *numbers: int) -> Self:
         """Return the runner of a run within this one, with random numbers of its own."""
@@ -101,8 +91,7 @@ class Runner:
         It has random numbers and a kernel of its own, and everything is left to its pilot.
         """
         return replace(
-            self.asking(n_temperatures=None, **numbers).branch(branch),
-            recipe=Recipe(),
+            self.asking(n_temperatures=None, recipe=Recipe(), **numbers).branch(branch),
             compiler=replace(self.compiler, kernel=kernel),
             is_strict=True,
             account=PILOT,
@@ -111,7 +100,7 @@ class Runner:
     def next_round(self, rows: Sequence[int] = (0,)) -> Place:
         """Return where the next round's populations are: every chain of some rows of data."""
         self.used[Purpose.ROUND] += 1
-        return Place(Purpose.ROUND, self.used[Purpose.ROUND], rows, range(self.request.chains))
+        return Place(Purpose.ROUND, self.used[Purpose.ROUND], rows, range(self.sampling.chains))
 
     def pay(self, stage: str, n_gradients: int) -> None:
         """Count evaluations of value and gradient."""
@@ -172,25 +161,17 @@ class Runner:
             return stage()
 
 
-def build_runner(request: Request) -> Runner:
-    """Check a request, and make ready to compute it.
-
-    Raises ValueError, naming the argument, what was given and what to pass.  Raises ImportError for ``backend="jax"``
-    without JAX.
-    """
-    own, kernel, sites, recipe, output = check_request(request)
-    budget, (backend, options) = build_budget(request.max_seconds), resolve_backend(own.backend, own.compile_kwargs)
-    entropy = tuple(int(seed) for seed in seeds_per_chain(random_state=request.random_seed, chains=own.chains))
+def build_runner(sampling: Sampling, compute: Compute) -> Runner:
+    """Make ready to compute a call; its time begins."""
+    entropy = tuple(int(seed) for seed in seeds_per_chain(random_state=compute.random_seed, chains=sampling.chains))
     return Runner(
-        request=own,
-        given=request,
+        sampling=sampling,
+        compute=compute,
         seeds=Seeds(entropy),
-        compiler=Compiler(kernel, backend, options, request.cores, sites),
-        recipe=recipe,
-        output=output,
-        progress=CallProgress(request.progressbar, request.progressbar_theme),
-        budget=budget,
-        workers=Workers(request.executor, None, request.cores),
+        compiler=compute.compiler,
+        progress=CallProgress(compute.progressbar, compute.progressbar_theme),
+        budget=build_budget(compute.max_seconds),
+        workers=Workers(compute.executor, None, compute.compiler.cores),
     )
 
 

@@ -3,6 +3,7 @@
 from pymc_hais.tuning.fit import DEFENCE, fit_reference, fit_sites, log_densities, log_near, unit_triangle
 from pymc_hais.tuning.ladder import (
     CONSTANT_SPEED,
+    FINAL_MOVES,
     Recipe,
     build_ladder,
     merge,

@@ -14,6 +14,8 @@ from pymc_hais.tuning.pilot import Pilot
 
 #: How betas are placed, beside the names of :data:`pymc_hais.core.schedules.FIXED`: as the pilot measures.
 CONSTANT_SPEED = "constant_speed"
+#: Moves at beta = 1 that decorrelate resampled posterior draws.
+FINAL_MOVES = 8
 #: Var(log w) without resampling, at most: with fewer temperatures the estimate relies on resampling.
 _LOG_WEIGHT_VARIANCE = 8.0
 #: The share of the variance that a target allows which a plan is made for: the pilot's barrier is a rough one.

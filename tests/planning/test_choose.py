@@ -132,7 +132,7 @@ def test_a_target_that_is_hard_to_meet_is_planned_for(far, call, again):
     # room by 4, and for half of the error by a quarter of that.
     assert lengths[0] == lengths[1] < lengths[2] < lengths[3]
     np.testing.assert_allclose(lengths[3] / lengths[2], 4.0, rtol=0.01)
-    assert lengths[4] == call.request.max_temperatures
+    assert lengths[4] == call.sampling.max_temperatures
     assert choose(far, "prior", call.asking(n_temperatures=7))[1].lengths.tolist() == [7]
 
 
@@ -180,7 +180,7 @@ class Scouted:
     """A start whose short round of ten temperatures gave each row a value and an error."""
 
     problem = SimpleNamespace(label="the prior", n_rows=4)
-    runner = SimpleNamespace(request=SimpleNamespace(target_se=0.1))
+    runner = SimpleNamespace(sampling=SimpleNamespace(target_se=0.1))
     length = 500
 
     def __init__(self, values, errors):

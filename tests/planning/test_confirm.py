@@ -33,7 +33,7 @@ def test_pilots_of_many_families_may_differ_by_less_than_pilots_of_few():
 def test_a_fit_that_few_draws_of_the_prior_led_to_is_a_finding(n_confirming, is_found):
     plan = SimpleNamespace(n_confirming=n_confirming, fallback=Fallback(None, 740))
     evidence = SimpleNamespace(seconds_per_move=1e-6)
-    call = SimpleNamespace(request=SimpleNamespace(draws=1000, chains=4))
+    call = SimpleNamespace(sampling=SimpleNamespace(draws=1000, chains=4))
     found = list(check_start(plan, evidence, call))
     assert [one.name for one in found] == ["unconfirmed"] * is_found
     if is_found:

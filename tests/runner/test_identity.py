@@ -277,7 +277,7 @@ def test_two_processes_write_the_same():
     """With hashes of their own, which order sets, and addresses of their own."""
     script = (
         "import json\n"
-        "from tests.jobs.test_identity import MODELS, PAIRS, describe, of\n"
+        "from tests.runner.test_identity import MODELS, PAIRS, describe, of\n"
         "told = {name: of(build()) for name, build in MODELS.items()}\n"
         "told |= {f'pair {name}': [describe(one) for one in pair] for name, pair in PAIRS.items()}\n"
         "print(json.dumps(told, sort_keys=True))"

@@ -8,10 +8,9 @@ import sys
 
 import pytest
 
-from pymc_hais.inputs.request import Request
+from pymc_hais.inputs.request import read
 from pymc_hais.runner import locks
 from pymc_hais.runner.locks import LOCK, locked
-from pymc_hais.runner.runner import build_runner
 from tests.quick import one_mean
 
 HOLDER = """
@@ -87,7 +86,7 @@ def test_a_second_driver_changes_no_header(tmp_path):
 
     def begin(draws):
         given = {"draws": draws, "chains": 2, "random_seed": 1, "checkpoint": tmp_path / "run"}
-        return build_runner(Request(function="sample_hais", model=model, **given))
+        return read("sample_hais", model, given).runner()
 
     with begin(200) as call:
         header = (tmp_path / "run" / "checkpoint.json").read_bytes()

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pymc_hais.core.schedules import SHORTEST
-from pymc_hais.inputs.request import Request
-from pymc_hais.runner.runner import build_runner
+from pymc_hais.inputs.request import read
 from pymc_hais.runner.timing import Size, TimeBudget, duration, fit_into, takes
 from pymc_hais.tuning import pace as pace_module
 from pymc_hais.tuning.pace import Pace, Stopwatch
@@ -52,7 +51,7 @@ def test_a_budget_counts_from_the_call():
 @pytest.mark.parametrize("given", [0, -1.0, "60", True, float("nan")])
 def test_a_limit_must_be_a_positive_number(given):
     with pytest.raises(ValueError, match="`max_seconds` must be a positive number"):
-        build_runner(Request(function="sample_hais", model=None, max_seconds=given))
+        read("sample_hais", None, {"max_seconds": given})
 
 
 @pytest.mark.parametrize(

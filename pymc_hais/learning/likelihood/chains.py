@@ -12,12 +12,11 @@ from pymc_hais.core.annealing import SEGMENT_LENGTH, anneal
 from pymc_hais.core.records import Ladder, Metric, ParticleState, Segment
 from pymc_hais.core.seeds import Purpose, Seeds
 from pymc_hais.core.weights import systematic
-from pymc_hais.inputs.request import Request
+from pymc_hais.inputs.request import read
 from pymc_hais.model import Layout, read_containers
 from pymc_hais.planning.learning import run_pilots
 from pymc_hais.planning.mass import build_first_problem
 from pymc_hais.problem.problem import Problem, joint_of
-from pymc_hais.runner.runner import build_runner
 from pymc_hais.tuning import build_ladder, merge, suggest_length
 
 #: How fast the step size follows the acceptance rate.
@@ -180,9 +179,7 @@ def build_chains(
     log Z would ask for and more.
     """
     seed = int(rng.integers(2**32))
-    runner = build_runner(
-        Request(function="fit", model=model, random_seed=seed, backend=backend, kernel=kernel, progressbar=False)
-    )
+    runner = read("fit", model, {"random_seed": seed, "backend": backend, "kernel": kernel}).runner()
     present = {name: value for name, value in read_containers(model).items() if name in parameters}
     problem = build_first_problem(model, "prior" if model.observed_RVs else "auto", runner, rows, present)
     # What the model is does not change with the parameters, and is not asked in each step.
@@ -192,7 +189,7 @@ def build_chains(
         return Chains(problem, None, given, np.ones(problem.layout.n_dims))
     tuned = rng.choice(problem.n_rows, min(_PILOT_ROWS, problem.n_rows), replace=False).tolist()
     pilot = merge(run_pilots(problem, tuned, 0, runner))
-    longest = runner.request.max_temperatures
+    longest = runner.sampling.max_temperatures
     n_steps = min(_LONGER * suggest_length(pilot, None, longest), longest)
-    ladder = build_ladder(pilot, n_temperatures or n_steps, runner.recipe, problem.engine.kernel)
+    ladder = build_ladder(pilot, n_temperatures or n_steps, runner.sampling.recipe, problem.engine.kernel)
     return Chains(problem, ladder, float(ladder.step_sizes[-1]), ladder.metrics[ladder.metric_index[-1]])

@@ -80,7 +80,7 @@ def try_fields_first(problem: Problem, runner: Runner) -> Trial | str:
     problem : Problem
         Compiled for the first start, in coordinates of chains.
     """
-    if runner.request.estimators or not _is_offered(problem):
+    if runner.sampling.estimators or not _is_offered(problem):
         return ""
     problem = replace(problem, prior_mass=mass_of(problem, runner))
     assert problem.chart is not None

@@ -105,7 +105,7 @@ def shorten(near: Problem, best: Trial) -> Problem:
         Whose pilot it is.
     """
     first, runner = best.problem, best.runner
-    if runner.request.estimators or not (first.is_prior and can_climb(first) and first.is_integral):
+    if runner.sampling.estimators or not (first.is_prior and can_climb(first) and first.is_integral):
         return near
     joint, rng = Joint(near, runner.paying(PILOT)), np.random.default_rng(runner.seeds.sequence(Purpose.MODES, 6))
     judged = judge(near, joint, rng)
@@ -127,7 +127,7 @@ def try_mode_first(problem: Problem, runner: Runner) -> Trial | str:
     problem : Problem
         Compiled for the first start.
     """
-    if runner.request.estimators or not _is_offered(problem):
+    if runner.sampling.estimators or not _is_offered(problem):
         return ""
     joint = Joint(problem, runner.paying(PILOT))
     judged = _find(problem, joint, runner)

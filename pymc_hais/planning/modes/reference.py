@@ -97,7 +97,7 @@ def start_beside(first: Evidence, found: Modes, runner: Runner) -> tuple[Problem
     importance draws do not show that hardly any annealing is needed from there.
     """
     problem, fitted, missed = first.problem, first.problem.fitted, found.missed.which
-    if fitted is None or fitted.beside is not None or runner.request.estimators:
+    if fitted is None or fitted.beside is not None or runner.sampling.estimators:
         return None
     log_masses = np.array([found.masses[i].log_mass for i in missed])
     log_missed = log_sum_exp(log_masses)

@@ -12,8 +12,8 @@ from xarray import DataTree
 
 from pymc_hais.core.messages import shown
 from pymc_hais.estimators import LogZEstimate, to_estimate
-from pymc_hais.results.datatree import EVIDENCE, data_of, log_marginal_likelihood
-from pymc_hais.results.plans import open_result
+from pymc_hais.inputs.estimates import EVIDENCE, data_of, log_marginal_likelihood
+from pymc_hais.inputs.saved import open_result
 
 
 def read_results(results: Any) -> tuple[dict[str, LogZEstimate], dict[str, Any]]:

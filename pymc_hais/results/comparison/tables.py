@@ -9,9 +9,10 @@ from xarray import DataTree
 
 from pymc_hais.core.messages import quoted
 from pymc_hais.estimators import LogZEstimate
+from pymc_hais.inputs.estimates import log_marginal_likelihood
 from pymc_hais.results.comparison.model_table import ModelTable
 from pymc_hais.results.comparison.weighing import Weighed
-from pymc_hais.results.datatree import log_marginal_likelihood, opinions_group
+from pymc_hais.results.datatree import opinions_group
 
 
 def estimates(idata: DataTree) -> pd.DataFrame:

@@ -33,12 +33,12 @@ def check_time(plan: Plan, evidence: Evidence, runner: Runner) -> Iterator[Findi
             "path, and the error of log Z is not known.",
             "Raise `max_seconds`.",
         )
-    if evidence.draws < runner.request.draws:
+    if evidence.draws < runner.sampling.draws:
         n_steps, needed = _round(int(plan.lengths[0]), evidence, runner)
         yield Finding(
             "unfinished",
             "warning",
-            f"`max_seconds` left time for {evidence.draws} particles of each chain instead of {runner.request.draws}, "
+            f"`max_seconds` left time for {evidence.draws} particles of each chain instead of {runner.sampling.draws}, "
             f"which would take about {needed} for {n_steps} temperatures: the posterior draws hold copies.",
             "Raise `max_seconds`.",
         )
@@ -65,7 +65,7 @@ def check_start(plan: Plan, evidence: Evidence, runner: Runner) -> Iterator[Find
 
 def _round(n_steps: int, evidence: Evidence, runner: Runner) -> tuple[int, str]:
     """Return the temperatures of a round with all particles, and the time that it takes."""
-    return n_steps, duration(n_steps * runner.request.draws * runner.request.chains * evidence.seconds_per_move)
+    return n_steps, duration(n_steps * runner.sampling.draws * runner.sampling.chains * evidence.seconds_per_move)
 
 
 @check("the diagnosis of the plan", is_of_first_run=True)

@@ -123,7 +123,7 @@ def _numbers(symptoms: Symptoms, se: float) -> Iterator[Finding]:
 
 def _large_error(row: RowEvidence, evidence: Evidence, runner: Runner) -> Iterator[Finding]:
     """Yield the finding that the error of log Z is larger than `target_se`, with the reason."""
-    estimate, stopped_by, target = row.estimate, evidence.stopped_by, runner.request.target_se
+    estimate, stopped_by, target = row.estimate, evidence.stopped_by, runner.sampling.target_se
     is_small = target is None or estimate.se <= target
     if is_small and stopped_by != "interrupt":
         return
@@ -138,9 +138,10 @@ def _large_error(row: RowEvidence, evidence: Evidence, runner: Runner) -> Iterat
         seen = "The run was interrupted, and the result is of the rounds that had finished."
         advice = "Make the same call again to reach `target_se`."
         above = "" if is_small else above
-    elif runner.recipe.is_fixed and stopped_by != "failure":
+    elif runner.sampling.recipe.is_fixed and stopped_by != "failure":
         seen, advice = "", "Raise `draws` or `chains`, or leave the schedule to the pilot."
     elif stopped_by == "max_seconds":
+        assert target is not None  # the error would be small
         needed = _long_enough(estimate.se / target, row, evidence, runner)
         seen = f"`max_seconds` left no time for another round{needed}."
         advice = "Raise `max_seconds` or `target_se`."
@@ -165,9 +166,9 @@ def more_temperatures(target: float | None) -> str:
 def _long_enough(times: float, row: RowEvidence, evidence: Evidence, runner: Runner) -> str:
     """Return what a round would take that makes the error so many times smaller; nothing where it is infinite."""
     # All rounds count, with as many particles as there was time for.
-    made = sum(one.n_steps for one in row.rounds) * evidence.draws / runner.request.draws
+    made = sum(one.n_steps for one in row.rounds) * evidence.draws / runner.sampling.draws
     n_steps = made * times**2
     if not np.isfinite(n_steps):
         return ""
-    needed = duration(n_steps * runner.request.draws * runner.request.chains * evidence.seconds_per_move)
+    needed = duration(n_steps * runner.sampling.draws * runner.sampling.chains * evidence.seconds_per_move)
     return f"; one of {n_steps:,.0f} temperatures, about {needed}, would be long enough"

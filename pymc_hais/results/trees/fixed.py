@@ -10,9 +10,10 @@ from xarray import Dataset, DataTree
 
 from pymc_hais.engines.transport import versions_of
 from pymc_hais.estimators import to_estimate
+from pymc_hais.inputs.estimates import EVIDENCE
+from pymc_hais.inputs.request import Output
 from pymc_hais.model.points.fixed import evaluate_data_terms, evaluate_fixed
 from pymc_hais.results.datatree import (
-    EVIDENCE,
     add_groups,
     as_dataset,
     data_groups,
@@ -26,23 +27,23 @@ from pymc_hais.results.report import PACKAGES, log_fixed, quantity_of
 from pymc_hais.runner.runner import Runner
 
 
-def to_fixed_tree(model: Any, runner: Runner, begin: float) -> DataTree:
+def to_fixed_tree(model: Any, output: Output, runner: Runner, begin: float) -> DataTree:
     """Make the result of a call that began at a time.
 
     Its posterior has the model's Deterministics, the same in each draw, so that :func:`pymc_hais.average` mixes them
     with those of other models.
     """
-    request = runner.request
-    log_density, fixed = evaluate_fixed(model, request.var_names)
-    shape = (request.chains, request.draws)
+    sampling = runner.sampling
+    log_density, fixed = evaluate_fixed(model, output.var_names)
+    shape = (sampling.chains, sampling.draws)
     values = {name: np.broadcast_to(value, (*shape, *value.shape)) for name, value in fixed.items()}
-    estimate = to_estimate(log_density, 0.0, "exact", per_chain=(log_density,) * request.chains)
-    attrs = {
+    estimate = to_estimate(log_density, 0.0, "exact", per_chain=(log_density,) * sampling.chains)
+    attrs: dict[str, Any] = {
         "sampler": "hais",
         "quantity": quantity_of(model),
         "reference": "no free variables",
-        "chains": request.chains,
-        "draws": request.draws,
+        "chains": sampling.chains,
+        "draws": sampling.draws,
         "n_rounds": 0,
         "n_temperatures": 0,
         "n_gradients": 0,
@@ -51,11 +52,11 @@ def to_fixed_tree(model: Any, runner: Runner, begin: float) -> DataTree:
         "total_time": time.perf_counter() - begin,
         "versions": json.dumps(versions_of(PACKAGES)),
     }
-    labels = labels_of(model, runner.output, values)
+    labels = labels_of(model, output, values)
     posterior = as_dataset(values, attrs=attrs, **labels) if values else Dataset(attrs=attrs)
     coords = {"chain": np.arange(shape[0]), "draw": np.arange(shape[1])}
     posterior = posterior.assign_coords(coords)
-    groups = {**data_groups(model, labels), "log_likelihood": lambda: _log_likelihood(model, runner, shape, labels)}
+    groups = {**data_groups(model, labels), "log_likelihood": lambda: _log_likelihood(model, output, shape, labels)}
     added = add_groups(groups, runner)
     estimate = replace(estimate, findings=unfinished(runner.ledger))
     every = {
@@ -67,9 +68,9 @@ def to_fixed_tree(model: Any, runner: Runner, begin: float) -> DataTree:
     return name_estimate(to_tree(every), estimate, attrs)
 
 
-def _log_likelihood(model: Any, runner: Runner, shape: tuple[int, int], labels: dict[str, Any]) -> Any:
+def _log_likelihood(model: Any, output: Output, shape: tuple[int, int], labels: dict[str, Any]) -> Any:
     """Label the log likelihood of each observation, the same in each draw; None where nobody asked for it."""
-    if not (wanted := runner.output.log_likelihood):
+    if not (wanted := output.log_likelihood):
         return None
     terms = evaluate_data_terms(model, None if wanted is True else wanted)
     values = {name: np.broadcast_to(one, (*shape, *one.shape)) for name, one in terms.items()}

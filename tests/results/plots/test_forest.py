@@ -10,7 +10,8 @@ from xarray import DataTree
 
 import pymc_hais
 from pymc_hais import LogZEstimate, plots
-from pymc_hais.results.datatree import EVIDENCE, evidence_group, opinions_group
+from pymc_hais.inputs.estimates import EVIDENCE
+from pymc_hais.results.datatree import evidence_group, opinions_group
 from tests.results.plots.drawn import BACKENDS, close, ends, needs, numbers
 
 PLOTS = (plots.plot_estimates, plots.plot_compare)

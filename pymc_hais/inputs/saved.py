@@ -1,0 +1,97 @@
+"""Results and plans on disk, opened and read."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray
+from xarray import DataTree
+
+from pymc_hais.core.files import decode, read_record
+from pymc_hais.run.plan import Plan, decode_plan
+
+#: The group of a result.
+PLAN = "plan"
+#: Its variable.
+RECORD = "record"
+#: Its attribute in older results.
+_FACTS = "facts"
+#: The file of a result in the folder of a checkpoint.
+RESULT = "result.nc"
+#: How files of :func:`save_plan`, which are zip files, and of results, which are HDF5, begin.
+_OF_PLAN, _OF_RESULT = b"PK", b"\x89HDF"
+
+
+def read_plan(source: Any, argument: str = "plan") -> Plan:
+    """Read the plan of a result, which messages call ``argument``, or of a file of a plan or of a result."""
+    if isinstance(source, str | os.PathLike):
+        path = Path(source)
+        if not _is_result(path):
+            return decode_plan(*read_record(path))
+        source = open_result(path)
+    return decode_plan(*arrays_and_facts(source, argument))
+
+
+def _is_result(path: Path) -> bool:
+    """Whether a file is of a result and not of a plan; what is neither is refused."""
+    beginning = b""
+    if path.is_file():
+        with path.open("rb") as file:
+            beginning = file.read(len(_OF_RESULT))
+    if path.is_dir() or (path.is_file() and not beginning.startswith((_OF_PLAN, _OF_RESULT))):
+        raise ValueError(
+            f"`plan` is {str(path)!r}, which is neither a file of pymc_hais.save_plan nor one of a result: pass the "
+            f"path of such a file (in the folder of a checkpoint it is {RESULT}), or a result of sample_hais."
+        )
+    return beginning == _OF_RESULT
+
+
+def arrays_and_facts(idata: Any, argument: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Return the arrays of the plan of a result, which messages call ``argument``, and its other facts."""
+    if not isinstance(idata, DataTree):
+        raise ValueError(
+            f"`{argument}` must be a result of sample_hais"
+            + (", or the path of its file or of one of pymc_hais.save_plan" if argument == "plan" else "")
+            + f"; got {type(idata).__name__}."
+        )
+    if PLAN not in idata.children:
+        groups = ", ".join(idata.children) or "none"
+        raise ValueError(
+            f"`{argument}` has no group `{PLAN}` (its groups: {groups}): it is not a result of sample_hais, an "
+            "earlier version made it, or its path moves a parameter or starts from another model. Run sample_hais anew."
+        )
+    group = idata.children[PLAN].to_dataset()
+    if RECORD in group:
+        return decode(np.asarray(group[RECORD].values, np.uint8).tobytes())
+    # Older results have a variable for each array, and one attribute for all facts or for each of them.
+    facts = {name: json.loads(value) for name, value in group.attrs.items()}
+    facts = facts.get(_FACTS, facts)
+    return {str(name): np.asarray(array.values) for name, array in group.data_vars.items()}, facts
+
+
+def open_result(source: Any) -> Any:
+    """Return a result, read from its file or from the folder of its checkpoint where a path is given.
+
+    Raises ValueError if there is no result, or it cannot be read.
+    """
+    if not isinstance(source, str | os.PathLike):
+        return source
+    path = Path(source).expanduser()
+    is_zarr = any((path / name).exists() for name in (".zgroup", "zarr.json"))
+    if path.is_dir() and not is_zarr:
+        path = path / RESULT
+        if not path.exists():
+            raise ValueError(
+                f"The run in the folder {str(source)!r} is not finished: repeat the call that began it, with "
+                f"checkpoint={str(source)!r}, to finish it."
+            )
+    try:
+        with xarray.open_datatree(path, engine="zarr" if is_zarr else "h5netcdf") as opened:
+            return opened.load()
+    except Exception as error:  # HDF5 raises anything at a file that is none of its own
+        raise ValueError(
+            f"The file {str(path)!r} cannot be read as a result ({type(error).__name__}): pass what sample_hais "
+            "returned, a file that its to_netcdf or to_zarr wrote, or the folder of a checkpoint."
+        ) from error
