@@ -45,7 +45,7 @@ HOMES = {
     "threadpoolctl": {"engines/numba"},
     "xarray": LABEL_HOMES | {"inputs"} | SIGNATURES,
     "arviz": LABEL_HOMES,
-    "arviz_base": LABEL_HOMES,
+    "arviz_base": LABEL_HOMES | {"inputs/labels"},
     "arviz_plots": LABEL_HOMES,
     "arviz_stats": LABEL_HOMES | {"estimators"},
     "matplotlib": {"results/plots"},
@@ -57,6 +57,7 @@ TOLERATED = {
     ("problem/audit", "pytensor"): "the graph of a reference's density at rows of draws",
     ("problem/simulation", "pytensor"): "the graph of a model's observations",
     ("__init__", "pymc"): "the line that makes pm.sample_hais work",
+    ("inputs/labels", "pymc"): "the library that labelled arrays name as their source",
     ("results/datatree", "pymc"): "the groups of log densities that PyMC computes",
 }
 
