@@ -1,12 +1,14 @@
 """Functions of densities as XLA runs them fast on many numbers at once: no branches, few transcendental functions.
 
-All are for double precision, and take numbers below 2e-308 for zero as XLA does.
+All are for double precision, and take numbers below 2e-308 for zero as XLA does.  Those with ``jax.jit`` are traced and
+lowered once for each shape, however many terms of a density use them.
 """
 
 import math
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -28,12 +30,14 @@ _BLOCK = 16
 _ROOT_HALF = 0x3FE6A09E667F3BCD
 
 
+@jax.jit
 def log(x: Any) -> Any:
     """Evaluate the logarithm from the exponent and a series for the rest."""
     exponent, rest = _split(x)
     return _at_the_ends(x, exponent * math.log(2.0) + _log_near_one(rest - 1.0))
 
 
+@jax.jit
 def log1p(x: Any) -> Any:
     """Evaluate log(1 + x), also where x would be lost in the sum."""
     total = 1.0 + x
@@ -63,6 +67,7 @@ def _at_the_ends(x: Any, value: Any) -> Any:
     return jnp.where(x > 0.0, value, jnp.where(x == 0.0, -jnp.inf, jnp.nan))
 
 
+@jax.jit
 def softplus(x: Any) -> Any:
     """Evaluate log(1 + exp(x))."""
     return jnp.maximum(x, 0.0) + _log1p_of_share(jnp.exp(-jnp.abs(x)))
@@ -76,18 +81,21 @@ def _log1p_of_share(x: Any) -> Any:
     return ratio * _polynomial(_ARTANH, ratio * ratio) + jnp.where(is_large, 0.5 * math.log(2.0), 0.0)
 
 
+@jax.jit
 def sigmoid(x: Any) -> Any:
     """Evaluate 1 / (1 + exp(-x)) from the exponential that :func:`softplus` needs as well."""
     small = jnp.exp(-jnp.abs(x))
     return jnp.where(x >= 0.0, 1.0, small) / (1.0 + small)
 
 
+@jax.jit
 def softplus_of_negative(minus_x: Any) -> Any:
     """Evaluate softplus(-x) given -x, from the terms of softplus(x)."""
     x = -minus_x
     return jnp.maximum(minus_x, 0.0) + _log1p_of_share(jnp.exp(-jnp.abs(x)))
 
 
+@jax.jit
 def sigmoid_of_negative(minus_x: Any) -> Any:
     """Evaluate sigmoid(-x) given -x, from the terms of sigmoid(x)."""
     x = -minus_x
@@ -95,6 +103,7 @@ def sigmoid_of_negative(minus_x: Any) -> Any:
     return jnp.where(x <= 0.0, 1.0, small) / (1.0 + small)
 
 
+@jax.jit
 def log1mexp(x: Any) -> Any:
     """Evaluate log(1 - exp(x)) for negative x."""
     return jnp.where(x < -math.log(2.0), log1p(-jnp.exp(x)), log(-jnp.expm1(x)))
@@ -123,6 +132,7 @@ def of_converted(function: Callable, dtype: str, first: int = 0) -> Callable:
     return lambda *x: function(*x[:first], *(jnp.asarray(one, dtype) for one in x[first:]))
 
 
+@jax.jit
 def gammaln(x: Any) -> Any:
     """Evaluate log |Gamma(x)|: Stirling's series after ten steps of the recurrence, and the reflection formula.
 
@@ -137,6 +147,7 @@ def gammaln(x: Any) -> Any:
     return jnp.where(is_negative, -value, value)
 
 
+@jax.jit
 def digamma(x: Any) -> Any:
     """Evaluate the derivative of log Gamma(x), as :func:`gammaln` does."""
     is_negative, far, _, slope = _shift(x)
