@@ -4,6 +4,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from pymc_hais.core.process import one_blas_thread
 from pymc_hais.core.records import AnnealingRun
 from pymc_hais.core.weights import pool, systematic
 from pymc_hais.estimators import Bridge, average_bridges, build_bridge, effective_draws, rhat_of
@@ -56,6 +57,7 @@ class Target(NamedTuple):
         return float(np.sum(np.bincount(self.families.ravel(), terms) ** 2))
 
 
+@one_blas_thread
 def bridge_particles(problem: Problem, run: AnnealingRun, rng: np.random.Generator) -> tuple[float, float]:
     """Bridge a fit to one half of a run's populations to the other half's particles, and the other way round.
 
@@ -95,6 +97,7 @@ def thin_rows(positions: np.ndarray) -> np.ndarray:
     return positions[:: max(1, -(-len(positions) // _FITTED))]
 
 
+@one_blas_thread
 def bridge_draws(problem: Problem, positions: np.ndarray, rng: np.random.Generator) -> BridgeResult:
     """Fit a reference to each half of the draws, and bridge it to the other half.
 

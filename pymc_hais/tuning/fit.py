@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
+from pymc_hais.core.process import one_blas_thread
 from pymc_hais.core.records import Metric
 from pymc_hais.model import Chart, Sites
 from pymc_hais.references import Fitted, Gaussian, StudentT
@@ -27,6 +28,7 @@ _HALVINGS = 8
 _MOST, _LEAST = 1e4, 1e-6
 
 
+@one_blas_thread
 def fit_reference(positions: np.ndarray) -> Gaussian | StudentT:
     """Fit a multivariate Student-t, or a Gaussian, to equally weighted particles.
 

@@ -3,9 +3,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.stats import chi2
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from pymc_hais.references import Fitted, Gaussian, Gaussians, StudentT
-from pymc_hais.tuning import fit_reference, log_densities, log_near
+from pymc_hais.tuning import fit, fit_reference, log_densities, log_near
 
 LOC = np.array([1.0, -2.0, 100.0])
 FACTOR = np.array([[1.0, 0.0, 0.0], [0.5, 2.0, 0.0], [-0.3, 0.7, 0.01]])
@@ -18,6 +19,19 @@ def test_gaussian_particles_give_a_gaussian():
     np.testing.assert_allclose(fit.loc, LOC, atol=5 * np.sqrt(np.diag(FACTOR @ FACTOR.T) / 2000).max())
     # As good along the narrow direction, of scale 0.01, as along the others.
     np.testing.assert_allclose(np.linalg.solve(FACTOR, fit.scale), np.eye(3), atol=0.1)
+
+
+def test_a_fit_uses_one_thread_of_blas_and_puts_back_how_many_there_were(monkeypatch):
+    def threads():
+        return [one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"]
+
+    seen, inner = [], fit._fit
+    monkeypatch.setattr(fit, "_fit", lambda *args: seen.extend(threads()) or inner(*args))
+    with threadpool_limits(2, "blas"):
+        before = threads()
+        fit_reference(np.random.default_rng(1).normal(size=(100, 3)))
+        assert threads() == before
+    assert set(seen) == {1}
 
 
 @pytest.mark.parametrize("df", [2.0, 5.0])

@@ -1,18 +1,16 @@
 """A whole segment as one Numba program: threads share out the particles, each travels alone."""
 
 import contextlib
-import functools
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numba
 import numpy as np
-from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 from pymc_hais.core.noise import INITIAL_STEP, build_noise
-from pymc_hais.core.process import WhileInside
+from pymc_hais.core.process import one_blas_thread
 from pymc_hais.core.protocols import Kernel, Path
 from pymc_hais.core.records import ParticleState, Segment, SegmentTrace
 from pymc_hais.engines.base import SharedEngine, on_tuple, spread
@@ -22,21 +20,6 @@ from pymc_hais.model.compiling import quiet_compilation
 _MAX_CORES: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
 #: Chunks of particles a thread: more than one, so that no thread waits long for the last.
 _CHUNKS = 4
-
-
-def _limit_blas() -> Callable[[], None]:
-    limit: Callable[[], None] = _blas().limit(limits=1, user_api="blas").restore_original_limits
-    return limit
-
-
-@functools.cache
-def _blas() -> ThreadpoolController:
-    return ThreadpoolController()
-
-
-#: While a segment runs anywhere in the process, BLAS uses one thread a call: more would fight ours for the same cores,
-#: which for data of 40,000 rows costs a factor of 3 in time.
-_one_blas_thread = WhileInside(_limit_blas)
 
 
 def _plain(array: np.ndarray) -> np.ndarray:
@@ -140,5 +123,5 @@ class NumbaEngine(SharedEngine):
         n_chunks = 1 if self._cores == 1 else max(1, _CHUNKS * self._cores // len(calls))
         edges = np.linspace(0, n_particles, n_chunks + 1).astype(int).tolist()
         tasks = [(first, last, *rest) for rest in calls for first, last in itertools.pairwise(edges)]
-        with _one_blas_thread:
+        with one_blas_thread:
             spread(lambda task: self._segment(*task), tasks, self._cores)
