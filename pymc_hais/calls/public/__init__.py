@@ -1,5 +1,8 @@
 """All public names, which ``pymc_hais`` loads from here when one of them is asked for."""
 
+# First, and near the top of the stack: its import looks at every frame, for two seconds deep within a call.
+import arviz_base
+
 from pymc_hais import learning
 from pymc_hais.calls.bridge import bridge, savage_dickey
 from pymc_hais.calls.compare import average, compare, inclusion_probabilities
