@@ -45,7 +45,7 @@ HOMES = {
     "threadpoolctl": {"core/process"},
     "xarray": LABEL_HOMES | {"inputs"} | SIGNATURES,
     "arviz": LABEL_HOMES,
-    "arviz_base": LABEL_HOMES,
+    "arviz_base": LABEL_HOMES | {"inputs/labels"},
     "arviz_plots": LABEL_HOMES,
     "arviz_stats": LABEL_HOMES | {"estimators"},
     "matplotlib": {"results/plots"},
@@ -58,6 +58,7 @@ TOLERATED = {
     ("problem/simulation", "pytensor"): "the graph of a model's observations",
     ("calls/public/__init__", "arviz_base"): "loaded where the stack is short, which its import goes through",
     ("__init__", "pymc"): "the line that makes pm.sample_hais work",
+    ("inputs/labels", "pymc"): "the library that labelled arrays name as their source",
     ("results/datatree", "pymc"): "the groups of log densities that PyMC computes",
 }
 

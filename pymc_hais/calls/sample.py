@@ -14,12 +14,12 @@ from pymc_hais.calls.stages import anneal_again, anneal_once
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.inputs.arguments import check_flag, explain_unknown
 from pymc_hais.inputs.estimates import log_marginal_likelihood
+from pymc_hais.inputs.labels import check_labels
 from pymc_hais.inputs.request import Request, read
 from pymc_hais.model import check_model
 from pymc_hais.model.compat import default_theme
 from pymc_hais.opinions.opinions import ask_others
 from pymc_hais.planning.building import build_problem
-from pymc_hais.results.datatree import check_labels
 from pymc_hais.results.report import end_run, log_line, log_model, silenced
 from pymc_hais.results.trees.fixed import to_fixed_tree
 from pymc_hais.run.posterior import draw_posterior

@@ -12,6 +12,7 @@ from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.seeds import Purpose
 from pymc_hais.inputs.arguments import check_integer
 from pymc_hais.inputs.draws import is_result
+from pymc_hais.inputs.labels import labels_of
 from pymc_hais.inputs.request import read
 from pymc_hais.model import build_outputs, find_model, is_model
 from pymc_hais.model.compat import default_theme
@@ -21,7 +22,6 @@ from pymc_hais.planning.mass import build_first_problem
 from pymc_hais.problem.building import bind_reference
 from pymc_hais.problem.simulation import check_generative, simulate
 from pymc_hais.references import Prior
-from pymc_hais.results.datatree import labels_of
 from pymc_hais.results.findings.compared import check_validation
 from pymc_hais.results.report import log_findings, log_start
 from pymc_hais.results.validation import bounds_of, rank, to_text, to_validation_tree

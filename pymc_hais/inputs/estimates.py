@@ -8,6 +8,8 @@ from xarray import DataTree
 from pymc_hais.estimators import Finding, LogZEstimate, ObservedData, describe_data
 
 EVIDENCE = "log_marginal_likelihood"
+#: Symptoms of a run that no array of the result tells.
+COUNTS = ("divergent_share", "n_nan", "n_infinite", "dropped_share")
 #: Numbers of an estimate that are kept as they are.
 NUMBERS = ("value", "mc_se", "shortfall", "lower", "upper", "log_prior_mass")
 #: Names in files of versions before 0.3 -> names today.

@@ -1,7 +1,7 @@
 """What a user may ask for, checked before any work."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +24,7 @@ from pymc_hais.inputs.arguments import (
     check_theme,
 )
 from pymc_hais.inputs.kernels import read_kernels
+from pymc_hais.inputs.labels import Output
 from pymc_hais.inputs.saved import read_plan
 from pymc_hais.inputs.start import follow, read_start
 from pymc_hais.model import build_layout
@@ -40,18 +41,6 @@ ESTIMATORS = ("bridge", "linked", "bidirectional")
 _MANY = 10**6
 #: Particles of a chain that resample at all do so below this share of their number.
 _RESAMPLE_BELOW = 0.5
-
-
-@dataclass(frozen=True)
-class Output:
-    """What the result keeps: checked ``idata_kwargs`` and ``var_names``."""
-
-    coords: dict[str, Any] = field(default_factory=dict)
-    dims: dict[str, Any] = field(default_factory=dict)
-    log_likelihood: bool | list[str] = False
-    log_prior: bool | list[str] = False
-    include_transformed: bool = False
-    var_names: Sequence[str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

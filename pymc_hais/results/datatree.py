@@ -1,4 +1,4 @@
-"""Arrays -> DataTree, and a log Z back out of one: the only labelled-array file."""
+"""Arrays -> DataTree."""
 
 import functools
 import logging
@@ -7,19 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pymc
-from arviz_base import dict_to_dataset
 from pymc.stats import compute_log_likelihood, compute_log_prior
 from xarray import Dataset, DataTree
 
-from pymc_hais.core.messages import quoted
 from pymc_hais.core.process import one_thread
-from pymc_hais.estimators import LogZEstimate, ObservedData, Round, describe_data
-from pymc_hais.inputs.estimates import EVIDENCE, NUMBERS
-from pymc_hais.inputs.request import Output
+from pymc_hais.estimators import LogZEstimate, Round
+from pymc_hais.inputs.estimates import COUNTS, EVIDENCE, NUMBERS
+from pymc_hais.inputs.labels import Output, as_dataset, label_data, labels_of
 from pymc_hais.inputs.saved import PLAN
 from pymc_hais.model.compat import (
-    coords_and_dims_for_inferencedata,
     find_constants,
     find_observations,
     without_initvals,
@@ -33,26 +29,6 @@ from pymc_hais.run.plan import Plan
 from pymc_hais.runner.runner import Runner
 
 _log = logging.getLogger("pymc.hais")
-
-#: Symptoms of a run that no array of the result tells.
-COUNTS = ("divergent_share", "n_nan", "n_infinite", "dropped_share")
-
-
-def check_labels(model: Any, values: Mapping[str, np.ndarray], output: Output) -> None:
-    """Label one draw (1, 1, ...), so that coords and dims that do not fit are known before any long work."""
-    labels = labels_of(model, output, values)
-    own = coords_and_dims_for_inferencedata(model)[1]
-    if misfits := [name for name in own if name in values and name not in labels["dims"]]:
-        _log.warning(
-            f"The dims that the model gives {quoted(misfits)} do not have the lengths of its values: the result "
-            "numbers its dims instead."
-        )
-    try:
-        as_dataset(values, **labels)
-        for find in (find_observations, find_constants):
-            _data(find(model), labels)
-    except Exception as error:
-        raise ValueError(f"The coords and dims of `idata_kwargs` do not fit the result: {error}") from error
 
 
 def to_datatree(
@@ -128,8 +104,8 @@ def name_estimate(idata: DataTree, estimate: LogZEstimate, attrs: Mapping[str, A
 def data_groups(model: Any, labels: dict[str, Any]) -> dict[str, Callable[[], Any]]:
     """Say how to make the groups of a model's data; None where it has none."""
     return {
-        "observed_data": lambda: _data(find_observations(model), labels),
-        "constant_data": lambda: _data(find_constants(model), labels),
+        "observed_data": lambda: label_data(find_observations(model), labels),
+        "constant_data": lambda: label_data(find_constants(model), labels),
     }
 
 
@@ -162,47 +138,6 @@ def add_groups(builders: Mapping[str, Callable[[], Any]], runner: Runner) -> dic
     """Make further groups of a finished result, those that have content."""
     groups = {name: runner.attempt(f"the group `{name}`", build, None) for name, build in builders.items()}
     return {name: group for name, group in groups.items() if group is not None}
-
-
-def labels_of(
-    model: Any, output: Output | None = None, values: Mapping[str, np.ndarray] | None = None
-) -> dict[str, Any]:
-    """Return the coords and dims of a model, and those that the user adds.
-
-    Dims of a model that do not fit the values (C, P, ...), as Bambi gives some to a Deterministic, are left out.
-    """
-    coords, dims = coords_and_dims_for_inferencedata(model)
-    shapes = {name: value.shape[2:] for name, value in (values or {}).items()}
-    dims = {name: own for name, own in dims.items() if _fit(own, shapes.get(name), coords)}
-    output = output or Output()
-    return {"coords": {**coords, **output.coords}, "dims": {**dims, **output.dims}}
-
-
-def _fit(dims: Sequence[Any], shape: tuple[int, ...] | None, coords: Mapping[str, Any]) -> bool:
-    """Whether coordinates have the lengths of a shape, as far as they are known."""
-    known = [] if shape is None else zip(dims, shape, strict=False)
-    return all(coords.get(dim) is None or len(coords[dim]) == length for dim, length in known)
-
-
-def as_dataset(values: Mapping[str, np.ndarray], **kwargs: Any) -> Any:
-    """Label arrays as ArviZ does."""
-    return dict_to_dataset(dict(values), inference_library=pymc, **kwargs)
-
-
-def _data(values: Mapping[str, Any], labels: dict[str, Any]) -> Any:
-    if not values:
-        return None
-    return as_dataset(_filled(values), sample_dims=[], **labels)
-
-
-def _filled(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Write missing values as NaN."""
-    return {name: np.ma.filled(value, np.nan) if np.ma.isMA(value) else value for name, value in values.items()}
-
-
-def observed_data_of(model: Any) -> ObservedData:
-    """Describe the observed data of a model as those of its result are described."""
-    return describe_data(_filled(find_observations(model)))
 
 
 def annealing_group(evidence: Evidence) -> Any:

@@ -7,7 +7,7 @@ import numpy as np
 from xarray import DataTree
 
 from pymc_hais.estimators import Finding
-from pymc_hais.results.datatree import as_dataset
+from pymc_hais.inputs.labels import as_dataset
 from pymc_hais.results.findings.finding import findings_as_json
 
 

@@ -7,7 +7,7 @@ import pymc as pm
 import pytest
 
 from pymc_hais.kernels import Hamiltonian, RandomWalk
-from pymc_hais.planning import choose as begin
+from pymc_hais.planning import building as begin
 from tests.mutants import mutate
 from tests.runs import build_pilot, call_of
 
@@ -29,7 +29,7 @@ def plan_to_the_reference(**options):
     engine = SimpleNamespace(kernel=Hamiltonian())
     problem = SimpleNamespace(engine=engine, model=None, draw=lambda rows, streams, n: None)
     module = mutate(begin, anneal=anneal, with_reference=lambda model, layout, reference, *_: reference)
-    source, call = SimpleNamespace(problem=problem, plan=SimpleNamespace(pilot=PILOT)), call_of(model, **options)
+    source, call = (problem, SimpleNamespace(pilot=PILOT)), call_of(model, **options)
     with pytest.raises(Followed) as caught:
         module._build_ratio_problem(None, None, source, call).draw(100, np.random.SeedSequence(0))
     return caught.value.args[0]

@@ -1,31 +1,23 @@
-"""A result -> the run that it came from, as far as more of the same plan needs it, and both together as one result."""
+"""A result -> the run that it came from, as far as more of the same plan needs it."""
 
-import json
 import logging
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from xarray import Dataset, DataTree
+from xarray import DataTree
 
 from pymc_hais.core.records import AnnealingRun, Ladder
-from pymc_hais.core.seeds import Purpose
-from pymc_hais.core.weights import log_mean_exp, systematic
 from pymc_hais.engines import BACKENDS
 from pymc_hais.estimators import LogZEstimate, Round, measure_symptoms
-from pymc_hais.inputs.estimates import EVIDENCE, log_marginal_likelihood
-from pymc_hais.inputs.request import Output
+from pymc_hais.inputs.estimates import COUNTS, EVIDENCE, log_marginal_likelihood
 from pymc_hais.inputs.saved import read_plan
 from pymc_hais.model import build_layout, identify_as_written
 from pymc_hais.problem.problem import Problem
-from pymc_hais.results.datatree import COUNTS, add_groups, build_tree, densities, stats_of
-from pymc_hais.results.diagnose import unfinished
-from pymc_hais.run.evidence import Evidence, PosteriorDraws
+from pymc_hais.run.evidence import Evidence
 from pymc_hais.run.extending import NO_STATE
 from pymc_hais.run.plan import Origin, Plan
 from pymc_hais.run.row_evidence import RowEvidence
-from pymc_hais.runner.runner import Runner
 
 _log = logging.getLogger("pymc.hais")
 
@@ -33,12 +25,11 @@ _log = logging.getLogger("pymc.hais")
 _GROUPS = ("posterior", "sample_stats", "annealing", EVIDENCE, "estimates")
 _NUMBERS = ("value", "mc_se", "lower", "upper", "shortfall")
 #: Groups that stay as they are.
-_KEPT = ("modes", "plan", "observed_data", "constant_data")
-#: Groups that are made of all draws; and the statistics of a draw.
+KEPT = ("modes", "plan", "observed_data", "constant_data")
+#: Groups that are made of all draws.
 _MADE = ("posterior", "sample_stats", "annealing", EVIDENCE, "estimates", "log_likelihood", "log_prior")
+#: Statistics of a draw.
 _STATS = ("log_weight", "acceptance_rate", "diverging", "log_marginal_likelihood")
-#: Attributes that add up.
-_ADDED_UP = ("n_gradients", "sampling_time", "total_time", "compile_time")
 
 
 def read_whole(idata: Any) -> tuple[Plan, LogZEstimate]:
@@ -172,85 +163,9 @@ def check_goes_on(idata: DataTree, one: Mapping[str, np.ndarray]) -> None:
             )
     added = [f"posterior/{name}" for name in posterior.data_vars if name not in one]
     added += [f"sample_stats/{name}" for name in idata["sample_stats"].data_vars if name not in _STATS]
-    added += [str(name) for name in idata.children if name not in (*_KEPT, *_MADE)]
+    added += [str(name) for name in idata.children if name not in (*KEPT, *_MADE)]
     if added:
         _log.warning(
             f"The extended result does not have {', '.join(added)}, which the model cannot compute for the new draws: "
             "compute them again from these."
         )
-
-
-def to_extended_tree(
-    model: Any,
-    idata: DataTree,
-    values: Mapping[str, np.ndarray],
-    before: Evidence,
-    extended: Evidence,
-    draws: PosteriorDraws,
-    estimate: LogZEstimate,
-    more: Mapping[str, Any],
-    runner: Runner,
-) -> DataTree:
-    """Join a result and its extension, which has new draws and attributes, given the estimate of both together."""
-    # More draws of the same chains, or more chains.
-    axis = 1 if len(estimate.per_chain) == len(before.run.log_z) else 0
-    old = idata["posterior"].to_dataset()
-    chosen = _choose((old.sizes["chain"], old.sizes["draw"]), axis, before.run, extended.run, draws, runner)
-    shape = chosen.shape
-    attrs = _attributes({str(name): value for name, value in old.attrs.items()}, more, shape, extended)
-    stats = _join(idata["sample_stats"].to_dataset(), stats_of(draws), chosen, axis, {})
-    stats["log_marginal_likelihood"] = ("chain", np.asarray(estimate.per_chain))
-    posterior = _join(old, values, chosen, axis, attrs)
-    wanted: dict[str, Any] = {
-        name: [str(one) for one in idata[name].data_vars]
-        for name in ("log_likelihood", "log_prior")
-        if name in idata.children
-    }
-    kept = {name: idata[name].to_dataset() for name in _KEPT if name in idata.children}
-    added = kept | add_groups(densities(posterior, model, Output(**wanted)), runner)
-    whole = replace(estimate, findings=(*estimate.findings, *unfinished(runner.ledger)))
-    return runner.surely(lambda: build_tree(posterior, stats, added, extended, whole, attrs))
-
-
-def _choose(
-    size: tuple[int, int], axis: int, before: AnnealingRun, added: AnnealingRun, draws: PosteriorDraws, runner: Runner
-) -> np.ndarray:
-    """Resample old and new draws, each pool weighing as its particles and its estimate of Z say: places (C, S)."""
-    pools = []
-    for run, shape in ((before, size), (added, draws.log_weights.shape)):
-        share = log_mean_exp(run.log_z) + np.log(run.log_weights.size / (shape[0] * shape[1]))
-        pools.append(np.full(shape, share))
-    weights = np.concatenate(pools, axis=axis)
-    uniform = runner.seeds.stream(Purpose.POSTERIOR, 1).rng.random()
-    return systematic(weights.ravel(), uniform).reshape(weights.shape)
-
-
-def _join(
-    old: Dataset, new: Mapping[str, np.ndarray], chosen: np.ndarray, axis: int, attrs: Mapping[str, Any]
-) -> Dataset:
-    """Join draws (C, S, ...) along chains or draws, and take the chosen ones."""
-    variables = {}
-    for name in (name for name in old.data_vars if name in new):
-        one = old[name].transpose("chain", "draw", ...)
-        joined = np.concatenate([one.values, np.asarray(new[str(name)], one.dtype)], axis=axis)
-        variables[name] = (one.dims, joined.reshape(chosen.size, *joined.shape[2:])[chosen])
-    coords = {name: coord for name, coord in old.coords.items() if name not in ("chain", "draw")}
-    own = {dim: np.arange(size) for dim, size in zip(("chain", "draw"), chosen.shape, strict=True)}
-    return Dataset(variables, coords={**own, **coords}, attrs=dict(attrs))
-
-
-def _attributes(
-    old: Mapping[str, Any], more: Mapping[str, Any], shape: tuple[int, ...], extended: Evidence
-) -> dict[str, Any]:
-    """Add up what both have cost, and count the extension."""
-    seeds = [*json.loads(old.get("extension_seeds", "[]")), json.loads(more["random_seed"])]
-    return {
-        **old,
-        **{name: value for name, value in more.items() if name not in (*_ADDED_UP, "random_seed")},
-        **{name: old[name] + more[name] for name in _ADDED_UP},
-        "chains": shape[0],
-        "draws": shape[1],
-        "particles": extended.draws,
-        "extensions": len(seeds),
-        "extension_seeds": json.dumps(seeds),
-    }
