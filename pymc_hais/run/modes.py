@@ -26,12 +26,13 @@ from pymc_hais.run.evidence import Evidence, Modes
 from pymc_hais.run.mode_search import Joint, Peak, can_climb, climb
 from pymc_hais.runner.runner import Runner
 
-#: Evaluations of each start, at least and at most, and the share of the run's evaluations in between.
-_FEWEST_STEPS, _MOST_STEPS, _SHARE = 15, 60, 0.05
+#: Evaluations of each start, on average at least and at most, and the share of the run's evaluations in between: in 20
+#: dimensions climbs may need a hundred, and those that end early leave theirs.
+_FEWEST_STEPS, _MOST_STEPS, _SHARE = 15, 150, 0.05
 #: The same for all starts together, which are fewer where the run was short.
 SHARE_OF_STARTS = 0.15
 #: Evaluations of each start, at least, where the search is to confirm a fit by draws of the prior.
-_CONFIRMING_STEPS = 45
+_CONFIRMING_STEPS = 100
 #: Share of a limit of time that the search may take of what is left.
 SHARE_OF_TIME = 0.25
 #: Share of the other starts that are draws of the reference: particles mostly lead where the run has been.
