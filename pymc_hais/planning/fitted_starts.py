@@ -11,7 +11,8 @@ from pymc_hais.planning.learning import Trial
 from pymc_hais.planning.mass import mass_of
 from pymc_hais.planning.modes.near import shorten
 from pymc_hais.planning.starts import Search, is_auto, takes_fit
-from pymc_hais.run.plan import Fallback
+from pymc_hais.problem.problem import Problem
+from pymc_hais.run.plan import Fallback, Plan
 from pymc_hais.tuning import PILOT_PARTICLES
 
 #: Moves of a pilot that starts from a fit: few stages, of a few moves each.
@@ -57,6 +58,8 @@ def fit_to_pilot(search: Search) -> Trial | str:
         return tried.scout()
     if (reason := _reason_against(tried, best)) is not None:
         return reason
+    if tried.length >= best.length:
+        return _keep_in_reserve(tried, best)
     return _accept(tried.scout(), best)
 
 
@@ -72,6 +75,24 @@ def _accept(tried: Trial, best: Trial) -> Trial | str:
         return confirmed.against
     fallback = Fallback(lambda: best.start, best.length)
     return tried.knowing(n_confirming=confirmed.n_draws, fallback=fallback, reason=needed)
+
+
+def _keep_in_reserve(tried: Trial, best: Trial) -> Trial:
+    """Keep the first start, which needs fewer temperatures; the fit of a single model is next if rounds refute that.
+
+    Where something speaks against the fit, the first start is annealed in as many temperatures as the fit would be.
+    """
+    reason = f"From a fit to the pilot's particles, {tried.length:,} temperatures would be needed."
+    if best.problem.n_rows > 1:
+        return best.because(reason)
+
+    def build() -> tuple[Problem, Plan]:
+        accepted = _accept(tried, best)
+        if isinstance(accepted, str):
+            return best.knowing(lengths=np.maximum(best.plan.lengths, tried.length)).start
+        return accepted.knowing(fallback=None).start
+
+    return best.knowing(fallback=Fallback(build, tried.length), reason=reason)
 
 
 def _reason_to_stay(first: Trial) -> str | None:
@@ -130,6 +151,4 @@ def _reason_against(tried: Trial, first: Trial) -> str | None:
                 f"A fit to the pilot's particles misses something (log Z = {log_z:.1f} instead of {expected:.1f}): "
                 "it is not used."
             )
-    if tried.length >= first.length:
-        return f"From a fit to the pilot's particles, {tried.length:,} temperatures would be needed."
     return None
