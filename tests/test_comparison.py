@@ -329,7 +329,7 @@ def test_files_and_numbers_are_compared_beside_results(tmp_path):
         ((-1.0, None), "standard error of log Z of 'b' must be a number of at least 0; got None"),
         ((None, -1.0), r"pair of 'b' must be \(log Z, its standard error\) or \(posterior draws, log Z\); got \(None"),
         (True, "result of 'b' must be the whole DataTree .* got True"),
-        ("no such file.nc", "'no such file.nc' cannot be read as a result"),
+        ("no such file.nc", "There is no file 'no such file.nc'"),
     ],
 )
 def test_what_is_no_log_z_is_named(given, message):

@@ -361,7 +361,7 @@ def test_an_extension_goes_on_from_its_own_checkpoint(first, more_chains, tmp_pa
     [
         (lambda path: path.mkdir(), "is not finished: repeat the call that began it"),
         (lambda path: path.write_bytes(b"\x80\x04cos\nsystem\n."), "cannot be read as a result"),
-        (lambda path: None, "cannot be read as a result"),
+        (lambda path: None, "There is no file '.*run'"),
     ],
 )
 def test_what_is_no_result_on_disk(make, message, tmp_path):

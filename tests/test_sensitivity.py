@@ -100,7 +100,7 @@ def test_the_middle_value_is_the_baseline_and_one_with_errors_is_run_again(monke
         ({"s": [0.1, 1.0]}, {}, r"'s', no pm.Data container of the model, which has 'r': .* s = pm.Data\('s', 1.0\)"),
         ({"r": [1.0]}, {}, "at least two values"),
         ({"r": 1.0}, {}, "at least two values"),
-        ({"r": [[1.0, 2.0], [3.0, 4.0]]}, {}, r"at least two values of 'r', of shape \(\)"),
+        ({"r": [[1.0, 2.0], [3.0, 4.0]]}, {}, r"at least two values of 'r', each of shape \(\)"),
         ({"r": SCALES}, {"plan": 1}, r"takes no \['plan'\]"),
         ({"r": SCALES}, {"random_seed": "a"}, "`random_seed`"),
         ({"r": SCALES}, {"against": "x"}, "(?s)got a str.*`against` takes a result of sample_hais, a Log"),

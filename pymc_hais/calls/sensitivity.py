@@ -183,7 +183,10 @@ def _check_values(model: Any, values: Any) -> int:
             )
         shape = containers[name].shape
         if np.ndim(column) < 1 or len(column) < 2 or {np.shape(one) for one in column} != {shape}:
-            raise ValueError(f"`values` must have at least two values of {name!r}, of shape {shape}; got {column!r}.")
+            raise ValueError(
+                f"`values` must have a sequence of at least two values of {name!r}, each of shape {shape}; got "
+                f"{column!r}."
+            )
     lengths = {name: len(column) for name, column in values.items()}
     if len(set(lengths.values())) > 1:
         raise ValueError(f"The sequences of `values` change together and must be equally long; got {lengths}.")

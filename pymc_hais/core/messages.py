@@ -30,4 +30,4 @@ def instead_of(name: str, known: Sequence[str]) -> str:
     """Write what is meant by a name that is not known: the nearest, or all there are."""
     alike = [one for one in known if one in name.split("_") or name in one.split("_")]
     close = difflib.get_close_matches(name, known, n=1) or alike
-    return f"did you mean `{close[0]}`?" if close else f"its arguments are {', '.join(known)}"
+    return f"did you mean `{close[0]}`?" if close else f"its arguments are {', '.join(dict.fromkeys(known))}"

@@ -60,7 +60,8 @@ def arrays_and_facts(idata: Any, argument: str) -> tuple[dict[str, np.ndarray], 
         groups = ", ".join(idata.children) or "none"
         raise ValueError(
             f"`{argument}` has no group `{PLAN}` (its groups: {groups}): it is not a result of sample_hais, an "
-            "earlier version made it, or its path moves a parameter or starts from another model. Run sample_hais anew."
+            "earlier version made it, its model has no free variables, or its path moves a parameter or starts from "
+            "another model. Run sample_hais anew."
         )
     group = idata.children[PLAN].to_dataset()
     if RECORD in group:
@@ -87,6 +88,8 @@ def open_result(source: Any) -> Any:
                 f"The run in the folder {str(source)!r} is not finished: repeat the call that began it, with "
                 f"checkpoint={str(source)!r}, to finish it."
             )
+    if not path.exists():
+        raise ValueError(f"There is no file {str(path)!r}: pass the path of a result that was saved.")
     try:
         with xarray.open_datatree(path, engine="zarr" if is_zarr else "h5netcdf") as opened:
             return opened.load()

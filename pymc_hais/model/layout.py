@@ -132,7 +132,8 @@ def build_layout(model: Any, values: list[np.ndarray] | None = None) -> Layout:
         transforms=tuple(map(name_transform, transforms)),
     )
     if layout.n_dims == 0:
-        raise ValueError("The free variables of the model have no elements: there is nothing to integrate over.")
+        has = "free variables of the model have no elements" if variables else "model has no free variables"
+        raise ValueError(f"The {has}: there is nothing to integrate over.")
     offsets = layout.offsets.tolist()
     places = {rv.name: (offsets[i], offsets[i + 1]) for i, rv in enumerate(variables) if is_discrete(rv)}
     return replace(layout, sites=find_sites(model, places)) if places else layout

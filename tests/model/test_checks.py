@@ -195,6 +195,8 @@ def test_empty_free_variables():
     values, _ = build_prior(model).sample(3, 1)
     with pytest.raises(ValueError, match="no elements"):
         build_layout(model, [value[0] for value in values])
+    with pm.Model() as fixed, pytest.raises(ValueError, match="The model has no free variables"):
+        build_layout(fixed)
 
 
 def test_impossible_data_are_named():
