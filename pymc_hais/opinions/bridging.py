@@ -1,5 +1,6 @@
 """Draws of the posterior, from whatever sampler -> log Z by bridge sampling, compiled and checked as a run is."""
 
+from collections.abc import Callable
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -58,8 +59,12 @@ class Target(NamedTuple):
 
 
 @one_blas_thread
-def bridge_particles(problem: Problem, run: AnnealingRun, rng: np.random.Generator) -> tuple[float, float]:
+def bridge_particles(
+    problem: Problem, run: AnnealingRun, rng: np.random.Generator, pay: Callable[[int], None]
+) -> tuple[float, float]:
     """Bridge a fit to one half of a run's populations to the other half's particles, and the other way round.
+
+    ``pay`` counts evaluations of the density.
 
     Raises ValueError if the particles are worth too few draws for a fit.
     """
@@ -76,6 +81,7 @@ def bridge_particles(problem: Problem, run: AnnealingRun, rng: np.random.Generat
         rows = position[fitted].reshape(-1, n_dims)
         fit = fit_reference(rows[systematic(of_fit.log_weights.ravel(), 0.5, n_rows)])
         drawn = fit.sample(run.log_weights.size, rng)
+        pay(len(drawn))
         state = problem.engine.start(
             drawn.reshape(position.shape).astype(problem.layout.dtype),
             problem.inputs([0] * n_chains),

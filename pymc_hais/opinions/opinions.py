@@ -47,8 +47,9 @@ def anneal_linked(evidence: Evidence, report: Report, runner: Runner) -> LogZEst
     streams = runner.seeds.streams(Place(Purpose.OPINION, 1, [0], range(chains)))
     rng = streams[0].rng
     particles = problem.draw([0] * chains, streams, evidence.draws)
-    walk = _Walk(problem, ladder, particles.inputs, particles.keys)
     log_weights = np.where(particles.alive, 0.0, -np.inf)
+    runner.pay("linked", log_weights.size + chains * problem.reference.cost(evidence.draws))
+    walk = _Walk(problem, ladder, particles.inputs, particles.keys, runner.paying("linked"))
     state, ahead = particles.state, np.zeros(log_weights.shape)
     for j, beta in enumerate(betas):
         link = Link(log_weights.size, widths[j - 1] if j else 0.0, widths[j], rng)
@@ -76,8 +77,15 @@ class _Walk:
     Then the moves are reversible, and the states before the linking one are drawn as those after it.
     """
 
-    def __init__(self, problem: Problem, ladder: Ladder, inputs: Sequence[np.ndarray], keys: np.ndarray) -> None:
-        self._problem, self._plan, self._inputs, self._keys = problem, ladder, inputs, keys
+    def __init__(
+        self,
+        problem: Problem,
+        ladder: Ladder,
+        inputs: Sequence[np.ndarray],
+        keys: np.ndarray,
+        pay: Callable[[int], None],
+    ) -> None:
+        self._problem, self._plan, self._inputs, self._keys, self._pay = problem, ladder, inputs, keys, pay
         self._n_moves = 0
 
     def chain(
@@ -96,7 +104,9 @@ class _Walk:
         ladder, at = self._plan, slice(step, step + 1)
         settings = np.array([beta, beta]), ladder.step_sizes[at], np.zeros(1), ladder.metrics[ladder.metric_index[step]]
         segment = Segment(self._n_moves, *settings)
-        state, _ = self._problem.engine.run_segment(state, self._inputs, segment, self._keys)
+        engine = self._problem.engine
+        self._pay(int(np.size(state.log_ratio)) * engine.kernel.n_gradients)
+        state, _ = engine.run_segment(state, self._inputs, segment, self._keys)
         self._n_moves += 1
         return state
 
@@ -124,7 +134,7 @@ def ask_others(evidence: Evidence, runner: Runner) -> Evidence:
 
 
 def _ask(name: str, evidence: Evidence, runner: Runner) -> list[LogZEstimate]:
-    """Ask one that takes another run, or other evaluations.
+    """Ask one that takes another run, or other evaluations, which are counted under its name.
 
     Raises TimeoutError or ValueError if there is no time for it, or it does not suit the run.
     """
@@ -133,12 +143,14 @@ def _ask(name: str, evidence: Evidence, runner: Runner) -> list[LogZEstimate]:
         raise TimeoutError("there is no time left")
     if name == "bridge" and not evidence.problem.is_integral:
         raise ValueError("the run does not integrate the density that a bridge would")
-    return _METHODS[name](evidence, runner.progress.phase(name.capitalize()), runner)
+    return _METHODS[name](evidence, runner.progress.phase(name.capitalize()), replace(runner, account=name))
 
 
 def _bridge(evidence: Evidence, report: Report, runner: Runner) -> list[LogZEstimate]:
     stream = runner.seeds.stream(Purpose.OPINION)
-    return [to_estimate(*bridge_particles(evidence.problem, evidence.run, stream.rng), "bridge")]
+    return [
+        to_estimate(*bridge_particles(evidence.problem, evidence.run, stream.rng, runner.paying("bridge")), "bridge")
+    ]
 
 
 def _bidirectional(evidence: Evidence, report: Report, runner: Runner) -> list[LogZEstimate]:

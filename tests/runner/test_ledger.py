@@ -5,6 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import pymc_hais
+from pymc_hais.calls import sample
 from pymc_hais.core.seeds import Branch
 from pymc_hais.planning.confirm import _anneal_few
 from pymc_hais.planning.learning import learn
@@ -53,3 +55,17 @@ def test_runs_within_a_run_share_its_ledger_and_no_random_numbers(first):
     assert own.ledger is first.runner.ledger
     assert own.next_round().number == 1
     assert own.asking(draws=200).next_round().number == 2
+
+
+def test_other_estimates_are_counted_under_their_own_names(monkeypatch):
+    """A bridge evaluates as many draws as there are particles twice, and the way back is as long as a round."""
+    kept, ask = [], sample.ask_others
+    monkeypatch.setattr(sample, "ask_others", lambda evidence, runner: kept.append(runner) or ask(evidence, runner))
+    given = {"n_temperatures": 4, "estimators": "all", "reference": "prior", "target_se": None}
+    pymc_hais.sample_hais(100, model=one_mean(), chains=2, random_seed=1, progressbar=False, quiet=True, **given)
+    paid = kept[0].ledger.gradients
+    assert paid["rounds"] == 200 * (1 + 4)
+    assert paid["bidirectional"] % paid["rounds"] == 0 < paid["bidirectional"]
+    assert paid["bridge"] == 2 * 200
+    assert paid["linked"] > 200
+    assert paid["linked"] % 200 == 0
