@@ -64,14 +64,14 @@ def whole(model):
     """A run with nothing missing, and what it had when its rounds had ended."""
     kept = {}
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("choose", "run_rounds"):
-            function = getattr(importlib.import_module("pymc_hais.calls.stages"), name)
+        for module, name in (("sample", "choose"), ("stages", "run_rounds")):
+            function = getattr(importlib.import_module(f"pymc_hais.calls.{module}"), name)
 
             def keep(*args, name=name, function=function):
                 kept[name] = function(*args)
                 return kept[name]
 
-            patch.setattr(f"pymc_hais.calls.stages.{name}", keep)
+            patch.setattr(f"pymc_hais.calls.{module}.{name}", keep)
         idata = pymc_hais.sample_hais(model=model, **OPTIONS)
     return idata, kept
 
@@ -86,7 +86,7 @@ def after_rounds(model, whole, monkeypatch):
         runner.pay("rounds", 2 * 200 * 65)  # of which the search for modes takes a share
         return annealed
 
-    monkeypatch.setattr("pymc_hais.calls.stages.choose", lambda *_: planned)
+    monkeypatch.setattr("pymc_hais.calls.sample.choose", lambda *_: planned)
     monkeypatch.setattr("pymc_hais.calls.stages.run_rounds", pay)
     return lambda **given: pymc_hais.sample_hais(model=model, **{**OPTIONS, **given})
 

@@ -54,7 +54,7 @@ def test_more_particles_than_the_machine_has_memory_for_are_refused(monkeypatch)
 
 
 def test_few_particles_of_many_dimensions_are_refused_before_the_pilot(monkeypatch):
-    monkeypatch.setattr("pymc_hais.calls.stages.choose", lambda *_: pytest.fail("work has begun"))
+    monkeypatch.setattr("pymc_hais.calls.sample.choose", lambda *_: pytest.fail("work has begun"))
     monkeypatch.setattr("pymc_hais.core.process.memory", lambda: 10**5)
     with pytest.raises(ValueError, match=r"`draws` = .* pass at most"):
         pymc_hais.sample_hais(model=one_mean(), **QUICK)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pymc_hais.calls.compile import CompiledModel, Opened, open_model
-from pymc_hais.calls.stages import anneal_again, anneal_once
+from pymc_hais.calls.stages import run_from_missed_modes, run_until_confirmed
+from pymc_hais.core.process import check_memory
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.inputs.arguments import check_flag, explain_unknown
 from pymc_hais.inputs.estimates import log_marginal_likelihood
@@ -20,6 +21,7 @@ from pymc_hais.model import check_model
 from pymc_hais.model.compat import default_theme
 from pymc_hais.opinions.opinions import ask_others
 from pymc_hais.planning.building import build_problem
+from pymc_hais.planning.choose import choose
 from pymc_hais.results.report import end_run, log_line, log_model, silenced
 from pymc_hais.results.trees.fixed import to_fixed_tree
 from pymc_hais.run.posterior import draw_posterior
@@ -250,9 +252,11 @@ def _sample(opened: Opened, request: Request, begin: float) -> DataTree:
             problem = build_problem(model, start, runner)
             named = opened.build_outputs(problem.layout, output.var_names, output.include_transformed)
             check_labels(model, named(np.zeros((1, 1, problem.layout.n_dims))), output)
-            evidence = anneal_once(start, problem, runner)
+            check_memory(runner.sampling.draws, runner.sampling.chains, problem.layout.n_dims)
+            problem, plan = choose(problem, start.reference_of(problem), runner, start.plan)
+            evidence = run_until_confirmed(problem, plan, start.points, runner)
             # From here on nothing costs what is finished.
-            evidence, own = anneal_again(evidence, start, runner)
+            evidence, own = run_from_missed_modes(evidence, start, runner)
             evidence = ask_others(evidence, own)
             posterior = runner.surely(lambda: draw_posterior(evidence, own))
             evidence = replace(evidence, posterior=posterior)

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from pymc_hais.core.process import check_memory
 from pymc_hais.core.seeds import Branch
 from pymc_hais.estimators.symptoms import FEWEST_FAMILIES
 from pymc_hais.planning.building import build_problem
@@ -30,24 +29,15 @@ _log = logging.getLogger("pymc.hais")
 _AFFORDABLE = 2.0
 
 
-def anneal_once(start: StartOptions, problem: Problem, runner: Runner) -> Evidence:
-    """Choose a plan, anneal, and look for modes that were missed."""
-    check_memory(runner.sampling.draws, runner.sampling.chains, problem.layout.n_dims)
-    return _anneal(*_choose(start, problem, runner), start.points, runner)
+def run_until_confirmed(problem: Problem, plan: Plan, points: np.ndarray | None, runner: Runner) -> Evidence:
+    """Make rounds and look for modes; from the next best start where too little speaks for this one.
 
-
-def _choose(start: StartOptions, problem: Problem, runner: Runner) -> tuple[Problem, Plan]:
-    reference = start.reference if start.points is None else problem.reference
-    return choose(problem, reference, runner, start.plan)
-
-
-def _anneal(problem: Problem, plan: Plan, points: np.ndarray | None, runner: Runner) -> Evidence:
+    ``points`` (n, D) are flat vectors that the user named.
+    """
     log_start(problem, plan, runner)
     evidence = run_rounds(problem, plan, runner)
     if evidence.stopped_by == "refuted":
-        problem, plan = _next_best(evidence, "spoke against that start")
-        log_start(problem, plan, runner)
-        evidence = run_rounds(problem, plan, runner)
+        return run_until_confirmed(*_next_best(evidence, "spoke against that start"), points, runner)
     if problem.layout.n_sites:
         modes = find_modes_beside_sites(evidence, runner)
     else:
@@ -56,7 +46,8 @@ def _anneal(problem: Problem, plan: Plan, points: np.ndarray | None, runner: Run
         plan = replace(plan, n_confirming=plan.n_confirming + modes.n_confirming)
         evidence = replace(evidence, plan=plan, modes=modes)
     if _is_worth_confirming(evidence, runner):
-        return _anneal(*_next_best(evidence, "were confirmed by too few draws of the prior"), points, runner)
+        doubted = _next_best(evidence, "were confirmed by too few draws of the prior")
+        return run_until_confirmed(*doubted, points, runner)
     return evidence.with_row(count_unconfirmed(evidence.row, plan.n_confirming))
 
 
@@ -80,7 +71,7 @@ def _next_best(evidence: Evidence, what_rounds_did: str) -> tuple[Problem, Plan]
     return problem, replace(plan, reason=f"The rounds from {label}, log Z = {estimate:.3f}, {what_rounds_did}.")
 
 
-def anneal_again(evidence: Evidence, start: StartOptions, runner: Runner) -> tuple[Evidence, Runner]:
+def run_from_missed_modes(evidence: Evidence, start: StartOptions, runner: Runner) -> tuple[Evidence, Runner]:
     """Run once more, from the modes that a run has missed as well, where the start is left to us and there is time.
 
     Returns the runner of the run that is kept, too: it has random numbers of its own.
@@ -98,7 +89,8 @@ def anneal_again(evidence: Evidence, start: StartOptions, runner: Runner) -> tup
     own, wider = runner.branch(Branch.FROM_MODES), start.with_modes(found.positions)
 
     def by_points() -> tuple[Problem, Plan]:
-        return _choose(wider, build_problem(evidence.problem.model, wider, own), own)
+        problem = build_problem(evidence.problem.model, wider, own)
+        return choose(problem, wider.reference_of(problem), own)
 
     def once_more() -> Evidence:
         reason = f"A run before it, log Z = {first:.3f}, had missed modes."
@@ -107,7 +99,7 @@ def anneal_again(evidence: Evidence, start: StartOptions, runner: Runner) -> tup
         else:
             problem, plan = beside
             plan = replace(plan, n_confirming=evidence.plan.n_confirming, fallback=Fallback(by_points))
-        return _anneal(problem, replace(plan, reason=reason), wider.points, own)
+        return run_until_confirmed(problem, replace(plan, reason=reason), wider.points, own)
 
     what = "a run from the modes that were missed"
     again = runner.attempt(what, once_more, None, is_dear=True, is_kept=True)

@@ -41,6 +41,10 @@ class StartOptions:
     points: np.ndarray | None = None  # flat vectors (n, D) that lead to modes
     plan: Plan | None = None
 
+    def reference_of(self, problem: Problem) -> Any:
+        """Return what a start is chosen by: what the user gave, or what the user's points have led to."""
+        return self.reference if self.points is None else problem.reference
+
     def with_modes(self, positions: np.ndarray) -> Self:
         """Start from other modes as well."""
         return replace(self, points=positions if self.points is None else np.concatenate([self.points, positions]))

@@ -11,10 +11,12 @@ from pymc_hais.calls import stages
 from pymc_hais.estimators import LogZEstimate
 from pymc_hais.planning.confirm import AGREEMENT, tolerance
 from pymc_hais.results.findings.plan import check_start
+from pymc_hais.run.evidence import Evidence
 from pymc_hais.run.plan import Fallback
 from pymc_hais.run.row_evidence import RowEvidence, count_unconfirmed
 from tests import bits
 from tests.front_door import estimate
+from tests.runs import plan_of
 
 
 def pilot(n_families, n_stages=5):
@@ -47,6 +49,21 @@ def test_the_error_holds_what_draws_of_the_prior_may_have_missed():
     # A part of Z that 50 independent draws miss is about 1/50 of it.
     assert count_unconfirmed(row, 50.0).estimate.shortfall == pytest.approx(np.log1p(1 / 50))
     assert count_unconfirmed(row, np.inf) is row
+
+
+def test_each_start_that_rounds_refute_gives_way_to_the_next(monkeypatch):
+    row = RowEvidence(LogZEstimate(-3.0, 0.01, -3.02, -2.98), None, ())
+
+    def refute(problem, plan, _):
+        return Evidence(problem, plan, (row,), None, None, "refuted" if plan.fallback else "target_se", 100)
+
+    for name, stage in (("log_start", None), ("find_modes", None), ("run_rounds", refute)):
+        monkeypatch.setattr(stages, name, stage or (lambda *_: None))
+    problem = SimpleNamespace(label="a fit", layout=SimpleNamespace(n_sites=0))
+    second = plan_of(fallback=Fallback(lambda: (problem, plan_of())))
+    found = stages.run_until_confirmed(problem, plan_of(fallback=Fallback(lambda: (problem, second))), None, None)
+    assert found.stopped_by == "target_se"
+    assert "spoke against that start" in found.plan.reason
 
 
 def test_a_plan_and_an_extension_keep_what_may_have_been_missed(monkeypatch):

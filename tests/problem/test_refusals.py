@@ -12,7 +12,7 @@ import pymc_hais
 @pytest.fixture(autouse=True)
 def no_work(monkeypatch):
     """Fail where a pilot begins."""
-    monkeypatch.setattr("pymc_hais.calls.stages.choose", lambda *_: pytest.fail("work has begun"))
+    monkeypatch.setattr("pymc_hais.calls.sample.choose", lambda *_: pytest.fail("work has begun"))
 
 
 def refused(build, message, error=ValueError, **options):

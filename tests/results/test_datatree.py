@@ -26,7 +26,7 @@ def idata():
     ids=["coords", "dims", "unknown", "observed"],
 )
 def test_labels_that_do_not_fit_are_named_before_any_work(idata_kwargs, message, monkeypatch):
-    monkeypatch.setattr("pymc_hais.calls.stages.choose", None)  # calling it would fail
+    monkeypatch.setattr("pymc_hais.calls.sample.choose", None)  # calling it would fail
     with pytest.raises(ValueError, match=message):
         pymc_hais.sample_hais(model=schools(), idata_kwargs=idata_kwargs, **QUICK)
 

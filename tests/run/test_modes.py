@@ -118,7 +118,7 @@ def test_a_run_that_has_missed_modes_is_made_again_from_these_and_says_so(caplog
     assert "had missed modes" in attrs["reference_reason"]
     assert "Gaussian" in attrs["reference"]
     with monkeypatch.context() as patch:
-        patch.setattr("pymc_hais.calls.sample.anneal_again", lambda evidence, _, runner: (evidence, runner))
+        patch.setattr("pymc_hais.calls.sample.run_from_missed_modes", lambda evidence, _, runner: (evidence, runner))
         _, once = estimate(model, draws=200)
     # The first run's round and search are counted; it makes no final moves, as no draws are taken from it.
     of_round = 2 * 200 * (1 + once["posterior"].attrs["n_temperatures"])
