@@ -136,3 +136,17 @@ def test_without_the_variable_it_is_the_user_s_folder_of_caches(tmp_path, monkey
     monkeypatch.delenv(CACHE_VARIABLE, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_folder() == tmp_path / "pymc_hais"
+
+
+@pytest.mark.parametrize(("flags", "level"), [("", 1), ("--xla_backend_optimization_level=0", None)])
+def test_xla_optimises_at_its_first_level_unless_the_user_has_chosen_one(monkeypatch, flags, level):
+    import jax
+
+    from pymc_hais.engines.programs import compile_program
+
+    given = []
+    monkeypatch.setenv("XLA_FLAGS", flags)
+    monkeypatch.setenv(CACHE_VARIABLE, "off")
+    monkeypatch.setattr(jax.stages.Lowered, "compile", lambda self, compiler_options: given.append(compiler_options))
+    compile_program(lambda x: x + 1.0, (np.zeros(2),))
+    assert given == [{"xla_backend_optimization_level": level} if level else {}]
