@@ -105,7 +105,7 @@ def _show(one: dict[str, Any], log: str | None) -> dict[str, Any]:
 
 
 def describe(one: dict[str, Any]) -> str:
-    """Say in a line what went wrong."""
+    """Return a line that says what went wrong."""
     if "value" in one:
         how = f"{one['value']:.3f} ± {one['se']:.3f}, exact {one['truth']:.3f}, z {one['z']:.1f}"
     else:

@@ -24,7 +24,7 @@ COST = ["million gradients", "round s", "us a move"]
 
 
 def cost(attrs) -> str:
-    """Say the evaluations of a run's rounds, their seconds, and seconds for each move of a particle."""
+    """Return the evaluations of a run's rounds, their seconds, and seconds for each move of a particle."""
     evaluations = attrs["n_gradients"]
     return f"{evaluations / 1e6:.2f} | {attrs['sampling_time']:.1f} | {1e6 * attrs['sampling_time'] / evaluations:.2f}"
 

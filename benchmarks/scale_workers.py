@@ -61,7 +61,7 @@ def timed(model, **kwargs) -> dict[str, float]:
 
 
 def line(name: str, runs: list[dict[str, float]], whole: float) -> str:
-    """Say the median of several runs, and their speed over that of the plain call."""
+    """Return the median time of several runs, and their speed divided by the speed of the plain call."""
     seconds, in_round, cpu = (median(run[key] for run in runs) for key in ("s", "round", "cpu"))
     return f"| {name} | {seconds:.1f} | {in_round:.1f} | {cpu:.1f} | {whole / in_round:.2f} |"
 

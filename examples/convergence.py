@@ -46,7 +46,7 @@ METHODS = {
 
 
 def settings(method: str, n: int, reference: str) -> dict:
-    """Say each way of annealing in the arguments of sample_hais; the report's start from ``reference``."""
+    """Return the arguments of sample_hais for one method; the report's methods start from ``reference``."""
     report = {"reference": reference, **pymc_hais.paper_settings(n)}
     momentum_renewed = pymc_hais.Hamiltonian("drift-kick-drift", step_size=0.2, damping=math.inf)
     return {

@@ -90,7 +90,7 @@ def measure(name: str, size: int, method: str, patches: Patches, arguments: argp
 
 
 def settings_of(method: str, arguments: argparse.Namespace) -> dict:
-    """Say how rows are annealed, or, of models with one log Z for all rows, how that is."""
+    """Return the arguments that anneal the rows, or the single log Z of a model that needs no other."""
     n_temperatures, n_particles = arguments.n_temperatures, arguments.particles
     if method in ("EM", "closed form"):
         settings = SETTINGS[IS_SMALL[arguments.small]] if method == "EM" else {}
@@ -102,7 +102,7 @@ def settings_of(method: str, arguments: argparse.Namespace) -> dict:
 
 
 def key_of(row: dict) -> tuple:
-    """Tell an entry from others that the same file holds; older files do not know what was asked of the annealing."""
+    """Return the key of an entry in its file; entries of older files have no settings of the annealing."""
     asked = (row.get("n_temperatures"), row.get("particles"))
     return (row["model"], row["size"], row["method"], row["source"], len(row["values"]), *asked)
 

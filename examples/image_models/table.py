@@ -51,7 +51,7 @@ def show(row: dict) -> None:
 
 
 def conclude(rows: list[dict]) -> None:
-    """Say what has not converged, and how each model's best entry compares with the next one, row by row."""
+    """Print which fits have not converged, and compare each model's best entry with the next model's, row by row."""
     if unfinished := [f"{row['model']} ({row['size']}, {row['method']})" for row in rows if not has_converged(row)]:
         print(f"Training has not converged, and more --steps would change the numbers: {', '.join(unfinished)}.")
     best = {}

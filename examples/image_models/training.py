@@ -70,7 +70,7 @@ def train(
 
 
 def near(steps: np.ndarray, end: float, is_noisy: bool) -> slice:
-    """Say which of the steps that are kept stand for one: the last until then, or, if noisy, the last quarter."""
+    """Return which kept steps represent a step: the last one before it, or, for noisy methods, the last quarter."""
     last = max(int(np.searchsorted(steps, end, side="right")), 1)
     first = int(np.searchsorted(steps, 0.75 * end)) if is_noisy else last - 1
     return slice(min(first, last - 1), last)

@@ -107,7 +107,7 @@ class Engine(Protocol):
         """Share the machine code with an engine on another path, and with other tuned data of the density."""
 
     def grain(self, n: int) -> int:
-        """Say of what number the multiples, up to n, run the same program as n particles."""
+        """Return the number whose multiples, up to n, run the same program as n particles."""
 
     def tile(self, n: int) -> int:
         """Return the number of particles that the program for n of them always moves; 1 if it moves any number."""

@@ -186,7 +186,7 @@ class JaxEngine(SharedEngine):
         return _join(firsts, tiles, shape), _join(moved, tiles, shape), trace
 
     def grain(self, n: int) -> int:
-        """Say how many particles the program that evaluates n of them takes at a time.
+        """Return how many particles the program that evaluates n of them takes at a time.
 
         Multiples of it, up to n, run the same program.
         """

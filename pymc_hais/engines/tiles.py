@@ -25,9 +25,9 @@ class Tile(NamedTuple):
 
 
 def tile_shape(n_particles: int, most: int) -> tuple[int, int]:
-    """Say how many populations, and how many of the particles of each, a tile has: at most ``most`` together.
+    """Return the shape of a tile: numbers of populations and of particles of each, with a product of at most ``most``.
 
-    Few populations would leave the rest of a tile empty, so only small ones share one.
+    Few populations would leave the rest of a tile empty, so only small populations share one.
     """
     n_parts = -(-n_particles // most)
     size = -(-n_particles // n_parts)

@@ -148,7 +148,7 @@ def acceptance(log_ratio: np.ndarray) -> np.ndarray:
 
 
 def _share(imbalance: float) -> float:
-    """Say which share of a normal target's variance a normal cloud has, by log of the ratio of accepted moves."""
+    """Return the variance of normal particles over their normal target's, from the log ratio of accepted moves."""
     shares, imbalances = _of_normal()
     return float(np.interp(imbalance, imbalances[::-1], shares[::-1]))
 

@@ -57,7 +57,7 @@ class Round(NamedTuple):
 
 
 def jump(rounds: Sequence[Round]) -> float:
-    """Say by how many standard errors log Z moved from the last round but one to the last; 0 if it did not clearly."""
+    """Return by how many standard errors log Z moved between the last two rounds; 0 if the change is not clear."""
     if len(rounds) < 2:
         return 0.0
     before, last = rounds[-2:]
@@ -194,5 +194,5 @@ def _log_mean(log_weights: np.ndarray) -> tuple[float, float]:
 
 
 def _length(nats: float, autocorrelation_time: float) -> int:
-    """Say how many temperatures let particles arrive that must come from so many nats below."""
+    """Return the number of temperatures that particles need to arrive from so many nats below the target."""
     return int(np.ceil(max(_TIMES, _TIMES_PER_NAT * nats) * autocorrelation_time))

@@ -146,9 +146,9 @@ def _read_opinions(idata: DataTree, estimate: LogZEstimate) -> tuple[LogZEstimat
 
 
 def check_goes_on(idata: DataTree, one: Mapping[str, np.ndarray]) -> None:
-    """Say before any work what of a result an extension cannot go on with, because its owner has added it.
+    """Refuse and warn, before any work, of variables that users added to a result, which an extension cannot continue.
 
-    Given one draw (1, 1, ...) of all that the model gives; a variable of another shape is refused.
+    ``one`` is one draw (1, 1, ...) of every variable of the model; a variable of another shape is refused.
     """
     posterior = idata["posterior"].to_dataset()
     for name, value in one.items():

@@ -108,7 +108,7 @@ class LinearConstraints:
         return hash(repr(self))
 
     def __repr__(self) -> str:
-        """Tell two regions apart without writing out their numbers."""
+        """Return a name that differs between regions, with a digest in place of their numbers."""
         digest = hashlib.sha256(self.normals.tobytes() + self.bounds.tobytes()).hexdigest()[:16]
         return f"LinearConstraints({len(self.bounds)} in {self.n_dims} dimensions, {digest})"
 

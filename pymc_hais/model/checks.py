@@ -44,7 +44,7 @@ def _refuse_renamed(model: Any) -> None:
 
 
 def _hint(thing: Any) -> str:
-    """Say where the model is in something else."""
+    """Return a sentence that says which attribute of another object is its model."""
     if is_model(getattr(thing, "model", None)):
         return " Pass its `.model`."
     if hasattr(thing, "backend") and hasattr(thing, "build"):  # Bambi's

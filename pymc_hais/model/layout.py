@@ -83,7 +83,7 @@ class Layout:
         return self.names[i] == self.owners[i]
 
     def difference(self, other: Self) -> str:
-        """Say in what another model's free variables differ from these; "" where what was learnt serves it."""
+        """Return how another model's free variables differ from these; "" if what a run learnt fits them too."""
         if self.owners != other.owners:
             return f"its free variables are {quoted(other.owners)}, and not {quoted(self.owners)}"
         for name, shape, given in zip(self.owners, self.shapes, other.shapes, strict=True):

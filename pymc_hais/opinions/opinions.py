@@ -134,9 +134,9 @@ def ask_others(evidence: Evidence, runner: Runner) -> Evidence:
 
 
 def _ask(name: str, evidence: Evidence, runner: Runner) -> list[LogZEstimate]:
-    """Ask one that takes another run, or other evaluations, which are counted under its name.
+    """Return the estimates of one method that needs another run or evaluations, which are counted under its name.
 
-    Raises TimeoutError or ValueError if there is no time for it, or it does not suit the run.
+    Raises TimeoutError or ValueError if there is no time for the method, or it does not suit the run.
     """
     n_moves = len(evidence.ladder.schedule) * evidence.draws * runner.sampling.chains
     if runner.budget.left < n_moves * evidence.seconds_per_move:

@@ -64,7 +64,7 @@ def fit_to_pilot(search: Search) -> Trial | str:
 
 
 def _accept(tried: Trial, best: Trial) -> Trial | str:
-    """Ask all rows, which may speak against a fit, or what confirms the fit of a single model."""
+    """Return the trial of a fit if all rows, or the check of a single model's fit, confirm it; else the reason."""
     if (reason := _reason_of_rows(tried, best)) is not None:
         return reason
     needed = f"From {best.problem.label} alone, {best.length:,} temperatures would be needed."
@@ -96,7 +96,7 @@ def _keep_in_reserve(tried: Trial, best: Trial) -> Trial:
 
 
 def _reason_to_stay(first: Trial) -> str | None:
-    """Say why the first reference should be kept without a second pilot, if it should."""
+    """Return a reason to keep the first reference without a second pilot; None if there is none."""
     problem, runner, n_pilots = first.problem, first.runner, len(first.rows)
     if problem.engine.kernel.constraints is not None:
         return "A fit would not keep to the constraints."
@@ -118,7 +118,7 @@ def _reason_to_stay(first: Trial) -> str | None:
 
 
 def _reason_of_rows(tried: Trial, first: Trial) -> str | None:
-    """Say why a fit is not kept after a short round of all rows: pilots of three say little of rows unlike them."""
+    """Return a reason against a fit from a short round of all rows: pilots of three rows may not stand for all."""
     before, after = (
         np.array([(row.estimate.value, row.estimate.se, row.rounds[-1].n_steps) for row in one.plan.scouted])
         for one in (first, tried)
@@ -140,7 +140,7 @@ def _reason_of_rows(tried: Trial, first: Trial) -> str | None:
 
 
 def _reason_against(tried: Trial, first: Trial) -> str | None:
-    """Say why the first reference is kept although another was fitted, if it should be."""
+    """Return a reason to keep the first reference although another was fitted; None if there is none."""
     if not tried.plan.is_tuned:
         return "The pilot from a fit ran out of time."
     for one, other in zip(tried.pilots, first.pilots, strict=True):

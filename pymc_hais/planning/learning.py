@@ -133,10 +133,10 @@ def log_ratios(
 
 
 def adaptation_bias(pilot: Pilot) -> float:
-    """Say by how many nats adaptation may have carried a pilot's log Z up.
+    """Return an upper bound, in nats, on the bias of a pilot's log Z that comes from adaptation.
 
-    A metric measured on the very particles that it moves pushes them apart, by up to n_dims / n_particles nats a stage.
-    Seen for regressions in 100 to 200 dimensions: a third to five sixths of that.
+    A metric measured on the particles that it moves pushes them apart, by up to n_dims / n_particles nats a stage.
+    In regressions of 100 to 200 dimensions the bias was a third to five sixths of this bound.
     """
     n_particles, n_dims = pilot.positions.shape
     return n_dims / n_particles * (len(pilot.betas) if n_dims <= n_particles else _BIASED_STAGES)
@@ -178,9 +178,9 @@ class Trial:
         return self.knowing(reason=reason)
 
     def scout(self, for_fit: bool = False) -> Self:
-        """Ask a short round about every row, where there are several.
+        """Return the trial with a short round of every row, if there are several rows.
 
-        Without a target for the error all rows have one length; then only a fit asks where each row's particles lie.
+        Without a target for the error all rows have one length, and only a fit needs each row's particles.
         """
         problem, runner, sampling = self.problem, self.runner, self.runner.sampling
         if problem.n_rows == 1 or (sampling.target_se is None and not for_fit):
@@ -226,7 +226,7 @@ def learn(
 
 
 def _suggest(problem: Problem, pilots: Sequence[Pilot], runner: Runner) -> np.ndarray:
-    """Say of all rows (R,) what their pilots say of lengths: exactly, where there is one row."""
+    """Return the numbers of temperatures (R,) that the pilots suggest: for the target error, if there is one row."""
     is_single, target = problem.n_rows == 1, runner.sampling.target_se
     variance = runner.sampling.chains * runner.sampling.draws * target**2 if is_single and target else None
     return np.full(problem.n_rows, suggest_length(merge(pilots), variance, runner.sampling.max_temperatures))
@@ -254,7 +254,7 @@ def _recipe(problem: Problem, runner: Runner) -> Recipe:
 
 
 def _shortest(problem: Problem, tail: Tail) -> int:
-    """Say how many temperatures a reported round has at least."""
+    """Return the smallest number of temperatures of a reported round."""
     if problem.is_near and tail.late.share == 0.0:
         if tail.mass == 0.0:
             return 1
@@ -280,6 +280,6 @@ def _look(problem: Problem, run: AnnealingRun, n_steps: int, n_kept: int) -> tup
 
 
 def _lengths(se: np.ndarray, n_steps: int, target_se: float, longest: int) -> np.ndarray:
-    """Say how many temperatures bring each row's standard error (R,) below the target, in powers of two of T."""
+    """Return the temperatures (R,) that each row needs for the target error: its present number times 2^k."""
     factor = np.clip((se / (_ROOM * target_se)) ** 2, 1.0, longest / n_steps)
     return np.minimum(n_steps * 2 ** np.ceil(np.log2(factor)), longest).astype(int)

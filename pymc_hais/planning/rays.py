@@ -38,14 +38,14 @@ class Rays(NamedTuple):
         return (self.across if self.n_dims > 1 else self.along) - self.n_dims
 
     def shape(self, df: float) -> float:
-        """Say how heavy the weights' tail is under a Student-t: the shape k of their generalised Pareto law, at least.
+        """Return a lower bound on the generalised Pareto shape k of the importance weights under a Student-t reference.
 
         The mass of the reference beyond r falls as ``r ** -df`` and the weight grows as ``r ** (df - tail)``.
         """
         return 1.0 - self.tail / df
 
     def shape_along(self, df: float) -> float:
-        """Say the same of a ridge of constant width along the axis, with ``df + D - 1`` and ``df + D - along``."""
+        """Return this bound for a ridge of constant width along the axis: ``df + D - 1`` and ``df + D - along``."""
         return (df + self.n_dims - self.along) / (df + self.n_dims - 1.0) if self.n_dims > 1 else self.shape(df)
 
 

@@ -61,7 +61,7 @@ def is_auto(reference: Any) -> bool:
 
 
 def first_reference(reference: Any, model: Any, constraints: LinearConstraints | None = None) -> Any:
-    """Say where the first pilot starts where a fit follows, and what a fit is mixed with; another one stays as it is.
+    """Return where the first pilot starts if a fit follows, which the fit is mixed with; else the reference as given.
 
     Raises ValueError for a fit, a periodic variable, or a discrete one with too many values.  For "auto", if a prior is
     improper although the model has data: the marginal likelihood is then defined only up to a constant, which must be
@@ -79,7 +79,7 @@ def first_reference(reference: Any, model: Any, constraints: LinearConstraints |
 
 
 def heavy_reference(constraints: LinearConstraints | None) -> Any:
-    """Say where the first pilot starts without a prior: in heavy tails, or inside the walls."""
+    """Return where the first pilot starts without a prior: a heavy-tailed Student-t, or a box with constraints."""
     return StudentT(HEAVY) if constraints is None else Box(*axis_bounds(constraints))
 
 

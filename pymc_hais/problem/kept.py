@@ -69,7 +69,7 @@ def keep_problem(problem: Problem, reference: Any, compiler: Compiler, takes_fit
 
 
 def _recipe(reference: Any, compiler: Compiler, takes_fit: bool) -> tuple:
-    """Say what a problem is built from beside its model; two objects of a user's own are the same if they are one."""
+    """Return the key of what a problem is built from beside its model: users' own objects count by identity."""
     named: Any = reference if isinstance(reference, str) else _Own(reference)
     if isinstance(reference, Gaussian | StudentT):
         named = tuple(map(_bytes, vars(reference).values()))

@@ -277,5 +277,5 @@ def joint_of(state: ParticleState) -> np.ndarray:
 
 
 def are_inside(constraints: LinearConstraints | None, positions: np.ndarray) -> np.ndarray:
-    """Tell which positions (B, P, D) keep the constraints, (B, P)."""
+    """Whether each of the positions (B, P, D) keeps the constraints, (B, P)."""
     return np.ones(positions.shape[:-1], dtype=bool) if constraints is None else constraints.contains(positions)

@@ -167,7 +167,7 @@ def _directions(
 
 
 def refuse_distance(model: Any, layout: Layout, label: str, is_prior: bool, error: EndlessPilotError) -> NoReturn:
-    """Say what to do where a pilot came nowhere near the target."""
+    """Raise an error with advice after a pilot that ended far from the target."""
     farthest = int(error.distances.argmax())
     name, distance = layout.owner_of(farthest), float(error.distances[farthest])
     modes = "" if layout.n_sites or not is_prior else ", or pass a point of the target as `modes`"

@@ -113,7 +113,7 @@ def _own(z: np.ndarray, shift: np.ndarray, window: np.ndarray) -> list[np.ndarra
 
 
 def _has_hard_edge(z: np.ndarray) -> np.ndarray:
-    """Tell where the draws (P, K) end abruptly at their lower and upper end, (2, K)."""
+    """Whether each coordinate's draws (P, K) end abruptly at their lower and upper ends, (2, K)."""
     ends, outer = (np.quantile(z, [p, 1 - p], axis=0) for p in (0.0, 0.01))
     return np.abs(outer - ends) < _HARD_EDGE
 

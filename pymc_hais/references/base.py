@@ -47,7 +47,7 @@ class BoundReference(Protocol):
 
     @property
     def is_prior(self) -> bool:
-        """Tell whether it is the prior itself: then the log ratio is the log-likelihood, exactly."""
+        """Whether it is the prior itself: then the log ratio is the log-likelihood, exactly."""
         ...
 
     def draw(self, n: int, seeds: np.random.SeedSequence) -> Draws:

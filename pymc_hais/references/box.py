@@ -72,6 +72,6 @@ class Box:
 
 
 def _walls(bounds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Tell where there are bounds, and return them, 0 for none."""
+    """Return where there are bounds, and the bounds, 0 for none."""
     there = np.isfinite(bounds)
     return there, np.where(there, bounds, 0.0)

@@ -166,12 +166,12 @@ class Fitted:
 
 
 def share_draws(shares: np.ndarray, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Say how many of n draws each part gets: its share, rounded up or down by chance so that it is exact on average.
+    """Return how many of n draws each part gets: n times its share, rounded at random and exact on average.
 
-    The parts lie side by side on a line of length n.  Each of its n unit intervals is one draw, independent of the
-    others: of the part that covers it, or of one of those that meet in it, with the chances of their lengths there.
-    The shares sum to one.  Returns the counts (K,), and whether one part covers a draw's interval (n,), in the order
-    of the parts.
+    The parts lie side by side on a line of length n.  Each of the n unit intervals of this line is one draw.  The draw
+    comes from the part that covers its interval; where several parts meet in the interval, one of them is chosen, with
+    probabilities equal to their lengths in it.  The draws are independent.  The shares sum to one.  Returns the counts
+    (K,), and whether one part covers each draw's interval (n,), in the order of the parts.
     """
     edges = n * np.cumsum(shares)[:-1]
     whole = np.round(edges)

@@ -92,7 +92,7 @@ class PriorSampler:
         return values if self.batch_size > 1 else [np.asarray(value)[None] for value in values]
 
     def _outside(self, values: list[np.ndarray]) -> np.ndarray:
-        """Tell for each variable which rows are outside the range of its transform: (V, n)."""
+        """Whether each row is outside the range of each variable's transform: (V, n)."""
         # A simplex with an element that underflowed is inf - inf: beyond floating point, not outside.
         return np.array(
             [

@@ -102,7 +102,7 @@ def name_estimate(idata: DataTree, estimate: LogZEstimate, attrs: Mapping[str, A
 
 
 def data_groups(model: Any, labels: dict[str, Any]) -> dict[str, Callable[[], Any]]:
-    """Say how to make the groups of a model's data; None where it has none."""
+    """Return the functions that make the groups of a model's data; each returns None if the model has no such data."""
     return {
         "observed_data": lambda: label_data(find_observations(model), labels),
         "constant_data": lambda: label_data(find_constants(model), labels),
@@ -119,7 +119,7 @@ def stats_of(draws: PosteriorDraws) -> dict[str, np.ndarray]:
 
 
 def densities(posterior: Dataset, model: Any, output: Output) -> dict[str, Callable[[], Any]]:
-    """Say how to make the groups of the log likelihood and the log prior of draws, where they are asked for."""
+    """Return the functions that make the groups of the draws' log likelihood and log prior that the call asks for."""
     idata = DataTree.from_dict({"/posterior": posterior})
 
     def build(compute: Callable[..., Any], wanted: bool | list[str]) -> Any:

@@ -38,14 +38,14 @@ PACKAGES = ("pymc-hais", "pymc", "pytensor", "arviz", "numpy", "scipy", "jax")
 
 
 def _quantity(problem: Problem) -> str:
-    """Say what log Z is."""
+    """Return what log Z is called."""
     if isinstance(problem.reference, AnnealedModel):
         return "log ratio of partition functions"
     return quantity_of(problem.model)
 
 
 def quantity_of(model: Any) -> str:
-    """Say what log Z of a model is."""
+    """Return what log Z of a model is called."""
     return "log partition function" if is_unnormalised(model) else "log marginal likelihood"
 
 

@@ -54,7 +54,7 @@ class Labels:
         return np.moveaxis(wide[:, trades[:, : x.shape[-1]]], 1, 0)
 
     def _keep_density(self, trades: np.ndarray, problem: Problem, runner: Runner, stage: str) -> np.ndarray:
-        """Tell which trades (n,) leave the density at draws of the reference as it is."""
+        """Whether each of the trades (n,) leaves the density at draws of the reference unchanged."""
         drawn = problem.reference.draw(8 * _N_DRAWS, runner.seeds.sequence(Purpose.MODES, 11))
         x = drawn.positions[~drawn.clipped]
         values = problem.log_density(x) if len(x) else np.empty(0)

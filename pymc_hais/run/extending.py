@@ -94,7 +94,7 @@ def _refuse_too_many(needed: float, before: Evidence, target: float) -> None:
 
 
 def _needed(estimate: LogZEstimate, problem: Problem, n_chains: int, target: float) -> float:
-    """Say how many chains in all should bring the error below a target; infinitely many where none would."""
+    """Return the total number of chains that should bring the error below a target; infinite if no number would."""
     mass = problem.prior_mass
     of_mass = mass.estimate.mc_se**2 if mass else 0.0
     allowed = max(_ROOM * (target - estimate.shortfall), 0.0) ** 2 - of_mass
@@ -103,7 +103,7 @@ def _needed(estimate: LogZEstimate, problem: Problem, n_chains: int, target: flo
 
 
 def _missing(estimate: LogZEstimate, problem: Problem, n_chains: int, target: float) -> int:
-    """Say how many more chains an attempt takes; 0 where no number of them would do."""
+    """Return the number of chains that an attempt adds; 0 if no number of them would reach the target."""
     needed = _needed(estimate, problem, n_chains, target)
     return max(1, int(np.ceil(min(needed, n_chains * _GROWTH) - n_chains))) if np.isfinite(needed) else 0
 

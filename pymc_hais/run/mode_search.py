@@ -76,7 +76,7 @@ class Joint:
         self._engine, self._inputs = problem.engine, problem.inputs([0])
 
     def round_up(self, n: int) -> int:
-        """Say how many positions are evaluated where n are asked for, up to a chunk."""
+        """Return how many positions the program evaluates for a request of n, at most a chunk."""
         return min(CHUNK, -(-n // self._grain) * self._grain)
 
     @property
@@ -124,7 +124,7 @@ class Peak:
         return np.sum(((z - self.position) @ self.inverse.T) ** 2, axis=1)
 
     def holds(self, z: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """Tell which end points (n, D) with their log densities (n,) are this peak."""
+        """Whether each of the end points (n, D), with log densities (n,), is this peak."""
         return (self.squared_distance(z) < _SAME_PEAK) & (np.abs(values - self.value) < _SAME_HEIGHT)
 
     def sample(self, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -102,7 +102,7 @@ def _is_refuted(plan: Plan, row: RowEvidence, first: int, n_steps: int) -> bool:
 
 
 def _stopped_by(runner: Runner) -> str:
-    """Say why there are no more rounds, where there should be."""
+    """Return why the rounds ended early: an interrupt or a failure."""
     return "interrupt" if runner.ledger.is_interrupted else "failure"
 
 
@@ -124,7 +124,7 @@ class _Rounds:
         return len(self._rounds)
 
     def forecast(self, n_steps: int) -> float | None:
-        """Say about how many seconds a round takes, if a pilot or a round has told."""
+        """Return about how many seconds a round takes; None before a pilot or a round has measured it."""
         return n_steps * self.runner.sampling.draws * self.runner.sampling.chains * self._speed or None
 
     def make(self, ladder: Ladder) -> tuple[Evidence, int]:
@@ -167,7 +167,7 @@ class _Rounds:
         return "max_seconds" if self._moves() < needed else None
 
     def _moves(self) -> float:
-        """Say how many transitions the particles of a chain have time for."""
+        """Return how many transitions the particles of a chain have time for."""
         return self.runner.budget.moves(self._speed) / self.runner.sampling.chains
 
     def _fit(self, n_steps: int) -> Size:

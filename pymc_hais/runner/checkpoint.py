@@ -37,7 +37,7 @@ _ABANDONED = 60.0
 
 
 def take_identity(function: str, model: Any, entropy: tuple[int, ...], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Say what a call is: the function, and everything that changes the result.
+    """Return the identity of a call: its function, and everything that changes the result.
 
     Raises ValueError if the model or an argument has content that cannot be described, naming it.
     """
@@ -226,7 +226,7 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any], at: str = ""
 
 
 def _describe(name: str, before: Any, now: Any) -> str:
-    """Say in the user's words what differs."""
+    """Return a sentence for the user that says how an argument differs."""
     if name == "random_seed":  # what is kept of it are the seeds that are made of it
         return "`random_seed` was another one: leave it out, and the folder's own is taken"
     return f"`{name}` was {_shown(before)}, and is {_shown(now)} now"

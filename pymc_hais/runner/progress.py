@@ -58,7 +58,7 @@ class _Phase:
     found: float = 0.0  # the share that a checkpoint had: it took no time
 
     def left(self, fraction: float) -> str:
-        """Say how long the phase still takes, if that is known."""
+        """Return how long the phase still takes, as text; "" if that is not known."""
         done = fraction - self.found
         if self.seconds is None and not (self.found and done > 0.0):
             return ""
@@ -146,7 +146,7 @@ class CallProgress(OneBar):
 
 @functools.cache
 def _ask_for_widgets() -> None:
-    """Say, in the first call alone, what would show the bar."""
+    """Log, in the first call alone, how to get a bar in notebooks."""
     _log.info("Install ipywidgets for a progress bar in notebooks.")
 
 

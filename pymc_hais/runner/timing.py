@@ -25,7 +25,7 @@ class TimeBudget:
         return max(0.0, self.begin + self.seconds - time.perf_counter())
 
     def moves(self, seconds_per_move: float) -> float:
-        """Say how many transitions of a particle may be planned with."""
+        """Return how many transitions of a particle fit into the share of the time that plans may use."""
         return _PLANNED * self.left / seconds_per_move if seconds_per_move > 0.0 else np.inf
 
 

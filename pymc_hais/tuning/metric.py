@@ -53,7 +53,7 @@ def needs_dense(positions: np.ndarray) -> bool:
 
 
 def particles_for_dense(n_dims: int) -> int:
-    """Say how many particles a dense matrix takes; 0 where there is none."""
+    """Return how many particles a dense metric needs; 0 if these dimensions never have one."""
     return _PARTICLES_PER_DIMENSION * n_dims if 1 < n_dims <= _MAX_DENSE else 0
 
 

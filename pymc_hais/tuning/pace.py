@@ -24,7 +24,7 @@ class Pace(Stopwatch):
         self._seconds = seconds
 
     def share(self, fraction: float) -> float:
-        """Say which share of its usual moves the rest may make, given the fraction that is done: 0 to 1."""
+        """Return the share of its usual moves that the rest may make, in [0, 1], from the fraction that is done."""
         if fraction <= 0.0:
             return float(self.elapsed < self._seconds)
         elapsed = self.elapsed
@@ -32,5 +32,5 @@ class Pace(Stopwatch):
         return 1.0 if left >= rest or rest == 0.0 else max(0.0, left / rest)
 
     def affordable(self, n_moves: int, n_made: int) -> int:
-        """Say how many of some moves there is time for, given how many were made in the time so far."""
+        """Return how many of ``n_moves`` there is time for, at the speed of the ``n_made`` moves so far."""
         return int(min(n_moves, max(0.0, self._seconds - self.elapsed) * n_made / max(self.elapsed, 1e-9)))

@@ -87,7 +87,7 @@ class EndlessPilotError(RuntimeError):
         self.beta, self.distances = beta, distances
 
     def __str__(self) -> str:
-        """Say what the pilot itself knows."""
+        """Return a message with what the pilot itself knows."""
         reached = f"beta = {self.beta:.2e}" if self.beta < 0.9 else f"beta = 1 - {1.0 - self.beta:.1e}"
         return f"The pilot made {_MAX_STAGES:,} stages and only reached {reached}"
 
@@ -246,25 +246,25 @@ def _distances(first: np.ndarray, last: np.ndarray) -> np.ndarray:
 
 
 def _moves(autocorrelation_time: float) -> int:
-    """Say how many moves a stage needs, from the time of the stage before."""
+    """Return how many moves a stage needs, from the autocorrelation time of the stage before."""
     return int(np.clip(np.ceil(_MOVES_PER_TIME * autocorrelation_time), *_MOVES))
 
 
 def _step_size_drift(acceptance: np.ndarray, recent: np.ndarray, target: float) -> float:
-    """Say how to change the log step size, from the particles' acceptance now and lately and its target.
+    """Return the change of the log step size, from the present and recent acceptance rates and their target.
 
-    The mean alone would let the particles in a narrow neck get stuck, and others never enter it; so the slowest few
-    are to keep moving too.
+    With the mean alone, particles in a narrow region would get stuck there and others would never enter it.  So the
+    lowest acceptance rates count too.
     """
     slowest = float(np.sort(recent)[recent.size * _SLOWEST // 100])
     return min(float(acceptance.mean()) - target, slowest - _SLOWEST_TARGET * target)
 
 
 def _conditional_ess(n_dims: int) -> float:
-    """Say which share of the particles a stage is to keep.
+    """Return the effective share of the particles that a stage should keep (conditional effective sample size).
 
-    The number of stages grows as the square root of the dimensions, and each coordinate moves the less between two of
-    them: with more dimensions wider stages teach the same.
+    The number of stages grows as the square root of the dimensions, and each coordinate moves less between two stages.
+    So with more dimensions wider stages teach as much.
     """
     return max(_CONDITIONAL_ESS ** max(1.0, np.sqrt(n_dims / _MANY)), _LEAST_CONDITIONAL_ESS)
 

@@ -52,7 +52,7 @@ class Enumerable:
         return [np.unique(column) for column in self.states.T]
 
     def _features(self, x):
-        """Say which values each site and each pair of sites have, (n, F)."""
+        """Whether each site, and each pair of sites, has each of its values, (n, F)."""
         held = [x[:, [i]] == values for i, values in enumerate(self._values)]
         pairs = [
             (one[:, :, None] & other[:, None, :]).reshape(len(x), -1)

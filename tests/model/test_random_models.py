@@ -98,7 +98,7 @@ class Comparison:
         return middle, 0.02 * (1.0 + abs(middle)) + 1e-9 * self.ours(x)[2] / step[i]
 
     def disagreement(self, x):
-        """Say where value and gradient at one point are not PyMC's; nothing where it is PyMC's that rounds or fails."""
+        """Return how value or gradient at a point differ from PyMC's; None if they agree, or PyMC rounds or fails."""
         (value, derivative, size), (expected, slope) = self.ours(x), self.written(x)
         if not is_close(value, expected, size):
             stable = float(self.written(x, stable=True)[0])

@@ -104,7 +104,7 @@ class Real:
         return int(np.prod(self.shape, dtype=int))
 
     def cut_at(self, value: float) -> None:
-        """Tell the oracle of a kink, a jump, or a place where something is to be expected."""
+        """Add the place of a kink or a jump to the edges at which the oracle splits its integral."""
         at = float(self.inward(value))
         if np.isfinite(at) and min(self.edges) < at < max(self.edges) and min(abs(at - np.array(self.edges))) > 1e-9:
             self.edges.append(at)

@@ -71,7 +71,7 @@ class Script:
             yield row, run_of(fields, len(ladder.schedule))
 
     def measure_lag(self, problem, run, runner):
-        """Say what the particles of the last round show."""
+        """Return the lag of the particles of the last round."""
         return self.lags.get(len(self.plans), NO_LAG)
 
 

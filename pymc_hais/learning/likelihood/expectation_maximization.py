@@ -151,7 +151,7 @@ class ExpectationMaximization(Sampled):
         return not isinstance(self.e_step, BinaryStates) or self.e_step.exponent(step) == 1.0
 
     def check(self, family: Family) -> None:
-        """Ask for hidden variables, and for a normalised density."""
+        """Refuse families without hidden variables, and unnormalised ones."""
         super().check(family)
         if is_unnormalised(family):
             raise ValueError(

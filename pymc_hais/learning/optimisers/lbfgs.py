@@ -211,7 +211,7 @@ def _pace(first: float, excess: float, tolerance: float) -> float:
 
 
 def _reason(descent: Descent, excess: float, step: int) -> str:
-    """Say why a fit ends here; "" where it goes on."""
+    """Return the reason why a fit ends here; "" if it continues."""
     if excess <= descent.tolerance:
         return "tolerance"
     if descent.budget.left <= 0.0:

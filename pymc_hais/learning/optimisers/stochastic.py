@@ -225,7 +225,7 @@ class _Walk:
         return self._decide(drawn, held)
 
     def _decide(self, drawn: Gradients, held: Gradients) -> str:
-        """Say whether the gradient at the mean is small beside the spread of the rows, its own noise apart."""
+        """Return "tolerance" if the gradient at the mean is small beside the rows' spread, or why that is not shown."""
         self.where = "" if self.descent.method.follows_parameters else self._unseen(drawn)
         if self.where:
             return "unseen"

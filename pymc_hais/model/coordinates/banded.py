@@ -179,7 +179,7 @@ class BlockBack(WrittenOut):
     """
 
     def connection_pattern(self, node: Any) -> list[list[bool]]:
-        """Say that the vectors depend on the blocks, which stand in the graph by their inverses."""
+        """Return which inputs have gradients: not the inverses, whose gradients are given to the blocks."""
         return [[True], [True], [False], [True]]
 
     def build_inner_graph(self, factor: Any, coupling: Any, inverse: Any, right: Any) -> list[Any]:

@@ -230,7 +230,7 @@ def local_log1mexp_of_checked_log1mexp(fgraph: Any, node: Any) -> list[Any] | No
 
 @node_rewriter([pt.ge, pt.le])
 def local_bound_that_holds(fgraph: Any, node: Any) -> list[Any] | None:
-    """Ask only whether a number is one where a function cannot leave its bounds, such as 0 <= sigmoid(x) <= 1."""
+    """Replace a bound that a function always keeps, such as 0 <= sigmoid(x) <= 1, by a test for NaN."""
     value, bound = node.inputs
     op = scalar_op(value)
     if not isinstance(bound, Constant) or value.type.broadcastable != node.outputs[0].type.broadcastable:

@@ -172,7 +172,7 @@ def _terms_of_choice(x: Any, axes: Sequence[int], known: dict[Any, Any]) -> list
 
 
 def _masks(choice: Any) -> tuple[np.ndarray, np.ndarray] | None:
-    """Tell where each branch of a choice is taken; None if that is not known."""
+    """Return the masks of where each branch of a choice is taken; None if that is not known."""
     condition = choice.owner.inputs[0]
     if condition.owner is not None and isinstance(condition.owner.op, Alloc):
         condition = condition.owner.inputs[0]
@@ -225,7 +225,7 @@ def _times(variable: Any, constant: np.ndarray) -> Any:
 
 @node_rewriter([All])
 def local_all_of_few(fgraph: Any, node: Any) -> list[Any] | None:
-    """Ask the few numbers that many are chosen from, not the many."""
+    """Test the few numbers that many elements are looked up from, and not every element."""
     (x,) = node.inputs
     if len(axes_of(node)) < x.type.ndim:
         return None

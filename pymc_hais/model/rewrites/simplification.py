@@ -133,7 +133,7 @@ def lift_data(graph: FunctionGraph) -> tuple[list[Any], list[np.ndarray]]:
 
 
 def _place(value: np.ndarray) -> tuple:
-    """Tell an array by where and how it lies in memory."""
+    """Return an array's address, shape, strides and type, which identify its memory."""
     return value.__array_interface__["data"][0], value.shape, value.strides, value.dtype.str
 
 

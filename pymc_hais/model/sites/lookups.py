@@ -79,7 +79,7 @@ def ranges_of(frozen: Any, variables: Sequence[SiteVariable]) -> dict[Any, Range
 
 @untraced
 def warn_of_lookups(model: Any, layout: Layout, draws: np.ndarray) -> None:
-    """Say so if some draws (P, D) of the reference look past a table: it may not be meant."""
+    """Warn if some draws (P, D) of the reference index beyond a table, which may be a mistake of the model."""
     frozen = freeze_dims_and_data(model)
     _, outside = confine_lookups([frozen.logp()], ranges_of(frozen, layout.sites))
     if outside is None:

@@ -75,7 +75,7 @@ def _without_checks(output: Any) -> Any:
 
 
 def _conditioned(variable: Any) -> tuple[Any, list[tuple[Any, bool]]] | None:
-    """Tell a value from the arrays that have to be true all over, or false all over, or else it is -inf."""
+    """Return a value and the arrays that must be all true, or all false, for it not to be -inf; None if not known."""
     op = variable.owner.op if variable.owner else None
     inputs = variable.owner.inputs if variable.owner else []
     if isinstance(op, CheckParameterValue) and op.can_be_replaced_by_ninf:

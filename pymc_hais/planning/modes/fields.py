@@ -114,7 +114,7 @@ def try_fields_first(problem: Problem, runner: Runner) -> Trial | str:
 
 
 def _is_offered(problem: Problem) -> bool:
-    """Ask for one smooth density with a normalised prior, without the funnels of other hierarchies."""
+    """Whether the model has one smooth density and a normalised prior, without the funnels of other hierarchies."""
     return (
         problem.fitted is not None
         and problem.is_prior

@@ -185,7 +185,7 @@ def judge(near: Problem, joint: Joint, rng: np.random.Generator) -> Judged:
 
 
 def _is_offered(problem: Problem) -> bool:
-    """Ask for one costly density with a normalised prior, no scale or location of which is a variable."""
+    """Whether the model has one costly density and a normalised prior without variable scales or locations."""
     return (
         problem.fitted is not None
         and problem.is_prior

@@ -100,9 +100,9 @@ def to_inclusion(weighed: Weighed, terms: Mapping[str, Sequence[str]]) -> pd.Dat
 
 
 def read_terms(results: Mapping[str, Any], terms: Any) -> dict[str, list[str]]:
-    """Say which models have each term: as given, or by the variables that some of them have and others have not.
+    """Return the models that have each term: as given, or by the variables that some models have and others lack.
 
-    Raises ValueError for terms of unknown models, of all models or of none; or no variable that tells the models apart.
+    Raises ValueError for terms of unknown models, of all models or of none, or if all models have the same variables.
     """
     if terms is None:
         terms = _terms_by_variable(results)

@@ -63,7 +63,7 @@ def plot_log_weights(
 
 
 def _defence(group: Dataset) -> np.ndarray:
-    """Tell which particles (C, P) come from the small first part of a mixed reference: where a fit is, the prior."""
+    """Whether each particle (C, P) comes from the small first part of a mixed reference: for a fit, the prior."""
     log_weights = group["final_log_weight"].transpose("chain", "particle")
     if "ancestor_part" not in group:  # older results
         return np.zeros(log_weights.shape, dtype=bool)

@@ -41,7 +41,7 @@ def reached(build, n_values=2):
 
 
 def changes(values):
-    """Tell which elements change with which sites, (elements, S)."""
+    """Whether each element changes with each site, (elements, S)."""
     axes = range(1, 1 + N)
     with np.errstate(invalid="ignore"):
         return np.stack(
