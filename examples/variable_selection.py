@@ -42,7 +42,7 @@ def build_model(x: np.ndarray, y: np.ndarray) -> pm.Model:
 def log_joint(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Return log p(y, z) for all (2^D,) indicators, the coefficients integrated out; z_1 is the highest binary digit.
 
-    With S the covariates of z and r = sigma^2 / slab^2, y ~ N(0, sigma^2 I + slab^2 X_S X_S'), of which
+    With S the covariates of z and r = sigma^2 / slab^2, y ~ N(0, sigma^2 I + slab^2 X_S X_S').  Its covariance has
 
         log det = n log sigma^2 + log det(X_S'X_S + r I) - |S| log r,
         y' inverse y = (y'y - y'X_S (X_S'X_S + r I)^-1 X_S'y) / sigma^2.

@@ -62,11 +62,11 @@ def n_found(weights: np.ndarray) -> int:
 
 
 def part(weights: np.ndarray, noise: np.ndarray) -> np.ndarray:
-    """Return basis functions (D, H) of which none holds another one.
+    """Return basis functions (D, H) that do not contain one another.
 
-    A fit may end where a unit stands for two bars, of which one or both have a unit of their own, while other bars have
-    none, and no small step leads away.  What a unit has beyond the other one becomes its basis function, or noise where
-    a third unit stands for that.  And a unit that takes another one away does so no more.
+    A fit may end where a unit stands for two bars, and one or both of these bars also have a unit of their own.  Other
+    bars then have no unit, and no small step leads away.  The part that such a unit has beyond the other one becomes
+    its basis function, or noise if a third unit stands for that part.  A unit that subtracts another stops doing so.
     """
     squares = (weights**2).sum(axis=0)
     shares = weights.T @ weights / squares[:, None]  # (H, H): how much of the row's unit the column's has

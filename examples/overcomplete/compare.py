@@ -2,7 +2,7 @@
 
 Beside them a product of Student-t experts, and a normal distribution.  Rows of the overcomplete models are annealed
 from around their Gibbs draws; the complete model and the normal distribution have closed forms.  Patches have 8 x 8
-pixels, of which the 31 leading components are taken, or with ``--width 16`` 16 x 16 pixels and 36 components.
+pixels and their 31 leading components are taken, or with ``--width 16`` 16 x 16 pixels and 36 components.
 ``python -m examples.overcomplete.compare [--small] [--width 16]``
 """
 

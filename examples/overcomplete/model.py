@@ -89,9 +89,9 @@ def build_centred_model(a: np.ndarray, source: Source) -> pm.Model:
 
 
 def build_learnt_model(a: np.ndarray, source: Source) -> tuple[pm.Model, dict[str, str | None]]:
-    """Build the model that a fit learns A and the sources' own parameters of; return it and what is learnt.
+    """Return the model with A and the sources' own parameters as its data, and the constraints of what a fit learns.
 
-    The hidden variable is s (N,), of which the part that A does not see counts: s - A^+ (A s - x).  So no null space
+    The hidden variable is s (N,).  Only its part in the null space of A counts: s - A^+ (A s - x).  So no null space
     has to be followed while A changes.  The mean of the gradient of log p(x, z) over the posterior is that of log p(x)
     for any coordinates z of the null space (Fisher's identity).
     """

@@ -1,4 +1,4 @@
-"""bridge, savage_dickey: log Z and Bayes factors of point nulls for people who have posterior draws already."""
+"""bridge, savage_dickey: log Z, and Bayes factors of point nulls, from existing posterior draws."""
 
 from __future__ import annotations
 

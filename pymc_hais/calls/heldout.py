@@ -222,7 +222,7 @@ def _integrate(
         model, rows = with_table(model, {name: value[0] for name, value in rows.items()}), {}
     problem = build_first_problem(model, reference, runner, rows)
     problem, plan = choose(problem, reference, runner)
-    # Rows alone are no result where log Z follows: who interrupts them does not want to wait for log Z.
+    # Where log Z follows, rows alone are no result: after an interrupt, users do not want to wait for log Z.
     evidence = run_rounds(problem, plan, replace(runner, is_strict=is_joint))
     findings = findings_of_rows(evidence, runner)
     mass = problem.prior_mass

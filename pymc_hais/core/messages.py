@@ -27,7 +27,7 @@ def refuse_unknown(name: str, given: Collection[str], known: Sequence[str]) -> N
 
 
 def instead_of(name: str, known: Sequence[str]) -> str:
-    """Write what is meant by a name that is not known: the nearest, or all there are."""
+    """Return the known name nearest to an unknown one, as a suggestion, or all known names."""
     alike = [one for one in known if one in name.split("_") or name in one.split("_")]
     close = difflib.get_close_matches(name, known, n=1) or alike
     return f"did you mean `{close[0]}`?" if close else f"its arguments are {', '.join(dict.fromkeys(known))}"

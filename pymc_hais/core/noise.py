@@ -51,7 +51,7 @@ def _threefry(k0, k1, x0, x1):
 
 
 def _quarter_circle(angle):
-    """Return cosine and sine of angles in (-pi/4, pi/4): Taylor series, of which the rest is below 1e-16."""
+    """Return cosine and sine of angles in (-pi/4, pi/4): Taylor series with remainders below 1e-16."""
     z = angle * angle
     cosine, sine = z * 0.0 + 1.0, z * 0.0 + 1.0
     for n in range(16, 0, -2):

@@ -32,7 +32,7 @@ class Branch(IntEnum):
 
 
 class Place(NamedTuple):
-    """Populations that are annealed together: for what, in which round or pilot, of which rows of data and chains."""
+    """Populations that are annealed together: their purpose, round or pilot, rows of data, and chains."""
 
     purpose: Purpose
     number: int

@@ -43,7 +43,7 @@ class SharedEngine(Engine):
         ``Geometric()`` by default.
     """
 
-    source: Any = None  # set by who compiles it from one
+    source: Any = None  # set by the function that compiles it from one
     of_model: Callable[[], Any] = staticmethod(lambda: None)  # a weak reference to the model, for messages
     #: Make arrays what the compiled program takes: those that all populations share, and those of some.
     _hold: Callable[[Any], Any] = staticmethod(np.asarray)

@@ -65,7 +65,7 @@ class CheckedCache:
         return content[:-size] if content[-size:] == digest(content[:-size]) else None
 
     def put(self, key: str, value: bytes) -> None:
-        """Write an entry in place of any that is there, of which :meth:`get` has returned nothing that JAX could use.
+        """Write an entry, in place of an older one that :meth:`get` or JAX could not read.
 
         A folder that cannot be written, or is full, leaves the program out of the cache.
         """

@@ -33,7 +33,7 @@ _PARTICLES_ACCELERATOR = 2**17
 #: Elements of one array of such a call, at most: with many rows of data a call moves fewer particles, whose arrays stay
 #: in the cache as well (with 2^22, Gaussian processes, item response and 1e4 rows or more took twice the time).
 _ELEMENTS, _ELEMENTS_ACCELERATOR = 2**19, 2**28
-#: Where a call moves fewer, one of these: they divide the numbers that are asked for most, which one program serves.
+#: Particles of a program for smaller calls: divisors of the most common numbers of particles, so that few are compiled.
 #: With a single particle XLA copies a design matrix, transposed, for every gradient.
 _FEWER = (500, 250, 125, 100, 50, 25, 20, 10, 5, 4)
 #: The same with discrete sites, which all take part in every move: what a core's own cache holds.

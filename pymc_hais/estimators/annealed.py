@@ -149,8 +149,8 @@ def estimate_from(
 def combine(estimates: Sequence[LogZEstimate], costs: Sequence[float]) -> LogZEstimate:
     """Average the estimates of Z of several rounds by what each cost, which was fixed before its particles were drawn.
 
-    The variance of Z_hat falls as one over the cost, so these weights are near the best, and no estimate has a say in
-    them.  The shortfall is the last round's (of those with any weight), which has the most temperatures.
+    The variance of Z_hat falls as one over the cost, so these weights are near the best, and they do not depend on any
+    estimate.  The shortfall is that of the last round with a weight, which has the most temperatures.
     """
     if len(estimates) == 1:
         return estimates[0]

@@ -84,7 +84,7 @@ def effective_draws(values: np.ndarray) -> float:
 
 
 def rhat_of(values: np.ndarray) -> float:
-    """Return R-hat of chains' values (C, S), each of which is split; 1 if they are equal."""
+    """Return split R-hat of the values of chains (C, S); 1 if all values are equal."""
     if np.ptp(values) == 0.0:
         return 1.0
     with one_thread:

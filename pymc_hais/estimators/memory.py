@@ -2,17 +2,17 @@
 
 Moves that are too slow for the schedule leave the particles behind, and the weights must make up for it.  Given where a
 particle ended, its weight has the mean pi / q (Jarzynski's identity), with pi the target and q the density that the
-moves alone gave the particles.  For normal densities of which q has the share u of the variance of pi, that mean has a
-tail with Pareto's k = 1 - u: no variance below u = 1/2, although the few weights that would show it may all be missing.
-Particles that are as wide as the target, or wider, do no harm, whatever they remember.  So u is what is measured, for
-every direction, from the particles without their weights.  Nobody knows how wide pi is; but
+moves alone gave the particles.  If both are normal, and the variance of q is u times that of pi, this mean has a tail
+with Pareto's k = 1 - u: no variance below u = 1/2, although the few weights that would show it may all be missing.
+Particles that are as wide as the target, or wider, do no harm, whatever they remember.  So this module measures u, for
+every direction, from the particles without their weights.  The width of pi is unknown, but
 
 - Stein's identity [1]_ gives ``E_q[-(a . (x - m)) (a . grad log pi)] = u`` for normal densities and a direction a.  The
-  gradients are at hand, so that all directions cost next to nothing; but hard edges have no gradient.
-- Balance: of moves that spread all particles by a factor, and of those that draw them together by it, a Metropolis rule
-  accepts as many, if q is pi.  How much they differ tells u.  This costs evaluations, and hard edges do no harm.
+  gradients are known, so that all directions cost next to nothing; but hard edges have no gradient.
+- Balance: if q is pi, a Metropolis rule accepts as many moves that spread all particles by a factor as moves that draw
+  them together by it.  The difference gives u.  This costs evaluations, and hard edges do no harm.
 
-The first says where to look, the second decides.
+The first finds suspect directions, the second decides.
 
 References
 ----------
@@ -34,7 +34,7 @@ NO_VARIANCE = 0.5
 _N_AXES, _MANY_DIMS, _N_TAKEN = 32, 256, 512
 #: Axes, and coordinates, that are tried where there are no gradients.
 _N_BLIND = 8
-#: Directions that are tried where gradients point to them, and that are looked at for it: far particles may be noise.
+#: Directions tested by balance, and directions whose gradients are compared for it: far particles may be noise.
 _N_SUSPECTS, _N_LOOKED = 3, 16
 #: Standard errors beyond which a direction is suspected, and judged.
 _SUSPECTED, _JUDGED = 4.0, 5.0
@@ -166,7 +166,7 @@ def _of_normal() -> tuple[np.ndarray, np.ndarray]:
 
 
 def _mean_and_error(values: np.ndarray, families: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Average values (n, K), of which families are independent."""
+    """Average values (n, K); different families are independent."""
     mean = values.mean(axis=0)
     order = np.argsort(families, kind="stable")
     first = np.flatnonzero(np.diff(families[order], prepend=-1))

@@ -1,17 +1,17 @@
-"""Whether particles end where the target goes on: a narrow region, such as the neck of a funnel, that no move enters.
+"""Whether particles miss a narrow region of the target, such as the neck of a funnel, that no move enters.
 
-Steps that suit the bulk are too long for a neck.  Moves into it are rejected, as those out of it would be, so that
-particles, weights, chains and rounds agree on a log Z without it.  The density just beyond the last particles tells.
+Steps that suit the bulk are too long for a neck.  Moves into it are rejected, and moves out of it would be too.  So
+particles, weights, chains and rounds agree on a log Z without it.  The density just beyond the last particles shows it.
 
 - Stein's identity [1]_ ``E[div phi + phi . grad log pi] = 0`` fails for a field that points outwards at an edge of the
   particles by the density of what they lack there.  A shift of one coordinate alone tells little: where it is the scale
   of others, its slope is mostly noise.  Fields that stretch and shift the others have the mean zero as well, and of all
   their sums with the shift the one that varies least, by least squares, goes along the funnel.
-- Balance: of moves along that field and of those back a Metropolis rule accepts as many, if the particles are of the
-  target.  What is accepted outwards beyond what is accepted inwards is mass that no particle has found.
+- Balance: if the particles follow the target, a Metropolis rule accepts as many moves along that field as moves back.
+  More moves accepted outwards than inwards mean mass that no particle has found.
 
-The first says where to look, for the price of some sums, from one half of the families.  The second decides, since it
-holds for densities that jump, and from the other half, which has had no say in what is looked at.
+The first finds suspect edges at the price of some sums, from one half of the families.  The second decides, because it
+holds for densities that jump.  It uses the other half, which played no part in the choice of the edge.
 
 References
 ----------
@@ -28,13 +28,13 @@ from pymc_hais.core.records import AnnealingRun
 from pymc_hais.core.weights import pool
 from pymc_hais.estimators.memory import Evaluate, acceptance
 
-#: Numbers of particles that are looked at, in all, and particles; and a half with fewer of these tells nothing.
+#: At most: numbers (particles x dimensions) held at once, and particles examined.  At least: particles in each half.
 _MANY_NUMBERS, _MANY, _FEW = 2**22, 8192, 100
-#: Coordinates that are looked at, of the smallest variables; whose edges are; and fields that go with each of them.
+#: At most: coordinates examined, of the smallest variables; coordinates whose edges are tested; fields for each edge.
 _N_LOOKED, _N_EDGES, _N_FIELDS = 256, 64, 32
 #: Standard errors beyond which an edge is suspected, and judged; and suspects that are judged.
 _SUSPECTED, _JUDGED, _N_SUSPECTS = 4.0, 4.0, 3
-#: Particles, about, of which a glance says whether more are worth their evaluations.
+#: About how many particles are tested first, to decide whether more are worth their evaluations.
 _GLANCED = 250
 #: Quantiles of a coordinate: moves are counted beyond the first, and fields rise from the second to the third.
 _COUNTED, _FROM, _AT = 0.5, 0.75, 0.95
@@ -51,7 +51,7 @@ class Edge(NamedTuple):
     sign: int  # -1 for its small values, 1 for its large ones
     gain: float  # nats of log Z that are seen to be missing
     out: float  # share of the particles that a Metropolis rule would move outwards there
-    back: float  # and of those that it would move back
+    back: float  # share of the particles that it would move back
 
 
 class _Cloud(NamedTuple):

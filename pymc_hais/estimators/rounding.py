@@ -8,7 +8,7 @@ from pymc_hais.estimators.memory import Evaluate
 _PARTICLES = 8
 #: Where the density is evaluated, in distances to another particle: so near the first that it is a parabola there.
 _STEPS = 1e-5 * np.arange(-8, 9)
-#: Fewest finite values of which a parabola leaves something to judge.
+#: Fewest finite values: with fewer, the residuals of a parabola tell nothing.
 _FEWEST = 8
 
 

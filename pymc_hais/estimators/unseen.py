@@ -53,10 +53,11 @@ def unseen_share(masses: np.ndarray) -> float:
 
 
 def unseen_parts(masses: np.ndarray, parts: np.ndarray) -> float:
-    """Return the share of Z that parts of a mixture may lack of whose draws next to none count: one more for each.
+    """Return the share of Z that mixture parts with almost no draw of notable weight may lack: one more draw for each.
 
-    Of a prior that is far from its posterior hardly a draw counts, and the spread of those that do not says little of
-    how many might have.  Masses and parts (C, P) are of the families of all populations, on one scale.
+    If a prior is far from its posterior, hardly any of its draws has a notable weight, and the spread of the other
+    draws says little about how many could have.  Masses and parts (C, P) are those of the families of all populations,
+    on one scale.
     """
     largest, numbers = float(masses.max()), np.unique(parts[parts > 0])
     if len(numbers) < 2:

@@ -37,7 +37,7 @@ from pymc_hais.tuning import CONSTANT_SPEED, FINAL_MOVES, Recipe
 
 #: Methods beside annealing that take another run, or other evaluations.
 ESTIMATORS = ("bridge", "linked", "bidirectional")
-#: Particles whose memory is looked at before the model is compiled, and not only before the pilot.
+#: From so many particles on, the memory they need is checked before compiling too, and not only before the pilot.
 _MANY = 10**6
 #: Particles of a chain that resample at all do so below this share of their number.
 _RESAMPLE_BELOW = 0.5
@@ -54,7 +54,7 @@ class Request:
     output: Output
 
     def runner(self) -> Runner:
-        """Return who computes it; the time of the call begins."""
+        """Return the runner of the call, and start its clock."""
         return build_runner(self.sampling, self.compute)
 
 
@@ -66,7 +66,7 @@ _DEFAULTS: dict[str, Any] = {
     "var_names": None, "cores": None, "executor": None, "checkpoint": None, "backend": None, "compile_kwargs": None,
     "progressbar": False, "progressbar_theme": None, "idata_kwargs": None,
 }  # fmt: skip
-#: Arguments that change no number of the result: who computes, what is shown, and what is kept; and the seed.
+#: Arguments that change no number of the result: resources, display and what is kept; and the seed.
 _NO_NUMBERS = {
     "cores", "executor", "checkpoint", "progressbar", "progressbar_theme", "var_names", "idata_kwargs", "random_seed",
 }  # fmt: skip

@@ -25,7 +25,7 @@ from pymc_hais.runner.timing import TimeBudget, build_budget
 
 #: The name of SciPy's L-BFGS-B as ``optimizer``.
 LBFGS = "lbfgs"
-#: An expected time of the phase, for the bar: nobody knows it.
+#: Expected seconds of the phase, for the bar; the true time is unknown.
 _SECONDS = 1.0
 
 

@@ -138,7 +138,7 @@ def default_transform(op: Any, rv: Any) -> Any:
 def without_initvals(model: Any) -> Any:
     """Return the model itself without initial values, which PyMC neither copies nor transforms; other threads see them.
 
-    Its variables are the same objects: it is to be read or copied, not to be added to.
+    Its variables are the same objects: read or copy it, and add nothing to it.
     """
     if all(value is None for value in model.rvs_to_initial_values.values()):
         return model

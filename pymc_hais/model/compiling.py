@@ -119,7 +119,7 @@ def compile_interpreted(inputs: list[Any], outputs: list[Any]) -> Any:
 @untraced
 def freeze_dims_and_data(model: Any, **kwargs: Any) -> Any:
     """Freeze a model as PyMC does, which would take the initial values off it in the meantime; see :data:`untraced`."""
-    # About use of the user's GP objects on the copy, which nobody makes.
+    # The warning is about the use of the user's GP objects on the copy; the package never uses them.
     with filtered_warnings("ignore", "Detected variables likely created by GP objects.*"):
         frozen = pymc_freeze(without_initvals(model), **kwargs)
     terms = [*frozen.basic_RVs, *frozen.potentials, *frozen.deterministics, *frozen.rvs_to_values.values()]
@@ -142,9 +142,9 @@ def lower_xtensor(outputs: list[Any]) -> list[Any]:
 def compile_density(graph: Any, mode: Any, is_compiled: bool = False, **kwargs: Any) -> Any:
     """Compile the graphs of a :class:`pymc_hais.model.DensityGraph` in the context of its model.
 
-    With ``is_compiled`` all of it is to be machine code: one for which the Numba linker would call Python is refused.
+    With ``is_compiled``, graphs are refused if the Numba linker would call Python for any part of them.
     """
-    # The last filter that is set is asked first: within silence, what is an error stays one.
+    # The filter set last comes first: errors stay errors while other warnings are silent.
     refuse = _refuse_object_mode() if is_compiled else contextlib.nullcontext()
     with graph.model, quiet_compilation(), refuse:
         # A constant density does not depend on the position.

@@ -83,7 +83,7 @@ class Source:
 
     @functools.cached_property
     def content(self) -> bytes:
-        """Everything but the data, which may be large and of which there may be others.
+        """Return the program without its data: other data of the same shapes can be bound to it.
 
         Raises ValueError if a part of the model cannot leave this process.
         """

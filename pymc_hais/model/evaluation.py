@@ -17,7 +17,7 @@ from pymc_hais.model.containers import arguments_for, freeze_with_inputs
 from pymc_hais.model.layout import Layout
 from pymc_hais.model.rewrites.precise import evaluate_precisely, largest_terms
 
-#: Draws at which a log density is compared with the model's own, or the terms of one that is never finite looked at.
+#: Draws at which a log density is compared with the model's own, or at which one that is never finite is examined.
 _EXAMINED = 20
 #: Their ranks from 0, the likeliest, to 1: each falls into the widest gap that those before it leave.
 _EXAMINED_RANKS = np.arange(_EXAMINED) * (np.sqrt(1.25) - 0.5) % 1.0
@@ -29,7 +29,7 @@ _ALLOWED = 1e-3
 _TERMS = 16.0
 #: The share of the rounding error of double precision that wide numbers may have.
 _KEPT = 16.0 * float(np.finfo(np.longdouble).eps / np.finfo(np.float64).eps)
-#: Observed values above which terms of the log density are looked at: a hundred times as many have a nat of rounding.
+#: Observed values above which terms of the log density are examined: values 100 times larger have a nat of rounding.
 _HUGE = 1e11
 #: Nats above which a probability is no zero in double precision.
 _UNDERFLOW = 700.0

@@ -1,9 +1,9 @@
 """Gaussian Markov random fields, pm.CAR and pm.ICAR: draws that follow their density, and the mass it has in PyMC.
 
-Both are normal, with a precision tau (D - alpha W) of which W are the weights of neighbours and D their sums.  Of
-pm.ICAR alpha is one, and the sum of all elements has a precision of its own, which makes the density proper wherever
-one can go from each area to each other one.  In PyMC 6.4 the density lacks a constant, the draws of pm.CAR have the
-square of their covariance, and of pm.ICAR there are none.
+Both are normal, with a precision tau (D - alpha W): W holds the weights of neighbours, and D their sums.  In
+pm.ICAR alpha is one, and the sum of all elements has a precision of its own, which makes the density proper if the
+map of the areas is connected.  In PyMC 6.4 the density lacks a constant, pm.CAR draws with the square of
+its covariance, and pm.ICAR has no draws.
 """
 
 import functools

@@ -137,7 +137,7 @@ def bridge_draws(problem: Problem, positions: np.ndarray, rng: np.random.Generat
 
 
 def _tilt(at_reference: np.ndarray, at_target: np.ndarray, n_chains: int) -> tuple[float, float]:
-    """Return by how many nats two bridges differ, of which one counts the draws more and one less; and the variance.
+    """Return the difference of two bridges in nats, one with more weight on the draws, one with less; and its variance.
 
     Whatever each sample counts, a bridge finds log Z if the draws are of the posterior.  Draws of something else, such
     as a variational approximation, have log ratios that are not e^(log ratio) times as likely as under the reference.

@@ -22,7 +22,7 @@ from pymc_hais.runner.runner import Runner
 
 #: Rows of data that get a pilot of their own.
 _PILOT_ROWS = 3
-#: Reference draws at which each row is looked at before any pilot.
+#: Reference draws at which each row is evaluated before any pilot.
 _LOOKED_AT = 100
 #: The same for rows that none of these make possible, before they are refused: rows may be possible, but rare.
 _LOOKED_AT_MOST = 2000

@@ -27,10 +27,10 @@ _NO_TIME = "The pilot ran out of time, so no fit was tried."
 
 
 def fit_to_sites(search: Search) -> Trial | str:
-    """Start from independent margins of the pilot's particles, where a model has discrete sites and a fit is asked for.
+    """Start from independent margins of the pilot's particles, if a model has discrete sites and the user wants a fit.
 
-    Left to us, the start is the prior: margins are near particles that have arrived, and nothing of a short run from
-    there tells of other values that sites could only have taken together.
+    The default start is the prior: margins are near the particles that arrived, and a short run from there does not
+    show other values that sites can only take together.
     """
     if not search.problem.layout.n_sites or not takes_fit(search.reference) or is_auto(search.reference):
         return ""

@@ -87,7 +87,7 @@ def follow_plan(plan: Plan, problem: Problem, runner: Runner) -> Plan:
     n_steps, promise = len(origin.ladder.schedule), origin.promise
     is_seen = _is_known(origin.identity, problem.identity)
     if problem.is_near and not is_seen:
-        # Of other data nobody has said that next to no annealing is needed.
+        # The plan shows only for its own data that hardly any annealing is needed.
         n_steps, recipe, promise = max(n_steps, SHORTEST), replace(recipe, n_final_moves=FINAL_MOVES), None
     ladder = replace(origin.ladder, resample_below=recipe.resample_below)
     lengths = np.array([n_steps if recipe.is_fixed else min(n_steps, sampling.max_temperatures)])

@@ -57,7 +57,7 @@ _SHORTEST_SCOUTING = 32
 #: Particles, over all rows, that are kept for a fit; and of each row, at least.
 _KEPT_PARTICLES = 5000
 _KEPT_PER_ROW = 8
-#: The share of the target that a scouting round's standard error is to be brought to, so that most rows meet it.
+#: The standard error planned for a scouting round, as a share of the target, so that most rows meet the target.
 _ROOM = 0.8
 
 

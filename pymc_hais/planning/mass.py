@@ -39,7 +39,7 @@ from pymc_hais.tuning import fit_reference
 _FITTED = 2000
 #: Degrees of freedom, at most, of the start around prior draws that do not follow their density.
 _WIDE = 5.0
-#: Standard error of the log mass that is asked for, as a share of the run's own target.
+#: Target standard error of the log mass, as a share of the run's own target.
 _SHARE_OF_TARGET = 0.3
 
 
@@ -70,7 +70,7 @@ def build_first_problem(
         wider = widened(problem, runner.seeds) if isinstance(start, StudentT) and takes_fit(reference) else None
         return build(wider, mass) if wider else problem
     except UnusablePriorError as error:
-        # Of a pm.CustomDist nobody knows whether the draws or the density is meant.
+        # For a pm.CustomDist it is unknown whether the draws or the density are right.
         is_ours = takes_fit(reference) and not set(error.names) & set(custom_names(model))
         if not is_ours or discrete_names(model) or periodic_names(model):
             raise

@@ -14,7 +14,7 @@ from pymc_hais.problem.problem import Problem
 from pymc_hais.references import Independent, StudentT
 from pymc_hais.run.mode_search import Joint, can_climb
 
-#: Distances at which a density is looked at, where a power law has long set in, and numbers are far from overflow.
+#: Distances at which a density is evaluated: a power law holds there, and numbers are far from overflow.
 _RADII = np.logspace(6.0, 10.0, 5)
 #: Rays in random directions, each with its opposite, and along axes at most.
 _RANDOM, _AXES = 16, 100

@@ -50,7 +50,7 @@ _TESTED, _FEWEST = (4000, 16_000), 500
 _DOUBT = 0.5
 #: Elements of an array of draws, at most.
 _ELEMENTS = 4_000_000
-#: Coordinates that are tested of a variable of which nothing is known.
+#: Coordinates that are tested of a variable without known structure.
 _UNKNOWN = 3
 
 

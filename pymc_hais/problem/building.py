@@ -38,7 +38,7 @@ from pymc_hais.tuning import Stopwatch, particles_for_dense
 
 #: Draws that check a model before any long work; as many as the pilot's, so that nothing compiles twice.
 CHECK_DRAWS = CHUNK
-#: Draws at which values of discrete sites are looked at.
+#: Draws at which values of discrete sites are checked.
 _SITE_DRAWS = 100
 #: Probability that right odds are refused, and the variance of a count from which on its law is normal enough.
 _FALSE_ALARM, _LEAST_VARIANCE = 1e-6, 10.0

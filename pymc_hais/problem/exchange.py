@@ -51,7 +51,7 @@ class Ruler:
         lower, upper = draws.min(axis=0) - margin, draws.max(axis=0) + margin
         for variable in variables:
             own = slice(variable.start, variable.stop)
-            if variable.n_values:  # of a density beyond them nobody has said anything
+            if variable.n_values:  # the density beyond these values is not defined
                 lower[own], upper[own] = variable.low, variable.low + variable.n_values - 1
             else:
                 lower[own], upper[own] = draws[:, own].min(axis=0) - 1.0, draws[:, own].max(axis=0) + 1.0

@@ -54,8 +54,8 @@ def find_problem(
 def keep_problem(problem: Problem, reference: Any, compiler: Compiler, takes_fit: bool, is_held: bool = False) -> None:
     """Keep a problem for the next call; the oldest of the model's is dropped where there are too many.
 
-    What a user's own objects were when it was compiled, or what in the model cannot be described, cannot be told, so
-    that such a problem is not kept; but somebody who holds a compiled model means what was compiled (``is_held``).
+    A problem is not kept if it has a user's own objects or model content that cannot be described, because later
+    changes to these could not be detected.  A compiled model is kept as it was compiled (``is_held``).
     """
     is_plain = isinstance(reference, str | Gaussian | StudentT) and not compiler.compile_kwargs
     if not is_held and (not is_plain or compiler.kernel.constraints):

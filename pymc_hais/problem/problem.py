@@ -88,7 +88,7 @@ class PriorMass(NamedTuple):
 
 @dataclass(frozen=True)
 class Problem:
-    """A compiled model, its reference, and the rows of data for each of which there is a log Z."""
+    """A compiled model, its reference, and the rows of data; each row has its log Z."""
 
     model: Any  # of one row, where there are rows
     layout: Layout
@@ -105,7 +105,7 @@ class Problem:
     meetings: Meetings = field(default_factory=Meetings)  # which discrete sites depend on one another
     summable: tuple[str, ...] = ()  # discrete variables that could be summed out of the likelihood
     preparation: Preparation | None = None  # of the data that may vary, for :meth:`with_data`
-    undrawn: tuple[str, ...] = ()  # because of whose draws it does not start from the prior, where it would have
+    undrawn: tuple[str, ...] = ()  # variables whose draws are the reason why it does not start from the prior
     #: Nats between the compiled density and ``model.logp()``, where not even wide numbers tell which is right; else 0.
     undecided: float = 0.0
     #: What the model was when it was compiled; None where there are rows, and for what is no annealing of one model.

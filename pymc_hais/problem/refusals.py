@@ -19,7 +19,7 @@ from pymc_hais.tuning import EndlessPilotError
 #: So many equal draws are no coincidence, except outside this distance from the origin.
 _TIES = 5
 _INNER = 30.0
-#: Share of draws of density zero that rounding does not explain, and how many of them are looked at.
+#: Share of draws of density zero that rounding does not explain, and how many of them are examined.
 _IMPOSSIBLE, _EXAMINED = 0.01, 20
 #: How far a density is followed along a direction: of a variable itself, and of one that has been transformed.
 _FAR, _FAR_TRANSFORMED = (1e4, 1e6, 1e8), (30.0, 100.0, 300.0)
@@ -47,7 +47,7 @@ _MARGINAL = (
 
 
 def refuse_point_masses(layout: Layout, positions: np.ndarray, reference: BoundReference) -> None:
-    """Refuse a variable of which one value comes again and again in draws (P, D) in the range of floating point."""
+    """Refuse a variable with one value that many of the draws (P, D) repeat, within the range of floating point."""
     for i, column in enumerate(np.asarray(positions, float)[:, : layout.n_continuous].T):
         values, counts = np.unique(column, return_counts=True)
         # Near one, a transformed probability has few floating-point values left: ties mean nothing there.
@@ -81,9 +81,9 @@ def refuse_impossible(
 
 
 def refuse_mismatch(model: Any, names: list[str], reference: BoundReference) -> NoReturn:
-    """Refuse a reference of which :func:`pymc_hais.problem.audit.find_mismatches` named variables.
+    """Refuse a reference in which :func:`pymc_hais.problem.audit.find_mismatches` found variables.
 
-    Raises UnusablePriorError if it is the prior; of another a ValueError.
+    Raises UnusablePriorError for the prior, and ValueError for another reference.
     """
     if not reference.is_prior and not isinstance(reference, Product):
         raise ValueError(

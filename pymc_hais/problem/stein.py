@@ -18,7 +18,7 @@ from pymc_hais.model.layout import Layout
 
 #: Coordinates j whose function moves the others; beyond this many they are evenly spaced.
 _MAX_COLUMNS = 200
-#: Coordinates of a variable that are looked at again.
+#: Most coordinates of a variable that are tested again.
 _MAX_COORDINATES = 3
 #: Fewer usable draws than this cannot carry a test at such a level.
 _MIN_DRAWS = 100

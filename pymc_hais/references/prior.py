@@ -58,8 +58,8 @@ class PriorSampler:
 
         Returns also which of them (n,) lay beyond what floating point can hold (a positive variable that underflowed to
         zero, a probability that rounded to one).  They are moved to the edge of what it holds, where the density has
-        reached its limit.  A prior of which almost no joint draw is inside the range of the transforms is refused: an
-        ``ordered`` variable whose elements differ, a mistaken ``random`` function.
+        reached its limit.  A prior is refused if almost no joint draw is inside the range of the transforms, such as an
+        ``ordered`` variable whose elements differ, or a mistaken ``random`` function.
         """
         with self._drawing:  # calls in other threads would draw from the same random states
             return self._clip(self._draw(n, seed))
@@ -202,7 +202,7 @@ def _first_undrawable(model: Any) -> str:
 def _is_batch(calls: list[list[np.ndarray]], shapes: list[tuple[int, ...]], n: int) -> bool:
     """Whether every variable has n rows of the right shape, and was drawn anew for each and in every call.
 
-    Of whole numbers few differ, so that only the shapes are looked at; and what lies beyond floating point is all inf.
+    Whole numbers often repeat, so for these only the shapes are checked; numbers beyond floating point are left out.
     """
     if any(value.shape != (n, *shape) for call in calls for value, shape in zip(call, shapes, strict=True)):
         return False

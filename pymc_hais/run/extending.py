@@ -25,7 +25,7 @@ _log = logging.getLogger("pymc.hais")
 #: Times that a target is aimed at, how many times as many chains an attempt may make them, and the share of the error
 #: that is aimed for.
 _ATTEMPTS, _GROWTH, _ROOM = 6, 8.0, 0.95
-#: Of particles of which the weights alone are kept.
+#: The state of particles whose weights alone are kept.
 NO_STATE = ParticleState(*(None,) * len(ParticleState._fields))
 
 

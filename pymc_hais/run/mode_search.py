@@ -20,7 +20,7 @@ _MOST_PEAKS, _MOST_EVALUATIONS, _FEW = 64, 6000, 3
 _SAME_VALUE, _SAME_PLACE = 0.1, 0.05
 #: Squared distance from a peak, in its own standard deviations, and nats within which there is no other one.
 _SAME_PEAK, _SAME_HEIGHT = 0.25, 0.5
-#: How often end points that seemed to be one, and are not, are looked at again.
+#: How often end points are compared again after two that seemed to be one were found to differ.
 _ROUNDS = 4
 #: Squared distance from the top, likewise, up to which an end point counts as arrived.
 _ARRIVED = 1.0

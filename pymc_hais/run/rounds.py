@@ -79,7 +79,7 @@ def _until_target(problem: Problem, plan: Plan, runner: Runner) -> Evidence:
         so_far = f"Round {rounds.n}: log Z = {evidence.estimate:.3f}"
         _log.info(f"{so_far}. A longer round follows{takes_time} (target_se = {runner.sampling.target_se})")
         _log.debug("The next round has %d temperatures", n_steps)
-        if runner.ledger.is_interrupted:  # while the round was looked at
+        if runner.ledger.is_interrupted:  # after the round ended
             return replace(evidence, stopped_by=_stopped_by(runner))
         if _is_refuted(plan, evidence.row, rounds.first.n_steps, n_steps):
             return replace(evidence, stopped_by="refuted")

@@ -1,1 +1,1 @@
-"""Who computes: seeds, machine code, workers, checkpoint, clock and progress of one call."""
+"""Resources of one call: seeds, machine code, workers, checkpoint, clock and progress."""

@@ -35,7 +35,7 @@ class Ledger:
 
     @property
     def n_annealed(self) -> int:
-        """Evaluations of rounds and of earlier searches for modes, of which a new search takes a share."""
+        """Evaluations of rounds and earlier searches for modes; a new search may take a share of this number."""
         return self.gradients["rounds"] + self.gradients["modes"]
 
     def miss(self, what: str, why: str, severity: str) -> None:

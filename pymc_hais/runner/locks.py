@@ -17,7 +17,7 @@ _log = logging.getLogger("pymc.hais")
 
 #: The file in the folder.  It stays: deleting it could delete the lock of the next call.
 LOCK = ".lock"
-#: Where the holder's name begins: on Windows nobody else can read the first byte, which is locked.
+#: Offset of the holder's name: on Windows the first byte is locked, and other processes cannot read it.
 _TEXT = 1
 
 

@@ -31,7 +31,7 @@ class Call(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Compute:
-    """Who computes a call, with which machine code and seed, for how long, and what is shown meanwhile."""
+    """Resources of a call: compiler, seed, workers, checkpoint, time limit and display."""
 
     call: Call
     compiler: Compiler  # of the kernel, with the constraints

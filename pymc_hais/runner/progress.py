@@ -24,7 +24,7 @@ _log = logging.getLogger("pymc.hais")
 LOG_Z = "log Z so far"
 #: Characters of the bar in a notebook: Rich takes 115, more than the cells of many notebooks show.
 _WIDTH = 80
-#: The share of what is left of the bar that a phase takes of which nobody knows what will follow.
+#: The share of the rest of the bar that a phase takes if the phases after it are not known.
 _UNKNOWN = 0.4
 #: Where a phase ends after which nothing is known to follow: at 1 Rich would stop the clock for good.
 _FULL = 0.999
@@ -174,7 +174,7 @@ def _describe(log_z: np.ndarray) -> str:
 
 
 class Stopped(Exception):
-    """Nobody waits for the job any more."""
+    """Raised in a job whose call no longer waits for it."""
 
 
 class Shares:
@@ -190,7 +190,7 @@ class Shares:
         return int(np.sum(self._done == 1.0))
 
     def of(self, number: int) -> Report:
-        """Return what a thread of this process reports one job's progress to; it raises once nobody listens."""
+        """Return the function to which a thread reports the progress of one job; it raises after the bar is closed."""
 
         def report(fraction: float, beta: float, log_z: Any) -> None:
             if self._is_closed:

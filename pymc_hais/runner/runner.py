@@ -1,4 +1,4 @@
-"""Who computes a call: with which seeds, machine code, workers, progress bar and time; and what its result lacks."""
+"""Resources of one call: seeds, compiler, workers, progress bar and time; and what its result lacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All public names, which ``pymc_hais`` loads from here when one of them is asked for."""
+"""All public names; ``pymc_hais`` loads them from here at the first use of one of them."""
 
 # First, and near the top of the stack: its import looks at every frame, for two seconds deep within a call.
 import arviz_base

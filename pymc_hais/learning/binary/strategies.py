@@ -24,7 +24,7 @@ type Exponent = float | Callable[[int], float]
 
 @dataclass(frozen=True, kw_only=True)
 class BinaryStates:
-    """An E-step over states of binary hidden variables, of which a subclass says which."""
+    """An E-step over states of binary hidden variables; a subclass chooses the states."""
 
     beta: Exponent = 1.0
     is_exact: ClassVar[bool] = True
@@ -56,7 +56,7 @@ class BinaryStates:
         self, density: BoundDensity, rows: np.ndarray, units: np.ndarray | None, start: np.ndarray, beta: float,
         rng: np.random.Generator,
     ) -> Weighted:  # fmt: skip
-        """Return weighted states of rows (m, D), of which the last states were start (m, H)."""
+        """Return weighted states of rows (m, D), whose last states were ``start`` (m, H)."""
         table = density.local(rows, units).table()
         evidence = logsumexp(table, axis=1)
         scaled = beta * table

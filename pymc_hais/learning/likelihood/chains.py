@@ -23,7 +23,7 @@ from pymc_hais.tuning import build_ladder, merge, suggest_length
 _RATE = 0.1
 #: Rows of data whose pilots tune the moves of all.
 _PILOT_ROWS = 3
-#: Particles of a row of which one is its start, and rows that are annealed at a time.
+#: Particles of a row (one becomes its start), and rows that are annealed at a time.
 _EACH, _ROWS = 4, 2**12
 #: Temperatures of the ladder against those that log Z alone would ask for.
 _LONGER = 8

@@ -35,7 +35,7 @@ class Phases(NamedTuple):
     moved_at: Mapping[str, np.ndarray] = {}  # these parameters, where they are others than those of the batch
 
     def at(self, points: np.ndarray) -> Self:
-        """Take other points, each of which counts the same."""
+        """Return a copy with other points, all of the same weight."""
         return self._replace(points=points, shares=np.full(len(points), 1.0 / len(points)))
 
     def join(self, rows: np.ndarray, hidden: np.ndarray) -> np.ndarray:
@@ -97,7 +97,7 @@ class Sampled(Method):
         return Phases(of_rows, hidden, of_model, np.empty((0, len(columns))), np.empty(0), columns)
 
     def _find_blocks(self, family: Family) -> Blocks | None:
-        """Return the blocks that bits are drawn by, where neither a kernel nor a backend is asked for."""
+        """Return the blocks in which bits are drawn, if the user chose neither a kernel nor a backend."""
         has_choice = is_unnormalised(family) and self.kernel is None and family.backend is None
         return find_blocks(family) if has_choice else None
 

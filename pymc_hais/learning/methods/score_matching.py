@@ -73,7 +73,7 @@ def curvature_along(family: Family, rows: Any, directions: Any) -> Any:
 
 
 def find_features(log_density: Any, rows: Any) -> list[Feature] | None:
-    """Return the linear features of which a graph (m,) is a sum of functions of one each; None if it is no such sum.
+    """Return the linear features, if a graph (m,) is a sum of functions of one feature each; else None.
 
     Read from the structure alone: products of the rows with one matrix, elementwise operations on one such product,
     sums over its axis, and sums of those.

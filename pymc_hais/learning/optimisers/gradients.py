@@ -31,7 +31,7 @@ class Gradients:
         self._products = np.zeros((n, n) if n <= distance.MOST else n)
 
     def add(self, done: float, gradient: Gradient) -> None:
-        """Add the gradient of a step, of which a share ``done`` in [0, 1] of all blocks lies behind."""
+        """Add the gradient of a step to its block; ``done`` in [0, 1] is the share of the steps made before."""
         block = min(int(done * self.n_blocks), self.n_blocks - 1)
         one = flatten(gradient.of)
         if not self.objectives:
@@ -67,7 +67,7 @@ class Gradients:
         return (self._products / self.count - square) * self.count / (self.count - 1.0)
 
     def yardstick(self, share: float, free: np.ndarray) -> Yardstick:
-        """Return the covariance of a mean over all rows, of which a step has a share, in the free parameters."""
+        """Return the covariance, in the free parameters, of a mean over all rows; a step has ``share`` of them."""
         covariance, n = share * self.covariance(), int(free.sum())
         if covariance.ndim == 1:
             return Yardstick(np.maximum(covariance[free], 0.0))

@@ -9,7 +9,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 
-#: PyMC's optimisers, in each of which every element moves by its own gradients alone.
+#: PyMC's optimisers that move every element by its own gradients alone.
 _ELEMENTWISE = (
     pm.sgd, pm.momentum, pm.nesterov_momentum, pm.adagrad, pm.adagrad_window, pm.rmsprop, pm.adadelta, pm.adam,
     pm.adamax,

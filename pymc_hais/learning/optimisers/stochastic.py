@@ -262,7 +262,7 @@ class _Walk:
         return next((name for name, one in self.descent.unflatten(bad).items() if one.any()), "")
 
     def _done(self, step: int) -> float:
-        """Return the share of all that is to be done."""
+        """Return the share of all steps that is done."""
         return step / (self.descent.n_steps + self.n_settling + self.n_held)
 
     def result(self) -> dict[str, np.ndarray]:

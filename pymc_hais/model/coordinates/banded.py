@@ -1,8 +1,9 @@
-"""The matrix of a Gaussian Markov random field of which the data look at single elements: blocks beside the diagonal.
+"""The precision of a Gaussian Markov random field whose data depend on single elements: blocks near the diagonal.
 
 In an order in which neighbours are near, A = L L' has entries within its bandwidth b alone, and is made of blocks
-(b, b) of which each shares entries with the next one: L has as many.  The sum of all elements may have a precision c of
-its own, A + c u u' with u of ones; with w = L^-1 u and s^2 = 1 + c w'w its factor is L (I + (s - 1) w w' / w'w).
+(b, b), each of them sharing entries with the next one; L has as many blocks.  The sum of all elements may have a
+precision c of its own, A + c u u' with u of ones; with w = L^-1 u and s^2 = 1 + c w'w its factor is
+L (I + (s - 1) w w' / w'w).
 """
 
 from collections.abc import Callable, Sequence
@@ -35,7 +36,7 @@ class Bands(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Banded:
-    """The precision of a field of which the likelihood is a sum of functions of single elements.
+    """The precision of a field whose likelihood is a sum of functions of single elements.
 
     The likelihood stands for normal observations of the linear predictor at a fixed value, as in
     :class:`pymc_hais.model.coordinates.dense.Dense`.

@@ -1,4 +1,4 @@
-"""Second derivatives of log densities of which few are not zero, as graphs."""
+"""Sparse second derivatives of log densities, as graphs."""
 
 import functools
 import math

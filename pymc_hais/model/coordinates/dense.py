@@ -1,4 +1,4 @@
-"""The matrix of independent normal variables of which the data look at linear predictors."""
+"""The precision of independent normal variables whose data depend on linear predictors."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -61,7 +61,7 @@ class DenseWays(WrittenOut):
 
 
 class Dense:
-    """The precision of normal variables of which the data look at linear predictors, eta = M x + c.
+    """The precision of normal variables whose data depend on linear predictors, eta = M x + c.
 
     The likelihood stands for normal observations of the predictor at a fixed value eta_0, with its slope s and its
     curvature W there: A = P + M' W M with the prior's own P.  Nothing but functions of single elements is

@@ -11,9 +11,9 @@ With no share of the data in A and g the chain is non-centred.
 Coefficients whose linear predictor moves with a few other variables are integrated out likewise, by a dense matrix,
 and areas with neighbours by a banded one.
 
-Innovations that the model adds up, such as ``cumsum(z) * scale``, are a chain as well: their sums, of which they are
-the differences, with a Jacobian of one.  They may have weights in these sums, which are taken relative to their
-geometric mean.
+Innovations that the model adds up, such as ``cumsum(z) * scale``, give a chain as well: their running sums.  The change
+from innovations to sums has a Jacobian of one.  The innovations may have weights in these sums, which are taken
+relative to their geometric mean.
 """
 
 import functools
@@ -86,7 +86,7 @@ class Field:
 
     @property
     def fixes_predictor(self) -> bool:
-        """Whether its point is one of all variables, of which none has coordinates that its prior moves."""
+        """Whether its point is one for all variables, and its prior moves no variable's coordinates."""
         return not isinstance(self.precision, Tridiagonal)
 
     def differences(self, xp: Any, chains: Any) -> Any:
@@ -106,7 +106,7 @@ class Field:
 
 
 def find_fields(frozen: Any, layout: Layout, normals: bool = False) -> list[Field]:
-    """Find random walks, autoregressions of the first order, and normal variables of which only running sums are used.
+    """Find random walks, autoregressions of the first order, and normal variables used only as running sums.
 
     Parameters
     ----------

@@ -16,8 +16,8 @@ _STARTS = 24
 class Pattern:
     """Which elements of a vector (n,) share an entry of a symmetric matrix, and an order in which these are near.
 
-    In this order the matrix is made of blocks (size, size), of which each shares entries with the next one alone; the
-    first one may be smaller.
+    In this order the matrix is made of blocks (size, size).  Each block shares entries only with the next one; the
+    first block may be smaller.
     """
 
     order: np.ndarray  # (n,) the element at each place
@@ -113,7 +113,7 @@ class Pattern:
 
 
 def _cut(rows: np.ndarray, columns: np.ndarray, n: int) -> tuple[int, int]:
-    """Cut an order of n elements into the smallest blocks of which each shares entries with the next one alone.
+    """Cut an order of n elements into the smallest blocks that share entries only with the next block.
 
     Entries are at places (E,) in that order.  Returns the size of the blocks and that of the first one.
     """

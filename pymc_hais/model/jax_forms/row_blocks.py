@@ -28,8 +28,8 @@ from pymc_hais.model.sites.terms import reached_from
 _FEWEST = 2**15
 #: Rows of a block, about.
 _SIZE = 8192
-#: Loops and factors take and make whole arrays, all of which are to stay in the cache; what is computed element by
-#: element needs one at a time.  One core goes through a loop, so that several have to have particles of their own.
+#: Loops and factors take and make whole arrays, which should all stay in the cache; elementwise operations need one
+#: array at a time.  A loop runs on one core, so several cores need particles of their own.
 _WHOLE = (Scan, Cholesky, SolveTriangular, InverseFactor)
 _OF_LOOPS = 4096
 

@@ -145,7 +145,7 @@ class _Reader:
         return self._of_product(inputs) if self._of(inputs[1]) == _CONSTANT else _UNKNOWN
 
     def _of_product(self, inputs: list[Any]) -> Curvature:
-        """Return the curvature of a product, of which all factors but one are constant; elementwise, or of matrices."""
+        """Return the curvature of a product, elementwise or of matrices, with one factor that is not constant."""
         varying = [one for one in inputs if self._of(one) != _CONSTANT]
         if len(varying) > 1:
             return _UNKNOWN
@@ -256,7 +256,7 @@ class _Reader:
         return self._of_exponentials[variable]
 
     def _is_posynomial(self, variable: Any) -> bool:
-        """Whether each element is a sum of such products, none of which is negative."""
+        """Whether each element is a sum of such products without negative ones."""
         if self._is_of_exponentials(variable):
             return self._sign(variable) == 1.0
         is_sum = variable.owner is not None and isinstance(getattr(variable.owner.op, "scalar_op", None), ps.Add)

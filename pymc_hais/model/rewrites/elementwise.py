@@ -127,7 +127,7 @@ def local_switch_of_same_function(fgraph: Any, node: Any) -> list[Any] | None:
 
 
 def _negated(x: Any) -> Any:
-    """Return the variable of which another is the negative; None if it is none."""
+    """Return the variable that another one negates; None if it is no negative."""
     op = scalar_op(x)
     if isinstance(op, scalars.Neg):
         return x.owner.inputs[0]

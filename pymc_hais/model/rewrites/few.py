@@ -91,7 +91,7 @@ def _summands(x: Any) -> list[tuple[float, Any]]:
 
 
 def _chooses(x: Any, known: dict[Any, bool]) -> bool:
-    """Whether a variable is made of choices or of what is looked up, by linear operations."""
+    """Whether a variable is made of choices or look-ups, by linear operations."""
     if x not in known:
         op, numbers = getattr(x.owner, "op", None), scalar_op(x)
         linear = scalars.Mul | scalars.TrueDiv | scalars.Neg | scalars.Add | scalars.Sub
@@ -218,7 +218,7 @@ def _sum_of_term(term: _Term, whole: Any, axes: Sequence[int]) -> Any:
 
 
 def _times(variable: Any, constant: np.ndarray) -> Any:
-    """Multiply; what nobody chooses does not count, not even if it is infinite."""
+    """Multiply by a constant; elements with a factor of zero give zero, even if they are infinite."""
     value = variable * constant
     return value if np.all(constant) else pt.switch(constant != 0.0, value, np.zeros((), constant.dtype))
 

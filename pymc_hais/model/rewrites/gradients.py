@@ -98,7 +98,7 @@ def _lower_part(gradient: Any) -> Any:
 
 
 def _covariance_of(factor: Any) -> Any:
-    """Return the one matrix (m, m) of known size of which a variable is the lower Cholesky factor; None otherwise."""
+    """Return the one matrix (m, m) of known size whose lower Cholesky factor a variable is; None otherwise."""
     op = core_op(without_batch(factor), Cholesky)
     if op is None or not op.lower or not is_one_matrix(factor):
         return None

@@ -35,7 +35,7 @@ _SINGULAR[scalars.TrueDiv] = (1,)
 _FINE_AT_ZERO = (scalars.ArcCos, scalars.ArcSin, scalars.ArcTanh, Erfinv, scalars.Log1p)
 #: Functions that choose one of their arguments.
 _CHOOSE = (scalars.Clip, scalars.Maximum, scalars.Minimum)
-#: Functions of which a factor has no part where another is zero.
+#: Functions in which a factor has no effect where another factor is zero.
 _MULTIPLY = (scalars.Mul, scalars.TrueDiv)
 #: Functions that are zero where their first argument is.
 _KEEP_ZERO = (scalars.Abs, scalars.Cast, scalars.Neg, scalars.Pow, scalars.Sqr, scalars.Sqrt, scalars.TrueDiv)

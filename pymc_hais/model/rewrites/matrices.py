@@ -67,7 +67,7 @@ def _safe_inverse(op: Any, matrix: np.ndarray) -> np.ndarray | None:
 
 
 def _whole(op: Any, matrix: np.ndarray) -> np.ndarray:
-    """Return a matrix of which an Op reads one triangle, or of which it is given a factor."""
+    """Return the whole matrix, if an Op reads one triangle of it or takes its factor."""
     if isinstance(op, CholeskySolve):
         factor = np.tril(matrix) if op.lower else np.triu(matrix).T
         return factor @ factor.T

@@ -126,7 +126,7 @@ def _indices(node: Any) -> Iterator[tuple[int, int]]:
 
 
 def _refuse_loops(node: Any, known: _Ranges) -> None:
-    """Refuse what is looked up within a graph of its own, from which no term can be added to the density."""
+    """Refuse look-ups inside an inner graph, because no term can be added to the density from there."""
     if not isinstance(node.op, HasInnerGraph) or not any(known.is_reached(one) for one in node.inputs):
         return
     inner = _Ranges(dict(_inner_ranges(node, known)))

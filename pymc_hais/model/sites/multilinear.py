@@ -34,7 +34,7 @@ _SHAPING = (DimShuffle, Reshape, Subtensor, SpecifyShape, Alloc)
 
 
 class _Split(NamedTuple):
-    """An array each element of which depends on one site: its values where the site is 0 and where it is 1."""
+    """An array whose elements depend on one site each: its values where the site is 0 and where it is 1."""
 
     sites: Any  # of floats, of the same number of axes
     zero: Any  # an array, which may be split by other sites itself
@@ -97,7 +97,7 @@ def extend(outputs: list[Any], position: Any, variables: Sequence[SiteVariable])
 
 
 def _at_both(op: Any, inputs: list[Any]) -> Any:
-    """Apply an operation to arrays of which some are split, by one set of sites after the other.
+    """Apply an operation to arrays, some of them split by one set of sites after the other.
 
     The result is split by the first set whose axes it has; None where there is none, or there are too many.
     """

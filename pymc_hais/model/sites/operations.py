@@ -19,7 +19,7 @@ from pymc_hais.model.compat import indices_from_subtensor
 from pymc_hais.model.sites.reach import Reach
 
 _LINEAR = (ps.Add, ps.Sub, ps.Neg, ps.Identity)
-#: Products of a matrix product that are looked at one by one.
+#: Most products of a matrix product that are examined one by one.
 _MOST_PRODUCTS = 10_000_000
 
 

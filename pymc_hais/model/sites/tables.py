@@ -8,7 +8,7 @@ from pymc_hais.model.compat import indices_from_subtensor
 from pymc_hais.model.sites.operations import places_of, reach_of, rearranged
 from pymc_hais.model.sites.reach import Reach
 
-#: Combinations of values of the indices into one table that are looked at one by one.
+#: Most combinations of values of the indices into one table that are examined one by one.
 _MOST_INDICES = 4096
 
 
@@ -27,7 +27,7 @@ def looked_up(op: Any, node: Any, walk: Any) -> Reach | None:
 
 
 def _looked_up(node: Any, values: list[Any], shapes: list[Any], walk: Any) -> Reach | None:
-    """Elements of a table, at places of which sites, or numbers that are not known here, decide some."""
+    """Return the reach of elements of a table, where sites or unknown numbers decide some of the indices."""
     table, *indices = node.inputs
     numbers: Any = list(range(len(indices)))
     entries = indices_from_subtensor(numbers, node.op.idx_list)

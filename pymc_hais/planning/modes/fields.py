@@ -266,7 +266,7 @@ def _smooth(judged: Judged, along: Slice, joint: Joint, rng: np.random.Generator
     assert problem.chart is not None
     assert problem.sites is not None
     assert fitted is not None
-    if judged.share > _EVEN or all(one.is_dense for one in problem.chart.fields):  # of which nothing is averaged
+    if judged.share > _EVEN or all(one.is_dense for one in problem.chart.fields):  # nothing is averaged
         return judged
     is_field, sites = problem.chart.is_field, problem.sites
     z = np.repeat(fitted.centres[:1], _WIDTHS, axis=0)

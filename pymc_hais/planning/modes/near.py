@@ -1,11 +1,11 @@
 """Fits that hardly need annealing: importance draws judge them, and where evaluations are costly the mode comes first.
 
-Where the data say much, the target is a single hill near its top.  Then importance weights under a fit are nearly
-equal, and a round needs next to no temperatures.  The fit is one to a pilot's particles or, of more dimensions than
-these can tell of, the Gaussian of the curvature at the mode.  Where an evaluation is costly it is the mode's at once,
-found by climbs from a few draws of the prior, and a pilot of few particles confirms it; anything that speaks against it
-has pilots run as ever.  The prior keeps its share of the draws, and a search for other modes follows the rounds.
-Whoever asks for other estimators has a path for them.
+If the data are informative, the target has a single mode and is nearly normal.  Then importance weights under a fit are
+nearly equal, and a round needs hardly any temperatures.  The fit is one to a pilot's particles or, in more dimensions
+than a pilot can measure, the Gaussian of the curvature at the mode.  If evaluations are costly, the fit at the mode is
+tried at once: climbs from a few draws of the prior find the mode, and a pilot of few particles confirms the fit.  If
+any check fails, pilots are run as usual.  The prior keeps its share of the draws, and a search for other modes follows
+the rounds.  A call with other estimators gets a path for them.
 
 In few dimensions the fit follows its weighted draws for a few turns, each tempered as far as the weights allow (Cappe,
 Guillin, Marin & Robert 2004, J. Comput. Graph. Stat. 13, 907-929).

@@ -51,7 +51,7 @@ class Weighed:
 
     estimates: dict[str, LogZEstimate]
     trees: dict[str, Any]  # their draws; None where only log Z was given
-    order: np.ndarray  # (M,) the most probable first, those of which nothing is known last
+    order: np.ndarray  # (M,) the most probable first, models without an estimate last
     probability: np.ndarray  # (M,)
     error: np.ndarray  # (M,)
     prior: np.ndarray  # (M,)
@@ -117,6 +117,6 @@ def _log_prior(prior: Any, names: list[str]) -> np.ndarray:
 
 
 def refuse_unknown(weighed: Weighed) -> None:
-    """Refuse models of which none has a probability."""
+    """Refuse a comparison in which no model has a probability."""
     if np.isnan(weighed.probability).all():
         raise ValueError("No model has a probability: the errors of log Z are infinite for all, or all but one.")

@@ -1,11 +1,11 @@
-"""Whether sites that meet in a term have joint values, that no move of one site leads to, where much of Z is.
+"""Whether much of Z lies at joint values of sites in one term that no move of a single site leads to.
 
-Of the states of a few sites together, each particle has a conditional distribution given all else.  Its mean over the
-particles is the posterior's share of each state, if the particles are of the posterior; they are not where hardly one
-of them is in a state of which the mean says that it should hold many.
+Each particle has a conditional distribution of the joint state of a few sites, given all else.  If the particles follow
+the posterior, the mean of these distributions is the posterior probability of each state.  They do not follow it if
+this mean says that a state should hold many particles, and hardly one particle is in it.
 
-Where there are too many states to try them all, only those are tried in which all sites have one value.  Of K states,
-E[p(state) / p(x)] over draws x of all others is K times the odds of the state.
+If there are too many states to try them all, only the states in which all sites have one value are tried.  With K
+states, E[p(state) / p(x)] over draws x from all other states is K times the odds of the state.
 """
 
 from collections.abc import Iterator

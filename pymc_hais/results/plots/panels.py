@@ -141,8 +141,8 @@ class Panels:
     def draw(self, name: str, visual: Callable, data: Any = None, coloured: bool = False, **defaults: Any) -> None:
         """Draw a visual in every plot whose variable ``data`` has, unless the user turned it off.
 
-        ``visual`` takes a DataArray, the plot and the settings, of which the user may override the defaults.  Where it
-        is coloured, each coordinate of the coloured dimension is drawn on its own.
+        ``visual`` takes a DataArray, the plot and the settings; users may override the defaults of the settings.  If
+        the visual is coloured, each coordinate of the coloured dimension is drawn on its own.
         """
         chosen = get_visual_kwargs(self._visuals, name)
         if chosen is not False:

@@ -61,7 +61,7 @@ def to_fixed_tree(model: Any, output: Output, runner: Runner, begin: float) -> D
 
 
 def _log_likelihood(model: Any, output: Output, shape: tuple[int, int], labels: dict[str, Any]) -> Any:
-    """Label the log likelihood of each observation, the same in each draw; None where nobody asked for it."""
+    """Label the log likelihood of each observation, the same in each draw; None if the call does not ask for it."""
     if not (wanted := output.log_likelihood):
         return None
     terms = evaluate_data_terms(model, None if wanted is True else wanted)
