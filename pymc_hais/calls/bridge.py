@@ -51,9 +51,9 @@ def bridge(
     the optimal bridge; then the halves change roles, and the two estimates of Z are averaged.  The error counts the
     draws by their effective sample size.
 
-    A bridge knows only the regions that its draws visited: where a sampler missed a mode, the estimate is low by the
-    share of it, and nothing in the draws can tell.  :func:`sample_hais` reaches modes from the prior; where the two
-    disagree, the larger one has seen more.
+    A bridge knows only the regions that its draws visited.  If a sampler missed a mode, the estimate is too low by the
+    share of this mode in Z, and the draws do not show it.  :func:`sample_hais` reaches modes from the prior.  If the
+    two estimates disagree, the larger one has found more of the posterior.
 
     Parameters
     ----------
@@ -129,11 +129,12 @@ def savage_dickey(
 
     The Savage-Dickey ratio is the posterior density at the point over the prior density there,
     :math:`p(\delta_0 \mid y) / p(\delta_0)`.  It is the Bayes factor of the model with :math:`\delta = \delta_0`
-    against the model with :math:`\delta` free, if the priors of all other variables are those given :math:`\delta_0`.
+    against the model with :math:`\delta` free, if the priors of all other variables in the former are those given
+    :math:`\delta_0` in the latter.
 
-    The prior density is exact.  The posterior density is an importance-weighted mean over the draws on the
-    unconstrained space, each of which is moved to the point.  There is no kernel and no bandwidth, and a point far from
-    the draws can be tested if the posterior is nearly normal.
+    The prior density is exact.  The posterior density is an importance-weighted mean over the draws, which are moved to
+    the point on the unconstrained space.  There is no kernel and no bandwidth, and a point far from the draws can be
+    tested if the posterior is nearly normal.
 
     Parameters
     ----------
@@ -155,7 +156,7 @@ def savage_dickey(
     Raises
     ------
     ValueError
-        If the ratio cannot be estimated: too few draws, chains that have not met, a point on the boundary of the
+        If the ratio cannot be estimated: too few draws, chains that disagree, a point on the boundary of the
         support or too far from the draws, a variable that is not free or whose prior depends on others; or if ``idata``
         is not of this model.
     NotImplementedError

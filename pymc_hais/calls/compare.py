@@ -39,12 +39,12 @@ def compare(
     prior : dict of float, optional
         Prior probability of each model, up to a factor; equal by default.
     allow_errors : bool, default False
-        Whether results with a finding of severity "error" are compared, too.  Those with an infinite error come last,
-        and have no probability: the others' are then given that the model is none of these.
+        Whether results with a finding of severity "error" are compared, too.  Results with an infinite error come last
+        and have no probability: the probabilities of the other models are then conditional on excluding them.
     check_data : bool, default True
-        Whether the observed data of the results must be the same.  False trusts you that they are, where models store
-        them in different forms, such as in another order or as counts instead of single outcomes.  The log says which
-        models have no observed data that could be checked, and which results are one or share a seed.
+        Whether the observed data of the results must be the same.  Pass False if models store the same data in
+        different forms, such as in another order or as counts instead of single outcomes.  The log says which models
+        have no observed data that could be checked, and which results are the same result or share a seed.
 
     Returns
     -------
@@ -80,8 +80,9 @@ def average(
 ) -> DataTree:
     """Mix the posterior draws of models by the models' posterior probabilities: Bayesian model averaging.
 
-    Each draw is one of a model that is chosen with its probability.  So what is computed from the mixed draws counts
-    the uncertainty about the model, too.  What is mixed must mean the same in all models.
+    For each draw a model is chosen with its probability, and a draw of this model is taken.  So results that are
+    computed from the mixed draws include the uncertainty about the model.  The mixed variables must mean the same in
+    all models.
 
     Parameters
     ----------
@@ -91,7 +92,7 @@ def average(
     prior : dict of float, optional
         Prior probability of each model, up to a factor; equal by default.
     draws : int, optional
-        Mixed draws per chain; as many as the results have by default, or as the shortest of them has.
+        Mixed draws per chain; by default as many as the result with the fewest draws per chain has.
     random_seed : int, sequence of int or Generator, optional
         For the choice of the draws.
     allow_errors : bool, default False
@@ -100,16 +101,17 @@ def average(
     check_data : bool, default True
         As in :func:`compare`.
     var_names : sequence of str, optional
-        Variables and deterministics to mix; all that the models share by default.  Leave out what means another thing
-        in another model, or has another length there.
+        Variables and deterministics to mix; all that the models share by default.  Leave out variables whose
+        meaning or length differs between the models.
 
     Returns
     -------
     DataTree
-        ``posterior`` (chain, draw), as many chains as the results have or as the one with fewest has: the variables and
-        deterministics, and the coordinate ``model``, the name of the model that each draw comes from.  So, where all
-        results have it (call ``pm.sample_posterior_predictive`` with each), ``posterior_predictive``: the averaged
-        prediction.  The attribute ``model_probabilities`` (JSON) holds the probabilities.
+        ``posterior`` (chain, draw), with as many chains as the result with the fewest: the variables and
+        deterministics, and the coordinate ``model``, the name of the model that each draw comes from.  Also
+        ``posterior_predictive``, the averaged prediction, if all results have it (call
+        ``pm.sample_posterior_predictive`` with each).  The attribute ``model_probabilities`` (JSON) holds the
+        probabilities.
 
     Raises
     ------
@@ -156,7 +158,7 @@ def inclusion_probabilities(
         As in :func:`compare`.
     terms : dict of list of str, optional
         Name of a term -> names of the models that have it.  By default the variables of the posteriors that some models
-        have and others have not.
+        have and others lack.
 
     Returns
     -------
@@ -167,7 +169,7 @@ def inclusion_probabilities(
     Raises
     ------
     ValueError
-        What :func:`compare` refuses; terms that all models have or none, or nothing that tells the models apart.
+        What :func:`compare` refuses; terms that all models have or none, or the same variables in all models.
 
     References
     ----------

@@ -116,7 +116,7 @@ class CompiledModel:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of the data that are held: of the containers, and of the density's arrays, first and last."""
+        """Bytes of data in memory: containers and the density's arrays, for the first data and the last call."""
         n_sets = 1 if self._latest is self._first else 2
         arrays = [*self._problem.engine.data, *self._first.values.values()]
         return n_sets * sum(int(array.nbytes) for array in arrays)
@@ -218,8 +218,8 @@ def compile(
     model : pymc.Model, optional
         Needed outside a ``with model:`` block.
     reference, kernel, constraints, backend, compile_kwargs
-        As in :func:`sample_hais`, which is then called without them.  A reference that is another model, or draws, is
-        fitted to one data set and not taken here.
+        As in :func:`sample_hais`, which is then called without them.  A reference that is another model, or draws,
+        fits one data set only and is refused here.
     cores : int, optional
         Threads of the checks; each call has its own ``cores``.
 
@@ -234,19 +234,19 @@ def compile(
 
     Notes
     -----
-    What is compiled when: the density, and what checks it, by this function; the loops over temperatures by the first
-    call with so many ``draws`` and ``chains``.  Compiled again, by the calls, for other data: a model with a prior
-    whose mass is measured (a reference other than the prior, beside an ``ordered`` or LKJ prior); and, of a model with
-    discrete variables, fitted margins and the other moves that a long run tries.  A container cannot vary if its
-    numbers are shapes, lengths or masks, or say which values a discrete variable has (``n`` of a ``pm.Binomial``).
+    This function compiles the density and its checks.  The first call with a pair of ``draws`` and ``chains`` compiles
+    the loops over temperatures.  Two things are compiled again for other data: a model with a prior whose mass is
+    measured (a reference other than the prior, with an ``ordered`` or LKJ prior); and, for a model with discrete
+    variables, fitted margins and the other moves that a long run tries.  A container cannot vary if its numbers are
+    shapes, lengths or masks, or decide which values a discrete variable has (``n`` of a ``pm.Binomial``).
 
-    Which discrete variables may be drawn together holds for any data: every number in a container counts as one that
-    may be other than zero.  So a Boltzmann machine with a matrix in ``pm.Data`` has its sites drawn one at a time, and
-    a call may have other random numbers than one on the model itself.
+    Discrete variables are drawn together only if they are independent for any data: every number in a container may be
+    nonzero.  So the sites of a Boltzmann machine with a matrix in ``pm.Data`` are drawn one at a time, and the random
+    numbers of a call may differ from those of a call on the model itself.
 
-    What it holds in memory, as long as it lives: the model; the values in its containers and the arrays that the
-    density takes, which may be larger, both of the first data and of the last call (``n_bytes``); and the machine code,
-    some megabytes for each pair of ``draws`` and ``chains``.  A running call holds those of its own data, and its
+    While it exists, it holds in memory: the model; the values in its containers and the arrays of the density, which
+    may be larger, both for the first data and for the last call (``n_bytes``); and the machine code, some megabytes for
+    each pair of ``draws`` and ``chains``.  A running call holds the values and arrays of its own data, and its
     particles.
 
     Examples

@@ -50,13 +50,13 @@ def extend(
 
     Fresh populations are annealed along the plan of the result's last round, exactly as it was frozen, and there is no
     pilot.  So new and old populations are independent estimates of the same Z by the same method, and their average is
-    as unbiased as each of them.  Rounds, and the last one with the new populations, weigh by their particles times
-    their temperatures.
+    as unbiased as each of them.  The rounds are weighted by their particles times their temperatures; the new
+    populations belong to the last round.
 
-    The Monte Carlo error falls as one over the root of the particles.  What all particles of a plan share does not: a
-    region that the plan does not reach stays out of reach, and the part of ``shortfall`` that stands for the finite
-    number of temperatures and the tail of the log ratio stays what it is.  Where that part is the larger one, a longer
-    plan is needed, which is what a smaller ``target_se`` of :func:`sample_hais` leads to.
+    The Monte Carlo error falls as one over the root of the particles.  Errors that all particles of a plan share do not
+    fall.  A region that the plan does not reach stays out of reach, and the part of ``shortfall`` for the finite
+    number of temperatures and the tail of the log ratio does not change.  If this part is the larger one, a longer
+    plan is needed: call :func:`sample_hais` with a smaller ``target_se``.
 
     Parameters
     ----------
@@ -77,23 +77,24 @@ def extend(
         Of the new particles.  No extension shares random numbers with the run or with another extension, whatever the
         seeds are.
     cores, executor, checkpoint, backend, compile_kwargs, progressbar, progressbar_theme : optional
-        As in :func:`sample_hais`; the backend is the result's by default, unless that was a PyTensor mode, which is
-        chosen anew or passed again, and a ``checkpoint`` is the extension's own folder.
+        As in :func:`sample_hais`.  The default backend is the result's; if that was a PyTensor mode, pass it again, or
+        a backend is chosen anew.  A ``checkpoint`` is a folder of the extension alone.
 
     Returns
     -------
     DataTree
         As of :func:`sample_hais`, from all particles.  Old and new draws are pooled by their estimates of Z.  ``modes``
         and the estimates of other methods are those of the first run.  Times and evaluations are added up, and
-        ``extensions`` counts.  Variables and groups that are not of ``sample_hais`` belong to the old draws alone: a
-        warning names them, and they are left out.
+        ``extensions`` counts the extensions.  Variables and groups that ``sample_hais`` did not make exist for the old
+        draws only: a warning names them, and they are left out.
 
     Raises
     ------
     ValueError
-        If not exactly one of ``draws``, ``chains`` and ``target_se`` is given, or the result is not whole, has no plan,
-        or is of another model or of other data, with what differs; or if the model holds what cannot be described, such
-        as an Op with an open file and without ``__props__``, and its log density cannot be computed for comparison.
+        If not exactly one of ``draws``, ``chains`` and ``target_se`` is given; if the result is not complete or has no
+        plan; if it is of another model or other data (the message says what differs); or if the model has content that
+        cannot be described, such as an Op with an open file and without ``__props__``, and its log density cannot be
+        computed for comparison.
 
     Examples
     --------

@@ -37,7 +37,8 @@ def fit(
     Parameters
     ----------
     model : pymc.Model
-        Of one row.  What is learnt are ``pm.Data`` containers of real numbers, whose present values are the start.
+        A model of one row.  Its learnt parameters are ``pm.Data`` containers of real numbers, which start from their
+        present values.
     data : dict of array_like (n, ...)
         Rows of the visible variables, as in :func:`log_likelihood`: free variables of an unnormalised model
         (``pm.Flat`` or :class:`FlatDiscrete`, and ``pm.Potential``), or observed ones.  Every other free variable is

@@ -84,7 +84,7 @@ def log_likelihood(
     - an **observed variable**, or ``pm.Data`` that feeds it (a generative model): ``model`` describes one row, and its
       free variables belong to that row.  :math:`\log p(x_r) = \log \int p(x_r \mid a)\,p(a)\,da` for each row, by
       annealing all rows together with one plan and one compiled program.  Potentials of :math:`a` alone are a part
-      of its prior: what they leave of its mass is annealed for as well, and divided by.
+      of its prior: the prior mass that they leave is estimated by annealing, too, and divided out.
     - the **free variables** themselves (an unnormalised model: ``pm.Flat`` or :class:`FlatDiscrete`, and
       ``pm.Potential``):
       :math:`-E(x_r) - \log Z`, with one :func:`sample_hais` for all rows.  Free variables that ``data`` does not name
@@ -111,9 +111,9 @@ def log_likelihood(
     max_temperatures : int, default 10000
         No round has more intermediate distributions than this.
     reference : str or object, default "auto"
-        Where the variables of each row start, as in :func:`sample_hais`, but for another model; "auto" may fit a shape
-        and move it to each row's posterior.  The run for log Z of an unnormalised model has other variables: its
-        reference goes into ``sample_kwargs``.
+        Where the variables of each row start, as in :func:`sample_hais`, except another model; "auto" may fit a shape
+        and move it to each row's posterior.  The run for log Z of an unnormalised model has other variables: pass its
+        reference in ``sample_kwargs``.
     kernel : Hamiltonian, RandomWalk or Gibbs, or a pair of them, optional
         As in :func:`sample_hais`.
     random_seed : optional
@@ -130,8 +130,8 @@ def log_likelihood(
     DataTree
         Group ``held_out``: ``value``, ``se``, ``ess`` and ``pareto_k`` for each ``row``; ``mean``, and its two errors:
         ``mcse``, the Monte Carlo error, and ``sem``, the spread over test sets of this size.  All in nats.
-        Of an unnormalised model also ``log_z`` and ``log_z_se``, the error that all rows share: it is in ``mcse``, and
-        not in the ``se`` of a row.
+        For an unnormalised model also ``log_z`` and ``log_z_se``, an error that all rows share: ``mcse`` includes it,
+        and the ``se`` of a row does not.
 
     Raises
     ------

@@ -89,10 +89,10 @@ def sample_hais(
         - "prior": prior draws;
         - "gaussian": a standard normal; or a :class:`pymc_hais.Gaussian`, :class:`pymc_hais.StudentT`,
           :class:`pymc_hais.Box` or :class:`pymc_hais.Mixture`;
-        - a PyMC distribution of all dimensions such as ``pm.Normal.dist(0, 2, shape=36)``, or a dict of one for
-          each variable, on the variable's own space;
-        - a DataTree with posterior draws of this model, as of ``pm.sample``: "fitted", to these draws instead of a
-          pilot's particles;
+        - a PyMC distribution of all dimensions such as ``pm.Normal.dist(0, 2, shape=36)``, or a dict with a
+          distribution for each variable, on the variable's own space;
+        - a DataTree with posterior draws of this model, such as the result of ``pm.sample``: as "fitted", with a fit
+          to these draws instead of a pilot's particles;
         - another ``pm.Model`` with the same free variables: log Z is then the log ratio of the two models' integrals of
           ``exp(logp)``;
         - any object with ``sample(n, rng) -> (n, D)`` and ``logp(x) -> PyTensor scalar``, normalised;
@@ -102,12 +102,12 @@ def sample_hais(
           the log and the attributes of the result say which one was taken, and why.
     modes : dict, DataTree or list of these, optional
         Points that lead to modes of the posterior: what :func:`pymc.find_MAP` returns, a point as a dict or a result, a
-        result of ``pm.sample`` or of this function, or several of these.  The density is climbed from there, and each
-        mode found becomes a Gaussian part of the reference, all of them together with half of the draws.  Where labels
-        may trade places, as those of a mixture's components, copies of the points with labels in another order are
-        climbed from, too.  With
-        ``reference="auto"`` a run that has missed modes is made once more from these by itself, unless ``target_se``
-        is None or ``max_seconds`` leaves no time; elsewhere pass the result that has the finding ``missed_mass``.
+        result of ``pm.sample`` or of this function, or several of these.  A search climbs the density from there, and
+        each mode found becomes a Gaussian part of the reference.  Together these parts get half of the draws.  If
+        labels can be exchanged, such as those of mixture components, the search climbs from copies of the points with
+        labels in another order, too.  With ``reference="auto"`` a run that missed modes is repeated from the modes
+        found, unless ``target_se`` is None or ``max_seconds`` leaves no time.  Otherwise pass the result that has the
+        finding ``missed_mass``.
     kernel : Hamiltonian, RandomWalk or Gibbs, or a pair of them, optional
         The transition between temperatures: :class:`pymc_hais.Hamiltonian` with one leapfrog step by default, and
         :class:`pymc_hais.Gibbs` for discrete variables.
@@ -130,42 +130,42 @@ def sample_hais(
         ``missed_mass``, which a search after the rounds finds, does not).  The rounds are combined,
         weighted by their temperatures.  None makes one round.
     estimators : "all" or sequence of {"bridge", "linked", "bidirectional"}, optional
-        Other methods to ask for log Z once the rounds have ended, which fail in other ways: a bridge from a fit to the
-        draws, linked importance sampling, and annealing back from the final particles, joined with the way forward.
+        Other methods that estimate log Z after the rounds, and fail in other ways: a bridge from a fit to the draws,
+        linked importance sampling, and annealing back from the final particles, combined with the annealing forward.
         The last two cost a round each.  See :func:`pymc_hais.estimates`; a method that disagrees is a finding.
     max_temperatures : int, default 10000
         No round has more intermediate distributions than this.
     max_seconds : float, optional
-        Time for the whole call; no limit by default.  The pilot and the rounds are made as short as they must be, and
-        where even short rounds take too long fewer particles are annealed than ``draws``.  The reported error remains
-        valid, and findings say what is missing and what it would take.  Checking and compiling a model, and a round
+        Time for the whole call; no limit by default.  The pilot and the rounds are made as short as necessary, and if
+        even short rounds take too long, fewer particles than ``draws`` are annealed.  The reported error remains
+        valid, and findings say what is missing and what it needs.  Checking and compiling a model, and a round
         that has begun, are not cut short.  A run that was cut short is not reproducible from its seed.
     plan : DataTree or path, optional
-        A result of this function, or a file of :func:`pymc_hais.save_plan`, whose plan is followed: the same model with
-        other data, or other ``draws``, ``chains`` and ``target_se``, without a pilot.  The first round has the plan's
-        temperatures, and goes along its step sizes and metrics from its reference; further rounds follow as ever.
-        Leave out ``modes``, ``schedule`` and ``n_temperatures``; pass a ``reference`` or ``kernel`` again where it was
-        an object of your own making.  Any data give an unbiased estimate of Z; a plan that does not fit them makes it a
-        noisy one, and is a finding, ``plan_misfit``.  For many data sets a plan from ``reference="prior"`` is the safe
-        choice: a reference fitted to the posterior of one is far from that of another.
+        A result of this function, or a file of :func:`pymc_hais.save_plan`.  The call follows its plan without a pilot:
+        for the same model with other data, or with other ``draws``, ``chains`` and ``target_se``.  The first round uses
+        the plan's reference, temperatures, step sizes and metrics; further rounds follow as usual.  Leave out
+        ``modes``, ``schedule`` and ``n_temperatures``; pass a ``reference`` or ``kernel`` again if it was an object of
+        your own.  The estimate of Z is unbiased for any data.  A plan that does not fit the data makes it noisy, which
+        the finding ``plan_misfit`` reports.  For many data sets a plan from ``reference="prior"`` is the safe choice:
+        a reference fitted to the posterior of one data set is far from the posterior of another.
     random_seed : int, sequence of int, RandomState or Generator, optional
         As in :func:`pymc.sample_smc`.  The same seed gives the same result for any number of ``cores``: to the bit with
         JAX, to rounding with Numba, whose fast math rounds differently in each compilation.
     model : pymc.Model or CompiledModel, optional
-        Needed outside a ``with model:`` block.  That of :func:`pymc_hais.compile` compiles nothing for other data; its
-        ``reference``, ``kernel``, ``constraints``, ``backend`` and ``compile_kwargs`` are taken.
+        Needed outside a ``with model:`` block.  A model of :func:`pymc_hais.compile` compiles nothing for other data;
+        it has its own ``reference``, ``kernel``, ``constraints``, ``backend`` and ``compile_kwargs``.
     var_names : sequence of str, optional
         Variables and deterministics to keep in the posterior group; all by default.
     cores : int, optional
         Threads to use; all processors by default, and one for each job of an ``executor``.
     executor : concurrent.futures.Executor, optional
-        Who anneals the populations: threads of this process by default.  Dask's ``client.get_executor()``, a
+        Where the populations are annealed: in threads of this process by default.  Dask's ``client.get_executor()``, a
         ``ProcessPoolExecutor`` with the "spawn" context, or any other whose workers have the environment of this
         process.  The same seed gives the same result on any number of workers.  See "Run on a cluster".
     checkpoint : path, optional
-        Folder in which every finished population is kept.  The same call with the same folder goes on from there, and
-        gives what an uninterrupted call gives; another call is refused.  Without ``random_seed`` the folder's own seed
-        is taken.  The folder is locked meanwhile: one call at a time.  See "Resume".
+        Folder in which every finished population is kept.  The same call with the same folder continues from there, and
+        gives the result of an uninterrupted call; a different call is refused.  Without ``random_seed`` the folder's
+        own seed is taken.  A running call locks its folder.  See "Resume".
     backend : {"jax", "numba", "c"}, optional
         JAX if it is installed and the model's graph allows, else Numba, by default.  "c" evaluates one particle after
         the other in PyTensor's C code, which is much slower.
@@ -176,8 +176,8 @@ def sample_hais(
     progressbar_theme : rich.theme.Theme or str, optional
         As in :func:`pymc.sample`.
     quiet : bool, default False
-        Whether one line is logged in all, such as ``log Z = -31.31 ± 0.02 (3 s)``, which names findings of severity
-        "warning" and "error"; no progress bar.  Errors are raised as ever.
+        Whether the log has one line only, such as ``log Z = -31.31 ± 0.02 (3 s)``, with the names of findings of
+        severity "warning" and "error", and there is no progress bar.  Errors are raised as usual.
     idata_kwargs : dict, optional
         ``coords`` and ``dims`` for the result; ``log_likelihood=True`` or ``log_prior=True`` to compute those
         groups; ``include_transformed=True`` to keep the unconstrained values.
@@ -188,7 +188,7 @@ def sample_hais(
         ``posterior`` (equally weighted draws, pooled over the chains by their estimates of Z), ``sample_stats`` (of the
         same draws; and each chain's ``log_marginal_likelihood``), ``annealing`` (per temperature, and the final log
         weights), ``log_marginal_likelihood`` (value, errors, 95% interval and rounds: see
-        :func:`pymc_hais.log_marginal_likelihood`), ``modes`` (those that a search after the rounds has found: flat
+        :func:`pymc_hais.log_marginal_likelihood`), ``modes`` (which a search after the rounds found: flat
         ``position``, ``log_mass`` of the region around each by importance sampling, ``share`` of the run's Z there),
         ``plan`` (what the run has learnt, for ``plan`` and :func:`pymc_hais.extend`), ``observed_data`` and
         ``constant_data``.
@@ -199,15 +199,15 @@ def sample_hais(
         Arguments out of range, an improper prior to start from, minibatches, reference draws that do not follow the
         reference's own density, a density of zero at every reference draw, or a NaN gradient.
     NotImplementedError
-        Discrete free variables whose elements cannot change one at a time (``pm.Multinomial``), or what is for
-        continuous ones beside discrete ones; a ``pm.Simulator``.
+        Discrete free variables whose elements cannot change one at a time (``pm.Multinomial``), an option for
+        continuous variables in a model with discrete ones, or a ``pm.Simulator``.
     ImportError
         ``backend="jax"`` without JAX.
     RuntimeError
-        A ``checkpoint`` in which another call works, or workers that are lost again and again.
+        A ``checkpoint`` that another running call uses, or workers that are lost repeatedly.
     KeyboardInterrupt
-        Before a round has ended.  Later the result is returned, and findings say what is missing from it; likewise what
-        fails later is a finding and no error, but for a round of a call with a ``checkpoint``.
+        After Ctrl-C before the first round has ended.  Later the result is returned, and findings say what is missing
+        from it.  Other later failures are findings too, except in a round of a call with a ``checkpoint``.
 
     References
     ----------

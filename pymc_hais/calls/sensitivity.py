@@ -43,10 +43,10 @@ def prior_sensitivity(
     random_seed: Any = None,
     **sample_kwargs: Any,
 ) -> pd.DataFrame:
-    """Estimate log Z for several values of what a prior is made of, such as its scale.
+    """Estimate log Z for several values of a number in the prior, such as its scale.
 
-    The model is compiled once.  The middle value has a pilot, and the other values follow its plan; where that does not
-    fit (few moves are accepted, or an error), a value has a pilot of its own.
+    The model is compiled once.  The middle value gets a pilot, and the other values follow its plan.  A value gets a
+    pilot of its own if the plan does not fit it (few moves are accepted, or there is an error).
 
     Parameters
     ----------
@@ -55,14 +55,14 @@ def prior_sensitivity(
         when the call ends.
     values : dict of sequences
         Name of a container -> its values, such as ``{"r": [0.1, 0.3, 1.0]}``.  Several containers change together, so
-        that their sequences must be equally long.
+        their sequences must have the same length.
     against : DataTree, LogZEstimate or float, optional
-        What the Bayes factors compare with: the result of another model of the same data, its estimate or an exact log
-        Z; the middle value by default.
+        The second model of the Bayes factors: the result of another model of the same data, its estimate or an exact
+        log Z; the middle value by default.
     random_seed : int, sequence of int, RandomState or Generator, optional
         Each value has a seed of its own, made from this.
     **sample_kwargs
-        As of :func:`sample_hais`; ``modes``, ``schedule`` and ``n_temperatures`` are those of the middle value's run,
+        As in :func:`sample_hais`; ``modes``, ``schedule`` and ``n_temperatures`` are those of the middle value's run,
         whose plan the others follow.
 
     Returns

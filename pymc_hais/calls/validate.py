@@ -55,11 +55,11 @@ def validate(
 ) -> DataTree:
     r"""Simulate data from a model, and bound log Z of each data set from below and from above.
 
-    Parameters are drawn from the prior, and data given them.  The way forward, as in :func:`sample_hais`, gives an
-    unbiased estimate of Z, whose logarithm is a lower bound in expectation.  The parameters are an exact draw of the
-    posterior of their data: annealed back along the same plan they give an unbiased estimate of 1 / Z, and with it an
-    upper bound.  Between the two lies log Z; the gap closes as temperatures and draws grow.  The ranks of the true
-    parameters among the posterior draws are uniform if the draws are right (simulation-based calibration).
+    Parameters are drawn from the prior, and data given them.  Annealing forward, as in :func:`sample_hais`, gives an
+    unbiased estimate of Z, whose logarithm is a lower bound in expectation.  The parameters are an exact draw from the
+    posterior of their data: annealing them back along the same plan gives an unbiased estimate of 1 / Z, and with it an
+    upper bound.  log Z lies between the two bounds; the gap closes as temperatures and draws grow.  The ranks of the
+    true parameters among the posterior draws are uniform if the draws are right (simulation-based calibration).
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def validate(
         With observed variables that can be drawn; their own values do not matter, only their shapes.  Needed outside a
         ``with model:`` block.
     n : int, default 10
-        Data sets; the ranks need about 100 to tell much.
+        Data sets; the ranks need about 100 to be informative.
     draws, chains : int
         Particles of a population, and populations of a data set, in each direction.
     reference, kernel, n_temperatures, target_se, max_temperatures

@@ -56,7 +56,7 @@ def log_marginal_likelihood(idata: DataTree) -> LogZEstimate:
     -------
     LogZEstimate
         With ``value``, ``mc_se``, ``shortfall``, ``se``, ``lower`` and ``upper`` (95%) in nats, and ``findings``.  It
-        knows a digest of the observed data, so that two of different data are not compared.
+        holds a digest of the observed data, so that estimates of different data are not compared.
 
     Raises
     ------

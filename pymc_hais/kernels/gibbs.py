@@ -47,7 +47,7 @@ class Gibbs:
 
     @property
     def is_tuned(self) -> bool:
-        """Whether a site walks, on the scale of the particles."""
+        """Whether a site makes Metropolis steps on the scale of the particles."""
         return any(block.rule == "walk" for block in self.blocks)
 
     @property

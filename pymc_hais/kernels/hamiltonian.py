@@ -28,21 +28,22 @@ class Hamiltonian:
     Parameters
     ----------
     integrator : {"kick-drift-kick", "drift-kick-drift"}
-        The first costs one evaluation of value and gradient a step, the second, the paper's, one more a transition.
+        The first costs one evaluation of value and gradient a step.  The second is the paper's, and costs one more
+        evaluation a transition.
     n_leapfrog : int
         Leapfrog steps of a transition.
     damping : float
         The momentum's power decays as ``exp(-damping)`` per unit of simulation time.  ``math.log(2)`` is
         the paper's; ``math.inf`` renews the momentum at every transition (its gamma = 1).
     step_size : float, optional
-        None is tuned by the pilot; a number is used as it is, with a unit metric.
+        None: the pilot tunes it.  A number is used unchanged, with a unit metric.
     constraints : LinearConstraints, optional
         Walls at which the particle is reflected.
 
     Raises
     ------
     ValueError
-        For a value that makes no transition.
+        For an unknown integrator, or a number out of range.
 
     References
     ----------
@@ -84,7 +85,7 @@ class Hamiltonian:
 
     @property
     def keeps_gradients(self) -> bool:
-        """Whether the state that a transition leaves holds the gradients of where it ended."""
+        """Whether the state after a transition holds the gradients at its position."""
         return self.integrator == "kick-drift-kick"
 
     @property

@@ -22,7 +22,7 @@ class RandomWalk:
     Parameters
     ----------
     step_size : float, optional
-        None is tuned by the pilot; a number is used as it is, with a unit metric: the proposal's standard
+        None: the pilot tunes it.  A number is used unchanged, with a unit metric: it is the proposal's standard
         deviation.
     constraints : LinearConstraints, optional
         Proposals outside are rejected.
@@ -54,7 +54,7 @@ class RandomWalk:
         return f"RandomWalk {self.constraints}"
 
     def persistence(self, step_sizes: np.ndarray | float) -> np.ndarray:
-        """Return ones: the momentum is left alone."""
+        """Return ones: the momentum does not change."""
         return np.ones_like(step_sizes, dtype=float)
 
     def build(

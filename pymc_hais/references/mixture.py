@@ -28,7 +28,7 @@ _TOLERANCE = 0.02
 
 @dataclass(frozen=True, eq=False)
 class Mixture:
-    """Draw from one of several references.
+    """A mixture of several references.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class Mixture:
     Raises
     ------
     ValueError
-        If there are no parts, not one positive weight a part, or weights that do not sum to one.
+        If there are no parts, or if the weights are not one positive number for each part with a sum of one.
     """
 
     parts: Sequence[Any]

@@ -32,13 +32,13 @@ def save_plan(idata: DataTree, path: str | os.PathLike[str]) -> None:
     Raises
     ------
     ValueError
-        If ``idata`` has no plan, or ``path`` is none of a file.
+        If ``idata`` has no plan, or ``path`` does not name a file.
     OSError
         If the file cannot be written.
 
     See Also
     --------
-    extend : more of the same plan for the same data.
+    extend : more particles along the same plan, for the same data.
 
     Examples
     --------

@@ -21,10 +21,10 @@ class LogBayesFactor(Value):
     se : float
         The root of the sum of the two squared errors, as is right for runs with different seeds.
     lower, upper : float
-        95% interval.  Its lower end is the first one's lower end against the second one's upper end: the distance from
-        the value is the root of the sum of the two squared distances.
+        95% interval.  The distance from the value to the lower end is the root of the sum of two squared distances: of
+        the first estimate to its lower end, and of the second estimate to its upper end.
     findings : tuple of Finding
-        Those of both estimates.
+        The findings of both estimates.
     """
 
     value: float
@@ -40,7 +40,7 @@ class LogBayesFactor(Value):
         return LogBayesFactor(-self.value, self.se, -self.upper, -self.lower, self.findings)
 
     def exp(self) -> BayesFactor:
-        """Return the Bayes factor on its natural scale: what ``np.exp`` of this is."""
+        """Return the Bayes factor on its natural scale, as ``np.exp`` does."""
         return BayesFactor(self)
 
 

@@ -64,21 +64,21 @@ class LogZEstimate(Value):
     mc_se : float
         Monte Carlo standard error of ``value``: the spread that another seed would show.
     shortfall : float
-        How far below log Z the value may lie because particles missed what is hard to reach: a one-sided allowance by
-        rules of thumb, 0 where nothing points to it.
+        How far below log Z the value may lie because particles missed regions that are hard to reach: a one-sided
+        allowance by rules of thumb, 0 if nothing indicates it.
     lower, upper : float
         95% interval for log Z.
     estimator : str
     log_prior_mass : float
-        What was subtracted from log of the integral of ``exp(model.logp())``, because the prior's density does not
-        integrate to one in PyMC; 0 if nothing had to be.
+        The number that was subtracted from the log of the integral of ``exp(model.logp())``, because the prior's
+        density does not integrate to one in PyMC; 0 if it does.
     findings : tuple of Finding
     per_chain : tuple of float
         Each population's own estimate.
     quantity : str
-        "log marginal likelihood", or what else ``value`` is of an unnormalised model.
+        "log marginal likelihood", or the name of ``value`` for an unnormalised model.
     data : ObservedData or None
-        What the estimate is of, without the numbers themselves; None where it is not known.
+        Description of the observed data, without the numbers themselves; None if it is not known.
     """
 
     value: float
@@ -106,7 +106,7 @@ class LogZEstimate(Value):
         return self.value + self.log_prior_mass
 
     def exp(self) -> Exponential:
-        """Return Z on its natural scale: what ``np.exp`` of this is."""
+        """Return Z on its natural scale, as ``np.exp`` does."""
         return Exponential(self)
 
     def __sub__(self, other: Any) -> LogBayesFactor:

@@ -17,7 +17,7 @@ _SPEC = re.compile(r"(?:(.)?([<>=^]))?([-+ ]?)0?(\d*)(.*)", re.DOTALL)
 
 @dataclass(frozen=True)
 class Finding:
-    """Something the numbers say about the run, and what to do about it.
+    """A property of the run that its numbers show, and advice.
 
     Attributes
     ----------

@@ -21,8 +21,8 @@ def estimates(idata: DataTree) -> pd.DataFrame:
     ``sample_hais(estimators="all")`` asks for a bridge from a fit to the draws, linked importance sampling, and
     annealing back from the final particles.
 
-    The last one is no bound on real data: its particles are only as good as the run that they come from.  On data that
-    are simulated :func:`validate` has exact draws, and bounds.
+    Annealing back gives no bound for real data: its particles are only as good as the run that they come from.  For
+    simulated data :func:`validate` has exact draws, and gives bounds.
 
     Parameters
     ----------

@@ -68,8 +68,8 @@ def plot_compare(
     """Plot log Z of each model, relative to that of the most probable one, and the models' probabilities.
 
     The intervals (95%) are those of the Monte Carlo error.  If they are far apart, the order is certain; if they
-    overlap, a smaller ``target_se`` would tell.  Models whose result should not be trusted are drawn in another colour,
-    and their names say so.
+    overlap, a smaller ``target_se`` would decide it.  Models whose result should not be trusted are drawn in another
+    colour, and their names say so.
 
     Parameters
     ----------
@@ -121,8 +121,8 @@ def plot_estimates(
     ----------
     table : DataFrame, DataTree or dict of DataTree
         Result of ``pymc_hais.estimates`` (a row for each method, with columns ``value``, ``lower``, ``upper`` and
-        ``agrees``), or a result of :func:`pymc_hais.sample_hais`; or a dictionary of several, name -> result, each of
-        which has a plot.
+        ``agrees``), or a result of :func:`pymc_hais.sample_hais`; or a dictionary of several, name -> result, with a
+        plot for each.
     visuals : dict, optional
         Name of a visual -> a dictionary of its settings, or False to leave it out: ``value`` and ``interval``, and
         ``flagged_value`` and ``flagged_interval`` of methods that do not agree, ``band``, ``ticks`` (the names),

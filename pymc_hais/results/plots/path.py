@@ -36,7 +36,7 @@ def plot_path(
 
     In a healthy run the effective sample size falls slowly, and the chains' log Z lie on top of each other.  A chain is
     resampled, and its effective sample size returns to 1, if it is below the dashed line between two segments of the
-    path.  A sudden fall, or chains whose log Z part, ask for more temperatures there.
+    path.  More temperatures are needed where it falls suddenly, or where the chains' log Z separate.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def plot_schedule(
     The barrier :math:`\Lambda(\beta)` is the sum of the square roots of the steps' discrepancies, each the mean over
     chains.  With :math:`T` steps of equal discrepancy and perfect moves the log weights vary by about
     :math:`\Lambda^2 / T` (in squared nats).  In a healthy run the points, every temperature or every so many, rise
-    by equal distances up the barrier.  A steep piece between two of them is hard to cross for its number of steps.
+    by equal distances up the barrier.  A steep piece between two points has too few steps for its barrier.
 
     Parameters
     ----------
