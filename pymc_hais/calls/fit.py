@@ -53,11 +53,12 @@ def fit(
         "lbfgs" (SciPy's L-BFGS-B on all rows), or one of PyMC's, such as ``pm.adam(learning_rate=0.01)``.  By default
         "lbfgs" where the objective is a function of the parameters alone, else Adam.
     n_steps : int, optional
-        At most so many; by default 1000 of L-BFGS, which ends earlier, or 5000.  The rate of other optimisers falls
-        linearly to zero over the second half of the steps, and the last quarter is averaged.  Where these have come to
-        rest, gradients at their mean are added, which move nothing, are no steps, and are told to no callback: 100 or
-        three for each of up to 100 parameters, of rows drawn anew; and of all rows in turn, ten rounds or a tenth of
-        ``n_steps``, up to a quarter of these.  Half as many come before them for chains to settle there.
+        The most steps: by default 1000 of L-BFGS, which ends earlier, or 5000 of another optimiser.  The rate of the
+        latter falls linearly to zero over the second half of the steps, and the last quarter is averaged.  If the last
+        quarter is stationary, gradients at its mean follow, to test convergence.  They move no parameter, count as no
+        steps and are passed to no callback.  For 100 of them, or three for each of up to 100 parameters, the rows are
+        drawn anew.  Others take all rows in turn: ten rounds or a tenth of ``n_steps``, at most a quarter of
+        ``n_steps``.  Half as many come before them, so that chains can settle there.
     batch_size : int, optional
         Rows of a step, 256 by default; not for L-BFGS.
     random_seed : optional
@@ -68,30 +69,31 @@ def fit(
     progressbar, backend
         As in :func:`sample_hais`.
     tolerance : float, default 0.01
-        What is left to the zero of the gradient, in standard errors of the parameters from sample to sample of the rows
-        (root mean square over the parameters, whose correlations count where there are up to 100 of them): the fit has
-        converged below it, unless it was at a saddle.  Noisy gradients have to be stationary over the last quarter of
-        the steps instead; and what is left at the mean of these steps at most 3/4 in all, or a quarter for each
-        parameter, its own noise apart.  The page on learning has the details.
+        A fit has converged if its distance to the zero of the gradient is below this, unless it is at a saddle.  The
+        unit are standard errors of the parameters over samples of the rows (root mean square over the parameters; for
+        up to 100 parameters their correlations count).  With noisy gradients the last quarter of the steps must be
+        stationary instead; and the distance at the mean of these steps, without its own noise, must be at most 3/4 in
+        all, or a quarter for each parameter.  The page on learning has the details.
     max_seconds : float, optional
-        No step begins later than so many seconds after the call, compiling included; what is under way, such as the
+        No step begins later than so many seconds after the call, compiling included; work that has begun, such as the
         chains' pilot, is not cut short.
     held_out : dict of array_like (n, ...), optional
-        Rows that are not learnt from, whose log-likelihood is watched: its mean over rows in nats (``held_out``), the
-        Monte Carlo error, which is that of log Z (``held_out_mcse``), and the standard error over rows
-        (``held_out_sem``), at each step that is kept, in the bar, and of the fitted values.  For methods that know log
-        Z on their way, :class:`~pymc_hais.learning.StochasticMaximumLikelihood`, and models without hidden variables.
+        Rows that are not used for learning.  Their log-likelihood is monitored at each step that is kept and in the
+        bar, and computed for the fitted values: the mean over rows in nats (``held_out``), its Monte Carlo error, which
+        is that of log Z (``held_out_mcse``), and its standard error over rows (``held_out_sem``).  Only for a method
+        that tracks log Z, :class:`~pymc_hais.learning.StochasticMaximumLikelihood`, and a model without hidden
+        variables.
 
     Returns
     -------
     DataTree
-        Group ``fitted``: the final values, with what the method has learnt itself (``log_z``, and ``log_z_se``, its
-        error as log Z of these values).  Of at most 200 steps, evenly spaced, the group ``parameters`` (after the step)
-        and the group ``learning`` (at the values before it): ``objective`` (the mean since the last), the norm of the
-        gradient and the method's monitors.  Attributes: ``converged``, ``reason`` ("tolerance", "n_steps",
-        "max_seconds", "interrupt", "scattered", "diverged", "stuck", "flat", "unseen" or "annealed"), ``excess`` (what
-        ``tolerance`` is compared with), ``objective``, ``seconds``, ``method``, ``optimizer``, ``backend``,
-        ``n_steps``, ``findings``.
+        Group ``fitted``: the final values, and numbers that the method has learnt itself (``log_z``, and ``log_z_se``,
+        its error as log Z of these values).  At most 200 evenly spaced steps are kept, in the groups ``parameters``
+        (after each step) and ``learning`` (at the values before it): ``objective`` (the mean since the last kept step),
+        the norm of the gradient and the method's monitors.  Attributes: ``converged``, ``reason`` ("tolerance",
+        "n_steps", "max_seconds", "interrupt", "scattered", "diverged", "stuck", "flat", "unseen" or "annealed"),
+        ``excess`` (which is compared with ``tolerance``), ``objective``, ``seconds``, ``method``, ``optimizer``,
+        ``backend``, ``n_steps``, ``findings``.
 
     Raises
     ------
@@ -102,7 +104,7 @@ def fit(
     Notes
     -----
     The model holds the fitted values in the end, so that ``log_likelihood(model, test)`` may follow, and a second call
-    of ``fit`` goes on from there.  Ctrl-C ends a fit early: the model then holds what has been reached.
+    of ``fit`` continues from there.  Ctrl-C ends a fit early: the model then holds the values reached so far.
     """
     order = read_order(
         model, data, parameters, method,

@@ -30,8 +30,8 @@ class Family:
     """The densities of one row that a model describes, one for each value of its parameters.
 
     A visible variable is on its own scale: for one that PyMC would transform, the density is that of its natural value,
-    without the Jacobian.  Hidden variables are on PyMC's unconstrained scale, with it.  Whatever does not depend on the
-    parameters, such as a normalising constant, is a part of the density as the model has it.
+    without the Jacobian.  Hidden variables are on PyMC's unconstrained scale, with it.  The density keeps all terms of
+    the model, also those that do not depend on the parameters, such as a normalising constant.
 
     Attributes
     ----------
@@ -49,9 +49,9 @@ class Family:
     own : dict
         Symbols of the method's own parameters.
     spread : ndarray (D,)
-        Standard deviations of the rows' columns: what depends on the units of the columns is measured in these.
+        Standard deviations of the rows' columns, as units for quantities that depend on the columns' units.
     backend : str or None
-        That of everything that is compiled for it; None where the choice is ours.
+        The backend of all its programs; None if the package chooses.
     """
 
     model: Any
@@ -107,7 +107,7 @@ class Family:
         return vectorize_graph([logp, *gradients], self.batched(rows))
 
     def batched(self, rows: Any) -> dict[Any, Any]:
-        """Return what of rows (m, D) takes the place of the symbols of one row."""
+        """Return the parts of rows (m, D) that replace the symbols of one row."""
         _, known = self.row_graph
         return {known[one.name]: _take(rows, one.start, one.stop, one.shape, one.dtype) for one in self.visible}
 

@@ -59,13 +59,13 @@ class Method:
     takes_hidden : bool
         Whether a model may have free variables that the data do not name.
     follows_parameters : bool
-        Whether what ``prepare`` makes depends on the parameters, as the states of chains do.  If not, it is made once
-        for all rows, each array with one entry a row along its first axis, and the objective is a deterministic
-        function of the parameters that L-BFGS can minimise.
+        Whether the arrays of ``prepare`` depend on the parameters, as the states of chains do.  If not, they are made
+        once for all rows, with one entry a row along the first axis, and the objective is a deterministic function of
+        the parameters that L-BFGS can minimise.
     knows_log_z : bool
-        Whether it knows log Z on its way; see :meth:`log_z`.
+        Whether it tracks log Z during the fit; see :meth:`log_z`.
     is_base : bool
-        Set by a class that only others derive from.
+        True for a base class that is no method itself.
     """
 
     supports: ClassVar[frozenset[str]] = frozenset()
@@ -76,7 +76,7 @@ class Method:
 
     @property
     def name(self) -> str:
-        """Of the class."""
+        """Name of the class."""
         return type(self).__name__
 
     def check(self, family: Family) -> None:
@@ -110,7 +110,7 @@ class Method:
         return False
 
     def own(self, family: Family, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """Return first values of parameters that the method learns beside the model's; found in ``family.own``."""
+        """Return the first values of the method's own parameters, which it learns too; they are in ``family.own``."""
         return {}
 
     def begin(self, family: Family, rows: np.ndarray, rng: np.random.Generator) -> Any:
@@ -122,24 +122,24 @@ class Method:
         return [], state
 
     def objective(self, family: Family, rows: Any, extras: list[Any]) -> Any:
-        """Return the graph of what is minimised: terms (m,) whose mean over rows counts, or one number.
+        """Return the graph of the objective, which is minimised: terms (m,) whose mean over rows counts, or one number.
 
-        Its gradient with respect to the parameters is the method's; ``rows`` (m, D) and ``extras``, in the order of
-        ``prepare``, are constants to it.  One number stands for the batch as a whole, which L-BFGS cannot take apart:
+        The method follows its gradient with respect to the parameters; ``rows`` (m, D) and ``extras``, in the order of
+        ``prepare``, are constants.  One number is the objective of a whole batch, which L-BFGS cannot split into rows:
         it is for methods that follow the parameters.
         """
         raise NotImplementedError(f"{self.name} has no objective.")
 
     def backend(self, family: Family) -> str | None:
-        """Return what compiles the objective; None for the first that takes it."""
+        """Return the backend that compiles the objective; None for the first one that can."""
         return family.backend
 
     def is_final(self, step: int) -> bool:
-        """Whether a step minimises what the method is for, and no annealed form of it."""
+        """Whether a step minimises the method's own objective, and not an annealed form of it."""
         return True
 
     def width(self, family: Family) -> int:
-        """Return about how many numbers the terms of one row hold at once: rows are taken by as many as fit."""
+        """Return about how many numbers the terms of one row hold at once; it limits the rows evaluated together."""
         return family.n_dims
 
     def finish(
@@ -152,11 +152,11 @@ class Method:
         return {}
 
     def log_z(self, state: Any) -> tuple[Mapping[str, np.ndarray], float, float]:
-        """Return the last parameters that log Z is known of, log Z there, and its error."""
+        """Return the last parameters with a known log Z, their log Z, and its error."""
         raise NotImplementedError(f"{self.name} knows no log Z.")
 
     def monitors(self, state: Any) -> dict[str, float]:
-        """Return numbers to be kept beside the objective, at each step that is kept."""
+        """Return numbers that are kept beside the objective, at each step that is kept."""
         return {}
 
 

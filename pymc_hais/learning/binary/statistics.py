@@ -65,7 +65,7 @@ class Statistics(NamedTuple):
     unit_unit : ndarray (H, H)
         The sum of <s s'>.
     score : float
-        The sum of the rows' log-likelihoods, or of what stands for them.
+        The sum of the rows' log-likelihoods, or of their substitutes.
     """
 
     n_rows: int

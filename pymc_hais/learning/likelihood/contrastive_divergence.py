@@ -13,8 +13,8 @@ from pymc_hais.learning.protocol import Batch
 class ContrastiveDivergence(Sampled):
     """Take points of the model from chains of ``n_moves`` transitions from the data (CD-k, algorithm 18.2).
 
-    It is biased: regions that the model has and the data do not are never seen, and the fit is a little off however
-    many rows there are.  The more transitions, the less.
+    It is biased: the points never reach regions in which the model has mass and the data have none, so the fit has a
+    small error for any number of rows.  More transitions make it smaller.
 
     Parameters
     ----------

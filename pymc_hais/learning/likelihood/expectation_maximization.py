@@ -84,9 +84,9 @@ def begin(strategy: BinaryStates, family: Family, rows: np.ndarray) -> Posterior
 class ExpectationMaximization(Sampled):
     """Fit a model with hidden variables by points of their posterior, one chain for each row of data.
 
-    The E-step moves the hidden variables of the rows in a batch on from where they were, by Hamiltonian transitions,
-    Gibbs draws, or what the user has; the M-step is a step of the optimiser along the gradient of ``log p(x, h)``.
-    Where all hidden variables are binary, the E-step may be a weighted sum over states, and the M-step closed.
+    The E-step moves the hidden variables of the rows in a batch from their last positions, by Hamiltonian transitions,
+    Gibbs draws, or the user's function; the M-step is a step of the optimiser along the gradient of ``log p(x, h)``.
+    If all hidden variables are binary, the E-step may be a weighted sum over states, and the M-step have a closed form.
 
     Parameters
     ----------
@@ -96,24 +96,24 @@ class ExpectationMaximization(Sampled):
         As in :func:`pymc_hais.sample_hais`: :class:`pymc_hais.Hamiltonian` for continuous and
         :class:`pymc_hais.Gibbs` for discrete hidden variables by default.
     e_step : callable or one of Enumeration, Selection, GibbsSampling, SelectAndSample, optional
-        ``(rows (m, D), hidden (m, H), parameters, rng) -> hidden (m, H)`` instead: must leave the posterior invariant,
-        or draw from it.  Hidden variables are on the unconstrained scale, in the order of the model's free variables,
-        discrete ones last.
-        Of binary hidden variables, which states are evaluated: :class:`Enumeration`, :class:`Selection`,
-        :class:`GibbsSampling` or :class:`SelectAndSample`.  Where the log density is proven to be quadratic in them, a
-        state costs a few operations for each unit, else a whole density.
+        ``(rows (m, D), hidden (m, H), parameters, rng) -> hidden (m, H)`` instead, which must leave the posterior
+        invariant or draw from it.  Hidden variables are on the unconstrained scale, in the order of the model's free
+        variables, discrete ones last.
+        For binary hidden variables :class:`Enumeration`, :class:`Selection`, :class:`GibbsSampling` or
+        :class:`SelectAndSample` chooses the states that are evaluated.  If the log density is proven to be quadratic in
+        them, a state costs a few operations for each unit, else an evaluation of the density.
     n_settle : int, default 100
-        Temperatures along which the hidden variables of every row are annealed before the first step: what is far from
-        its posterior tears at the parameters.  A posterior that is narrow and curved takes hundreds, as of a bilinear
-        model.  With a kernel of a given step size so many transitions instead.
+        Temperatures along which the hidden variables of every row are annealed before the first step: variables far
+        from their posterior would distort the parameters.  A narrow and curved posterior, as in a bilinear model, needs
+        hundreds.  With a kernel of a given step size it is the number of transitions instead.
     m_step : callable, optional
         ``(statistics, parameters) -> parameters``, by name, instead of steps along the gradient, with one of the
         E-steps over binary states; ``statistics`` are :class:`Statistics` of all rows.  Each step of the fit then takes
         all rows, and has converged when it changes the parameters by less than ``tolerance`` standard errors of that
-        change (jackknife over groups of rows), with the annealing exponent at one.  Steps that sample make all
-        ``n_steps``, 100 by default, and have to end below one standard error.  The ``objective`` is minus the mean
-        log-likelihood of a row for :class:`Enumeration`; minus that of the selected states for :class:`Selection`,
-        which is no less; and minus the mean of ``log p(x, s)`` over the states for those that sample.
+        change (jackknife over groups of rows), with the annealing exponent at one.  With an E-step that samples, all
+        ``n_steps`` are made, 100 by default, and the last change must be below one standard error.  The ``objective``
+        is minus the mean log-likelihood of a row for :class:`Enumeration`; minus that of the selected states for
+        :class:`Selection`, which is no less; and minus the mean of ``log p(x, s)`` over the states for sampling.
 
     References
     ----------

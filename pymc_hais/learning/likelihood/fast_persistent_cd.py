@@ -16,9 +16,9 @@ class FastPersistentCD(Persistent):
     """Move persistent chains at parameters that learn faster than the model's, and forget (Tieleman & Hinton 2009).
 
     The chains see ``theta + fast``: after each step ``fast`` takes a share ``decay`` of itself, minus ``fast_rate``
-    times the gradient.  It pushes the chains out of the modes in which they are, so that they mix where plain
-    persistent chains would stay.  Their law is then not quite the model's: a small bias is the price, and log Z is
-    not tracked.
+    times the gradient.  It pushes the chains out of their present modes, so that they mix where plain persistent
+    chains would stay.  Their distribution then differs a little from the model's: this gives a small bias, and log Z
+    is not tracked.
 
     Parameters
     ----------

@@ -13,10 +13,10 @@ from pymc_hais.learning.protocol import Batch
 class MaximumLikelihood(Sampled):
     """Follow the gradient of the log-likelihood, with new points of the model in each step (algorithm 18.1).
 
-    Points of the model are annealed from its reference along the ladder of a pilot, and resampled: the weights take
-    care of what a chain of any length would miss.  Hidden variables start from their prior in each step, and make
-    ``n_moves`` transitions.  It is the slowest method, and what the others are compared with.  A normalised density
-    without hidden variables needs no points at all: its log-likelihood is maximised as it is.
+    Points of the model are annealed from its reference along the ladder of a pilot, and resampled: the weights correct
+    for regions that a chain of any length would miss.  Hidden variables start from their prior in each step, and make
+    ``n_moves`` transitions.  It is the slowest method, and the standard for the others.  A normalised density without
+    hidden variables needs no points at all: its log-likelihood is maximised directly.
 
     Parameters
     ----------

@@ -30,11 +30,11 @@ class Persistent(Sampled):
 
 @dataclass(frozen=True)
 class StochasticMaximumLikelihood(Persistent):
-    """Take points of the model from chains that go on from step to step (PCD, algorithm 18.3).
+    """Take points of the model from chains that continue from step to step (PCD, algorithm 18.3).
 
-    The chains begin as annealed populations, and go on along the way of the parameters as annealed importance sampling
-    does: weights make up for the lag of their moves, and give log Z at every step, with an error from the spread of ten
-    populations (Desjardins et al. 2011; Carbone et al. 2023).  The result holds ``log_z`` and ``log_z_se`` of the
+    The chains begin as annealed populations.  Then they follow the changing parameters as in annealed importance
+    sampling: weights correct for moves that lag behind, and give log Z at every step, with an error from the spread of
+    ten populations (Desjardins et al. 2011; Carbone et al. 2023).  The result holds ``log_z`` and ``log_z_se`` of the
     fitted values, reached from the last step in twenty small ones; ``learning`` holds both step by step.
 
     Parameters
@@ -44,8 +44,8 @@ class StochasticMaximumLikelihood(Persistent):
     kernel : Kernel or pair of them, optional
         As in :func:`pymc_hais.sample_hais`.
     n_chains : int, default 500
-        Points of the model that the gradient is taken from, rounded up to ten populations of the same size.  As many
-        more only observe log Z: those that lead would have it too low.
+        Points of the model for the gradient, rounded up to ten populations of the same size.  The same number of other
+        points only estimates log Z, because the points of the gradient would give a value that is too low.
 
     References
     ----------

@@ -17,15 +17,15 @@ _SHARE = 0.3
 
 @dataclass(frozen=True)
 class DenoisingScoreMatching(Method):
-    r"""Fit the gradient of the log density to the way back from noisy rows (Vincent 2011, equation 9).
+    r"""Fit the gradient of the log density to the direction from noisy rows to clean ones (Vincent 2011, equation 9).
 
     .. math:: J = \operatorname{mean}_{x, \epsilon} \tfrac12 \sum_i s_i^2
                   \left[ \partial_i \log p(x + \sigma \epsilon) + \epsilon_i / \sigma_i \right]^2,
                   \quad \epsilon \sim N(0, I)
 
     with both signs of each epsilon, and the standard deviation s_i of each column.  No second derivatives in the row
-    are needed, and kinks do no harm.  What is fitted is the density of rows **with the noise**: a bias of the order of
-    sigma^2, against a variance that grows as its inverse.
+    are needed, and kinks do no harm.  The fitted density is that of rows **with the noise**.  This gives a bias of the
+    order of sigma^2, and a smaller sigma gives a variance that grows as the inverse of sigma^2.
 
     Parameters
     ----------
@@ -37,10 +37,10 @@ class DenoisingScoreMatching(Method):
 
     Notes
     -----
-    As :class:`ScoreMatching`, it does not see the weights of components that lie far apart.  Noise that is wider than
-    these makes the weights visible, and shifts them, since the components of the model have no noise: of two normal
-    components at -6 and 6 with deviations of one and weights of 0.7 and 0.3, all known but the weights, the default
-    noise of 1.7 learns 0.13 instead of 0.3 from any number of rows.
+    Like :class:`ScoreMatching`, it cannot determine the weights of components that lie far apart.  Noise that is wider
+    than the components makes the weights visible, and shifts them, since the components of the model have no noise.
+    Example: two normal components at -6 and 6 have standard deviations of one, weights of 0.7 and 0.3, and only the
+    weights are unknown.  The default noise of 1.7 learns 0.13 instead of 0.3 from any number of rows.
 
     References
     ----------

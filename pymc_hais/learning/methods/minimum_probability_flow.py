@@ -27,7 +27,7 @@ class MinimumProbabilityFlow(Method):
     - **Real rows**: x' = x +- delta with delta ~ N(0, scale^2 C / D), C the covariance of the data, and both signs of
       each delta: the sum over g is a mean over ``n_neighbours`` pairs, drawn once for L-BFGS and anew in each step of
       another optimiser.  As ``scale`` goes to 0 this is sliced score matching; larger steps see more of the density,
-      until their exponentials are ruled by a few pairs.  With C the fit does not depend on the units of the variables.
+      until a few pairs dominate the exponentials.  With C the fit does not depend on the units of the variables.
 
     Parameters
     ----------

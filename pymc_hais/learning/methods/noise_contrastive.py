@@ -22,9 +22,9 @@ class NoiseContrastive(Method):
               \quad G = \log p - \log Z - \log p_\text{noise}
 
     with s the logistic function and :math:`\nu` draws y of the noise for each row.  log Z is learnt as a parameter of
-    its own: ``result["fitted"]["log_z"]``, with ``log_z_se``: how far it is from log Z of the fitted density, for a
-    model that can be right and noise that is drawn once; noise drawn anew in each step makes it less.  It is NaN for
-    more than 2,000 parameters.
+    its own: ``result["fitted"]["log_z"]``.  Its error ``log_z_se``, compared with log Z of the fitted density, assumes
+    a model that can be right and noise that is drawn once; noise drawn anew in each step makes the error smaller.  It
+    is NaN for more than 2,000 parameters.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class NoiseContrastive(Method):
         :class:`~pymc_hais.StudentT` or :class:`~pymc_hais.Box`.  It must reach wherever the data may lie.  By default a
         Gaussian with the mean and covariance of real rows, or the frequencies of each discrete element.
     ratio : int, default 10
-        Draws of the noise for each row: with many of them it is maximum likelihood.
+        Draws of the noise for each row; with many draws the method approaches maximum likelihood.
 
     References
     ----------

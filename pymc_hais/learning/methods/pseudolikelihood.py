@@ -29,7 +29,7 @@ class Pseudolikelihood(Method):
     Parameters
     ----------
     blocks : int or sequence of sequences of int, default 1
-        Elements of a block, one after the other in the row (D,); or which elements form each block, and these may
+        Number of consecutive elements of the row (D,) in a block; or the elements of each block, and blocks may
         overlap.  A block has at most 4096 states.
 
     References

@@ -51,7 +51,7 @@ class GeneralizedScoreMatching(_OneFlip):
                   - 2 \sum_{v} \frac{1}{q(v \mid x_{-i})} \right].
 
     Rare states count much: where a bit is nearly determined by the others, its terms are huge and the fit is noisy, or
-    does not converge.  :class:`RatioMatching` and :class:`Pseudolikelihood` bear such data.
+    does not converge.  :class:`RatioMatching` and :class:`Pseudolikelihood` can be used for such data.
 
     References
     ----------

@@ -122,7 +122,7 @@ def _is_linear(node: Any, inputs: list[Any]) -> bool:
 
 @dataclass(frozen=True)
 class ScoreMatching(Method):
-    r"""Fit the gradient of the log density in the row to that of the data's (Hyvärinen 2005).
+    r"""Fit the gradient of the log density in the row to the gradient of the data's log density (Hyvärinen 2005).
 
     Minimises (equation 4 of the paper)
 
@@ -144,13 +144,13 @@ class ScoreMatching(Method):
 
     Notes
     -----
-    The weights of components that lie far apart show only in the gradient of the log density between them, where no
-    rows are.  With centres three standard deviations from the middle score matching is many times less exact in the
-    weights than maximum likelihood; from four on it does not see them, and the finding ``not_converged`` says so.  Use
-    :class:`NoiseContrastive` for these.
+    The weights of components that lie far apart affect the gradient of the log density only between the components,
+    where there are no rows.  With centres three standard deviations from the middle, score matching is many times less
+    exact in the weights than maximum likelihood; from four on it cannot determine them, and the finding
+    ``not_converged`` says so.  Use :class:`NoiseContrastive` for these.
 
-    A density with a kink in the row, such as a Laplace one, has a second derivative that no point shows: score matching
-    is wrong for it, and no check of a graph can tell.
+    A density with a kink in the row, such as a Laplace one, has a second derivative at the kink that no row shows:
+    score matching is wrong for it, and no check of the graph can detect this.
 
     References
     ----------

@@ -20,8 +20,8 @@ class SelfContrastive(Method):
               \quad G = \log p_\theta - \log p_{\theta'}, \quad y \sim p_{\theta'}
 
     with s the logistic function and :math:`\theta' = \theta` not differentiated.  The gradient of J is half that of the
-    negative log-likelihood (section 3 of the paper), as exact as the draws are; that of the normalising constants
-    cancels.  The value of J is always 2 log 2.
+    negative log-likelihood (section 3 of the paper), as exact as the draws are; the gradients of the normalising
+    constants cancel.  The value of J is always 2 log 2.
 
     Parameters
     ----------
