@@ -1,1 +1,1 @@
-"""What a user calls, one public function a file."""
+"""Public functions, one in each file."""

@@ -1,4 +1,4 @@
-"""compare, average, inclusion_probabilities: which model is likelier, how sure that is, and draws over all of them."""
+"""compare, average, inclusion_probabilities: model probabilities with errors, and draws from all models."""
 
 from __future__ import annotations
 

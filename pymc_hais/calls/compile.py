@@ -1,4 +1,4 @@
-"""compile: a model whose machine code a user holds, for many data sets and from several threads."""
+"""compile: a model with its machine code, for many data sets and from several threads."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _SEED = 0
 
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """What one call works with."""
+    """The model and the arguments of one call."""
 
     model: Any  # with the data as they were when the call began
     arguments: dict[str, Any]  # of the call, with those of :func:`compile` in place of its own
@@ -51,7 +51,7 @@ class Opened:
 
 
 def open_model(given: dict[str, Any]) -> Opened:
-    """Return what a call with these arguments works with: the model itself, or a copy with a compiled one's code.
+    """Return the model and arguments of a call: the model itself, or a copy with the code of a compiled one.
 
     A compiled model refuses arguments of :func:`compile` other than its own, changes of the model, and data of other
     shapes.
@@ -122,7 +122,7 @@ class CompiledModel:
         return n_sets * sum(int(array.nbytes) for array in arrays)
 
     def __repr__(self) -> str:
-        """Name the variables, what may vary, the engine, and what it took."""
+        """Name the variables, the containers that may vary, the engine, and the cost of compiling."""
         variables = ", ".join(rv.name for rv in self.model.free_RVs)
         data = ", ".join(f"{name} {self._first.values[name].shape}" for name in self._varying) or "none"
         again = "" if self.is_flexible else ", compiled again for other data"
@@ -132,7 +132,7 @@ class CompiledModel:
         )
 
     def _open(self, given: Mapping[str, Any]) -> Opened:
-        """Return what a call works with; a plan has its own reference."""
+        """Return the model and arguments of a call; a plan has its own reference."""
         for name, own in self._choices.items():
             value = given.get(name, _CHOICES[name])
             if not _is_same(value, _CHOICES[name]) and not _is_same(value, own):
@@ -171,7 +171,7 @@ class CompiledModel:
             )
 
     def _keep(self, data: _DataSet) -> None:
-        """Let a copy of the model have the machine code, where it serves these data."""
+        """Give a copy of the model the machine code, if the code is valid for these data."""
         problem: Problem = replace(self._problem, model=data.model)
         if data is not self._first and self._varying:
             if problem.preparation is None:
@@ -272,7 +272,7 @@ def compile(
 
 
 def _is_same(given: Any, own: Any) -> bool:
-    """Whether two arguments are one, or equal; arrays in them do not say."""
+    """Whether two arguments are the same object, or equal; False if arrays make the comparison ambiguous."""
     try:
         return given is own or bool(given == own)
     except ValueError:

@@ -1,4 +1,4 @@
-"""fit: learn the parameters of a density that one can only score."""
+"""fit: learn the parameters of a density that may be unnormalised."""
 
 from __future__ import annotations
 

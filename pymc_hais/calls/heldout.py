@@ -1,4 +1,4 @@
-"""log_likelihood: how likely are rows that the model has not seen."""
+"""log_likelihood: the log-likelihood of held-out rows."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def _integrate(
     runner: Runner,
     is_joint: bool = False,
 ) -> tuple[HeldOut, dict[str, Any]]:
-    """Integrate each row's own variables out of a model of one row; of a joint density, all rows or none.
+    """Integrate each row's own variables out of a model of one row; a joint density needs all rows or none.
 
     The rows of a joint density keep the mass that their hidden variables' priors have.
     """

@@ -1,4 +1,4 @@
-"""sample_hais: the whole trip on one screen."""
+"""sample_hais: all stages of a call on one screen."""
 
 from __future__ import annotations
 

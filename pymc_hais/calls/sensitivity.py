@@ -130,7 +130,7 @@ def _set(model: Any, values: Mapping[str, Any]) -> None:
 
 @contextmanager
 def _at(model: Any, values: Mapping[str, Sequence[Any]], i: int) -> Iterator[None]:
-    """Set the containers to their i-th values, which a note to an error names."""
+    """Set the containers to their i-th values; errors get a note that names these values."""
     chosen = {name: column[i] for name, column in values.items()}
     try:
         _set(model, chosen)

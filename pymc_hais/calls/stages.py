@@ -1,4 +1,4 @@
-"""A run of one model until its rounds have ended, and once more from the modes that it has missed."""
+"""A run of one model with all its rounds, and a second run from missed modes."""
 
 import logging
 from dataclasses import replace
@@ -30,7 +30,7 @@ _AFFORDABLE = 2.0
 
 
 def run_until_confirmed(problem: Problem, plan: Plan, points: np.ndarray | None, runner: Runner) -> Evidence:
-    """Make rounds and look for modes; from the next best start where too little speaks for this one.
+    """Make rounds and search for modes; repeat from the next best start if the evidence for this start is too weak.
 
     ``points`` (n, D) are flat vectors that the user named.
     """
@@ -52,7 +52,7 @@ def run_until_confirmed(problem: Problem, plan: Plan, points: np.ndarray | None,
 
 
 def _is_worth_confirming(evidence: Evidence, runner: Runner) -> bool:
-    """Whether too little speaks for a start by a fit, and annealing from the prior costs little more."""
+    """Whether the evidence for a fitted start is weak, and annealing from the prior costs little more."""
     plan, fallback = evidence.plan, evidence.plan.fallback
     if plan.n_confirming >= FEWEST_FAMILIES or fallback is None or fallback.length is None:
         return False
@@ -64,7 +64,7 @@ def _is_worth_confirming(evidence: Evidence, runner: Runner) -> bool:
 
 
 def _next_best(evidence: Evidence, what_rounds_did: str) -> tuple[Problem, Plan]:
-    """Return the start that comes after one that the rounds speak against, or say too little for."""
+    """Return the next start after one that the rounds refute, or do not confirm."""
     assert evidence.plan.fallback is not None
     problem, plan = evidence.plan.fallback.build()
     label, estimate = evidence.problem.label, evidence.estimate
@@ -72,7 +72,7 @@ def _next_best(evidence: Evidence, what_rounds_did: str) -> tuple[Problem, Plan]
 
 
 def run_from_missed_modes(evidence: Evidence, start: StartOptions, runner: Runner) -> tuple[Evidence, Runner]:
-    """Run once more, from the modes that a run has missed as well, where the start is left to us and there is time.
+    """Run once more, also from missed modes, if the reference is "auto" and there is time.
 
     Returns the runner of the run that is kept, too: it has random numbers of its own.
     """
@@ -107,7 +107,7 @@ def run_from_missed_modes(evidence: Evidence, start: StartOptions, runner: Runne
 
 
 def _keep_measured(first: Evidence, found: Modes, second: Evidence) -> Evidence:
-    """Keep what the first run had outside of the modes that it missed, where the second run has lost it.
+    """Keep the first run's mass outside of its missed modes, if the second run has lost it.
 
     The number of modes that one climb alone had reached is kept, too: the second search begins at these modes.
     """

@@ -1,4 +1,4 @@
-"""validate: whether log Z of a model is right, on data whose truth is known."""
+"""validate: bounds of log Z on simulated data with known parameters."""
 
 from __future__ import annotations
 

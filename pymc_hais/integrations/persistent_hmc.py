@@ -33,7 +33,7 @@ _NO_DATA: tuple[tuple, tuple] = ((), ())
 
 @dataclass_state
 class PersistentHMCState(StepMethodState):
-    """What a chain needs to go on where it stopped, besides its point."""
+    """What a chain needs besides its point to continue where it stopped."""
 
     momentum: np.ndarray
     step_size: float
@@ -181,7 +181,7 @@ class PersistentHMC(GradientSharedStep):
         )
 
     def _density(self, position: np.ndarray, data: tuple) -> tuple[Any, float, np.ndarray, np.ndarray]:
-        """Evaluate the whole tempered density as the reference: nothing is left to temper."""
+        """Return the whole tempered density as the reference, with a log ratio of zero."""
         logp, gradient = self._logp_dlogp_func([position])
         # Some backends return their own buffers, which the next call overwrites.
         return float(logp), 0.0, np.array(gradient), np.zeros_like(gradient)

@@ -229,7 +229,7 @@ class HAIS(SMC_KERNEL):
         return rate.tolist()
 
     def sample_stats(self) -> SMCStats:
-        """Return what ``pm.sample_smc`` keeps of a stage; log Z only of the last, as PyMC's kernels do."""
+        """Return the statistics of a stage for ``pm.sample_smc``; log Z only for the last, as in PyMC's kernels."""
         return {
             "log_marginal_likelihood": self.log_marginal_likelihood if self.beta == 1.0 else np.nan,
             "beta": self.beta,

@@ -1,4 +1,4 @@
-"""One transition each, pure: a function of one particle."""
+"""Transition kernels: each is a pure function of one particle."""
 
 from pymc_hais.kernels.composed import Block, Composed
 from pymc_hais.kernels.gibbs import Gibbs

@@ -72,7 +72,7 @@ class Composed:
 
     @property
     def step_size(self) -> float | None:
-        """Of the leading block; with sites alone there is one to tune only where they walk."""
+        """Step size of the leading block; with sites alone it is tuned only if they make Metropolis steps."""
         if self._leading is None:
             return None if any(block.kernel.is_tuned for block in self.blocks) else 1.0
         size: float | None = self._leading.kernel.step_size
@@ -85,12 +85,12 @@ class Composed:
 
     @property
     def uses_gradients(self) -> bool:
-        """Whether a continuous block does; the conditionals of the sites are always there."""
+        """Whether a continuous block uses gradients; the conditionals of the sites are always known."""
         return any(block.kernel.uses_gradients for block in self._continuous)
 
     @property
     def acceptance_target(self) -> float:
-        """Of the leading block; Gibbs draws are always accepted."""
+        """Target of the leading block; Gibbs draws are always accepted."""
         return float(self._leading.kernel.acceptance_target) if self._leading else 1.0
 
     @property
@@ -183,7 +183,7 @@ def _move_after(before, move, numbered, leads):
 
 
 def _build_numbers(block, numbers, judge):
-    """Build what chooses a block's part of the noise."""
+    """Build the function that chooses a block's part of the noise."""
     low, high, start, stop = block.start, block.stop, numbers.start, numbers.stop
 
     def numbered(noise):
@@ -235,7 +235,7 @@ def _build_move(xp, path, block, own, jit, jit_density, loop):
 
 
 def _build_params(xp, start, stop, own, jit):
-    """Build what a block's kernel is tuned with: its part of the metric, or its own step size and a unit metric."""
+    """Build a block kernel's tuning: its part of the metric, or its own step size and a unit metric."""
 
     @jit
     def part_of(metric):

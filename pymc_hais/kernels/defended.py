@@ -49,7 +49,7 @@ class Defended:
         log_mass: float = 0.0,
         beside: Sequence[tuple[np.ndarray, np.ndarray, float]] = (),
     ) -> Self:
-        """Mix a fit, Gaussian for infinite ``df``, with the own reference.
+        """Mix a fit, Gaussian for infinite ``df``, with the density's own reference.
 
         That has the share given, and ``log_mass`` is the log of what its density integrates to.  Each Gaussian
         ``beside`` the fit has a centre (D,), as if the fit's were at the origin, a scale, and a share.
@@ -75,7 +75,7 @@ class Defended:
 
     @property
     def arrays(self) -> tuple[np.ndarray, ...]:
-        """What the path's functions take besides the inputs."""
+        """Arrays that the path's functions take besides the inputs."""
         return (self.inverse, self.numbers, *self.beside)
 
     def build(self, xp: Any, density: Any, jit: Any = lambda f: f, jit_density: Any = None) -> PathFunctions:

@@ -148,7 +148,7 @@ def _build_gradient_visit(xp, path, block, jit, jit_density, loop):
 
 
 def _build_table_visit(xp, path, block, jit, jit_density, loop):
-    """Build the visit that tries every value: all sites of the colour shifted by one, two, ... values, in a circle."""
+    """Build the visit that tries every value: it shifts all sites of the colour cyclically by one, two, ... values."""
     start, stop, low, n_values = block.start, block.stop, block.low, block.n_values
     move, gain_of = build_move(xp, path, block, jit_density), jit(_build_gain(xp, path, block))
 
@@ -192,7 +192,7 @@ def _build_table_visit(xp, path, block, jit, jit_density, loop):
 
 
 def _build_walk_visit(xp, path, block, jit, jit_density, loop):
-    """Build a Metropolis step by a number of units, both ways as likely, on the scale of the particles."""
+    """Build a Metropolis step by a number of units, up or down with equal odds, on the scale of the particles."""
     start, stop, n_sites = block.start, block.stop, block.n_sites
     move, gain_of = build_move(xp, path, block, jit_density), jit(_build_gain(xp, path, block))
 

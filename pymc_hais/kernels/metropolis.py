@@ -1,4 +1,4 @@
-"""What kernels share: accepting or rejecting, a plain loop, states evaluated at a place, the check of a step size."""
+"""Parts that kernels share: accepting or rejecting, a plain loop, evaluating a state, checking a step size."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ def identity(function: Any) -> Any:
 
 
 def build_choose(xp: Any) -> Any:
-    """Build ``choose(accepted, end, kept) -> ParticleState``: the end where it was accepted, else what is kept."""
+    """Build ``choose(accepted, end, kept) -> ParticleState``: the end if it was accepted, else the kept state."""
 
     def choose(accepted, end, kept):
         return ParticleState(
@@ -82,7 +82,7 @@ def build_evaluate_at(path: PathFunctions) -> Any:
 
 
 def keeps_gradients(kernel: Any) -> bool:
-    """Whether the state that a transition leaves holds the gradients of where it ended; not, if nothing says so."""
+    """Whether the state after a transition holds the gradients at its position; False if the kernel does not say."""
     return getattr(kernel, "keeps_gradients", False)
 
 

@@ -1,4 +1,4 @@
-"""What lies between the reference and the target: a geometric path, or one that moves a parameter of the model.
+"""Paths from the reference to the target: geometric, or along a parameter of the model.
 
 On the geometric path the log density is log q + beta (log p - log q), linear in beta: value and gradient of both ends
 are kept apart in the state, so a change of beta costs nothing and is exact.
@@ -6,7 +6,7 @@ are kept apart in the state, so a change of beta costs nothing and is exact.
 The path that interpolates a parameter instead of the energy: theta(beta) = (1 - beta) theta_0 + beta theta_N.
 
 ``ParameterInterpolate`` in the code of Sohl-Dickstein & Culpepper (2012).  The log density f_beta is not linear in
-beta, so a change of beta costs one evaluation, and what it adds to a log weight is the exact difference of two values.
+beta, so a change of beta costs one evaluation; the log weight grows by the exact difference of two values.
 """
 
 from dataclasses import dataclass

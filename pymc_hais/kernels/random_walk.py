@@ -1,4 +1,4 @@
-"""Gaussian random-walk Metropolis: no gradients, and no use for the momentum.
+"""Gaussian random-walk Metropolis, without gradients and without momentum.
 
 Metropolis et al. (1953); the transition of the plain annealed importance sampling in Sohl-Dickstein &
 Culpepper (2012), arXiv:1205.1925, figures 2 and 3, there with standard deviation 0.1.

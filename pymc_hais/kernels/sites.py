@@ -1,4 +1,4 @@
-"""What kernels of discrete sites share: which sites there are, and what moves them together with the rest."""
+"""Parts that kernels of discrete sites share: the sites, and moves of sites within a whole state."""
 
 import hashlib
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from pymc_hais.kernels.metropolis import build_evaluate_at
 
 @dataclass(frozen=True, eq=False)
 class SiteBlock:
-    """The sites of one discrete variable, and how each learns its conditional distribution."""
+    """The sites of one discrete variable, and how the conditional distribution of each is computed."""
 
     start: int  # where its S sites are in the flat vector
     stop: int
@@ -36,7 +36,7 @@ class SiteBlock:
 
     @property
     def n_uniforms(self) -> int:
-        """Uniform numbers of a sweep: a walk takes one for the proposal and one to judge it."""
+        """Uniform numbers of a sweep: a Metropolis step takes one to propose and one to accept."""
         return self.n_sites * (2 if self.rule == "walk" else 1)
 
     @property
@@ -75,7 +75,7 @@ class SiteKernel(Protocol):
 
     @property
     def is_tuned(self) -> bool:
-        """Whether the scales of the particles matter to it."""
+        """Whether it depends on the scales of the particles."""
         ...
 
     @property

@@ -1,4 +1,4 @@
-"""Where beta = 0 starts: a distribution that can be sampled."""
+"""References, the distributions at beta = 0, which can be sampled."""
 
 from pymc_hais.references.base import BoundReference, Draws, UnusablePriorError
 from pymc_hais.references.bound import Independent, Prior, bind, uses_prior, with_data

@@ -1,4 +1,4 @@
-"""What a reference is once it is bound to a model: draws, and a graph of its log density."""
+"""References bound to a model: draws, and a graph of the log density."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol, Self
@@ -15,7 +15,7 @@ type Evaluate = Callable[[np.ndarray], ParticleState]
 
 
 class UnusablePriorError(ValueError):
-    """The draws of a prior cannot be what annealing starts from, although its density could be what it ends at."""
+    """Annealing cannot start from the draws of a prior, although it could end at its density."""
 
     def __init__(self, message: str, names: Iterable[str]) -> None:
         super().__init__(message)
@@ -32,7 +32,7 @@ class Draws(NamedTuple):
 
     @classmethod
     def independent(cls, positions: np.ndarray, clipped: np.ndarray | None = None) -> Self:
-        """Make each draw a family of its own, of one and the same reference."""
+        """Return draws of one reference, each a family of its own."""
         n = len(positions)
         return cls(positions, np.zeros(n, dtype=bool) if clipped is None else clipped, np.arange(n), np.zeros(n, int))
 

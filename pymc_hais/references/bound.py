@@ -1,4 +1,4 @@
-"""What is passed as ``reference=``, bound to one model: positions out, graphs of their log density."""
+"""The values of ``reference=`` bound to one model: they draw positions, and build graphs of the log density."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -42,7 +42,7 @@ class Prior(Direct):
 
 @dataclass(frozen=True)
 class Independent(Direct):
-    """A reference that knows nothing of the model."""
+    """A reference that does not depend on the model."""
 
     reference: Reference
     n_dims: int
@@ -54,7 +54,7 @@ class Independent(Direct):
         return str(self.reference) if type(self.reference).__str__ is not object.__str__ else repr(self.reference)
 
     def draw(self, n: int, seeds: np.random.SeedSequence) -> Draws:
-        """Draw positions; refuse NaN, and another shape than there should be."""
+        """Draw positions; refuse NaN and wrong shapes."""
         positions = np.asarray(self.reference.sample(n, np.random.default_rng(seeds)), dtype=np.float64)
         if positions.shape != (n, self.n_dims):
             raise ValueError(
@@ -66,7 +66,7 @@ class Independent(Direct):
         return Draws.independent(positions)
 
     def logp(self, position: Any, log_prior: Any) -> Any:
-        """Return the reference's log density; refuse what is no PyTensor scalar."""
+        """Return the reference's log density; refuse anything but a PyTensor scalar."""
         value = pt.as_tensor_variable(self.reference.logp(position))
         if value.ndim != 0:
             raise ValueError(f"The reference's logp(x) must return a PyTensor scalar; it has {value.ndim} dimensions.")
@@ -108,7 +108,7 @@ class Distribution:
 
 
 def with_data(reference: BoundReference, values: Mapping[str, np.ndarray]) -> BoundReference:
-    """Draw from a reference given other values of the model's data containers, on which the prior may depend."""
+    """Draw from a reference with other values of the model's data containers, because the prior may depend on them."""
     if isinstance(reference, Mixed):
         return replace(reference, parts=tuple(with_data(part, values) for part in reference.parts))
     if isinstance(reference, Prior):

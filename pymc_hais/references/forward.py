@@ -61,7 +61,7 @@ def forward_graph(model: Any) -> list[Any]:
 
 
 def is_outside(draw: Any, transform: Any, parameters: Sequence[Any] = ()) -> Any:
-    """Build whether a draw does not come back from the unconstrained space, given the distribution's parameters."""
+    """Build a test whether a draw changes on its way to the unconstrained space and back, given its parameters."""
     back = transform.backward(transform.forward(draw, *parameters), *parameters)
     back = back.transpose(*draw.dims) if hasattr(draw, "dims") else back
     distance: Any = pt.abs(_plain(back) - _plain(draw))
@@ -80,7 +80,7 @@ def _steps(transform: Any) -> list[Any]:
 
 
 def _arrange(draw: Any, transform: Any) -> Any:
-    """Sort a draw so that what its ordered transform sees is ordered."""
+    """Sort a draw so that the input of its ordered transform is ordered."""
     *before, ordered = _steps(transform)
     value = draw
     for step in before:  # a default transform, such as the logarithm of a positive variable

@@ -61,7 +61,7 @@ class Gaussians:
 
     @property
     def shares(self) -> np.ndarray:
-        """Of the draws (K,)."""
+        """Shares of the draws (K,)."""
         n = len(self.parts)
         return np.full(n, 1.0 / n) if self.weights is None else np.asarray(self.weights, np.float64)
 

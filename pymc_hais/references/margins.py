@@ -49,7 +49,7 @@ class Margins:
 
 
 def uniform_margins(continuous: Reference | None, n_continuous: int, variables: Sequence[SiteVariable]) -> Margins:
-    """Make all values of every site as likely; refuse a variable with infinitely many."""
+    """Return uniform margins of all sites; refuse a variable with infinitely many values."""
     for variable in variables:
         if not variable.n_values:
             raise ValueError(

@@ -3,8 +3,8 @@
 With the prior as one part of share a, the log ratio never exceeds log likelihood - log a, so that the weights stay
 bounded where the likelihood is (Hesterberg 1995, Technometrics 37, 185-194).
 
-Each part gets its share of the draws.  Were a coin tossed for every draw, its error would be in each estimate, and the
-same in all estimates with one seed.
+Each part gets a fixed share of the draws.  With a random part for every draw, each estimate would have the error of
+these random numbers, and all estimates with one seed would have the same error.
 """
 
 import functools
@@ -101,7 +101,7 @@ class Mixed(Direct):
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """A shape fitted to particles, mixed with another reference, which has a share in case the fit misses a region.
+    """A fit to particles, mixed with another reference in case the fit misses a region.
 
     Beside the fit there may be Gaussians around modes that a run has missed.
     """

@@ -181,7 +181,7 @@ def _draw_once(function: Any, data: list[np.ndarray], model: Any) -> list[np.nda
 
 
 def _draw_finite(function: Any, data: list[np.ndarray]) -> list[np.ndarray]:
-    """Draw, for the shapes alone, until no single pm.InverseGamma is one over zero: among many it is infinite."""
+    """Draw, for the shapes alone, until no pm.InverseGamma divides by zero; with many draws it gives infinity."""
     for seed in range(_ATTEMPTS):
         with contextlib.suppress(ZeroDivisionError):
             return function(*data)

@@ -117,7 +117,7 @@ def is_distribution(spec: Any) -> bool:
 
 
 def draws_itself(rv: Any) -> bool:
-    """Whether PyMC draws a variable and computes its density by itself: nothing of it is the user's."""
+    """Whether PyMC itself draws a variable and computes its density, without code of the user."""
     parts = [rv.owner, *(one.owner for one in rv.owner.inputs)]  # components of a mixture are inputs
     ops = [getattr(part.op, "core_op", part.op) for part in parts if part]
     ops += [op.base_rv_op for op in ops if hasattr(op, "base_rv_op")]
@@ -178,7 +178,7 @@ def _build_draws(second: Any) -> PriorSampler:
 
 
 def _check_space(second: Any) -> None:
-    """Refuse distributions with draws that the variable cannot have."""
+    """Refuse distributions with draws outside the support of the variable."""
     for rv, outside in zip(second.free_RVs, _draw(_is_outside(second)), strict=True):
         if outside.any():
             transform = second.rvs_to_transforms[rv].name
@@ -191,7 +191,7 @@ def _check_space(second: Any) -> None:
 
 
 def _is_outside(second: Any) -> list[Any]:
-    """Build whether a draw of each variable does not come back from the unconstrained space."""
+    """Build a test whether a draw of each variable changes on its way to the unconstrained space and back."""
     pairs = [(rv, second.rvs_to_transforms[rv]) for rv in second.free_RVs]
     return [pt.isnan(rv.sum()) if transform is None else is_outside(rv, transform) for rv, transform in pairs]
 

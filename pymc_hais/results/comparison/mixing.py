@@ -14,7 +14,7 @@ _POSTERIOR, _PREDICTIVE = "posterior", "posterior_predictive"
 
 
 def read_variables(results: Mapping[str, Any], var_names: Sequence[str] | None) -> list[str]:
-    """Name what of the posteriors is mixed: what was asked for, or all that the models share.
+    """Return the names of the mixed variables: the given ones, or all variables that the models share.
 
     Raises ValueError for an unknown variable, or one that differs between the models.
     """
@@ -104,7 +104,7 @@ def _all_predict(results: Mapping[str, DataTree]) -> bool:
 def _mix_group(
     groups: Mapping[str, Dataset], mixed: Sequence[str], rows: Mapping[str, np.ndarray], chosen: np.ndarray
 ) -> Dataset:
-    """Put rows of the models' draws where their model was chosen."""
+    """Fill each mixed draw with a draw of its chosen model."""
     first = next(iter(groups.values()))
     variables = {}
     for name in mixed:

@@ -27,7 +27,7 @@ def read_results(results: Any) -> tuple[dict[str, LogZEstimate], dict[str, Any]]
 
 
 def _check_mapping(results: Any) -> None:
-    """Refuse what is no dictionary of at least two results."""
+    """Refuse anything but a dictionary of at least two results."""
     if isinstance(results, Sequence) and not isinstance(results, str):
         names = ", ".join(f"{name!r}: ..." for name in "abcdefgh"[: len(results)])
         raise ValueError(
@@ -43,7 +43,7 @@ def _check_mapping(results: Any) -> None:
 
 
 def _read(name: Any, given: Any) -> tuple[LogZEstimate, Any]:
-    """Return the estimate and the DataTree of what stands for one model."""
+    """Return the estimate and the DataTree of one model's entry."""
     if isinstance(given, str | os.PathLike):
         given = open_result(given)
     if isinstance(given, tuple) and len(given) == 2:

@@ -1,4 +1,4 @@
-"""Results of several models -> how probable each model is, once it is sure that they may be compared."""
+"""Results of several models -> the probability of each model, after checks that they may be compared."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -59,10 +59,10 @@ class Weighed:
 
 
 def weigh(results: Any, prior: Any, allow_errors: bool, check_data: bool) -> Weighed:
-    """Weigh models by their estimates of log Z and their prior probabilities, and log what is said of the comparison.
+    """Weigh models by their estimates of log Z and their prior probabilities, and log remarks on the comparison.
 
-    Raises ValueError for results that are not to be compared, those that should not be trusted (unless allowed), or
-    another ``prior``.
+    Raises ValueError for results that cannot be compared, for results that should not be trusted (unless allowed), or
+    for a ``prior`` that does not fit.
     """
     check_flag("allow_errors", allow_errors)
     check_flag("check_data", check_data)

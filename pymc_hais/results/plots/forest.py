@@ -175,8 +175,8 @@ def plot_prior_sensitivity(
 ) -> PlotCollection:
     """Plot the log Bayes factor under each prior, with its 95% interval.
 
-    Where all priors that one might argue about lie on one side of the line at 0, the conclusion does not depend on the
-    prior.  Rows with a warning are drawn in another colour, and their names say so.
+    If all reasonable priors lie on one side of the line at 0, the conclusion does not depend on the choice among them.
+    Rows with a warning are drawn in another colour, and their names say so.
 
     Parameters
     ----------

@@ -32,7 +32,7 @@ def plot_log_weights(
     particles lie far below 0, a few others decide the estimate.
 
     A fitted reference keeps a tenth of the particles at the prior, as a defence.  Their weights are small if the fit is
-    good.  They are drawn apart, as a dashed line, so that they do not look like a second hill.
+    good.  They are drawn as a separate dashed line, so that they do not look like a second peak.
 
     Parameters
     ----------

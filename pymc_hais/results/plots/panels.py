@@ -85,14 +85,14 @@ def read_table(table: Any, columns: Sequence[str], maker: str) -> pd.DataFrame:
 
 
 def share_docs[T: Callable[..., PlotCollection]](plot: T) -> T:
-    """Fill in a docstring what all plots take, return and refuse."""
+    """Complete a docstring with the arguments, results and errors that all plots share."""
     if plot.__doc__:  # there is none under -OO
         plot.__doc__ = inspect.cleandoc(plot.__doc__).replace("{canvas}", _CANVAS)
     return plot
 
 
 class Panels:
-    """A ``PlotCollection`` with a plot for each variable, and what the user said about its visuals, of known names.
+    """A ``PlotCollection`` with a plot for each variable, and the user's settings of its named visuals.
 
     The coordinates of one dimension have a colour each, those of the facets a plot each.  A plot is as high as its rows
     of a table need, or as wide as two.  Further arguments are defaults of ``pc_kwargs["figure_kwargs"]``.
@@ -200,7 +200,7 @@ class Panels:
 
 
 def _load(backend: str) -> None:
-    """Import what draws; raises ImportError with the command that installs it."""
+    """Import the plotting library; raises ImportError with the command that installs it."""
     try:
         import_module(f"arviz_plots.backend.{backend}")
     except ImportError as error:
@@ -252,7 +252,7 @@ def interval_lines(da: DataArray, target: Any, positions: Any, upright: bool = F
 
 
 def within(ends: Any, *values: Any) -> tuple[np.ndarray, tuple[float, float]]:
-    """Bring infinite ends to the edge of the plot, where a line shows that it goes on.
+    """Move infinite ends to the edge of the plot, so that a line shows that it continues.
 
     Returns the ends (2, N), and limits of the axis that hold finite ends and all ``values`` drawn beside them.
     """

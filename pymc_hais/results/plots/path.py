@@ -1,4 +1,4 @@
-"""How a run went along its path: its chains, its temperatures, and the barrier that they had to cross."""
+"""Plots along the path of a run: chains, temperatures, and the barrier."""
 
 from collections.abc import Mapping
 from typing import Any
