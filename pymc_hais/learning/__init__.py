@@ -1,7 +1,7 @@
-"""Learning the parameters of densities that one can only score.
+"""Learning the parameters of densities that may be unnormalised.
 
-:func:`pymc_hais.fit` takes a model and one of the methods here.  What a method is, and how to write another one, stands
-in :mod:`pymc_hais.learning.protocol`: a frozen dataclass that derives from ``Method`` and has an ``objective``.
+:func:`pymc_hais.fit` takes a model and one of the methods here.  :mod:`pymc_hais.learning.protocol` describes methods
+and how to write another one: a frozen dataclass that derives from ``Method`` and has an ``objective``.
 """
 
 from pymc_hais.learning.binary import Enumeration, GibbsSampling, SelectAndSample, Selection, Statistics

@@ -100,7 +100,7 @@ class Family:
     def slopes(self, rows: Any) -> list[Any]:
         """Return the graphs of the log densities (m,) of rows (m, D), and of the gradient of each in the parameters.
 
-        What does not vary with the row has no axis of rows.  For densities without hidden variables.
+        Gradients that do not vary with the row have no axis of rows.  For densities without hidden variables.
         """
         logp, _ = self.row_graph
         gradients: Any = pytensor.grad(logp, list(self.parameters.values()))
@@ -113,7 +113,7 @@ class Family:
 
     @cached_property
     def row_graph(self) -> tuple[Any, dict[str, Any]]:
-        """Return the log density of one row, and what stands for the visible variables in it."""
+        """Return the log density of one row, and the symbols of the visible variables in it."""
         known = {one.name: self.frozen.rvs_to_values.get(self.frozen[one.name]) for one in self.visible}
         known = {name: self.frozen[name] if value is None else value for name, value in known.items()}
         (logp,) = lower_xtensor([self.frozen.logp()])
@@ -127,7 +127,7 @@ class Family:
 
 
 def batch(logp: Any, batched: Mapping[Any, Any], rows: Any) -> Any:
-    """Return the graph of the log densities (m,) of what takes the place of the symbols of one row."""
+    """Return the graph of the log densities (m,) of the replacements of one row's symbols."""
     graph = vectorize_graph(logp, batched)
     # What does not vary with the row has no axis of rows; and a batch of products with one matrix is one product.
     graph = graph if graph.ndim else pt.zeros_like(rows[:, 0]) + graph
@@ -194,7 +194,7 @@ def first_values(model: Any, family: Family) -> dict[str, np.ndarray]:
 
 
 def _check_parameters(model: Any, parameters: Sequence[str], visible: Sequence[str]) -> dict[str, np.ndarray]:
-    """Return the present values of the parameters; refuse what is no ``pm.Data`` of real numbers."""
+    """Return the present values of the parameters; refuse anything but ``pm.Data`` of real numbers."""
     containers = {variable.name: variable for variable in model.data_vars}
     known = quoted(containers) or "none"
     values = {}

@@ -1,4 +1,4 @@
-"""From what a user asks for to fitted parameters."""
+"""From the arguments of a fit to the fitted parameters."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -31,7 +31,7 @@ _SECONDS = 1.0
 
 @dataclass(frozen=True, eq=False)
 class Order:
-    """What was asked for, checked as far as the data need not be seen."""
+    """The arguments of a fit, checked as far as possible without the data."""
 
     model: Any
     data: Mapping[str, Any]
@@ -50,7 +50,7 @@ class Order:
 
 
 class Fitted(NamedTuple):
-    """A finished fit: its end, what is kept of it and is said of its values, and attributes."""
+    """A finished fit: its end, its kept steps, numbers about its values, and attributes."""
 
     ending: Ending
     trace: Trace

@@ -1,4 +1,4 @@
-"""The log-likelihood of held-out rows while the parameters move, where the method knows log Z along the way."""
+"""The log-likelihood of held-out rows during a fit, for methods that track log Z."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from pymc_hais.learning.protocol import Method, known_methods
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """Rows that are scored, and their compiled log density, not normalised."""
+    """Held-out rows, and their compiled log density, not normalised."""
 
     pieces: Pieces
     function: Callable[..., list[Any]]

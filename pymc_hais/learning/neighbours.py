@@ -23,7 +23,7 @@ def one_changed(family: Family, rows: Any) -> Any:
 
 
 def changes(family: Family) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return which element each change is of, by how much it turns, its least value and how many it has: (K,) each."""
+    """Return for each change its element, its shift, and the element's least value and number of values: (K,) each."""
     parts = [
         (np.repeat(np.arange(one.start, one.stop), one.n_values - 1), one) for one in family.visible if one.n_values
     ]

@@ -1,4 +1,4 @@
-"""An objective and its gradient as one compiled program, and what it says of all rows."""
+"""An objective and its gradient as one compiled program, and its evaluation for all rows."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -121,7 +121,7 @@ class Pieces:
     def evaluate(
         self, program: Program, values: Mapping[str, np.ndarray], pull: Callable[[Mapping[str, np.ndarray]], Any]
     ) -> tuple[Gradient, Samples]:
-        """Return the mean over all rows, and what it is a mean of.
+        """Return the mean over all rows, and the samples it is a mean of.
 
         ``pull`` turns a gradient in the values into one in the coordinates.
         """

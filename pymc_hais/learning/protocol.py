@@ -1,17 +1,16 @@
-"""What a method of learning is, and what it is given.
+"""The protocol of methods of learning.
 
-One call of :func:`pymc_hais.fit` asks a method, in this order:
+One call of :func:`pymc_hais.fit` calls a method in this order:
 
-1. ``check(family)``: whether it can learn such a density; the default reads ``supports`` and ``takes_hidden``.
-2. ``own(family, rows)``: parameters of the method itself, which are learnt beside those of the model (log Z).
+1. ``check(family)`` refuses densities that it cannot learn; the default reads ``supports`` and ``takes_hidden``.
+2. ``own(family, rows)``: parameters of the method itself (log Z), which are learnt beside those of the model.
 3. ``begin(family, rows, rng)``: its state before the first step: chains, a fitted noise, programs of its own.  This is
    the only place in which a method may compile anything.
 4. ``prepare(state, batch, rng)``: numbers for one step (noise, chain states, masks) and the next state.
-5. ``objective(family, rows, extras)``: once, with symbols: what is minimised.
+5. ``objective(family, rows, extras)``: once, with symbols: the graph that is minimised.
+6. ``finish(state, parameters, pull, rng)``: numbers about the final parameters, such as log Z.
 
-6. ``finish(state, parameters, pull, rng)``: what it can say of the final parameters, such as log Z.
-
-The core compiles the objective and its gradient with respect to all parameters once, and calls that in each step.
+The core compiles the objective and its gradient with respect to all parameters once, and evaluates both in each step.
 """
 
 from collections.abc import Callable, Mapping

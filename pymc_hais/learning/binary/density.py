@@ -1,4 +1,4 @@
-"""The log density of a row as a function of binary hidden units: a quadratic form where that is proven."""
+"""The log density of a row as a function of binary hidden units: a quadratic form if this is proven."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def build_bits(family: Family) -> Bits | None:
 
 
 def _read_site(model: Any, layout: Layout, i: int) -> SiteVariable | None:
-    """Return where a variable of bits is in a point; None if it is none."""
+    """Return the places of a variable of bits in a point; None if it has other values."""
     owner = layout.owners[i]
     if not is_discrete(model[owner]) or find_values(model, owner) != (0, 2):
         return None

@@ -15,7 +15,7 @@ def all_states(n_units: int) -> np.ndarray:
 class Quadratic:
     """``constants (m,) + slopes (m, K)' s + s' pairs (m or 1, K, K) s / 2``, with nothing on the diagonals.
 
-    What a unit would add is kept for all units, so that a sweep over K of them costs K^2 operations a row.
+    The change by each unit is kept for all units, so that a sweep over K of them costs K^2 operations a row.
     """
 
     def __init__(self, constants: np.ndarray, slopes: np.ndarray, pairs: np.ndarray) -> None:
@@ -56,9 +56,9 @@ class Quadratic:
 
 
 class Direct:
-    """The log density as it is, at every state that is asked for.
+    """The log density without a quadratic form, evaluated at every requested state.
 
-    That is ``evaluate(rows (n, D), states (n, H)) -> (n,)``; only ``units`` (m, K) may be active, if given.
+    It is ``evaluate(rows (n, D), states (n, H)) -> (n,)``; only ``units`` (m, K) may be active, if given.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Direct:
         return np.where(self.states[:, k], self._value - self._flipped, self._flipped - self._value)
 
     def flip(self, k: int, which: np.ndarray) -> None:
-        """Change unit k of some rows, whose odds were the last that were asked for."""
+        """Change unit k of some rows, after a call of :meth:`log_odds` for this unit."""
         self.states[which, k] = 1 - self.states[which, k]
         self._value = self._value.copy()
         self._value[which] = self._flipped[which]

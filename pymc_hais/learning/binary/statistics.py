@@ -1,4 +1,4 @@
-"""States that stand for the posteriors of rows, and what a closed M-step needs of them."""
+"""Weighted states that represent the posteriors of rows, and their sums for a closed M-step."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Weighted(NamedTuple):
 
 
 class Statistics(NamedTuple):
-    """Sums over rows y and the posteriors of their hidden units s: what a closed M-step is made from.
+    """Sums over rows y and the posteriors of their hidden units s, the arguments of a closed M-step.
 
     Attributes
     ----------

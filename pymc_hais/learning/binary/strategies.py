@@ -1,4 +1,4 @@
-"""Which states of binary hidden variables an E-step looks at: all, those of a few units, or those that chains visit."""
+"""States of binary hidden variables in an E-step: all, those with few active units, or those that chains visit."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -86,7 +86,7 @@ class Enumeration(BinaryStates):
 
 @dataclass(frozen=True)
 class _Selected(BinaryStates):
-    """What only few units of each row may be active in."""
+    """E-steps in which only few units of each row may be active."""
 
     score: Score
     n_units: int

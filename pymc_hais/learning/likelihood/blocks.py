@@ -34,7 +34,7 @@ _N_PILOT, _SHARE = 200, 0.98
 
 
 class Part(NamedTuple):
-    """One block given all others: its log odds are ``x[:, others] slopes + biases``."""
+    """One block, given all other blocks: its log odds are ``x[:, others] slopes + biases``."""
 
     block: Any
     others: Any
@@ -61,11 +61,11 @@ class Energy:
 
 
 class Energies:
-    """Log densities of all bits of a model, with those of the last parameters at hand.
+    """Log densities of all bits of a model; those of the last parameters are kept.
 
-    ``program`` takes states (m, D) and parameters to the log density at zero and gradients (m, D).  The gradient at
-    zero and what each unit adds to it are the form.  Units of the largest block need not be asked, since they are not
-    coupled to each other: random numbers there show whether that is so.
+    ``program`` takes states (m, D) and parameters to the log density at zero and gradients (m, D).  The form consists
+    of the gradient at zero and the change of the gradient by each unit.  Units of the largest block are not evaluated
+    one by one, because they are not coupled to each other; random states of this block check it.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class BlockChains:
 
     @property
     def layout(self) -> Layout:
-        """Of the points."""
+        """Layout of the points."""
         return self.energies.layout
 
     def start(self, n: int, parameters: Mapping[str, np.ndarray], rng: np.random.Generator) -> np.ndarray:
@@ -178,7 +178,7 @@ class BlockChains:
     def _anneal(
         self, n: int, energy: Energy, rng: np.random.Generator, betas: Sequence[float] = ()
     ) -> tuple[list[float], np.ndarray, np.ndarray]:
-        """Return temperatures, those that are given or some that suit, n points at the last one, and log weights."""
+        """Return temperatures, as given or chosen here, n points at the last one, and log weights."""
         x = (rng.random((n, len(energy.biases))) < expit(energy.biases)).astype(np.float64)
         log_weights, used = np.zeros(n), [0.0]
         while used[-1] < 1.0:
@@ -286,6 +286,6 @@ def _next_beta(beta: float, heights: np.ndarray) -> float:
 
 
 def _cut(places: np.ndarray) -> Any:
-    """Return places as a slice where they are one, which copies nothing."""
+    """Return consecutive places as a slice, which copies nothing."""
     is_slice = len(places) and len(places) == places[-1] - places[0] + 1
     return slice(int(places[0]), int(places[-1]) + 1) if is_slice else places

@@ -41,7 +41,7 @@ class Chains:
 
     @property
     def layout(self) -> Layout:
-        """Of the points."""
+        """Layout of the points."""
         return self.problem.layout
 
     def draw(
@@ -61,7 +61,7 @@ class Chains:
         """Anneal a few points of each of n rows of data from the reference, and choose one by its weight: (n, D).
 
         A point of the reference that moves at beta = 1 from the start may never come near its posterior: the step size
-        is right for those that are there, and where the density is steep every step is rejected.
+        is right for points in the posterior, and where the density is steep every step is rejected.
         """
         problem, points = self._at(parameters), []
         for first in range(0, n, _ROWS):
@@ -103,8 +103,8 @@ class Chains:
         """Make moves with fresh momenta.
 
         ``x`` (m, D) or (B, P, D) are points of one population or, with ``rows``, of each row of data; or of B
-        populations.  ``weigh`` is told the log density (B, P) of the points before they move, and may choose which to
-        go on from: (B, P).
+        populations.  ``weigh`` gets the log density (B, P) of the points before they move, and may choose the points
+        to continue from: (B, P).
         """
         problem = self._at(parameters)
         engine = problem.engine
@@ -143,7 +143,7 @@ class Chains:
 
 
 class Moved(NamedTuple):
-    """Where moves have led."""
+    """The result of moves."""
 
     x: np.ndarray  # as it was given
     log_density: np.ndarray | None  # (B, P), of the model as it is, where they are weighed
@@ -157,7 +157,7 @@ def _points(problem: Problem, state: ParticleState) -> np.ndarray:
 
 
 def _log_density(problem: Problem, state: ParticleState, points: np.ndarray) -> np.ndarray:
-    """Return log densities of points (..., D) of a state, of the model's own variables whatever the coordinates."""
+    """Return log densities of points (..., D) of a state, for the model's own variables in any coordinates."""
     log_density = joint_of(state).ravel() - problem.log_jacobian(points.reshape(-1, points.shape[-1]))
     return log_density.reshape(points.shape[:-1])
 

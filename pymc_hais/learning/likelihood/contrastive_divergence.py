@@ -1,4 +1,4 @@
-"""Contrastive divergence: chains that start at the data and are not followed far."""
+"""Contrastive divergence: short chains that start at the data."""
 
 from dataclasses import dataclass
 from typing import ClassVar

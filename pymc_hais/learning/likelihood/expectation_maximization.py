@@ -1,4 +1,4 @@
-"""Expectation maximisation with chains that go on from step to step."""
+"""Expectation maximisation with chains that continue from step to step."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ type MStep = Callable[[Statistics, dict[str, np.ndarray]], Mapping[str, np.ndarr
 
 
 class Posteriors(NamedTuple):
-    """What E-steps over binary states go on from."""
+    """The state that E-steps over binary states continue from."""
 
     strategy: BinaryStates
     density: BinaryDensity
@@ -175,7 +175,7 @@ class ExpectationMaximization(Sampled):
         return state._replace(hidden=moved.x, of_rows=moved.chains)
 
     def temperatures_of_rows(self) -> int | None:
-        """Return how many the rows are annealed along."""
+        """Return the number of temperatures for the rows."""
         return self.n_settle
 
     def prepare(self, state: Any, batch: Batch, rng: np.random.Generator) -> tuple[list[np.ndarray], Any]:
@@ -185,7 +185,7 @@ class ExpectationMaximization(Sampled):
         return super().prepare(state, batch, rng)
 
     def objective(self, family: Family, rows: Any, extras: list[Any]) -> Any:
-        """Return minus the log density (m,), in the mean over the states of each row."""
+        """Return minus the log density (m,), averaged over the states of each row."""
         if not isinstance(self.e_step, BinaryStates):
             return super().objective(family, rows, extras)
         states, weights = extras
@@ -195,7 +195,7 @@ class ExpectationMaximization(Sampled):
         return -(weights * terms.reshape((n, n_states))).sum(axis=1)
 
     def monitors(self, state: Any) -> dict[str, float]:
-        """Return the step size of the chains; of E-steps over binary states how many of a row are evaluated."""
+        """Return the step size of the chains; for binary states, the number of states evaluated for a row."""
         if isinstance(state, Posteriors):
             return {"states_per_row": float(state.strategy.n_states(state.density.n_units))}
         return super().monitors(state)

@@ -1,4 +1,4 @@
-"""Fast persistent contrastive divergence: chains that are driven away from where they have been."""
+"""Fast persistent contrastive divergence: chains that are pushed out of their present modes."""
 
 from dataclasses import dataclass
 
@@ -52,7 +52,7 @@ class FastPersistentCD(Persistent):
         return draw(super().begin(family, rows, rng), self.n_chains, first, rng)._replace(fast=fast)
 
     def imagine(self, state: Phases, batch: Batch, hidden: np.ndarray, rng: np.random.Generator) -> Phases:
-        """Go on at the sum of both."""
+        """Continue the chains at the sum of both parameters."""
         fast = state.fast
         if batch.gradient is not None:
             fast = {name: self.decay * one - self.fast_rate * batch.gradient[name] for name, one in fast.items()}

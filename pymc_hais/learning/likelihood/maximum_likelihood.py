@@ -1,4 +1,4 @@
-"""Maximum likelihood with chains that start anew in each step."""
+"""Maximum likelihood with new chains in each step."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The gradient of a log-likelihood by sampling: what the data say, minus what the model says by itself.
+"""The gradient of a log-likelihood by sampling: an expectation given the data, minus one under the model.
 
 ``grad log p(x) = E[grad log p~(x, h) | x] - E[grad log p~(x', h')]``, with p~ the density as the model has it, h its
 hidden variables given the row, and (x', h') points of the model (Goodfellow et al. 2016, equations 18.4 to 18.14).  The
@@ -47,7 +47,7 @@ class Phases(NamedTuple):
 
 @dataclass(frozen=True)
 class Sampled(Method):
-    """A method that follows the gradient of the log-likelihood, or what stands for it, by chains."""
+    """A method that follows the gradient of the log-likelihood, or of a substitute, by chains."""
 
     n_moves: int = 10  # transitions of each chain between two steps
     kernel: Any = None  # as in :func:`pymc_hais.sample_hais`
@@ -64,7 +64,7 @@ class Sampled(Method):
         check_integer("n_moves", self.n_moves, 1)
 
     def check(self, family: Family) -> None:
-        """Refuse a normalised density where there must be points of the model, too."""
+        """Refuse a normalised density, too, if the method needs points of the model."""
         super().check(family)
         if self.needs_points and not is_unnormalised(family):
             names = quoted(one.name for one in family.visible)
@@ -110,7 +110,7 @@ class Sampled(Method):
         return None
 
     def prepare(self, state: Phases, batch: Batch, rng: np.random.Generator) -> tuple[list[np.ndarray], Phases]:
-        """Return hidden variables of the batch (m, H); and of the points of the model shares, rows and hidden ones."""
+        """Return hidden variables of the batch (m, H); for points of the model their shares, rows and hidden ones."""
         hidden, state = self.infer(state, batch, rng)
         n_dims, has_hidden = batch.rows.shape[1], state.of_rows is not None
         extras = []
@@ -128,7 +128,7 @@ class Sampled(Method):
         return [np.ascontiguousarray(one) for one in extras], state
 
     def infer(self, state: Phases, batch: Batch, rng: np.random.Generator) -> tuple[np.ndarray, Phases]:
-        """Move the hidden variables of the batch's rows on from where they were."""
+        """Move the hidden variables of the batch's rows from their last positions."""
         if state.of_rows is None:
             return np.empty((len(batch.rows), 0)), state
         before = state.hidden[batch.places]
@@ -141,7 +141,7 @@ class Sampled(Method):
         raise NotImplementedError
 
     def objective(self, family: Family, rows: Any, extras: list[Any]) -> Any:
-        """Return what has the gradient of minus the log-likelihood, or of its part for each row (m,)."""
+        """Return a graph with the gradient of minus the log-likelihood, or of its part for each row (m,)."""
         n_hidden = 1 if family.hidden else 0
         log_density = (self._find_blocks(family) or family).log_density
         of_data = -log_density(rows, *extras[:n_hidden])
@@ -165,7 +165,7 @@ def is_unnormalised(family: Family) -> bool:
 
 
 def persist(state: Phases, n_moves: int, batch: Batch, rng: np.random.Generator, **moved: np.ndarray) -> Phases:
-    """Move the points of the model on from where they were, at the batch's parameters or those that were moved."""
+    """Move the points of the model from their last positions, at the batch's parameters or other ones."""
     assert state.of_model is not None
     there = state.of_model.move(state.points, n_moves, {**batch.parameters, **moved}, rng)
     return state.at(there.x)._replace(of_model=there.chains, moved_at=moved)

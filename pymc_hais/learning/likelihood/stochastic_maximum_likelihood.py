@@ -1,4 +1,4 @@
-"""Stochastic maximum likelihood, or persistent contrastive divergence: chains that go on while the parameters move."""
+"""Stochastic maximum likelihood, or persistent contrastive divergence: chains that follow changing parameters."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from pymc_hais.learning.protocol import Batch, Pull
 
 @dataclass(frozen=True)
 class Persistent(Sampled):
-    """A method whose points of the model go on from step to step."""
+    """A method whose points of the model continue from step to step."""
 
     n_moves: int = 5
     n_chains: int = 500
@@ -69,12 +69,12 @@ class StochasticMaximumLikelihood(Persistent):
         return _follow(state, begin_tracking(state.of_model, self.n_chains, first, rng))
 
     def imagine(self, state: Phases, batch: Batch, hidden: np.ndarray, rng: np.random.Generator) -> Phases:
-        """Go on."""
+        """Continue the chains."""
         assert state.tracked is not None
         return _follow(state, state.tracked.to(_own(state, batch.parameters), self.n_moves, rng))
 
     def log_z(self, state: Any) -> tuple[Mapping[str, np.ndarray], float, float]:
-        """Return what is tracked, of the parameters that the populations are at."""
+        """Return the parameters of the populations, the tracked log Z there, and its error."""
         told = state.tracked.tell()
         return state.tracked.parameters, told["log_z"], told["log_z_se"]
 

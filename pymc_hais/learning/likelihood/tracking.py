@@ -1,4 +1,4 @@
-"""log Z while the parameters move: annealing along the way of training.
+"""log Z of changing parameters: annealing along the path of training.
 
 Each step from one value of the parameters to the next is a step of annealed importance sampling: populations are
 reweighted by the ratio of the two densities, resampled where their weights have become uneven, and moved (Desjardins,
@@ -41,7 +41,7 @@ class Tracked:
 
     @property
     def leading(self) -> tuple[np.ndarray, np.ndarray]:
-        """Points (n, D) that the gradient is taken from, and their shares (n,): every population has the same."""
+        """Points (n, D) of the gradient, and their shares (n,): every population has the same."""
         points = self.points[:N_POPULATIONS]
         return points.reshape(-1, points.shape[-1]), np.exp(self.log_weights[:N_POPULATIONS]).ravel() / N_POPULATIONS
 
@@ -73,7 +73,7 @@ class Tracked:
         return Tracked(moved.chains, moved.x, log_weights, log_z, moved.log_density, dict(parameters))
 
     def finish(self, parameters: Mapping[str, np.ndarray], n_moves: int, rng: np.random.Generator) -> dict[str, Any]:
-        """Go to the final parameters in small steps, and say what log Z is there."""
+        """Move to the final parameters in small steps, and return log Z there."""
         tracked = self
         for share in np.linspace(0.0, 1.0, _FINAL_STEPS + 1)[1:]:
             between = {name: one + share * (parameters[name] - one) for name, one in self.parameters.items()}

@@ -1,4 +1,4 @@
-"""How far the log Z that noise-contrastive estimation learns is from that of the fitted density.
+"""The error of the log Z that noise-contrastive estimation learns, as log Z of the fitted density.
 
 The terms of the rows, each with draws of the noise of its own, are independent, and the fit is the zero of the mean of
 their gradients: asymptotically its covariance is ``H^-1 S H^-1 / n``, with S the covariance of those gradients and H
@@ -48,7 +48,7 @@ def compile_slopes(family: Family) -> Slopes:
 
 @dataclass(frozen=True)
 class Contrast:
-    """Rows and noise that were told apart, at fitted parameters."""
+    """Rows and noise of the classification, at fitted parameters."""
 
     slopes: Slopes
     noise: Noise

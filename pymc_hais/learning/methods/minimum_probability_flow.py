@@ -1,4 +1,4 @@
-"""Minimum probability flow: how fast a dynamics that has the model as its equilibrium would leave the data."""
+"""Minimum probability flow: how fast probability leaves the data under a dynamics with the model as equilibrium."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar

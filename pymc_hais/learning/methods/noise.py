@@ -1,4 +1,4 @@
-"""Densities that can be drawn from, which rows are told apart from."""
+"""Noise for noise-contrastive estimation: densities that can be drawn from."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""Noise-contrastive estimation: tell rows from noise, and learn log Z on the way."""
+"""Noise-contrastive estimation: classify rows against noise, and learn log Z as a parameter."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -69,7 +69,7 @@ class NoiseContrastive(Method):
         return {"log_z": np.zeros(())}
 
     def begin(self, family: Family, rows: np.ndarray, rng: np.random.Generator) -> tuple[Noise, Slopes, np.ndarray]:
-        """Fit or bind the noise, and compile what the error of log Z takes."""
+        """Fit or bind the noise, and compile the program for the error of log Z."""
         if self.noise is None and family.visible[0].kind != "real":
             noise = fit_frequencies(family, rows)
         else:

@@ -1,4 +1,4 @@
-"""Ratio matching and generalised score matching: what score matching is for binary rows."""
+"""Ratio matching and generalised score matching: forms of score matching for binary rows."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -11,7 +11,7 @@ from pymc_hais.learning.protocol import Method
 
 
 class _OneFlip(Method):
-    """What looks at a row and at those with one bit flipped."""
+    """Methods that compare a row with the rows that have one bit flipped."""
 
     is_base: ClassVar[bool] = True
     supports: ClassVar[frozenset[str]] = frozenset({"binary"})

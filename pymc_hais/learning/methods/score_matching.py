@@ -1,4 +1,4 @@
-"""Score matching: the gradient of the log density in the row, which knows no log Z."""
+"""Score matching: the gradient of the log density in the row, which does not depend on log Z."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -51,7 +51,7 @@ def trace_of_hessian(family: Family, rows: Any) -> tuple[Any, Any]:
 
 
 def is_simple(family: Family) -> bool:
-    """Whether :func:`trace_of_hessian` takes the short way."""
+    """Whether :func:`trace_of_hessian` needs two products only."""
     rows = pt.tensor("rows", dtype="float64", shape=(2, family.n_dims))
     return find_features(family.log_density(rows), rows) is not None
 

@@ -1,4 +1,4 @@
-"""Self-contrastive estimation: tell rows from draws of the model as it is now."""
+"""Self-contrastive estimation: classify rows against draws of the present model."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,1 +1,1 @@
-"""How parameters move along gradients, and where they may be."""
+"""Steps of parameters along gradients, and constraints of parameters."""

@@ -22,7 +22,7 @@ _AWAY, _N_AWAY, _LOWER = 3.0, 20, 0.1
 
 
 class _Steps:
-    """E- and M-steps from where the last one has led."""
+    """E- and M-steps that continue from the last one."""
 
     def __init__(self, descent: Descent) -> None:
         self.descent, self.method = descent, descent.method
@@ -34,7 +34,7 @@ class _Steps:
         self.change, self.errors, self.left, self._length = dict[str, np.ndarray](), np.empty(0), np.inf, np.inf
 
     def go(self, step: int, is_judged: bool = True) -> bool:
-        """Make an E-step and an M-step, and see how far it is from there; whether they end at numbers."""
+        """Make an E-step and an M-step, and measure the remaining distance; return whether the results are finite."""
         descent, values = self.descent, self.values
         groups = self.state.collect(descent.rows, values, step, descent.rng)
         whole = total(groups)
@@ -52,9 +52,9 @@ class _Steps:
         return True
 
     def is_left(self, step: int) -> bool:
-        """Whether steps from near a place to rest at lead to a higher likelihood; if so, go there.
+        """Whether steps from near a stationary point lead to a higher likelihood; if so, go there.
 
-        At a saddle, as of components with one mean between them, no step leads away.
+        At a saddle, such as two components with the same mean, no step leads away.
         """
         rest, height = self.values, self.objective
         away = _AWAY * self.errors * self.descent.rng.normal(size=self.errors.shape)
@@ -76,7 +76,7 @@ class _Steps:
 
 
 def maximise(descent: Descent) -> Ending:
-    """Make E- and M-steps until what is left of them is small beside its error from sample to sample of all rows.
+    """Make E- and M-steps until the remaining change is small beside its sampling error over the rows.
 
     The error is that of the jackknife: M-steps without each of a few groups of rows.
     """
@@ -116,20 +116,20 @@ def _length(change: np.ndarray, errors: np.ndarray) -> float:
 
 
 def _rest(length: float, before: float) -> float:
-    """Return how far it is from here on, where each step is shorter than the one before by the same share."""
+    """Return the remaining distance, if each step is shorter than the one before by the same share."""
     if length == 0.0:
         return 0.0
     return length**2 / (before - length) if length < before < np.inf else np.inf
 
 
 def _drift(last: list[np.ndarray]) -> np.ndarray:
-    """Return how far the mean over the second half of some steps is from that over the first, which noise hardly is."""
+    """Return the difference of the means over the second and first half of some steps, which noise hardly changes."""
     half = len(last) // 2
     return np.mean(last[half:], axis=0) - np.mean(last[: max(half, 1)], axis=0)
 
 
 def _step(descent: Descent, statistics: Any, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Make the M-step, and put its result where parameters may be."""
+    """Make the M-step, and move its result into the constraints."""
     method: Any = descent.method
     found = dict(method.m_step(statistics, dict(values)))
     if set(found) != set(values):

@@ -1,4 +1,4 @@
-"""Where parameters may be: coordinates in which an optimiser is free, and back."""
+"""Constraints of parameters: to coordinates in which an optimiser is free, and back."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,11 +34,11 @@ class Constraint:
         return gradient
 
     def tidy(self, free: np.ndarray) -> np.ndarray:
-        """Put coordinates back where they are allowed, after a step that knew of no limits."""
+        """Move coordinates back into the constraint, after a step that ignored it."""
         return free
 
     def can_move(self, free: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-        """Return which elements would go against their gradient, and are not held by a bound."""
+        """Whether each element can move against its gradient, without a bound that holds it."""
         return np.ones(np.shape(free), dtype=bool)
 
 
@@ -52,7 +52,7 @@ class Positive(Constraint):
         return np.log(value)
 
     def value(self, free: np.ndarray) -> np.ndarray:
-        """Return exponentials, above zero and finite however far a search went."""
+        """Return exponentials, limited to positive finite numbers."""
         with np.errstate(over="ignore"):
             return np.clip(np.exp(free), *_RANGE)
 
@@ -62,7 +62,7 @@ class Positive(Constraint):
 
 
 class NonPositive(Constraint):
-    """At most zero, which is reached: a bound."""
+    """At most zero, zero included: a bound."""
 
     bounds = (None, 0.0)
 
@@ -73,7 +73,7 @@ class NonPositive(Constraint):
         return value
 
     def tidy(self, free: np.ndarray) -> np.ndarray:
-        """Cut off."""
+        """Cut off at the bound."""
         return np.minimum(free, 0.0)
 
     def can_move(self, free: np.ndarray, gradient: np.ndarray) -> np.ndarray:
@@ -98,7 +98,7 @@ class UnitNorm(Constraint):
         return free / self._length(free)
 
     def gradient(self, free: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-        """Leave out what would only change the length."""
+        """Leave out the part of the gradient that only changes the length."""
         unit = self.value(free)
         return (gradient - unit * (unit * gradient).sum(axis=self.axis, keepdims=True)) / self._length(free)
 

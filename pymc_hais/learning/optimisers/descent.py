@@ -1,4 +1,4 @@
-"""What every optimiser works with: the program, the data, where parameters may be, and whom to tell."""
+"""The state that every optimiser works with: program, data, constraints, callbacks and progress bar."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -50,7 +50,7 @@ class Descent:
         return {name: self.constraints[name].gradient(value, gradient[name]) for name, value in free.items()}
 
     def finish(self, state: Any, values: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        """Return what the method says of final values, and of the held-out rows there."""
+        """Return the method's numbers about the final values, and those of the held-out rows."""
         free = {name: self.constraints[name].start(name, value) for name, value in values.items()}
         found = self.method.finish(state, values, partial(self.gradient, free), self.rng)
         if self.held_out is None or "log_z" not in found:
@@ -58,15 +58,15 @@ class Descent:
         return found | self.held_out.tell(values, found["log_z"], found["log_z_se"])
 
     def tidy(self, free: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Put coordinates back where they are allowed."""
+        """Move coordinates back into the constraints."""
         return {name: self.constraints[name].tidy(np.asarray(value)) for name, value in free.items()}
 
     def can_move(self, free: Mapping[str, np.ndarray], gradient: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return which coordinates (P,) would go against the gradient, and are not held by a bound."""
+        """Whether each coordinate (P,) can move against its gradient, without a bound that holds it."""
         return flatten({name: self.constraints[name].can_move(value, gradient[name]) for name, value in free.items()})
 
     def unflatten(self, flat: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the coordinates, or what belongs to each of them, by name of the parameter."""
+        """Return the coordinates, or one number for each of them, by name of the parameter."""
         ends = np.cumsum([one.size for one in self.first.values()])[:-1]
         parts = zip(self.first.items(), np.split(flat, ends), strict=True)
         return {name: part.reshape(one.shape) for (name, one), part in parts}
@@ -79,7 +79,7 @@ class Descent:
         self.show(done)
 
     def show(self, done: float) -> None:
-        """Move the bar, with what the last step that is kept says."""
+        """Move the bar, with the numbers of the last kept step."""
         last = self.trace.monitors[-1] if self.trace.monitors else {}
         shown: Any = last.get("log_z", np.nan)
         if "held_out" in last:
@@ -106,12 +106,12 @@ class Descent:
         step: int,
         gradient: Mapping[str, np.ndarray] | None = None,
     ) -> Batch:
-        """Return what a method prepares a step from."""
+        """Return the batch from which a method prepares a step."""
         return Batch(np.ascontiguousarray(self.rows[places]), places, values, step, gradient)
 
 
 def refuse_infinite(descent: Descent, gradient: Gradient) -> None:
-    """Refuse to begin where the objective or its gradient is no number."""
+    """Refuse first values at which the objective or its gradient is not finite."""
     bad = [name for name, one in gradient.of.items() if not np.isfinite(one).all()]
     if np.isfinite(gradient.objective) and not bad:
         return

@@ -1,9 +1,9 @@
-"""How far a mean gradient is from zero, in units of what another sample of rows would change it by.
+"""The distance of a mean gradient from zero, in units of its standard deviation over samples of rows.
 
 Let g be the mean gradient of n rows, S the covariance of the gradients of single rows, and H the second derivatives.
-The step that is left to the zero of the gradient is ``H^-1 g``, and from sample to sample the zero has the covariance
-``H^-1 S H^-1 / n``.  So the squared length of that step, in standard errors of the parameters and whatever their
-correlation, is ``T^2 = n g' S^-1 g``: it depends neither on H nor on the units of the parameters.
+The remaining step to the zero of the gradient is ``H^-1 g``, and over samples of rows the zero has the covariance
+``H^-1 S H^-1 / n``.  So the squared length of this step, in standard errors of the parameters and for any correlation
+between them, is ``T^2 = n g' S^-1 g``: it depends neither on H nor on the units of the parameters.
 """
 
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ _FEW, _LITTLE, _ROUNDING = 8.0, 0.05, 1e-12
 
 @dataclass(frozen=True, eq=False)
 class Yardstick:
-    """The covariance of a mean gradient from sample to sample of all rows."""
+    """The covariance of a mean gradient over samples of all rows."""
 
     variances: np.ndarray  # (P,)
     covariance: np.ndarray | None = None  # (P, P); None where only variances are known
@@ -78,7 +78,7 @@ class Yardstick:
 
 
 def build_yardstick(samples: np.ndarray, shares: np.ndarray, free: np.ndarray) -> Yardstick:
-    """Return that of the mean of gradients (K, P) with shares (K,), in the free parameters of P: a mask."""
+    """Return the yardstick of the mean of gradients (K, P) with shares (K,); ``free`` masks the parameters (P,)."""
     deviations = samples[:, free] - shares @ samples[:, free]
     n_samples, n = deviations.shape
     weights = shares[:, None] / max(n_samples - 1, 1)
@@ -94,23 +94,23 @@ def count_pieces(n_parameters: int) -> int:
 
 
 def root_mean_square(squared: float, n: int) -> float:
-    """Return the root mean square over n directions of what sums up to ``squared``, which may be a bit below zero."""
+    """Return the root mean square over n directions, given the sum of squares, which may be slightly below zero."""
     return float(np.sqrt(max(squared, 0.0) / n))
 
 
 def is_flat(mean: np.ndarray, variances: np.ndarray) -> bool:
-    """Whether a mean gradient (P,) is much the same for all rows, whose own have variances (P,), or zero for all.
+    """Whether a mean gradient (P,) is nearly the same for all rows, given the variances (P,) over rows, or zero.
 
-    So it is where a scale has run away: the density of every row is the same.
+    This happens if a scale has diverged: the density of every row is then the same.
     """
     moved = mean != 0.0
     return bool(np.any(np.sqrt(variances[moved]) <= _FLAT * np.abs(mean[moved])) or not np.any(moved | (variances > 0)))
 
 
 def are_told_by_few(samples: np.ndarray) -> np.ndarray:
-    """Return which parameters have a gradient of few of the pieces alone, from those of all pieces (K, P): a mask (P,).
+    """Whether the gradient of each parameter (P,) comes from few pieces only, given the gradients of all (K, P).
 
-    Pieces without any gradient, as those without a row that has a rare bit, say nothing.
+    Pieces without any gradient, such as pieces in which no row has a rare bit, do not count.
     """
     squares = np.square(samples / np.maximum(np.abs(samples).max(axis=0), np.finfo(float).tiny))
     known = squares.any(axis=0)
@@ -122,7 +122,7 @@ def are_told_by_few(samples: np.ndarray) -> np.ndarray:
 
 
 def are_rounding(deviations: np.ndarray, sizes: np.ndarray, spread: float) -> np.ndarray:
-    """Return which parameters have a gradient of rounding errors: a mask (P,).
+    """Whether the gradient of each parameter (P,) consists of rounding errors.
 
     ``deviations`` (P,) is that of the gradient from sample to sample, ``spread`` that of the objective.
     """

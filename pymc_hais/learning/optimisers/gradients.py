@@ -1,4 +1,4 @@
-"""What the gradients of many steps say together: their mean beside its errors."""
+"""The gradients of many steps: their mean and its errors."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -78,14 +78,14 @@ class Gradients:
         return Yardstick(variances, covariance, (self.count - n - 2) / (self.count - 1.0))
 
     def excess(self, share: float, free: np.ndarray) -> float:
-        """Return how large the mean is beside what it varies by from sample to sample of all rows: root mean square."""
+        """Return the root mean square of the mean, in units of its standard deviation over samples of all rows."""
         if self.count < 2:
             return np.inf
         errors = Yardstick(self.yardstick(share, free).variances)
         return distance.root_mean_square(errors.squared(self.mean[None, free]), errors.n)
 
     def are_stationary(self, free: Any = slice(None)) -> bool:
-        """Whether the mean gradient is no larger than the spread of the blocks: on a way it has one sign.
+        """Whether the mean gradient is no larger than the spread of the blocks; along a trend it keeps one sign.
 
         Blocks, and not steps, since gradients of chains depend on those before.
         """
@@ -103,5 +103,5 @@ class Gradients:
         return np.sqrt(np.maximum(np.diagonal(covariance) if covariance.ndim == 2 else covariance, 0.0))
 
     def is_flat(self, size: int) -> bool:
-        """Whether it made no difference to the gradient which rows were in a step of so many."""
+        """Whether the gradient did not depend on which rows were in a step."""
         return distance.is_flat(self.mean, size * self.deviations() ** 2)

@@ -52,7 +52,7 @@ class _Objective:
         self.scale = self._scale()
 
     def evaluate(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
-        """Evaluate, and note what was found; where a density ends, a wall."""
+        """Evaluate and record the objective; where a density is zero, return a high wall."""
         free = self.descent.unflatten(flat)
         with np.errstate(over="ignore", invalid="ignore"):
             values, pull = self.descent.values(free), partial(self.descent.gradient, free)
@@ -79,7 +79,7 @@ class _Objective:
         return distance.root_mean_square(errors.squared(gradient[None, free]), errors.n)
 
     def is_flat(self) -> bool:
-        """Whether the rows make no difference to the gradient any more."""
+        """Whether the gradient no longer depends on the rows."""
         n = len(self.descent.rows)
         return n > 1 and distance.is_flat(flatten(self.gradient.of), self._variances() * n)
 
@@ -130,9 +130,9 @@ class _Objective:
         minimize(scaled, start / scale, jac=True, method="L-BFGS-B", bounds=bounds, callback=after, options=options)
 
     def is_left(self, rest: np.ndarray) -> np.ndarray | None:
-        """Return a lower place that a search finds from near a place to rest at, if there is one.
+        """Return a lower point that a search finds from near a stationary point, if there is one.
 
-        At a saddle, as of components with one mean between them, the gradient is zero and the objective is not lowest.
+        At a saddle, such as two components with the same mean, the gradient is zero and the objective is not lowest.
         """
         self.go_to(rest)
         height, spread = self.gradient.objective, self._spread()
@@ -204,7 +204,7 @@ def minimise(descent: Descent) -> Ending:
 
 
 def _pace(first: float, excess: float, tolerance: float) -> float:
-    """Return what share of the way to the tolerance lies behind, on a logarithmic scale."""
+    """Return the completed share of the distance to the tolerance, on a logarithmic scale."""
     if not (np.isfinite(first) and 0.0 < excess < np.inf and first > tolerance):
         return 0.0
     return float(np.log(first / excess) / np.log(first / tolerance))

@@ -1,7 +1,7 @@
 """Steps along noisy gradients, by PyMC's own optimisers: the rate falls, and the last quarter is averaged.
 
-What the last gradients say, in blocks, tells whether the steps have come to rest; further ones at the mean of the last
-steps, whether that is a place to rest at.
+Blocks of the last gradients show whether the steps are stationary.  Further gradients at the mean of the last steps
+show whether this mean is a stationary point.
 
 Averaging: Polyak and Juditsky (1992), "Acceleration of stochastic approximation by averaging".
 """
@@ -49,7 +49,7 @@ _N_HEIGHTS = 20
 def follow(descent: Descent, optimizer: Callable[..., Any], batch_size: int) -> Ending:
     """Take steps along the gradients of batches; return the mean over the last quarter of them.
 
-    Where the steps have come to rest, the gradient at that mean tells whether the fit has converged.
+    If the steps are stationary, the gradient at that mean decides whether the fit has converged.
     """
     walk = _Walk(descent, optimizer, batch_size)
     try:
@@ -70,7 +70,7 @@ def follow(descent: Descent, optimizer: Callable[..., Any], batch_size: int) -> 
 
 
 class _Walk:
-    """Where the steps have led, and the sums over the last ones."""
+    """The present point of the steps, and sums over the last steps."""
 
     def __init__(self, descent: Descent, optimizer: Callable[..., Any], batch_size: int) -> None:
         self.descent, self.size, self.share = descent, batch_size, batch_size / len(descent.rows)
@@ -101,7 +101,7 @@ class _Walk:
         return Gradients({name: one.shape for name, one in self.free.items()}, n_blocks)
 
     def go(self) -> str:
-        """Make all steps, and say why they end."""
+        """Make all steps, and return the reason why they end."""
         for step in range(1, self.descent.n_steps + 1):
             self.step = step
             if not self._go(step):
@@ -111,7 +111,7 @@ class _Walk:
         return "n_steps"
 
     def _go(self, step: int) -> bool:
-        """Make one step; whether it ended at numbers."""
+        """Make one step; return whether its result is finite."""
         descent = self.descent
         gradient, state = self._look(self.free, next(self.order), step)
         done = step / descent.n_steps
@@ -160,13 +160,13 @@ class _Walk:
         return self.program(values, batch.rows, self.weights, extras).objective
 
     def _draw(self) -> np.ndarray:
-        """Draw rows with replacement: batches in turn would hardly differ where they are most of the rows."""
+        """Draw rows with replacement: batches without it would hardly differ if they hold most of the rows."""
         return self.descent.rng.integers(len(self.descent.rows), size=self.size)
 
     def has_come_to_rest(self) -> bool:
-        """Whether the mean gradient of the last steps is small, and none of a way that they are still on.
+        """Whether the mean gradient of the last steps is small, and the steps show no trend.
 
-        Steps of most rows hardly differ, which says nothing: the gradient at their mean does.
+        Batches of most rows hardly differ, so their steps cannot show it; the gradient at their mean can.
         """
         free = self._can_move(self.seen)
         self.excess = self.seen.excess(self.share, free)
@@ -176,7 +176,7 @@ class _Walk:
         return is_at_rest and not self.is_uphill()
 
     def is_flat(self) -> bool:
-        """Whether it makes no difference to the gradient which rows are in a step."""
+        """Whether the gradient does not depend on which rows are in a step."""
         drawn, at = self._nothing(), self.result()
         for i in range(_N_HEIGHTS):
             gradient, state = self._look(at, self._draw(), self.step)
@@ -191,11 +191,11 @@ class _Walk:
         return self.descent.can_move(self.result(), self.descent.unflatten(seen.mean))
 
     def stand(self) -> str:
-        """See what gradient there is at the mean of the last steps, where none of them was; say how the fit ends.
+        """Measure the gradient at the mean of the last steps, and return how the fit ends.
 
-        Steps whose mean gradient is zero may be a cloud so wide that the gradient bends within it.  Chains go to the
-        mean in small steps, and settle.  Then rows drawn anew tell how the gradient varies from sample to sample, and
-        all rows in turn what it is: rounds differ by the noise of what a method prepares alone.
+        Steps with a mean gradient of zero may be spread so widely that the gradient is not linear among them.  Chains
+        move to the mean in small steps, and settle.  Then rows drawn anew show how the gradient varies over samples,
+        and all rows in turn give its value: these rounds differ only by the noise of the method's own draws.
         """
         descent, mean = self.descent, self.result()
         if not self.n_prepared and self.n_rounds > _EQUAL_ROUNDS:  # rounds of all rows do not differ
@@ -268,7 +268,7 @@ class _Walk:
     def result(self) -> dict[str, np.ndarray]:
         """Return the mean of the last coordinates; the present ones if the steps ended early.
 
-        What was at a bound most of the time is there.
+        Elements that were at a bound most of the time are put there.
         """
         if not self.count:
             return self.descent.tidy(self.free)
@@ -282,7 +282,7 @@ class _Walk:
     def is_uphill(self) -> bool:
         """Whether most of the last steps are higher than each of many batches at the start: a density has become flat.
 
-        What follows the parameters has no height: its objective has the gradient that it should, and no meaning.
+        A method that follows the parameters has no such height: its objective has the right gradient, but no meaning.
         """
         return bool(self.seen.objectives and self.heights and np.median(self.seen.objectives) > max(self.heights))
 

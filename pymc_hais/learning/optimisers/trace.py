@@ -1,4 +1,4 @@
-"""What is kept of a fit, step by step, and how it ended."""
+"""The kept steps of a fit, and its end."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
