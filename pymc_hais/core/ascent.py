@@ -60,7 +60,7 @@ class _Memory:
         self.rho = np.concatenate([self.rho, rho[None]])[keep]
 
     def take(self, which: np.ndarray) -> None:
-        """Go on with some of the starts alone."""
+        """Keep some of the starts only."""
         self.s, self.y, self.rho, self.gamma = (
             self.s[:, which],
             self.y[:, which],
@@ -99,7 +99,7 @@ def ascend(
     goes_on: GoesOn = lambda n, done: True,
     is_free: np.ndarray | None = None,
 ) -> Ascended:
-    """Climb from each start (n, D) until the rise that is left is about the tolerance, in nats.
+    """Climb from each start (n, D) until the remaining rise is about the tolerance, in nats.
 
     ``evaluate`` takes some of the positions, (m, D), and returns log densities (m,), -inf where there is none, and
     gradients (m, D).  Each start is evaluated ``n_iterations`` times on average, as long as ``goes_on``: what those
@@ -154,15 +154,15 @@ def ascend(
 
 
 def _is_within_a_basin(rise: np.ndarray, trapezoid: np.ndarray) -> np.ndarray:
-    """Whether the slopes at both ends of a step tell its rise within a factor of two, as they do along a parabola.
+    """Whether the slopes at both ends of a step predict its rise within a factor of two, as along a parabola.
 
-    A step over a valley, from the basin of a narrow mode into another one, rises by something else.
+    A step over a valley, from the basin of a narrow mode into another one, rises by another amount.
     """
     return np.abs(rise - trapezoid) <= rise + _LEAST_BENT
 
 
 def _shrink(before: np.ndarray, after: np.ndarray, predicted: np.ndarray) -> np.ndarray:
-    """Return by how much a step that failed should be shorter: a parabola says it, within limits."""
+    """Return the factor that shortens a step that failed: from a parabola, within limits."""
     short = 2.0 * (predicted - np.maximum(after, -1e300) + np.maximum(before, -1e300))
     return np.clip(predicted / np.where(short > 0.0, short, 1.0), 0.05, 0.5)
 

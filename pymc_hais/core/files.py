@@ -1,4 +1,4 @@
-"""Records on disk: arrays and plain facts in one file, whole or not there, and never a program.
+"""Records on disk: arrays and plain facts in one file, written completely or not at all, and never code.
 
 The file is NumPy's ``.npz`` without pickles, which is numbers and text, with a digest of it all at its end.
 """
@@ -24,7 +24,7 @@ _LENGTH = 16
 
 
 def write_record(path: Path, arrays: Mapping[str, np.ndarray], facts: Any) -> None:
-    """Write arrays and what JSON takes, so that a reader finds all of it or none, whenever the writer dies."""
+    """Write arrays and JSON values, so that a reader finds all of them or none, even if the writer is killed."""
     write_bytes(path, encode(arrays, facts))
 
 
@@ -113,5 +113,5 @@ def _read_member(archive: zipfile.ZipFile, name: str) -> tuple[str, np.ndarray]:
 
 
 def digest(content: Buffer) -> bytes:
-    """Return 16 bytes that tell a content from any other."""
+    """Return 16 bytes that identify a content."""
     return hashlib.blake2b(content, digest_size=_LENGTH).digest()

@@ -1,4 +1,4 @@
-"""How messages write names, and answer those that are unknown."""
+"""How messages write names, and suggest known names for unknown ones."""
 
 import difflib
 from collections.abc import Collection, Iterable, Sequence
@@ -20,7 +20,7 @@ def shown(value: Any) -> str:
 
 
 def refuse_unknown(name: str, given: Collection[str], known: Sequence[str]) -> None:
-    """Refuse arguments that a function or class does not have, where it would pass over them."""
+    """Refuse arguments that a function or class does not have, and would ignore."""
     for one in given:
         if one not in known:
             raise TypeError(f"{name}() has no argument `{one}`: {instead_of(one, known)}")

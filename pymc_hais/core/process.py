@@ -1,4 +1,4 @@
-"""What belongs to the whole process: settings that are changed for a moment, by one thread at a time, and memory."""
+"""Properties of the whole process: settings that are changed for a moment, by one thread at a time, and memory."""
 
 import contextlib
 import itertools

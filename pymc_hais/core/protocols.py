@@ -12,7 +12,7 @@ from pymc_hais.core.records import ParticleState, PathFunctions, Segment, Segmen
 
 
 class Path(Protocol):
-    """What lies between the reference (beta = 0) and the target (beta = 1)."""
+    """A path of densities from the reference (beta = 0) to the target (beta = 1)."""
 
     @property
     def name(self) -> str:
@@ -28,7 +28,7 @@ class Path(Protocol):
 
     @property
     def arrays(self) -> tuple[np.ndarray, ...]:
-        """What its functions take besides the inputs."""
+        """Arrays that its functions take besides the inputs."""
 
     def build(self, xp: Any, density: Any, jit: Any = ..., jit_density: Any = ...) -> PathFunctions:
         """Build the path's functions of one particle; the arguments are those of :meth:`Kernel.build`."""
@@ -37,13 +37,13 @@ class Path(Protocol):
 class Kernel(Protocol):
     """Describes a transition that leaves the path's density at beta, times N(momentum; 0, I), invariant.
 
-    One that has ``keeps_gradients = True`` besides promises that the state it leaves holds the gradients of where it
-    ended; they are evaluated anew where they are needed after any other.
+    A kernel with ``keeps_gradients = True`` promises that the state after a transition holds the gradients at its
+    position; after other kernels the gradients are evaluated anew where they are needed.
     """
 
     @property
     def step_size(self) -> float | None:
-        """None is tuned by the pilot; a number is used as it is, with a unit metric."""
+        """None: the pilot tunes it.  A number is used unchanged, with a unit metric."""
 
     @property
     def constraints(self) -> Any:
@@ -51,7 +51,7 @@ class Kernel(Protocol):
 
     @property
     def uses_gradients(self) -> bool:
-        """Without, the density may return zeros for its gradients."""
+        """Whether it uses gradients; if not, the density may return zeros for them."""
 
     @property
     def acceptance_target(self) -> float:

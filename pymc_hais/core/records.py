@@ -41,7 +41,7 @@ class Noise(NamedTuple):
 
 
 class KernelParams(NamedTuple):
-    """What a kernel may be tuned with, at one temperature."""
+    """The tuned parameters of a kernel at one temperature."""
 
     step_size: Any
     metric: Any  # (D,) scales, or (D, D) lower Cholesky factor of the covariance
@@ -49,7 +49,7 @@ class KernelParams(NamedTuple):
 
 
 class KernelInfo(NamedTuple):
-    """What a person may want to see of one transition."""
+    """Diagnostics of one transition."""
 
     acceptance_rate: Any
     is_divergent: Any
@@ -128,7 +128,7 @@ class Schedule:
 
 
 class Leg(NamedTuple):
-    """S transitions one after the other, with S + 1 betas: a way along a plan, forward or back."""
+    """S transitions one after the other, with S + 1 betas: a pass along a plan, forward or back."""
 
     betas: np.ndarray  # (S + 1,)
     step_sizes: np.ndarray  # (S,)
@@ -138,7 +138,7 @@ class Leg(NamedTuple):
 
 @dataclass(frozen=True)
 class Ladder:
-    """What particles go along, frozen: nothing in it depends on the particles that use it."""
+    """A frozen annealing schedule with step sizes and metrics; it never depends on the particles that follow it."""
 
     schedule: Schedule  # T + 1 inverse temperatures
     step_sizes: np.ndarray  # (T,), of the transition at ``schedule.betas[t + 1]``, in whitened units
@@ -160,7 +160,7 @@ class Ladder:
 
     @property
     def back(self) -> Leg:
-        """The same way in reverse, from beta = 1 to 0: T + 1 transitions, the last one at 0, beyond all weights.
+        """The same path in reverse, from beta = 1 to 0: T + 1 transitions, the last one at 0, after all weights.
 
         A transition refreshes the momentum and then moves; its reversal moves and then refreshes.  So in reverse each
         refresh comes before the move at the beta below it, and takes the share that the forward refresh has.

@@ -1,4 +1,4 @@
-"""Schedules: at constant thermodynamic speed, or linear, sigmoid, geometric without a look at the model.
+"""Schedules: at constant thermodynamic speed, or linear, sigmoid, geometric whatever the model.
 
 Syed, Bouchard-Cote, Chern & Doucet (2024), arXiv:2408.12057: a step of discrepancy D moves the population by sqrt(D);
 the sum of these is the barrier Lambda, and T equal increments of Lambda spread the discrepancy evenly.  Where the log

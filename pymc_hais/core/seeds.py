@@ -9,7 +9,7 @@ import numpy as np
 
 
 class Purpose(IntEnum):
-    """What random numbers are drawn for."""
+    """The purpose of random numbers."""
 
     CHECK = 0  # draws that check a model before any long work
     PILOT = 1
@@ -55,7 +55,7 @@ class Stream(NamedTuple):
 
 @dataclass(frozen=True)
 class Seeds:
-    """What the user gave, and the branches taken from the root of the tree."""
+    """The user's seed, and the branches taken from the root of the tree."""
 
     entropy: tuple[int, ...]
     branches: tuple[int, ...] = ()
@@ -75,7 +75,7 @@ class Seeds:
         return Stream(draws, noise.generate_state(2), np.random.default_rng(resampling))
 
     def streams(self, place: Place) -> list[Stream]:
-        """Return those of a place's populations."""
+        """Return the randomness of each population of a place."""
         return [self.stream(place.purpose, place.number, row, chain) for row, chain in place.populations]
 
     def name(self, place: Place) -> str:

@@ -73,8 +73,8 @@ def discrepancy(log_weights: np.ndarray, log_increments: np.ndarray) -> np.ndarr
 def systematic(log_weights: np.ndarray, uniform: float, n: int | None = None) -> np.ndarray:
     """Draw n ancestors, P by default, by systematic resampling (Carpenter, Clifford & Fearnhead 1999).
 
-    They come in increasing order; a particle of weight W is copied floor(n W) or ceil(n W) times, one of weight zero
-    never.  The one uniform number in [0, 1) places the comb.
+    They come in increasing order; a particle of weight W is copied floor(n W) or ceil(n W) times, and never if its
+    weight is zero.  One uniform number in [0, 1) places the n equally spaced points.
     """
     n = log_weights.size if n is None else n
     cumulative = np.cumsum(np.exp(normalise(log_weights)))

@@ -1,4 +1,4 @@
-"""Slips that a caller may make, each answered by one error: what was given, and what to pass instead."""
+"""Checks of arguments: each error says what was given, and what to pass instead."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _OF_PM_SAMPLE = {
 
 
 def check_integer(name: str, value: Any, least: int) -> None:
-    """Refuse what is no whole number, or too small a one."""
+    """Refuse anything but a whole number that is large enough."""
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
         raise ValueError(f"`{name}` must be a whole number of at least {least}; got {value!r}.")
 
 
 def check_positive(name: str, value: Any, unit: str, without: str | None) -> None:
-    """Refuse what is no positive finite number, nor None where that is without something."""
+    """Refuse anything but a positive finite number, or None where it is allowed."""
     is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
     is_left_out = value is None and without is not None
     if not is_left_out and not (is_number and 0 < value < np.inf):
@@ -51,13 +51,13 @@ def check_positive(name: str, value: Any, unit: str, without: str | None) -> Non
 
 
 def check_flag(name: str, value: Any) -> None:
-    """Refuse what is neither True nor False."""
+    """Refuse anything but True or False."""
     if not isinstance(value, bool | np.bool_):
         raise ValueError(f"`{name}` must be True or False; got {value!r}.")
 
 
 def check_seed(seed: Any) -> None:
-    """Refuse what makes no reproducible random numbers."""
+    """Refuse seeds that give no reproducible random numbers."""
     several = isinstance(seed, Sequence | np.ndarray) and not isinstance(seed, str | bytes) and np.ndim(seed) > 0
     seed = seed.item() if isinstance(seed, np.ndarray) and not several else seed
     each = seed if several else [seed]
@@ -70,7 +70,7 @@ def check_seed(seed: Any) -> None:
 
 
 def check_names(name: str, value: Any) -> None:
-    """Refuse what is no list of names, such as a single one, which would be read letter by letter."""
+    """Refuse anything but a list of names, such as a single string, which would be read letter by letter."""
     if isinstance(value, str):
         raise ValueError(f"`{name}` must be a list of names; got {value!r}: pass [{value!r}].")
     if value is not None and not (isinstance(value, Collection) and all(isinstance(one, str) for one in value)):
@@ -108,7 +108,7 @@ def check_labelled(model: Any, idata_kwargs: Any) -> None:
 
 
 def check_theme(theme: Any) -> None:
-    """Refuse what is no theme of a progress bar; PyMC would pass over it."""
+    """Refuse anything but a theme of a progress bar; PyMC would ignore it."""
     is_css = isinstance(theme, str) and "{" in theme
     if theme is not None and not is_css and not isinstance(theme, type(default_theme)):
         raise ValueError(
@@ -118,13 +118,13 @@ def check_theme(theme: Any) -> None:
 
 
 def check_share(name: str, value: Any) -> None:
-    """Refuse what is no number between 0 and 1."""
+    """Refuse anything but a number between 0 and 1."""
     if not isinstance(value, int | float | np.integer | np.floating) or not 0.0 < value < 1.0:
         raise ValueError(f"`{name}` must lie between 0 and 1, got {value!r}.")
 
 
 def refuse_idle(function: Callable[..., Any], given: Mapping[str, Any], why: str) -> None:
-    """Refuse arguments that a call would pass over: those that are not the function's defaults."""
+    """Refuse arguments that a call would ignore, if they are not the function's defaults."""
     parameters = inspect.signature(function).parameters
     defaults = {name: parameters[name].default for name in given}
     idle = [name for name, value in given.items() if not _is_default(value, defaults[name])]

@@ -1,4 +1,4 @@
-"""What users bring, draws of any sampler or modes -> arrays, once it is sure that they are of this model."""
+"""Draws of any sampler, or modes, that users pass -> arrays, after checks that they are of this model."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -102,7 +102,7 @@ def _are_equal(ours: np.ndarray, theirs: np.ndarray) -> bool:
 
 
 def check_takes_modes(reference: Any, path: Any) -> None:
-    """Refuse ``modes`` beside what it cannot be mixed with."""
+    """Refuse ``modes`` with a reference that cannot be mixed with them."""
     if not is_geometric(path) or is_model(reference) or is_result(reference):
         raise ValueError(
             '`modes` adds Gaussians to the reference, so it takes neither another `path` than "geometric" nor a '

@@ -95,7 +95,7 @@ def data_of(idata: DataTree) -> ObservedData:
 
 
 def findings_from_json(text: str) -> tuple[Finding, ...]:
-    """Read findings; those of an older version get the names of today."""
+    """Read findings; findings of an older version get their present names."""
     return tuple(_named_today(**fields) for fields in json.loads(text))
 
 

@@ -35,7 +35,7 @@ def read_kernels(model: Any, asked: Any, estimators: tuple[str, ...]) -> tuple[K
 
 
 def _read_pair(given: Any) -> tuple[Kernel, SiteKernel | None]:
-    """Return the kernels of the continuous dimensions, and of discrete sites where the user has one."""
+    """Return the kernels of the continuous dimensions, and of discrete sites if the user passes one."""
     kernels = list(given) if isinstance(given, tuple | list) else [] if given is None else [given]
     of_sites = [one for one in kernels if getattr(one, "is_site_kernel", False)]
     others = [one for one in kernels if one not in of_sites]
@@ -50,7 +50,7 @@ def _read_pair(given: Any) -> tuple[Kernel, SiteKernel | None]:
 
 
 def _check_sites(model: Any, kernel: Kernel, sites: SiteKernel | None, estimators: tuple[str, ...]) -> None:
-    """Refuse what goes with discrete variables only, or without them only."""
+    """Refuse kernels and options that need discrete variables, or that need a model without them."""
     if sites is None and kernel.constraints is None and not estimators:
         return
     discrete = discrete_names(model)

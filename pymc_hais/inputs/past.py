@@ -1,4 +1,4 @@
-"""A result -> the run that it came from, as far as more of the same plan needs it."""
+"""A result -> the run that it came from, as far as an extension needs it."""
 
 import logging
 from collections.abc import Mapping
@@ -57,7 +57,7 @@ def read_whole(idata: Any) -> tuple[Plan, LogZEstimate]:
 
 
 def read_backend(idata: Any) -> str | None:
-    """Return the backend of a result; None where it does not say, or where a PyTensor mode took its place."""
+    """Return the backend of a result; None if it has none, or if it used a PyTensor mode instead."""
     has_draws = isinstance(idata, DataTree) and "posterior" in idata.children
     backend = idata["posterior"].attrs.get("backend") if has_draws else None
     return backend if backend in BACKENDS else None
@@ -83,9 +83,9 @@ def check_model_of(origin: Origin, model: Any) -> None:
 
 
 def read_evidence(idata: DataTree, estimate: LogZEstimate, problem: Problem, plan: Plan, ladder: Ladder) -> Evidence:
-    """Read what a whole result keeps of its run, whose particles have lost their states.
+    """Read the evidence that a whole result keeps of its run, without the states of its particles.
 
-    What was counted over all particles of the last round is spread over them.
+    Totals over all particles of the last round are spread evenly over the particles.
     """
     group, run = idata[EVIDENCE].to_dataset(), _read_run(idata, estimate)
     columns = (group[f"round_{name}"].values.tolist() for name in ("n_temperatures", "value", "mc_se"))
@@ -134,7 +134,7 @@ def _read_run(idata: DataTree, estimate: LogZEstimate) -> AnnealingRun:
 
 
 def _read_opinions(idata: DataTree, estimate: LogZEstimate) -> tuple[LogZEstimate, ...]:
-    """Read what other methods said; the first row is the estimate itself."""
+    """Read the estimates of other methods; the first row is the reported estimate itself."""
     rows = idata["estimates"].to_dataset()
     columns = [rows[name].values.tolist() for name in _NUMBERS]
     names = [str(name) for name in rows["method"].values]

@@ -1,4 +1,4 @@
-"""What a user may ask for, checked before any work."""
+"""The arguments of a public function, checked before any work."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -73,7 +73,7 @@ _NO_NUMBERS = {
 
 
 def _of_content(given: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what changes no number of a call within the call; of a file of a plan the content counts."""
+    """Leave out arguments that change no number of the call; for a file of a plan its content counts."""
     if given.get("sample_kwargs"):
         kept = {name: value for name, value in given["sample_kwargs"].items() if name not in _NO_NUMBERS}
         given = given | {"sample_kwargs": _of_content(kept)}
@@ -183,7 +183,7 @@ def _read_sampling(model: Any, asked: Any, estimators: tuple[str, ...], kernel: 
 
 
 def _build_recipe(kernel: Kernel, asked: Any) -> tuple[Recipe, int | None]:
-    """Return what the plan keeps from the user, and the length of the first round where it is given."""
+    """Return the user's choices that the plan keeps, and the length of the first round if it is given."""
     schedule, n_temperatures = asked.schedule, asked.n_temperatures
     length = None if n_temperatures is None else max(int(n_temperatures), 1)
     if isinstance(schedule, str):

@@ -35,7 +35,7 @@ def read_plan(source: Any, argument: str = "plan") -> Plan:
 
 
 def _is_result(path: Path) -> bool:
-    """Whether a file is of a result and not of a plan; what is neither is refused."""
+    """Whether a file holds a result and not a plan; other files are refused."""
     beginning = b""
     if path.is_file():
         with path.open("rb") as file:

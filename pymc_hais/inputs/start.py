@@ -39,9 +39,9 @@ def read_start(model: Any, asked: Any, estimators: tuple[str, ...], plan: Plan |
 
 
 def follow(plan: Plan, asked: Any, sampling: Sampling, compiler: Compiler, source: str) -> tuple[Sampling, Compiler]:
-    """Take kernel and schedule from a plan; refuse what was asked for that contradicts it.
+    """Take kernel and schedule from a plan; refuse arguments that contradict it.
 
-    Messages call what the plan is from ``source``.
+    Messages call the origin of the plan ``source``.
 
     Raises ValueError, naming the argument and what to pass.
     """

@@ -73,7 +73,7 @@ def build_tree(
     estimate: LogZEstimate,
     attrs: Mapping[str, Any],
 ) -> DataTree:
-    """Put groups under what a person sees first of a result."""
+    """Put groups below the attributes that a printed result shows first."""
     groups = {
         "posterior": posterior,
         "sample_stats": stats,
@@ -110,7 +110,7 @@ def data_groups(model: Any, labels: dict[str, Any]) -> dict[str, Callable[[], An
 
 
 def stats_of(draws: PosteriorDraws) -> dict[str, np.ndarray]:
-    """Name what is kept of each draw's particle."""
+    """Return the statistics that are kept of each draw's particle."""
     return {
         "log_weight": draws.log_weights,
         "acceptance_rate": draws.acceptance_rate,
@@ -135,7 +135,7 @@ def densities(posterior: Dataset, model: Any, output: Output) -> dict[str, Calla
 
 
 def add_groups(builders: Mapping[str, Callable[[], Any]], runner: Runner) -> dict[str, Any]:
-    """Make further groups of a finished result, those that have content."""
+    """Add further groups to a finished result, if they have content."""
     groups = {name: runner.attempt(f"the group `{name}`", build, None) for name, build in builders.items()}
     return {name: group for name, group in groups.items() if group is not None}
 

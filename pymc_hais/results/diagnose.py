@@ -42,7 +42,7 @@ def _bind(check: Check, evidence: Evidence, runner: Runner) -> Callable[[], Iter
 
 
 def findings_of_rows(evidence: Evidence, runner: Runner) -> tuple[Finding, ...]:
-    """Return what the numbers of R rows mean: of the rows together, then of single rows, merged."""
+    """Return the findings of R rows: first of all rows together, then of single rows, merged."""
     rows, problem = evidence.rows, evidence.problem
     checks = {
         "the diagnosis of the model": lambda: (*check_prior_draws(problem), *check_prior_mass(problem)),
@@ -53,7 +53,7 @@ def findings_of_rows(evidence: Evidence, runner: Runner) -> tuple[Finding, ...]:
 
 
 def _make(checks: Mapping[str, Callable[[], Iterable[Finding]]], runner: Runner) -> list[Finding]:
-    """Make every check; what one that fails would have seen is not known, and a finding of its own."""
+    """Make every check; a check that fails becomes a finding, because its result is unknown."""
     findings: list[Finding] = []
     for what, check in checks.items():  # most of them are generators, which do not start before they are read
         findings += runner.attempt(what, lambda check=check: tuple(check()), (), "error")  # type: ignore[misc]

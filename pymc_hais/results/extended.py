@@ -88,7 +88,7 @@ def _join(
 def _attributes(
     old: Mapping[str, Any], more: Mapping[str, Any], shape: tuple[int, ...], extended: Evidence
 ) -> dict[str, Any]:
-    """Add up what both have cost, and count the extension."""
+    """Add up the costs of both, and count the extension."""
     seeds = [*json.loads(old.get("extension_seeds", "[]")), json.loads(more["random_seed"])]
     return {
         **old,

@@ -34,7 +34,7 @@ class HeldOut:
 
     @classmethod
     def exact(cls, value: np.ndarray) -> Self:
-        """Gather values (R,) that nothing was annealed for."""
+        """Gather exact values (R,), which needed no annealing."""
         return cls(value, np.zeros_like(value), np.full_like(value, np.nan), np.full_like(value, -np.inf), 0.0)
 
     def minus(self, name: str, log_z: LogZEstimate) -> Self:
@@ -60,7 +60,7 @@ class HeldOut:
 
     @property
     def sem(self) -> float:
-        """What another set of as many rows would change: the rows' standard deviation over the root of R."""
+        """Standard error over sets of as many rows: the rows' standard deviation over the root of R."""
         n = len(self.value)
         if not np.isfinite(self.value).all():
             return float("inf")
@@ -68,7 +68,7 @@ class HeldOut:
 
 
 def of_rows(results: Sequence[RowEvidence], findings: tuple[Finding, ...], mass: LogZEstimate | None = None) -> HeldOut:
-    """Gather the estimates of R rows, whose random numbers are independent but for one mass that divides them all."""
+    """Gather the estimates of R rows, which are independent except for one mass that divides all of them."""
     estimates = [result.estimate for result in results]
     of_mass = mass.mc_se if mass else 0.0
     value, se, mc_se, shortfall = (

@@ -1,4 +1,4 @@
-"""What outlives a call: the plan of a run, as a group of its result or as a file, and whole results on disk."""
+"""The plan of a run, as a group of its result or as a file, and whole results on disk."""
 
 import os
 from pathlib import Path
@@ -54,7 +54,7 @@ def save_plan(idata: DataTree, path: str | os.PathLike[str]) -> None:
 
 
 def keep_result(idata: DataTree, runner: Runner) -> None:
-    """Write a result into the folder of its run, if that has ended: one that was cut short goes on from its pieces."""
+    """Write a result into the folder of its run, if the run is complete; a stopped run continues from its pieces."""
     checkpoint = runner.workers.checkpoint
     if checkpoint is None or runner.ledger.is_interrupted:
         return

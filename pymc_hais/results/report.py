@@ -1,4 +1,4 @@
-"""The end of a run: what is said of it, in log messages and in the attributes of the file, and its labelled result."""
+"""The end of a run: log messages, the attributes of the file, and the labelled result."""
 
 import json
 import logging
@@ -114,7 +114,7 @@ def log_extension(before: LogZEstimate, estimate: LogZEstimate, evidence: Eviden
 
 
 def log_nothing_added(estimate: LogZEstimate, runner: Runner) -> None:
-    """Log why a result was not extended: its error is small enough, or no number of particles would make it so."""
+    """Log why a result was not extended: its error is small enough, or no number of particles would be enough."""
     target = runner.sampling.target_se or np.inf
     if estimate.se <= target:
         _log.info(f"Nothing was added: the error of {estimate:.3f} is below target_se = {target:g}")
@@ -142,7 +142,7 @@ def log_line(estimate: LogZEstimate, seconds: float) -> None:
 
 @contextmanager
 def silenced() -> Iterator[None]:
-    """Log nothing of this thread meanwhile."""
+    """Silence the log of this thread inside the context."""
     thread = threading.get_ident()
 
     def passes(record: logging.LogRecord) -> bool:
@@ -213,7 +213,7 @@ def _attributes(evidence: Evidence, runner: Runner) -> dict[str, Any]:
 
 
 def _of_call(evidence: Evidence, runner: Runner) -> dict[str, Any]:
-    """Gather what a run and its extension have both."""
+    """Return the attributes that a run and an extension have in common."""
     return {
         "random_seed": json.dumps(runner.seeds.entropy),
         "target_se": -1.0 if runner.sampling.target_se is None else runner.sampling.target_se,
@@ -233,7 +233,7 @@ def end_run(
 ) -> DataTree:
     """Make the result of a run of one model that has posterior draws, in a call that began at a time.
 
-    ``named`` makes what the result keeps of flat vectors (..., D).
+    ``named`` turns flat vectors (..., D) into the variables that the result keeps.
     """
     unflatten, draws = evidence.problem.layout.unflatten, evidence.posterior
     assert draws is not None

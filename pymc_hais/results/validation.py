@@ -18,7 +18,7 @@ _ROWS = 10
 def rank(draws: Mapping[str, np.ndarray], truth: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the share of posterior draws (R, n, ...) below the true values (R, ...).
 
-    Ties count half; of whole numbers, which have many, a random share of them counts, so that ranks are uniform.
+    Ties count half; for whole numbers, which have many ties, a random share counts, so that ranks are uniform.
     """
     rng = np.random.default_rng(0)
     ranks = {}
@@ -30,7 +30,7 @@ def rank(draws: Mapping[str, np.ndarray], truth: Mapping[str, np.ndarray]) -> di
 
 
 def to_text(tree: DataTree) -> str:
-    """Write the bounds of each data set as a table, of many those whose bounds are widest."""
+    """Write the bounds of each data set as a table; of many data sets only those with the widest bounds."""
     table = tree["bounds"].to_dataset().to_dataframe()[["lower", "upper", "gap", "n_temperatures"]]
     shown = table if len(table) <= _ROWS else table.nlargest(_ROWS, "gap")
     which = "" if len(shown) == len(table) else f" (the widest {_ROWS} of {len(table)} data sets)"

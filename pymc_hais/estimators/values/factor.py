@@ -36,7 +36,7 @@ class LogBayesFactor(Value):
     _title = "log Bayes factor"
 
     def __neg__(self) -> LogBayesFactor:
-        """Compare the other way round."""
+        """Return the factor with the two models exchanged."""
         return LogBayesFactor(-self.value, self.se, -self.upper, -self.lower, self.findings)
 
     def exp(self) -> BayesFactor:
@@ -73,7 +73,7 @@ class Exponential(Ordered):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Those of the logarithm."""
+        """The findings of the logarithm."""
         return self.log.findings
 
     def __format__(self, spec: str) -> str:

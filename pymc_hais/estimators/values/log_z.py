@@ -15,7 +15,7 @@ from pymc_hais.estimators.values.shown import Finding, Value
 
 @dataclass(frozen=True)
 class ObservedData:
-    """What tells the data of one estimate from those of another, whatever their names."""
+    """A description of observed data that identifies them whatever their names."""
 
     digests: tuple[str, ...]  # one of each observed array, in order; none where a model has no observed variable
     description: str
@@ -38,7 +38,7 @@ def _mean(array: np.ndarray) -> str:
 
 
 def _digest(array: np.ndarray) -> str:
-    """Digest shape and numbers of an array: equal ones have one digest, in whatever type."""
+    """Digest shape and numbers of an array: equal arrays of any type have the same digest."""
     if array.dtype.kind in "biuf":
         numbers = array.astype(np.float64)
         # One NaN, and no negative zeros.

@@ -42,7 +42,7 @@ class Finding:
 
 
 class Ordered:
-    """What ``float``, ``round``, ``<`` and ``max`` take for its value alone."""
+    """A value with an error; ``float``, ``round``, ``<`` and ``max`` use the value alone."""
 
     value: float
 
@@ -120,7 +120,7 @@ class Value(Ordered):
 
 @dataclass(frozen=True, repr=False)
 class Log10(Value):
-    """What an estimate is to base 10: ``value``, ``se``, the 95% interval ``lower`` to ``upper``, and ``findings``."""
+    """An estimate to base 10: ``value``, ``se``, the 95% interval ``lower`` to ``upper``, and ``findings``."""
 
     value: float
     se: float
@@ -152,5 +152,5 @@ def to_html(headline: str, findings: tuple[Finding, ...]) -> str:
 
 
 def _with_code(text: str) -> str:
-    """Show as code what stands between backticks."""
+    """Show text between backticks as code."""
     return re.sub("`([^`]+)`", r"<code>\1</code>", text)

@@ -1,4 +1,4 @@
-"""What comparisons of models rest on, and what simulated data sets show of the sampler."""
+"""Findings of comparisons of models, and of validation with simulated data sets."""
 
 from collections.abc import Iterator, Mapping
 from itertools import combinations
@@ -57,12 +57,12 @@ def check_comparison(
 
 
 def _are_one(first: LogZEstimate, second: LogZEstimate) -> bool:
-    """Whether two estimates are one, to the bit: an exact one is no run."""
+    """Whether two estimates are equal to the bit; exact values do not count, because they are no runs."""
     return first is second or (first == second and first.mc_se > 0.0)
 
 
 def check_validation(bounds: Mapping[str, np.ndarray], ranks: Mapping[str, np.ndarray]) -> Iterator[Finding]:
-    """Yield what the bounds (R,) and the ranks of simulated data sets show of the sampler on this model."""
+    """Yield findings of the bounds (R,) and the ranks of simulated data sets about the sampler on this model."""
     gap = bounds["upper"] - bounds["lower"]
     # Each upper bound rests on one draw of the true values, which its own error does not count.
     error = float(np.std(gap, ddof=1) / np.sqrt(len(gap))) if len(gap) >= _FEWEST else np.inf

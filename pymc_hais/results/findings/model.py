@@ -1,4 +1,4 @@
-"""What can be said of the model itself: its data, its prior, and its discrete variables."""
+"""Findings of the model itself: its data, its prior, and its discrete variables."""
 
 from collections.abc import Iterator
 
@@ -40,7 +40,7 @@ def check_data(problem: Problem) -> Iterator[Finding]:
 
 @check("the diagnosis of the prior's draws")
 def check_prior_draws(problem: Problem) -> Iterator[Finding]:
-    """Yield an info if draws of the prior could not be used, where the start was left to us."""
+    """Yield an info if draws of the prior could not be used for the default start."""
     if problem.undrawn:
         yield Finding(
             "prior_density",

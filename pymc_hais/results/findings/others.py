@@ -1,4 +1,4 @@
-"""What others say of log Z: methods beside a run, a search for modes, and a bridge from draws of another sampler."""
+"""Findings of other evidence on log Z: other methods, a search for modes, and a bridge from another sampler's draws."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -33,7 +33,7 @@ _METHODS = {
 
 
 def check_bridge(result: BridgeResult, n_draws: int) -> Iterator[Finding]:
-    """Yield what is missing in the draws of all chains that a bridge starts from."""
+    """Yield the finding of what is missing in the draws that a bridge starts from."""
     if not np.isfinite(result.log_z):
         yield Finding(
             "poor_draws",
@@ -108,9 +108,9 @@ def check_opinions(estimate: LogZEstimate, opinions: Sequence[LogZEstimate]) -> 
 def check_modes(modes: Modes | None, estimate: LogZEstimate) -> Iterator[Finding]:
     """Yield an error if modes hold more mass than the run found there, and log Z lacks more than its error bar.
 
-    And one if modes were so hard to reach that there may be others.  Of draws from classes of unknown sizes, the share
-    of all classes that none belongs to is about the share of the draws that are alone in theirs (Good 1953, Biometrika
-    40, 237-264): where the climbs to modes with a real share of Z are few, so are those to modes that are not known.
+    And an error if modes were so hard to reach that there may be others.  For draws from classes of unknown sizes, the
+    total probability of unseen classes is about the share of draws that are alone in their class (Good 1953, Biometrika
+    40, 237-264).  So if few climbs reach a mode with a real share of Z, other such modes may be unknown.
     """
     if modes is not None and modes.n_rare:
         yield Finding(

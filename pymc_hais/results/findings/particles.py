@@ -1,4 +1,4 @@
-"""What the final particles show of the target: its tails, its edges, its width and its rounding."""
+"""Findings of the final particles about the target: its tails, its edges, its width and its rounding."""
 
 from collections.abc import Iterator
 
@@ -95,8 +95,8 @@ def check_edge(problem: Problem, run: AnnealingRun, estimate: LogZEstimate) -> I
 def check_rounding(problem: Problem, run: AnnealingRun) -> Iterator[Finding]:
     """Yield an error if rounding changes the final log densities by more than log Z may be wrong by.
 
-    By the spacing of floating-point numbers at the densities, by what is measured around them, and by the difference
-    of two forms of the density.
+    Rounding is judged by the spacing of floating-point numbers at the densities, by densities measured around the
+    particles, and by the difference of two forms of the density.
     """
     dtype = problem.layout.dtype
     ends = [np.asarray(end, np.float64).ravel() for end in (run.state.log_reference, run.state.log_ratio)]

@@ -1,4 +1,4 @@
-"""Whether a run could follow its plan, what confirms its start, and what the time was too short for."""
+"""Findings of a run's plan: whether the run could follow it, whether draws confirm its start, and the time limit."""
 
 from collections.abc import Iterator
 
@@ -23,7 +23,7 @@ _LEAST_ACCEPTANCE = 0.6
 
 @check("the diagnosis of the time", is_of_first_run=True)
 def check_time(plan: Plan, evidence: Evidence, runner: Runner) -> Iterator[Finding]:
-    """Yield what ``max_seconds`` took from a run beside temperatures."""
+    """Yield the finding of what a run lacks because of ``max_seconds``, temperatures apart."""
     pilot = plan.pilot
     if pilot is not None and not pilot.is_complete:
         yield Finding(
@@ -73,7 +73,7 @@ def check_plan(plan: Plan, run: AnnealingRun) -> Iterator[Finding]:
     """Yield a warning if a run follows its plan far less smoothly than the run that learnt it.
 
     At constant speed every step has the same discrepancy D, their sum falls as 1/T, and T times the sum is the squared
-    barrier.  Where a plan does not fit, a few steps take it all: the product is then larger than any barrier asks for.
+    barrier.  If a plan does not fit, a few steps have most of the sum, and the product is larger than any barrier.
     """
     promise = plan.origin.promise if plan.origin else None
     if promise is None or not np.isfinite(run.log_z).any():

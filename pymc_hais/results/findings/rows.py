@@ -1,4 +1,4 @@
-"""What rows of data show together, and one by one."""
+"""Findings of rows of data, together and one by one."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -19,7 +19,7 @@ _SHOWN = 5
 def check_mean(results: Sequence[RowEvidence]) -> Iterator[Finding]:
     """Yield an error if the mean over the rows moved from one round to the next by more than its error.
 
-    Row by row a short round has too few particles in its tail to know its own error; in the mean that evens out.
+    A short round of one row has too few particles in its tail to know its own error; the mean averages this out.
     """
     pairs = [result.rounds[-2:] for result in results if len(result.rounds) > 1]
     if not pairs:

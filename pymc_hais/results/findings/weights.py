@@ -1,4 +1,4 @@
-"""What the weights, the moves and the rounds of a run show."""
+"""Findings of the weights, the moves and the rounds of a run."""
 
 from collections.abc import Iterator
 
@@ -24,7 +24,7 @@ _MOST_DROPPED = 0.1
 
 @check("the diagnosis of the weights")
 def check_weights(row: RowEvidence, evidence: Evidence, runner: Runner) -> Iterator[Finding]:
-    """Yield what the numbers of one row's run mean; the evidence is of all rows."""
+    """Yield the findings of one row's run; ``evidence`` has all rows."""
     symptoms = row.symptoms
     if not symptoms.is_alive:
         yield Finding(
@@ -164,7 +164,7 @@ def more_temperatures(target: float | None) -> str:
 
 
 def _long_enough(times: float, row: RowEvidence, evidence: Evidence, runner: Runner) -> str:
-    """Return what a round would take that makes the error so many times smaller; nothing where it is infinite."""
+    """Return the cost of a round that makes the error so many times smaller; "" if the error is infinite."""
     # All rounds count, with as many particles as there was time for.
     made = sum(one.n_steps for one in row.rounds) * evidence.draws / runner.sampling.draws
     n_steps = made * times**2

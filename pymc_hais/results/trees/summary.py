@@ -1,4 +1,4 @@
-"""A result -> a few lines for a person: log Z, its error, how it was made, what it took, and the findings."""
+"""A result -> a few lines: log Z, its error, the run and its cost, and the findings."""
 
 import os
 from dataclasses import dataclass, replace
