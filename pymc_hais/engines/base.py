@@ -1,4 +1,4 @@
-"""What engines share: what they hold, the density's arguments, calls spread over threads."""
+"""Parts that engines share: their fields, the density's arguments, calls spread over threads."""
 
 import copy
 import os
@@ -28,7 +28,7 @@ class CompileClock:
 
 
 class SharedEngine(Engine):
-    """An engine but for how it moves particles.
+    """Base class of engines; a subclass moves the particles.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class SharedEngine(Engine):
         self._density = density
 
     def _build(self) -> None:
-        """Build what depends on the path."""
+        """Build the parts that depend on the path."""
         raise NotImplementedError
 
     def along(self, path: Path, tuned: Sequence[np.ndarray] = ()) -> Self:

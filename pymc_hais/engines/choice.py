@@ -1,4 +1,4 @@
-"""Which engine runs a model: the one asked for, or the fastest that its graph supports."""
+"""The choice of the engine for a model: the user's, or the fastest one that the graph supports."""
 
 import importlib.util
 import logging
@@ -119,7 +119,7 @@ def _compile(backend: str, graph: DensityGraph, compile_kwargs: dict, kernel: Ke
 
 
 def compile_source(source: Source) -> Engine:
-    """Compile an engine from what :class:`pymc_hais.model.density.Source` holds, here or in another process."""
+    """Compile an engine from a :class:`pymc_hais.model.density.Source`, here or in another process."""
     begin = time.perf_counter()
     engine = _build(source)
     engine.source = source

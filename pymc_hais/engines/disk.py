@@ -1,4 +1,4 @@
-"""Where compiled programs are kept, so that another process need not compile them again."""
+"""A cache of compiled programs on disk, so that another process need not compile them again."""
 
 import contextlib
 import logging
@@ -18,7 +18,7 @@ _OFF = ("0", "off", "false", "no")
 
 
 def cache_folder() -> Path | None:
-    """Return the folder for compiled programs; None where there is to be none, or it cannot be written.
+    """Return the folder for compiled programs; None if the cache is off or the folder cannot be written.
 
     ``PYMC_HAIS_CACHE`` names it; ``off`` (or 0, false, no) turns the cache off.  By default it is ``pymc_hais`` in the
     user's own folder for caches.

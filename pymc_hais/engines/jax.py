@@ -63,7 +63,7 @@ def _log(x: Any) -> Any:
 
 @functools.cache
 def _warn_of_forks() -> None:
-    """Have every later fork of this process say what to use instead: JAX's threads do not survive it."""
+    """Let every later fork of this process warn and name an alternative: JAX's threads do not survive a fork."""
 
     def warn() -> None:
         warnings.warn(
@@ -87,7 +87,7 @@ def _refuse_forked() -> None:
 
 
 def _hold(array: Any) -> Any:
-    """Put an array on the device; what is small and next to it travels with each call, in less time."""
+    """Put an array on the device; small arrays for a CPU travel with each call, which takes less time."""
     is_small = isinstance(array, np.ndarray) and array.nbytes <= _TRAVELS and jax.default_backend() == "cpu"
     return array if is_small else jnp.asarray(array)
 

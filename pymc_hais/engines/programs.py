@@ -1,4 +1,4 @@
-"""Programs that JAX has compiled, and where it finds them again."""
+"""JAX's compiled programs and their cache."""
 
 import os
 import threading

@@ -1,4 +1,4 @@
-"""Engines on their way to other processes, which compile the same graphs again and keep the programs."""
+"""Engines sent to other processes, which compile the same graphs again and keep the programs."""
 
 import contextlib
 import functools

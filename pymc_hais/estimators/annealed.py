@@ -191,7 +191,7 @@ def divide(estimate: LogZEstimate, mass: LogZEstimate) -> LogZEstimate:
 
 
 def turn_round(estimate: LogZEstimate, shift: float = 0.0) -> LogZEstimate:
-    """Read an estimate of 1 / Z, from the way back, as one of Z, less a shift in nats.
+    """Turn an estimate of 1 / Z, from annealing back, into one of Z, less a shift in nats.
 
     What it may fall short of only raises the bound.
     """

@@ -1,4 +1,4 @@
-"""Whether particles remember where they came from: in some direction they lie too close together for the target.
+"""Underdispersion: whether the final particles are too narrow for the target in some direction.
 
 Moves that are too slow for the schedule leave the particles behind, and the weights must make up for it.  Given where a
 particle ended, its weight has the mean pi / q (Jarzynski's identity), with pi the target and q the density that the

@@ -1,4 +1,4 @@
-"""What importance sampling says of the mass of a region, and what a run says of the same one.
+"""The mass of a region by importance sampling, compared with a run's.
 
 The log of an integral is never below that of a part of it, so that a region that holds more mass than all of a run
 has found proves that the run missed it, whatever the proposal was.
@@ -32,13 +32,13 @@ class RegionMass:
 
     @property
     def lower(self) -> float:
-        """What the region's log mass is at least: the estimate itself, where its error is known."""
+        """Lower bound of the region's log mass: the estimate itself, if its error is known."""
         return self.log_mass if self.is_reliable else self.log_mass - _MARKOV
 
 
 @dataclass(frozen=True)
 class Missed:
-    """What a run has not found."""
+    """Mass that a run has not found."""
 
     which: np.ndarray  # the regions, the largest first
     gain: float  # nats by which log Z would rise with them

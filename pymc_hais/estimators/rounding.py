@@ -13,7 +13,7 @@ _FEWEST = 8
 
 
 def measure_noise(positions: np.ndarray, evaluate: Evaluate) -> float:
-    """Return the root mean square (nats) of what a log density lacks to be smooth near particles; NaN if not known.
+    """Return the root mean square (nats) of a log density's deviations from smoothness near particles; NaN if unknown.
 
     Parameters
     ----------

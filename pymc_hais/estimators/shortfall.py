@@ -1,4 +1,4 @@
-"""What may still be missing from log Z: the finite-T bias, the upper tail of the log ratio, and what comes late.
+"""Parts of log Z that may be missing: the finite-T bias, the upper tail of the log ratio, and mass that comes late.
 
 Z_hat is unbiased at any speed, but when a region is reached by fewer than one particle in a population,
 almost every Z_hat is too small and its error bar too.  The shortfall shrinks as the annealing slows down, so rounds of
@@ -93,7 +93,7 @@ def residual_lag(rounds: Sequence[Round], value: float) -> float:
 
 
 class Late(NamedTuple):
-    """What particles found only by moving, once a step of the annealing had ended."""
+    """Mass that particles found only by moving after a step of the annealing had ended."""
 
     share: float  # of Z
     length: int  # temperatures that a round should have because of it

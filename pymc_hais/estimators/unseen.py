@@ -1,4 +1,4 @@
-"""The tail of the weights: how heavy it is, and what lies beyond the largest weight that was seen.
+"""The tail of the weights: how heavy it is, and the mass beyond the largest weight.
 
 A sum of heavy-tailed weights is too small most of the time and far too large now and then, and so is the variance
 computed from the same weights: intervals then miss log Z upwards.  The tail itself says what is typically missing.

@@ -21,7 +21,7 @@ _FEWEST, _FEWEST_PER_DIM = 20, 2
 
 
 class BridgeResult(NamedTuple):
-    """What two bridges give together."""
+    """The combined result of two bridges."""
 
     log_z: float  # of the integral of ``exp(model.logp())``
     se: float

@@ -1,4 +1,4 @@
-"""Data simulated from a model: log Z from below by the way forward, from above by the way back from the true values.
+"""Simulated data: bounds of log Z from below by annealing forward, from above by annealing back from the true values.
 
 The true values are an exact draw of the posterior of their own data, which real data do not have: annealed back to the
 reference they give an unbiased estimate of 1 / Z (Grosse, Ghahramani & Adams 2015, arXiv:1511.02543).
@@ -61,7 +61,7 @@ def run_validation(problem: Problem, plan: Plan, true_positions: np.ndarray, run
 
 
 class _Ahead(NamedTuple):
-    """What the way forward of one data set gave."""
+    """The result of annealing forward for one data set."""
 
     lower: RowEvidence
     inside: Support
@@ -69,7 +69,7 @@ class _Ahead(NamedTuple):
 
 
 def _sandwich(problem: Problem, row: int, ahead: _Ahead, back: AnnealingRun) -> Sandwich:
-    """Bound log Z by the way forward from below, and by the way back from above."""
+    """Bound log Z from below by annealing forward, and from above by annealing back."""
     inside = ahead.inside
     upper = turn_round(estimate_log_z(end_at_fit(problem, row, back)), problem.log_prior_mass - inside.log_share)
     upper = replace(upper, mc_se=float(np.hypot(upper.mc_se, inside.relative_se)))

@@ -1,1 +1,1 @@
-"""Where to start, and how long rounds must be: strategies, and the pilots that compare them."""
+"""The choice of a start and of the length of rounds: strategies, and the pilots that compare them."""

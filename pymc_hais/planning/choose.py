@@ -67,7 +67,7 @@ def follow_known(search: Search) -> Trial | str:
 
 
 def leave_untuned(search: Search) -> Trial | str:
-    """Take kernel, schedule and reference as they are, where nothing is left to a pilot."""
+    """Use kernel, schedule and reference as given, if a pilot has nothing to choose."""
     problem, runner = search.problem, search.runner
     is_free = takes_fit(search.reference) and not is_auto(search.reference)
     if is_free or runner.sampling.recipe.needs_pilot(problem.engine.kernel):
@@ -97,7 +97,7 @@ def sum_states(search: Search) -> Trial | str:
 
 
 def start_near_mode(search: Search) -> Trial | str:
-    """Start from the mode where that is offered, with fields integrated out; pilots are next if rounds refute it."""
+    """Start from the mode, with fields integrated out, if the model allows it; pilots are next if rounds refute it."""
     problem, runner = search.problem, search.runner
     if not is_auto(search.reference):
         return ""
@@ -109,7 +109,7 @@ def start_near_mode(search: Search) -> Trial | str:
 
 
 def start_near_mode_again(search: Search) -> Trial | str:
-    """Try the mode in other coordinates than those of linear predictors, where a pilot from the prior is dear."""
+    """Try the mode in other coordinates than those of linear predictors, if a pilot from the prior is costly."""
     chart = search.problem.chart
     if not is_auto(search.reference) or chart is None or not chart.fixes_predictors:
         return ""

@@ -1,4 +1,4 @@
-"""Whether a start by a fit is confirmed by something that did not come from the fit.
+"""Checks of a fitted start by evidence that does not depend on the fit.
 
 A fit to the end of a pilot, or to a mode, sees what the pilot or the climb has seen.  The rounds that start from it are
 too short to reach anything else, so that they agree with one another wherever the fit is.  Three things confirm it:
@@ -37,7 +37,7 @@ _EVALUATIONS, _SHARE = 1_500_000, 1.0
 
 
 class Confirmation(NamedTuple):
-    """What speaks for a fit, and what against it."""
+    """The evidence for a fit, and a reason against it."""
 
     n_draws: float  # effective number of prior draws that led there; infinite where the density has one hill
     against: str | None = None
@@ -56,7 +56,7 @@ def is_one_hill(problem: Problem) -> bool:
 
 
 def confirm(tried: Trial, first: Trial) -> Confirmation:
-    """Hold a start by a fit against the pilot from the prior, and where that says little against a small population."""
+    """Compare a fitted start with the pilot from the prior and, if this is not conclusive, with a small population."""
     problem = first.problem
     if is_one_hill(problem):
         return Confirmation(np.inf)

@@ -1,4 +1,4 @@
-"""Particles at beta = 1 -> a reference near the target, with which what the annealing starts from is mixed."""
+"""Particles at beta = 1 -> a fitted reference near the target, mixed with the first reference."""
 
 from dataclasses import replace
 

@@ -19,7 +19,7 @@ from pymc_hais.tuning import FINAL_MOVES
 
 
 def restore_problem(plan: Plan, model: Any, reference: Any, runner: Runner) -> Problem:
-    """Compile a model for what a plan starts from.
+    """Compile a model for the start of a plan.
 
     The model has the free variables of the plan's model; its data may be others.  ``reference`` is as the user gave it,
     where the plan's was the user's own.

@@ -1,4 +1,4 @@
-"""From one start: its pilots, what they tell about every row of data, and how long rounds must be.
+"""Pilots from one start, their predictions for every row of data, and the length of rounds.
 
 Of several rows only some have a pilot; a short round, which is not reported, tells about all of them.
 """
@@ -101,7 +101,7 @@ def run_pilots(
 
 
 def _pilot(problem: Problem, row: int, stream: Stream, n_particles: int, seconds: float) -> Piloting:
-    """Draw a pilot's particles; fewer where they would not get anywhere in the time."""
+    """Draw a pilot's particles; fewer if the time is too short for all."""
     start = problem.start([row], [stream], n_particles)
     if not np.isfinite(seconds):
         return Piloting(start, seconds)
@@ -235,7 +235,7 @@ def _suggest(problem: Problem, pilots: Sequence[Pilot], runner: Runner) -> np.nd
 def decide(
     problem: Problem, pilots: Sequence[Pilot], seen: Sequence[np.ndarray], lengths: np.ndarray, runner: Runner
 ) -> Plan:
-    """Return a plan with rounds as long as pilots, and what arrived late in them, ask for."""
+    """Return a plan whose rounds are as long as the pilots, and the mass that arrived late in them, require."""
     pilot = merge(pilots)
     tail = measure_tail(seen, float(pilot.autocorrelation_times[-1]), pilot.late)
     shortest, longest = _shortest(problem, tail), runner.sampling.max_temperatures
@@ -247,7 +247,7 @@ def decide(
 
 
 def _recipe(problem: Problem, runner: Runner) -> Recipe:
-    """Leave out most of the moves that part copies where there are few of these."""
+    """Leave out most of the moves that separate copies, if there are few copies."""
     if not problem.is_near:
         return runner.sampling.recipe
     return replace(runner.sampling.recipe, n_final_moves=min(_FEW_FINAL_MOVES, runner.sampling.recipe.n_final_moves))

@@ -50,7 +50,7 @@ def build_first_problem(
     rows: Mapping[str, np.ndarray] | None = None,
     containers: Mapping[str, np.ndarray] | None = None,
 ) -> Problem:
-    """Compile a model for what the first pilot starts from; see :func:`pymc_hais.problem.building.build_problem`.
+    """Compile a model for the first pilot's start; see :func:`pymc_hais.problem.building.build_problem`.
 
     ``reference`` is as the user gave it.
 
@@ -82,7 +82,7 @@ def build_first_problem(
 
 
 def find_mass(model: Any, reference: Any, runner: Runner) -> PriorMass | None:
-    """Measure the mass that annealing from a reference has to divide by; None where there is none to divide by."""
+    """Measure the prior's mass that log Z must be divided by; None if no division is needed."""
     if improper_priors(model) or not unnormalised_priors(model):
         return None
     if isinstance(reference, str) and reference == "prior":

@@ -1,8 +1,8 @@
-"""How a density without a prior falls along rays: what makes a reference heavier, and proves that it is too light.
+"""Tail exponents of a density without a prior along rays, which show that a reference has too light tails.
 
-A reference whose tails are lighter than the target's gives weights without a mean square: the few draws that are far
-out count for much, mostly there are none, and log Z comes out too low without a word.  Along a ray the power with which
-a density falls is seen at a few points.  Rays prove nothing of what lies between them: they only add care.
+A reference whose tails are lighter than the target's gives weights without a mean square.  A few draws far out have
+large weights, mostly there are none, and log Z is too low without any sign.  A few points along a ray show the power
+with which the density falls.  Rays prove nothing about the directions between them: they only add care.
 """
 
 from typing import NamedTuple

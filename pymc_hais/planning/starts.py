@@ -1,4 +1,4 @@
-"""Where the first pilot starts, given what a user passes as ``reference=``, and the search for a better start."""
+"""The first pilot's start, for each value of ``reference=``, and the search for a better start."""
 
 import logging
 from collections.abc import Callable
@@ -34,7 +34,7 @@ class GivenDraws:
 
 @dataclass(frozen=True, eq=False)
 class StartOptions:
-    """Where a run starts, as far as the user says it."""
+    """The user's options for the start of a run."""
 
     reference: Any = "auto"  # a name, a distribution, another model, or draws
     path: Any = "geometric"
@@ -42,7 +42,7 @@ class StartOptions:
     plan: Plan | None = None
 
     def reference_of(self, problem: Problem) -> Any:
-        """Return what a start is chosen by: what the user gave, or what the user's points have led to."""
+        """Return the reference that decides on the start: the user's, or the one from the user's points."""
         return self.reference if self.points is None else problem.reference
 
     def with_modes(self, positions: np.ndarray) -> Self:
@@ -51,7 +51,7 @@ class StartOptions:
 
 
 def takes_fit(reference: Any) -> bool:
-    """Whether ``reference=`` lets a fit be mixed with what the annealing starts from."""
+    """Whether ``reference=`` allows a fit, mixed with the first reference."""
     return isinstance(reference, GivenDraws) or (isinstance(reference, str) and reference in ("auto", "fitted"))
 
 

@@ -56,7 +56,7 @@ def build_problem(
     prior_mass: PriorMass | None = None,
     containers: Mapping[str, np.ndarray] | None = None,
 ) -> Problem:
-    """Compile a model and refuse, before any long work, what annealing could not get right.
+    """Compile a model and refuse, before any long work, models and references that annealing cannot handle.
 
     The model is of one row, where there are rows.
 
@@ -153,7 +153,7 @@ def with_reference(
 
 
 def _check_site_draws(model: Any, layout: Layout, reference: BoundReference, seeds: Seeds) -> None:
-    """Refuse a reference that draws other than the values of discrete variables, and say what lies past a table."""
+    """Refuse a reference with draws that are no values of discrete variables, and warn of indices beyond a table."""
     if not layout.n_sites:
         return
     draws = reference.draw(_SITE_DRAWS, seeds.sequence(Purpose.CHECK, 5)).positions
@@ -188,7 +188,7 @@ def _check_odds(problem: Problem, state: ParticleState) -> None:
 def with_data(
     problem: Problem, model: Any, values: Mapping[str, np.ndarray], written: WrittenLogp, seeds: Seeds
 ) -> Problem:
-    """Take a model with other data in containers that may vary, and refuse those for which nothing would come of it.
+    """Return the problem with other data in containers that may vary; refuse data that annealing cannot handle.
 
     Raises ValueError for a density of zero at every reference draw, a NaN gradient, an index out of range, or a
     reference that misses a part of the space.  Raises RuntimeError where the compiled log density differs from

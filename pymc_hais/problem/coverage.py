@@ -1,4 +1,4 @@
-"""Whether a reference reaches wherever the model's density is positive: what it misses, log Z misses unseen."""
+"""Whether a reference is positive wherever the model's density is: otherwise log Z is too low without any sign."""
 
 from collections.abc import Iterator
 from typing import Any, NoReturn

@@ -1,4 +1,4 @@
-"""An exact test of draws against a log density: a walk that keeps the density must not carry them anywhere.
+"""An exact test of draws against a log density: a kernel that keeps the density must not move the draws as a whole.
 
 Let x be a draw of q and y where a reversible walk that leaves q invariant has taken it: Metropolis moves, then the same
 moves in reverse order.  Then (x, y) and (y, x) have the same law, so f(y) - f(x) is symmetric around zero for every
@@ -35,7 +35,7 @@ _MARGIN = 3.0
 
 @dataclass(frozen=True)
 class Ruler:
-    """What other draws say of the scales of a density: the walk's steps, its range, and units of measurement."""
+    """Scales of a density from other draws: step sizes and range of the walk, and units of measurement."""
 
     draws: np.ndarray  # (N, D)
     lower: np.ndarray  # (D,) of what is tested: of discrete coordinates all values, or one beyond what was drawn
@@ -95,7 +95,7 @@ def p_value(
     ruler: Ruler,
     rng: np.random.Generator,
 ) -> float:
-    """Bound the probability of what a walk of one variable does to draws, if they follow the density.
+    """Bound the p-value of the change that a walk of one variable makes to draws, if they follow the density.
 
     The draws (P, D) are neither those that raised the suspicion nor those of the ruler.  Where the log density, up to a
     constant, is not finite, or beyond the ruler's range, nothing is tested.  All coordinates of the variable (``dims``)

@@ -16,7 +16,7 @@ _MOST = 3
 
 @dataclass(frozen=True)
 class _Kept:
-    """A problem without its model, which must be free to go, and what it was built from."""
+    """A cached problem and its key; it holds no reference to the model, which can be garbage-collected."""
 
     recipe: tuple
     problem: Problem

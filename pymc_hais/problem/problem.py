@@ -118,7 +118,7 @@ class Problem:
 
     @property
     def log_prior_mass(self) -> float:
-        """Log of what log Z is divided by; 0 where no mass was measured."""
+        """Log of the prior's mass, which log Z is divided by; 0 if no mass was measured."""
         return self.prior_mass.estimate.value if self.prior_mass else 0.0
 
     @property

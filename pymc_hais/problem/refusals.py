@@ -1,4 +1,4 @@
-"""What is said of a reference whose draws do not follow its log density, and of a density without an integral."""
+"""Errors for a reference whose draws do not follow its log density, and for a density without a finite integral."""
 
 from collections.abc import Callable
 from typing import Any, NoReturn

@@ -116,6 +116,6 @@ def _simplices(layout: Layout) -> list[int]:
 
 
 def _last_of(layout: Layout, i: int, x: np.ndarray) -> np.ndarray:
-    """Return what a simplex transform leaves out (n, m): a centred logarithm."""
+    """Return the last centred logarithm (n, m), which a simplex transform leaves out."""
     own = x[:, layout.offsets[i] : layout.offsets[i + 1]]
     return -own.reshape(len(x), -1, layout.shapes[i][-1]).sum(axis=-1)

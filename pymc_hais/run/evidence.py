@@ -1,4 +1,4 @@
-"""What a run has found: one value, which each stage after the rounds returns with more in it."""
+"""The evidence of a run: one value, to which each stage after the rounds adds."""
 
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self
@@ -78,7 +78,7 @@ class Evidence:
 
     @property
     def row(self) -> RowEvidence:
-        """What was found of one model."""
+        """The evidence of a run of one model."""
         return self.rows[0]
 
     @property
@@ -92,11 +92,11 @@ class Evidence:
         return self.row.lag
 
     def with_row(self, row: RowEvidence) -> Self:
-        """Replace what was found of one model."""
+        """Return a copy with another row's evidence, for a run of one model."""
         return replace(self, rows=(row,))
 
     def finished_plan(self, n_rounds: int) -> Plan | None:
-        """Return what is kept of the plan, given the number of rounds that have refined it.
+        """Return the plan as the result keeps it, given the number of rounds that have refined it.
 
         None where a path moves a parameter, or starts from another model.
         """

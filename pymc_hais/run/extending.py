@@ -78,7 +78,7 @@ def reach_target(before: Evidence, target: float, runner: Runner) -> Evidence:
 
 
 def _as_large(before: Evidence, runner: Runner) -> Runner:
-    """Anneal as many particles as the earlier populations have, which may be fewer than draws were asked for."""
+    """Anneal as many particles as the earlier populations have, which may be fewer than the draws."""
     return runner.asking(draws=before.run.log_weights.shape[1])
 
 

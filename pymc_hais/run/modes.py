@@ -58,7 +58,7 @@ _INSIDE = 0.9
 
 
 class Compared(NamedTuple):
-    """Masses of the regions around K modes, what the run has of each, and what it has missed."""
+    """Masses of the regions around K modes, the run's own mass of each, and its missed mass."""
 
     masses: list[RegionMass]  # in units of exp(model.logp())
     shares: np.ndarray  # (K,)
@@ -88,7 +88,7 @@ def in_order(
 
 
 def find_modes(evidence: Evidence, runner: Runner, points: np.ndarray | None = None) -> Modes | None:
-    """Look for modes, and hold their masses against the run; None where that is not possible, or nothing was found.
+    """Search for modes, and compare their masses with the run's; None if that is not possible, or no mode was found.
 
     ``points`` (n, D) are flat vectors that the user named.
     """
@@ -223,7 +223,7 @@ def _compare(peaks: list[Peak], joint: Joint, run: AnnealingRun, log_z: float, r
 
 
 def with_shares(peaks: list[Peak], masses: list[RegionMass], run: AnnealingRun, log_z: float) -> Compared:
-    """Hold the masses of regions against what a run's particles have of them, in the dimensions of the peaks."""
+    """Compare the masses of regions with those of a run's particles there, in the dimensions of the peaks."""
     positions = run.positions[:, : len(peaks[0].position)]
     weights = np.exp(pool(run.log_weights, run.log_z)).ravel()
     shares, errors = measure_shares(weights, run.families.ravel(), regions_of(peaks, positions), len(peaks))

@@ -1,4 +1,4 @@
-"""Two runs of one model, part by part: what the first run has measured cannot get lost in the second.
+"""Two runs of one model, part by part, so that the second run keeps the measurements of the first.
 
 A first run may miss some modes, and a second one that starts from these may lose what the first had found: its step
 sizes suit the narrowest mode, and its particles soon descend from the likeliest.  Outside the regions that the first
@@ -26,7 +26,7 @@ _CERTAIN = 3.0
 
 
 class Outside(NamedTuple):
-    """What a run has outside of some regions: log of the integral there, and its relative error."""
+    """A run's mass outside of some regions: log of the integral there, and its relative error."""
 
     log_mass: float
     relative_se: float
@@ -42,7 +42,7 @@ def are_outside(problem: Problem, run: AnnealingRun, of_peaks: Problem, peaks: l
 
 
 def measure_outside(run: AnnealingRun, log_z: float, is_outside: np.ndarray) -> Outside:
-    """Measure what a run with an estimate of log Z has outside, given which of its particles (C * P,) are there."""
+    """Measure a run's mass outside, from its estimate of log Z and a mask of its particles (C * P,) there."""
     weights = np.exp(pool(run.log_weights, run.log_z)).ravel()
     (share,), (error,) = measure_shares(weights, run.families.ravel(), (~is_outside).astype(int), 1)
     with np.errstate(divide="ignore"):
@@ -64,7 +64,7 @@ def reweigh(run: AnnealingRun, is_outside: np.ndarray, log_factor: float) -> Ann
 
 
 def with_outside(estimate: LogZEstimate, before: Outside, outside: Outside) -> LogZEstimate:
-    """Replace what an estimate of log Z has outside, with its error; the interval moves along."""
+    """Replace the mass outside in an estimate of log Z, with its error; the interval moves too."""
     gain = float(np.log1p(np.exp(outside.log_mass - estimate.value) - np.exp(before.log_mass - estimate.value)))
     share = float(np.exp(outside.log_mass - estimate.value - gain))
     mc_se = float(np.hypot((1.0 - share) * estimate.mc_se, share * outside.relative_se))

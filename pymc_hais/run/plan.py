@@ -1,4 +1,4 @@
-"""Where a run starts and how it is annealed, in one value: with it another run of the model needs no pilot."""
+"""The plan of a run, its start and its annealing: with it another run of the model needs no pilot."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -41,7 +41,7 @@ class Own:
     label: str  # as messages name it
 
     def __post_init__(self) -> None:
-        """Leave out where in memory an object was: the same one passed again is elsewhere."""
+        """Leave out an object's address in memory, which differs when the same object is passed again."""
         object.__setattr__(self, "label", re.sub(r" at 0x[0-9A-Fa-f]+", "", self.label))
 
 
@@ -55,7 +55,7 @@ class Tables:
 
 @dataclass(frozen=True, eq=False)
 class Start:
-    """Where beta = 0 starts."""
+    """The distribution at beta = 0."""
 
     reference: Any  # what ``reference=`` would be, without a fit: see :func:`spec_of`
     label: str  # what the particles start from
@@ -74,7 +74,7 @@ class Start:
 
 @dataclass(frozen=True, eq=False)
 class Promise:
-    """What a run measured along its ladder: what another run along it should find."""
+    """The measurements of a run along its ladder, which another run along it should repeat."""
 
     discrepancy: np.ndarray  # (T,): of each temperature, averaged over the chains
     acceptance_rate: np.ndarray  # (T,): of each temperature, averaged over the chains
@@ -98,7 +98,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Fallback:
-    """The next best start, for when the rounds speak against a plan's own start or too little confirms it."""
+    """The next best start, for when the rounds refute a plan's own start or do not confirm it."""
 
     build: Callable[[], tuple[Problem, "Plan"]]
     length: int | None = None  # temperatures of its first round; None where no pilot has told
@@ -136,7 +136,7 @@ class Plan:
         return self.pilot is None or self.pilot.is_complete
 
     def tail_of(self, problem: Problem, run: AnnealingRun) -> Tail:
-        """Return the tail that pilots have shown or, where none has seen these data, that of a run's particles."""
+        """Return the tail that the pilots measured or, without a pilot of these data, that of a run's particles."""
         if self.tail is not None:
             return self.tail
         return final_tail(problem, run, float(self.pilot.autocorrelation_times[-1])) if self.pilot else NO_TAIL
@@ -202,7 +202,7 @@ def _kernels_of(problem: Problem, compiler: Compiler) -> tuple[Any, Any]:
 
 
 def kernel_of(kernel: Any) -> Any:
-    """Return what a plan keeps of a kernel: its settings, without the sites of one model."""
+    """Return a kernel's settings, which a plan keeps, without the sites of one model."""
     if kernel is None or isinstance(kernel, Own):
         return kernel
     if type(kernel) not in _KERNELS:
@@ -217,7 +217,7 @@ def is_same_kernel(kernel: Any, other: Any) -> bool:
 
 
 def spec_of(reference: BoundReference) -> Any:
-    """Return what ``reference=`` would be; or :class:`Own` where it cannot be written down."""
+    """Return the value of ``reference=`` for a start; :class:`Own` if it cannot be stored."""
     if reference.is_prior:
         return "prior"
     if isinstance(reference, Mixed):

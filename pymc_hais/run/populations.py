@@ -105,7 +105,7 @@ def anneal_back(
 
 
 def _cut(whole: Place, runner: Runner) -> list[Place]:
-    """Cut a place into those of one job each, by the particles alone: whole rows, or some chains of one."""
+    """Cut a place into one place for each job, by the number of particles: whole rows, or some chains of one row."""
     n_populations = max(1, (_SHARED_PARTICLES if runner.workers.is_shared else _PARTICLES) // runner.sampling.draws)
     n_rows, n_chains = max(1, n_populations // len(whole.chains)), min(n_populations, len(whole.chains))
     return [
@@ -146,14 +146,14 @@ def _anneal(
 
 
 def _digest(ladder: Ladder, log_z_reference: float) -> bytes:
-    """Return a digest of what the result of a job depends on beside its populations."""
+    """Return a digest of everything beside its populations that a job's result depends on."""
     numbers = repr((log_z_reference, ladder.resample_below)).encode()
     arrays = (ladder.schedule.betas, ladder.step_sizes, ladder.metric_index, ladder.persistence, *ladder.metrics)
     return digest(b"".join([numbers, *(np.ascontiguousarray(array).tobytes() for array in arrays)]))
 
 
 def end_at_fit(problem: Problem, row: int, back: AnnealingRun) -> AnnealingRun:
-    """Weigh paths back to a mixture by the share of its fit where they end: the estimate of 1 / Z stays unbiased.
+    """Weigh paths back to a mixture by its fit's share at their ends; the estimate of 1 / Z stays unbiased.
 
     Any normalised density may stand for the reference at the end of the way back.  Of the mixture's own reference, such
     as the prior, paths from the posterior may never see the far parts, whose share of the draws would be missing.

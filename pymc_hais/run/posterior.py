@@ -1,4 +1,4 @@
-"""Weighted particles of all chains -> equally weighted posterior draws, and what belongs to each of them."""
+"""Weighted particles of all chains -> equally weighted posterior draws, with statistics of each draw."""
 
 import numpy as np
 

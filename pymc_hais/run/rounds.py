@@ -42,7 +42,7 @@ _UNPRICED = 256
 
 
 def seconds_per_move(problem: Problem, plan: Plan, runner: Runner) -> float:
-    """Forecast what a transition of one particle takes in a round; 0 where no pilot has told."""
+    """Forecast the seconds of one particle's transition in a round; 0 before a pilot has measured them."""
     engine = problem.engine
     n_threads = 1 if engine.name == "python" else runner.compiler.cores or os.cpu_count() or 1
     n_threads = min(n_threads, -(-runner.sampling.chains * runner.sampling.draws // PILOT_PARTICLES))
@@ -51,7 +51,7 @@ def seconds_per_move(problem: Problem, plan: Plan, runner: Runner) -> float:
 
 
 def forecast(problem: Problem, plan: Plan, runner: Runner) -> float | None:
-    """Forecast the seconds of the first round of every row; None where no pilot has told."""
+    """Forecast the seconds of the first round of every row; None before a pilot has measured them."""
     n_moves = int(plan.lengths.sum()) * runner.sampling.chains * runner.sampling.draws
     return n_moves * seconds_per_move(problem, plan, runner) or None
 
@@ -92,7 +92,7 @@ def _until_target(problem: Problem, plan: Plan, runner: Runner) -> Evidence:
 
 
 def _is_refuted(plan: Plan, row: RowEvidence, first: int, n_steps: int) -> bool:
-    """Whether the rounds speak against a start, and the next round costs more than another start, as a pilot has said.
+    """Whether the rounds refute a start, and the next round costs more than another start, as a pilot predicts.
 
     They do if their weights are not sound, or if many times the temperatures are needed that the plan began with.
     """
@@ -161,7 +161,7 @@ class _Rounds:
         return Evidence(problem, plan, (row,), ladder, run, *made), following.n_steps
 
     def _reason_of_time(self, n_steps: int) -> str | None:
-        """Stop where there is no time for another round as long as the last one."""
+        """Return a reason to stop, if there is no time for another round as long as the last one."""
         runner = self.runner
         needed = takes(Size(n_steps, runner.sampling.draws), runner.sampling.recipe.n_final_moves)
         return "max_seconds" if self._moves() < needed else None
@@ -171,7 +171,7 @@ class _Rounds:
         return self.runner.budget.moves(self._speed) / self.runner.sampling.chains
 
     def _fit(self, n_steps: int) -> Size:
-        """Make a round as small as the time that is left makes it; a schedule of the user's own keeps its length."""
+        """Make a round fit into the remaining time; a schedule of the user's own keeps its length."""
         recipe, wanted = self.runner.sampling.recipe, Size(n_steps, self.runner.sampling.draws)
         shortest = n_steps if recipe.is_fixed else SHORTEST
         tile = self._problem.engine.tile(wanted.draws)

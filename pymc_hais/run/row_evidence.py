@@ -1,4 +1,4 @@
-"""One row's populations -> its log Z, with all that is known about the error, and about where the particles lag."""
+"""One row's populations -> its log Z, with all parts of its error, and the places where the particles lag."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -38,7 +38,7 @@ _SHARE_OF_EDGES = 0.5
 
 @dataclass(frozen=True)
 class RowEvidence:
-    """One row's log Z and what it rests on."""
+    """One row's log Z and its evidence."""
 
     estimate: LogZEstimate
     symptoms: Symptoms  # of the last round
@@ -47,7 +47,7 @@ class RowEvidence:
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing that was seen asks for more temperatures, however small the error is."""
+        """Whether no diagnostic asks for more temperatures, however small the error is."""
         return self.symptoms.is_sound and jump(self.rounds) == 0.0 and self.lag.share >= NO_VARIANCE
 
 
@@ -61,7 +61,7 @@ def estimate_row(
 
 
 def complete(estimate: LogZEstimate, rounds: Sequence[Round], tail: Tail, mass: PriorMass | None) -> LogZEstimate:
-    """Count into the error what rounds of different length, and the tail of the log ratio, reveal; divide by the mass.
+    """Add to the error what the rounds' trend and the tail of the log ratio show; divide by the prior's mass.
 
     The mass is that of a prior that does not integrate to one.
     """
@@ -78,7 +78,7 @@ def final_tail(problem: Problem, run: AnnealingRun, autocorrelation_time: float 
 
 
 def measure_lag(problem: Problem, run: AnnealingRun, runner: Runner) -> Lag:
-    """Find the direction in which the target would spread the final particles most, where that can be told."""
+    """Find the direction in which the target would spread the final particles most, if it can be measured."""
     return runner.attempt("the diagnosis of the particles' memory", lambda: _measure(problem, run), NO_LAG, "error")
 
 
@@ -87,7 +87,7 @@ def _measure(problem: Problem, run: AnnealingRun) -> Lag:
 
 
 def measure_edge(problem: Problem, run: AnnealingRun) -> Edge | None:
-    """Find the edge of the final particles beyond which the target goes on most, where gradients can tell."""
+    """Find the edge of the final particles beyond which the target continues most, if there are gradients."""
     slopes = _slopes_of(problem, run) if _can_tell(problem, run) else None
     if slopes is None:
         return None
@@ -154,7 +154,7 @@ def _slopes_of(problem: Problem, run: AnnealingRun) -> np.ndarray | None:
 
 
 def count_unconfirmed(row: RowEvidence, n_draws: float) -> RowEvidence:
-    """Count into the error what draws of the prior may have missed: of n that led to known places, a share of 1 / n.
+    """Add to the error the mass that prior draws may have missed: 1 / n after n draws that led to known places.
 
     ``n_draws`` is infinite where the run starts from no fit, which saw no more than they did.
     """

@@ -1,4 +1,4 @@
-"""A folder in which a run keeps every finished piece, so that the same call goes on where another one ended.
+"""A folder in which a run keeps every finished piece, so that the same call continues an earlier one.
 
 A run is a fixed sequence of jobs: whatever is not kept is computed again, from the same seeds and to the same bits.
 What a call is, everything that its result depends on, is told by plain facts that two processes write alike.
@@ -51,7 +51,7 @@ def take_identity(function: str, model: Any, entropy: tuple[int, ...], arguments
 
 
 def describe(value: Any, name: str = "", depth: int = 0) -> Any:
-    """Write what JSON takes: numbers, texts and settings as they are, of all other things a digest.
+    """Return JSON values: numbers, texts and settings unchanged, and a digest of every other object.
 
     Raises ValueError if it has content that cannot be described.
     """

@@ -1,4 +1,4 @@
-"""Executors that users pass: which ones take jobs, how one that broke is renewed, and which errors tell of a loss."""
+"""Executors that users pass: checks, renewal of a broken executor, and errors that mean a lost worker."""
 
 import logging
 import time
@@ -23,7 +23,7 @@ POLL, _PATIENCE = 0.2, 30.0
 
 
 def check_executor(executor: Any) -> None:
-    """Refuse what cannot take jobs, before any work.
+    """Refuse anything that cannot take jobs, before any work.
 
     Raises ValueError, naming what was given and what to pass instead.  Raises RuntimeError if a worker has other
     versions, or cannot import this package.
@@ -42,7 +42,7 @@ def check_executor(executor: Any) -> None:
 
 
 def renew(executor: Any) -> ProcessPoolExecutor | None:
-    """Return an executor in place of one that a worker's death has broken; None where that cannot be."""
+    """Return a new executor for one that the death of a worker has broken; None if it cannot be renewed."""
     if type(executor) is not ProcessPoolExecutor:
         return None
     private: Any = executor  # its size and its way to start processes have no public names
@@ -56,7 +56,7 @@ def renew(executor: Any) -> ProcessPoolExecutor | None:
 
 
 def is_loss(error: BaseException) -> bool:
-    """Whether an error tells of a worker, its memory or the way to it, and not of the job."""
+    """Whether an error comes from a worker, its memory or its connection, and not from the job."""
     if any(note.startswith(OF_JOB) for note in getattr(error, "__notes__", ())):
         return False
     is_known = isinstance(error, BrokenExecutor | CancelledError | MemoryError | OSError)

@@ -1,4 +1,4 @@
-"""What a call has paid, stage by stage, and what its result lacks."""
+"""The costs of a call, stage by stage, and the missing parts of its result."""
 
 import logging
 from collections import Counter, defaultdict
@@ -21,7 +21,7 @@ class Missing(NamedTuple):
 
 @dataclass
 class Ledger:
-    """What a call has come to so far; runs within it write into the same one."""
+    """The costs of a call so far; runs within it write into the same ledger."""
 
     gradients: Counter[str] = field(default_factory=Counter)  # evaluations of value and gradient by stage
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))  # by stage, compiling apart

@@ -1,4 +1,4 @@
-"""What a call asks of the runner: how many particles, and on which machine."""
+"""The options of the runner: numbers of particles, and computing resources."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Sampling:
 
 
 class Call(NamedTuple):
-    """What distinguishes a call from other calls, for its checkpoint."""
+    """The identity of a call, for its checkpoint."""
 
     function: str
     model: Any

@@ -48,7 +48,7 @@ class _Apart:
 
 @dataclass
 class _Phase:
-    """A part of a call: its name, where on the bar it begins and ends, and how long it was expected to take."""
+    """A part of a call: its name, its begin and end on the bar, and its expected seconds."""
 
     title: str
     first: float
@@ -112,7 +112,7 @@ class CallProgress(OneBar):
         return ended
 
     def phase(self, title: str, seconds: float | None = None) -> Report:
-        """Begin another part of the call; return what its progress is reported to.
+        """Begin another part of the call; return the function that takes reports of its progress.
 
         Until its end the call takes so many seconds, as far as is known.
         """
@@ -178,7 +178,7 @@ class Stopped(Exception):
 
 
 class Shares:
-    """How far several jobs are, as one: those elsewhere count when they end, those of this process at each report."""
+    """The progress of several jobs as one: jobs elsewhere count when they end, jobs of this process at each report."""
 
     def __init__(self, n_jobs: int, report: Report) -> None:
         self._report, self._is_closed = report, False
@@ -207,13 +207,13 @@ class Shares:
             self._log_z[number] = log_mean_exp(np.ravel(result.log_z))
 
     def tell(self) -> None:
-        """Report the mean share that is done, the least beta under way and log Z of each job, where they are known."""
+        """Report the mean finished share, the smallest present beta and log Z of each job, if they are known."""
         under_way, known = (one[np.isfinite(one)] for one in (self._betas, self._log_z))
         beta = float(under_way.min()) if under_way.size else np.nan
         self._report(float(self._done.mean()), beta, known if known.size else np.nan)
 
     def tell_found(self) -> None:
-        """Report what took no time, because a checkpoint had it."""
+        """Report jobs that took no time, because a checkpoint had their results."""
         phase = getattr(self._report, "args", (None,))[0]
         if isinstance(phase, _Phase):
             phase.found = float(self._done.mean())
@@ -225,7 +225,7 @@ class Shares:
 
 
 def turned(report: Report) -> Report:
-    """Report log Z of a way back, whose estimates are of -log Z."""
+    """Report log Z of annealing back, whose estimates are of -log Z."""
     return lambda fraction, beta, log_z: report(fraction, beta, -np.asarray(log_z))
 
 

@@ -78,7 +78,7 @@ class Runner:
                 yield
 
     def asking(self, **numbers: Any) -> Self:
-        """Return a runner of the same call that was asked for other numbers."""
+        """Return a runner of the same call with other sampling options."""
         return replace(self, sampling=replace(self.sampling, **numbers))
 
     def branch(self, branch: Branch, *numbers: int) -> Self:
@@ -86,7 +86,7 @@ class Runner:
         return replace(self, seeds=self.seeds.branch(branch, *numbers), used=Counter())
 
     def within(self, branch: Branch, kernel: Kernel, **numbers: Any) -> Self:
-        """Return the runner of a run that planning needs, which is whole or raises an error.
+        """Return the runner of a run that planning needs, which is complete or raises an error.
 
         It has random numbers and a kernel of its own, and everything is left to its pilot.
         """
@@ -98,7 +98,7 @@ class Runner:
         )
 
     def next_round(self, rows: Sequence[int] = (0,)) -> Place:
-        """Return where the next round's populations are: every chain of some rows of data."""
+        """Return the place of the next round's populations: every chain of some rows of data."""
         self.used[Purpose.ROUND] += 1
         return Place(Purpose.ROUND, self.used[Purpose.ROUND], rows, range(self.sampling.chains))
 
@@ -107,7 +107,7 @@ class Runner:
         self.ledger.gradients[self.account or stage] += n_gradients
 
     def paying(self, stage: str) -> Callable[[int], None]:
-        """Return what counts evaluations of a stage."""
+        """Return a function that counts the evaluations of a stage."""
         return partial(self.pay, stage)
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""How long a run may take, what its parts cost, and what still fits into the time that is left."""
+"""The time limit of a run, the cost of its parts, and the work that fits into the remaining time."""
 
 import time
 from dataclasses import dataclass, field

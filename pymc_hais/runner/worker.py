@@ -1,4 +1,4 @@
-"""What a worker does with a job: find or compile the engine, and perform.
+"""The work on a job: a worker finds or compiles the engine, and runs the job.
 
 A dashboard shows tasks by the names of the functions here.
 """
@@ -19,7 +19,7 @@ OF_JOB = "As its worker has seen it"
 
 
 class Job(Protocol):
-    """What a worker does; it can be pickled."""
+    """The work of one worker; it can be pickled."""
 
     is_pilot: ClassVar[bool]
 
@@ -64,4 +64,4 @@ def _perform(parcel: Parcel, job: Job, cores: int, report: Report | None) -> Any
 
 
 def _tell_nobody(fraction: float, beta: float, log_z: Any) -> None:
-    """Elsewhere a job that ends is all that is told of it."""
+    """Report nothing: of a job in another process only its end is reported."""

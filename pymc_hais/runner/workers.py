@@ -1,4 +1,4 @@
-"""Jobs done, here or by an executor's workers, and kept: fresh and resumed runs go the same way.
+"""Jobs, run here or by an executor's workers, and their kept results: fresh and resumed runs use the same code.
 
 An executor has a bounded number at a time, gives results in any order, and has again what it loses with a worker.
 """
@@ -30,7 +30,7 @@ _ATTEMPTS = 4
 
 
 class Task(NamedTuple):
-    """A job with its name, and a digest of what its result depends on; it is made when its turn has come."""
+    """A job with its name, and a digest of everything that its result depends on; it is built just before it runs."""
 
     name: str
     fingerprint: Callable[[], str]
@@ -39,7 +39,7 @@ class Task(NamedTuple):
 
 @dataclass
 class Workers:
-    """Where jobs are done, and where finished ones are kept."""
+    """Runs jobs, and keeps finished ones."""
 
     executor: Any = None  # this process, one job after the other, by default
     checkpoint: Checkpoint | None = None
@@ -85,7 +85,7 @@ class Workers:
             raise
 
     def renew(self) -> bool:
-        """Take another executor for one that a worker's death has broken; False where that cannot be."""
+        """Replace an executor that the death of a worker has broken; False if that is not possible."""
         renewed = renew(self.executor)
         if renewed is not None:
             self.executor = renewed
@@ -218,7 +218,7 @@ class _Queue:
             self._replace(error)
 
     def _replace(self, error: BaseException) -> None:
-        """Take another executor for one that is broken; all that it had is done again."""
+        """Replace a broken executor; all its jobs are run again."""
         if self._workers.renew():
             self._executor = self._workers.executor
             _tell(error)

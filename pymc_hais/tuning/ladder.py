@@ -24,7 +24,7 @@ _ROOM = 0.4
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a ladder keeps from the user; the pilot finds the rest."""
+    """The user's options for a ladder; the pilot finds the rest."""
 
     n_final_moves: int = 0
     resample_below: float = 0.5
@@ -37,7 +37,7 @@ class Recipe:
 
     @property
     def is_measured(self) -> bool:
-        """Whether a pilot says where the betas are."""
+        """Whether a pilot determines the betas."""
         return isinstance(self.schedule, str) and self.schedule == CONSTANT_SPEED
 
     def needs_pilot(self, kernel: Kernel) -> bool:

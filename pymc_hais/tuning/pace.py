@@ -17,7 +17,7 @@ class Stopwatch:
 
 
 class Pace(Stopwatch):
-    """Compares the time that is left of a pilot's seconds with what the rest would take at the pace so far."""
+    """Compares the remaining seconds of a pilot with the seconds that the rest needs at the pace so far."""
 
     def __init__(self, seconds: float, clock: Any) -> None:
         super().__init__(clock)

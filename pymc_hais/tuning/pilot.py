@@ -43,7 +43,7 @@ _DECORRELATING_MOVES = (10, 50)
 
 @dataclass(frozen=True)
 class Pilot:
-    """What a pilot run learnt at K stages, from the first beta above 0 to 1, and its own rough log Z."""
+    """The results of a pilot at K stages, from the first beta above 0 to 1, and its own rough log Z."""
 
     betas: np.ndarray  # (K,)
     discrepancies: np.ndarray  # (K,) of the step that led to each stage from the one before
@@ -77,7 +77,7 @@ class Pilot:
 
 
 class EndlessPilotError(RuntimeError):
-    """A pilot that came nowhere near beta = 1: the beta, and how far its particles had come by then.
+    """A pilot that ended far from beta = 1: its last beta, and how far its particles had moved.
 
     The distance (D,) of each coordinate is from the reference draws' median, in their standard deviations.
     """

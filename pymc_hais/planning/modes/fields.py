@@ -54,7 +54,7 @@ _FROM_FIELDS = 5
 
 
 class Slice(Joint):
-    """A joint density along zero in all coordinates but those kept."""
+    """A joint density of some coordinates, with zero in all others."""
 
     def __init__(self, problem: Problem, kept: np.ndarray, pay: Callable[[int], None]) -> None:
         super().__init__(problem, pay)
@@ -73,7 +73,7 @@ class Slice(Joint):
 
 
 def try_fields_first(problem: Problem, runner: Runner) -> Trial | str:
-    """Start where the chains of a model are integrated out around their modes; or say why not, if it was tried.
+    """Return a start with a model's chains integrated out around their modes; or a reason why not, if it was tried.
 
     Parameters
     ----------
@@ -239,7 +239,7 @@ def _distance(problem: Problem, other: Problem, z: np.ndarray) -> float:
 
 
 def _follow(near: Problem, chart: Chart, along: Slice, joint: Joint, rng: np.random.Generator) -> Judged:
-    """Judge a start, and what follows its weighted draws in all that is no chain; return the best."""
+    """Judge a start, and fits to its weighted draws in all variables but chains; return the best."""
     best = judged = judge(near, joint, rng)
     for _ in range(_FOLLOWS if chart.mixed.size else 0):
         if best.is_good or not np.isfinite(judged.log_z):
@@ -257,7 +257,7 @@ def _follow(near: Problem, chart: Chart, along: Slice, joint: Joint, rng: np.ran
 
 
 def _smooth(judged: Judged, along: Slice, joint: Joint, rng: np.random.Generator) -> Judged:
-    """Average the likelihood over the width of the fields, where that has more draws count.
+    """Average the likelihood over the width of the fields, if this gives more draws a notable weight.
 
     Their points then become the means of the normal that is nearest to them, by its own divergence, as both are where
     slopes and curvatures are averages over it (Opper & Archambeau 2009, Neural Computation 21, 786-792).
@@ -283,7 +283,7 @@ def _smooth(judged: Judged, along: Slice, joint: Joint, rng: np.random.Generator
 
 
 def _is_near(judged: Judged) -> bool:
-    """Whether weights of draws are even enough; what is left of a chain costs more to anneal than to weigh."""
+    """Whether the weights of draws are even enough; the rest of a chain costs more to anneal than to weigh."""
     return judged.share >= _ENOUGH_COUNT and judged.tail <= _LIGHT
 
 

@@ -63,7 +63,7 @@ _FROM_FIT, _FROM_PRIOR = 3, 4
 
 
 class Judged(NamedTuple):
-    """What importance draws say of a fit.
+    """The judgement of a fit by importance draws.
 
     Attributes
     ----------
@@ -95,7 +95,7 @@ class Judged(NamedTuple):
 
 
 def shorten(near: Problem, best: Trial) -> Problem:
-    """Have importance draws judge a fit to a pilot's particles; where it is not good, the mode's own may be.
+    """Let importance draws judge a fit to a pilot's particles; if it is not good, try the fit at the mode.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ def shorten(near: Problem, best: Trial) -> Problem:
 
 
 def try_mode_first(problem: Problem, runner: Runner) -> Trial | str:
-    """Start from the only mode of a costly density; or say why not, if it was tried.
+    """Return a start from the only mode of a costly density; or a reason why not, if it was tried.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def try_mode_first(problem: Problem, runner: Runner) -> Trial | str:
 
 
 def _doubt(problem: Problem, judged: Judged, runner: Runner) -> float | str:
-    """Have a pilot from the prior look for what no climb has led to; return the number of draws that led nowhere else.
+    """Let a pilot from the prior search for mass that no climb found; return how many draws found no other place.
 
     Infinite where the density is proven to have one hill; a reason against the start if the pilot finds more, or if too
     few of its particles' first ancestors are left to say so.
@@ -166,7 +166,7 @@ def _doubt(problem: Problem, judged: Judged, runner: Runner) -> float | str:
 
 
 def is_hierarchy(problem: Problem) -> bool:
-    """Whether a variable's scale or location is another one: where scales are small the joint density is high."""
+    """Whether a variable's scale or location is another variable: the joint density is high at small scales."""
     return problem.chart is not None and bool(problem.chart.is_moved.any())
 
 
@@ -219,7 +219,7 @@ def _find(problem: Problem, joint: Joint, runner: Runner) -> Judged | str:
 
 
 def climb_in_time(joint: Joint, starts: np.ndarray, runner: Runner) -> Climbed | str:
-    """Climb from starts (n, D) in a share of the time that is left; or say why no mode was found."""
+    """Climb from starts (n, D) in a share of the remaining time; return the mode, or a reason why none was found."""
     end = time.perf_counter() + _SHARE_OF_TIME * runner.budget.left
     n_dims = starts.shape[1]
     patience, most = _PATIENCE + _PATIENCE_PER_DIM * n_dims, _MOST_STEPS + _STEPS_PER_DIM * n_dims
@@ -240,7 +240,7 @@ def those_that_count(climbed: Climbed) -> list[Peak]:
 
 
 def _find_peak(joint: Joint, starts: np.ndarray, runner: Runner) -> Peak | str:
-    """Climb from starts (n, D) to the one mode; or say that there are others, or none."""
+    """Climb from starts (n, D) to the one mode; return it, or a sentence that there are others, or none."""
     climbed = climb_in_time(joint, starts, runner)
     if isinstance(climbed, str):
         return climbed

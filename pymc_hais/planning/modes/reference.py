@@ -44,7 +44,7 @@ _MOST_COPIES = 64
 
 
 def add_modes(model: Any, reference: Any, points: np.ndarray, runner: Runner) -> Mixture:
-    """Mix what the annealing would start from with a Gaussian around each mode.
+    """Mix the first reference with a Gaussian around each mode.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def add_modes(model: Any, reference: Any, points: np.ndarray, runner: Runner) ->
 
 
 def start_beside(first: Evidence, found: Modes, runner: Runner) -> tuple[Problem, Plan] | None:
-    """Start from a fit to where a run has been, and from Gaussians around the modes that it has missed.
+    """Start from a fit to a run's particles, mixed with Gaussians around the modes that it has missed.
 
     In the particles' coordinates, where a hierarchy or a chain is nearly normal.  None where no fit is taken, or where
     importance draws do not show that hardly any annealing is needed from there.
