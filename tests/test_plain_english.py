@@ -21,6 +21,8 @@ CLAUSES = re.compile(
     r"(?<!each )(?<!both )\bof (which|whose|whom)\b"  # "X, of which few ...": "few of the X ..." in a new sentence
     r"|\b(is|are|was|were) looked at\b"  # examined, evaluated, compared, tested
     r"|\b[Nn]obody\b|\b[Ww]ho(ever)? (asks|compiles|computes|has|holds|interrupts|makes)\b"  # the thing itself
+    r"|\bas ever\b|\b[Ww]hat is (no|neither)\b|\bnext to no(ne|thing)?\b"  # as usual, anything but ..., hardly any
+    r"|\bspeaks? (for|against)\b|\bleft to us\b"  # confirms, refutes; chosen by default
 )
 #: Tests have longer sentences about numbers; messages and code are not read here.
 READ = ("pymc_hais/", "examples/", "benchmarks/")

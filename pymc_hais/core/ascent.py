@@ -16,7 +16,7 @@ _MEMORY = 6
 _FIRST = 1e-3
 #: Share of the predicted rise that a step must bring.
 _ARMIJO = 1e-4
-#: Iterations in a row that promise next to no rise, where a start has converged.
+#: Iterations in a row with hardly any predicted rise, after which a start has converged.
 _LEVEL = 2
 #: Failed steps in a row after which a start is given up.
 _PATIENCE = 12

@@ -13,7 +13,7 @@ from scipy.interpolate import PchipInterpolator
 from pymc_hais.core.records import Schedule
 
 #: Temperatures that let draws move to where they count.  A round has at least these, if need be of fewer particles,
-#: unless its reference is so near that next to nothing is left to anneal.
+#: unless its reference is so near that hardly any annealing is left.
 SHORTEST = 16
 
 

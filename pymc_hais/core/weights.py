@@ -49,7 +49,7 @@ def pool(log_weights: np.ndarray, log_z: np.ndarray) -> np.ndarray:
 
 def effective_sample_size(log_weights: np.ndarray) -> np.ndarray:
     """Return Kish's effective sample size 1 / sum W^2, between 1 and P (Kong 1992)."""
-    with np.errstate(over="ignore"):  # of squared weights that are as good as zero
+    with np.errstate(over="ignore"):  # of squared weights that are nearly zero
         return np.exp(-log_sum_exp(2.0 * normalise(log_weights)))
 
 

@@ -8,7 +8,7 @@ Particles that are as wide as the target, or wider, do no harm, whatever they re
 every direction, from the particles without their weights.  The width of pi is unknown, but
 
 - Stein's identity [1]_ gives ``E_q[-(a . (x - m)) (a . grad log pi)] = u`` for normal densities and a direction a.  The
-  gradients are known, so that all directions cost next to nothing; but hard edges have no gradient.
+  gradients are known, so that all directions cost very little; but hard edges have no gradient.
 - Balance: if q is pi, a Metropolis rule accepts as many moves that spread all particles by a factor as moves that draw
   them together by it.  The difference gives u.  This costs evaluations, and hard edges do no harm.
 

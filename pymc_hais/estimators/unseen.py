@@ -16,7 +16,7 @@ _TAIL_FACTOR = np.log(2.0)
 _THREE_MOMENTS, _TWO_MOMENTS = 1.0 / 3.0, 0.5
 #: A tail with k = 1 has no finite mean; larger fitted values of k are replaced by this one.
 _LARGEST_K = 0.9
-#: Mean mass of a part's draws, in units of the largest, below which next to none of them count.
+#: Mean mass of a part's draws, in units of the largest, below which hardly any of them counts.
 _NEXT_TO_NONE = 0.2
 
 

@@ -78,8 +78,8 @@ def check_joint_logp(
     numbers decide.  Returns the difference in nats where they do not; 0 where nothing is left to decide.
 
     A guard against a wrong compilation: a backend's form of a function, or a rewrite.  The likeliest of the draws
-    (P, D) is always compared because there rounding is smallest; others, from the likely to the unlikely, as far as
-    they cost next to nothing.
+    (P, D) is always compared because there rounding is smallest; others follow, from the likely to the unlikely, while
+    they cost very little.
 
     ``joint`` (P,) is the compiled log density, and ``magnitude`` (P,) that of the numbers whose sum it is: rounding is
     in proportion.  Draws that are ``clipped`` (P,), beyond the range of floating point, are not compared.  ``written``

@@ -27,7 +27,7 @@ from pymc_hais.tuning import Recipe, build_ladder, suggest_length
 _SLOWER = 4
 #: The same, at least.
 _SHORTEST = 512
-#: Moves at beta = 1 that make a population's draws as good as independent.
+#: Moves at beta = 1 that make a population's draws nearly independent.
 _FINAL_MOVES = 100
 
 

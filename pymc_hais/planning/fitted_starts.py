@@ -80,7 +80,7 @@ def _accept(tried: Trial, best: Trial) -> Trial | str:
 def _keep_in_reserve(tried: Trial, best: Trial) -> Trial:
     """Keep the first start, which needs fewer temperatures; the fit of a single model is next if rounds refute that.
 
-    Where something speaks against the fit, the first start is annealed in as many temperatures as the fit would be.
+    If a check refutes the fit, the first start is annealed in as many temperatures as the fit would be.
     """
     reason = f"From a fit to the pilot's particles, {tried.length:,} temperatures would be needed."
     if best.problem.n_rows > 1:

@@ -37,7 +37,7 @@ from pymc_hais.tuning import (
     suggest_length,
 )
 
-#: Particles of a pilot that has next to no way to go, at least.
+#: Fewest particles of a pilot whose start is almost the target.
 FEW_PARTICLES = 250
 #: Stages that count for the bias of a pilot with more dimensions than particles, whose metrics are of earlier stages.
 _BIASED_STAGES = 2.0

@@ -54,9 +54,9 @@ def build_first_problem(
 
     ``reference`` is as the user gave it.
 
-    Raises ValueError, NotImplementedError or RuntimeError, of :func:`pymc_hais.problem.building.build_problem`.  Where
-    the start is left to us, prior draws that do not follow their density are no error: it starts elsewhere, with the
-    mass of the prior measured whatever it is.
+    Raises ValueError, NotImplementedError or RuntimeError, of :func:`pymc_hais.problem.building.build_problem`.  With
+    the default start, prior draws that do not follow their density are no error: annealing starts elsewhere, and the
+    mass of the prior is always measured.
     """
     walls = runner.compiler.kernel.constraints
 

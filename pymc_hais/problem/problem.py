@@ -51,7 +51,7 @@ class Compiler:
     backend: str | None = None  # "jax", "numba" or "c"
     compile_kwargs: dict[str, Any] = field(default_factory=dict)
     cores: int | None = None  # limits the threads of the engine
-    sites: SiteKernel | None = None  # of the discrete dimensions; left to us by default
+    sites: SiteKernel | None = None  # of the discrete dimensions; chosen by the package by default
     normals: bool = False  # whether independent normal variables may be fields of a chart
     clock: CompileClock = field(default_factory=CompileClock, compare=False)  # of all its engines
 
@@ -108,7 +108,7 @@ class Problem:
     undrawn: tuple[str, ...] = ()  # variables whose draws are the reason why it does not start from the prior
     #: Nats between the compiled density and ``model.logp()``, where not even wide numbers tell which is right; else 0.
     undecided: float = 0.0
-    #: What the model was when it was compiled; None where there are rows, and for what is no annealing of one model.
+    #: What the model was when it was compiled; None for rows and other problems than annealing one model.
     identity: ModelIdentity | None = None
 
     @property

@@ -33,9 +33,9 @@ _log = logging.getLogger("pymc.hais")
 
 #: What a thread more gains: those of one core share it.
 _GAIN = 0.75
-#: Lines of descent of a chain below which it is one alone, as good as.
+#: Fewer lines of descent per chain than this count as a collapse.
 _COLLAPSED = 1.5
-#: Times the temperatures of the first round that speak against its plan.
+#: A plan is refuted if a round needs so many times the temperatures of the first one.
 _REFUTED = 8
 #: Temperatures of a next round from which on another start is tried, where no pilot has told its price.
 _UNPRICED = 256

@@ -15,7 +15,8 @@ from pymc_hais.model.outputs import build_unconstrain
 def read_point(model: Any, point: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
     """Return the values of the tested variables, NaN for elements that stay free.
 
-    Raises ValueError for what is no point, names no free variable, or has a prior without an exact marginal density.
+    Raises ValueError for anything that is no point or names no free variable, and for a prior without an exact marginal
+    density.
     """
     if not isinstance(point, Mapping) or not point:
         raise ValueError(

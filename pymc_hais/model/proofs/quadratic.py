@@ -16,7 +16,7 @@ from pymc_hais.model.compat import CheckParameterValue
 from pymc_hais.model.proofs.signs import LAYOUT
 from pymc_hais.model.sites.operations import keeps_numbers
 
-#: Coefficients of degree 0, 1 and 2: absent, the same for all rows, or not; None for what is no such polynomial.
+#: Coefficients of degree 0, 1 and 2: absent, the same for all rows, or not; None for other functions.
 type _Form = tuple[int, int, int] | None
 _ABSENT, _SAME, _OF_ROW = range(3)
 _FIXED: _Form = (_SAME, _ABSENT, _ABSENT)
