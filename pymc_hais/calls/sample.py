@@ -101,8 +101,8 @@ def sample_hais(
         - "auto": the prior or "fitted", whichever is predicted to cost less, or a fit of the curvature at the mode;
           the log and the attributes of the result say which one was taken, and why.
     modes : dict, DataTree or list of these, optional
-        Points that lead to modes of the posterior: what :func:`pymc.find_MAP` returns, a point as a dict or a result, a
-        result of ``pm.sample`` or of this function, or several of these.  A search climbs the density from there, and
+        Points that lead to modes of the posterior: a dict, such as :func:`pymc.find_MAP` returns, a result of
+        ``pm.sample`` or of this function, or several of these.  A search climbs the density from there, and
         each mode found becomes a Gaussian part of the reference.  Together these parts get half of the draws.  If
         labels can be exchanged, such as those of mixture components, the search climbs from copies of the points with
         labels in another order, too.  With ``reference="auto"`` a run that missed modes is repeated from the modes
@@ -115,11 +115,11 @@ def sample_hais(
         Walls at which the particles are reflected: a region ``A x <= b`` of the flat vector, or ``{variable: (lower,
         upper)}`` for untransformed variables such as ``pm.Flat``.  The target is restricted to the region.
     path : "geometric" or dict, default "geometric"
-        How the intermediate distributions lie between reference and target: the geometric mean of their densities, or
-        ``{name of a pm.Data: (value at beta = 0, value at beta = 1)}`` to interpolate parameters of the model; then
-        ``reference`` must be, up to a constant, the model at beta = 0.
+        The intermediate distributions: weighted geometric means of the densities of reference and target, or
+        ``{name of a pm.Data: (value at beta = 0, value at beta = 1)}`` to interpolate parameters of the model.  In the
+        second case ``reference`` must be, up to a constant, the model at beta = 0.
     schedule : {"constant_speed", "linear", "sigmoid", "geometric"} or array_like (T + 1,)
-        The inverse temperatures: as the pilot measures, or fixed.
+        The inverse temperatures: "constant_speed" uses the pilot's measurements, the others are fixed.
     n_temperatures : int, optional
         Intermediate distributions T of the first round; the pilot decides by default.  0 is plain importance sampling.
     resample : bool, default True
@@ -138,7 +138,7 @@ def sample_hais(
     max_seconds : float, optional
         Time for the whole call; no limit by default.  The pilot and the rounds are made as short as necessary, and if
         even short rounds take too long, fewer particles than ``draws`` are annealed.  The reported error remains
-        valid, and findings say what is missing and what it needs.  Checking and compiling a model, and a round
+        valid, and findings say what is missing and what to change.  Checking and compiling a model, and a round
         that has begun, are not cut short.  A run that was cut short is not reproducible from its seed.
     plan : DataTree or path, optional
         A result of this function, or a file of :func:`pymc_hais.save_plan`.  The call follows its plan without a pilot:
