@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from pymc_hais.core.seeds import Branch
+from pymc_hais.core.weights import pool, systematic
 from pymc_hais.estimators.symptoms import FEWEST_FAMILIES
 from pymc_hais.planning.building import build_problem
 from pymc_hais.planning.choose import choose
@@ -27,17 +28,20 @@ _log = logging.getLogger("pymc.hais")
 
 #: Evaluations of a round from the prior, as a multiple of all so far, up to which it is made where a fit is in doubt.
 _AFFORDABLE = 2.0
+#: Particles of a run that is given up from which the next run's search for modes climbs.
+_REMEMBERED = 64
 
 
 def run_until_confirmed(problem: Problem, plan: Plan, points: np.ndarray | None, runner: Runner) -> Evidence:
     """Make rounds and search for modes; repeat from the next best start if the evidence for this start is too weak.
 
-    ``points`` (n, D) are flat vectors that the user named.
+    ``points`` (n, D) are flat vectors from which the search for modes climbs as well.
     """
     log_start(problem, plan, runner)
     evidence = run_rounds(problem, plan, runner)
     if evidence.stopped_by == "refuted":
-        return run_until_confirmed(*_next_best(evidence, "spoke against that start"), points, runner)
+        refuted = _next_best(evidence, "spoke against that start")
+        return run_until_confirmed(*refuted, _with_particles(points, evidence), runner)
     if problem.layout.n_sites:
         modes = find_modes_beside_sites(evidence, runner)
     else:
@@ -47,7 +51,7 @@ def run_until_confirmed(problem: Problem, plan: Plan, points: np.ndarray | None,
         evidence = replace(evidence, plan=plan, modes=modes)
     if _is_worth_confirming(evidence, runner):
         doubted = _next_best(evidence, "were confirmed by too few draws of the prior")
-        return run_until_confirmed(*doubted, points, runner)
+        return run_until_confirmed(*doubted, _with_particles(points, evidence), runner)
     return evidence.with_row(count_unconfirmed(evidence.row, plan.n_confirming))
 
 
@@ -61,6 +65,15 @@ def _is_worth_confirming(evidence: Evidence, runner: Runner) -> bool:
     n_gradients = fallback.length * evidence.run.log_weights.size * evidence.problem.engine.kernel.n_gradients
     seconds = n_gradients * plan.seconds_per_gradient
     return n_gradients <= _AFFORDABLE * runner.ledger.gradients.total() and seconds < runner.budget.left
+
+
+def _with_particles(points: np.ndarray | None, evidence: Evidence) -> np.ndarray | None:
+    """Add particles of a run that is given up: a mode that only they have reached is searched for in the next run."""
+    run, log_weights = evidence.run, pool(evidence.run.log_weights, evidence.run.log_z)
+    if not np.isfinite(log_weights).any():
+        return points
+    x = evidence.problem.to_model(run.positions[systematic(log_weights, 0.5, _REMEMBERED)])
+    return x if points is None else np.concatenate([points, x])
 
 
 def _next_best(evidence: Evidence, what_rounds_did: str) -> tuple[Problem, Plan]:

@@ -1,6 +1,6 @@
 """All public names; ``pymc_hais`` loads them from here at the first use of one of them."""
 
-# First, and near the top of the stack: its import looks at every frame, for two seconds deep within a call.
+# First, and near the top of the stack: its import looks at every frame, which takes longer deep within a call.
 import arviz_base
 
 from pymc_hais import learning
