@@ -16,7 +16,7 @@ from pymc_hais.run.plan import Fallback
 from pymc_hais.run.row_evidence import RowEvidence, count_unconfirmed
 from tests import bits
 from tests.front_door import estimate
-from tests.runs import plan_of
+from tests.runs import build_run, plan_of, still
 
 
 def pilot(n_families, n_stages=5):
@@ -53,17 +53,26 @@ def test_the_error_holds_what_draws_of_the_prior_may_have_missed():
 
 def test_each_start_that_rounds_refute_gives_way_to_the_next(monkeypatch):
     row = RowEvidence(LogZEstimate(-3.0, 0.01, -3.02, -2.98), None, ())
+    # All weight is on one particle of the first start, and on another one of the second.
+    places = iter([1.0, 2.0, 3.0])
+    searched = []
 
     def refute(problem, plan, _):
-        return Evidence(problem, plan, (row,), None, None, "refuted" if plan.fallback else "target_se", 100)
+        place = next(places)
+        log_weights = np.where(np.arange(100) == 7, 0.0, -np.inf)[None]
+        state = still(1, 100)._replace(position=np.where(np.arange(100) == 7, place, 0.0)[None, :, None])
+        run = build_run(log_weights, [0.0], state=state)
+        return Evidence(problem, plan, (row,), None, run, "refuted" if plan.fallback else "target_se", 100)
 
-    for name, stage in (("log_start", None), ("find_modes", None), ("run_rounds", refute)):
-        monkeypatch.setattr(stages, name, stage or (lambda *_: None))
-    problem = SimpleNamespace(label="a fit", layout=SimpleNamespace(n_sites=0))
+    monkeypatch.setattr(stages, "log_start", lambda *_: None)
+    monkeypatch.setattr(stages, "find_modes", lambda evidence, runner, points: searched.append(points))
+    monkeypatch.setattr(stages, "run_rounds", refute)
+    problem = SimpleNamespace(label="a fit", layout=SimpleNamespace(n_sites=0), to_model=lambda x: x)
     second = plan_of(fallback=Fallback(lambda: (problem, plan_of())))
     found = stages.run_until_confirmed(problem, plan_of(fallback=Fallback(lambda: (problem, second))), None, None)
     assert found.stopped_by == "target_se"
     assert "spoke against that start" in found.plan.reason
+    assert [np.unique(points).tolist() for points in searched] == [[1.0, 2.0]]
 
 
 def test_a_plan_and_an_extension_keep_what_may_have_been_missed(monkeypatch):
