@@ -34,7 +34,7 @@ type GoesOn = Callable[[int, float], bool]
 
 
 class Ascended(NamedTuple):
-    """Where n starts ended."""
+    """The end points of n starts."""
 
     positions: np.ndarray  # (n, D)
     values: np.ndarray  # (n,)

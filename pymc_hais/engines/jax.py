@@ -52,7 +52,7 @@ def build_loop(condition: Any, body: Any) -> Any:
 
 
 def _keep(function: Any) -> Any:
-    """Have a function's results computed once: XLA would work out the random bits anew for every use of them."""
+    """Compute a function's results once: XLA would compute the random bits again for every use of them."""
     return lambda *args: jax.lax.optimization_barrier(function(*args))
 
 

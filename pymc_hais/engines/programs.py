@@ -53,7 +53,7 @@ def _configure(settings: dict[str, Any]) -> None:
 
 
 def _check_entries(folder: Path) -> None:
-    """Have JAX read and write the entries of its cache with their digests; these names of JAX are private."""
+    """Let JAX read and write the entries of its cache with digests; these names of JAX are private."""
     try:
         from jax._src import compilation_cache as private
 

@@ -20,7 +20,7 @@ class Tile(NamedTuple):
 
     @property
     def numbers(self) -> np.ndarray:
-        """Of the particles, which their noise depends on."""
+        """Numbers of the particles; their noise depends on these."""
         return self.particles.astype(np.uint32)
 
 

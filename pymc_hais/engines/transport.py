@@ -62,13 +62,13 @@ def unpack(parcel: Parcel) -> Engine | None:
 
 
 def keep(parcel: Parcel, engine: Engine) -> None:
-    """Have this process know an engine already, so that its own threads compile nothing."""
+    """Register an engine in this process, so that its own threads compile nothing."""
     with _lock:
         _put(_engines, parcel.key, engine, _MOST_ENGINES)
 
 
 def forget(parcel: Parcel) -> None:
-    """Let an engine go."""
+    """Remove an engine from the register."""
     with _lock:
         _engines.pop(parcel.key, None)
 

@@ -78,7 +78,7 @@ class Source:
         return cls(replace(graph, model=empty), backend, compile_kwargs, kernel)
 
     def floats(self) -> AbstractContextManager[Any]:
-        """Have PyTensor compute in the precision that the graph was built in."""
+        """Let PyTensor compute in the precision in which the graph was built."""
         return pytensor.config.change_flags(floatX=self.float_x)
 
     @functools.cached_property

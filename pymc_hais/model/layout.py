@@ -21,7 +21,7 @@ def free_variables(model: Any) -> list[Any]:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each value variable sits in the flat vector: in the order of ``model.value_vars``, discrete ones last."""
+    """The place of each value variable in the flat vector: in the order of ``model.value_vars``, discrete ones last."""
 
     names: tuple[str, ...]  # of the value variables ("tau_log__")
     owners: tuple[str, ...]  # the random variables they belong to ("tau")
@@ -70,7 +70,7 @@ class Layout:
 
     @property
     def offsets(self) -> np.ndarray:
-        """Where each value variable starts, and D at the end."""
+        """The start of each value variable, and D at the end."""
         return np.concatenate([[0], np.cumsum(self.sizes)])
 
     def owner_of(self, dimension: int) -> str:

@@ -44,7 +44,7 @@ class Markov:
 
     @functools.cached_property
     def pattern(self) -> Pattern:
-        """Where its precision has entries."""
+        """The places of the entries of its precision."""
         return Pattern.of(self.weights)
 
     @functools.cached_property
@@ -131,7 +131,7 @@ def _find_log_mass(rv: Any, field: Markov) -> float | None:
 
 
 def draw_right(graph: FunctionGraph) -> None:
-    """Have a graph of random variables draw fields that follow their density."""
+    """Let the random variables of a graph draw fields that follow their density."""
     for node in graph.toposort():
         kind = _RIGHT.get(type(node.op))
         if kind is not None:

@@ -1,4 +1,4 @@
-"""Where to start and how to anneal: the strategies are tried in order, and pilots compare the last ones."""
+"""The choice of a start and its annealing: strategies are tried in order, and pilots compare the last ones."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -66,7 +66,7 @@ def widened(problem: Problem, seeds: Seeds) -> StudentT | None:
 
 
 def measure_rays(problem: Problem, seeds: Seeds) -> Rays:
-    """Look at the density of a problem along rays in the particles' coordinates."""
+    """Measure the tail exponents of a problem's density along rays in the particles' coordinates."""
     n_dims, rng = problem.layout.n_dims, np.random.default_rng(seeds.sequence(Purpose.CHECK, _NUMBER))
     axes = rng.permutation(n_dims)[:_AXES]
     random = rng.normal(size=(_RANDOM, n_dims))

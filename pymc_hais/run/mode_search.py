@@ -72,7 +72,7 @@ class Joint:
         self.move_to(problem)
 
     def move_to(self, problem: Problem) -> None:
-        """Go on with the same model in other coordinates."""
+        """Return the density of the same model in other coordinates."""
         self._engine, self._inputs = problem.engine, problem.inputs([0])
 
     def round_up(self, n: int) -> int:
@@ -135,7 +135,7 @@ class Peak:
 
 
 class Climbed(NamedTuple):
-    """Where climbs ended: distinct peaks, the highest first, and which of the climbs ended at which of them."""
+    """The ends of climbs: distinct peaks, the highest first, and the peak of each climb."""
 
     peaks: list[Peak]
     arrivals: np.ndarray  # (n, K) of bool

@@ -106,7 +106,7 @@ class Fallback:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Where a run starts and how it is annealed: complete before the first round, and kept with the result."""
+    """The start and the annealing of a run: complete before the first round, and kept with the result."""
 
     start: Start
     kernel: Any  # a Kernel or Own, of the continuous dimensions

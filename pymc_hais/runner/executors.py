@@ -69,7 +69,7 @@ def shown(error: BaseException) -> str:
 
 
 def _greet(executor: Any) -> None:
-    """Have a worker import what it needs, and compare versions; threads of this process have both."""
+    """Let a worker import what it needs, and compare versions; threads of this process need neither."""
     try:
         future = executor.submit(hais_hello, Parcel("", installed()))
     except RuntimeError as error:

@@ -220,7 +220,7 @@ class Shares:
         self.tell()
 
     def close(self) -> None:
-        """Have threads of this process stop at their next report."""
+        """Stop threads of this process at their next report."""
         self._is_closed = True
 
 

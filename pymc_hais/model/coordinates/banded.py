@@ -200,7 +200,7 @@ class BlockBack(WrittenOut):
 
 
 def _eliminate(own: Any, beside: Any, columns: Any, solved: Any, inverse: Any) -> tuple[Any, ...]:
-    """Go one block down; ``solved`` and ``inverse`` are those before."""
+    """Eliminate one block; ``solved`` and ``inverse`` belong to the block before."""
     coupling = beside @ inverse.T
     factor = pt.linalg.cholesky(own - coupling @ coupling.T, lower=True, on_error="nan")
     inverse = InverseFactor()(factor)
@@ -220,7 +220,7 @@ def _pull(
     carried_factor: Any,
     carried_solved: Any,
 ) -> tuple[Any, ...]:
-    """Go one block up from the gradients of a factor to those of the matrix."""
+    """Turn a block's gradients of the factor into those of the matrix, from the last block to the first."""
     of_columns = inverse.T @ (of_solved + carried_solved)
     of_factor = pt.tril(of_factor + carried_factor - of_columns @ solved.T)
     n = factor.type.shape[0]

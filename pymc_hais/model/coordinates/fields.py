@@ -76,7 +76,7 @@ class Field:
 
     @property
     def part(self) -> slice:
-        """Where it lies."""
+        """Its place in the flat vector."""
         return slice(self.start, self.stop)
 
     @property

@@ -48,7 +48,7 @@ class Pattern:
 
     @functools.cached_property
     def place(self) -> np.ndarray:
-        """Where each element is (n,)."""
+        """Place of each element (n,)."""
         return np.argsort(self.order)
 
     @property
@@ -58,7 +58,7 @@ class Pattern:
 
     @functools.cached_property
     def slots(self) -> np.ndarray:
-        """Where each element is (n,) in as many blocks, all of one size."""
+        """Place of each element (n,) in as many blocks, all of one size."""
         return self.place + self.size - self.head
 
     @functools.cached_property

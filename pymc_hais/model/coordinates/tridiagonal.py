@@ -105,14 +105,14 @@ class Ways(WrittenOut):
     """
 
     def build_inner_graph(self, diagonal: Any, off: Any, gradient: Any, z: Any) -> list[Any]:
-        """Go down the factor, and up again."""
+        """Factorise from the first row to the last, and substitute back."""
         zero = pt.zeros((), dtype=z.dtype)
         root, coupling, step = recur(functools.partial(_eliminate, pt), [diagonal, off, gradient], [None, zero, zero])
         (way,) = recur(_substitute, [root, coupling, z + step], [zero], go_backwards=True)
         return [root, way[::-1], coupling, step]
 
     def pullback(self, inputs: Any, outputs: Any, output_gradients: Any) -> list[Any]:
-        """Go down again, by what the way leads to, and then up."""
+        """Solve from the first row to the last for the gradient of the way, and then back."""
         (diagonal, _, _, z), (root, way, coupling, step) = inputs, outputs
         of_root, of_way = gradients_of(output_gradients, 2)
         zero = pt.zeros((), dtype=z.dtype)
@@ -140,7 +140,7 @@ def _pull(
     carried_coupling: Any,
     carried_step: Any,
 ) -> tuple[Any, ...]:
-    """Go one row up from the gradients of a factor's row to those of the bands'; ``before`` and ``last`` are above."""
+    """Turn the gradients of a factor's row into those of the bands; ``before`` and ``last`` are of rows above."""
     of_coupling, of_gradient = of_coupling + carried_coupling, (of_step + carried_step) / root
     of_off = of_coupling / root
     of_square = 0.5 * (of_root - step * of_gradient - coupling * of_off) / root
@@ -151,14 +151,14 @@ def _pull(
 
 
 def _eliminate(xp: Any, diagonal: Any, off: Any, gradient: Any, coupling: Any, last: Any) -> tuple[Any, Any, Any]:
-    """Go one row down the factor: its diagonal, its coupling with the next one, and L^-1 g."""
+    """Return one row of the factor: its diagonal, its coupling with the next row, and L^-1 g."""
     pivot = diagonal - coupling * coupling
     root = xp.sqrt(xp.maximum(pivot, _least(diagonal)))
     return root, off / root, (gradient - coupling * last) / root
 
 
 def _substitute(diagonal: Any, off: Any, right: Any, after: Any) -> Any:
-    """Go one row up."""
+    """Substitute one row, from the last to the first."""
     return (right - off * after) / diagonal
 
 

@@ -96,7 +96,7 @@ def find_rows(outputs: Sequence[Any], data: Sequence[Any], fewest: int) -> Rows 
 
 
 def _read(outputs: Sequence[Any], rows: Rows) -> bool:
-    """Go through a graph, and say whether all that is done with rows is proven to go row by row."""
+    """Walk through a graph; return whether every operation on rows is proven to work row by row."""
     rows.axes.update(rows.given)
     after, free = set[Any](), dict[Any, None]()
     for node in toposort(outputs, blockers=list(rows.given)):

@@ -52,7 +52,7 @@ def gradients_of(output_gradients: Sequence[Any], n: int) -> list[Any]:
 
 
 def recur(function: Any, sequences: list[Any], starts: list[Any], go_backwards: bool = False) -> list[Any]:
-    """Go along sequences; of the starts, None is for what no step hands on to the next one."""
+    """Scan along sequences; a start of None is for an output that no step passes to the next one."""
     found = pytensor.scan(function, sequences, starts, go_backwards=go_backwards, return_updates=False)
     return found if isinstance(found, list) else [found]
 

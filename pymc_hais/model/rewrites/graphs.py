@@ -56,7 +56,7 @@ def is_one_matrix(variable: Any) -> bool:
 
 
 def without_batch(matrix: Any) -> Any:
-    """Look through leading dimensions of length one that a matrix was given."""
+    """Return a matrix without its leading dimensions of length one."""
     op = getattr(matrix.owner, "op", None)
     if isinstance(op, DimShuffle) and tuple(op.new_order) == ("x",) * (matrix.type.ndim - 2) + (0, 1):
         return matrix.owner.inputs[0]

@@ -9,7 +9,7 @@ from pytensor.tensor.random.basic import UniformRV
 
 
 def draw_beyond_bounds(graph: FunctionGraph) -> None:
-    """Have the truncated variables of a graph draw up to bounds that may be infinite: there the function is 0 or 1."""
+    """Let truncated variables of a graph draw between bounds that may be infinite: there the function is 0 or 1."""
     for node in graph.toposort():
         if isinstance(node.op, TruncatedRV) and (op := _with_known_ends(node.op)) is not None:
             new = op.make_node(*node.inputs)

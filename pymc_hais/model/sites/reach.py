@@ -29,7 +29,7 @@ class Reach(NamedTuple):
         return self if self.n_rows == 1 else self.mapped(lambda rows: rows[np.asarray(places).ravel()])
 
     def gather(self, matrix: Any) -> Reach:
-        """Unite elements: row i of a sparse matrix (M, N) says which."""
+        """Unite elements, as chosen by row i of a sparse matrix (M, N)."""
         return self if self.n_rows == 1 else self.mapped(lambda rows: matrix.astype(bool) @ rows)
 
     def united(self) -> Reach:

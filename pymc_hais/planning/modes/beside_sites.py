@@ -98,7 +98,7 @@ def climb_beside_sites(
 
 
 def find_modes_beside_sites(evidence: Evidence, runner: Runner) -> Modes | None:
-    """Look for modes as :func:`pymc_hais.run.modes.find_modes` does."""
+    """Search for modes as :func:`pymc_hais.run.modes.find_modes` does."""
     return attempt_search(evidence, runner, _search) if can_climb_beside_sites(evidence.problem) else None
 
 
