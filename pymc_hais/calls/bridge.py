@@ -129,8 +129,8 @@ def savage_dickey(
 
     The Savage-Dickey ratio is the posterior density at the point over the prior density there,
     :math:`p(\delta_0 \mid y) / p(\delta_0)`.  It is the Bayes factor of the model with :math:`\delta = \delta_0`
-    against the model with :math:`\delta` free, if the priors of all other variables in the former are those given
-    :math:`\delta_0` in the latter.
+    against the model with :math:`\delta` free, if in the first model all other variables have the priors that they have
+    in the second one given :math:`\delta_0`.
 
     The prior density is exact.  The posterior density is an importance-weighted mean over the draws, which are moved to
     the point on the unconstrained space.  There is no kernel and no bandwidth, and a point far from the draws can be
@@ -164,7 +164,7 @@ def savage_dickey(
 
     See Also
     --------
-    compare : the same by log Z of the two models, which has none of these conditions.
+    compare : Bayes factors from log Z of the two models, without these conditions.
 
     References
     ----------

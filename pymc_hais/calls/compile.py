@@ -82,7 +82,7 @@ class CompiledModel:
     """A model with its machine code, as :func:`compile` returns it: pass it as ``sample_hais(model=compiled)``.
 
     Each call takes the values of the model's ``pm.Data`` containers as they are when it begins.  Calls in several
-    threads do not disturb one another, and each gives what it would give alone.
+    threads do not disturb one another, and each gives the same result as alone.
 
     Attributes
     ----------
@@ -209,9 +209,9 @@ def compile(
     """Compile a model once, to sample it many times: with other seeds, with other data, from several threads.
 
     Every number in a ``pm.Data`` container is an argument of the machine code.  After ``pm.set_data`` with values of
-    the same shapes, ``sample_hais(model=compiled)`` compiles nothing; what depends on the data alone (``gammaln`` of
-    counts, standardised columns) is computed once a call.  The result is that of ``sample_hais`` on a new model with
-    the same data, up to rounding.
+    the same shapes, ``sample_hais(model=compiled)`` compiles nothing; terms that depend on the data alone
+    (``gammaln`` of counts, standardised columns) are computed once a call.  The result is that of ``sample_hais`` on a
+    new model with the same data, up to rounding.
 
     Parameters
     ----------

@@ -79,7 +79,7 @@ def log_likelihood(
 ) -> DataTree:
     r"""Estimate the log-likelihood of held-out rows under a model with fixed parameters, or with posterior draws.
 
-    What is computed depends on what ``data`` names:
+    The variables that ``data`` names decide what is computed:
 
     - an **observed variable**, or ``pm.Data`` that feeds it (a generative model): ``model`` describes one row, and its
       free variables belong to that row.  :math:`\log p(x_r) = \log \int p(x_r \mid a)\,p(a)\,da` for each row, by

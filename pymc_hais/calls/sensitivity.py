@@ -75,7 +75,7 @@ def prior_sensitivity(
     Raises
     ------
     ValueError
-        What :func:`sample_hais` refuses, with a note that names the value; containers that the model does not have; or
+        Errors of :func:`sample_hais`, with a note that names the value; containers that the model does not have; or
         other observed data under one value than under another, or in ``against``.
 
     Examples

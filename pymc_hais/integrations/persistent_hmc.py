@@ -75,7 +75,7 @@ class PersistentHMC(GradientSharedStep):
         Initial step size, times the number of dimensions to the power 1/4.
     model : pymc.Model, optional
     **kwargs
-        What every step method of PyMC takes: ``blocked``, ``rng``, ``dtype``.
+        Arguments of every step method of PyMC: ``blocked``, ``rng``, ``dtype``.
 
     Raises
     ------
@@ -164,7 +164,7 @@ class PersistentHMC(GradientSharedStep):
         self.reset_tuning()
 
     def reset_tuning(self) -> None:
-        """Forget what was adapted."""
+        """Reset the adapted step size and metric."""
         n_dims = self._start.size
         self.step_size = self._first_step_size
         # The numbers are those of PyMC's own HMC, but for the windows: they double, since one draw is more like the

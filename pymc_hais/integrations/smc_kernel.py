@@ -37,8 +37,8 @@ class HAIS(SMC_KERNEL):
 
     Particles start as exact prior draws (never at an ``initval``) and are moved by the kernel of
     ``pm.sample_hais``: a partial refresh of the momentum, one leapfrog step, accept or flip.  Momenta travel with
-    their particles through resampling and from one temperature to the next.  Each stage goes on tuning the step size,
-    and measures two metrics: each half of the particles moves in the metric of the other half.  A log-likelihood
+    their particles through resampling and from one temperature to the next.  Each stage continues to tune the step
+    size, and measures two metrics: each half of the particles moves in the metric of the other half.  A log-likelihood
     that is not a number counts as minus infinity.
 
     Temperatures, metrics and step sizes adapt to the particles that make the estimate, as in every adaptive SMC
@@ -60,8 +60,8 @@ class HAIS(SMC_KERNEL):
     damping : float
         The momentum's power decays as ``exp(-damping)`` per unit of simulation time.
     **kwargs
-        What ``pm.sample_smc`` passes: ``draws``, ``model``, ``random_seed``, ``start``, ``compile_kwargs``.  The
-        rows of a ``start`` replace the prior draws; log Z is right only if they are prior draws.
+        Arguments that ``pm.sample_smc`` passes: ``draws``, ``model``, ``random_seed``, ``start``, ``compile_kwargs``.
+        The rows of a ``start`` replace the prior draws; log Z is right only if they are prior draws.
 
     Raises
     ------

@@ -33,7 +33,7 @@ class FlatDiscreteRV(RandomVariable):
 
 
 class FlatDiscrete(Discrete):
-    r"""Integers with weight one each: what ``pm.Flat`` is to the real numbers.
+    r"""Integers with weight one each: the discrete form of ``pm.Flat``.
 
     .. math:: \log p(x) = 0 \quad \text{for } x \in \{\text{lower}, \ldots, \text{upper}\}
 

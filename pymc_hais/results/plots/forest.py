@@ -74,7 +74,7 @@ def plot_compare(
     Parameters
     ----------
     table : DataFrame or dict of DataTree or LogZEstimate
-        Result of :func:`pymc_hais.compare`, or what it takes: name of each model -> its result.
+        Result of :func:`pymc_hais.compare`, or its argument: name of each model -> its result.
     visuals : dict, optional
         Name of a visual -> a dictionary of its settings, or False to leave it out: ``value`` and ``interval``, and
         ``flagged_value`` and ``flagged_interval`` of models with a warning, ``ticks`` (the names), ``title``,
