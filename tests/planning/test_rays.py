@@ -75,11 +75,12 @@ def test_the_heaviest_axis_is_found_beside_a_light_one():
 
 @pytest.mark.slow
 def test_what_falls_more_slowly_than_any_student_t_along_axes_is_an_error():
-    model, truth = power_law(1.5, n_dims=5)
+    # log Z is mostly too low, and far too high where one of the rarest draws comes: weights have no variance.
+    model, _ = power_law(1.5, n_dims=5)
     found, _ = estimate(model, target_se=None)
     (finding,) = [one for one in found.findings if one.severity == "error" and one.name == "heavy_tail"]
     assert "Along `x[" in finding.message
-    assert found.value < truth
+    assert not found.is_trustworthy
 
 
 @pytest.mark.parametrize(("n_dims", "power", "df"), [(1, 1.4, 2.0), (1, 1.4, 0.4), (3, 2.5, 2.0)])
