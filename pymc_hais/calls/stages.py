@@ -32,26 +32,29 @@ _AFFORDABLE = 2.0
 _REMEMBERED = 64
 
 
-def run_until_confirmed(problem: Problem, plan: Plan, points: np.ndarray | None, runner: Runner) -> Evidence:
+def run_until_confirmed(
+    problem: Problem, plan: Plan, points: np.ndarray | None, runner: Runner, remembered: np.ndarray | None = None
+) -> Evidence:
     """Make rounds and search for modes; repeat from the next best start if the evidence for this start is too weak.
 
-    ``points`` (n, D) are flat vectors from which the search for modes climbs as well.
+    The search climbs from ``points`` (n, D), flat vectors of known modes, and from ``remembered`` (m, D), particles of
+    runs that are given up.
     """
     log_start(problem, plan, runner)
     evidence = run_rounds(problem, plan, runner)
     if evidence.stopped_by == "refuted":
         refuted = _next_best(evidence, "spoke against that start")
-        return run_until_confirmed(*refuted, _with_particles(points, evidence), runner)
+        return run_until_confirmed(*refuted, points, runner, _with_particles(remembered, evidence))
     if problem.layout.n_sites:
         modes = find_modes_beside_sites(evidence, runner)
     else:
-        modes = find_modes(evidence, runner, points)
+        modes = find_modes(evidence, runner, points, remembered)
     if modes is not None:
         plan = replace(plan, n_confirming=plan.n_confirming + modes.n_confirming)
         evidence = replace(evidence, plan=plan, modes=modes)
     if _is_worth_confirming(evidence, runner):
         doubted = _next_best(evidence, "were confirmed by too few draws of the prior")
-        return run_until_confirmed(*doubted, _with_particles(points, evidence), runner)
+        return run_until_confirmed(*doubted, points, runner, _with_particles(remembered, evidence))
     return evidence.with_row(count_unconfirmed(evidence.row, plan.n_confirming))
 
 
@@ -67,13 +70,14 @@ def _is_worth_confirming(evidence: Evidence, runner: Runner) -> bool:
     return n_gradients <= _AFFORDABLE * runner.ledger.gradients.total() and seconds < runner.budget.left
 
 
-def _with_particles(points: np.ndarray | None, evidence: Evidence) -> np.ndarray | None:
+def _with_particles(remembered: np.ndarray | None, evidence: Evidence) -> np.ndarray | None:
     """Add particles of a run that is given up: a mode that only they have reached is searched for in the next run."""
-    run, log_weights = evidence.run, pool(evidence.run.log_weights, evidence.run.log_z)
+    run = evidence.run
+    log_weights = pool(run.log_weights, run.log_z)
     if not np.isfinite(log_weights).any():
-        return points
+        return remembered
     x = evidence.problem.to_model(run.positions[systematic(log_weights, 0.5, _REMEMBERED)])
-    return x if points is None else np.concatenate([points, x])
+    return x if remembered is None else np.concatenate([remembered, x])
 
 
 def _next_best(evidence: Evidence, what_rounds_did: str) -> tuple[Problem, Plan]:

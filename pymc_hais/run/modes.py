@@ -87,12 +87,16 @@ def in_order(
     )
 
 
-def find_modes(evidence: Evidence, runner: Runner, points: np.ndarray | None = None) -> Modes | None:
+def find_modes(
+    evidence: Evidence, runner: Runner, points: np.ndarray | None = None, remembered: np.ndarray | None = None
+) -> Modes | None:
     """Search for modes, and compare their masses with the run's; None if that is not possible, or no mode was found.
 
-    ``points`` (n, D) are flat vectors that the user named.
+    ``points`` (n, D) are flat vectors of modes that are known; ``remembered`` (m, D) are particles of earlier runs.
     """
-    return attempt_search(evidence, runner, functools.partial(_search, points)) if can_climb(evidence.problem) else None
+    if not can_climb(evidence.problem):
+        return None
+    return attempt_search(evidence, runner, functools.partial(_search, points, remembered))
 
 
 def attempt_search(
@@ -107,7 +111,9 @@ def attempt_search(
         return runner.attempt("the search for modes", stage, None, is_dear=True)
 
 
-def _search(points: np.ndarray | None, evidence: Evidence, log_z: float, runner: Runner) -> Modes | None:
+def _search(
+    points: np.ndarray | None, remembered: np.ndarray | None, evidence: Evidence, log_z: float, runner: Runner
+) -> Modes | None:
     problem, run, needs_confirming = evidence.problem, evidence.run, np.isfinite(evidence.plan.n_confirming)
     end = time.perf_counter() + SHARE_OF_TIME * runner.budget.left
     n_gradients = runner.ledger.n_annealed
@@ -117,10 +123,13 @@ def _search(points: np.ndarray | None, evidence: Evidence, log_z: float, runner:
     n_steps = int(np.clip(_SHARE * n_gradients / CHUNK, fewest, _MOST_STEPS))
     metric = np.asarray(evidence.ladder.metrics[evidence.ladder.metric_index[-1]], np.float64)
     n_starts = joint.round_up(max(int(SHARE_OF_STARTS * n_gradients / n_steps), n_least))
-    starts, is_drawn = _starts(problem, run, points, runner, joint, metric, rng, n_starts, needs_confirming)
+    given = [one for one in (points, remembered) if one is not None]
+    own = np.concatenate([np.empty((0, problem.layout.n_dims)), *given])
+    starts, is_drawn, is_own = _starts(problem, run, own, runner, joint, metric, rng, n_starts, needs_confirming)
     climbed = climb(joint, starts, metric, n_steps, lambda *_: time.perf_counter() < end)
     kept = [i for i, peak in enumerate(climbed.peaks) if peak.log_mass > log_z - NEGLIGIBLE]
-    peaks, n_arrived = [climbed.peaks[i] for i in kept], climbed.arrivals[:, kept].sum(axis=0)
+    # Climbs from where a run has been are no independent ones, and hide that another one alone has led there.
+    peaks, n_arrived = [climbed.peaks[i] for i in kept], climbed.arrivals[~is_own][:, kept].sum(axis=0)
     if not peaks or time.perf_counter() > end:
         return None
     compared = _compare(peaks, joint, run, log_z, rng)
@@ -137,20 +146,20 @@ def _search(points: np.ndarray | None, evidence: Evidence, log_z: float, runner:
 def _starts(
     problem: Problem,
     run: AnnealingRun,
-    points: np.ndarray | None,
+    points: np.ndarray,
     runner: Runner,
     joint: Joint,
     metric: Metric,
     rng: np.random.Generator,
     n: int,
     confirms: bool,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Gather starts (n, D) in the particles' coordinates, and which (n,) are draws of the reference.
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Gather starts (n, D) in the particles' coordinates; which (n,) are draws of the reference, and which the points.
 
-    The others are the user's, particles of the run, particles whose labels have traded places and, where the search is
+    The others are particles of the run, particles whose labels have traded places and, where the search is
     to confirm a fit, particles with one variable drawn from the reference.
     """
-    own = np.empty((0, problem.layout.n_dims)) if points is None else problem.to_coordinates(points[: CHUNK // 2])
+    own = problem.to_coordinates(points[: CHUNK // 2]) if len(points) else points
     labels = Labels(problem, runner)
     n_traded = int(_TRADED * n) if labels.n_trades else 0
     free = max(0, n - len(own) - n_traded)
@@ -173,8 +182,8 @@ def _starts(
         traded = problem.to_coordinates(copies.reshape(-1, problem.layout.n_dims)[:n_traded])
     every = np.concatenate([own, near, far, exchanged, traded])
     is_drawn = np.repeat([False, True, False], [len(own) + len(near), len(far), len(exchanged) + len(traded)])
-    is_finite = np.isfinite(every).all(axis=1)
-    return every[is_finite], is_drawn[is_finite]
+    is_own, is_finite = np.arange(len(every)) < len(own), np.isfinite(every).all(axis=1)
+    return every[is_finite], is_drawn[is_finite], is_own[is_finite]
 
 
 def _exchange(

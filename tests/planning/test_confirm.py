@@ -65,7 +65,7 @@ def test_each_start_that_rounds_refute_gives_way_to_the_next(monkeypatch):
         return Evidence(problem, plan, (row,), None, run, "refuted" if plan.fallback else "target_se", 100)
 
     monkeypatch.setattr(stages, "log_start", lambda *_: None)
-    monkeypatch.setattr(stages, "find_modes", lambda evidence, runner, points: searched.append(points))
+    monkeypatch.setattr(stages, "find_modes", lambda evidence, runner, points, seen: searched.append(seen))
     monkeypatch.setattr(stages, "run_rounds", refute)
     problem = SimpleNamespace(label="a fit", layout=SimpleNamespace(n_sites=0), to_model=lambda x: x)
     second = plan_of(fallback=Fallback(lambda: (problem, plan_of())))

@@ -311,6 +311,25 @@ def test_modes_that_one_climb_alone_has_reached_are_an_error(n_rare):
     assert [(one.name, one.severity) for one in found] == [("unconfirmed", "error")] * (n_rare > 0)
 
 
+def test_climbs_from_particles_of_earlier_runs_hide_no_mode_that_one_climb_alone_has_reached(monkeypatch):
+    seen = []
+
+    def keep(evidence, runner, points=None, remembered=None):
+        seen.append((evidence, runner))
+
+    def climb_once(joint, starts, *options):
+        climbed = climb(joint, starts, *options)
+        arrivals = np.zeros_like(climbed.arrivals)
+        arrivals[:8] = arrivals[100] = True  # those of earlier runs, and one
+        return climbed._replace(arrivals=arrivals)
+
+    monkeypatch.setattr(stages, "find_modes", keep)
+    estimate(of_parts(1, [(1.0, 0.0, 1.0)], 3.0)[0], random_seed=1)
+    monkeypatch.setattr(run_modes, "climb", climb_once)
+    assert run_modes.find_modes(*seen[0]).n_rare == 0
+    assert run_modes.find_modes(*seen[0], remembered=np.zeros((8, 1))).n_rare == 1
+
+
 def test_climbs_are_counted_by_where_they_end():
     model, _ = of_parts(2, [(1.0, -4.0, 1.0), (3.0, 4.0, 0.5)], 5.0)
     call = call_of(model, backend="jax")
