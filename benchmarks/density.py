@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from pymc_hais.density import build_density, build_layout
 from pymc_hais.engines import compile_engine
-from pymc_hais.model import build_density, build_layout
 
 warnings.filterwarnings("ignore", category=UserWarning)
 jax.config.update("jax_enable_x64", True)

@@ -21,7 +21,7 @@ import pymc as pm
 
 import pymc_hais
 from examples import change_point, ising, rbm, variable_selection
-from pymc_hais.model import build_layout, log_count
+from pymc_hais.density import build_layout, log_count
 from tests import discrete_truth
 
 #: Salakhutdinov & Murray's.

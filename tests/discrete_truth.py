@@ -13,7 +13,7 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 from pymc_hais import FlatDiscrete
-from pymc_hais.model.compiling import compile_interpreted
+from pymc_hais.density.compiling import compile_interpreted
 from tests.truth import log_evidence_normal
 
 # Sums over states ----------------------------------------------------------------------------------------

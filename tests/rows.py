@@ -5,7 +5,7 @@ import pymc as pm
 from scipy.stats import multivariate_normal
 
 from pymc_hais.calls.heldout import log_likelihood
-from pymc_hais.model.rows import check_rows
+from pymc_hais.density.rows import check_rows
 from pymc_hais.planning.choose import choose
 from pymc_hais.planning.starts import first_reference
 from pymc_hais.problem.building import build_problem

@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 
 import pymc_hais
-from pymc_hais.model import build_layout, build_outputs, build_unconstrain
+from pymc_hais.density import build_layout, build_outputs, build_unconstrain
 from tests.quick import QUICK, TRUTH, hierarchy, one_mean, schools
 
 MEAN, SD = 3.0 * 9.0 / 28.0 * np.mean([1.2, 0.3, 2.5]), np.sqrt(9.0 / 28.0)

@@ -12,7 +12,7 @@ import pytest
 from pytensor.graph.traversal import ancestors
 
 import pymc_hais
-from pymc_hais.model import build_density, build_layout, read_containers, varying_containers
+from pymc_hais.density import build_density, build_layout, read_containers, varying_containers
 from tests.truth import log_evidence_normal, log_evidence_regression
 
 RUN = {"draws": 300, "chains": 2, "random_seed": 3, "progressbar": False}

@@ -10,8 +10,8 @@ import pytest
 
 import pymc_hais
 from pymc_hais.core.seeds import Seeds
-from pymc_hais.model import build_density, build_layout, read_containers, varying_containers
-from pymc_hais.model.compiling import compile_density
+from pymc_hais.density import build_density, build_layout, read_containers, varying_containers
+from pymc_hais.density.compiling import compile_density
 from pymc_hais.problem import problem as problem_module
 from pymc_hais.problem.building import build_problem
 from pymc_hais.problem.problem import Compiler

@@ -8,7 +8,7 @@ from scipy import stats
 from scipy.integrate import quad
 
 import pymc_hais
-from pymc_hais.model import build_layout, unnormalised_priors
+from pymc_hais.density import build_layout, unnormalised_priors
 from pymc_hais.planning.mass import measure_prior_mass
 from pymc_hais.references import Prior, UnusablePriorError, build_prior
 from tests.marks import slow_but

@@ -12,7 +12,7 @@ from scipy.stats import norm, t
 
 import pymc_hais
 from pymc_hais.core.seeds import Seeds
-from pymc_hais.model import has_normal_fields
+from pymc_hais.density import has_normal_fields
 from pymc_hais.problem.building import build_problem
 from pymc_hais.problem.problem import Compiler
 from tests.distributions import OTHERS, REFUSED, SCALARS, WHOLE, N

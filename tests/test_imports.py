@@ -17,7 +17,7 @@ ROOT = Path(pymc_hais.__file__).parent
 LEVELS = [
     {"core"},
     {"kernels", "estimators"},
-    {"model", "engines"},
+    {"density", "latent", "engines"},
     {"references"},
     {"tuning"},
     {"problem"},
@@ -33,14 +33,14 @@ LEVELS = [
 LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
 
 #: Outside library -> the modules and folders that may import it.
-PYMC_HOMES = {"model", "references", "integrations", "learning"}
+PYMC_HOMES = {"density", "latent", "references", "integrations", "learning"}
 LABEL_HOMES = {"results"}
 #: Signatures of public functions name the types of models and results.
 SIGNATURES = {"calls"}
 HOMES = {
     "pymc": PYMC_HOMES | SIGNATURES,
     "pytensor": PYMC_HOMES,
-    "jax": {"engines/jax", "engines/programs", "model/jax_forms"},
+    "jax": {"engines/jax", "engines/programs", "density/jax_forms"},
     "numba": {"engines/numba"},
     "threadpoolctl": {"core/process"},
     "xarray": LABEL_HOMES | {"inputs"} | SIGNATURES,
@@ -123,7 +123,7 @@ def test_each_outside_library_has_one_home(name):
     assert strays == {library for module, library in TOLERATED if module == name}
 
 
-#: Modules of PyMC whose names are documented; those of others go through ``model/compat``.
+#: Modules of PyMC whose names are documented; those of others go through ``density/compat``.
 DOCUMENTED = ("pymc.dims", "pymc.distributions", "pymc.model", "pymc.stats")
 #: Step methods and kernels of PyMC have no other base than these.
 BASES_OF = {
@@ -140,7 +140,7 @@ BASES_OF = {
 
 #: Modules that reach private attributes of others, each with its reason.
 REACHING = {
-    "model/compat": "the home of what is private in PyMC and PyTensor",
+    "density/compat": "the home of what is private in PyMC and PyTensor",
     "integrations/persistent_hmc": "the density of PyMC's own base class of step methods",
     "engines/programs": "JAX's cache on disk; without these names it serves unchecked",
     "runner/executors": "the settings of the user's executor, for another one like it",
@@ -157,11 +157,11 @@ def members(name):
     }
 
 
-#: Names that `model/compat` has for the others, as their form there says: `import X as X`.
-PASSED_ON = {one for one, asname in members("model/compat").items() if asname == one.rpartition(".")[2]}
+#: Names that `density/compat` has for the others, as their form there says: `import X as X`.
+PASSED_ON = {one for one, asname in members("density/compat").items() if asname == one.rpartition(".")[2]}
 
 
-@pytest.mark.parametrize("name", sorted(set(MODULES) - {"model/compat"}))
+@pytest.mark.parametrize("name", sorted(set(MODULES) - {"density/compat"}))
 def test_private_and_moving_names_of_pymc_are_taken_through_compat(name):
     taken = set(members(name))
     assert not taken & PASSED_ON

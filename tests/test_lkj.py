@@ -7,8 +7,8 @@ from scipy.linalg import solve_triangular
 from scipy.special import gammaln, logsumexp
 
 import pymc_hais
-from pymc_hais.model import build_layout, check_model, compat, known_log_mass
-from pymc_hais.model.evaluation import compile_written
+from pymc_hais.density import build_layout, check_model, compat, known_log_mass
+from pymc_hais.density.evaluation import compile_written
 from tests.marks import slow_but
 from tests.quick import QUICK
 

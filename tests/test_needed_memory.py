@@ -12,7 +12,7 @@ import pytest
 
 import pymc_hais
 from pymc_hais.core.process import bytes_of, check_memory
-from tests.model.test_memory import peak
+from tests.density.test_memory import peak
 from tests.quick import QUICK, one_mean
 from tests.toys import HAS_JAX
 

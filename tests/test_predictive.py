@@ -9,9 +9,9 @@ from scipy.special import gammaln, logsumexp
 from scipy.stats import norm
 
 import tests.statistical as statistical
+from pymc_hais.density import build_pointwise, evaluate_tables, outputs
+from pymc_hais.density.compiling import compile_interpreted
 from pymc_hais.estimators.predictive import average_likelihood
-from pymc_hais.model import build_pointwise, evaluate_tables, outputs
-from pymc_hais.model.compiling import compile_interpreted
 from tests.rows import held_out, largest_score
 
 

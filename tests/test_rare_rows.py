@@ -7,7 +7,7 @@ import pymc as pm
 import pytest
 
 import pymc_hais
-from pymc_hais.model.rows import check_rows
+from pymc_hais.density.rows import check_rows
 from pymc_hais.planning.choose import choose_rows
 from pymc_hais.planning.learning import NoStartError, run_pilots
 from pymc_hais.problem.building import build_problem

@@ -10,8 +10,8 @@ import pytest
 
 import pymc_hais
 from pymc_hais.core.seeds import Seeds
+from pymc_hais.density.sites import interactions
 from pymc_hais.kernels import Gibbs
-from pymc_hais.model.sites import interactions
 from pymc_hais.problem.building import build_problem
 from pymc_hais.problem.problem import Compiler
 from tests.kernels.sweeps import in_turn

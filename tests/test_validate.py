@@ -5,7 +5,7 @@ import pymc as pm
 import pytest
 
 import pymc_hais
-from pymc_hais.model import build_layout
+from pymc_hais.density import build_layout
 from pymc_hais.opinions import sandwich as validation
 from pymc_hais.problem.simulation import simulate
 from pymc_hais.references import build_prior

@@ -12,7 +12,7 @@ from pymc.model.transform.conditioning import remove_value_transforms
 from pymc.model.transform.optimization import freeze_dims_and_data
 from pytensor.graph.replace import clone_replace
 
-from pymc_hais.model.layout import build_layout, on_position
+from pymc_hais.density.layout import build_layout, on_position
 from pymc_hais.references.prior import build_prior
 
 # PyMC asks for 100 devices of JAX when it is imported, and then every call costs twice as much.

@@ -10,14 +10,14 @@ import numpy as np
 
 from pymc_hais.core.messages import quoted
 from pymc_hais.core.seeds import Purpose
+from pymc_hais.density import build_layout, discrete_names, find_model
+from pymc_hais.density.points.point_prior import locate, read_point
 from pymc_hais.estimators import LogBayesFactor, LogZEstimate, divide, estimate_point_density, to_estimate
 from pymc_hais.estimators.values import NORMAL_REACH
 from pymc_hais.inputs.draws import read_draws, read_positions
 from pymc_hais.inputs.labels import observed_data_of
 from pymc_hais.inputs.request import read
 from pymc_hais.kernels import RandomWalk
-from pymc_hais.model import build_layout, discrete_names, find_model
-from pymc_hais.model.points.point_prior import locate, read_point
 from pymc_hais.opinions.bridging import bridge_draws, thin_rows
 from pymc_hais.planning.mass import build_first_problem
 from pymc_hais.results.findings.model import check_prior_mass

@@ -12,9 +12,7 @@ import numpy as np
 
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.seeds import Seeds
-from pymc_hais.inputs.draws import is_result
-from pymc_hais.inputs.request import read
-from pymc_hais.model import (
+from pymc_hais.density import (
     WrittenLogp,
     build_outputs,
     build_written_logp,
@@ -25,6 +23,8 @@ from pymc_hais.model import (
     varying_containers,
     with_table,
 )
+from pymc_hais.inputs.draws import is_result
+from pymc_hais.inputs.request import read
 from pymc_hais.planning.mass import build_first_problem
 from pymc_hais.planning.starts import first_reference, takes_fit
 from pymc_hais.problem.building import with_data
@@ -47,7 +47,7 @@ class Opened:
 
     model: Any  # with the data as they were when the call began
     arguments: dict[str, Any]  # of the call, with those of :func:`compile` in place of its own
-    build_outputs: Callable[..., Any]  # as :func:`pymc_hais.model.build_outputs`, without the model
+    build_outputs: Callable[..., Any]  # as :func:`pymc_hais.density.build_outputs`, without the model
 
 
 def open_model(given: dict[str, Any]) -> Opened:
@@ -186,7 +186,7 @@ class CompiledModel:
     def _build_outputs(
         self, data: _DataSet, layout: Any, var_names: Sequence[str] | None = None, include_transformed: bool = False
     ) -> Callable[[np.ndarray], dict[str, np.ndarray]]:
-        """As :func:`pymc_hais.model.build_outputs`, compiled once."""
+        """As :func:`pymc_hais.density.build_outputs`, compiled once."""
         key = (None if var_names is None else tuple(var_names), include_transformed, *data.model.named_vars)
         varying = {name: data.values[name] for name in self._varying}
         with self._opening:

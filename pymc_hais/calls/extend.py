@@ -12,10 +12,10 @@ import numpy as np
 from pymc_hais.calls.compile import CompiledModel, open_model
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.seeds import Branch
+from pymc_hais.density.compat import default_theme
 from pymc_hais.inputs.past import check_goes_on, check_model_of, read_backend, read_evidence, read_whole
 from pymc_hais.inputs.request import read
 from pymc_hais.inputs.saved import open_result
-from pymc_hais.model.compat import default_theme
 from pymc_hais.planning.follow import follow_plan, origin_of, restore_problem
 from pymc_hais.results.diagnose import with_findings
 from pymc_hais.results.extended import to_extended_tree

@@ -14,12 +14,7 @@ from pymc_hais.calls.sample import sample_hais
 from pymc_hais.core.messages import quoted, refuse_unknown
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.seeds import Branch, Purpose
-from pymc_hais.estimators import LogZEstimate
-from pymc_hais.inputs.arguments import check_integer, refuse_idle
-from pymc_hais.inputs.draws import is_result
-from pymc_hais.inputs.estimates import log_marginal_likelihood
-from pymc_hais.inputs.request import read
-from pymc_hais.model import (
+from pymc_hais.density import (
     build_row_logp,
     find_model,
     is_model,
@@ -27,8 +22,13 @@ from pymc_hais.model import (
     unnormalised_priors,
     with_table,
 )
-from pymc_hais.model.compat import default_theme
-from pymc_hais.model.rows import as_rows, check_known, check_rows, declared_value
+from pymc_hais.density.compat import default_theme
+from pymc_hais.density.rows import as_rows, check_known, check_rows, declared_value
+from pymc_hais.estimators import LogZEstimate
+from pymc_hais.inputs.arguments import check_integer, refuse_idle
+from pymc_hais.inputs.draws import is_result
+from pymc_hais.inputs.estimates import log_marginal_likelihood
+from pymc_hais.inputs.request import read
 from pymc_hais.planning.choose import choose
 from pymc_hais.planning.mass import build_first_problem, measure_prior_mass
 from pymc_hais.problem.problem import Problem

@@ -13,12 +13,12 @@ from pymc_hais.calls.compile import CompiledModel, Opened, open_model
 from pymc_hais.calls.stages import run_from_missed_modes, run_until_confirmed
 from pymc_hais.core.process import check_memory
 from pymc_hais.core.protocols import Kernel
+from pymc_hais.density import check_model
+from pymc_hais.density.compat import default_theme
 from pymc_hais.inputs.arguments import check_flag, explain_unknown
 from pymc_hais.inputs.estimates import log_marginal_likelihood
 from pymc_hais.inputs.labels import check_labels
 from pymc_hais.inputs.request import Request, read
-from pymc_hais.model import check_model
-from pymc_hais.model.compat import default_theme
 from pymc_hais.opinions.opinions import ask_others
 from pymc_hais.planning.building import build_problem
 from pymc_hais.planning.choose import choose

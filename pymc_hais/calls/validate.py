@@ -10,12 +10,12 @@ import numpy as np
 
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.seeds import Purpose
+from pymc_hais.density import build_outputs, find_model, is_model
+from pymc_hais.density.compat import default_theme
 from pymc_hais.inputs.arguments import check_integer
 from pymc_hais.inputs.draws import is_result
 from pymc_hais.inputs.labels import labels_of
 from pymc_hais.inputs.request import read
-from pymc_hais.model import build_outputs, find_model, is_model
-from pymc_hais.model.compat import default_theme
 from pymc_hais.opinions.sandwich import run_validation
 from pymc_hais.planning.choose import choose
 from pymc_hais.planning.mass import build_first_problem

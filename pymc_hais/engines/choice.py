@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from pymc_hais.core.protocols import Engine, Kernel
-from pymc_hais.model.compat import traceable, unsupported_op
-from pymc_hais.model.compiling import check_mode, compile_density, compile_options
-from pymc_hais.model.density import DensityGraph, Source
+from pymc_hais.density.compat import traceable, unsupported_op
+from pymc_hais.density.compiling import check_mode, compile_density, compile_options
+from pymc_hais.density.density import DensityGraph, Source
 
 _log = logging.getLogger("pymc.hais")
 
@@ -119,7 +119,7 @@ def _compile(backend: str, graph: DensityGraph, compile_kwargs: dict, kernel: Ke
 
 
 def compile_source(source: Source) -> Engine:
-    """Compile an engine from a :class:`pymc_hais.model.density.Source`, here or in another process."""
+    """Compile an engine from a :class:`pymc_hais.density.density.Source`, here or in another process."""
     begin = time.perf_counter()
     engine = _build(source)
     engine.source = source
@@ -131,9 +131,9 @@ def _build(source: Source) -> Engine:
     graph, kernel, kwargs = source.graph, source.kernel, dict(source.compile_kwargs)
     n_dims, data = graph.layout.n_dims, graph.data_values
     if source.backend == "jax":
+        from pymc_hais.density.jax_forms.linker import jax_mode
+        from pymc_hais.density.jax_forms.row_blocks import in_blocks
         from pymc_hais.engines.jax import JaxEngine
-        from pymc_hais.model.jax_forms.linker import jax_mode
-        from pymc_hais.model.jax_forms.row_blocks import in_blocks
 
         blocked, width = in_blocks(graph)
         density = traceable(compile_density(blocked, mode=jax_mode(), **kwargs))

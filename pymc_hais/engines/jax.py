@@ -17,11 +17,11 @@ from pymc_hais.core.noise import INITIAL_STEP, build_noise
 from pymc_hais.core.process import memory
 from pymc_hais.core.protocols import Kernel, Path
 from pymc_hais.core.records import KernelParams, Noise, ParticleState, Segment, SegmentTrace
+from pymc_hais.density.jax_forms import functions
+from pymc_hais.density.jax_forms.row_blocks import widest_term
 from pymc_hais.engines.base import SharedEngine, on_tuple, spread
 from pymc_hais.engines.programs import compile_program
 from pymc_hais.engines.tiles import Tile, cut, cut_tiles, merge
-from pymc_hais.model.jax_forms import functions
-from pymc_hais.model.jax_forms.row_blocks import widest_term
 
 #: The process that has loaded this module.
 _process = os.getpid()

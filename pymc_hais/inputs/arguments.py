@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pymc_hais.core.messages import instead_of, quoted, shown
-from pymc_hais.model.compat import default_theme
+from pymc_hais.density.compat import default_theme
 
 _SEEDS = int | np.integer
 _GENERATORS = np.random.Generator | np.random.RandomState

@@ -7,8 +7,8 @@ import numpy as np
 from xarray import DataTree
 
 from pymc_hais.core.messages import quoted
-from pymc_hais.model import Layout, build_layout, build_unconstrain, check_model, discrete_names, is_model
-from pymc_hais.model.compat import find_observations
+from pymc_hais.density import Layout, build_layout, build_unconstrain, check_model, discrete_names, is_model
+from pymc_hais.density.compat import find_observations
 from pymc_hais.problem.parameter_path import is_geometric
 
 #: Draws of a chain, at least: bridging and fitting take a half each.

@@ -3,8 +3,8 @@
 from typing import Any
 
 from pymc_hais.core.protocols import Kernel
+from pymc_hais.density import build_layout, discrete_names
 from pymc_hais.kernels import Hamiltonian, SiteKernel
-from pymc_hais.model import build_layout, discrete_names
 from pymc_hais.problem.constraints import build_constraints, with_walls
 
 #: Methods beside annealing that take models with discrete variables.

@@ -10,8 +10,8 @@ import pymc
 from arviz_base import dict_to_dataset
 
 from pymc_hais.core.messages import quoted
+from pymc_hais.density.compat import coords_and_dims_for_inferencedata, find_constants, find_observations
 from pymc_hais.estimators import ObservedData, describe_data
-from pymc_hais.model.compat import coords_and_dims_for_inferencedata, find_constants, find_observations
 
 _log = logging.getLogger("pymc.hais")
 

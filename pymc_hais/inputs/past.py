@@ -8,11 +8,11 @@ import numpy as np
 from xarray import DataTree
 
 from pymc_hais.core.records import AnnealingRun, Ladder
+from pymc_hais.density import build_layout, identify_as_written
 from pymc_hais.engines import BACKENDS
 from pymc_hais.estimators import LogZEstimate, Round, measure_symptoms
 from pymc_hais.inputs.estimates import COUNTS, EVIDENCE, log_marginal_likelihood
 from pymc_hais.inputs.saved import read_plan
-from pymc_hais.model import build_layout, identify_as_written
 from pymc_hais.problem.problem import Problem
 from pymc_hais.run.evidence import Evidence
 from pymc_hais.run.extending import NO_STATE

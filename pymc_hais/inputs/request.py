@@ -12,6 +12,7 @@ from pymc_hais.core.process import check_memory
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.records import Schedule
 from pymc_hais.core.schedules import FIXED
+from pymc_hais.density import build_layout
 from pymc_hais.engines import resolve_backend
 from pymc_hais.inputs.arguments import (
     check_choice,
@@ -27,7 +28,6 @@ from pymc_hais.inputs.kernels import read_kernels
 from pymc_hais.inputs.labels import Output
 from pymc_hais.inputs.saved import read_plan
 from pymc_hais.inputs.start import follow, read_start
-from pymc_hais.model import build_layout
 from pymc_hais.planning.starts import StartOptions
 from pymc_hais.problem.problem import Compiler
 from pymc_hais.run.plan import Plan

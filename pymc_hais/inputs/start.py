@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
+from pymc_hais.density import is_model
 from pymc_hais.inputs.draws import check_takes_modes, is_result, read_modes, read_positions
-from pymc_hais.model import is_model
 from pymc_hais.opinions.bridging import thin_rows
 from pymc_hais.planning.starts import GivenDraws, StartOptions
 from pymc_hais.problem.parameter_path import is_geometric

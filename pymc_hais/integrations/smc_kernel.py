@@ -16,9 +16,9 @@ from pymc_hais.core.messages import refuse_unknown
 from pymc_hais.core.records import ParticleState, Segment
 from pymc_hais.core.seeds import Seeds
 from pymc_hais.core.weights import clean, log_mean_exp, normalise, systematic
+from pymc_hais.density import discrete_names
 from pymc_hais.inputs.arguments import check_integer, check_share
 from pymc_hais.kernels import Hamiltonian
-from pymc_hais.model import discrete_names
 from pymc_hais.problem.building import build_problem
 from pymc_hais.problem.problem import Compiler, Problem
 from pymc_hais.tuning.metric import estimate_metric

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pymc as pm
 
+from pymc_hais.density import find_model
+from pymc_hais.density.compat import default_theme, seeds_per_chain
 from pymc_hais.engines import keep_threads, resolve_backend
 from pymc_hais.inputs.arguments import check_integer, check_positive, check_seed
 from pymc_hais.learning.family import build_family, first_values, with_own
@@ -18,8 +20,6 @@ from pymc_hais.learning.optimisers.constraints import Constraint, read_constrain
 from pymc_hais.learning.optimisers.descent import Callback, Descent
 from pymc_hais.learning.optimisers.trace import Ending, Trace
 from pymc_hais.learning.protocol import Method
-from pymc_hais.model import find_model
-from pymc_hais.model.compat import default_theme, seeds_per_chain
 from pymc_hais.runner.progress import LOG_Z, CallProgress
 from pymc_hais.runner.timing import TimeBudget, build_budget
 

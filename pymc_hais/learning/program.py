@@ -10,11 +10,11 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 
+from pymc_hais.density.compat import unsupported_op
+from pymc_hais.density.compiling import quiet_compilation, untraced
 from pymc_hais.engines import available_backends
 from pymc_hais.learning.family import Family
 from pymc_hais.learning.protocol import Batch, Method
-from pymc_hais.model.compat import unsupported_op
-from pymc_hais.model.compiling import quiet_compilation, untraced
 
 _log = logging.getLogger("pymc.hais")
 

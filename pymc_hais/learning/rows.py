@@ -9,8 +9,8 @@ import pytensor.tensor as pt
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import ancestors
 
-from pymc_hais.model.compat import default_transform
-from pymc_hais.model.compiling import compile_interpreted
+from pymc_hais.density.compat import default_transform
+from pymc_hais.density.compiling import compile_interpreted
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ import numpy as np
 from pymc_hais.core.annealing import anneal, move
 from pymc_hais.core.seeds import Branch, Stream
 from pymc_hais.core.weights import systematic
+from pymc_hais.density import Layout, has_normal_fields, is_model
 from pymc_hais.kernels import Hamiltonian
-from pymc_hais.model import Layout, has_normal_fields, is_model
 from pymc_hais.planning.choose import choose
 from pymc_hais.planning.follow import restore_problem
 from pymc_hais.planning.mass import build_first_problem

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_hais.core.weights import log_mean_exp
+from pymc_hais.density import is_log_concave
 from pymc_hais.estimators import measure_symptoms
-from pymc_hais.model import is_log_concave
 from pymc_hais.planning.learning import Trial, adaptation_bias
 from pymc_hais.problem.problem import Problem
 from pymc_hais.run.populations import anneal_rows

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from pymc_hais.core.seeds import Purpose
-from pymc_hais.model import SiteVariable
+from pymc_hais.density import SiteVariable
 from pymc_hais.planning.rays import student_t_of
 from pymc_hais.planning.starts import HEAVY
 from pymc_hais.problem.building import with_reference

@@ -4,7 +4,7 @@ import numpy as np
 
 from pymc_hais.core.messages import quoted
 from pymc_hais.core.schedules import SHORTEST
-from pymc_hais.model import unnormalised_priors
+from pymc_hais.density import unnormalised_priors
 from pymc_hais.planning.confirm import confirm, tolerance
 from pymc_hais.planning.fits import fit_margins, fit_to
 from pymc_hais.planning.learning import Trial

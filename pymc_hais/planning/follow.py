@@ -7,7 +7,7 @@ import numpy as np
 
 from pymc_hais.core.noise import check_counters
 from pymc_hais.core.schedules import SHORTEST
-from pymc_hais.model import ModelIdentity, build_layout, identify_as_written
+from pymc_hais.density import ModelIdentity, build_layout, identify_as_written
 from pymc_hais.planning.enumeration import enumerate_states
 from pymc_hais.planning.mass import find_mass
 from pymc_hais.problem.building import build_problem

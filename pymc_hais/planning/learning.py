@@ -13,8 +13,8 @@ from pymc_hais.core.records import AnnealingRun
 from pymc_hais.core.schedules import SHORTEST
 from pymc_hais.core.seeds import Place, Purpose, Stream
 from pymc_hais.core.weights import pool
+from pymc_hais.density import improper_priors
 from pymc_hais.estimators import Tail, measure_tail
-from pymc_hais.model import improper_priors
 from pymc_hais.problem.problem import Problem
 from pymc_hais.problem.refusals import refuse_distance
 from pymc_hais.run.plan import Plan

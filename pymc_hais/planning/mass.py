@@ -13,9 +13,7 @@ from typing import Any
 import numpy as np
 
 from pymc_hais.core.seeds import Branch, Purpose, Seeds
-from pymc_hais.estimators import LogZEstimate
-from pymc_hais.kernels import Hamiltonian
-from pymc_hais.model import (
+from pymc_hais.density import (
     custom_names,
     discrete_names,
     identify_as_written,
@@ -24,6 +22,8 @@ from pymc_hais.model import (
     periodic_names,
     unnormalised_priors,
 )
+from pymc_hais.estimators import LogZEstimate
+from pymc_hais.kernels import Hamiltonian
 from pymc_hais.planning.fits import fit_to
 from pymc_hais.planning.learning import learn
 from pymc_hais.planning.rays import widened

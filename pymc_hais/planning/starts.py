@@ -7,9 +7,9 @@ from typing import Any, Self
 
 import numpy as np
 
+from pymc_hais.density import improper_priors, refuse_periodic
+from pymc_hais.density.sites.sites import refuse_endless
 from pymc_hais.kernels import LinearConstraints
-from pymc_hais.model import improper_priors, refuse_periodic
-from pymc_hais.model.sites.sites import refuse_endless
 from pymc_hais.planning.learning import NoStartError, Trial, learn
 from pymc_hais.problem.constraints import axis_bounds
 from pymc_hais.problem.problem import Problem

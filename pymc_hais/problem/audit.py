@@ -19,10 +19,10 @@ from pytensor.graph.traversal import ancestors
 from pytensor.scan.op import Scan
 from pytensor.tensor.blockwise import Blockwise
 
-from pymc_hais.model.compat import rewrite_pregrad
-from pymc_hais.model.compiling import compile_interpreted, freeze_dims_and_data, lower_xtensor
-from pymc_hais.model.layout import Layout, on_position
-from pymc_hais.model.sites.lookups import ANY, confine_lookups
+from pymc_hais.density.compat import rewrite_pregrad
+from pymc_hais.density.compiling import compile_interpreted, freeze_dims_and_data, lower_xtensor
+from pymc_hais.density.layout import Layout, on_position
+from pymc_hais.density.sites.lookups import ANY, confine_lookups
 from pymc_hais.problem.exchange import Ruler, p_value
 from pymc_hais.problem.refusals import refuse_impossible, refuse_mismatch, refuse_point_masses
 from pymc_hais.problem.stein import Suspect, find_suspects

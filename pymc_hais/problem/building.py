@@ -9,8 +9,7 @@ from scipy.stats import norm
 
 from pymc_hais.core.records import ParticleState
 from pymc_hais.core.seeds import Purpose, Seeds
-from pymc_hais.kernels import Composed
-from pymc_hais.model import (
+from pymc_hais.density import (
     Layout,
     ModelIdentity,
     WrittenLogp,
@@ -27,7 +26,8 @@ from pymc_hais.model import (
     varying_containers,
     warn_of_lookups,
 )
-from pymc_hais.model.compiling import untraced
+from pymc_hais.density.compiling import untraced
+from pymc_hais.kernels import Composed
 from pymc_hais.problem.audit import check_draws
 from pymc_hais.problem.coverage import check_coverage
 from pymc_hais.problem.kept import find_problem, keep_problem

@@ -8,8 +8,8 @@ import numpy as np
 
 from pymc_hais.core.messages import quoted
 from pymc_hais.core.protocols import Kernel
+from pymc_hais.density import Layout
 from pymc_hais.kernels import LinearConstraints
-from pymc_hais.model import Layout
 
 
 def build_constraints(spec: Any, layout: Layout) -> LinearConstraints | None:

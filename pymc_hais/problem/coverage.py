@@ -5,9 +5,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from pymc_hais.density import improper_priors
+from pymc_hais.density.layout import Layout
 from pymc_hais.kernels import LinearConstraints
-from pymc_hais.model import improper_priors
-from pymc_hais.model.layout import Layout
 from pymc_hais.references.base import BoundReference, Evaluate
 from pymc_hais.references.bound import Independent, Prior
 from pymc_hais.references.gaussian import Gaussian

@@ -5,8 +5,8 @@ import weakref
 from dataclasses import dataclass, is_dataclass, replace
 from typing import Any
 
+from pymc_hais.density import ModelIdentity
 from pymc_hais.engines import renew
-from pymc_hais.model import ModelIdentity
 from pymc_hais.problem.problem import Compiler, Problem
 from pymc_hais.references import Gaussian, StudentT
 

@@ -9,9 +9,9 @@ import numpy as np
 from pymc_hais.core.messages import shown
 from pymc_hais.core.records import ParticleState
 from pymc_hais.core.seeds import Purpose, Seeds
-from pymc_hais.model import Layout, build_parameter_density, check_state, discrete_names, improper_priors
-from pymc_hais.model.compiling import compile_interpreted
-from pymc_hais.model.layout import on_position
+from pymc_hais.density import Layout, build_parameter_density, check_state, discrete_names, improper_priors
+from pymc_hais.density.compiling import compile_interpreted
+from pymc_hais.density.layout import on_position
 from pymc_hais.problem.building import CHECK_DRAWS, bind_reference
 from pymc_hais.problem.problem import Compiler, Problem
 from pymc_hais.references import BoundReference

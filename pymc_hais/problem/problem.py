@@ -11,11 +11,7 @@ from pymc_hais.core.protocols import Engine, Kernel
 from pymc_hais.core.records import Particles, ParticleState
 from pymc_hais.core.seeds import Stream
 from pymc_hais.core.weights import clean
-from pymc_hais.engines import compile_engine
-from pymc_hais.engines.base import CompileClock
-from pymc_hais.estimators import LogZEstimate
-from pymc_hais.kernels import Block, Composed, Gibbs, Hamiltonian, LinearConstraints, SiteBlock, SiteKernel
-from pymc_hais.model import (
+from pymc_hais.density import (
     Chart,
     DensityGraph,
     Layout,
@@ -27,6 +23,10 @@ from pymc_hais.model import (
     unnormalised_priors,
     with_table,
 )
+from pymc_hais.engines import compile_engine
+from pymc_hais.engines.base import CompileClock
+from pymc_hais.estimators import LogZEstimate
+from pymc_hais.kernels import Block, Composed, Gibbs, Hamiltonian, LinearConstraints, SiteBlock, SiteKernel
 from pymc_hais.references import (
     AnnealedModel,
     BoundReference,

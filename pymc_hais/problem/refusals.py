@@ -7,11 +7,11 @@ import numpy as np
 
 from pymc_hais.core.messages import quoted
 from pymc_hais.core.records import ParticleState
-from pymc_hais.model import improper_priors
-from pymc_hais.model.compat import release_with_lkj
-from pymc_hais.model.evaluation import evaluate_terms
-from pymc_hais.model.layout import Layout
-from pymc_hais.model.sites.sites import distribution_of
+from pymc_hais.density import improper_priors
+from pymc_hais.density.compat import release_with_lkj
+from pymc_hais.density.evaluation import evaluate_terms
+from pymc_hais.density.layout import Layout
+from pymc_hais.density.sites.sites import distribution_of
 from pymc_hais.references.base import BoundReference, UnusablePriorError
 from pymc_hais.references.variables import Product
 from pymc_hais.tuning import EndlessPilotError

@@ -6,9 +6,9 @@ import numpy as np
 from pytensor.graph.replace import clone_replace
 
 from pymc_hais.core.messages import quoted
-from pymc_hais.model import Layout, build_outputs
-from pymc_hais.model.compat import find_rng_nodes, reseed_rngs
-from pymc_hais.model.compiling import compile_interpreted
+from pymc_hais.density import Layout, build_outputs
+from pymc_hais.density.compat import find_rng_nodes, reseed_rngs
+from pymc_hais.density.compiling import compile_interpreted
 from pymc_hais.references.prior import PriorSampler
 
 

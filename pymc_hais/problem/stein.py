@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from pymc_hais.model.layout import Layout
+from pymc_hais.density.layout import Layout
 
 #: Coordinates j whose function moves the others; beyond this many they are evenly spaced.
 _MAX_COLUMNS = 200

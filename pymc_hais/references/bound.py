@@ -9,8 +9,8 @@ import pymc as pm
 import pytensor.tensor as pt
 
 from pymc_hais.core.protocols import Reference
-from pymc_hais.model.compiling import untraced
-from pymc_hais.model.layout import Layout
+from pymc_hais.density.compiling import untraced
+from pymc_hais.density.layout import Layout
 from pymc_hais.references.base import BoundReference, Direct, Draws
 from pymc_hais.references.gaussian import Gaussian
 from pymc_hais.references.margins import uniform_margins

@@ -10,7 +10,7 @@ import numpy as np
 import pytensor.tensor as pt
 
 from pymc_hais.core.protocols import Reference
-from pymc_hais.model import Layout, SiteVariable
+from pymc_hais.density import Layout, SiteVariable
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,10 +10,10 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
 from pymc_hais.core.messages import quoted
-from pymc_hais.model import check_model, improper_priors
-from pymc_hais.model.compat import without_initvals
-from pymc_hais.model.compiling import freeze_dims_and_data
-from pymc_hais.model.layout import Layout, build_layout, on_position
+from pymc_hais.density import check_model, improper_priors
+from pymc_hais.density.compat import without_initvals
+from pymc_hais.density.compiling import freeze_dims_and_data
+from pymc_hais.density.layout import Layout, build_layout, on_position
 from pymc_hais.references.base import Draws
 
 

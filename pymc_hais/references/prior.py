@@ -15,11 +15,11 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import graph_inputs
 
 from pymc_hais.core.messages import quoted
-from pymc_hais.model.compat import find_rng_nodes, reseed_rngs
-from pymc_hais.model.compiling import compile_interpreted, untraced
-from pymc_hais.model.containers import arguments_for
-from pymc_hais.model.facts import keeps_all
-from pymc_hais.model.layout import free_variables
+from pymc_hais.density.compat import find_rng_nodes, reseed_rngs
+from pymc_hais.density.compiling import compile_interpreted, untraced
+from pymc_hais.density.containers import arguments_for
+from pymc_hais.density.facts import keeps_all
+from pymc_hais.density.layout import free_variables
 from pymc_hais.references.base import UnusablePriorError
 from pymc_hais.references.forward import batch, forward_graph
 

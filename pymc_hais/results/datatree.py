@@ -11,15 +11,15 @@ from pymc.stats import compute_log_likelihood, compute_log_prior
 from xarray import Dataset, DataTree
 
 from pymc_hais.core.process import one_thread
-from pymc_hais.estimators import LogZEstimate, Round
-from pymc_hais.inputs.estimates import COUNTS, EVIDENCE, NUMBERS
-from pymc_hais.inputs.labels import Output, as_dataset, label_data, labels_of
-from pymc_hais.inputs.saved import PLAN
-from pymc_hais.model.compat import (
+from pymc_hais.density.compat import (
     find_constants,
     find_observations,
     without_initvals,
 )
+from pymc_hais.estimators import LogZEstimate, Round
+from pymc_hais.inputs.estimates import COUNTS, EVIDENCE, NUMBERS
+from pymc_hais.inputs.labels import Output, as_dataset, label_data, labels_of
+from pymc_hais.inputs.saved import PLAN
 from pymc_hais.results.diagnose import unfinished
 from pymc_hais.results.findings.finding import findings_as_json
 from pymc_hais.results.plans import plan_group

@@ -8,11 +8,11 @@ import numpy as np
 from xarray import DataTree
 
 from pymc_hais.core.messages import quoted, shown
+from pymc_hais.density import build_pointwise, evaluate_tables
+from pymc_hais.density.rows import check_table, declared_value
 from pymc_hais.estimators import Finding, LogZEstimate
 from pymc_hais.estimators.predictive import average_likelihood
 from pymc_hais.inputs.labels import as_dataset
-from pymc_hais.model import build_pointwise, evaluate_tables
-from pymc_hais.model.rows import check_table, declared_value
 from pymc_hais.results.findings.finding import findings_as_json
 from pymc_hais.results.findings.rows import check_predictive, summarise
 from pymc_hais.run.row_evidence import RowEvidence

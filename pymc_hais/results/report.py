@@ -13,10 +13,10 @@ import numpy as np
 from xarray import DataTree
 
 from pymc_hais.core.seeds import Purpose
+from pymc_hais.density import is_unnormalised
 from pymc_hais.engines.transport import versions_of
 from pymc_hais.estimators import Finding, LogZEstimate
 from pymc_hais.inputs.labels import Output
-from pymc_hais.model import is_unnormalised
 from pymc_hais.problem.problem import Problem
 from pymc_hais.references import AnnealedModel
 from pymc_hais.results.datatree import to_datatree

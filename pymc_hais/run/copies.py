@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from pymc_hais.core.seeds import Purpose
-from pymc_hais.model import Layout
+from pymc_hais.density import Layout
 from pymc_hais.problem.problem import Problem
 from pymc_hais.runner.runner import Runner
 

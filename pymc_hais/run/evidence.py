@@ -6,10 +6,10 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from pymc_hais.core.records import AnnealingRun, Ladder
+from pymc_hais.density import Layout
 from pymc_hais.estimators import LogZEstimate
 from pymc_hais.estimators.memory import Lag
 from pymc_hais.estimators.region import Missed, RegionMass
-from pymc_hais.model import Layout
 from pymc_hais.problem.problem import Problem
 from pymc_hais.run.mode_search import Peak
 from pymc_hais.run.plan import Origin, Plan, Promise

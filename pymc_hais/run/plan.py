@@ -8,9 +8,9 @@ from typing import Any, Self
 import numpy as np
 
 from pymc_hais.core.records import AnnealingRun, Ladder, Schedule
+from pymc_hais.density import Layout, ModelIdentity, Sites, SiteVariable
 from pymc_hais.estimators import NO_TAIL, Finding, Late, LogZEstimate, Tail
 from pymc_hais.kernels import Composed, Gibbs, Hamiltonian, LinearConstraints, RandomWalk
-from pymc_hais.model import Layout, ModelIdentity, Sites, SiteVariable
 from pymc_hais.problem.problem import Compiler, PriorMass, Problem
 from pymc_hais.references import (
     BoundReference,

@@ -7,6 +7,7 @@ import numpy as np
 
 from pymc_hais.core.records import AnnealingRun, ParticleState
 from pymc_hais.core.weights import pool
+from pymc_hais.density import has_huge_data, measure_terms
 from pymc_hais.estimators import (
     NO_TAIL,
     LogZEstimate,
@@ -25,7 +26,6 @@ from pymc_hais.estimators.memory import NO_LAG, NO_VARIANCE, Evaluate, Lag, find
 from pymc_hais.estimators.reach import Edge, find_edge
 from pymc_hais.estimators.rounding import measure_noise
 from pymc_hais.kernels.metropolis import keeps_gradients
-from pymc_hais.model import has_huge_data, measure_terms
 from pymc_hais.problem.problem import PriorMass, Problem, are_inside
 from pymc_hais.run.mode_search import Joint
 from pymc_hais.runner.runner import Runner

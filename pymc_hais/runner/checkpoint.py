@@ -17,9 +17,9 @@ import numpy as np
 
 from pymc_hais.core.files import digest, read_record, write_bytes, write_record
 from pymc_hais.core.records import AnnealingRun, ParticleState
+from pymc_hais.density import ModelIdentity, Walk, identify_as_written, is_model
 from pymc_hais.engines.transport import installed
 from pymc_hais.estimators import Late
-from pymc_hais.model import ModelIdentity, Walk, identify_as_written, is_model
 from pymc_hais.runner.codec import Codec
 from pymc_hais.runner.locks import LOCK
 from pymc_hais.tuning import Pilot

@@ -15,7 +15,7 @@ from rich.table import Column
 
 from pymc_hais.core.annealing import Report
 from pymc_hais.core.weights import log_mean_exp
-from pymc_hais.model.compat import OneBar
+from pymc_hais.density.compat import OneBar
 from pymc_hais.runner.timing import duration
 
 _log = logging.getLogger("pymc.hais")

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.seeds import Branch, Place, Purpose, Seeds
-from pymc_hais.model.compat import seeds_per_chain
+from pymc_hais.density.compat import seeds_per_chain
 from pymc_hais.problem.problem import Compiler
 from pymc_hais.runner.checkpoint import open_checkpoint, open_folder, take_identity
 from pymc_hais.runner.executors import check_executor

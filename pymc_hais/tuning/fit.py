@@ -13,7 +13,7 @@ from scipy.special import gammaln, logsumexp
 
 from pymc_hais.core.process import one_blas_thread
 from pymc_hais.core.records import Metric
-from pymc_hais.model import Chart, Sites
+from pymc_hais.density import Chart, Sites
 from pymc_hais.references import Fitted, Gaussian, StudentT
 from pymc_hais.tuning.metric import needs_dense
 

@@ -6,8 +6,8 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 
+from pymc_hais.density import build_density, build_layout
 from pymc_hais.engines import compile_engine
-from pymc_hais.model import build_density, build_layout
 from pymc_hais.references import build_prior
 
 

@@ -9,8 +9,8 @@ import pytest
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
+from pymc_hais.density import build_density, build_layout
 from pymc_hais.engines import choice, compile_engine
-from pymc_hais.model import build_density, build_layout
 from tests.populations import state_of
 from tests.toys import HAS_JAX
 

@@ -4,14 +4,14 @@ import numba
 import numpy as np
 import pytest
 
+from pymc_hais.density.compat import traceable
+from pymc_hais.density.compiling import compile_density
 from pymc_hais.engines import compile_engine
 from pymc_hais.engines.numba import NumbaEngine
 from pymc_hais.engines.numba.segment import _cache_key
 from pymc_hais.engines.python import PythonEngine
 from pymc_hais.kernels import Hamiltonian, LinearConstraints, RandomWalk
 from pymc_hais.kernels.paths import Geometric, Parameters
-from pymc_hais.model.compat import traceable
-from pymc_hais.model.compiling import compile_density
 from tests.engines.models import build_graph
 from tests.marks import slow_but
 from tests.populations import run_segment, state_of

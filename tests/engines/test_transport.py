@@ -131,7 +131,7 @@ class Locked(Opaque):
 
 
 def of_op(op):
-    from pymc_hais.model import build_density, build_layout
+    from pymc_hais.density import build_density, build_layout
 
     with pm.Model() as model:
         x = pm.Normal("x")

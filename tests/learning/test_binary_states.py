@@ -9,12 +9,12 @@ from scipy.special import expit, gammaln, logsumexp
 import pymc_hais
 from examples.binary_sparse_coding.model import PARAMETERS, build_model, first_parameters, m_step, score
 from pymc_hais import learning
+from pymc_hais.density.proofs.quadratic import is_quadratic
 from pymc_hais.learning.binary.density import build_binary
 from pymc_hais.learning.binary.statistics import total
 from pymc_hais.learning.family import build_family
 from pymc_hais.learning.likelihood.expectation_maximization import N_GROUPS, begin
 from pymc_hais.learning.protocol import Batch
-from pymc_hais.model.proofs.quadratic import is_quadratic
 from tests.learning.densities import states
 
 N_UNITS, N_DIMS = 5, 4

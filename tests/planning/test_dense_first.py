@@ -7,7 +7,7 @@ from scipy.special import logsumexp
 from scipy.stats import halfnorm, norm
 
 from pymc_hais import extend, log_marginal_likelihood, sample_hais, save_plan
-from pymc_hais.model import has_normal_fields
+from pymc_hais.density import has_normal_fields
 from tests.front_door import assert_right, estimate
 from tests.marks import slow_but
 from tests.toys import HAS_JAX

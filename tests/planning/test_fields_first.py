@@ -14,7 +14,7 @@ from benchmarks.gallery_models.fields import walk
 from pymc_hais import log_marginal_likelihood, sample_hais
 from pymc_hais.core.schedules import SHORTEST
 from pymc_hais.estimators.shortfall import Late, Tail
-from pymc_hais.model.coordinates import fields
+from pymc_hais.latent import fields
 from pymc_hais.planning.learning import _SHORTEST_OF_FIELDS, _shortest
 from tests.front_door import assert_right, estimate
 from tests.toys import HAS_JAX

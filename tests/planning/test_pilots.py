@@ -8,8 +8,8 @@ import pymc as pm
 import pytest
 from scipy import stats
 
-from pymc_hais.model import Sites
-from pymc_hais.model.rows import check_rows
+from pymc_hais.density import Sites
+from pymc_hais.density.rows import check_rows
 from pymc_hais.planning.learning import decide, log_ratios
 from pymc_hais.problem.building import build_problem
 from pymc_hais.references import Fitted, Gaussian

@@ -14,14 +14,14 @@ from pytensor.graph.op import Op
 
 from pymc_hais import Box, Gaussian, Hamiltonian, Mixture, RandomWalk, StudentT
 from pymc_hais.core.seeds import Seeds
-from pymc_hais.model import build_layout, markov
+from pymc_hais.density import build_layout, markov
 from pymc_hais.problem.audit import build_reference_density, check_draws, find_mismatches
 from pymc_hais.problem.building import build_problem
 from pymc_hais.problem.problem import Compiler
 from pymc_hais.references import Prior, bind, build_prior
 from pymc_hais.references.variables import draws_itself
+from tests.density.catalogue import MODELS
 from tests.marks import fast_but, slow_but
-from tests.model.catalogue import MODELS
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
 

@@ -12,9 +12,9 @@ import pytest
 
 import pymc_hais
 from pymc_hais.core.seeds import Seeds
+from pymc_hais.density import identify
+from pymc_hais.density.identity import identity
 from pymc_hais.kernels import Hamiltonian
-from pymc_hais.model import identify
-from pymc_hais.model.identity import identity
 from pymc_hais.problem.building import build_problem
 from pymc_hais.problem.kept import find_problem
 from pymc_hais.problem.problem import Compiler

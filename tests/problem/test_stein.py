@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pymc_hais.model import Layout
+from pymc_hais.density import Layout
 from pymc_hais.problem.stein import find_suspects
 
 N_DRAWS = 4000

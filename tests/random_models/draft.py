@@ -11,7 +11,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.replace import clone_replace
 
-from pymc_hais.model.compiling import compile_interpreted
+from pymc_hais.density.compiling import compile_interpreted
 from tests.random_models.oracle import Axis
 
 

@@ -16,7 +16,7 @@ from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import ancestors
 from scipy.special import logsumexp
 
-from pymc_hais.model.compiling import compile_interpreted
+from pymc_hais.density.compiling import compile_interpreted
 
 #: What a log Z may be uncertain by and still be called exact, in nats.
 EXACT = 1e-3

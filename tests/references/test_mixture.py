@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pymc_hais.model import build_layout
+from pymc_hais.density import build_layout
 from pymc_hais.references import Draws, Gaussian, Mixture, bind, join_parts, share_draws
 from tests.references.test_references import flat_model
 

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 from scipy.integrate import quad
 
-from pymc_hais.model import build_layout
+from pymc_hais.density import build_layout
 from pymc_hais.problem.stein import find_suspects
 from pymc_hais.references import (
     Box,

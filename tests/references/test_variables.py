@@ -9,10 +9,10 @@ import pytest
 from pymc.distributions import transforms
 from scipy import stats
 
-from pymc_hais.model import build_layout
+from pymc_hais.density import build_layout
 from pymc_hais.problem.audit import build_reference_density, check_draws
 from pymc_hais.references import bind
-from tests.model.catalogue import MODELS
+from tests.density.catalogue import MODELS
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
 

@@ -8,9 +8,9 @@ import pytest
 
 from pymc_hais.core.files import read_record, write_record
 from pymc_hais.core.records import Ladder, Schedule
+from pymc_hais.density import Layout, ModelIdentity, Sites, identify_as_written
 from pymc_hais.estimators import LogZEstimate, Tail
 from pymc_hais.kernels import Gibbs, Hamiltonian, LinearConstraints, RandomWalk
-from pymc_hais.model import Layout, ModelIdentity, Sites, identify_as_written
 from pymc_hais.planning import follow as plan_reuse
 from pymc_hais.problem.problem import PriorMass
 from pymc_hais.references import Box, Fitted, Gaussian, Gaussians, Mixture, StudentT

@@ -13,9 +13,9 @@ from pymc_hais.core.noise import INITIAL_STEP, build_noise
 from pymc_hais.core.process import one_blas_thread
 from pymc_hais.core.protocols import Kernel, Path
 from pymc_hais.core.records import ParticleState, Segment, SegmentTrace
+from pymc_hais.density.compiling import quiet_compilation
 from pymc_hais.engines.base import SharedEngine, on_tuple, spread
 from pymc_hais.engines.numba.segment import compile_segment
-from pymc_hais.model.compiling import quiet_compilation
 
 _MAX_CORES: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
 #: Chunks of particles a thread: more than one, so that no thread waits long for the last.

@@ -15,8 +15,8 @@ from pymc_hais import kernels
 from pymc_hais.core import noise, records
 from pymc_hais.core.protocols import Kernel, Path
 from pymc_hais.core.records import KernelParams, Noise, ParticleState
+from pymc_hais.density.compat import numba_cache_key, register_numba_cache_key
 from pymc_hais.kernels.paths import Parameters
-from pymc_hais.model.compat import numba_cache_key, register_numba_cache_key
 
 #: Beyond this many bytes Numba takes an array by its address, and caches no function that does.
 _LARGEST_CONSTANT = 10**6

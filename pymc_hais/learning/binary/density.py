@@ -12,14 +12,14 @@ import pytensor.tensor as pt
 from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.rewriting.utils import rewrite_graph
 
+from pymc_hais.density.compiling import compile_interpreted, lower_xtensor, untraced
+from pymc_hais.density.containers import freeze_with_inputs
+from pymc_hais.density.layout import Layout, build_layout, build_position, values_at
+from pymc_hais.density.proofs.quadratic import is_quadratic
+from pymc_hais.density.sites.multilinear import extend
+from pymc_hais.density.sites.sites import SiteVariable, find_values, is_discrete
 from pymc_hais.learning.binary.local import Direct, Quadratic
 from pymc_hais.learning.family import Family
-from pymc_hais.model.compiling import compile_interpreted, lower_xtensor, untraced
-from pymc_hais.model.containers import freeze_with_inputs
-from pymc_hais.model.layout import Layout, build_layout, build_position, values_at
-from pymc_hais.model.proofs.quadratic import is_quadratic
-from pymc_hais.model.sites.multilinear import extend
-from pymc_hais.model.sites.sites import SiteVariable, find_values, is_discrete
 
 _REWRITES = ("canonicalize", "stabilize", "specialize")
 

@@ -17,11 +17,11 @@ from scipy.optimize import brentq
 from scipy.special import expit
 
 from pymc_hais.core.weights import systematic
+from pymc_hais.density.compiling import untraced
+from pymc_hais.density.layout import Layout
 from pymc_hais.learning.binary.density import Bits, build_bits
 from pymc_hais.learning.family import Family, batch
 from pymc_hais.learning.likelihood.chains import Chains, Moved
-from pymc_hais.model.compiling import untraced
-from pymc_hais.model.layout import Layout
 
 #: Blocks at most: of more, as where all units are coupled, compiled moves take less time.
 _MOST_BLOCKS = 8

@@ -12,8 +12,8 @@ from pymc_hais.core.annealing import SEGMENT_LENGTH, anneal
 from pymc_hais.core.records import Ladder, Metric, ParticleState, Segment
 from pymc_hais.core.seeds import Purpose, Seeds
 from pymc_hais.core.weights import systematic
+from pymc_hais.density import Layout, read_containers
 from pymc_hais.inputs.request import read
-from pymc_hais.model import Layout, read_containers
 from pymc_hais.planning.learning import run_pilots
 from pymc_hais.planning.mass import build_first_problem
 from pymc_hais.problem.problem import Problem, joint_of

@@ -12,13 +12,13 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from pymc_hais.core.messages import quoted
+from pymc_hais.density import observe_first
 from pymc_hais.inputs.arguments import check_integer
 from pymc_hais.learning.family import Family, first_values
 from pymc_hais.learning.likelihood.blocks import BlockChains, Blocks, Moves, find_blocks
 from pymc_hais.learning.likelihood.chains import Chains, build_chains
 from pymc_hais.learning.likelihood.tracking import Tracked
 from pymc_hais.learning.protocol import Batch, Method
-from pymc_hais.model import observe_first
 
 
 class Phases(NamedTuple):

@@ -14,11 +14,11 @@ import numpy as np
 import pytensor.tensor as pt
 from scipy.special import expit
 
+from pymc_hais.density.compiling import compile_interpreted
 from pymc_hais.learning.family import Family
 from pymc_hais.learning.methods.noise import Noise
 from pymc_hais.learning.program import HELD
 from pymc_hais.learning.protocol import Pull
-from pymc_hais.model.compiling import compile_interpreted
 
 #: Parameters, at most: the work grows as their square.
 MOST_PARAMETERS = 2000

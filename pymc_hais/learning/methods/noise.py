@@ -7,8 +7,8 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.replace import vectorize_graph
 
+from pymc_hais.density.compiling import compile_interpreted
 from pymc_hais.learning.family import Family
-from pymc_hais.model.compiling import compile_interpreted
 from pymc_hais.references import Gaussian
 
 

@@ -1,6 +1,6 @@
 """Chains first: the few other variables at their mode, with every chain integrated out around its own.
 
-In the coordinates of :mod:`pymc_hais.model.coordinates.fields` a chain is nearly a standard normal whatever the values
+In the coordinates of :mod:`pymc_hais.latent.fields` a chain is nearly a standard normal whatever the values
 of the other variables, so that the density along zero is nearly theirs alone, with the chain integrated out (Rue,
 Martino & Chopin 2009).  Climbs there, from draws of the prior, lead to its mode, or to several; the point around which
 the chain is expanded follows, and so on in turns.  It is for densities that are proven to be concave in the chains, as
@@ -15,7 +15,7 @@ import numpy as np
 
 from pymc_hais.core.seeds import Purpose
 from pymc_hais.core.weights import log_sum_exp, systematic
-from pymc_hais.model import Chart, is_concave_in, known_log_mass
+from pymc_hais.density import Chart, is_concave_in, known_log_mass
 from pymc_hais.planning.learning import Trial, learn
 from pymc_hais.planning.mass import mass_of
 from pymc_hais.planning.modes.near import Judged, climb_in_time, is_hierarchy, judge, start_around, those_that_count

@@ -20,8 +20,8 @@ import numpy as np
 from pymc_hais.core.records import Metric
 from pymc_hais.core.seeds import Purpose
 from pymc_hais.core.weights import effective_sample_size, log_mean_exp, systematic
+from pymc_hais.density import Sites, unnormalised_priors
 from pymc_hais.estimators.unseen import pareto_k
-from pymc_hais.model import Sites, unnormalised_priors
 from pymc_hais.planning.confirm import AGREEMENT, ERRORS, is_one_hill
 from pymc_hais.planning.fits import fit_to_draws
 from pymc_hais.planning.learning import Trial, adaptation_bias, learn, run_pilots

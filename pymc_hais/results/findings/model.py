@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from pymc_hais.core.messages import quoted
+from pymc_hais.density import unnormalised_priors
+from pymc_hais.density.rows import declared_value
 from pymc_hais.estimators import Finding
-from pymc_hais.model import unnormalised_priors
-from pymc_hais.model.rows import declared_value
 from pymc_hais.problem.problem import Problem
 from pymc_hais.results.findings.finding import check
 

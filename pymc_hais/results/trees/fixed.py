@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from xarray import Dataset, DataTree
 
+from pymc_hais.density.points.fixed import evaluate_data_terms, evaluate_fixed
 from pymc_hais.engines.transport import versions_of
 from pymc_hais.estimators import to_estimate
 from pymc_hais.inputs.estimates import EVIDENCE
 from pymc_hais.inputs.labels import Output, as_dataset, labels_of
-from pymc_hais.model.points.fixed import evaluate_data_terms, evaluate_fixed
 from pymc_hais.results.datatree import add_groups, data_groups, evidence_group, name_estimate, to_tree
 from pymc_hais.results.diagnose import unfinished
 from pymc_hais.results.report import PACKAGES, log_fixed, quantity_of

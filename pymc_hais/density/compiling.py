@@ -1,0 +1,193 @@
+"""How graphs are compiled and frozen: without notes on the lines of code behind them, and without remarks."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from inspect import signature
+from typing import Any
+
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+from pymc.model.transform.optimization import freeze_dims_and_data as pymc_freeze
+from pytensor.compile.builders import OpFromGraph
+from pytensor.compile.mode import Mode, get_mode, predefined_modes
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.rewriting.utils import rewrite_graph
+from pytensor.graph.traversal import ancestors
+from pytensor.scalar.basic import Clip, Second
+from pytensor.tensor.random.type import RandomType
+
+from pymc_hais.core.process import filtered_warnings, one_thread
+from pymc_hais.density.compat import LOWER_XTENSOR, NOT_INTERPRETED, inline_inner_graph, without_initvals
+
+#: How the Numba linker says that it would call Python.
+_OBJECT_MODE = ".*object mode.*"
+
+
+class _Untraced(contextlib.ContextDecorator):
+    """A setting of PyTensor and the lock that changing it needs; may be entered again inside."""
+
+    def __init__(self) -> None:
+        self._before: list[int] = []
+
+    def __enter__(self) -> None:
+        one_thread.acquire()
+        self._before.append(pytensor.config.traceback__limit)
+        pytensor.config.traceback__limit = 0
+
+    def __exit__(self, *_: object) -> None:
+        pytensor.config.traceback__limit = self._before.pop()
+        one_thread.release()
+
+
+#: Context and decorator of what builds or compiles graphs, one thread at a time: PyTensor notes for no variable which
+#: line of code made it.  Such notes take longer than the graphs themselves; and where a switch between equal branches
+#: becomes one of them, PyTensor adds the branch's notes to themselves, three times as many for every switch: those that
+#: a frozen model has are taken away.
+untraced = _Untraced()
+
+
+class OneAtATime:
+    """A compiled PyTensor function for several threads: it keeps its arguments where another call would put its own."""
+
+    def __init__(self, function: Any) -> None:
+        self._function, self._calling = function, threading.Lock()
+
+    @property
+    def maker(self) -> Any:
+        """Of the function."""
+        return self._function.maker
+
+    @property
+    def vm(self) -> Any:
+        """Of the function."""
+        return self._function.vm
+
+    def __call__(self, *args: Any) -> Any:
+        """Wait for calls in other threads, then call the function."""
+        with self._calling:
+            return self._function(*args)
+
+
+def compile_options() -> list[str]:
+    """Name what :func:`pymc.compile` takes beside inputs and outputs."""
+    names = [*signature(pm.compile).parameters, *signature(pytensor.function).parameters]
+    return sorted(set(names) - {"inputs", "outputs", "function_kwargs", "kwargs"})
+
+
+def check_mode(mode: Any) -> None:
+    """Refuse a name that is none of a mode of PyTensor."""
+    try:
+        if not isinstance(mode, str | Mode | None):
+            raise ValueError("neither a name nor a mode")
+        get_mode(mode)
+    except ValueError as error:
+        known = ", ".join(name for name in predefined_modes if name)
+        raise ValueError(
+            f"`compile_kwargs` has the mode {mode!r}, which PyTensor does not know: pass one of {known}."
+        ) from error
+
+
+@untraced
+def compile_interpreted(inputs: list[Any], outputs: list[Any]) -> Any:
+    """Compile for PyTensor's NumPy interpreter: no waiting, and fast on whole batches.
+
+    Graphs within graphs are written out: of them PyTensor would make C code, which takes seconds each.  ``Clip`` (in
+    every GP covariance) and ``Second`` (in every gradient of a sum) are the common operations that the interpreter
+    would loop over in Python.
+    """
+    graph = FunctionGraph(outputs=outputs, clone=True, copy_inputs=False)
+    write_out_inner(graph, _can_be_written_out)
+    for node in graph.toposort():
+        scalar_op = getattr(node.op, "scalar_op", None)
+        if isinstance(scalar_op, Clip):
+            x, low, high = node.inputs
+            graph.replace(node.outputs[0], pt.minimum(pt.maximum(x, low), high), import_missing=True)
+        elif isinstance(scalar_op, Second):
+            output: Any = node.outputs[0]
+            like, filling = node.inputs
+            filled: Any = pt.alloc(filling, *pt.broadcast_shape(like, filling))
+            graph.replace(output, output.type.filter_variable(filled.astype(output.dtype)), import_missing=True)
+    mode = get_mode("FAST_COMPILE").excluding(*NOT_INTERPRETED)
+    with quiet_compilation():
+        function = pm.compile(inputs, list(graph.outputs), mode=mode, on_unused_input="ignore")
+    function.trust_input = True
+    return OneAtATime(function)
+
+
+@untraced
+def freeze_dims_and_data(model: Any, **kwargs: Any) -> Any:
+    """Freeze a model as PyMC does, which would take the initial values off it in the meantime; see :data:`untraced`."""
+    # The warning is about the use of the user's GP objects on the copy; the package never uses them.
+    with filtered_warnings("ignore", "Detected variables likely created by GP objects.*"):
+        frozen = pymc_freeze(without_initvals(model), **kwargs)
+    terms = [*frozen.basic_RVs, *frozen.potentials, *frozen.deterministics, *frozen.rvs_to_values.values()]
+    for variable in ancestors(terms):
+        vars(variable.tag).pop("trace", None)
+    return frozen
+
+
+@untraced
+def lower_xtensor(outputs: list[Any]) -> list[Any]:
+    """Rewrite the labelled operations of ``pymc.dims`` as ordinary ones."""
+    # Asking for the rewrite before pytensor.xtensor is imported would make that import fail.
+    if not any(hasattr(variable.type, "dims") for variable in ancestors(outputs)):
+        return outputs
+    lowered: Any = rewrite_graph(outputs, include=(LOWER_XTENSOR,), clone=True)
+    return list(lowered)
+
+
+@untraced
+def compile_density(graph: Any, mode: Any, is_compiled: bool = False, **kwargs: Any) -> Any:
+    """Compile the graphs of a :class:`pymc_hais.density.DensityGraph` in the context of its model.
+
+    With ``is_compiled``, graphs are refused if the Numba linker would call Python for any part of them.
+    """
+    # The filter set last comes first: errors stay errors while other warnings are silent.
+    refuse = _refuse_object_mode() if is_compiled else contextlib.nullcontext()
+    with graph.model, quiet_compilation(), refuse:
+        # A constant density does not depend on the position.
+        kwargs = {"on_unused_input": "ignore", **kwargs}
+        function = pm.compile(graph.arguments, graph.density, mode=mode, **kwargs)
+    function.trust_input = True
+    return OneAtATime(function)
+
+
+def write_out_inner(graph: FunctionGraph, is_chosen: Callable[[Any], bool]) -> None:
+    """Replace nodes that are graphs of their own by what is in them, until none of the chosen ones is left."""
+    while (node := next((node for node in graph.toposort() if is_chosen(node)), None)) is not None:
+        graph.replace_all(tuple(zip(node.outputs, inline_inner_graph(node), strict=True)), import_missing=True)
+
+
+def _can_be_written_out(node: Any) -> bool:
+    """Whether a node is a graph of its own; those that draw random numbers keep count of them."""
+    return isinstance(node.op, OpFromGraph) and not any(isinstance(out.type, RandomType) for out in node.outputs)
+
+
+@contextlib.contextmanager
+def quiet_compilation() -> Iterator[None]:
+    """Silence the linkers' remarks about slower code paths; they are not about the user's model.
+
+    That about BLAS comes from a look at the settings of the C backend, whatever the backend.
+    """
+    with filtered_warnings(
+        "ignore",
+        "PyTensor could not link to a BLAS.*",
+        _OBJECT_MODE,
+        ".*faster on contiguous arrays.*",
+        ".*Cannot cache compiled function.*",
+        ".*Explicitly requested dtype.*",
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _refuse_object_mode() -> Iterator[None]:
+    """Turn the Numba linker's remark that it would call an Op's Python code into a NotImplementedError."""
+    with filtered_warnings("error", _OBJECT_MODE):
+        try:
+            yield
+        except UserWarning as remark:
+            reason = str(remark).split(". ")[0].replace("Numba will use", "Numba would need")
+            raise NotImplementedError(reason) from None

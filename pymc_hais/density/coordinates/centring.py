@@ -1,0 +1,122 @@
+"""Coordinates in which hierarchies are no funnels: partial non-centring of variables whose prior has parents.
+
+Let x be an element of a variable's unconstrained value, m and s the location and scale of its prior given its parents,
+and N(x; h / p, 1 / p) a site that stands for what the data say of it.  Prior times site is a normal with precision
+1 / s^2 + p and mean (m / s^2 + h) / (1 / s^2 + p), and z = (x - mean) / sd is the new coordinate: with p = 0 the
+non-centred one, with a large p the centred one, and what lies between where the data say something, but not all
+(Papaspiliopoulos, Roberts & Skold 2007, Statistical Science 22, 59-73; Gorinova, Moore & Hoffman 2020,
+arXiv:1906.03028).  Any location and scale that depend on the parents alone make right coordinates, so these need not
+be exact.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytensor
+import pytensor.tensor as pt
+from pytensor.graph.traversal import ancestors
+
+from pymc_hais.density.layout import Layout
+from pymc_hais.latent.fields import Field
+
+#: Unconstrained values of a variable on the real line, a positive one and a probability, by the name of its transform.
+_REAL, _POSITIVE, _PROBABILITY = "", "log", "logodds"
+
+
+def times_site(xp: Any, location: Any, log_scale: Any, precision: Any, shift: Any) -> tuple[Any, Any]:
+    """Return mean and log sd of prior times site."""
+    variance = xp.exp(2.0 * log_scale)
+    growth = 1.0 + variance * precision
+    return (location + variance * shift) / growth, log_scale - 0.5 * xp.log(growth)
+
+
+def find_conditionals(frozen: Any, layout: Layout, fields: Sequence[Field]) -> dict[str, tuple[Any, Any]]:
+    """Return location and log scale of the variables that have parents, as graphs of value variables.
+
+    Fields are left out, and what has one for a parent: their coordinates follow those of all other variables.  Beside
+    one that fixes its predictor there are none.
+    """
+    found: dict[str, tuple[Any, Any]] = {}
+    if any(field.fixes_predictor for field in fields):
+        return found
+    own = [frozen[field.owner] for field in fields]
+    for owner, shape in zip(layout.owners, layout.shapes, strict=True):
+        moments = None if frozen[owner] in own else _location_and_log_scale(frozen, frozen[owner])
+        if moments is None:
+            continue
+        upstream = set(ancestors(list(moments)))
+        if not upstream.isdisjoint(own) or upstream.isdisjoint(frozen.free_RVs):
+            continue
+        if all(moment.ndim <= len(shape) for moment in moments):
+            found[owner] = tuple(frozen.replace_rvs_by_values(list(moments)))
+    return found
+
+
+def longest_line(frozen: Any, found: dict[str, Any]) -> int:
+    """Return the length of the longest line of descent among the variables found."""
+    depths: dict[str, int] = {}
+    for owner in found:  # parents come before children
+        upstream = set(ancestors([frozen[owner]]))
+        depths[owner] = 1 + max((depths[other] for other in depths if frozen[other] in upstream), default=0)
+    return max(depths.values(), default=0)
+
+
+def _location_and_log_scale(frozen: Any, rv: Any) -> tuple[Any, Any] | None:
+    """Return both for the unconstrained value, as graphs of random variables; None for a distribution not listed."""
+    op = rv.owner.op
+    kind = _KINDS.get(type(op).__name__)
+    transform = frozen.rvs_to_transforms[rv]
+    if kind is None or getattr(transform, "name", "") != kind[0]:
+        return None
+    parameters = [one.astype(pytensor.config.floatX) for one in op.dist_params(rv.owner)]
+    return kind[1](*parameters)
+
+
+def _digamma(x: Any) -> Any:
+    """Approximate the logarithmic derivative of the gamma function, smoothly and cheaply."""
+    y = x + _SHIFT
+    return pt.log(y) - 0.5 / y - sum(1.0 / (x + i) for i in range(_SHIFT))
+
+
+def _log_trigamma(x: Any) -> Any:
+    """Approximate the logarithm of its derivative."""
+    y = x + _SHIFT
+    return pt.log(1.0 / y + 0.5 / y**2 + sum(1.0 / (x + i) ** 2 for i in range(_SHIFT)))
+
+
+_SHIFT = 3
+
+
+def _of_gamma(shape: Any, scale: Any) -> tuple[Any, Any]:
+    return _digamma(shape) + pt.log(scale), 0.5 * _log_trigamma(shape)
+
+
+def _of_inverse_gamma(shape: Any, scale: Any) -> tuple[Any, Any]:
+    return pt.log(scale) - _digamma(shape), 0.5 * _log_trigamma(shape)
+
+
+def _of_beta(a: Any, b: Any) -> tuple[Any, Any]:
+    return _digamma(a) - _digamma(b), 0.5 * pt.logaddexp(_log_trigamma(a), _log_trigamma(b))
+
+
+def _of_scale(*parameters: Any) -> tuple[Any, Any]:
+    """Return both for the logarithm of a variable whose last parameter is its scale."""
+    return pt.log(parameters[-1]), pt.constant(0.0, dtype=parameters[-1].dtype)
+
+
+#: Distribution -> the transform that its variable has, and location and log scale from its parameters.
+_KINDS: dict[str, tuple[str, Callable[..., tuple[Any, Any]]]] = {
+    "NormalRV": (_REAL, lambda mean, sd: (mean, pt.log(sd))),
+    "LaplaceRV": (_REAL, lambda mean, scale: (mean, pt.log(scale))),
+    "LogisticRV": (_REAL, lambda mean, scale: (mean, pt.log(scale))),
+    "CauchyRV": (_REAL, lambda mean, scale: (mean, pt.log(scale))),
+    "StudentTRV": (_REAL, lambda df, mean, scale: (mean, pt.log(scale))),
+    "LogNormalRV": (_POSITIVE, lambda mean, sd: (mean, pt.log(sd))),
+    "HalfNormalRV": (_POSITIVE, _of_scale),
+    "HalfCauchyRV": (_POSITIVE, _of_scale),
+    "HalfStudentTRV": (_POSITIVE, _of_scale),
+    "ExponentialRV": (_POSITIVE, _of_scale),
+    "GammaRV": (_POSITIVE, _of_gamma),
+    "InvGammaRV": (_POSITIVE, _of_inverse_gamma),
+    "BetaRV": (_PROBABILITY, _of_beta),
+}

@@ -1,0 +1,240 @@
+"""The way between a model's flat vector and the coordinates of its particles, in numbers.
+
+What the coordinates are is written once, as graphs, in :mod:`pymc_hais.density.coordinates.graphs`.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.replace import clone_replace, vectorize_graph
+
+from pymc_hais.density.compiling import compile_interpreted, untraced
+from pymc_hais.density.containers import arguments_for, freeze_with_inputs
+from pymc_hais.density.coordinates.centring import find_conditionals, longest_line, times_site
+from pymc_hais.density.layout import Layout, build_layout, build_position, on_position, values_at
+from pymc_hais.density.proofs.concavity import is_concave_in
+from pymc_hais.latent.fields import Field, at_points, expand, find_fields, open_sums
+from pymc_hais.latent.precisions import Factor
+
+_log = logging.getLogger("pymc.hais")
+#: Flat vectors (n, D) -> location and log scale (n, D) of the prior of each element given its parents.
+type Moments = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+#: Flat vectors (n, D) and sites -> the arrays (n, ...) of a field's precision, given all that is before it.
+type Expansion = Callable[[np.ndarray, Sites], list[np.ndarray]]
+#: Graphs of one flat vector and of further arguments; that vector, and the arguments.
+type Written = tuple[list[Any], Any, list[Any]]
+
+
+@dataclass(frozen=True)
+class Sites:
+    """What stands for the data: natural parameters of a normal for every coordinate, both 0 for none.
+
+    Of the elements of a field they are the point around which the density is expanded, and the precision of a normal
+    around it over which the likelihood's slopes and curvatures are averaged: infinite for the point alone, and 0 where
+    the data have no share.  Of the point elements that are neither of one nor moved have a part as well: beside a field
+    these are a matrix times their coordinates.
+    """
+
+    precision: np.ndarray  # (D,) p
+    shift: np.ndarray  # (D,) h, p times the mean
+    mix: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))  # (K, K) unit lower triangular
+
+    @property
+    def arrays(self) -> list[np.ndarray]:
+        """Return all, in the order of a density's tuned data; the matrix where there is one."""
+        return [self.precision, self.shift, *([self.mix] if self.mix.size else [])]
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What a chart computes, for the data as they are."""
+
+    moments: Moments  # zeros for elements without parents
+    expansions: tuple[Expansion, ...]  # of the fields
+
+
+@dataclass(frozen=True)
+class Chart:
+    """The way from the coordinates z to a model's flat vector x, and back."""
+
+    is_moved: np.ndarray  # of bool (D,): which elements have parents; the others stay as they are, but for the fields
+    depth: int  # the longest line of parents
+    fields: tuple[Field, ...]  # each given the elements before, moved or not
+    numbers: Numbers
+    numbers_of: Callable[[Mapping[str, np.ndarray]], Numbers]  # given the data containers that may vary
+
+    def with_data(self, values: Mapping[str, np.ndarray]) -> Chart:
+        """Return the chart for other data."""
+        return replace(self, numbers=self.numbers_of(values))
+
+    def without_sites(self) -> Sites:
+        """Return the sites of no data: all that can be is non-centred."""
+        return Sites(np.zeros(self.is_moved.size), np.zeros(self.is_moved.size), np.eye(len(self.mixed)))
+
+    @property
+    def fixes_predictors(self) -> bool:
+        """Whether independent normal variables, or areas with neighbours, are a field."""
+        return any(one.fixes_predictor for one in self.fields)
+
+    @functools.cached_property
+    def is_field(self) -> np.ndarray:
+        """Which elements are of a field, of bool (D,)."""
+        positions = np.arange(self.is_moved.size)
+        return sum(
+            ((positions >= one.start) & (positions < one.stop) for one in self.fields),
+            np.zeros(self.is_moved.size, bool),
+        )
+
+    @functools.cached_property
+    def mixed(self) -> np.ndarray:
+        """Which elements the matrix mixes; none where there is no field."""
+        return np.flatnonzero(~self.is_moved & ~self.is_field) if self.fields else np.zeros(0, int)
+
+    def to_model(self, z: np.ndarray, sites: Sites) -> np.ndarray:
+        """Return the flat vectors x (n, D) of coordinates z."""
+        x = first = self._mix(z, sites.mix)
+        for _ in range(self.depth):
+            mean, log_sd = self._normal(x, sites)
+            x = np.where(self.is_moved, mean + np.exp(log_sd) * z, first)
+        for i, chain in enumerate(self.fields):
+            way = chain.differences(np, chain.precision.compute_step(self._factor(i, x, sites), z[:, chain.part]))
+            x = np.concatenate([x[:, : chain.start], sites.shift[chain.part] + way, x[:, chain.stop :]], axis=1)
+        return x
+
+    def to_coordinates(self, x: np.ndarray, sites: Sites) -> np.ndarray:
+        """Return the coordinates z (n, D) of flat vectors x."""
+        mean, log_sd = self._normal(x, sites)
+        z = np.where(self.is_moved, (x - mean) * np.exp(-log_sd), self._mix(x, np.linalg.inv(sites.mix)))
+        for i, chain in enumerate(self.fields):
+            way = chain.sums(x[:, chain.part] - sites.shift[chain.part])
+            z[:, chain.part] = chain.precision.compute_coordinates(self._factor(i, x, sites), way)
+        return z
+
+    def log_jacobian(self, x: np.ndarray, sites: Sites) -> np.ndarray:
+        """Return log of dx / dz (n,) at flat vectors x."""
+        total = np.sum(np.where(self.is_moved, self._normal(x, sites)[1], 0.0), axis=1)
+        for i in range(len(self.fields)):
+            total = total - np.log(self._factor(i, x, sites).diagonal).sum(axis=1)
+        return total
+
+    def _mix(self, x: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+        mixed = np.array(x)
+        mixed[:, self.mixed] = x[:, self.mixed] @ matrix.T
+        return mixed
+
+    def _normal(self, x: np.ndarray, sites: Sites) -> tuple[np.ndarray, np.ndarray]:
+        location, log_scale = self.numbers.moments(x)
+        own = (np.where(self.is_moved, one, 0.0) for one in (sites.precision, sites.shift))
+        return times_site(np, location, log_scale, *own)
+
+    def _factor(self, i: int, x: np.ndarray, sites: Sites) -> Factor:
+        return self.fields[i].precision.compute_factor(self.numbers.expansions[i](x, sites))
+
+
+@untraced
+def build_chart(
+    model: Any, layout: Layout, containers: Mapping[str, np.ndarray] | None = None, normals: bool = False
+) -> Chart | None:
+    """Find the elements whose prior has parents, and the fields, given data containers that may vary; None if none.
+
+    ``normals`` is as :func:`pymc_hais.latent.fields.find_fields` takes it.
+    """
+    containers = containers or {}
+    frozen, targets = freeze_with_inputs(model, list(containers))
+    found_fields = find_fields(frozen, layout, normals)
+    # Innovations are independent as they are: other coordinates pay only where one hill is integrated out.
+    fields = [one for one in found_fields if not one.is_summed or is_concave_in(model, layout, [one.owner])]
+    expansions = _write_expansions(frozen, layout, fields)
+    if normals and len(expansions) < len(fields):  # the chains may be differentiated twice nevertheless
+        return build_chart(model, layout, containers)
+    fields = fields[: len(expansions)]
+    found = find_conditionals(frozen, layout, fields)
+    if not found and not fields:
+        return None
+    given = dict(zip(targets, arguments_for(containers), strict=True))
+    of_moments = _compile(_write_moments(frozen, layout, found), layout, given)
+    of_fields = [_compile(one, layout, given) for one in expansions]
+
+    def numbers_of(values: Mapping[str, np.ndarray]) -> Numbers:
+        data = [values[name] for name in containers]
+
+        def moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            location, log_scale = of_moments(x, *data)
+            return location, log_scale
+
+        def expansion_of(function: Callable[..., list[np.ndarray]]) -> Expansion:
+            def expansion(x: np.ndarray, sites: Sites) -> list[np.ndarray]:
+                return function(x, *(one.astype(layout.dtype) for one in (sites.precision, sites.shift)), *data)
+
+            return expansion
+
+        return Numbers(moments, tuple(map(expansion_of, of_fields)))
+
+    is_moved = np.repeat([owner in found for owner in layout.owners], layout.sizes)
+    return Chart(is_moved, longest_line(frozen, found), tuple(fields), numbers_of(containers), numbers_of)
+
+
+def has_normal_fields(model: Any) -> bool:
+    """Whether independent normal variables of a model, or areas with neighbours, can be a field, if asked for."""
+    frozen, _ = freeze_with_inputs(model, [])
+    return any(one.fixes_predictor for one in find_fields(frozen, build_layout(model), normals=True))
+
+
+def _compile(written: Written, layout: Layout, given: Mapping[Any, Any]) -> Callable[..., list[np.ndarray]]:
+    """Compile vectors for flat vectors (n, D), the arguments, and what is given in place of data containers."""
+    outputs, position, arguments = written
+    n_axes = [one.ndim for one in outputs]
+    positions = pt.matrix("positions", dtype=position.dtype, shape=(None, layout.n_dims))
+    replaced: Any = clone_replace(outputs, given, rebuild_strict=False) if given else outputs
+    batched: Any = vectorize_graph(replaced, {position: positions})
+    function = compile_interpreted([positions, *arguments, *given.values()], list(batched))
+
+    def compute(x: np.ndarray, *rest: np.ndarray) -> list[np.ndarray]:
+        arrays = function(np.ascontiguousarray(x, dtype=position.dtype), *rest)
+        # What depends on no element has no axis of particles.
+        return [
+            np.broadcast_to(one, (len(x), *one.shape[one.ndim - n :])) for one, n in zip(arrays, n_axes, strict=True)
+        ]
+
+    return compute
+
+
+def _write_expansions(frozen: Any, layout: Layout, fields: Sequence[Field]) -> list[Written]:
+    """Write the arrays of all fields; none where an operation of the model cannot be differentiated twice."""
+    try:
+        return [_write_expansion(frozen, layout, fields, i) for i in range(len(fields))]
+    except Exception as error:  # whatever an operation raises that has no gradient
+        _log.debug("Fields keep the coordinates of the model", exc_info=error)
+        return []
+
+
+def _write_moments(frozen: Any, layout: Layout, found: dict[str, Any]) -> Written:
+    """Write location and log scale of all elements as graphs of the flat vector."""
+    zeros = [(pt.zeros(shape), pt.zeros(shape)) for shape in layout.shapes]
+    pairs = [found.get(owner, zero) for owner, zero in zip(layout.owners, zeros, strict=True)]
+    flat = [
+        pt.concatenate([pt.broadcast_to(m, shape).ravel() for m, shape in zip(moments, layout.shapes, strict=True)])
+        for moments in zip(*pairs, strict=True)
+    ]
+    position, outputs = on_position(frozen, layout, flat)
+    return outputs, position, []
+
+
+def _write_expansion(frozen: Any, layout: Layout, fields: Sequence[Field], i: int) -> Written:
+    """Write the arrays of a field as graphs of the flat vector and the sites; those after it are at their points."""
+    position = build_position(layout)
+    sites = [position.type(name) for name in ("precision", "shift")]  # nothing here is mixed
+    later = {chain.owner for chain in fields[i:]}
+    values = values_at(frozen, layout, [sites[1] if owner in later else position for owner in layout.owners])
+    own = frozen.rvs_to_values[frozen[fields[i].owner]]
+    terms, chains, values = open_sums(frozen, fields, [frozen.varlogp, frozen.datalogp], values)
+    points = at_points(frozen, layout, fields, sites[1])
+    arrays = expand(fields[i], terms, values, points, own, chains[fields[i].owner], sites[0][fields[i].part])
+    return arrays, position, sites

@@ -1,0 +1,250 @@
+"""PyMC model -> graphs of the log prior, the log ratio and their gradients on a flat vector."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import cloudpickle
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+from pytensor.gradient import NullTypeGradError
+from pytensor.graph.replace import clone_replace
+
+from pymc_hais.core.protocols import Kernel, Path
+from pymc_hais.density.checks import refuse_shapes, refuse_sums_of_conditions
+from pymc_hais.density.compat import unsupported_op, with_real_argmax
+from pymc_hais.density.compiling import untraced
+from pymc_hais.density.containers import Preparation, arguments_for, cut_prepared, freeze_with_inputs
+from pymc_hais.density.coordinates.chart import Chart
+from pymc_hais.density.coordinates.graphs import recentre
+from pymc_hais.density.layout import Layout, build_position, on_position
+from pymc_hais.density.rewrites.simplification import lift_data, simplify, simplify_values
+from pymc_hais.density.sites.conditionals import SiteRule, add_conditionals
+from pymc_hais.density.sites.interactions import Meetings, find_meetings, find_rules
+from pymc_hais.density.sites.lookups import confine_lookups, ranges_of
+from pymc_hais.density.sites.terms import open_conditions
+from pymc_hais.kernels.paths import Geometric, Parameters
+
+#: ``(x, log_prior) -> log density`` of a reference, as graphs.
+type LogReference = Callable[[Any, Any], Any]
+
+
+@dataclass(frozen=True)
+class DensityGraph:
+    """Symbolic functions of the flat vector, ready for an engine to compile."""
+
+    model: Any  # the user's (compilation happens in its context, which sets ``check_bounds``)
+    layout: Layout
+    position: Any  # (D,)
+    density: list[Any]  # what ``path`` describes: log_reference, log_ratio and their gradients on a geometric one
+    path: Path
+    betas: list[Any]  # one vector (1,) on a path that has beta in its density, else none
+    inputs: list[Any]  # data that differ between populations
+    input_values: list[np.ndarray]  # one population's
+    data: list[Any]  # large arrays that all populations share
+    data_values: list[np.ndarray]
+    rules: tuple[SiteRule, ...] = ()  # of the discrete variables
+    #: What computes those of the data that follow a chart's sites; None where no data container varies.
+    preparation: Preparation | None = None
+    meetings: Meetings = field(default_factory=Meetings)  # of the sites of discrete variables
+
+    @property
+    def arguments(self) -> list[Any]:
+        """All symbolic inputs, in the order of the compiled function."""
+        return [self.position, *self.betas, *self.inputs, *self.data]
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """What an engine was compiled from, apart from the model, and ready for another process."""
+
+    graph: DensityGraph  # in an empty model, which lets the user's own go
+    backend: str
+    compile_kwargs: dict[str, Any]
+    kernel: Kernel | None
+    float_x: str = field(default_factory=lambda: pytensor.config.floatX)
+
+    @classmethod
+    def of(cls, graph: DensityGraph, backend: str, compile_kwargs: dict[str, Any], kernel: Kernel | None) -> Source:
+        """Part a graph from the model that it was built from."""
+        empty = pm.Model(check_bounds=graph.model.check_bounds)
+        return cls(replace(graph, model=empty), backend, compile_kwargs, kernel)
+
+    def floats(self) -> AbstractContextManager[Any]:
+        """Let PyTensor compute in the precision in which the graph was built."""
+        return pytensor.config.change_flags(floatX=self.float_x)
+
+    @functools.cached_property
+    def content(self) -> bytes:
+        """Return the program without its data: other data of the same shapes can be bound to it.
+
+        Raises ValueError if a part of the model cannot leave this process.
+        """
+        bare = replace(self, graph=replace(self.graph, data_values=[]))
+        try:
+            return cloudpickle.dumps(bare)
+        except Exception as error:  # whatever a user's own Op or mode raises
+            raise ValueError(
+                f"The model cannot be sent to another process: {error}. Define what it uses in an importable module, "
+                "without open files or locks, or leave out `executor`."
+            ) from error
+
+    @classmethod
+    def read(cls, content: bytes) -> Source:
+        """Take back what :attr:`content` was written from, without its data."""
+        source: Source = cloudpickle.loads(content)
+        return source
+
+
+@untraced
+def build_density(
+    model: Any,
+    layout: Layout,
+    log_reference: LogReference | None = None,
+    with_gradients: bool = True,
+    rows: Mapping[str, np.ndarray] | None = None,
+    chart: Chart | None = None,
+    containers: Mapping[str, np.ndarray] | None = None,
+) -> DensityGraph:
+    """Build the graphs of the path from a reference, or the prior, to ``model.logp()``, geometric in the densities.
+
+    From the prior the log ratio is ``model.datalogp`` (likelihood, potentials) itself, never the difference of two
+    large numbers.  Shapes are frozen so that every backend can compile; the data become arguments, so that compile
+    time does not grow with them.
+
+    Without gradients zeros stand in, which cost nothing.  ``rows`` (R, ...) are observed variables or data containers
+    that differ between populations.  The position holds the coordinates of a ``chart``, whose sites are then the first
+    of the data, to be tuned.  What depends on ``containers`` alone, data that may vary, with their present values,
+    is an argument too.
+    """
+    values = [np.asarray(table)[0] for table in (rows or {}).values()]
+    containers = containers or {}
+    frozen, targets = freeze_with_inputs(model, [*(rows or {}), *containers])
+    refuse_shapes(frozen)
+    inputs = [pt.tensor(f"row_{i}", dtype=value.dtype, shape=value.shape) for i, value in enumerate(values)]
+    shared = arguments_for(containers)
+    given = dict(zip(targets, [*inputs, *shared], strict=True))
+    # Before anything else: a value that is computed from a data container would become another variable.
+    terms = clone_replace([frozen.varlogp, frozen.datalogp], given, rebuild_strict=False)
+    if layout.sites:
+        terms, outside = confine_lookups(terms, ranges_of(frozen, layout.sites))
+        terms = terms if outside is None else [terms[0], terms[1] + outside]
+    position = build_position(layout)
+    terms, x, log_jacobian, sites, no_sites = recentre(frozen, layout, chart, position, terms)
+    outputs = _end_points(terms, x, position, log_reference, chart is not None)
+    if chart:
+        outputs[0] += log_jacobian
+    if containers:  # which the chart depends on as well
+        outputs = clone_replace(outputs, given, rebuild_strict=False)
+    if layout.sites:
+        outputs = [open_conditions(output, position, model.check_bounds) for output in outputs]
+        found = find_rules(outputs, position, layout.sites)
+        rules, density = found.rules, add_conditionals(outputs, position, found, simplify_values, with_gradients)
+        meetings = find_meetings(outputs, position, layout.n_sites)
+    else:
+        outputs = simplify_values(outputs)
+        gradient = _gradient if with_gradients else lambda _, position: pt.zeros_like(position)
+        rules, meetings, density = (), Meetings(), [*outputs, *(gradient(output, position) for output in outputs)]
+    arguments = _Arguments(position, [], inputs, sites, shared, no_sites)
+    graph = _assemble(model, layout, Geometric(), arguments, density, values, containers, rules)
+    return replace(graph, meetings=meetings)
+
+
+def _end_points(
+    terms: list[Any], x: Mapping[Any, Any], position: Any, log_reference: LogReference | None, has_chart: bool
+) -> list[Any]:
+    """Return the log density of the reference and the log ratio, given log prior and log likelihood."""
+    outputs = terms
+    if log_reference is not None:
+        log_prior, log_rest = terms
+        flat = pt.concatenate([value.ravel() for value in x.values()]) if has_chart else position
+        reference = log_reference(flat, log_prior).astype(position.dtype)
+        outputs = [reference, log_prior + log_rest - reference]
+    refuse_sums_of_conditions(outputs)
+    return with_real_argmax(outputs)
+
+
+@untraced
+def build_parameter_density(
+    model: Any, layout: Layout, endpoints: Mapping[str, tuple[Any, Any]], with_gradients: bool = True
+) -> DensityGraph:
+    """Build the graphs of a path that moves data containers of the model between values at beta = 0 and 1.
+
+    They are f at beta, its slope in beta, and its gradient.
+    """
+    frozen, targets = freeze_with_inputs(model, list(endpoints))
+    position, (logp,) = on_position(frozen, layout, [frozen.logp()])
+    betas = pt.vector("path_beta", dtype=position.dtype, shape=(1,))
+    moved = {
+        target: ((1.0 - betas[0]) * np.asarray(first) + betas[0] * np.asarray(last)).astype(target.dtype)
+        for target, (first, last) in zip(targets, endpoints.values(), strict=True)
+    }
+    (value,) = simplify_values([clone_replace(logp, moved, rebuild_strict=False)])
+    zeros = pt.zeros_like(position)
+    gradient = _gradient(value, position) if with_gradients else zeros
+    density = [value, _gradient(value, betas)[0].astype(position.dtype), gradient, zeros]
+    return _assemble(model, layout, Parameters(), _Arguments(position, [betas], [], [], []), density)
+
+
+class _Arguments(NamedTuple):
+    """Symbolic inputs of a density."""
+
+    position: Any
+    betas: list[Any]
+    inputs: list[Any]  # data that differ between populations
+    sites: list[Any]  # of a chart
+    shared: list[Any]  # data containers that may vary
+    no_sites: Sequence[np.ndarray] = ()  # values of the sites of no data
+
+
+def _assemble(
+    model: Any,
+    layout: Layout,
+    path: Path,
+    arguments: _Arguments,
+    density: list[Any],
+    input_values: Sequence[np.ndarray] = (),
+    containers: Mapping[str, np.ndarray] | None = None,
+    rules: tuple[SiteRule, ...] = (),
+) -> DensityGraph:
+    """Simplify values and gradients together; make arguments of what containers lead to, and of large constants."""
+    position, *others, no_sites = arguments
+    graph = simplify([position, *itertools.chain(*others)], density, model.check_bounds)
+    rest: Any = iter(graph.inputs)
+    position = next(rest)
+    betas, inputs, sites, shared = (list(itertools.islice(rest, len(one))) for one in others)
+    prepared, prepared_values, preparation = cut_prepared(graph, shared, containers) if containers else ([], [], None)
+    data, data_values = lift_data(graph)
+    return DensityGraph(
+        model,
+        layout,
+        position,
+        graph.outputs,
+        path,
+        betas,
+        inputs,
+        list(input_values),
+        [*sites, *prepared, *data],
+        [*no_sites, *prepared_values, *data_values],
+        rules,
+        preparation,
+    )
+
+
+def _gradient(output: Any, position: Any) -> Any:
+    # Simplifying may find that the position does not matter, or only its shape.
+    try:
+        return pytensor.grad(output, position, disconnected_inputs="ignore")
+    except (NotImplementedError, NullTypeGradError) as error:
+        reason = unsupported_op(error)
+        raise NotImplementedError(
+            f"The model has an operation without a gradient ({reason}): pass kernel=pymc_hais.RandomWalk(), which "
+            "needs none, or give the operation a gradient."
+        ) from error

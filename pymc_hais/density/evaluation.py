@@ -1,0 +1,245 @@
+"""What evaluated prior draws say about a model: refusals that cost one evaluation."""
+
+from collections.abc import Callable, Mapping
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import pytensor
+from pytensor.graph.basic import Constant
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors
+
+from pymc_hais.core.messages import quoted
+from pymc_hais.core.records import ParticleState
+from pymc_hais.density.compiling import compile_interpreted, untraced
+from pymc_hais.density.containers import arguments_for, freeze_with_inputs
+from pymc_hais.density.layout import Layout
+from pymc_hais.density.rewrites.precise import evaluate_precisely, largest_terms
+
+#: Draws at which a log density is compared with the model's own, or at which one that is never finite is examined.
+_EXAMINED = 20
+#: Their ranks from 0, the likeliest, to 1: each falls into the widest gap that those before it leave.
+_EXAMINED_RANKS = np.arange(_EXAMINED) * (np.sqrt(1.25) - 0.5) % 1.0
+#: Seconds that comparing may take beyond the first draw.
+_COMPARING = 0.02
+#: Nats by which a compiled log density may differ from ``model.logp()``.
+_ALLOWED = 1e-3
+#: Roundings of the largest terms that a difference may have: of a few functions in each term, in both forms.
+_TERMS = 16.0
+#: The share of the rounding error of double precision that wide numbers may have.
+_KEPT = 16.0 * float(np.finfo(np.longdouble).eps / np.finfo(np.float64).eps)
+#: Observed values above which terms of the log density are examined: values 100 times larger have a nat of rounding.
+_HUGE = 1e11
+#: Nats above which a probability is no zero in double precision.
+_UNDERFLOW = 700.0
+#: ``(flat vector, values of the data containers) -> model.logp()``, as written.
+type WrittenLogp = Callable[[np.ndarray, Mapping[str, np.ndarray]], float]
+
+
+def check_state(
+    model: Any, layout: Layout, positions: np.ndarray, state: ParticleState, source: str = "the prior"
+) -> int:
+    """Refuse a model whose log density or gradient is unusable at every draw (P, D) of the reference, evaluated.
+
+    Returns how many draws have a finite log density and a gradient that is not finite.  Moves from them are rejected,
+    which is right but may be slow.  In messages, which name the terms or variables, ``source`` is the reference.
+    """
+    finite = np.isfinite(np.asarray(state.log_reference) + np.asarray(state.log_ratio))
+    if not finite.any():
+        _raise_for_terms(model, layout, positions[:_EXAMINED], len(positions), source)
+    # What stands at discrete sites may be infinite: the log odds of an impossible value.
+    free = np.s_[finite, : layout.n_continuous]
+    gradient = np.asarray(state.grad_reference)[free] + np.asarray(state.grad_ratio)[free]
+    unusable = ~np.isfinite(gradient)
+    dimensions = np.flatnonzero(unusable.all(axis=0))
+    if dimensions.size:
+        owners = dict.fromkeys(layout.owner_of(int(dimension)) for dimension in dimensions)
+        raise ValueError(
+            f"The gradient of the log density with respect to {quoted(owners)} is NaN or infinite at every draw of "
+            f"{source} although the log density is finite. Look for pt.switch or pt.where with an infinite or NaN "
+            "branch, a square root or power at zero, or a custom Op with a wrong gradient."
+        )
+    return int(unusable.any(axis=1).sum())
+
+
+def check_joint_logp(
+    model: Any,
+    layout: Layout,
+    positions: np.ndarray,
+    joint: np.ndarray,
+    magnitude: np.ndarray,
+    clipped: np.ndarray | None = None,
+    written: Callable[[np.ndarray], float] | None = None,
+) -> float:
+    """Refuse a compiled log density that differs from ``model.logp()`` at draws of the reference.
+
+    It may by 0.001 nats, or as far as the rounding of the largest terms explains.  Where it differs by more, wide
+    numbers decide.  Returns the difference in nats where they do not; 0 where nothing is left to decide.
+
+    A guard against a wrong compilation: a backend's form of a function, or a rewrite.  The likeliest of the draws
+    (P, D) is always compared because there rounding is smallest; others follow, from the likely to the unlikely, while
+    they cost very little.
+
+    ``joint`` (P,) is the compiled log density, and ``magnitude`` (P,) that of the numbers whose sum it is: rounding is
+    in proportion.  Draws that are ``clipped`` (P,), beyond the range of floating point, are not compared.  ``written``
+    is ``model.logp()`` at a flat vector, where it has been compiled before.
+    """
+    usable = np.flatnonzero(np.isfinite(joint) if clipped is None else np.isfinite(joint) & ~clipped)
+    if not usable.size:
+        return 0.0
+    order = (_EXAMINED_RANKS * usable.size).astype(int)
+    ranked = usable[np.argsort(-joint[usable], kind="stable")][order]
+    tolerance = _ALLOWED + np.sqrt(np.finfo(pytensor.config.floatX).eps) * magnitude
+    written = written or compile_written(model, layout, _write(model))
+    expected: dict[int, float] = {}
+    start = perf_counter()
+    for i in dict.fromkeys(ranked.tolist()):
+        if expected and perf_counter() - start > _COMPARING:
+            break
+        expected[i] = written(positions[i])
+    # NaN never counts as agreement.
+    differing = {i: value for i, value in expected.items() if not abs(joint[i] - value) <= tolerance[i]}
+    undecided = 0.0
+    logp = _write(model) if differing else None
+    for i, value in differing.items():
+        precise = _evaluate_forms(model, layout, logp, positions[i])
+        allowed = tolerance[i] + _rounding_of(model, layout, logp, positions[i])
+        distances = [abs(joint[i] - one) for one in (value, *precise)]
+        if any(distance <= allowed for distance in distances):
+            continue
+        is_zero = value == precise[0] == -np.inf and magnitude[i] < _UNDERFLOW
+        is_nan = np.isnan([value, *precise]).all()
+        lost = _KEPT * abs(precise[0] - value)  # of the digits that double precision loses, wide numbers lose a share
+        distance = abs(joint[i] - precise[0]) - lost
+        if is_zero or is_nan or (abs(precise[0] - precise[1]) <= allowed + lost and distance > allowed):
+            raise RuntimeError(
+                f"At a draw of the reference the compiled log reference + log ratio is {joint[i]:.6f} but "
+                f"model.logp() is {precise[0]:.6f}: they differ by {joint[i] - precise[0]:.3g} nats. Either the "
+                'backend computes a function of the model wrongly (try backend="c") or this is a bug: please report it.'
+            )
+        if i == ranked[0]:  # of an unlikely draw any form may be rounded
+            undecided = float(np.nanmin(distances))
+    return undecided
+
+
+@untraced
+def _write(model: Any) -> Any:
+    """Write ``model.logp()``."""
+    return model.logp()
+
+
+def _evaluate_forms(model: Any, layout: Layout, logp: Any, position: np.ndarray) -> tuple[float, float]:
+    """Evaluate ``model.logp()`` in wide numbers, as it is written and in its stable form.
+
+    As written, log(1 - sigmoid(40)) is -inf, and log(1 - sigmoid(36)) has no digits left.
+    """
+    values = _point(model, layout, position)
+    point = {variable: values[variable.name] for variable in model.value_vars}
+    as_written = evaluate_precisely(logp, point)
+    return as_written, evaluate_precisely(logp, point, "canonicalize", "stabilize", "specialize")
+
+
+def _rounding_of(model: Any, layout: Layout, logp: Any, position: np.ndarray) -> float:
+    """Return by about how many nats the terms of ``model.logp()`` are rounded."""
+    return _TERMS * float(np.finfo(pytensor.config.floatX).eps) * measure_terms(model, layout, logp)(position)
+
+
+def measure_terms(model: Any, layout: Layout, logp: Any) -> Callable[[np.ndarray], float]:
+    """Compile the size of the terms that ``model.logp()`` adds up as a function of a flat vector (D,)."""
+    return compile_written(model, layout, largest_terms(logp))
+
+
+def has_huge_data(model: Any) -> bool:
+    """Whether observed values are so large that terms of the log density which cancel may have lost their digits."""
+    values = [model.rvs_to_values[rv] for rv in model.observed_RVs]
+    free: list[Any] = [one for one in ancestors(values) if not one.owner]
+    held = [one.data if isinstance(one, Constant) else one.get_value(borrow=True) for one in free]
+    numbers = [value for value in map(np.asarray, held) if value.dtype.kind in "iuf" and value.size]
+    return any(np.max(np.abs(value)) > _HUGE for value in numbers)
+
+
+def compile_written(model: Any, layout: Layout, logp: Any) -> Callable[[np.ndarray], float]:
+    """Compile what PyMC has written as ``model.logp()`` as a function of a flat vector (D,)."""
+    evaluate = _compile_scalars(model, layout, [logp])
+    return lambda position: evaluate(position)[0]
+
+
+def build_written_logp(model: Any, layout: Layout, containers: Mapping[str, np.ndarray]) -> WrittenLogp:
+    """Compile ``model.logp()`` as it is written, for any values of the data containers that may vary."""
+    frozen, targets = freeze_with_inputs(model, list(containers))
+    shared = arguments_for(containers)
+    logp = clone_replace(frozen.logp(), dict(zip(targets, shared, strict=True)), rebuild_strict=False)
+    variables = {variable.name: variable.dtype for variable in frozen.value_vars}
+    with model:  # which knows whether bounds are to be checked
+        function = compile_interpreted([*frozen.value_vars, *shared], [logp])
+
+    def written(position: np.ndarray, values: Mapping[str, np.ndarray]) -> float:
+        point = layout.unflatten(np.asarray(position))
+        own = (np.asarray(point[name], dtype) for name, dtype in variables.items())
+        return float(function(*own, *(values[name] for name in containers))[0])
+
+    return written
+
+
+def _point(model: Any, layout: Layout, position: Any) -> dict[str, np.ndarray]:
+    """Name the values of one position (D,), in the order and with the dtypes that ``model`` declares."""
+    values = layout.unflatten(np.asarray(position))
+    return {var.name: np.asarray(values[var.name], dtype=var.dtype) for var in model.value_vars}
+
+
+def _raise_for_terms(model: Any, layout: Layout, positions: np.ndarray, n_draws: int, source: str) -> None:
+    try:
+        terms = evaluate_terms(model, layout, positions, [*model.basic_RVs, *model.potentials])
+    except IndexError as error:
+        raise ValueError(
+            f"The log density is not finite at any of {n_draws} draws of {source}, at which the model looks past the "
+            f"end of a table: {str(error).splitlines()[0]}. Make the table longer, or clip the index with pt.clip."
+        ) from error
+    bad = {name: ~np.isfinite(values) for name, values in terms.items()}
+    always = [name for name, rows in bad.items() if rows.all()]
+    named = always or sorted((name for name in bad if bad[name].any()), key=lambda name: -bad[name].sum())
+    kind = "NaN" if any(np.isnan(terms[name]).any() for name in named) else "-inf"
+    where = quoted(named) if named else "the sum of its terms"
+    impossible = next(filter(None, (_impossible_value(model, layout, positions, name) for name in always)), "")
+    raise ValueError(
+        f"The log density is not finite at any of {n_draws} draws of {source}; the {kind} comes from {where}. "
+        f"{impossible}"
+        "Check the support and the parameters of that term (model.debug() helps), check the data for "
+        "missing values, or choose a prior that covers the values under which the data are possible."
+    )
+
+
+@untraced
+def _impossible_value(model: Any, layout: Layout, positions: np.ndarray, name: str) -> str:
+    """Name an observed value that has density zero at all positions (P, D), if elements have densities of their own."""
+    rv = model[name]
+    if rv not in model.observed_RVs:
+        return ""
+    data, (logp,) = np.asarray(model.rvs_to_values[rv].eval()), model.logp([rv], sum=False)
+    with model:
+        function = compile_interpreted(model.value_vars, [logp])
+    rows = np.stack([function(*_point(model, layout, position).values())[0] for position in positions])
+    never = np.isneginf(rows).all(axis=0)
+    if never.shape != data.shape or not never.any():
+        return ""
+    index = tuple(int(i) for i in np.argwhere(never)[0])
+    element = f" (element {', '.join(map(str, index))})" if index else ""
+    return (
+        f"The observed value {data[index]!s}{element} of `{name}` has density zero at each of them: is it outside of "
+        "the support of its distribution? "
+    )
+
+
+def evaluate_terms(model: Any, layout: Layout, positions: np.ndarray, factors: list[Any]) -> dict[str, np.ndarray]:
+    """Evaluate the log density of some variables and potentials (P,) at positions (P, D)."""
+    terms = [factor.sum() for factor in model.logp(factors, sum=False)]
+    rows = np.array([*map(_compile_scalars(model, layout, terms), positions)])
+    return {factor.name: rows[:, i] for i, factor in enumerate(factors)}
+
+
+def _compile_scalars(model: Any, layout: Layout, scalars: list[Any]) -> Callable[[np.ndarray], list[float]]:
+    """Compile scalars of the model's values as functions of a position (D,), as written."""
+    with model:  # which knows whether bounds are to be checked
+        function = compile_interpreted(model.value_vars, scalars)
+    return lambda position: [float(value) for value in function(*_point(model, layout, position).values())]

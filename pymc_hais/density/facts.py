@@ -1,0 +1,212 @@
+"""Facts of a model: which of its variables are of what kind, and what can be told of their densities without a draw."""
+
+import functools
+import weakref
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pymc.distributions.continuous import FlatRV, HalfFlatRV
+from pymc.distributions.custom import CustomDistRV
+from pymc.distributions.multivariate import CARRV, ICARRV, LKJCorrRV
+from pymc.distributions.transforms import LogExpM1
+from pytensor.graph.basic import equal_computations
+from pytensor.tensor.basic import get_underlying_scalar_constant_value
+from pytensor.tensor.exceptions import NotScalarConstantError
+from pytensor.xtensor.shape import Transpose
+from scipy.special import gammaln
+
+from pymc_hais.density.compat import LKJFactor, LKJFactorRV, LogTransform, default_transform
+from pymc_hais.density.compiling import compile_interpreted, untraced
+from pymc_hais.density.layout import Layout, is_circular, name_transform
+from pymc_hais.density.markov import find_log_mass, find_markov
+from pymc_hais.density.sites.flat_discrete import FlatDiscreteRV
+from pymc_hais.density.sites.sites import distribution_of, evaluate_fixed, is_discrete
+
+#: Transforms whose range is all positive numbers: one can stand for another.
+_POSITIVE = (LogTransform, LogExpM1)
+#: Variable -> its transform, and whether that keeps all: many ask, and the answer takes graphs.
+_kept: weakref.WeakKeyDictionary[Any, tuple[Any, bool]] = weakref.WeakKeyDictionary()
+_IMPROPER = {FlatRV: "pm.Flat", HalfFlatRV: "pm.HalfFlat", ICARRV: "pm.ICAR"}
+
+
+def discrete_names(model: Any) -> list[str]:
+    """Name the discrete free variables."""
+    return [rv.name for rv in model.free_RVs if is_discrete(rv)]
+
+
+def periodic_names(model: Any) -> list[str]:
+    """Name the free variables that go round in a circle."""
+    return [rv.name for rv in model.free_RVs if is_circular(name_transform(model.rvs_to_transforms[rv]))]
+
+
+def improper_priors(model: Any) -> dict[str, str]:
+    """Name the free variables whose prior is improper by construction, each with its distribution."""
+    kinds = {rv: _IMPROPER.get(type(distribution_of(rv)), "") for rv in model.free_RVs}
+    return {rv.name: kind for rv, kind in kinds.items() if kind and find_markov(rv) is None}
+
+
+def is_unnormalised(model: Any) -> bool:
+    """Whether log Z of a model is a log partition function: a variable has no normalised density."""
+    return bool(improper_priors(model)) or any(isinstance(distribution_of(rv), FlatDiscreteRV) for rv in model.free_RVs)
+
+
+def custom_names(model: Any) -> list[str]:
+    """Name the free variables whose draws and density are the user's own."""
+    return [rv.name for rv in model.free_RVs if isinstance(distribution_of(rv), CustomDistRV)]
+
+
+def unnormalised_priors(model: Any) -> list[str]:
+    """Name the free variables whose log density on the unconstrained space may not integrate to one.
+
+    Those of :func:`unnormalised_densities`, and those with a transform that may cut off a part of their distribution:
+    ``ordered`` keeps 1/n! of it, ``pm.Normal(..., transform=log)`` the positive half.
+    """
+    doubtful = set(unnormalised_densities(model))
+    values, transforms = model.rvs_to_values, model.rvs_to_transforms
+    return [rv.name for rv in model.free_RVs if rv.name in doubtful or not keeps_all(rv, values[rv], transforms[rv])]
+
+
+def unnormalised_densities(model: Any) -> list[str]:
+    """Name the free variables whose distribution has a density in PyMC that may not integrate to one.
+
+    The normalisers of the LKJ distributions, of pm.CAR and of pm.ICAR have been wrong in releases of PyMC, the density
+    of a periodic variable repeats for ever, and what a pm.CustomDist's ``logp`` leaves out only its author knows.
+    """
+    known = {*custom_names(model), *periodic_names(model)}
+    return [rv.name for rv in model.free_RVs if rv.name in known or _is_doubtful(rv)]
+
+
+def _is_doubtful(rv: Any) -> bool:
+    op = distribution_of(rv)
+    return isinstance(op, CARRV) or find_markov(rv) is not None or "lkj" in type(op).__name__.lower()
+
+
+def known_log_mass(model: Any) -> float | None:
+    """Return log of the integral of the prior's density where that is known without a draw; None where it is not."""
+    doubtful = set(unnormalised_priors(model))
+    doubted = [rv for rv in model.free_RVs if rv.name in doubtful]
+    masses = [_log_mass(rv, model.rvs_to_values[rv], model.rvs_to_transforms[rv]) for rv in doubted]
+    known = [one for one in masses if one is not None]
+    return None if improper_priors(model) or len(known) < len(masses) else float(sum(known))
+
+
+def _log_mass(rv: Any, value: Any, transform: Any) -> float | None:
+    """Return log of the integral of one variable's density; None where it is not known."""
+    if transform is None:
+        return find_log_mass(rv)
+    is_correlation = isinstance(rv.owner.op, LKJCorrRV)
+    if not (is_correlation or isinstance(rv.owner.op, LKJFactorRV)) or not keeps_all(rv, value, transform):
+        return None
+    parameters = rv.owner.inputs[2:4] if is_correlation else rv.owner.inputs[1:3]
+    try:
+        n, eta = (float(get_underlying_scalar_constant_value(one)) for one in parameters)
+    except NotScalarConstantError:
+        return None
+    if is_correlation:
+        # Of more dimensions the density is another one in some releases.
+        return _lkj_log_mass(2, eta, is_correlation) if n == 2 and rv.ndim == 2 else None
+    return _lkj_log_mass(int(n), eta, is_correlation) if rv.ndim == 1 and _is_positive(rv.owner.inputs[3]) else None
+
+
+def _is_positive(sd: Any) -> bool:
+    """Whether a distribution has all of its mass on the positive numbers, element by element."""
+    op = sd.owner.op if sd.owner else None
+    is_known = op is not None and op.ndim_supp == 0 and not isinstance(op, CustomDistRV)
+    return is_known and isinstance(default_transform(op, sd), _POSITIVE)
+
+
+@functools.lru_cache(maxsize=64)
+def _lkj_log_mass(n: int, eta: float, is_correlation: bool) -> float:
+    """Return log of the integral of an LKJ density: what this PyMC adds to it, plus log of the integral without it.
+
+    Of a correlation matrix whose Cholesky factor has diagonal r, the density is the product of ``r_i ** (2 eta - 3 +
+    n - i)`` for the rows i = 0, ..., n - 1, in the elements below the diagonal (Lewandowski, Kurowicka & Joe 2009).
+    Each row is an integral over the unit ball of i dimensions.  At the unit matrix the density is what PyMC adds.
+    """
+    if is_correlation:
+        added = pm.logp(pm.LKJCorr.dist(n=n, eta=eta), np.eye(n))
+    else:
+        sd = pm.HalfNormal.dist(1.0, shape=n)
+        added = (
+            pm.logp(LKJFactor.dist(n=n, eta=eta, sd_dist=sd), np.eye(n)[np.tril_indices(n)])
+            - pm.logp(sd, np.ones(n)).sum()
+        )
+    row = np.arange(1, n)
+    rest = 0.5 * row * np.log(np.pi) + gammaln(eta + 0.5 * (n - 1 - row)) - gammaln(eta + 0.5 * (n - 1))
+    return float(compile_interpreted([], [added.sum()])()[0] + rest.sum())
+
+
+def log_count(model: Any, layout: Layout) -> float:
+    """Return the log of how many states the variables have that count each with weight one; 0 without any."""
+    total = 0.0
+    for rv in model.free_RVs:
+        if isinstance(rv.owner.op, FlatDiscreteRV):
+            limits = [evaluate_fixed(one, set(model.free_RVs)) for one in rv.owner.inputs[2:]]
+            if any(limit is None for limit in limits):
+                raise ValueError(
+                    f"The limits of the FlatDiscrete variable `{rv.name}` depend on other free variables, so that the "
+                    "number of its states differs: give it numbers, and restrict it by a pm.Potential that is -inf "
+                    "outside."
+                )
+            lower, upper = limits
+            shape = layout.shapes[layout.owners.index(rv.name)]
+            total += float(np.broadcast_to(np.log(upper - lower + 1.0), shape).sum())
+    return total
+
+
+@untraced
+def keeps_all(rv: Any, value: Any, transform: Any) -> bool:
+    """Whether all of a variable's distribution is known to lie in the range of its transform.
+
+    It does where there is no transform, and where the transform is the one that PyMC gives the distribution by default:
+    the two are the same graph back from the unconstrained value.  Any other may cut something off.
+    """
+    if transform is None:
+        return True
+    known, answer = _kept.get(rv, (None, False))
+    if transform is not known:
+        answer = _keeps_all(rv, value, transform)
+        _kept[rv] = transform, answer
+    return answer
+
+
+def _keeps_all(rv: Any, value: Any, transform: Any) -> bool:
+    if getattr(rv.type, "dims", None) is not None:
+        return _is_default_of_dims(rv, transform)
+    default = default_transform(rv.owner.op, rv)
+    if default is None:
+        return False
+    if type(default) in _POSITIVE and type(transform) in _POSITIVE:
+        return True
+    parameters = rv.owner.inputs
+    return equal_computations([transform.backward(value, *parameters)], [default.backward(value, *parameters)])
+
+
+def _is_default_of_dims(rv: Any, transform: Any) -> bool:
+    """Compare a transform of ``pymc.dims``, which holds what the distribution it was made for was given."""
+    from pymc.dims.distributions import transforms  # warns that it is experimental: only for those who use it
+
+    node = rv.owner
+    if isinstance(node.op, Transpose):  # the axes in the order that was asked for
+        node = node.inputs[0].owner
+    default = default_transform(distribution_of(node.outputs[-1]), rv)
+    if default is None or default.name != transform.name:
+        return False
+    if type(transform) is transforms.IntervalTransform:
+        parameters = [_plain(one) for one in node.inputs[1 + len(node.op.extra_dims) :]]
+        given = zip(default.args_fn(node.inputs[0], None, *parameters), (-np.inf, np.inf), strict=True)
+        bounds = [absent if bound is None else getattr(bound, "data", np.nan) for bound, absent in given]
+        return all(map(np.array_equal, bounds, (transform.lower.data, transform.upper.data)))
+    if type(transform) is transforms.SimplexTransform:
+        return node.op.core_dims[1] == (transform.core_dim,)
+    if type(transform) is transforms.ZeroSumTransform:
+        return set(node.op.core_dims[1]) == set(transform.dims)
+    return type(transform) in (transforms.LogTransform, transforms.LogOddsTransform) or transform.name == "circular"
+
+
+def _plain(parameter: Any) -> Any:
+    """Return a labelled constant without its labels."""
+    data = getattr(parameter, "data", None)
+    return parameter.values if data is None else pt.constant(data)

@@ -1,0 +1,269 @@
+"""What objects consist of: a package's code its name, a user's code its bytecode, closures and globals that it names.
+
+All other objects consist of what pickle would keep of them, and graphs of their operations, constants and inputs.
+"""
+
+import copyreg
+import ctypes
+import dis
+import functools
+import importlib
+import importlib.util
+import threading
+import types
+import weakref
+from collections.abc import Iterator
+from functools import cached_property
+from operator import attrgetter
+from pathlib import Path, PurePath
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.op import Op
+from pytensor.tensor.random.type import RandomType
+from pytensor.tensor.type import TensorType
+
+from pymc_hais.core.files import digest
+from pymc_hais.core.messages import quoted
+from pymc_hais.density.compat import AbstractFunctionGraph, FrozenApply, Scratchpad, implementations_of
+from pymc_hais.density.compat import Function as CompiledFunction
+from pymc_hais.density.identity.packages import package_of, packaged_name
+from pymc_hais.density.identity.walk import READERS, Lenient, Parts, Unreadable, Used
+
+#: Written into classes and modules by Python; they decide nothing.
+_WRITTEN_BY_PYTHON = {
+    "__abstractmethods__", "__annotations__", "__builtins__", "__cached__", "__dict__", "__doc__", "__file__",
+    "__firstlineno__", "__loader__", "__module__", "__name__", "__orig_bases__", "__package__", "__parameters__",
+    "__path__", "__qualname__", "__slotnames__", "__spec__", "__static_attributes__", "__weakref__", "_abc_impl",
+}  # fmt: skip
+#: Builtins whose effect is not in the code that calls them.
+_REFUSED = {"__import__", "eval", "exec", "globals", "open"}
+#: Have run when an object is read: what they read is in the object.
+_MAKERS = ("__init__", "__new__", "__post_init__")
+
+
+def terms_of(model: Any) -> dict[str, list[Any]]:
+    """Return by name the graph, transform and value variable of each random variable, and the graph of potentials."""
+    terms = {rv.name: [rv, model.rvs_to_transforms.get(rv), model.rvs_to_values[rv]] for rv in model.basic_RVs}
+    return terms | {potential.name: [potential] for potential in model.potentials}
+
+
+def _made_of(*names: str) -> Any:
+    """Return a reader of the named attributes."""
+    return lambda value: (type(value).__name__, [attrgetter(name)(value) for name in names])
+
+
+def _flat(pairs: Any) -> list[Any]:
+    return [one for pair in pairs for one in pair]
+
+
+def _read_object(value: Any) -> Parts:
+    """Read what pickle would keep, and the attributes of a user's object, which may hide some from pickle."""
+    kind = type(value)
+    if name := packaged_name(value):
+        return name, []
+    package = package_of(kind.__module__)
+    if package and isinstance(inner := getattr(value, "py_func", getattr(value, "__wrapped__", None)), FunctionType):
+        return f"compiled by {package}", [inner, getattr(value, "targetoptions", None)]
+    kept = copyreg.dispatch_table.get(kind, lambda one: one.__reduce_ex__(4))(value)
+    parts = [kept] if isinstance(kept, str) else [_plain(kind, one) for one in kept]
+    return "object", [kind, *parts, *([] if package else [_plain(kind, object.__getstate__(value))])]
+
+
+def _plain(kind: type, kept: Any) -> Any:
+    """Return a part of what pickle keeps without the values of cached properties."""
+    if isinstance(kept, Iterator):
+        return list(kept)
+    if type(kept) is tuple:
+        return [_plain(kind, one) for one in kept]
+    if type(kept) is not dict or not all(isinstance(name, str) for name in kept):
+        return kept
+    return [*_flat((k, v) for k, v in sorted(kept.items()) if not isinstance(getattr(kind, k, None), cached_property))]
+
+
+def _read_array(value: np.ndarray) -> Parts:
+    plain = np.asarray(value)
+    head = f"array {plain.dtype.descr if plain.dtype.names else plain.dtype.str} {plain.shape}"
+    own = [] if type(value) in (np.ndarray, np.memmap) else [type(value), *_flat(sorted(vars(value).items()))]
+    if plain.dtype.hasobject:  # its bytes are addresses
+        return head, [*own, *plain.ravel().tolist()]
+    return f"{head} {digest(np.ascontiguousarray(plain).reshape(-1).view(np.uint8)).hex() if plain.size else ''}", own
+
+
+def _read_ufunc(value: np.ufunc) -> Parts:
+    import scipy.special
+
+    if value not in (getattr(np, value.__name__, None), getattr(scipy.special, value.__name__, None)):
+        raise Unreadable(f"the ufunc {value.__name__!r}")
+    return f"ufunc {value.__name__}", []
+
+
+def _read_path(value: PurePath) -> Parts:
+    return (f"file {digest(Path(value).read_bytes()).hex()}" if Path(value).is_file() else f"path {value}"), []
+
+
+def _read_library(value: ctypes.CDLL) -> Parts:
+    raise Unreadable(f"the library {value._name!r}")
+
+
+# ---- code ----
+
+
+def _read_class(kind: type) -> Parts:
+    if name := packaged_name(kind):
+        return f"class {name}", []
+    own = sorted((name, one) for name, one in vars(kind).items() if name not in _WRITTEN_BY_PYTHON)
+    return f"class {kind.__qualname__}", [type(kind), *kind.__bases__, *_flat(own)]
+
+
+def _read_builtin(value: Any) -> Parts:
+    if name := packaged_name(value):
+        return f"function {name}", []
+    if value.__self__ is None or isinstance(value.__self__, ModuleType):
+        raise Unreadable(f"{value.__qualname__}, a function in C")
+    return f"builtin {value.__name__}", [value.__self__]
+
+
+def _read_function(value: FunctionType) -> Parts:
+    if name := packaged_name(value):
+        return f"function {name}", []
+    own = [value.__code__, value.__defaults__, value.__kwdefaults__, vars(value), *(value.__closure__ or ())]
+    is_packaged = package_of(value.__globals__.get("__name__"))
+    return f"function {value.__qualname__}", own if is_packaged else [*own, *_flat(_globals_of(value))]
+
+
+def _globals_of(function: FunctionType) -> list[tuple[str, Any]]:
+    """Return the globals that a function and all functions in it name, and the modules that they import."""
+    names, global_names, imports = _names_in(function.__code__)
+    known = function.__globals__
+    refused = quoted(sorted((_REFUSED & global_names) - known.keys()))
+    if refused and function.__name__ not in _MAKERS:
+        raise Unreadable(f"`{function.__qualname__}` calls {refused}, whose effect is not in its code")
+    found = {name: known[name] for name in global_names - _WRITTEN_BY_PYTHON if name in known}
+    found |= {f"import {name}": _imported(level, name, known.get("__package__")) for level, name in imports}
+    return [(name, _used(one, names)) for name, one in sorted(found.items(), key=lambda pair: pair[0])]
+
+
+@functools.lru_cache(maxsize=1024)
+def _names_in(code: CodeType) -> tuple[frozenset[str], frozenset[str], frozenset[tuple[int, str]]]:
+    """Return all names in code, those of globals, and the imports with their levels; of inner functions, too."""
+    steps = [one for one in dis.get_instructions(code) if one.opname != "EXTENDED_ARG"]
+    found = [
+        frozenset(code.co_names),
+        frozenset(one.argval for one in steps if one.opname in ("LOAD_GLOBAL", "LOAD_NAME")),
+        frozenset((steps[i - 2].argval or 0, one.argval) for i, one in enumerate(steps) if one.opname == "IMPORT_NAME"),
+    ]
+    inner = [_names_in(one) for one in code.co_consts if isinstance(one, CodeType)]
+    names, global_names, imports = (one.union(*others) for one, *others in zip(found, *inner, strict=True))
+    return names, global_names, imports
+
+
+def _imported(level: int, name: str, package: Any) -> ModuleType | None:
+    try:
+        return importlib.import_module(importlib.util.resolve_name("." * level + name, package))
+    except Exception:  # the code itself would fail here, or catches the error
+        return None
+
+
+def _used(value: Any, names: frozenset[str]) -> Any:
+    return Used(value, names) if isinstance(value, ModuleType) and not package_of(value.__name__) else value
+
+
+def _read_used(value: Used) -> Parts:
+    own = [(name, _used(one, value.names)) for name, one in sorted(vars(value.module).items()) if name in value.names]
+    return f"module {value.module.__name__}", _flat(own)
+
+
+def _read_module(value: ModuleType) -> Parts:
+    if package := package_of(value.__name__):
+        return f"module {value.__name__} {package}", []
+    return _read_used(Used(value, frozenset(vars(value).keys() - _WRITTEN_BY_PYTHON)))
+
+
+def _read_cell(value: types.CellType) -> Parts:
+    try:
+        return "cell", [value.cell_contents]
+    except ValueError:  # its name is bound later
+        return "empty cell", []
+
+
+# ---- graphs ----
+
+
+def _read_variable(variable: Variable) -> Parts:
+    if isinstance(variable, Constant | SharedVariable):
+        if isinstance(variable.type, RandomType):  # a run replaces its random states
+            return "random state", [variable.type]
+        value = variable.data if isinstance(variable, Constant) else variable.get_value(borrow=True)
+        return "value", [variable.type, value]
+    if variable.owner is None:
+        return "input", [variable.type]
+    return f"output {variable.owner.outputs.index(variable)}", [variable.owner]
+
+
+def _read_node(node: Any) -> Parts:
+    return f"node {len(node.inputs)}", [node.op, *node.inputs, *(one.type for one in node.outputs)]
+
+
+def _read_op(op: Op) -> Parts:
+    """Read the ``__props__`` of an operation, its inner graph and own gradient, or else all of its attributes."""
+    kind = type(op)
+    declaring = next((base for base in kind.__mro__ if "__props__" in vars(base)), None)
+    names = getattr(op, "__props__", None) if declaring else None
+    inner = [getattr(op, name, None) for name in ("fgraph", "info", "pullback_overrides")]
+    # By `__props__` of their own users say what decides; those of a package's class say nothing about its subclasses.
+    is_users = not package_of(kind.__module__)
+    is_said = names is not None and is_users and not package_of(declaring.__module__)
+    is_complete = is_said or hasattr(op, "fgraph") or (names is not None and not is_users)
+    code = [Lenient(one) if is_said else one for one in (kind, *_own_implementations(kind))]
+    attributes = None if is_complete else _plain(kind, object.__getstate__(op))
+    return "op", [*code, *((name, getattr(op, name, None)) for name in names or ()), *inner, attributes]
+
+
+def _own_implementations(kind: type) -> list[Any]:
+    """Return the log density and the forms in JAX and Numba that a user registered; they are not in the class."""
+    is_named = bool(packaged_name(kind))
+    found = implementations_of(kind)
+    return [one for one in found if not package_of(one.__module__) or not (is_named or packaged_name(one))]
+
+
+READERS.update(
+    {
+        object: _read_object,
+        type: _read_class,
+        list: lambda value: ("list", [*value]) if type(value) is list else _read_object(value),
+        tuple: lambda value: ("tuple", [*value]) if type(value) is tuple else _read_object(value),
+        dict: lambda value: ("dict", _flat(value.items())) if type(value) is dict else _read_object(value),
+        types.MappingProxyType: lambda value: ("dict", _flat(value.items())),
+        np.ndarray: _read_array,
+        np.ufunc: _read_ufunc,
+        PurePath: _read_path,
+        ctypes.CDLL: _read_library,
+        weakref.ref: lambda value: ("reference", [value()]),
+        Used: _read_used,
+        ModuleType: _read_module,
+        FunctionType: _read_function,
+        types.BuiltinFunctionType: _read_builtin,
+        types.CellType: _read_cell,
+        **dict.fromkeys((types.MemberDescriptorType, types.GetSetDescriptorType), _made_of("__name__")),
+        CodeType: _made_of("co_code", "co_exceptiontable", "co_names", "co_freevars", "co_flags", "co_consts"),
+        types.MethodType: _made_of("__func__", "__self__"),
+        classmethod: _made_of("__func__"),
+        staticmethod: _made_of("__func__"),
+        property: _made_of("fget", "fset", "fdel"),
+        np.vectorize: _made_of("pyfunc", "otypes", "excluded", "signature"),  # without a cache
+        **dict.fromkeys((Scratchpad, type(threading.Lock()), type(threading.RLock())), _made_of()),
+        pm.Model: lambda model: (f"model {model.check_bounds}", _flat(terms_of(model).items())),
+        Variable: _read_variable,
+        TensorType: _made_of("dtype", "shape"),
+        Apply: _read_node,
+        FrozenApply: _read_node,
+        Op: _read_op,
+        AbstractFunctionGraph: lambda graph: ("graph", [*graph.inputs, *graph.outputs]),
+        CompiledFunction: _made_of("maker.fgraph"),
+    }
+)

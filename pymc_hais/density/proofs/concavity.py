@@ -1,0 +1,293 @@
+"""Whether a log density is concave, read from its graph: a proof, or nothing.
+
+The rules are those of disciplined convex programming (Grant, Boyd & Ye 2006): constants, affine, convex and concave
+terms, and what sums, products with constants and known functions make of them.  A concave log density has one hill, and
+falls at least exponentially beyond where it is known to fall.  A product of constants and exponentials of affine terms
+is curved as its sign says (a posynomial's term, as of geometric programs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytensor.scalar as ps
+from pytensor.graph.basic import Constant
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.basic import Join, MakeVector, ScalarFromTensor
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.extra_ops import CumOp
+from pytensor.tensor.math import All, Dot, Sum
+from pytensor.tensor.shape import Reshape
+
+from pymc_hais.density.compat import CheckParameterValue
+from pymc_hais.density.compiling import quiet_compilation
+from pymc_hais.density.containers import freeze_with_inputs
+from pymc_hais.density.layout import Layout, build_position, values_at
+from pymc_hais.density.markov import find_markov
+from pymc_hais.density.proofs.curvature import Curvature, join
+from pymc_hais.density.proofs.signs import LAYOUT, NOT_NEGATIVE, Signs, is_even
+from pymc_hais.density.proofs.terms import argument_of_softplus, log_odds, without_minus
+from pymc_hais.density.rewrites.simplification import simplify_values
+
+_CONSTANT, _AFFINE, _CONVEX, _CONCAVE, _UNKNOWN = Curvature
+#: Functions that are convex, and those that are concave, and do not fall: of an argument that is curved alike.
+_CONVEX_RISING = (ps.Exp, ps.Expm1, ps.Softplus)
+_CONCAVE_RISING = (ps.Log, ps.Log1p, ps.Sqrt)
+#: What makes products of exponentials of affine terms of such products.
+_OF_EXPONENTIALS = (ps.Mul, ps.TrueDiv, ps.Reciprocal, ps.Neg, ps.Sqr, ps.Sqrt, ps.Identity, ps.Second)
+
+
+def is_log_concave(graph: Any, values: Sequence[Any]) -> bool:
+    """Whether the log density at beta = 1 is proven to be concave in the position, with these values of the data.
+
+    The graph is a :class:`pymc_hais.density.DensityGraph`.
+    """
+    log_density = graph.density[:2]
+    known = dict(zip(graph.data, map(np.asarray, values), strict=True))
+    found = _Reader(graph.position, known).read(log_density)
+    return join(*(found.get(term, _CONSTANT) for term in log_density)) in (_CONSTANT, _AFFINE, _CONCAVE)
+
+
+def is_concave_in(model: Any, layout: Layout, owners: Sequence[str]) -> bool:
+    """Whether ``model.logp()`` is proven to be concave in some variables, for all values of the others.
+
+    That of a Gaussian Markov random field is, whatever its mean and its precision, if these depend on none of them.
+    """
+    frozen, _ = freeze_with_inputs(model, [])
+    own = [frozen[owner] for owner in owners]
+    normal = [rv for rv in own if find_markov(rv) and not frozen.rvs_to_transforms[rv]]
+    normal = [rv for rv in normal if set(ancestors(rv.owner.inputs)).isdisjoint(own)]
+    of_priors = frozen.logp([rv for rv in frozen.free_RVs if rv not in normal]) if normal else frozen.varlogp
+    position, fixed = build_position(layout), build_position(layout)
+    values = values_at(frozen, layout, [position if owner in owners else fixed for owner in layout.owners])
+    with quiet_compilation():
+        terms = simplify_values(clone_replace([of_priors, frozen.datalogp], values, rebuild_strict=False))
+    found = _Reader(position, {}, fixed).read(terms)
+    return join(*(found.get(term, _CONSTANT) for term in terms)) in (_CONSTANT, _AFFINE, _CONCAVE)
+
+
+class _Reader:
+    """Reads a graph from its inputs to its outputs.
+
+    Parameters
+    ----------
+    known : dict
+        Values of inputs that are data.
+    fixed : variable
+        Inputs that are constant, of values that are not known.
+    """
+
+    def __init__(self, position: Any, known: Mapping[Any, np.ndarray], *fixed: Any) -> None:
+        self._known = known
+        self._found: dict[Any, Curvature] = {position: _AFFINE, **dict.fromkeys((*known, *fixed), _CONSTANT)}
+        self._signs = Signs(self._value)
+        self._of_exponentials: dict[Any, bool] = {}
+
+    def read(self, outputs: list[Any]) -> dict[Any, Curvature]:
+        """Return the curvatures of all variables."""
+        for node in FunctionGraph(outputs=outputs, clone=False).toposort():
+            curvature = _CONSTANT if all(self._of(one) == _CONSTANT for one in node.inputs) else self._of_node(node)
+            if curvature == _UNKNOWN and self._is_of_exponentials(node.outputs[0]):
+                curvature = {1.0: _CONVEX, -1.0: _CONCAVE, None: _UNKNOWN}[self._sign(node.outputs[0])]
+            self._found.update(dict.fromkeys(node.outputs, curvature))
+        return self._found
+
+    def _of(self, variable: Any) -> Curvature:
+        return self._found.get(variable, _CONSTANT if isinstance(variable, Constant) else _UNKNOWN)
+
+    def _of_node(self, node: Any) -> Curvature:
+        op, inputs = node.op, node.inputs
+        if isinstance(op, Elemwise):
+            return self._of_scalar(op.scalar_op, inputs)
+        first, *rest = inputs
+        is_sum = isinstance(op, (*LAYOUT, Sum)) or (isinstance(op, CumOp) and op.mode == "add")
+        if is_sum and all(self._of(one) == _CONSTANT for one in rest):
+            return self._of(first)
+        if isinstance(op, Join | MakeVector):
+            return join(*map(self._of, inputs))
+        if isinstance(op, Dot) or (isinstance(op, Blockwise) and isinstance(op.core_op, Dot)):
+            return self._of_product(inputs)
+        if isinstance(op, CheckParameterValue) and all(self._holds(one) for one in rest):
+            return self._of(first)
+        return _UNKNOWN
+
+    def _of_scalar(self, op: Any, inputs: list[Any]) -> Curvature:
+        """Return the curvature of an elementwise operation."""
+        rule: Callable[..., Curvature] | None = _RULES.get(type(op))
+        return _UNKNOWN if rule is None else rule(self, op, inputs)
+
+    def _of_sum(self, op: Any, inputs: list[Any]) -> Curvature:
+        return _AFFINE if self._are_log_odds(inputs) else join(*map(self._of, inputs))
+
+    def _are_log_odds(self, inputs: list[Any]) -> bool:
+        """Whether two terms are log(1 + exp(-x)) - log(1 + exp(x)) = -x, with x affine."""
+        odds = log_odds(*inputs) if len(inputs) == 2 else None
+        return odds is not None and self._of(odds) == _AFFINE
+
+    def _of_difference(self, op: Any, inputs: list[Any]) -> Curvature:
+        return join(self._of(inputs[0]), self._of(inputs[1]).opposite)
+
+    def _of_negative(self, op: Any, inputs: list[Any]) -> Curvature:
+        return self._of(inputs[0]).opposite
+
+    def _of_same(self, op: Any, inputs: list[Any]) -> Curvature:
+        return self._of(inputs[-1])
+
+    def _of_cast(self, op: Any, inputs: list[Any]) -> Curvature:
+        return self._of(inputs[0]) if op.o_type.dtype.startswith("float") else _UNKNOWN
+
+    def _of_quotient(self, op: Any, inputs: list[Any]) -> Curvature:
+        return self._of_product(inputs) if self._of(inputs[1]) == _CONSTANT else _UNKNOWN
+
+    def _of_product(self, inputs: list[Any]) -> Curvature:
+        """Return the curvature of a product, elementwise or of matrices, with one factor that is not constant."""
+        varying = [one for one in inputs if self._of(one) != _CONSTANT]
+        if len(varying) > 1:
+            return _UNKNOWN
+        curvature = self._of(varying[0])
+        signs = [self._sign(one) for one in inputs if one is not varying[0]]
+        if None in signs:  # of both signs, or not known: a scaled affine term is still one
+            return curvature if curvature == _AFFINE else _UNKNOWN
+        return curvature.opposite if signs.count(-1.0) % 2 else curvature
+
+    def _of_rising(self, op: Any, inputs: list[Any]) -> Curvature:
+        if isinstance(op, ps.Log) and self._is_of_exponentials(inputs[0]) and self._sign(inputs[0]) == 1.0:
+            return _AFFINE
+        if isinstance(op, ps.Log | ps.Log1p) and self._is_posynomial(inputs[0]):
+            return _CONVEX  # the logarithm of a sum of exponentials
+        own = _CONVEX if isinstance(op, _CONVEX_RISING) else _CONCAVE
+        return own if self._of(inputs[0]) in (_AFFINE, own) else _UNKNOWN
+
+    def _of_sign(self, op: Any, inputs: list[Any]) -> Curvature:
+        """Return that of a sign: products of exponentials are zero for all positions or for none."""
+        return _CONSTANT if self._is_of_exponentials(inputs[0]) and self._sign(inputs[0]) is not None else _UNKNOWN
+
+    def _of_distance(self, op: Any, inputs: list[Any]) -> Curvature:
+        """Return the curvature of a square or an absolute value: convex, and rising where nothing is negative."""
+        curvature = self._of(inputs[0])
+        is_convex = curvature == _AFFINE or (curvature == _CONVEX and self._is_one_of(inputs[0], NOT_NEGATIVE))
+        return _CONVEX if is_convex else _UNKNOWN
+
+    def _of_power(self, op: Any, inputs: list[Any]) -> Curvature:
+        exponent = self._value(inputs[1])
+        is_distance = exponent is not None and is_even(exponent) and np.all(exponent > 0)
+        return self._of_distance(op, inputs) if is_distance else _UNKNOWN
+
+    def _of_switch(self, op: Any, inputs: list[Any]) -> Curvature:
+        condition, *branches = inputs
+        # Numbers may be part of a condition, so that another branch is taken at some of the elements.
+        return join(*map(self._of, branches)) if self._holds(condition) or self._fails(condition) else _UNKNOWN
+
+    def _holds(self, condition: Any) -> bool:
+        """Whether a condition is known to hold wherever the position is."""
+        if self._of(condition) == _CONSTANT:
+            return True  # for all positions or for none: a density of zero everywhere is another check's business
+        owner = condition.owner
+        if owner is None:
+            return False
+        if isinstance(owner.op, All | MakeVector | ScalarFromTensor | DimShuffle):
+            return all(map(self._holds, owner.inputs))
+        if not isinstance(owner.op, Elemwise):
+            return False
+        if isinstance(owner.op.scalar_op, ps.AND):
+            return all(map(self._holds, owner.inputs))
+        if isinstance(owner.op.scalar_op, ps.Invert):
+            return self._fails(owner.inputs[0])
+        if not isinstance(owner.op.scalar_op, ps.GE | ps.GT | ps.LE):
+            return False
+        left, right = owner.inputs
+        bound = self._value(right)
+        if isinstance(owner.op.scalar_op, ps.LE):
+            return bound is not None and bool(np.all(bound >= 1)) and self._is_one_of(left, (ps.Sigmoid,))
+        # A product of exponentials is zero for all positions or for none, so that it may be bounded strictly.
+        can_be = isinstance(owner.op.scalar_op, ps.GE) or self._is_of_exponentials(left)
+        return can_be and bound is not None and bool(np.all(bound <= 0)) and self._sign(left) == 1.0
+
+    def _fails(self, condition: Any) -> bool:
+        """Whether a condition is known to fail for all positions: those of numbers that are not finite."""
+        owner = condition.owner
+        if owner is None or not isinstance(owner.op, Elemwise):
+            return False
+        if isinstance(owner.op.scalar_op, ps.AND):
+            return any(map(self._fails, owner.inputs))
+        if isinstance(owner.op.scalar_op, ps.IsNan):
+            return self._is_finite(owner.inputs[0])
+        if not isinstance(owner.op.scalar_op, ps.EQ):
+            return False
+        left, right = owner.inputs
+        bound = self._value(right)
+        return bound is not None and bool(np.all(np.isinf(bound))) and self._is_finite(left)
+
+    def _is_finite(self, variable: Any) -> bool:
+        """Whether a variable is finite where the position is: affine, or log(1 + exp(x)) of such numbers."""
+        if self._of(variable) == _AFFINE:
+            return True
+        inner = (without_minus(variable), argument_of_softplus(variable))
+        return any(one is not None and self._is_finite(one) for one in inner)
+
+    def _is_one_of(self, variable: Any, kinds: tuple[type, ...]) -> bool:
+        owner = variable.owner
+        return owner is not None and isinstance(owner.op, Elemwise) and isinstance(owner.op.scalar_op, kinds)
+
+    def _value(self, variable: Any) -> np.ndarray | None:
+        """Return the value of a constant; None of what is computed from some."""
+        if isinstance(variable, Constant):
+            return np.asarray(variable.data)
+        if variable.owner and isinstance(variable.owner.op, DimShuffle | Reshape):
+            return self._value(variable.owner.inputs[0])
+        return self._known.get(variable)
+
+    def _sign(self, variable: Any) -> float | None:
+        return self._signs(variable)
+
+    def _is_of_exponentials(self, variable: Any) -> bool:
+        """Whether each element is a product of a constant and exponentials of affine terms."""
+        if self._of(variable) == _CONSTANT:
+            return True
+        if variable not in self._of_exponentials:
+            self._of_exponentials[variable] = variable.owner is not None and self._is_node_of_exponentials(
+                variable.owner
+            )
+        return self._of_exponentials[variable]
+
+    def _is_posynomial(self, variable: Any) -> bool:
+        """Whether each element is a sum of such products without negative ones."""
+        if self._is_of_exponentials(variable):
+            return self._sign(variable) == 1.0
+        is_sum = variable.owner is not None and isinstance(getattr(variable.owner.op, "scalar_op", None), ps.Add)
+        return is_sum and all(map(self._is_posynomial, variable.owner.inputs))
+
+    def _is_node_of_exponentials(self, node: Any) -> bool:
+        op = node.op
+        if isinstance(op, LAYOUT):
+            return all(map(self._is_of_exponentials, node.inputs))
+        if not isinstance(op, Elemwise):
+            return False
+        if isinstance(op.scalar_op, ps.Exp):
+            return self._of(node.inputs[0]) == _AFFINE
+        if isinstance(op.scalar_op, ps.Pow):
+            return self._is_of_exponentials(node.inputs[0]) and self._of(node.inputs[1]) == _CONSTANT
+        return isinstance(op.scalar_op, _OF_EXPONENTIALS) and all(map(self._is_of_exponentials, node.inputs))
+
+
+_RULES: dict[type, Callable[..., Curvature]] = {
+    ps.Add: _Reader._of_sum,
+    ps.Sub: _Reader._of_difference,
+    ps.Neg: _Reader._of_negative,
+    ps.Identity: _Reader._of_same,
+    ps.Cast: _Reader._of_cast,
+    ps.Second: _Reader._of_same,
+    ps.Mul: lambda reader, op, inputs: reader._of_product(inputs),
+    ps.TrueDiv: _Reader._of_quotient,
+    ps.Sqr: _Reader._of_distance,
+    ps.Abs: _Reader._of_distance,
+    ps.Pow: _Reader._of_power,
+    ps.Sign: _Reader._of_sign,
+    ps.Switch: _Reader._of_switch,
+    **dict.fromkeys((*_CONVEX_RISING, *_CONCAVE_RISING), _Reader._of_rising),
+}

@@ -1,0 +1,183 @@
+"""What of a density is computed for each row of data alone, and then summed over the rows: a proof, or nothing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytensor.scalar as ps
+from pytensor.graph.basic import Constant
+from pytensor.graph.traversal import toposort
+from pytensor.tensor.basic import Alloc, Join, Split
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.math import Dot
+from pytensor.tensor.special import LogSoftmax, LogSumExp, Softmax
+from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, Subtensor
+
+from pymc_hais.density.rewrites.graphs import axes_of
+
+
+class Total(NamedTuple):
+    """How totals over parts of the rows are put together, and what they are over no rows."""
+
+    function: np.ufunc
+    neutral: Any
+
+
+_SUM = Total(np.add, 0)
+_TOTALS: dict[type, Total] = {
+    ps.Add: _SUM,
+    ps.AND: Total(np.logical_and, True),
+    ps.OR: Total(np.logical_or, False),
+    ps.Maximum: Total(np.maximum, -np.inf),
+    ps.Minimum: Total(np.minimum, np.inf),
+}
+_REDUCTIONS = (CAReduce, Softmax, LogSoftmax, LogSumExp)
+
+
+@dataclass
+class Rows:
+    """The part of a graph that goes row by row.
+
+    Attributes
+    ----------
+    n : int
+        Rows.
+    given : dict
+        Variable -> the axis along which its rows lie, of those with which this part begins.
+    axes : dict
+        The same, of all that it has been proven of.
+    totals : dict
+        Variable, over all rows -> how those over parts of the rows are put together.
+    free : list
+        What it takes that is the same for all rows.
+    """
+
+    n: int
+    given: dict[Any, int]
+    axes: dict[Any, int] = field(default_factory=dict)
+    totals: dict[Any, Total] = field(default_factory=dict)
+    free: list[Any] = field(default_factory=list)
+
+    def has(self, variable: Any, axis: int) -> bool:
+        """Whether a variable has its rows along an axis, or can be begun with there."""
+        if variable not in self.axes and variable.type.ndim > axis and variable.type.shape[axis] == self.n:
+            self.axes[variable] = self.given[variable] = axis
+        return self.axes.get(variable) == axis
+
+
+def find_rows(outputs: Sequence[Any], data: Sequence[Any], fewest: int) -> Rows | None:
+    """Find the part of a graph that goes row by row through the longest tables of data.
+
+    Parameters
+    ----------
+    outputs : sequence of variable
+    data : sequence of variable
+        Tables with n rows along any axis, and whatever else.
+    fewest : int
+        Of fewer rows it is not looked for.
+
+    Returns
+    -------
+    Rows or None
+        None where anything else is done with such a table, where a total has a part in what is done with one, or where
+        one of the outputs has rows itself.
+    """
+    n = max((length for one in data for length in one.type.shape if length), default=0)
+    given = {one: one.type.shape.index(n) for one in data if one.type.shape.count(n) == 1}
+    while n >= fewest and given:
+        rows = Rows(n, dict(given))
+        if not _read(outputs, rows):
+            return None
+        if rows.given == given:
+            return rows
+        given = rows.given  # what was found to have rows may have been taken for the same for all before
+    return None
+
+
+def _read(outputs: Sequence[Any], rows: Rows) -> bool:
+    """Walk through a graph; return whether every operation on rows is proven to work row by row."""
+    rows.axes.update(rows.given)
+    after, free = set[Any](), dict[Any, None]()
+    for node in toposort(outputs, blockers=list(rows.given)):
+        is_after = any(one in after for one in node.inputs)
+        if not any(one in rows.axes for one in node.inputs):
+            after.update(node.outputs if is_after else ())
+            continue
+        if is_after:
+            return False
+        if (total := _total_of(node, rows)) is not None:
+            rows.totals[node.outputs[0]] = total
+            after.add(node.outputs[0])
+        elif (axis := _axis_of(node, rows)) is not None:
+            rows.axes.update(dict.fromkeys(node.outputs, axis))
+        else:
+            return False
+        free.update(dict.fromkeys(one for one in node.inputs if one not in rows.axes and not isinstance(one, Constant)))
+    rows.free = list(free)
+    return bool(rows.totals) and not any(one in rows.axes for one in outputs)
+
+
+def _total_of(node: Any, rows: Rows) -> Total | None:
+    """Return how to put together, from parts of the rows, what has no rows any more."""
+    op, first = node.op, node.inputs[0]
+    if isinstance(op, CAReduce) and rows.axes.get(first) in axes_of(node):
+        return _TOTALS.get(type(op.scalar_op))
+    if _is_product(node) and rows.axes.get(first) != 0 and rows.axes.get(node.inputs[1]) != 1:
+        return _SUM if rows.has(first, 1) and rows.has(node.inputs[1], 0) else None
+    if isinstance(op, AdvancedIncSubtensor) and first not in rows.axes and _are_zeros(first):
+        _, values, *places = node.inputs
+        is_added = not (op.set_instead_of_inc or op.ignore_duplicates)
+        is_whole = values.type.ndim == 1 + first.type.ndim - len(places)
+        return _SUM if is_added and is_whole and _are_lists(op, places, rows) and rows.has(values, 0) else None
+    return None
+
+
+def _axis_of(node: Any, rows: Rows) -> int | None:
+    """Return the axis of rows of what an operation makes of each row alone."""
+    op, axes = node.op, [rows.axes.get(one) for one in node.inputs]
+    first, axis = axes[0], max(axis for axis in axes if axis is not None)
+    if isinstance(op, Elemwise):
+        return axis if all(_is_same_for_all(one, axis, rows) or rows.has(one, axis) for one in node.inputs) else None
+    if isinstance(op, Join):
+        return axis if op.axis != axis and all(rows.has(one, axis) for one in node.inputs) else None
+    if _is_product(node):
+        return axis if axes in ([0, None], [None, 1]) else None
+    if isinstance(op, AdvancedSubtensor) and first is None:
+        return 0 if _are_lists(op, node.inputs[1:], rows) else None
+    if first is None or any(one is not None for one in axes[1:]):
+        return None
+    if isinstance(op, DimShuffle):
+        return op.new_order.index(first)
+    if isinstance(op, _REDUCTIONS) and first not in (over := axes_of(node)):
+        is_kept = node.outputs[0].type.ndim == node.inputs[0].type.ndim
+        return first if is_kept else first - sum(one < first for one in over)
+    if isinstance(op, Split):
+        return first if op.axis != first else None
+    return _kept_axis(op.idx_list, first) if isinstance(op, Subtensor) else None
+
+
+def _is_same_for_all(variable: Any, axis: int, rows: Rows) -> bool:
+    """Whether a variable has no rows, and is broadcast along their axis."""
+    return variable not in rows.axes and variable.type.shape[axis] == 1
+
+
+def _is_product(node: Any) -> bool:
+    return isinstance(node.op, Dot) and all(one.type.ndim == 2 for one in node.inputs)
+
+
+def _kept_axis(index: Sequence[Any], axis: int) -> int | None:
+    """Return the axis of rows after an index that takes all of them."""
+    if axis < len(index) and index[axis] != slice(None):
+        return None
+    return axis - sum(not isinstance(one, slice) for one in index[:axis])
+
+
+def _are_lists(op: Any, places: Sequence[Any], rows: Rows) -> bool:
+    """Whether places in the first dimensions of another table are one for each row."""
+    return op.idx_list == tuple(range(len(places))) and all(one.type.ndim == 1 and rows.has(one, 0) for one in places)
+
+
+def _are_zeros(variable: Any) -> bool:
+    value = variable.owner.inputs[0] if variable.owner and isinstance(variable.owner.op, Alloc) else variable
+    return isinstance(value, Constant) and not np.any(value.data)

@@ -1,0 +1,91 @@
+"""Signs of the elements of arrays, read from a graph: a proof, or nothing."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytensor.scalar as ps
+from pytensor.tensor.basic import Join, MakeVector, ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.math import Sum
+from pytensor.tensor.shape import Reshape, SpecifyShape
+from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
+
+from pymc_hais.density.compat import CheckParameterValue
+
+#: Functions that are never negative.
+NOT_NEGATIVE = (ps.Exp, ps.Softplus, ps.Sigmoid, ps.Sqr, ps.Abs, ps.Sqrt)
+#: What picks or lays out elements of its first input anew.
+LAYOUT = (
+    *(DimShuffle, Reshape, SpecifyShape, Subtensor, AdvancedSubtensor),
+    *(ScalarFromTensor, TensorFromScalar),
+)
+
+
+class Signs:
+    """Tells the sign that all elements of a variable have, whatever the inputs are: 1, -1, or None if not known.
+
+    Zero has either.
+
+    Parameters
+    ----------
+    value : function
+        Variable -> its value, or None if that is not known.
+    """
+
+    def __init__(self, value: Callable[[Any], np.ndarray | None]) -> None:
+        self._value = value
+        self._found: dict[Any, float | None] = {}
+
+    def __call__(self, variable: Any) -> float | None:
+        """Return the sign of a variable."""
+        if variable not in self._found:
+            value = self._value(variable)
+            self._found[variable] = self._of_node(variable.owner) if value is None else _of_value(value)
+        return self._found[variable]
+
+    def _of_node(self, node: Any) -> float | None:
+        if node is None:
+            return None
+        op, inputs = node.op, node.inputs
+        if isinstance(op, (*LAYOUT, Sum, CheckParameterValue)):
+            return self(inputs[0])
+        if isinstance(op, Join | MakeVector):
+            return self._common(inputs)
+        return self._of_scalar(op.scalar_op, inputs) if isinstance(op, Elemwise) else None
+
+    def _of_scalar(self, op: Any, inputs: list[Any]) -> float | None:
+        if isinstance(op, NOT_NEGATIVE):
+            return 1.0
+        if isinstance(op, ps.Pow):
+            return 1.0 if is_even(self._value(inputs[1])) or self(inputs[0]) == 1.0 else None
+        if isinstance(op, ps.Add):
+            return self._common(inputs)
+        if isinstance(op, ps.Identity | ps.Second | ps.Sign):
+            return self(inputs[-1])
+        if not isinstance(op, ps.Mul | ps.TrueDiv | ps.Reciprocal | ps.Neg):
+            return None
+        product = -1.0 if isinstance(op, ps.Neg) else 1.0
+        for one in inputs:
+            sign = self(one)
+            if sign is None:
+                return None
+            product *= sign
+        return product
+
+    def _common(self, variables: Sequence[Any]) -> float | None:
+        signs = {self(one) for one in variables}
+        return signs.pop() if len(signs) == 1 else None
+
+
+def is_even(exponent: np.ndarray | None) -> bool:
+    """Whether all exponents are known, and even numbers."""
+    return exponent is not None and bool(np.all(exponent % 2 == 0))
+
+
+def _of_value(value: np.ndarray) -> float | None:
+    if np.isnan(value).any():
+        return None
+    if np.all(value >= 0.0):
+        return 1.0
+    return -1.0 if np.all(value <= 0.0) else None

@@ -1,0 +1,135 @@
+"""Arrays: what is known of indices, parts and dimensions spares writing, joining and reshaping."""
+
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Constant
+from pytensor.graph.rewriting.basic import node_rewriter
+from pytensor.scalar.basic import Switch
+from pytensor.tensor.basic import Join, Split
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.math import Sum
+from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
+
+from pymc_hais.density.rewrites.graphs import axes_of, scalar_op
+
+#: The most columns in which a search beats indexing: an index writes its gradient one number at a time.
+_MAX_COLUMNS = 32
+
+
+@node_rewriter([AdvancedSubtensor])
+def local_constant_choice_of_column(fgraph: Any, node: Any) -> list[Any] | None:
+    """Take one known column of each row by a search, ``x[arange(n), columns]``, as categories are looked up."""
+    x, *indices = node.inputs
+    if tuple(node.op.idx_list) != (0, 1) or x.type.ndim != 2 or None in x.type.shape:
+        return None
+    if not all(isinstance(index, Constant) and index.type.dtype != "bool" for index in indices):
+        return None
+    n, n_columns = x.type.shape
+    rows, columns = np.broadcast_arrays(*(index.data for index in indices))
+    if n_columns > _MAX_COLUMNS or not np.array_equal(rows.ravel(), np.arange(n)):
+        return None
+    if np.any(columns < -n_columns) or np.any(columns >= n_columns):
+        return None
+    is_chosen = (columns.reshape(-1, 1) % n_columns) == np.arange(n_columns)
+    chosen = pt.switch(is_chosen, x, np.zeros((), x.type.dtype)).sum(axis=1)
+    return [chosen.reshape(columns.shape).astype(x.type.dtype)]
+
+
+@node_rewriter([Split])
+def local_split_of_join(fgraph: Any, node: Any) -> list[Any] | None:
+    """Take apart what was put together of the same parts."""
+    whole, sizes = node.inputs
+    axis = node.op.axis
+    if whole.owner is None or whole.owner.op != Join(axis) or not isinstance(sizes, Constant):
+        return None
+    parts = whole.owner.inputs
+    if [part.type.shape[axis] for part in parts] != sizes.data.tolist():
+        return None
+    return [part.astype(whole.type.dtype) for part in parts]
+
+
+@node_rewriter([Sum])
+def local_sum_of_join(fgraph: Any, node: Any) -> list[Any] | None:
+    """Sum the parts instead of putting them together for their sum."""
+    (whole,) = node.inputs
+    if whole.owner is None or not isinstance(whole.owner.op, Join):
+        return None
+    if len(axes_of(node)) < whole.type.ndim:
+        return None
+    return [pt.add(*(node.op(part) for part in whole.owner.inputs))]
+
+
+@node_rewriter([Sum])
+def local_sum_of_checked(fgraph: Any, node: Any) -> list[Any] | None:
+    """Choose between sums instead of summing choices, where one condition decides for all terms.
+
+    ``sum(switch(c, f, -inf)) -> switch(c, sum(f), -inf)``, and the same for 0: the terms need not wait for the check.
+    """
+    (terms,) = node.inputs
+    if not isinstance(scalar_op(terms), Switch) or not all(terms.type.shape):
+        return None
+    condition, values, otherwise = terms.owner.inputs
+    if not all(condition.type.broadcastable) or not isinstance(otherwise, Constant):
+        return None
+    if values.type.shape != terms.type.shape or not np.all((otherwise.data == -np.inf) | (otherwise.data == 0)):
+        return None
+    if otherwise.data.size != 1:
+        return None
+    constant = otherwise.data.reshape(()).astype(node.outputs[0].type.dtype)
+    return [pt.switch(condition.dimshuffle(), node.op(values), constant)]
+
+
+@node_rewriter([AdvancedIncSubtensor])
+def local_constant_diagonal(fgraph: Any, node: Any) -> list[Any] | None:
+    """Add to the diagonal, or replace it, by a choice: an index would write one number at a time."""
+    x, values, *indices = node.inputs
+    n = x.type.shape[-1]
+    if tuple(node.op.idx_list) != (0, 1) or x.type.shape != (n, n) or n is None or values.type.ndim > 1:
+        return None
+    if not all(
+        isinstance(i, Constant) and i.type.dtype != "bool" and np.array_equal(i.data, np.arange(n)) for i in indices
+    ):
+        return None  # a mask of two is no index of two
+    is_diagonal = np.eye(n, dtype=bool)
+    if node.op.set_instead_of_inc:
+        return [pt.switch(is_diagonal, values, x).astype(x.type.dtype)]
+    return [(x + pt.switch(is_diagonal, values, np.zeros((), x.type.dtype))).astype(x.type.dtype)]
+
+
+@node_rewriter([Elemwise])
+def local_squeeze_elemwise(fgraph: Any, node: Any) -> list[Any] | None:
+    """Evaluate without dimensions of length one, so that values and gradients share what differs in nothing else.
+
+    Only dimensions that every input is given for the purpose, or has as a constant, are left away.
+    """
+    if len(node.outputs) != 1:
+        return None
+    ndim = node.outputs[0].type.ndim
+    added = [dim for dim in range(ndim) if all(_is_added(x, dim) for x in node.inputs)]
+    if not added or not any(x.owner for x in node.inputs):
+        return None
+    inputs = [x.dimshuffle([dim for dim in range(ndim) if dim not in added]) for x in node.inputs]
+    kept = iter(range(ndim))
+    return [
+        node.op(*map(_simplified, inputs)).dimshuffle([("x" if dim in added else next(kept)) for dim in range(ndim)])
+    ]
+
+
+def _is_added(x: Any, dim: int) -> bool:
+    if isinstance(x, Constant):
+        return x.type.broadcastable[dim]
+    return x.owner is not None and isinstance(x.owner.op, DimShuffle) and x.owner.op.new_order[dim] == "x"
+
+
+def _simplified(x: Any) -> Any:
+    """Join two changes of dimensions, or make that of a constant."""
+    (inner,) = x.owner.inputs
+    if isinstance(inner, Constant):
+        return pt.constant(
+            np.transpose(inner.data, x.owner.op.shuffle + x.owner.op.drop).reshape(x.type.shape), dtype=x.type.dtype
+        )
+    order = [inner.owner.op.new_order[dim] for dim in x.owner.op.new_order]
+    source = inner.owner.inputs[0]
+    return source if order == list(range(source.type.ndim)) else source.dimshuffle(order)

@@ -1,0 +1,188 @@
+"""Functions in log densities whose gradients are written here.
+
+Those of normal densities whose covariance depends on parameters take the inverse of one Cholesky factor; that of the
+logarithm of a sum of exponentials is the softmax that its own terms make.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from pytensor.compile.builders import SymbolicOp
+from pytensor.gradient import DisconnectedType
+from pytensor.graph.basic import Constant
+from pytensor.graph.null_type import NullType
+from pytensor.graph.rewriting.basic import node_rewriter
+from pytensor.scalar.basic import Log, Pow, Sqr
+from pytensor.tensor.basic import ExtractDiag, atleast_Nd
+from pytensor.tensor.math import Sum
+from pytensor.tensor.special import LogAddExp, LogSumExp
+
+from pymc_hais.density.compat import Cholesky, SolveTriangular
+from pymc_hais.density.rewrites.graphs import axes_of, core_op, is_one_matrix, scalar_op, without_batch
+from pymc_hais.density.rewrites.matrices import scaled_constant
+
+
+class InverseFactor(SymbolicOp):
+    """The inverse of a lower triangular matrix (m, m)."""
+
+    inline = True
+
+    def build_inner_graph(self, factor: Any) -> list[Any]:
+        """Solve for the identity."""
+        identity = pt.constant(np.eye(factor.type.shape[0], dtype=factor.type.dtype))
+        return [pt.linalg.solve_triangular(factor, identity, lower=True, b_ndim=2)]
+
+
+class WrittenOut(SymbolicOp):
+    """A function whose gradient is known; it is written out once that is taken."""
+
+
+def gradients_of(output_gradients: Sequence[Any], n: int) -> list[Any]:
+    """Return what comes back to the first n outputs, None where nothing does.
+
+    Raises NotImplementedError where something comes back to the others, whose gradients are not known.
+    """
+    found = [None if isinstance(one.type, DisconnectedType | NullType) else one for one in output_gradients]
+    if any(one is not None for one in found[n:]):
+        raise NotImplementedError(f"Only of the first {n} outputs a gradient is known.")
+    return found[:n]
+
+
+def recur(function: Any, sequences: list[Any], starts: list[Any], go_backwards: bool = False) -> list[Any]:
+    """Scan along sequences; a start of None is for an output that no step passes to the next one."""
+    found = pytensor.scan(function, sequences, starts, go_backwards=go_backwards, return_updates=False)
+    return found if isinstance(found, list) else [found]
+
+
+class HalfLogDeterminant(WrittenOut):
+    """Half the log determinant of a covariance (m, m): the sum of the logarithms on its Cholesky factor's diagonal."""
+
+    def build_inner_graph(self, covariance: Any) -> list[Any]:
+        """Write the function out."""
+        return [pt.log(pt.diagonal(pt.linalg.cholesky(covariance))).sum()]
+
+    def pullback(self, inputs: Any, outputs: Any, output_gradients: Any) -> list[Any]:
+        """Differentiate to half the inverse."""
+        inverse = _inverse_factor(inputs[0])
+        return [_lower_part(0.5 * output_gradients[0] * (inverse.T @ inverse))]
+
+
+class QuadraticForm(WrittenOut):
+    """Squared lengths (n,) of vectors (n, m) in units of a covariance (m, m)."""
+
+    def build_inner_graph(self, covariance: Any, vectors: Any) -> list[Any]:
+        """Write the function out."""
+        return [pt.sqr(vectors @ _inverse_factor(covariance).T).sum(axis=1)]
+
+    def pullback(self, inputs: Any, outputs: Any, output_gradients: Any) -> list[Any]:
+        """Differentiate by the precision times the vectors."""
+        (covariance, vectors), (gradient,) = inputs, output_gradients
+        inverse = _inverse_factor(covariance)
+        solved = (vectors @ inverse.T) @ inverse
+        scaled = gradient[:, None] * solved
+        return [_lower_part(-(scaled.T @ solved)), 2.0 * scaled]
+
+
+def _inverse_factor(covariance: Any) -> Any:
+    return InverseFactor()(pt.linalg.cholesky(covariance))
+
+
+def _lower_part(gradient: Any) -> Any:
+    """Move a symmetric gradient to the lower triangle, the part of the matrix that a Cholesky decomposition reads."""
+    n = gradient.type.shape[0]
+    weights = 2.0 * np.tri(n, dtype=gradient.type.dtype) - np.eye(n, dtype=gradient.type.dtype)
+    return gradient * weights
+
+
+def _covariance_of(factor: Any) -> Any:
+    """Return the one matrix (m, m) of known size whose lower Cholesky factor a variable is; None otherwise."""
+    op = core_op(without_batch(factor), Cholesky)
+    if op is None or not op.lower or not is_one_matrix(factor):
+        return None
+    covariance = without_batch(factor).owner.inputs[0]
+    if isinstance(covariance, Constant) or scaled_constant(covariance) is not None:
+        return None
+    return covariance.dimshuffle(covariance.type.ndim - 2, covariance.type.ndim - 1)
+
+
+@node_rewriter([Sum])
+def local_half_log_determinant(fgraph: Any, node: Any) -> list[Any] | None:
+    """Recognise the log determinant of a Cholesky factor."""
+    (logs,) = node.inputs
+    if not isinstance(scalar_op(logs), Log) or not all(logs.type.broadcastable[:-1]) or logs.type.broadcastable[-1]:
+        return None
+    (diagonal,) = logs.owner.inputs
+    op = getattr(diagonal.owner, "op", None)
+    if not isinstance(op, ExtractDiag) or (op.offset, op.axis1, op.axis2) != (0, logs.type.ndim - 1, logs.type.ndim):
+        return None
+    covariance = _covariance_of(diagonal.owner.inputs[0])
+    if covariance is None or logs.type.ndim - 1 not in axes_of(node):
+        return None
+    return [atleast_Nd(HalfLogDeterminant()(covariance), n=node.outputs[0].type.ndim)]
+
+
+@node_rewriter([Sum])
+def local_quadratic_form(fgraph: Any, node: Any) -> list[Any] | None:
+    """Recognise squared lengths of vectors that a Cholesky factor was solved for."""
+    (squares,) = node.inputs
+    ndim, axes = squares.type.ndim, axes_of(node)
+    solved = _squared(squares)
+    solve = None if solved is None else core_op(solved, SolveTriangular)
+    if solve is None or not solve.lower or solve.unit_diagonal or solve.b_ndim != 1:
+        return None
+    factor, vectors = solved.owner.inputs
+    covariance = _covariance_of(factor)
+    if covariance is None or vectors.type.ndim != ndim or ndim > 2 or ndim - 1 not in axes:
+        return None
+    lengths = QuadraticForm()(covariance, vectors if ndim == 2 else vectors[None, :])
+    return [lengths if len(axes) < ndim else lengths.sum()]
+
+
+def _squared(x: Any) -> Any:
+    """Return what was squared; None if nothing was."""
+    op = scalar_op(x)
+    if isinstance(op, Sqr):
+        return x.owner.inputs[0]
+    if isinstance(op, Pow) and isinstance(x.owner.inputs[1], Constant) and np.all(x.owner.inputs[1].data == 2):
+        return x.owner.inputs[0]
+    return None
+
+
+class DirectLogSumExp(LogSumExp):
+    """PyTensor's but for the gradient, which does not go through the maximum: there it is zero."""
+
+    def pullback(self, inputs: Any, outputs: Any, output_gradients: Any) -> list[Any]:
+        """Share the terms with the value, once both are written out."""
+        (x,), (gradient,) = inputs, output_gradients
+        largest = x.max(axis=self.axis, keepdims=True, initial=-np.inf)
+        terms = pt.exp(x - pt.switch(pt.isinf(largest), 0.0, largest))
+        return [pt.expand_dims(gradient, self.axis) / terms.sum(axis=self.axis, keepdims=True) * terms]
+
+
+class DirectLogAddExp(LogAddExp):
+    """The same for terms of one shape in separate variables."""
+
+    def pullback(self, inputs: Any, outputs: Any, output_gradients: Any) -> list[Any]:
+        """Share the terms with the value, once both are written out."""
+        (gradient,) = output_gradients
+        largest = inputs[0]
+        for x in inputs[1:]:
+            largest = pt.maximum(largest, x)
+        largest = pt.switch(pt.isinf(largest), 0.0, largest)
+        terms = [pt.exp(x - largest) for x in inputs]
+        return [gradient / pt.add(*terms) * term for term in terms]
+
+
+@node_rewriter([LogSumExp, LogAddExp])
+def local_direct_logsumexp(fgraph: Any, node: Any) -> list[Any] | None:
+    """Exchange the gradient."""
+    if isinstance(node.op, DirectLogSumExp | DirectLogAddExp):
+        return None
+    if isinstance(node.op, LogSumExp):
+        return [DirectLogSumExp(axis=node.op.axis)(*node.inputs)]
+    if any(x.type.broadcastable != node.outputs[0].type.broadcastable for x in node.inputs):
+        return None
+    return [DirectLogAddExp()(*node.inputs)]

@@ -1,0 +1,300 @@
+"""Coordinates in which a latent chain is a standard normal: a Gaussian of its own for each value of everything else.
+
+Given all other variables, theta, a random walk or an autoregression x has a conditional density whose Hessian is
+tridiagonal, A(theta) = -d^2 log p / dx^2 at a point, as far as each observation looks at one element.  One Newton step
+from there and the Cholesky factor A = L L' make x = point + A^-1 g + L^-T z, where g is the gradient at the point: z is
+standard normal where the data are normal, for every theta, and nearly so where the point is near the mode (Rue, Martino
+& Chopin 2009, J. R. Stat. Soc. B 71, 319-392, equation 3).  What is left of the density is that of theta with the chain
+integrated out.  The coordinates are right whatever A and g are, as they depend on theta alone: the Jacobian is exact.
+With no share of the data in A and g the chain is non-centred.
+
+Coefficients whose linear predictor moves with a few other variables are integrated out likewise, by a dense matrix,
+and areas with neighbours by a banded one.
+
+Innovations that the model adds up, such as ``cumsum(z) * scale``, give a chain as well: their running sums.  The change
+from innovations to sums has a Jacobian of one.  The innovations may have weights in these sums, which are taken
+relative to their geometric mean.
+"""
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pymc.distributions.timeseries import AutoRegressiveRV, RandomWalkRV
+from pytensor.graph.basic import Constant
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors
+from pytensor.scalar.basic import Mul, TrueDiv
+from pytensor.tensor.extra_ops import CumOp
+from pytensor.tensor.random.basic import CauchyRV, LogisticRV, NormalRV, StudentTRV
+
+from pymc_hais.density.compat import rewrite_pregrad
+from pymc_hais.density.layout import Layout, values_at
+from pymc_hais.density.markov import find_markov
+from pymc_hais.density.rewrites.graphs import scalar_op
+from pymc_hais.density.rewrites.simplification import simplify_values
+from pymc_hais.latent.banded import Banded
+from pymc_hais.latent.curvatures import NODES
+from pymc_hais.latent.dense import Dense
+from pymc_hais.latent.precisions import Precision
+from pymc_hais.latent.predictors import find_predictor
+from pymc_hais.latent.tridiagonal import Tridiagonal
+
+#: Elements from which on coordinates of its own are worth a chain's second derivatives, which take time to compile.
+_SHORTEST = 64
+#: Sizes of normal variables behind linear predictors: fewer gain little, and a factor takes the cube of their number.
+_DENSE = range(16, 65)
+#: Elements of all other variables, at most: a Gaussian around their mode is weighed in so many dimensions.
+_FEW = 10
+#: Innovations of a random walk that give every element a precision; that of a Laplace or exponential one is zero.
+_CURVED = (NormalRV, StudentTRV, LogisticRV, CauchyRV)
+_TRIDIAGONAL = Tridiagonal()
+
+
+@dataclass(frozen=True, eq=False)
+class Field:
+    """A variable that is a chain, or several in a row, in the flat vector; or that has the differences of one.
+
+    Or, with another kind of matrix, independent normals behind a linear predictor, or a Gaussian Markov random field.
+    """
+
+    owner: str
+    start: int
+    stop: int
+    length: int
+    weights: np.ndarray | None = None  # (length,) in the sums that are its chain; None if it is one itself
+    precision: Precision = _TRIDIAGONAL
+
+    @property
+    def is_summed(self) -> bool:
+        """Whether it has the differences of a chain."""
+        return self.weights is not None
+
+    @property
+    def part(self) -> slice:
+        """Its place in the flat vector."""
+        return slice(self.start, self.stop)
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether its matrix is a dense one."""
+        return isinstance(self.precision, Dense)
+
+    @property
+    def fixes_predictor(self) -> bool:
+        """Whether its point is one for all variables, and its prior moves no variable's coordinates."""
+        return not isinstance(self.precision, Tridiagonal)
+
+    def differences(self, xp: Any, chains: Any) -> Any:
+        """Return what the variable has (..., K) of chains, or of ways between two."""
+        if self.weights is None:
+            return chains
+        rows = chains.reshape((*chains.shape[:-1], -1, self.length))
+        steps = xp.concatenate([rows[..., :1], rows[..., 1:] - rows[..., :-1]], axis=-1)
+        return (steps / self.weights).astype(chains.dtype).reshape(chains.shape)
+
+    def sums(self, own: Any) -> Any:
+        """Return the chains (..., K) of what the variable has, or the ways between two."""
+        if self.weights is None:
+            return own
+        rows = own.reshape((*own.shape[:-1], -1, self.length))
+        return (self.weights * rows).cumsum(axis=-1).astype(own.dtype).reshape(own.shape)
+
+
+def find_fields(frozen: Any, layout: Layout, normals: bool = False) -> list[Field]:
+    """Find random walks, autoregressions of the first order, and normal variables used only as running sums.
+
+    Parameters
+    ----------
+    normals : bool
+        Whether independent normal variables are fields, too, where scales or slopes are variables; and Gaussian Markov
+        random fields.
+    """
+    offsets = layout.offsets  # of int64, as slices are to be: what PyTensor makes of a small integer overflows later
+    long = [i for i, shape in enumerate(layout.shapes) if shape and shape[-1] >= _SHORTEST]
+    summed = _find_summed(frozen, {layout.owners[i]: layout.shapes[i][-1] for i in long})
+    chains = [
+        Field(owner, offsets[i], offsets[i + 1], layout.shapes[i][-1], summed.get(owner))
+        for i in long
+        for owner in [layout.owners[i]]
+        if owner in summed or _is_chain(frozen, frozen[owner])
+    ]
+    if not normals:
+        return chains
+    taken = {one.owner for one in chains}
+    fields = chains + [
+        Field(owner, offsets[i], offsets[i + 1], layout.sizes[i], precision=precision)
+        for i, owner in enumerate(layout.owners)
+        if owner not in taken and (precision := _find_precision(frozen, owner, layout.shapes[i])) is not None
+    ]
+    return fields if layout.n_dims - sum(one.stop - one.start for one in fields) <= _FEW else chains
+
+
+def _find_precision(frozen: Any, owner: str, shape: tuple[int, ...]) -> Precision | None:
+    """Find the matrix of normals that the data look at by a linear predictor, if that or their prior moves.
+
+    That of a Gaussian Markov random field has few entries as long as they look at single elements.
+    """
+    rv = frozen[owner]
+    own, size = frozen.rvs_to_values[rv], math.prod(shape)
+    markov = find_markov(rv)
+    is_normal = isinstance(rv.owner.op, NormalRV) and size in _DENSE
+    if frozen.rvs_to_transforms[rv] is not None or not (is_normal or (markov is not None and size >= _DENSE.start)):
+        return None
+    if rv in ancestors([one for one in frozen.free_RVs if one is not rv]):
+        return None
+    point = own.type.clone(shape=shape)("point")
+    (log_rest,) = rewrite_pregrad([clone_replace(frozen.datalogp, {own: point}, rebuild_strict=False)])
+    predictor = find_predictor(log_rest, point)
+    if predictor is None or predictor.is_mixed is not is_normal:
+        return None
+    parameters = frozen.replace_rvs_by_values(list(rv.owner.op.dist_params(rv.owner)))
+    if set(ancestors([*predictor.others, *parameters])).isdisjoint(frozen.value_vars):
+        return None
+    return Dense() if markov is None else Banded(markov.pattern, markov.of_sum)
+
+
+def _is_chain(frozen: Any, rv: Any) -> bool:
+    op = rv.owner and rv.owner.op
+    if frozen.rvs_to_transforms[rv] is not None or getattr(op, "ndim_supp", None) != 1:  # a walk of vectors
+        return False
+    if isinstance(op, RandomWalkRV):
+        return isinstance(getattr(rv.owner.inputs[1].owner, "op", None), _CURVED)
+    return isinstance(op, AutoRegressiveRV) and op.ar_order == 1
+
+
+def _find_summed(frozen: Any, lengths: Mapping[str, int]) -> dict[str, np.ndarray]:
+    """Find the normal variables whose elements, times what is the same for all, the model adds up before all else.
+
+    ``lengths`` are those of the variables' last axes.  Returns the weights of the elements relative to each other,
+    which are those of all such sums.
+    """
+    normals = {frozen[owner]: owner for owner in lengths if isinstance(frozen[owner].owner.op, NormalRV)}
+    if not normals:
+        return {}
+    ends = [*frozen.observed_RVs, *frozen.potentials, *(rv for rv in frozen.free_RVs if rv not in normals)]
+    sums = _sums_in(ends)
+    others = set(ancestors(ends, blockers=[one for one, (rv, _) in sums.items() if rv in normals]))
+    found: dict[Any, list[np.ndarray]] = {}
+    for rv, weights in sums.values():
+        if rv in normals:
+            found.setdefault(rv, []).append(np.broadcast_to(weights, lengths[normals[rv]]))
+    return {
+        owner: found[rv][0]
+        for rv, owner in normals.items()
+        if rv in found and rv not in others and frozen.rvs_to_transforms[rv] is None
+        if all(np.array_equal(one, found[rv][0]) for one in found[rv])
+    }
+
+
+def _sums_in(graphs: Sequence[Any]) -> dict[Any, tuple[Any, np.ndarray]]:
+    """Find what adds elements up in graphs -> what these are of, and their weights."""
+    return {one: source for one in ancestors(graphs) if _adds_up(one) and (source := _source(one.owner.inputs[0]))}
+
+
+def _adds_up(one: Any) -> bool:
+    """Whether a variable has the sums of another one along its last axis."""
+    op = one.owner and one.owner.op
+    return isinstance(op, CumOp) and op.mode == "add" and op.axis == one.type.ndim - 1
+
+
+def _source(added: Any) -> tuple[Any, np.ndarray] | None:
+    """Return what is multiplied or divided by numbers that do not depend on it, and by constants along the last axis.
+
+    The constants, all of them positive, are relative to their geometric mean.
+    """
+    scalars: list[Any] = []
+    log_weights = np.zeros(1)
+    while isinstance(op := scalar_op(added), Mul | TrueDiv):
+        factors = [one for one in added.owner.inputs if not all(one.type.broadcastable)]
+        constants = [one for one in factors if isinstance(one, Constant) and one.data.size == one.data.shape[-1]]
+        rest = [one for one in factors if one not in constants]
+        if len(rest) != 1 or (isinstance(op, TrueDiv) and rest[0] is not added.owner.inputs[0]):
+            break
+        with np.errstate(all="ignore"):
+            logs = sum((np.log(one.data.ravel()) for one in constants), np.zeros(1))
+        log_weights = log_weights - logs if isinstance(op, TrueDiv) else log_weights + logs
+        scalars += [one for one in added.owner.inputs if one not in factors]
+        (added,) = rest
+    if added in set(ancestors(scalars)) or not np.isfinite(log_weights).all():
+        return None
+    return added, np.exp(log_weights - log_weights.mean())
+
+
+def open_sums(
+    frozen: Any, fields: Sequence[Field], terms: list[Any], values: Mapping[Any, Any]
+) -> tuple[list[Any], dict[str, Any], dict[Any, Any]]:
+    """Write the chain itself where a graph of value variables has the sums of a field's differences.
+
+    Returns the graphs; for each field the variable that is its chain, the value variable where that is one; and the
+    values of the value variables with those of the chains.
+    """
+    chains, values = {}, dict(values)
+    for field in fields:
+        chains[field.owner] = own = frozen.rvs_to_values[frozen[field.owner]]
+        if field.is_summed:
+            chains[field.owner] = chain = own.type(f"{field.owner}_sums")
+            opened = {
+                one: one.type.filter_variable(
+                    clone_replace(one.owner.inputs[0], {own: (chain / weights).astype(own.dtype)})
+                )
+                for one, (source, weights) in _sums_in(terms).items()
+                if source is own
+            }
+            terms = clone_replace(terms, opened, rebuild_strict=False)
+            values[chain] = field.sums(values[own].ravel()).reshape(values[own].type.shape)
+    return terms, chains, values
+
+
+def at_points(frozen: Any, layout: Layout, fields: Sequence[Field], shift: Any) -> dict[Any, Any]:
+    """Return where all value variables and chains are at the point, a flat vector that the sites have."""
+    *_, points = open_sums(frozen, fields, [], values_at(frozen, layout, [shift] * len(layout.owners)))
+    return points
+
+
+def expand(
+    field: Field,
+    terms: list[Any],
+    values: Mapping[Any, Any],
+    points: Mapping[Any, Any],
+    own: Any,
+    chain: Any,
+    precision: Any,
+) -> list[Any]:
+    """Expand log prior + log likelihood in a field around a point, given everything else.
+
+    Parameters
+    ----------
+    field : Field
+    terms : list of variable
+        Log prior and the rest, as graphs of value variables and chains.
+    values, points : dict
+        These variables -> what they are, of the field the point; and where all of them are at the point.
+    own, chain : variable
+        The field's value variable and its chain.
+    precision : variable
+        Of the normal around the point over which the likelihood is averaged (K,): infinite for the point alone, zero
+        for a likelihood without a share.
+    """
+    point = values[chain].type("point")  # no graph: replacing copies what it puts in
+    given = {one: value.type() for one, value in values.items()}
+    here = {own: field.differences(pt, point.ravel()).reshape(point.type.shape), chain: point}
+    simple = rewrite_pregrad if field.fixes_predictor else simplify_values
+    log_prior, log_rest = simple(clone_replace(terms, {**given, **here}, rebuild_strict=False))
+    has_share = precision > 0.0
+    width = pt.switch(has_share, 1.0 / pt.sqrt(precision), 0.0).reshape(point.type.shape).astype(point.dtype)
+
+    def put_in(graphs: Any, there: Mapping[Any, Any], sds: float = 0.0) -> Any:
+        replaced = {one: there[value_var] for value_var, one in given.items()}
+        place = there[chain] + sds * width if sds else there[chain]
+        return clone_replace(graphs, {**replaced, point: place}, rebuild_strict=False)
+
+    there = points if field.fixes_predictor else {**given, chain: point}
+    nodes = (0.0,) if field.is_dense else NODES  # the width of a linear predictor is none of its elements
+    around = [functools.partial(put_in, there=there, sds=sds) for sds in nodes]
+    arrays = field.precision.expand(log_prior, log_rest, point, has_share[0].astype(point.dtype), around)
+    return list(put_in(list(arrays), values))

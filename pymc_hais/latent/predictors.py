@@ -1,0 +1,129 @@
+"""What the data look at of a normal variable: a linear predictor, found in the graph of a log likelihood."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytensor.scalar as ps
+from pytensor.graph.traversal import toposort
+from pytensor.tensor.basic import Join, MakeVector
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.extra_ops import CumOp
+from pytensor.tensor.math import All, Dot, Sum
+from pytensor.tensor.shape import Reshape
+
+from pymc_hais.density.compat import CheckParameterValue
+from pymc_hais.density.proofs.signs import LAYOUT
+from pymc_hais.density.rewrites.graphs import core_op
+
+_SUMS = (ps.Add, ps.Sub)
+#: What sums keep: a total may only be added to others, or scaled.
+_OF_TOTALS = (*_SUMS, ps.Neg, ps.Mul, ps.TrueDiv, ps.Identity, ps.Cast, ps.Second)
+
+
+class Predictor(NamedTuple):
+    """A chain of variables, each affine in the one before: from a normal variable to where the data look at it."""
+
+    head: Any  # as large as the normal variable, element by element
+    end: Any  # the predictor: beyond it the likelihood is a sum of functions of single elements
+    is_mixed: bool  # whether elements of the predictor depend on several of the normal variable
+    others: list[Any]  # what else the chain is computed from
+
+
+def find_predictor(log_rest: Any, point: Any) -> Predictor | None:
+    """Find the linear predictor of a variable in a log likelihood; None where there is none, or not known."""
+    uses = _uses(log_rest, point)
+    chain = [point]
+    while len(nodes := uses[chain[-1]]) == 1 and _is_affine(nodes[0], chain[-1]):
+        chain += nodes[0].outputs
+    mixing = [i for i, one in enumerate(chain) if i and _is_mixing(one)]
+    last = len(chain) - 1
+    if mixing:  # nothing but layouts beyond, so that few numbers change with the other variables
+        last = next((i for i in range(mixing[-1] + 1, len(chain)) if not _is_layout(chain[i])), len(chain)) - 1
+    first = next((i for i, one in enumerate(chain) if _size(one) != _size(point) or _picks(one)), len(chain)) - 1
+    if not _is_sum_of_functions(log_rest, chain[last]):
+        return None
+    others = [one for after in chain[1 : last + 1] for one in after.owner.inputs if one not in chain]
+    return Predictor(chain[min(first, last)], chain[last], bool(mixing), others)
+
+
+def _size(variable: Any) -> int | None:
+    """Return how many elements a variable has, if that is known."""
+    shape = variable.type.shape
+    return None if None in shape else int(np.prod(shape))
+
+
+def _is_layout(variable: Any) -> bool:
+    return isinstance(variable.owner.op, LAYOUT)
+
+
+def _picks(variable: Any) -> bool:
+    """Whether elements are picked, mixed, or put in another order."""
+    op = variable.owner and variable.owner.op
+    if isinstance(op, DimShuffle):
+        kept = [axis for axis in op.new_order if axis != "x"]
+        return kept != sorted(kept)
+    return op is not None and not isinstance(op, Elemwise | Reshape)
+
+
+def _is_mixing(variable: Any) -> bool:
+    return isinstance(variable.owner.op, Sum | CumOp) or core_op(variable, Dot) is not None
+
+
+def _uses(output: Any, of: Any) -> dict[Any, list[Any]]:
+    """Return the nodes that compute something from each variable that depends on one; once for each input."""
+    uses: dict[Any, list[Any]] = {of: []}
+    for node in toposort([output]):
+        mine = [one for one in node.inputs if one in uses]
+        for one in mine:
+            uses[one].append(node)
+        if mine:
+            uses.update({one: [] for one in node.outputs})
+    return uses
+
+
+def _is_affine(node: Any, variable: Any) -> bool:
+    """Whether a node is affine in one of its inputs, with all others constant."""
+    op, first = node.op, node.inputs[0]
+    if isinstance(op, Elemwise):
+        one = op.scalar_op
+        return isinstance(one, (*_SUMS, ps.Neg, ps.Mul, ps.Identity)) or (
+            (isinstance(one, ps.TrueDiv) and first is variable)
+            or (isinstance(one, ps.Second) and node.inputs[1] is variable)
+            or (isinstance(one, ps.Cast) and one.o_type.dtype.startswith("float"))
+        )
+    if isinstance(op, LAYOUT):
+        return first is variable
+    is_sum = isinstance(op, Sum) or (isinstance(op, CumOp) and op.mode == "add")
+    return is_sum or core_op(node.outputs[0], Dot) is not None
+
+
+def _is_sum_of_functions(log_rest: Any, of: Any) -> bool:
+    """Whether a log likelihood is proven to be a sum of functions of the elements of a variable, one of each."""
+    is_total: dict[Any, bool] = {of: False}
+    for node in toposort([log_rest], blockers=[of]):
+        totals = [is_total[one] for one in node.inputs if one in is_total]
+        if not totals:
+            continue
+        found = _is_total(node, [one for one in node.inputs if one in is_total], totals)
+        if found is None:
+            return False
+        is_total.update(dict.fromkeys(node.outputs, found))
+    return bool(is_total.get(log_rest))
+
+
+def _is_total(node: Any, mine: list[Any], totals: list[bool]) -> bool | None:
+    """Return whether a node computes a total of functions of elements, or still one of each; None if neither."""
+    op = node.op
+    if isinstance(op, Elemwise):
+        if not any(totals):
+            return False if len({one.type.broadcastable for one in mine}) == 1 else None
+        is_product = isinstance(op.scalar_op, ps.Mul | ps.TrueDiv) and len(mine) > 1
+        is_divisor = isinstance(op.scalar_op, ps.TrueDiv) and mine[0] is not node.inputs[0]
+        is_linear = isinstance(op.scalar_op, _OF_TOTALS) and not is_product and not is_divisor
+        return True if all(totals) and is_linear else None
+    if isinstance(op, Sum | All):
+        return True
+    if isinstance(op, CheckParameterValue):
+        return totals[0] if mine[0] is node.inputs[0] else None
+    is_layout = isinstance(op, (*LAYOUT, Join, MakeVector))
+    return True if is_layout and all(totals) else None

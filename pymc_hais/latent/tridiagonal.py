@@ -1,0 +1,167 @@
+"""Tridiagonal matrices by recurrences: factors, ways that they lead, and gradients, in numbers and as graphs."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+
+from pymc_hais.density.compat import rewrite_for_gradients
+from pymc_hais.density.compiling import quiet_compilation
+from pymc_hais.density.rewrites.gradients import WrittenOut, gradients_of, recur
+from pymc_hais.latent.curvatures import averaged
+
+#: Elements that two steps away from each other share no entry of a tridiagonal matrix.
+_COLOURS = 3
+#: The least pivot of the factor, as a share of the diagonal and alone: where the density is not concave at the point.
+_LEAST_PIVOT, _TINY = 1e-3, 1e-30
+
+
+class Bands(NamedTuple):
+    """What the coordinates of a field are made of, each (..., K); ``off[i]`` couples element i with the next one."""
+
+    diagonal: Any
+    off: Any
+    gradient: Any
+
+
+class Bidiagonal(NamedTuple):
+    """L, lower bidiagonal, and the Newton step as L^-1 g."""
+
+    diagonal: Any
+    off: Any
+    step: Any
+
+
+class Tridiagonal:
+    """The precision of a chain, as far as each observation looks at one element."""
+
+    def expand(
+        self, log_prior: Any, log_rest: Any, point: Any, share: Any, around: Sequence[Callable[[Any], Any]]
+    ) -> Bands:
+        """Differentiate log prior + share * the rest; where the rest is not concave it adds no precision."""
+        of_prior, of_rest = _bands(log_prior, point), Bands(*averaged(_bands(log_rest, point), around))
+        bands = [
+            of_prior.diagonal + share * pt.maximum(of_rest.diagonal, 0.0),
+            of_prior.off + share * of_rest.off,
+            of_prior.gradient + share * of_rest.gradient,
+        ]
+        with quiet_compilation():
+            return Bands(*rewrite_for_gradients(bands, "canonicalize", "specialize"))
+
+    def write_way(self, bands: Sequence[Any], z: Any) -> tuple[Any, Any]:
+        """Write the factor's diagonal (K,) and the way from the point to x of coordinates z (K,)."""
+        root, way, *_ = Ways()(*bands, z)
+        return root, way
+
+    @np.errstate(all="ignore")  # of values beyond the range of floating point
+    def compute_factor(self, bands: Sequence[np.ndarray]) -> Bidiagonal:
+        """Compute the factors (n, K) of bands (n, K)."""
+        diagonal, off, step = np.empty((3, *np.shape(bands[0])))
+        last = coupling = np.zeros(len(diagonal))
+        for k in range(diagonal.shape[1]):
+            given = (band[:, k] for band in bands)
+            diagonal[:, k], coupling, last = _eliminate(np, *given, coupling, last)  # type: ignore[call-arg]
+            off[:, k], step[:, k] = coupling, last
+        return Bidiagonal(diagonal, off, step)
+
+    @np.errstate(all="ignore")  # of values beyond the range of floating point
+    def compute_step(self, factor: Bidiagonal, z: np.ndarray) -> np.ndarray:
+        """Compute the ways from the point to x (n, K) of coordinates."""
+        step, right = np.empty_like(z), z + factor.step
+        last = np.zeros(len(z))
+        for k in reversed(range(z.shape[1])):
+            last = step[:, k] = _substitute(factor.diagonal[:, k], factor.off[:, k], right[:, k], last)
+        return step
+
+    def compute_coordinates(self, factor: Bidiagonal, step: np.ndarray) -> np.ndarray:
+        """Compute the coordinates (n, K) of ways from the point to x."""
+        after = np.concatenate([step[:, 1:], np.zeros((len(step), 1))], axis=1)
+        return factor.diagonal * step + factor.off * after - factor.step
+
+
+def _bands(term: Any, point: Any) -> Bands:
+    """Differentiate a log density twice, by as many products with its Hessian as there are colours."""
+    gradient: Any = pytensor.grad(term, point, disconnected_inputs="ignore")
+    colours = np.arange(int(np.prod(point.type.shape))) % _COLOURS
+    diagonal, off = pt.zeros_like(point).ravel(), pt.zeros_like(point).ravel()
+    for colour in range(_COLOURS):
+        mask = (colours == colour).astype(point.dtype)
+        chosen = pt.sum(gradient * mask.reshape(point.type.shape))
+        slopes: Any = pytensor.grad(chosen, point, disconnected_inputs="ignore")
+        column = -slopes.ravel()
+        before = np.append(mask[1:], 0.0)  # the element before one of this colour; the last one has none after it
+        diagonal, off = diagonal + mask * column, off + before * column
+    return Bands(diagonal, off, gradient.ravel())
+
+
+class Ways(WrittenOut):
+    """The factor of bands (K,), and the way from the point to x of coordinates z (K,).
+
+    PyTensor would differentiate each recurrence by one that carries whole arrays along.  This one goes each way once,
+    for the gradients of the factor's diagonal and of the way alone: no density looks at the rest.
+    """
+
+    def build_inner_graph(self, diagonal: Any, off: Any, gradient: Any, z: Any) -> list[Any]:
+        """Factorise from the first row to the last, and substitute back."""
+        zero = pt.zeros((), dtype=z.dtype)
+        root, coupling, step = recur(functools.partial(_eliminate, pt), [diagonal, off, gradient], [None, zero, zero])
+        (way,) = recur(_substitute, [root, coupling, z + step], [zero], go_backwards=True)
+        return [root, way[::-1], coupling, step]
+
+    def pullback(self, inputs: Any, outputs: Any, output_gradients: Any) -> list[Any]:
+        """Solve from the first row to the last for the gradient of the way, and then back."""
+        (diagonal, _, _, z), (root, way, coupling, step) = inputs, outputs
+        of_root, of_way = gradients_of(output_gradients, 2)
+        zero = pt.zeros((), dtype=z.dtype)
+        of_root = pt.zeros_like(root) if of_root is None else of_root
+        of_way = pt.zeros_like(root) if of_way is None else of_way
+        before = pt.concatenate([zero[None], coupling[:-1]])  # of each row with the one before
+        after = pt.concatenate([way[1:], zero[None]])
+        (of_z,) = recur(_substitute, [root, before, of_way], [zero])
+        last = pt.concatenate([zero[None], step[:-1]])
+        given = [diagonal, root, coupling, step, before, last, of_root - way * of_z, -after * of_z, of_z]
+        found = recur(_pull, given, [None, None, None, zero, zero], go_backwards=True)
+        return [*(one[::-1] for one in found[:3]), of_z]
+
+
+def _pull(
+    diagonal: Any,
+    root: Any,
+    coupling: Any,
+    step: Any,
+    before: Any,
+    last: Any,
+    of_root: Any,
+    of_coupling: Any,
+    of_step: Any,
+    carried_coupling: Any,
+    carried_step: Any,
+) -> tuple[Any, ...]:
+    """Turn the gradients of a factor's row into those of the bands; ``before`` and ``last`` are of rows above."""
+    of_coupling, of_gradient = of_coupling + carried_coupling, (of_step + carried_step) / root
+    of_off = of_coupling / root
+    of_square = 0.5 * (of_root - step * of_gradient - coupling * of_off) / root
+    is_pivot = diagonal - before * before >= _least(diagonal)
+    of_pivot = pt.switch(is_pivot, of_square, 0.0)
+    of_diagonal = pt.switch(is_pivot, of_square, _LEAST_PIVOT * pt.sign(diagonal) * of_square)
+    return of_diagonal, of_off, of_gradient, -last * of_gradient - 2.0 * before * of_pivot, -before * of_gradient
+
+
+def _eliminate(xp: Any, diagonal: Any, off: Any, gradient: Any, coupling: Any, last: Any) -> tuple[Any, Any, Any]:
+    """Return one row of the factor: its diagonal, its coupling with the next row, and L^-1 g."""
+    pivot = diagonal - coupling * coupling
+    root = xp.sqrt(xp.maximum(pivot, _least(diagonal)))
+    return root, off / root, (gradient - coupling * last) / root
+
+
+def _substitute(diagonal: Any, off: Any, right: Any, after: Any) -> Any:
+    """Substitute one row, from the last to the first."""
+    return (right - off * after) / diagonal
+
+
+def _least(diagonal: Any) -> Any:
+    """Return the least pivot of a row."""
+    return _LEAST_PIVOT * abs(diagonal) + _TINY

@@ -1,0 +1,61 @@
+"""Selections of ``build_outputs``; its values are tested for every model in test_adapter."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pymc_hais.density import build_layout, build_outputs
+from pymc_hais.references import build_prior
+from tests.density.catalogue import MODELS
+
+
+@pytest.fixture(scope="module")
+def case():
+    model = MODELS["hierarchical"]()
+    values, _ = build_prior(model).sample(7, 1)
+    layout = build_layout(model, [value[0] for value in values])
+    return model, layout, layout.flatten(values)
+
+
+def test_all_variables_by_default_in_the_models_order(case):
+    model, layout, positions = case
+    outputs = build_outputs(model, layout)(positions)
+    assert list(outputs) == ["tau", "mu", "effect", "mean"]
+    assert {name: value.shape for name, value in outputs.items()} == {
+        "tau": (7,),
+        "mu": (7,),
+        "effect": (7, 2),
+        "mean": (7, 5),
+    }
+
+
+def test_var_names_select(case):
+    model, layout, positions = case
+    assert list(build_outputs(model, layout, ["mean", "tau"])(positions)) == ["tau", "mean"]
+    both = build_outputs(model, layout, ["tau"], include_transformed=True)(positions)
+    np.testing.assert_allclose(np.exp(both["tau_log__"]), both["tau"])
+
+
+def test_unknown_names_are_named(case):
+    model, layout, _ = case
+    with pytest.raises(ValueError, match=r"'nothing'.*'tau', 'mu', 'effect', 'mean'"):
+        build_outputs(model, layout, ["mu", "nothing"])
+
+
+def test_chunks_and_batch_axes_do_not_change_values(case, monkeypatch):
+    model, layout, positions = case
+    whole = build_outputs(model, layout)(positions)
+    monkeypatch.setattr("pymc_hais.density.outputs._MAX_CHUNK", 2)
+    parts = build_outputs(model, layout)(positions[:6].reshape(3, 2, -1))
+    for name, value in parts.items():
+        np.testing.assert_array_equal(value.reshape(6, *value.shape[2:]), whole[name][:6])
+
+
+def test_an_op_without_a_batched_form_is_looped(case, monkeypatch):
+    model, layout, positions = case
+    whole = build_outputs(model, layout)(positions)
+    monkeypatch.setattr("pymc_hais.density.outputs.vectorize_graph", None)
+    looped = build_outputs(model, layout)(positions)
+    for name, value in looped.items():
+        np.testing.assert_allclose(value, whole[name], rtol=1e-14)

@@ -1,0 +1,155 @@
+"""The ways of dense matrices against numbers and differences; and what is a linear predictor, read from the graph."""
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+
+from pymc_hais.density import build_layout, has_normal_fields
+from pymc_hais.density.containers import freeze_with_inputs
+from pymc_hais.latent.dense import Dense, DenseWays
+from pymc_hais.latent.fields import find_fields
+
+N = 16
+RNG = np.random.default_rng(6)
+X, Y = RNG.normal(size=(20, N)), RNG.normal(size=20)
+
+
+@pytest.mark.parametrize("share", [(1.0, 0.0), (0.0, 1.0), (1.0, 1.0)])
+def test_graphs_are_the_numbers_and_gradients_their_slopes(share):
+    """Of the way alone, as of a likelihood; of the factor, as of a Jacobian; and of both."""
+    n = 5
+    inputs = [pt.matrix("a", shape=(n, n)), *(pt.vector(name, shape=(n,)) for name in ("gradient", "z"))]
+    root, way, *_ = DenseWays()(*inputs)
+    of_way, of_root = share
+    weights = RNG.normal(size=(2, n))
+    total = of_way * (weights[0] * pt.tanh(way)).sum() + of_root * (weights[1] * pt.log(root)).sum()
+    slopes = pytensor.grad(total, inputs, disconnected_inputs="ignore")
+    function = pytensor.function(inputs, [root, way, total, *slopes], mode="FAST_COMPILE")
+    half = RNG.normal(size=(n, n))
+    values = [half @ half.T + n * np.eye(n), *RNG.normal(size=(2, n))]
+    found_root, found_way, _, *found = function(*values)
+    factor = Dense().compute_factor([one[None] for one in values[:2]])
+    np.testing.assert_allclose(found_root, factor.diagonal[0], rtol=1e-12)
+    np.testing.assert_allclose(found_way, Dense().compute_step(factor, values[2][None])[0], rtol=1e-12)
+    back = Dense().compute_coordinates(factor, found_way[None])
+    np.testing.assert_allclose(back[0], values[2], rtol=1e-10, atol=1e-12)
+
+    def slope(i, move):
+        ahead, behind = ([one + sign * move if j == i else one for j, one in enumerate(values)] for sign in (1, -1))
+        return (function(*ahead)[2] - function(*behind)[2]) / 2e-6
+
+    for i, one in enumerate(values):
+        units = 1e-6 * np.eye(one.size).reshape(-1, *one.shape)
+        if i == 0:  # symmetric matrices move symmetrically
+            units = 0.5 * (units + units.swapaxes(1, 2))
+        np.testing.assert_allclose(found[i].ravel(), [slope(i, unit) for unit in units], rtol=1e-5, atol=1e-6)
+
+
+def test_a_matrix_beyond_floating_point_has_no_numbers():
+    factor = Dense().compute_factor([np.array([np.eye(3), np.full((3, 3), np.inf), -np.eye(3)]), np.ones((3, 3))])
+    assert np.isfinite(factor.diagonal[0]).all()
+    assert not np.isfinite(factor.diagonal[1:]).all(axis=1).any()
+
+
+def scaled(z):
+    return pm.math.dot(X, z * pm.HalfNormal("scale", 1.0))
+
+
+#: Likelihoods of the coefficients z, and whether these have a linear predictor that moves with other variables.
+LIKELIHOODS = {
+    "normal": (lambda z: pm.Normal("y", scaled(z), 1.0, observed=Y), True),
+    "Student-t": (lambda z: pm.StudentT("y", nu=4.0, mu=scaled(z), sigma=1.0, observed=Y), True),
+    "Bernoulli": (lambda z: pm.Bernoulli("y", logit_p=scaled(z), observed=Y > 0.0), True),
+    "binomial": (lambda z: pm.Binomial("y", 5, logit_p=scaled(z), observed=np.arange(20) % 6), True),
+    "negative binomial": (
+        lambda z: pm.NegativeBinomial("y", mu=pm.math.exp(scaled(z)), alpha=2.0, observed=np.arange(20) % 6),
+        True,
+    ),
+    "with an intercept": (lambda z: pm.Normal("y", pm.Normal("a") + scaled(z), 1.0, observed=Y), True),
+    "picked": (lambda z: pm.Normal("y", scaled(z)[np.arange(19)], 1.0, observed=Y[:19]), True),
+    "matrix on the right": (
+        lambda z: pm.Normal("y", pm.math.dot(z * pm.HalfNormal("scale"), X.T), 1.0, observed=Y),
+        True,
+    ),
+    "a Potential": (lambda z: pm.Potential("y", -pm.math.sum(pm.math.sqr(scaled(z) - Y))), True),
+    "nothing moves": (lambda z: pm.Normal("y", pm.math.dot(X, z), 1.0, observed=Y), False),
+    "one by one": (lambda z: pm.Normal("y", z * pm.HalfNormal("scale"), 1.0, observed=Y[:N]), False),
+    "two predictors": (
+        lambda z: pm.Normal("y", scaled(z) + pm.math.sqr(pm.math.dot(X, z)), 1.0, observed=Y),
+        False,
+    ),
+    "also its scale": (lambda z: pm.Normal("y", scaled(z), pm.math.exp(z[0]), observed=Y), False),
+    "a function of the sum": (lambda z: pm.Potential("y", -pm.math.sqr(pm.math.sum(pm.math.sqr(scaled(z))))), False),
+    "neighbours": (lambda z: pm.Potential("y", -pm.math.sum(scaled(z)[1:] ** 2 * scaled_again(z)[:-1] ** 2)), False),
+    "a density of all": (lambda z: pm.MvNormal("y", scaled(z), np.eye(20) + 0.5, observed=Y), False),
+    "of itself": (lambda z: pm.Normal("y", pm.math.dot(X, z * pm.math.exp(z)), 1.0, observed=Y), False),
+    "transposed": (
+        lambda z: pm.Potential("y", -pm.math.sum(pm.math.sqr((m := scaled(z).reshape((4, 5))) + m.T[:4, :1]))),
+        False,
+    ),
+}
+
+
+def scaled_again(z):
+    return pm.math.dot(X, z * pm.HalfNormal("other", 1.0))
+
+
+@pytest.mark.parametrize("name", LIKELIHOODS)
+def test_what_is_a_linear_predictor(name):
+    likelihood, expected = LIKELIHOODS[name]
+    with pm.Model() as model:
+        likelihood(pm.Normal("z", shape=N))
+    assert has_normal_fields(model) == expected
+    # Nobody has asked for them.
+    assert find_fields(freeze_with_inputs(model, [])[0], build_layout(model)) == []
+
+
+#: Coefficients that are no independent normals, or that others depend on, or that are too few.
+OTHERS = {
+    "not normal": lambda: pm.Laplace("z", 0.0, 1.0, shape=N),
+    "bounded": lambda: pm.HalfNormal("z", shape=N),
+    "correlated": lambda: pm.MvNormal("z", np.zeros(N), np.eye(N), shape=N),
+    "a parent": lambda: parent(pm.Normal("z", shape=N)),
+    "too few": lambda: pm.math.concatenate([pm.Normal("z", shape=N - 1), [0.0]]),
+}
+
+
+def parent(z):
+    pm.Normal("child", z[0], 1.0)
+    return z
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_coefficients_keep_their_coordinates(name):
+    with pm.Model() as model:
+        pm.Normal("y", scaled(OTHERS[name]()), 1.0, observed=Y)
+    assert not has_normal_fields(model)
+
+
+def test_the_matrix_is_the_likelihood_s_whatever_the_layout():
+    """Coefficients in a matrix that is turned round: the Hessian of PyTensor, at the point where the likelihood is."""
+    rng = np.random.default_rng(7)
+    left, right = rng.normal(size=(3, 5)), rng.normal(size=(4, 6))
+    scale = rng.uniform(0.5, 2.0, size=(5, 1))
+
+    def terms(x):
+        return -0.5 * pt.sqr(x).sum(), -pt.exp(pt.dot(left, scale * x.T) @ right).sum()
+
+    point, flat = pt.matrix("point", shape=(4, 5)), pt.vector("flat", shape=(20,))
+    found = Dense().expand(*terms(point), point, 1.0, [lambda graph: graph])
+    whole = sum(terms(flat.reshape((4, 5))))
+    expected = [-pytensor.gradient.hessian(whole, flat), pytensor.grad(whole, flat)]
+    x = 0.1 * rng.normal(size=(4, 5))
+    arrays = pytensor.function([point], found, mode="FAST_COMPILE")(x)
+    for one, other in zip(arrays, pytensor.function([flat], expected, mode="FAST_COMPILE")(x.ravel()), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-12)
+
+
+def test_many_other_variables_keep_the_coordinates():
+    """No Gaussian is weighed in so many dimensions."""
+    with pm.Model() as model:
+        local = pm.HalfNormal("local", shape=N)
+        pm.Normal("y", pm.math.dot(X, pm.Normal("z", shape=N) * local), 1.0, observed=Y)
+    assert not has_normal_fields(model)

@@ -1,0 +1,47 @@
+"""The ways of tridiagonal matrices: graphs against numbers, and their gradients against differences."""
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+
+from pymc_hais.latent.tridiagonal import Bands, Tridiagonal, Ways
+
+N = 7
+RNG = np.random.default_rng(6)
+OFF, GRADIENT, Z = RNG.normal(size=(3, N))
+#: One diagonal that makes a positive matrix; one that does not, with pivots at their least value.
+DIAGONALS = {"positive": 3.0 + RNG.random(N), "not": RNG.normal(size=N) - 3.0 * (np.arange(N) % 3 == 1)}
+
+
+def build():
+    inputs = [pt.vector(name, shape=(N,), dtype="float64") for name in ("diagonal", "off", "gradient", "z")]
+    root, way, *_ = Ways()(*inputs)
+    return inputs, root, way
+
+
+@pytest.mark.parametrize("kind", DIAGONALS)
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_graphs_are_the_numbers_and_gradients_their_slopes(kind, share):
+    """Without a share of the factor, as of a likelihood, and with it, as of a prior with its Jacobian."""
+    inputs, root, way = build()
+    total = (RNG.normal(size=N) * pt.tanh(way)).sum()
+    if share:
+        total = total + share * (RNG.normal(size=N) * pt.log(root)).sum()
+    values = np.array([DIAGONALS[kind], OFF, GRADIENT, Z])
+    function = pytensor.function(inputs, [root, way, total, *pytensor.grad(total, inputs)], mode="FAST_COMPILE")
+    found_root, found_way, _, *slopes = function(*values)
+    factor = Tridiagonal().compute_factor(Bands(*values[:3, None]))
+    np.testing.assert_allclose(found_root, factor.diagonal[0], rtol=1e-12)
+    np.testing.assert_allclose(found_way, Tridiagonal().compute_step(factor, Z[None])[0], rtol=1e-12)
+    is_least = DIAGONALS[kind] - np.append(0.0, factor.off[0, :-1]) ** 2 < 0.0
+    assert is_least.any() == (kind == "not")
+    moves = 1e-6 * np.eye(values.size).reshape(-1, *values.shape)
+    expected = [(function(*(values + move))[2] - function(*(values - move))[2]) / 2e-6 for move in moves]
+    np.testing.assert_allclose(np.ravel(slopes), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_of_the_rest_no_gradient_is_made_up():
+    inputs, *_ = build()
+    with pytest.raises(NotImplementedError, match="gradient is known"):
+        pytensor.grad(Ways()(*inputs)[2].sum(), inputs[0])
