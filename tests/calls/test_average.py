@@ -10,7 +10,7 @@ import xarray as xr
 from scipy.stats import multivariate_normal
 
 import pymc_hais
-from tests.test_comparison import result
+from tests.calls.test_comparison import result
 
 Y = np.array([0.3, 1.1, 0.7, 1.6])
 

@@ -30,8 +30,8 @@ def main(draws, n_dims):
 
 
 def measure(draws, n_dims):
-    program = f"from tests.test_needed_memory import main; main({draws}, {n_dims})"
-    root = Path(__file__).parents[1]
+    program = f"from tests.calls.test_needed_memory import main; main({draws}, {n_dims})"
+    root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     return float(done.stdout.splitlines()[-1])

@@ -22,7 +22,7 @@ from tests.random_models import models, random_model
 from tests.random_models.oracle import EXACT, Axis, UnknownTruth, exact_log_z
 from tests.truth import log_evidence_normal
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SINGLE = "spike and slab, scale below 300"
 #: 4.5 standard errors: 7e-6 a model if errors are Gaussian, and 5e-4 for all of this file.
 FAR = 4.5
@@ -140,7 +140,7 @@ def test_a_constant_moves_no_probability(constant):
 @pytest.mark.exhaustive
 def test_a_spike_and_slab_is_right_in_single_precision():
     """In a process of its own, since PyTensor sets JAX's precision for the whole process."""
-    script = f"from tests.test_random_models import test_models_that_were_wrong as test; test({SINGLE!r})"
+    script = f"from tests.calls.test_random_models import test_models_that_were_wrong as test; test({SINGLE!r})"
     environment = {**os.environ, "PYTENSOR_FLAGS": "floatX=float32"}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -70,9 +70,9 @@ def main(backends):
 def found(request):
     names = {item.callspec.params["backend"] for item in request.session.items if item.path == request.path}
     names = sorted(names if HAS_JAX else names - {"jax"})
-    program = f"from tests.test_single_precision import main; main({names})"
+    program = f"from tests.calls.test_single_precision import main; main({names})"
     env = {**os.environ, "PYTENSOR_FLAGS": "floatX=float32"}
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", program], cwd=root, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])

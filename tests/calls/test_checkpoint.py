@@ -291,7 +291,7 @@ import sys
 import numpy as np
 import pymc_hais
 from tests import bits
-from tests.test_checkpoint import CALL
+from tests.calls.test_checkpoint import CALL
 model = bits.regression()
 print("ready", flush=True)
 idata = pymc_hais.sample_hais(model=model, checkpoint=sys.argv[1], **{**CALL, "max_temperatures": 2000})
@@ -301,7 +301,7 @@ np.savez(sys.argv[2], z=idata["sample_stats"]["log_marginal_likelihood"], w=idat
 
 @pytest.mark.slow
 def test_a_run_that_is_killed_at_random_moments_goes_on_to_the_same_bits(tmp_path):
-    rng, root = np.random.default_rng(1), Path(__file__).parents[1]
+    rng, root = np.random.default_rng(1), Path(__file__).parents[2]
 
     def run(folder, out, seconds=None):
         """Let a call run, or kill it; say how long it took."""
