@@ -21,7 +21,7 @@ from pymc_hais.density.facts import improper_priors, periodic_names
 from pymc_hais.density.sites.sites import distribution_of, refuse_joint_sites
 
 
-def find_model(model: Any = None, draws: Any = None) -> Any:
+def find_model(model: pm.Model | None = None, draws: Any = None) -> Any:
     """Return the model that was given, or the one of the ``with`` block around the call."""
     if is_model(draws):
         raise ValueError("The first argument is `draws`; got a pm.Model: pass it by name, sample_hais(model=model).")
@@ -32,7 +32,7 @@ def find_model(model: Any = None, draws: Any = None) -> Any:
     return found
 
 
-def _refuse_renamed(model: Any) -> None:
+def _refuse_renamed(model: pm.Model) -> None:
     """Refuse a potential that is a variable of the model, to which PyMC has then given the potential's name."""
     for term in model.potentials:
         if any(term is rv for rv in model.basic_RVs):
@@ -57,7 +57,7 @@ def is_model(thing: Any) -> bool:
     return isinstance(thing, Model)
 
 
-def check_model(model: Any, from_prior: bool = True, may_be_fixed: bool = False) -> None:
+def check_model(model: pm.Model, from_prior: bool = True, may_be_fixed: bool = False) -> None:
     """Raise one clear error for a model that cannot be annealed from the prior, or from another reference.
 
     Raises ValueError for a model without free variables (unless it ``may_be_fixed``), minibatches, data in
@@ -102,7 +102,7 @@ def check_model(model: Any, from_prior: bool = True, may_be_fixed: bool = False)
         _refuse_improper(model)
 
 
-def _refuse_unknown_data(model: Any) -> None:
+def _refuse_unknown_data(model: pm.Model) -> None:
     """Refuse data that are missing, drawn anew each time, or that could change without the model's knowledge."""
     refuse_gaps(model)
     for data in model.data_vars:
@@ -129,7 +129,7 @@ def _refuse_unknown_data(model: Any) -> None:
                 )
 
 
-def refuse_periodic(model: Any) -> None:
+def refuse_periodic(model: pm.Model) -> None:
     """Refuse a periodic variable, which only prior draws suit."""
     for name in periodic_names(model):
         raise ValueError(
@@ -138,7 +138,7 @@ def refuse_periodic(model: Any) -> None:
         )
 
 
-def _refuse_improper(model: Any) -> None:
+def _refuse_improper(model: pm.Model) -> None:
     for name, kind in improper_priors(model).items():
         proper = {
             "pm.Flat": f'pm.Normal("{name}", 0, 10)',
@@ -153,7 +153,7 @@ def _refuse_improper(model: Any) -> None:
         )
 
 
-def refuse_shapes(model: Any) -> None:
+def refuse_shapes(model: pm.Model) -> None:
     """Refuse a variable whose parameters do not fit its shape, as far as shapes are known: of a frozen model, all."""
     for rv in model.basic_RVs:
         op = rv.owner.op

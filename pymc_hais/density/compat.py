@@ -31,6 +31,7 @@ from pytensor.compile.rewriting import inline_ofg_node, rewrite_inner_graph
 from pytensor.graph.basic import FrozenApply as FrozenApply
 from pytensor.graph.fg import AbstractFunctionGraph as AbstractFunctionGraph
 from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import applys_between, graph_inputs
@@ -41,6 +42,7 @@ from pytensor.tensor.linalg.solvers.psd import CholeskySolve as CholeskySolve
 from pytensor.tensor.linalg.solvers.triangular import SolveTriangular as SolveTriangular
 from pytensor.tensor.math import Argmax
 from pytensor.tensor.subtensor import indices_from_subtensor as indices_from_subtensor
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.core.process import filtered_warnings
 
@@ -123,19 +125,19 @@ def with_real_argmax(outputs: list[Any]) -> list[Any]:
     return clone_replace(outputs, real) if real else outputs
 
 
-def release_with_lkj(op: Any) -> str:
+def release_with_lkj(op: Op) -> str:
     """Name the release of PyMC that draws an LKJ distribution as its density says; "" for this one, and for others."""
     is_old = tuple(int(part) for part in pm.__version__.split(".")[:2]) < (6, 4)
     return "6.4" if is_old and "lkj" in type(op).__name__.lower() else ""
 
 
-def default_transform(op: Any, rv: Any) -> Any:
+def default_transform(op: Any, rv: TensorVariable) -> Any:
     """Return the transform that PyMC gives a distribution where the user gives none; None for no transform."""
     with filtered_warnings("ignore"):  # what there is to say of a mixture has been said when the model was made
         return _default_transform(op, rv)
 
 
-def without_initvals(model: Any) -> Any:
+def without_initvals(model: pm.Model) -> Any:
     """Return the model itself without initial values, which PyMC neither copies nor transforms; other threads see them.
 
     Its variables are the same objects: read or copy it, and add nothing to it.
@@ -150,7 +152,7 @@ def without_initvals(model: Any) -> Any:
 def rewrite_inside_out(graph: FunctionGraph, rewrite: Callable[[FunctionGraph], Any]) -> None:
     """Apply a rewrite to the graphs of loops within a graph, and to the graph itself."""
 
-    def match(op: Any) -> bool:
+    def match(op: Op) -> bool:
         return hasattr(op, "clone_with_inner_graph") and not isinstance(op, SymbolicOp)
 
     rewrite_inner_graph(graph, match, lambda linker, op, node, inner, *, mode: rewrite_inside_out(inner, rewrite))

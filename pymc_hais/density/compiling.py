@@ -12,6 +12,7 @@ import pytensor.tensor as pt
 from pymc.model.transform.optimization import freeze_dims_and_data as pymc_freeze
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode, get_mode, predefined_modes
+from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors
@@ -117,7 +118,7 @@ def compile_interpreted(inputs: list[Any], outputs: list[Any]) -> Any:
 
 
 @untraced
-def freeze_dims_and_data(model: Any, **kwargs: Any) -> Any:
+def freeze_dims_and_data(model: pm.Model, **kwargs: Any) -> Any:
     """Freeze a model as PyMC does, which would take the initial values off it in the meantime; see :data:`untraced`."""
     # The warning is about the use of the user's GP objects on the copy; the package never uses them.
     with filtered_warnings("ignore", "Detected variables likely created by GP objects.*"):
@@ -160,7 +161,7 @@ def write_out_inner(graph: FunctionGraph, is_chosen: Callable[[Any], bool]) -> N
         graph.replace_all(tuple(zip(node.outputs, inline_inner_graph(node), strict=True)), import_missing=True)
 
 
-def _can_be_written_out(node: Any) -> bool:
+def _can_be_written_out(node: Apply) -> bool:
     """Whether a node is a graph of its own; those that draw random numbers keep count of them."""
     return isinstance(node.op, OpFromGraph) and not any(isinstance(out.type, RandomType) for out in node.outputs)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pymc as pm
 import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
@@ -16,6 +17,7 @@ from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.shape import Reshape, Shape, Shape_i
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, IncSubtensor, Subtensor
 from pytensor.tensor.type import TensorType
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.compiling import compile_interpreted, freeze_dims_and_data
 from pymc_hais.density.sites.sites import is_discrete, support_parameters
@@ -40,20 +42,20 @@ class Preparation:
         return found
 
 
-def freeze_with_inputs(model: Any, names: Sequence[str]) -> tuple[Any, list[Any]]:
+def freeze_with_inputs(model: pm.Model, names: Sequence[str]) -> tuple[Any, list[Any]]:
     """Freeze a model but for some observed variables or data containers; return it and what stands for these."""
     kept = [variable.name for variable in model.data_vars if variable.name not in names]
     frozen = freeze_dims_and_data(model, data=kept)
     return frozen, [frozen.rvs_to_values.get(frozen[name], frozen[name]) for name in names]
 
 
-def read_containers(model: Any) -> dict[str, np.ndarray]:
+def read_containers(model: pm.Model) -> dict[str, np.ndarray]:
     """Return the present values of all data containers of a model."""
     refuse_gaps(model)
     return {variable.name: np.asarray(variable.get_value()) for variable in model.data_vars}
 
 
-def refuse_gaps(model: Any) -> None:
+def refuse_gaps(model: pm.Model) -> None:
     """Refuse missing values that came into a container by ``pm.set_data``: PyMC imputes those of constants alone."""
     for variable in model.data_vars:
         # In a model whose data are frozen, containers are constants.
@@ -71,7 +73,7 @@ def arguments_for(values: Mapping[str, np.ndarray]) -> list[Any]:
     return [pt.tensor(name, dtype=value.dtype, shape=value.shape) for name, value in values.items()]
 
 
-def varying_containers(model: Any) -> tuple[str, ...]:
+def varying_containers(model: pm.Model) -> tuple[str, ...]:
     """Name the containers that may hold other numbers in the same machine code.
 
     Neither a shape nor the values that a discrete variable has follow from their numbers.
@@ -84,7 +86,7 @@ def varying_containers(model: Any) -> tuple[str, ...]:
     return tuple(variable.name for variable in found if variable not in steered)
 
 
-def _shapes_above(term: Any) -> Iterator[Any]:
+def _shapes_above(term: TensorVariable) -> Iterator[Any]:
     """Yield what must be known of a graph when it is compiled: shapes, lengths, and which elements are selected."""
     for variable in ancestors([term]):
         node = variable.owner

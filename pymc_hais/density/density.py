@@ -16,6 +16,7 @@ import pytensor
 import pytensor.tensor as pt
 from pytensor.gradient import NullTypeGradError
 from pytensor.graph.replace import clone_replace
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.core.protocols import Kernel, Path
 from pymc_hais.density.checks import refuse_shapes, refuse_sums_of_conditions
@@ -105,7 +106,7 @@ class Source:
 
 @untraced
 def build_density(
-    model: Any,
+    model: pm.Model,
     layout: Layout,
     log_reference: LogReference | None = None,
     with_gradients: bool = True,
@@ -158,7 +159,11 @@ def build_density(
 
 
 def _end_points(
-    terms: list[Any], x: Mapping[Any, Any], position: Any, log_reference: LogReference | None, has_chart: bool
+    terms: list[Any],
+    x: Mapping[Any, Any],
+    position: TensorVariable,
+    log_reference: LogReference | None,
+    has_chart: bool,
 ) -> list[Any]:
     """Return the log density of the reference and the log ratio, given log prior and log likelihood."""
     outputs = terms
@@ -173,7 +178,7 @@ def _end_points(
 
 @untraced
 def build_parameter_density(
-    model: Any, layout: Layout, endpoints: Mapping[str, tuple[Any, Any]], with_gradients: bool = True
+    model: pm.Model, layout: Layout, endpoints: Mapping[str, tuple[Any, Any]], with_gradients: bool = True
 ) -> DensityGraph:
     """Build the graphs of a path that moves data containers of the model between values at beta = 0 and 1.
 
@@ -205,7 +210,7 @@ class _Arguments(NamedTuple):
 
 
 def _assemble(
-    model: Any,
+    model: pm.Model,
     layout: Layout,
     path: Path,
     arguments: _Arguments,
@@ -238,7 +243,7 @@ def _assemble(
     )
 
 
-def _gradient(output: Any, position: Any) -> Any:
+def _gradient(output: TensorVariable, position: TensorVariable) -> Any:
     # Simplifying may find that the position does not matter, or only its shape.
     try:
         return pytensor.grad(output, position, disconnected_inputs="ignore")

@@ -5,10 +5,12 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+import pymc as pm
 import pytensor
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.core.messages import quoted
 from pymc_hais.core.records import ParticleState
@@ -38,7 +40,7 @@ type WrittenLogp = Callable[[np.ndarray, Mapping[str, np.ndarray]], float]
 
 
 def check_state(
-    model: Any, layout: Layout, positions: np.ndarray, state: ParticleState, source: str = "the prior"
+    model: pm.Model, layout: Layout, positions: np.ndarray, state: ParticleState, source: str = "the prior"
 ) -> int:
     """Refuse a model whose log density or gradient is unusable at every draw (P, D) of the reference, evaluated.
 
@@ -64,7 +66,7 @@ def check_state(
 
 
 def check_joint_logp(
-    model: Any,
+    model: pm.Model,
     layout: Layout,
     positions: np.ndarray,
     joint: np.ndarray,
@@ -124,12 +126,12 @@ def check_joint_logp(
 
 
 @untraced
-def _write(model: Any) -> Any:
+def _write(model: pm.Model) -> Any:
     """Write ``model.logp()``."""
     return model.logp()
 
 
-def _evaluate_forms(model: Any, layout: Layout, logp: Any, position: np.ndarray) -> tuple[float, float]:
+def _evaluate_forms(model: pm.Model, layout: Layout, logp: Any, position: np.ndarray) -> tuple[float, float]:
     """Evaluate ``model.logp()`` in wide numbers, as it is written and in its stable form.
 
     As written, log(1 - sigmoid(40)) is -inf, and log(1 - sigmoid(36)) has no digits left.
@@ -140,17 +142,17 @@ def _evaluate_forms(model: Any, layout: Layout, logp: Any, position: np.ndarray)
     return as_written, evaluate_precisely(logp, point, "canonicalize", "stabilize", "specialize")
 
 
-def _rounding_of(model: Any, layout: Layout, logp: Any, position: np.ndarray) -> float:
+def _rounding_of(model: pm.Model, layout: Layout, logp: Any, position: np.ndarray) -> float:
     """Return by about how many nats the terms of ``model.logp()`` are rounded."""
     return _TERMS * float(np.finfo(pytensor.config.floatX).eps) * measure_terms(model, layout, logp)(position)
 
 
-def measure_terms(model: Any, layout: Layout, logp: Any) -> Callable[[np.ndarray], float]:
+def measure_terms(model: pm.Model, layout: Layout, logp: Variable) -> Callable[[np.ndarray], float]:
     """Compile the size of the terms that ``model.logp()`` adds up as a function of a flat vector (D,)."""
     return compile_written(model, layout, largest_terms(logp))
 
 
-def has_huge_data(model: Any) -> bool:
+def has_huge_data(model: pm.Model) -> bool:
     """Whether observed values are so large that terms of the log density which cancel may have lost their digits."""
     values = [model.rvs_to_values[rv] for rv in model.observed_RVs]
     free: list[Any] = [one for one in ancestors(values) if not one.owner]
@@ -159,13 +161,13 @@ def has_huge_data(model: Any) -> bool:
     return any(np.max(np.abs(value)) > _HUGE for value in numbers)
 
 
-def compile_written(model: Any, layout: Layout, logp: Any) -> Callable[[np.ndarray], float]:
+def compile_written(model: pm.Model, layout: Layout, logp: TensorVariable) -> Callable[[np.ndarray], float]:
     """Compile what PyMC has written as ``model.logp()`` as a function of a flat vector (D,)."""
     evaluate = _compile_scalars(model, layout, [logp])
     return lambda position: evaluate(position)[0]
 
 
-def build_written_logp(model: Any, layout: Layout, containers: Mapping[str, np.ndarray]) -> WrittenLogp:
+def build_written_logp(model: pm.Model, layout: Layout, containers: Mapping[str, np.ndarray]) -> WrittenLogp:
     """Compile ``model.logp()`` as it is written, for any values of the data containers that may vary."""
     frozen, targets = freeze_with_inputs(model, list(containers))
     shared = arguments_for(containers)
@@ -182,13 +184,13 @@ def build_written_logp(model: Any, layout: Layout, containers: Mapping[str, np.n
     return written
 
 
-def _point(model: Any, layout: Layout, position: Any) -> dict[str, np.ndarray]:
+def _point(model: pm.Model, layout: Layout, position: Any) -> dict[str, np.ndarray]:
     """Name the values of one position (D,), in the order and with the dtypes that ``model`` declares."""
     values = layout.unflatten(np.asarray(position))
     return {var.name: np.asarray(values[var.name], dtype=var.dtype) for var in model.value_vars}
 
 
-def _raise_for_terms(model: Any, layout: Layout, positions: np.ndarray, n_draws: int, source: str) -> None:
+def _raise_for_terms(model: pm.Model, layout: Layout, positions: np.ndarray, n_draws: int, source: str) -> None:
     try:
         terms = evaluate_terms(model, layout, positions, [*model.basic_RVs, *model.potentials])
     except IndexError as error:
@@ -211,7 +213,7 @@ def _raise_for_terms(model: Any, layout: Layout, positions: np.ndarray, n_draws:
 
 
 @untraced
-def _impossible_value(model: Any, layout: Layout, positions: np.ndarray, name: str) -> str:
+def _impossible_value(model: pm.Model, layout: Layout, positions: np.ndarray, name: str) -> str:
     """Name an observed value that has density zero at all positions (P, D), if elements have densities of their own."""
     rv = model[name]
     if rv not in model.observed_RVs:
@@ -231,7 +233,7 @@ def _impossible_value(model: Any, layout: Layout, positions: np.ndarray, name: s
     )
 
 
-def evaluate_terms(model: Any, layout: Layout, positions: np.ndarray, factors: list[Any]) -> dict[str, np.ndarray]:
+def evaluate_terms(model: pm.Model, layout: Layout, positions: np.ndarray, factors: list[Any]) -> dict[str, np.ndarray]:
     """Evaluate the log density of some variables and potentials (P,) at positions (P, D)."""
     terms = [factor.sum() for factor in model.logp(factors, sum=False)]
     rows = np.array([*map(_compile_scalars(model, layout, terms), positions)])

@@ -14,6 +14,7 @@ from pymc.distributions.transforms import LogExpM1
 from pytensor.graph.basic import equal_computations
 from pytensor.tensor.basic import get_underlying_scalar_constant_value
 from pytensor.tensor.exceptions import NotScalarConstantError
+from pytensor.tensor.variable import TensorVariable
 from pytensor.xtensor.shape import Transpose
 from scipy.special import gammaln
 
@@ -31,33 +32,33 @@ _kept: weakref.WeakKeyDictionary[Any, tuple[Any, bool]] = weakref.WeakKeyDiction
 _IMPROPER = {FlatRV: "pm.Flat", HalfFlatRV: "pm.HalfFlat", ICARRV: "pm.ICAR"}
 
 
-def discrete_names(model: Any) -> list[str]:
+def discrete_names(model: pm.Model) -> list[str]:
     """Name the discrete free variables."""
     return [rv.name for rv in model.free_RVs if is_discrete(rv)]
 
 
-def periodic_names(model: Any) -> list[str]:
+def periodic_names(model: pm.Model) -> list[str]:
     """Name the free variables that go round in a circle."""
     return [rv.name for rv in model.free_RVs if is_circular(name_transform(model.rvs_to_transforms[rv]))]
 
 
-def improper_priors(model: Any) -> dict[str, str]:
+def improper_priors(model: pm.Model) -> dict[str, str]:
     """Name the free variables whose prior is improper by construction, each with its distribution."""
     kinds = {rv: _IMPROPER.get(type(distribution_of(rv)), "") for rv in model.free_RVs}
     return {rv.name: kind for rv, kind in kinds.items() if kind and find_markov(rv) is None}
 
 
-def is_unnormalised(model: Any) -> bool:
+def is_unnormalised(model: pm.Model) -> bool:
     """Whether log Z of a model is a log partition function: a variable has no normalised density."""
     return bool(improper_priors(model)) or any(isinstance(distribution_of(rv), FlatDiscreteRV) for rv in model.free_RVs)
 
 
-def custom_names(model: Any) -> list[str]:
+def custom_names(model: pm.Model) -> list[str]:
     """Name the free variables whose draws and density are the user's own."""
     return [rv.name for rv in model.free_RVs if isinstance(distribution_of(rv), CustomDistRV)]
 
 
-def unnormalised_priors(model: Any) -> list[str]:
+def unnormalised_priors(model: pm.Model) -> list[str]:
     """Name the free variables whose log density on the unconstrained space may not integrate to one.
 
     Those of :func:`unnormalised_densities`, and those with a transform that may cut off a part of their distribution:
@@ -68,7 +69,7 @@ def unnormalised_priors(model: Any) -> list[str]:
     return [rv.name for rv in model.free_RVs if rv.name in doubtful or not keeps_all(rv, values[rv], transforms[rv])]
 
 
-def unnormalised_densities(model: Any) -> list[str]:
+def unnormalised_densities(model: pm.Model) -> list[str]:
     """Name the free variables whose distribution has a density in PyMC that may not integrate to one.
 
     The normalisers of the LKJ distributions, of pm.CAR and of pm.ICAR have been wrong in releases of PyMC, the density
@@ -78,12 +79,12 @@ def unnormalised_densities(model: Any) -> list[str]:
     return [rv.name for rv in model.free_RVs if rv.name in known or _is_doubtful(rv)]
 
 
-def _is_doubtful(rv: Any) -> bool:
+def _is_doubtful(rv: TensorVariable) -> bool:
     op = distribution_of(rv)
     return isinstance(op, CARRV) or find_markov(rv) is not None or "lkj" in type(op).__name__.lower()
 
 
-def known_log_mass(model: Any) -> float | None:
+def known_log_mass(model: pm.Model) -> float | None:
     """Return log of the integral of the prior's density where that is known without a draw; None where it is not."""
     doubtful = set(unnormalised_priors(model))
     doubted = [rv for rv in model.free_RVs if rv.name in doubtful]
@@ -92,7 +93,7 @@ def known_log_mass(model: Any) -> float | None:
     return None if improper_priors(model) or len(known) < len(masses) else float(sum(known))
 
 
-def _log_mass(rv: Any, value: Any, transform: Any) -> float | None:
+def _log_mass(rv: TensorVariable, value: TensorVariable, transform: Any) -> float | None:
     """Return log of the integral of one variable's density; None where it is not known."""
     if transform is None:
         return find_log_mass(rv)
@@ -110,7 +111,7 @@ def _log_mass(rv: Any, value: Any, transform: Any) -> float | None:
     return _lkj_log_mass(int(n), eta, is_correlation) if rv.ndim == 1 and _is_positive(rv.owner.inputs[3]) else None
 
 
-def _is_positive(sd: Any) -> bool:
+def _is_positive(sd: TensorVariable) -> bool:
     """Whether a distribution has all of its mass on the positive numbers, element by element."""
     op = sd.owner.op if sd.owner else None
     is_known = op is not None and op.ndim_supp == 0 and not isinstance(op, CustomDistRV)
@@ -138,7 +139,7 @@ def _lkj_log_mass(n: int, eta: float, is_correlation: bool) -> float:
     return float(compile_interpreted([], [added.sum()])()[0] + rest.sum())
 
 
-def log_count(model: Any, layout: Layout) -> float:
+def log_count(model: pm.Model, layout: Layout) -> float:
     """Return the log of how many states the variables have that count each with weight one; 0 without any."""
     total = 0.0
     for rv in model.free_RVs:
@@ -157,7 +158,7 @@ def log_count(model: Any, layout: Layout) -> float:
 
 
 @untraced
-def keeps_all(rv: Any, value: Any, transform: Any) -> bool:
+def keeps_all(rv: TensorVariable, value: TensorVariable, transform: Any) -> bool:
     """Whether all of a variable's distribution is known to lie in the range of its transform.
 
     It does where there is no transform, and where the transform is the one that PyMC gives the distribution by default:
@@ -172,7 +173,7 @@ def keeps_all(rv: Any, value: Any, transform: Any) -> bool:
     return answer
 
 
-def _keeps_all(rv: Any, value: Any, transform: Any) -> bool:
+def _keeps_all(rv: TensorVariable, value: TensorVariable, transform: Any) -> bool:
     if getattr(rv.type, "dims", None) is not None:
         return _is_default_of_dims(rv, transform)
     default = default_transform(rv.owner.op, rv)
@@ -184,7 +185,7 @@ def _keeps_all(rv: Any, value: Any, transform: Any) -> bool:
     return equal_computations([transform.backward(value, *parameters)], [default.backward(value, *parameters)])
 
 
-def _is_default_of_dims(rv: Any, transform: Any) -> bool:
+def _is_default_of_dims(rv: TensorVariable, transform: Any) -> bool:
     """Compare a transform of ``pymc.dims``, which holds what the distribution it was made for was given."""
     from pymc.dims.distributions import transforms  # warns that it is experimental: only for those who use it
 

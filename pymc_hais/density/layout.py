@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
+import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from pytensor.graph.replace import clone_replace
@@ -14,7 +15,7 @@ from pymc_hais.density.compiling import untraced
 from pymc_hais.density.sites.sites import SiteVariable, find_sites, is_discrete
 
 
-def free_variables(model: Any) -> list[Any]:
+def free_variables(model: pm.Model) -> list[Any]:
     """Return the free variables in the order of the flat vector: the model's own, but discrete ones last."""
     return sorted(model.free_RVs, key=is_discrete)
 
@@ -114,7 +115,7 @@ class Layout:
 
 
 @untraced
-def build_layout(model: Any, values: list[np.ndarray] | None = None) -> Layout:
+def build_layout(model: pm.Model, values: list[np.ndarray] | None = None) -> Layout:
     """Read the layout off one unconstrained draw of the free variables, in the order of :func:`free_variables`.
 
     Without a draw, as of a model that cannot be drawn from, PyMC's own starting point gives the shapes (and nothing
@@ -155,14 +156,14 @@ def build_position(layout: Layout) -> Any:
     return pt.tensor("position", dtype=pytensor.config.floatX, shape=(layout.n_dims,))
 
 
-def on_position(frozen: Any, layout: Layout, outputs: list[Any]) -> tuple[Any, list[Any]]:
+def on_position(frozen: pm.Model, layout: Layout, outputs: list[Any]) -> tuple[Any, list[Any]]:
     """Rewrite graphs of a model's value variables as graphs of one flat vector (D,)."""
     position = build_position(layout)
     values = values_at(frozen, layout, [position] * len(layout.owners))
     return position, clone_replace(outputs, values, rebuild_strict=False)
 
 
-def values_at(frozen: Any, layout: Layout, flat: Sequence[Any]) -> dict[Any, Any]:
+def values_at(frozen: pm.Model, layout: Layout, flat: Sequence[Any]) -> dict[Any, Any]:
     """Write a model's value variables as graphs of flat vectors (D,), one for each."""
     values = {}
     for i, (owner, shape) in enumerate(zip(layout.owners, layout.shapes, strict=True)):

@@ -15,11 +15,12 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.multivariate import CARRV, ICARRV
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.sparse.basic import DenseFromSparse, as_sparse_or_tensor_variable
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.variable import TensorVariable
 from scipy.sparse import csgraph, csr_array
 
 from pymc_hais.density.compiling import compile_interpreted
@@ -78,7 +79,7 @@ class Markov:
         return float(-0.5 * (len(x) * np.log(2.0 * np.pi) - np.linalg.slogdet(precision)[1] + x @ precision @ x))
 
 
-def find_markov(rv: Any) -> Markov | None:
+def find_markov(rv: TensorVariable) -> Markov | None:
     """Read a variable's neighbours; None for other distributions, and where they, or pm.ICAR's scales, may vary.
 
     Of pm.ICAR None, too, where areas are in several parts: then the density is improper.
@@ -100,7 +101,7 @@ def find_markov(rv: Any) -> Markov | None:
     return field if field.is_positive_definite and field.is_connected else None
 
 
-def find_log_mass(rv: Any) -> float | None:
+def find_log_mass(rv: TensorVariable) -> float | None:
     """Return log of the integral of PyMC's density of a field; None where it is not known to be one number."""
     field = find_markov(rv)
     if field is None:
@@ -112,7 +113,7 @@ def find_log_mass(rv: Any) -> float | None:
     return mass
 
 
-def _find_log_mass(rv: Any, field: Markov) -> float | None:
+def _find_log_mass(rv: TensorVariable, field: Markov) -> float | None:
     rng, size, *parameters = rv.owner.inputs
     x = pt.vector("x", dtype=rv.dtype, shape=(field.weights.shape[0],))
     masses = []
@@ -139,14 +140,14 @@ def draw_right(graph: FunctionGraph) -> None:
             graph.replace_all(tuple(zip(node.outputs, new.outputs, strict=True)), import_missing=True)
 
 
-def _constant(variable: Any) -> Any:
+def _constant(variable: Variable) -> Any:
     """Return the numbers of a constant, which may have been made dense, or have axes in front; None of no constant."""
     while variable.owner is not None and isinstance(variable.owner.op, DenseFromSparse | DimShuffle):
         (variable,) = variable.owner.inputs
     return variable.data if isinstance(variable, Constant) else None
 
 
-def _number(variable: Any) -> float | None:
+def _number(variable: Variable) -> float | None:
     data = _constant(variable)
     return float(np.ravel(data)[0]) if data is not None and np.size(data) == 1 else None
 

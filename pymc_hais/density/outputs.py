@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from pymc.model.transform.conditioning import remove_value_transforms
 from pytensor.graph.replace import clone_replace, vectorize_graph
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.compat import without_initvals
 from pymc_hais.density.compiling import compile_interpreted, freeze_dims_and_data, lower_xtensor
@@ -25,7 +27,7 @@ _MAX_CHUNK = 1000
 
 
 def build_outputs(
-    model: Any,
+    model: pm.Model,
     layout: Layout,
     var_names: Sequence[str] | None = None,
     include_transformed: bool = False,
@@ -64,7 +66,7 @@ def build_outputs(
     return evaluate
 
 
-def _wanted_names(model: Any, var_names: Sequence[str] | None, include_transformed: bool) -> list[str]:
+def _wanted_names(model: pm.Model, var_names: Sequence[str] | None, include_transformed: bool) -> list[str]:
     known = [variable.name for variable in (*model.free_RVs, *model.deterministics)]
     unknown = [name for name in var_names or () if name not in known]
     if unknown:
@@ -78,7 +80,7 @@ def _wanted_names(model: Any, var_names: Sequence[str] | None, include_transform
 
 
 def build_unconstrain(
-    model: Any, layout: Layout, shapes: Mapping[str, tuple[int, ...]]
+    model: pm.Model, layout: Layout, shapes: Mapping[str, tuple[int, ...]]
 ) -> Callable[[Mapping[str, np.ndarray]], np.ndarray]:
     """Build the inverse, given the shape of each free variable in its own space.
 
@@ -110,7 +112,7 @@ def build_unconstrain(
 
 
 def batch_over_rows(
-    position: Any, outputs: list[Any], single: Any, shared: Mapping[Any, np.ndarray] | None = None
+    position: TensorVariable, outputs: list[Any], single: Any, shared: Mapping[Any, np.ndarray] | None = None
 ) -> Callable[..., list[np.ndarray]]:
     """Vectorise graphs of one vector over a leading axis; one row at a time where a graph does not allow it.
 
@@ -139,7 +141,7 @@ def batch_over_rows(
     return function if agrees else loop
 
 
-def build_pointwise(model: Any, names: Sequence[str]) -> Pointwise:
+def build_pointwise(model: pm.Model, names: Sequence[str]) -> Pointwise:
     """Compile the log-likelihood of a table of data, summed over observed variables and all axes but the first.
 
     The model holds a table of n rows, in observed variables and data containers that others of the same shapes replace.
@@ -171,7 +173,7 @@ def build_pointwise(model: Any, names: Sequence[str]) -> Pointwise:
     return pointwise
 
 
-def _sum_rows(term: Any) -> Any:
+def _sum_rows(term: TensorVariable) -> Any:
     """Sum a log-likelihood (n, ...) over all axes but the first; (1,) for one number."""
     if term.ndim == 0:
         return term[None]

@@ -7,8 +7,10 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.core.messages import quoted
 from pymc_hais.density.compat import without_initvals
@@ -16,7 +18,7 @@ from pymc_hais.density.compiling import compile_interpreted
 from pymc_hais.density.containers import freeze_with_inputs
 
 
-def declared_value(model: Any, name: str) -> np.ndarray:
+def declared_value(model: pm.Model, name: str) -> np.ndarray:
     """Return a value of the model's own shape and type: of data, what it holds; of a free variable, a draw's zeros."""
     variable = model[name]
     if variable in model.free_RVs:
@@ -24,7 +26,7 @@ def declared_value(model: Any, name: str) -> np.ndarray:
     return _evaluate(model.rvs_to_values.get(variable, variable))
 
 
-def _evaluate(graph: Any) -> np.ndarray:
+def _evaluate(graph: TensorVariable) -> np.ndarray:
     """Evaluate a graph once: PyTensor's own ``eval`` would compile it."""
     return np.asarray(compile_interpreted([], [graph])()[0])
 
@@ -49,7 +51,7 @@ def check_known(model: Any, data: Any) -> tuple[str, ...]:
     return tuple(data)
 
 
-def check_rows(model: Any, data: Mapping[str, Any], is_joint: bool = False) -> dict[str, np.ndarray]:
+def check_rows(model: pm.Model, data: Mapping[str, Any], is_joint: bool = False) -> dict[str, np.ndarray]:
     """Return the rows (R, ...) by name, for a model that describes one of them.
 
     Where the joint density is wanted, whatever else the model observes and its potentials are a part of it; else a
@@ -60,7 +62,7 @@ def check_rows(model: Any, data: Mapping[str, Any], is_joint: bool = False) -> d
     return rows
 
 
-def check_table(model: Any, data: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def check_table(model: pm.Model, data: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Return tables of data (R, ...) for a model whose own data are a table with one row per observation."""
     table = {}
     for name in check_known(model, data):
@@ -75,7 +77,7 @@ def check_table(model: Any, data: Mapping[str, Any]) -> dict[str, np.ndarray]:
     return table
 
 
-def _check_together(model: Any, rows: Mapping[str, np.ndarray], is_joint: bool) -> None:
+def _check_together(model: pm.Model, rows: Mapping[str, np.ndarray], is_joint: bool) -> None:
     lengths = {name: len(values) for name, values in rows.items()}
     if len(set(lengths.values())) > 1:
         raise ValueError(f"The variables in `data` have different numbers of rows: {lengths}.")
@@ -116,7 +118,7 @@ def _is_masked(given: Any) -> bool:
     return isinstance(given, np.ma.MaskedArray) and bool(np.ma.getmaskarray(given).any())
 
 
-def _explain_shape(model: Any, name: str, given: tuple[int, ...], declared: tuple[int, ...]) -> str:
+def _explain_shape(model: pm.Model, name: str, given: tuple[int, ...], declared: tuple[int, ...]) -> str:
     expected = "(rows" + "".join(f", {n}" for n in declared) + ("," if not declared else "") + ")"
     message = f"The rows of `{name}` must have the shape {expected}, one row of {declared} each; got {given}."
     if given == declared:
@@ -132,7 +134,7 @@ def _explain_shape(model: Any, name: str, given: tuple[int, ...], declared: tupl
     return message
 
 
-def _check_dependence(model: Any, names: tuple[str, ...], is_joint: bool) -> None:
+def _check_dependence(model: pm.Model, names: tuple[str, ...], is_joint: bool) -> None:
     """Refuse a model in which a row reaches beyond the likelihood, or in which other data would count in each row."""
     inputs = [model[name] for name in names]
     # Where the observed value comes from a data container, the container is the input.
@@ -165,13 +167,13 @@ def _check_dependence(model: Any, names: tuple[str, ...], is_joint: bool) -> Non
         raise ValueError(f"`{doubled[0]}` is given twice, by itself and by a variable that is observed from it.")
 
 
-def _reached(variable: Any, sources: list[Any]) -> str:
+def _reached(variable: Variable, sources: list[Any]) -> str:
     """Name the source that a variable depends on, if any."""
     upstream = set(ancestors([variable]))
     return next((str(source.name) for source in sources if source in upstream), "")
 
 
-def build_row_logp(model: Any, names: tuple[str, ...]) -> Callable[..., float]:
+def build_row_logp(model: pm.Model, names: tuple[str, ...]) -> Callable[..., float]:
     """Build ``logp(*row) -> float``, the log density of a row in a model without free variables."""
     frozen, targets = freeze_with_inputs(model, names)
     inputs = [target.type() for target in targets]
@@ -180,12 +182,12 @@ def build_row_logp(model: Any, names: tuple[str, ...]) -> Callable[..., float]:
     return lambda *row: float(function(*(np.asarray(value) for value in row))[0])
 
 
-def observe_first(model: Any, rows: Mapping[str, np.ndarray]) -> Any:
+def observe_first(model: pm.Model, rows: Mapping[str, np.ndarray]) -> Any:
     """Return the model with free variables observed, at their first row; the density is then in their own space."""
     return pm.observe(without_initvals(model), {name: value[0] for name, value in rows.items()})
 
 
-def with_table(model: Any, data: Mapping[str, np.ndarray]) -> Any:
+def with_table(model: pm.Model, data: Mapping[str, np.ndarray]) -> Any:
     """Return a copy of the model with other data of the same shapes (n, ...) in place of its own."""
     copied = without_initvals(model).copy()
     # PyMC's copy has its variables in the order in which its graph is walked.

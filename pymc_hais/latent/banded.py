@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.gradient import disconnected_type
+from pytensor.graph.basic import Apply
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.compat import rewrite_for_gradients
 from pymc_hais.density.compiling import quiet_compilation
@@ -46,7 +48,12 @@ class Banded:
     of_sum: float = 0.0
 
     def expand(
-        self, log_prior: Any, log_rest: Any, point: Any, share: Any, around: Sequence[Callable[[Any], Any]]
+        self,
+        log_prior: TensorVariable,
+        log_rest: TensorVariable,
+        point: TensorVariable,
+        share: TensorVariable,
+        around: Sequence[Callable[[Any], Any]],
     ) -> list[Any]:
         """Write the diagonal (K,), the entries of all pairs (E,), and the gradient (K,)."""
         diagonal, off, slope = pairs(log_prior, point, self.pattern, self.of_sum)
@@ -57,7 +64,7 @@ class Banded:
         with quiet_compilation():
             return list(rewrite_for_gradients(arrays, "canonicalize", "specialize"))
 
-    def write_way(self, arrays: Sequence[Any], z: Any) -> tuple[Any, Any]:
+    def write_way(self, arrays: Sequence[Any], z: TensorVariable) -> tuple[Any, Any]:
         """Write the factor's diagonal, s in the end, and the way from the point to x of coordinates z (K,)."""
         diagonal, off, gradient = arrays
         own, beside = _write_blocks(self.pattern, diagonal, off)
@@ -111,7 +118,7 @@ def _stretch(factor: Bands, vectors: np.ndarray, by: np.ndarray) -> np.ndarray:
     return vectors + (by - 1.0) * np.sum(w * vectors, axis=1, keepdims=True) / np.sum(w * w, axis=1, keepdims=True) * w
 
 
-def _write_blocks(pattern: Pattern, diagonal: Any, off: Any) -> tuple[Any, Any]:
+def _write_blocks(pattern: Pattern, diagonal: TensorVariable, off: TensorVariable) -> tuple[Any, Any]:
     """Return the blocks on the diagonal, and those that couple each with the one before, (B, b, b).
 
     What is added to fill a block stands alone.
@@ -139,7 +146,7 @@ def _write_blocks(pattern: Pattern, diagonal: Any, off: Any) -> tuple[Any, Any]:
     return flat[:half].reshape((number, size, size)), flat[half:].reshape((number, size, size))
 
 
-def _split(pattern: Pattern, elements: Any) -> Any:
+def _split(pattern: Pattern, elements: TensorVariable) -> Any:
     """Return elements (K,) block by block (B, b)."""
     n_before = pattern.size - pattern.head
     n_after = pattern.n_blocks * pattern.size - n_before - len(pattern.order)
@@ -155,7 +162,7 @@ class BlockFactor(WrittenOut):
     (Murray 2016, "Differentiation of the Cholesky decomposition", arXiv:1602.07527).
     """
 
-    def build_inner_graph(self, own: Any, beside: Any, columns: Any) -> list[Any]:
+    def build_inner_graph(self, own: TensorVariable, beside: TensorVariable, columns: TensorVariable) -> list[Any]:
         """Go down."""
         size, m = own.type.shape[1], columns.type.shape[2]
         first = [pt.zeros(shape, dtype=own.dtype) for shape in ((size, size), (size, m))]
@@ -179,11 +186,13 @@ class BlockBack(WrittenOut):
     What comes back to the inverses is given to the blocks themselves.
     """
 
-    def connection_pattern(self, node: Any) -> list[list[bool]]:
+    def connection_pattern(self, node: Apply) -> list[list[bool]]:
         """Return which inputs have gradients: not the inverses, whose gradients are given to the blocks."""
         return [[True], [True], [False], [True]]
 
-    def build_inner_graph(self, factor: Any, coupling: Any, inverse: Any, right: Any) -> list[Any]:
+    def build_inner_graph(
+        self, factor: TensorVariable, coupling: TensorVariable, inverse: TensorVariable, right: TensorVariable
+    ) -> list[Any]:
         """Go up."""
         after = pt.concatenate([coupling[1:], pt.zeros_like(coupling[:1])])
         zero = pt.zeros(right.type.shape[1], dtype=right.dtype)
@@ -208,17 +217,17 @@ def _eliminate(own: Any, beside: Any, columns: Any, solved: Any, inverse: Any) -
 
 
 def _pull(
-    factor: Any,
-    coupling: Any,
-    solved: Any,
-    inverse: Any,
-    inverse_before: Any,
-    solved_before: Any,
-    of_factor: Any,
-    of_coupling: Any,
-    of_solved: Any,
-    carried_factor: Any,
-    carried_solved: Any,
+    factor: TensorVariable,
+    coupling: TensorVariable,
+    solved: TensorVariable,
+    inverse: TensorVariable,
+    inverse_before: TensorVariable,
+    solved_before: TensorVariable,
+    of_factor: TensorVariable,
+    of_coupling: TensorVariable,
+    of_solved: TensorVariable,
+    carried_factor: TensorVariable,
+    carried_solved: TensorVariable,
 ) -> tuple[Any, ...]:
     """Turn a block's gradients of the factor into those of the matrix, from the last block to the first."""
     of_columns = inverse.T @ (of_solved + carried_solved)
@@ -237,6 +246,8 @@ def _substitute(inverse: Any, coupling: Any, right: Any, before: Any) -> Any:
     return inverse @ (right - coupling @ before)
 
 
-def _substitute_back(inverse: Any, coupling: Any, right: Any, after: Any) -> Any:
+def _substitute_back(
+    inverse: TensorVariable, coupling: TensorVariable, right: TensorVariable, after: TensorVariable
+) -> Any:
     """Go one block up; the coupling is that of the block after with this one."""
     return inverse.T @ (right - coupling.T @ after)

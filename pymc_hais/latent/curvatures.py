@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.latent.patterns import Pattern
 from pymc_hais.latent.predictors import Predictor, find_predictor
@@ -17,7 +19,7 @@ from pymc_hais.latent.predictors import Predictor, find_predictor
 NODES = {0.0: 2.0 / 3.0, math.sqrt(3.0): 1.0 / 6.0, -math.sqrt(3.0): 1.0 / 6.0}
 
 
-def curvature(term: Any, variable: Any) -> tuple[Any, Any]:
+def curvature(term: Variable, variable: Variable) -> tuple[Any, Any]:
     """Return minus the second derivatives and the slopes (K,) of a sum of functions of single elements."""
     slopes: Any = pytensor.grad(term, variable, disconnected_inputs="ignore")
     second: Any = pytensor.grad(slopes.sum(), variable, disconnected_inputs="ignore")
@@ -31,7 +33,7 @@ def averaged(graphs: Sequence[Any], around: Sequence[Callable[[Any], Any]]) -> l
 
 
 def curvature_at_predictor(
-    log_rest: Any, point: Any, around: Sequence[Callable[[Any], Any]]
+    log_rest: TensorVariable, point: TensorVariable, around: Sequence[Callable[[Any], Any]]
 ) -> tuple[Predictor, Any, Any, Any]:
     """Expand a log likelihood in the linear predictor of a variable, around a fixed value of that.
 
@@ -49,7 +51,9 @@ def curvature_at_predictor(
     return predictor, values[0], pt.maximum(weights, 0.0), slopes
 
 
-def pairs(term: Any, variable: Any, pattern: Pattern, of_sum: float = 0.0) -> tuple[Any, Any, Any]:
+def pairs(
+    term: TensorVariable, variable: TensorVariable, pattern: Pattern, of_sum: float = 0.0
+) -> tuple[Any, Any, Any]:
     """Return minus the second derivatives of single elements (K,) and of pairs (E,), and the slopes (K,).
 
     By as many products with the Hessian as the pattern has colours.  What the square of the sum of all elements adds,

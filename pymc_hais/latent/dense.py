@@ -11,6 +11,7 @@ from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.math import Dot
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.compat import rewrite_for_gradients
 from pymc_hais.density.compiling import quiet_compilation
@@ -37,7 +38,7 @@ class DenseWays(WrittenOut):
     Cholesky decomposition", arXiv:1602.07527, equation 10).
     """
 
-    def build_inner_graph(self, matrix: Any, gradient: Any, z: Any) -> list[Any]:
+    def build_inner_graph(self, matrix: TensorVariable, gradient: TensorVariable, z: TensorVariable) -> list[Any]:
         """Return the diagonal, the way, and what the gradients need: L^-1, and the Newton step as L^-1 g."""
         factor = pt.linalg.cholesky(matrix, lower=True, on_error="nan")
         inverse = InverseFactor()(factor)
@@ -69,7 +70,12 @@ class Dense:
     """
 
     def expand(
-        self, log_prior: Any, log_rest: Any, point: Any, share: Any, around: Sequence[Callable[[Any], Any]]
+        self,
+        log_prior: TensorVariable,
+        log_rest: TensorVariable,
+        point: TensorVariable,
+        share: TensorVariable,
+        around: Sequence[Callable[[Any], Any]],
     ) -> list[Any]:
         """Write A and the gradient; where the likelihood is not concave it adds no precision."""
         precision, slope = curvature(log_prior, point)
@@ -81,7 +87,7 @@ class Dense:
         products = pt.outer(scale, scale) * _products(matrix, weights)
         return [pt.diag(precision) + share * products, slope + share * scale * (matrix @ slopes)]
 
-    def write_way(self, arrays: Sequence[Any], z: Any) -> tuple[Any, Any]:
+    def write_way(self, arrays: Sequence[Any], z: TensorVariable) -> tuple[Any, Any]:
         """Write the factor's diagonal (K,) and the way from the point to x of coordinates z (K,)."""
         root, way, *_ = DenseWays()(*arrays, z)
         return root, way
@@ -123,7 +129,7 @@ def _matrix(head: Any, end: Any) -> Any:
     return (ends - vectorize_graph(end, {head: zero})).reshape((n, -1))
 
 
-def _products(matrix: Any, weights: Any) -> Any:
+def _products(matrix: TensorVariable, weights: TensorVariable) -> Any:
     """Return M W M' (K, K) of a matrix (K, N) and weights (N,): where these are all one number, without a sum of N."""
     with quiet_compilation():
         (simple,) = rewrite_for_gradients([weights], "canonicalize", "specialize")

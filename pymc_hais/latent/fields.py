@@ -17,12 +17,12 @@ relative to their geometric mean.
 """
 
 import functools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.timeseries import AutoRegressiveRV, RandomWalkRV
 from pytensor.graph.basic import Constant
@@ -31,6 +31,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import Mul, TrueDiv
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.random.basic import CauchyRV, LogisticRV, NormalRV, StudentTRV
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.compat import rewrite_pregrad
 from pymc_hais.density.layout import Layout, values_at
@@ -105,7 +106,7 @@ class Field:
         return (self.weights * rows).cumsum(axis=-1).astype(own.dtype).reshape(own.shape)
 
 
-def find_fields(frozen: Any, layout: Layout, normals: bool = False) -> list[Field]:
+def find_fields(frozen: pm.Model, layout: Layout, normals: bool = False) -> list[Field]:
     """Find random walks, autoregressions of the first order, and normal variables used only as running sums.
 
     Parameters
@@ -134,13 +135,13 @@ def find_fields(frozen: Any, layout: Layout, normals: bool = False) -> list[Fiel
     return fields if layout.n_dims - sum(one.stop - one.start for one in fields) <= _FEW else chains
 
 
-def _find_precision(frozen: Any, owner: str, shape: tuple[int, ...]) -> Precision | None:
+def _find_precision(frozen: pm.Model, owner: str, shape: tuple[int, ...]) -> Precision | None:
     """Find the matrix of normals that the data look at by a linear predictor, if that or their prior moves.
 
     That of a Gaussian Markov random field has few entries as long as they look at single elements.
     """
     rv = frozen[owner]
-    own, size = frozen.rvs_to_values[rv], math.prod(shape)
+    own, size = frozen.rvs_to_values[rv], int(np.prod(shape))
     markov = find_markov(rv)
     is_normal = isinstance(rv.owner.op, NormalRV) and size in _DENSE
     if frozen.rvs_to_transforms[rv] is not None or not (is_normal or (markov is not None and size >= _DENSE.start)):
@@ -158,7 +159,7 @@ def _find_precision(frozen: Any, owner: str, shape: tuple[int, ...]) -> Precisio
     return Dense() if markov is None else Banded(markov.pattern, markov.of_sum)
 
 
-def _is_chain(frozen: Any, rv: Any) -> bool:
+def _is_chain(frozen: pm.Model, rv: TensorVariable) -> bool:
     op = rv.owner and rv.owner.op
     if frozen.rvs_to_transforms[rv] is not None or getattr(op, "ndim_supp", None) != 1:  # a walk of vectors
         return False
@@ -167,7 +168,7 @@ def _is_chain(frozen: Any, rv: Any) -> bool:
     return isinstance(op, AutoRegressiveRV) and op.ar_order == 1
 
 
-def _find_summed(frozen: Any, lengths: Mapping[str, int]) -> dict[str, np.ndarray]:
+def _find_summed(frozen: pm.Model, lengths: Mapping[str, int]) -> dict[str, np.ndarray]:
     """Find the normal variables whose elements, times what is the same for all, the model adds up before all else.
 
     ``lengths`` are those of the variables' last axes.  Returns the weights of the elements relative to each other,
@@ -192,17 +193,17 @@ def _find_summed(frozen: Any, lengths: Mapping[str, int]) -> dict[str, np.ndarra
 
 
 def _sums_in(graphs: Sequence[Any]) -> dict[Any, tuple[Any, np.ndarray]]:
-    """Find what adds elements up in graphs -> what these are of, and their weights."""
-    return {one: source for one in ancestors(graphs) if _adds_up(one) and (source := _source(one.owner.inputs[0]))}
+    """Find the sums along the last axis in graphs -> what is added up, and the weights."""
+    found = {}
+    for one in ancestors(graphs):
+        op = one.owner and one.owner.op
+        is_sum = isinstance(op, CumOp) and op.mode == "add" and op.axis == one.type.ndim - 1
+        if is_sum and (source := _source(one.owner.inputs[0])):
+            found[one] = source
+    return found
 
 
-def _adds_up(one: Any) -> bool:
-    """Whether a variable has the sums of another one along its last axis."""
-    op = one.owner and one.owner.op
-    return isinstance(op, CumOp) and op.mode == "add" and op.axis == one.type.ndim - 1
-
-
-def _source(added: Any) -> tuple[Any, np.ndarray] | None:
+def _source(added: TensorVariable) -> tuple[Any, np.ndarray] | None:
     """Return what is multiplied or divided by numbers that do not depend on it, and by constants along the last axis.
 
     The constants, all of them positive, are relative to their geometric mean.
@@ -226,7 +227,7 @@ def _source(added: Any) -> tuple[Any, np.ndarray] | None:
 
 
 def open_sums(
-    frozen: Any, fields: Sequence[Field], terms: list[Any], values: Mapping[Any, Any]
+    frozen: pm.Model, fields: Sequence[Field], terms: list[Any], values: Mapping[Any, Any]
 ) -> tuple[list[Any], dict[str, Any], dict[Any, Any]]:
     """Write the chain itself where a graph of value variables has the sums of a field's differences.
 
@@ -250,7 +251,7 @@ def open_sums(
     return terms, chains, values
 
 
-def at_points(frozen: Any, layout: Layout, fields: Sequence[Field], shift: Any) -> dict[Any, Any]:
+def at_points(frozen: pm.Model, layout: Layout, fields: Sequence[Field], shift: TensorVariable) -> dict[Any, Any]:
     """Return where all value variables and chains are at the point, a flat vector that the sites have."""
     *_, points = open_sums(frozen, fields, [], values_at(frozen, layout, [shift] * len(layout.owners)))
     return points
@@ -261,15 +262,14 @@ def expand(
     terms: list[Any],
     values: Mapping[Any, Any],
     points: Mapping[Any, Any],
-    own: Any,
-    chain: Any,
-    precision: Any,
+    own: TensorVariable,
+    chain: TensorVariable,
+    precision: TensorVariable,
 ) -> list[Any]:
     """Expand log prior + log likelihood in a field around a point, given everything else.
 
     Parameters
     ----------
-    field : Field
     terms : list of variable
         Log prior and the rest, as graphs of value variables and chains.
     values, points : dict

@@ -4,12 +4,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.scalar as ps
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import toposort
 from pytensor.tensor.basic import Join, MakeVector
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import All, Dot, Sum
 from pytensor.tensor.shape import Reshape
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.compat import CheckParameterValue
 from pymc_hais.density.proofs.signs import LAYOUT
@@ -29,7 +31,7 @@ class Predictor(NamedTuple):
     others: list[Any]  # what else the chain is computed from
 
 
-def find_predictor(log_rest: Any, point: Any) -> Predictor | None:
+def find_predictor(log_rest: TensorVariable, point: TensorVariable) -> Predictor | None:
     """Find the linear predictor of a variable in a log likelihood; None where there is none, or not known."""
     uses = _uses(log_rest, point)
     chain = [point]
@@ -46,17 +48,17 @@ def find_predictor(log_rest: Any, point: Any) -> Predictor | None:
     return Predictor(chain[min(first, last)], chain[last], bool(mixing), others)
 
 
-def _size(variable: Any) -> int | None:
+def _size(variable: TensorVariable) -> int | None:
     """Return how many elements a variable has, if that is known."""
     shape = variable.type.shape
     return None if None in shape else int(np.prod(shape))
 
 
-def _is_layout(variable: Any) -> bool:
+def _is_layout(variable: Variable) -> bool:
     return isinstance(variable.owner.op, LAYOUT)
 
 
-def _picks(variable: Any) -> bool:
+def _picks(variable: Variable) -> bool:
     """Whether elements are picked, mixed, or put in another order."""
     op = variable.owner and variable.owner.op
     if isinstance(op, DimShuffle):
@@ -65,11 +67,11 @@ def _picks(variable: Any) -> bool:
     return op is not None and not isinstance(op, Elemwise | Reshape)
 
 
-def _is_mixing(variable: Any) -> bool:
+def _is_mixing(variable: Variable) -> bool:
     return isinstance(variable.owner.op, Sum | CumOp) or core_op(variable, Dot) is not None
 
 
-def _uses(output: Any, of: Any) -> dict[Any, list[Any]]:
+def _uses(output: TensorVariable, of: TensorVariable) -> dict[Any, list[Any]]:
     """Return the nodes that compute something from each variable that depends on one; once for each input."""
     uses: dict[Any, list[Any]] = {of: []}
     for node in toposort([output]):
@@ -81,7 +83,7 @@ def _uses(output: Any, of: Any) -> dict[Any, list[Any]]:
     return uses
 
 
-def _is_affine(node: Any, variable: Any) -> bool:
+def _is_affine(node: Apply, variable: Variable) -> bool:
     """Whether a node is affine in one of its inputs, with all others constant."""
     op, first = node.op, node.inputs[0]
     if isinstance(op, Elemwise):
@@ -97,7 +99,7 @@ def _is_affine(node: Any, variable: Any) -> bool:
     return is_sum or core_op(node.outputs[0], Dot) is not None
 
 
-def _is_sum_of_functions(log_rest: Any, of: Any) -> bool:
+def _is_sum_of_functions(log_rest: TensorVariable, of: TensorVariable) -> bool:
     """Whether a log likelihood is proven to be a sum of functions of the elements of a variable, one of each."""
     is_total: dict[Any, bool] = {of: False}
     for node in toposort([log_rest], blockers=[of]):
@@ -111,7 +113,7 @@ def _is_sum_of_functions(log_rest: Any, of: Any) -> bool:
     return bool(is_total.get(log_rest))
 
 
-def _is_total(node: Any, mine: list[Any], totals: list[bool]) -> bool | None:
+def _is_total(node: Apply, mine: list[Any], totals: list[bool]) -> bool | None:
     """Return whether a node computes a total of functions of elements, or still one of each; None if neither."""
     op = node.op
     if isinstance(op, Elemwise):

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.compat import rewrite_for_gradients
 from pymc_hais.density.compiling import quiet_compilation
@@ -39,7 +40,12 @@ class Tridiagonal:
     """The precision of a chain, as far as each observation looks at one element."""
 
     def expand(
-        self, log_prior: Any, log_rest: Any, point: Any, share: Any, around: Sequence[Callable[[Any], Any]]
+        self,
+        log_prior: TensorVariable,
+        log_rest: TensorVariable,
+        point: TensorVariable,
+        share: TensorVariable,
+        around: Sequence[Callable[[Any], Any]],
     ) -> Bands:
         """Differentiate log prior + share * the rest; where the rest is not concave it adds no precision."""
         of_prior, of_rest = _bands(log_prior, point), Bands(*averaged(_bands(log_rest, point), around))
@@ -51,7 +57,7 @@ class Tridiagonal:
         with quiet_compilation():
             return Bands(*rewrite_for_gradients(bands, "canonicalize", "specialize"))
 
-    def write_way(self, bands: Sequence[Any], z: Any) -> tuple[Any, Any]:
+    def write_way(self, bands: Sequence[Any], z: TensorVariable) -> tuple[Any, Any]:
         """Write the factor's diagonal (K,) and the way from the point to x of coordinates z (K,)."""
         root, way, *_ = Ways()(*bands, z)
         return root, way
@@ -82,7 +88,7 @@ class Tridiagonal:
         return factor.diagonal * step + factor.off * after - factor.step
 
 
-def _bands(term: Any, point: Any) -> Bands:
+def _bands(term: TensorVariable, point: TensorVariable) -> Bands:
     """Differentiate a log density twice, by as many products with its Hessian as there are colours."""
     gradient: Any = pytensor.grad(term, point, disconnected_inputs="ignore")
     colours = np.arange(int(np.prod(point.type.shape))) % _COLOURS
@@ -104,7 +110,9 @@ class Ways(WrittenOut):
     for the gradients of the factor's diagonal and of the way alone: no density looks at the rest.
     """
 
-    def build_inner_graph(self, diagonal: Any, off: Any, gradient: Any, z: Any) -> list[Any]:
+    def build_inner_graph(
+        self, diagonal: TensorVariable, off: TensorVariable, gradient: TensorVariable, z: TensorVariable
+    ) -> list[Any]:
         """Factorise from the first row to the last, and substitute back."""
         zero = pt.zeros((), dtype=z.dtype)
         root, coupling, step = recur(functools.partial(_eliminate, pt), [diagonal, off, gradient], [None, zero, zero])
@@ -128,17 +136,17 @@ class Ways(WrittenOut):
 
 
 def _pull(
-    diagonal: Any,
-    root: Any,
-    coupling: Any,
-    step: Any,
-    before: Any,
-    last: Any,
-    of_root: Any,
-    of_coupling: Any,
-    of_step: Any,
-    carried_coupling: Any,
-    carried_step: Any,
+    diagonal: TensorVariable,
+    root: TensorVariable,
+    coupling: TensorVariable,
+    step: TensorVariable,
+    before: TensorVariable,
+    last: TensorVariable,
+    of_root: TensorVariable,
+    of_coupling: TensorVariable,
+    of_step: TensorVariable,
+    carried_coupling: TensorVariable,
+    carried_step: TensorVariable,
 ) -> tuple[Any, ...]:
     """Turn the gradients of a factor's row into those of the bands; ``before`` and ``last`` are of rows above."""
     of_coupling, of_gradient = of_coupling + carried_coupling, (of_step + carried_step) / root

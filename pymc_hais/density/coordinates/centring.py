@@ -12,9 +12,11 @@ be exact.
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.layout import Layout
 from pymc_hais.latent.fields import Field
@@ -30,7 +32,7 @@ def times_site(xp: Any, location: Any, log_scale: Any, precision: Any, shift: An
     return (location + variance * shift) / growth, log_scale - 0.5 * xp.log(growth)
 
 
-def find_conditionals(frozen: Any, layout: Layout, fields: Sequence[Field]) -> dict[str, tuple[Any, Any]]:
+def find_conditionals(frozen: pm.Model, layout: Layout, fields: Sequence[Field]) -> dict[str, tuple[Any, Any]]:
     """Return location and log scale of the variables that have parents, as graphs of value variables.
 
     Fields are left out, and what has one for a parent: their coordinates follow those of all other variables.  Beside
@@ -52,7 +54,7 @@ def find_conditionals(frozen: Any, layout: Layout, fields: Sequence[Field]) -> d
     return found
 
 
-def longest_line(frozen: Any, found: dict[str, Any]) -> int:
+def longest_line(frozen: pm.Model, found: dict[str, Any]) -> int:
     """Return the length of the longest line of descent among the variables found."""
     depths: dict[str, int] = {}
     for owner in found:  # parents come before children
@@ -61,7 +63,7 @@ def longest_line(frozen: Any, found: dict[str, Any]) -> int:
     return max(depths.values(), default=0)
 
 
-def _location_and_log_scale(frozen: Any, rv: Any) -> tuple[Any, Any] | None:
+def _location_and_log_scale(frozen: pm.Model, rv: TensorVariable) -> tuple[Any, Any] | None:
     """Return both for the unconstrained value, as graphs of random variables; None for a distribution not listed."""
     op = rv.owner.op
     kind = _KINDS.get(type(op).__name__)
@@ -72,13 +74,13 @@ def _location_and_log_scale(frozen: Any, rv: Any) -> tuple[Any, Any] | None:
     return kind[1](*parameters)
 
 
-def _digamma(x: Any) -> Any:
+def _digamma(x: TensorVariable) -> Any:
     """Approximate the logarithmic derivative of the gamma function, smoothly and cheaply."""
     y = x + _SHIFT
     return pt.log(y) - 0.5 / y - sum(1.0 / (x + i) for i in range(_SHIFT))
 
 
-def _log_trigamma(x: Any) -> Any:
+def _log_trigamma(x: TensorVariable) -> Any:
     """Approximate the logarithm of its derivative."""
     y = x + _SHIFT
     return pt.log(1.0 / y + 0.5 / y**2 + sum(1.0 / (x + i) ** 2 for i in range(_SHIFT)))
@@ -87,15 +89,15 @@ def _log_trigamma(x: Any) -> Any:
 _SHIFT = 3
 
 
-def _of_gamma(shape: Any, scale: Any) -> tuple[Any, Any]:
+def _of_gamma(shape: Any, scale: TensorVariable) -> tuple[Any, Any]:
     return _digamma(shape) + pt.log(scale), 0.5 * _log_trigamma(shape)
 
 
-def _of_inverse_gamma(shape: Any, scale: Any) -> tuple[Any, Any]:
+def _of_inverse_gamma(shape: Any, scale: TensorVariable) -> tuple[Any, Any]:
     return pt.log(scale) - _digamma(shape), 0.5 * _log_trigamma(shape)
 
 
-def _of_beta(a: Any, b: Any) -> tuple[Any, Any]:
+def _of_beta(a: TensorVariable, b: TensorVariable) -> tuple[Any, Any]:
     return _digamma(a) - _digamma(b), 0.5 * pt.logaddexp(_log_trigamma(a), _log_trigamma(b))
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.replace import clone_replace, vectorize_graph
 
@@ -140,7 +141,7 @@ class Chart:
 
 @untraced
 def build_chart(
-    model: Any, layout: Layout, containers: Mapping[str, np.ndarray] | None = None, normals: bool = False
+    model: pm.Model, layout: Layout, containers: Mapping[str, np.ndarray] | None = None, normals: bool = False
 ) -> Chart | None:
     """Find the elements whose prior has parents, and the fields, given data containers that may vary; None if none.
 
@@ -181,7 +182,7 @@ def build_chart(
     return Chart(is_moved, longest_line(frozen, found), tuple(fields), numbers_of(containers), numbers_of)
 
 
-def has_normal_fields(model: Any) -> bool:
+def has_normal_fields(model: pm.Model) -> bool:
     """Whether independent normal variables of a model, or areas with neighbours, can be a field, if asked for."""
     frozen, _ = freeze_with_inputs(model, [])
     return any(one.fixes_predictor for one in find_fields(frozen, build_layout(model), normals=True))
@@ -206,7 +207,7 @@ def _compile(written: Written, layout: Layout, given: Mapping[Any, Any]) -> Call
     return compute
 
 
-def _write_expansions(frozen: Any, layout: Layout, fields: Sequence[Field]) -> list[Written]:
+def _write_expansions(frozen: pm.Model, layout: Layout, fields: Sequence[Field]) -> list[Written]:
     """Write the arrays of all fields; none where an operation of the model cannot be differentiated twice."""
     try:
         return [_write_expansion(frozen, layout, fields, i) for i in range(len(fields))]
@@ -215,7 +216,7 @@ def _write_expansions(frozen: Any, layout: Layout, fields: Sequence[Field]) -> l
         return []
 
 
-def _write_moments(frozen: Any, layout: Layout, found: dict[str, Any]) -> Written:
+def _write_moments(frozen: pm.Model, layout: Layout, found: dict[str, Any]) -> Written:
     """Write location and log scale of all elements as graphs of the flat vector."""
     zeros = [(pt.zeros(shape), pt.zeros(shape)) for shape in layout.shapes]
     pairs = [found.get(owner, zero) for owner, zero in zip(layout.owners, zeros, strict=True)]
@@ -227,7 +228,7 @@ def _write_moments(frozen: Any, layout: Layout, found: dict[str, Any]) -> Writte
     return outputs, position, []
 
 
-def _write_expansion(frozen: Any, layout: Layout, fields: Sequence[Field], i: int) -> Written:
+def _write_expansion(frozen: pm.Model, layout: Layout, fields: Sequence[Field], i: int) -> Written:
     """Write the arrays of a field as graphs of the flat vector and the sites; those after it are at their points."""
     position = build_position(layout)
     sites = [position.type(name) for name in ("precision", "shift")]  # nothing here is mixed

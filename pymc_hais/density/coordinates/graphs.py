@@ -3,8 +3,10 @@
 from typing import Any, NamedTuple
 
 import numpy as np
+import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.replace import clone_replace
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.compat import rewrite_pregrad
 from pymc_hais.density.coordinates.centring import find_conditionals, times_site
@@ -23,7 +25,9 @@ class Recentred(NamedTuple):
     no_sites: list[np.ndarray]  # their values where there are no data
 
 
-def recentre(frozen: Any, layout: Layout, chart: Chart | None, coordinates: Any, terms: list[Any]) -> Recentred:
+def recentre(
+    frozen: pm.Model, layout: Layout, chart: Chart | None, coordinates: TensorVariable, terms: list[Any]
+) -> Recentred:
     """Write a model's value variables as graphs of the coordinates (D,); without a chart they are the same.
 
     Parameters
@@ -53,7 +57,7 @@ def _put_in(terms: list[Any], values: dict[Any, Any]) -> list[Any]:
 
 
 def _recentre_normals(
-    frozen: Any, layout: Layout, chart: Chart, coordinates: Any, sites: list[Any]
+    frozen: pm.Model, layout: Layout, chart: Chart, coordinates: TensorVariable, sites: list[Any]
 ) -> tuple[dict[Any, Any], Any]:
     """Write what is mixed or has parents, and the fields as their points; return the Jacobian's share, too."""
     found = find_conditionals(frozen, layout, chart.fields)
@@ -77,9 +81,9 @@ def _recentre_normals(
 
 
 def _recentre_fields(
-    frozen: Any,
+    frozen: pm.Model,
     chart: Chart,
-    coordinates: Any,
+    coordinates: TensorVariable,
     sites: list[Any],
     terms: list[Any],
     chains: dict[str, Any],

@@ -8,6 +8,7 @@ import numpy as np
 import pymc as pm
 import pytensor
 from pytensor.graph.basic import Constant
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.core.messages import quoted
 from pymc_hais.density.compiling import untraced
@@ -31,7 +32,7 @@ class ModelIdentity:
     unreadable: tuple[str, ...] = ()  # content that no digest covers
     values: tuple[str, ...] = ()  # where something is unreadable: log densities at fixed points, and a draw of each
 
-    def with_density(self, model: Any, logp: Any) -> Self:
+    def with_density(self, model: pm.Model, logp: TensorVariable) -> Self:
         """Add ``model.logp()``, and its values if the model has unreadable content."""
         density = Walk([*model.value_vars, *model.data_vars]).digest(logp)
         return replace(self, density=density, values=_values_of(model, logp) if self.unreadable else ())
@@ -66,7 +67,7 @@ class ModelIdentity:
             )
 
 
-def identify(model: Any, without: Collection[str] = ()) -> ModelIdentity:
+def identify(model: pm.Model, without: Collection[str] = ()) -> ModelIdentity:
     """Return the identity of a model as it is now, with its data except for those of some containers."""
     walk, terms = Walk(model.data_vars), terms_of(model)
     graph, data = {}, {}
@@ -98,7 +99,7 @@ def _kind(variable: Any) -> str:
 
 
 @untraced
-def identify_as_written(model: Any) -> ModelIdentity:
+def identify_as_written(model: pm.Model) -> ModelIdentity:
     """Return the identity of a model with that of its log density, which takes ten times as long.
 
     What outlives this process may be read under another version of PyMC.
@@ -111,7 +112,7 @@ def identify_as_written(model: Any) -> ModelIdentity:
     return identity.with_density(model, logp)
 
 
-def _values_of(model: Any, logp: Any) -> tuple[str, ...]:
+def _values_of(model: pm.Model, logp: TensorVariable) -> tuple[str, ...]:
     """Return the log density at fixed points around the initial point, and a draw; none if nothing can be computed."""
     rng = np.random.default_rng(0)
     try:

@@ -46,7 +46,7 @@ _REFUSED = {"__import__", "eval", "exec", "globals", "open"}
 _MAKERS = ("__init__", "__new__", "__post_init__")
 
 
-def terms_of(model: Any) -> dict[str, list[Any]]:
+def terms_of(model: pm.Model) -> dict[str, list[Any]]:
     """Return by name the graph, transform and value variable of each random variable, and the graph of potentials."""
     terms = {rv.name: [rv, model.rvs_to_transforms.get(rv), model.rvs_to_values[rv]] for rv in model.basic_RVs}
     return terms | {potential.name: [potential] for potential in model.potentials}

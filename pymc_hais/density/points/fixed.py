@@ -1,14 +1,14 @@
 """A model without free variables -> its log density and the values of its Deterministics."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
+import pymc as pm
 
 from pymc_hais.core.messages import quoted
 
 
-def evaluate_fixed(model: Any, var_names: Sequence[str] | None = None) -> tuple[float, dict[str, np.ndarray]]:
+def evaluate_fixed(model: pm.Model, var_names: Sequence[str] | None = None) -> tuple[float, dict[str, np.ndarray]]:
     """Return ``model.logp()``, and the Deterministics in ``var_names``, all of them by default.
 
     Raises ValueError for a log density that is not finite, and for names that the model does not have.
@@ -29,7 +29,7 @@ def evaluate_fixed(model: Any, var_names: Sequence[str] | None = None) -> tuple[
     return log_density, {one.name: np.asarray(value) for one, value in zip(chosen, values, strict=True)}
 
 
-def evaluate_data_terms(model: Any, names: Sequence[str] | None) -> dict[str, np.ndarray]:
+def evaluate_data_terms(model: pm.Model, names: Sequence[str] | None) -> dict[str, np.ndarray]:
     """Return the log density of each observation of the named observed variables, all of them by default."""
     chosen = [one for one in model.observed_RVs if names is None or one.name in names]
     values = model.compile_logp(vars=chosen, sum=False)({})

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import pymc as pm
 from pytensor.graph.traversal import ancestors
 
 from pymc_hais.core.messages import quoted, shown
@@ -12,7 +13,7 @@ from pymc_hais.density.layout import Layout
 from pymc_hais.density.outputs import build_unconstrain
 
 
-def read_point(model: Any, point: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
+def read_point(model: pm.Model, point: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
     """Return the values of the tested variables, NaN for elements that stay free.
 
     Raises ValueError for anything that is no point or names no free variable, and for a prior without an exact marginal
@@ -40,7 +41,7 @@ def read_point(model: Any, point: Any, shapes: Mapping[str, tuple[int, ...]]) ->
     return read
 
 
-def _refuse_dependent(model: Any, name: str) -> None:
+def _refuse_dependent(model: pm.Model, name: str) -> None:
     """Refuse a variable whose prior depends on other free variables."""
     variable = model[name]
     above = [rv.name for rv in model.free_RVs if rv is not variable and rv in set(ancestors([variable]))]
@@ -64,7 +65,7 @@ def _shaped(name: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def locate(
-    model: Any, layout: Layout, point: Mapping[str, np.ndarray], others: Mapping[str, np.ndarray]
+    model: pm.Model, layout: Layout, point: Mapping[str, np.ndarray], others: Mapping[str, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Return the flat dimensions (k,) that are tested, their values (k,), and the prior's log density there.
 

@@ -12,9 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pymc as pm
 import pytensor.scalar as ps
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import Join, MakeVector, ScalarFromTensor
@@ -23,6 +25,7 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import All, Dot, Sum
 from pytensor.tensor.shape import Reshape
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.compat import CheckParameterValue
 from pymc_hais.density.compiling import quiet_compilation
@@ -53,7 +56,7 @@ def is_log_concave(graph: Any, values: Sequence[Any]) -> bool:
     return join(*(found.get(term, _CONSTANT) for term in log_density)) in (_CONSTANT, _AFFINE, _CONCAVE)
 
 
-def is_concave_in(model: Any, layout: Layout, owners: Sequence[str]) -> bool:
+def is_concave_in(model: pm.Model, layout: Layout, owners: Sequence[str]) -> bool:
     """Whether ``model.logp()`` is proven to be concave in some variables, for all values of the others.
 
     That of a Gaussian Markov random field is, whatever its mean and its precision, if these depend on none of them.
@@ -82,7 +85,7 @@ class _Reader:
         Inputs that are constant, of values that are not known.
     """
 
-    def __init__(self, position: Any, known: Mapping[Any, np.ndarray], *fixed: Any) -> None:
+    def __init__(self, position: TensorVariable, known: Mapping[Any, np.ndarray], *fixed: TensorVariable) -> None:
         self._known = known
         self._found: dict[Any, Curvature] = {position: _AFFINE, **dict.fromkeys((*known, *fixed), _CONSTANT)}
         self._signs = Signs(self._value)
@@ -97,10 +100,10 @@ class _Reader:
             self._found.update(dict.fromkeys(node.outputs, curvature))
         return self._found
 
-    def _of(self, variable: Any) -> Curvature:
+    def _of(self, variable: Variable) -> Curvature:
         return self._found.get(variable, _CONSTANT if isinstance(variable, Constant) else _UNKNOWN)
 
-    def _of_node(self, node: Any) -> Curvature:
+    def _of_node(self, node: Apply) -> Curvature:
         op, inputs = node.op, node.inputs
         if isinstance(op, Elemwise):
             return self._of_scalar(op.scalar_op, inputs)
@@ -116,12 +119,12 @@ class _Reader:
             return self._of(first)
         return _UNKNOWN
 
-    def _of_scalar(self, op: Any, inputs: list[Any]) -> Curvature:
+    def _of_scalar(self, op: Op, inputs: list[Any]) -> Curvature:
         """Return the curvature of an elementwise operation."""
         rule: Callable[..., Curvature] | None = _RULES.get(type(op))
         return _UNKNOWN if rule is None else rule(self, op, inputs)
 
-    def _of_sum(self, op: Any, inputs: list[Any]) -> Curvature:
+    def _of_sum(self, op: Op, inputs: list[Any]) -> Curvature:
         return _AFFINE if self._are_log_odds(inputs) else join(*map(self._of, inputs))
 
     def _are_log_odds(self, inputs: list[Any]) -> bool:
@@ -129,19 +132,19 @@ class _Reader:
         odds = log_odds(*inputs) if len(inputs) == 2 else None
         return odds is not None and self._of(odds) == _AFFINE
 
-    def _of_difference(self, op: Any, inputs: list[Any]) -> Curvature:
+    def _of_difference(self, op: Op, inputs: list[Any]) -> Curvature:
         return join(self._of(inputs[0]), self._of(inputs[1]).opposite)
 
-    def _of_negative(self, op: Any, inputs: list[Any]) -> Curvature:
+    def _of_negative(self, op: Op, inputs: list[Any]) -> Curvature:
         return self._of(inputs[0]).opposite
 
-    def _of_same(self, op: Any, inputs: list[Any]) -> Curvature:
+    def _of_same(self, op: Op, inputs: list[Any]) -> Curvature:
         return self._of(inputs[-1])
 
     def _of_cast(self, op: Any, inputs: list[Any]) -> Curvature:
         return self._of(inputs[0]) if op.o_type.dtype.startswith("float") else _UNKNOWN
 
-    def _of_quotient(self, op: Any, inputs: list[Any]) -> Curvature:
+    def _of_quotient(self, op: Op, inputs: list[Any]) -> Curvature:
         return self._of_product(inputs) if self._of(inputs[1]) == _CONSTANT else _UNKNOWN
 
     def _of_product(self, inputs: list[Any]) -> Curvature:
@@ -155,7 +158,7 @@ class _Reader:
             return curvature if curvature == _AFFINE else _UNKNOWN
         return curvature.opposite if signs.count(-1.0) % 2 else curvature
 
-    def _of_rising(self, op: Any, inputs: list[Any]) -> Curvature:
+    def _of_rising(self, op: Op, inputs: list[Any]) -> Curvature:
         if isinstance(op, ps.Log) and self._is_of_exponentials(inputs[0]) and self._sign(inputs[0]) == 1.0:
             return _AFFINE
         if isinstance(op, ps.Log | ps.Log1p) and self._is_posynomial(inputs[0]):
@@ -163,27 +166,27 @@ class _Reader:
         own = _CONVEX if isinstance(op, _CONVEX_RISING) else _CONCAVE
         return own if self._of(inputs[0]) in (_AFFINE, own) else _UNKNOWN
 
-    def _of_sign(self, op: Any, inputs: list[Any]) -> Curvature:
+    def _of_sign(self, op: Op, inputs: list[Any]) -> Curvature:
         """Return that of a sign: products of exponentials are zero for all positions or for none."""
         return _CONSTANT if self._is_of_exponentials(inputs[0]) and self._sign(inputs[0]) is not None else _UNKNOWN
 
-    def _of_distance(self, op: Any, inputs: list[Any]) -> Curvature:
+    def _of_distance(self, op: Op, inputs: list[Any]) -> Curvature:
         """Return the curvature of a square or an absolute value: convex, and rising where nothing is negative."""
         curvature = self._of(inputs[0])
         is_convex = curvature == _AFFINE or (curvature == _CONVEX and self._is_one_of(inputs[0], NOT_NEGATIVE))
         return _CONVEX if is_convex else _UNKNOWN
 
-    def _of_power(self, op: Any, inputs: list[Any]) -> Curvature:
+    def _of_power(self, op: Op, inputs: list[Any]) -> Curvature:
         exponent = self._value(inputs[1])
         is_distance = exponent is not None and is_even(exponent) and np.all(exponent > 0)
         return self._of_distance(op, inputs) if is_distance else _UNKNOWN
 
-    def _of_switch(self, op: Any, inputs: list[Any]) -> Curvature:
+    def _of_switch(self, op: Op, inputs: list[Any]) -> Curvature:
         condition, *branches = inputs
         # Numbers may be part of a condition, so that another branch is taken at some of the elements.
         return join(*map(self._of, branches)) if self._holds(condition) or self._fails(condition) else _UNKNOWN
 
-    def _holds(self, condition: Any) -> bool:
+    def _holds(self, condition: Variable) -> bool:
         """Whether a condition is known to hold wherever the position is."""
         if self._of(condition) == _CONSTANT:
             return True  # for all positions or for none: a density of zero everywhere is another check's business
@@ -208,7 +211,7 @@ class _Reader:
         can_be = isinstance(owner.op.scalar_op, ps.GE) or self._is_of_exponentials(left)
         return can_be and bound is not None and bool(np.all(bound <= 0)) and self._sign(left) == 1.0
 
-    def _fails(self, condition: Any) -> bool:
+    def _fails(self, condition: TensorVariable) -> bool:
         """Whether a condition is known to fail for all positions: those of numbers that are not finite."""
         owner = condition.owner
         if owner is None or not isinstance(owner.op, Elemwise):
@@ -223,18 +226,18 @@ class _Reader:
         bound = self._value(right)
         return bound is not None and bool(np.all(np.isinf(bound))) and self._is_finite(left)
 
-    def _is_finite(self, variable: Any) -> bool:
+    def _is_finite(self, variable: Variable) -> bool:
         """Whether a variable is finite where the position is: affine, or log(1 + exp(x)) of such numbers."""
         if self._of(variable) == _AFFINE:
             return True
         inner = (without_minus(variable), argument_of_softplus(variable))
         return any(one is not None and self._is_finite(one) for one in inner)
 
-    def _is_one_of(self, variable: Any, kinds: tuple[type, ...]) -> bool:
+    def _is_one_of(self, variable: Variable, kinds: tuple[type, ...]) -> bool:
         owner = variable.owner
         return owner is not None and isinstance(owner.op, Elemwise) and isinstance(owner.op.scalar_op, kinds)
 
-    def _value(self, variable: Any) -> np.ndarray | None:
+    def _value(self, variable: Variable) -> np.ndarray | None:
         """Return the value of a constant; None of what is computed from some."""
         if isinstance(variable, Constant):
             return np.asarray(variable.data)
@@ -242,10 +245,10 @@ class _Reader:
             return self._value(variable.owner.inputs[0])
         return self._known.get(variable)
 
-    def _sign(self, variable: Any) -> float | None:
+    def _sign(self, variable: Variable) -> float | None:
         return self._signs(variable)
 
-    def _is_of_exponentials(self, variable: Any) -> bool:
+    def _is_of_exponentials(self, variable: Variable) -> bool:
         """Whether each element is a product of a constant and exponentials of affine terms."""
         if self._of(variable) == _CONSTANT:
             return True
@@ -255,14 +258,14 @@ class _Reader:
             )
         return self._of_exponentials[variable]
 
-    def _is_posynomial(self, variable: Any) -> bool:
+    def _is_posynomial(self, variable: Variable) -> bool:
         """Whether each element is a sum of such products without negative ones."""
         if self._is_of_exponentials(variable):
             return self._sign(variable) == 1.0
         is_sum = variable.owner is not None and isinstance(getattr(variable.owner.op, "scalar_op", None), ps.Add)
         return is_sum and all(map(self._is_posynomial, variable.owner.inputs))
 
-    def _is_node_of_exponentials(self, node: Any) -> bool:
+    def _is_node_of_exponentials(self, node: Apply) -> bool:
         op = node.op
         if isinstance(op, LAYOUT):
             return all(map(self._is_of_exponentials, node.inputs))

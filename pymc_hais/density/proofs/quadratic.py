@@ -5,12 +5,14 @@ from itertools import product
 from typing import Any
 
 import pytensor.scalar as ps
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.op import Op
 from pytensor.graph.traversal import toposort
 from pytensor.tensor.basic import Alloc, Join, MakeVector
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import Dot, Sum
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.compat import CheckParameterValue
 from pymc_hais.density.proofs.signs import LAYOUT
@@ -23,7 +25,10 @@ _FIXED: _Form = (_SAME, _ABSENT, _ABSENT)
 
 
 def is_quadratic(
-    output: Any, position: Any, rows: Sequence[Any], interpolated: Mapping[Any, tuple[Any, Any, Any]]
+    output: TensorVariable,
+    position: TensorVariable,
+    rows: Sequence[Any],
+    interpolated: Mapping[Any, tuple[Any, Any, Any]],
 ) -> bool:
     """Whether a graph is a polynomial of degree two in a vector, whose quadratic part is the same for all rows.
 
@@ -39,7 +44,7 @@ def is_quadratic(
     """
     found: dict[Any, _Form] = {position: (_ABSENT, _SAME, _ABSENT), **dict.fromkeys(rows, (_OF_ROW, _ABSENT, _ABSENT))}
 
-    def read(variable: Any) -> _Form:
+    def read(variable: Variable) -> _Form:
         return found.get(variable, _FIXED)
 
     for node in toposort([output], blockers=[position, *rows]):
@@ -51,7 +56,7 @@ def is_quadratic(
     return form is not None and form[2] != _OF_ROW
 
 
-def _of_node(node: Any, forms: list[_Form]) -> _Form:
+def _of_node(node: Apply, forms: list[_Form]) -> _Form:
     """Return what an operation makes of polynomials; of those of degree zero anything makes one."""
     if all(form is not None and form[1:] == (_ABSENT, _ABSENT) for form in forms):
         return _add(forms)
@@ -67,7 +72,7 @@ def _of_node(node: Any, forms: list[_Form]) -> _Form:
     return first if is_place and all(form == _FIXED for form in forms[1:]) else None
 
 
-def _of_scalar(op: Any, node: Any, forms: list[_Form]) -> _Form:
+def _of_scalar(op: Op, node: Apply, forms: list[_Form]) -> _Form:
     if isinstance(op, ps.Add | ps.Sub | ps.Neg | ps.Identity) or (isinstance(op, ps.Cast) and keeps_numbers(node)):
         return _add(forms)
     if isinstance(op, ps.Mul):

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.scalar as ps
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.traversal import toposort
 from pytensor.tensor.basic import Alloc, Join, Split
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
@@ -59,7 +59,7 @@ class Rows:
     totals: dict[Any, Total] = field(default_factory=dict)
     free: list[Any] = field(default_factory=list)
 
-    def has(self, variable: Any, axis: int) -> bool:
+    def has(self, variable: Variable, axis: int) -> bool:
         """Whether a variable has its rows along an axis, or can be begun with there."""
         if variable not in self.axes and variable.type.ndim > axis and variable.type.shape[axis] == self.n:
             self.axes[variable] = self.given[variable] = axis
@@ -118,7 +118,7 @@ def _read(outputs: Sequence[Any], rows: Rows) -> bool:
     return bool(rows.totals) and not any(one in rows.axes for one in outputs)
 
 
-def _total_of(node: Any, rows: Rows) -> Total | None:
+def _total_of(node: Apply, rows: Rows) -> Total | None:
     """Return how to put together, from parts of the rows, what has no rows any more."""
     op, first = node.op, node.inputs[0]
     if isinstance(op, CAReduce) and rows.axes.get(first) in axes_of(node):
@@ -133,7 +133,7 @@ def _total_of(node: Any, rows: Rows) -> Total | None:
     return None
 
 
-def _axis_of(node: Any, rows: Rows) -> int | None:
+def _axis_of(node: Apply, rows: Rows) -> int | None:
     """Return the axis of rows of what an operation makes of each row alone."""
     op, axes = node.op, [rows.axes.get(one) for one in node.inputs]
     first, axis = axes[0], max(axis for axis in axes if axis is not None)
@@ -157,12 +157,12 @@ def _axis_of(node: Any, rows: Rows) -> int | None:
     return _kept_axis(op.idx_list, first) if isinstance(op, Subtensor) else None
 
 
-def _is_same_for_all(variable: Any, axis: int, rows: Rows) -> bool:
+def _is_same_for_all(variable: Variable, axis: int, rows: Rows) -> bool:
     """Whether a variable has no rows, and is broadcast along their axis."""
     return variable not in rows.axes and variable.type.shape[axis] == 1
 
 
-def _is_product(node: Any) -> bool:
+def _is_product(node: Apply) -> bool:
     return isinstance(node.op, Dot) and all(one.type.ndim == 2 for one in node.inputs)
 
 
@@ -178,6 +178,6 @@ def _are_lists(op: Any, places: Sequence[Any], rows: Rows) -> bool:
     return op.idx_list == tuple(range(len(places))) and all(one.type.ndim == 1 and rows.has(one, 0) for one in places)
 
 
-def _are_zeros(variable: Any) -> bool:
+def _are_zeros(variable: Variable) -> bool:
     value = variable.owner.inputs[0] if variable.owner and isinstance(variable.owner.op, Alloc) else variable
     return isinstance(value, Constant) and not np.any(value.data)

@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytensor.scalar as ps
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.op import Op
 from pytensor.tensor.basic import Join, MakeVector, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Sum
@@ -37,14 +39,14 @@ class Signs:
         self._value = value
         self._found: dict[Any, float | None] = {}
 
-    def __call__(self, variable: Any) -> float | None:
+    def __call__(self, variable: Variable) -> float | None:
         """Return the sign of a variable."""
         if variable not in self._found:
             value = self._value(variable)
             self._found[variable] = self._of_node(variable.owner) if value is None else _of_value(value)
         return self._found[variable]
 
-    def _of_node(self, node: Any) -> float | None:
+    def _of_node(self, node: Apply) -> float | None:
         if node is None:
             return None
         op, inputs = node.op, node.inputs
@@ -54,7 +56,7 @@ class Signs:
             return self._common(inputs)
         return self._of_scalar(op.scalar_op, inputs) if isinstance(op, Elemwise) else None
 
-    def _of_scalar(self, op: Any, inputs: list[Any]) -> float | None:
+    def _of_scalar(self, op: Op, inputs: list[Any]) -> float | None:
         if isinstance(op, NOT_NEGATIVE):
             return 1.0
         if isinstance(op, ps.Pow):

@@ -4,13 +4,15 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import node_rewriter
 from pytensor.scalar.basic import Switch
 from pytensor.tensor.basic import Join, Split
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Sum
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.rewrites.graphs import axes_of, scalar_op
 
@@ -38,7 +40,7 @@ def local_constant_choice_of_column(fgraph: Any, node: Any) -> list[Any] | None:
 
 
 @node_rewriter([Split])
-def local_split_of_join(fgraph: Any, node: Any) -> list[Any] | None:
+def local_split_of_join(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
     """Take apart what was put together of the same parts."""
     whole, sizes = node.inputs
     axis = node.op.axis
@@ -51,7 +53,7 @@ def local_split_of_join(fgraph: Any, node: Any) -> list[Any] | None:
 
 
 @node_rewriter([Sum])
-def local_sum_of_join(fgraph: Any, node: Any) -> list[Any] | None:
+def local_sum_of_join(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
     """Sum the parts instead of putting them together for their sum."""
     (whole,) = node.inputs
     if whole.owner is None or not isinstance(whole.owner.op, Join):
@@ -62,7 +64,7 @@ def local_sum_of_join(fgraph: Any, node: Any) -> list[Any] | None:
 
 
 @node_rewriter([Sum])
-def local_sum_of_checked(fgraph: Any, node: Any) -> list[Any] | None:
+def local_sum_of_checked(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
     """Choose between sums instead of summing choices, where one condition decides for all terms.
 
     ``sum(switch(c, f, -inf)) -> switch(c, sum(f), -inf)``, and the same for 0: the terms need not wait for the check.
@@ -82,7 +84,7 @@ def local_sum_of_checked(fgraph: Any, node: Any) -> list[Any] | None:
 
 
 @node_rewriter([AdvancedIncSubtensor])
-def local_constant_diagonal(fgraph: Any, node: Any) -> list[Any] | None:
+def local_constant_diagonal(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
     """Add to the diagonal, or replace it, by a choice: an index would write one number at a time."""
     x, values, *indices = node.inputs
     n = x.type.shape[-1]
@@ -99,7 +101,7 @@ def local_constant_diagonal(fgraph: Any, node: Any) -> list[Any] | None:
 
 
 @node_rewriter([Elemwise])
-def local_squeeze_elemwise(fgraph: Any, node: Any) -> list[Any] | None:
+def local_squeeze_elemwise(fgraph: FunctionGraph, node: Any) -> list[Any] | None:
     """Evaluate without dimensions of length one, so that values and gradients share what differs in nothing else.
 
     Only dimensions that every input is given for the purpose, or has as a constant, are left away.
@@ -117,13 +119,13 @@ def local_squeeze_elemwise(fgraph: Any, node: Any) -> list[Any] | None:
     ]
 
 
-def _is_added(x: Any, dim: int) -> bool:
+def _is_added(x: Variable, dim: int) -> bool:
     if isinstance(x, Constant):
         return x.type.broadcastable[dim]
     return x.owner is not None and isinstance(x.owner.op, DimShuffle) and x.owner.op.new_order[dim] == "x"
 
 
-def _simplified(x: Any) -> Any:
+def _simplified(x: TensorVariable) -> Any:
     """Join two changes of dimensions, or make that of a constant."""
     (inner,) = x.owner.inputs
     if isinstance(inner, Constant):

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import node_rewriter
 from pytensor.scalar import basic as scalars
 from pytensor.scalar.math import Erf, Erfc, Erfcx, GammaLn, Log1mexp, Psi, Sigmoid, Softplus
@@ -56,7 +57,7 @@ _FIRST: tuple[type, ...] = (
 
 
 @node_rewriter([Elemwise])
-def local_function_of_few(fgraph: Any, node: Any) -> list[Any] | None:
+def local_function_of_few(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
     """Evaluate a function of the few numbers that many are chosen from: ``f(switch(c, a, b))`` is a switch of both.
 
     The same for numbers that are looked up, ``f(a[index]) -> f(a)[index]``: rates before and after a change, scales of
@@ -79,7 +80,7 @@ def local_function_of_few(fgraph: Any, node: Any) -> list[Any] | None:
     return [spread_out(*map(of, few)).astype(node.outputs[0].type.dtype)]
 
 
-def _spread(x: Any) -> tuple[list[Any], Callable[..., Any]] | None:
+def _spread(x: Variable) -> tuple[list[Any], Callable[..., Any]] | None:
     """Return the few numbers that others are chosen from, and how; None if they are not known to be fewer."""
     op = getattr(x.owner, "op", None)
     if isinstance(scalar_op(x), scalars.Switch):
@@ -102,7 +103,7 @@ def _spread(x: Any) -> tuple[list[Any], Callable[..., Any]] | None:
     return (few, how) if 2 * sum(map(_size, few)) <= _size(x) else None
 
 
-def _size(x: Any) -> int:
+def _size(x: Variable) -> int:
     return math.prod(x.type.shape)
 
 
@@ -112,7 +113,7 @@ def _with_ndim(x: Any, ndim: int) -> Any:
 
 
 @node_rewriter([switch])
-def local_switch_of_same_function(fgraph: Any, node: Any) -> list[Any] | None:
+def local_switch_of_same_function(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
     """Choose the argument of a function instead of its value: ``switch(c, f(a), f(b)) -> f(switch(c, a, b))``."""
     condition, first, second = node.inputs
     inner = [_negated(branch) for branch in (first, second)]
@@ -126,7 +127,7 @@ def local_switch_of_same_function(fgraph: Any, node: Any) -> list[Any] | None:
     return [-value if negate else value]
 
 
-def _negated(x: Any) -> Any:
+def _negated(x: Variable) -> Any:
     """Return the variable that another one negates; None if it is no negative."""
     op = scalar_op(x)
     if isinstance(op, scalars.Neg):
@@ -139,7 +140,7 @@ def _negated(x: Any) -> Any:
 
 
 @node_rewriter([switch])
-def local_switch_of_sign(fgraph: Any, node: Any) -> list[Any] | None:
+def local_switch_of_sign(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
     """Make a constant choice of sign a factor: ``switch(c, -a, a) -> switch(c, -1, 1) * a``."""
     condition, first, second = node.inputs
     if not isinstance(condition, Constant):
@@ -152,7 +153,7 @@ def local_switch_of_sign(fgraph: Any, node: Any) -> list[Any] | None:
 
 
 @node_rewriter([pt.pow])
-def local_pow_of_positive(fgraph: Any, node: Any) -> list[Any] | None:
+def local_pow_of_positive(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
     """Take powers of products of exponentials and positive constants by their logarithm, which is at hand.
 
     Not whole powers: those of whole numbers are whole numbers, and exponentials of logarithms are only near them.
@@ -165,7 +166,7 @@ def local_pow_of_positive(fgraph: Any, node: Any) -> list[Any] | None:
 
 
 @node_rewriter([pt.log])
-def local_log_of_positive(fgraph: Any, node: Any) -> list[Any] | None:
+def local_log_of_positive(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
     """Leave out a logarithm of products of exponentials and positive constants, as of a scale: ``log(c exp(x))``."""
     (x,) = node.inputs
     value = None if isinstance(x, Constant) else log_of_positive(x)
@@ -173,7 +174,7 @@ def local_log_of_positive(fgraph: Any, node: Any) -> list[Any] | None:
 
 
 @node_rewriter([pt.log1p])
-def local_log1p_of_minus_sigmoid(fgraph: Any, node: Any) -> list[Any] | None:
+def local_log1p_of_minus_sigmoid(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
     """Take ``log(1 - sigmoid(x))`` as ``-softplus(x)``, also where PyTensor has made the minus a product with -1.
 
     ``1 - sigmoid(x)`` has no digits left for large x, and no proof of concavity reads it.
@@ -184,7 +185,7 @@ def local_log1p_of_minus_sigmoid(fgraph: Any, node: Any) -> list[Any] | None:
     return [-pt.softplus(inner.owner.inputs[0]).astype(node.outputs[0].type.dtype)]
 
 
-def log_of_positive(x: Any) -> Any:
+def log_of_positive(x: Variable) -> Any:
     """Return the logarithm of what is positive by its form, without evaluating a logarithm; None if it is not."""
     if isinstance(x, Constant):
         exact = x.data.astype(np.promote_types(x.type.dtype, pytensor.config.floatX))
@@ -217,7 +218,7 @@ def log_of_positive(x: Any) -> Any:
 
 
 @node_rewriter([log1mexp])
-def local_log1mexp_of_checked_log1mexp(fgraph: Any, node: Any) -> list[Any] | None:
+def local_log1mexp_of_checked_log1mexp(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
     """Undo a complement of a complement, as of a survival function, that a parameter check hides from PyTensor."""
     checked = node.inputs[0]
     if checked.owner is None or not isinstance(checked.owner.op, CheckParameterValue):
@@ -229,7 +230,7 @@ def local_log1mexp_of_checked_log1mexp(fgraph: Any, node: Any) -> list[Any] | No
 
 
 @node_rewriter([pt.ge, pt.le])
-def local_bound_that_holds(fgraph: Any, node: Any) -> list[Any] | None:
+def local_bound_that_holds(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
     """Replace a bound that a function always keeps, such as 0 <= sigmoid(x) <= 1, by a test for NaN."""
     value, bound = node.inputs
     op = scalar_op(value)
@@ -243,7 +244,7 @@ def local_bound_that_holds(fgraph: Any, node: Any) -> list[Any] | None:
 
 
 @node_rewriter([pt.gt])
-def local_positive_exponential(fgraph: Any, node: Any) -> list[Any] | None:
+def local_positive_exponential(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
     """Compare the exponent with where an exponential becomes zero, as is checked of scales and rates."""
     value, bound = node.inputs
     if not isinstance(scalar_op(value), scalars.Exp) or value.type.dtype != "float64":

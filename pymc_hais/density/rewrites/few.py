@@ -9,13 +9,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import node_rewriter
 from pytensor.scalar import basic as scalars
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.math import All, Sum
 from pytensor.tensor.subtensor import AdvancedSubtensor
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.compat import CheckParameterValue
 from pymc_hais.density.rewrites.elementwise import log_of_positive
@@ -34,7 +36,7 @@ class _Term(NamedTuple):
 
 
 @node_rewriter([Sum])
-def local_sum_of_few(fgraph: Any, node: Any) -> list[Any] | None:
+def local_sum_of_few(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
     """Sum constants instead of choices: ``sum(y * switch(c, a, b)) -> a * sum(y * c) + b * sum(y * ~c)``."""
     (x,) = node.inputs
     if x.owner is not None and isinstance(x.owner.op, CheckParameterValue):
@@ -46,7 +48,7 @@ def local_sum_of_few(fgraph: Any, node: Any) -> list[Any] | None:
     return None if total is None else [total]
 
 
-def _sum_of_few(node: Any, x: Any) -> Any:
+def _sum_of_few(node: Apply, x: Variable) -> Any:
     """Return the sum of an array that is linear in few numbers, as a graph without the array; None for another one."""
     shape = x.type.shape
     if None in shape or not is_float(x):
@@ -90,7 +92,7 @@ def _summands(x: Any) -> list[tuple[float, Any]]:
     return found
 
 
-def _chooses(x: Any, known: dict[Any, bool]) -> bool:
+def _chooses(x: TensorVariable, known: dict[Any, bool]) -> bool:
     """Whether a variable is made of choices or look-ups, by linear operations."""
     if x not in known:
         op, numbers = getattr(x.owner, "op", None), scalar_op(x)
@@ -101,7 +103,7 @@ def _chooses(x: Any, known: dict[Any, bool]) -> bool:
     return known[x]
 
 
-def _terms(x: Any, axes: Sequence[int], known: dict[Any, Any]) -> list[_Term] | None:
+def _terms(x: TensorVariable, axes: Sequence[int], known: dict[Any, Any]) -> list[_Term] | None:
     """Write a variable as a sum of terms; None if it is not linear in what does not vary along the axes.
 
     What is used several times is taken apart once: ``known`` holds what has been.
@@ -112,7 +114,7 @@ def _terms(x: Any, axes: Sequence[int], known: dict[Any, Any]) -> list[_Term] | 
     return known[x]
 
 
-def _take_apart(x: Any, axes: Sequence[int], known: dict[Any, Any]) -> list[_Term] | None:
+def _take_apart(x: TensorVariable, axes: Sequence[int], known: dict[Any, Any]) -> list[_Term] | None:
     one = np.ones((1,) * x.type.ndim)
     if isinstance(x, Constant):
         return None if np.isnan(x.data).any() else [_Term(np.asarray(x.data, dtype=np.float64))]
@@ -142,7 +144,7 @@ def _take_apart(x: Any, axes: Sequence[int], known: dict[Any, Any]) -> list[_Ter
     return None if looked_up is None else [_Term(one, looked_up=looked_up)]
 
 
-def _looked_up(x: Any) -> tuple[Any, np.ndarray] | None:
+def _looked_up(x: Variable) -> tuple[Any, np.ndarray] | None:
     """Return the array (K,) in which numbers are looked up, and the place of each; None if they are not."""
     if not isinstance(getattr(x.owner, "op", None), AdvancedSubtensor) or x.type.ndim != 1:
         return None
@@ -158,7 +160,7 @@ def _looked_up(x: Any) -> tuple[Any, np.ndarray] | None:
     return array, places % length
 
 
-def _terms_of_choice(x: Any, axes: Sequence[int], known: dict[Any, Any]) -> list[_Term] | None:
+def _terms_of_choice(x: TensorVariable, axes: Sequence[int], known: dict[Any, Any]) -> list[_Term] | None:
     masks, branches = _masks(x), x.owner.inputs[1:]
     if masks is None:
         return None
@@ -203,7 +205,7 @@ def _product(first: list[_Term] | None, second: list[_Term] | None) -> list[_Ter
     ]  # fmt: skip
 
 
-def _sum_of_term(term: _Term, whole: Any, axes: Sequence[int]) -> Any:
+def _sum_of_term(term: _Term, whole: TensorVariable, axes: Sequence[int]) -> Any:
     """Sum a term over the axes of an array of a type."""
     factor = np.broadcast_to(term.factor, whole.shape)
     if term.looked_up:
@@ -217,14 +219,14 @@ def _sum_of_term(term: _Term, whole: Any, axes: Sequence[int]) -> Any:
     return _times(term.variable.dimshuffle([dim for dim in range(whole.ndim) if dim not in axes]), constant)
 
 
-def _times(variable: Any, constant: np.ndarray) -> Any:
+def _times(variable: Variable, constant: np.ndarray) -> Any:
     """Multiply by a constant; elements with a factor of zero give zero, even if they are infinite."""
     value = variable * constant
     return value if np.all(constant) else pt.switch(constant != 0.0, value, np.zeros((), constant.dtype))
 
 
 @node_rewriter([All])
-def local_all_of_few(fgraph: Any, node: Any) -> list[Any] | None:
+def local_all_of_few(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
     """Test the few numbers that many elements are looked up from, and not every element."""
     (x,) = node.inputs
     if len(axes_of(node)) < x.type.ndim:
@@ -247,7 +249,7 @@ def local_all_of_few(fgraph: Any, node: Any) -> list[Any] | None:
 
 
 @node_rewriter([pt.eq])
-def local_never_zero(fgraph: Any, node: Any) -> list[Any] | None:
+def local_never_zero(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
     """Answer whether what is positive by its form is zero, or its logarithm minus infinity: it never is.
 
     Where an exponential underflows its logarithm is still at hand, so that the general case needs no exception; but
@@ -267,7 +269,7 @@ def local_never_zero(fgraph: Any, node: Any) -> list[Any] | None:
     return None
 
 
-def _is_divisor(fgraph: Any, x: Any) -> bool:
+def _is_divisor(fgraph: FunctionGraph, x: Variable) -> bool:
     """Whether something is divided by a variable, or a power taken of it."""
     for client, i in fgraph.clients.get(x, ()):
         numbers = scalar_op(client.outputs[0]) if hasattr(client, "outputs") and client.outputs else None
@@ -278,7 +280,7 @@ def _is_divisor(fgraph: Any, x: Any) -> bool:
     return False
 
 
-def _behind_dims(x: Any) -> Any:
+def _behind_dims(x: Variable) -> Any:
     while x.owner is not None and isinstance(x.owner.op, DimShuffle):
         x = x.owner.inputs[0]
     return x

@@ -12,13 +12,15 @@ import pytensor
 import pytensor.tensor as pt
 from pytensor.compile.builders import SymbolicOp
 from pytensor.gradient import DisconnectedType
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.null_type import NullType
 from pytensor.graph.rewriting.basic import node_rewriter
 from pytensor.scalar.basic import Log, Pow, Sqr
 from pytensor.tensor.basic import ExtractDiag, atleast_Nd
 from pytensor.tensor.math import Sum
 from pytensor.tensor.special import LogAddExp, LogSumExp
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.compat import Cholesky, SolveTriangular
 from pymc_hais.density.rewrites.graphs import axes_of, core_op, is_one_matrix, scalar_op, without_batch
@@ -30,7 +32,7 @@ class InverseFactor(SymbolicOp):
 
     inline = True
 
-    def build_inner_graph(self, factor: Any) -> list[Any]:
+    def build_inner_graph(self, factor: TensorVariable) -> list[Any]:
         """Solve for the identity."""
         identity = pt.constant(np.eye(factor.type.shape[0], dtype=factor.type.dtype))
         return [pt.linalg.solve_triangular(factor, identity, lower=True, b_ndim=2)]
@@ -60,7 +62,7 @@ def recur(function: Any, sequences: list[Any], starts: list[Any], go_backwards: 
 class HalfLogDeterminant(WrittenOut):
     """Half the log determinant of a covariance (m, m): the sum of the logarithms on its Cholesky factor's diagonal."""
 
-    def build_inner_graph(self, covariance: Any) -> list[Any]:
+    def build_inner_graph(self, covariance: TensorVariable) -> list[Any]:
         """Write the function out."""
         return [pt.log(pt.diagonal(pt.linalg.cholesky(covariance))).sum()]
 
@@ -73,7 +75,7 @@ class HalfLogDeterminant(WrittenOut):
 class QuadraticForm(WrittenOut):
     """Squared lengths (n,) of vectors (n, m) in units of a covariance (m, m)."""
 
-    def build_inner_graph(self, covariance: Any, vectors: Any) -> list[Any]:
+    def build_inner_graph(self, covariance: TensorVariable, vectors: TensorVariable) -> list[Any]:
         """Write the function out."""
         return [pt.sqr(vectors @ _inverse_factor(covariance).T).sum(axis=1)]
 
@@ -86,18 +88,18 @@ class QuadraticForm(WrittenOut):
         return [_lower_part(-(scaled.T @ solved)), 2.0 * scaled]
 
 
-def _inverse_factor(covariance: Any) -> Any:
+def _inverse_factor(covariance: Variable) -> Any:
     return InverseFactor()(pt.linalg.cholesky(covariance))
 
 
-def _lower_part(gradient: Any) -> Any:
+def _lower_part(gradient: TensorVariable) -> Any:
     """Move a symmetric gradient to the lower triangle, the part of the matrix that a Cholesky decomposition reads."""
     n = gradient.type.shape[0]
     weights = 2.0 * np.tri(n, dtype=gradient.type.dtype) - np.eye(n, dtype=gradient.type.dtype)
     return gradient * weights
 
 
-def _covariance_of(factor: Any) -> Any:
+def _covariance_of(factor: TensorVariable) -> Any:
     """Return the one matrix (m, m) of known size whose lower Cholesky factor a variable is; None otherwise."""
     op = core_op(without_batch(factor), Cholesky)
     if op is None or not op.lower or not is_one_matrix(factor):
@@ -109,7 +111,7 @@ def _covariance_of(factor: Any) -> Any:
 
 
 @node_rewriter([Sum])
-def local_half_log_determinant(fgraph: Any, node: Any) -> list[Any] | None:
+def local_half_log_determinant(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
     """Recognise the log determinant of a Cholesky factor."""
     (logs,) = node.inputs
     if not isinstance(scalar_op(logs), Log) or not all(logs.type.broadcastable[:-1]) or logs.type.broadcastable[-1]:
@@ -125,7 +127,7 @@ def local_half_log_determinant(fgraph: Any, node: Any) -> list[Any] | None:
 
 
 @node_rewriter([Sum])
-def local_quadratic_form(fgraph: Any, node: Any) -> list[Any] | None:
+def local_quadratic_form(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
     """Recognise squared lengths of vectors that a Cholesky factor was solved for."""
     (squares,) = node.inputs
     ndim, axes = squares.type.ndim, axes_of(node)
@@ -141,7 +143,7 @@ def local_quadratic_form(fgraph: Any, node: Any) -> list[Any] | None:
     return [lengths if len(axes) < ndim else lengths.sum()]
 
 
-def _squared(x: Any) -> Any:
+def _squared(x: Variable) -> Any:
     """Return what was squared; None if nothing was."""
     op = scalar_op(x)
     if isinstance(op, Sqr):
@@ -165,7 +167,9 @@ class DirectLogSumExp(LogSumExp):
 class DirectLogAddExp(LogAddExp):
     """The same for terms of one shape in separate variables."""
 
-    def pullback(self, inputs: Any, outputs: Any, output_gradients: Any) -> list[Any]:
+    def pullback(
+        self, inputs: Sequence[Variable], outputs: Sequence[Variable], output_gradients: Sequence[Variable]
+    ) -> list[Any]:
         """Share the terms with the value, once both are written out."""
         (gradient,) = output_gradients
         largest = inputs[0]
@@ -177,7 +181,7 @@ class DirectLogAddExp(LogAddExp):
 
 
 @node_rewriter([LogSumExp, LogAddExp])
-def local_direct_logsumexp(fgraph: Any, node: Any) -> list[Any] | None:
+def local_direct_logsumexp(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
     """Exchange the gradient."""
     if isinstance(node.op, DirectLogSumExp | DirectLogAddExp):
         return None

@@ -3,7 +3,7 @@
 from typing import Any
 
 import numpy as np
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.scalar import basic as scalars
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
@@ -15,18 +15,18 @@ _ROUND = (scalars.Ceil, scalars.Floor, scalars.RoundHalfAwayFromZero, scalars.Ro
 _MAKE_WHOLE = (*_ROUND, scalars.IntDiv, scalars.Sign)
 
 
-def scalar_op(variable: Any) -> Any:
+def scalar_op(variable: Variable) -> Any:
     """Return the function of numbers that computed a variable, element by element; None otherwise."""
     op = getattr(variable.owner, "op", None)
     return op.scalar_op if isinstance(op, Elemwise) else None
 
 
-def is_float(variable: Any) -> bool:
+def is_float(variable: Variable) -> bool:
     """Whether a variable is made of floating-point numbers."""
     return str(variable.type.dtype).startswith("float")
 
 
-def is_whole(variable: Any) -> bool:
+def is_whole(variable: Variable) -> bool:
     """Whether a variable takes whole numbers only, by its type or by its form."""
     if isinstance(variable, Constant):
         return bool(np.all(variable.data == np.round(variable.data)))
@@ -42,20 +42,20 @@ def is_whole(variable: Any) -> bool:
     return isinstance(numbers, _KEEP_WHOLE) and all(map(is_whole, variable.owner.inputs))
 
 
-def core_op(variable: Any, *ops: type) -> Any:
+def core_op(variable: Variable, *ops: type) -> Any:
     """Return the Op, batched or not, that computed a variable, if it is one of some; None otherwise."""
     op = getattr(variable.owner, "op", None)
     core = op.core_op if isinstance(op, Blockwise) else op
     return core if isinstance(core, ops) else None
 
 
-def is_one_matrix(variable: Any) -> bool:
+def is_one_matrix(variable: Variable) -> bool:
     """Whether a variable is square and of known size, without others beside it in leading dimensions."""
     shape: tuple = variable.type.shape
     return len(shape) >= 2 and None not in shape and shape[-1] == shape[-2] and set(shape[:-2]) <= {1}
 
 
-def without_batch(matrix: Any) -> Any:
+def without_batch(matrix: Variable) -> Any:
     """Return a matrix without its leading dimensions of length one."""
     op = getattr(matrix.owner, "op", None)
     if isinstance(op, DimShuffle) and tuple(op.new_order) == ("x",) * (matrix.type.ndim - 2) + (0, 1):
@@ -63,7 +63,7 @@ def without_batch(matrix: Any) -> Any:
     return matrix
 
 
-def axes_of(node: Any) -> tuple[int, ...]:
+def axes_of(node: Apply) -> tuple[int, ...]:
     """Return the axes that a sum, or another reduction, is over."""
     n = node.inputs[0].type.ndim
     return tuple(range(n)) if node.op.axis is None else tuple(int(axis) % n for axis in np.atleast_1d(node.op.axis))

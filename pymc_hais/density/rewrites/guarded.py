@@ -6,13 +6,13 @@ root, or where a square root is taken of what a maximum chose, the product itsel
 So it has where a square root is taken of a product with zeros: a dose of zero is zero whatever its factor.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.compile.builders import SymbolicOp
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar import basic as scalars
@@ -20,6 +20,7 @@ from pytensor.scalar.math import Erfcinv, Erfinv, GammaLn
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 from pytensor.tensor.type import TensorType
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.compat import CheckParameterValue
 from pymc_hais.density.rewrites.elementwise import log_of_positive
@@ -55,11 +56,13 @@ class Guarded(SymbolicOp):
     op: Any
     masks: bool
 
-    def build_inner_graph(self, *inputs: Any) -> list[Any]:
+    def build_inner_graph(self, *inputs: Variable) -> list[Any]:
         """Compute what the function does."""
         return [self.op(*inputs)]
 
-    def pullback(self, inputs: Any, outputs: Any, output_gradients: Any) -> list[Any]:
+    def pullback(
+        self, inputs: Sequence[Variable], outputs: Sequence[Variable], output_gradients: Sequence[Variable]
+    ) -> list[Any]:
         """Multiply derivatives where nothing is nothing; where the value does not count they are those elsewhere."""
         (gradient,) = output_gradients
         unused = pt.eq(gradient, 0.0)
@@ -73,7 +76,7 @@ class Guarded(SymbolicOp):
         return [_like(one, x) for one, x in zip(found, inputs, strict=True)]
 
 
-def _like(gradient: Any, x: Any) -> Any:
+def _like(gradient: TensorVariable, x: Variable) -> Any:
     """Sum a gradient over the dimensions along which a variable was repeated."""
     repeated = [dim for dim, length in enumerate(x.type.shape) if length == 1 and gradient.type.shape[dim] != 1]
     return gradient.sum(axis=repeated, keepdims=True) if repeated else gradient
@@ -98,7 +101,7 @@ def guard(graph: FunctionGraph) -> None:
             graph.replace(output, guarded, reason="guard", import_missing=True)
 
 
-def _singular_arguments(node: Any) -> list[Any]:
+def _singular_arguments(node: Apply) -> list[Any]:
     """Return which arguments of a function may be where its derivative is infinite, or none."""
     numbers = scalar_op(node.outputs[0])
     if isinstance(numbers, scalars.Pow) and _is_polynomial(node.inputs[1]):
@@ -110,18 +113,18 @@ def _singular_arguments(node: Any) -> list[Any]:
     ]
 
 
-def _is_polynomial(exponent: Any) -> bool:
+def _is_polynomial(exponent: Variable) -> bool:
     return isinstance(exponent, Constant) and bool(np.all((exponent.data >= 1) & (exponent.data % 1 == 0)))
 
 
-def _is_away_from_zero(x: Any) -> bool:
+def _is_away_from_zero(x: Variable) -> bool:
     """Whether a variable is positive by its form, as a squared distance with a little added is."""
     if isinstance(scalar_op(x), scalars.Add) and all(map(_is_not_negative, x.owner.inputs)):
         return any(isinstance(one, Constant) and bool(np.all(one.data > 0)) for one in x.owner.inputs)
     return log_of_positive(x) is not None
 
 
-def _is_not_negative(x: Any) -> bool:
+def _is_not_negative(x: TensorVariable) -> bool:
     numbers = scalar_op(x)
     if isinstance(x, Constant):
         return bool(np.all(x.data >= 0))
@@ -151,7 +154,7 @@ def _with_zeros(graph: FunctionGraph) -> set[Any]:
     return found
 
 
-def _has_zeros(x: Any) -> bool:
+def _has_zeros(x: Variable) -> bool:
     return isinstance(x, Constant) and isinstance(x.type, TensorType) and not np.all(x.data)
 
 
@@ -170,14 +173,14 @@ def _behind_choices(graph: FunctionGraph) -> set[Any]:
     return {node for node, is_far in seen if is_far}
 
 
-def _is_repeated(x: Any, node: Any) -> bool:
+def _is_repeated(x: TensorVariable, node: Apply) -> bool:
     """Whether an argument is used for many results, whose gradients are then summed."""
     if not isinstance(node.op, Elemwise):
         return False
     return x.type.broadcastable != node.outputs[0].type.broadcastable
 
 
-def _branches(node: Any) -> Iterator[Any]:
+def _branches(node: Apply) -> Iterator[Any]:
     """Yield the branches of a choice that depends on parameters; none where the other way the density is zero."""
     if isinstance(scalar_op(node.outputs[0]), scalars.Switch) and not isinstance(node.inputs[0], Constant):
         constants = [one.data for one in node.inputs[1:] if isinstance(one, Constant)]

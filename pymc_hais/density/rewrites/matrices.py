@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 import scipy.linalg
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import node_rewriter
 from pytensor.scalar.basic import Mul
 from pytensor.tensor.basic import ExtractDiag, atleast_Nd
@@ -48,7 +50,7 @@ def local_solve_of_constant(fgraph: Any, node: Any) -> list[Any] | None:
     return [product.astype(node.outputs[0].type.dtype)] if product.type.ndim == node.outputs[0].type.ndim else None
 
 
-def _safe_inverse(op: Any, matrix: np.ndarray) -> np.ndarray | None:
+def _safe_inverse(op: Op, matrix: np.ndarray) -> np.ndarray | None:
     """Invert the matrix of the systems that an Op solves; None if it is ill-conditioned."""
     try:
         if isinstance(op, SolveTriangular):
@@ -78,7 +80,7 @@ def _whole(op: Any, matrix: np.ndarray) -> np.ndarray:
 
 
 @node_rewriter([Cholesky, Blockwise])
-def local_cholesky_of_scaled_constant(fgraph: Any, node: Any) -> list[Any] | None:
+def local_cholesky_of_scaled_constant(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
     """Decompose a constant and scale its factor: ``cholesky(s K) -> sqrt(s) cholesky(K)``."""
     op = core_op(node.outputs[0], Cholesky)
     scaled = None if op is None else scaled_constant(node.inputs[0])
@@ -93,7 +95,7 @@ def local_cholesky_of_scaled_constant(fgraph: Any, node: Any) -> list[Any] | Non
 
 
 @node_rewriter([SolveTriangular, Blockwise])
-def local_solve_of_scaled_constant(fgraph: Any, node: Any) -> list[Any] | None:
+def local_solve_of_scaled_constant(fgraph: FunctionGraph, node: Any) -> list[Any] | None:
     """Divide by a factor instead of solving with it: ``solve(s L, b) -> solve(L, b) / s``."""
     op = core_op(node.outputs[0], SolveTriangular)
     scaled = None if op is None or op.unit_diagonal else scaled_constant(without_batch(node.inputs[0]))
@@ -105,7 +107,7 @@ def local_solve_of_scaled_constant(fgraph: Any, node: Any) -> list[Any] | None:
 
 
 @node_rewriter([ExtractDiag])
-def local_diagonal_of_scaled_constant(fgraph: Any, node: Any) -> list[Any] | None:
+def local_diagonal_of_scaled_constant(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
     """Scale the diagonal alone."""
     matrix, op = node.inputs[0], node.op
     scaled = scaled_constant(without_batch(matrix))
@@ -114,7 +116,7 @@ def local_diagonal_of_scaled_constant(fgraph: Any, node: Any) -> list[Any] | Non
     return [atleast_Nd(scaled[0] * np.diagonal(scaled[1]), n=node.outputs[0].type.ndim)]
 
 
-def scaled_constant(matrix: Any) -> tuple[Any, np.ndarray] | None:
+def scaled_constant(matrix: Variable) -> tuple[Any, np.ndarray] | None:
     """Split one constant matrix (m, m) times numbers into the product of the numbers () and the constant."""
     if not is_one_matrix(matrix) or not isinstance(scalar_op(matrix), Mul) or not is_float(matrix):
         return None

@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import EquilibriumGraphRewriter, node_rewriter
 from pytensor.tensor.basic import Alloc, Join, Split
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.special import LogSoftmax, Softmax
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.compat import indices_from_subtensor
 from pymc_hais.density.rewrites.graphs import axes_of
@@ -24,14 +26,14 @@ _MAX_COLUMNS = 16
 _ROWS_PER_COLUMN = 4
 
 
-def _is_narrow(variable: Any) -> bool:
+def _is_narrow(variable: Variable) -> bool:
     shape: tuple = getattr(variable.type, "shape", ())
     if len(shape) != 2 or None in shape:
         return False
     return 2 <= shape[1] <= _MAX_COLUMNS and shape[0] >= _ROWS_PER_COLUMN * shape[1]
 
 
-def _is_transposition(node: Any) -> bool:
+def _is_transposition(node: Apply) -> bool:
     return isinstance(getattr(node, "op", None), DimShuffle) and tuple(node.op.new_order) == (1, 0)
 
 
@@ -48,7 +50,7 @@ def _transpose(x: Any) -> Any:
 
 
 @node_rewriter([CAReduce])
-def local_reduce_transposed(fgraph: Any, node: Any) -> list[Any] | None:
+def local_reduce_transposed(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
     """Reduce the transposed table."""
     (x,) = node.inputs
     if not _is_narrow(x):
@@ -57,7 +59,7 @@ def local_reduce_transposed(fgraph: Any, node: Any) -> list[Any] | None:
 
 
 @node_rewriter([Elemwise])
-def local_elemwise_transposed(fgraph: Any, node: Any) -> list[Any] | None:
+def local_elemwise_transposed(fgraph: FunctionGraph, node: Any) -> list[Any] | None:
     """Compute the transposed table where one use of it is transposed; the two transpositions cancel."""
     if len(node.outputs) != 1 or not _is_narrow(node.outputs[0]):
         return None
@@ -79,26 +81,26 @@ def local_transposition_of_parts(fgraph: Any, node: Any) -> list[Any] | None:
     return None if transposed is None else [transposed.astype(x.type.dtype)]
 
 
-def _alloc(x: Any) -> Any:
+def _alloc(x: TensorVariable) -> Any:
     value, *shape = x.owner.inputs
     return pt.alloc(_transpose(value), *shape[::-1])
 
 
-def _join(x: Any) -> Any:
+def _join(x: TensorVariable) -> Any:
     return pt.join(1 - x.owner.op.axis, *map(_transpose, x.owner.inputs))
 
 
-def _split(x: Any) -> Any:
+def _split(x: TensorVariable) -> Any:
     table, sizes = x.owner.inputs
     parts: Any = Split(x.owner.op.len_splits, 1 - x.owner.op.axis)(_transpose(table), sizes, return_list=True)
     return parts[x.index]
 
 
-def _cumulate(x: Any) -> Any:
+def _cumulate(x: TensorVariable) -> Any:
     return CumOp(1 - x.owner.op.axis, x.owner.op.mode)(_transpose(x.owner.inputs[0]))
 
 
-def _softmax(x: Any) -> Any:
+def _softmax(x: TensorVariable) -> Any:
     axis = tuple(sorted(1 - dim for dim in axes_of(x.owner)))
     return type(x.owner.op)(axis=axis)(_transpose(x.owner.inputs[0]))
 
@@ -108,13 +110,13 @@ def _swapped(indices: Any, op: Any) -> tuple | None:
     return tuple(both[::-1]) if all(isinstance(index, slice) for index in both) else None
 
 
-def _part(x: Any) -> Any:
+def _part(x: TensorVariable) -> Any:
     table, *indices = x.owner.inputs
     swapped = _swapped(indices, x.owner.op)
     return None if swapped is None or table.type.ndim != 2 else _transpose(table)[swapped]
 
 
-def _increment(x: Any) -> Any:
+def _increment(x: TensorVariable) -> Any:
     table, increment, *indices = x.owner.inputs
     swapped = _swapped(indices, x.owner.op)
     if swapped is None:

@@ -14,20 +14,21 @@ import pytensor.tensor as pt
 import scipy.special
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.tensor.basic import Alloc, Join, MakeVector
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Dot, Sum
 from pytensor.tensor.shape import Reshape, SpecifyShape
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.compat import CheckParameterValue
 from pymc_hais.density.compiling import compile_interpreted, lower_xtensor, untraced, write_out_inner
 
 
 @untraced
-def largest_terms(log_density: Any) -> Any:
+def largest_terms(log_density: Variable) -> Any:
     """Build the root of the summed squares of all terms that a log density () adds up: rounding is in proportion.
 
     Terms that cancel count although their sum is small.  Terms that a condition leaves out do not count.
@@ -76,7 +77,7 @@ def _summands(variable: Any, conditions: tuple[Any, ...]) -> list[tuple[Any, tup
     return [(x, conditions) for x in inputs] if isinstance(op, Join | MakeVector) else None
 
 
-def _square(term: Any, conditions: Sequence[Any]) -> Any:
+def _square(term: TensorVariable, conditions: Sequence[Any]) -> Any:
     value = pt.as_tensor(term, allow_xtensor_conversion=True).astype(pytensor.config.floatX)
     counts = pt.lt(pt.abs(value), np.inf)
     for condition in conditions:
@@ -85,7 +86,7 @@ def _square(term: Any, conditions: Sequence[Any]) -> Any:
 
 
 @untraced
-def evaluate_precisely(log_density: Any, point: Mapping[Any, np.ndarray], *stages: str) -> float:
+def evaluate_precisely(log_density: Variable, point: Mapping[Any, np.ndarray], *stages: str) -> float:
     """Evaluate a graph of a model's value variables in wide numbers; as it is written, or after PyTensor's rewrites.
 
     Parameters
@@ -104,7 +105,7 @@ def evaluate_precisely(log_density: Any, point: Mapping[Any, np.ndarray], *stage
     names = {variable.name: value for variable, value in point.items()}
     values: dict[Any, Any] = {}
 
-    def value_of(variable: Any) -> Any:
+    def value_of(variable: Variable) -> Any:
         if variable in values:
             return values[variable]
         if isinstance(variable, Constant):
@@ -151,7 +152,7 @@ def _pairs(node: Any, inputs: list[Any]) -> list[tuple[Any, Any]]:
     return list(zip(inputs, node.inputs, strict=True))
 
 
-def _function(scalar: Any, node: Any) -> Callable[..., Any] | None:
+def _function(scalar: Any, node: Apply) -> Callable[..., Any] | None:
     """Return the function of wide arrays that an elementwise operation is; None where none is known."""
     if isinstance(scalar, ps.Cast):
         is_float = str(scalar.o_type.dtype) == "float64"

@@ -7,7 +7,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import optdb
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import EquilibriumGraphRewriter, MergeOptimizer, dfs_rewriter, node_rewriter
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
@@ -31,7 +31,7 @@ _LIFTED_SIZE = 32
 
 
 @node_rewriter([OpFromGraph])
-def _local_write_out(fgraph: Any, node: Any) -> list[Any] | None:
+def _local_write_out(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
     """Replace graphs within graphs, as which PyTensor leaves gradients of functions that it defines by one."""
     is_written_out = type(node.op) is OpFromGraph or isinstance(node.op, gradients.WrittenOut | Guarded)
     return inline_inner_graph(node) if is_written_out else None
@@ -137,7 +137,7 @@ def _place(value: np.ndarray) -> tuple:
     return value.__array_interface__["data"][0], value.shape, value.strides, value.dtype.str
 
 
-def _is_lifted(graph: FunctionGraph, variable: Any) -> bool:
+def _is_lifted(graph: FunctionGraph, variable: Variable) -> bool:
     if not isinstance(variable, Constant) or not isinstance(variable.type, TensorType):
         return False
     if np.size(variable.data) < _LIFTED_SIZE:

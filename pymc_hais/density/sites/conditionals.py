@@ -10,12 +10,15 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from pymc.distributions.discrete import DiscreteUniformRV
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
+from pytensor.tensor.variable import TensorVariable
+from scipy.sparse import csr_array
 
 from pymc_hais.density.sites.sites import SiteVariable
 from pymc_hais.density.sites.terms import split_terms
@@ -50,7 +53,7 @@ class SiteRules(NamedTuple):
 
 
 def add_conditionals(
-    outputs: Sequence[Any], position: Any, found: SiteRules, simplify: Any, with_gradients: bool = True
+    outputs: Sequence[Any], position: TensorVariable, found: SiteRules, simplify: Any, with_gradients: bool = True
 ) -> list[Any]:
     """Build the log densities of reference and ratio, and what stands in their gradients' place at each site.
 
@@ -75,7 +78,7 @@ def add_conditionals(
     return [*smooth, *gradients]
 
 
-def _local(rule: SiteRule, side: int, terms: Sequence[Any], sites: Any) -> Any:
+def _local(rule: SiteRule, side: int, terms: Sequence[Any], sites: TensorVariable) -> Any:
     """Sum the terms that each site is in, (S,)."""
     total = pt.zeros_like(sites)
     for members, one in zip(rule.members[side], terms, strict=True):
@@ -85,7 +88,7 @@ def _local(rule: SiteRule, side: int, terms: Sequence[Any], sites: Any) -> Any:
     return total
 
 
-def _sum_members(members: Any, terms: Any) -> Any:
+def _sum_members(members: csr_array, terms: TensorVariable) -> Any:
     n_sites, n_terms = members.shape
     counts, used = np.diff(members.indptr), np.unique(members.indices)
     if members.nnz == counts.astype(bool).sum() * used.size:  # every site is in all of the terms, or in none
@@ -101,7 +104,7 @@ def _sum_members(members: Any, terms: Any) -> Any:
     return pt.inc_subtensor(pt.zeros((n_sites,), dtype=terms.dtype)[rows], finite[members.indices])
 
 
-def _gather(members: Any, counts: np.ndarray, terms: Any) -> Any:
+def _gather(members: csr_array, counts: np.ndarray, terms: TensorVariable) -> Any:
     """Take the first term of every site, the second, ..."""
     n_sites, n_terms = members.shape
     ranks = np.arange(members.nnz) - np.repeat(members.indptr[:-1], counts)
@@ -113,7 +116,7 @@ def _gather(members: Any, counts: np.ndarray, terms: Any) -> Any:
     return sum(padded[column] for column in places.T)
 
 
-def summable(model: Any, rules: Sequence[SiteRule]) -> tuple[str, ...]:
+def summable(model: pm.Model, rules: Sequence[SiteRule]) -> tuple[str, ...]:
     """Name the variables whose elements are independent of one another given all else: they could be summed out."""
     names = (rule.variable.name for rule in rules if rule.rule in ("gradient", "table") and not rule.colours.any())
     return tuple(name for name in names if isinstance(model[name].owner.op, _SUMMABLE))

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 from pytensor.compile.builders import OpFromGraph
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import graph_inputs, walk
 from pytensor.tensor import constant
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.subtensor import AdvancedSubtensor
+from pytensor.tensor.variable import TensorVariable
 from scipy import sparse
 
 from pymc_hais.density.compat import infer_shape, inline_inner_graph
@@ -38,7 +39,7 @@ class Dependence:
 
     def __init__(
         self,
-        position: Any,
+        position: TensorVariable,
         n_sites: int,
         interpolated: Mapping[Any, tuple[Any, Any, Any]] | None = None,
         spans: Sequence[Span] = (),
@@ -56,7 +57,7 @@ class Dependence:
         self._shapes: dict[Any, Any] = {}
         self._outputs: dict[Any, list[Any]] = {}
 
-    def __call__(self, variable: Any) -> Reach | None:
+    def __call__(self, variable: Variable) -> Reach | None:
         """Return what a variable depends on; None if it is no site at all."""
         waiting = [variable]
         while waiting:
@@ -73,7 +74,7 @@ class Dependence:
             waiting.pop()
         return self._found[variable]
 
-    def _parents(self, variable: Any) -> Sequence[Any]:
+    def _parents(self, variable: Variable) -> Sequence[Any]:
         if variable in self._interpolated:
             return self._interpolated[variable]
         node = variable.owner
@@ -85,7 +86,7 @@ class Dependence:
             return (self._outputs[node][node.outputs.index(variable)],)
         return node.inputs
 
-    def _read(self, variable: Any, parents: Sequence[Any]) -> Reach | None:
+    def _read(self, variable: Variable, parents: Sequence[Any]) -> Reach | None:
         if all(self._found[parent] is None for parent in parents):
             return None
         found: Reach | None
@@ -99,17 +100,17 @@ class Dependence:
 
     # What rules of operations ask -------------------------------------------------------------------------
 
-    def found(self, variable: Any) -> Reach | None:
+    def found(self, variable: Variable) -> Reach | None:
         """Return what was found of an operation's input."""
         return self._found[variable]
 
-    def value(self, variable: Any) -> np.ndarray | None:
+    def value(self, variable: Variable) -> np.ndarray | None:
         """Return the value of a variable that is the same wherever the graph is evaluated; None if there is none."""
         if variable not in self._values:
             self._values[variable] = evaluate_known(variable)
         return self._values[variable]
 
-    def shape(self, variable: Any) -> Any:
+    def shape(self, variable: Variable) -> Any:
         """Return how large a variable is, with None where that is not the same wherever the graph is evaluated."""
         static = getattr(variable.type, "shape", ())
         if None not in static:
@@ -124,7 +125,7 @@ class Dependence:
         none = sparse.csr_array((n_rows, self.n_sites), dtype=bool)
         return Reach(none, none)
 
-    def aligned(self, variables: Iterable[Any], like: Any) -> list[Reach]:
+    def aligned(self, variables: Iterable[Any], like: Variable) -> list[Reach]:
         """Broadcast what was found of variables to another's shape; to one shared row if it is large, or not known."""
         variables, shape = list(variables), self.shape(like)
         reaches = [self._found[variable] or self.nothing(1) for variable in variables]
@@ -172,7 +173,7 @@ class Dependence:
         self._link(sites, sites)
         return Reach(sites, sites)
 
-    def _link(self, first: Any, second: Any) -> None:
+    def _link(self, first: sparse.csr_array, second: sparse.csr_array) -> None:
         """Note that sites of two sets meet, element by element."""
         for span, links in self._links.items():
             one, other = (columns(rows, span) for rows in (first, second))
@@ -199,7 +200,7 @@ def evaluate_known(variable: Any) -> np.ndarray | None:
         return np.asarray(variable.data)
     shapes: dict[Any, Any] = {}
 
-    def sources(one: Any) -> Sequence[Any]:
+    def sources(one: TensorVariable) -> Sequence[Any]:
         if one.owner and isinstance(one.owner.op, Shape | Shape_i) and None not in one.owner.inputs[0].type.shape:
             shape = np.array(one.owner.inputs[0].type.shape, dtype=one.dtype)
             shapes[one] = constant(shape if isinstance(one.owner.op, Shape) else shape[one.owner.op.i])
@@ -215,7 +216,7 @@ def evaluate_known(variable: Any) -> np.ndarray | None:
     return np.asarray(compile_interpreted([], [known])()[0])
 
 
-def _infer_shape(variable: Any) -> tuple[int | None, ...]:
+def _infer_shape(variable: Variable) -> tuple[int | None, ...]:
     """Work out a shape from those of the graph's inputs."""
     roots = [one for one in graph_inputs([variable]) if not isinstance(one, Constant) and hasattr(one.type, "shape")]
     known = [[constant(size) for size in root.type.shape] for root in roots if None not in root.type.shape]

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from pytensor.tensor.variable import TensorVariable
 from scipy import sparse
+from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from pymc_hais.density.sites.conditionals import SiteRule, SiteRules
@@ -23,7 +25,7 @@ _MOST_MEETINGS = 1000
 _LARGEST_MEETING = 256
 
 
-def find_rules(outputs: list[Any], position: Any, variables: Sequence[SiteVariable]) -> SiteRules:
+def find_rules(outputs: list[Any], position: TensorVariable, variables: Sequence[SiteVariable]) -> SiteRules:
     """Find how the sites of each variable learn their conditional distributions, from both log densities.
 
     By the gradient where both graphs are affine in each site given all others, once they are written as functions of
@@ -36,7 +38,7 @@ def find_rules(outputs: list[Any], position: Any, variables: Sequence[SiteVariab
 
 
 def _find_linear(
-    outputs: list[Any], position: Any, variables: Sequence[SiteVariable], first: int
+    outputs: list[Any], position: TensorVariable, variables: Sequence[SiteVariable], first: int
 ) -> tuple[dict[SiteVariable, SiteRule], list[Any]]:
     """Return the rules of those variables whose slopes are proved to be log odds, and the graphs that they are of."""
     n_sites = position.type.shape[0] - first
@@ -56,7 +58,7 @@ def _find_linear(
 
 
 def _find_terms(
-    outputs: Sequence[Any], position: Any, variables: Sequence[SiteVariable], first: int
+    outputs: Sequence[Any], position: TensorVariable, variables: Sequence[SiteVariable], first: int
 ) -> dict[SiteVariable, SiteRule]:
     """Give each variable the terms that its sites are in, and sites without a common term one colour."""
     if not variables:
@@ -79,7 +81,7 @@ class Meetings(NamedTuple):
     together: tuple[np.ndarray, ...] = ()  # two sites or more that are in one element of a term; some of them
 
 
-def find_meetings(outputs: Sequence[Any], position: Any, n_sites: int) -> Meetings:
+def find_meetings(outputs: Sequence[Any], position: TensorVariable, n_sites: int) -> Meetings:
     """Find which sites, the last dimensions, meet in both log densities."""
     walk = Dependence(position, n_sites)
     terms = [_sites_of(term, walk) for output in outputs for term in split_terms(output, position)]
@@ -99,7 +101,7 @@ def find_meetings(outputs: Sequence[Any], position: Any, n_sites: int) -> Meetin
     return Meetings(tuple(groups), tuple(np.array(one) for one in sets))
 
 
-def _terms_of(term: Any, walk: Dependence) -> Any:
+def _terms_of(term: TensorVariable, walk: Dependence) -> Any:
     """Return which sites each element of an array of terms depends on, sparse of bool (n, S).
 
     Raises NotImplementedError where n depends on the sites' values.
@@ -112,13 +114,13 @@ def _terms_of(term: Any, walk: Dependence) -> Any:
     return _sites_of(term, walk)
 
 
-def _sites_of(term: Any, walk: Dependence) -> Any:
+def _sites_of(term: TensorVariable, walk: Dependence) -> Any:
     """Return the same; one row for all elements of an array whose length is not known."""
     reach, (n_terms,) = walk(term) or walk.nothing(1), walk.shape(term)
     return reach.united().sites if n_terms is None else reach.spread(n_terms).sites
 
 
-def colour(linked: Any, is_crowded: np.ndarray | None = None) -> np.ndarray:
+def colour(linked: csr_array, is_crowded: np.ndarray | None = None) -> np.ndarray:
     """Give every site the first colour that none of its neighbours has, and each crowded one its own, (S,)."""
     linked = sparse.csr_array(linked)
     colours = np.full(linked.shape[0], -1)
@@ -130,7 +132,7 @@ def colour(linked: Any, is_crowded: np.ndarray | None = None) -> np.ndarray:
     return colours
 
 
-def _colour_by_terms(members: Any) -> np.ndarray:
+def _colour_by_terms(members: csr_array) -> np.ndarray:
     """Give every site (S, terms) the first colour that none has which it shares a term with, (S,)."""
     n_sites, n_terms = members.shape
     colours, taken = np.zeros(n_sites, dtype=int), [0] * n_terms

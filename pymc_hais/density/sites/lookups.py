@@ -14,11 +14,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pymc as pm
 import pytensor
 import pytensor.scalar as ps
 import pytensor.tensor as pt
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import HasInnerGraph
 from pytensor.graph.traversal import io_toposort
+from pytensor.scalar.basic import ScalarOp
 from pytensor.scan.op import Scan
 from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
@@ -27,6 +30,7 @@ from pytensor.tensor.math import Sum
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, IncSubtensor, Subtensor
 from pytensor.tensor.type import TensorType
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.compiling import compile_interpreted, freeze_dims_and_data, untraced
 from pymc_hais.density.layout import Layout, on_position
@@ -70,7 +74,7 @@ def confine_lookups(outputs: Sequence[Any], ranges: Mapping[Any, Range]) -> tupl
     return [changed.get(output, output) for output in outputs], sum(terms[1:], terms[0]) if terms else None
 
 
-def ranges_of(frozen: Any, variables: Sequence[SiteVariable]) -> dict[Any, Range]:
+def ranges_of(frozen: pm.Model, variables: Sequence[SiteVariable]) -> dict[Any, Range]:
     """Return between which values sites are: nothing is known of those that walk."""
     known = {frozen.rvs_to_values[frozen[v.name]]: v for v in variables if v.n_values}
     ends = {value: (float(v.low), float(v.low + v.n_values - 1)) for value, v in known.items()}
@@ -78,7 +82,7 @@ def ranges_of(frozen: Any, variables: Sequence[SiteVariable]) -> dict[Any, Range
 
 
 @untraced
-def warn_of_lookups(model: Any, layout: Layout, draws: np.ndarray) -> None:
+def warn_of_lookups(model: pm.Model, layout: Layout, draws: np.ndarray) -> None:
     """Warn if some draws (P, D) of the reference index beyond a table, which may be a mistake of the model."""
     frozen = freeze_dims_and_data(model)
     _, outside = confine_lookups([frozen.logp()], ranges_of(frozen, layout.sites))
@@ -98,7 +102,7 @@ def warn_of_lookups(model: Any, layout: Layout, draws: np.ndarray) -> None:
         )
 
 
-def _confine(index: Any, length: Any) -> tuple[Any, Any]:
+def _confine(index: TensorVariable, length: Any) -> tuple[Any, Any]:
     """Return an index that is inside an axis, and a term that is -inf where it was not."""
     is_scalar = not isinstance(index.type, TensorType)  # that of a basic subtensor
     place: Any = pt.tensor_from_scalar(index) if is_scalar else index
@@ -109,7 +113,7 @@ def _confine(index: Any, length: Any) -> tuple[Any, Any]:
     return pt.scalar_from_tensor(kept) if is_scalar else kept, term
 
 
-def _indices(node: Any) -> Iterator[tuple[int, int]]:
+def _indices(node: Apply) -> Iterator[tuple[int, int]]:
     """Yield which inputs of a node choose elements, and along which axis of the first input."""
     if not isinstance(node.op, (Subtensor, AdvancedSubtensor, *_WRITING)):
         return
@@ -125,7 +129,7 @@ def _indices(node: Any) -> Iterator[tuple[int, int]]:
         axis += index.type.ndim if is_mask else 1
 
 
-def _refuse_loops(node: Any, known: _Ranges) -> None:
+def _refuse_loops(node: Apply, known: _Ranges) -> None:
     """Refuse look-ups inside an inner graph, because no term can be added to the density from there."""
     if not isinstance(node.op, HasInnerGraph) or not any(known.is_reached(one) for one in node.inputs):
         return
@@ -140,7 +144,7 @@ def _refuse_loops(node: Any, known: _Ranges) -> None:
         _refuse_loops(one, inner)
 
 
-def _inner_ranges(node: Any, known: _Ranges) -> Iterator[tuple[Any, Range]]:
+def _inner_ranges(node: Apply, known: _Ranges) -> Iterator[tuple[Any, Range]]:
     """Yield inputs of a graph within a node that discrete variables reach, with their ranges."""
     op = node.op
     if not isinstance(op, Scan):
@@ -161,7 +165,7 @@ class _Ranges:
     def __init__(self, ranges: Mapping[Any, Range]) -> None:
         self._ranges = dict(ranges)
 
-    def is_reached(self, variable: Any) -> bool:
+    def is_reached(self, variable: Variable) -> bool:
         """Whether a variable depends on a discrete one."""
         return variable in self._ranges
 
@@ -173,7 +177,7 @@ class _Ranges:
             return (float(np.min(value)), float(np.max(value))) if np.size(value) else ANY
         return self._read(variable.owner) if variable.owner and variable.type.dtype == "int64" else ANY
 
-    def may_leave(self, node: Any, index: int, axis: int) -> bool:
+    def may_leave(self, node: Apply, index: int, axis: int) -> bool:
         """Whether an index, one of a node's inputs, is not sure to be inside an axis of the first input."""
         if not self.is_reached(node.inputs[index]):
             return False
@@ -181,7 +185,7 @@ class _Ranges:
         length = node.inputs[0].type.shape[axis]
         return length is None or low < -length or high >= length
 
-    def read(self, node: Any) -> None:
+    def read(self, node: Apply) -> None:
         """Take note of a node's outputs; a shape that is known depends on nothing."""
         is_shape = isinstance(node.op, Shape | Shape_i) and None not in node.inputs[0].type.shape
         if not is_shape and any(map(self.is_reached, node.inputs)):
@@ -189,7 +193,7 @@ class _Ranges:
                 low, high = self._read(node)
                 self._ranges[output] = (low, high) if _fits(low, high, output.type) else ANY
 
-    def _read(self, node: Any) -> Range:
+    def _read(self, node: Apply) -> Range:
         op, inputs = node.op, node.inputs
         if getattr(node.outputs[0].type, "dtype", "") == "bool":
             return 0.0, 1.0
@@ -210,7 +214,7 @@ class _Ranges:
         lows, highs = zip(*map(self.of, variables), strict=True)
         return min(lows), max(highs)
 
-    def _sum(self, op: Any, summed: Any) -> Range:
+    def _sum(self, op: Any, summed: Variable) -> Range:
         """Bound a sum of up to so many elements, or of exactly so many."""
         axes = range(summed.type.ndim) if op.axis is None else np.atleast_1d(op.axis)
         lengths = [summed.type.shape[axis] for axis in axes]
@@ -219,7 +223,7 @@ class _Ranges:
         low, high = (math.prod(lengths) * end for end in self.of(summed))
         return (low, high) if isinstance(op, Sum) else (min(low, self.of(summed)[0]), max(high, self.of(summed)[1]))
 
-    def _apply(self, scalar_op: Any, inputs: Sequence[Any]) -> Range:
+    def _apply(self, scalar_op: ScalarOp, inputs: Sequence[Any]) -> Range:
         if isinstance(scalar_op, ps.Switch):
             return self._any_of(inputs[1:])
         if isinstance(scalar_op, ps.Second):

@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
 from pytensor.graph.traversal import ancestors
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import Alloc, ScalarFromTensor, TensorFromScalar
@@ -20,6 +22,7 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Sum
 from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.sites.dependence import Dependence
 from pymc_hais.density.sites.operations import keeps_numbers
@@ -61,7 +64,7 @@ class Extended(NamedTuple):
     interpolated: dict[Any, tuple[Any, Any, Any]]
 
 
-def find_casts(outputs: Sequence[Any], position: Any) -> list[Any]:
+def find_casts(outputs: Sequence[Any], position: Variable) -> list[Any]:
     """Return the arrays of whole numbers that are read off the flat vector."""
     return [
         variable
@@ -70,7 +73,7 @@ def find_casts(outputs: Sequence[Any], position: Any) -> list[Any]:
     ]
 
 
-def _read_off(variable: Any) -> Any:
+def _read_off(variable: Variable) -> Any:
     """Return what a variable is a part of in another shape, and None if it is computed from it."""
     while variable.owner:
         if not isinstance(variable.owner.op, _SHAPING):
@@ -79,7 +82,7 @@ def _read_off(variable: Any) -> Any:
     return variable
 
 
-def extend(outputs: list[Any], position: Any, variables: Sequence[SiteVariable]) -> Extended:
+def extend(outputs: list[Any], position: TensorVariable, variables: Sequence[SiteVariable]) -> Extended:
     """Write graphs of floats as smooth functions of real sites: those of some variables with the values 0 and 1."""
     graph = FunctionGraph(outputs=list(outputs), clone=False)
     splits: dict[Any, _Split] = {}
@@ -96,7 +99,7 @@ def extend(outputs: list[Any], position: Any, variables: Sequence[SiteVariable])
     return Extended([writer.smooth(output) for output in graph.outputs], writer.interpolated)
 
 
-def _at_both(op: Any, inputs: list[Any]) -> Any:
+def _at_both(op: Op, inputs: list[Any]) -> Any:
     """Apply an operation to arrays, some of them split by one set of sites after the other.
 
     The result is split by the first set whose axes it has; None where there is none, or there are too many.
@@ -121,7 +124,7 @@ def _at_both(op: Any, inputs: list[Any]) -> Any:
     return _Split(sites, zero, one, None) if zero.ndim == sites.ndim else None
 
 
-def _passes(node: Any, reached: list[Any]) -> bool:
+def _passes(node: Apply, reached: list[Any]) -> bool:
     """Whether an operation that is not elementwise makes each element from one of what sites reach."""
     if isinstance(node.op, AdvancedSubtensor | Subtensor):
         return node.inputs[0] not in reached
@@ -130,12 +133,12 @@ def _passes(node: Any, reached: list[Any]) -> bool:
     return isinstance(node.op, ScalarFromTensor | TensorFromScalar)
 
 
-def _bounded(value: Any) -> Any:
+def _bounded(value: TensorVariable) -> Any:
     """Keep log densities finite, with NaN as the least: what is impossible at one value says nothing of the other."""
     return pt.minimum(pt.switch(value > -_STEEPEST, value, -_STEEPEST), _STEEPEST)
 
 
-def _for_floats(op: Any) -> Any:
+def _for_floats(op: Op) -> Any:
     """Return an operation without the whole-numbered type that it was made for."""
     return type(op)(axis=op.axis) if isinstance(op, Sum) else op
 
@@ -158,7 +161,7 @@ class _Writer:
         self.interpolated: dict[Any, tuple[Any, Any, Any]] = {}
         self._shapes: dict[tuple, Any] = {}
 
-    def smooth(self, variable: Any) -> Any:
+    def smooth(self, variable: Variable) -> Any:
         """Return a variable as a function of real sites."""
         if variable in self._splits:
             return self._interpolate(self._splits[variable])
@@ -180,7 +183,7 @@ class _Writer:
             self._interpolations[id(split)] = smooth, split
         return self._interpolations[id(split)][0]
 
-    def write(self, node: Any) -> None:
+    def write(self, node: Apply) -> None:
         """Take note of a node's output."""
         (*_, output) = node.outputs
         if output in self._splits or not any(v in self._splits or v in self._smooth for v in node.inputs):
@@ -193,7 +196,7 @@ class _Writer:
         with contextlib.suppress(IndexError, TypeError, ValueError, NotImplementedError):
             self._smooth[output] = _for_floats(node.op).make_node(*map(self.smooth, node.inputs)).outputs[-1]
 
-    def _split(self, node: Any) -> _Split | None:
+    def _split(self, node: Apply) -> _Split | None:
         """Evaluate a node at both values of the sites that its elements depend on."""
         op, reached = node.op, [v for v in node.inputs if v in self._splits]
         if not reached:
@@ -214,7 +217,7 @@ class _Writer:
             return None
         return found._replace(linear=linear) if isinstance(found, _Split) else None
 
-    def _same(self, sites: Any) -> Any:
+    def _same(self, sites: Variable) -> Any:
         """Return one variable for all arrays of the same sites, so that they are told to be the same."""
         reach = self._walk(sites)
         if reach is None or reach.n_rows != reach.sites.nnz:
@@ -224,14 +227,14 @@ class _Writer:
     def _all_linear(self, reached: list[Any]) -> bool:
         return all(self._splits[v].linear is not None for v in reached)
 
-    def _shape(self, node: Any) -> _Split | None:
+    def _shape(self, node: Apply) -> _Split | None:
         """Give sites and values another shape together."""
         split = self._splits[node.inputs[0]]
         if split.broadcastable != split.sites.type.broadcastable and not isinstance(node.op, DimShuffle):
             return None
         return self._shaped(node.op, split, node.inputs[1:])
 
-    def _shaped(self, op: Any, value: Any, rest: list[Any]) -> Any:
+    def _shaped(self, op: Op, value: Any, rest: list[Any]) -> Any:
         if not isinstance(value, _Split):
             return op.make_node(value, *rest).outputs[0]
         key = (op, value.sites, *rest)
@@ -241,7 +244,7 @@ class _Writer:
         linear = None if value.linear is None else op.make_node(value.linear, *rest).outputs[0]
         return _Split(self._shapes[key], zero, one, linear)
 
-    def _linear(self, node: Any, reached: list[Any]) -> Any:
+    def _linear(self, node: Apply, reached: list[Any]) -> Any:
         """Write an elementwise node with the sites as they are, where that keeps it linear in each of them."""
         if not self._all_linear(reached):
             return None

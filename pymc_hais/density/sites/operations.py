@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytensor.scalar as ps
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import Alloc, ExtractDiag, Join, MakeVector, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.blockwise import Blockwise
@@ -24,7 +26,7 @@ _MOST_PRODUCTS = 10_000_000
 
 
 @singledispatch
-def reach_of(op: Any, node: Any, walk: Any) -> Reach | None:
+def reach_of(op: Op, node: Apply, walk: Any) -> Reach | None:
     """Return what an operation's output depends on; of an unknown one, each element on every input in any way.
 
     The walk is a :class:`pymc_hais.density.sites.dependence.Dependence`.
@@ -32,7 +34,7 @@ def reach_of(op: Any, node: Any, walk: Any) -> Reach | None:
     return _anything(node, walk)
 
 
-def _anything(node: Any, walk: Any) -> Reach:
+def _anything(node: Apply, walk: Any) -> Reach:
     return walk.mix([reach.united() for reach in map(walk.found, node.inputs) if reach is not None])
 
 
@@ -67,7 +69,7 @@ def _(op: Elemwise, node: Any, walk: Any) -> Reach | None:
     return walk.mix(parts)
 
 
-def _without_zeros(node: Any, parts: list[Reach], walk: Any) -> list[Reach]:
+def _without_zeros(node: Apply, parts: list[Reach], walk: Any) -> list[Reach]:
     """Leave out what is multiplied by a constant zero."""
     n_rows = parts[0].n_rows
     if n_rows == 1:
@@ -132,7 +134,7 @@ def _(op: Blockwise, node: Any, walk: Any) -> Reach | None:
     return _anything(node, walk)
 
 
-def _matrix_product(node: Any, walk: Any) -> Reach:
+def _matrix_product(node: Apply, walk: Any) -> Reach:
     """Products of elements (..., i, j) and (..., j, k), summed over j: those with a constant zero are left out."""
     parts, shapes = [walk.found(one) for one in node.inputs], [walk.shape(one) for one in node.inputs]
     (*_, n_rows, n_inner), (*_, n_columns) = shapes
@@ -172,7 +174,7 @@ def _gather_all(reach: Reach, targets: np.ndarray, n_rows: int) -> Reach:
 @reach_of.register(SpecifyShape)
 @reach_of.register(Subtensor)
 @reach_of.register(ExtractDiag)
-def rearranged(op: Any, node: Any, walk: Any) -> Reach | None:
+def rearranged(op: Op, node: Apply, walk: Any) -> Reach | None:
     """Elements that stay as they are, at places that no site decides."""
     table, *others = node.inputs
     reach, values = walk.found(table), [walk.value(one) for one in others]
@@ -185,7 +187,7 @@ def rearranged(op: Any, node: Any, walk: Any) -> Reach | None:
     return reach.take(_perform(node, [places_of(walk.shape(table)), *values]))
 
 
-def _perform(node: Any, values: list[Any]) -> np.ndarray:
+def _perform(node: Apply, values: list[Any]) -> np.ndarray:
     """Let an operation act on values of another type than it was made for."""
     storage: list[list[Any]] = [[None]]
     node.op.perform(node, values, storage)
@@ -207,7 +209,7 @@ def _(op: Any, node: Any, walk: Any) -> Reach | None:
 
 @reach_of.register(MakeVector)
 @reach_of.register(Join)
-def _joined(op: Any, node: Any, walk: Any) -> Reach | None:
+def _joined(op: Any, node: Apply, walk: Any) -> Reach | None:
     sizes: list[Any] = [() if isinstance(op, MakeVector) else walk.shape(one) for one in node.inputs]
     if any(None in size for size in sizes):
         return walk.add([reach.united() for reach in map(walk.found, node.inputs) if reach is not None])

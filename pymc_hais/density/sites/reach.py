@@ -28,7 +28,7 @@ class Reach(NamedTuple):
         """Choose elements by their places in C order; a shared row serves every element."""
         return self if self.n_rows == 1 else self.mapped(lambda rows: rows[np.asarray(places).ravel()])
 
-    def gather(self, matrix: Any) -> Reach:
+    def gather(self, matrix: sparse.csr_array) -> Reach:
         """Unite elements, as chosen by row i of a sparse matrix (M, N)."""
         return self if self.n_rows == 1 else self.mapped(lambda rows: matrix.astype(bool) @ rows)
 
@@ -59,7 +59,7 @@ def either(parts: Iterable[Any]) -> Any:
     return sparse.csr_array(whole)
 
 
-def columns(rows: Any, span: Span) -> Any:
+def columns(rows: sparse.csr_array, span: Span) -> Any:
     """Choose the sites of one variable."""
     whole = span.start == 0 and span.stop == rows.shape[1]
     return rows if whole else sparse.csr_array(rows[:, span.start : span.stop])

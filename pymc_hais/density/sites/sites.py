@@ -5,9 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pymc as pm
 from pymc.distributions.discrete import DiscreteUniformRV
+from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import BernoulliRV, BetaBinomialRV, BinomialRV, CategoricalRV, HyperGeometricRV
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.compiling import compile_interpreted, freeze_dims_and_data
 from pymc_hais.density.sites.flat_discrete import FlatDiscreteRV
@@ -37,17 +40,17 @@ class SiteVariable:
         return f"whole numbers from {self.low} to {self.low + self.n_values - 1}" if self.n_values else "whole numbers"
 
 
-def is_discrete(rv: Any) -> bool:
+def is_discrete(rv: TensorVariable) -> bool:
     """Whether a variable takes whole numbers."""
     return str(rv.dtype).startswith(("int", "uint", "bool"))
 
 
-def distribution_of(rv: Any) -> Any:
+def distribution_of(rv: TensorVariable) -> Any:
     """Return the Op that draws a variable, without the labelled wrapper of ``pymc.dims``."""
     return getattr(rv.owner.op, "core_op", rv.owner.op)
 
 
-def refuse_joint_sites(model: Any) -> None:
+def refuse_joint_sites(model: pm.Model) -> None:
     """Refuse discrete variables whose elements cannot change one at a time."""
     for rv in model.free_RVs:
         op = distribution_of(rv)
@@ -60,7 +63,7 @@ def refuse_joint_sites(model: Any) -> None:
             )
 
 
-def refuse_endless(model: Any) -> None:
+def refuse_endless(model: pm.Model) -> None:
     """Refuse discrete variables with too many values for a fit, which is a table of how likely each of them is."""
     refuse_joint_sites(model)
     frozen = freeze_dims_and_data(model)
@@ -72,26 +75,26 @@ def refuse_endless(model: Any) -> None:
             )
 
 
-def find_sites(model: Any, places: Mapping[str, tuple[int, int]]) -> tuple[SiteVariable, ...]:
+def find_sites(model: pm.Model, places: Mapping[str, tuple[int, int]]) -> tuple[SiteVariable, ...]:
     """Describe the discrete free variables, given where each of them is in the flat vector."""
     frozen = freeze_dims_and_data(model)
     free = set(frozen.free_RVs)
     return tuple(SiteVariable(name, *place, *_find_values(frozen[name], free)) for name, place in places.items())
 
 
-def find_values(model: Any, name: str) -> tuple[int, int]:
+def find_values(model: pm.Model, name: str) -> tuple[int, int]:
     """Return the least value of any element of a discrete variable, free or observed, and how many; 0 for no end."""
     frozen = freeze_dims_and_data(model)
     return _find_values(frozen[name], set(frozen.free_RVs))
 
 
-def _find_values(rv: Any, free: set[Any]) -> tuple[int, int]:
+def _find_values(rv: TensorVariable, free: set[Any]) -> tuple[int, int]:
     """Return the least value of any element, and how many there are; 0 for no end of them, or too many."""
     low, high = _support(rv, free)
     return low, 0 if high is None or high - low >= _MOST_VALUES else high - low + 1
 
 
-def support_parameters(rv: Any) -> list[Any]:
+def support_parameters(rv: TensorVariable) -> list[Any]:
     """Return what the values of a discrete variable are read from; of a Categorical it is a length."""
     op, parameters = rv.owner.op, rv.owner.inputs[2:]
     if isinstance(op, CategoricalRV):
@@ -103,7 +106,7 @@ def support_parameters(rv: Any) -> list[Any]:
     return [parameters[0], parameters[2]] if isinstance(op, HyperGeometricRV) else []
 
 
-def _support(rv: Any, free: set[Any]) -> tuple[int, int | None]:
+def _support(rv: TensorVariable, free: set[Any]) -> tuple[int, int | None]:
     """Return the least and the largest value of any element; None where there is no largest, or it is not known."""
     op = rv.owner.op
     if isinstance(op, BernoulliRV):
@@ -119,7 +122,7 @@ def _support(rv: Any, free: set[Any]) -> tuple[int, int | None]:
     return 0, int(min(np.max(one) for one in numbers))
 
 
-def evaluate_fixed(variable: Any, free: set[Any]) -> Any:
+def evaluate_fixed(variable: Variable, free: set[Any]) -> Any:
     """Evaluate a parameter; None where it depends on free variables."""
     if free & set(ancestors([variable])):
         return None

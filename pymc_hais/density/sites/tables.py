@@ -3,6 +3,8 @@
 from typing import Any
 
 import numpy as np
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
 
 from pymc_hais.density.compat import indices_from_subtensor
 from pymc_hais.density.sites.operations import places_of, reach_of, rearranged
@@ -12,7 +14,7 @@ from pymc_hais.density.sites.reach import Reach
 _MOST_INDICES = 4096
 
 
-def looked_up(op: Any, node: Any, walk: Any) -> Reach | None:
+def looked_up(op: Op, node: Apply, walk: Any) -> Reach | None:
     """Return what an output depends on; the rule of one operation, see :func:`reach_of`."""
     table, *indices = node.inputs
     values = [walk.value(one) for one in indices]

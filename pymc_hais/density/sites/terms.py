@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
@@ -16,18 +16,19 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import All, Dot, Sum
 from pytensor.tensor.math import Any as AnyOf
 from pytensor.tensor.shape import Reshape
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.compat import CheckParameterValue
 from pymc_hais.density.sites.multilinear import find_casts
 
 
-def split_terms(output: Any, position: Any) -> list[Any]:
+def split_terms(output: TensorVariable, position: TensorVariable) -> list[Any]:
     """Cut a log density into arrays of terms (n,) whose sum it is, but for constants."""
     leaves = _peel(output, None, _reached_by(output, position))
     return [_times(leaf, factor).ravel() for leaf, factor in leaves if position in ancestors([leaf])]
 
 
-def open_conditions(output: Any, position: Any, check_bounds: bool = True) -> Any:
+def open_conditions(output: Any, position: Variable, check_bounds: bool = True) -> Any:
     """Write conditions on whole arrays, beyond which the log density is -inf, as a term for each element.
 
     PyMC checks the parameters of a distribution all at once, so that every term seems to depend on every parameter.
@@ -52,7 +53,7 @@ def open_conditions(output: Any, position: Any, check_bounds: bool = True) -> An
     return sum(walls, clone_replace(output, replaced, rebuild_strict=False)) if replaced else output
 
 
-def _reached_by(output: Any, position: Any) -> Callable[[Any], bool]:
+def _reached_by(output: Variable, position: Variable) -> Callable[[Any], bool]:
     """Build the question whether a variable depends on discrete sites."""
     return reached_from(find_casts([output], position), [output]).__contains__
 
@@ -66,7 +67,7 @@ def reached_from(roots: Sequence[Any], outputs: Sequence[Any]) -> dict[Any, None
     return reached
 
 
-def _without_checks(output: Any) -> Any:
+def _without_checks(output: Variable) -> Any:
     graph = FunctionGraph(outputs=[output], clone=True, copy_inputs=False)
     for node in graph.toposort():
         if isinstance(node.op, CheckParameterValue):
@@ -74,7 +75,7 @@ def _without_checks(output: Any) -> Any:
     return graph.outputs[0]
 
 
-def _conditioned(variable: Any) -> tuple[Any, list[tuple[Any, bool]]] | None:
+def _conditioned(variable: TensorVariable) -> tuple[Any, list[tuple[Any, bool]]] | None:
     """Return a value and the arrays that must be all true, or all false, for it not to be -inf; None if not known."""
     op = variable.owner.op if variable.owner else None
     inputs = variable.owner.inputs if variable.owner else []
@@ -91,14 +92,14 @@ def _conditioned(variable: Any) -> tuple[Any, list[tuple[Any, bool]]] | None:
     return None
 
 
-def _is_impossible(variable: Any) -> bool:
+def _is_impossible(variable: Variable) -> bool:
     """Whether a variable is -inf, in any shape."""
     while variable.owner and isinstance(variable.owner.op, DimShuffle):
         variable = variable.owner.inputs[0]
     return isinstance(variable, Constant) and bool(np.all(np.asarray(variable.data) == -np.inf))
 
 
-def _all_of(condition: Any, is_true: bool) -> list[tuple[Any, bool]]:
+def _all_of(condition: TensorVariable, is_true: bool) -> list[tuple[Any, bool]]:
     """Cut a condition of one element into arrays that all have to be true, for it to be true, or to be false."""
     op = condition.owner.op if condition.owner else None
     inputs = condition.owner.inputs if condition.owner else []
@@ -116,7 +117,7 @@ def _all_of(condition: Any, is_true: bool) -> list[tuple[Any, bool]]:
 
 
 def _peel(
-    variable: Any, factor: Any, is_reached: Callable[[Any], bool], is_fine: bool = False
+    variable: Variable, factor: Any, is_reached: Callable[[Any], bool], is_fine: bool = False
 ) -> list[tuple[Any, Any]]:
     """Open sums, differences and products with numbers; return arrays and the number that each is multiplied by.
 
@@ -125,7 +126,7 @@ def _peel(
     op = variable.owner.op if variable.owner else None
     inputs = variable.owner.inputs if variable.owner else []
 
-    def open_all(variables: Sequence[Any], factor: Any = factor) -> list[tuple[Any, Any]]:
+    def open_all(variables: Sequence[Any], factor: Variable = factor) -> list[tuple[Any, Any]]:
         return [leaf for one in variables for leaf in _peel(one, factor, is_reached, is_fine)]
 
     if isinstance(op, Sum):
@@ -167,15 +168,15 @@ def _summands(variable: Any, factor: Any, is_reached: Callable[[Any], bool]) -> 
     return [(reached[0], factor)]
 
 
-def _n_elements(variable: Any) -> float:
+def _n_elements(variable: Variable) -> float:
     """Count the elements; not the same as any number if it is not known."""
     return float("nan") if None in variable.type.shape else math.prod(variable.type.shape)
 
 
-def _is_single(variable: Any) -> bool:
+def _is_single(variable: Variable) -> bool:
     """Whether an array has one element."""
     return all(variable.type.broadcastable)
 
 
-def _times(terms: Any, factor: Any) -> Any:
+def _times(terms: TensorVariable, factor: TensorVariable) -> Any:
     return terms if factor is None else factor * terms
