@@ -24,7 +24,7 @@ from benchmarks.gallery_models.fields import walk
 from pymc_hais.planning import choose
 from pymc_hais.planning.modes import fields, near
 from pymc_hais.problem.problem import Problem
-from pymc_hais.run.mode_search import can_climb
+from pymc_hais.run.modes.climbing import can_climb
 
 LENGTHS = (64, 128, 300, 500, 1000, 2000)
 

@@ -16,7 +16,7 @@ from pymc_hais.planning.starts import StartOptions, is_auto
 from pymc_hais.problem.problem import Problem
 from pymc_hais.results.report import log_start
 from pymc_hais.run.evidence import Evidence, Modes
-from pymc_hais.run.modes import find_modes
+from pymc_hais.run.modes.search import find_modes
 from pymc_hais.run.parts import are_outside, is_lost, measure_outside, reweigh, with_outside
 from pymc_hais.run.plan import Fallback, Plan
 from pymc_hais.run.rounds import run_rounds
@@ -115,7 +115,8 @@ def run_from_missed_modes(evidence: Evidence, start: StartOptions, runner: Runne
             problem, plan = by_points()
         else:
             problem, plan = beside
-            plan = replace(plan, n_confirming=evidence.plan.n_confirming, fallback=Fallback(by_points))
+            fallback = None if found.is_conditional else Fallback(by_points)
+            plan = replace(plan, n_confirming=evidence.plan.n_confirming, fallback=fallback)
         return run_until_confirmed(problem, replace(plan, reason=reason), wider.points, own)
 
     what = "a run from the modes that were missed"

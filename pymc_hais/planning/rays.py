@@ -12,7 +12,7 @@ import numpy as np
 from pymc_hais.core.seeds import Purpose, Seeds
 from pymc_hais.problem.problem import Problem
 from pymc_hais.references import Independent, StudentT
-from pymc_hais.run.mode_search import Joint, can_climb
+from pymc_hais.run.modes.climbing import Joint, can_climb
 
 #: Distances at which a density is evaluated: a power law holds there, and numbers are far from overflow.
 _RADII = np.logspace(6.0, 10.0, 5)

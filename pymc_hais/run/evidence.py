@@ -11,7 +11,7 @@ from pymc_hais.estimators import LogZEstimate
 from pymc_hais.estimators.memory import Lag
 from pymc_hais.estimators.region import Missed, RegionMass
 from pymc_hais.problem.problem import Problem
-from pymc_hais.run.mode_search import Peak
+from pymc_hais.run.modes.climbing import Peak
 from pymc_hais.run.plan import Origin, Plan, Promise
 from pymc_hais.run.row_evidence import RowEvidence
 
@@ -34,6 +34,7 @@ class Modes:
     n_confirming: int = 0  # draws of the prior from which climbs led to a mode whose mass is known
     n_rare: int = 0  # modes with a real share of Z that one climb alone has reached
     peaks: tuple[Peak, ...] = ()  # the same modes in the particles' coordinates
+    is_conditional: bool = False  # modes of some variables given the others, which no climb in all of them leads to
     values: dict[str, np.ndarray] = field(default_factory=dict)  # (K, ...): the modes in the variables' own spaces
 
     def refute(self, estimate: LogZEstimate) -> bool:

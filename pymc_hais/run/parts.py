@@ -17,7 +17,7 @@ from pymc_hais.estimators import LogZEstimate
 from pymc_hais.estimators.annealed import NORMAL_REACH
 from pymc_hais.estimators.region import measure_shares
 from pymc_hais.problem.problem import Problem
-from pymc_hais.run.mode_search import Peak
+from pymc_hais.run.modes.climbing import Peak
 
 #: Share of its Gaussian that a region holds: nearly all of a mode that was missed.
 _INSIDE = 0.999

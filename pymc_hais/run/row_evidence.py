@@ -27,7 +27,7 @@ from pymc_hais.estimators.reach import Edge, find_edge
 from pymc_hais.estimators.rounding import measure_noise
 from pymc_hais.kernels.metropolis import keeps_gradients
 from pymc_hais.problem.problem import PriorMass, Problem, are_inside
-from pymc_hais.run.mode_search import Joint
+from pymc_hais.run.modes.climbing import Joint
 from pymc_hais.runner.runner import Runner
 
 #: Particles, about, at which the terms of the density are measured.

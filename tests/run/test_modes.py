@@ -15,8 +15,8 @@ from pymc_hais.estimators.region import compare_regions
 from pymc_hais.inputs.draws import read_modes
 from pymc_hais.planning.mass import build_first_problem
 from pymc_hais.results.findings.others import check_modes
-from pymc_hais.run import modes as run_modes
-from pymc_hais.run.mode_search import Joint, climb
+from pymc_hais.run.modes import search as run_modes
+from pymc_hais.run.modes.climbing import Joint, climb
 from tests.front_door import assert_right, estimate
 from tests.marks import slow_but
 from tests.quick import hierarchy, one_mean, schools

@@ -13,7 +13,7 @@ from pymc_hais.planning.learning import learn
 from pymc_hais.planning.mass import build_first_problem
 from pymc_hais.planning.modes.reference import start_beside
 from pymc_hais.problem.problem import CHUNK
-from pymc_hais.run.mode_search import Peak
+from pymc_hais.run.modes.climbing import Peak
 from pymc_hais.runner.ledger import PILOT
 from tests.quick import one_mean
 from tests.runs import call_of

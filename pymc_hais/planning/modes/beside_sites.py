@@ -18,16 +18,9 @@ from pymc_hais.core.weights import pool
 from pymc_hais.estimators.region import measure_region
 from pymc_hais.problem.problem import CHUNK, Problem
 from pymc_hais.run.evidence import Evidence, Modes
-from pymc_hais.run.mode_search import Joint, Peak, can_climb_beside_sites, climb
-from pymc_hais.run.modes import (
-    NEGLIGIBLE,
-    SHARE_OF_STARTS,
-    SHARE_OF_TIME,
-    attempt_search,
-    in_order,
-    regions_of,
-    with_shares,
-)
+from pymc_hais.run.modes.climbing import Joint, Peak, can_climb_beside_sites, climb
+from pymc_hais.run.modes.measured import in_order, regions_of, with_shares
+from pymc_hais.run.modes.search import NEGLIGIBLE, SHARE_OF_STARTS, SHARE_OF_TIME, attempt_search
 from pymc_hais.runner.runner import Runner
 
 #: States of the sites at which the density is climbed, the likeliest ones.

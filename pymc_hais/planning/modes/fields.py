@@ -21,7 +21,7 @@ from pymc_hais.planning.mass import mass_of
 from pymc_hais.planning.modes.near import Judged, climb_in_time, is_hierarchy, judge, start_around, those_that_count
 from pymc_hais.problem.problem import Problem
 from pymc_hais.references import Gaussian, Gaussians
-from pymc_hais.run.mode_search import Joint, Peak, is_smooth
+from pymc_hais.run.modes.climbing import Joint, Peak, is_smooth
 from pymc_hais.runner.ledger import PILOT
 from pymc_hais.runner.runner import Runner
 from pymc_hais.tuning import unit_triangle

@@ -27,7 +27,7 @@ from pymc_hais.planning.fits import fit_to_draws
 from pymc_hais.planning.learning import Trial, adaptation_bias, learn, run_pilots
 from pymc_hais.problem.problem import CHUNK, PriorMass, Problem
 from pymc_hais.references import Fitted, Gaussian
-from pymc_hais.run.mode_search import Climbed, Joint, Peak, can_climb, climb, scales_of
+from pymc_hais.run.modes.climbing import Climbed, Joint, Peak, can_climb, climb, scales_of
 from pymc_hais.runner.ledger import PILOT
 from pymc_hais.runner.runner import Runner
 from pymc_hais.tuning import DEFENCE, log_near

@@ -19,7 +19,7 @@ from pymc_hais.problem.problem import CHUNK, Problem
 from pymc_hais.references import Gaussian, Gaussians, Mixture, StudentT, uniform_margins
 from pymc_hais.run.copies import Labels
 from pymc_hais.run.evidence import Evidence, Modes
-from pymc_hais.run.mode_search import MOST_DIMS, Joint, Peak, can_climb, can_climb_beside_sites, climb, scales_of
+from pymc_hais.run.modes.climbing import MOST_DIMS, Joint, Peak, can_climb, can_climb_beside_sites, climb, scales_of
 from pymc_hais.run.plan import Plan
 from pymc_hais.runner.ledger import PILOT
 from pymc_hais.runner.runner import Runner
@@ -31,6 +31,8 @@ _SHARE = 0.5
 _LEAST_SHARE = 0.1
 #: Share of draws from there that must count, and the heaviest tail of their weights.
 _ENOUGH_COUNT, _LIGHT = 0.3, 0.5
+#: The share for modes of some variables given the others: there is no other way to start from them.
+_SOME_COUNT = 0.02
 #: Tells the random numbers of the pilot from other pilots'.
 _BESIDE = 5
 #: Evaluations of each start, at most.
@@ -94,7 +96,7 @@ def start_beside(first: Evidence, found: Modes, runner: Runner) -> tuple[Problem
     """Start from a fit to a run's particles, mixed with Gaussians around the modes that it has missed.
 
     In the particles' coordinates, where a hierarchy or a chain is nearly normal.  None where no fit is taken, or where
-    importance draws do not show that hardly any annealing is needed from there.
+    importance draws do not show that little annealing is needed from there.
     """
     problem, fitted, missed = first.problem, first.problem.fitted, found.missed.which
     if fitted is None or fitted.beside is not None or runner.sampling.estimators:
@@ -114,7 +116,7 @@ def start_beside(first: Evidence, found: Modes, runner: Runner) -> tuple[Problem
         beside = Gaussians(parts, np.exp(log_masses - log_missed))
         near = near.with_fit(replace(near.fitted, beside=beside, share_beside=share), near.sites)
         judged = judge(near, joint, rng)
-        if judged.share >= _ENOUGH_COUNT and judged.tail <= _LIGHT:
+        if judged.share >= (_SOME_COUNT if found.is_conditional else _ENOUGH_COUNT) and judged.tail <= _LIGHT:
             return learn(judged.accepted(), [0], _BESIDE, runner).start
     return None
 

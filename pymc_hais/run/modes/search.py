@@ -10,20 +10,21 @@ import itertools
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import chi2
 
 from pymc_hais.core.ascent import ascend
+from pymc_hais.core.process import one_blas_thread
 from pymc_hais.core.records import AnnealingRun, Metric
 from pymc_hais.core.seeds import Purpose
 from pymc_hais.core.weights import pool
-from pymc_hais.estimators.region import Missed, RegionMass, compare_regions, measure_region, measure_shares
+from pymc_hais.estimators.region import measure_region
 from pymc_hais.problem.problem import CHUNK, Problem
 from pymc_hais.run.copies import Labels
 from pymc_hais.run.evidence import Evidence, Modes
-from pymc_hais.run.mode_search import Joint, Peak, can_climb, climb
+from pymc_hais.run.modes.climbing import Joint, Peak, can_climb, climb
+from pymc_hais.run.modes.given_others import Particles, find_modes_given_others
+from pymc_hais.run.modes.measured import Compared, in_order, regions_of, with_shares
 from pymc_hais.runner.runner import Runner
 
 #: Evaluations of each start, on average at least and at most, and the share of the run's evaluations in between: in 20
@@ -51,40 +52,11 @@ _EXCHANGED_STEPS = (20, 40)
 _TOP = 1e-3
 #: Nats below log Z beyond which a mode is not worth a look.
 NEGLIGIBLE = 6.0
+#: Share of climbs from draws of the reference that lead to modes with a real mass, below which blocks of variables
+#: climb, too.
+_HARDLY_ANY = 0.1
 #: Share of Z of a mode that says, where one climb alone has reached it, that others may be as hard to reach.
 _REAL_SHARE = 0.05
-#: Share of its Gaussian that a mode's region holds.
-_INSIDE = 0.9
-
-
-class Compared(NamedTuple):
-    """Masses of the regions around K modes, the run's own mass of each, and its missed mass."""
-
-    masses: list[RegionMass]  # in units of exp(model.logp())
-    shares: np.ndarray  # (K,)
-    errors: np.ndarray  # (K,): of the shares
-    missed: Missed
-
-
-def in_order(
-    problem: Problem,
-    peaks: list[Peak],
-    positions: np.ndarray,
-    compared: Compared,
-    log_prior_mass: float,
-) -> Modes:
-    """Return modes at positions (K, D) in the particles' coordinates, the one with the largest mass first."""
-    masses, shares, errors, missed = compared
-    order = np.argsort([-mass.log_mass for mass in masses])
-    return Modes(
-        problem.layout,
-        problem.to_model(positions)[order],
-        tuple(replace(masses[i], log_mass=masses[i].log_mass - log_prior_mass) for i in order),
-        shares[order],
-        errors[order],
-        Missed(np.argsort(order)[missed.which], missed.gain, missed.is_certain),
-        peaks=tuple(peaks[i] for i in order),
-    )
 
 
 def find_modes(
@@ -107,7 +79,7 @@ def attempt_search(
     if not np.isfinite(log_z) or not evidence.problem.is_integral:
         return None
     stage = functools.partial(search, evidence, log_z, runner)
-    with runner.timed("modes"):
+    with runner.timed("modes"), one_blas_thread:
         return runner.attempt("the search for modes", stage, None, is_dear=True)
 
 
@@ -130,6 +102,15 @@ def _search(
     kept = [i for i, peak in enumerate(climbed.peaks) if peak.log_mass > log_z - NEGLIGIBLE]
     # Climbs from where a run has been are no independent ones, and hide that another one alone has led there.
     peaks, n_arrived = [climbed.peaks[i] for i in kept], climbed.arrivals[~is_own][:, kept].sum(axis=0)
+    if np.mean(climbed.arrivals[is_drawn][:, kept].any(axis=1)) < _HARDLY_ANY:
+        scales = metric if metric.ndim == 1 else np.sqrt(np.sum(metric**2, axis=1))
+        particles, goes_on = Particles.of(run, scales), lambda *_: time.perf_counter() < end
+        block = find_modes_given_others(joint, particles, starts[is_drawn], problem.layout.offsets, log_z, rng, goes_on)
+        if block is not None:
+            peaks, compared = block
+            positions = np.stack([peak.position for peak in peaks])
+            modes = in_order(problem, peaks, positions, compared, evidence.estimate.log_prior_mass)
+            return replace(modes, is_conditional=True)
     if not peaks or time.perf_counter() > end:
         return None
     compared = _compare(peaks, joint, run, log_z, rng)
@@ -229,19 +210,3 @@ def _compare(peaks: list[Peak], joint: Joint, run: AnnealingRun, log_z: float, r
         z, log_q = peak.sample(CHUNK, rng)
         masses.append(measure_region(joint(z)[0] - log_q, regions_of(peaks, z) == number))
     return with_shares(peaks, masses, run, log_z)
-
-
-def with_shares(peaks: list[Peak], masses: list[RegionMass], run: AnnealingRun, log_z: float) -> Compared:
-    """Compare the masses of regions with those of a run's particles there, in the dimensions of the peaks."""
-    positions = run.positions[:, : len(peaks[0].position)]
-    weights = np.exp(pool(run.log_weights, run.log_z)).ravel()
-    shares, errors = measure_shares(weights, run.families.ravel(), regions_of(peaks, positions), len(peaks))
-    return Compared(masses, shares, errors, compare_regions(log_z, masses, shares, errors))
-
-
-def regions_of(peaks: list[Peak], z: np.ndarray) -> np.ndarray:
-    """Return the region that each position is in, (n,): of those that reach it the densest one's; K for none."""
-    distance = np.stack([peak.squared_distance(z) for peak in peaks])
-    log_density = np.array([[peak.value] for peak in peaks]) - 0.5 * distance
-    log_density[distance > chi2.ppf(_INSIDE, z.shape[1])] = -np.inf
-    return np.where(np.isfinite(log_density).any(axis=0), log_density.argmax(axis=0), len(peaks))

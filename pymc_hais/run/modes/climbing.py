@@ -127,6 +127,10 @@ class Peak:
         """Whether each of the end points (n, D), with log densities (n,), is this peak."""
         return (self.squared_distance(z) < _SAME_PEAK) & (np.abs(values - self.value) < _SAME_HEIGHT)
 
+    def is_same(self, other: "Peak") -> bool:
+        """Whether another peak is this one."""
+        return bool(self.holds(other.position[None], np.array([other.value]))[0])
+
     def sample(self, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Draw n positions; return their log densities as well."""
         normal = rng.normal(size=(n, len(self.position)))
@@ -151,6 +155,11 @@ class Climbed(NamedTuple):
         return float(np.mean(self.has_arrived))
 
 
+def tolerance_of(precision: np.finfo) -> float:
+    """Return how many nats below the top a climb may end."""
+    return _TOLERANCE[precision.dtype.itemsize]
+
+
 def scales_of(z: np.ndarray) -> np.ndarray:
     """Measure scales (D,) of draws (n, D) that may lie beyond the range of floating point."""
     with np.errstate(all="ignore"):
@@ -169,19 +178,20 @@ def climb(
     ``starts`` is (n, D); ``metric`` are scales (D,), or a lower Cholesky factor (D, D); ``goes_on`` is as
     :func:`pymc_hais.core.ascent.ascend` takes it.
     """
-    tolerance = _TOLERANCE[joint.precision.dtype.itemsize]
-    ended = ascend(joint, starts, metric, n_iterations, tolerance, goes_on)
+    ended = ascend(joint, starts, metric, n_iterations, tolerance_of(joint.precision), goes_on)
     order = np.argsort(-ended.values)
     order = order[ended.is_converged[order]]
     x, values = ends, heights = ended.positions[order], ended.values[order]
     most = min(_MOST_PEAKS, max(_FEW, _MOST_EVALUATIONS // (2 * starts.shape[1])))
     peaks: list[Peak] = []
     for _ in range(_ROUNDS):
-        chosen = _distinct(x, values, metric)[: most - len(peaks)]
+        chosen = distinct(x, values, metric)[: most - len(peaks)]
         if not len(chosen) or not goes_on(n_iterations, 1.0):
             break
-        for peak in _measure(joint, x[chosen], metric):
-            if not any(other.holds(peak.position[None], np.array([peak.value]))[0] for other in peaks):
+        for peak in measure_peaks(joint, x[chosen], metric):
+            if peak is not None and not any(
+                other.holds(peak.position[None], np.array([peak.value]))[0] for other in peaks
+            ):
                 peaks.append(peak)
         is_known = np.any([peak.holds(x, values) for peak in peaks], axis=0) if peaks else np.zeros(len(x), bool)
         is_known[chosen] = True
@@ -193,7 +203,7 @@ def climb(
     return Climbed(peaks, arrivals)
 
 
-def _distinct(x: np.ndarray, values: np.ndarray, metric: Metric) -> list[int]:
+def distinct(x: np.ndarray, values: np.ndarray, metric: Metric) -> list[int]:
     """Return which of the end points (n, D), the highest first, differ."""
     whitened = x / metric if metric.ndim == 1 else solve_triangular(metric, x.T, lower=True).T
     is_left, chosen = np.ones(len(x), bool), []
@@ -206,20 +216,26 @@ def _distinct(x: np.ndarray, values: np.ndarray, metric: Metric) -> list[int]:
     return chosen
 
 
-def _measure(joint: Joint, ends: np.ndarray, metric: Metric) -> list[Peak]:
-    """Measure the curvature at end points (K, D) by central differences of the gradient."""
-    n_dims = ends.shape[1]
-    factor = np.diag(metric) if metric.ndim == 1 else metric
+def measure_peaks(
+    joint: Joint, ends: np.ndarray, metric: Metric, is_free: np.ndarray | None = None
+) -> list[Peak | None]:
+    """Measure the curvature at end points (K, D) by central differences of the gradient.
+
+    In the d free dimensions alone, if ``is_free`` (D,) is given: the peaks are those given the other dimensions.
+    """
+    free = slice(None) if is_free is None else is_free
+    factor = np.diag(metric[free]) if metric.ndim == 1 else metric
     width = float(joint.precision.eps) ** (1.0 / 3.0)
-    around = (ends[:, None, None] + width * np.array([1.0, -1.0])[:, None, None] * factor.T).reshape(-1, n_dims)
+    steps = np.zeros((len(factor), ends.shape[1]))
+    steps[:, free] = factor.T
+    around = (ends[:, None, None] + width * np.array([1.0, -1.0])[:, None, None] * steps).reshape(-1, ends.shape[1])
     values, gradients = joint(np.concatenate([ends, around]))
-    gradients = gradients @ factor
-    slopes = gradients[len(ends) :].reshape(len(ends), 2, n_dims, n_dims)
-    peaks = (
-        _peak(end, value, gradient, (after - before) / (2.0 * width), factor)
+    gradients = gradients[:, free] @ factor
+    slopes = gradients[len(ends) :].reshape(len(ends), 2, len(factor), len(factor))
+    return [
+        _peak(end[free], value, gradient, (after - before) / (2.0 * width), factor)
         for end, value, gradient, (before, after) in zip(ends, values, gradients, slopes, strict=False)
-    )
-    return [peak for peak in peaks if peak is not None]
+    ]
 
 
 def _peak(

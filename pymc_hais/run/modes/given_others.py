@@ -1,0 +1,239 @@
+"""A search for modes in some variables, with the others held at particles of the run.
+
+The joint density of a hierarchy often has no smooth mode, so that no climb in all dimensions arrives anywhere.  In one
+variable, or in all but one, it mostly has some.  The masses of such conditional modes are measured at many particles:
+over the particles around a mode A, the mean of m_B(rest) / m_A(rest) is Z_B / Z_A.
+"""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import solve_triangular
+from scipy.stats import chi2
+
+from pymc_hais.core.ascent import GoesOn, ascend
+from pymc_hais.core.records import AnnealingRun
+from pymc_hais.core.weights import log_sum_exp, pool, systematic
+from pymc_hais.estimators.region import compare_regions, measure_region, measure_shares
+from pymc_hais.run.modes.climbing import Joint, Peak, distinct, measure_peaks, tolerance_of
+from pymc_hais.run.modes.measured import Compared, regions_of
+
+#: Blocks of variables that climb, particles at which each does, and starts at each of these, at least.
+_MOST_BLOCKS, _CLIMBED, _FEWEST = 16, 4, 12
+#: Dimensions of a block, at most: each mode's curvature takes twice as many evaluations at each particle.
+_MOST_FREE = 200
+#: Evaluations of each start, on average; and where it begins at the same mode given another particle.
+_N_STEPS, _N_FOLLOWING = 45, 20
+#: Particles at which masses are measured, and draws of each mode's Gaussian there.
+_MEASURED, _DRAWS = 100, 100
+#: Particles whose modes' draws are evaluated together.
+_TOGETHER = 20
+#: Conditional modes of a block that are followed, at most, and nats below the largest beyond which one is left out.
+_MOST_MODES, _NEGLIGIBLE = 12, 6.0
+#: Expected share of a mode from which on masses are measured, if the run has so many times fewer particles around it.
+_SHARE, _TIMES = 0.02, 3.0
+#: Share of its Gaussian within which a particle counts as around it.
+_AROUND = 0.999
+#: Squared distance between modes, in standard deviations of the first, within which they are the same.
+_SAME_PLACE = 1.0
+#: Relative addition to variances of particles, which may be fewer than dimensions.
+_JITTER = 1e-6
+
+
+class Followed(NamedTuple):
+    """A conditional mode at one particle, in the free coordinates, and the first of the starts that led there."""
+
+    peak: Peak
+    start: int
+
+
+class Particles(NamedTuple):
+    """The particles of a run."""
+
+    positions: np.ndarray  # (P, D)
+    log_weights: np.ndarray  # (P,), of a sum of one
+    families: np.ndarray  # (P,): the first ancestor of each
+    scales: np.ndarray  # (D,)
+
+    @classmethod
+    def of(cls, run: AnnealingRun, scales: np.ndarray) -> "Particles":
+        """Gather them."""
+        return cls(run.positions, pool(run.log_weights, run.log_z).ravel(), run.families.ravel(), scales)
+
+
+def find_modes_given_others(
+    joint: Joint,
+    particles: Particles,
+    drawn: np.ndarray,
+    offsets: np.ndarray,
+    log_z: float,
+    rng: np.random.Generator,
+    goes_on: GoesOn,
+) -> tuple[list[Peak], Compared] | None:
+    """Return the modes of the block of variables that lacks most mass, as Gaussians in all D dimensions.
+
+    None if no block seems to have several modes, and the run to lack one.  The climbs begin at ``drawn`` (n, D), draws
+    of the reference; ``offsets`` (V + 1,) bound the variables.
+    """
+    blocks = _blocks(offsets, drawn.shape[1])[: min(_MOST_BLOCKS, len(drawn) // (_CLIMBED * _FEWEST))]
+    found = []
+    for is_free, own in zip(blocks, np.array_split(drawn, max(1, len(blocks))), strict=False):
+        chosen = particles.positions[systematic(particles.log_weights, rng.random(), _CLIMBED)]
+        places = [np.concatenate([[at], part]) for at, part in zip(chosen, np.array_split(own, _CLIMBED), strict=True)]
+        known: list[Peak] = []
+        is_suspect = False
+        ends = _climb(
+            joint, chosen, [place[:, is_free] for place in places], is_free, particles.scales, _N_STEPS, goes_on
+        )
+        for modes in ends:
+            top = max((mode.peak.log_mass for mode in modes), default=-np.inf)
+            peaks = [mode.peak for mode in modes if mode.peak.log_mass > top - _NEGLIGIBLE]
+            is_suspect |= len(peaks) > 1 and _seems_missed(peaks, particles, is_free)
+            known += [peak for peak in peaks if not _is_known(peak, known)]
+        if is_suspect:
+            found.append(_measure(known[:_MOST_MODES], is_free, joint, particles, log_z, rng, goes_on))
+    return max((one for one in found if one), key=lambda one: one[1].missed.gain, default=None)
+
+
+def _climb(
+    joint: Joint,
+    particles: np.ndarray,
+    places: list[np.ndarray],
+    is_free: np.ndarray,
+    scales: np.ndarray,
+    n_iterations: int,
+    goes_on: GoesOn,
+) -> list[list[Followed]]:
+    """Climb at each of n particles (n, D) from places (m, d) of the free coordinates; return the modes of each."""
+    owners = np.repeat(np.arange(len(particles)), [len(one) for one in places])
+    starts = particles[owners]
+    starts[:, is_free] = np.concatenate(places)
+    ended = ascend(
+        joint,
+        starts,
+        scales,
+        n_iterations,
+        tolerance_of(joint.precision),
+        goes_on,
+        np.broadcast_to(is_free, starts.shape),
+    )
+    ends = ended.positions[:, is_free]
+    chosen: list[int] = []
+    for owner in range(len(particles)):
+        own = np.flatnonzero((owners == owner) & ended.is_converged)
+        own = own[np.argsort(-ended.values[own])]
+        chosen += [int(own[i]) for i in distinct(ends[own], ended.values[own], scales[is_free])]
+    found: list[list[Followed]] = [[] for _ in particles]
+    if not chosen:
+        return found
+    for i, peak in zip(chosen, measure_peaks(joint, ended.positions[chosen], scales, is_free), strict=True):
+        own = np.flatnonzero(owners == owners[i])
+        if peak is None or any(other.peak.is_same(peak) for other in found[owners[i]]):
+            continue
+        is_there = peak.holds(ends[own], ended.values[own]) & ended.is_converged[own]
+        found[owners[i]].append(Followed(peak, int(np.argmax(is_there)) if is_there.any() else int(i - own[0])))
+    return found
+
+
+def _blocks(offsets: np.ndarray, n_dims: int) -> list[np.ndarray]:
+    """Return masks (D,) of blocks that are not too large: each variable alone, then all variables but one."""
+    number = np.searchsorted(offsets, np.arange(n_dims), side="right")
+    alone = [number == one for one in np.unique(number)]
+    others = [~mask for mask in alone] if len(alone) > 2 else []
+    return [mask for mask in alone + others if mask.sum() <= _MOST_FREE and not mask.all()]
+
+
+def _is_known(peak: Peak, known: list[Peak]) -> bool:
+    return any(other.squared_distance(peak.position[None])[0] < _SAME_PLACE for other in known)
+
+
+def _seems_missed(peaks: list[Peak], particles: Particles, is_free: np.ndarray) -> bool:
+    """Whether a conditional mode should, by Laplace's approximation, have far more particles than the run has."""
+    log_masses = np.array([peak.log_mass for peak in peaks])
+    expected = np.exp(log_masses - log_sum_exp(log_masses))
+    z, reach = particles.positions[:, is_free], chi2.ppf(_AROUND, is_free.sum())
+    weights = np.exp(particles.log_weights)
+    present = np.array([weights[peak.squared_distance(z) < reach].sum() for peak in peaks])
+    return bool(np.any((expected > _SHARE) & (expected > _TIMES * present)))
+
+
+def _measure(
+    known: list[Peak],
+    is_free: np.ndarray,
+    joint: Joint,
+    particles: Particles,
+    log_z: float,
+    rng: np.random.Generator,
+    goes_on: GoesOn,
+) -> tuple[list[Peak], Compared] | None:
+    """Follow modes of a block from particle to particle, and compare their masses with the run's."""
+    chosen = systematic(particles.log_weights, rng.random(), _MEASURED)
+    at = particles.positions[chosen]
+    places = [np.stack([peak.position for peak in known])] * len(at)
+    ends = _climb(joint, at, places, is_free, particles.scales, _N_FOLLOWING, goes_on)
+    followed: list[list[Peak]] = [[] for _ in known]
+    log_ratios = np.full((len(at), len(known)), -np.inf)
+    where = np.full(len(at), len(known))
+    masses_at = _conditional_masses(joint, at, ends, is_free, rng)
+    for row, (modes, log_masses) in enumerate(zip(ends, masses_at, strict=True)):
+        for mode in modes:
+            followed[mode.start].append(mode.peak)
+        peaks = [mode.peak for mode in modes]
+        own = int(regions_of(peaks, at[row : row + 1, is_free])[0]) if peaks else 0
+        if own == len(peaks):
+            continue
+        where[row] = modes[own].start
+        for number in set(range(len(peaks))) - {own}:
+            log_ratios[row, modes[number].start] = log_masses[number] - log_sum_exp(np.delete(log_masses, number))
+    n = len(known)
+    of_runs = [measure_region(log_ratios[:, mode], np.ones(len(chosen), bool)) for mode in range(n)]
+    masses = [replace(mass, log_mass=mass.log_mass + log_z) for mass in of_runs]
+    shares, errors = measure_shares(np.full(len(chosen), 1.0 / len(chosen)), particles.families[chosen], where, n)
+    missed = compare_regions(log_z, masses, shares, errors)
+    if not missed.which.size:
+        return None
+    kept = [mode for mode in range(n) if followed[mode]]
+    widened = [_widen(followed[mode], is_free, joint, particles) for mode in kept]
+    missed = replace(missed, which=np.searchsorted(kept, missed.which))
+    return widened, Compared([masses[mode] for mode in kept], shares[kept], errors[kept], missed)
+
+
+def _conditional_masses(
+    joint: Joint, at: np.ndarray, ends: list[list[Followed]], is_free: np.ndarray, rng: np.random.Generator
+) -> list[np.ndarray]:
+    """Measure the log masses of the regions around the modes at each particle (n, D) by importance sampling."""
+    masses = []
+    for first in range(0, len(at), _TOGETHER):
+        rows, log_q, is_inside = [], [], []
+        for particle, modes in zip(at[first:], ends[first : first + _TOGETHER], strict=False):
+            peaks = [mode.peak for mode in modes]
+            for number, peak in enumerate(peaks):
+                z, log_density = peak.sample(_DRAWS, rng)
+                rows.append(np.tile(particle, (_DRAWS, 1)))
+                rows[-1][:, is_free] = z
+                log_q.append(log_density)
+                is_inside.append(regions_of(peaks, z) == number)
+        values = joint(np.concatenate(rows))[0].reshape(-1, _DRAWS) if rows else np.empty((0, _DRAWS))
+        found = iter(
+            measure_region(value - one, inside).log_mass
+            for value, one, inside in zip(values, log_q, is_inside, strict=True)
+        )
+        masses += [np.array([next(found) for _ in modes]) for modes in ends[first : first + _TOGETHER]]
+    return masses
+
+
+def _widen(peaks: list[Peak], is_free: np.ndarray, joint: Joint, particles: Particles) -> Peak:
+    """Make a Gaussian in all D dimensions of a mode's at several particles and of the particles in the others."""
+    weights, rest = np.exp(particles.log_weights), particles.positions[:, ~is_free]
+    places = np.stack([peak.position for peak in peaks])
+    within = np.mean([peak.scale @ peak.scale.T for peak in peaks], axis=0)
+    between = np.cov(places.T) if len(peaks) > 1 else np.zeros_like(within)
+    covariance, position = np.zeros((len(is_free),) * 2), np.zeros(len(is_free))
+    covariance[np.ix_(is_free, is_free)] = within + between
+    covariance[np.ix_(~is_free, ~is_free)] = np.cov(rest.T, aweights=weights)
+    position[is_free], position[~is_free] = places.mean(axis=0), np.average(rest, axis=0, weights=weights)
+    scale = np.linalg.cholesky(covariance + _JITTER * np.diag(np.diag(covariance)))
+    inverse = solve_triangular(scale, np.eye(len(position)), lower=True)
+    value = float(joint(position[None])[0][0])
+    return Peak(position, value, scale, inverse, float(np.log(np.diag(scale)).sum()))
