@@ -76,9 +76,10 @@ def find_modes_given_others(
     None if no block seems to have several modes, and the run to lack one.  The climbs begin at ``drawn`` (n, D), draws
     of the reference; ``offsets`` (V + 1,) bound the variables.
     """
-    blocks = _blocks(offsets, drawn.shape[1])[: min(_MOST_BLOCKS, len(drawn) // (_CLIMBED * _FEWEST))]
+    blocks = _blocks(offsets, drawn.shape[1])[:_MOST_BLOCKS] if len(drawn) >= _CLIMBED else []
     found = []
-    for is_free, own in zip(blocks, np.array_split(drawn, max(1, len(blocks))), strict=False):
+    for is_free in blocks:
+        own = rng.permutation(drawn)[: max(_CLIMBED * _FEWEST, len(drawn) // len(blocks))]
         chosen = particles.positions[systematic(particles.log_weights, rng.random(), _CLIMBED)]
         places = [np.concatenate([[at], part]) for at, part in zip(chosen, np.array_split(own, _CLIMBED), strict=True)]
         known: list[Peak] = []

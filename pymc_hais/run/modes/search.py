@@ -102,7 +102,7 @@ def _search(
     kept = [i for i, peak in enumerate(climbed.peaks) if peak.log_mass > log_z - NEGLIGIBLE]
     # Climbs from where a run has been are no independent ones, and hide that another one alone has led there.
     peaks, n_arrived = [climbed.peaks[i] for i in kept], climbed.arrivals[~is_own][:, kept].sum(axis=0)
-    if np.mean(climbed.arrivals[is_drawn][:, kept].any(axis=1)) < _HARDLY_ANY:
+    if climbed.arrivals[is_drawn][:, kept].any(axis=1).sum() < _HARDLY_ANY * is_drawn.sum():
         scales = metric if metric.ndim == 1 else np.sqrt(np.sum(metric**2, axis=1))
         particles, goes_on = Particles.of(run, scales), lambda *_: time.perf_counter() < end
         block = find_modes_given_others(joint, particles, starts[is_drawn], problem.layout.offsets, log_z, rng, goes_on)
