@@ -1,6 +1,7 @@
 """Settings that every test shares."""
 
 import atexit
+import gc
 import importlib.util
 import os
 import tempfile
@@ -44,18 +45,32 @@ def pytest_configure(config):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Leave out what is exhaustive unless it is asked for: of a test that says ``every(k)`` all but each k-th."""
+    """Leave out what is exhaustive unless it is asked for, and share out the tests that say ``few`` or ``every``."""
     counts = Counter()
     for item in items:
-        test, every = item.nodeid.partition("[")[0], item.get_closest_marker("every")
-        if every and item.get_closest_marker("slow"):
-            if counts[test] % every.args[0]:
-                item.add_marker("exhaustive")
-            counts[test] += 1
+        few, every = item.get_closest_marker("few"), item.get_closest_marker("every")
+        if few and not item.get_closest_marker("slow") and is_left(item, few, counts):
+            item.add_marker("slow")
+        if every and item.get_closest_marker("slow") and is_left(item, every, counts):
+            item.add_marker("exhaustive")
     if "exhaustive" not in config.getoption("markexpr"):
         left = [item for item in items if item.get_closest_marker("exhaustive")]
         items[:] = [item for item in items if not item.get_closest_marker("exhaustive")]
         config.hook.pytest_deselected(items=left)
+
+
+def is_left(item, mark, counts):
+    """Count the parameters of each test that have a mark; all but each k-th are left to the next suite."""
+    key = mark.name, item.nodeid.partition("[")[0]
+    counts[key] += 1
+    return (counts[key] - 1) % mark.args[0] > 0
+
+
+def pytest_collection_finish():
+    """Spare Python the search for garbage among all that is imported, and most of the others."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
 
 
 def pytest_sessionfinish(session):

@@ -119,6 +119,7 @@ def test_a_fit_knows_no_interaction_that_the_draws_do_not_show():
 # Sites alone ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("hidden", rbm.HIDDEN)
 def test_base_rates_of_a_boltzmann_machine(hidden):
@@ -162,7 +163,7 @@ def test_a_reference_model_whose_sites_interact_where_those_of_the_model_do_not(
     assert_right(found, sum_states(build(False), z=[0, 1]).log_z - sum_states(build(True), z=[0, 1]).log_z)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_counts_from_another_law():
     with pm.Model() as model:
         n = pm.Poisson("n", 3.0, shape=2)
@@ -182,7 +183,7 @@ def test_a_law_that_ends_where_the_counts_hardly_go_is_good_enough():
     assert not found.findings
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_long_run_of_counts_starts_from_the_prior():
     """Margins without an end are no reason to refuse what was not asked for."""
     with pm.Model() as model:
@@ -243,7 +244,7 @@ def test_a_kernel_of_sites_alone():
     assert "Gibbs" in idata["posterior"].attrs["kernel"]
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "options",

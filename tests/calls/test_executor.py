@@ -84,7 +84,7 @@ def called(request):
     return call, call()
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(6)
 def test_threads_give_the_same_bits(called):
     call, plain = called
     with ThreadPoolExecutor(3) as pool:
@@ -110,7 +110,7 @@ class Elsewhere(Executor):
         return future
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(6)
 def test_what_travels_gives_the_same_bits(called):
     call, plain = called
     same_bits(plain, call(executor=Elsewhere()))

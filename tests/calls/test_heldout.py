@@ -124,6 +124,7 @@ def test_one_row_is_sample_hais_to_the_bit(options, monkeypatch):
     assert (float(tree["value"][0]), float(tree["se"][0])) == (theirs.value, theirs.se)
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("phase", "options"), [("Scouting", {}), ("5 rows", {"target_se": None})])
 def test_an_interrupt_leaves_nothing_of_several_rows(phase, options, monkeypatch):
@@ -146,7 +147,7 @@ def test_whoever_interrupts_the_rows_of_an_unnormalised_model_does_not_wait_for_
         held_out(model, {"x": np.linspace(-1.0, 1.0, 5)})
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_rows_may_start_anywhere():
     phi = basis(6, 4)
     x = generate(phi, 5)
@@ -245,7 +246,7 @@ def test_a_complete_product_of_experts_has_one_error_for_all_rows():
     assert float(result["mcse"]) == se
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_free_variable_s_density_is_in_its_own_space():
     with pm.Model() as model:
         x = pm.HalfFlat("x")

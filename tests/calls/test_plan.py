@@ -351,7 +351,7 @@ def test_a_misfit_is_never_seen_on_like_data_and_always_on_gross_ones(reference)
         assert_share(sum(one.is_misfit for one in found), 200, least, most)
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 @pytest.mark.slow
 @pytest.mark.parametrize(("target_se", "n"), [(None, 200), (0.1, 60)])
 @pytest.mark.parametrize("reference", ["prior", "fitted"])

@@ -119,6 +119,7 @@ def test_density_and_gradient_are_pymcs(name):
     assert_density_is_pymcs(adapted(name))
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("name", EVERY)
 def test_layout_is_that_of_the_value_variables(name):
     case = adapted(name)
@@ -143,6 +144,7 @@ def test_evaluated_prior_draws_pass_every_check(name):
         assert find_mismatches(case.model, case.layout, prior, np.random.SeedSequence(3)) == []
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("name", EVERY)
 def test_outputs_are_pymcs(name):
     case = adapted(name)
@@ -158,7 +160,8 @@ def test_outputs_are_pymcs(name):
             np.testing.assert_allclose(ours, value, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", sorted(set(MODELS) - CONDITIONED - {"skewed"} - REFUSED))
+@pytest.mark.every(4)
+@pytest.mark.parametrize("name", fast_but(SLOW, sorted(set(MODELS) - CONDITIONED - {"skewed"} - REFUSED)))
 def test_prior_draws_are_those_of_pymc(name):
     """Two-sample Kolmogorov-Smirnov tests; joint correctness is the audit's business."""
     case = adapted(name)
@@ -168,6 +171,7 @@ def test_prior_draws_are_those_of_pymc(name):
         assert_same_distribution(ours[rv.name], draws)
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("name", EVERY)
 def test_draws_are_batched_and_repeatable(name):
     case = adapted(name)

@@ -11,6 +11,7 @@ from pymc_hais.density.containers import freeze_with_inputs
 from pymc_hais.engines import compile_engine
 from pymc_hais.latent import fields
 from tests.density.coordinates.charted import charted, neighbours
+from tests.marks import slow_but
 from tests.populations import state_of
 
 KEY = np.array([1, 2], dtype=np.uint32)
@@ -115,7 +116,7 @@ def short():
         yield
 
 
-@pytest.fixture(scope="module", params=MODELS)
+@pytest.fixture(scope="module", params=slow_but({"walk", "several", "regression", "scaled areas"}, MODELS))
 def case(request):
     return request.param, *charted(MODELS[request.param](), 20, normals=True)
 
@@ -186,6 +187,7 @@ def test_slopes_and_curvatures_of_counts_are_averaged_over_the_width():
     np.testing.assert_allclose(slope, y - rate, atol=3e-3)
 
 
+@pytest.mark.slow
 def test_powers_in_the_second_derivatives_have_gradients():
     with pm.Model() as model:
         level = pm.math.cumsum(pm.Normal("z", shape=12)) * pm.HalfNormal("step")

@@ -185,7 +185,7 @@ def test_selection_leaves_out_what_is_not_selected(build):
     np.testing.assert_allclose(found, moments(posterior(truncated)), rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("build", [sparse_coding, noisy_or], ids=lambda build: build.__name__)
 @pytest.mark.parametrize("n_units", [None, 3, N_UNITS])

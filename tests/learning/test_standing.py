@@ -148,6 +148,8 @@ def test_where_the_density_ends_at_the_mean_the_last_step_is_kept():
     assert t == float(told[-1]["t"])
 
 
+@pytest.mark.every(2)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("seed", range(4))
 def test_a_fit_of_all_rows_that_begins_at_the_best_values_is_not_uphill(seed):
     rows = np.random.default_rng(seed).normal(3.0, 2.0, size=(100, 1))

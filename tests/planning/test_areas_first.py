@@ -1,5 +1,7 @@
 """Areas with neighbours, integrated out around their mode: right by quadrature over the scales."""
 
+from functools import cache
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -8,6 +10,7 @@ from scipy.stats import beta, gamma, halfnorm, multivariate_normal
 
 from pymc_hais import extend, log_marginal_likelihood, sample_hais, save_plan
 from tests.front_door import assert_right, estimate
+from tests.marks import slow_but
 from tests.toys import HAS_JAX
 
 pytestmark = pytest.mark.skipif(not HAS_JAX, reason="minutes without JAX")
@@ -63,11 +66,17 @@ def icar(seed, n_rows=6, n_columns=5):
     return model, logsumexp(found) + np.log(logs[1] - logs[0])
 
 
+@cache
+def integrated(build):
+    """Return a model, its log Z, and the result of a default call."""
+    model, truth = build(1)
+    return model, truth, *estimate(model)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("build", [car, icar])
 def test_areas_are_integrated_out(build):
-    model, truth = build(1)
-    found, idata = estimate(model)
+    _, truth, found, idata = integrated(build)
     assert_right(found, truth)
     assert "`areas` integrated out" in idata["posterior"].attrs["reference_reason"]
     assert found.se < 0.05
@@ -76,8 +85,7 @@ def test_areas_are_integrated_out(build):
 
 @pytest.mark.slow
 def test_areas_go_on_from_a_plan(tmp_path):
-    model, truth = icar(1)
-    _, idata = estimate(model)
+    model, truth, _, idata = integrated(icar)
     save_plan(idata, tmp_path / "plan")
     other, other_truth = icar(7)
     planned, again = estimate(other, plan=tmp_path / "plan", random_seed=2)
@@ -88,8 +96,7 @@ def test_areas_go_on_from_a_plan(tmp_path):
     assert_right(log_marginal_likelihood(longer), truth)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("build", [car, icar])
+@pytest.mark.parametrize("build", slow_but((), [icar, car], [car]))
 def test_areas_are_right_from_the_prior(build):
     model, truth = build(2)
     found, _ = estimate(model, reference="prior")

@@ -151,7 +151,8 @@ def sample(model, **options):
     return pymc_hais.sample_hais(model=model, **options)
 
 
-@pytest.mark.parametrize("build", slow_but({and_gate, rare_combination_of_kinds, many_groups}, MODELS))
+@pytest.mark.every(2)
+@pytest.mark.parametrize("build", slow_but({and_gate, many_groups}, MODELS))
 def test_few_states_are_summed(build):
     model, exact = build()
     found = pymc_hais.log_marginal_likelihood(sample(model))
@@ -204,6 +205,7 @@ def test_too_many_states_are_annealed():
     assert abs(found.value - exact) < 4 * found.se < 0.4
 
 
+@pytest.mark.every(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_spins_below_their_critical_temperature_keep_both_phases(seed):
@@ -229,6 +231,7 @@ def test_spins_below_their_critical_temperature_keep_both_phases(seed):
     assert idata["posterior"].attrs["n_temperatures"] < 1000
 
 
+@pytest.mark.slow
 def test_who_says_how_to_anneal_gets_annealing():
     model, _ = hidden_chain()
     for options in ({"n_temperatures": 20}, {"reference": "prior"}):

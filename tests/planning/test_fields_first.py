@@ -33,6 +33,7 @@ def test_a_walk_is_integrated_out():
     assert found.se < 0.05
 
 
+@pytest.mark.every(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_walk_beside_a_variable_with_two_modes(seed):

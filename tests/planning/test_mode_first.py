@@ -153,7 +153,7 @@ def test_a_fit_that_importance_draws_find_good_needs_hardly_any_temperatures():
     assert_right(found, multivariate_normal.logpdf(y, np.zeros(100), 0.09 * np.eye(100) + 100.0 * X @ X.T))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_fit_that_they_do_not_find_good_is_annealed_from():
     with pm.Model() as model:
         x = pm.Normal("x", 0.0, 10.0, shape=5)
@@ -176,7 +176,7 @@ def test_a_plan_of_one_temperature_has_more_of_them_for_other_data():
     assert_right(found, truth)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_whoever_asks_for_other_estimators_has_a_path_for_them():
     found, idata = estimate(linear()[0], estimators=("bridge",))
     assert attributes(idata)[1] >= 16

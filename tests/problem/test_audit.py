@@ -149,7 +149,7 @@ def test_wrong_priors_are_refused_by_name(name):
         audit(modelled(WRONG[name]))
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(8)
 @pytest.mark.parametrize("n_seeds", slow_but([], [3, 8], [8]))
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_priors_are_refused_whatever_the_seed(name, n_seeds):
@@ -201,7 +201,7 @@ def test_right_priors_pass(name):
     audit(modelled(RIGHT[name]))
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(8)
 @pytest.mark.parametrize("n_seeds", slow_but([], [1, 5], [5]))
 @pytest.mark.parametrize("name", [*RIGHT, *MODELS])
 def test_right_priors_pass_whatever_the_seed(name, n_seeds):

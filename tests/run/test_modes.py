@@ -64,7 +64,7 @@ MISSED = {
 
 
 @pytest.mark.slow
-@pytest.mark.every(4)
+@pytest.mark.every(8)
 @pytest.mark.parametrize("name", slow_but({"forty modes"}, MISSED))
 def test_a_default_call_finds_the_mass(name):
     model, truth = MISSED[name]()
@@ -130,6 +130,7 @@ def test_a_run_that_has_missed_modes_is_made_again_from_these_and_says_so(caplog
     assert_right(found, truth)
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("given", [{"target_se": None}, {"reference": "prior"}, {"max_seconds": 1e-3}])
 def test_no_other_run_is_made_where_one_was_asked_for_or_there_is_no_time(given, monkeypatch):
@@ -139,6 +140,7 @@ def test_no_other_run_is_made_where_one_was_asked_for_or_there_is_no_time(given,
     assert found.value < 1.0
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("error", [RuntimeError("injected"), KeyboardInterrupt()])
 def test_the_first_run_is_kept_where_the_other_one_does_not_end(error, monkeypatch):

@@ -44,7 +44,8 @@ def operations(graph):
     return {type(op).__name__ for op in found}
 
 
-@pytest.mark.every(6)
+@pytest.mark.few(4)
+@pytest.mark.every(12)
 @pytest.mark.parametrize("backend", ["jax", pytest.param("python", marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("name", slow_but(FAST, MODELS))
 def test_densities_and_gradients_are_the_models(name, backend):
@@ -74,6 +75,7 @@ def test_numba_takes_them(name):
         np.testing.assert_allclose(one, two, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("name", slow_but({*FAST, *FACTORISED, *COUNTED, *CATEGORIES}, MODELS))
 def test_no_large_constant_stays_in_the_graph(name):
     _, graph = build(name)
