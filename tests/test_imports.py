@@ -16,8 +16,9 @@ ROOT = Path(pymc_hais.__file__).parent
 #: Top-level modules and folders, from the ground up; a module imports from its own level or below.
 LEVELS = [
     {"core"},
+    {"density", "latent"},
     {"kernels", "estimators"},
-    {"density", "latent", "engines"},
+    {"engines"},
     {"references"},
     {"tuning"},
     {"problem"},
@@ -110,6 +111,16 @@ def test_imports_point_downward_only(name):
     assert top in LEVEL, f"{top} has no level yet: say in LEVELS where it belongs"
     upward = [other for other in inner_imports(name) if LEVEL[other.partition("/")[0]] > LEVEL[top]]
     assert not upward, f"{name} imports upward: {upward}"
+
+
+def test_the_density_knows_no_sampler_and_one_folder_of_it_knows_the_latent_fields():
+    """A place of their own: `CONTRIBUTING.md` describes both rooms."""
+    known = {name: {other.partition("/")[0] for other in inner_imports(name)} for name in MODULES}
+    assert all(
+        known[name] <= {"core", "density", "latent"} for name in MODULES if name.startswith(("density/", "latent/"))
+    )
+    users = {name.rpartition("/")[0] for name in MODULES if "latent" in known[name]}
+    assert users == {"density/coordinates", "latent"}
 
 
 def test_no_import_cycles():

@@ -11,7 +11,7 @@ import numpy as np
 from pymc_hais.core.messages import quoted
 from pymc_hais.core.seeds import Purpose
 from pymc_hais.density import build_layout, discrete_names, find_model
-from pymc_hais.density.points.point_prior import locate, read_point
+from pymc_hais.density.points import locate, read_point
 from pymc_hais.estimators import LogBayesFactor, LogZEstimate, divide, estimate_point_density, to_estimate
 from pymc_hais.estimators.values import NORMAL_REACH
 from pymc_hais.inputs.draws import read_draws, read_positions

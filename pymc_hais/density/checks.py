@@ -18,7 +18,7 @@ from pymc_hais.core.messages import shown
 from pymc_hais.density.compat import MinibatchOp, MinibatchRandomVariable, release_with_lkj
 from pymc_hais.density.containers import refuse_gaps
 from pymc_hais.density.facts import improper_priors, periodic_names
-from pymc_hais.density.sites.sites import distribution_of, refuse_joint_sites
+from pymc_hais.density.sites.variables import distribution_of, refuse_joint_sites
 
 
 def find_model(model: pm.Model | None = None, draws: Any = None) -> Any:

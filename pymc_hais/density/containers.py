@@ -20,7 +20,7 @@ from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.compiling import compile_interpreted, freeze_dims_and_data
-from pymc_hais.density.sites.sites import is_discrete, support_parameters
+from pymc_hais.density.sites.variables import is_discrete, support_parameters
 
 
 @dataclass(frozen=True, eq=False)

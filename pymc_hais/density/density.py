@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-import cloudpickle
 import numpy as np
 import pymc as pm
 import pytensor
@@ -18,7 +16,6 @@ from pytensor.gradient import NullTypeGradError
 from pytensor.graph.replace import clone_replace
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_hais.core.protocols import Kernel, Path
 from pymc_hais.density.checks import refuse_shapes, refuse_sums_of_conditions
 from pymc_hais.density.compat import unsupported_op, with_real_argmax
 from pymc_hais.density.compiling import untraced
@@ -31,7 +28,6 @@ from pymc_hais.density.sites.conditionals import SiteRule, add_conditionals
 from pymc_hais.density.sites.interactions import Meetings, find_meetings, find_rules
 from pymc_hais.density.sites.lookups import confine_lookups, ranges_of
 from pymc_hais.density.sites.terms import open_conditions
-from pymc_hais.kernels.paths import Geometric, Parameters
 
 #: ``(x, log_prior) -> log density`` of a reference, as graphs.
 type LogReference = Callable[[Any, Any], Any]
@@ -44,8 +40,8 @@ class DensityGraph:
     model: Any  # the user's (compilation happens in its context, which sets ``check_bounds``)
     layout: Layout
     position: Any  # (D,)
-    density: list[Any]  # what ``path`` describes: log_reference, log_ratio and their gradients on a geometric one
-    path: Path
+    #: Log reference, log ratio and their gradients; with ``betas`` f at beta, df / dbeta, its gradient, and zeros.
+    density: list[Any]
     betas: list[Any]  # one vector (1,) on a path that has beta in its density, else none
     inputs: list[Any]  # data that differ between populations
     input_values: list[np.ndarray]  # one population's
@@ -61,47 +57,13 @@ class DensityGraph:
         """All symbolic inputs, in the order of the compiled function."""
         return [self.position, *self.betas, *self.inputs, *self.data]
 
-
-@dataclass(frozen=True, eq=False)
-class Source:
-    """What an engine was compiled from, apart from the model, and ready for another process."""
-
-    graph: DensityGraph  # in an empty model, which lets the user's own go
-    backend: str
-    compile_kwargs: dict[str, Any]
-    kernel: Kernel | None
-    float_x: str = field(default_factory=lambda: pytensor.config.floatX)
-
-    @classmethod
-    def of(cls, graph: DensityGraph, backend: str, compile_kwargs: dict[str, Any], kernel: Kernel | None) -> Source:
-        """Part a graph from the model that it was built from."""
-        empty = pm.Model(check_bounds=graph.model.check_bounds)
-        return cls(replace(graph, model=empty), backend, compile_kwargs, kernel)
+    def without_model(self) -> DensityGraph:
+        """Return the graphs in an empty model, which lets the user's own go."""
+        return replace(self, model=pm.Model(check_bounds=self.model.check_bounds))
 
     def floats(self) -> AbstractContextManager[Any]:
-        """Let PyTensor compute in the precision in which the graph was built."""
-        return pytensor.config.change_flags(floatX=self.float_x)
-
-    @functools.cached_property
-    def content(self) -> bytes:
-        """Return the program without its data: other data of the same shapes can be bound to it.
-
-        Raises ValueError if a part of the model cannot leave this process.
-        """
-        bare = replace(self, graph=replace(self.graph, data_values=[]))
-        try:
-            return cloudpickle.dumps(bare)
-        except Exception as error:  # whatever a user's own Op or mode raises
-            raise ValueError(
-                f"The model cannot be sent to another process: {error}. Define what it uses in an importable module, "
-                "without open files or locks, or leave out `executor`."
-            ) from error
-
-    @classmethod
-    def read(cls, content: bytes) -> Source:
-        """Take back what :attr:`content` was written from, without its data."""
-        source: Source = cloudpickle.loads(content)
-        return source
+        """Let PyTensor compute in the precision in which the graphs were built."""
+        return pytensor.config.change_flags(floatX=self.position.dtype)
 
 
 @untraced
@@ -154,7 +116,7 @@ def build_density(
         gradient = _gradient if with_gradients else lambda _, position: pt.zeros_like(position)
         rules, meetings, density = (), Meetings(), [*outputs, *(gradient(output, position) for output in outputs)]
     arguments = _Arguments(position, [], inputs, sites, shared, no_sites)
-    graph = _assemble(model, layout, Geometric(), arguments, density, values, containers, rules)
+    graph = _assemble(model, layout, arguments, density, values, containers, rules)
     return replace(graph, meetings=meetings)
 
 
@@ -195,7 +157,7 @@ def build_parameter_density(
     zeros = pt.zeros_like(position)
     gradient = _gradient(value, position) if with_gradients else zeros
     density = [value, _gradient(value, betas)[0].astype(position.dtype), gradient, zeros]
-    return _assemble(model, layout, Parameters(), _Arguments(position, [betas], [], [], []), density)
+    return _assemble(model, layout, _Arguments(position, [betas], [], [], []), density)
 
 
 class _Arguments(NamedTuple):
@@ -212,7 +174,6 @@ class _Arguments(NamedTuple):
 def _assemble(
     model: pm.Model,
     layout: Layout,
-    path: Path,
     arguments: _Arguments,
     density: list[Any],
     input_values: Sequence[np.ndarray] = (),
@@ -232,7 +193,6 @@ def _assemble(
         layout,
         position,
         graph.outputs,
-        path,
         betas,
         inputs,
         list(input_values),

@@ -23,18 +23,8 @@ from pymc_hais.density.rewrites.precise import evaluate_precisely, largest_terms
 _EXAMINED = 20
 #: Their ranks from 0, the likeliest, to 1: each falls into the widest gap that those before it leave.
 _EXAMINED_RANKS = np.arange(_EXAMINED) * (np.sqrt(1.25) - 0.5) % 1.0
-#: Seconds that comparing may take beyond the first draw.
-_COMPARING = 0.02
-#: Nats by which a compiled log density may differ from ``model.logp()``.
-_ALLOWED = 1e-3
-#: Roundings of the largest terms that a difference may have: of a few functions in each term, in both forms.
-_TERMS = 16.0
 #: The share of the rounding error of double precision that wide numbers may have.
 _KEPT = 16.0 * float(np.finfo(np.longdouble).eps / np.finfo(np.float64).eps)
-#: Observed values above which terms of the log density are examined: values 100 times larger have a nat of rounding.
-_HUGE = 1e11
-#: Nats above which a probability is no zero in double precision.
-_UNDERFLOW = 700.0
 #: ``(flat vector, values of the data containers) -> model.logp()``, as written.
 type WrittenLogp = Callable[[np.ndarray, Mapping[str, np.ndarray]], float]
 
@@ -92,25 +82,27 @@ def check_joint_logp(
         return 0.0
     order = (_EXAMINED_RANKS * usable.size).astype(int)
     ranked = usable[np.argsort(-joint[usable], kind="stable")][order]
-    tolerance = _ALLOWED + np.sqrt(np.finfo(pytensor.config.floatX).eps) * magnitude
+    eps = float(np.finfo(pytensor.config.floatX).eps)
+    tolerance = 0.001 + np.sqrt(eps) * magnitude
     written = written or compile_written(model, layout, _write(model))
     expected: dict[int, float] = {}
     start = perf_counter()
     for i in dict.fromkeys(ranked.tolist()):
-        if expected and perf_counter() - start > _COMPARING:
+        if expected and perf_counter() - start > 0.02:  # seconds beyond the first draw
             break
         expected[i] = written(positions[i])
     # NaN never counts as agreement.
     differing = {i: value for i, value in expected.items() if not abs(joint[i] - value) <= tolerance[i]}
     undecided = 0.0
-    logp = _write(model) if differing else None
+    logp: Any = _write(model) if differing else None
     for i, value in differing.items():
         precise = _evaluate_forms(model, layout, logp, positions[i])
-        allowed = tolerance[i] + _rounding_of(model, layout, logp, positions[i])
+        # 16 roundings: of a few functions in each term, in both forms.
+        allowed = tolerance[i] + 16.0 * eps * measure_terms(model, layout, logp)(positions[i])
         distances = [abs(joint[i] - one) for one in (value, *precise)]
         if any(distance <= allowed for distance in distances):
             continue
-        is_zero = value == precise[0] == -np.inf and magnitude[i] < _UNDERFLOW
+        is_zero = value == precise[0] == -np.inf and magnitude[i] < 700.0  # no underflow
         is_nan = np.isnan([value, *precise]).all()
         lost = _KEPT * abs(precise[0] - value)  # of the digits that double precision loses, wide numbers lose a share
         distance = abs(joint[i] - precise[0]) - lost
@@ -142,11 +134,6 @@ def _evaluate_forms(model: pm.Model, layout: Layout, logp: Any, position: np.nda
     return as_written, evaluate_precisely(logp, point, "canonicalize", "stabilize", "specialize")
 
 
-def _rounding_of(model: pm.Model, layout: Layout, logp: Any, position: np.ndarray) -> float:
-    """Return by about how many nats the terms of ``model.logp()`` are rounded."""
-    return _TERMS * float(np.finfo(pytensor.config.floatX).eps) * measure_terms(model, layout, logp)(position)
-
-
 def measure_terms(model: pm.Model, layout: Layout, logp: Variable) -> Callable[[np.ndarray], float]:
     """Compile the size of the terms that ``model.logp()`` adds up as a function of a flat vector (D,)."""
     return compile_written(model, layout, largest_terms(logp))
@@ -158,7 +145,8 @@ def has_huge_data(model: pm.Model) -> bool:
     free: list[Any] = [one for one in ancestors(values) if not one.owner]
     held = [one.data if isinstance(one, Constant) else one.get_value(borrow=True) for one in free]
     numbers = [value for value in map(np.asarray, held) if value.dtype.kind in "iuf" and value.size]
-    return any(np.max(np.abs(value)) > _HUGE for value in numbers)
+    # Values 100 times larger than this have a nat of rounding.
+    return any(np.max(np.abs(value)) > 1e11 for value in numbers)
 
 
 def compile_written(model: pm.Model, layout: Layout, logp: TensorVariable) -> Callable[[np.ndarray], float]:

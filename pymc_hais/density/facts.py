@@ -21,9 +21,8 @@ from scipy.special import gammaln
 from pymc_hais.density.compat import LKJFactor, LKJFactorRV, LogTransform, default_transform
 from pymc_hais.density.compiling import compile_interpreted, untraced
 from pymc_hais.density.layout import Layout, is_circular, name_transform
-from pymc_hais.density.markov import find_log_mass, find_markov
-from pymc_hais.density.sites.flat_discrete import FlatDiscreteRV
-from pymc_hais.density.sites.sites import distribution_of, evaluate_fixed, is_discrete
+from pymc_hais.density.markov.markov import find_log_mass, find_markov
+from pymc_hais.density.sites.variables import FlatDiscreteRV, distribution_of, evaluate_fixed, is_discrete
 
 #: Transforms whose range is all positive numbers: one can stand for another.
 _POSITIVE = (LogTransform, LogExpM1)

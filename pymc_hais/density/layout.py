@@ -12,7 +12,7 @@ from pytensor.graph.replace import clone_replace
 
 from pymc_hais.core.messages import quoted
 from pymc_hais.density.compiling import untraced
-from pymc_hais.density.sites.sites import SiteVariable, find_sites, is_discrete
+from pymc_hais.density.sites.variables import SiteVariable, find_sites, is_discrete
 
 
 def free_variables(model: pm.Model) -> list[Any]:

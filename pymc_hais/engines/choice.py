@@ -11,7 +11,9 @@ from typing import Any
 from pymc_hais.core.protocols import Engine, Kernel
 from pymc_hais.density.compat import traceable, unsupported_op
 from pymc_hais.density.compiling import check_mode, compile_density, compile_options
-from pymc_hais.density.density import DensityGraph, Source
+from pymc_hais.density.density import DensityGraph
+from pymc_hais.engines.source import Source
+from pymc_hais.kernels.paths import Geometric, Parameters
 
 _log = logging.getLogger("pymc.hais")
 
@@ -119,7 +121,7 @@ def _compile(backend: str, graph: DensityGraph, compile_kwargs: dict, kernel: Ke
 
 
 def compile_source(source: Source) -> Engine:
-    """Compile an engine from a :class:`pymc_hais.density.density.Source`, here or in another process."""
+    """Compile an engine from a :class:`pymc_hais.engines.source.Source`, here or in another process."""
     begin = time.perf_counter()
     engine = _build(source)
     engine.source = source
@@ -130,6 +132,7 @@ def compile_source(source: Source) -> Engine:
 def _build(source: Source) -> Engine:
     graph, kernel, kwargs = source.graph, source.kernel, dict(source.compile_kwargs)
     n_dims, data = graph.layout.n_dims, graph.data_values
+    path = Parameters() if graph.betas else Geometric()
     if source.backend == "jax":
         from pymc_hais.density.jax_forms.linker import jax_mode
         from pymc_hais.density.jax_forms.row_blocks import in_blocks
@@ -137,15 +140,15 @@ def _build(source: Source) -> Engine:
 
         blocked, width = in_blocks(graph)
         density = traceable(compile_density(blocked, mode=jax_mode(), **kwargs))
-        return JaxEngine(density, data, n_dims, kernel, graph.path, graph.input_values, width)
+        return JaxEngine(density, data, n_dims, kernel, path, graph.input_values, width)
     if source.backend == "numba":
         from pymc_hais.engines.numba import NumbaEngine
 
         density = traceable(compile_density(graph, mode="NUMBA", is_compiled=True, **kwargs))
-        return NumbaEngine(density, data, n_dims, kernel, graph.path, graph.input_values, graph.layout.dtype)
+        return NumbaEngine(density, data, n_dims, kernel, path, graph.input_values, graph.layout.dtype)
     from pymc_hais.engines.python import PythonEngine
 
     if source.backend == "c":
         kwargs["mode"] = "cvm"
     density = compile_density(graph, **kwargs)
-    return PythonEngine(density, data, n_dims, source.backend, kernel, graph.path, graph.layout.dtype)
+    return PythonEngine(density, data, n_dims, source.backend, kernel, path, graph.layout.dtype)

@@ -15,8 +15,8 @@ import numpy as np
 
 from pymc_hais.core.files import digest
 from pymc_hais.core.protocols import Engine
-from pymc_hais.density.density import Source
 from pymc_hais.engines.choice import compile_source
+from pymc_hais.engines.source import Source
 
 #: Programs, and engines with their data, that a process keeps; the least recently used are dropped beyond.
 _MOST_PROGRAMS, _MOST_ENGINES = 4, 8
@@ -103,7 +103,7 @@ def _read(content: bytes) -> Source:
 
 
 def _compile(source: Source, data: list[np.ndarray]) -> Engine:
-    with source.floats():
+    with source.graph.floats():
         return compile_source(replace(source, graph=replace(source.graph, data_values=data)))
 
 

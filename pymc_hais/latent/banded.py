@@ -18,13 +18,9 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.compat import rewrite_for_gradients
 from pymc_hais.density.compiling import quiet_compilation
+from pymc_hais.density.markov.patterns import Pattern
 from pymc_hais.density.rewrites.gradients import InverseFactor, WrittenOut, gradients_of, recur
-from pymc_hais.latent.curvatures import curvature, curvature_at_predictor, pairs
-from pymc_hais.latent.patterns import Pattern
-
-#: What the prior's own precision is raised by, relative to it: of a prior that hardly holds the sum of all elements,
-#: rounding would leave no factor.
-_RAISED = 1e-6
+from pymc_hais.latent.precisions import curvature, curvature_at_predictor, pairs
 
 
 class Bands(NamedTuple):
@@ -60,7 +56,8 @@ class Banded:
         predictor, value, weights, slopes = curvature_at_predictor(log_rest, point, around)
         away = (predictor.end - value).ravel()
         of_rest, slope_of_rest = curvature((slopes * away - 0.5 * weights * away**2).sum(), point)
-        arrays = [(1.0 + _RAISED) * diagonal + share * of_rest, off, slope + share * slope_of_rest]
+        # Raised a little: where the prior hardly holds the sum of all elements, rounding would leave no factor.
+        arrays = [(1.0 + 1e-6) * diagonal + share * of_rest, off, slope + share * slope_of_rest]
         with quiet_compilation():
             return list(rewrite_for_gradients(arrays, "canonicalize", "specialize"))
 

@@ -9,14 +9,14 @@ import pytensor.tensor as pt
 from pytensor.gradient import disconnected_type
 from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.basic import Alloc
-from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.math import Dot
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.compat import rewrite_for_gradients
 from pymc_hais.density.compiling import quiet_compilation
 from pymc_hais.density.rewrites.gradients import InverseFactor, WrittenOut, gradients_of
-from pymc_hais.latent.curvatures import curvature, curvature_at_predictor
+from pymc_hais.density.rewrites.graphs import behind_dims
+from pymc_hais.latent.precisions import curvature, curvature_at_predictor
 
 
 class Lower(NamedTuple):
@@ -118,9 +118,7 @@ def _cholesky(matrix: np.ndarray) -> np.ndarray:
 def _matrix(head: Any, end: Any) -> Any:
     """Return what each element of the head (K,) adds to the elements of the end (N,), as (K, N)."""
     n = int(np.prod(head.type.shape))
-    product = end
-    while isinstance(product.owner.op, DimShuffle):
-        (product,) = product.owner.inputs
+    product = behind_dims(end)
     if isinstance(product.owner.op, Dot) and product.owner.inputs[1] is head and head.type.shape in ((n,), (n, 1)):
         return product.owner.inputs[0].T
     unit = np.eye(n, dtype=head.type.dtype).reshape(n, *head.type.shape)

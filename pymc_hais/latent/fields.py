@@ -35,13 +35,12 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.compat import rewrite_pregrad
 from pymc_hais.density.layout import Layout, values_at
-from pymc_hais.density.markov import find_markov
+from pymc_hais.density.markov.markov import find_markov
 from pymc_hais.density.rewrites.graphs import scalar_op
 from pymc_hais.density.rewrites.simplification import simplify_values
 from pymc_hais.latent.banded import Banded
-from pymc_hais.latent.curvatures import NODES
 from pymc_hais.latent.dense import Dense
-from pymc_hais.latent.precisions import Precision
+from pymc_hais.latent.precisions import NODES, Precision
 from pymc_hais.latent.predictors import find_predictor
 from pymc_hais.latent.tridiagonal import Tridiagonal
 
@@ -49,10 +48,6 @@ from pymc_hais.latent.tridiagonal import Tridiagonal
 _SHORTEST = 64
 #: Sizes of normal variables behind linear predictors: fewer gain little, and a factor takes the cube of their number.
 _DENSE = range(16, 65)
-#: Elements of all other variables, at most: a Gaussian around their mode is weighed in so many dimensions.
-_FEW = 10
-#: Innovations of a random walk that give every element a precision; that of a Laplace or exponential one is zero.
-_CURVED = (NormalRV, StudentTRV, LogisticRV, CauchyRV)
 _TRIDIAGONAL = Tridiagonal()
 
 
@@ -132,7 +127,8 @@ def find_fields(frozen: pm.Model, layout: Layout, normals: bool = False) -> list
         for i, owner in enumerate(layout.owners)
         if owner not in taken and (precision := _find_precision(frozen, owner, layout.shapes[i])) is not None
     ]
-    return fields if layout.n_dims - sum(one.stop - one.start for one in fields) <= _FEW else chains
+    # A Gaussian around the mode of all other variables is weighed in at most 10 dimensions.
+    return fields if layout.n_dims - sum(one.stop - one.start for one in fields) <= 10 else chains
 
 
 def _find_precision(frozen: pm.Model, owner: str, shape: tuple[int, ...]) -> Precision | None:
@@ -164,7 +160,9 @@ def _is_chain(frozen: pm.Model, rv: TensorVariable) -> bool:
     if frozen.rvs_to_transforms[rv] is not None or getattr(op, "ndim_supp", None) != 1:  # a walk of vectors
         return False
     if isinstance(op, RandomWalkRV):
-        return isinstance(getattr(rv.owner.inputs[1].owner, "op", None), _CURVED)
+        # These innovations give every element a precision; that of a Laplace or exponential one is zero.
+        curved = NormalRV | StudentTRV | LogisticRV | CauchyRV
+        return isinstance(getattr(rv.owner.inputs[1].owner, "op", None), curved)
     return isinstance(op, AutoRegressiveRV) and op.ar_order == 1
 
 

@@ -1,10 +1,22 @@
-"""The kinds of matrices of second derivatives that fields have, and what their coordinates ask of each."""
+"""What the coordinates of a field ask of its matrix of second derivatives, and these derivatives as graphs."""
 
+import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.graph.replace import clone_replace
 from pytensor.tensor.variable import TensorVariable
+
+from pymc_hais.density.markov.patterns import Pattern
+from pymc_hais.latent.predictors import Predictor, find_predictor
+
+#: Standard deviations from the mean of a normal -> the share of what is averaged there (Gauss and Hermite's rule).
+NODES = {0.0: 2.0 / 3.0, math.sqrt(3.0): 1.0 / 6.0, -math.sqrt(3.0): 1.0 / 6.0}
 
 
 class Factor(Protocol):
@@ -42,3 +54,57 @@ class Precision[F: Factor](Protocol):
 
     def compute_coordinates(self, factor: F, step: np.ndarray) -> np.ndarray:
         """Compute the coordinates (n, K) of ways from the point to x."""
+
+
+def curvature(term: Variable, variable: Variable) -> tuple[Any, Any]:
+    """Return minus the second derivatives and the slopes (K,) of a sum of functions of single elements."""
+    slopes: Any = pytensor.grad(term, variable, disconnected_inputs="ignore")
+    second: Any = pytensor.grad(slopes.sum(), variable, disconnected_inputs="ignore")
+    return -second.ravel(), slopes.ravel()
+
+
+def averaged(graphs: Sequence[Any], around: Sequence[Callable[[Any], Any]]) -> list[Any]:
+    """Average graphs over a normal, by their values at its mean, or there and on both sides."""
+    shares = [1.0] if len(around) == 1 else NODES.values()
+    return [sum(share * at(graph) for share, at in zip(shares, around, strict=True)) for graph in graphs]
+
+
+def curvature_at_predictor(
+    log_rest: TensorVariable, point: TensorVariable, around: Sequence[Callable[[Any], Any]]
+) -> tuple[Predictor, Any, Any, Any]:
+    """Expand a log likelihood in the linear predictor of a variable, around a fixed value of that.
+
+    Returns the predictor, that value, minus the second derivatives there (N,), zero where they are negative, and the
+    slopes (N,), both averaged.  Nothing but functions of single elements is differentiated.
+    """
+    predictor = find_predictor(log_rest, point)
+    assert predictor is not None
+    there = predictor.end.type("there")
+    written = clone_replace(log_rest, {predictor.end: there}, rebuild_strict=False)
+    curvatures: list[Any] = list(curvature(written, there))
+    values = [at(predictor.end) for at in around]
+    puts = [functools.partial(clone_replace, replace={there: value}, rebuild_strict=False) for value in values]
+    weights, slopes = averaged(curvatures, puts)
+    return predictor, values[0], pt.maximum(weights, 0.0), slopes
+
+
+def pairs(
+    term: TensorVariable, variable: TensorVariable, pattern: Pattern, of_sum: float = 0.0
+) -> tuple[Any, Any, Any]:
+    """Return minus the second derivatives of single elements (K,) and of pairs (E,), and the slopes (K,).
+
+    By as many products with the Hessian as the pattern has colours.  What the square of the sum of all elements adds,
+    ``of_sum``, is in none of them.
+    """
+    slopes: Any = pytensor.grad(term, variable, disconnected_inputs="ignore")
+    diagonal, found, order = pt.zeros_like(variable).ravel(), [], []
+    for colour in range(pattern.colours.max() + 1):
+        is_chosen = pattern.colours == colour
+        mask = is_chosen.astype(variable.dtype)
+        product: Any = pytensor.grad((slopes * mask).sum(), variable, disconnected_inputs="ignore")
+        column = -product.ravel() - of_sum * mask.sum()
+        diagonal = diagonal + mask * column
+        order.append(np.flatnonzero(is_chosen[pattern.second]))
+        found.append(column[pattern.first[order[-1]]])
+    off: Any = pt.concatenate(found)[np.argsort(np.concatenate(order))]
+    return diagonal, off, slopes.ravel()

@@ -14,12 +14,7 @@ from pytensor.tensor.shape import Reshape
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.compat import CheckParameterValue
-from pymc_hais.density.proofs.signs import LAYOUT
-from pymc_hais.density.rewrites.graphs import core_op
-
-_SUMS = (ps.Add, ps.Sub)
-#: What sums keep: a total may only be added to others, or scaled.
-_OF_TOTALS = (*_SUMS, ps.Neg, ps.Mul, ps.TrueDiv, ps.Identity, ps.Cast, ps.Second)
+from pymc_hais.density.rewrites.graphs import LAYOUT, LINEAR, core_op
 
 
 class Predictor(NamedTuple):
@@ -37,10 +32,12 @@ def find_predictor(log_rest: TensorVariable, point: TensorVariable) -> Predictor
     chain = [point]
     while len(nodes := uses[chain[-1]]) == 1 and _is_affine(nodes[0], chain[-1]):
         chain += nodes[0].outputs
-    mixing = [i for i, one in enumerate(chain) if i and _is_mixing(one)]
+    sums = [isinstance(one.owner.op, Sum | CumOp) or core_op(one, Dot) is not None for one in chain[1:]]
+    mixing = [i for i, is_sum in enumerate(sums, 1) if is_sum]
     last = len(chain) - 1
     if mixing:  # nothing but layouts beyond, so that few numbers change with the other variables
-        last = next((i for i in range(mixing[-1] + 1, len(chain)) if not _is_layout(chain[i])), len(chain)) - 1
+        beyond = range(mixing[-1] + 1, len(chain))
+        last = next((i for i in beyond if not isinstance(chain[i].owner.op, LAYOUT)), len(chain)) - 1
     first = next((i for i, one in enumerate(chain) if _size(one) != _size(point) or _picks(one)), len(chain)) - 1
     if not _is_sum_of_functions(log_rest, chain[last]):
         return None
@@ -54,10 +51,6 @@ def _size(variable: TensorVariable) -> int | None:
     return None if None in shape else int(np.prod(shape))
 
 
-def _is_layout(variable: Variable) -> bool:
-    return isinstance(variable.owner.op, LAYOUT)
-
-
 def _picks(variable: Variable) -> bool:
     """Whether elements are picked, mixed, or put in another order."""
     op = variable.owner and variable.owner.op
@@ -65,10 +58,6 @@ def _picks(variable: Variable) -> bool:
         kept = [axis for axis in op.new_order if axis != "x"]
         return kept != sorted(kept)
     return op is not None and not isinstance(op, Elemwise | Reshape)
-
-
-def _is_mixing(variable: Variable) -> bool:
-    return isinstance(variable.owner.op, Sum | CumOp) or core_op(variable, Dot) is not None
 
 
 def _uses(output: TensorVariable, of: TensorVariable) -> dict[Any, list[Any]]:
@@ -88,7 +77,7 @@ def _is_affine(node: Apply, variable: Variable) -> bool:
     op, first = node.op, node.inputs[0]
     if isinstance(op, Elemwise):
         one = op.scalar_op
-        return isinstance(one, (*_SUMS, ps.Neg, ps.Mul, ps.Identity)) or (
+        return isinstance(one, (*LINEAR, ps.Mul)) or (
             (isinstance(one, ps.TrueDiv) and first is variable)
             or (isinstance(one, ps.Second) and node.inputs[1] is variable)
             or (isinstance(one, ps.Cast) and one.o_type.dtype.startswith("float"))
@@ -121,7 +110,9 @@ def _is_total(node: Apply, mine: list[Any], totals: list[bool]) -> bool | None:
             return False if len({one.type.broadcastable for one in mine}) == 1 else None
         is_product = isinstance(op.scalar_op, ps.Mul | ps.TrueDiv) and len(mine) > 1
         is_divisor = isinstance(op.scalar_op, ps.TrueDiv) and mine[0] is not node.inputs[0]
-        is_linear = isinstance(op.scalar_op, _OF_TOTALS) and not is_product and not is_divisor
+        # A total may only be added to others, or scaled.
+        is_sum = isinstance(op.scalar_op, (*LINEAR, ps.Mul, ps.TrueDiv, ps.Cast, ps.Second))
+        is_linear = is_sum and not is_product and not is_divisor
         return True if all(totals) and is_linear else None
     if isinstance(op, Sum | All):
         return True

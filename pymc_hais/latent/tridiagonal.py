@@ -12,12 +12,12 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_hais.density.compat import rewrite_for_gradients
 from pymc_hais.density.compiling import quiet_compilation
 from pymc_hais.density.rewrites.gradients import WrittenOut, gradients_of, recur
-from pymc_hais.latent.curvatures import averaged
+from pymc_hais.latent.precisions import averaged
 
 #: Elements that two steps away from each other share no entry of a tridiagonal matrix.
 _COLOURS = 3
-#: The least pivot of the factor, as a share of the diagonal and alone: where the density is not concave at the point.
-_LEAST_PIVOT, _TINY = 1e-3, 1e-30
+#: The least pivot of the factor as a share of the diagonal, where the density is not concave at the point.
+_LEAST_PIVOT = 1e-3
 
 
 class Bands(NamedTuple):
@@ -172,4 +172,4 @@ def _substitute(diagonal: Any, off: Any, right: Any, after: Any) -> Any:
 
 def _least(diagonal: Any) -> Any:
     """Return the least pivot of a row."""
-    return _LEAST_PIVOT * abs(diagonal) + _TINY
+    return _LEAST_PIVOT * abs(diagonal) + 1e-30

@@ -18,7 +18,7 @@ from pymc_hais.density.compat import default_transform, rewrite_for_gradients
 from pymc_hais.density.compiling import lower_xtensor, untraced
 from pymc_hais.density.containers import freeze_with_inputs
 from pymc_hais.density.rows import as_rows, check_known, check_rows, declared_value
-from pymc_hais.density.sites.sites import find_values, is_discrete
+from pymc_hais.density.sites.variables import find_values, is_discrete
 from pymc_hais.learning.rows import Visible, check_values, observed_from, refuse_masked
 
 #: Kinds of visible variables: real numbers without and with limits; of whole ones 0 and 1, a few, or no end of them.

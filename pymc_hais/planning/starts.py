@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from pymc_hais.density import improper_priors, refuse_periodic
-from pymc_hais.density.sites.sites import refuse_endless
+from pymc_hais.density.sites.variables import refuse_endless
 from pymc_hais.kernels import LinearConstraints
 from pymc_hais.planning.learning import NoStartError, Trial, learn
 from pymc_hais.problem.constraints import axis_bounds

@@ -20,7 +20,7 @@ from typing import Self
 
 import numpy as np
 
-from pymc_hais.density.sites.sites import SiteVariable
+from pymc_hais.density.sites.variables import SiteVariable
 from pymc_hais.problem.stein import Suspect
 
 type LogDensity = Callable[[np.ndarray], np.ndarray]

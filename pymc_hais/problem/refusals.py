@@ -11,7 +11,7 @@ from pymc_hais.density import improper_priors
 from pymc_hais.density.compat import release_with_lkj
 from pymc_hais.density.evaluation import evaluate_terms
 from pymc_hais.density.layout import Layout
-from pymc_hais.density.sites.sites import distribution_of
+from pymc_hais.density.sites.variables import distribution_of
 from pymc_hais.references.base import BoundReference, UnusablePriorError
 from pymc_hais.references.variables import Product
 from pymc_hais.tuning import EndlessPilotError

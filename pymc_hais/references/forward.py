@@ -18,7 +18,7 @@ from pymc_hais.density.compat import replace_rng_nodes, toposort_replace
 from pymc_hais.density.compiling import compile_interpreted, lower_xtensor, write_out_inner
 from pymc_hais.density.facts import keeps_all
 from pymc_hais.density.layout import free_variables
-from pymc_hais.density.markov import draw_right
+from pymc_hais.density.markov.markov import draw_right
 from pymc_hais.density.rewrites.truncated import draw_beyond_bounds
 
 #: How far a draw may come back from where it was, relative to one or to its size: no more than rounding explains, lest

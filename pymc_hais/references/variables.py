@@ -15,8 +15,7 @@ from pymc_hais.density import custom_names, improper_priors, unnormalised_densit
 from pymc_hais.density.compat import Transform, find_rng_nodes, replace_rng_nodes, reseed_rngs
 from pymc_hais.density.compiling import compile_interpreted, freeze_dims_and_data
 from pymc_hais.density.layout import Layout
-from pymc_hais.density.sites.flat_discrete import FlatDiscreteRV
-from pymc_hais.density.sites.sites import is_discrete
+from pymc_hais.density.sites.variables import FlatDiscreteRV, is_discrete
 from pymc_hais.references.base import Direct, Draws
 from pymc_hais.references.forward import batch, is_outside, shapes_of
 from pymc_hais.references.model import logp_at

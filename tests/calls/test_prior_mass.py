@@ -11,7 +11,8 @@ from scipy.stats import multivariate_normal
 
 import pymc_hais
 from pymc_hais import Gaussian, Mixture, StudentT
-from pymc_hais.density import facts, markov
+from pymc_hais.density import facts
+from pymc_hais.density.markov import markov
 from pymc_hais.planning.mass import measure_prior_mass
 from pymc_hais.run import rounds
 from pymc_hais.runner.ledger import PILOT

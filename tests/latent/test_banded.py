@@ -9,10 +9,10 @@ from scipy.sparse import csr_array
 
 from pymc_hais.density import build_layout
 from pymc_hais.density.containers import freeze_with_inputs
+from pymc_hais.density.markov.patterns import Pattern
 from pymc_hais.latent.banded import Banded
-from pymc_hais.latent.curvatures import pairs
 from pymc_hais.latent.fields import find_fields
-from pymc_hais.latent.patterns import Pattern
+from pymc_hais.latent.precisions import pairs
 from tests.density.coordinates.charted import neighbours
 
 RNG = np.random.default_rng(6)

@@ -14,7 +14,8 @@ from pytensor.graph.op import Op
 
 from pymc_hais import Box, Gaussian, Hamiltonian, Mixture, RandomWalk, StudentT
 from pymc_hais.core.seeds import Seeds
-from pymc_hais.density import build_layout, markov
+from pymc_hais.density import build_layout
+from pymc_hais.density.markov import markov
 from pymc_hais.problem.audit import build_reference_density, check_draws, find_mismatches
 from pymc_hais.problem.building import build_problem
 from pymc_hais.problem.problem import Compiler

@@ -21,9 +21,6 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_hais.density.layout import Layout
 from pymc_hais.latent.fields import Field
 
-#: Unconstrained values of a variable on the real line, a positive one and a probability, by the name of its transform.
-_REAL, _POSITIVE, _PROBABILITY = "", "log", "logodds"
-
 
 def times_site(xp: Any, location: Any, log_scale: Any, precision: Any, shift: Any) -> tuple[Any, Any]:
     """Return mean and log sd of prior times site."""
@@ -74,6 +71,10 @@ def _location_and_log_scale(frozen: pm.Model, rv: TensorVariable) -> tuple[Any, 
     return kind[1](*parameters)
 
 
+#: Terms of the recurrences by which arguments are raised to where the asymptotic series is accurate.
+_SHIFT = 3
+
+
 def _digamma(x: TensorVariable) -> Any:
     """Approximate the logarithmic derivative of the gamma function, smoothly and cheaply."""
     y = x + _SHIFT
@@ -86,39 +87,23 @@ def _log_trigamma(x: TensorVariable) -> Any:
     return pt.log(1.0 / y + 0.5 / y**2 + sum(1.0 / (x + i) ** 2 for i in range(_SHIFT)))
 
 
-_SHIFT = 3
-
-
-def _of_gamma(shape: Any, scale: TensorVariable) -> tuple[Any, Any]:
-    return _digamma(shape) + pt.log(scale), 0.5 * _log_trigamma(shape)
-
-
-def _of_inverse_gamma(shape: Any, scale: TensorVariable) -> tuple[Any, Any]:
-    return pt.log(scale) - _digamma(shape), 0.5 * _log_trigamma(shape)
-
-
-def _of_beta(a: TensorVariable, b: TensorVariable) -> tuple[Any, Any]:
-    return _digamma(a) - _digamma(b), 0.5 * pt.logaddexp(_log_trigamma(a), _log_trigamma(b))
-
-
 def _of_scale(*parameters: Any) -> tuple[Any, Any]:
     """Return both for the logarithm of a variable whose last parameter is its scale."""
     return pt.log(parameters[-1]), pt.constant(0.0, dtype=parameters[-1].dtype)
 
 
-#: Distribution -> the transform that its variable has, and location and log scale from its parameters.
+#: Distribution -> the name of its variable's transform, and location and log scale from its parameters.
 _KINDS: dict[str, tuple[str, Callable[..., tuple[Any, Any]]]] = {
-    "NormalRV": (_REAL, lambda mean, sd: (mean, pt.log(sd))),
-    "LaplaceRV": (_REAL, lambda mean, scale: (mean, pt.log(scale))),
-    "LogisticRV": (_REAL, lambda mean, scale: (mean, pt.log(scale))),
-    "CauchyRV": (_REAL, lambda mean, scale: (mean, pt.log(scale))),
-    "StudentTRV": (_REAL, lambda df, mean, scale: (mean, pt.log(scale))),
-    "LogNormalRV": (_POSITIVE, lambda mean, sd: (mean, pt.log(sd))),
-    "HalfNormalRV": (_POSITIVE, _of_scale),
-    "HalfCauchyRV": (_POSITIVE, _of_scale),
-    "HalfStudentTRV": (_POSITIVE, _of_scale),
-    "ExponentialRV": (_POSITIVE, _of_scale),
-    "GammaRV": (_POSITIVE, _of_gamma),
-    "InvGammaRV": (_POSITIVE, _of_inverse_gamma),
-    "BetaRV": (_PROBABILITY, _of_beta),
+    **dict.fromkeys(
+        ("NormalRV", "LaplaceRV", "LogisticRV", "CauchyRV"), ("", lambda location, scale: (location, pt.log(scale)))
+    ),
+    "StudentTRV": ("", lambda df, location, scale: (location, pt.log(scale))),
+    "LogNormalRV": ("log", lambda mean, sd: (mean, pt.log(sd))),
+    **dict.fromkeys(("HalfNormalRV", "HalfCauchyRV", "HalfStudentTRV", "ExponentialRV"), ("log", _of_scale)),
+    "GammaRV": ("log", lambda shape, scale: (_digamma(shape) + pt.log(scale), 0.5 * _log_trigamma(shape))),
+    "InvGammaRV": ("log", lambda shape, scale: (pt.log(scale) - _digamma(shape), 0.5 * _log_trigamma(shape))),
+    "BetaRV": (
+        "logodds",
+        lambda a, b: (_digamma(a) - _digamma(b), 0.5 * pt.logaddexp(_log_trigamma(a), _log_trigamma(b))),
+    ),
 }

@@ -15,9 +15,6 @@ from pymc_hais.density.compiling import untraced
 from pymc_hais.density.identity.readers import terms_of
 from pymc_hais.density.identity.walk import Walk
 
-#: Points at which the log density of a model with unreadable content is compared.
-_N_POINTS = 16
-
 
 @dataclass(frozen=True)
 class ModelIdentity:
@@ -118,7 +115,7 @@ def _values_of(model: pm.Model, logp: TensorVariable) -> tuple[str, ...]:
     try:
         compute = model.compile_fn(logp, inputs=model.value_vars, mode="FAST_COMPILE")
         start = model.initial_point(random_seed=0)
-        points = [{name: _moved(value, rng) for name, value in start.items()} for _ in range(_N_POINTS)]
+        points = [{name: _moved(value, rng) for name, value in start.items()} for _ in range(16)]
         values = [float(compute(point)) for point in points]
         drawn = [float(np.sum(one)) for one in pm.draw(model.free_RVs, random_seed=0, mode="FAST_COMPILE")]
     except Exception:  # a user's code may raise anything

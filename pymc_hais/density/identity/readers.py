@@ -40,10 +40,6 @@ _WRITTEN_BY_PYTHON = {
     "__firstlineno__", "__loader__", "__module__", "__name__", "__orig_bases__", "__package__", "__parameters__",
     "__path__", "__qualname__", "__slotnames__", "__spec__", "__static_attributes__", "__weakref__", "_abc_impl",
 }  # fmt: skip
-#: Builtins whose effect is not in the code that calls them.
-_REFUSED = {"__import__", "eval", "exec", "globals", "open"}
-#: Have run when an object is read: what they read is in the object.
-_MAKERS = ("__init__", "__new__", "__post_init__")
 
 
 def terms_of(model: pm.Model) -> dict[str, list[Any]]:
@@ -140,8 +136,9 @@ def _globals_of(function: FunctionType) -> list[tuple[str, Any]]:
     """Return the globals that a function and all functions in it name, and the modules that they import."""
     names, global_names, imports = _names_in(function.__code__)
     known = function.__globals__
-    refused = quoted(sorted((_REFUSED & global_names) - known.keys()))
-    if refused and function.__name__ not in _MAKERS:
+    # The effect of these builtins is not in the code that calls them; what makers have read is in the object.
+    refused = quoted(sorted((global_names & {"__import__", "eval", "exec", "globals", "open"}) - known.keys()))
+    if refused and function.__name__ not in ("__init__", "__new__", "__post_init__"):
         raise Unreadable(f"`{function.__qualname__}` calls {refused}, whose effect is not in its code")
     found = {name: known[name] for name in global_names - _WRITTEN_BY_PYTHON if name in known}
     found |= {f"import {name}": _imported(level, name, known.get("__package__")) for level, name in imports}

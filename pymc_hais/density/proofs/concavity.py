@@ -8,6 +8,7 @@ is curved as its sign says (a posynomial's term, as of geometric programs).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -31,16 +32,14 @@ from pymc_hais.density.compat import CheckParameterValue
 from pymc_hais.density.compiling import quiet_compilation
 from pymc_hais.density.containers import freeze_with_inputs
 from pymc_hais.density.layout import Layout, build_position, values_at
-from pymc_hais.density.markov import find_markov
-from pymc_hais.density.proofs.curvature import Curvature, join
-from pymc_hais.density.proofs.signs import LAYOUT, NOT_NEGATIVE, Signs, is_even
-from pymc_hais.density.proofs.terms import argument_of_softplus, log_odds, without_minus
+from pymc_hais.density.markov.markov import find_markov
+from pymc_hais.density.proofs.signs import NOT_NEGATIVE, Curvature, Signs, is_even, join
+from pymc_hais.density.rewrites.graphs import LAYOUT, negated, scalar_op
 from pymc_hais.density.rewrites.simplification import simplify_values
 
 _CONSTANT, _AFFINE, _CONVEX, _CONCAVE, _UNKNOWN = Curvature
-#: Functions that are convex, and those that are concave, and do not fall: of an argument that is curved alike.
+#: Functions that rise and are convex, of an argument that is convex as well.
 _CONVEX_RISING = (ps.Exp, ps.Expm1, ps.Softplus)
-_CONCAVE_RISING = (ps.Log, ps.Log1p, ps.Sqrt)
 #: What makes products of exponentials of affine terms of such products.
 _OF_EXPONENTIALS = (ps.Mul, ps.TrueDiv, ps.Reciprocal, ps.Neg, ps.Sqr, ps.Sqrt, ps.Identity, ps.Second)
 
@@ -52,8 +51,7 @@ def is_log_concave(graph: Any, values: Sequence[Any]) -> bool:
     """
     log_density = graph.density[:2]
     known = dict(zip(graph.data, map(np.asarray, values), strict=True))
-    found = _Reader(graph.position, known).read(log_density)
-    return join(*(found.get(term, _CONSTANT) for term in log_density)) in (_CONSTANT, _AFFINE, _CONCAVE)
+    return _Reader(graph.position, known).is_concave(log_density)
 
 
 def is_concave_in(model: pm.Model, layout: Layout, owners: Sequence[str]) -> bool:
@@ -70,8 +68,7 @@ def is_concave_in(model: pm.Model, layout: Layout, owners: Sequence[str]) -> boo
     values = values_at(frozen, layout, [position if owner in owners else fixed for owner in layout.owners])
     with quiet_compilation():
         terms = simplify_values(clone_replace([of_priors, frozen.datalogp], values, rebuild_strict=False))
-    found = _Reader(position, {}, fixed).read(terms)
-    return join(*(found.get(term, _CONSTANT) for term in terms)) in (_CONSTANT, _AFFINE, _CONCAVE)
+    return _Reader(position, {}, fixed).is_concave(terms)
 
 
 class _Reader:
@@ -90,6 +87,11 @@ class _Reader:
         self._found: dict[Any, Curvature] = {position: _AFFINE, **dict.fromkeys((*known, *fixed), _CONSTANT)}
         self._signs = Signs(self._value)
         self._of_exponentials: dict[Any, bool] = {}
+
+    def is_concave(self, terms: list[Any]) -> bool:
+        """Whether the sum of some variables is proven to be concave."""
+        found = self.read(terms)
+        return join(*(found.get(term, _CONSTANT) for term in terms)) in (_CONSTANT, _AFFINE, _CONCAVE)
 
     def read(self, outputs: list[Any]) -> dict[Any, Curvature]:
         """Return the curvatures of all variables."""
@@ -125,27 +127,12 @@ class _Reader:
         return _UNKNOWN if rule is None else rule(self, op, inputs)
 
     def _of_sum(self, op: Op, inputs: list[Any]) -> Curvature:
-        return _AFFINE if self._are_log_odds(inputs) else join(*map(self._of, inputs))
-
-    def _are_log_odds(self, inputs: list[Any]) -> bool:
-        """Whether two terms are log(1 + exp(-x)) - log(1 + exp(x)) = -x, with x affine."""
-        odds = log_odds(*inputs) if len(inputs) == 2 else None
-        return odds is not None and self._of(odds) == _AFFINE
+        odds = _log_odds(inputs)
+        is_affine = odds is not None and self._of(odds) == _AFFINE
+        return _AFFINE if is_affine else join(*map(self._of, inputs))
 
     def _of_difference(self, op: Op, inputs: list[Any]) -> Curvature:
         return join(self._of(inputs[0]), self._of(inputs[1]).opposite)
-
-    def _of_negative(self, op: Op, inputs: list[Any]) -> Curvature:
-        return self._of(inputs[0]).opposite
-
-    def _of_same(self, op: Op, inputs: list[Any]) -> Curvature:
-        return self._of(inputs[-1])
-
-    def _of_cast(self, op: Any, inputs: list[Any]) -> Curvature:
-        return self._of(inputs[0]) if op.o_type.dtype.startswith("float") else _UNKNOWN
-
-    def _of_quotient(self, op: Op, inputs: list[Any]) -> Curvature:
-        return self._of_product(inputs) if self._of(inputs[1]) == _CONSTANT else _UNKNOWN
 
     def _of_product(self, inputs: list[Any]) -> Curvature:
         """Return the curvature of a product, elementwise or of matrices, with one factor that is not constant."""
@@ -173,7 +160,7 @@ class _Reader:
     def _of_distance(self, op: Op, inputs: list[Any]) -> Curvature:
         """Return the curvature of a square or an absolute value: convex, and rising where nothing is negative."""
         curvature = self._of(inputs[0])
-        is_convex = curvature == _AFFINE or (curvature == _CONVEX and self._is_one_of(inputs[0], NOT_NEGATIVE))
+        is_convex = curvature == _AFFINE or (curvature == _CONVEX and isinstance(scalar_op(inputs[0]), NOT_NEGATIVE))
         return _CONVEX if is_convex else _UNKNOWN
 
     def _of_power(self, op: Op, inputs: list[Any]) -> Curvature:
@@ -206,7 +193,7 @@ class _Reader:
         left, right = owner.inputs
         bound = self._value(right)
         if isinstance(owner.op.scalar_op, ps.LE):
-            return bound is not None and bool(np.all(bound >= 1)) and self._is_one_of(left, (ps.Sigmoid,))
+            return bound is not None and bool(np.all(bound >= 1)) and isinstance(scalar_op(left), ps.Sigmoid)
         # A product of exponentials is zero for all positions or for none, so that it may be bounded strictly.
         can_be = isinstance(owner.op.scalar_op, ps.GE) or self._is_of_exponentials(left)
         return can_be and bound is not None and bool(np.all(bound <= 0)) and self._sign(left) == 1.0
@@ -230,12 +217,8 @@ class _Reader:
         """Whether a variable is finite where the position is: affine, or log(1 + exp(x)) of such numbers."""
         if self._of(variable) == _AFFINE:
             return True
-        inner = (without_minus(variable), argument_of_softplus(variable))
+        inner = (negated(variable), _argument_of_softplus(variable))
         return any(one is not None and self._is_finite(one) for one in inner)
-
-    def _is_one_of(self, variable: Variable, kinds: tuple[type, ...]) -> bool:
-        owner = variable.owner
-        return owner is not None and isinstance(owner.op, Elemwise) and isinstance(owner.op.scalar_op, kinds)
 
     def _value(self, variable: Variable) -> np.ndarray | None:
         """Return the value of a constant; None of what is computed from some."""
@@ -278,19 +261,36 @@ class _Reader:
         return isinstance(op.scalar_op, _OF_EXPONENTIALS) and all(map(self._is_of_exponentials, node.inputs))
 
 
+def _argument_of_softplus(variable: Variable | None) -> Any:
+    """Return x of log(1 + exp(x)); None for other variables."""
+    if variable is None or not isinstance(scalar_op(variable), ps.Softplus):
+        return None
+    return variable.owner.inputs[0]
+
+
+def _log_odds(inputs: Sequence[Variable]) -> Any:
+    """Return x of log(1 + exp(-x)) - log(1 + exp(x)), which is -x; None for other sums."""
+    for one, other in itertools.permutations(inputs, 2) if len(inputs) == 2 else ():
+        inner, x = _argument_of_softplus(one), _argument_of_softplus(negated(other))
+        if inner is not None and x is not None and negated(inner) is x:
+            return x
+    return None
+
+
 _RULES: dict[type, Callable[..., Curvature]] = {
     ps.Add: _Reader._of_sum,
     ps.Sub: _Reader._of_difference,
-    ps.Neg: _Reader._of_negative,
-    ps.Identity: _Reader._of_same,
-    ps.Cast: _Reader._of_cast,
-    ps.Second: _Reader._of_same,
+    ps.Neg: lambda reader, op, inputs: reader._of(inputs[0]).opposite,
+    ps.Cast: lambda reader, op, inputs: reader._of(inputs[0]) if op.o_type.dtype.startswith("float") else _UNKNOWN,
+    **dict.fromkeys((ps.Identity, ps.Second), lambda reader, op, inputs: reader._of(inputs[-1])),
     ps.Mul: lambda reader, op, inputs: reader._of_product(inputs),
-    ps.TrueDiv: _Reader._of_quotient,
+    ps.TrueDiv: lambda reader, op, inputs: (
+        reader._of_product(inputs) if reader._of(inputs[1]) == _CONSTANT else _UNKNOWN
+    ),
     ps.Sqr: _Reader._of_distance,
     ps.Abs: _Reader._of_distance,
     ps.Pow: _Reader._of_power,
     ps.Sign: _Reader._of_sign,
     ps.Switch: _Reader._of_switch,
-    **dict.fromkeys((*_CONVEX_RISING, *_CONCAVE_RISING), _Reader._of_rising),
+    **dict.fromkeys((*_CONVEX_RISING, ps.Log, ps.Log1p, ps.Sqrt), _Reader._of_rising),
 }

@@ -15,7 +15,7 @@ from pytensor.tensor.math import Dot, Sum
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.compat import CheckParameterValue
-from pymc_hais.density.proofs.signs import LAYOUT
+from pymc_hais.density.rewrites.graphs import LAYOUT, LINEAR
 from pymc_hais.density.sites.operations import keeps_numbers
 
 #: Coefficients of degree 0, 1 and 2: absent, the same for all rows, or not; None for other functions.
@@ -73,7 +73,7 @@ def _of_node(node: Apply, forms: list[_Form]) -> _Form:
 
 
 def _of_scalar(op: Op, node: Apply, forms: list[_Form]) -> _Form:
-    if isinstance(op, ps.Add | ps.Sub | ps.Neg | ps.Identity) or (isinstance(op, ps.Cast) and keeps_numbers(node)):
+    if isinstance(op, LINEAR) or (isinstance(op, ps.Cast) and keeps_numbers(node)):
         return _add(forms)
     if isinstance(op, ps.Mul):
         return _multiply(forms)

@@ -32,7 +32,6 @@ _TOTALS: dict[type, Total] = {
     ps.Maximum: Total(np.maximum, -np.inf),
     ps.Minimum: Total(np.minimum, np.inf),
 }
-_REDUCTIONS = (CAReduce, Softmax, LogSoftmax, LogSumExp)
 
 
 @dataclass
@@ -138,7 +137,8 @@ def _axis_of(node: Apply, rows: Rows) -> int | None:
     op, axes = node.op, [rows.axes.get(one) for one in node.inputs]
     first, axis = axes[0], max(axis for axis in axes if axis is not None)
     if isinstance(op, Elemwise):
-        return axis if all(_is_same_for_all(one, axis, rows) or rows.has(one, axis) for one in node.inputs) else None
+        is_shared = [one not in rows.axes and one.type.shape[axis] == 1 for one in node.inputs]
+        return axis if all(a or rows.has(one, axis) for a, one in zip(is_shared, node.inputs, strict=True)) else None
     if isinstance(op, Join):
         return axis if op.axis != axis and all(rows.has(one, axis) for one in node.inputs) else None
     if _is_product(node):
@@ -149,17 +149,12 @@ def _axis_of(node: Apply, rows: Rows) -> int | None:
         return None
     if isinstance(op, DimShuffle):
         return op.new_order.index(first)
-    if isinstance(op, _REDUCTIONS) and first not in (over := axes_of(node)):
+    if isinstance(op, CAReduce | Softmax | LogSoftmax | LogSumExp) and first not in (over := axes_of(node)):
         is_kept = node.outputs[0].type.ndim == node.inputs[0].type.ndim
         return first if is_kept else first - sum(one < first for one in over)
     if isinstance(op, Split):
         return first if op.axis != first else None
     return _kept_axis(op.idx_list, first) if isinstance(op, Subtensor) else None
-
-
-def _is_same_for_all(variable: Variable, axis: int, rows: Rows) -> bool:
-    """Whether a variable has no rows, and is broadcast along their axis."""
-    return variable not in rows.axes and variable.type.shape[axis] == 1
 
 
 def _is_product(node: Apply) -> bool:

@@ -1,27 +1,47 @@
-"""Signs of the elements of arrays, read from a graph: a proof, or nothing."""
+"""Signs and curvatures of the elements of arrays; signs are read from a graph: a proof, or nothing."""
+
+from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import Any
 
 import numpy as np
 import pytensor.scalar as ps
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
-from pytensor.tensor.basic import Join, MakeVector, ScalarFromTensor, TensorFromScalar
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.basic import Join, MakeVector
+from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import Sum
-from pytensor.tensor.shape import Reshape, SpecifyShape
-from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 
 from pymc_hais.density.compat import CheckParameterValue
+from pymc_hais.density.rewrites.graphs import LAYOUT
 
 #: Functions that are never negative.
 NOT_NEGATIVE = (ps.Exp, ps.Softplus, ps.Sigmoid, ps.Sqr, ps.Abs, ps.Sqrt)
-#: What picks or lays out elements of its first input anew.
-LAYOUT = (
-    *(DimShuffle, Reshape, SpecifyShape, Subtensor, AdvancedSubtensor),
-    *(ScalarFromTensor, TensorFromScalar),
-)
+
+
+class Curvature(Enum):
+    """Of an array's elements, each as a function of the position."""
+
+    CONSTANT = "constant"
+    AFFINE = "affine"
+    CONVEX = "convex"
+    CONCAVE = "concave"
+    UNKNOWN = "unknown"
+
+    @property
+    def opposite(self) -> Curvature:
+        """Of its negative."""
+        return {Curvature.CONVEX: Curvature.CONCAVE, Curvature.CONCAVE: Curvature.CONVEX}.get(self, self)
+
+
+def join(*parts: Curvature) -> Curvature:
+    """Return the curvature of a sum."""
+    curved = set(parts) - {Curvature.CONSTANT}
+    if len(curved) > 1:
+        curved -= {Curvature.AFFINE}
+    return Curvature.CONSTANT if not curved else curved.pop() if len(curved) == 1 else Curvature.UNKNOWN
 
 
 class Signs:

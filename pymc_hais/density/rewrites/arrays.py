@@ -16,9 +16,6 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.rewrites.graphs import axes_of, scalar_op
 
-#: The most columns in which a search beats indexing: an index writes its gradient one number at a time.
-_MAX_COLUMNS = 32
-
 
 @node_rewriter([AdvancedSubtensor])
 def local_constant_choice_of_column(fgraph: Any, node: Any) -> list[Any] | None:
@@ -30,7 +27,8 @@ def local_constant_choice_of_column(fgraph: Any, node: Any) -> list[Any] | None:
         return None
     n, n_columns = x.type.shape
     rows, columns = np.broadcast_arrays(*(index.data for index in indices))
-    if n_columns > _MAX_COLUMNS or not np.array_equal(rows.ravel(), np.arange(n)):
+    # An index writes its gradient one number at a time: a search of up to 32 columns is faster.
+    if n_columns > 32 or not np.array_equal(rows.ravel(), np.arange(n)):
         return None
     if np.any(columns < -n_columns) or np.any(columns >= n_columns):
         return None

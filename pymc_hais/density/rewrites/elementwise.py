@@ -17,7 +17,7 @@ from pytensor.tensor.math import log1mexp, switch
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 
 from pymc_hais.density.compat import CheckParameterValue
-from pymc_hais.density.rewrites.graphs import is_float, is_whole, scalar_op
+from pymc_hais.density.rewrites.graphs import is_float, is_whole, negated, scalar_op
 
 #: Functions of one number that cost more than choosing between two arguments.
 _COSTLY = (
@@ -35,12 +35,6 @@ _COSTLY = (
     Sigmoid,
     Softplus,
 )
-#: Functions that are nowhere below zero.
-_NOT_NEGATIVE = (scalars.Exp, Erfc, Sigmoid, Softplus)
-#: The largest number whose exponential is zero in double precision.
-_EXP_UNDERFLOWS = -745.1332191019412
-
-
 #: What is evaluated for the few arguments that there are before they are spread over many.
 _FIRST: tuple[type, ...] = (
     *_COSTLY,
@@ -65,7 +59,8 @@ def local_function_of_few(fgraph: FunctionGraph, node: Apply) -> list[Any] | Non
     """
     if not isinstance(node.op.scalar_op, _FIRST):
         return None
-    chosen = [x for x in node.inputs if not all(x.type.broadcastable)]
+    inputs: list[Any] = node.inputs
+    chosen = [x for x in inputs if not all(x.type.broadcastable)]
     if len(set(chosen)) != 1:
         return None
     spread = _spread(chosen[0])
@@ -75,7 +70,8 @@ def local_function_of_few(fgraph: FunctionGraph, node: Apply) -> list[Any] | Non
 
     def of(x: Any) -> Any:
         x = x.astype(chosen[0].type.dtype)  # a function of a small integer would be one in single precision
-        return node.op(*(x if one is chosen[0] else _with_ndim(one, x.type.ndim) for one in node.inputs))
+        others = ["x"] * x.type.ndim  # of single numbers, with as many dimensions
+        return node.op(*(x if one is chosen[0] else one.dimshuffle().dimshuffle(*others) for one in inputs))
 
     return [spread_out(*map(of, few)).astype(node.outputs[0].type.dtype)]
 
@@ -100,23 +96,15 @@ def _spread(x: Variable) -> tuple[list[Any], Callable[..., Any]] | None:
         return None
     if any(None in one.type.shape for one in (x, *few)):
         return None
-    return (few, how) if 2 * sum(map(_size, few)) <= _size(x) else None
-
-
-def _size(x: Variable) -> int:
-    return math.prod(x.type.shape)
-
-
-def _with_ndim(x: Any, ndim: int) -> Any:
-    """Give a single number as many dimensions as another variable has."""
-    return x.dimshuffle().dimshuffle(*["x"] * ndim)
+    sizes = [math.prod(one.type.shape) for one in (x, *few)]
+    return (few, how) if 2 * sum(sizes[1:]) <= sizes[0] else None
 
 
 @node_rewriter([switch])
 def local_switch_of_same_function(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
     """Choose the argument of a function instead of its value: ``switch(c, f(a), f(b)) -> f(switch(c, a, b))``."""
     condition, first, second = node.inputs
-    inner = [_negated(branch) for branch in (first, second)]
+    inner = [negated(branch) for branch in (first, second)]
     negate = None not in inner
     if negate:
         first, second = inner
@@ -127,18 +115,6 @@ def local_switch_of_same_function(fgraph: FunctionGraph, node: Apply) -> list[An
     return [-value if negate else value]
 
 
-def _negated(x: Variable) -> Any:
-    """Return the variable that another one negates; None if it is no negative."""
-    op = scalar_op(x)
-    if isinstance(op, scalars.Neg):
-        return x.owner.inputs[0]
-    if not isinstance(op, scalars.Mul) or len(x.owner.inputs) != 2:
-        return None
-    factor, inner = sorted(x.owner.inputs, key=lambda y: not isinstance(y, Constant))
-    is_negative = isinstance(factor, Constant) and factor.data.size == 1 and factor.data.item() == -1
-    return inner if is_negative and inner.type.broadcastable == x.type.broadcastable else None
-
-
 @node_rewriter([switch])
 def local_switch_of_sign(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
     """Make a constant choice of sign a factor: ``switch(c, -a, a) -> switch(c, -1, 1) * a``."""
@@ -146,7 +122,7 @@ def local_switch_of_sign(fgraph: FunctionGraph, node: Apply) -> list[Any] | None
     if not isinstance(condition, Constant):
         return None
     for minus, plus, signs in ((first, second, (-1.0, 1.0)), (second, first, (1.0, -1.0))):
-        if _negated(minus) is plus:
+        if negated(minus) is plus:
             sign = np.where(condition.data, *signs).astype(plus.type.dtype)
             return [plus * sign] if is_float(plus) else None
     return None
@@ -179,7 +155,7 @@ def local_log1p_of_minus_sigmoid(fgraph: FunctionGraph, node: Apply) -> list[Any
 
     ``1 - sigmoid(x)`` has no digits left for large x, and no proof of concavity reads it.
     """
-    inner = _negated(node.inputs[0])
+    inner = negated(node.inputs[0])
     if inner is None or not isinstance(scalar_op(inner), Sigmoid):
         return None
     return [-pt.softplus(inner.owner.inputs[0]).astype(node.outputs[0].type.dtype)]
@@ -237,7 +213,7 @@ def local_bound_that_holds(fgraph: FunctionGraph, node: Apply) -> list[Any] | No
     if not isinstance(bound, Constant) or value.type.broadcastable != node.outputs[0].type.broadcastable:
         return None
     if isinstance(node.op.scalar_op, scalars.GE):
-        holds = isinstance(op, _NOT_NEGATIVE) and np.all(bound.data <= 0)
+        holds = isinstance(op, scalars.Exp | Erfc | Sigmoid | Softplus) and np.all(bound.data <= 0)
     else:
         holds = isinstance(op, Sigmoid) and np.all(bound.data >= 1)
     return [pt.invert(pt.isnan(value.owner.inputs[0]))] if holds else None
@@ -253,4 +229,5 @@ def local_positive_exponential(fgraph: FunctionGraph, node: Apply) -> list[Any] 
         return None
     if value.type.broadcastable != node.outputs[0].type.broadcastable:
         return None
-    return [pt.gt(value.owner.inputs[0], np.full((1,) * value.type.ndim, _EXP_UNDERFLOWS))]
+    largest = -745.1332191019412  # whose exponential is zero in double precision
+    return [pt.gt(value.owner.inputs[0], np.full((1,) * value.type.ndim, largest))]

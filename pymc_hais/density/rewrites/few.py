@@ -21,10 +21,10 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.compat import CheckParameterValue
 from pymc_hais.density.rewrites.elementwise import log_of_positive
-from pymc_hais.density.rewrites.graphs import axes_of, is_float, scalar_op
+from pymc_hais.density.rewrites.graphs import axes_of, behind_dims, is_float, scalar_op
 
-#: The most summands that a sum is taken apart into, and terms that a summand is.
-_MOST_SUMMANDS, _MOST_TERMS = 32, 12
+#: The most terms that a summand is written as.
+_MOST_TERMS = 12
 
 
 class _Term(NamedTuple):
@@ -87,7 +87,7 @@ def _summands(x: Any) -> list[tuple[float, Any]]:
             waiting += [(sign, part) for part in one.owner.inputs]
         else:
             found.append((sign, one))
-        if len(found) + len(waiting) > _MOST_SUMMANDS:
+        if len(found) + len(waiting) > 32:
             return [(1.0, x)]
     return found
 
@@ -256,7 +256,7 @@ def local_never_zero(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
     where something is divided by it, it does.
     """
     for x, other in (node.inputs, node.inputs[::-1]):
-        bound = _behind_dims(other)
+        bound = behind_dims(other)
         if not isinstance(bound, Constant):
             continue
         is_log = isinstance(scalar_op(x), scalars.Log) and np.all(bound.data == -np.inf)
@@ -278,9 +278,3 @@ def _is_divisor(fgraph: FunctionGraph, x: Variable) -> bool:
         if isinstance(getattr(client, "op", None), DimShuffle) and _is_divisor(fgraph, client.outputs[0]):
             return True
     return False
-
-
-def _behind_dims(x: Variable) -> Any:
-    while x.owner is not None and isinstance(x.owner.op, DimShuffle):
-        x = x.owner.inputs[0]
-    return x

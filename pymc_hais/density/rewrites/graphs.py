@@ -5,20 +5,44 @@ from typing import Any
 import numpy as np
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.scalar import basic as scalars
+from pytensor.tensor.basic import ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 
-#: Functions of whole numbers that are whole numbers, and functions whose values are always.
+#: Operations that pick or lay out elements of their first input anew.
+LAYOUT = (
+    *(DimShuffle, Reshape, SpecifyShape, Subtensor, AdvancedSubtensor),
+    *(ScalarFromTensor, TensorFromScalar),
+)
+#: Functions that are linear in all of their arguments together, whatever these are.
+LINEAR = (scalars.Add, scalars.Sub, scalars.Neg, scalars.Identity)
+#: Functions whose values are whole numbers.
+_MAKE_WHOLE = (
+    *(scalars.Ceil, scalars.Floor, scalars.RoundHalfAwayFromZero, scalars.RoundHalfToEven, scalars.Trunc),
+    *(scalars.IntDiv, scalars.Sign),
+)
+#: Functions of whole numbers that are whole numbers.
 _KEEP_WHOLE = (scalars.Abs, scalars.Add, scalars.Maximum, scalars.Minimum, scalars.Mul, scalars.Neg, scalars.Sub)
-_ROUND = (scalars.Ceil, scalars.Floor, scalars.RoundHalfAwayFromZero, scalars.RoundHalfToEven, scalars.Trunc)
-_MAKE_WHOLE = (*_ROUND, scalars.IntDiv, scalars.Sign)
 
 
 def scalar_op(variable: Variable) -> Any:
     """Return the function of numbers that computed a variable, element by element; None otherwise."""
     op = getattr(variable.owner, "op", None)
     return op.scalar_op if isinstance(op, Elemwise) else None
+
+
+def negated(variable: Variable) -> Any:
+    """Return x of -x, or of x times -1, without broadcasting; None for other variables."""
+    op = scalar_op(variable)
+    if isinstance(op, scalars.Neg):
+        return variable.owner.inputs[0]
+    if isinstance(op, scalars.Mul) and len(variable.owner.inputs) == 2:
+        factor, inner = sorted(variable.owner.inputs, key=lambda one: not isinstance(one, Constant))
+        if isinstance(factor, Constant) and np.all(factor.data == -1):
+            return inner if inner.type.broadcastable == variable.type.broadcastable else None
+    return None
 
 
 def is_float(variable: Variable) -> bool:
@@ -40,6 +64,13 @@ def is_whole(variable: Variable) -> bool:
     if isinstance(numbers, scalars.Switch):
         return all(map(is_whole, variable.owner.inputs[1:]))
     return isinstance(numbers, _KEEP_WHOLE) and all(map(is_whole, variable.owner.inputs))
+
+
+def behind_dims(variable: Variable) -> Any:
+    """Return what a variable is with other dimensions: added, left out or in another order."""
+    while variable.owner is not None and isinstance(variable.owner.op, DimShuffle):
+        variable = variable.owner.inputs[0]
+    return variable
 
 
 def core_op(variable: Variable, *ops: type) -> Any:

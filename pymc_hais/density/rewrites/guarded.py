@@ -36,14 +36,8 @@ _SINGULAR[scalars.TrueDiv] = (1,)
 _FINE_AT_ZERO = (scalars.ArcCos, scalars.ArcSin, scalars.ArcTanh, Erfinv, scalars.Log1p)
 #: Functions that choose one of their arguments.
 _CHOOSE = (scalars.Clip, scalars.Maximum, scalars.Minimum)
-#: Functions in which a factor has no effect where another factor is zero.
-_MULTIPLY = (scalars.Mul, scalars.TrueDiv)
 #: Functions that are zero where their first argument is.
 _KEEP_ZERO = (scalars.Abs, scalars.Cast, scalars.Neg, scalars.Pow, scalars.Sqr, scalars.Sqrt, scalars.TrueDiv)
-#: Operations whose results are elements of their first argument.
-_MOVE = (AdvancedSubtensor, CheckParameterValue, DimShuffle, Subtensor)
-#: Where all of the functions above have finite derivatives.
-_SAFE = 0.5
 
 
 class Guarded(SymbolicOp):
@@ -66,7 +60,8 @@ class Guarded(SymbolicOp):
         """Multiply derivatives where nothing is nothing; where the value does not count they are those elsewhere."""
         (gradient,) = output_gradients
         unused = pt.eq(gradient, 0.0)
-        safe = [pt.switch(unused, _SAFE, x) if is_float(x) and not isinstance(x, Constant) else x for x in inputs]
+        # At 0.5 all singular functions have finite derivatives.
+        safe = [pt.switch(unused, 0.5, x) if is_float(x) and not isinstance(x, Constant) else x for x in inputs]
         found = self.op.pullback(safe, [self.op(*safe)], [gradient])
         if self.masks:
             slopes = self.op.pullback(safe, [self.op(*safe)], [pt.ones_like(gradient)])
@@ -90,11 +85,13 @@ def guard(graph: FunctionGraph) -> None:
     zeros = _with_zeros(graph)
     at_zero = (node for node in singular if not isinstance(scalar_op(node.outputs[0]), _FINE_AT_ZERO))
     singular_at_zero = [node.inputs[i] for node in at_zero for i in singular[node]]
-    before_zeros = set(ancestors([one for one in singular_at_zero if one in zeros]))
+    zeros &= set(ancestors([one for one in singular_at_zero if one in zeros]))
     for node in graph.toposort():
         output = node.outputs[0]
-        chooses = isinstance(scalar_op(output), _CHOOSE) and output in before
-        multiplies = isinstance(scalar_op(output), _MULTIPLY) and output in zeros and output in before_zeros
+        function = scalar_op(output)
+        chooses = isinstance(function, _CHOOSE) and output in before
+        # A factor has no effect where another one is zero.
+        multiplies = isinstance(function, scalars.Mul | scalars.TrueDiv) and output in zeros
         masks = (chooses or multiplies) and is_float(output)
         if masks or (node in singular and node in far):
             guarded = output.type.filter_variable(Guarded(op=node.op, masks=masks)(*node.inputs))
@@ -104,17 +101,14 @@ def guard(graph: FunctionGraph) -> None:
 def _singular_arguments(node: Apply) -> list[Any]:
     """Return which arguments of a function may be where its derivative is infinite, or none."""
     numbers = scalar_op(node.outputs[0])
-    if isinstance(numbers, scalars.Pow) and _is_polynomial(node.inputs[1]):
-        return []
+    exponent = node.inputs[1] if isinstance(numbers, scalars.Pow) else None
+    if isinstance(exponent, Constant) and np.all((exponent.data >= 1) & (exponent.data % 1 == 0)):
+        return []  # a polynomial
     return [
         i
         for i in _SINGULAR.get(type(numbers), ())
         if not isinstance(node.inputs[i], Constant) and not _is_away_from_zero(node.inputs[i])
     ]
-
-
-def _is_polynomial(exponent: Variable) -> bool:
-    return isinstance(exponent, Constant) and bool(np.all((exponent.data >= 1) & (exponent.data % 1 == 0)))
 
 
 def _is_away_from_zero(x: Variable) -> bool:
@@ -137,7 +131,8 @@ def _is_not_negative(x: TensorVariable) -> bool:
 
 def _with_zeros(graph: FunctionGraph) -> set[Any]:
     """Return what may be zero by more than chance: by zeros in the data, or by a choice of zero."""
-    found: set[Any] = {x for node in graph.apply_nodes for x in node.inputs if _has_zeros(x)}
+    tensors = (x for node in graph.apply_nodes for x in node.inputs if isinstance(x.type, TensorType))
+    found: set[Any] = {x for x in tensors if isinstance(x, Constant) and not np.all(x.data)}
     for node in graph.toposort():
         numbers, are_zero = scalar_op(node.outputs[0]), [x in found for x in node.inputs]
         if isinstance(numbers, scalars.Add | scalars.Sub):
@@ -147,15 +142,11 @@ def _with_zeros(graph: FunctionGraph) -> set[Any]:
         elif isinstance(numbers, (scalars.Mul, *_CHOOSE)):
             is_zero = any(are_zero)
         else:
-            keeps = isinstance(numbers, _KEEP_ZERO)
-            is_zero = are_zero[:1] == [True] and (keeps or isinstance(node.op, _MOVE))
+            moves = isinstance(node.op, AdvancedSubtensor | CheckParameterValue | DimShuffle | Subtensor)
+            is_zero = are_zero[:1] == [True] and (moves or isinstance(numbers, _KEEP_ZERO))
         if is_zero:
             found.update(node.outputs)
     return found
-
-
-def _has_zeros(x: Variable) -> bool:
-    return isinstance(x, Constant) and isinstance(x.type, TensorType) and not np.all(x.data)
 
 
 def _behind_choices(graph: FunctionGraph) -> set[Any]:
@@ -168,16 +159,11 @@ def _behind_choices(graph: FunctionGraph) -> set[Any]:
         if node is None or (node, is_far) in seen:
             continue
         seen.add((node, is_far))
-        is_direct = isinstance(node.op, Elemwise | CheckParameterValue)
-        waiting += [(one, is_far or not is_direct or _is_repeated(one, node)) for one in node.inputs]
+        is_far |= not isinstance(node.op, Elemwise | CheckParameterValue)
+        # The gradients of an argument that is used for many results are summed.
+        shape = node.outputs[0].type.broadcastable if isinstance(node.op, Elemwise) else None
+        waiting += [(one, is_far or (shape is not None and one.type.broadcastable != shape)) for one in node.inputs]
     return {node for node, is_far in seen if is_far}
-
-
-def _is_repeated(x: TensorVariable, node: Apply) -> bool:
-    """Whether an argument is used for many results, whose gradients are then summed."""
-    if not isinstance(node.op, Elemwise):
-        return False
-    return x.type.broadcastable != node.outputs[0].type.broadcastable
 
 
 def _branches(node: Apply) -> Iterator[Any]:

@@ -19,18 +19,12 @@ from pytensor.tensor.blockwise import Blockwise
 from pymc_hais.density.compat import Cholesky, CholeskySolve, Solve, SolveTriangular
 from pymc_hais.density.rewrites.graphs import core_op, is_float, is_one_matrix, scalar_op, without_batch
 
-#: Up to this condition number (in the 1-norm) a product with the inverse has errors below 1e-9 of the result, which is
-#: what a log density can bear; beyond it, systems are solved.
-_MAX_CONDITION = 1e7
-#: Kinds of matrices: of all but the general one a triangle is read.
-_ASSUMED = ("gen", "pos", "sym", "her")
-
 
 @node_rewriter([SolveTriangular, Solve, CholeskySolve, Blockwise])
 def local_solve_of_constant(fgraph: Any, node: Any) -> list[Any] | None:
     """Multiply by the inverse of a constant matrix instead of solving, where it is safe."""
     op = core_op(node.outputs[0], SolveTriangular, Solve, CholeskySolve)
-    if op is None or getattr(op, "assume_a", "gen") not in _ASSUMED:
+    if op is None or getattr(op, "assume_a", "gen") not in ("gen", "pos", "sym", "her"):
         return None
     matrices, b = without_batch(node.inputs[0]), node.inputs[1]
     if not isinstance(matrices, Constant):
@@ -65,7 +59,8 @@ def _safe_inverse(op: Op, matrix: np.ndarray) -> np.ndarray | None:
     except (np.linalg.LinAlgError, ValueError):
         return None
     condition = np.linalg.norm(used, 1) * np.linalg.norm(inverse, 1)
-    return inverse if condition <= _MAX_CONDITION else None
+    # Up to here a product with the inverse has errors below 1e-9 of the result, which is what a log density can bear.
+    return inverse if condition <= 1e7 else None
 
 
 def _whole(op: Any, matrix: np.ndarray) -> np.ndarray:

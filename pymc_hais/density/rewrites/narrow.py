@@ -21,16 +21,13 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_hais.density.compat import indices_from_subtensor
 from pymc_hais.density.rewrites.graphs import axes_of
 
-_MAX_COLUMNS = 16
-#: A table is narrow if it has at least so many rows a column.
-_ROWS_PER_COLUMN = 4
-
 
 def _is_narrow(variable: Variable) -> bool:
+    """Whether a variable is a table of 2 to 16 columns, with at least four rows a column."""
     shape: tuple = getattr(variable.type, "shape", ())
     if len(shape) != 2 or None in shape:
         return False
-    return 2 <= shape[1] <= _MAX_COLUMNS and shape[0] >= _ROWS_PER_COLUMN * shape[1]
+    return 2 <= shape[1] <= 16 and shape[0] >= 4 * shape[1]
 
 
 def _is_transposition(node: Apply) -> bool:

@@ -4,6 +4,7 @@ Two forms of one function may differ because one of them loses digits: 1 - sigmo
 NumPy's ``longdouble`` has 11 bits more on most machines, which tells which form is right.
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -142,14 +143,11 @@ def _compute(node: Any, inputs: list[Any]) -> list[Any]:
             return [storage[0][0]]
     except TypeError:  # a function that NumPy or SciPy has in double precision alone
         pass
-    narrow = [np.asarray(x, one.type.dtype) if hasattr(one.type, "dtype") else x for x, one in _pairs(node, inputs)]
-    own = [one.type() for one in node.inputs]
+    types = [one.type for one in node.inputs]
+    narrow = [np.asarray(x, t.dtype) if hasattr(t, "dtype") else x for x, t in zip(inputs, types, strict=True)]
+    own = [one() for one in types]
     outputs = op.make_node(*own).outputs
     return [_widened(np.asarray(one)) for one in compile_interpreted(own, outputs)(*narrow)]
-
-
-def _pairs(node: Any, inputs: list[Any]) -> list[tuple[Any, Any]]:
-    return list(zip(inputs, node.inputs, strict=True))
 
 
 def _function(scalar: Any, node: Apply) -> Callable[..., Any] | None:
@@ -159,7 +157,7 @@ def _function(scalar: Any, node: Apply) -> Callable[..., Any] | None:
         return lambda x: np.asarray(x).astype(np.longdouble if is_float else scalar.o_type.dtype)
     if isinstance(scalar, ps.Add | ps.Mul):
         ufunc = np.add if isinstance(scalar, ps.Add) else np.multiply
-        return lambda first, *rest: _reduced(ufunc, first, rest)
+        return lambda *terms: functools.reduce(ufunc, terms)
     for kind, function in _FUNCTIONS.items():
         if isinstance(scalar, kind):
             return function
@@ -167,12 +165,6 @@ def _function(scalar: Any, node: Apply) -> Callable[..., Any] | None:
         return None
     *module, name = scalar.nfunc_spec[0].split(".")
     return getattr(scipy.special if module else np, name, None)
-
-
-def _reduced(ufunc: np.ufunc, first: Any, rest: Sequence[Any]) -> Any:
-    for one in rest:
-        first = ufunc(first, one)
-    return first
 
 
 def _log1mexp(x: Any) -> Any:

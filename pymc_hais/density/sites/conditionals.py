@@ -20,17 +20,13 @@ from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
 from pytensor.tensor.variable import TensorVariable
 from scipy.sparse import csr_array
 
-from pymc_hais.density.sites.sites import SiteVariable
 from pymc_hais.density.sites.terms import split_terms
+from pymc_hais.density.sites.variables import SiteVariable
 
 #: Terms that a site is in, at most, if they are to be gathered one by one.
 _GATHERED = 32
 #: Elements of a matrix of zeros and ones, at most, by which terms are multiplied.
 _MOST_DENSE = 4_000_000
-#: What stands for an infinite term where terms are multiplied by 0 and 1.
-_FAR = 1e30
-#: What pymc_extras sums out of a model.
-_SUMMABLE = (BernoulliRV, CategoricalRV, DiscreteUniformRV)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,8 +92,8 @@ def _sum_members(members: csr_array, terms: TensorVariable) -> Any:
         return pt.switch(counts > 0, total, 0.0)
     if counts.max() <= _GATHERED:
         return _gather(members, counts, terms)
-    # NaN is the least: an impossible term of one site is not to make another's sum impossible.
-    finite = pt.maximum(pt.switch(pt.isnan(terms), -_FAR, terms), -_FAR)
+    # An impossible term of one site is not to make another's sum NaN, which 0 times infinity is.
+    finite = pt.maximum(pt.switch(pt.isnan(terms), -1e30, terms), -1e30)
     if n_sites * n_terms <= _MOST_DENSE:
         return pt.dot(members.toarray().astype(terms.dtype), finite)
     rows = np.repeat(np.arange(n_sites), counts)
@@ -118,5 +114,6 @@ def _gather(members: csr_array, counts: np.ndarray, terms: TensorVariable) -> An
 
 def summable(model: pm.Model, rules: Sequence[SiteRule]) -> tuple[str, ...]:
     """Name the variables whose elements are independent of one another given all else: they could be summed out."""
+    summed = BernoulliRV | CategoricalRV | DiscreteUniformRV  # by pymc_extras
     names = (rule.variable.name for rule in rules if rule.rule in ("gradient", "table") and not rule.colours.any())
-    return tuple(name for name in names if isinstance(model[name].owner.op, _SUMMABLE))
+    return tuple(name for name in names if isinstance(model[name].owner.op, summed))

@@ -16,13 +16,8 @@ from pymc_hais.density.sites.conditionals import SiteRule, SiteRules
 from pymc_hais.density.sites.dependence import Dependence
 from pymc_hais.density.sites.multilinear import extend
 from pymc_hais.density.sites.reach import Span, columns
-from pymc_hais.density.sites.sites import SiteVariable
 from pymc_hais.density.sites.terms import split_terms
-
-#: Elements of terms, at most, whose sites are kept.
-_MOST_MEETINGS = 1000
-#: Sites of one of them, at most.
-_LARGEST_MEETING = 256
+from pymc_hais.density.sites.variables import SiteVariable
 
 
 def find_rules(outputs: list[Any], position: TensorVariable, variables: Sequence[SiteVariable]) -> SiteRules:
@@ -95,8 +90,9 @@ def find_meetings(outputs: Sequence[Any], position: TensorVariable, n_sites: int
     order = np.argsort(labels, kind="stable")
     groups = np.split(order, np.flatnonzero(np.diff(labels[order])) + 1)
     counts = np.diff(members.indptr)
-    rows = np.flatnonzero((counts > 1) & (counts <= _LARGEST_MEETING))
-    rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), _MOST_MEETINGS)).astype(int)]
+    # At most 1,000 of the elements of terms, which have at most 256 sites each.
+    rows = np.flatnonzero((counts > 1) & (counts <= 256))
+    rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), 1000)).astype(int)]
     sets = dict.fromkeys(tuple(sorted(members.indices[members.indptr[i] : members.indptr[i + 1]])) for i in rows)
     return Meetings(tuple(groups), tuple(np.array(one) for one in sets))
 

@@ -23,30 +23,27 @@ from pytensor.graph.op import HasInnerGraph
 from pytensor.graph.traversal import io_toposort
 from pytensor.scalar.basic import ScalarOp
 from pytensor.scan.op import Scan
-from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, TensorFromScalar
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.basic import Alloc, Join, MakeVector
+from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Sum
-from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
+from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, IncSubtensor, Subtensor
 from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.compiling import compile_interpreted, freeze_dims_and_data, untraced
 from pymc_hais.density.layout import Layout, on_position
+from pymc_hais.density.rewrites.graphs import LAYOUT, LINEAR
 from pymc_hais.density.sites.dependence import evaluate_known
-from pymc_hais.density.sites.sites import SiteVariable
+from pymc_hais.density.sites.variables import SiteVariable
 
 #: The least and the largest value that the elements of an array may have.
 type Range = tuple[float, float]
 
 #: What may have any.
 ANY: Range = (-math.inf, math.inf)
-#: What keeps the values of its first input, or repeats or leaves out some.
-_SHAPING = (Alloc, AdvancedSubtensor, DimShuffle, Reshape, ScalarFromTensor, SpecifyShape, Subtensor, TensorFromScalar)
 _WRITING = (IncSubtensor, AdvancedIncSubtensor)
-#: Functions that are largest and least at ends of their arguments' ranges.
-_MONOTONE = (ps.Add, ps.Sub, ps.Mul, ps.Neg, ps.Cast, ps.Identity, ps.Minimum, ps.Maximum, ps.Clip)
 
 
 def confine_lookups(outputs: Sequence[Any], ranges: Mapping[Any, Range]) -> tuple[list[Any], Any]:
@@ -200,7 +197,7 @@ class _Ranges:
         if isinstance(op, Shape):
             shape = inputs[0].type.shape
             return (float(min(shape)), float(max(shape))) if shape and None not in shape else ANY
-        if isinstance(op, _SHAPING):
+        if isinstance(op, (Alloc, *LAYOUT)):
             return self.of(inputs[0])
         if isinstance(op, _WRITING):
             return self._any_of(inputs[:2]) if op.set_instead_of_inc else ANY
@@ -231,8 +228,10 @@ class _Ranges:
         given = [self.of(one) for one in inputs]
         if isinstance(scalar_op, ps.Mod) and given[1][0] > 0 and given[1][1] < math.inf:
             return 0.0, given[1][1] - 1.0 if inputs[1].type.dtype.startswith("int") else given[1][1]
+        # These are largest and least at ends of their arguments' ranges.
+        is_monotone = isinstance(scalar_op, (*LINEAR, ps.Mul, ps.Cast, ps.Minimum, ps.Maximum, ps.Clip))
         is_divided = isinstance(scalar_op, ps.IntDiv | ps.TrueDiv) and given[1][0] > 0
-        if not isinstance(scalar_op, _MONOTONE) and not is_divided:
+        if not is_monotone and not is_divided:
             return ANY
         with np.errstate(all="ignore"):
             function: Callable[..., Any] = getattr(scalar_op, "impl", lambda x: x)

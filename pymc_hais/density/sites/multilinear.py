@@ -24,15 +24,11 @@ from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_hais.density.rewrites.graphs import LINEAR, scalar_op
 from pymc_hais.density.sites.dependence import Dependence
 from pymc_hais.density.sites.operations import keeps_numbers
-from pymc_hais.density.sites.sites import SiteVariable
+from pymc_hais.density.sites.variables import SiteVariable
 
-#: Slopes are kept finite: infinity times a difference of zero would be no number.
-_STEEPEST = 1e30
-#: Sets of sites that one operation is evaluated at together, at most: each doubles the work.
-_MOST_GROUPS = 3
-_LINEAR = (ps.Add, ps.Sub, ps.Neg, ps.Cast, ps.Identity)
 _SHAPING = (DimShuffle, Reshape, Subtensor, SpecifyShape, Alloc)
 
 
@@ -66,20 +62,15 @@ class Extended(NamedTuple):
 
 def find_casts(outputs: Sequence[Any], position: Variable) -> list[Any]:
     """Return the arrays of whole numbers that are read off the flat vector."""
-    return [
-        variable
-        for variable in ancestors(list(outputs))
-        if variable.owner and _is_cast(variable.owner) and _read_off(variable.owner.inputs[0]) is position
-    ]
-
-
-def _read_off(variable: Variable) -> Any:
-    """Return what a variable is a part of in another shape, and None if it is computed from it."""
-    while variable.owner:
-        if not isinstance(variable.owner.op, _SHAPING):
-            return None
-        variable = variable.owner.inputs[0]
-    return variable
+    found = []
+    for variable in ancestors(list(outputs)):
+        if isinstance(scalar_op(variable), ps.Cast) and variable.type.dtype.startswith(("int", "uint", "bool")):
+            source = variable.owner.inputs[0]
+            while source.owner and isinstance(source.owner.op, _SHAPING):
+                source = source.owner.inputs[0]
+            if source is position:
+                found.append(variable)
+    return found
 
 
 def extend(outputs: list[Any], position: TensorVariable, variables: Sequence[SiteVariable]) -> Extended:
@@ -108,7 +99,7 @@ def _at_both(op: Op, inputs: list[Any]) -> Any:
     groups = list({id(one.sites): one.sites for one in splits}.values())
     if not groups:
         return op.make_node(*inputs).outputs[-1]
-    if len(groups) > _MOST_GROUPS:
+    if len(groups) > 3:  # each doubles the work
         return None
     groups.sort(key=lambda sites: sum(sites.type.broadcastable) - sites.ndim)
     sites = groups[0]
@@ -134,19 +125,11 @@ def _passes(node: Apply, reached: list[Any]) -> bool:
 
 
 def _bounded(value: TensorVariable) -> Any:
-    """Keep log densities finite, with NaN as the least: what is impossible at one value says nothing of the other."""
-    return pt.minimum(pt.switch(value > -_STEEPEST, value, -_STEEPEST), _STEEPEST)
+    """Keep log densities finite, with NaN as the least: what is impossible at one value says nothing of the other.
 
-
-def _for_floats(op: Op) -> Any:
-    """Return an operation without the whole-numbered type that it was made for."""
-    return type(op)(axis=op.axis) if isinstance(op, Sum) else op
-
-
-def _is_cast(node: Any) -> bool:
-    """Whether a node turns numbers into whole ones."""
-    is_cast = isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, ps.Cast)
-    return is_cast and node.outputs[0].dtype.startswith(("int", "uint", "bool"))
+    Infinity times a difference of zero would be NaN.
+    """
+    return pt.minimum(pt.switch(value > -1e30, value, -1e30), 1e30)
 
 
 class _Writer:
@@ -194,7 +177,9 @@ class _Writer:
             return
         # What takes whole numbers only is flat as a function of real sites.
         with contextlib.suppress(IndexError, TypeError, ValueError, NotImplementedError):
-            self._smooth[output] = _for_floats(node.op).make_node(*map(self.smooth, node.inputs)).outputs[-1]
+            # A sum of whole numbers was made for their type.
+            op = Sum(axis=node.op.axis) if isinstance(node.op, Sum) else node.op
+            self._smooth[output] = op.make_node(*map(self.smooth, node.inputs)).outputs[-1]
 
     def _split(self, node: Apply) -> _Split | None:
         """Evaluate a node at both values of the sites that its elements depend on."""
@@ -253,6 +238,6 @@ class _Writer:
             return self._splits[reached[0]].linear if keeps_numbers(node) else None
         is_factor = isinstance(op, ps.Mul) and len(reached) == 1 and node.inputs.count(reached[0]) == 1
         is_divided = isinstance(op, ps.TrueDiv) and reached == [node.inputs[0]]
-        if not (isinstance(op, _LINEAR) or is_factor or is_divided):
+        if not (isinstance(op, LINEAR) or is_factor or is_divided):
             return None
         return node.op.make_node(*map(self.smooth, node.inputs)).outputs[0]

@@ -18,9 +18,9 @@ from pytensor.tensor.subtensor import AdvancedIncSubtensor, IncSubtensor, Subten
 from scipy import sparse
 
 from pymc_hais.density.compat import indices_from_subtensor
+from pymc_hais.density.rewrites.graphs import LINEAR
 from pymc_hais.density.sites.reach import Reach
 
-_LINEAR = (ps.Add, ps.Sub, ps.Neg, ps.Identity)
 #: Most products of a matrix product that are examined one by one.
 _MOST_PRODUCTS = 10_000_000
 
@@ -58,7 +58,7 @@ def _(op: Elemwise, node: Any, walk: Any) -> Reach | None:
     if isinstance(scalar_op, ps.Second) and None not in walk.shape(node.inputs[0]):  # which tells the shape alone
         return walk.aligned(node.inputs[1:], node.outputs[0])[0]
     parts = walk.aligned(node.inputs, node.outputs[0])
-    if isinstance(scalar_op, _LINEAR) or (isinstance(scalar_op, ps.Cast) and keeps_numbers(node)):
+    if isinstance(scalar_op, LINEAR) or (isinstance(scalar_op, ps.Cast) and keeps_numbers(node)):
         return walk.add(parts)
     if isinstance(scalar_op, ps.Mul):
         return walk.multiply(_without_zeros(node, parts, walk))
@@ -91,19 +91,13 @@ def _(op: CAReduce, node: Any, walk: Any) -> Reach | None:
     if reach.n_rows > 1:
         axes = tuple(range(inner.ndim)) if op.axis is None else op.axis
         sizes = [1 if axis in axes else size for axis, size in enumerate(walk.shape(inner))]
-        reach = _gather(reach, np.broadcast_to(places_of(sizes), walk.shape(inner)).ravel(), int(np.prod(sizes)))
+        reach = _gather_all(reach, np.broadcast_to(places_of(sizes), walk.shape(inner)).ravel(), int(np.prod(sizes)))
     return reach if isinstance(op, Sum) else walk.mix([reach])
 
 
 def places_of(shape: Any) -> np.ndarray:
     """Return the numbers of the elements of an array, in C order."""
     return np.arange(int(np.prod(shape, dtype=int))).reshape(tuple(shape))
-
-
-def _gather(reach: Reach, targets: np.ndarray, n_rows: int) -> Reach:
-    """Unite the elements that go to the same of N targets."""
-    ones = np.ones(len(targets), dtype=bool)
-    return reach.gather(sparse.csr_array((ones, (targets, np.arange(len(targets)))), shape=(n_rows, len(targets))))
 
 
 @reach_of.register

@@ -10,9 +10,6 @@ from pymc_hais.density.compat import indices_from_subtensor
 from pymc_hais.density.sites.operations import places_of, reach_of, rearranged
 from pymc_hais.density.sites.reach import Reach
 
-#: Most combinations of values of the indices into one table that are examined one by one.
-_MOST_INDICES = 4096
-
 
 def looked_up(op: Op, node: Apply, walk: Any) -> Reach | None:
     """Return what an output depends on; the rule of one operation, see :func:`reach_of`."""
@@ -69,7 +66,7 @@ def _candidates(
         return reach
     free = [number for number, value in enumerate(values) if value is None]
     sizes = [walk.shape(table)[axes[number]] for number in free]
-    if np.prod(sizes, dtype=float) > _MOST_INDICES:
+    if np.prod(sizes, dtype=float) > 4096:  # combinations of values, which are examined one by one
         return None
     whole = None
     for combination in np.ndindex(*sizes):

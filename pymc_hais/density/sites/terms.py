@@ -19,6 +19,7 @@ from pytensor.tensor.shape import Reshape
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.compat import CheckParameterValue
+from pymc_hais.density.rewrites.graphs import behind_dims
 from pymc_hais.density.sites.multilinear import find_casts
 
 
@@ -87,16 +88,11 @@ def _conditioned(variable: TensorVariable) -> tuple[Any, list[tuple[Any, bool]]]
         if not all(condition.type.broadcastable):
             return None
         for is_true, (value, other) in ((True, branches), (False, branches[::-1])):
-            if _is_impossible(other) and value.type.broadcastable == variable.type.broadcastable:
+            constant = behind_dims(other)
+            is_impossible = isinstance(constant, Constant) and np.all(np.asarray(constant.data) == -np.inf)
+            if is_impossible and value.type.broadcastable == variable.type.broadcastable:
                 return value.astype(variable.dtype), _all_of(condition, is_true)
     return None
-
-
-def _is_impossible(variable: Variable) -> bool:
-    """Whether a variable is -inf, in any shape."""
-    while variable.owner and isinstance(variable.owner.op, DimShuffle):
-        variable = variable.owner.inputs[0]
-    return isinstance(variable, Constant) and bool(np.all(np.asarray(variable.data) == -np.inf))
 
 
 def _all_of(condition: TensorVariable, is_true: bool) -> list[tuple[Any, bool]]:

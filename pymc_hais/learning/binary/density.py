@@ -17,7 +17,7 @@ from pymc_hais.density.containers import freeze_with_inputs
 from pymc_hais.density.layout import Layout, build_layout, build_position, values_at
 from pymc_hais.density.proofs.quadratic import is_quadratic
 from pymc_hais.density.sites.multilinear import extend
-from pymc_hais.density.sites.sites import SiteVariable, find_values, is_discrete
+from pymc_hais.density.sites.variables import SiteVariable, find_values, is_discrete
 from pymc_hais.learning.binary.local import Direct, Quadratic
 from pymc_hais.learning.family import Family
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from xarray import Dataset, DataTree
 
-from pymc_hais.density.points.fixed import evaluate_data_terms, evaluate_fixed
+from pymc_hais.density.points import evaluate_data_terms, evaluate_fixed
 from pymc_hais.engines.transport import versions_of
 from pymc_hais.estimators import to_estimate
 from pymc_hais.inputs.estimates import EVIDENCE

@@ -16,8 +16,8 @@ from pymc_hais.density.sites.dependence import Dependence
 from pymc_hais.density.sites.interactions import colour
 from pymc_hais.density.sites.multilinear import extend
 from pymc_hais.density.sites.reach import Span
-from pymc_hais.density.sites.sites import SiteVariable
 from pymc_hais.density.sites.terms import open_conditions, split_terms
+from pymc_hais.density.sites.variables import SiteVariable
 from tests.marks import seeds
 
 N = 4

@@ -10,7 +10,7 @@ from pymc.logprob.utils import ParameterValueError
 from pymc.model.transform.optimization import freeze_dims_and_data
 from scipy.special import logsumexp
 
-from pymc_hais.density.sites.flat_discrete import FlatDiscrete
+from pymc_hais.density.sites.variables import FlatDiscrete
 from tests.discrete_truth import all_states, log_densities
 
 MODE = "FAST_COMPILE"

@@ -8,7 +8,7 @@ import pytest
 
 from pymc_hais.density.compiling import compile_interpreted
 from pymc_hais.density.sites.multilinear import extend, find_casts
-from pymc_hais.density.sites.sites import SiteVariable
+from pymc_hais.density.sites.variables import SiteVariable
 
 N = 6
 RNG = np.random.default_rng(3)

@@ -8,9 +8,6 @@ import numpy as np
 from scipy.linalg import lapack
 from scipy.sparse import csgraph, csr_array
 
-#: Elements from which orders are tried, in all.
-_STARTS = 24
-
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
@@ -35,7 +32,7 @@ class Pattern:
         n = matrix.shape[0]
         orders = [csgraph.reverse_cuthill_mckee(matrix, symmetric_mode=True)]
         if csgraph.connected_components(matrix, directed=False)[0] == 1:
-            starts = np.unique(np.linspace(0, n - 1, _STARTS).astype(int))
+            starts = np.unique(np.linspace(0, n - 1, 24).astype(int))
             orders += [csgraph.breadth_first_order(matrix, i, return_predecessors=False) for i in starts]
         rows, columns = (one.astype(np.int64) for one in matrix.nonzero())
         cuts = []

@@ -24,13 +24,9 @@ from pytensor.tensor.variable import TensorVariable
 from scipy.sparse import csgraph, csr_array
 
 from pymc_hais.density.compiling import compile_interpreted
-from pymc_hais.density.sites.sites import distribution_of
-from pymc_hais.latent.patterns import Pattern
+from pymc_hais.density.markov.patterns import Pattern
+from pymc_hais.density.sites.variables import distribution_of
 
-#: Parameters at which PyMC's density of pm.CAR is held against the normal one: alpha and tau.
-_LOOKED_AT = ((0.3, 1.7), (-0.4, 0.6))
-#: Relative distance within which both tell the same constant.
-_SAME = 1e-8
 #: Variable -> its field, and the mass of its density: many ask, and the answer takes graphs.
 _masses: weakref.WeakKeyDictionary[Any, tuple[Any, float | None]] = weakref.WeakKeyDictionary()
 
@@ -117,7 +113,7 @@ def _find_log_mass(rv: TensorVariable, field: Markov) -> float | None:
     rng, size, *parameters = rv.owner.inputs
     x = pt.vector("x", dtype=rv.dtype, shape=(field.weights.shape[0],))
     masses = []
-    for seed, (alpha, tau) in enumerate(_LOOKED_AT):
+    for seed, (alpha, tau) in enumerate([(0.3, 1.7), (-0.4, 0.6)]):  # pm.CAR's parameters
         if field.tau is None:
             numbers = [pt.zeros_like(x), parameters[1], *(pt.constant(one, dtype=rv.dtype) for one in (alpha, tau))]
             parameters[:4] = numbers
@@ -128,7 +124,7 @@ def _find_log_mass(rv: TensorVariable, field: Markov) -> float | None:
         (found,) = compile_interpreted([x], [pm.logp(own, x).sum()])(value)
         masses.append(float(found) - field.log_density(value, alpha, tau))
     first, second = masses
-    return first if abs(first - second) <= _SAME * (abs(first) + field.weights.shape[0]) else None
+    return first if abs(first - second) <= 1e-8 * (abs(first) + field.weights.shape[0]) else None
 
 
 def draw_right(graph: FunctionGraph) -> None:

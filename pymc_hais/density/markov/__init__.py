@@ -1,0 +1,1 @@
+"""Gaussian Markov random fields and their sparse precisions."""
