@@ -41,6 +41,14 @@ def skeleton(tmp_path, monkeypatch):
     return load
 
 
+def test_the_density_is_the_models(skeleton):
+    page = skeleton("The density")
+    log_density = page.model.compile_logp()({"rate_log__": 0.0})
+    np.testing.assert_allclose(page.log_prior + page.log_likelihood, log_density, rtol=1e-12)
+    slope = page.model.compile_dlogp()({"rate_log__": 0.0})
+    np.testing.assert_allclose(sum(page.gradients), slope, rtol=1e-12)
+
+
 @pytest.mark.parametrize("n_steps", [1, 10])
 def test_the_kernel_leaves_a_skewed_target_invariant(skeleton, n_steps):
     kernel = skeleton("A new kernel").GuidedWalk()
