@@ -6,7 +6,7 @@ precision c of its own, A + c u u' with u of ones; with w = L^-1 u and s^2 = 1 +
 L (I + (s - 1) w w' / w'w).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ from pymc_hais.density.compat import rewrite_for_gradients
 from pymc_hais.density.compiling import quiet_compilation
 from pymc_hais.density.markov.patterns import Pattern
 from pymc_hais.density.rewrites.gradients import InverseFactor, WrittenOut, gradients_of, recur
-from pymc_hais.latent.precisions import curvature, curvature_at_predictor, pairs
+from pymc_hais.latent.precisions import Nearby, curvature, curvature_at_predictor, pairs
 
 
 class Bands(NamedTuple):
@@ -43,15 +43,9 @@ class Banded:
     pattern: Pattern
     of_sum: float = 0.0
 
-    def expand(
-        self,
-        log_prior: TensorVariable,
-        log_rest: TensorVariable,
-        point: TensorVariable,
-        share: TensorVariable,
-        around: Sequence[Callable[[Any], Any]],
-    ) -> list[Any]:
+    def expand(self, near: Nearby) -> list[Any]:
         """Write the diagonal (K,), the entries of all pairs (E,), and the gradient (K,)."""
+        log_prior, log_rest, point, share, around = near
         diagonal, off, slope = pairs(log_prior, point, self.pattern, self.of_sum)
         predictor, value, weights, slopes = curvature_at_predictor(log_rest, point, around)
         away = (predictor.end - value).ravel()

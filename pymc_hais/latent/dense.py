@@ -1,6 +1,6 @@
 """The precision of independent normal variables whose data depend on linear predictors."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from pymc_hais.density.compat import rewrite_for_gradients
 from pymc_hais.density.compiling import quiet_compilation
 from pymc_hais.density.rewrites.gradients import InverseFactor, WrittenOut, gradients_of
 from pymc_hais.density.rewrites.graphs import behind_dims
-from pymc_hais.latent.precisions import curvature, curvature_at_predictor
+from pymc_hais.latent.precisions import Nearby, curvature, curvature_at_predictor
 
 
 class Lower(NamedTuple):
@@ -69,15 +69,9 @@ class Dense:
     differentiated twice, and what the data say of the predictor stays with it while M moves.
     """
 
-    def expand(
-        self,
-        log_prior: TensorVariable,
-        log_rest: TensorVariable,
-        point: TensorVariable,
-        share: TensorVariable,
-        around: Sequence[Callable[[Any], Any]],
-    ) -> list[Any]:
+    def expand(self, near: Nearby) -> list[Any]:
         """Write A and the gradient; where the likelihood is not concave it adds no precision."""
+        log_prior, log_rest, point, share, around = near
         precision, slope = curvature(log_prior, point)
         predictor, value, weights, slopes = curvature_at_predictor(log_rest, point, around)
         head, end = predictor.head, predictor.end

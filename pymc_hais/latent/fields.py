@@ -40,7 +40,7 @@ from pymc_hais.density.rewrites.graphs import scalar_op
 from pymc_hais.density.rewrites.simplification import simplify_values
 from pymc_hais.latent.banded import Banded
 from pymc_hais.latent.dense import Dense
-from pymc_hais.latent.precisions import NODES, Precision
+from pymc_hais.latent.precisions import NODES, Nearby, Precision
 from pymc_hais.latent.predictors import find_predictor
 from pymc_hais.latent.tridiagonal import Tridiagonal
 
@@ -294,5 +294,5 @@ def expand(
     there = points if field.fixes_predictor else {**given, chain: point}
     nodes = (0.0,) if field.is_dense else NODES  # the width of a linear predictor is none of its elements
     around = [functools.partial(put_in, there=there, sds=sds) for sds in nodes]
-    arrays = field.precision.expand(log_prior, log_rest, point, has_share[0].astype(point.dtype), around)
+    arrays = field.precision.expand(Nearby(log_prior, log_rest, point, has_share[0].astype(point.dtype), around))
     return list(put_in(list(arrays), values))

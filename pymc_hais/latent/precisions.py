@@ -3,7 +3,7 @@
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pytensor
@@ -19,6 +19,16 @@ from pymc_hais.latent.predictors import Predictor, find_predictor
 NODES = {0.0: 2.0 / 3.0, math.sqrt(3.0): 1.0 / 6.0, -math.sqrt(3.0): 1.0 / 6.0}
 
 
+class Nearby(NamedTuple):
+    """The log density of a field near a point, given all other variables."""
+
+    log_prior: Any
+    log_rest: Any
+    point: Any
+    share: Any  # of the rest in the expansion
+    around: Sequence[Callable[[Any], Any]]  # write a graph at the point, and at places over which the rest is averaged
+
+
 class Factor(Protocol):
     """L of A = L L', and the Newton step as L^-1 g, for several particles."""
 
@@ -30,18 +40,8 @@ class Factor(Protocol):
 class Precision[F: Factor](Protocol):
     """A = -d^2 log p / dx^2 of a field x (K,) and its gradient g, as arrays of their own of each kind of matrix."""
 
-    def expand(
-        self,
-        log_prior: TensorVariable,
-        log_rest: TensorVariable,
-        point: TensorVariable,
-        share: TensorVariable,
-        around: Sequence[Callable[[Any], Any]],
-    ) -> Sequence[Any]:
-        """Write the arrays of log prior + share * the rest at a point, as graphs without an axis of particles.
-
-        ``around`` write what a graph is at the point, and at places around it over which the rest is averaged.
-        """
+    def expand(self, near: Nearby) -> Sequence[Any]:
+        """Write the arrays of log prior + share * the rest at a point, as graphs without an axis of particles."""
 
     def write_way(self, arrays: Sequence[Any], z: TensorVariable) -> tuple[Any, Any]:
         """Write the diagonal (K,) of L and the way A^-1 g + L'^-1 z (K,) from the point to x, as graphs."""

@@ -1,7 +1,7 @@
 """Tridiagonal matrices by recurrences: factors, ways that they lead, and gradients, in numbers and as graphs."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_hais.density.compat import rewrite_for_gradients
 from pymc_hais.density.compiling import quiet_compilation
 from pymc_hais.density.rewrites.gradients import WrittenOut, gradients_of, recur
-from pymc_hais.latent.precisions import averaged
+from pymc_hais.latent.precisions import Nearby, averaged
 
 #: Elements that two steps away from each other share no entry of a tridiagonal matrix.
 _COLOURS = 3
@@ -39,15 +39,9 @@ class Bidiagonal(NamedTuple):
 class Tridiagonal:
     """The precision of a chain, as far as each observation looks at one element."""
 
-    def expand(
-        self,
-        log_prior: TensorVariable,
-        log_rest: TensorVariable,
-        point: TensorVariable,
-        share: TensorVariable,
-        around: Sequence[Callable[[Any], Any]],
-    ) -> Bands:
+    def expand(self, near: Nearby) -> Bands:
         """Differentiate log prior + share * the rest; where the rest is not concave it adds no precision."""
+        log_prior, log_rest, point, share, around = near
         of_prior, of_rest = _bands(log_prior, point), Bands(*averaged(_bands(log_rest, point), around))
         bands = [
             of_prior.diagonal + share * pt.maximum(of_rest.diagonal, 0.0),

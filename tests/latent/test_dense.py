@@ -10,6 +10,7 @@ from pymc_hais.density import build_layout, has_normal_fields
 from pymc_hais.density.containers import freeze_with_inputs
 from pymc_hais.latent.dense import Dense, DenseWays
 from pymc_hais.latent.fields import find_fields
+from pymc_hais.latent.precisions import Nearby
 
 N = 16
 RNG = np.random.default_rng(6)
@@ -138,7 +139,7 @@ def test_the_matrix_is_the_likelihood_s_whatever_the_layout():
         return -0.5 * pt.sqr(x).sum(), -pt.exp(pt.dot(left, scale * x.T) @ right).sum()
 
     point, flat = pt.matrix("point", shape=(4, 5)), pt.vector("flat", shape=(20,))
-    found = Dense().expand(*terms(point), point, 1.0, [lambda graph: graph])
+    found = Dense().expand(Nearby(*terms(point), point, 1.0, [lambda graph: graph]))
     whole = sum(terms(flat.reshape((4, 5))))
     expected = [-pytensor.gradient.hessian(whole, flat), pytensor.grad(whole, flat)]
     x = 0.1 * rng.normal(size=(4, 5))
