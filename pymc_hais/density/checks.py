@@ -21,7 +21,7 @@ from pymc_hais.density.facts import improper_priors, periodic_names
 from pymc_hais.density.sites.variables import distribution_of, refuse_joint_sites
 
 
-def find_model(model: pm.Model | None = None, draws: Any = None) -> Any:
+def find_model(model: pm.Model | None = None, draws: object = None) -> Any:
     """Return the model that was given, or the one of the ``with`` block around the call."""
     if is_model(draws):
         raise ValueError("The first argument is `draws`; got a pm.Model: pass it by name, sample_hais(model=model).")
@@ -43,7 +43,7 @@ def _refuse_renamed(model: pm.Model) -> None:
             )
 
 
-def _hint(thing: Any) -> str:
+def _hint(thing: object) -> str:
     """Return a sentence that says which attribute of another object is its model."""
     if is_model(getattr(thing, "model", None)):
         return " Pass its `.model`."
@@ -52,7 +52,7 @@ def _hint(thing: Any) -> str:
     return " Results come after the model: (model, idata)." if hasattr(thing, "children") else ""
 
 
-def is_model(thing: Any) -> bool:
+def is_model(thing: object) -> bool:
     """Whether something is a PyMC model."""
     return isinstance(thing, Model)
 

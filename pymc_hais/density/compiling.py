@@ -77,7 +77,7 @@ def compile_options() -> list[str]:
     return sorted(set(names) - {"inputs", "outputs", "function_kwargs", "kwargs"})
 
 
-def check_mode(mode: Any) -> None:
+def check_mode(mode: object) -> None:
     """Refuse a name that is none of a mode of PyTensor."""
     try:
         if not isinstance(mode, str | Mode | None):

@@ -123,7 +123,7 @@ def _write(model: pm.Model) -> Any:
     return model.logp()
 
 
-def _evaluate_forms(model: pm.Model, layout: Layout, logp: Any, position: np.ndarray) -> tuple[float, float]:
+def _evaluate_forms(model: pm.Model, layout: Layout, logp: TensorVariable, position: np.ndarray) -> tuple[float, float]:
     """Evaluate ``model.logp()`` in wide numbers, as it is written and in its stable form.
 
     As written, log(1 - sigmoid(40)) is -inf, and log(1 - sigmoid(36)) has no digits left.
@@ -172,7 +172,7 @@ def build_written_logp(model: pm.Model, layout: Layout, containers: Mapping[str,
     return written
 
 
-def _point(model: pm.Model, layout: Layout, position: Any) -> dict[str, np.ndarray]:
+def _point(model: pm.Model, layout: Layout, position: np.ndarray) -> dict[str, np.ndarray]:
     """Name the values of one position (D,), in the order and with the dtypes that ``model`` declares."""
     values = layout.unflatten(np.asarray(position))
     return {var.name: np.asarray(values[var.name], dtype=var.dtype) for var in model.value_vars}
@@ -228,7 +228,7 @@ def evaluate_terms(model: pm.Model, layout: Layout, positions: np.ndarray, facto
     return {factor.name: rows[:, i] for i, factor in enumerate(factors)}
 
 
-def _compile_scalars(model: Any, layout: Layout, scalars: list[Any]) -> Callable[[np.ndarray], list[float]]:
+def _compile_scalars(model: pm.Model, layout: Layout, scalars: list[Any]) -> Callable[[np.ndarray], list[float]]:
     """Compile scalars of the model's values as functions of a position (D,), as written."""
     with model:  # which knows whether bounds are to be checked
         function = compile_interpreted(model.value_vars, scalars)

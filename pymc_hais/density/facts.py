@@ -18,7 +18,7 @@ from pytensor.tensor.variable import TensorVariable
 from pytensor.xtensor.shape import Transpose
 from scipy.special import gammaln
 
-from pymc_hais.density.compat import LKJFactor, LKJFactorRV, LogTransform, default_transform
+from pymc_hais.density.compat import LKJFactor, LKJFactorRV, LogTransform, Transform, default_transform
 from pymc_hais.density.compiling import compile_interpreted, untraced
 from pymc_hais.density.layout import Layout, is_circular, name_transform
 from pymc_hais.density.markov.markov import find_log_mass, find_markov
@@ -92,7 +92,7 @@ def known_log_mass(model: pm.Model) -> float | None:
     return None if improper_priors(model) or len(known) < len(masses) else float(sum(known))
 
 
-def _log_mass(rv: TensorVariable, value: TensorVariable, transform: Any) -> float | None:
+def _log_mass(rv: TensorVariable, value: TensorVariable, transform: Transform | None) -> float | None:
     """Return log of the integral of one variable's density; None where it is not known."""
     if transform is None:
         return find_log_mass(rv)
@@ -157,7 +157,7 @@ def log_count(model: pm.Model, layout: Layout) -> float:
 
 
 @untraced
-def keeps_all(rv: TensorVariable, value: TensorVariable, transform: Any) -> bool:
+def keeps_all(rv: TensorVariable, value: TensorVariable, transform: Transform | None) -> bool:
     """Whether all of a variable's distribution is known to lie in the range of its transform.
 
     It does where there is no transform, and where the transform is the one that PyMC gives the distribution by default:
@@ -172,7 +172,7 @@ def keeps_all(rv: TensorVariable, value: TensorVariable, transform: Any) -> bool
     return answer
 
 
-def _keeps_all(rv: TensorVariable, value: TensorVariable, transform: Any) -> bool:
+def _keeps_all(rv: TensorVariable, value: TensorVariable, transform: Transform) -> bool:
     if getattr(rv.type, "dims", None) is not None:
         return _is_default_of_dims(rv, transform)
     default = default_transform(rv.owner.op, rv)
@@ -184,7 +184,7 @@ def _keeps_all(rv: TensorVariable, value: TensorVariable, transform: Any) -> boo
     return equal_computations([transform.backward(value, *parameters)], [default.backward(value, *parameters)])
 
 
-def _is_default_of_dims(rv: TensorVariable, transform: Any) -> bool:
+def _is_default_of_dims(rv: TensorVariable, transform: Transform) -> bool:
     """Compare a transform of ``pymc.dims``, which holds what the distribution it was made for was given."""
     from pymc.dims.distributions import transforms  # warns that it is experimental: only for those who use it
 

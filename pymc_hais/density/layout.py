@@ -11,6 +11,7 @@ import pytensor.tensor as pt
 from pytensor.graph.replace import clone_replace
 
 from pymc_hais.core.messages import quoted
+from pymc_hais.density.compat import Transform
 from pymc_hais.density.compiling import untraced
 from pymc_hais.density.sites.variables import SiteVariable, find_sites, is_discrete
 
@@ -140,7 +141,7 @@ def build_layout(model: pm.Model, values: list[np.ndarray] | None = None) -> Lay
     return replace(layout, sites=find_sites(model, places)) if places else layout
 
 
-def name_transform(transform: Any) -> str:
+def name_transform(transform: Transform | None) -> str:
     """Name a transform and, of several in a row, each; discrete and untransformed variables have none."""
     steps = getattr(transform, "transform_list", [] if transform is None else [transform])
     return "+".join(getattr(step, "name", "") or type(step).__name__ for step in steps)

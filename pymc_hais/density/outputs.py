@@ -112,7 +112,10 @@ def build_unconstrain(
 
 
 def batch_over_rows(
-    position: TensorVariable, outputs: list[Any], single: Any, shared: Mapping[Any, np.ndarray] | None = None
+    position: TensorVariable,
+    outputs: list[Any],
+    single: Callable[..., Any],
+    shared: Mapping[Any, np.ndarray] | None = None,
 ) -> Callable[..., list[np.ndarray]]:
     """Vectorise graphs of one vector over a leading axis; one row at a time where a graph does not allow it.
 

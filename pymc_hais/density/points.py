@@ -1,7 +1,6 @@
 """Models at one point: the density without free variables, and that of the prior where some variables are tested."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -41,7 +40,7 @@ def evaluate_data_terms(model: pm.Model, names: Sequence[str] | None) -> dict[st
     return {one.name: np.asarray(value) for one, value in zip(chosen, values, strict=True)}
 
 
-def read_point(model: pm.Model, point: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
+def read_point(model: pm.Model, point: object, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
     """Return the values of the tested variables, NaN for elements that stay free.
 
     Raises ValueError for anything that is no point or names no free variable, and for a prior without an exact marginal
@@ -80,7 +79,7 @@ def _refuse_dependent(model: pm.Model, name: str) -> None:
         )
 
 
-def _shaped(name: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
+def _shaped(name: str, value: object, shape: tuple[int, ...]) -> np.ndarray:
     try:
         array = np.broadcast_to(np.asarray(value, np.float64), shape)
     except (TypeError, ValueError):

@@ -31,7 +31,7 @@ def _evaluate(graph: TensorVariable) -> np.ndarray:
     return np.asarray(compile_interpreted([], [graph])()[0])
 
 
-def check_known(model: Any, data: Any) -> tuple[str, ...]:
+def check_known(model: pm.Model, data: object) -> tuple[str, ...]:
     """Refuse data that are no dictionary of the model's variables; return the names."""
     free, observed = [rv.name for rv in model.free_RVs], [rv.name for rv in model.observed_RVs]
     containers = [variable.name for variable in model.data_vars]
@@ -84,7 +84,7 @@ def _check_together(model: pm.Model, rows: Mapping[str, np.ndarray], is_joint: b
     _check_dependence(model, tuple(rows), is_joint)
 
 
-def as_rows(model: Any, name: str, given: Any, declared: np.ndarray) -> np.ndarray:
+def as_rows(model: pm.Model, name: str, given: object, declared: np.ndarray) -> np.ndarray:
     """Return rows (R, ...) in the dtype of the one row that the model declares."""
     if _is_masked(given):
         raise ValueError(
@@ -111,7 +111,7 @@ def as_rows(model: Any, name: str, given: Any, declared: np.ndarray) -> np.ndarr
     return cast
 
 
-def _is_masked(given: Any) -> bool:
+def _is_masked(given: object) -> bool:
     """Whether an array, or one of a sequence of arrays, hides values behind a mask."""
     if isinstance(given, list | tuple):
         return any(map(_is_masked, given))

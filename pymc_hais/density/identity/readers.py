@@ -12,7 +12,7 @@ import importlib.util
 import threading
 import types
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from operator import attrgetter
 from pathlib import Path, PurePath
@@ -53,11 +53,11 @@ def _made_of(*names: str) -> Any:
     return lambda value: (type(value).__name__, [attrgetter(name)(value) for name in names])
 
 
-def _flat(pairs: Any) -> list[Any]:
+def _flat(pairs: Iterable[Any]) -> list[Any]:
     return [one for pair in pairs for one in pair]
 
 
-def _read_object(value: Any) -> Parts:
+def _read_object(value: object) -> Parts:
     """Read what pickle would keep, and the attributes of a user's object, which may hide some from pickle."""
     kind = type(value)
     if name := packaged_name(value):
@@ -70,7 +70,7 @@ def _read_object(value: Any) -> Parts:
     return "object", [kind, *parts, *([] if package else [_plain(kind, object.__getstate__(value))])]
 
 
-def _plain(kind: type, kept: Any) -> Any:
+def _plain(kind: type, kept: object) -> Any:
     """Return a part of what pickle keeps without the values of cached properties."""
     if isinstance(kept, Iterator):
         return list(kept)
@@ -159,14 +159,14 @@ def _names_in(code: CodeType) -> tuple[frozenset[str], frozenset[str], frozenset
     return names, global_names, imports
 
 
-def _imported(level: int, name: str, package: Any) -> ModuleType | None:
+def _imported(level: int, name: str, package: str | None) -> ModuleType | None:
     try:
         return importlib.import_module(importlib.util.resolve_name("." * level + name, package))
     except Exception:  # the code itself would fail here, or catches the error
         return None
 
 
-def _used(value: Any, names: frozenset[str]) -> Any:
+def _used(value: object, names: frozenset[str]) -> Any:
     return Used(value, names) if isinstance(value, ModuleType) and not package_of(value.__name__) else value
 
 

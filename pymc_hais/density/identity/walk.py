@@ -59,7 +59,7 @@ class Walk:
         for one in known:
             self._is_new(one)
 
-    def digest(self, *values: Any) -> str:
+    def digest(self, *values: object) -> str:
         """Return the digest of values, without recursion: graphs and nested lists may be thousands deep."""
         content = hashlib.blake2b(digest_size=16)
         waiting = [*reversed(values)]
@@ -93,13 +93,13 @@ class Walk:
             self.unreadable.append(str(error) if isinstance(error, Unreadable) else f"a {kind.__qualname__}")
             return f"unreadable {kind.__qualname__}", []
 
-    def _is_new(self, value: Any) -> bool:
+    def _is_new(self, value: object) -> bool:
         number = self._numbers.setdefault(_key(value), len(self._held))
         if is_new := number == len(self._held):
             self._held.append(value)
         return is_new
 
-    def _nested(self, value: Any) -> str:
+    def _nested(self, value: object) -> str:
         if type(value) in _ATOMS:  # copies nothing for a large set of numbers
             return self._find(value)[0]
         walk = Walk(around=self)
@@ -121,5 +121,5 @@ class Walk:
         return found
 
 
-def _key(value: Any) -> Any:
+def _key(value: object) -> Any:
     return (id(value.module), value.names) if type(value) is Used else id(value)

@@ -148,7 +148,7 @@ def _number(variable: Variable) -> float | None:
     return float(np.ravel(data)[0]) if data is not None and np.size(data) == 1 else None
 
 
-def _field(data: Any, tau: float | None = None, of_sum: float = 0.0) -> Markov:
+def _field(data: np.ndarray | csr_array, tau: float | None = None, of_sum: float = 0.0) -> Markov:
     """Return the one field of some neighbours: many ask, and its pattern takes time."""
     weights = csr_array(data if data.ndim == 2 else np.reshape(data, data.shape[-2:]))
     parts = weights.data.astype(np.float64), weights.indices.astype(np.int32), weights.indptr.astype(np.int32)
@@ -171,7 +171,9 @@ class RightCARRV(CARRV):
         return RandomVariable.make_node(self, rng, size, mu, as_sparse_or_tensor_variable(W), alpha, tau, valid)
 
     @classmethod
-    def rng_fn(cls, rng: np.random.Generator, mu: Any, W: Any, alpha: Any, tau: Any, valid: Any, size: Any) -> Any:
+    def rng_fn(
+        cls, rng: np.random.Generator, mu: np.ndarray, W: Any, alpha: np.ndarray, tau: np.ndarray, valid: Any, size: Any
+    ) -> Any:
         """Draw by the factor of each precision."""
         field = _field(W)
         if not np.all(valid) or np.any(np.abs(alpha) >= 1.0) or np.any(np.asarray(tau) <= 0.0):
@@ -187,7 +189,9 @@ class RightICARRV(ICARRV):
     """pm.ICAR with draws: of a normal distribution whose sum has a precision of its own."""
 
     @classmethod
-    def rng_fn(cls, rng: np.random.Generator, W: Any, sigma: Any, zero_sum_stdev: Any, size: Any) -> Any:
+    def rng_fn(
+        cls, rng: np.random.Generator, W: np.ndarray, sigma: np.ndarray, zero_sum_stdev: np.ndarray, size: Any
+    ) -> Any:
         """Draw by the eigenvectors of the neighbours: of the constant one the eigenvalue is the sum's."""
         weights = np.reshape(W, np.shape(W)[-2:])
         n = len(weights)

@@ -83,18 +83,10 @@ def _alloc(x: TensorVariable) -> Any:
     return pt.alloc(_transpose(value), *shape[::-1])
 
 
-def _join(x: TensorVariable) -> Any:
-    return pt.join(1 - x.owner.op.axis, *map(_transpose, x.owner.inputs))
-
-
 def _split(x: TensorVariable) -> Any:
     table, sizes = x.owner.inputs
     parts: Any = Split(x.owner.op.len_splits, 1 - x.owner.op.axis)(_transpose(table), sizes, return_list=True)
     return parts[x.index]
-
-
-def _cumulate(x: TensorVariable) -> Any:
-    return CumOp(1 - x.owner.op.axis, x.owner.op.mode)(_transpose(x.owner.inputs[0]))
 
 
 def _softmax(x: TensorVariable) -> Any:
@@ -124,9 +116,9 @@ def _increment(x: TensorVariable) -> Any:
 
 _PARTS = {
     Alloc: _alloc,
-    CumOp: _cumulate,
+    CumOp: lambda x: CumOp(1 - x.owner.op.axis, x.owner.op.mode)(_transpose(x.owner.inputs[0])),
     IncSubtensor: _increment,
-    Join: _join,
+    Join: lambda x: pt.join(1 - x.owner.op.axis, *map(_transpose, x.owner.inputs)),
     LogSoftmax: _softmax,
     Softmax: _softmax,
     Split: _split,

@@ -4,27 +4,26 @@ Every operation is taken by its rule; one that has none is taken to make each of
 way.  So what is found may be more than there is, and is never less.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Sequence
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
 from pytensor.compile.builders import OpFromGraph
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.op import Op
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import graph_inputs, walk
 from pytensor.tensor import constant
 from pytensor.tensor.shape import Shape, Shape_i
-from pytensor.tensor.subtensor import AdvancedSubtensor
 from pytensor.tensor.variable import TensorVariable
 from scipy import sparse
 
 from pymc_hais.density.compat import infer_shape, inline_inner_graph
 from pymc_hais.density.compiling import compile_interpreted
-from pymc_hais.density.sites.operations import reach_of
 from pymc_hais.density.sites.reach import Reach, Span, columns, either
-from pymc_hais.density.sites.tables import looked_up
-
-reach_of.register(AdvancedSubtensor, looked_up)
 
 #: Elements times sites, or pairs of sites, beyond which single elements are no longer told apart.
 _MOST = 30_000_000
@@ -229,3 +228,14 @@ def _infer_shape(variable: Variable) -> tuple[int | None, ...]:
 
 def _density(reach: Reach) -> float:
     return max(1.0, reach.sites.nnz / max(1, reach.n_rows))
+
+
+@singledispatch
+def reach_of(op: Op, node: Apply, walk: Dependence) -> Reach | None:
+    """Return what an operation's output depends on: `operations` and `tables` register a rule for each they know."""
+    return anything(node, walk)
+
+
+def anything(node: Apply, walk: Dependence) -> Reach:
+    """Return the reach of an unknown operation: each element depends on every input in any way."""
+    return walk.mix([reach.united() for reach in map(walk.found, node.inputs) if reach is not None])

@@ -1,6 +1,5 @@
 """What an operation does to the sites its elements depend on: a rule for each, and the surest one for all others."""
 
-from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -19,28 +18,16 @@ from scipy import sparse
 
 from pymc_hais.density.compat import indices_from_subtensor
 from pymc_hais.density.rewrites.graphs import LINEAR
+from pymc_hais.density.sites.dependence import Dependence, anything, reach_of
 from pymc_hais.density.sites.reach import Reach
 
 #: Most products of a matrix product that are examined one by one.
 _MOST_PRODUCTS = 10_000_000
 
 
-@singledispatch
-def reach_of(op: Op, node: Apply, walk: Any) -> Reach | None:
-    """Return what an operation's output depends on; of an unknown one, each element on every input in any way.
-
-    The walk is a :class:`pymc_hais.density.sites.dependence.Dependence`.
-    """
-    return _anything(node, walk)
-
-
-def _anything(node: Apply, walk: Any) -> Reach:
-    return walk.mix([reach.united() for reach in map(walk.found, node.inputs) if reach is not None])
-
-
-def keeps_numbers(node: Any) -> bool:
+def keeps_numbers(node: Apply) -> bool:
     """Whether a cast leaves every number what it is, but for the last places."""
-    before, after = (np.dtype(one.dtype) for one in (node.inputs[0], node.outputs[0]))
+    before, after = (np.dtype(one.type.dtype) for one in (node.inputs[0], node.outputs[0]))
     if after.kind == "f":
         return before.kind in "fiub"
     return np.can_cast(before, after, "safe")
@@ -48,12 +35,12 @@ def keeps_numbers(node: Any) -> bool:
 
 @reach_of.register(Shape)
 @reach_of.register(Shape_i)
-def _(op: Any, node: Any, walk: Any) -> Reach | None:
-    return None if None not in walk.shape(node.inputs[0]) else _anything(node, walk)
+def _(op: Op, node: Apply, walk: Dependence) -> Reach | None:
+    return None if None not in walk.shape(node.inputs[0]) else anything(node, walk)
 
 
 @reach_of.register
-def _(op: Elemwise, node: Any, walk: Any) -> Reach | None:
+def _(op: Elemwise, node: Apply, walk: Dependence) -> Reach | None:
     scalar_op = op.scalar_op
     if isinstance(scalar_op, ps.Second) and None not in walk.shape(node.inputs[0]):  # which tells the shape alone
         return walk.aligned(node.inputs[1:], node.outputs[0])[0]
@@ -69,7 +56,7 @@ def _(op: Elemwise, node: Any, walk: Any) -> Reach | None:
     return walk.mix(parts)
 
 
-def _without_zeros(node: Apply, parts: list[Reach], walk: Any) -> list[Reach]:
+def _without_zeros(node: Apply, parts: list[Reach], walk: Dependence) -> list[Reach]:
     """Leave out what is multiplied by a constant zero."""
     n_rows = parts[0].n_rows
     if n_rows == 1:
@@ -85,11 +72,11 @@ def _without_zeros(node: Apply, parts: list[Reach], walk: Any) -> list[Reach]:
 
 
 @reach_of.register
-def _(op: CAReduce, node: Any, walk: Any) -> Reach | None:
+def _(op: CAReduce, node: Apply, walk: Dependence) -> Reach | None:
     (inner,) = node.inputs
-    reach = walk.found(inner)
+    reach = walk.found(inner) or walk.nothing(1)
     if reach.n_rows > 1:
-        axes = tuple(range(inner.ndim)) if op.axis is None else op.axis
+        axes = tuple(range(inner.type.ndim)) if op.axis is None else op.axis
         sizes = [1 if axis in axes else size for axis, size in enumerate(walk.shape(inner))]
         reach = _gather_all(reach, np.broadcast_to(places_of(sizes), walk.shape(inner)).ravel(), int(np.prod(sizes)))
     return reach if isinstance(op, Sum) else walk.mix([reach])
@@ -101,9 +88,9 @@ def places_of(shape: Any) -> np.ndarray:
 
 
 @reach_of.register
-def _(op: CumOp, node: Any, walk: Any) -> Reach | None:
+def _(op: CumOp, node: Apply, walk: Dependence) -> Reach | None:
     (inner,) = node.inputs
-    reach = walk.found(inner)
+    reach = walk.found(inner) or walk.nothing(1)
     size = reach.n_rows if op.axis is None else walk.shape(inner)[op.axis]
     if reach.n_rows * size > _MOST_PRODUCTS:
         reach = reach.united()
@@ -117,18 +104,18 @@ def _(op: CumOp, node: Any, walk: Any) -> Reach | None:
 
 
 @reach_of.register
-def _(op: Dot, node: Any, walk: Any) -> Reach | None:
+def _(op: Dot, node: Apply, walk: Dependence) -> Reach | None:
     return _matrix_product(node, walk)
 
 
 @reach_of.register
-def _(op: Blockwise, node: Any, walk: Any) -> Reach | None:
+def _(op: Blockwise, node: Apply, walk: Dependence) -> Reach | None:
     if isinstance(op.core_op, Dot):
         return _matrix_product(node, walk)
-    return _anything(node, walk)
+    return anything(node, walk)
 
 
-def _matrix_product(node: Apply, walk: Any) -> Reach:
+def _matrix_product(node: Apply, walk: Dependence) -> Reach:
     """Products of elements (..., i, j) and (..., j, k), summed over j: those with a constant zero are left out."""
     parts, shapes = [walk.found(one) for one in node.inputs], [walk.shape(one) for one in node.inputs]
     (*_, n_rows, n_inner), (*_, n_columns) = shapes
@@ -168,42 +155,37 @@ def _gather_all(reach: Reach, targets: np.ndarray, n_rows: int) -> Reach:
 @reach_of.register(SpecifyShape)
 @reach_of.register(Subtensor)
 @reach_of.register(ExtractDiag)
-def rearranged(op: Op, node: Apply, walk: Any) -> Reach | None:
+def rearranged(op: Op, node: Apply, walk: Dependence) -> Reach | None:
     """Elements that stay as they are, at places that no site decides."""
     table, *others = node.inputs
     reach, values = walk.found(table), [walk.value(one) for one in others]
     if reach is None or any(walk.found(one) is not None for one in others):
-        return _anything(node, walk)
+        return anything(node, walk)
     if isinstance(op, Reshape | SpecifyShape) or reach.n_rows == 1:
         return reach
     if None in walk.shape(table) or any(value is None for value in values):
         return reach.united()
-    return reach.take(_perform(node, [places_of(walk.shape(table)), *values]))
-
-
-def _perform(node: Apply, values: list[Any]) -> np.ndarray:
-    """Let an operation act on values of another type than it was made for."""
-    storage: list[list[Any]] = [[None]]
-    node.op.perform(node, values, storage)
-    return np.asarray(storage[0][0])
+    storage: list[list[Any]] = [[None]]  # the operation acts on places, not on the values that it was made for
+    node.op.perform(node, [places_of(walk.shape(table)), *values], storage)
+    return reach.take(np.asarray(storage[0][0]))
 
 
 @reach_of.register(Alloc)
-def _(op: Any, node: Any, walk: Any) -> Reach | None:
+def _(op: Op, node: Apply, walk: Dependence) -> Reach | None:
     if any(walk.found(size) is not None for size in node.inputs[1:]):
-        return _anything(node, walk)
+        return anything(node, walk)
     return walk.aligned(node.inputs[:1], node.outputs[0])[0]
 
 
 @reach_of.register(TensorFromScalar)
 @reach_of.register(ScalarFromTensor)
-def _(op: Any, node: Any, walk: Any) -> Reach | None:
+def _(op: Op, node: Apply, walk: Dependence) -> Reach | None:
     return walk.found(node.inputs[0])
 
 
 @reach_of.register(MakeVector)
 @reach_of.register(Join)
-def _joined(op: Any, node: Apply, walk: Any) -> Reach | None:
+def _joined(op: Any, node: Apply, walk: Dependence) -> Reach | None:
     sizes: list[Any] = [() if isinstance(op, MakeVector) else walk.shape(one) for one in node.inputs]
     if any(None in size for size in sizes):
         return walk.add([reach.united() for reach in map(walk.found, node.inputs) if reach is not None])
@@ -219,12 +201,13 @@ def _joined(op: Any, node: Apply, walk: Any) -> Reach | None:
 
 @reach_of.register(IncSubtensor)
 @reach_of.register(AdvancedIncSubtensor)
-def _(op: Any, node: Any, walk: Any) -> Reach | None:
+def _(op: Any, node: Apply, walk: Dependence) -> Reach | None:
     base, added, *indices = node.inputs
-    values, shape = [walk.value(one) for one in indices], walk.shape(base)
+    values: list[Any] = [walk.value(one) for one in indices]
+    shape = walk.shape(base)
     is_known = not any(value is None for value in values) and None not in shape and None not in walk.shape(added)
     if any(walk.found(one) is not None for one in indices) or not is_known:
-        return _anything(node, walk)
+        return anything(node, walk)
     entries: Any = indices_from_subtensor(values, op.idx_list)
     targets = places_of(shape)[tuple(entries)]
     rows = (walk.found(added) or walk.nothing(1)).spread(int(np.prod(walk.shape(added))))
@@ -243,7 +226,7 @@ def _(op: Any, node: Any, walk: Any) -> Reach | None:
 
 
 @reach_of.register
-def _(op: CheckAndRaise, node: Any, walk: Any) -> Reach | None:
+def _(op: CheckAndRaise, node: Apply, walk: Dependence) -> Reach | None:
     value, *conditions = node.inputs
     checks = [reach.united() for reach in map(walk.found, conditions) if reach is not None]
     (part,) = walk.aligned([value], node.outputs[0])

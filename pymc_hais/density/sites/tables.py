@@ -5,14 +5,17 @@ from typing import Any
 import numpy as np
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
+from pytensor.tensor.subtensor import AdvancedSubtensor
 
 from pymc_hais.density.compat import indices_from_subtensor
-from pymc_hais.density.sites.operations import places_of, reach_of, rearranged
+from pymc_hais.density.sites.dependence import Dependence, anything, reach_of
+from pymc_hais.density.sites.operations import places_of, rearranged
 from pymc_hais.density.sites.reach import Reach
 
 
-def looked_up(op: Op, node: Apply, walk: Any) -> Reach | None:
-    """Return what an output depends on; the rule of one operation, see :func:`reach_of`."""
+@reach_of.register(AdvancedSubtensor)
+def looked_up(op: Op, node: Apply, walk: Dependence) -> Reach | None:
+    """Return what elements of a table depend on that are looked up at arrays of indices."""
     table, *indices = node.inputs
     values = [walk.value(one) for one in indices]
     shapes = [walk.shape(one) if v is None else v.shape for one, v in zip(indices, values, strict=True)]
@@ -22,10 +25,10 @@ def looked_up(op: Op, node: Apply, walk: Any) -> Reach | None:
         found = _looked_up(node, values, shapes, walk)
         if found is not None:
             return found
-    return reach_of.dispatch(object)(op, node, walk)
+    return anything(node, walk)
 
 
-def _looked_up(node: Any, values: list[Any], shapes: list[Any], walk: Any) -> Reach | None:
+def _looked_up(node: Any, values: list[Any], shapes: list[Any], walk: Dependence) -> Reach | None:
     """Return the reach of elements of a table, where sites or unknown numbers decide some of the indices."""
     table, *indices = node.inputs
     numbers: Any = list(range(len(indices)))
@@ -58,10 +61,10 @@ def _looked_up(node: Any, values: list[Any], shapes: list[Any], walk: Any) -> Re
 
 
 def _candidates(
-    table: Any, axes: list[int], indices: list[Any], values: list[Any], block: tuple[int, ...], walk: Any
+    table: Any, axes: list[int], indices: list[Any], values: list[Any], block: tuple[int, ...], walk: Dependence
 ) -> Reach | None:
     """Unite what elements of a table depend on over all values of the indices that are not known."""
-    reach = walk.found(table)
+    reach = walk.found(table) or walk.nothing(1)
     if reach.n_rows == 1:
         return reach
     free = [number for number, value in enumerate(values) if value is None]

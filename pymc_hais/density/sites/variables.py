@@ -144,7 +144,7 @@ class FlatDiscreteRV(RandomVariable):
     _print_name = ("FlatDiscrete", "\\operatorname{FlatDiscrete}")
 
     @classmethod
-    def rng_fn(cls, rng: np.random.Generator, lower: Any, upper: Any, size: Any) -> np.ndarray:
+    def rng_fn(cls, rng: np.random.Generator, lower: np.ndarray, upper: np.ndarray, size: Any) -> np.ndarray:
         """Draw integers."""
         # Not up to upper + 1: that may be beyond the range of a small integer type.
         return rng.integers(lower, upper, size=size, endpoint=True)
