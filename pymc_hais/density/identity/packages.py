@@ -12,6 +12,11 @@ from typing import Any
 #: Packages whose versions a checkpoint records itself, and a saved plan may outlive; of others the version counts.
 _NAMED = {"builtins", "jax", "jaxlib", "numba", "numpy", "pymc", "pymc_hais", "pytensor", "scipy"}
 
+#: Names in the digests of saved plans and checkpoints, for classes that have moved since.
+_FORMER_NAMES = {
+    "pymc_hais.density.sites.variables.FlatDiscreteRV": "pymc_hais.model.sites.flat_discrete.FlatDiscreteRV",
+}
+
 
 @functools.lru_cache(maxsize=4096)
 def package_of(module: str | None) -> str:
@@ -55,4 +60,5 @@ def packaged_name(value: Any) -> str:
         name = value.__qualname__ if found is value else ""
     else:
         name = next((name for name, one in list(vars(module).items()) if one is value), "")
-    return f"{package}: {owner.__module__}.{name}" if name else ""
+    full_name = f"{owner.__module__}.{name}"
+    return f"{package}: {_FORMER_NAMES.get(full_name, full_name)}" if name else ""

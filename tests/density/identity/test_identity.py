@@ -15,6 +15,8 @@ import pytensor.tensor as pt
 import pytest
 
 from pymc_hais.density import Walk, identify, identify_as_written
+from pymc_hais.density.identity.packages import packaged_name
+from pymc_hais.density.sites.variables import FlatDiscreteRV
 from tests.density.opaque import DIFFERENT, REFUSED, Box, Declared, as_op, model_of, sim
 
 
@@ -39,6 +41,11 @@ def test_what_cannot_be_described_is_named(name):
     (said,) = identify(model_of(make())).unreadable
     assert re.search(words, said), said
     assert said.startswith("Op `")
+
+
+def test_a_distribution_of_the_package_keeps_its_name_where_its_file_moves():
+    """Release 0.3 wrote this name into the digests of plans and checkpoints."""
+    assert packaged_name(FlatDiscreteRV) == "pymc_hais: pymc_hais.model.sites.flat_discrete.FlatDiscreteRV"
 
 
 class Scaled(Box):
