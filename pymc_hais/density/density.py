@@ -109,7 +109,7 @@ def build_density(
     if layout.sites:
         outputs = [open_conditions(output, position, model.check_bounds) for output in outputs]
         found = find_rules(outputs, position, layout.sites)
-        rules, density = found.rules, add_conditionals(outputs, position, found, simplify_values, with_gradients)
+        rules, density = found.rules, add_conditionals(outputs, position, found, with_gradients)
         meetings = find_meetings(outputs, position, layout.n_sites)
     else:
         outputs = simplify_values(outputs)

@@ -20,6 +20,7 @@ from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
 from pytensor.tensor.variable import TensorVariable
 from scipy.sparse import csr_array
 
+from pymc_hais.density.rewrites.simplification import simplify_values
 from pymc_hais.density.sites.terms import split_terms
 from pymc_hais.density.sites.variables import SiteVariable
 
@@ -49,7 +50,7 @@ class SiteRules(NamedTuple):
 
 
 def add_conditionals(
-    outputs: Sequence[Any], position: TensorVariable, found: SiteRules, simplify: Any, with_gradients: bool = True
+    outputs: Sequence[Any], position: TensorVariable, found: SiteRules, with_gradients: bool = True
 ) -> list[Any]:
     """Build the log densities of reference and ratio, and what stands in their gradients' place at each site.
 
@@ -58,7 +59,7 @@ def add_conditionals(
     rules = found.rules
     linear = [rule.variable for rule in rules if rule.rule == "gradient"]
     # A copy: what simplifies graphs changes them.
-    smooth = simplify(clone_replace(found.smooth))
+    smooth = simplify_values(clone_replace(found.smooth))
     n_continuous = rules[0].variable.start
     gradients = []
     for side, (raw, output) in enumerate(zip(outputs, smooth, strict=True)):
