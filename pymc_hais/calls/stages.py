@@ -26,7 +26,8 @@ from pymc_hais.runner.runner import Runner
 
 _log = logging.getLogger("pymc.hais")
 
-#: Evaluations of a round from the prior, as a multiple of all so far, up to which it is made where a fit is in doubt.
+#: Evaluations of a round from the prior, up to which it is made where a fit is in doubt: a multiple of all so far, or
+#: of those that temperatures for the fit's tail would have taken.
 _AFFORDABLE = 2.0
 #: Particles of a run that is given up from which the next run's search for modes climbs.
 _REMEMBERED = 64
@@ -65,9 +66,11 @@ def _is_worth_confirming(evidence: Evidence, runner: Runner) -> bool:
         return False
     if evidence.stopped_by not in ("target_se", "single_round"):
         return False
-    n_gradients = fallback.length * evidence.run.log_weights.size * evidence.problem.engine.kernel.n_gradients
-    seconds = n_gradients * plan.seconds_per_gradient
-    return n_gradients <= _AFFORDABLE * runner.ledger.gradients.total() and seconds < runner.budget.left
+    a_temperature = evidence.run.log_weights.size * evidence.problem.engine.kernel.n_gradients
+    n_gradients = fallback.length * a_temperature
+    spared = plan.tail.length * a_temperature if plan.tail is not None and plan.tail.mass else 0
+    affordable = _AFFORDABLE * max(runner.ledger.gradients.total(), spared)
+    return n_gradients <= affordable and n_gradients * plan.seconds_per_gradient < runner.budget.left
 
 
 def _with_particles(remembered: np.ndarray | None, evidence: Evidence) -> np.ndarray | None:

@@ -9,7 +9,8 @@ error fell as T^(-2/5).  So no rate is read from that error, and two rounds do n
 
 Where the log ratio exceeds that of the bulk by d nats, particles must arrive from elsewhere while beta > 1 - 1/d, and
 that takes several autocorrelation times.  The barrier is measured on the bulk of the particles and does not contain
-this.  A normal tail needs no additional temperatures.
+this.  A normal tail needs no additional temperatures, and one of little mass needs none for a larger error: its mass
+counts into the error, and weights show what is missing of it.
 
 Where another part of the target is far likelier per unit of prior, and much smaller, it takes over within a step of
 the pilot: hardly a particle is there before, many move there afterwards, and the bulk itself has two parts.  Then the
@@ -44,6 +45,11 @@ _SIGNIFICANT = 2.0
 #: first a chain with two scales came out low by more than its error said, with half of the second a funnel did.
 _TIMES_PER_NAT = 13.0
 _TIMES = 8.0
+#: Share of the error asked for (nats) that the mass of a tail may have without more temperatures for it.
+_SMALL_SHARE = 0.25
+#: What may be missing, as a multiple of the tail's mass, at most: in a tenth of the temperatures that the tail needs, a
+#: chain with two scales missed two to three times the mass, and weights showed a part of this.
+_MOST_MISSING = 2.0
 #: Standard errors by which a step comes out higher backwards.  The errors are wide: both sides have the same ancestors.
 _SIGNIFICANTLY_LATE = 3.0
 
@@ -114,20 +120,22 @@ class Tail:
     mass: float = 0.0  # share of the particles beyond that normal's, less 0.5%; 0 if the excess may be chance
     length: int = 0  # temperatures that a round should have; 0 where no autocorrelation time is given
     late: Late = NONE_LATE
+    least: int = 0  # the same without the excess
 
-    @property
-    def n_temperatures(self) -> int:
-        """How many a round should have."""
-        return max(self.length, self.late.length)
+    def temperatures_for(self, error: float | None) -> int:
+        """Return how many temperatures a round should have for an error of log Z (nats); None: for the smallest."""
+        is_small = error is not None and self.mass <= _SMALL_SHARE * error
+        return max(self.least if is_small else self.length, self.late.length)
 
     def shortfall(self, n_steps: int) -> float:
-        """Return what may be missing from log Z: the mass of the tail, less where T is far above ``length``.
+        """Return what may be missing from log Z: the mass of the tail, more and less where T is far from ``length``.
 
         What came late is missing for want of moves, and falls as exp(-2 T / ``late.length``): with a fifth of Z
         15 nats above the rest, 18 and 40 temperatures of 419 missed nearly all of it, 80 one time in six.
         """
         late = self.late.share * np.exp(-2.0 * n_steps / self.late.length) if self.late.share else 0.0
-        return self.mass * min(1.0, 2.0 * self.length / n_steps) + float(late)
+        missing = min(_MOST_MISSING, max(1.0, self.length / n_steps), 2.0 * self.length / n_steps)
+        return self.mass * missing + float(late)
 
 
 NO_TAIL = Tail()
@@ -141,7 +149,7 @@ def measure_tail(log_ratios: Sequence[np.ndarray], autocorrelation_time: float =
     if not log_ratios:
         return replace(NO_TAIL, late=late)
     excess, mass = max(_measure(log_ratio[np.isfinite(log_ratio)]) for log_ratio in log_ratios)
-    return Tail(excess, mass, _length(excess, autocorrelation_time), late)
+    return Tail(excess, mass, _length(excess, autocorrelation_time), late, _length(0.0, autocorrelation_time))
 
 
 def _measure(log_ratio: np.ndarray) -> tuple[float, float]:

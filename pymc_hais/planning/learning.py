@@ -238,7 +238,7 @@ def decide(
     """Return a plan whose rounds are as long as the pilots, and the mass that arrived late in them, require."""
     pilot = merge(pilots)
     tail = measure_tail(seen, float(pilot.autocorrelation_times[-1]), pilot.late)
-    shortest, longest = _shortest(problem, tail), runner.sampling.max_temperatures
+    shortest, longest = _shortest(problem, tail, runner.sampling.target_se), runner.sampling.max_temperatures
     given = runner.sampling.n_temperatures
     lengths = np.minimum(np.maximum(lengths, shortest), longest) if given is None else 0 * lengths + given
     seconds = sum(one.seconds for one in pilots) / sum(one.n_gradients for one in pilots)
@@ -253,7 +253,7 @@ def _recipe(problem: Problem, runner: Runner) -> Recipe:
     return replace(runner.sampling.recipe, n_final_moves=min(_FEW_FINAL_MOVES, runner.sampling.recipe.n_final_moves))
 
 
-def _shortest(problem: Problem, tail: Tail) -> int:
+def _shortest(problem: Problem, tail: Tail, target_se: float | None) -> int:
     """Return the smallest number of temperatures of a reported round."""
     if problem.is_near and tail.late.share == 0.0:
         if tail.mass == 0.0:
@@ -264,7 +264,7 @@ def _shortest(problem: Problem, tail: Tail) -> int:
     has_prior = not (improper_priors(problem.model) or problem.undrawn)
     # Necks that the bulk's autocorrelation time does not show are of continuous variables.  Discrete ones may have
     # phases between which nothing moves at beta = 1: no run is as long as that time, and weights count the phases.
-    needed = tail.n_temperatures if tail.mass or problem.layout.n_continuous else tail.late.length
+    needed = tail.temperatures_for(target_se) if tail.mass or problem.layout.n_continuous else tail.late.length
     return max(SHORTEST if has_prior or is_light else _SHORTEST_HEAVY, needed)
 
 

@@ -29,10 +29,23 @@ def test_a_heavier_tail_asks_for_more_by_the_nat():
     assert tail.shortfall(20 * tail.length) == pytest.approx(0.1 * tail.mass)
 
 
+def test_a_tail_whose_mass_is_small_beside_the_error_asks_for_no_more_than_a_normal_one():
+    tail = measure_tail([EXPONENTIAL], 6.0)
+    assert 0.02 < tail.mass < 0.025
+    assert tail.temperatures_for(0.1) == measure_tail([NORMAL], 6.0).length < tail.length
+    assert tail.temperatures_for(0.05) == tail.temperatures_for(None) == tail.length
+    # The mass is in the error all the same, and more of it in shorter rounds.
+    np.testing.assert_allclose(
+        [tail.shortfall(n) for n in (48, tail.length // 2, tail.length)],
+        tail.mass * np.array([2.0, 2.0, 1.0]),
+        rtol=0.01,
+    )
+
+
 def test_the_heaviest_sample_counts_and_what_is_not_finite_does_not():
     broken = np.concatenate([EXPONENTIAL, [np.nan, np.inf, -np.inf]])
     assert measure_tail([NORMAL, broken, -EXPONENTIAL], 6.0) == measure_tail([EXPONENTIAL], 6.0)
-    assert measure_tail([np.full(4, np.nan)], 6.0) == Tail(0.0, 0.0, 48)
+    assert measure_tail([np.full(4, np.nan)], 6.0) == Tail(0.0, 0.0, 48, least=48)
 
 
 def test_no_samples_have_no_tail():
@@ -40,7 +53,7 @@ def test_no_samples_have_no_tail():
 
 
 def test_a_light_tail_is_none():
-    assert measure_tail([-EXPONENTIAL], 1.0) == Tail(0.0, 0.0, 8)
+    assert measure_tail([-EXPONENTIAL], 1.0) == Tail(0.0, 0.0, 8, least=8)
 
 
 def test_chance_is_not_a_tail():
@@ -65,7 +78,7 @@ def test_what_moves_found_is_late():
     assert late.share == pytest.approx(0.2, abs=0.05)
     assert late.length == pytest.approx(13 * 15.0 * 2.0, rel=0.05)
     tail = measure_tail([after], 1.0, late)
-    assert tail.n_temperatures == late.length
+    assert tail.temperatures_for(1.0) == late.length
     assert tail.shortfall(10) == pytest.approx(late.share, rel=0.06)
     assert tail.shortfall(3 * late.length) < 0.003
 
@@ -88,4 +101,4 @@ def test_without_weights_nothing_is_late():
 
 def test_the_worst_of_several_pilots_is_late():
     assert Late(0.3, 7).join(Late(0.1, 9)) == Late(0.3, 9)
-    assert measure_tail([], 1.0, Late(0.3, 7)).n_temperatures == 7
+    assert measure_tail([], 1.0, Late(0.3, 7)).temperatures_for(1.0) == 7

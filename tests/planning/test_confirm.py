@@ -1,5 +1,6 @@
 """Starts by a fit are confirmed by draws of the prior, or carry a finding."""
 
+from collections import Counter
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 
 import pymc_hais
 from pymc_hais.calls import stages
-from pymc_hais.estimators import LogZEstimate
+from pymc_hais.estimators import LogZEstimate, Tail
 from pymc_hais.planning.confirm import AGREEMENT, tolerance
 from pymc_hais.results.findings.plan import check_start
 from pymc_hais.run.evidence import Evidence
@@ -108,6 +109,20 @@ def test_the_second_run_keeps_what_the_first_has_measured(seed):
     assert estimate.se < 0.2
     radius = np.linalg.norm(idata["posterior"]["x"].values, axis=-1)
     assert np.mean(radius > 10 * width) == pytest.approx(0.1, abs=0.05)
+
+
+@pytest.mark.parametrize(("mass", "is_worth"), [(0.02, True), (0.0, False)])
+def test_evaluations_that_a_small_tail_spared_may_go_to_the_prior(mass, is_worth):
+    """The prior takes 900 temperatures, the tail would have had 500 and the fit has taken 50."""
+    plan = SimpleNamespace(
+        n_confirming=10.0, fallback=Fallback(None, 900), tail=Tail(4.0, mass, 500), seconds_per_gradient=1e-6
+    )
+    run, kernel = SimpleNamespace(log_weights=np.zeros((4, 100))), SimpleNamespace(n_gradients=1)
+    problem = SimpleNamespace(engine=SimpleNamespace(kernel=kernel))
+    evidence = SimpleNamespace(plan=plan, run=run, problem=problem, stopped_by="target_se")
+    ledger = SimpleNamespace(gradients=Counter(rounds=50 * 400))
+    runner = SimpleNamespace(ledger=ledger, budget=SimpleNamespace(left=np.inf))
+    assert stages._is_worth_confirming(evidence, runner) == is_worth
 
 
 def test_a_fit_that_too_little_speaks_for_gives_way_to_the_prior_where_that_costs_little(monkeypatch):

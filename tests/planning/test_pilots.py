@@ -78,6 +78,10 @@ def test_the_heaviest_tail_that_was_seen_is_the_choices(hierarchy):
     assert short.tail.mass == 0.0
     assert long.tail.mass > 0.01
     assert long.lengths[0] == long.tail.length > short.lengths[0]
+    # For an error of a nat, beside which the tail's mass is small, rounds are as short as without it.
+    rough = decide(hierarchy[0], [build_pilot()], [normal, heavy], lengths, call_of(target_se=1.0))
+    assert rough.tail == long.tail
+    assert rough.lengths[0] == short.lengths[0]
 
 
 def far():
