@@ -36,8 +36,8 @@ LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
 #: Outside library -> the modules and folders that may import it.
 PYMC_HOMES = {"density", "latent", "references", "integrations", "learning"}
 LABEL_HOMES = {"results"}
-#: Signatures of public functions name the types of models and results.
-SIGNATURES = {"calls"}
+#: Signatures name the types of models and results.
+SIGNATURES = {"calls", "results"}
 HOMES = {
     "pymc": PYMC_HOMES | SIGNATURES,
     "pytensor": PYMC_HOMES,
@@ -60,7 +60,6 @@ TOLERATED = {
     ("calls/public/__init__", "arviz_base"): "loaded where the stack is short, which its import goes through",
     ("__init__", "pymc"): "the line that makes pm.sample_hais work",
     ("inputs/labels", "pymc"): "the library that labelled arrays name as their source",
-    ("results/datatree", "pymc"): "the groups of log densities that PyMC computes",
 }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pymc_hais.core.records import Noise
+from pymc_hais.core.records import Compiled, Jit, Noise, Xp
 
 #: The step counter of the initial momenta, beyond any annealing step.
 INITIAL_STEP = 0xFFFFFFFF
@@ -60,7 +60,7 @@ def _quarter_circle(angle):
     return cosine, angle * sine
 
 
-def build_noise(xp: Any, n_dims: int, jit: Any = lambda f: f, log: Any = None, n_uniforms: int = 0) -> Any:
+def build_noise(xp: Xp, n_dims: int, jit: Jit = lambda f: f, log: Compiled | None = None, n_uniforms: int = 0) -> Any:
     """Build ``noise(key, particle, step) -> Noise`` for one particle, with uniform numbers for its discrete sites.
 
     ``key`` is a uint32 array (2,), ``particle`` a uint32 array (1,), or (P, 1) for many particles at once, ``step`` a

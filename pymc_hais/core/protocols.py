@@ -8,7 +8,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
-from pymc_hais.core.records import ParticleState, PathFunctions, Segment, SegmentTrace
+from pymc_hais.core.records import Compiled, Jit, Loop, ParticleState, PathFunctions, Segment, SegmentTrace, Xp
 
 
 class Path(Protocol):
@@ -30,7 +30,7 @@ class Path(Protocol):
     def arrays(self) -> tuple[np.ndarray, ...]:
         """Arrays that its functions take besides the inputs."""
 
-    def build(self, xp: Any, density: Any, jit: Any = ..., jit_density: Any = ...) -> PathFunctions:
+    def build(self, xp: Xp, density: Compiled, jit: Jit = ..., jit_density: Jit = ...) -> PathFunctions:
         """Build the path's functions of one particle; the arguments are those of :meth:`Kernel.build`."""
 
 
@@ -76,7 +76,7 @@ class Kernel(Protocol):
     def persistence(self, step_sizes: np.ndarray | float) -> np.ndarray:
         """Return the share of the momentum that a transition's refresh keeps at each step size."""
 
-    def build(self, xp: Any, path: PathFunctions, jit: Any = ..., jit_density: Any = ..., loop: Any = ...) -> Any:
+    def build(self, xp: Xp, path: PathFunctions, jit: Jit = ..., jit_density: Jit = ..., loop: Loop = ...) -> Any:
         """Build ``transition(state, noise, beta, params, data) -> (ParticleState, KernelInfo)`` of one particle.
 
         ``xp`` is numpy or jax.numpy.  ``jit`` is applied to the inner functions, which Numba needs compiled, and

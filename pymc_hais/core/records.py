@@ -5,8 +5,9 @@ are frozen dataclasses.  Shapes: B populations of P particles in D unconstrained
 a segment.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -15,6 +16,14 @@ from pymc_hais.core.messages import shown
 
 type Metric = np.ndarray
 """(D,) scales or a (D, D) lower Cholesky factor."""
+type Xp = ModuleType
+"""NumPy, or ``jax.numpy``."""
+type Compiled = Callable[..., Any]
+"""A function of one particle, written for NumPy, JAX and Numba alike."""
+type Jit = Callable[[Compiled], Compiled]
+"""Compiles a function of one particle, or returns it as it is."""
+type Loop = Callable[[Compiled, Compiled], Compiled]
+"""``(condition, body) -> run(carry, constants)``, a while loop."""
 
 
 class ParticleState(NamedTuple):

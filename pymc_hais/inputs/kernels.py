@@ -4,14 +4,14 @@ from typing import Any
 
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.density import build_layout, discrete_names
-from pymc_hais.kernels import Hamiltonian, SiteKernel
+from pymc_hais.kernels import Gibbs, Hamiltonian
 from pymc_hais.problem.constraints import build_constraints, with_walls
 
 #: Methods beside annealing that take models with discrete variables.
 _ESTIMATORS_OF_SITES = ("bidirectional",)
 
 
-def read_kernels(model: Any, asked: Any, estimators: tuple[str, ...]) -> tuple[Kernel, SiteKernel | None]:
+def read_kernels(model: Any, asked: Any, estimators: tuple[str, ...]) -> tuple[Kernel, Gibbs | None]:
     """Return the kernel of the continuous dimensions, with the constraints, and that of discrete sites if given.
 
     Raises ValueError or NotImplementedError for what the model, or another method, does not take.
@@ -34,10 +34,10 @@ def read_kernels(model: Any, asked: Any, estimators: tuple[str, ...]) -> tuple[K
     return kernel, sites
 
 
-def _read_pair(given: Any) -> tuple[Kernel, SiteKernel | None]:
+def _read_pair(given: Any) -> tuple[Kernel, Gibbs | None]:
     """Return the kernels of the continuous dimensions, and of discrete sites if the user passes one."""
     kernels = list(given) if isinstance(given, tuple | list) else [] if given is None else [given]
-    of_sites = [one for one in kernels if getattr(one, "is_site_kernel", False)]
+    of_sites = [one for one in kernels if isinstance(one, Gibbs)]
     others = [one for one in kernels if one not in of_sites]
     is_known = all(hasattr(one, "build") and not isinstance(one, type) for one in kernels)
     is_empty = not kernels and given is not None
@@ -46,10 +46,10 @@ def _read_pair(given: Any) -> tuple[Kernel, SiteKernel | None]:
             "`kernel` must be a pymc_hais.Hamiltonian(...) or pymc_hais.RandomWalk(...), for discrete variables a "
             f"pymc_hais.Gibbs(), a pair of one of each, or None; got {given!r}."
         )
-    return (others or [Hamiltonian()])[0], (of_sites or [None])[0]
+    return (others or [Hamiltonian()])[0], next(iter(of_sites), None)
 
 
-def _check_sites(model: Any, kernel: Kernel, sites: SiteKernel | None, estimators: tuple[str, ...]) -> None:
+def _check_sites(model: Any, kernel: Kernel, sites: Gibbs | None, estimators: tuple[str, ...]) -> None:
     """Refuse kernels and options that need discrete variables, or that need a model without them."""
     if sites is None and kernel.constraints is None and not estimators:
         return
@@ -70,7 +70,7 @@ def _check_sites(model: Any, kernel: Kernel, sites: SiteKernel | None, estimator
         )
 
 
-def _refuse_idle_kernel(model: Any, given: Any, sites: SiteKernel | None) -> None:
+def _refuse_idle_kernel(model: Any, given: Any, sites: Gibbs | None) -> None:
     """Refuse a kernel of continuous variables for a model that has none."""
     kernels = list(given) if isinstance(given, tuple | list) else [] if given is None else [given]
     idle = [one for one in kernels if one is not sites]

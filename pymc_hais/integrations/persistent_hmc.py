@@ -7,6 +7,7 @@ from inspect import signature
 from typing import Any
 
 import numpy as np
+import pymc as pm
 from pymc.blocking import RaveledVars, StatsType
 from pymc.exceptions import SamplingError
 from pymc.model import ValueGradFunction, modelcontext
@@ -118,7 +119,7 @@ class PersistentHMC(GradientSharedStep):
         n_transitions: int = 10,
         target_accept: float = 0.9,
         step_scale: float = 0.25,
-        model: Any = None,
+        model: pm.Model | None = None,
         initial_point: Any = None,
         compile_kwargs: dict[str, Any] | None = None,
         **kwargs: Any,
@@ -257,7 +258,7 @@ class PersistentHMC(GradientSharedStep):
         return (lambda stats: update({**stats, "tree_size": stats["n_steps"]}),)
 
 
-def _check_variables(model: Any, vars: list[Any], beta: float) -> None:
+def _check_variables(model: pm.Model, vars: list[Any], beta: float) -> None:
     discrete = [model.values_to_rvs[var].name for var in vars if var.dtype in discrete_types]
     if discrete:
         raise NotImplementedError(
@@ -272,7 +273,7 @@ def _check_variables(model: Any, vars: list[Any], beta: float) -> None:
 
 
 def _compile(
-    model: Any, vars: list[Any], beta: float, initial_point: dict[str, np.ndarray], compile_kwargs: dict[str, Any]
+    model: pm.Model, vars: list[Any], beta: float, initial_point: dict[str, np.ndarray], compile_kwargs: dict[str, Any]
 ) -> ValueGradFunction:
     """Compile ``varlogp + beta * datalogp`` and its gradient on the flat vector of ``vars``."""
     if beta == 0.0:

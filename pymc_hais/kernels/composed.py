@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from pymc_hais.core.records import KernelInfo, KernelParams, Noise, ParticleState, PathFunctions
+from pymc_hais.core.records import Jit, KernelInfo, KernelParams, Loop, Noise, ParticleState, PathFunctions, Xp
+from pymc_hais.kernels.gibbs import Gibbs, SiteBlock
 from pymc_hais.kernels.metropolis import build_evaluate_at, identity, keeps_gradients, plain_loop
-from pymc_hais.kernels.sites import SiteBlock, SiteKernel
 
 
 @dataclass(frozen=True)
@@ -18,14 +18,14 @@ class Block:
     path's own data and the whole position: a kernel that draws from a conditional distribution knows what is given.
     """
 
-    kernel: Any  # a Kernel; for discrete sites a SiteKernel, bound to them
+    kernel: Any  # a Kernel; for discrete sites Gibbs, bound to them
     start: int  # where the dimensions are in the flat vector
     stop: int
 
     @property
     def is_of_sites(self) -> bool:
         """Whether it moves discrete sites."""
-        return getattr(self.kernel, "is_site_kernel", False)
+        return isinstance(self.kernel, Gibbs)
 
     @property
     def n_evaluations(self) -> int:
@@ -56,7 +56,7 @@ class Composed:
         return next(iter(tuned or self._continuous), None)
 
     @property
-    def sites(self) -> SiteKernel | None:
+    def sites(self) -> Gibbs | None:
         """The kernel of the discrete sites."""
         return next((block.kernel for block in self.blocks if block.is_of_sites), None)
 
@@ -132,7 +132,12 @@ class Composed:
         return None if block is self._leading or size is None else (size, float(block.kernel.persistence(size)))
 
     def build(
-        self, xp: Any, path: PathFunctions, jit: Any = identity, jit_density: Any = None, loop: Any = plain_loop
+        self,
+        xp: Xp,
+        path: PathFunctions,
+        jit: Jit = identity,
+        jit_density: Jit | None = None,
+        loop: Loop = plain_loop,
     ) -> Any:
         """Build the transition; see :meth:`pymc_hais.core.protocols.Kernel.build`."""
         jit_density = jit_density or jit

@@ -7,12 +7,12 @@ there may be Gaussians around modes that it has missed.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from scipy.special import gammaln
 
-from pymc_hais.core.records import Metric, PathFunctions
+from pymc_hais.core.records import Compiled, Jit, Metric, PathFunctions, Xp
 from pymc_hais.kernels.leapfrog import build_metric
 from pymc_hais.kernels.paths import build_linear
 
@@ -78,7 +78,7 @@ class Defended:
         """Arrays that the path's functions take besides the inputs."""
         return (self.inverse, self.numbers, *self.beside)
 
-    def build(self, xp: Any, density: Any, jit: Any = lambda f: f, jit_density: Any = None) -> PathFunctions:
+    def build(self, xp: Xp, density: Compiled, jit: Jit = lambda f: f, jit_density: Jit | None = None) -> PathFunctions:
         """Build the path's functions of one particle."""
         push, pull = build_metric(jit)
         n_beside = len(self.beside[1]) if self.beside else 0

@@ -4,17 +4,66 @@ Geman & Geman (1984, IEEE Trans. PAMI 6, 721-741).  Sites of one colour are inde
 are drawn together.  A site with too many values to try them all makes a Metropolis step instead.
 """
 
+import hashlib
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 
-from pymc_hais.core.records import PathFunctions
-from pymc_hais.kernels.metropolis import build_choose, build_repeat, identity, plain_loop
-from pymc_hais.kernels.sites import SiteBlock, build_move
+from pymc_hais.core.records import Jit, Loop, PathFunctions, Xp
+from pymc_hais.kernels.metropolis import build_choose, build_evaluate_at, build_repeat, identity, plain_loop
 
 #: Differences of log densities are kept within this range: none of them is infinite, and NaN is the least.
 _FAR = 1e30
+
+
+@dataclass(frozen=True, eq=False)
+class SiteBlock:
+    """The sites of one discrete variable, and how the conditional distribution of each is computed."""
+
+    start: int  # where its S sites are in the flat vector
+    stop: int
+    colours: np.ndarray  # int (S,): 0 to C - 1: sites of one colour are independent of one another given all others
+    # "gradient", "table" or "walk".  With "gradient" the density's gradient at a site is the log odds of 1
+    # against 0, exactly.  With the others it is the sum of all terms that the site is in, so that a difference of two
+    # is one of log densities: every value is tried ("table"), or one that is proposed ("walk").
+    rule: str
+    low: int = 0  # the least value
+    n_values: int = 2  # how many there are; 0 where there is no end of them
+
+    @property
+    def n_sites(self) -> int:
+        """S."""
+        return self.stop - self.start
+
+    @property
+    def n_colours(self) -> int:
+        """C."""
+        return int(self.colours.max(initial=-1)) + 1
+
+    @property
+    def n_uniforms(self) -> int:
+        """Uniform numbers of a sweep: a Metropolis step takes one to propose and one to accept."""
+        return self.n_sites * (2 if self.rule == "walk" else 1)
+
+    @property
+    def is_single(self) -> bool:
+        """Whether no two sites have one colour."""
+        return self.n_colours == self.n_sites
+
+    @property
+    def n_evaluations(self) -> int:
+        """Evaluations of the density that a sweep costs."""
+        of_colour = {"gradient": 1, "walk": 2, "table": self.n_values}[self.rule]
+        if self.rule == "table" and self.n_values == 2 and self.is_single:
+            of_colour = 1
+        return of_colour * self.n_colours
+
+    @property
+    def program(self) -> str:
+        """Everything that a sweep over it depends on."""
+        colours = hashlib.sha256(np.asarray(self.colours, np.int64).tobytes()).hexdigest()
+        return f"{self.start} {self.stop} {self.rule} {self.low} {self.n_values} {colours}"
 
 
 @dataclass(frozen=True)
@@ -38,8 +87,6 @@ class Gibbs:
     """
 
     blocks: tuple[SiteBlock, ...] = field(default=(), repr=False)
-
-    is_site_kernel: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.blocks, tuple):
@@ -70,9 +117,14 @@ class Gibbs:
         return replace(self, blocks=blocks)
 
     def build(
-        self, xp: Any, path: PathFunctions, jit: Any = identity, jit_density: Any = None, loop: Any = plain_loop
+        self,
+        xp: Xp,
+        path: PathFunctions,
+        jit: Jit = identity,
+        jit_density: Jit | None = None,
+        loop: Loop = plain_loop,
     ) -> Any:
-        """Build the sweep; see :meth:`pymc_hais.kernels.sites.SiteKernel.build`."""
+        """Build ``sweep(state, uniforms, beta, params, data) -> ParticleState`` of one particle."""
 
         def sweep(state, uniforms, beta, params, data):
             return state
@@ -114,7 +166,18 @@ def _follow(xp, before, visit, block, numbers, jit, jit_density, loop):
     return sweep_colours
 
 
-def _build_gain(xp: Any, path: PathFunctions, block: SiteBlock) -> Any:
+def _build_move(xp: Xp, path: PathFunctions, block: SiteBlock, jit_density: Jit) -> Any:
+    """Build ``move(state, sites, beta, data) -> ParticleState`` with other values of a block's sites."""
+    start, stop, evaluate_at = block.start, block.stop, jit_density(build_evaluate_at(path))
+
+    def move(state, sites, beta, data):
+        whole = xp.concatenate((state.position[:start], sites, state.position[stop:]))
+        return evaluate_at(whole.astype(state.position.dtype), state.momentum, beta, data)
+
+    return jit_density(move)
+
+
+def _build_gain(xp: Xp, path: PathFunctions, block: SiteBlock) -> Any:
     """Build ``gain(state, other, beta)``: by how much the log density of each site differs in another state.
 
     The block's part is taken before anything is computed, so that XLA leaves out what belongs to other blocks.
@@ -133,7 +196,7 @@ def _build_gain(xp: Any, path: PathFunctions, block: SiteBlock) -> Any:
 def _build_gradient_visit(xp, path, block, jit, jit_density, loop):
     """Build the visit of a colour by the gradient, which is the log odds: no value is tried."""
     start, stop, gradient_at = block.start, block.stop, path.gradient
-    move = build_move(xp, path, block, jit_density)
+    move = _build_move(xp, path, block, jit_density)
 
     def visit(state, uniforms, mask, beta, params, data):
         odds = gradient_at(state.grad_reference[start:stop], state.grad_ratio[start:stop], beta)
@@ -150,7 +213,7 @@ def _build_gradient_visit(xp, path, block, jit, jit_density, loop):
 def _build_table_visit(xp, path, block, jit, jit_density, loop):
     """Build the visit that tries every value: it shifts all sites of the colour cyclically by one, two, ... values."""
     start, stop, low, n_values = block.start, block.stop, block.low, block.n_values
-    move, gain_of = build_move(xp, path, block, jit_density), jit(_build_gain(xp, path, block))
+    move, gain_of = _build_move(xp, path, block, jit_density), jit(_build_gain(xp, path, block))
 
     def shifted(sites, mask, shift):
         turned = sites - low + mask * shift
@@ -194,7 +257,7 @@ def _build_table_visit(xp, path, block, jit, jit_density, loop):
 def _build_walk_visit(xp, path, block, jit, jit_density, loop):
     """Build a Metropolis step by a number of units, up or down with equal odds, on the scale of the particles."""
     start, stop, n_sites = block.start, block.stop, block.n_sites
-    move, gain_of = build_move(xp, path, block, jit_density), jit(_build_gain(xp, path, block))
+    move, gain_of = _build_move(xp, path, block, jit_density), jit(_build_gain(xp, path, block))
 
     @jit
     def width_of(metric):

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pymc_hais.core.records import ParticleState, PathFunctions
+from pymc_hais.core.records import Jit, Loop, ParticleState, PathFunctions, Xp
 from pymc_hais.kernels.leapfrog import INTEGRATORS, build_leapfrog
 from pymc_hais.kernels.metropolis import build_accept, check_step_size, identity, plain_loop
 from pymc_hais.kernels.reflection import LinearConstraints, check_constraints
@@ -98,18 +98,23 @@ class Hamiltonian:
         return persistence(self.damping, step_sizes, self.n_leapfrog)
 
     def build(
-        self, xp: Any, path: PathFunctions, jit: Any = identity, jit_density: Any = None, loop: Any = plain_loop
+        self,
+        xp: Xp,
+        path: PathFunctions,
+        jit: Jit = identity,
+        jit_density: Jit | None = None,
+        loop: Loop = plain_loop,
     ) -> Any:
         """Build the transition; see :meth:`pymc_hais.core.protocols.Kernel.build`."""
         return build_hamiltonian(xp, path, jit, jit_density, loop, self.integrator, self.n_leapfrog, self.constraints)
 
 
 def build_hamiltonian(
-    xp: Any,
+    xp: Xp,
     path: PathFunctions,
-    jit: Any = identity,
-    jit_density: Any = None,
-    loop: Any = plain_loop,
+    jit: Jit = identity,
+    jit_density: Jit | None = None,
+    loop: Loop = plain_loop,
     integrator: str = "kick-drift-kick",
     n_leapfrog: int = 1,
     constraints: LinearConstraints | None = None,

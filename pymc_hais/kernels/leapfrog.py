@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from pymc_hais.core.records import ParticleState, PathFunctions
+from pymc_hais.core.records import Jit, Loop, ParticleState, PathFunctions, Xp
 from pymc_hais.kernels.metropolis import build_repeat, identity, plain_loop
 from pymc_hais.kernels.reflection import LinearConstraints, build_reflecting_drift
 
 
-def build_metric(jit: Any = identity) -> tuple[Any, Any]:
+def build_metric(jit: Jit = identity) -> tuple[Any, Any]:
     """Build ``push(metric, vector)``, the product L v, and ``pull(metric, vector)``, L' v."""
 
     @jit
@@ -26,14 +26,14 @@ def build_metric(jit: Any = identity) -> tuple[Any, Any]:
 
 
 def build_leapfrog(
-    xp: Any,
+    xp: Xp,
     path: PathFunctions,
     integrator: str = "kick-drift-kick",
     n_leapfrog: int = 1,
     constraints: LinearConstraints | None = None,
-    jit: Any = identity,
-    jit_density: Any = None,
-    loop: Any = plain_loop,
+    jit: Jit = identity,
+    jit_density: Jit | None = None,
+    loop: Loop = plain_loop,
 ) -> Any:
     """Build ``leapfrog(state, beta, step_size, metric, data) -> ParticleState``.
 

@@ -4,15 +4,16 @@ from typing import Any
 
 import numpy as np
 
-from pymc_hais.core.records import KernelInfo, ParticleState, PathFunctions
+from pymc_hais.core.protocols import Kernel
+from pymc_hais.core.records import Compiled, Jit, KernelInfo, Loop, ParticleState, PathFunctions, Xp
 
 
-def identity(function: Any) -> Any:
+def identity(function: Compiled) -> Compiled:
     """Compile nothing."""
     return function
 
 
-def build_choose(xp: Any) -> Any:
+def build_choose(xp: Xp) -> Any:
     """Build ``choose(accepted, end, kept) -> ParticleState``: the end if it was accepted, else the kept state."""
 
     def choose(accepted, end, kept):
@@ -28,7 +29,7 @@ def build_choose(xp: Any) -> Any:
     return choose
 
 
-def build_accept(xp: Any, divergence_threshold: float, jit: Any = identity) -> Any:
+def build_accept(xp: Xp, divergence_threshold: float, jit: Jit = identity) -> Any:
     """Build ``accept(kept, end, log_start, log_end, uniform) -> (ParticleState, KernelInfo)``.
 
     Metropolis et al. (1953): the proposal ``end`` is taken with probability ``min(1, exp(log_end - log_start))``, else
@@ -50,7 +51,7 @@ def build_accept(xp: Any, divergence_threshold: float, jit: Any = identity) -> A
     return accept
 
 
-def plain_loop(condition: Any, body: Any) -> Any:
+def plain_loop(condition: Compiled, body: Compiled) -> Any:
     """Build ``run(carry, constants)``: while ``condition(carry, constants)``, carry = ``body(carry, constants)``."""
 
     def run(carry, constants):
@@ -61,7 +62,7 @@ def plain_loop(condition: Any, body: Any) -> Any:
     return run
 
 
-def build_repeat(n: int, body: Any, jit: Any, jit_density: Any, loop: Any) -> Any:
+def build_repeat(n: int, body: Compiled, jit: Jit, jit_density: Jit, loop: Loop) -> Any:
     """Build ``run(carry, constants)``: repeat the body, which adds one to the first part of the carry, up to n."""
 
     def go_on(carry, constants):
@@ -81,7 +82,7 @@ def build_evaluate_at(path: PathFunctions) -> Any:
     return evaluate_at
 
 
-def keeps_gradients(kernel: Any) -> bool:
+def keeps_gradients(kernel: Kernel) -> bool:
     """Whether the state after a transition holds the gradients at its position; False if the kernel does not say."""
     return getattr(kernel, "keeps_gradients", False)
 

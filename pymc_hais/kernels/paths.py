@@ -12,10 +12,10 @@ beta, so a change of beta costs one evaluation; the log weight grows by the exac
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from pymc_hais.core.records import ParticleState, PathFunctions
+from pymc_hais.core.records import Compiled, Jit, ParticleState, PathFunctions, Xp
 
 
-def build_linear(jit: Any) -> tuple[Any, Any]:
+def build_linear(jit: Jit) -> tuple[Any, Any]:
     """Build ``at(reference, ratio, beta)`` and ``arrive`` of a path on which the log density is linear in beta."""
 
     @jit
@@ -38,7 +38,7 @@ class Geometric:
     n_inputs: ClassVar[int] = 0
     arrays: ClassVar[tuple] = ()
 
-    def build(self, xp: Any, density: Any, jit: Any = lambda f: f, jit_density: Any = None) -> PathFunctions:
+    def build(self, xp: Xp, density: Compiled, jit: Jit = lambda f: f, jit_density: Jit | None = None) -> PathFunctions:
         """Build the path's functions of one particle."""
 
         @(jit_density or jit)
@@ -64,7 +64,7 @@ class Parameters:
     n_inputs: ClassVar[int] = 0
     arrays: ClassVar[tuple] = ()
 
-    def build(self, xp: Any, density: Any, jit: Any = lambda f: f, jit_density: Any = None) -> PathFunctions:
+    def build(self, xp: Xp, density: Compiled, jit: Jit = lambda f: f, jit_density: Jit | None = None) -> PathFunctions:
         """Build the path's functions of one particle."""
 
         @(jit_density or jit)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pymc_hais.core.records import PathFunctions
+from pymc_hais.core.records import Jit, Loop, PathFunctions, Xp
 from pymc_hais.kernels.leapfrog import build_metric
 from pymc_hais.kernels.metropolis import build_accept, build_evaluate_at, check_step_size, identity, plain_loop
 from pymc_hais.kernels.reflection import LinearConstraints, build_inside, check_constraints
@@ -58,7 +58,12 @@ class RandomWalk:
         return np.ones_like(step_sizes, dtype=float)
 
     def build(
-        self, xp: Any, path: PathFunctions, jit: Any = identity, jit_density: Any = None, loop: Any = plain_loop
+        self,
+        xp: Xp,
+        path: PathFunctions,
+        jit: Jit = identity,
+        jit_density: Jit | None = None,
+        loop: Loop = plain_loop,
     ) -> Any:
         """Build the transition; see :meth:`pymc_hais.core.protocols.Kernel.build`."""
         push, _ = build_metric(jit)

@@ -13,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from pymc_hais.core.messages import shown
+from pymc_hais.core.records import Compiled, Jit, Loop, Xp
 from pymc_hais.kernels.metropolis import identity, plain_loop
 
 #: A wall nearer than this is at hand: keeps 0 / 0 out of the time to reach a wall that was just hit.
@@ -122,7 +123,7 @@ def check_constraints(constraints: Any) -> None:
         )
 
 
-def _build_project(xp: Any, constraints: LinearConstraints) -> Any:
+def _build_project(xp: Xp, constraints: LinearConstraints) -> Any:
     """Build ``project(vector)``, the products with all normals (m,); D multiplications for a box."""
     normals = constraints.normals
     if np.all(np.sum(normals != 0.0, axis=1) == 1):
@@ -142,7 +143,7 @@ def _build_project(xp: Any, constraints: LinearConstraints) -> Any:
     return project_all
 
 
-def build_inside(xp: Any, constraints: LinearConstraints | None, jit: Any = identity) -> Any:
+def build_inside(xp: Xp, constraints: LinearConstraints | None, jit: Jit = identity) -> Any:
     """Build ``is_inside(position)``, true everywhere without constraints."""
     if constraints is None:
         return lambda position: True
@@ -155,12 +156,12 @@ def build_inside(xp: Any, constraints: LinearConstraints | None, jit: Any = iden
 
 
 def build_reflecting_drift(
-    xp: Any,
+    xp: Xp,
     constraints: LinearConstraints,
-    push: Any,
-    pull: Any,
-    jit: Any = identity,
-    loop: Any = plain_loop,
+    push: Compiled,
+    pull: Compiled,
+    jit: Jit = identity,
+    loop: Loop = plain_loop,
 ) -> Any:
     """Build ``drift(position, momentum, time, metric) -> position, momentum``, a billiard between the walls.
 

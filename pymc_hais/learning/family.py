@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from pytensor.graph.replace import clone_replace, graph_replace, vectorize_graph
@@ -54,8 +55,8 @@ class Family:
         The backend of all its programs; None if the package chooses.
     """
 
-    model: Any
-    frozen: Any
+    model: pm.Model
+    frozen: pm.Model
     visible: tuple[Visible, ...]
     hidden: tuple[str, ...]
     layout: Layout | None
@@ -70,7 +71,7 @@ class Family:
         return self.visible[-1].stop
 
     @untraced
-    def log_density(self, rows: Any, hidden: Any = None) -> Any:
+    def log_density(self, rows: pt.TensorVariable, hidden: pt.TensorVariable | None = None) -> Any:
         """Return the graph of the log densities (m,) of rows (m, D), with hidden variables at (m, H) if there are any.
 
         Not normalised where the model is not.
@@ -97,7 +98,7 @@ class Family:
         return np.concatenate([places[one.name] for one in self.visible]), np.concatenate(of_hidden)
 
     @untraced
-    def slopes(self, rows: Any) -> list[Any]:
+    def slopes(self, rows: pt.TensorVariable) -> list[Any]:
         """Return the graphs of the log densities (m,) of rows (m, D), and of the gradient of each in the parameters.
 
         Gradients that do not vary with the row have no axis of rows.  For densities without hidden variables.
@@ -106,7 +107,7 @@ class Family:
         gradients: Any = pytensor.grad(logp, list(self.parameters.values()))
         return vectorize_graph([logp, *gradients], self.batched(rows))
 
-    def batched(self, rows: Any) -> dict[Any, Any]:
+    def batched(self, rows: pt.TensorVariable) -> dict[Any, Any]:
         """Return the parts of rows (m, D) that replace the symbols of one row."""
         _, known = self.row_graph
         return {known[one.name]: _take(rows, one.start, one.stop, one.shape, one.dtype) for one in self.visible}
@@ -126,15 +127,15 @@ class Family:
         return rewrite_graph(logp, include=("ShapeOpt", "canonicalize"), clone=False), inputs
 
 
-def batch(logp: Any, batched: Mapping[Any, Any], rows: Any) -> Any:
+def batch(logp: pt.TensorVariable, batched: Mapping[Any, Any], rows: pt.TensorVariable) -> Any:
     """Return the graph of the log densities (m,) of the replacements of one row's symbols."""
-    graph = vectorize_graph(logp, batched)
+    graph: Any = vectorize_graph(logp, batched)
     # What does not vary with the row has no axis of rows; and a batch of products with one matrix is one product.
     graph = graph if graph.ndim else pt.zeros_like(rows[:, 0]) + graph
     return rewrite_for_gradients(graph, "canonicalize", "stabilize", "specialize")
 
 
-def _take(rows: Any, start: int, stop: int, shape: tuple[int, ...], dtype: str) -> Any:
+def _take(rows: pt.TensorVariable, start: int, stop: int, shape: tuple[int, ...], dtype: str) -> Any:
     """Return some columns of rows (m, D) as (m, *shape)."""
     part = rows if (start, stop) == (0, rows.type.shape[1]) else rows[:, start:stop]
     part = part if len(shape) == 1 else part.reshape((part.shape[0], *shape))
@@ -142,7 +143,7 @@ def _take(rows: Any, start: int, stop: int, shape: tuple[int, ...], dtype: str) 
 
 
 def build_family(
-    model: Any, data: Mapping[str, Any], parameters: Sequence[str], backend: str | None = None
+    model: pm.Model, data: Mapping[str, Any], parameters: Sequence[str], backend: str | None = None
 ) -> tuple[Family, np.ndarray]:
     """Check data and parameters, and return the family with the rows (n, D).
 
@@ -188,12 +189,12 @@ def with_own(family: Family, own: Mapping[str, np.ndarray]) -> Family:
     return replace(family, own=symbols)
 
 
-def first_values(model: Any, family: Family) -> dict[str, np.ndarray]:
+def first_values(model: pm.Model, family: Family) -> dict[str, np.ndarray]:
     """Return the present values of the parameters."""
     return {name: np.array(model[name].get_value(), dtype=np.float64) for name in family.parameters}
 
 
-def _check_parameters(model: Any, parameters: Sequence[str], visible: Sequence[str]) -> dict[str, np.ndarray]:
+def _check_parameters(model: pm.Model, parameters: Sequence[str], visible: Sequence[str]) -> dict[str, np.ndarray]:
     """Return the present values of the parameters; refuse anything but ``pm.Data`` of real numbers."""
     containers = {variable.name: variable for variable in model.data_vars}
     known = quoted(containers) or "none"
@@ -223,7 +224,7 @@ def _check_used(family: Family) -> None:
         raise ValueError(f"The density does not depend on the parameter `{unused[0]}`: leave it out of `parameters`.")
 
 
-def _kind(model: Any, name: str) -> tuple[str, int, int]:
+def _kind(model: pm.Model, name: str) -> tuple[str, int, int]:
     """Return the kind of a visible variable, the least value of a discrete one, and how many it has."""
     # A container is of the kind of the variables that are observed from it, or depend on it.
     variables = observed_from(model, name) or [rv for rv in model.observed_RVs if model[name] in ancestors([rv])]

@@ -33,7 +33,7 @@ _SECONDS = 1.0
 class Order:
     """The arguments of a fit, checked as far as possible without the data."""
 
-    model: Any
+    model: pm.Model
     data: Mapping[str, Any]
     constraints: dict[str, Constraint]
     method: Method
@@ -59,7 +59,7 @@ class Fitted(NamedTuple):
 
 
 def read_order(
-    model: Any, data: Any, parameters: Any, method: Any, *, optimizer: Any, n_steps: Any, batch_size: Any,
+    model: pm.Model, data: Any, parameters: Any, method: Any, *, optimizer: Any, n_steps: Any, batch_size: Any,
     random_seed: Any, callbacks: Any, progressbar: Any, backend: Any, tolerance: Any, max_seconds: Any, held_out: Any,
 ) -> Order:  # fmt: skip
     """Check the arguments of :func:`pymc_hais.fit`, one by one and together.

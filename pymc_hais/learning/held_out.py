@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pymc as pm
 import pytensor.tensor as pt
 
 from pymc_hais.core.messages import quoted
@@ -33,7 +34,7 @@ class HeldOut:
         return {"held_out": float(log_p.mean()), "held_out_mcse": log_z_se, "held_out_sem": sem}
 
 
-def build_held_out(model: Any, given: Any, family: Family, method: Method) -> HeldOut | None:
+def build_held_out(model: pm.Model, given: Any, family: Family, method: Method) -> HeldOut | None:
     """Check held-out rows, if any are given, and compile their density.
 
     Raises ValueError for rows that are none of the family, a method that knows no log Z, or hidden variables.

@@ -8,7 +8,7 @@ import pytensor.tensor as pt
 from pymc_hais.learning.family import Family
 
 
-def one_changed(family: Family, rows: Any) -> Any:
+def one_changed(family: Family, rows: pt.TensorVariable) -> Any:
     """Return rows (m, K, D) with one element at each of its other values: K is the number of such values.
 
     Of binary rows these are the D states with one bit flipped.
@@ -36,7 +36,7 @@ def changes(family: Family) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndar
     return places, moves, low, counts
 
 
-def log_odds(family: Family, rows: Any, there: Any) -> Any:
+def log_odds(family: Family, rows: pt.TensorVariable, there: pt.TensorVariable) -> Any:
     """Return log p(x') - log p(x) (m, K) for states x' (m, K, D) of rows x (m, D)."""
     n, n_there, n_dims = there.type.shape
     log_density = family.log_density(there.reshape((n * n_there, n_dims))).reshape((n, n_there))

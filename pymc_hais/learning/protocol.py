@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import pytensor.tensor as pt
 
 from pymc_hais.core.messages import quoted
 from pymc_hais.learning.family import Family
@@ -120,7 +121,7 @@ class Method:
         """Return the arrays of one step, always of the same shapes, and the next state."""
         return [], state
 
-    def objective(self, family: Family, rows: Any, extras: list[Any]) -> Any:
+    def objective(self, family: Family, rows: pt.TensorVariable, extras: list[pt.TensorVariable]) -> Any:
         """Return the graph of the objective, which is minimised: terms (m,) whose mean over rows counts, or one number.
 
         The method follows its gradient with respect to the parameters; ``rows`` (m, D) and ``extras``, in the order of

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import ancestors
@@ -27,7 +28,7 @@ class Visible:
     n_values: int = 0  # of a discrete one; 0 for no end of them
 
 
-def observed_from(model: Any, name: str) -> list[Any]:
+def observed_from(model: pm.Model, name: str) -> list[Any]:
     """Return the random variables that are observed from a variable or container; none for a predictor."""
     if model[name] in model.basic_RVs:
         return [model[name]]
@@ -44,7 +45,7 @@ def refuse_masked(data: Mapping[str, Any]) -> None:
             )
 
 
-def check_values(model: Any, visible: Sequence[Visible], rows: np.ndarray) -> None:
+def check_values(model: pm.Model, visible: Sequence[Visible], rows: np.ndarray) -> None:
     """Refuse columns of rows (n, D) without spread, and values that a variable cannot take.
 
     A predictor may be an intercept, and have any values.
@@ -85,7 +86,7 @@ def _refuse_outside(name: str, rows: np.ndarray, outside: np.ndarray, limits: st
         )
 
 
-def _are_outside(model: Any, rv: Any, one: Visible, rows: np.ndarray) -> np.ndarray:
+def _are_outside(model: pm.Model, rv: pt.TensorVariable, one: Visible, rows: np.ndarray) -> np.ndarray:
     """Return which elements of rows (n, D) PyMC's transform of a variable takes to no number.
 
     None where its limits depend on other variables.

@@ -26,7 +26,7 @@ from pymc_hais.density import (
 from pymc_hais.engines import compile_engine
 from pymc_hais.engines.base import CompileClock
 from pymc_hais.estimators import LogZEstimate
-from pymc_hais.kernels import Block, Composed, Gibbs, Hamiltonian, LinearConstraints, SiteBlock, SiteKernel
+from pymc_hais.kernels import Block, Composed, Gibbs, Hamiltonian, LinearConstraints, SiteBlock
 from pymc_hais.references import (
     AnnealedModel,
     BoundReference,
@@ -51,7 +51,7 @@ class Compiler:
     backend: str | None = None  # "jax", "numba" or "c"
     compile_kwargs: dict[str, Any] = field(default_factory=dict)
     cores: int | None = None  # limits the threads of the engine
-    sites: SiteKernel | None = None  # of the discrete dimensions; chosen by the package by default
+    sites: Gibbs | None = None  # of the discrete dimensions; chosen by the package by default
     normals: bool = False  # whether independent normal variables may be fields of a chart
     clock: CompileClock = field(default_factory=CompileClock, compare=False)  # of all its engines
 

@@ -54,7 +54,7 @@ class BoundReference(Protocol):
         """Draw n positions."""
         ...
 
-    def logp(self, position: Any, log_prior: Any) -> Any:
+    def logp(self, position: pt.TensorVariable, log_prior: pt.TensorVariable) -> Any:
         """Return the log density as a graph, given the graph of the model's own log prior."""
         ...
 
@@ -112,7 +112,7 @@ def push(scale: np.ndarray, z: np.ndarray) -> np.ndarray:
     return z * scale if scale.ndim == 1 else z @ scale.T
 
 
-def whiten(position: Any, loc: np.ndarray, scale: np.ndarray) -> tuple[Any, float]:
+def whiten(position: pt.TensorVariable, loc: np.ndarray, scale: np.ndarray) -> tuple[Any, float]:
     """Return the graph of z = L^-1 (x - loc), and log |det L|."""
     if scale.ndim == 1:
         return (position - constant(loc)) * constant(1.0 / scale), float(np.log(scale).sum())

@@ -35,7 +35,7 @@ class Prior(Direct):
         values, clipped = self.sampler.sample(n, int(seeds.generate_state(1)[0]))
         return Draws.independent(self.layout.flatten(values), clipped)
 
-    def logp(self, position: Any, log_prior: Any) -> Any:
+    def logp(self, position: pt.TensorVariable, log_prior: pt.TensorVariable) -> Any:
         """Return the model's log prior, normalised."""
         return log_prior - self.log_mass if self.log_mass else log_prior
 
@@ -65,7 +65,7 @@ class Independent(Direct):
             raise ValueError("The reference's sample(n, rng) returned NaN or infinite values.")
         return Draws.independent(positions)
 
-    def logp(self, position: Any, log_prior: Any) -> Any:
+    def logp(self, position: pt.TensorVariable, log_prior: pt.TensorVariable) -> Any:
         """Return the reference's log density; refuse anything but a PyTensor scalar."""
         value = pt.as_tensor_variable(self.reference.logp(position))
         if value.ndim != 0:
@@ -98,7 +98,7 @@ class Distribution:
             draws = pm.draw(self.dist, n, random_seed=int(rng.integers(2**31)))
         return np.asarray(draws, dtype=np.float64).reshape(n, -1)
 
-    def logp(self, position: Any) -> Any:
+    def logp(self, position: pt.TensorVariable) -> Any:
         """Return the log density as a graph."""
         return pm.logp(self.dist, position.reshape(self.shape)).sum()
 
@@ -123,7 +123,7 @@ def uses_prior(spec: Any) -> bool:
     return isinstance(spec, str) and spec == "prior"
 
 
-def bind(spec: Any, layout: Layout, prior: Prior | None, model: Any) -> BoundReference:
+def bind(spec: Any, layout: Layout, prior: Prior | None, model: pm.Model) -> BoundReference:
     """Bind what the user passed as ``reference=`` to a model.
 
     It is "prior" (which is given where :func:`uses_prior` says so), "gaussian", one of this package's references, a

@@ -55,7 +55,7 @@ class Box:
         x = np.where(has_upper, upper - np.abs(normal), x)
         return np.where(has_lower & has_upper, lower + (upper - lower) * unit, x)
 
-    def logp(self, position: Any) -> Any:
+    def logp(self, position: pt.TensorVariable) -> Any:
         """Return the log density as a graph; -inf outside."""
         (has_lower, lower), (has_upper, upper) = _walls(self.lower), _walls(self.upper)
         both, either = has_lower & has_upper, has_lower | has_upper

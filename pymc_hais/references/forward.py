@@ -5,16 +5,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from pymc.distributions.distribution import SymbolicRandomVariable
 from pymc.distributions.transforms import Ordered
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import graph_replace, vectorize_graph
 from pytensor.tensor.random.op import RandomVariable
 
-from pymc_hais.density.compat import replace_rng_nodes, toposort_replace
+from pymc_hais.density.compat import Transform, replace_rng_nodes, toposort_replace
 from pymc_hais.density.compiling import compile_interpreted, lower_xtensor, write_out_inner
 from pymc_hais.density.facts import keeps_all
 from pymc_hais.density.layout import free_variables
@@ -26,7 +27,7 @@ from pymc_hais.density.rewrites.truncated import draw_beyond_bounds
 _ROUNDING = {"float32": 1e-4, "float64": 1e-7}
 
 
-def forward_graph(model: Any) -> list[Any]:
+def forward_graph(model: pm.Model) -> list[Any]:
     """Return the unconstrained value of each free variable, in the order of the flat vector.
 
     A draw outside the range of its transform comes out as NaN: the log density has no mass there, so such joint draws
@@ -60,7 +61,7 @@ def forward_graph(model: Any) -> list[Any]:
     return replace_rng_nodes(values)
 
 
-def is_outside(draw: Any, transform: Any, parameters: Sequence[Any] = ()) -> Any:
+def is_outside(draw: Variable, transform: Transform, parameters: Sequence[Any] = ()) -> Any:
     """Build a test whether a draw changes on its way to the unconstrained space and back, given its parameters."""
     back = transform.backward(transform.forward(draw, *parameters), *parameters)
     back = back.transpose(*draw.dims) if hasattr(draw, "dims") else back
@@ -75,11 +76,11 @@ def _plain(value: Any) -> Any:
     return pt.as_tensor(value, allow_xtensor_conversion=True)
 
 
-def _steps(transform: Any) -> list[Any]:
+def _steps(transform: Transform) -> list[Any]:
     return list(getattr(transform, "transform_list", [transform]))
 
 
-def _arrange(draw: Any, transform: Any) -> Any:
+def _arrange(draw: pt.TensorVariable, transform: Transform) -> Any:
     """Sort a draw so that the input of its ordered transform is ordered."""
     *before, ordered = _steps(transform)
     value = draw
@@ -89,7 +90,7 @@ def _arrange(draw: Any, transform: Any) -> Any:
     return pt.take_along_axis(draw, order if ordered.ascending else order[..., ::-1], axis=-1)
 
 
-def _is_exchangeable(draw: Any) -> bool:
+def _is_exchangeable(draw: pt.TensorVariable) -> bool:
     """Whether the elements along the last axis are independent and identical, given the parents."""
     op = draw.owner.op
     if not isinstance(op, RandomVariable) or op.ndim_supp != 0:
@@ -98,7 +99,7 @@ def _is_exchangeable(draw: Any) -> bool:
     return all(p.ndim == 0 or p.type.broadcastable[-1] or _is_constant_row(p) for p in parameters)
 
 
-def _is_constant_row(parameter: Any) -> bool:
+def _is_constant_row(parameter: pt.TensorVariable) -> bool:
     data = getattr(parameter, "data", None)
     return data is not None and bool(np.all(data == np.asarray(data)[..., :1]))
 
@@ -144,9 +145,10 @@ def shapes_of(variables: list[Any]) -> list[tuple[int, ...]]:
     return [tuple(int(length) for length in shape) for shape in shapes]
 
 
-def _batch_random(node: Any, mapped: dict[Any, Any], shape: tuple[int, ...], generators: set[Any]) -> list[Any]:
+def _batch_random(node: Apply, mapped: dict[Any, Any], shape: tuple[int, ...], generators: set[Any]) -> list[Any]:
     op = node.op
-    rng, _, *parameters = node.inputs
+    inputs: list[Any] = node.inputs
+    rng, _, *parameters = inputs
     # PyTensor does not advance a generator with two users (pm.Truncated has one): every call would draw the same.
     rng = pytensor.shared(np.random.default_rng()) if rng in generators else rng
     generators.add(rng)
@@ -160,7 +162,7 @@ def _batch_random(node: Any, mapped: dict[Any, Any], shape: tuple[int, ...], gen
     return op.make_node(mapped.get(rng, rng), pt.constant(np.array(size, dtype="int64")), *aligned).outputs
 
 
-def _with_axis(output: Any, mapped: dict[Any, Any], n: int) -> Any:
+def _with_axis(output: Variable, mapped: dict[Any, Any], n: int) -> Any:
     if output in mapped:
         return mapped[output]
     if isinstance(output, Constant):

@@ -39,7 +39,7 @@ class Gaussian:
         """Draw (n, D) positions."""
         return self.loc + push(self.scale, rng.normal(size=(n, len(self.loc))))
 
-    def logp(self, position: Any) -> Any:
+    def logp(self, position: pt.TensorVariable) -> Any:
         """Return the log density as a graph."""
         z, log_det = whiten(position, self.loc, self.scale)
         return -0.5 * (z**2).sum() - (log_det + 0.5 * len(self.loc) * np.log(2.0 * np.pi))

@@ -30,7 +30,7 @@ class Margins:
             parts.append(variable.low + np.sum(rng.uniform(size=(n, len(p), 1)) >= cumulative, axis=2, dtype=float))
         return np.concatenate(parts, axis=1)
 
-    def logp(self, position: Any) -> Any:
+    def logp(self, position: pt.TensorVariable) -> Any:
         """Return the log density as a graph."""
         total = 0.0 if self.continuous is None else self.continuous.logp(position[: self.n_continuous])
         for variable, p in zip(self.variables, self.probabilities, strict=True):
@@ -120,7 +120,7 @@ class Enumerated:
             positions[:, group.sites] = group.values(rng.choice(group.n_states, size=n, p=p / p.sum()))
         return positions
 
-    def logp(self, position: Any) -> Any:
+    def logp(self, position: pt.TensorVariable) -> Any:
         """Return the log probability as a graph."""
         shape = len(self.groups), max(len(group.sites) for group in self.groups)
         places, strides, low = (np.zeros(shape, dtype=int) for _ in range(3))

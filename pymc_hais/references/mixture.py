@@ -90,7 +90,7 @@ class Mixed(Direct):
         pairs = zip(counts.tolist(), zip(self.parts, children, strict=True), strict=True)
         return join_parts([part.draw(count, one) for count, (part, one) in pairs if count], is_sure)
 
-    def logp(self, position: Any, log_prior: Any) -> Any:
+    def logp(self, position: pt.TensorVariable, log_prior: pt.TensorVariable) -> Any:
         """Return the log of the weighted sum of the parts' densities."""
         terms = [
             float(np.log(weight)) + part.logp(position, log_prior)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
@@ -21,7 +22,7 @@ from pymc_hais.references.base import Draws
 class AnnealedModel:
     """Draws of another model's own annealed populations, with that model's unnormalised log density."""
 
-    model: Any
+    model: pm.Model
     layout: Layout  # of both models
     anneal: Callable[[int, np.random.SeedSequence], Draws]  # one population to that model
     n_evaluations: int  # of that model's density, a draw
@@ -32,7 +33,7 @@ class AnnealedModel:
         """Anneal a population of n particles to the reference model."""
         return self.anneal(n, seeds)
 
-    def logp(self, position: Any, log_prior: Any) -> Any:
+    def logp(self, position: pt.TensorVariable, log_prior: pt.TensorVariable) -> Any:
         """Return the reference model's own log density, not normalised."""
         return logp_at(self.model, self.layout, position)
 
@@ -41,14 +42,14 @@ class AnnealedModel:
         return n * self.n_evaluations
 
 
-def logp_at(model: Any, layout: Layout, position: Any) -> Any:
+def logp_at(model: pm.Model, layout: Layout, position: pt.TensorVariable) -> Any:
     """Return a model's log density as a graph of another model's flat vector, with the same layout."""
     frozen = freeze_dims_and_data(model)
     own_position, (logp,) = on_position(frozen, layout, [frozen.logp()])
     return clone_replace(logp, {own_position: position}, rebuild_strict=False)
 
 
-def check_same_variables(model: Any, reference: Any) -> Layout:
+def check_same_variables(model: pm.Model, reference: Any) -> Layout:
     """Build the layout that two models share; their data may differ.
 
     Refuses two that share none, a model that cannot be annealed at all, and a reference that may have no finite mass.
@@ -82,7 +83,7 @@ def _refuse_improper(reference: Any) -> None:
         )
 
 
-def prior_alone(model: Any, with_potentials: bool = False) -> Any:
+def prior_alone(model: pm.Model, with_potentials: bool = False) -> Any:
     """Return a copy of the model without observed variables and potentials: its logp is the log prior.
 
     Potentials may stay, which then restrict or tilt the prior.

@@ -11,11 +11,13 @@ from typing import Any, Self
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
+from pytensor.compile.function.types import Function
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import graph_inputs
 
 from pymc_hais.core.messages import quoted
-from pymc_hais.density.compat import find_rng_nodes, reseed_rngs
+from pymc_hais.density.compat import Transform, find_rng_nodes, reseed_rngs
 from pymc_hais.density.compiling import compile_interpreted, untraced
 from pymc_hais.density.containers import arguments_for
 from pymc_hais.density.facts import keeps_all
@@ -126,7 +128,7 @@ class PriorSampler:
 
 
 @untraced
-def build_prior(model: Any, containers: Sequence[str] = ()) -> PriorSampler:
+def build_prior(model: pm.Model, containers: Sequence[str] = ()) -> PriorSampler:
     """Compile the forward sampler of a model's free variables, with values of its own for containers that may vary.
 
     A variable for which PyMC has no forward sampler is a NotImplementedError, and one with a parameter that is never in
@@ -159,11 +161,11 @@ def build_prior(model: Any, containers: Sequence[str] = ()) -> PriorSampler:
     )
 
 
-def _name(rv: Any, value: Any, transform: Any) -> str:
+def _name(rv: pt.TensorVariable, value: Any, transform: Transform | None) -> str:
     return getattr(transform, "name", "") if keeps_all(rv, value, transform) else ""
 
 
-def _draw_once(function: Any, data: list[np.ndarray], model: Any) -> list[np.ndarray]:
+def _draw_once(function: Function, data: list[np.ndarray], model: pm.Model) -> list[np.ndarray]:
     try:
         return _draw_finite(function, data)
     except NotImplementedError as error:
@@ -180,7 +182,7 @@ def _draw_once(function: Any, data: list[np.ndarray], model: Any) -> list[np.nda
         raise ValueError(_BEYOND.format(str(error).splitlines()[0])) from error
 
 
-def _draw_finite(function: Any, data: list[np.ndarray]) -> list[np.ndarray]:
+def _draw_finite(function: Function, data: list[np.ndarray]) -> list[np.ndarray]:
     """Draw, for the shapes alone, until no pm.InverseGamma divides by zero; with many draws it gives infinity."""
     for seed in range(_ATTEMPTS):
         with contextlib.suppress(ZeroDivisionError):
@@ -190,7 +192,7 @@ def _draw_finite(function: Any, data: list[np.ndarray]) -> list[np.ndarray]:
 
 
 @untraced
-def _first_undrawable(model: Any) -> str:
+def _first_undrawable(model: pm.Model) -> str:
     for rv in model.free_RVs:  # parents come before children
         try:
             pm.draw(rv, draws=_ATTEMPTS, mode="FAST_COMPILE")

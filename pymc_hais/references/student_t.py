@@ -49,7 +49,7 @@ class StudentT:
         radius = np.sqrt(rng.chisquare(self.df, size=(n, 1)) / self.df)
         return self.loc + push(self.scale, z / radius)
 
-    def logp(self, position: Any) -> Any:
+    def logp(self, position: pt.TensorVariable) -> Any:
         """Return the log density as a graph."""
         z, log_det = whiten(position, self.loc, self.scale)
         n_dims, df = len(self.loc), self.df

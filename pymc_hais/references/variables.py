@@ -1,6 +1,6 @@
 """One PyMC distribution for each variable, on the variable's own space."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -33,13 +33,13 @@ class Product(Direct):
     Together they are the prior of a second model with the same variables and transforms.
     """
 
-    model: Any  # the second one
+    model: pm.Model  # the second one
     layout: Layout  # of both
     sampler: PriorSampler  # of the second one
     is_prior: bool = False
 
     @classmethod
-    def build(cls, spec: Mapping[str, Any], model: Any, layout: Layout) -> Self:
+    def build(cls, spec: Mapping[str, Any], model: pm.Model, layout: Layout) -> Self:
         """Give each free variable of a model its unregistered PyMC distribution, of its shape, on its own space.
 
         Raises ValueError, naming the variable: if names are missing or unknown, a shape differs, a distribution is
@@ -75,7 +75,7 @@ class Product(Direct):
         values, clipped = self.sampler.sample(n, int(seeds.generate_state(1)[0]))
         return Draws.independent(self.layout.flatten(values), clipped)
 
-    def logp(self, position: Any, log_prior: Any) -> Any:
+    def logp(self, position: pt.TensorVariable, log_prior: pt.TensorVariable) -> Any:
         """Return the log density on the unconstrained space."""
         return logp_at(self.model, self.layout, position)
 
@@ -83,25 +83,25 @@ class Product(Direct):
 class _Bound(Transform):
     """The transform of a model's variable, with the parameters of that variable and not of the distribution given."""
 
-    def __init__(self, transform: Any, rv: Any) -> None:
+    def __init__(self, transform: Transform, rv: pt.TensorVariable) -> None:
         self.name = transform.name
         self.ndim_supp = getattr(transform, "ndim_supp", None)
         self._transform, self._inputs = transform, rv.owner.inputs
         self._dims = getattr(rv.type, "dims", None)
 
-    def forward(self, value: Any, *inputs: Any) -> Any:
+    def forward(self, value: pt.TensorVariable, *inputs: pt.TensorVariable) -> Any:
         """Return the unconstrained value."""
         return self._apply(self._transform.forward, value)
 
-    def backward(self, value: Any, *inputs: Any) -> Any:
+    def backward(self, value: pt.TensorVariable, *inputs: pt.TensorVariable) -> Any:
         """Return the variable's own value."""
         return self._apply(self._transform.backward, value)
 
-    def log_jac_det(self, value: Any, *inputs: Any) -> Any:
+    def log_jac_det(self, value: pt.TensorVariable, *inputs: pt.TensorVariable) -> Any:
         """Return the log Jacobian of ``backward``."""
         return self._apply(self._transform.log_jac_det, value)
 
-    def _apply(self, function: Any, value: Any) -> Any:
+    def _apply(self, function: Callable[..., Any], value: pt.TensorVariable) -> Any:
         if self._dims is None:
             return function(value, *self._inputs)
         from pytensor.xtensor import as_xtensor  # warns that it is experimental: only for those who use it
@@ -115,7 +115,7 @@ def is_distribution(spec: Any) -> bool:
     return node is not None and hasattr(spec, "eval") and hasattr(node.op, "ndim_supp")
 
 
-def draws_itself(rv: Any) -> bool:
+def draws_itself(rv: pt.TensorVariable) -> bool:
     """Whether PyMC itself draws a variable and computes its density, without code of the user."""
     parts = [rv.owner, *(one.owner for one in rv.owner.inputs)]  # components of a mixture are inputs
     ops = [getattr(part.op, "core_op", part.op) for part in parts if part]
@@ -124,7 +124,7 @@ def draws_itself(rv: Any) -> bool:
     return all(not isinstance(op, custom) and type(op).__module__.startswith(known) for op in ops)
 
 
-def _transform(frozen: Any, owner: str) -> Transform | None:
+def _transform(frozen: pm.Model, owner: str) -> Transform | None:
     transform = frozen.rvs_to_transforms[frozen[owner]]
     if transform is None:
         return None
@@ -139,7 +139,7 @@ def _transform(frozen: Any, owner: str) -> Transform | None:
     return bound
 
 
-def _check_distribution(owner: str, part: Any, rv: Any) -> None:
+def _check_distribution(owner: str, part: pt.TensorVariable, rv: pt.TensorVariable) -> None:
     kind, example = (
         ("discrete", "pm.Bernoulli.dist(0.5)") if is_discrete(rv) else ("continuous", "pm.Normal.dist(0, 1)")
     )
@@ -152,7 +152,7 @@ def _check_distribution(owner: str, part: Any, rv: Any) -> None:
         raise ValueError(f"The reference of `{owner}` has shape {given}, but the variable has shape {wanted}.")
 
 
-def _check_density(second: Any) -> None:
+def _check_density(second: pm.Model) -> None:
     """Refuse distributions whose density is no normalised function of the variables."""
     for rv in second.free_RVs:
         try:
@@ -169,14 +169,14 @@ def _check_density(second: Any) -> None:
         )
 
 
-def _build_draws(second: Any) -> PriorSampler:
+def _build_draws(second: pm.Model) -> PriorSampler:
     try:
         return build_prior(second)
     except (NotImplementedError, ValueError) as error:
         raise ValueError(f"The distributions of the reference cannot be drawn. {error}") from error
 
 
-def _check_space(second: Any) -> None:
+def _check_space(second: pm.Model) -> None:
     """Refuse distributions with draws outside the support of the variable."""
     for rv, outside in zip(second.free_RVs, _draw(_is_outside(second)), strict=True):
         if outside.any():
@@ -189,7 +189,7 @@ def _check_space(second: Any) -> None:
             )
 
 
-def _is_outside(second: Any) -> list[Any]:
+def _is_outside(second: pm.Model) -> list[Any]:
     """Build a test whether a draw of each variable changes on its way to the unconstrained space and back."""
     pairs = [(rv, second.rvs_to_transforms[rv]) for rv in second.free_RVs]
     return [pt.isnan(rv.sum()) if transform is None else is_outside(rv, transform) for rv, transform in pairs]

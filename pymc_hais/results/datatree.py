@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pymc as pm
 from pymc.stats import compute_log_likelihood, compute_log_prior
 from xarray import Dataset, DataTree
 
@@ -101,7 +102,7 @@ def name_estimate(idata: DataTree, estimate: LogZEstimate, attrs: Mapping[str, A
     return idata
 
 
-def data_groups(model: Any, labels: dict[str, Any]) -> dict[str, Callable[[], Any]]:
+def data_groups(model: pm.Model, labels: dict[str, Any]) -> dict[str, Callable[[], Any]]:
     """Return the functions that make the groups of a model's data; each returns None if the model has no such data."""
     return {
         "observed_data": lambda: label_data(find_observations(model), labels),
@@ -118,7 +119,7 @@ def stats_of(draws: PosteriorDraws) -> dict[str, np.ndarray]:
     }
 
 
-def densities(posterior: Dataset, model: Any, output: Output) -> dict[str, Callable[[], Any]]:
+def densities(posterior: Dataset, model: pm.Model, output: Output) -> dict[str, Callable[[], Any]]:
     """Return the functions that make the groups of the draws' log likelihood and log prior that the call asks for."""
     idata = DataTree.from_dict({"/posterior": posterior})
 

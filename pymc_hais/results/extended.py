@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pymc as pm
 from xarray import Dataset, DataTree
 
 from pymc_hais.core.records import AnnealingRun
@@ -27,7 +28,7 @@ _ADDED_UP = ("n_gradients", "sampling_time", "total_time", "compile_time")
 
 
 def to_extended_tree(
-    model: Any,
+    model: pm.Model,
     idata: DataTree,
     values: Mapping[str, np.ndarray],
     before: Evidence,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
+import pymc as pm
 from xarray import DataTree
 
 from pymc_hais.core.messages import quoted, shown
@@ -117,7 +118,7 @@ def to_heldout_tree(result: HeldOut, attrs: Mapping[str, Any]) -> DataTree:
     return DataTree.from_dict({"/held_out": dataset})
 
 
-def predict(model: Any, data: Mapping[str, Any], posterior: Any, n_draws: int) -> tuple[HeldOut, dict[str, Any]]:
+def predict(model: pm.Model, data: Mapping[str, Any], posterior: Any, n_draws: int) -> tuple[HeldOut, dict[str, Any]]:
     """Average the likelihood of each row over posterior draws."""
     table = check_table(model, data)
     draws = thin(posterior, [rv.name for rv in model.free_RVs], n_draws)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pymc as pm
 from xarray import DataTree
 
 from pymc_hais.estimators import Finding
@@ -12,7 +13,7 @@ from pymc_hais.results.findings.finding import findings_as_json
 
 
 def to_learning_tree(
-    model: Any,
+    model: pm.Model,
     fitted: Mapping[str, np.ndarray],
     steps: Sequence[int],
     values: Sequence[Mapping[str, np.ndarray]],

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pymc as pm
 from xarray import DataTree
 
 from pymc_hais.core.seeds import Purpose
@@ -44,7 +45,7 @@ def _quantity(problem: Problem) -> str:
     return quantity_of(problem.model)
 
 
-def quantity_of(model: Any) -> str:
+def quantity_of(model: pm.Model) -> str:
     """Return what log Z of a model is called."""
     return "log partition function" if is_unnormalised(model) else "log marginal likelihood"
 
@@ -56,7 +57,7 @@ def _temperatures(lengths: Any) -> str:
     return f"{between}{longest:,} temperature{'' if longest == 1 else 's'}" if longest else "no temperatures"
 
 
-def log_model(model: Any) -> None:
+def log_model(model: pm.Model) -> None:
     """Log what is sampled, as PyMC's samplers do."""
     _log.info(f"HAIS: [{', '.join(rv.name for rv in model.free_RVs)}]")
 

@@ -207,7 +207,7 @@ def kernel_of(kernel: Any) -> Any:
         return kernel
     if type(kernel) not in _KERNELS:
         return Own(type(kernel).__name__, repr(kernel))
-    return kernel.with_blocks(()) if getattr(kernel, "is_site_kernel", False) else kernel
+    return kernel.with_blocks(()) if isinstance(kernel, Gibbs) else kernel
 
 
 def is_same_kernel(kernel: Any, other: Any) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import gammaln, polygamma, softmax
 
-from pymc_hais.kernels.sites import SiteBlock
+from pymc_hais.kernels import SiteBlock
 from tests.discrete_truth import all_states
 from tests.kernels.targets import BETA
 

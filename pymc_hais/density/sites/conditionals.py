@@ -35,7 +35,7 @@ class SiteRule:
     """How the sites of one variable learn their conditional distributions."""
 
     variable: SiteVariable
-    rule: str  # "gradient", "table" or "walk": see :class:`pymc_hais.kernels.sites.SiteBlock`
+    rule: str  # "gradient", "table" or "walk": see :class:`pymc_hais.kernels.SiteBlock`
     colours: np.ndarray  # of int (S,): sites of one colour, 0 to C - 1, are drawn together
     #: For each array of terms of the reference and of the log ratio, in the order of :func:`split_terms`: a sparse
     #: matrix of bool (S, terms) that says which terms a site is in.  Empty where the gradient is taken.

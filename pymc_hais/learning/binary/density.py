@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+import pymc as pm
 import pytensor
 import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.rewriting.utils import rewrite_graph
 
@@ -102,7 +104,7 @@ class Bits(NamedTuple):
     """The log density of all variables of a model as a quadratic form of bits."""
 
     program: Any  # (states (m, D), *parameters) -> density at zero, gradients (m, D)
-    position: Any  # the symbol of a point (D,)
+    position: pt.TensorVariable  # the symbol of a point (D,)
     smooth: Any  # the graph of its log density, linear in each bit
     layout: Layout
 
@@ -128,7 +130,7 @@ def build_bits(family: Family) -> Bits | None:
     return Bits(program, position, smooth, layout)
 
 
-def _read_site(model: Any, layout: Layout, i: int) -> SiteVariable | None:
+def _read_site(model: pm.Model, layout: Layout, i: int) -> SiteVariable | None:
     """Return the places of a variable of bits in a point; None if it has other values."""
     owner = layout.owners[i]
     if not is_discrete(model[owner]) or find_values(model, owner) != (0, 2):
@@ -137,7 +139,7 @@ def _read_site(model: Any, layout: Layout, i: int) -> SiteVariable | None:
 
 
 def _differentiate(
-    frozen: Any, layout: Layout, logp: Any, position: Any, sites: list[Any], rows: list[Any]
+    frozen: pm.Model, layout: Layout, logp: Variable, position: Variable, sites: list[Any], rows: list[Any]
 ) -> tuple[Any, Any] | None:
     """Return a log density as a smooth function of a flat vector of bits, and its gradient.
 

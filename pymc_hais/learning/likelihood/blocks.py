@@ -225,7 +225,7 @@ class Blocks:
         return (of_rows if len(self.hidden) else None), of_model
 
     @untraced
-    def log_density(self, rows: Any, hidden: Any = None) -> Any:
+    def log_density(self, rows: pt.TensorVariable, hidden: pt.TensorVariable | None = None) -> Any:
         """Return the graph of the log densities (m,): linear in each bit, so that it takes means of hidden ones."""
         parts = [rows] if hidden is None else [rows, hidden]
         given: Any = pt.tensor(dtype="float64", shape=(rows.type.shape[0], self.energies.layout.n_dims))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import pymc as pm
 
 from pymc_hais.core.annealing import SEGMENT_LENGTH, anneal
 from pymc_hais.core.records import Ladder, Metric, ParticleState, Segment
@@ -163,7 +164,7 @@ def _log_density(problem: Problem, state: ParticleState, points: np.ndarray) -> 
 
 
 def build_chains(
-    model: Any,
+    model: pm.Model,
     parameters: Sequence[str],
     rows: Mapping[str, np.ndarray] | None,
     rng: np.random.Generator,

@@ -184,7 +184,7 @@ class ExpectationMaximization(Sampled):
             return state.infer(batch, rng), state
         return super().prepare(state, batch, rng)
 
-    def objective(self, family: Family, rows: Any, extras: list[Any]) -> Any:
+    def objective(self, family: Family, rows: pt.TensorVariable, extras: list[pt.TensorVariable]) -> Any:
         """Return minus the log density (m,), averaged over the states of each row."""
         if not isinstance(self.e_step, BinaryStates):
             return super().objective(family, rows, extras)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+import pytensor.tensor as pt
 
 from pymc_hais.core.messages import quoted
 from pymc_hais.density import observe_first
@@ -140,7 +141,7 @@ class Sampled(Method):
         """Return the state with new points of the model."""
         raise NotImplementedError
 
-    def objective(self, family: Family, rows: Any, extras: list[Any]) -> Any:
+    def objective(self, family: Family, rows: pt.TensorVariable, extras: list[pt.TensorVariable]) -> Any:
         """Return a graph with the gradient of minus the log-likelihood, or of its part for each row (m,)."""
         n_hidden = 1 if family.hidden else 0
         log_density = (self._find_blocks(family) or family).log_density

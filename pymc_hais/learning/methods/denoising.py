@@ -61,7 +61,7 @@ class DenoisingScoreMatching(Method):
         n, n_dims = batch.rows.shape
         return [rng.normal(size=(n, self.n_draws, n_dims))], state
 
-    def objective(self, family: Family, rows: Any, extras: list[Any]) -> Any:
+    def objective(self, family: Family, rows: pt.TensorVariable, extras: list[pt.TensorVariable]) -> Any:
         """Return the terms (m,)."""
         n, n_each = rows.type.shape[0], 2 * self.n_draws
         noise = pt.concatenate([extras[0], -extras[0]], axis=1).reshape((n * n_each, family.n_dims))

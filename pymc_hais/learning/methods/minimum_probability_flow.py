@@ -68,7 +68,7 @@ class MinimumProbabilityFlow(Method):
         noise = rng.normal(size=(len(batch.rows), self.n_neighbours, batch.rows.shape[1]))
         return [self.scale / np.sqrt(batch.rows.shape[1]) * noise @ state.T], state
 
-    def objective(self, family: Family, rows: Any, extras: list[Any]) -> Any:
+    def objective(self, family: Family, rows: pt.TensorVariable, extras: list[pt.TensorVariable]) -> Any:
         """Return the flow from each row (m,)."""
         if not extras:
             return pt.exp(0.5 * log_odds(family, rows, one_changed(family, rows))).sum(axis=1)

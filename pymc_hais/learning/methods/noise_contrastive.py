@@ -86,7 +86,7 @@ class NoiseContrastive(Method):
             raise ValueError("The density of the `noise` is zero at some row: pass one that reaches wherever data lie.")
         return [drawn.reshape((n, self.ratio, n_dims)), at_rows, at_noise.reshape((n, self.ratio))], state
 
-    def objective(self, family: Family, rows: Any, extras: list[Any]) -> Any:
+    def objective(self, family: Family, rows: pt.TensorVariable, extras: list[pt.TensorVariable]) -> Any:
         """Return the terms (m,)."""
         drawn, at_rows, at_noise = extras
         n, ratio, n_dims = drawn.type.shape

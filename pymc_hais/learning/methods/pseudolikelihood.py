@@ -62,7 +62,7 @@ class Pseudolikelihood(Method):
                     f"most {_MOST_STATES} states."
                 )
 
-    def objective(self, family: Family, rows: Any, extras: list[Any]) -> Any:
+    def objective(self, family: Family, rows: pt.TensorVariable, extras: list[pt.TensorVariable]) -> Any:
         """Return minus the sum over the blocks of log p(x_B | the rest) (m,)."""
         tables = self._tables(family)
         masks, values = (np.zeros((sum(len(states) for _, states in tables), family.n_dims)) for _ in range(2))

@@ -34,7 +34,7 @@ class RatioMatching(_OneFlip):
     Hyvärinen, A. (2007). Some extensions of score matching. Computational Statistics & Data Analysis 51, 2499-2512.
     """
 
-    def objective(self, family: Family, rows: Any, extras: list[Any]) -> Any:
+    def objective(self, family: Family, rows: pt.TensorVariable, extras: list[pt.TensorVariable]) -> Any:
         """Return the terms (m,)."""
         return (pt.sigmoid(log_odds(family, rows, one_changed(family, rows))) ** 2).sum(axis=1)
 
@@ -58,7 +58,7 @@ class GeneralizedScoreMatching(_OneFlip):
     Lyu, S. (2009). Interpretation and generalization of score matching. UAI.
     """
 
-    def objective(self, family: Family, rows: Any, extras: list[Any]) -> Any:
+    def objective(self, family: Family, rows: pt.TensorVariable, extras: list[pt.TensorVariable]) -> Any:
         """Return the terms (m,)."""
         odds = log_odds(family, rows, one_changed(family, rows))
         own, other = 1.0 + pt.exp(odds), 1.0 + pt.exp(-odds)  # 1 / q of the bit as it is, and flipped

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
+from pytensor.graph.basic import Apply
 from pytensor.graph.traversal import ancestors, io_toposort
 from pytensor.scalar.basic import Add as ScalarAdd
 from pytensor.scalar.basic import Mul, Neg, Sub, TrueDiv
@@ -24,7 +25,7 @@ class Feature(NamedTuple):
     matrix: Any  # M (D, L); None for the row itself
 
 
-def trace_of_hessian(family: Family, rows: Any) -> tuple[Any, Any]:
+def trace_of_hessian(family: Family, rows: pt.TensorVariable) -> tuple[Any, Any]:
     """Return the log densities (m,) and the sums over i of their second derivatives in x_i (m,), as graphs.
 
     Derivatives are in the standard deviations of the columns.
@@ -56,13 +57,13 @@ def is_simple(family: Family) -> bool:
     return find_features(family.log_density(rows), rows) is not None
 
 
-def _by_directions(family: Family, rows: Any) -> Any:
+def _by_directions(family: Family, rows: pt.TensorVariable) -> Any:
     n, n_dims = rows.type.shape
     directions = pt.constant(np.tile(np.diag(family.spread), (n, 1)))
     return curvature_along(family, pt.repeat(rows, n_dims, axis=0), directions).reshape((n, n_dims)).sum(axis=1)
 
 
-def curvature_along(family: Family, rows: Any, directions: Any) -> Any:
+def curvature_along(family: Family, rows: pt.TensorVariable, directions: pt.TensorVariable) -> Any:
     """Return v' H v (m,) of the log density at rows, along directions v (m, D): a product with the Hessian."""
     score: Any = pytensor.grad(family.log_density(rows).sum(), rows)
     along = (score * directions).sum()
@@ -72,7 +73,7 @@ def curvature_along(family: Family, rows: Any, directions: Any) -> Any:
     return (product * directions).sum(axis=1)
 
 
-def find_features(log_density: Any, rows: Any) -> list[Feature] | None:
+def find_features(log_density: pt.TensorVariable, rows: pt.TensorVariable) -> list[Feature] | None:
     """Return the linear features, if a graph (m,) is a sum of functions of one feature each; else None.
 
     Read from the structure alone: products of the rows with one matrix, elementwise operations on one such product,
@@ -82,7 +83,7 @@ def find_features(log_density: Any, rows: Any) -> list[Feature] | None:
     owner: dict[Any, Any] = {rows: rows}  # what is elementwise in one feature -> the feature
     summed: set[Any] = set()
     used: set[Any] = set()
-    dependent = {rows}
+    dependent: set[Any] = {rows}
     for node in io_toposort([rows], [log_density]):
         inputs = [one for one in node.inputs if one in dependent]
         if not inputs:
@@ -111,7 +112,7 @@ def find_features(log_density: Any, rows: Any) -> list[Feature] | None:
     return [Feature(one, matrices[one]) for one in used]
 
 
-def _is_linear(node: Any, inputs: list[Any]) -> bool:
+def _is_linear(node: Apply, inputs: list[Any]) -> bool:
     scalar = node.op.scalar_op
     if isinstance(scalar, ScalarAdd | Sub | Neg):
         return True
@@ -175,7 +176,7 @@ class ScoreMatching(Method):
             return [], state
         return [rng.choice([-1.0, 1.0], size=(n, self.n_projections, n_dims))], state
 
-    def objective(self, family: Family, rows: Any, extras: list[Any]) -> Any:
+    def objective(self, family: Family, rows: pt.TensorVariable, extras: list[pt.TensorVariable]) -> Any:
         """Return the terms (m,)."""
         if not self.sliced:
             log_density, curvature = trace_of_hessian(family, rows)

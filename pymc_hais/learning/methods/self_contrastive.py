@@ -52,7 +52,7 @@ class SelfContrastive(Method):
             )
         return [drawn], state
 
-    def objective(self, family: Family, rows: Any, extras: list[Any]) -> Any:
+    def objective(self, family: Family, rows: pt.TensorVariable, extras: list[pt.TensorVariable]) -> Any:
         """Return the terms (m,)."""
         of_rows, of_draws = (family.log_density(one) for one in (rows, extras[0]))
         terms = pt.softplus(disconnected_grad(of_rows) - of_rows), pt.softplus(of_draws - disconnected_grad(of_draws))

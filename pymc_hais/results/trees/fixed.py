@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pymc as pm
 from xarray import Dataset, DataTree
 
 from pymc_hais.density.points import evaluate_data_terms, evaluate_fixed
@@ -19,7 +20,7 @@ from pymc_hais.results.report import PACKAGES, log_fixed, quantity_of
 from pymc_hais.runner.runner import Runner
 
 
-def to_fixed_tree(model: Any, output: Output, runner: Runner, begin: float) -> DataTree:
+def to_fixed_tree(model: pm.Model, output: Output, runner: Runner, begin: float) -> DataTree:
     """Make the result of a call that began at a time.
 
     Its posterior has the model's Deterministics, the same in each draw, so that :func:`pymc_hais.average` mixes them
@@ -60,7 +61,7 @@ def to_fixed_tree(model: Any, output: Output, runner: Runner, begin: float) -> D
     return name_estimate(to_tree(every), estimate, attrs)
 
 
-def _log_likelihood(model: Any, output: Output, shape: tuple[int, int], labels: dict[str, Any]) -> Any:
+def _log_likelihood(model: pm.Model, output: Output, shape: tuple[int, int], labels: dict[str, Any]) -> Any:
     """Label the log likelihood of each observation, the same in each draw; None if the call does not ask for it."""
     if not (wanted := output.log_likelihood):
         return None
