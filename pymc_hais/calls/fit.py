@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pymc_hais.learning.fitting import learn, read_order
+from pymc_hais.learning.fitting import learn, read_request
 from pymc_hais.learning.protocol import Method
 from pymc_hais.results.findings.fit import check_convergence
 from pymc_hais.results.learning import to_learning_tree
@@ -106,17 +106,17 @@ def fit(
     The model holds the fitted values in the end, so that ``log_likelihood(model, test)`` may follow, and a second call
     of ``fit`` continues from there.  Ctrl-C ends a fit early: the model then holds the values reached so far.
     """
-    order = read_order(
+    request = read_request(
         model, data, parameters, method,
         optimizer=optimizer, n_steps=n_steps, batch_size=batch_size, random_seed=random_seed, callbacks=callbacks,
         progressbar=progressbar, backend=backend, tolerance=tolerance, max_seconds=max_seconds,
         held_out=held_out,
     )  # fmt: skip
-    fitted = learn(order)
+    fitted = learn(request)
     ending, trace = fitted.ending, fitted.trace
-    findings = tuple(check_convergence(ending.reason, ending.where, ending.excess, order.tolerance, ending.n_steps))
+    findings = tuple(check_convergence(ending.reason, ending.where, ending.excess, request.tolerance, ending.n_steps))
     tree = to_learning_tree(
-        order.model, fitted.values, trace.steps, trace.values, trace.monitors, fitted.attrs, findings
+        request.model, fitted.values, trace.steps, trace.values, trace.monitors, fitted.attrs, findings
     )
     log_findings(findings)
     return tree

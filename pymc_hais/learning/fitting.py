@@ -1,7 +1,12 @@
-"""From the arguments of a fit to the fitted parameters."""
+"""From the arguments of a fit to the fitted parameters: read the request, build the density, minimise the objective.
+
+One call passes through these files: ``protocol`` and ``optimisers/constraints`` (what the user asks for), ``family``
+(the density of many rows), a file of ``methods`` or ``likelihood`` (the objective), ``program`` (the compiled
+objective), and an optimiser: ``lbfgs``, ``stochastic`` or ``closed``.
+"""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -13,7 +18,7 @@ from pymc_hais.density import find_model
 from pymc_hais.density.compat import default_theme, seeds_per_chain
 from pymc_hais.engines import keep_threads, resolve_backend
 from pymc_hais.inputs.arguments import check_integer, check_positive, check_seed
-from pymc_hais.learning.family import build_family, first_values, with_own
+from pymc_hais.learning.family import Family, build_family, first_values, with_own
 from pymc_hais.learning.held_out import build_held_out
 from pymc_hais.learning.optimisers import closed, lbfgs, stochastic
 from pymc_hais.learning.optimisers.constraints import Constraint, read_constraints
@@ -25,12 +30,10 @@ from pymc_hais.runner.timing import TimeBudget, build_budget
 
 #: The name of SciPy's L-BFGS-B as ``optimizer``.
 LBFGS = "lbfgs"
-#: Expected seconds of the phase, for the bar; the true time is unknown.
-_SECONDS = 1.0
 
 
 @dataclass(frozen=True, eq=False)
-class Order:
+class FitRequest:
     """The arguments of a fit, checked as far as possible without the data."""
 
     model: pm.Model
@@ -46,7 +49,7 @@ class Order:
     backend: str | None
     tolerance: float
     budget: TimeBudget
-    held_out: Any
+    held_out: Mapping[str, Any] | None
 
 
 class Fitted(NamedTuple):
@@ -58,10 +61,12 @@ class Fitted(NamedTuple):
     attrs: dict[str, Any]
 
 
-def read_order(
-    model: pm.Model, data: Any, parameters: Any, method: Any, *, optimizer: Any, n_steps: Any, batch_size: Any,
-    random_seed: Any, callbacks: Any, progressbar: Any, backend: Any, tolerance: Any, max_seconds: Any, held_out: Any,
-) -> Order:  # fmt: skip
+def read_request(
+    model: pm.Model, data: Mapping[str, Any], parameters: Sequence[str] | Mapping[str, Any], method: Method, *,
+    optimizer: Any, n_steps: int | None, batch_size: int | None, random_seed: Any,
+    callbacks: Callback | Iterable[Callback], progressbar: Any, backend: str | None, tolerance: float,
+    max_seconds: float | None, held_out: Mapping[str, Any] | None,
+) -> FitRequest:  # fmt: skip
     """Check the arguments of :func:`pymc_hais.fit`, one by one and together.
 
     Raises ValueError or ImportError, naming the argument, what was given, and what to pass.
@@ -78,19 +83,26 @@ def read_order(
     check_positive("max_seconds", max_seconds, "seconds", "no limit")
     check_seed(random_seed)
     backend, _ = resolve_backend(backend, None)
+    _check_optimizer(optimizer, method, constraints, batch_size)
+    given = (callbacks,) if callable(callbacks) else callbacks
+    functions = tuple(given) if isinstance(given, Iterable) else (given,)
+    if not all(map(callable, functions)):
+        raise ValueError(f"`callbacks` must be functions of (step, values, objective); got {callbacks!r}.")
+    return FitRequest(
+        model, data, constraints, method, optimizer, n_steps, batch_size, random_seed, functions,
+        progressbar, backend, float(tolerance), build_budget(max_seconds), held_out,
+    )  # fmt: skip
+
+
+def _check_optimizer(
+    optimizer: Any, method: Method, constraints: Mapping[str, Constraint], batch_size: int | None
+) -> None:
+    """Refuse an optimiser that the method, its constraints or the batches do not allow."""
     if method.is_closed and (optimizer is not None or batch_size is not None):
         raise ValueError(
             f"{method.name} with `m_step` takes all rows in each step, and no gradient: leave out `optimizer` and "
             "`batch_size`."
         )
-    _check_optimizer(optimizer, method, constraints, batch_size)
-    return Order(
-        model, data, constraints, method, optimizer, n_steps, batch_size, random_seed, _read_callbacks(callbacks),
-        progressbar, backend, float(tolerance), build_budget(max_seconds), held_out,
-    )  # fmt: skip
-
-
-def _check_optimizer(optimizer: Any, method: Method, constraints: Mapping[str, Constraint], batch_size: Any) -> None:
     if optimizer is None:
         return
     if optimizer != LBFGS:
@@ -115,72 +127,67 @@ def _check_optimizer(optimizer: Any, method: Method, constraints: Mapping[str, C
         )
 
 
-def _read_callbacks(callbacks: Any) -> tuple[Callback, ...]:
-    given = (callbacks,) if callable(callbacks) else callbacks
-    found = tuple(given) if isinstance(given, Iterable) else (given,)
-    if not all(map(callable, found)):
-        raise ValueError(f"`callbacks` must be functions of (step, values, objective); got {callbacks!r}.")
-    return found
-
-
-def learn(order: Order) -> Fitted:
+def learn(request: FitRequest) -> Fitted:
     """Fit the parameters, and leave them in the model."""
-    begin, method = time.perf_counter(), order.method
-    family, rows = build_family(order.model, order.data, list(order.constraints), order.backend)
+    begin, model, method = time.perf_counter(), request.model, request.method
+    family, rows = build_family(model, request.data, list(request.constraints), request.backend)
     method.check(family)
-    if order.batch_size is not None and order.batch_size > len(rows):
-        raise ValueError(f"`batch_size` is {order.batch_size}, and there are {len(rows)} rows: pass at most so many.")
-    optimizer: Any = "m_step" if method.is_closed else order.optimizer or _default_optimizer(order, bool(family.hidden))
-    if optimizer == LBFGS and family.hidden:
-        raise ValueError('optimizer="lbfgs" is not for models with hidden variables: pass optimizer=pm.adam().')
-    held_out = build_held_out(order.model, order.held_out, family, method)
+    if request.batch_size is not None and request.batch_size > len(rows):
+        raise ValueError(f"`batch_size` is {request.batch_size}, and there are {len(rows)} rows: pass at most so many.")
+    optimizer = _choose_optimizer(request, family)
+    held_out = build_held_out(model, request.held_out, family, method)
     own = {name: np.asarray(value, dtype=np.float64) for name, value in method.own(family, rows).items()}
-    default_steps = {LBFGS: lbfgs.N_STEPS, "m_step": closed.N_STEPS}.get(optimizer, stochastic.N_STEPS)
-    with keep_threads(), CallProgress(order.progressbar, default_theme, "Held out" if held_out else LOG_Z) as progress:
+    default_steps = {LBFGS: lbfgs.N_STEPS, "m_step": closed.N_STEPS}.get(optimizer, stochastic.SCHEDULE.n_steps)
+    bar = CallProgress(request.progressbar, default_theme, "Held out" if held_out else LOG_Z)
+    with keep_threads(), bar as progress:
         descent = Descent(
-            method,
-            with_own(family, own),
-            rows,
-            first_values(order.model, family) | own,
-            order.constraints | {name: Constraint() for name in own},
-            np.random.default_rng(seeds_per_chain(random_state=order.random_seed, chains=1)[0]),
-            order.n_steps or default_steps,
-            order.tolerance,
-            order.budget,
-            progress.phase("Learning", seconds=_SECONDS),
-            order.callbacks,
-            held_out,
+            method=method,
+            family=with_own(family, own),
+            rows=rows,
+            first=first_values(model, family) | own,
+            constraints=request.constraints | {name: Constraint() for name in own},
+            rng=np.random.default_rng(seeds_per_chain(random_state=request.random_seed, chains=1)[0]),
+            n_steps=request.n_steps or default_steps,
+            tolerance=request.tolerance,
+            budget=request.budget,
+            report=progress.phase("Learning", seconds=1.0),  # of unknown length
+            callbacks=request.callbacks,
+            held_out=held_out,
         )
         if optimizer == LBFGS:
             ending = lbfgs.minimise(descent)
-        elif method.is_closed:
-            ending = closed.maximise(descent)
+        elif optimizer == "m_step":
+            ending = closed.minimise(descent)
         else:
-            ending = stochastic.follow(descent, optimizer, order.batch_size or min(stochastic.BATCH_SIZE, len(rows)))
+            batch_size = request.batch_size or min(stochastic.SCHEDULE.batch_size, len(rows))
+            ending = stochastic.minimise(descent, optimizer, batch_size)
     for name in family.parameters:
-        order.model.set_data(name, ending.values[name].astype(order.model[name].dtype))
-    also = {} if ending.reason == "diverged" else descent.finish(ending.state, ending.values)
-    attrs = {"n_rows": len(rows), "method": repr(method), "optimizer": _describe(optimizer)}
-    attrs |= _tell(ending) | {"seconds": time.perf_counter() - begin}
-    return Fitted(ending, descent.trace, ending.values | also, attrs)
-
-
-def _tell(ending: Ending) -> dict[str, Any]:
-    return {
+        model.set_data(name, ending.values[name].astype(model[name].dtype))
+    numbers = {} if ending.reason == "diverged" else descent.finish(ending.state, ending.values)
+    attrs = {
+        "n_rows": len(rows),
+        "method": repr(method),
+        "optimizer": _describe(optimizer),
         "converged": int(ending.reason == "tolerance"),
-        "reason": ending.reason,
-        "excess": ending.excess,
-        "objective": ending.objective,
-        "n_steps": ending.n_steps,
-        "backend": ending.backend,
+        **{name: getattr(ending, name) for name in ("reason", "excess", "objective", "n_steps", "backend")},
+        "seconds": time.perf_counter() - begin,
     }
+    return Fitted(ending, descent.trace, ending.values | numbers, attrs)
 
 
-def _default_optimizer(order: Order, has_hidden: bool) -> Any:
-    is_smooth = all(one.is_smooth for one in order.constraints.values())
-    if not order.method.follows_parameters and not has_hidden and is_smooth and order.batch_size is None:
+def _choose_optimizer(request: FitRequest, family: Family) -> Any:
+    """Return LBFGS, one of PyMC's optimisers, or "m_step" for a method with a closed M-step."""
+    if request.method.is_closed:
+        return "m_step"
+    if request.optimizer == LBFGS and family.hidden:
+        raise ValueError('optimizer="lbfgs" is not for models with hidden variables: pass optimizer=pm.adam().')
+    if request.optimizer:
+        return request.optimizer
+    is_smooth = all(one.is_smooth for one in request.constraints.values())
+    is_function = not request.method.follows_parameters and not family.hidden
+    if is_function and is_smooth and request.batch_size is None:
         return LBFGS
-    return pm.adam(learning_rate=stochastic.RATE)
+    return pm.adam(learning_rate=stochastic.SCHEDULE.rate)
 
 
 def _describe(optimizer: Callable[..., Any] | str) -> str:

@@ -23,8 +23,6 @@ from pymc_hais.density.sites.variables import SiteVariable, find_values, is_disc
 from pymc_hais.learning.binary.local import Direct, Quadratic
 from pymc_hais.learning.family import Family
 
-_REWRITES = ("canonicalize", "stabilize", "specialize")
-
 
 class Form(NamedTuple):
     """Programs of ``log p(row, s) = constant + slopes' s + s' Q s / 2`` for binary s."""
@@ -182,4 +180,4 @@ def _build_form(family: Family, sites: list[SiteVariable]) -> Form | None:
 
 
 def _rewritten(graphs: list[Any]) -> Any:
-    return rewrite_graph(graphs, include=_REWRITES, clone=False)
+    return rewrite_graph(graphs, include=("canonicalize", "stabilize", "specialize"), clone=False)

@@ -27,10 +27,6 @@ from pymc_hais.learning.likelihood.chains import Chains, Moved
 _MOST_BLOCKS = 8
 #: Couplings below this share of the largest are rounding errors.
 _ROUNDING = 1e-9
-#: Random parameters that tell which units are coupled: at some values, as zero, they are not.
-_N_PLACES = 3
-#: Points that choose the temperatures, and the effective sample size, as a share, that a step between two leaves.
-_N_PILOT, _SHARE = 200, 0.98
 
 
 class Part(NamedTuple):
@@ -166,7 +162,7 @@ class BlockChains:
         Returns points (B, n, D), their log densities (B, n) and log Z by each population (B,).
         """
         energy = self.energies.at(parameters)
-        betas, *_ = self._anneal(_N_PILOT, energy, rng)
+        betas, *_ = self._anneal(200, energy, rng)
         _, x, log_weights = self._anneal(n_populations * n, energy, rng, betas)
         x, log_weights = x.reshape(n_populations, n, -1), log_weights.reshape(n_populations, n)
         log_z = np.logaddexp.reduce(log_weights, axis=1) - np.log(n)
@@ -252,7 +248,7 @@ def _find(family: Family) -> Blocks | None:
     n, (visible, hidden) = bits.layout.n_dims, family.places(bits.layout)
     energies = Energies(bits.program, list(family.parameters), bits.layout)
     rng, are_coupled = np.random.default_rng(0), np.zeros((n, n), dtype=bool)
-    for _ in range(_N_PLACES):
+    for _ in range(3):  # random parameters: at some values, such as zero, coupled units are not coupled
         values = {name: rng.normal(size=symbol.type.shape) for name, symbol in family.parameters.items()}
         couplings = energies.at(values).couplings
         are_coupled |= np.abs(couplings) > _ROUNDING * np.abs(couplings).max()
@@ -276,11 +272,11 @@ def _color(units: np.ndarray, are_coupled: np.ndarray) -> list[np.ndarray]:
 
 
 def _next_beta(beta: float, heights: np.ndarray) -> float:
-    """Return the temperature at which importance weights keep a share of their effective sample size; at most one."""
+    """Return the temperature at which importance weights keep 98% of their effective sample size; at most one."""
 
     def excess(after: float) -> float:
         weights = np.exp((after - beta) * (heights - heights.max()))
-        return float(weights.sum() ** 2 / (weights @ weights) / len(weights)) - _SHARE
+        return float(weights.sum() ** 2 / (weights @ weights) / len(weights)) - 0.98
 
     return 1.0 if excess(1.0) >= 0.0 else float(brentq(excess, beta, 1.0, rtol=1e-3))
 

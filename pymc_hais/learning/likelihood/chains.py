@@ -20,15 +20,6 @@ from pymc_hais.planning.mass import build_first_problem
 from pymc_hais.problem.problem import Problem, joint_of
 from pymc_hais.tuning import build_ladder, merge, suggest_length
 
-#: How fast the step size follows the acceptance rate.
-_RATE = 0.1
-#: Rows of data whose pilots tune the moves of all.
-_PILOT_ROWS = 3
-#: Particles of a row (one becomes its start), and rows that are annealed at a time.
-_EACH, _ROWS = 4, 2**12
-#: Temperatures of the ladder against those that log Z alone would ask for.
-_LONGER = 8
-
 
 @dataclass(frozen=True, eq=False)
 class Chains:
@@ -65,9 +56,10 @@ class Chains:
         is right for points in the posterior, and where the density is steep every step is rejected.
         """
         problem, points = self._at(parameters), []
-        for first in range(0, n, _ROWS):
-            rows = range(first, min(first + _ROWS, n))
-            state, _ = self._anneal(problem, rows, [{"row": row} for row in rows], _EACH, 1, rng)
+        most = 2**12  # rows at a time, each with four points
+        for first in range(0, n, most):
+            rows = range(first, min(first + most, n))
+            state, _ = self._anneal(problem, rows, [{"row": row} for row in rows], 4, 1, rng)
             points.append(_points(problem, state))
         return np.concatenate(points)
 
@@ -123,7 +115,7 @@ class Chains:
         for segment in segments[1:]:
             state, trace = engine.run_segment(state, inputs, segment, keys)
             rates.append(np.mean(trace.acceptance_rate))
-        change = _RATE * (float(np.mean(rates)) - engine.kernel.acceptance_target)
+        change = 0.1 * (float(np.mean(rates)) - engine.kernel.acceptance_target)
         chains = replace(self, step_size=self.step_size * float(np.exp(change)))
         points = _points(problem, state).reshape(x.shape)
         return Moved(points, _log_density(problem, state, points) if weigh else None, chains)
@@ -188,9 +180,11 @@ def build_chains(
     given = problem.engine.kernel.step_size
     if given is not None and not is_annealed:
         return Chains(problem, None, given, np.ones(problem.layout.n_dims))
-    tuned = rng.choice(problem.n_rows, min(_PILOT_ROWS, problem.n_rows), replace=False).tolist()
+    # Pilots of a few rows tune the moves of all.
+    tuned = rng.choice(problem.n_rows, min(3, problem.n_rows), replace=False).tolist()
     pilot = merge(run_pilots(problem, tuned, 0, runner))
     longest = runner.sampling.max_temperatures
-    n_steps = min(_LONGER * suggest_length(pilot, None, longest), longest)
+    # Eight times as many temperatures as log Z alone would ask for.
+    n_steps = min(8 * suggest_length(pilot, None, longest), longest)
     ladder = build_ladder(pilot, n_temperatures or n_steps, runner.sampling.recipe, problem.engine.kernel)
     return Chains(problem, ladder, float(ladder.step_sizes[-1]), ladder.metrics[ladder.metric_index[-1]])

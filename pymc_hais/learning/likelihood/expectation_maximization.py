@@ -16,8 +16,6 @@ from pymc_hais.learning.likelihood.chains import Chains
 from pymc_hais.learning.likelihood.phases import Phases, Sampled, is_unnormalised
 from pymc_hais.learning.protocol import Batch
 
-#: States of a row that a step along the gradient takes, at most.
-_MOST_STATES = 64
 #: Groups of rows whose M-steps without them tell the error of a step.
 N_GROUPS = 8
 #: ``(rows (m, D), hidden (m, H), parameters, rng) -> hidden (m, H)``, on the unconstrained scale.
@@ -41,7 +39,7 @@ class Posteriors(NamedTuple):
         for first in range(0, len(batch.rows), size):
             some = slice(first, first + size)
             found = self._explore(bound, batch.rows[some], batch.places[some], batch, rng)
-            parts.append(found.draw(_MOST_STATES, self.density.n_units, rng))
+            parts.append(found.draw(64, self.density.n_units, rng))
         return [np.concatenate(one) for one in zip(*parts, strict=True)]
 
     def _explore(

@@ -22,10 +22,6 @@ from pymc_hais.learning.likelihood.blocks import Moves
 
 #: Populations that lead, and as many that observe: of these the spread of log Z is the error.
 N_POPULATIONS = 10
-#: Resample a population whose effective sample size falls below this share of it.
-_RESAMPLE_BELOW = 0.5
-#: Steps on the way to the final parameters.
-_FINAL_STEPS = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +55,7 @@ class Tracked:
             nonlocal log_z, log_weights
             total = log_weights + log_density - self.log_density
             log_z, log_weights = log_z + log_sum_exp(total), normalise(total)
-            is_low = effective_sample_size(log_weights) < _RESAMPLE_BELOW * log_weights.shape[1]
+            is_low = effective_sample_size(log_weights) < 0.5 * log_weights.shape[1]
             if not is_low.any():
                 return None
             chosen = np.tile(np.arange(log_weights.shape[1]), (len(log_z), 1))
@@ -73,9 +69,9 @@ class Tracked:
         return Tracked(moved.chains, moved.x, log_weights, log_z, moved.log_density, dict(parameters))
 
     def finish(self, parameters: Mapping[str, np.ndarray], n_moves: int, rng: np.random.Generator) -> dict[str, Any]:
-        """Move to the final parameters in small steps, and return log Z there."""
+        """Move to the final parameters in twenty small steps, and return log Z there."""
         tracked = self
-        for share in np.linspace(0.0, 1.0, _FINAL_STEPS + 1)[1:]:
+        for share in np.linspace(0.0, 1.0, 21)[1:]:
             between = {name: one + share * (parameters[name] - one) for name, one in self.parameters.items()}
             tracked = tracked.to(between, n_moves, rng)
         return tracked.tell()

@@ -22,11 +22,6 @@ from pymc_hais.learning.protocol import Pull
 
 #: Parameters, at most: the work grows as their square.
 MOST_PARAMETERS = 2000
-#: Rows that covariances are measured on: so many, and more of many parameters.
-_ROWS, _ROWS_A_PARAMETER = 2000, 10
-#: Second derivatives below which, against the largest, a direction changes nothing.
-_SINGULAR = 1e-10
-
 #: ``(parameters, rows (m, D)) -> log densities (m,), gradients in each parameter (m, *shape)``.
 type Slopes = Callable[[Mapping[str, np.ndarray], np.ndarray], tuple[np.ndarray, dict[str, np.ndarray]]]
 
@@ -59,11 +54,13 @@ class Contrast:
     def log_z_error(self, pull: Pull, rng: np.random.Generator) -> float:
         """Return the standard error of the learnt log Z, as that of the fitted density."""
         turn = _turn(self.values, pull)
-        kept = self.rows[rng.permutation(len(self.rows))[: max(_ROWS, _ROWS_A_PARAMETER * len(turn))]]
+        n_kept = max(2000, 10 * len(turn))  # rows are enough for covariances
+        kept = self.rows[rng.permutation(len(self.rows))[:n_kept]]
         n_parts = -(-len(kept) * (1 + self.ratio) * len(turn) // HELD)
         sums = [self._sums(part, turn, rng) for part in np.array_split(kept, n_parts)]
         bend, squares, scores, slope = (sum(one) / len(kept) for one in zip(*sums, strict=True))
-        way = np.linalg.lstsq(bend, slope, rcond=_SINGULAR)[0]
+        # A direction with second derivatives of less than 1e-10 of the largest changes nothing.
+        way = np.linalg.lstsq(bend, slope, rcond=1e-10)[0]
         return float(np.sqrt(way @ (squares - np.outer(scores, scores)) @ way / len(self.rows)))
 
     def _sums(self, rows: np.ndarray, turn: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, ...]:

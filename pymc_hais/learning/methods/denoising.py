@@ -11,9 +11,6 @@ from pymc_hais.inputs.arguments import check_integer, check_positive
 from pymc_hais.learning.family import Family
 from pymc_hais.learning.protocol import Batch, Method
 
-#: Standard deviation of the noise, in that of each column, by default.
-_SHARE = 0.3
-
 
 @dataclass(frozen=True)
 class DenoisingScoreMatching(Method):
@@ -65,7 +62,7 @@ class DenoisingScoreMatching(Method):
         """Return the terms (m,)."""
         n, n_each = rows.type.shape[0], 2 * self.n_draws
         noise = pt.concatenate([extras[0], -extras[0]], axis=1).reshape((n * n_each, family.n_dims))
-        sigma = _SHARE * family.spread if self.sigma is None else self.sigma
+        sigma = 0.3 * family.spread if self.sigma is None else self.sigma
         noisy = pt.repeat(rows, n_each, axis=0) + sigma * noise
         score: Any = pytensor.grad(family.log_density(noisy).sum(), noisy)
         terms = 0.5 * ((family.spread * (score + noise / sigma)) ** 2).sum(axis=1)

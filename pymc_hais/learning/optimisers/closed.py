@@ -6,19 +6,17 @@ from typing import Any
 import numpy as np
 
 from pymc_hais.learning.binary.statistics import total
-from pymc_hais.learning.optimisers.descent import Descent
+from pymc_hais.learning.optimisers.descent import Departure, Descent
 from pymc_hais.learning.optimisers.distance import Yardstick, root_mean_square
 from pymc_hais.learning.optimisers.trace import Ending
 from pymc_hais.learning.program import Gradient, flatten
 
 #: Steps by default.
 N_STEPS = 100
-#: Standard errors that parameters may drift over the last share of the steps, where they have the noise of sampled
-#: states.
-_NOISY, _LAST = 1.0, 0.25
-#: A place to rest at is left by so many standard errors or so, for so many steps; and it was none if these raise the
-#: log-likelihood of all rows by so many nats.
-_AWAY, _N_AWAY, _LOWER = 3.0, 20, 0.1
+#: The search from near a stationary point; its ``lower`` is in nats of the log-likelihood of all rows.
+_DEPARTURE = Departure(n_steps=20)
+#: Last share of the steps, over which parameters may drift by one standard error if states are sampled.
+_LAST = 0.25
 
 
 class _Steps:
@@ -27,10 +25,8 @@ class _Steps:
     def __init__(self, descent: Descent) -> None:
         self.descent, self.method = descent, descent.method
         self.state = descent.method.begin(descent.family, descent.rows, descent.rng)
-        self.values, self.objective = (
-            descent.values(descent.start()),
-            np.nan,
-        )  # minus the mean score, of the values before
+        self.values = descent.values(descent.start())
+        self.objective = np.nan  # minus the mean score, of the values before
         self.change, self.errors, self.left, self._length = dict[str, np.ndarray](), np.empty(0), np.inf, np.inf
 
     def go(self, step: int, is_judged: bool = True) -> bool:
@@ -57,7 +53,7 @@ class _Steps:
         At a saddle, such as two components with the same mean, no step leads away.
         """
         rest, height = self.values, self.objective
-        away = _AWAY * self.errors * self.descent.rng.normal(size=self.errors.shape)
+        away = _DEPARTURE.errors * self.errors * self.descent.rng.normal(size=self.errors.shape)
         moved = self.descent.unflatten(flatten(rest) + away)
         constraints = self.descent.constraints
         try:
@@ -66,16 +62,16 @@ class _Steps:
             }
         except ValueError:  # no place where parameters may be
             return False
-        for _ in range(_N_AWAY):
+        for _ in range(_DEPARTURE.n_steps):
             if self.descent.budget.left <= 0.0 or not self.go(step, is_judged=False):
                 break
-            if self.objective < height - _LOWER / len(self.descent.rows):
+            if self.objective < height - _DEPARTURE.lower / len(self.descent.rows):
                 return True
         self.values, self.objective = rest, height
         return False
 
 
-def maximise(descent: Descent) -> Ending:
+def minimise(descent: Descent) -> Ending:
     """Make E- and M-steps until the remaining change is small beside its sampling error over the rows.
 
     The error is that of the jackknife: M-steps without each of a few groups of rows.
@@ -105,7 +101,7 @@ def maximise(descent: Descent) -> Ending:
         reason = "annealed"
     if reason == "n_steps" and not method.e_step.is_exact and last:
         left = _length(_drift(last), steps.errors)
-        reason = "tolerance" if left <= _NOISY else "n_steps"
+        reason = "tolerance" if left <= 1.0 else "n_steps"
     return Ending(steps.values, reason, left, step, steps.objective, "numpy", steps.state)
 
 

@@ -6,13 +6,6 @@ from typing import Any
 
 import numpy as np
 
-#: What a dict of parameters may say, beside None and a function.
-NAMES = ("positive", "non_positive", "unit_norm", "unit_norm_columns")
-#: A step that only tells where a projection lets the parameters go, as a share of the largest of them.
-_SMALL = 1e-6
-#: Positive values: those of single precision, which a model may hold.
-_RANGE = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
-
 
 class Constraint:
     """No constraint at all: the coordinates are the values."""
@@ -54,7 +47,8 @@ class Positive(Constraint):
     def value(self, free: np.ndarray) -> np.ndarray:
         """Return exponentials, limited to positive finite numbers."""
         with np.errstate(over="ignore"):
-            return np.clip(np.exp(free), *_RANGE)
+            single = np.finfo(np.float32)  # a model may hold values in single precision
+            return np.clip(np.exp(free), float(single.tiny), float(single.max))
 
     def gradient(self, free: np.ndarray, gradient: np.ndarray) -> np.ndarray:
         """Multiply by the derivative of the exponential."""
@@ -133,7 +127,8 @@ class Projected(Constraint):
         steepest = np.abs(gradient).max(initial=0.0)
         if not 0.0 < steepest < np.inf:
             return super().can_move(free, gradient)
-        step = _SMALL * (np.abs(free).max(initial=0.0) or 1.0) * gradient / steepest
+        # So short that it only shows where the projection lets the parameters go.
+        step = 1e-6 * (np.abs(free).max(initial=0.0) or 1.0) * gradient / steepest
         return np.abs(self.tidy(free - step) - free) > 0.5 * np.abs(step)
 
 
@@ -161,6 +156,6 @@ def _constraint(name: str, given: Any) -> Constraint:
         return Projected(given)
     if not isinstance(given, str) or given not in known:
         raise ValueError(
-            f"The constraint of `{name}` must be None, one of {NAMES} or a function of its value; got {given!r}."
+            f"The constraint of `{name}` must be None, one of {tuple(known)} or a function of its value; got {given!r}."
         )
     return known[given]

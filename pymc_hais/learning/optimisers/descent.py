@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,14 @@ from pymc_hais.runner.timing import TimeBudget
 
 #: ``(step, values, objective) -> None``: a user's function, called after each step.
 type Callback = Callable[[int, Mapping[str, np.ndarray], float], Any]
+
+
+class Departure(NamedTuple):
+    """A search from near a stationary point, to see whether it is a saddle: then the search does not come back."""
+
+    n_steps: int  # of the search, at most
+    errors: float = 3.0  # standard errors of the parameters that it starts away, about
+    lower: float = 0.1  # share of the spread of the rows' terms, over n, by which its objective is lower at a saddle
 
 
 @dataclass(frozen=True, eq=False)

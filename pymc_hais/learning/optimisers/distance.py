@@ -8,6 +8,7 @@ between them, is ``T^2 = n g' S^-1 g``: it depends neither on H nor on the units
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,16 +18,22 @@ from pymc_hais.learning.program import N_PIECES
 MOST = 100
 #: Samples of the gradient for each parameter: the inverse of a covariance from fewer is far too large.
 SAMPLES = 3
-#: Pieces of the rows, at least, where there are few parameters.
-_FEW_PIECES = 48
 #: Eigenvalues of the correlation matrix, as a share of the largest, below which a direction has no variance.
 _SINGULAR = 1e-9
-#: Spread of the gradient over the rows, as a share of its mean, below which the rows hardly make a difference.
-_FLAT = 0.01
-#: A parameter is not seen by a method where fewer pieces of the rows than this make all of its gradient, while half of
-#: them have less than this share of the root mean square; or where a change of it by its own size changes the objective
-#: by this share of what it varies by from sample to sample, which is rounding.
-_FEW, _LITTLE, _ROUNDING = 8.0, 0.05, 1e-12
+
+
+class Rest(NamedTuple):
+    """When a mean gradient counts as zero; limits are standard errors, root mean square over the parameters."""
+
+    steps: float = 1.0  # of the last steps: a noisy gradient does not come down to the tolerance
+    all: float = 0.75  # at the mean, of all parameters: up to sixteen are then within one standard error each
+    each: float = 0.25  # at the mean, for each parameter
+    each_alone: float = 0.5  # the same where correlations are not known
+    deviations: float = 2.0  # standard deviations of its noise by which a gradient may be too large
+    most_rows: float = 0.5  # share of the rows in a step above which steps hardly differ in their rows
+
+
+REST = Rest()
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +97,7 @@ def build_yardstick(samples: np.ndarray, shares: np.ndarray, free: np.ndarray) -
 
 def count_pieces(n_parameters: int) -> int:
     """Return into how many pieces the rows are cut, for the spread of their gradients."""
-    return max(_FEW_PIECES, SAMPLES * n_parameters) if n_parameters <= MOST else N_PIECES
+    return max(48, SAMPLES * n_parameters) if n_parameters <= MOST else N_PIECES
 
 
 def root_mean_square(squared: float, n: int) -> float:
@@ -103,8 +110,8 @@ def is_flat(mean: np.ndarray, variances: np.ndarray) -> bool:
 
     This happens if a scale has diverged: the density of every row is then the same.
     """
-    moved = mean != 0.0
-    return bool(np.any(np.sqrt(variances[moved]) <= _FLAT * np.abs(mean[moved])) or not np.any(moved | (variances > 0)))
+    moved, least = mean != 0.0, 0.01  # below this share of the mean gradient, rows hardly make a difference
+    return bool(np.any(np.sqrt(variances[moved]) <= least * np.abs(mean[moved])) or not np.any(moved | (variances > 0)))
 
 
 def are_told_by_few(samples: np.ndarray) -> np.ndarray:
@@ -117,13 +124,15 @@ def are_told_by_few(samples: np.ndarray) -> np.ndarray:
     told = np.where(squares > 0.0, squares, np.nan)[:, known]
     found = np.zeros(samples.shape[1], dtype=bool)
     number = np.nansum(told, axis=0) ** 2 / np.nansum(told**2, axis=0)
-    found[known] = (number < _FEW) & (np.nanmedian(told, axis=0) < _LITTLE**2 * np.nanmean(told, axis=0))
+    # Fewer than eight pieces make all of it, while half of them have less than a twentieth of the root mean square.
+    found[known] = (number < 8.0) & (np.nanmedian(told, axis=0) < 0.05**2 * np.nanmean(told, axis=0))
     return found
 
 
 def are_rounding(deviations: np.ndarray, sizes: np.ndarray, spread: float) -> np.ndarray:
     """Whether the gradient of each parameter (P,) consists of rounding errors.
 
+    If so, a change of the parameter by its own size changes the objective by 1e-12 of its spread at most.
     ``deviations`` (P,) is that of the gradient from sample to sample, ``spread`` that of the objective.
     """
-    return (deviations > 0.0) & (deviations * np.maximum(sizes, 1.0) < _ROUNDING * spread)
+    return (deviations > 0.0) & (deviations * np.maximum(sizes, 1.0) < 1e-12 * spread)

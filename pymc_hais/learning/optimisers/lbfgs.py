@@ -5,27 +5,31 @@ Byrd, Lu, Nocedal and Zhu (1995), "A limited memory algorithm for bound constrai
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize
 
 from pymc_hais.learning.optimisers import distance
-from pymc_hais.learning.optimisers.descent import Descent, refuse_infinite
+from pymc_hais.learning.optimisers.descent import Departure, Descent, refuse_infinite
 from pymc_hais.learning.optimisers.trace import Ending
 from pymc_hais.learning.program import Gradient, Samples, build_program, cut, flatten, piece_size
 
-#: Iterations by default, pairs of steps that the curvature is known from, and new beginnings after a failed search.
+#: Iterations by default.
 N_STEPS = 1000
-_MEMORY = 20
-_N_STARTS = 4
-#: A search that cannot go on has converged if the gradient is so many tolerances large.
-_SLACK = 10.0
-#: After a search that ran off, the first step of the next one is so much shorter.
-_SHORTER = 0.01
-#: A place to rest at is left by so many standard errors or so, to see whether a search comes back, within so many
-#: iterations; and it was none if that finds an objective lower by this share of the spread of the rows' terms, over n.
-_AWAY, _N_AWAY, _LOWER = 3.0, 50, 0.1
+_DEPARTURE = Departure(n_steps=50)
+
+
+class _Search(NamedTuple):
+    """How SciPy's search is made and repeated."""
+
+    memory: int = 20  # pairs of steps from which the curvature is known
+    n_starts: int = 4  # searches, with the new ones after a search that failed
+    slack: float = 10.0  # tolerances at which a search that cannot go on has converged
+    shorter: float = 0.01  # factor of the first step after a search that ran off
+
+
+_SEARCH = _Search()
 
 
 class _Objective:
@@ -114,7 +118,7 @@ class _Objective:
         """Run SciPy's L-BFGS-B, which ends by its callback, or where it can go on no more."""
         self.go_to(start)
         scale, height_scale = shorter * self._scale(), self._spread() * np.sqrt(len(self.descent.rows)) or 1.0
-        options: dict[str, float] = {"maxcor": _MEMORY, "ftol": 0.0, "gtol": 0.0}
+        options: dict[str, float] = {"maxcor": _SEARCH.memory, "ftol": 0.0, "gtol": 0.0}
         options |= {"maxiter": n_steps, "maxfun": 10 * n_steps + 100}
         constraints, sizes = self.descent.constraints, [one.size for one in self.descent.first.values()]
         bounds = [constraints[name].bounds for name, n in zip(self.descent.first, sizes, strict=True) for _ in range(n)]
@@ -135,10 +139,10 @@ class _Objective:
         At a saddle, such as two components with the same mean, the gradient is zero and the objective is not lowest.
         """
         self.go_to(rest)
-        height, spread = self.gradient.objective, self._spread()
-        away = _AWAY * self._scale() / np.sqrt(len(self.descent.rows)) * self.descent.rng.normal(size=rest.shape)
+        height, spread, root = self.gradient.objective, self._spread(), np.sqrt(len(self.descent.rows))
+        away = _DEPARTURE.errors * self._scale() / root * self.descent.rng.normal(size=rest.shape)
         free = self.descent.tidy(self.descent.unflatten(rest + away))
-        least, best = height - _LOWER * spread / np.sqrt(len(self.descent.rows)), None
+        least, best = height - _DEPARTURE.lower * spread / root, None
 
         def after(at: np.ndarray) -> None:
             nonlocal least, best
@@ -147,7 +151,7 @@ class _Objective:
             if self.excess <= self.descent.tolerance or self.descent.budget.left <= 0.0:
                 raise StopIteration
 
-        self.search(flatten(free), after, _N_AWAY)
+        self.search(flatten(free), after, _DEPARTURE.n_steps)
         return best
 
 
@@ -174,12 +178,12 @@ def minimise(descent: Descent) -> Ending:
     try:
         descent.note(0, descent.first, objective.gradient, objective.state, 0.0)
         reason = _reason(descent, objective.excess, 0)
-        for _ in range(_N_STARTS):
+        for _ in range(_SEARCH.n_starts):
             before = best
             if not reason:
                 objective.search(best, after, descent.n_steps - step, shorter)
             objective.go_to(best)
-            if not reason and objective.excess <= _SLACK * descent.tolerance:
+            if not reason and objective.excess <= _SEARCH.slack * descent.tolerance:
                 reason = "tolerance"
             if reason == "tolerance" and (lower := objective.is_left(best)) is not None:
                 objective.go_to(lower)
@@ -187,12 +191,12 @@ def minimise(descent: Descent) -> Ending:
             elif reason or np.array_equal(before, best):
                 break
             elif objective.is_flat():
-                best, shorter = objective.first, _SHORTER * shorter
+                best, shorter = objective.first, _SEARCH.shorter * shorter
     except KeyboardInterrupt:
         reason = "interrupt"
     objective.go_to(best)
     excess = objective.excess
-    reason = reason or ("tolerance" if excess <= _SLACK * descent.tolerance else "stuck")
+    reason = reason or ("tolerance" if excess <= _SEARCH.slack * descent.tolerance else "stuck")
     where = "" if reason == "interrupt" else objective.unseen()
     if reason not in ("interrupt", "tolerance") and objective.is_flat():
         reason = "flat"

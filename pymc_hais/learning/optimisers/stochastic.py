@@ -7,46 +7,50 @@ Averaging: Polyak and Juditsky (1992), "Acceleration of stochastic approximation
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pymc_hais.learning.optimisers import distance
 from pymc_hais.learning.optimisers.descent import Descent, refuse_infinite
-from pymc_hais.learning.optimisers.distance import MOST, SAMPLES, root_mean_square
+from pymc_hais.learning.optimisers.distance import MOST, REST, SAMPLES, root_mean_square
 from pymc_hais.learning.optimisers.gradients import N_BLOCKS, Gradients
 from pymc_hais.learning.optimisers.steps import build_steps
 from pymc_hais.learning.optimisers.trace import Ending
 from pymc_hais.learning.program import Gradient, Program, build_program, flatten
 
-#: Steps, rows of a step, and the rate of Adam by default.
-N_STEPS, BATCH_SIZE, RATE = 5000, 256, 0.01
-#: By how much the rates of parameters differ: those that are equal at the start, as the means of two components, would
-#: have equal gradients for ever.
-_UNEVEN = 1e-3
-#: The share of the steps after which the rate falls, linearly to zero, and from which on iterates are averaged.
-_FALLING, _AVERAGED = 0.5, 0.75
-#: Standard errors, root mean square over the parameters, below which a mean gradient that is stationary says that the
-#: steps have come to rest: a noisy gradient does not come down to the tolerance.
-_NOISY = 1.0
-#: The same of a gradient at the mean, which is known better: a quarter, or of few parameters three quarters in all (up
-#: to sixteen are then within one standard error in every direction); and a half where correlations are not known.
-_EACH, _IN_ALL, _EACH_ALONE = 0.25, 0.75, 0.5
-#: Rounds that are enough where nothing is prepared: they would only differ in the rows of a batch that begins the next.
-_EQUAL_ROUNDS = 4
-#: Standard deviations of its noise by which a gradient may be too large.
-_DEVIATIONS = 2.0
-#: A share of the rows from which on steps hardly differ in them.
-_MOST_ROWS = 0.5
-#: Gradients at the mean of the last steps: of rows drawn anew, at least so many, for the spread from sample to sample;
-#: and of all rows in turn, in so many rounds or a share of all steps if that is more, up to a larger share.  Before
-#: them a part of as many on the way there, and to settle, where what a method prepares follows the parameters.
-_DRAWN, _ROUNDS, _HELD, _MOST, _SETTLING = 100, 10, 0.1, 0.25, 0.5
-#: Batches that tell how high the objective is at the start: by chance an end there is higher than all once in 2^20.
-_N_HEIGHTS = 20
+
+class _Schedule(NamedTuple):
+    """How steps are made, and which of them are averaged."""
+
+    n_steps: int = 5000  # by default
+    batch_size: int = 256  # rows of a step, by default
+    rate: float = 0.01  # of Adam, by default
+    falling: float = 0.5  # share of the steps after which the rate falls, linearly to zero
+    averaged: float = 0.75  # share of the steps after which iterates are averaged
+    # By how much the rates of parameters differ: without it, parameters that are equal at the start, such as the means
+    # of two components, would have equal gradients for ever.
+    uneven: float = 1e-3
 
 
-def follow(descent: Descent, optimizer: Callable[..., Any], batch_size: int) -> Ending:
+class _Standing(NamedTuple):
+    """How many gradients are taken at the mean of the last steps."""
+
+    drawn: int = 100  # at least, of rows drawn anew, for the spread from sample to sample
+    rounds: int = 10  # of all rows in turn, at least
+    held: float = 0.1  # the same as a share of all steps
+    most: float = 0.25  # rounds at most, as a share of all steps
+    settling: float = 0.5  # steps before them, as a share, where what a method prepares follows the parameters
+    # Rounds that are enough where nothing is prepared: they differ only in the rows of a batch that begins the next.
+    equal_rounds: int = 4
+    # Batches that show how high the objective is at the start: by chance an end is higher than all once in 2^20.
+    n_heights: int = 20
+
+
+SCHEDULE, _STAND = _Schedule(), _Standing()
+
+
+def minimise(descent: Descent, optimizer: Callable[..., Any], batch_size: int) -> Ending:
     """Take steps along the gradients of batches; return the mean over the last quarter of them.
 
     If the steps are stationary, the gradient at that mean decides whether the fit has converged.
@@ -79,23 +83,22 @@ class _Walk:
         self.order = descent.batches(batch_size)
         self.state = descent.method.begin(descent.family, descent.rows, descent.rng)
         self.weights = np.full(batch_size, 1.0 / batch_size)
-        self.uneven = {name: 1.0 + _UNEVEN * descent.rng.uniform(size=one.shape) for name, one in self.free.items()}
+        uneven, rng = SCHEDULE.uneven, descent.rng
+        self.uneven = {name: 1.0 + uneven * rng.uniform(size=one.shape) for name, one in self.free.items()}
         self.program: Program | None = None
         self.step, self.count, self.n_prepared, self.heights = 0, 0, 0, list[float]()
         self.last: Mapping[str, np.ndarray] | None = None
         self.sums = {name: np.zeros_like(one) for name, one in self.free.items()}
         self.bounded = {name: np.zeros(one.shape) for name, one in self.free.items()}  # how often an element was there
-        self.first_averaged = int(_AVERAGED * descent.n_steps) + 1
-        self.where, self.excess, self.seen = (
-            "",
-            np.inf,
-            self._nothing(),
-        )  # of the last steps, and then of those at their mean
+        self.first_averaged = int(SCHEDULE.averaged * descent.n_steps) + 1
+        self.where, self.excess = "", np.inf
+        self.seen = self._nothing()  # gradients of the last steps, and then those at their mean
         n_parameters = sum(one.size for one in self.free.values())
-        self.n_drawn = max(_DRAWN, SAMPLES * n_parameters if n_parameters <= MOST else 0)
-        rounds = min(max(_ROUNDS, _HELD * descent.n_steps * self.share), _MOST * descent.n_steps * self.share)
+        self.n_drawn = max(_STAND.drawn, SAMPLES * n_parameters if n_parameters <= MOST else 0)
+        held, most = (one * descent.n_steps * self.share for one in (_STAND.held, _STAND.most))
+        rounds = min(max(_STAND.rounds, held), most)
         self.n_rounds, self.n_held = int(rounds), self.n_drawn + int(np.ceil(rounds / self.share))
-        self.n_settling = int(_SETTLING * self.n_held) if descent.method.follows_parameters else 0
+        self.n_settling = int(_STAND.settling * self.n_held) if descent.method.follows_parameters else 0
 
     def _nothing(self, n_blocks: int = N_BLOCKS) -> Gradients:
         return Gradients({name: one.shape for name, one in self.free.items()}, n_blocks)
@@ -115,15 +118,15 @@ class _Walk:
         descent = self.descent
         gradient, state = self._look(self.free, next(self.order), step)
         done = step / descent.n_steps
-        share = 1.0 if done <= _FALLING else max(1.0 - done, 0.5 / descent.n_steps) / (1.0 - _FALLING)
+        share = 1.0 if done <= SCHEDULE.falling else max(1.0 - done, 0.5 / descent.n_steps) / (1.0 - SCHEDULE.falling)
         moved = self.move(self.free, gradient.of, share)
         free = descent.tidy({name: one + self.uneven[name] * (moved[name] - one) for name, one in self.free.items()})
         if not _are_numbers(gradient.objective, free):
             return False
         self.free, self.state = free, state
-        if done > _AVERAGED or step == descent.n_steps:
+        if done > SCHEDULE.averaged or step == descent.n_steps:
             self.count += 1
-            self.seen.add((done - _AVERAGED) / (1.0 - _AVERAGED), gradient)
+            self.seen.add((done - SCHEDULE.averaged) / (1.0 - SCHEDULE.averaged), gradient)
             for name, one in free.items():
                 self.sums[name] += one
                 upper = descent.constraints[name].bounds[1]
@@ -147,7 +150,7 @@ class _Walk:
             self.program = build_program(descent.method, descent.family, batch, extras)
             refuse_infinite(descent, self.program(values, batch.rows, self.weights, extras))
             if not descent.method.follows_parameters:
-                self.heights = [self._height(values) for _ in range(_N_HEIGHTS)]
+                self.heights = [self._height(values) for _ in range(_STAND.n_heights)]
         found = self.program(values, batch.rows, self.weights if weights is None else weights, extras)
         self.last = found.of
         return Gradient(found.objective, descent.gradient(free, found.of)), state
@@ -171,19 +174,19 @@ class _Walk:
         free = self._can_move(self.seen)
         self.excess = self.seen.excess(self.share, free)
         is_at_rest = self.excess <= self.descent.tolerance or self.seen.are_stationary(free)
-        is_at_rest = is_at_rest and self.excess <= max(_NOISY, self.descent.tolerance)
-        is_at_rest = is_at_rest or (self.share > _MOST_ROWS and len(self.seen.blocks) > 0)
+        is_at_rest = is_at_rest and self.excess <= max(REST.steps, self.descent.tolerance)
+        is_at_rest = is_at_rest or (self.share > REST.most_rows and len(self.seen.blocks) > 0)
         return is_at_rest and not self.is_uphill()
 
     def is_flat(self) -> bool:
         """Whether the gradient does not depend on which rows are in a step."""
         drawn, at = self._nothing(), self.result()
-        for i in range(_N_HEIGHTS):
+        for i in range(_STAND.n_heights):
             gradient, state = self._look(at, self._draw(), self.step)
             if not _are_numbers(gradient.objective, gradient.of):
                 return False
             self.state = state
-            drawn.add(i / _N_HEIGHTS, gradient)
+            drawn.add(i / _STAND.n_heights, gradient)
         return drawn.is_flat(self.size)
 
     def _can_move(self, seen: Gradients) -> np.ndarray:
@@ -198,8 +201,9 @@ class _Walk:
         and all rows in turn give its value: these rounds differ only by the noise of the method's own draws.
         """
         descent, mean = self.descent, self.result()
-        if not self.n_prepared and self.n_rounds > _EQUAL_ROUNDS:  # rounds of all rows do not differ
-            self.n_rounds, self.n_held = _EQUAL_ROUNDS, self.n_drawn + int(np.ceil(_EQUAL_ROUNDS / self.share))
+        if not self.n_prepared and self.n_rounds > _STAND.equal_rounds:  # rounds of all rows do not differ
+            self.n_rounds = _STAND.equal_rounds
+            self.n_held = self.n_drawn + int(np.ceil(self.n_rounds / self.share))
         order = descent.batches(self.size)
         self.n_held = max(self.n_held, self.n_drawn + 2)
         n_blocks = min(self.n_rounds if self.n_rounds > 1 else self.n_held - self.n_drawn, N_BLOCKS)
@@ -238,10 +242,10 @@ class _Walk:
         squared = errors.squared(held.mean[None, free]) - chance
         self.excess = root_mean_square(squared, errors.n)
         is_full = errors.covariance is not None
-        limit = max(_IN_ALL / np.sqrt(errors.n), _EACH) if is_full else _EACH_ALONE
+        limit = max(REST.all / np.sqrt(errors.n), REST.each) if is_full else REST.each_alone
         limit = max(limit, self.descent.tolerance) ** 2 * errors.n
-        is_known = chance <= _NOISY * errors.n
-        is_small = squared <= limit + _DEVIATIONS * spread * chance
+        is_known = chance <= REST.steps * errors.n
+        is_small = squared <= limit + REST.deviations * spread * chance
         return "tolerance" if is_known and is_small else "scattered"
 
     def _unseen(self, drawn: Gradients) -> str:

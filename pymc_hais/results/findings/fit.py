@@ -12,17 +12,16 @@ def check_convergence(reason: str, where: str, excess: float, tolerance: float, 
     """Yield the finding that a fit has not converged, with the reason, if it has not."""
     if reason == "tolerance":
         return
-    gradient = f"the gradient of the objective is {excess:.2g} of its standard errors as a mean over the rows"
-    limit = f"(tolerance {tolerance:g})"
-    severity, message, advice = {
+    gradient = f"the gradient of the objective is {excess:.2g} of its standard errors (tolerance {tolerance:g})"
+    texts = {
         "n_steps": (
             "warning",
-            f"After {n_steps:,} steps {gradient} {limit}.",
+            f"After {n_steps:,} steps {gradient}.",
             f"{_AGAIN}, or with a larger `n_steps`.",
         ),
         "max_seconds": (
             "warning",
-            f"The time ended after {n_steps:,} steps: {gradient} {limit}.",
+            f"The time ended after {n_steps:,} steps: {gradient}.",
             f"{_AGAIN}, or with a larger `max_seconds`.",
         ),
         "interrupt": (
@@ -39,7 +38,7 @@ def check_convergence(reason: str, where: str, excess: float, tolerance: float, 
         ),
         "stuck": (
             "error",
-            f"After {n_steps:,} steps no step makes the objective smaller, and {gradient} {limit}: the objective has a "
+            f"After {n_steps:,} steps no step makes the objective smaller, and {gradient}: the objective has a "
             "kink or a cliff there.",
             "Constrain the parameters, begin elsewhere, or pass optimizer=pm.adam().",
         ),
@@ -68,5 +67,5 @@ def check_convergence(reason: str, where: str, excess: float, tolerance: float, 
             "of a flattened posterior.",
             f"Let `beta` reach 1 within {n_steps:,} steps, before the last quarter of them, or leave it out.",
         ),
-    }[reason]
-    yield Finding("not_converged", severity, message, advice)
+    }
+    yield Finding("not_converged", *texts[reason])
