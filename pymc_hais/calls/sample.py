@@ -22,8 +22,8 @@ from pymc_hais.inputs.request import Request, read
 from pymc_hais.opinions.opinions import ask_others
 from pymc_hais.planning.building import build_problem
 from pymc_hais.planning.choose import choose
+from pymc_hais.results.fixed import to_fixed_tree
 from pymc_hais.results.report import end_run, log_line, log_model, silenced
-from pymc_hais.results.trees.fixed import to_fixed_tree
 from pymc_hais.run.posterior import draw_posterior
 
 if TYPE_CHECKING:

@@ -16,8 +16,6 @@ from pymc_hais.tuning import fit_reference, log_densities
 _FITTED = 2000
 #: Nats to either side by which the balance of two bridges is moved, to see whether they agree.
 _TILT = 2.0
-#: Particles' worth of draws that a fit takes at least, and for each dimension.
-_FEWEST, _FEWEST_PER_DIM = 20, 2
 
 
 class BridgeResult(NamedTuple):
@@ -76,7 +74,7 @@ def bridge_particles(
     for fitted, bridged in (halves, halves[::-1]):
         of_fit, target = (Target.of(run.select(slice(half[0], half[-1] + 1))) for half in (fitted, bridged))
         n_rows = min(_FITTED, int(of_fit.n_effective))
-        if n_rows < _FEWEST_PER_DIM * n_dims + _FEWEST:
+        if n_rows < 2 * n_dims + 20:
             raise ValueError(f"the particles are worth {n_rows} draws, too few for a fit in {n_dims} dimensions")
         rows = position[fitted].reshape(-1, n_dims)
         fit = fit_reference(rows[systematic(of_fit.log_weights.ravel(), 0.5, n_rows)])
@@ -133,7 +131,9 @@ def bridge_draws(problem: Problem, positions: np.ndarray, rng: np.random.Generat
         bridges.append(bridge)
         tilts.append(_tilt(at_reference, at_target, n_chains))
     log_z, se = average_bridges(np.array([bridge.log_z for bridge in bridges]), np.array(variances))
-    return BridgeResult(log_z, se, min(one.overlap for one in bridges), effective, rhat, *_mean_tilt(tilts))
+    tilt, variance = np.mean(tilts, axis=0)  # of both halves
+    overlap, tilt_se = min(one.overlap for one in bridges), float(np.sqrt(variance / len(tilts)))
+    return BridgeResult(log_z, se, overlap, effective, rhat, float(tilt), tilt_se)
 
 
 def _tilt(at_reference: np.ndarray, at_target: np.ndarray, n_chains: int) -> tuple[float, float]:
@@ -149,9 +149,3 @@ def _tilt(at_reference: np.ndarray, at_target: np.ndarray, n_chains: int) -> tup
     of_reference, of_target = more.of_reference - less.of_reference, more.of_target - less.of_target
     n_independent = effective_draws(of_target.reshape(n_chains, -1))
     return more.log_z - less.log_z, float(np.var(of_reference) / n + np.var(of_target) / n_independent)
-
-
-def _mean_tilt(tilts: list[tuple[float, float]]) -> tuple[float, float]:
-    """Average the tilts of both halves; return the mean and its standard error."""
-    tilt, variance = np.mean(tilts, axis=0)
-    return float(tilt), float(np.sqrt(variance / len(tilts)))

@@ -27,9 +27,6 @@ from pymc_hais.run.populations import anneal_back, anneal_rows, end_at_fit, supp
 from pymc_hais.runner.progress import turned
 from pymc_hais.runner.runner import Runner
 
-#: States of a chain, at least and at most, and chains after the first, at least.
-_LENGTH = (8, 64)
-_FEWEST = 2
 #: Number of the round of a forward run without resampling, which no other round has.
 _FORWARD = 1_000_000
 
@@ -43,7 +40,7 @@ def anneal_linked(evidence: Evidence, report: Report, runner: Runner) -> LogZEst
     index = _temperatures(evidence.run)
     betas = np.concatenate([[0.0], ladder.schedule.betas[index + 1]])
     widths = np.diff(betas, append=1.0)
-    length = int(np.clip(len(ladder.schedule) // len(index), *_LENGTH))
+    length = int(np.clip(len(ladder.schedule) // len(index), 8, 64))  # states of a chain
     streams = runner.seeds.streams(Place(Purpose.OPINION, 1, [0], range(chains)))
     rng = streams[0].rng
     particles = problem.draw([0] * chains, streams, evidence.draws)
@@ -66,7 +63,7 @@ def anneal_linked(evidence: Evidence, report: Report, runner: Runner) -> LogZEst
 def _temperatures(run: AnnealingRun) -> np.ndarray:
     """Choose transitions of the ladder at equal distances, about one a unit of the barrier; the last is at beta = 1."""
     barrier = np.cumsum(np.sqrt(run.temperature["discrepancy"].mean(axis=0)))
-    n = max(_FEWEST, int(np.ceil(barrier[-1])))
+    n = max(2, int(np.ceil(barrier[-1])))
     index = np.searchsorted(barrier, barrier[-1] * np.arange(1, n) / n)
     return np.unique(np.append(np.minimum(index, len(barrier) - 1), len(barrier) - 1))
 

@@ -22,8 +22,6 @@ from pymc_hais.runner.runner import Runner
 
 #: Moves at beta = 1 that part the copies of the true values: one draw alone would decide the bound.
 _MOVES_APART = 100
-#: Particles whose values are kept for the ranks, of each data set.
-_RANKED = 1000
 
 
 class Sandwich(NamedTuple):
@@ -79,4 +77,4 @@ def _sandwich(problem: Problem, row: int, ahead: _Ahead, back: AnnealingRun) -> 
 def _draws(problem: Problem, run: AnnealingRun) -> np.ndarray:
     pooled = pool(run.log_weights, run.log_z)
     positions = run.positions
-    return problem.to_model(positions[systematic(pooled, 0.5, min(_RANKED, pooled.size))])
+    return problem.to_model(positions[systematic(pooled, 0.5, min(1000, pooled.size))])

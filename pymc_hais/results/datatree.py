@@ -24,9 +24,9 @@ from pymc_hais.inputs.saved import PLAN
 from pymc_hais.results.diagnose import unfinished
 from pymc_hais.results.findings.finding import findings_as_json
 from pymc_hais.results.plans import plan_group
-from pymc_hais.results.trees.modes_group import modes_group
-from pymc_hais.run.evidence import Evidence, PosteriorDraws
+from pymc_hais.run.evidence import Evidence, Modes, PosteriorDraws
 from pymc_hais.run.plan import Plan
+from pymc_hais.runner.ledger import Ledger
 from pymc_hais.runner.runner import Runner
 
 _log = logging.getLogger("pymc.hais")
@@ -185,3 +185,25 @@ def opinions_group(estimate: LogZEstimate, opinions: Sequence[LogZEstimate]) -> 
     kept = ("value", "mc_se", "shortfall", "se", "lower", "upper")
     columns = {name: ("method", np.array([getattr(one, name) for one in every])) for name in kept}
     return Dataset(columns, coords={"method": np.array(names, dtype=object).astype(str)})
+
+
+def modes_group(modes: Modes, ledger: Ledger) -> Dataset:
+    """Label modes: their flat vectors, masses and shares, and the values of the model's variables."""
+    stats = {
+        "log_mass": np.array([mass.log_mass for mass in modes.masses]),
+        "log_mass_se": np.array([mass.relative_se for mass in modes.masses]),
+        "share": modes.shares,
+        "share_se": modes.share_errors,
+        "missed": np.isin(np.arange(len(modes.shares)), modes.missed.which),
+    }
+    group = Dataset({name: ("mode", value) for name, value in stats.items()})
+    group["position"] = (("mode", "dimension"), modes.positions)
+    for name, value in modes.values.items():
+        if name not in group.variables:
+            group[name] = (("mode", *(f"{name}_dim_{i}" for i in range(value.ndim - 1))), value)
+    names = modes.layout.labels
+    return group.assign_coords({"mode": np.arange(len(modes.shares)), "dimension": names}).assign_attrs(
+        gain=modes.missed.gain,
+        n_gradients=ledger.gradients["modes"] + ledger.gradients["labels"],
+        seconds=ledger.seconds["modes"],
+    )

@@ -22,4 +22,4 @@ from pymc_hais.kernels import Gibbs, Hamiltonian, LinearConstraints, RandomWalk
 from pymc_hais.references import Box, Gaussian, Mixture, StudentT
 from pymc_hais.results.comparison.tables import estimates
 from pymc_hais.results.plans import save_plan
-from pymc_hais.results.trees.summary import summary
+from pymc_hais.results.summary import summary

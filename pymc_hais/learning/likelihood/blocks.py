@@ -162,7 +162,7 @@ class BlockChains:
         Returns points (B, n, D), their log densities (B, n) and log Z by each population (B,).
         """
         energy = self.energies.at(parameters)
-        betas, *_ = self._anneal(200, energy, rng)
+        betas, *_ = self._anneal(200, energy, rng)  # a few points choose the temperatures
         _, x, log_weights = self._anneal(n_populations * n, energy, rng, betas)
         x, log_weights = x.reshape(n_populations, n, -1), log_weights.reshape(n_populations, n)
         log_z = np.logaddexp.reduce(log_weights, axis=1) - np.log(n)

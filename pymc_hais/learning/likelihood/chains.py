@@ -115,6 +115,7 @@ class Chains:
         for segment in segments[1:]:
             state, trace = engine.run_segment(state, inputs, segment, keys)
             rates.append(np.mean(trace.acceptance_rate))
+        # A tenth of the difference: the step size follows the acceptance rate slowly.
         change = 0.1 * (float(np.mean(rates)) - engine.kernel.acceptance_target)
         chains = replace(self, step_size=self.step_size * float(np.exp(change)))
         points = _points(problem, state).reshape(x.shape)

@@ -39,7 +39,7 @@ class Posteriors(NamedTuple):
         for first in range(0, len(batch.rows), size):
             some = slice(first, first + size)
             found = self._explore(bound, batch.rows[some], batch.places[some], batch, rng)
-            parts.append(found.draw(64, self.density.n_units, rng))
+            parts.append(found.draw(64, self.density.n_units, rng))  # at most 64 states of a row
         return [np.concatenate(one) for one in zip(*parts, strict=True)]
 
     def _explore(

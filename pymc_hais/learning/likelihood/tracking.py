@@ -55,6 +55,7 @@ class Tracked:
             nonlocal log_z, log_weights
             total = log_weights + log_density - self.log_density
             log_z, log_weights = log_z + log_sum_exp(total), normalise(total)
+            # Resample a population whose effective sample size falls below half of it.
             is_low = effective_sample_size(log_weights) < 0.5 * log_weights.shape[1]
             if not is_low.any():
                 return None

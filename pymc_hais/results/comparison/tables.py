@@ -10,9 +10,34 @@ from xarray import DataTree
 from pymc_hais.core.messages import quoted
 from pymc_hais.estimators import LogZEstimate
 from pymc_hais.inputs.estimates import log_marginal_likelihood
-from pymc_hais.results.comparison.model_table import ModelTable
 from pymc_hais.results.comparison.weighing import Weighed
 from pymc_hais.results.datatree import opinions_group
+
+#: Columns of values, and those of their errors.
+_ERRORS = {"log_bayes_factor": "se_bayes_factor", "probability": "se_probability", "log_z": "se"}
+
+
+class ModelTable(pd.DataFrame):
+    """A DataFrame of models; pandas would hide the Bayes factors of its eight columns in a terminal."""
+
+    @property
+    def _constructor(self) -> type[pd.DataFrame]:
+        return ModelTable
+
+    def __repr__(self) -> str:
+        """Show values with their errors; whether to trust a model only where one has a warning."""
+        if not {*_ERRORS, *_ERRORS.values()} <= set(self.columns):
+            return super().__repr__()
+        pairs = {name: zip(self[name], self[se], strict=True) for name, se in _ERRORS.items()}
+        shown = {
+            name: ["0" if value == se == 0.0 else f"{value:.3f} ± {se:.3f}" for value, se in pair]
+            for name, pair in pairs.items()
+        }
+        hidden = {*shown, *_ERRORS.values(), "rank", "warning"}
+        shown |= {name: self[name].tolist() for name in self.columns if name not in hidden}
+        if "warning" in self and self["warning"].any():
+            shown["warning"] = ["yes" if one else "" for one in self["warning"]]
+        return pd.DataFrame(shown, index=self.index).to_string(max_rows=pd.get_option("display.max_rows"))
 
 
 def estimates(idata: DataTree) -> pd.DataFrame:
@@ -145,7 +170,8 @@ def to_sensitivity(
 ) -> pd.DataFrame:
     """Build the table of :func:`pymc_hais.prior_sensitivity`: a row for each value of the containers."""
     factors = [estimate.bayes_factor(against).log for estimate in estimates]
-    labels = [[_label(one) for one in column] for column in values.values()]
+    arrays = [[np.asarray(one) for one in column] for column in values.values()]
+    labels = [[one.item() if one.size == 1 else np.array2string(one, threshold=6) for one in each] for each in arrays]
     names = list(values)
     table = pd.DataFrame(
         {
@@ -161,8 +187,3 @@ def to_sensitivity(
     same = [i for i, estimate in enumerate(estimates) if estimate is against]
     table.iloc[same, table.columns.get_indexer(["log_bayes_factor", "lower", "upper"])] = 0.0
     return table
-
-
-def _label(value: Any) -> Any:
-    """Write a value of a container as a label of a row: a number as it is, an array in words."""
-    return np.asarray(value).item() if np.size(value) == 1 else np.array2string(np.asarray(value), threshold=6)

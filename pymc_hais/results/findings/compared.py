@@ -9,15 +9,6 @@ from scipy.stats import kstest
 from pymc_hais.core.messages import quoted
 from pymc_hais.estimators import Finding, LogZEstimate
 
-#: Standard errors by which a lower bound may lie above the upper one, in the mean over the data sets.
-_CROSSED = 4.0
-#: Data sets that such a verdict takes.
-_FEWEST = 5
-#: Nats between the bounds that are worth a warning, in the mean.
-_WIDE = 0.5
-#: How often right posteriors are said to be off, over all parameters together.
-_FALSE_ALARM = 1e-3
-
 
 def check_comparison(
     estimates: Mapping[str, LogZEstimate], seeds: Mapping[str, str], check_data: bool
@@ -65,9 +56,9 @@ def check_validation(bounds: Mapping[str, np.ndarray], ranks: Mapping[str, np.nd
     """Yield findings of the bounds (R,) and the ranks of simulated data sets about the sampler on this model."""
     gap = bounds["upper"] - bounds["lower"]
     # Each upper bound rests on one draw of the true values, which its own error does not count.
-    error = float(np.std(gap, ddof=1) / np.sqrt(len(gap))) if len(gap) >= _FEWEST else np.inf
+    error = float(np.std(gap, ddof=1) / np.sqrt(len(gap))) if len(gap) >= 5 else np.inf
     error = max(error, float(np.sqrt(np.sum(bounds["upper_se"] ** 2 + bounds["lower_se"] ** 2))) / len(gap))
-    if gap.mean() < -_CROSSED * error:
+    if gap.mean() < -4.0 * error:
         yield Finding(
             "calibration",
             "error",
@@ -75,7 +66,7 @@ def check_validation(bounds: Mapping[str, np.ndarray], ranks: Mapping[str, np.nd
             f"{-gap.mean() / error:.1f} standard errors: draws, density and simulated data do not belong together.",
             "Look for a distribution whose `random` and `logp` differ (pm.CustomDist), or report it.",
         )
-    if gap.mean() > _WIDE:
+    if gap.mean() > 0.5:  # nats that are worth a warning
         yield Finding(
             "standard_error",
             "warning",
@@ -84,7 +75,8 @@ def check_validation(bounds: Mapping[str, np.ndarray], ranks: Mapping[str, np.nd
             "Pass a larger `n_temperatures`, or more `draws`.",
         )
     columns = [(name, column) for name, values in ranks.items() for column in values.reshape(len(values), -1).T]
-    off = {name for name, column in columns if kstest(column, "uniform").pvalue < _FALSE_ALARM / len(columns)}
+    false_alarm = 1e-3 / len(columns)  # one for all parameters together
+    off = {name for name, column in columns if kstest(column, "uniform").pvalue < false_alarm}
     if off:
         yield Finding(
             "calibration",

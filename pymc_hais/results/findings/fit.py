@@ -33,8 +33,7 @@ def check_convergence(reason: str, where: str, excess: float, tolerance: float, 
             "warning",
             f"The {n_steps:,} steps have come to rest, and at the mean of the last ones, which the model holds, "
             f"{gradient}: the steps scatter too widely to be averaged, or use too few rows.",
-            f"{_AGAIN}, with a smaller learning rate, such as optimizer=pm.adam(learning_rate=0.001), a larger "
-            "`batch_size` or more `n_steps`.",
+            f"{_AGAIN}, with a larger `batch_size` or more `n_steps`. {_SMALLER}.",
         ),
         "stuck": (
             "error",

@@ -9,11 +9,6 @@ from pymc_hais.estimators import Finding
 from pymc_hais.problem.problem import Problem
 from pymc_hais.results.findings.finding import check
 
-#: Standard errors within which a prior's measured mass counts as one.
-_NORMALISED = 3.0
-#: Nats of rounding within which a prior's mass counts as one.
-_ROUNDING = 1e-9
-
 
 @check("the diagnosis of the data")
 def check_data(problem: Problem) -> Iterator[Finding]:
@@ -58,7 +53,7 @@ def check_prior_mass(problem: Problem) -> Iterator[Finding]:
     suspects = () if problem.is_prior else unnormalised_priors(problem.model) or problem.undrawn
     if mass is not None:
         value, se = mass.estimate.value, mass.estimate.se
-        if not abs(value) <= max(_NORMALISED * se, _ROUNDING):
+        if not abs(value) <= max(3.0 * se, 1e-9):  # nats of rounding
             yield Finding(
                 "prior_density",
                 "info",

@@ -1,6 +1,7 @@
 """Findings of other evidence on log Z: other methods, a search for modes, and a bridge from another sampler's draws."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,16 +14,6 @@ from pymc_hais.run.evidence import Modes
 _DISAGREEMENT = 4.0
 #: Nats that another estimate may differ by without a finding.
 _TOLERANCE = 0.05
-#: Independent draws that a bridge needs at least.
-_FEWEST_EFFECTIVE = 100.0
-#: R-hat beyond which chains have not mixed (Vehtari et al. 2021).
-_LARGEST_RHAT = 1.05
-#: Independent terms at each end of a bridge below which its error bar is a guess.
-_FEWEST_OVERLAPPING = 30.0
-#: Numbers of a mode that a message shows.
-_SHOWN = 3
-#: Modes that a message shows.
-_MODES = 3
 #: Methods whose disagreement is a finding, in words.  Results of earlier versions hold others.
 _METHODS = {
     "bridge": "a bridge from a fit to the draws",
@@ -30,6 +21,17 @@ _METHODS = {
     "reverse": "annealing the draws back to the reference",
     "forward and reverse": "annealing both ways",
 }
+
+
+class _Bridgeable(NamedTuple):
+    """Draws that can be bridged."""
+
+    effective: float = 100.0  # independent draws at least
+    rhat: float = 1.05  # above it chains have not mixed (Vehtari et al. 2021)
+    overlapping: float = 30.0  # independent terms at each end below which the error bar is a guess
+
+
+_BRIDGEABLE = _Bridgeable()
 
 
 def check_bridge(result: BridgeResult, n_draws: int) -> Iterator[Finding]:
@@ -42,7 +44,7 @@ def check_bridge(result: BridgeResult, n_draws: int) -> Iterator[Finding]:
             "Use sample_hais, which anneals between the two.",
         )
         return
-    if result.rhat > _LARGEST_RHAT:
+    if result.rhat > _BRIDGEABLE.rhat:
         yield Finding(
             "poor_draws",
             "error",
@@ -50,14 +52,15 @@ def check_bridge(result: BridgeResult, n_draws: int) -> Iterator[Finding]:
             "each region depends on where the chains began.",
             "Sample longer, or use sample_hais, which weighs the regions.",
         )
-    if result.n_effective < _FEWEST_EFFECTIVE:
+    if result.n_effective < _BRIDGEABLE.effective:
         yield Finding(
             "poor_draws",
             "error",
-            f"The draws are worth {result.n_effective:.0f} independent ones, and {_FEWEST_EFFECTIVE:.0f} are needed.",
+            f"The draws are worth {result.n_effective:.0f} independent ones, and {_BRIDGEABLE.effective:.0f} are "
+            "needed.",
             "Pass more draws, or draws of a sampler that mixes better.",
         )
-    if result.overlap * n_draws / 2 < _FEWEST_OVERLAPPING:
+    if result.overlap * n_draws / 2 < _BRIDGEABLE.overlapping:
         yield Finding(
             "poor_draws",
             "error",
@@ -124,7 +127,7 @@ def check_modes(modes: Modes | None, estimate: LogZEstimate) -> Iterator[Finding
     if modes is None or not modes.refute(estimate):
         return
     which = modes.missed.which
-    places = "; ".join(_place(modes.values, mode) for mode in which[:_MODES]) + ("; ..." if len(which) > _MODES else "")
+    places = "; ".join(_place(modes.values, mode) for mode in which[:3]) + ("; ..." if len(which) > 3 else "")
     yield Finding(
         "missed_mass",
         "error",
@@ -147,4 +150,4 @@ def _place(values: Mapping[str, np.ndarray], mode: int) -> str:
         for name, value in values.items()
         for index in np.ndindex(*value.shape[1:])
     ]
-    return ", ".join(numbers[:_SHOWN]) + (", ..." if len(numbers) > _SHOWN else "")
+    return ", ".join(numbers[:3]) + (", ..." if len(numbers) > 3 else "")

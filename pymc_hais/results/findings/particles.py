@@ -13,22 +13,12 @@ from pymc_hais.results.findings.finding import check
 from pymc_hais.run.row_evidence import final_tail, measure_edge, measure_rounding
 from pymc_hais.runner.runner import Runner
 
-#: Nats beyond a normal tail of the log ratio that are worth a warning.
-_HEAVY_TAIL = 2.0
-#: Shape of the weights' tail from which on their mean takes too many draws (Vehtari et al. 2024).
-_UNBOUNDED = 0.7
-#: Share of the target's variance below which error bars are too small: of runs of 1000 particles that lag in one
-#: direction of a normal target about a tenth, and in five directions a fifth, err by more than three standard errors.
-_MISLEADING = 0.4
-#: Nats that one evaluation may be rounded by: small beside the error that is asked for.
-_MOST_ROUNDING = 0.05
-
 
 @check("the diagnosis of the log ratio")
 def check_tail(problem: Problem, run: AnnealingRun) -> Iterator[Finding]:
     """Yield a warning if few particles reach the places that the target prefers to the reference most."""
     tail = final_tail(problem, run)
-    if not tail.excess <= _HEAVY_TAIL and tail.mass != 0.0:
+    if not tail.excess <= 2.0 and tail.mass != 0.0:
         yield Finding(
             "heavy_tail",
             "warning",
@@ -46,7 +36,7 @@ def check_rays(problem: Problem, runner: Runner) -> Iterator[Finding]:
         return
     rays = measure_rays(problem, runner.seeds)
     across, along = rays.shape(own.df), rays.shape_along(own.df)
-    if max(across, along) > _UNBOUNDED:
+    if max(across, along) > 0.7:  # their mean then takes too many draws (Vehtari et al. 2024)
         name = problem.layout.labels[rays.axis]
         place = f"Along `{name}`" if along >= across else "In all directions but a few"
         yield Finding(
@@ -63,9 +53,12 @@ def check_rays(problem: Problem, runner: Runner) -> Iterator[Finding]:
 def check_lag(lag: Lag) -> Iterator[Finding]:
     """Yield a warning if the particles are too narrow for the target; an error if error bars are too small there."""
     if not lag.share >= NO_VARIANCE:
+        # Of runs of 1000 particles that lag in one direction of a normal target about a tenth, and in five directions
+        # a fifth, err by more than three standard errors.
+        is_misleading = lag.share < 0.4
         yield Finding(
             "underdispersion",
-            "error" if lag.share < _MISLEADING else "warning",
+            "error" if is_misleading else "warning",
             f"In some direction the particles have only {lag.share:.0%} of the target's variance before they are "
             f"weighted (a Metropolis rule accepts {lag.up:.0%} of the moves that spread them, and {lag.down:.0%} of "
             "those that draw them together): the moves were too slow for the schedule, and log Z may be too low.",
@@ -104,7 +97,7 @@ def check_rounding(problem: Problem, run: AnnealingRun) -> Iterator[Finding]:
     sizes = sizes[np.isfinite(sizes)]
     spacing = float(np.finfo(dtype).eps) * float(np.median(sizes)) if sizes.size else 0.0
     rounding = max(spacing, measure_rounding(problem, run), problem.undecided)
-    if rounding > _MOST_ROUNDING or problem.undecided:
+    if rounding > 0.05 or problem.undecided:  # nats: small beside the error that is asked for
         yield Finding(
             "rounding",
             "error",

@@ -13,13 +13,6 @@ from pymc_hais.run.plan import Plan
 from pymc_hais.runner.runner import Runner
 from pymc_hais.runner.timing import duration
 
-#: How many times as many temperatures the same error may need without a finding.
-_MOST_EFFORT = 4.0
-#: Variance of the log weights in nats squared without a finding: without resampling a run is planned for up to eight.
-_LEAST_VARIANCE = 2.0
-#: The share of the promised acceptance rate that some temperature must have.
-_LEAST_ACCEPTANCE = 0.6
-
 
 @check("the diagnosis of the time", is_of_first_run=True)
 def check_time(plan: Plan, evidence: Evidence, runner: Runner) -> Iterator[Finding]:
@@ -82,10 +75,11 @@ def check_plan(plan: Plan, run: AnnealingRun) -> Iterator[Finding]:
     seen = []
     needed, expected = _effort(discrepancy), max(_effort(promise.discrepancy), np.finfo(float).tiny)
     times = needed / expected
-    if times > _MOST_EFFORT and needed > _LEAST_VARIANCE * len(promise.discrepancy):
+    # Without resampling a run is planned for log weights with a variance of up to eight nats squared.
+    if times > 4.0 and needed > 2.0 * len(promise.discrepancy):
         seen.append(f"the same error needs about {times:.0f} times as many temperatures as where it was learnt")
     usual = float(promise.acceptance_rate.min())
-    if rate.min() < _LEAST_ACCEPTANCE * usual:
+    if rate.min() < 0.6 * usual:  # some temperature has less than its share of the promised rate
         seen.append(f"at some temperature {rate.min():.0%} of the moves were accepted, where {usual:.0%} had been")
     if seen:
         yield Finding(

@@ -9,12 +9,6 @@ from pymc_hais.estimators import Finding
 from pymc_hais.estimators.symptoms import PARETO_K_LIMIT
 from pymc_hais.run.row_evidence import RowEvidence
 
-#: Standard errors, and nats of rounding, that the mean over the rows may move by without a finding.
-_DISAGREEMENT = 4.0
-_ROUNDING = 1e-9
-#: Rows named in a message.
-_SHOWN = 5
-
 
 def check_mean(results: Sequence[RowEvidence]) -> Iterator[Finding]:
     """Yield an error if the mean over the rows moved from one round to the next by more than its error.
@@ -30,7 +24,7 @@ def check_mean(results: Sequence[RowEvidence]) -> Iterator[Finding]:
     # The log of an unbiased estimate errs low by about half its variance.
     error = float(np.sqrt(np.sum(before[:, 1] ** 2 + after[:, 1] ** 2))) / len(pairs)
     bias = float(np.mean(before[:, 1] ** 2))
-    if np.isfinite(moved) and not abs(moved) <= _DISAGREEMENT * error + bias + _ROUNDING:
+    if np.isfinite(moved) and not abs(moved) <= 4.0 * error + bias + 1e-9:  # nats of rounding
         yield Finding(
             "estimates_disagree",
             "error",
@@ -64,5 +58,5 @@ def summarise(per_row: Sequence[Sequence[Finding]]) -> tuple[Finding, ...]:
 
 
 def _merge(first: Finding, rows: list[int], n_rows: int) -> Finding:
-    shown = ", ".join(map(str, rows[:_SHOWN])) + (", ..." if len(rows) > _SHOWN else "")
+    shown = ", ".join(map(str, rows[:5])) + (", ..." if len(rows) > 5 else "")
     return replace(first, message=f"{len(rows)} of {n_rows} rows (row {shown}); the first: {first.message}")

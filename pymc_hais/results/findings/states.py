@@ -23,18 +23,21 @@ from pymc_hais.references import StateGroup, state_group
 from pymc_hais.results.findings.finding import check
 from pymc_hais.runner.runner import Runner
 
-#: States of one set of sites that are all tried.
-_MOST_STATES = 1024
-#: Evaluations of the run for each one of the first glances.
-_SHARE_OF_RUN = 10.0
-#: Particles at which every set is tried; and those at which a set is that seems to have been missed.
-_GLANCED, _JUDGED = 16, 256
-#: Evaluations of all glances, at most, and numbers in their flat vectors.
-_MOST_EVALUATIONS, _MOST_NUMBERS = 2**16, 2**24
-#: Share of Z of a state that is worth a word, and how many times fewer particles than that are there.
-_SHARE, _TIMES = 0.05, 10.0
-#: Relative rounding of a mean, and of a variance that is the difference of two means of squares.
-_ROUNDING, _ROUNDING_OF_SQUARES = 1e-9, 1e-13
+
+class _Limits(NamedTuple):
+    """How many states and particles are tried, and when a state counts as missed."""
+
+    states: int = 1024  # of one set of sites, up to which all are tried
+    share_of_run: float = 10.0  # evaluations of the run for each one of the first glances
+    glanced: int = 16  # particles at which every set is tried
+    judged: int = 256  # particles at which a set is tried that seems to have been missed
+    evaluations: int = 2**16  # of all glances, at most
+    numbers: int = 2**24  # in the flat vectors of all glances, at most
+    share: float = 0.05  # of Z, from which on a state counts
+    times: float = 10.0  # by how much fewer particles are in a missed state than its share
+
+
+_LIMITS = _Limits()
 
 
 class _Trial(NamedTuple):
@@ -46,7 +49,7 @@ class _Trial(NamedTuple):
     @classmethod
     def of(cls, group: StateGroup) -> "_Trial":
         """Try all states, or those in which all sites have one value."""
-        if group.n_states <= _MOST_STATES:
+        if group.n_states <= _LIMITS.states:
             return cls(group, group.values(np.arange(group.n_states)))
         common = range(int(group.low.max()), int(np.min(group.low + group.sizes)))
         return cls(group, np.array([np.full(len(group.sites), value) for value in common]))
@@ -74,24 +77,25 @@ class _Trial(NamedTuple):
     def missing(self, shares: np.ndarray, positions: np.ndarray, weights: np.ndarray) -> float:
         """Return the share of Z that particles (P, D) with weights (P,) lack in states where hardly any of them is."""
         of_particles = np.array(
-            [weights @ (positions[:, self.group.sites] == value).all(axis=1) if share > _SHARE else share
+            [weights @ (positions[:, self.group.sites] == value).all(axis=1) if share > _LIMITS.share else share
              for value, share in zip(self.values, shares, strict=True)]
         )  # fmt: skip
-        is_missed = (shares > _SHARE) & (of_particles < shares / _TIMES)
+        is_missed = (shares > _LIMITS.share) & (of_particles < shares / _LIMITS.times)
         return float(np.sum((shares - of_particles)[is_missed]))
 
 
 @check("the diagnosis of joint states")
 def check_states(problem: Problem, run: AnnealingRun, estimate: LogZEstimate, runner: Runner) -> Iterator[Finding]:
     """Yield an error if states of some sites were missed, and log Z lacks more than its error bar."""
-    trials = [] if problem.is_exact else _trials(problem, runner.ledger.n_annealed / _SHARE_OF_RUN)
+    trials = [] if problem.is_exact else _trials(problem, runner.ledger.n_annealed / _LIMITS.share_of_run)
     log_weights = pool(run.log_weights, run.log_z)
     if not trials or not np.isfinite(run.log_z).any():
         return
     positions = run.positions
-    glanced, judged = (problem.to_model(positions[systematic(log_weights, 0.5, n)]) for n in (_GLANCED, _JUDGED))
+    sizes = _LIMITS.glanced, _LIMITS.judged
+    glanced, judged = (problem.to_model(positions[systematic(log_weights, 0.5, n)]) for n in sizes)
     found = problem.log_density(np.concatenate([trial.positions(glanced) for trial in trials]))
-    ends = np.cumsum([_GLANCED * (1 + len(trial.values)) for trial in trials])[:-1]
+    ends = np.cumsum([_LIMITS.glanced * (1 + len(trial.values)) for trial in trials])[:-1]
     weights: np.ndarray = np.exp(log_weights)
     gains: dict[StateGroup, float] = {}
     for trial, log_p in zip(trials, np.split(found, ends), strict=True):
@@ -115,7 +119,7 @@ def check_states(problem: Problem, run: AnnealingRun, estimate: LogZEstimate, ru
 
 def _trials(problem: Problem, most: float) -> list[_Trial]:
     """Choose the sets of sites that are tried: small ones first."""
-    left, trials = min(most, _MOST_EVALUATIONS, _MOST_NUMBERS / problem.layout.n_dims) / _GLANCED, []
+    left, trials = min(most, _LIMITS.evaluations, _LIMITS.numbers / problem.layout.n_dims) / _LIMITS.glanced, []
     groups = [state_group(problem.layout, sites) for sites in problem.meetings.together]
     for group in sorted((one for one in groups if min(one.sizes) > 0), key=lambda one: one.n_states):
         trial = _Trial.of(group)
@@ -134,7 +138,8 @@ def check_flat(problem: Problem, run: AnnealingRun) -> Iterator[Finding]:
         return  # it was -inf elsewhere
     mean, variance = (run.temperature[name] for name in ("mean_ratio", "var_ratio"))
     size = 1.0 + float(np.abs(mean).max())
-    if np.ptp(mean) <= _ROUNDING * size and variance.max() <= _ROUNDING_OF_SQUARES * size**2:
+    # A variance is the difference of two means of squares: its relative rounding is that of the squares.
+    if np.ptp(mean) <= 1e-9 * size and variance.max() <= 1e-13 * size**2:
         yield Finding(
             "unreached",
             "error",

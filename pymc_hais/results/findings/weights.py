@@ -12,15 +12,6 @@ from pymc_hais.run.row_evidence import RowEvidence
 from pymc_hais.runner.runner import Runner
 from pymc_hais.runner.timing import duration
 
-#: The lowest mean acceptance rate of a temperature without a finding.
-_LEAST_ACCEPTANCE = 0.2
-#: The largest share of divergent moves without a finding.
-_MOST_DIVERGENT = 0.01
-#: The share of divergent moves beyond which particles hardly move.
-_HOPELESSLY_DIVERGENT = 0.5
-#: The share of Z that dropped draws may be missing, as a share of the standard error.
-_MOST_DROPPED = 0.1
-
 
 @check("the diagnosis of the weights")
 def check_weights(row: RowEvidence, evidence: Evidence, runner: Runner) -> Iterator[Finding]:
@@ -83,7 +74,7 @@ def _disagreement(row: RowEvidence) -> Iterator[Finding]:
 
 def _moves(symptoms: Symptoms) -> Iterator[Finding]:
     rate, share = symptoms.acceptance_rate, symptoms.divergent_share
-    if not rate >= _LEAST_ACCEPTANCE:
+    if not rate >= 0.2:  # the lowest mean of a temperature
         yield Finding(
             "rejected_moves",
             "warning",
@@ -91,10 +82,10 @@ def _moves(symptoms: Symptoms) -> Iterator[Finding]:
             "posterior.",
             "Reparametrise, or raise `draws`.",
         )
-    if not share < _MOST_DIVERGENT:
+    if not share < 0.01:
         yield Finding(
             "rejected_moves",
-            "error" if share > _HOPELESSLY_DIVERGENT else "warning",
+            "error" if share > 0.5 else "warning",
             f"{share:.1%} of the moves diverged (an energy error above 1000 nats, or NaN): the density has regions of "
             "extreme curvature.",
             "Reparametrise (for example non-centred).",
@@ -110,7 +101,7 @@ def _numbers(symptoms: Symptoms, se: float) -> Iterator[Finding]:
             f"The log-likelihood was {seen}: these particles got weight zero.",
             "Find the term that is not a number with `model.debug()`.",
         )
-    if not symptoms.dropped_share < _MOST_DROPPED * max(se, 1e-3):
+    if not symptoms.dropped_share < 0.1 * max(se, 1e-3):  # what is missing counts beside the standard error
         yield Finding(
             "not_finite",
             "error",

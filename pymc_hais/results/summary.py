@@ -13,9 +13,6 @@ from pymc_hais.inputs.estimates import log_marginal_likelihood
 from pymc_hais.inputs.saved import open_result
 from pymc_hais.runner.timing import duration
 
-#: Share of a mode below which it does not count as one of several; and modes that are shown.
-_LEAST_SHARE, _SHOWN_MODES = 0.001, 5
-
 
 @dataclass(frozen=True, repr=False)
 class Summary:
@@ -90,11 +87,14 @@ def _describe(attrs: dict[str, Any]) -> str:
 
 
 def _describe_modes(idata: DataTree) -> str:
-    """Describe the shares of Z around several modes, the largest first; results of earlier versions have no errors."""
+    """Describe the shares of Z around the five largest modes, if several have a share.
+
+    Results of earlier versions have no errors of the shares.
+    """
     group = idata["modes"].to_dataset() if "modes" in idata.children else Dataset()
-    if "share_se" not in group or np.sum(group["share"] > _LEAST_SHARE) < 2:
+    if "share_se" not in group or np.sum(group["share"] > 0.001) < 2:
         return ""
-    order = np.argsort(-group["share"].values)[:_SHOWN_MODES]
+    order = np.argsort(-group["share"].values)[:5]
     shares = [f"{group['share'].values[i]:.2f} ± {group['share_se'].values[i]:.2f}" for i in order]
     rest = ", ..." if group.sizes["mode"] > len(order) else ""
     return f"\nShares of the posterior around the modes: {', '.join(shares)}{rest}"

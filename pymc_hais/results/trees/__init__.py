@@ -1,1 +1,0 @@
-"""Results without sampling, groups of results, and summaries of them."""
