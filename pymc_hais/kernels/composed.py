@@ -24,8 +24,8 @@ class Block:
 
     @property
     def is_of_sites(self) -> bool:
-        """Whether it moves discrete sites."""
-        return isinstance(self.kernel, Gibbs)
+        """Whether it moves discrete sites, to which its kernel is bound by ``with_blocks``."""
+        return hasattr(self.kernel, "with_blocks")
 
     @property
     def n_evaluations(self) -> int:

@@ -169,16 +169,14 @@ def build_family(
     symbols = {name: pt.tensor(name, dtype="float64", shape=value.shape) for name, value in values.items()}
     rows = np.hstack([value.reshape(len(value), -1).astype(np.float64) for value in table.values()])
     rows = np.ascontiguousarray(rows)
-    family = Family(model, frozen, tuple(visible), hidden, layout, symbols, _spread(rows), backend=backend)
-    _check_used(family)
+    deviations = rows.std(axis=0)
+    spread = np.where(deviations > 0.0, deviations, 1.0)
+    family = Family(model, frozen, tuple(visible), hidden, layout, symbols, spread, backend=backend)
+    used = set(ancestors([family.row_graph[0]]))
+    if unused := [name for name, symbol in symbols.items() if symbol not in used]:
+        raise ValueError(f"The density does not depend on the parameter `{unused[0]}`: leave it out of `parameters`.")
     check_values(model, family.visible, rows)
     return family, rows
-
-
-def _spread(rows: np.ndarray) -> np.ndarray:
-    """Return the standard deviations of the columns (D,), one for those that do not vary."""
-    found = rows.std(axis=0)
-    return np.where(found > 0.0, found, 1.0)
 
 
 def with_own(family: Family, own: Mapping[str, np.ndarray]) -> Family:
@@ -215,13 +213,6 @@ def _check_parameters(model: pm.Model, parameters: Sequence[str], visible: Seque
             raise ValueError(f"The first value of the parameter `{name}` is empty, missing or infinite.")
         values[name] = value.astype(np.float64)
     return values
-
-
-def _check_used(family: Family) -> None:
-    logp, _ = family.row_graph
-    used = set(ancestors([logp]))
-    if unused := [name for name, symbol in family.parameters.items() if symbol not in used]:
-        raise ValueError(f"The density does not depend on the parameter `{unused[0]}`: leave it out of `parameters`.")
 
 
 def _kind(model: pm.Model, name: str) -> tuple[str, int, int]:

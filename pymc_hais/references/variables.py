@@ -61,7 +61,10 @@ class Product(Direct):
                 part = node.clone().outputs[node.outputs.index(spec[owner])]
                 second.register_rv(part, owner, default_transform=None, transform=_transform(frozen, owner))
         _check_density(second)
-        sampler = _build_draws(second)
+        try:
+            sampler = build_prior(second)
+        except (NotImplementedError, ValueError) as error:
+            raise ValueError(f"The distributions of the reference cannot be drawn. {error}") from error
         _check_space(second)
         return cls(second, layout, sampler)
 
@@ -167,13 +170,6 @@ def _check_density(second: pm.Model) -> None:
             f"The reference of `{suspects[0]}` may not integrate to one in PyMC, which would move log Z: pass "
             f'reference="prior", {_INSTEAD}'
         )
-
-
-def _build_draws(second: pm.Model) -> PriorSampler:
-    try:
-        return build_prior(second)
-    except (NotImplementedError, ValueError) as error:
-        raise ValueError(f"The distributions of the reference cannot be drawn. {error}") from error
 
 
 def _check_space(second: pm.Model) -> None:

@@ -81,7 +81,8 @@ def _describe(attrs: dict[str, Any]) -> str:
     text += f" in {duration(attrs['total_time'])}" if "total_time" in attrs else ""
     if not attrs.get("n_rounds"):
         return text
-    rounds, length = attrs["n_rounds"], _temperatures(attrs["n_temperatures"])
+    rounds, n_steps = attrs["n_rounds"], attrs["n_temperatures"]
+    length = f"{n_steps:,} temperature{'' if n_steps == 1 else 's'}"
     made = f"{rounds} rounds, the last of {length}," if rounds > 1 else f"1 round of {length}"
     return f"{text}: {made} from {attrs['reference']}"
 
@@ -98,7 +99,3 @@ def _describe_modes(idata: DataTree) -> str:
     shares = [f"{group['share'].values[i]:.2f} ± {group['share_se'].values[i]:.2f}" for i in order]
     rest = ", ..." if group.sizes["mode"] > len(order) else ""
     return f"\nShares of the posterior around the modes: {', '.join(shares)}{rest}"
-
-
-def _temperatures(number: int) -> str:
-    return f"{number:,} temperature{'' if number == 1 else 's'}"

@@ -77,7 +77,10 @@ class Sampled(Method):
     def begin(self, family: Family, rows: np.ndarray, rng: np.random.Generator) -> Phases:
         """Compile the chains, tune them by a pilot each, and give the hidden variables of every row a start."""
         names = tuple(family.parameters)
-        table = _table(family, rows)
+        table = {
+            one.name: rows[:, one.start : one.stop].reshape((len(rows), *one.shape)).astype(one.dtype)
+            for one in family.visible
+        }
         model = family.model
         hidden, columns = np.empty((len(rows), 0)), np.arange(family.n_dims)
         of_rows: Moves | None = None
@@ -177,14 +180,6 @@ def draw(state: Phases, n: int, parameters: Mapping[str, np.ndarray], rng: np.ra
     assert state.of_model is not None
     (points,), *_ = state.of_model.draw(1, n, parameters, rng)
     return state.at(points)
-
-
-def _table(family: Family, rows: np.ndarray) -> dict[str, np.ndarray]:
-    """Return rows (n, D) as the values of each visible variable (n, *shape)."""
-    return {
-        one.name: rows[:, one.start : one.stop].reshape((len(rows), *one.shape)).astype(one.dtype)
-        for one in family.visible
-    }
 
 
 def settle(state: Phases, n_moves: int, batch: Batch, rng: np.random.Generator) -> Phases:

@@ -36,7 +36,10 @@ def trace_of_hessian(family: Family, rows: pt.TensorVariable) -> tuple[Any, Any]
     log_density = family.log_density(rows)
     features = find_features(log_density, rows)
     if features is None:
-        return log_density, _by_directions(family, rows)
+        n, n_dims = rows.type.shape
+        directions = pt.constant(np.tile(np.diag(family.spread), (n, 1)))
+        each = curvature_along(family, pt.repeat(rows, n_dims, axis=0), directions)
+        return log_density, each.reshape((n, n_dims)).sum(axis=1)
     total = pt.zeros_like(log_density)
     for feature in features:
         others = [one.values for one in features if one is not feature]
@@ -55,12 +58,6 @@ def is_simple(family: Family) -> bool:
     """Whether :func:`trace_of_hessian` needs two products only."""
     rows = pt.tensor("rows", dtype="float64", shape=(2, family.n_dims))
     return find_features(family.log_density(rows), rows) is not None
-
-
-def _by_directions(family: Family, rows: pt.TensorVariable) -> Any:
-    n, n_dims = rows.type.shape
-    directions = pt.constant(np.tile(np.diag(family.spread), (n, 1)))
-    return curvature_along(family, pt.repeat(rows, n_dims, axis=0), directions).reshape((n, n_dims)).sum(axis=1)
 
 
 def curvature_along(family: Family, rows: pt.TensorVariable, directions: pt.TensorVariable) -> Any:

@@ -100,7 +100,9 @@ def minimise(descent: Descent) -> Ending:
     if reason == "n_steps" and not method.is_final(step):
         reason = "annealed"
     if reason == "n_steps" and not method.e_step.is_exact and last:
-        left = _length(_drift(last), steps.errors)
+        half = len(last) // 2  # the means of both halves hardly vary by the noise of the steps
+        drift = np.mean(last[half:], axis=0) - np.mean(last[: max(half, 1)], axis=0)
+        left = _length(drift, steps.errors)
         reason = "tolerance" if left <= 1.0 else "n_steps"
     return Ending(steps.values, reason, left, step, steps.objective, "numpy", steps.state)
 
@@ -116,12 +118,6 @@ def _rest(length: float, before: float) -> float:
     if length == 0.0:
         return 0.0
     return length**2 / (before - length) if length < before < np.inf else np.inf
-
-
-def _drift(last: list[np.ndarray]) -> np.ndarray:
-    """Return the difference of the means over the second and first half of some steps, which noise hardly changes."""
-    half = len(last) // 2
-    return np.mean(last[half:], axis=0) - np.mean(last[: max(half, 1)], axis=0)
 
 
 def _step(descent: Descent, statistics: Any, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from xarray import DataArray, Dataset, DataTree
+from xarray import Dataset, DataTree
 
 from pymc_hais.core.messages import quoted
 
@@ -48,15 +48,11 @@ def _check_shape(variable: str, groups: Mapping[str, Dataset]) -> None:
         if same and all(one[dim].equals(other[dim]) for dim in one.dims):
             continue
         what = "coordinates" if same else "shape"
-        sizes = [_sizes(array) for array in (one, other)]
+        sizes = [" x ".join(f"{n} ({dim})" for dim, n in array.sizes.items()) or "a number" for array in (one, other)]
         raise ValueError(
             f"`{variable}` has another {what} in {first!r} ({sizes[0]}) than in {name!r} ({sizes[1]}), so that it "
             "cannot be averaged. Pass as `var_names` the variables to average, without this one."
         )
-
-
-def _sizes(array: DataArray) -> str:
-    return " x ".join(f"{size} ({dim})" for dim, size in array.sizes.items()) or "a number"
 
 
 def mix(

@@ -40,11 +40,6 @@ def _check_same_data(estimates: Mapping[str, LogZEstimate]) -> None:
             )
 
 
-def _seed_of(tree: Any) -> str:
-    has_draws = "posterior" in getattr(tree, "children", ())
-    return str(tree["posterior"].attrs.get("random_seed", "")) if has_draws else ""
-
-
 @dataclass(frozen=True)
 class Weighed:
     """M models with their posterior probabilities, in the order they were given."""
@@ -73,7 +68,9 @@ def weigh(results: Any, prior: Any, allow_errors: bool, check_data: bool) -> Wei
     if not allow_errors:
         _refuse_errors(estimates)
     log_prior = _log_prior(prior, list(estimates))
-    seeds = {name: _seed_of(tree) for name, tree in trees.items()}
+    groups = {name: getattr(tree, "children", {}) for name, tree in trees.items()}
+    drawn = {name: one["posterior"].attrs for name, one in groups.items() if "posterior" in one}
+    seeds = {name: str(drawn.get(name, {}).get("random_seed", "")) for name in trees}
     log_findings(check_comparison(estimates, seeds, check_data))
     log_z = np.array([estimate.value for estimate in estimates.values()])
     se = np.array([estimate.se for estimate in estimates.values()])
