@@ -127,6 +127,13 @@ def test_no_import_cycles():
     assert set(graphlib.TopologicalSorter(graph).static_order()) >= set(MODULES)  # an error if there is a cycle
 
 
+def test_the_learning_package_reaches_the_sampler_in_one_file():
+    sampler = {"kernels", "estimators", "tuning", "problem", "run", "planning", "opinions", "results", "calls"}
+    inside = [name for name in MODULES if name.startswith("learning/")]
+    reaching = [name for name in inside if {one.partition("/")[0] for one in inner_imports(name)} & sampler]
+    assert reaching == ["learning/likelihood/chains"]
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_each_outside_library_has_one_home(name):
     strays = {library for library in outside(name) if not is_home(name, HOMES[library])}
