@@ -22,7 +22,7 @@ from pymc_hais.density.rows import as_rows, check_known, check_rows, declared_va
 from pymc_hais.density.sites.variables import find_values, is_discrete
 from pymc_hais.learning.rows import Visible, check_values, observed_from, refuse_masked
 
-#: Kinds of visible variables: real numbers without and with limits; of whole ones 0 and 1, a few, or no end of them.
+#: Kinds of visible variables: real numbers without or with limits; 0 and 1; finitely or infinitely many whole numbers.
 KINDS = ("real", "restricted", "binary", "categorical", "count")
 
 

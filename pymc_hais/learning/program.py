@@ -30,7 +30,7 @@ class Gradient(NamedTuple):
     """An objective at some parameters."""
 
     objective: float
-    of: dict[str, np.ndarray]  # gradients by name of the parameter
+    by_name: dict[str, np.ndarray]  # its gradient in each parameter
 
 
 class Samples(NamedTuple):
@@ -126,7 +126,7 @@ class Pieces:
         ``pull`` turns a gradient in the values into one in the coordinates.
         """
         each = [program(values, *piece) for piece in zip(self.rows, self.weights, self.extras, strict=True)]
-        pulled = [pull(one.of) for one in each]
+        pulled = [pull(one.by_name) for one in each]
         mean = {
             name: np.tensordot(self.shares, np.stack([one[name] for one in pulled]), axes=1) for name in program.names
         }

@@ -82,7 +82,7 @@ class Objective:
 def assert_gradient(objective, n_directions=3, step=1e-5, rtol=1e-5):
     """Compare the gradient with central differences along random directions of all parameters."""
     rng, first = np.random.default_rng(1), objective.first
-    gradient = objective(first).of
+    gradient = objective(first).by_name
     for _ in range(n_directions):
         way = {name: rng.normal(size=np.shape(value)) for name, value in first.items()}
         ends = [objective({name: first[name] + s * step * way[name] for name in first}).objective for s in (1, -1)]

@@ -96,6 +96,6 @@ def test_gradients_in_containers_are_differences_of_the_log_density(build, n_hid
     found = program(batch.parameters, rows, np.full(N, 1.0 / N), extras)
     np.testing.assert_allclose(found.objective, log_densities(model, **data).mean(), rtol=1e-12)
     for name in names:
-        way = np.random.default_rng(2).normal(size=found.of[name].shape)
+        way = np.random.default_rng(2).normal(size=found.by_name[name].shape)
         expected = slope(model, data, name, way)
-        np.testing.assert_allclose(np.sum(found.of[name] * way), expected, rtol=1e-6, atol=1e-8)
+        np.testing.assert_allclose(np.sum(found.by_name[name] * way), expected, rtol=1e-6, atol=1e-8)

@@ -23,9 +23,9 @@ def test_the_gradient_is_half_the_difference_of_the_moments():
     drawn = objective.extras[0]
     found = objective(objective.first)
     np.testing.assert_allclose(found.objective, 2 * np.log(2))
-    np.testing.assert_allclose(found.of["b"], 0.5 * (drawn.mean(axis=0) - rows.mean(axis=0)), atol=1e-12)
+    np.testing.assert_allclose(found.by_name["b"], 0.5 * (drawn.mean(axis=0) - rows.mean(axis=0)), atol=1e-12)
     moments = np.triu(drawn.T @ drawn - rows.T @ rows, 1) / len(rows)
-    np.testing.assert_allclose(found.of["W"], 0.5 * moments, atol=1e-12)
+    np.testing.assert_allclose(found.by_name["W"], 0.5 * moments, atol=1e-12)
 
 
 @pytest.mark.slow

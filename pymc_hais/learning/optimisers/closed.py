@@ -7,7 +7,7 @@ import numpy as np
 
 from pymc_hais.learning.binary.statistics import total
 from pymc_hais.learning.optimisers.descent import Departure, Descent
-from pymc_hais.learning.optimisers.distance import Yardstick, root_mean_square
+from pymc_hais.learning.optimisers.distance import MeanCovariance, root_mean_square
 from pymc_hais.learning.optimisers.trace import Ending
 from pymc_hais.learning.program import Gradient, flatten
 
@@ -47,7 +47,7 @@ class _Steps:
             self.left, self._length = _rest(length, self._length), length
         return True
 
-    def is_left(self, step: int) -> bool:
+    def leads_lower(self, step: int) -> bool:
         """Whether steps from near a stationary point lead to a higher likelihood; if so, go there.
 
         At a saddle, such as two components with the same mean, no step leads away.
@@ -88,7 +88,7 @@ def minimise(descent: Descent) -> Ending:
             gradient = Gradient(steps.objective, {name: -one for name, one in steps.change.items()})
             descent.note(step, steps.values, gradient, steps.state, step / descent.n_steps)
             is_done = method.is_final(step) and method.e_step.is_exact and steps.left <= descent.tolerance
-            if is_done and not steps.is_left(step):
+            if is_done and not steps.leads_lower(step):
                 reason = "tolerance"
                 break
             if descent.budget.left <= 0.0:
@@ -109,7 +109,7 @@ def minimise(descent: Descent) -> Ending:
 
 def _length(change: np.ndarray, errors: np.ndarray) -> float:
     """Return the root mean square of a change of the parameters (P,) in their standard errors."""
-    known = Yardstick(errors**2)
+    known = MeanCovariance(errors**2)
     return root_mean_square(known.squared(change[None]), known.n) if errors.size else np.inf
 
 

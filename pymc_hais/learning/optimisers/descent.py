@@ -120,7 +120,7 @@ class Descent:
 
 def refuse_infinite(descent: Descent, gradient: Gradient) -> None:
     """Refuse first values at which the objective or its gradient is not finite."""
-    bad = [name for name, one in gradient.of.items() if not np.isfinite(one).all()]
+    bad = [name for name, one in gradient.by_name.items() if not np.isfinite(one).all()]
     if np.isfinite(gradient.objective) and not bad:
         return
     what = f"its gradient in `{bad[0]}`" if np.isfinite(gradient.objective) else "the objective"

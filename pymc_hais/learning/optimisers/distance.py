@@ -37,7 +37,7 @@ REST = Rest()
 
 
 @dataclass(frozen=True, eq=False)
-class Yardstick:
+class MeanCovariance:
     """The covariance of a mean gradient over samples of all rows."""
 
     variances: np.ndarray  # (P,)
@@ -84,15 +84,15 @@ class Yardstick:
         return vectors / np.sqrt(np.maximum(values, _SINGULAR * values[-1:]))
 
 
-def build_yardstick(samples: np.ndarray, shares: np.ndarray, free: np.ndarray) -> Yardstick:
-    """Return the yardstick of the mean of gradients (K, P) with shares (K,); ``free`` masks the parameters (P,)."""
+def build_mean_covariance(samples: np.ndarray, shares: np.ndarray, free: np.ndarray) -> MeanCovariance:
+    """Return the covariance of the mean of gradients (K, P) with shares (K,); ``free`` masks the parameters (P,)."""
     deviations = samples[:, free] - shares @ samples[:, free]
     n_samples, n = deviations.shape
     weights = shares[:, None] / max(n_samples - 1, 1)
     if n > MOST or n_samples <= n + 2:
-        return Yardstick((weights * deviations**2).sum(axis=0))
+        return MeanCovariance((weights * deviations**2).sum(axis=0))
     covariance = (weights * deviations).T @ deviations
-    return Yardstick(np.diagonal(covariance).copy(), covariance, (n_samples - n - 2) / (n_samples - 1))
+    return MeanCovariance(np.diagonal(covariance).copy(), covariance, (n_samples - n - 2) / (n_samples - 1))
 
 
 def count_pieces(n_parameters: int) -> int:

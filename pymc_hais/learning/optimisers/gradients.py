@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from pymc_hais.learning.optimisers import distance
-from pymc_hais.learning.optimisers.distance import Yardstick
+from pymc_hais.learning.optimisers.distance import MeanCovariance
 from pymc_hais.learning.program import Gradient, flatten
 
 #: Blocks of the steps, each long enough for gradients that depend on those before, as those of chains do.
@@ -30,7 +30,7 @@ class Gradients:
     def add(self, done: float, gradient: Gradient) -> None:
         """Add the gradient of a step to its block; ``done`` in [0, 1] is the share of the steps made before."""
         block = min(int(done * self.n_blocks), self.n_blocks - 1)
-        one = flatten(gradient.of)
+        one = flatten(gradient.by_name)
         if not self.objectives:
             self._first = one
         self.objectives.append(gradient.objective)
@@ -63,22 +63,22 @@ class Gradients:
         square = np.outer(moved, moved) if self._products.ndim == 2 else moved**2
         return (self._products / self.count - square) * self.count / (self.count - 1.0)
 
-    def yardstick(self, share: float, free: np.ndarray) -> Yardstick:
+    def mean_covariance(self, share: float, free: np.ndarray) -> MeanCovariance:
         """Return the covariance, in the free parameters, of a mean over all rows; a step has ``share`` of them."""
         covariance, n = share * self.covariance(), int(free.sum())
         if covariance.ndim == 1:
-            return Yardstick(np.maximum(covariance[free], 0.0))
+            return MeanCovariance(np.maximum(covariance[free], 0.0))
         covariance = covariance[np.ix_(free, free)]
         variances = np.maximum(np.diagonal(covariance), 0.0)
         if self.count <= n + 2:
-            return Yardstick(variances)
-        return Yardstick(variances, covariance, (self.count - n - 2) / (self.count - 1.0))
+            return MeanCovariance(variances)
+        return MeanCovariance(variances, covariance, (self.count - n - 2) / (self.count - 1.0))
 
     def excess(self, share: float, free: np.ndarray) -> float:
         """Return the root mean square of the mean, in units of its standard deviation over samples of all rows."""
         if self.count < 2:
             return np.inf
-        errors = Yardstick(self.yardstick(share, free).variances)
+        errors = MeanCovariance(self.mean_covariance(share, free).variances)
         return distance.root_mean_square(errors.squared(self.mean[None, free]), errors.n)
 
     def are_stationary(self, free: Any = slice(None)) -> bool:

@@ -61,7 +61,7 @@ class _Objective:
         with np.errstate(over="ignore", invalid="ignore"):
             values, pull = self.descent.values(free), partial(self.descent.gradient, free)
             self.gradient, self.samples = self.pieces.evaluate(self.program, values, pull)
-        self.at, flat_gradient = np.array(flat), flatten(self.gradient.of)
+        self.at, flat_gradient = np.array(flat), flatten(self.gradient.by_name)
         if not (np.isfinite(self.gradient.objective) and np.isfinite(flat_gradient).all()):
             return self.highest + 1e3 * (1.0 + abs(self.highest)), np.zeros_like(flat)
         self.highest = max(self.highest, self.gradient.objective)
@@ -75,17 +75,17 @@ class _Objective:
     @property
     def excess(self) -> float:
         """How many standard errors are left to the zero of the gradient: root mean square."""
-        gradient = flatten(self.gradient.of)
+        gradient = flatten(self.gradient.by_name)
         if not np.isfinite(self.samples.objectives).all():
             return np.inf
-        free = self.descent.can_move(self.descent.unflatten(self.at), self.gradient.of)
-        errors = distance.build_yardstick(self.samples.gradients, self.samples.shares, free)
+        free = self.descent.can_move(self.descent.unflatten(self.at), self.gradient.by_name)
+        errors = distance.build_mean_covariance(self.samples.gradients, self.samples.shares, free)
         return distance.root_mean_square(errors.squared(gradient[None, free]), errors.n)
 
     def is_flat(self) -> bool:
         """Whether the gradient no longer depends on the rows."""
         n = len(self.descent.rows)
-        return n > 1 and distance.is_flat(flatten(self.gradient.of), self._variances() * n)
+        return n > 1 and distance.is_flat(flatten(self.gradient.by_name), self._variances() * n)
 
     def unseen(self) -> str:
         """Name a parameter that the method does not see in these rows; "" if there is none."""
@@ -133,7 +133,7 @@ class _Objective:
 
         minimize(scaled, start / scale, jac=True, method="L-BFGS-B", bounds=bounds, callback=after, options=options)
 
-    def is_left(self, rest: np.ndarray) -> np.ndarray | None:
+    def find_lower(self, rest: np.ndarray) -> np.ndarray | None:
         """Return a lower point that a search finds from near a stationary point, if there is one.
 
         At a saddle, such as two components with the same mean, the gradient is zero and the objective is not lowest.
@@ -185,7 +185,7 @@ def minimise(descent: Descent) -> Ending:
             objective.go_to(best)
             if not reason and objective.excess <= _SEARCH.slack * descent.tolerance:
                 reason = "tolerance"
-            if reason == "tolerance" and (lower := objective.is_left(best)) is not None:
+            if reason == "tolerance" and (lower := objective.find_lower(best)) is not None:
                 objective.go_to(lower)
                 note(lower)
             elif reason or np.array_equal(before, best):

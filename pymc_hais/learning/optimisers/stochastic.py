@@ -55,25 +55,26 @@ def minimise(descent: Descent, optimizer: Callable[..., Any], batch_size: int) -
 
     If the steps are stationary, the gradient at that mean decides whether the fit has converged.
     """
-    walk = _Walk(descent, optimizer, batch_size)
+    iterates = _Iterates(descent, optimizer, batch_size)
     try:
-        reason = walk.go()
-        if reason == "n_steps" and walk.has_come_to_rest():
-            reason = walk.stand()
-        elif reason == "n_steps" and walk.is_flat():
+        reason = iterates.take_steps()
+        if reason == "n_steps" and iterates.has_come_to_rest():
+            reason = iterates.measure_at_mean()
+        elif reason == "n_steps" and iterates.is_flat():
             reason = "flat"
     except KeyboardInterrupt:
         reason = "interrupt"
-    values = descent.values(walk.result())
-    if walk.is_uphill():
+    values = descent.values(iterates.result())
+    if iterates.is_uphill():
         reason, values = "diverged", descent.values(descent.start())
-    elif reason in ("tolerance", "scattered", "n_steps") and not descent.method.is_final(walk.first_averaged):
+    elif reason in ("tolerance", "scattered", "n_steps") and not descent.method.is_final(iterates.first_averaged):
         reason = "annealed"
-    objective, backend = float(np.mean(walk.seen.objectives or [np.nan])), walk.program.backend if walk.program else ""
-    return Ending(values, reason, walk.excess, walk.step, objective, backend, walk.state, walk.where)
+    objective = float(np.mean(iterates.seen.objectives or [np.nan]))
+    backend = iterates.program.backend if iterates.program else ""
+    return Ending(values, reason, iterates.excess, iterates.step, objective, backend, iterates.state, iterates.where)
 
 
-class _Walk:
+class _Iterates:
     """The present point of the steps, and sums over the last steps."""
 
     def __init__(self, descent: Descent, optimizer: Callable[..., Any], batch_size: int) -> None:
@@ -103,23 +104,23 @@ class _Walk:
     def _nothing(self, n_blocks: int = N_BLOCKS) -> Gradients:
         return Gradients({name: one.shape for name, one in self.free.items()}, n_blocks)
 
-    def go(self) -> str:
+    def take_steps(self) -> str:
         """Make all steps, and return the reason why they end."""
         for step in range(1, self.descent.n_steps + 1):
             self.step = step
-            if not self._go(step):
+            if not self._take_step(step):
                 return "diverged"
             if self.descent.budget.left <= 0.0:
                 return "max_seconds"
         return "n_steps"
 
-    def _go(self, step: int) -> bool:
+    def _take_step(self, step: int) -> bool:
         """Make one step; return whether its result is finite."""
         descent = self.descent
-        gradient, state = self._look(self.free, next(self.order), step)
+        gradient, state = self._evaluate(self.free, next(self.order), step)
         done = step / descent.n_steps
         share = 1.0 if done <= SCHEDULE.falling else max(1.0 - done, 0.5 / descent.n_steps) / (1.0 - SCHEDULE.falling)
-        moved = self.move(self.free, gradient.of, share)
+        moved = self.move(self.free, gradient.by_name, share)
         free = descent.tidy({name: one + self.uneven[name] * (moved[name] - one) for name, one in self.free.items()})
         if not _are_numbers(gradient.objective, free):
             return False
@@ -134,7 +135,7 @@ class _Walk:
         descent.note(step, descent.values(free), gradient, state, self._done(step))
         return True
 
-    def _look(
+    def _evaluate(
         self, free: Mapping[str, np.ndarray], places: np.ndarray, step: int, weights: np.ndarray | None = None
     ) -> tuple[Gradient, Any]:
         """Return the gradient of a batch at some coordinates, in these, and the next state.
@@ -152,8 +153,8 @@ class _Walk:
             if not descent.method.follows_parameters:
                 self.heights = [self._height(values) for _ in range(_STAND.n_heights)]
         found = self.program(values, batch.rows, self.weights if weights is None else weights, extras)
-        self.last = found.of
-        return Gradient(found.objective, descent.gradient(free, found.of)), state
+        self.last = found.by_name
+        return Gradient(found.objective, descent.gradient(free, found.by_name)), state
 
     def _height(self, values: Mapping[str, np.ndarray]) -> float:
         """Return the objective of another batch at the first values."""
@@ -182,8 +183,8 @@ class _Walk:
         """Whether the gradient does not depend on which rows are in a step."""
         drawn, at = self._nothing(), self.result()
         for i in range(_STAND.n_heights):
-            gradient, state = self._look(at, self._draw(), self.step)
-            if not _are_numbers(gradient.objective, gradient.of):
+            gradient, state = self._evaluate(at, self._draw(), self.step)
+            if not _are_numbers(gradient.objective, gradient.by_name):
                 return False
             self.state = state
             drawn.add(i / _STAND.n_heights, gradient)
@@ -193,7 +194,7 @@ class _Walk:
         """Return which coordinates (P,) no bound holds at the mean of the last steps."""
         return self.descent.can_move(self.result(), self.descent.unflatten(seen.mean))
 
-    def stand(self) -> str:
+    def measure_at_mean(self) -> str:
         """Measure the gradient at the mean of the last steps, and return how the fit ends.
 
         Steps with a mean gradient of zero may be spread so widely that the gradient is not linear among them.  Chains
@@ -215,8 +216,8 @@ class _Walk:
             share = min(2.0 * i / self.n_settling, 1.0) if i <= self.n_settling else 1.0
             at = descent.tidy({name: (1.0 - share) * one + share * mean[name] for name, one in self.free.items()})
             places = self._draw() if i <= n_before else next(order)
-            gradient, state = self._look(at, places, self.step)
-            if not _are_numbers(gradient.objective, gradient.of):
+            gradient, state = self._evaluate(at, places, self.step)
+            if not _are_numbers(gradient.objective, gradient.by_name):
                 self.count = 0  # no density at the mean: the last step is the result
                 return "diverged"
             self.state = state
@@ -234,7 +235,7 @@ class _Walk:
         if self.where:
             return "unseen"
         free = self._can_move(held)
-        errors, chance, spread = drawn.yardstick(self.share, free), 0.0, 1.0
+        errors, chance, spread = drawn.mean_covariance(self.share, free), 0.0, 1.0
         if self.n_prepared or self.n_rounds < 1:
             blocks = held.blocks[:, free]
             chance = errors.squared(blocks) / (len(blocks) * (len(blocks) - 1))
@@ -259,10 +260,10 @@ class _Walk:
             pieces = [one[: self.size] for one in np.array_split(order, min(n_pieces, len(order)))]
             weights = [(np.arange(self.size) < len(one)) / len(one) for one in pieces]
             each = [
-                self._look(mean, np.resize(places, self.size), self.step, shares)[0]
+                self._evaluate(mean, np.resize(places, self.size), self.step, shares)[0]
                 for places, shares in zip(pieces, weights, strict=True)
             ]
-            bad |= distance.are_told_by_few(np.stack([flatten(one.of) for one in each]))
+            bad |= distance.are_told_by_few(np.stack([flatten(one.by_name) for one in each]))
         return next((name for name, one in self.descent.unflatten(bad).items() if one.any()), "")
 
     def _done(self, step: int) -> float:

@@ -33,7 +33,7 @@ class Trace:
         self._waiting.append(gradient.objective)
         if step % self.stride:
             return
-        norm = float(np.hypot.reduce([np.hypot.reduce(np.ravel(one)) for one in gradient.of.values()]))
+        norm = float(np.hypot.reduce([np.hypot.reduce(np.ravel(one)) for one in gradient.by_name.values()]))
         self.steps.append(step)
         self.values.append({name: np.array(value) for name, value in values.items()})
         self.monitors.append({"objective": float(np.mean(self._waiting)), "gradient_norm": norm, **monitors()})
