@@ -12,12 +12,11 @@ from typing import Any, Self
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pytensor.compile.function.types import Function
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import graph_inputs
 
 from pymc_hais.core.messages import quoted
-from pymc_hais.density.compat import Transform, find_rng_nodes, reseed_rngs
+from pymc_hais.density.compat import Function, Transform, find_rng_nodes, reseed_rngs
 from pymc_hais.density.compiling import compile_interpreted, untraced
 from pymc_hais.density.containers import arguments_for
 from pymc_hais.density.facts import keeps_all
