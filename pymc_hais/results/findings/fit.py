@@ -13,7 +13,7 @@ def check_convergence(reason: str, where: str, excess: float, tolerance: float, 
     if reason == "tolerance":
         return
     gradient = f"the gradient of the objective is {excess:.2g} of its standard errors (tolerance {tolerance:g})"
-    texts = {
+    severity, message, advice = {
         "n_steps": (
             "warning",
             f"After {n_steps:,} steps {gradient}.",
@@ -66,5 +66,5 @@ def check_convergence(reason: str, where: str, excess: float, tolerance: float, 
             "of a flattened posterior.",
             f"Let `beta` reach 1 within {n_steps:,} steps, before the last quarter of them, or leave it out.",
         ),
-    }
-    yield Finding("not_converged", *texts[reason])
+    }[reason]
+    yield Finding("not_converged", severity, message, advice)
