@@ -27,8 +27,8 @@ STAGES = {
     "opinions.opinions.bridge_particles": "log Z by bridge",
     "opinions.opinions.anneal_linked": "log Z by linked",
     "opinions.opinions.anneal_back": "log Z by bidirectional",
-    "run.modes.climb": "the search for modes",
-    "run.modes._compare": "the search for modes",
+    "run.modes.search.climb": "the search for modes",
+    "run.modes.search._compare": "the search for modes",
     "run.posterior.move": "the moves that part copies",
     "run.evidence.Origin": "the plan",
     "results.datatree.modes_group": "the group `modes`",
@@ -174,7 +174,7 @@ def test_draws_that_cannot_be_named_are_kept_in_the_unconstrained_space(after_ro
 
 
 def test_after_an_interrupt_nobody_waits_for_what_takes_long(after_rounds, monkeypatch):
-    inject(monkeypatch, "run.modes.climb", KeyboardInterrupt)
+    inject(monkeypatch, "run.modes.search.climb", KeyboardInterrupt)
     others = [
         inject(monkeypatch, f"opinions.opinions.{place}", RuntimeError) for place in ("anneal_linked", "anneal_back")
     ]
@@ -253,6 +253,6 @@ def test_the_bar_of_a_call_that_ctrl_c_ended_is_not_filled(error, after_rounds, 
         return leave(self, *exception)
 
     monkeypatch.setattr(CallProgress, "__exit__", record)
-    inject(monkeypatch, "run.modes.climb", error)
+    inject(monkeypatch, "run.modes.search.climb", error)
     after_rounds()
     assert ends == [error is KeyboardInterrupt]
