@@ -195,7 +195,7 @@ def test_what_the_rounds_and_the_tail_reveal_is_counted_as_shortfall():
     average = np.log(np.average(np.exp([-3.0, -1.0, -0.2]), weights=[64, 512, 2048]))
     assert end - average > 0.5
     np.testing.assert_allclose(estimate.shortfall, end - average, rtol=0.05)
-    tail = Tail(excess=3.0, mass=0.2, length=10**6)
+    tail = Tail(excess=3.0, mass=0.2, length=2048)
     with_tail, _ = evidence_of(*rising, start=start_of(tail=tail), **options)
     np.testing.assert_allclose(with_tail.rows[0].estimate.shortfall, np.hypot(estimate.shortfall, 0.2), rtol=1e-9)
     assert estimate.mc_se == with_tail.rows[0].estimate.mc_se
