@@ -94,9 +94,12 @@ def _until_target(problem: Problem, plan: Plan, runner: Runner) -> Evidence:
 def _is_refuted(plan: Plan, row: RowEvidence, first: int, n_steps: int) -> bool:
     """Whether the rounds refute a start, and the next round costs more than another start, as a pilot predicts.
 
-    They do if their weights are not sound, or if many times the temperatures are needed that the plan began with.
+    They do if their weights are not sound, or if many times the temperatures are needed that the plan began with.  A
+    round that is shorter than the tail of the log ratio needs shows that it is too short, not that the start is wrong.
     """
     if plan.fallback is None or (row.is_sound and n_steps < _REFUTED * first):
+        return False
+    if plan.tail is not None and plan.tail.mass and row.rounds[-1].n_steps < plan.tail.length:
         return False
     return n_steps >= (_UNPRICED if plan.fallback.length is None else plan.fallback.length)
 

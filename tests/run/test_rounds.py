@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pymc_hais.engines.base import CompileClock
-from pymc_hais.estimators import LogZEstimate, Tail, combine, estimate_log_z
+from pymc_hais.estimators import LogZEstimate, Round, Tail, combine, estimate_log_z
 from pymc_hais.estimators.memory import NO_LAG
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.problem.problem import PriorMass
@@ -147,6 +147,13 @@ def test_rounds_go_on_until_their_average_is_good_enough():
     assert evidence.estimate.se <= target < min(one.se for one in estimates[:2])
     assert all(2 * one <= other <= 8 * one for one, other in pairwise(lengths))
     assert [len(plan.schedule) for plan in script.plans] == lengths
+
+
+@pytest.mark.parametrize(("n_steps", "is_refuted"), [(40, False), (300, True)])
+def test_a_round_shorter_than_the_tail_needs_does_not_refute_its_start(n_steps, is_refuted):
+    plan = SimpleNamespace(fallback=SimpleNamespace(length=350), tail=Tail(4.0, 0.02, 300))
+    row = SimpleNamespace(is_sound=False, rounds=(Round(n_steps, -3.0, 0.3),))
+    assert rounds._is_refuted(plan, row, n_steps, 8 * n_steps + 80) == is_refuted
 
 
 @pytest.mark.parametrize(
