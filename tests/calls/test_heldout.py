@@ -17,6 +17,7 @@ from pymc_hais.calls import heldout
 from pymc_hais.estimators import LogZEstimate, divide
 from pymc_hais.results.heldout import HeldOut, of_rows
 from pymc_hais.run.row_evidence import RowEvidence
+from tests.marks import slow_but
 from tests.quick import interrupt
 from tests.rows import SIGMA, basis, exact_linear, generate, held_out, largest_score, linear, run_rows
 
@@ -71,6 +72,7 @@ def test_two_errors_are_kept_apart(small):
     assert result.sizes["row"] == 100
 
 
+@pytest.mark.slow
 def test_rows_without_a_target_for_their_error_may_start_from_a_fit():
     phi = basis(6, 4)
     x = generate(phi, 5)
@@ -320,7 +322,7 @@ def tilted_switch():
     return model, lambda x: np.log((1 - p) * norm.pdf(x) + p * norm.pdf(x, 3.0))
 
 
-@pytest.mark.parametrize("build", [tilted_mean, half_a_mean, tilted_switch])
+@pytest.mark.parametrize("build", slow_but({tilted_mean, tilted_switch}, [tilted_mean, half_a_mean, tilted_switch]))
 def test_rows_are_divided_by_the_mass_that_a_potential_leaves(build):
     model, exact = build()
     rows = np.array([-0.7, 0.2, 1.5, 2.4])

@@ -6,6 +6,7 @@ import pytest
 
 import pymc_hais
 from tests.hills import hilly_model
+from tests.marks import slow_but
 
 #: Standard errors beyond which a result must carry an error finding.
 ALLOWED = 4.5
@@ -19,7 +20,7 @@ def check(seed):
     assert errors or abs(estimate.value - drawn.log_z) < ALLOWED * estimate.se, (drawn.parts, estimate, drawn.log_z)
 
 
-@pytest.mark.parametrize("seed", [0, 7])
+@pytest.mark.parametrize("seed", slow_but({0}, [0, 7], [7]))
 def test_few_models_of_several_modes(seed):
     check(seed)
 

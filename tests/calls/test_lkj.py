@@ -93,6 +93,8 @@ def test_the_mass_of_two_dimensions_by_quadrature(eta):
     assert known_log_mass(model) == pytest.approx(mass, abs=1e-3)
 
 
+@pytest.mark.every(3)
+@pytest.mark.few(5)
 @pytest.mark.parametrize("n", [2, 3, 4, 5])
 @pytest.mark.parametrize("eta", [0.7, 1.0, 2.0])
 def test_the_mass_is_what_the_density_exceeds_a_normalised_one_by(n, eta):
@@ -141,6 +143,7 @@ def test_a_mass_that_is_not_known_is_measured(build):
     assert known_log_mass(build()) is None
 
 
+@pytest.mark.slow
 def test_a_prior_alone_has_log_z_zero():
     """Exactly log 4 is what PyMC 6.3 has too much; it was measured as 1.24 +- 0.03."""
     with pm.Model() as model:

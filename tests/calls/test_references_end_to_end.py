@@ -130,7 +130,10 @@ def test_a_second_model_has_the_same_variables():
 
 @pytest.mark.parametrize(
     "kernel",
-    [Hamiltonian(), pytest.param(Hamiltonian("drift-kick-drift", 2), marks=pytest.mark.slow), RandomWalk()],
+    [
+        Hamiltonian(),
+        *(pytest.param(one, marks=pytest.mark.slow) for one in (Hamiltonian("drift-kick-drift", 2), RandomWalk())),
+    ],
     ids=str,
 )
 def test_truncated_gaussians(kernel):
