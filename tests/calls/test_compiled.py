@@ -194,7 +194,7 @@ def test_a_prior_that_depends_on_data(reference):
     assert abs(found.value - log_evidence_normal(y + 20.0, 20.0, 1.5, 1.0)) < 4.5 * found.se
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_data_of_the_first_call_come_back():
     """Of the sampler of a prior that depends on data: 0, 4, and 0 again."""
     y = np.array([2.0, 2.5, 1.0])
@@ -306,7 +306,7 @@ def test_choices_of_compile_are_refused_in_a_call(choice):
         run(compiled_regression(), **choice)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_equal_choices_are_taken():
     compiled = pymc_hais.compile(build_regression(), backend="jax", reference="prior", kernel=pymc_hais.Hamiltonian())
     run(compiled, reference="prior", backend="jax", kernel=pymc_hais.Hamiltonian())

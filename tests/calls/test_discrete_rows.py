@@ -33,7 +33,7 @@ def sparse_rows(n):
 
 
 @pytest.mark.every(2)
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("reference", ["auto", "gaussian"])
 def test_binary_sparse_coding(reference):
     model, y, exact = sparse_rows(40)
@@ -124,6 +124,7 @@ def test_hidden_markov_chains(n_rows, n_steps):
 # Unnormalised models -------------------------------------------------------------------------------------
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("hidden", rbm.HIDDEN)
 def test_rows_of_a_boltzmann_machine(hidden):
@@ -141,7 +142,7 @@ def test_rows_of_a_boltzmann_machine(hidden):
         assert np.all(result["se"].values == 0.0)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_rows_of_three_values():
     with pm.Model() as model:
         s = FlatDiscrete("s", lower=-1, upper=1, shape=4)

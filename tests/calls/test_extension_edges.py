@@ -193,6 +193,7 @@ def test_an_extension_keeps_the_chains_that_were_added_before_an_interrupt(model
         extend(first, model, target_se=1e-3)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     ("place", "what"),
     [

@@ -113,6 +113,7 @@ def test_a_round_may_be_no_longer_than_max_temperatures(learnt):
     assert sample(means(), plan=learnt, max_temperatures=5)["posterior"].attrs["n_temperatures"] == 5
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("y", [(0.7, 1.9, 1.0), (2.4, 0.1, 1.3, 0.8)], ids=["values", "number"])
 def test_other_data_have_their_own_log_z(learnt, y):

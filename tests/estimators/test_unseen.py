@@ -75,6 +75,7 @@ def test_a_tail_with_three_moments_counts_for_nothing():
     assert 0.0 < unseen_share(pareto(0.42, 20_000)) < unseen_share(pareto(0.55, 20_000))
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("n_dims", "sd", "low"), [(10, 1.1, 0.91), (3, 1.3, 0.91), (3, 1.5, 0.91), (10, 1.4, 0.9)], ids=str

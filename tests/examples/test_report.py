@@ -80,7 +80,7 @@ def test_experts_are_sampled_from_their_own_density(kind):
     assert_mean(virial.sum(axis=1), len(phi))
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(8)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", EACH)
@@ -158,6 +158,7 @@ def test_log_z_of_a_truncated_gaussian(name):
     assert_near(found, exact)
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("n_dims", [5, 20])
 def test_probability_of_an_orthant(n_dims):
@@ -172,6 +173,7 @@ def test_probability_of_an_orthant(n_dims):
     assert_near(found, -np.log(n_dims + 1.0))
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["the report's", "momentum renewed"])
 def test_probability_of_an_orthant_by_the_report(name):

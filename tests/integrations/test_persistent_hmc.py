@@ -101,6 +101,7 @@ def tempered_mean(beta):
     return {"mu": (beta * (1.2 + 0.3 + 2.5 + 4.0) / precision, precision**-0.5)}
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("beta", [0.5, 1.0])
 def test_tempered_conjugate_normal(beta):
     idata = draw(one_mean(), beta=beta)
@@ -160,6 +161,7 @@ def test_the_metric_finds_the_scales():
     assert np.all(np.abs(np.log(scales / [0.01, 1.0, 100.0])) < 0.5), scales
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mode", ["FAST_COMPILE", pytest.param(None, marks=pytest.mark.slow)], ids=["without fast math", "default"]
 )

@@ -179,6 +179,7 @@ def test_a_scale_that_has_run_away_is_an_error(make, rate, first):
     assert attrs["severities"] == ["error"] or s < 50.0
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     ("name", "optimizer"),
     slow_but([("score", None)], [("score", None), ("contrast", None), ("score", pm.adam(learning_rate=0.05))]),

@@ -42,6 +42,7 @@ def before(tree, step):
     return at, told["held_out"].item(), told["held_out_mcse"].item(), told["held_out_sem"].item()
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("after", COMPARED)
 def test_the_mean_of_the_rows_is_exact_within_its_error_at_every_step(fitted, after):
@@ -71,7 +72,7 @@ def log_z(at):
     return np.logaddexp.reduce(densities.boltzmann_score(densities.states(4), at["W"], at["b"]))
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("after", COMPARED)
 def test_a_run_of_its_own_agrees(fitted, after):

@@ -12,6 +12,7 @@ from scipy.stats import halfnorm, multivariate_normal, norm
 
 from pymc_hais.planning.modes import near
 from tests.front_door import assert_right, estimate
+from tests.marks import slow_but
 from tests.toys import HAS_JAX
 
 pytestmark = pytest.mark.skipif(not HAS_JAX, reason="wide densities have a program for few particles with JAX alone")
@@ -62,7 +63,7 @@ def attributes(idata):
     return attrs["reference"], attrs["n_temperatures"], attrs["n_gradients"] + attrs["n_gradients_pilot"]
 
 
-@pytest.mark.parametrize("build", [linear, unknown_sd])
+@pytest.mark.parametrize("build", slow_but({linear}, [linear, unknown_sd]))
 @pytest.mark.usefixtures("wide")
 def test_a_wide_density_of_one_hill_starts_at_its_mode(build):
     model, truth = build()

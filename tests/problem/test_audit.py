@@ -22,7 +22,7 @@ from pymc_hais.problem.problem import Compiler
 from pymc_hais.references import Prior, bind, build_prior
 from pymc_hais.references.variables import draws_itself
 from tests.density.catalogue import MODELS
-from tests.marks import fast_but, slow_but
+from tests.marks import slow_but
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
 
@@ -144,6 +144,7 @@ WRONG = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_priors_are_refused_by_name(name):
     with pytest.raises(ValueError, match=r"forward draws of `x`.*do not follow its log density.*`random`"):
@@ -196,7 +197,9 @@ RIGHT = {
 }
 
 
-@pytest.mark.parametrize("name", fast_but({"LKJ", "LKJ up to a constant"}, RIGHT))
+@pytest.mark.parametrize(
+    "name", slow_but({"custom", "bounds that depend on a parent", "beyond floating point", "heavy"}, RIGHT)
+)
 def test_right_priors_pass(name):
     """Each audit raises a false alarm with probability 1e-6, also where the density jumps."""
     audit(modelled(RIGHT[name]))

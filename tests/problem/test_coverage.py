@@ -83,7 +83,7 @@ MISSES = {
 }
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MISSES)
 def test_what_misses_a_part_is_refused(name):
@@ -109,7 +109,7 @@ COVERS = {
 }
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COVERS)
 def test_what_covers_the_model_is_not(name):

@@ -79,6 +79,7 @@ def compiled(monkeypatch):
     return calls
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("takes_fit", [False, True])
 @pytest.mark.parametrize(("build", "rows"), [(schools, None), (one_row, {"x": np.ones((3, 2))})])

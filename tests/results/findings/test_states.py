@@ -56,6 +56,7 @@ def needle_of_twenty():
 MISSED = [gate_beside_a_mean, labels_beside_a_scale, gate_of_two_variables, needle_of_twenty]
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("build", slow_but({gate_beside_a_mean}, MISSED))
 def test_joint_states_that_were_missed_are_an_error(build):
     found, estimate = findings(build())
@@ -122,6 +123,7 @@ def hard_constraint():
 FOUND = [hard_constraint, mixture, spins_in_a_field, switches_beside_a_mean, small.hidden_chain, small.many_groups]
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("build", slow_but({hard_constraint, switches_beside_a_mean}, FOUND))
 def test_a_run_that_missed_nothing_has_no_such_finding(build):
     """From the prior, so that nothing is summed; 4.5 standard errors a model: 4e-5 in all."""
