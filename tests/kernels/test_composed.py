@@ -36,6 +36,7 @@ def composed(kernel, rule, module_composed=Composed):
     return in_turn(kernel, Gibbs((TARGETS[rule].block,)), module_composed)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", KERNELS)
 def test_leaves_a_skewed_target_invariant(name):
     kernel, step_size, metric, rule = KERNELS[name]

@@ -164,7 +164,7 @@ def test_heavy_tails_are_not_taken_for_what_is_not_seen(heavy):
 
 
 @pytest.mark.every(4)
-@pytest.mark.few(4)
+@pytest.mark.few(5)
 @pytest.mark.parametrize("first", [0.3, 1.0])
 @pytest.mark.parametrize("make", [pm.momentum, pm.sgd, pm.adam])
 @pytest.mark.parametrize("rate", [3.0, 100.0])

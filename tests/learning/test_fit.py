@@ -197,6 +197,7 @@ def test_held_out_rows_follow(best):
     np.testing.assert_allclose(idata["held_out"]["value"], exact, atol=0.3)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", ["y", "source"])
 @pytest.mark.parametrize("method", [METHOD, learning.MinimumProbabilityFlow()], ids=repr)
 def test_rows_of_an_observed_variable_or_of_its_container(name, method):

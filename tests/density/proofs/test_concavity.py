@@ -53,6 +53,7 @@ NOT_PROVEN = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", CONCAVE)
 def test_regressions_of_one_hill_are_proven(name):
     assert proven(regression(CONCAVE[name]))
@@ -107,6 +108,7 @@ def is_concave_in_chain(model):
     return concavity.is_concave_in(model, build_layout(model), ["h"])
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", CONCAVE_IN_A_CHAIN)
 def test_chains_of_one_hill_are_proven_whatever_the_other_variables_are(name):
     assert is_concave_in_chain(chain(CONCAVE_IN_A_CHAIN[name]))
