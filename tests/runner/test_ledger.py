@@ -40,7 +40,8 @@ def test_a_population_that_confirms_a_fit_is_counted(first):
 
 def test_a_start_beside_that_is_not_taken_is_counted(first):
     far = Peak(np.array([40.0]), -1.0, np.eye(1), np.eye(1), 0.0)  # no mode is there: hardly any draw counts
-    found = SimpleNamespace(missed=SimpleNamespace(which=[0]), masses=[SimpleNamespace(log_mass=5.0)], peaks=[far])
+    missed, masses = SimpleNamespace(which=[0]), [SimpleNamespace(log_mass=5.0)]
+    found = SimpleNamespace(missed=missed, masses=masses, peaks=[far], is_conditional=False)
     positions = first.pilots[0].positions
     weights = np.full((1, len(positions)), -np.log(len(positions)))
     run = SimpleNamespace(log_weights=weights, log_z=np.zeros(1), positions=positions)
