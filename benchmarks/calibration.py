@@ -18,6 +18,7 @@ from pymc_hais.core.seeds import Seeds
 from pymc_hais.estimators import LogZEstimate
 from pymc_hais.inputs.request import read
 from pymc_hais.planning.choose import choose
+from pymc_hais.planning.starts import Search
 from pymc_hais.problem.building import build_problem
 from pymc_hais.results.diagnose import with_findings
 from pymc_hais.results.findings.weights import check_weights
@@ -160,7 +161,7 @@ def calibrate(case: Case, n_seeds: int, n_repeats: int = 1, **options: Any) -> C
     rows = []
     for seed in range(n_seeds):
         runner = read("sample_hais", model, {**options, "random_seed": seed}).runner()
-        start = choose(problem, case.reference, runner)
+        start = choose(Search(problem, case.reference, runner))
         for run in range(n_repeats):
             own = replace(runner, seeds=Seeds((seed, run)))
             rows.append(_row(with_findings(run_rounds(*start, own), own), truth))
@@ -176,7 +177,7 @@ def calibrate_rows(n_seeds: int, **options: Any) -> Calibration:
     rows = []
     for seed in range(n_seeds):
         runner = read("sample_hais", model, {**options, "random_seed": seed}).runner()
-        evidence = run_rounds(*choose(problem, "auto", runner), runner)
+        evidence = run_rounds(*choose(Search(problem, "auto", runner)), runner)
         for row, value in zip(evidence.rows, truth, strict=True):
             findings = tuple(check_weights(row, evidence, runner))
             rows.append(_row(replace(row.estimate, findings=findings), float(value)))

@@ -7,6 +7,7 @@ import pymc as pm
 
 from pymc_hais.inputs.request import read
 from pymc_hais.planning.choose import choose
+from pymc_hais.planning.starts import Search
 from pymc_hais.problem.building import build_problem
 from pymc_hais.results.findings.plan import check_plan
 from pymc_hais.run.plan import Origin, Plan, Promise
@@ -82,7 +83,7 @@ def learn(sets, reference):
     call = call_of(model, 1)
     rows = {"y": sets.first[None]}
     problem = build_problem(model, "prior", call.compiler, call.seeds, rows, reference == "fitted")
-    problem, plan = choose(problem, reference, call)
+    problem, plan = choose(Search(problem, reference, call))
     evidence = run_rounds(problem, plan, call)
     origin = Origin(problem.layout, None, evidence.ladder, Promise.of(evidence.run))
     lengths = np.array([len(evidence.ladder.schedule)])

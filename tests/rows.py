@@ -7,7 +7,7 @@ from scipy.stats import multivariate_normal
 from pymc_hais.calls.heldout import log_likelihood
 from pymc_hais.density.rows import check_rows
 from pymc_hais.planning.choose import choose
-from pymc_hais.planning.starts import first_reference
+from pymc_hais.planning.starts import Search, first_reference
 from pymc_hais.problem.building import build_problem
 from pymc_hais.run.rounds import run_rounds
 from tests.runs import call_of
@@ -51,4 +51,4 @@ def run_rows(model, data, reference="auto", **options):
     start = first_reference(reference, model)
     fits = reference in ("auto", "fitted")
     problem = build_problem(model, start, call.compiler, call.seeds, check_rows(model, data), fits)
-    return run_rounds(*choose(problem, reference, call), call)
+    return run_rounds(*choose(Search(problem, reference, call)), call)

@@ -19,7 +19,8 @@ from pymc_hais.inputs.labels import observed_data_of
 from pymc_hais.inputs.request import read
 from pymc_hais.kernels import RandomWalk
 from pymc_hais.opinions.bridging import bridge_draws, thin_rows
-from pymc_hais.planning.mass import build_first_problem
+from pymc_hais.planning.building import compile_first
+from pymc_hais.planning.mass import find_mass
 from pymc_hais.results.findings.model import check_prior_mass
 from pymc_hais.results.findings.others import check_bridge
 from pymc_hais.results.report import log_findings, quantity_of
@@ -106,13 +107,13 @@ def bridge(
     positions = read_positions(model, idata)
     n_chains, n_draws, n_dims = positions.shape
     reference = fit_reference(thin_rows(positions.reshape(-1, n_dims)))
-    problem = build_first_problem(model, reference, runner)
+    problem, mass = compile_first(model, reference, runner).problem, find_mass(model, runner)
     rng = np.random.default_rng(runner.seeds.sequence(Purpose.ROUND))
     result = bridge_draws(problem, positions, rng)
-    findings = (*check_bridge(result, n_chains * n_draws), *check_prior_mass(problem))
+    findings = (*check_bridge(result, n_chains * n_draws), *check_prior_mass(problem, mass))
     estimate = to_estimate(result.log_z, result.se, "bridge", findings=findings)
     log_findings(findings)
-    estimate = divide(estimate, problem.prior_mass.estimate) if problem.prior_mass else estimate
+    estimate = divide(estimate, mass.estimate) if mass else estimate
     return replace(estimate, quantity=quantity_of(model), data=observed_data_of(model))
 
 
@@ -196,7 +197,7 @@ def savage_dickey(
     # Nothing is drawn, and nothing moves: no gradients are needed.
     runner = read("savage_dickey", model, given | {"random_seed": 0, "kernel": RandomWalk()}).runner()
     reference = fit_reference(thin_rows(positions.reshape(-1, positions.shape[-1])))
-    problem = build_first_problem(model, reference, runner)
+    problem = compile_first(model, reference, runner).problem
     density = estimate_point_density(problem.log_density, positions, tested, coordinates)
     names = quoted(point)
     if density.rhat > _LARGEST_RHAT or density.n_effective < _FEWEST:

@@ -25,7 +25,7 @@ from pymc_hais.density import (
 )
 from pymc_hais.inputs.draws import is_result
 from pymc_hais.inputs.request import read
-from pymc_hais.planning.mass import build_first_problem
+from pymc_hais.planning.building import compile_first
 from pymc_hais.planning.starts import first_reference, takes_fit
 from pymc_hais.problem.building import with_data
 from pymc_hais.problem.kept import keep_problem
@@ -101,7 +101,8 @@ class CompiledModel:
         self._compiler = runner.compiler
         self._varying = varying_containers(own)
         varying = {name: self._first.values[name] for name in self._varying}
-        problem = build_first_problem(own, choices["reference"], runner, None, varying)
+        search = compile_first(own, choices["reference"], runner, None, varying)
+        problem, self._is_kept = search.problem, not (search.mass or search.undrawn)
         self._problem = replace(problem, model=None)
         self._written: WrittenLogp = build_written_logp(own, problem.layout, varying)
         self._identity = identify(model, self._varying)
@@ -112,7 +113,7 @@ class CompiledModel:
     @property
     def is_flexible(self) -> bool:
         """Whether other data of the same shapes need no compilation."""
-        return self._problem.prior_mass is None and (not self._varying or self._problem.preparation is not None)
+        return self._is_kept and (not self._varying or self._problem.preparation is not None)
 
     @property
     def n_bytes(self) -> int:
@@ -180,7 +181,7 @@ class CompiledModel:
             problem = with_data(problem, data.model, values, self._written, Seeds((_SEED,)))
         reference, walls = self._choices["reference"], self._compiler.kernel.constraints
         start = first_reference(reference, data.model, walls)
-        if problem.prior_mass is None:
+        if self._is_kept:
             keep_problem(problem, start, self._compiler, takes_fit(reference), is_held=True)
 
     def _build_outputs(
@@ -235,9 +236,10 @@ def compile(
     Notes
     -----
     This function compiles the density and its checks.  The first call with a pair of ``draws`` and ``chains`` compiles
-    the loops over temperatures.  Two things are compiled again for other data: a model with a prior whose mass is
-    measured (a reference other than the prior, with an ``ordered`` or LKJ prior); and, for a model with discrete
-    variables, fitted margins and the other moves that a long run tries.  A container cannot vary if its numbers are
+    the loops over temperatures.  Two things are compiled again for other data: a prior whose mass is measured
+    (a reference other than the prior, with an ``ordered`` prior), and the whole model if the reference mixes such a
+    prior with other distributions; and, for a model with discrete variables, fitted margins and the other moves that a
+    long run tries.  A container cannot vary if its numbers are
     shapes, lengths or masks, or decide which values a discrete variable has (``n`` of a ``pm.Binomial``).
 
     Discrete variables are drawn together only if they are independent for any data: every number in a container may be

@@ -16,7 +16,8 @@ from pymc_hais.density.compat import default_theme
 from pymc_hais.inputs.past import check_goes_on, check_model_of, read_backend, read_evidence, read_whole
 from pymc_hais.inputs.request import read
 from pymc_hais.inputs.saved import open_result
-from pymc_hais.planning.follow import follow_plan, origin_of, restore_problem
+from pymc_hais.planning.building import compile_start
+from pymc_hais.planning.choose import choose
 from pymc_hais.results.diagnose import with_findings
 from pymc_hais.results.extended import to_extended_tree
 from pymc_hais.results.plans import keep_result
@@ -112,7 +113,7 @@ def extend(
     opened = open_model(given)
     model = opened.model
     record, old = read_whole(result)
-    attrs, origin = result["posterior"].attrs, origin_of(record)
+    attrs, origin = result["posterior"].attrs, record.made
     check_model_of(origin, model)
     asked = opened.arguments | {"max_temperatures": max(2, len(origin.ladder.schedule))}
     asked |= {name: int(attrs[name]) for name in ("draws", "chains") if given[name] is None}
@@ -121,9 +122,10 @@ def extend(
     with request.runner() as runner:
         runner = runner.branch(Branch.EXTENSION, number)
         with runner.progress:
-            problem = restore_problem(record, model, reference, runner)
-            plan = replace(follow_plan(record, problem, runner), tail=record.tail)  # of the same data
-            before = read_evidence(result, old, problem, plan, origin_of(plan).ladder)
+            problem, plan = choose(compile_start(model, request.start, runner))
+            runner.used.clear()  # the rounds of an extension have random numbers of their own
+            plan = replace(plan, tail=record.tail)  # of the same data
+            before = read_evidence(result, old, problem, plan, plan.made.ladder)
             named = opened.build_outputs(problem.layout, None, True)
             check_goes_on(result, named(np.zeros((1, 1, problem.layout.n_dims))))
             if target_se is not None:
@@ -136,7 +138,8 @@ def extend(
         if draws_added is None:
             log_nothing_added(old, runner)
             return result.copy()
-        wanted = runner if target_se is not None else runner.asking(target_se=_target(attrs))
+        first_target = float(attrs["target_se"]) if attrs["target_se"] > 0.0 else None
+        wanted = runner if target_se is not None else runner.asking(target_se=first_target)
         estimate = runner.surely(lambda: with_findings(extended, wanted, old.findings))
         runner.surely(lambda: log_extension(old, estimate, extended, runner.ledger.seconds["rounds"]))
         values = runner.surely(lambda: named(draws_added.positions))
@@ -144,8 +147,3 @@ def extend(
         tree = to_extended_tree(model, result, values, before, extended, draws_added, estimate, more, runner)
         keep_result(tree, runner)
     return tree
-
-
-def _target(attrs: Any) -> float | None:
-    """Return the target that the first run had, if it had one."""
-    return float(attrs["target_se"]) if attrs["target_se"] > 0.0 else None

@@ -29,13 +29,15 @@ from pymc_hais.inputs.arguments import check_integer, refuse_idle
 from pymc_hais.inputs.draws import is_result
 from pymc_hais.inputs.estimates import log_marginal_likelihood
 from pymc_hais.inputs.request import read
+from pymc_hais.planning.building import compile_first
 from pymc_hais.planning.choose import choose
-from pymc_hais.planning.mass import build_first_problem, measure_prior_mass
+from pymc_hais.planning.mass import measure_prior_mass
 from pymc_hais.problem.problem import Problem
 from pymc_hais.references import prior_alone
 from pymc_hais.results.diagnose import findings_of_rows
 from pymc_hais.results.heldout import HeldOut, of_rows, predict, to_heldout_tree
 from pymc_hais.results.report import attributes_of_rows, log_held_out
+from pymc_hais.run.plan import Plan
 from pymc_hais.run.rounds import run_rounds
 from pymc_hais.runner.runner import Runner
 
@@ -220,22 +222,21 @@ def _integrate(
         return HeldOut.exact(value), {"quantity": "log density of each row", "n_gradients": 0}
     if len(next(iter(rows.values()))) == 1:  # what no population differs in is the model's own data
         model, rows = with_table(model, {name: value[0] for name, value in rows.items()}), {}
-    problem = build_first_problem(model, reference, runner, rows)
-    problem, plan = choose(problem, reference, runner)
+    problem, plan = choose(compile_first(model, reference, runner, rows))
     # Where log Z follows, rows alone are no result: after an interrupt, users do not want to wait for log Z.
     evidence = run_rounds(problem, plan, replace(runner, is_strict=is_joint))
     findings = findings_of_rows(evidence, runner)
-    mass = problem.prior_mass
+    mass = plan.start.mass
     result = of_rows(evidence.rows, findings, mass.estimate if mass else None)
     if is_joint:
-        result = _with_mass(result, problem, runner)
+        result = _with_mass(result, problem, plan, runner)
     return result, attributes_of_rows(evidence, runner)
 
 
-def _with_mass(result: HeldOut, problem: Problem, runner: Runner) -> HeldOut:
+def _with_mass(result: HeldOut, problem: Problem, plan: Plan, runner: Runner) -> HeldOut:
     """Multiply rows by the mass of their hidden variables' priors, which log Z of the joint density has in it."""
-    if problem.prior_mass:  # by which they were divided
-        return replace(result, value=result.value + problem.log_prior_mass)
+    if plan.start.mass:  # by which they were divided
+        return replace(result, value=result.value + plan.log_prior_mass)
     if not (problem.is_prior and unnormalised_priors(problem.model)):
         return result
     mass = measure_prior_mass(problem.model, runner).estimate

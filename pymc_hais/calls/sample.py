@@ -20,7 +20,7 @@ from pymc_hais.inputs.estimates import log_marginal_likelihood
 from pymc_hais.inputs.labels import check_labels
 from pymc_hais.inputs.request import Request, read
 from pymc_hais.opinions.opinions import ask_others
-from pymc_hais.planning.building import build_problem
+from pymc_hais.planning.building import compile_start
 from pymc_hais.planning.choose import choose
 from pymc_hais.results.fixed import to_fixed_tree
 from pymc_hais.results.report import end_run, log_line, log_model, silenced
@@ -249,11 +249,12 @@ def _sample(opened: Opened, request: Request, begin: float) -> DataTree:
     with runner:
         log_model(model)
         with runner.progress:
-            problem = build_problem(model, start, runner)
-            named = opened.build_outputs(problem.layout, output.var_names, output.include_transformed)
-            check_labels(model, named(np.zeros((1, 1, problem.layout.n_dims))), output)
-            check_memory(runner.sampling.draws, runner.sampling.chains, problem.layout.n_dims)
-            problem, plan = choose(problem, start.reference_of(problem), runner, start.plan)
+            search = compile_start(model, start, runner)
+            layout = search.problem.layout
+            named = opened.build_outputs(layout, output.var_names, output.include_transformed)
+            check_labels(model, named(np.zeros((1, 1, layout.n_dims))), output)
+            check_memory(runner.sampling.draws, runner.sampling.chains, layout.n_dims)
+            problem, plan = choose(search)
             evidence = run_until_confirmed(problem, plan, start.points, runner)
             # From here on nothing costs what is finished.
             evidence, own = run_from_missed_modes(evidence, start, runner)

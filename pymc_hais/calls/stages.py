@@ -8,7 +8,7 @@ import numpy as np
 from pymc_hais.core.seeds import Branch
 from pymc_hais.core.weights import pool, systematic
 from pymc_hais.estimators.symptoms import FEWEST_FAMILIES
-from pymc_hais.planning.building import build_problem
+from pymc_hais.planning.building import compile_start
 from pymc_hais.planning.choose import choose
 from pymc_hais.planning.modes.beside_sites import find_modes_beside_sites
 from pymc_hais.planning.modes.reference import start_beside
@@ -106,11 +106,11 @@ def run_from_missed_modes(evidence: Evidence, start: StartOptions, runner: Runne
     if runner.budget.left < runner.ledger.seconds["rounds"] + runner.ledger.seconds[PILOT]:
         return evidence, runner
     _log.info(f"log Z = {first:.3f} misses modes that a search has found: sampling again, from these as well")
-    own, wider = runner.branch(Branch.FROM_MODES), start.with_modes(found.positions)
+    points = found.positions if start.points is None else np.concatenate([start.points, found.positions])
+    own, wider = runner.branch(Branch.FROM_MODES), replace(start, points=points)
 
     def by_points() -> tuple[Problem, Plan]:
-        problem = build_problem(evidence.problem.model, wider, own)
-        return choose(problem, wider.reference_of(problem), own)
+        return choose(compile_start(evidence.problem.model, wider, own))
 
     def once_more() -> Evidence:
         reason = f"A run before it, log Z = {first:.3f}, had missed modes."

@@ -17,8 +17,8 @@ from pymc_hais.inputs.draws import is_result
 from pymc_hais.inputs.labels import labels_of
 from pymc_hais.inputs.request import read
 from pymc_hais.opinions.sandwich import run_validation
+from pymc_hais.planning.building import compile_first
 from pymc_hais.planning.choose import choose
-from pymc_hais.planning.mass import build_first_problem
 from pymc_hais.problem.building import bind_reference
 from pymc_hais.problem.simulation import check_generative, simulate
 from pymc_hais.references import Prior
@@ -115,13 +115,13 @@ def validate(
         assert isinstance(prior, Prior)  # as was asked for
         seed = int(runner.seeds.sequence(Purpose.SIMULATION).generate_state(1)[0])
         positions, rows = simulate(model, layout, prior.sampler, n, seed)
-        problem = build_first_problem(model, reference, runner, rows)
-        if problem.undrawn:
+        search = compile_first(model, reference, runner, rows)
+        if search.undrawn:
             raise ValueError(
-                f"Draws of the prior of `{problem.undrawn[0]}` do not follow its log density in PyMC, so that no data "
+                f"Draws of the prior of `{search.undrawn[0]}` do not follow its log density in PyMC, so that no data "
                 "of the model can be simulated: write that prior in another way."
             )
-        problem, plan = choose(problem, reference, runner)
+        problem, plan = choose(search)
         log_start(problem, plan, runner)
         sandwiches = run_validation(problem, plan, positions, runner)
     named = build_outputs(model, layout, [rv.name for rv in model.free_RVs])

@@ -144,7 +144,8 @@ def _check_limits(asked: Any, others: Mapping[str, Any]) -> None:
 
 
 def _check_numbers(asked: Any) -> None:
-    check_positive("max_seconds", _limit(asked.max_seconds), "seconds", "no limit")
+    if not (isinstance(asked.max_seconds, float) and asked.max_seconds == np.inf):  # which is no limit
+        check_positive("max_seconds", asked.max_seconds, "seconds", "no limit")
     for name, least, is_optional in (
         ("draws", 100, False),
         ("chains", 1, False),
@@ -156,11 +157,6 @@ def _check_numbers(asked: Any) -> None:
         if value is not None or not is_optional:
             check_integer(name, value, least)
     check_positive("target_se", asked.target_se, "nats", "one round")
-
-
-def _limit(max_seconds: Any) -> Any:
-    """Read infinity as no limit."""
-    return None if isinstance(max_seconds, float) and max_seconds == np.inf else max_seconds
 
 
 def _read_sampling(model: Any, asked: Any, estimators: tuple[str, ...], kernel: Kernel) -> Sampling:

@@ -126,7 +126,7 @@ def ask_others(evidence: Evidence, runner: Runner) -> Evidence:
     for name in runner.sampling.estimators:
         stage = functools.partial(_ask, name, evidence, runner)
         found += runner.attempt(f"the estimate of log Z by {name}", stage, [], is_dear=True)
-    mass = evidence.problem.prior_mass
+    mass = evidence.mass
     return replace(evidence, opinions=tuple(divide(one, mass.estimate) if mass else one for one in found))
 
 

@@ -45,7 +45,7 @@ def run_validation(problem: Problem, plan: Plan, true_positions: np.ndarray, run
         ahead, behind = part(own, 0.0, 0.5), part(own, 0.5, 0.5)
         seen = {
             row: _Ahead(
-                estimate_row(run, len(ladder.schedule), tail=plan.tail_of(problem, run), mass=problem.prior_mass),
+                estimate_row(run, len(ladder.schedule), tail=plan.tail_of(problem, run), mass=plan.start.mass),
                 support_of(problem, row, run, runner),
                 _draws(problem, run),
             )
@@ -54,7 +54,7 @@ def run_validation(problem: Problem, plan: Plan, true_positions: np.ndarray, run
         size = (runner.sampling.chains, runner.sampling.draws, problem.layout.n_dims)
         starts = {row: np.broadcast_to(problem.to_coordinates(true_positions[row][None]), size) for row in rows}
         for row, back in anneal_back(problem, ladder, starts, behind, runner, _MOVES_APART):
-            results[row] = _sandwich(problem, row, seen[row], back)
+            results[row] = _sandwich(problem, row, seen[row], back, plan.log_prior_mass)
     return [results[row] for row in range(problem.n_rows)]
 
 
@@ -66,10 +66,10 @@ class _Ahead(NamedTuple):
     draws: np.ndarray
 
 
-def _sandwich(problem: Problem, row: int, ahead: _Ahead, back: AnnealingRun) -> Sandwich:
+def _sandwich(problem: Problem, row: int, ahead: _Ahead, back: AnnealingRun, log_prior_mass: float) -> Sandwich:
     """Bound log Z from below by annealing forward, and from above by annealing back."""
     inside = ahead.inside
-    upper = turn_round(estimate_log_z(end_at_fit(problem, row, back)), problem.log_prior_mass - inside.log_share)
+    upper = turn_round(estimate_log_z(end_at_fit(problem, row, back)), log_prior_mass - inside.log_share)
     upper = replace(upper, mc_se=float(np.hypot(upper.mc_se, inside.relative_se)))
     return Sandwich(ahead.lower, upper, ahead.draws)
 

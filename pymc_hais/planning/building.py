@@ -1,5 +1,6 @@
-"""The path from a reference, from another model or along a parameter to a model, compiled."""
+"""A model -> the search for its start: compiled for the first reference, without running anything."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -8,76 +9,118 @@ import numpy as np
 from pymc_hais.core.annealing import anneal, move
 from pymc_hais.core.seeds import Branch, Stream
 from pymc_hais.core.weights import systematic
-from pymc_hais.density import Layout, has_normal_fields, is_model
+from pymc_hais.density import custom_names, discrete_names, has_normal_fields, is_model, periodic_names
 from pymc_hais.kernels import Hamiltonian
-from pymc_hais.planning.choose import choose
-from pymc_hais.planning.follow import restore_problem
-from pymc_hais.planning.mass import build_first_problem
-from pymc_hais.planning.modes.reference import add_modes
-from pymc_hais.planning.starts import StartOptions, is_auto
-from pymc_hais.problem.building import with_reference
+from pymc_hais.planning.follow import compile_known
+from pymc_hais.planning.mass import find_mass, fit_prior
+from pymc_hais.planning.rays import widened
+from pymc_hais.planning.starts import Search, StartOptions, first_reference, heavy_reference, is_auto, takes_fit
+from pymc_hais.problem.building import build_problem, with_reference
 from pymc_hais.problem.parameter_path import build_parameter_problem, is_geometric
 from pymc_hais.problem.problem import Problem
-from pymc_hais.references import AnnealedModel, Draws, check_same_variables
+from pymc_hais.references import (
+    AnnealedModel,
+    Draws,
+    StudentT,
+    UnusablePriorError,
+    check_same_variables,
+    prior_alone,
+    uses_prior,
+)
 from pymc_hais.run.plan import Plan
 from pymc_hais.runner.runner import Runner
 from pymc_hais.tuning import Recipe, build_ladder, suggest_length
 
-#: Temperatures on the way to the reference model, against what its log Z would need.
-_SLOWER = 4
-#: The same, at least.
-_SHORTEST = 512
+#: Degrees of freedom, at most, of the start around prior draws that do not follow their density.
+_WIDE = 5.0
+#: Temperatures on the way to the reference model, as a multiple of those that its log Z would need, and at least.
+_SLOWER, _SHORTEST = 4, 512
 #: Moves at beta = 1 that make a population's draws nearly independent.
 _FINAL_MOVES = 100
 
 
-def build_problem(model: Any, start: StartOptions, runner: Runner) -> Problem:
-    """Compile the path to the model: from a reference, from another model, by moving a parameter, or as a plan says."""
+def compile_start(model: Any, start: StartOptions, runner: Runner) -> Search:
+    """Compile a model for the start that the user has asked for."""
     reference = start.reference
     if start.plan is not None:
-        return restore_problem(start.plan, model, reference, runner)
-    if start.points is not None:
-        reference = add_modes(model, reference, start.points, runner)
+        return compile_known(start.plan, model, reference, runner)
     if not is_geometric(start.path):
-        return build_parameter_problem(model, start.path, reference, runner.compiler, runner.seeds)
+        problem = build_parameter_problem(model, start.path, reference, runner.compiler, runner.seeds)
+        return Search(problem, reference, runner)
     if is_model(reference):
-        layout = check_same_variables(model, reference)
-        return _build_ratio_problem(model, layout, _learn_reference(reference, runner), runner)
-    if is_auto(reference) and not runner.sampling.estimators and has_normal_fields(model):
-        runner = replace(runner, compiler=replace(runner.compiler, normals=True))
-    return build_first_problem(model, reference, runner)
+        check_same_variables(model, reference)
+        return replace(compile_first(reference, "auto", runner_of_reference(runner)), runner=runner, target=model)
+    own = runner
+    if is_auto(reference) and start.points is None and not runner.sampling.estimators and has_normal_fields(model):
+        own = replace(runner, compiler=replace(runner.compiler, normals=True))
+    return replace(compile_first(model, reference, own), runner=runner, points=start.points)
 
 
-def _learn_reference(model: Any, runner: Runner) -> tuple[Problem, Plan]:
-    """Choose how to anneal to a reference model: always with a tuned kernel, also if the user's kernel is fixed."""
-    kernel = Hamiltonian(constraints=runner.compiler.kernel.constraints)
-    own = runner.within(Branch.REFERENCE_MODEL, kernel)
-    return choose(build_first_problem(model, "auto", own), "auto", own)
+def compile_first(
+    model: Any,
+    reference: Any,
+    runner: Runner,
+    rows: Mapping[str, np.ndarray] | None = None,
+    containers: Mapping[str, np.ndarray] | None = None,
+) -> Search:
+    """Compile a model for the first pilot's start; see :func:`pymc_hais.problem.building.build_problem`.
+
+    ``reference`` is as the user gave it.  The mass of a prior that is a part of a mixture is measured before.
+
+    Raises ValueError, NotImplementedError or RuntimeError, of :func:`pymc_hais.problem.building.build_problem`.  With
+    the default start, prior draws that do not follow their density are no error: annealing starts elsewhere.
+    """
+    walls = runner.compiler.kernel.constraints
+    start = first_reference(reference, model, walls)
+    mass = find_mass(model, runner) if uses_prior(start) and not isinstance(start, str) else None
+    log_prior_mass = mass.estimate.value if mass else 0.0
+
+    def build(start: Any) -> Problem:
+        is_fit = takes_fit(reference)
+        return build_problem(model, start, runner.compiler, runner.seeds, rows, is_fit, log_prior_mass, containers)
+
+    try:
+        problem = build(start)
+        wider = widened(problem, runner.seeds) if isinstance(start, StudentT) and takes_fit(reference) else None
+        return Search(build(wider) if wider else problem, reference, runner, mass=mass)
+    except UnusablePriorError as error:
+        # For a pm.CustomDist it is unknown whether the draws or the density are right.
+        is_ours = takes_fit(reference) and not set(error.names) & set(custom_names(model))
+        if not is_ours or discrete_names(model) or periodic_names(model):
+            raise
+        names = error.names
+    fit = None if walls else fit_prior(prior_alone(model), runner.seeds)
+    wide = fit and StudentT(min(_WIDE, getattr(fit, "df", np.inf)), fit.loc, fit.scale)
+    return Search(build(wide or heavy_reference(walls)), reference, runner, undrawn=names)
 
 
-def _build_ratio_problem(model: Any, layout: Layout, source: tuple[Problem, Plan], runner: Runner) -> Problem:
-    """Compile the path from one model to another.
+def runner_of_reference(runner: Runner) -> Runner:
+    """Return the runner for the run to a reference model: its kernel is tuned, also if the user's is fixed."""
+    return runner.within(Branch.REFERENCE_MODEL, Hamiltonian(constraints=runner.compiler.kernel.constraints))
+
+
+def build_ratio_problem(model: Any, problem: Problem, plan: Plan, runner: Runner) -> Problem:
+    """Compile the path to a model from a reference model, given the problem of the reference model and its plan.
 
     The draws of the reference model are those of annealed populations: right as their number grows, and each chain has
     its own, so that what is left of their error shows in the spread of the chains.
-
-    ``source`` is the reference model's own problem and pilot.
     """
-    problem, pilot = source[0], source[1].pilot
+    pilot = plan.pilot
     assert pilot is not None  # its options leave something to tune
     n_steps = max(_SHORTEST, _SLOWER * suggest_length(pilot, None, runner.sampling.max_temperatures))
     # Of the user's recipe resampling alone: the kernel is the one that the pilot has tuned.
     recipe = Recipe(resample_below=runner.sampling.recipe.resample_below)
-    plan = build_ladder(pilot, n_steps, recipe, problem.engine.kernel)
+    ladder = build_ladder(pilot, n_steps, recipe, problem.engine.kernel)
+    layout = check_same_variables(model, problem.model)
 
     def draw(n: int, seeds: np.random.SeedSequence) -> Draws:
         draws, noise, resampling = seeds.spawn(3)
         stream = Stream(draws, noise.generate_state(2), np.random.default_rng(resampling))
         particles = problem.draw([0], [stream], n)
-        run = anneal(problem.engine, plan, particles, runner.progress.phase("Reference"))
+        run = anneal(problem.engine, ladder, particles, runner.progress.phase("Reference"))
         chosen = systematic(run.log_weights[0], stream.rng.random())
         state = problem.engine.take(run.state, chosen[None])
-        state = move(problem.engine, plan, state, particles.inputs, particles.keys, _FINAL_MOVES, n_steps)
+        state = move(problem.engine, ladder, state, particles.inputs, particles.keys, _FINAL_MOVES, n_steps)
         x = problem.to_model(np.asarray(state.position, np.float64)[0])
         return Draws.independent(x)._replace(families=run.ancestors[0][chosen])
 

@@ -1,24 +1,29 @@
 """The choice of a start and its annealing: strategies are tried in order, and pilots compare the last ones."""
 
+import logging
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
 from pymc_hais.core.noise import check_counters
 from pymc_hais.core.seeds import Purpose
+from pymc_hais.planning.building import build_ratio_problem, compile_first, runner_of_reference
 from pymc_hais.planning.enumeration import enumerate_states
 from pymc_hais.planning.fits import fit_margins, fit_to_draws
 from pymc_hais.planning.fitted_starts import fit_to_pilot, fit_to_sites
-from pymc_hais.planning.follow import follow_plan, origin_of
+from pymc_hais.planning.follow import follow_known
 from pymc_hais.planning.learning import Trial, learn
-from pymc_hais.planning.mass import build_first_problem, mass_of
+from pymc_hais.planning.mass import measure_for_fit, measure_mass
 from pymc_hais.planning.modes.fields import try_fields_first
 from pymc_hais.planning.modes.near import try_mode_first
+from pymc_hais.planning.modes.reference import add_modes
 from pymc_hais.planning.starts import GivenDraws, Search, Strategy, is_auto, takes_fit
 from pymc_hais.problem.problem import Problem
 from pymc_hais.run.plan import Fallback, Plan
 from pymc_hais.runner.runner import Runner
+
+_log = logging.getLogger("pymc.hais")
 
 #: Rows of data that get a pilot of their own.
 _PILOT_ROWS = 3
@@ -30,20 +35,22 @@ _LOOKED_AT_MOST = 2000
 _ALIVE_IN_PILOTS = 0.1
 
 
-def choose(problem: Problem, reference: Any, runner: Runner, known: Plan | None = None) -> tuple[Problem, Plan]:
+def choose(search: Search) -> tuple[Problem, Plan]:
     """Choose where to start and how to anneal: by the first strategy that ends the search, or by pilots.
 
-    Parameters
-    ----------
-    problem : Problem
-        Compiled for the first reference.
-    reference : str or object
-        As the user gave it.
-    known : Plan, optional
-        The plan of a finished run, to be followed.
+    Before, the problem is replaced where runs have to tell its reference: a reference model, or modes that the user's
+    points lead to.
     """
-    check_counters(runner.sampling.draws, problem.layout.n_continuous, problem.engine.kernel.n_uniforms)
-    return _try([*AT_ONCE, *BY_PILOTS], Search(problem, reference, runner, known))
+    if search.target is not None:
+        own = replace(search, reference="auto", runner=runner_of_reference(search.runner), target=None)
+        search.problem = build_ratio_problem(search.target, *choose(own), search.runner)
+    else:
+        if search.points is not None:
+            add_modes(search)
+        measure_mass(search)
+    problem = search.problem
+    check_counters(search.runner.sampling.draws, problem.layout.n_continuous, problem.engine.kernel.n_uniforms)
+    return _try([*AT_ONCE, *BY_PILOTS], search)
 
 
 def _try(strategies: Sequence[Strategy], search: Search) -> tuple[Problem, Plan]:
@@ -53,17 +60,11 @@ def _try(strategies: Sequence[Strategy], search: Search) -> tuple[Problem, Plan]
             search.found = found
             if strategy in AT_ONCE:
                 break
+        elif found and search.found is not None:
+            search.found = search.found.because(found)
         elif found:
-            search.reject(found)
+            _log.debug("Not from the mode: %s", found)
     return search.best.start
-
-
-def follow_known(search: Search) -> Trial | str:
-    """Follow the plan of a finished run, if there is one."""
-    if search.known is None:
-        return ""
-    search.runner.used[Purpose.ROUND] = origin_of(search.known).n_rounds
-    return Trial(search.problem, follow_plan(search.known, search.problem, search.runner), search.runner)
 
 
 def leave_untuned(search: Search) -> Trial | str:
@@ -73,7 +74,7 @@ def leave_untuned(search: Search) -> Trial | str:
     if is_free or runner.sampling.recipe.needs_pilot(problem.engine.kernel):
         return ""
     lengths = np.full(problem.n_rows, runner.sampling.n_temperatures or 1)
-    return Trial(problem, Plan.of(problem, runner.compiler, runner.sampling.recipe, lengths), runner)
+    return Trial(problem, Plan.of(problem, runner.compiler, runner.sampling.recipe, lengths, search.mass), runner)
 
 
 def fit_to_given(search: Search) -> Trial | str:
@@ -84,7 +85,8 @@ def fit_to_given(search: Search) -> Trial | str:
     x = search.reference.positions
     if problem.layout.n_sites:
         return learn(fit_margins(problem, x, runner), [0], 0, runner)
-    return learn(fit_to_draws(problem, x, mass_of(problem, runner), "the draws given"), [0], 0, runner)
+    near = fit_to_draws(problem, x, measure_for_fit(search), "the draws given")
+    return learn(near, [0], 0, runner, mass=search.mass)
 
 
 def sum_states(search: Search) -> Trial | str:
@@ -105,7 +107,7 @@ def start_near_mode(search: Search) -> Trial | str:
     first = (try_fields_first if has_fields else try_mode_first)(problem, runner)
     if isinstance(first, str):
         return first
-    return first.knowing(fallback=Fallback(lambda: _try(BY_PILOTS, Search(problem, search.reference, runner))))
+    return first.knowing(fallback=Fallback(lambda: _try(BY_PILOTS, replace(search, found=None))))
 
 
 def start_near_mode_again(search: Search) -> Trial | str:
@@ -113,7 +115,7 @@ def start_near_mode_again(search: Search) -> Trial | str:
     chart = search.problem.chart
     if not is_auto(search.reference) or chart is None or not chart.fixes_predictors:
         return ""
-    search.problem = build_first_problem(search.problem.model, search.reference, search.runner)
+    search.problem = compile_first(search.problem.model, search.reference, search.runner).problem
     return start_near_mode(search)
 
 
@@ -130,7 +132,8 @@ def start_from_reference(search: Search) -> Trial | str:
         raise ValueError(
             'reference="fitted" is not for this model: each row of data has margins of its own. Pass reference="prior".'
         )
-    first = learn(problem, choose_rows(problem, runner), 0, runner, scouts_for_fit=takes_fit(reference))
+    rows, scouts = choose_rows(problem, runner), takes_fit(reference)
+    first = learn(problem, rows, 0, runner, scouts_for_fit=scouts, mass=search.mass)
     return first.because("") if is_ours else first
 
 

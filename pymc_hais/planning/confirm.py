@@ -61,10 +61,12 @@ def confirm(tried: Trial, first: Trial) -> Confirmation:
     if is_one_hill(problem):
         return Confirmation(np.inf)
     (fitted,), (pilot,) = tried.pilots, first.pilots
-    log_z = fitted.log_z - tried.problem.log_prior_mass
-    expected = pilot.log_z - problem.log_prior_mass
+    log_z = fitted.log_z - tried.plan.log_prior_mass
+    expected = pilot.log_z - first.plan.log_prior_mass
     n_draws = pilot.n_families if abs(expected - log_z) <= tolerance(fitted, pilot) else 0.0
-    if n_draws >= _ENOUGH or first.length * _PARTICLES > _most_evaluations(tried):
+    sampling = tried.runner.sampling
+    most = max(_EVALUATIONS, _SHARE * tried.length * sampling.draws * sampling.chains)
+    if n_draws >= _ENOUGH or first.length * _PARTICLES > most:
         return Confirmation(n_draws)
     witnessed, n_families = _anneal_few(first)
     error = ERRORS * float(np.sqrt(1.0 / max(n_families, 1.0) + 1.0 / max(fitted.n_families, 1.0)))
@@ -77,11 +79,6 @@ def confirm(tried: Trial, first: Trial) -> Confirmation:
     return Confirmation(n_draws + n_families if witnessed >= log_z - error else n_draws)
 
 
-def _most_evaluations(tried: Trial) -> float:
-    sampling = tried.runner.sampling
-    return max(_EVALUATIONS, _SHARE * tried.length * sampling.draws * sampling.chains)
-
-
 def _anneal_few(first: Trial) -> tuple[float, float]:
     """Anneal a few particles along the prior's own schedule; return log Z and the number of their first ancestors."""
     problem = first.problem
@@ -89,5 +86,5 @@ def _anneal_few(first: Trial) -> tuple[float, float]:
     ladder = build_ladder(first.pilots[0], first.length, first.runner.sampling.recipe, problem.engine.kernel)
     report = without_log_z(runner.progress.phase("Confirming"))
     ((_, run),) = anneal_rows(problem, ladder, runner.next_round(), report, runner)
-    log_z = float(log_mean_exp(run.log_z)) - problem.log_prior_mass
+    log_z = float(log_mean_exp(run.log_z)) - first.plan.log_prior_mass
     return log_z, measure_symptoms(run).n_families if np.isfinite(log_z) else 0.0

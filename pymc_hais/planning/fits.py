@@ -9,7 +9,7 @@ from pymc_hais.density import SiteVariable
 from pymc_hais.planning.rays import student_t_of
 from pymc_hais.planning.starts import HEAVY
 from pymc_hais.problem.building import with_reference
-from pymc_hais.problem.problem import PriorMass, Problem
+from pymc_hais.problem.problem import Problem
 from pymc_hais.references import Fitted, Independent, Margins, StudentT
 from pymc_hais.runner.runner import Runner
 from pymc_hais.tuning import DEFENCE, fit_reference, fit_sites
@@ -23,9 +23,12 @@ _DRAWS = 500
 
 
 def fit_to(
-    problem: Problem, centres: np.ndarray, particles: np.ndarray, mass: PriorMass | None, source: str = "the pilot"
+    problem: Problem, centres: np.ndarray, particles: np.ndarray, log_prior_mass: float, source: str = "the pilot"
 ) -> Problem:
-    """Mix the reference with a fit to particles around their centres, at beta = 1: one shape at each row's (R, D)."""
+    """Mix the reference with a fit to particles around their centres, at beta = 1: one shape at each row's (R, D).
+
+    ``log_prior_mass`` normalises a reference that is the prior.
+    """
     assert problem.fitted is not None  # compiled for it
     sites = problem.sites
     if problem.chart is not None:
@@ -41,16 +44,15 @@ def fit_to(
         fit = replace(fit, df=min(HEAVY, own.df) if own else HEAVY)
     scale = fit.scale if not problem.fitted.is_dense or fit.scale.ndim == 2 else np.diag(fit.scale)
     shape = replace(fit, loc=0.0 * fit.loc, scale=scale)
-    problem = replace(problem, prior_mass=mass)
-    log_mass = problem.log_prior_mass if problem.reference.is_prior else 0.0  # other references are normalised
+    log_mass = log_prior_mass if problem.reference.is_prior else 0.0
     return problem.with_fit(Fitted(shape, centres + fit.loc, DEFENCE, log_mass, source), sites)
 
 
-def fit_to_draws(problem: Problem, x: np.ndarray, mass: PriorMass | None, source: str) -> Problem:
+def fit_to_draws(problem: Problem, x: np.ndarray, log_prior_mass: float, source: str) -> Problem:
     """Mix the reference with a fit to draws, flat vectors x (n, D); those of sites are for :func:`fit_margins`."""
     coordinates = problem.to_coordinates(x)
     centre = coordinates.mean(axis=0)
-    return fit_to(problem, centre[None], coordinates - centre, mass, source)
+    return fit_to(problem, centre[None], coordinates - centre, log_prior_mass, source)
 
 
 def fit_margins(problem: Problem, positions: np.ndarray, runner: Runner) -> Problem:

@@ -8,7 +8,7 @@ from pymc_hais.density import unnormalised_priors
 from pymc_hais.planning.confirm import confirm, tolerance
 from pymc_hais.planning.fits import fit_margins, fit_to
 from pymc_hais.planning.learning import Trial
-from pymc_hais.planning.mass import mass_of
+from pymc_hais.planning.mass import measure_for_fit
 from pymc_hais.planning.modes.near import shorten
 from pymc_hais.planning.starts import Search, is_auto, takes_fit
 from pymc_hais.problem.problem import Problem
@@ -51,7 +51,7 @@ def fit_to_pilot(search: Search) -> Trial | str:
     is_ours = is_auto(search.reference)
     if is_ours and (reason := _reason_to_stay(best)) is not None:
         return reason
-    near = fit_to(best.problem, best.centres, best.residuals, mass_of(best.problem, best.runner))
+    near = fit_to(best.problem, best.centres, best.residuals, measure_for_fit(search))
     tried = search.learn(shorten(near, best) if is_ours else near, _FITTED)
     if isinstance(tried, str):
         return tried
@@ -145,8 +145,8 @@ def _reason_against(tried: Trial, first: Trial) -> str | None:
     if not tried.plan.is_tuned:
         return "The pilot from a fit ran out of time."
     for one, other in zip(tried.pilots, first.pilots, strict=True):
-        log_z = one.log_z - tried.problem.log_prior_mass
-        expected = other.log_z - first.problem.log_prior_mass
+        log_z = one.log_z - tried.plan.log_prior_mass
+        expected = other.log_z - first.plan.log_prior_mass
         if expected - log_z > tolerance(one, other):
             return (
                 f"A fit to the pilot's particles misses something (log Z = {log_z:.1f} instead of {expected:.1f}): "

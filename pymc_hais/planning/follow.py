@@ -1,25 +1,27 @@
-"""The plan of a run -> the choice that planning would have made for another one: nothing is learnt again."""
+"""The plan of a finished run, followed by another one: nothing is learnt again."""
 
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from pymc_hais.core.noise import check_counters
 from pymc_hais.core.schedules import SHORTEST
+from pymc_hais.core.seeds import Purpose
 from pymc_hais.density import ModelIdentity, build_layout, identify_as_written
 from pymc_hais.planning.enumeration import enumerate_states
+from pymc_hais.planning.learning import Trial
 from pymc_hais.planning.mass import find_mass
+from pymc_hais.planning.starts import Search
 from pymc_hais.problem.building import build_problem
-from pymc_hais.problem.problem import PriorMass, Problem
 from pymc_hais.references import prior_alone
-from pymc_hais.run.plan import EVERY_STATE, Origin, Own, Plan, Start, spec_for, spec_of
+from pymc_hais.run.plan import EVERY_STATE, Own, Plan, Start, spec_for, spec_of
+from pymc_hais.run.row_evidence import PriorMass
 from pymc_hais.runner.runner import Runner
 from pymc_hais.tuning import FINAL_MOVES
 
 
-def restore_problem(plan: Plan, model: Any, reference: Any, runner: Runner) -> Problem:
-    """Compile a model for the start of a plan.
+def compile_known(plan: Plan, model: Any, reference: Any, runner: Runner) -> Search:
+    """Compile a model for the start of a plan; the mass of its prior is measured before, unless the prior is the same.
 
     The model has the free variables of the plan's model; its data may be others.  ``reference`` is as the user gave it,
     where the plan's was the user's own.
@@ -27,42 +29,30 @@ def restore_problem(plan: Plan, model: Any, reference: Any, runner: Runner) -> P
     Raises ValueError if the model's free variables, or the reference, are not the plan's.
     """
     start, layout = plan.start, build_layout(model)
-    if difference := origin_of(plan).layout.difference(layout):
+    if difference := plan.made.layout.difference(layout):
         raise ValueError(f"The model is another one than that of `plan`: {difference}. Leave the plan out.")
-    if isinstance(start.reference, str) and start.reference == EVERY_STATE:
-        return _enumerate_again(model, runner)
+    is_table = isinstance(start.reference, str) and start.reference == EVERY_STATE
     is_own = isinstance(start.reference, Own)
-    spec = reference if is_own else spec_for(start.reference, model, layout)
-    mass = _mass(start, model, runner)
-    of_start = None if isinstance(spec, str) and spec == "prior" else mass
-    problem = build_problem(
-        model, spec, runner.compiler, runner.seeds, None, start.fitted is not None, prior_mass=of_start
-    )
+    spec = "prior" if is_table else reference if is_own else spec_for(start.reference, model, layout)
+    mass = None if is_table else _mass(start, model, runner)
+    is_alone = isinstance(spec, str) and spec == "prior"
+    log_prior_mass = 0.0 if is_alone or mass is None else mass.estimate.value
+    takes_fit = start.fitted is not None
+    problem = build_problem(model, spec, runner.compiler, runner.seeds, None, takes_fit, log_prior_mass)
     if is_own and spec_of(problem.reference) != start.reference:
         raise ValueError(
             f"The plan was learnt with the reference {start.reference.label} ({start.reference.kind}), and "
             f"`reference` is {problem.reference.label}: pass the same, or leave out `plan`."
         )
-    problem = replace(problem, prior_mass=mass)
-    if start.fitted is None:
-        return problem
-    if (problem.chart is None) != (start.sites is None):
-        raise ValueError(
-            "`plan` was learnt on another model: its priors depend on one another differently. Leave it out."
-        )
-    # The prior's part of the mixture has the mass that it has with these data.
-    return problem.with_fit(replace(start.fitted, log_mass_of_other=problem.log_prior_mass), start.sites)
-
-
-def _enumerate_again(model: Any, runner: Runner) -> Problem:
-    """Sum over all states of a model with the data that it has now."""
-    problem = enumerate_states(build_problem(model, "prior", runner.compiler, runner.seeds), runner)
-    if problem is None:
-        raise ValueError(
-            "The run of `plan` summed over all states of the discrete variables. With these data more of them depend "
-            "on one another, and their joint states are too many: leave `plan` out."
-        )
-    return problem
+    if start.fitted is not None:
+        if (problem.chart is None) != (start.sites is None):
+            raise ValueError(
+                "`plan` was learnt on another model: its priors depend on one another differently. Leave it out."
+            )
+        # The prior's part of the mixture has the mass that it has with these data.
+        fitted = replace(start.fitted, log_mass_of_other=mass.estimate.value if mass else 0.0)
+        problem = problem.with_fit(fitted, start.sites)
+    return Search(problem, reference, runner, known=plan, mass=mass)
 
 
 def _mass(start: Start, model: Any, runner: Runner) -> PriorMass | None:
@@ -70,7 +60,8 @@ def _mass(start: Start, model: Any, runner: Runner) -> PriorMass | None:
     if start.mass is not None and _is_known(start.mass.identity, identify_as_written(prior_alone(model))):
         return start.mass
     is_mixed = start.fitted is not None and start.fitted.share_of_other < 1.0
-    return find_mass(model, start.fitted if is_mixed else start.reference, runner)
+    is_prior = isinstance(start.reference, str) and start.reference == "prior" and not is_mixed
+    return None if is_prior else find_mass(model, runner)
 
 
 def _is_known(before: ModelIdentity | None, now: ModelIdentity | None) -> bool:
@@ -80,19 +71,33 @@ def _is_known(before: ModelIdentity | None, now: ModelIdentity | None) -> bool:
     return not (before.unreadable or now.unreadable or before.difference(now))
 
 
-def follow_plan(plan: Plan, problem: Problem, runner: Runner) -> Plan:
-    """Return the plan of a finished run for a problem that was restored from it."""
-    check_counters(runner.sampling.draws, problem.layout.n_continuous, problem.engine.kernel.n_uniforms)
-    origin, recipe, sampling = origin_of(plan), runner.sampling.recipe, runner.sampling
+def follow_known(search: Search) -> Trial | str:
+    """Follow the plan of a finished run, if there is one.
+
+    Raises ValueError if the plan sums over all states, and these are too many with the data of now.
+    """
+    plan, problem, runner = search.known, search.problem, search.runner
+    if plan is None:
+        return ""
+    if isinstance(plan.start.reference, str) and plan.start.reference == EVERY_STATE:
+        exact = enumerate_states(problem, runner)
+        if exact is None:
+            raise ValueError(
+                "The run of `plan` summed over all states of the discrete variables. With these data more of them "
+                "depend on one another, and their joint states are too many: leave `plan` out."
+            )
+        problem = exact
+    origin, recipe = plan.made, runner.sampling.recipe
+    runner.used[Purpose.ROUND] = origin.n_rounds
     n_steps, promise = len(origin.ladder.schedule), origin.promise
     is_seen = _is_known(origin.identity, problem.identity)
     if problem.is_near and not is_seen:
         # The plan shows only for its own data that hardly any annealing is needed.
         n_steps, recipe, promise = max(n_steps, SHORTEST), replace(recipe, n_final_moves=FINAL_MOVES), None
     ladder = replace(origin.ladder, resample_below=recipe.resample_below)
-    lengths = np.array([n_steps if recipe.is_fixed else min(n_steps, sampling.max_temperatures)])
-    return replace(
-        Plan.of(problem, runner.compiler, recipe, lengths),
+    lengths = np.array([n_steps if recipe.is_fixed else min(n_steps, runner.sampling.max_temperatures)])
+    followed = replace(
+        Plan.of(problem, runner.compiler, recipe, lengths, search.mass),
         pilot=plan.pilot,
         tail=plan.tail if is_seen else None,
         seconds_per_gradient=plan.seconds_per_gradient,
@@ -100,9 +105,4 @@ def follow_plan(plan: Plan, problem: Problem, runner: Runner) -> Plan:
         reason="As in the plan that was given.",
         origin=replace(origin, ladder=ladder, promise=promise),
     )
-
-
-def origin_of(plan: Plan) -> Origin:
-    """Return the finished run that a plan, as files and results hold it, was refined by."""
-    assert plan.origin is not None
-    return plan.origin
+    return Trial(problem, followed, runner)

@@ -19,7 +19,7 @@ from pymc_hais.problem.problem import Problem
 from pymc_hais.problem.refusals import refuse_distance
 from pymc_hais.run.plan import Plan
 from pymc_hais.run.populations import Piloting, anneal_rows
-from pymc_hais.run.row_evidence import RowEvidence, estimate_row
+from pymc_hais.run.row_evidence import PriorMass, RowEvidence, estimate_row
 from pymc_hais.runner.ledger import PILOT
 from pymc_hais.runner.progress import without_log_z
 from pymc_hais.runner.runner import Runner
@@ -29,7 +29,6 @@ from pymc_hais.tuning import (
     PILOT_PARTICLES,
     EndlessPilotError,
     Pilot,
-    Recipe,
     Stopwatch,
     build_ladder,
     merge,
@@ -142,10 +141,6 @@ def adaptation_bias(pilot: Pilot) -> float:
     return n_dims / n_particles * (len(pilot.betas) if n_dims <= n_particles else _BIASED_STAGES)
 
 
-def _nothing() -> np.ndarray:
-    return np.empty((0, 0))
-
-
 @dataclass(frozen=True)
 class Trial:
     """A plan for a problem, and the pilots that it was learnt by."""
@@ -156,8 +151,9 @@ class Trial:
     rows: list[int] = field(default_factory=list)  # the row of data of each pilot
     pilots: list[Pilot] = field(default_factory=list)
     seen: list[np.ndarray] = field(default_factory=list)  # log ratios at the particles of these and of earlier pilots
-    centres: np.ndarray = field(default_factory=_nothing)  # (R, D): of the particles at beta = 1
-    residuals: np.ndarray = field(default_factory=_nothing)  # (n, D): some of these particles, from their row's centre
+    centres: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))  # (R, D): of the particles at beta = 1
+    # (n, D): some of these particles, from their row's centre
+    residuals: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
 
     @property
     def length(self) -> int:
@@ -182,7 +178,7 @@ class Trial:
 
         Without a target for the error all rows have one length, and only a fit needs each row's particles.
         """
-        problem, runner, sampling = self.problem, self.runner, self.runner.sampling
+        problem, mass, runner, sampling = self.problem, self.plan.start.mass, self.runner, self.runner.sampling
         if problem.n_rows == 1 or (sampling.target_se is None and not for_fit):
             return self
         lengths = _suggest(problem, self.pilots, runner)
@@ -191,12 +187,12 @@ class Trial:
         n_kept = max(_KEPT_PER_ROW, _KEPT_PARTICLES // problem.n_rows)
         report = without_log_z(runner.progress.phase("Scouting"))
         runs = anneal_rows(problem, ladder, runner.next_round(range(problem.n_rows)), report, runner)
-        looked = {row: _look(problem, run, n_steps, n_kept) for row, run in runs}
+        looked = {row: _look(run, n_steps, n_kept, mass) for row, run in runs}
         scouted, centres, residuals = zip(*(looked[row] for row in range(problem.n_rows)), strict=True)
         if sampling.target_se is not None:
             se = np.array([one.estimate.se for one in scouted])
             lengths = _lengths(se, n_steps, sampling.target_se, sampling.max_temperatures)
-        plan = replace(decide(problem, self.pilots, self.seen, lengths, runner), scouted=scouted)
+        plan = replace(decide(problem, self.pilots, self.seen, lengths, runner, mass), scouted=scouted)
         return replace(self, plan=plan, centres=np.stack(centres), residuals=np.concatenate(residuals))
 
 
@@ -207,18 +203,19 @@ def learn(
     runner: Runner,
     earlier: Trial | None = None,
     scouts_for_fit: bool | None = None,
+    mass: PriorMass | None = None,
 ) -> Trial:
     """Run pilots, each with reference draws of its own.
 
     ``number`` tells the random numbers of these pilots from others'.  Particles of an ``earlier`` trial may show tails
     of the log ratio, too.  ``scouts_for_fit`` says whether a fit may follow, which asks where each row's particles lie;
-    None where no row is asked.
+    None where no row is asked.  ``mass`` is the prior's, where it has been measured.
     """
     n_particles = FEW_PARTICLES if problem.is_near else PILOT_PARTICLES
     pilots = run_pilots(problem, rows, number, runner, n_particles)
     seen = [] if earlier is None else log_ratios(problem, rows, earlier.pilots, earlier.problem)
     seen = [*seen, *log_ratios(problem, rows, pilots)]
-    plan = decide(problem, pilots, seen, _suggest(problem, pilots, runner), runner)
+    plan = decide(problem, pilots, seen, _suggest(problem, pilots, runner), runner, mass)
     positions = pilots[0].positions
     centre = positions.mean(axis=0)
     trial = Trial(problem, plan, runner, rows, pilots, seen, centre[None], positions - centre)
@@ -233,27 +230,28 @@ def _suggest(problem: Problem, pilots: Sequence[Pilot], runner: Runner) -> np.nd
 
 
 def decide(
-    problem: Problem, pilots: Sequence[Pilot], seen: Sequence[np.ndarray], lengths: np.ndarray, runner: Runner
+    problem: Problem,
+    pilots: Sequence[Pilot],
+    seen: Sequence[np.ndarray],
+    lengths: np.ndarray,
+    runner: Runner,
+    mass: PriorMass | None,
 ) -> Plan:
     """Return a plan whose rounds are as long as the pilots, and the mass that arrived late in them, require."""
     pilot = merge(pilots)
     tail = measure_tail(seen, float(pilot.autocorrelation_times[-1]), pilot.late)
-    shortest, longest = _shortest(problem, tail, runner.sampling.target_se), runner.sampling.max_temperatures
+    shortest, longest = _shortest(problem, tail, mass, runner.sampling.target_se), runner.sampling.max_temperatures
     given = runner.sampling.n_temperatures
     lengths = np.minimum(np.maximum(lengths, shortest), longest) if given is None else 0 * lengths + given
     seconds = sum(one.seconds for one in pilots) / sum(one.n_gradients for one in pilots)
-    recipe = _recipe(problem, runner)
-    return Plan.of(problem, runner.compiler, recipe, lengths, pilot=pilot, tail=tail, seconds_per_gradient=seconds)
+    recipe = runner.sampling.recipe
+    if problem.is_near:
+        recipe = replace(recipe, n_final_moves=min(_FEW_FINAL_MOVES, recipe.n_final_moves))
+    learnt = {"pilot": pilot, "tail": tail, "seconds_per_gradient": seconds}
+    return Plan.of(problem, runner.compiler, recipe, lengths, mass, **learnt)
 
 
-def _recipe(problem: Problem, runner: Runner) -> Recipe:
-    """Leave out most of the moves that separate copies, if there are few copies."""
-    if not problem.is_near:
-        return runner.sampling.recipe
-    return replace(runner.sampling.recipe, n_final_moves=min(_FEW_FINAL_MOVES, runner.sampling.recipe.n_final_moves))
-
-
-def _shortest(problem: Problem, tail: Tail, target_se: float | None) -> int:
+def _shortest(problem: Problem, tail: Tail, mass: PriorMass | None, target_se: float | None) -> int:
     """Return the smallest number of temperatures of a reported round."""
     if problem.is_near and tail.late.share == 0.0:
         if tail.mass == 0.0:
@@ -261,16 +259,18 @@ def _shortest(problem: Problem, tail: Tail, target_se: float | None) -> int:
         if problem.chart is not None and problem.chart.fields:
             return _SHORTEST_OF_FIELDS  # of one hill: weights tell of the tail, and its mass is in the error
     is_light = problem.fitted is not None and problem.fitted.has_light_tails
-    has_prior = not (improper_priors(problem.model) or problem.undrawn)
+    has_prior = not (improper_priors(problem.model) or (mass and mass.undrawn))
     # Necks that the bulk's autocorrelation time does not show are of continuous variables.  Discrete ones may have
     # phases between which nothing moves at beta = 1: no run is as long as that time, and weights count the phases.
     needed = tail.temperatures_for(target_se) if tail.mass or problem.layout.n_continuous else tail.late.length
     return max(SHORTEST if has_prior or is_light else _SHORTEST_HEAVY, needed)
 
 
-def _look(problem: Problem, run: AnnealingRun, n_steps: int, n_kept: int) -> tuple[RowEvidence, np.ndarray, np.ndarray]:
+def _look(
+    run: AnnealingRun, n_steps: int, n_kept: int, mass: PriorMass | None
+) -> tuple[RowEvidence, np.ndarray, np.ndarray]:
     """Summarise one row's scouting round: its result, the particles' centre (D,), and some of them around it."""
-    result = estimate_row(run, n_steps, mass=problem.prior_mass)
+    result = estimate_row(run, n_steps, mass=mass)
     weights = np.exp(pool(run.log_weights, run.log_z))
     positions = run.positions
     centre = weights @ positions

@@ -1,9 +1,8 @@
 """The first pilot's start, for each value of ``reference=``, and the search for a better start."""
 
-import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -15,9 +14,8 @@ from pymc_hais.problem.constraints import axis_bounds
 from pymc_hais.problem.problem import Problem
 from pymc_hais.references import Box, StudentT
 from pymc_hais.run.plan import Plan
+from pymc_hais.run.row_evidence import PriorMass
 from pymc_hais.runner.runner import Runner
-
-_log = logging.getLogger("pymc.hais")
 
 #: Degrees of freedom of the start where no prior says how far the target may reach, and of the fit to particles that
 #: have tails: a reference with lighter tails than the target leaves its particles to wander there, too few and
@@ -40,14 +38,6 @@ class StartOptions:
     path: Any = "geometric"
     points: np.ndarray | None = None  # flat vectors (n, D) that lead to modes
     plan: Plan | None = None
-
-    def reference_of(self, problem: Problem) -> Any:
-        """Return the reference that decides on the start: the user's, or the one from the user's points."""
-        return self.reference if self.points is None else problem.reference
-
-    def with_modes(self, positions: np.ndarray) -> Self:
-        """Start from other modes as well."""
-        return replace(self, points=positions if self.points is None else np.concatenate([self.points, positions]))
 
 
 def takes_fit(reference: Any) -> bool:
@@ -88,9 +78,13 @@ class Search:
     """The search for a start of one problem."""
 
     problem: Problem  # compiled for the first start
-    reference: Any  # as the user gave it
+    reference: Any  # as the user gave it, or mixed with given modes
     runner: Runner
+    target: Any = None  # the model to anneal to, while the problem is that of a reference model
+    points: np.ndarray | None = None  # flat vectors (n, D) that lead to modes
     known: Plan | None = None  # the plan of a finished run, to be followed
+    undrawn: tuple[str, ...] = ()  # variables whose prior draws cannot be used, so that another start is compiled
+    mass: PriorMass | None = None  # of the prior, once it is measured
     found: Trial | None = None  # the best start so far
 
     @property
@@ -99,12 +93,10 @@ class Search:
         assert self.found is not None
         return self.found
 
-    def reject(self, reason: str) -> None:
-        """Let the best start so far give the reason against another one."""
-        if self.found is None:
-            _log.debug("Not from the mode: %s", reason)
-        else:
-            self.found = self.found.because(reason)
+    @property
+    def log_prior_mass(self) -> float:
+        """Log of the prior's mass; 0 as long as it is not measured."""
+        return self.mass.estimate.value if self.mass else 0.0
 
     def learn(
         self, problem: Problem, number: int, runner: Runner | None = None, sees_earlier: bool = True
@@ -116,7 +108,8 @@ class Search:
         """
         best = self.best
         try:
-            return learn(problem, best.rows, number, runner or best.runner, best if sees_earlier else None)
+            earlier = best if sees_earlier else None
+            return learn(problem, best.rows, number, runner or best.runner, earlier, mass=self.mass)
         except NoStartError:
             return f"No particle from {problem.label} has a density above zero."
 

@@ -31,7 +31,7 @@ from pymc_hais.kernels import Composed
 from pymc_hais.problem.audit import check_draws
 from pymc_hais.problem.coverage import check_coverage
 from pymc_hais.problem.kept import find_problem, keep_problem
-from pymc_hais.problem.problem import CHUNK, Compiler, PriorMass, Problem, are_inside
+from pymc_hais.problem.problem import CHUNK, Compiler, Problem, are_inside
 from pymc_hais.problem.refusals import refuse_mismatch, refuse_unbounded
 from pymc_hais.references import BoundReference, Fitted, Prior, bind, build_prior, uses_prior
 from pymc_hais.tuning import Stopwatch, particles_for_dense
@@ -53,7 +53,7 @@ def build_problem(
     seeds: Seeds,
     rows: Mapping[str, np.ndarray] | None = None,
     takes_fit: bool = False,
-    prior_mass: PriorMass | None = None,
+    log_prior_mass: float = 0.0,
     containers: Mapping[str, np.ndarray] | None = None,
 ) -> Problem:
     """Compile a model and refuse, before any long work, models and references that annealing cannot handle.
@@ -62,8 +62,8 @@ def build_problem(
 
     ``reference`` is as :func:`pymc_hais.references.bind` takes it.  ``rows`` (R, ...) are observed variables or data
     containers that differ from row to row.  ``takes_fit`` says whether a fit may be mixed with the reference later, in
-    the same machine code.  By ``prior_mass`` a prior that is a part of the reference is normalised, and log Z divided.
-    ``containers`` are data that may vary, with their present values; they stay fixed beside a measured mass.
+    the same machine code.  ``log_prior_mass`` normalises a prior that is a part of the reference.  ``containers`` are
+    data that may vary, with their present values; they stay fixed beside such a mass.
 
     Raises ValueError for containers that cannot vary, an improper prior to start from, minibatches, a density of zero
     at every reference draw, a NaN gradient, draws that do not follow the reference's log density, or a reference that
@@ -76,17 +76,16 @@ def build_problem(
             "they cannot vary in one compiled program."
         )
     # What belongs to rows or to a measured mass is not kept: it is not the model's alone.
-    is_kept = not rows and prior_mass is None and containers is None
+    is_kept = not rows and not log_prior_mass and containers is None
     identity = None if rows else identify(model)
     if is_kept and identity and (kept := find_problem(model, identity, reference, compiler, takes_fit)):
         return kept
-    log_mass = prior_mass.estimate.value if prior_mass else 0.0
-    varying = containers if prior_mass is None else None
-    layout, bound = bind_reference(model, reference, seeds, log_mass, list(varying or {}))
+    varying = None if log_prior_mass else containers
+    layout, bound = bind_reference(model, reference, seeds, log_prior_mass, list(varying or {}))
     problem = with_reference(model, layout, bound, compiler, seeds, rows, takes_fit, varying, identity)
     if is_kept:
         keep_problem(problem, reference, compiler, takes_fit)
-    return replace(problem, prior_mass=prior_mass)
+    return problem
 
 
 def bind_reference(
@@ -213,7 +212,7 @@ def _check_values(
     reference, layout, kernel = problem.reference, problem.layout, problem.engine.kernel
     x, clipped, *_ = reference.draw(CHECK_DRAWS, seeds.sequence(Purpose.CHECK, 1))
     watch = Stopwatch(problem.engine.clock)
-    state = problem.evaluate_first(x)
+    state = problem.evaluate(x)
     is_cheap = watch.elapsed < _CHEAP
     if not are_inside(kernel.constraints, state.position).any():
         raise ValueError(
@@ -227,7 +226,7 @@ def _check_values(
     joint = state.log_reference + state.log_ratio - problem.log_jacobian(x)
     magnitude = np.abs(state.log_reference) + np.abs(state.log_ratio)
     undecided = check_joint_logp(model, layout, x, joint, magnitude, clipped, written)
-    evaluate, walls = problem.evaluate_first, kernel.constraints
+    evaluate, walls = problem.evaluate, kernel.constraints
     check_coverage(model, layout, reference, evaluate, walls, x, seeds.sequence(Purpose.CHECK, 3))
     return is_cheap, undecided
 
@@ -239,6 +238,6 @@ def _check(problem: Problem, model: Any, written: Callable[[np.ndarray], float],
     """
     is_cheap, undecided = _check_values(problem, model, written, seeds)
     # Where the likelihood is costly, the reference alone is evaluated at the many draws of this check.
-    evaluate = problem.evaluate_first if is_cheap and problem.engine.kernel.uses_gradients else None
+    evaluate = problem.evaluate if is_cheap and problem.engine.kernel.uses_gradients else None
     check_draws(model, problem.layout, problem.reference, seeds.sequence(Purpose.CHECK, 4), evaluate)
     return undecided

@@ -40,7 +40,7 @@ def build_parameter_problem(model: Any, path: Any, reference: Any, compiler: Com
     engine = compiler(build_parameter_density(model, layout, endpoints, compiler.kernel.uses_gradients))
     draws = bound.draw(CHECK_DRAWS, seeds.sequence(Purpose.CHECK, 1))
     problem = Problem(model, layout, bound, engine)
-    state = problem.evaluate_first(draws.positions)
+    state = problem.evaluate(draws.positions)
     check_state(model, layout, state.position, state, bound.label)
     return replace(problem, log_z_reference=_log_z_start(model, layout, bound, state))
 

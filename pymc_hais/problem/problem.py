@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -25,7 +25,6 @@ from pymc_hais.density import (
 )
 from pymc_hais.engines import compile_engine
 from pymc_hais.engines.base import CompileClock
-from pymc_hais.estimators import LogZEstimate
 from pymc_hais.kernels import Block, Composed, Gibbs, Hamiltonian, LinearConstraints, SiteBlock
 from pymc_hais.references import (
     AnnealedModel,
@@ -79,13 +78,6 @@ class Compiler:
         return Composed((*continuous, sites))
 
 
-class PriorMass(NamedTuple):
-    """Log of the integral of a prior's density."""
-
-    estimate: LogZEstimate
-    identity: ModelIdentity | None = None  # of the prior alone
-
-
 @dataclass(frozen=True)
 class Problem:
     """A compiled model, its reference, and the rows of data; each row has its log Z."""
@@ -101,11 +93,9 @@ class Problem:
     #: Observed variables or data containers that differ from row to row (R, ...); empty for the model as it is (R = 1).
     rows: Mapping[str, np.ndarray] = field(default_factory=dict)
     log_z_reference: float = 0.0  # log Z at beta = 0, where the path's density is not normalised there
-    prior_mass: PriorMass | None = None  # by which log Z is divided, where it was measured
     meetings: Meetings = field(default_factory=Meetings)  # which discrete sites depend on one another
     summable: tuple[str, ...] = ()  # discrete variables that could be summed out of the likelihood
     preparation: Preparation | None = None  # of the data that may vary, for :meth:`with_data`
-    undrawn: tuple[str, ...] = ()  # variables whose draws are the reason why it does not start from the prior
     #: Nats between the compiled density and ``model.logp()``, where not even wide numbers tell which is right; else 0.
     undecided: float = 0.0
     #: What the model was when it was compiled; None for rows and other problems than annealing one model.
@@ -115,11 +105,6 @@ class Problem:
     def n_rows(self) -> int:
         """R."""
         return len(next(iter(self.rows.values()))) if self.rows else 1
-
-    @property
-    def log_prior_mass(self) -> float:
-        """Log of the prior's mass, which log Z is divided by; 0 if no mass was measured."""
-        return self.prior_mass.estimate.value if self.prior_mass else 0.0
 
     @property
     def label(self) -> str:
@@ -150,7 +135,7 @@ class Problem:
         """
         if isinstance(self.reference, AnnealedModel) or any(self.layout.is_periodic):
             return False
-        return not (self.is_prior and self.prior_mass is None and unnormalised_priors(self.model))
+        return not (self.is_prior and unnormalised_priors(self.model))
 
     def model_of_row(self, row: int) -> Any:
         """Return the model with a row's data in place of its own."""
@@ -225,11 +210,7 @@ class Problem:
             rngs=[stream.rng for stream in streams],
         )
 
-    def evaluate_first(self, x: np.ndarray) -> ParticleState:
-        """Evaluate flat vectors (P, D) at beta = 0, for the first row of data; the state is in float64."""
-        return self.evaluate(x, 0)
-
-    def evaluate(self, x: np.ndarray, row: int) -> ParticleState:
+    def evaluate(self, x: np.ndarray, row: int = 0) -> ParticleState:
         """Evaluate flat vectors (P, D) at beta = 0, for one row of data; the state is in float64."""
         with np.errstate(all="ignore"):  # of what is beyond the range of floating point, in other coordinates
             positions = self.to_coordinates(x).astype(self.layout.dtype)
@@ -238,7 +219,7 @@ class Problem:
 
     def log_density(self, x: np.ndarray) -> np.ndarray:
         """Return ``model.logp()`` (n,) at flat vectors (n, D), NaN and infinity as -inf; for the first row of data."""
-        states = [self.evaluate_first(chunk) for chunk in in_chunks(x)]
+        states = [self.evaluate(chunk) for chunk in in_chunks(x)]
         return np.concatenate([joint_of(state) for state in states])[: len(x)] - self.log_jacobian(x)
 
     def _draw(self, row: int, n: int, seeds: np.random.SeedSequence) -> Draws:

@@ -43,9 +43,9 @@ def _bind(check: Check, evidence: Evidence, runner: Runner) -> Callable[[], Iter
 
 def findings_of_rows(evidence: Evidence, runner: Runner) -> tuple[Finding, ...]:
     """Return the findings of R rows: first of all rows together, then of single rows, merged."""
-    rows, problem = evidence.rows, evidence.problem
+    rows, problem, mass = evidence.rows, evidence.problem, evidence.mass
     checks = {
-        "the diagnosis of the model": lambda: (*check_prior_draws(problem), *check_prior_mass(problem)),
+        "the diagnosis of the model": lambda: (*check_prior_draws(problem, mass), *check_prior_mass(problem, mass)),
         "the diagnosis of the rounds": lambda: check_mean(rows),
         "the diagnosis of the weights": lambda: summarise([[*check_weights(one, evidence, runner)] for one in rows]),
     }

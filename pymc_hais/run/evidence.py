@@ -13,7 +13,7 @@ from pymc_hais.estimators.region import Missed, RegionMass
 from pymc_hais.problem.problem import Problem
 from pymc_hais.run.modes.climbing import Peak
 from pymc_hais.run.plan import Origin, Plan, Promise
-from pymc_hais.run.row_evidence import RowEvidence
+from pymc_hais.run.row_evidence import PriorMass, RowEvidence
 
 #: Nats by which log Z must rise with modes, at least, for the run to be wrong.
 _LEAST = 0.02
@@ -91,6 +91,11 @@ class Evidence:
     def lag(self) -> Lag:
         """The direction in which the particles are narrowest."""
         return self.row.lag
+
+    @property
+    def mass(self) -> PriorMass | None:
+        """The mass of the prior by which log Z is divided."""
+        return self.plan.start.mass
 
     def with_row(self, row: RowEvidence) -> Self:
         """Return a copy with another row's evidence, for a run of one model."""

@@ -12,12 +12,11 @@ from pymc_hais.core.process import check_memory
 from pymc_hais.core.records import AnnealingRun, ParticleState
 from pymc_hais.core.weights import log_mean_exp, normalise
 from pymc_hais.estimators import LogZEstimate, Round, estimate_log_z
-from pymc_hais.problem.problem import Problem
 from pymc_hais.run.evidence import Evidence
 from pymc_hais.run.populations import anneal_rows
 from pymc_hais.run.posterior import draw_posterior
 from pymc_hais.run.rounds import conclude
-from pymc_hais.run.row_evidence import RowEvidence, count_unconfirmed, measure_lag
+from pymc_hais.run.row_evidence import PriorMass, RowEvidence, count_unconfirmed, measure_lag
 from pymc_hais.runner.runner import Runner
 
 _log = logging.getLogger("pymc.hais")
@@ -51,9 +50,11 @@ def reach_target(before: Evidence, target: float, runner: Runner) -> Evidence:
     for _ in range(_ATTEMPTS):
         run = AnnealingRun.join(parts)
         estimate = _row(before, run)[0].estimate
-        if estimate.se <= target or not (missing := _missing(estimate, before.problem, len(run.log_z), target)):
+        n_chains = len(run.log_z)
+        needed = _needed(estimate, before.mass, n_chains, target)
+        if estimate.se <= target or not np.isfinite(needed):
             break
-        needed = _needed(estimate, before.problem, len(run.log_z), target)
+        missing = max(1, int(np.ceil(min(needed, n_chains * _GROWTH) - n_chains)))
         _refuse_too_many(needed, before, target)
         _log.info(
             f"log Z = {estimate:.3f}, above target_se = {target:g}. Next are {missing:,} more chains; about "
@@ -93,19 +94,12 @@ def _refuse_too_many(needed: float, before: Evidence, target: float) -> None:
         ) from None
 
 
-def _needed(estimate: LogZEstimate, problem: Problem, n_chains: int, target: float) -> float:
+def _needed(estimate: LogZEstimate, mass: PriorMass | None, n_chains: int, target: float) -> float:
     """Return the total number of chains that should bring the error below a target; infinite if no number would."""
-    mass = problem.prior_mass
     of_mass = mass.estimate.mc_se**2 if mass else 0.0
     allowed = max(_ROOM * (target - estimate.shortfall), 0.0) ** 2 - of_mass
     own = estimate.mc_se**2 - of_mass
     return n_chains * own / allowed if np.isfinite(own) and allowed > 0.0 else np.inf
-
-
-def _missing(estimate: LogZEstimate, problem: Problem, n_chains: int, target: float) -> int:
-    """Return the number of chains that an attempt adds; 0 if no number of them would reach the target."""
-    needed = _needed(estimate, problem, n_chains, target)
-    return max(1, int(np.ceil(min(needed, n_chains * _GROWTH) - n_chains))) if np.isfinite(needed) else 0
 
 
 def _anneal(before: Evidence, runner: Runner) -> AnnealingRun:

@@ -11,7 +11,7 @@ from pymc_hais.core.records import AnnealingRun, Ladder, Schedule
 from pymc_hais.density import Layout, ModelIdentity, Sites, SiteVariable
 from pymc_hais.estimators import NO_TAIL, Finding, Late, LogZEstimate, Tail
 from pymc_hais.kernels import Composed, Gibbs, Hamiltonian, LinearConstraints, RandomWalk
-from pymc_hais.problem.problem import Compiler, PriorMass, Problem
+from pymc_hais.problem.problem import Compiler, Problem
 from pymc_hais.references import (
     BoundReference,
     Box,
@@ -25,7 +25,7 @@ from pymc_hais.references import (
     Mixture,
     StudentT,
 )
-from pymc_hais.run.row_evidence import RowEvidence, final_tail
+from pymc_hais.run.row_evidence import PriorMass, RowEvidence, final_tail
 from pymc_hais.runner.codec import Codec
 from pymc_hais.tuning import Pilot, Recipe, build_ladder, untuned_ladder
 
@@ -61,15 +61,15 @@ class Start:
     label: str  # what the particles start from
     fitted: Fitted | None = None
     sites: Sites | None = None  # of the chart
-    mass: PriorMass | None = None
+    mass: PriorMass | None = None  # of the prior, by which log Z is divided; None from the prior itself
     normals: bool = False  # whether independent normal variables may be fields of the chart
 
     @classmethod
-    def of(cls, problem: Problem) -> Self:
-        """Return the start of a problem."""
+    def of(cls, problem: Problem, mass: PriorMass | None = None) -> Self:
+        """Return the start of a problem; from prior draws alone, log Z is a mean likelihood whatever the mass is."""
         normals = problem.chart is not None and problem.chart.fixes_predictors
         spec = spec_of(problem.reference)
-        return cls(spec, problem.label, problem.fitted, problem.sites, problem.prior_mass, normals)
+        return cls(spec, problem.label, problem.fitted, problem.sites, None if problem.is_prior else mass, normals)
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,14 +126,33 @@ class Plan:
     origin: Origin | None = None  # None until a run has ended
 
     @classmethod
-    def of(cls, problem: Problem, compiler: Compiler, recipe: Recipe, lengths: np.ndarray, **learnt: Any) -> Self:
-        """Return a plan for a problem; ``learnt`` are further fields."""
-        return cls(Start.of(problem), *_kernels_of(problem, compiler), recipe, lengths, **learnt)
+    def of(
+        cls,
+        problem: Problem,
+        compiler: Compiler,
+        recipe: Recipe,
+        lengths: np.ndarray,
+        mass: PriorMass | None,
+        **learnt: Any,
+    ) -> Self:
+        """Return a plan for a problem, given the mass of its prior; ``learnt`` are further fields."""
+        return cls(Start.of(problem, mass), *_kernels_of(problem, compiler), recipe, lengths, **learnt)
+
+    @property
+    def log_prior_mass(self) -> float:
+        """Log of the mass that log Z is divided by; 0 without a division."""
+        return self.start.mass.estimate.value if self.start.mass else 0.0
 
     @property
     def is_tuned(self) -> bool:
         """Whether no pilot was needed, or its particles arrived."""
         return self.pilot is None or self.pilot.is_complete
+
+    @property
+    def made(self) -> Origin:
+        """The finished run that the plan of a file or a result was refined by."""
+        assert self.origin is not None
+        return self.origin
 
     def tail_of(self, problem: Problem, run: AnnealingRun) -> Tail:
         """Return the tail that the pilots measured or, without a pilot of these data, that of a run's particles."""

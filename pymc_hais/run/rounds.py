@@ -193,7 +193,7 @@ def conclude(
 
     ``run`` is of the last round; ``costs`` are those of each round, up to a factor.
     """
-    estimate = complete(combine(estimates, costs), rounds, plan.tail_of(problem, run), problem.prior_mass)
+    estimate = complete(combine(estimates, costs), rounds, plan.tail_of(problem, run), plan.start.mass)
     symptoms = measure_symptoms(run)
     if symptoms.n_families < _COLLAPSED * len(run.log_z) or not plan.is_tuned:
         # One line of descent a chain tells nothing of the others, and nothing is tuned beyond where a pilot ended:
@@ -211,7 +211,7 @@ def _once(problem: Problem, plan: Plan, runner: Runner) -> Evidence:
         for ladder, rows, progress in each_length(problem, plan, report):
             for row, run in anneal_rows(problem, ladder, place._replace(rows=rows), progress, runner):
                 earlier = plan.scouted[row].rounds if plan.scouted else ()
-                tail, mass = plan.tail_of(problem, run), problem.prior_mass
+                tail, mass = plan.tail_of(problem, run), plan.start.mass
                 results[row] = estimate_row(run, len(ladder.schedule), earlier, tail, mass)
         return "single_round"
 

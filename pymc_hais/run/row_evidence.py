@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from pymc_hais.core.records import AnnealingRun, ParticleState
 from pymc_hais.core.weights import pool
-from pymc_hais.density import has_huge_data, measure_terms
+from pymc_hais.density import ModelIdentity, has_huge_data, measure_terms
 from pymc_hais.estimators import (
     NO_TAIL,
     LogZEstimate,
@@ -26,7 +27,7 @@ from pymc_hais.estimators.memory import NO_LAG, NO_VARIANCE, Evaluate, Lag, find
 from pymc_hais.estimators.reach import Edge, find_edge
 from pymc_hais.estimators.rounding import measure_noise
 from pymc_hais.kernels.metropolis import keeps_gradients
-from pymc_hais.problem.problem import PriorMass, Problem, are_inside
+from pymc_hais.problem.problem import Problem, are_inside
 from pymc_hais.run.modes.climbing import Joint
 from pymc_hais.runner.runner import Runner
 
@@ -34,6 +35,15 @@ from pymc_hais.runner.runner import Runner
 _OF_TERMS = 3
 #: Share of the round's evaluations that the search beyond its edges may take.
 _SHARE_OF_EDGES = 0.5
+
+
+class PriorMass(NamedTuple):
+    """Log of the integral of a prior's density."""
+
+    estimate: LogZEstimate
+    identity: ModelIdentity | None = None  # of the prior alone
+    #: Variables whose draws do not follow their density, which is why a run does not start from the prior.
+    undrawn: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

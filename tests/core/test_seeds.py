@@ -11,7 +11,7 @@ from pymc_hais.core import seeds
 from pymc_hais.core.seeds import Branch, Place, Purpose, Seeds
 from pymc_hais.planning import learning
 from pymc_hais.planning.choose import choose
-from pymc_hais.planning.starts import first_reference
+from pymc_hais.planning.starts import Search, first_reference
 from pymc_hais.problem.building import build_problem
 from pymc_hais.problem.problem import Problem
 from pymc_hais.run.rounds import run_rounds
@@ -107,7 +107,7 @@ def populations_of_a_trip(monkeypatch, reference):
         return begun
 
     monkeypatch.setattr(Problem, "start", listen)
-    evidence = run_rounds(*choose(problem, reference, call), call)
+    evidence = run_rounds(*choose(Search(problem, reference, call)), call)
     assert len(evidence.row.rounds) == 2
     return started
 

@@ -7,7 +7,7 @@ import pymc as pm
 import pytest
 
 from pymc_hais.kernels import Hamiltonian, RandomWalk
-from pymc_hais.planning import building as begin
+from pymc_hais.planning import building
 from tests.mutants import mutate
 from tests.runs import build_pilot, call_of
 
@@ -28,10 +28,11 @@ def plan_to_the_reference(**options):
         pm.Normal("x")
     engine = SimpleNamespace(kernel=Hamiltonian())
     problem = SimpleNamespace(engine=engine, model=None, draw=lambda rows, streams, n: None)
-    module = mutate(begin, anneal=anneal, with_reference=lambda model, layout, reference, *_: reference)
+    known = {"with_reference": lambda *given: given[2], "check_same_variables": lambda *_: None}
+    module = mutate(building, anneal=anneal, **known)
     source, call = (problem, SimpleNamespace(pilot=PILOT)), call_of(model, **options)
     with pytest.raises(Followed) as caught:
-        module._build_ratio_problem(None, None, source, call).draw(100, np.random.SeedSequence(0))
+        module.build_ratio_problem(None, *source, call).draw(100, np.random.SeedSequence(0))
     return caught.value.args[0]
 
 

@@ -14,7 +14,7 @@ from pymc_hais.core.noise import check_counters
 from pymc_hais.planning import fitted_starts, learning
 from pymc_hais.planning.choose import choose
 from pymc_hais.planning.learning import adaptation_bias
-from pymc_hais.planning.starts import first_reference
+from pymc_hais.planning.starts import Search, first_reference
 from pymc_hais.problem.building import build_problem
 from pymc_hais.problem.problem import CHUNK, Compiler
 from pymc_hais.references import Box, Gaussian, StudentT
@@ -48,7 +48,7 @@ def ran(far, call):
 
     run, learning.run_pilots = learning.run_pilots, keep
     try:
-        return choose(far, "auto", call), pilots
+        return choose(Search(far, "auto", call)), pilots
     finally:
         learning.run_pilots = run
 
@@ -82,7 +82,7 @@ def test_the_tail_of_a_fit_is_that_of_both_pilots_each_read_as_its_own(far, call
         return log_ratios(problem, rows, pilots, source)
 
     again.setattr(learning, "log_ratios", note)
-    near, _ = choose(far, "auto", call)
+    near, _ = choose(Search(far, "auto", call))
     first, second = ran[1]
     assert [(one[1], one[2], one[3]) for one in read] == [([0], first, None), ([0], first, far), ([0], second, None)]
     assert read[0][0] is far
@@ -91,26 +91,26 @@ def test_the_tail_of_a_fit_is_that_of_both_pilots_each_read_as_its_own(far, call
 
 @pytest.mark.slow
 def test_another_reference_is_kept_without_a_second_pilot(far, call, again, ran):
-    problem, plan = choose(far, "prior", call)
+    problem, plan = choose(Search(far, "prior", call))
     assert problem is far
     assert plan.reason == "Chosen by the user."
     assert plan.pilot is ran[1][0][0]
-    assert choose(far, "fitted", call)[1].reason == "Chosen by the user."
+    assert choose(Search(far, "fitted", call))[1].reason == "Chosen by the user."
 
 
 @pytest.mark.slow
 def test_a_start_that_needs_few_temperatures_is_kept_without_a_second_pilot(far, call, again):
     again.setattr(fitted_starts, "_NEAR_MOVES", 10**6)
-    problem, plan = choose(far, "auto", call)
+    problem, plan = choose(Search(far, "auto", call))
     assert problem is far
     assert "would not save time" in plan.reason
-    assert choose(far, "fitted", call)[0] is not far
+    assert choose(Search(far, "fitted", call))[0] is not far
 
 
 @pytest.mark.slow
 def test_pilots_that_disagree_keep_the_prior(far, call, again):
     again.setattr(fitted_starts, "tolerance", lambda *_: -np.inf)
-    problem, plan = choose(far, "auto", call)
+    problem, plan = choose(Search(far, "auto", call))
     assert problem is far
     assert "misses something" in plan.reason
 
@@ -118,14 +118,14 @@ def test_pilots_that_disagree_keep_the_prior(far, call, again):
 @pytest.mark.slow
 def test_a_fit_that_needs_more_temperatures_is_not_taken(far, call, again):
     again.setattr(learning, "_shortest", lambda problem, tail: 16 if problem.is_prior else 10**6)
-    problem, plan = choose(far, "auto", call)
+    problem, plan = choose(Search(far, "auto", call))
     assert problem is far
     assert "10,000 temperatures would be needed" in plan.reason
 
 
 def test_a_target_that_is_hard_to_meet_is_planned_for(far, call, again):
     lengths = [
-        int(choose(far, "prior", call.asking(target_se=target))[1].lengths[0])
+        int(choose(Search(far, "prior", call.asking(target_se=target)))[1].lengths[0])
         for target in (None, 1.0, 0.1, 0.05, 0.001)
     ]
     # 1000 particles leave a hundredth of a squared standard error of 0.1 to each: the log weights may vary by 10, with
@@ -133,7 +133,7 @@ def test_a_target_that_is_hard_to_meet_is_planned_for(far, call, again):
     assert lengths[0] == lengths[1] < lengths[2] < lengths[3]
     np.testing.assert_allclose(lengths[3] / lengths[2], 4.0, rtol=0.01)
     assert lengths[4] == call.sampling.max_temperatures
-    assert choose(far, "prior", call.asking(n_temperatures=7))[1].lengths.tolist() == [7]
+    assert choose(Search(far, "prior", call.asking(n_temperatures=7)))[1].lengths.tolist() == [7]
 
 
 def test_a_pilot_of_many_stages_in_many_dimensions_may_lie_high():

@@ -15,7 +15,7 @@ from scipy.stats import binom, norm
 import pymc_hais
 from pymc_hais import FlatDiscrete
 from pymc_hais.planning import enumeration
-from pymc_hais.planning.mass import build_first_problem
+from pymc_hais.planning.building import compile_first
 from tests.marks import slow_but
 from tests.runs import call_of
 
@@ -255,5 +255,5 @@ def test_groups_are_not_summed_where_no_draw_is_possible(n_draws, monkeypatch):
             pm.Potential(f"{name}_on", pt.switch(pt.eq(bits.prod(), 1), 0.0, -np.inf))
     call = call_of(model, random_seed=1)
     monkeypatch.setattr(enumeration, "CHUNK", n_draws)
-    found = enumeration.enumerate_states(build_first_problem(model, "auto", call), call)
+    found = enumeration.enumerate_states(compile_first(model, "auto", call).problem, call)
     assert (found is not None) == (n_draws > 1)

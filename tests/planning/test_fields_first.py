@@ -138,12 +138,12 @@ def test_a_volatility_is_what_a_particle_filter_says():
 def test_a_tail_of_one_hill_asks_for_few_temperatures():
     tail = Tail(excess=1.4, mass=0.02, length=170)
     fitted = SimpleNamespace(has_light_tails=True)
-    near = {"is_near": True, "model": pm.Model(), "undrawn": [], "fitted": fitted}
+    near = {"is_near": True, "model": pm.Model(), "fitted": fitted}
     beside_fields = SimpleNamespace(**near, chart=SimpleNamespace(fields=[1]))
-    assert _shortest(beside_fields, tail, None) == _SHORTEST_OF_FIELDS < SHORTEST
-    assert _shortest(SimpleNamespace(**near, chart=None), tail, None) == 170
+    assert _shortest(beside_fields, tail, None, None) == _SHORTEST_OF_FIELDS < SHORTEST
+    assert _shortest(SimpleNamespace(**near, chart=None), tail, None, None) == 170
     late = replace(tail, late=Late(0.1, 300))
-    assert _shortest(beside_fields, late, None) == 300
+    assert _shortest(beside_fields, late, None, None) == 300
 
 
 @pytest.mark.exhaustive

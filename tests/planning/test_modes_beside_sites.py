@@ -5,7 +5,7 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 
-from pymc_hais.planning.mass import build_first_problem
+from pymc_hais.planning.building import compile_first
 from pymc_hais.planning.modes.beside_sites import climb_beside_sites, find_states
 from tests.front_door import assert_right, estimate
 from tests.hills import hilly_model
@@ -28,7 +28,7 @@ def test_hills_that_move_with_the_sites_are_climbed_at_each_state():
         x = pm.Normal("x", 0.0, 3.0, shape=2)
         terms = [pm.logp(pm.Normal.dist(centre + 0.5 * s, 0.2), x).sum() for centre in (-2.0, 2.0)]
         pm.Potential("hills", pt.logsumexp(pt.stack(terms)))
-    problem = build_first_problem(model, "prior", call_of(model))
+    problem = compile_first(model, "prior", call_of(model)).problem
     starts = np.array([[-1.0, -1.0, 0.0], [1.0, 1.0, 0.0], [-1.0, -1.0, 1.0], [1.0, 1.0, 1.0], [-1.0, -1.5, 0.0]])
     found = climb_beside_sites(problem, starts, np.ones(3), 50)
     # The normal prior (3.0) pulls each hill (0.2) towards zero, by a factor of 1 / (1 + 0.04 / 9).

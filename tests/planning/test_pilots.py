@@ -73,7 +73,7 @@ def test_the_heaviest_tail_that_was_seen_is_the_choices(hierarchy):
     rng = np.random.default_rng(0)
     normal, heavy = rng.normal(size=2000), rng.exponential(4.0, size=2000)
     lengths, call = np.array([5]), call_of()
-    found = [decide(hierarchy[0], [build_pilot()], seen, lengths, call) for seen in ([normal], [normal, heavy])]
+    found = [decide(hierarchy[0], [build_pilot()], seen, lengths, call, None) for seen in ([normal], [normal, heavy])]
     short, long = found
     assert short.tail.mass == 0.0
     assert long.tail.mass > 0.01

@@ -6,7 +6,7 @@ import pytensor.tensor as pt
 import pytest
 from scipy.special import gammaln
 
-from pymc_hais.planning.mass import build_first_problem
+from pymc_hais.planning.building import compile_first
 from pymc_hais.planning.rays import Rays, measure_rays, widened
 from pymc_hais.references import StudentT
 from tests.front_door import assert_right, estimate
@@ -53,7 +53,7 @@ def test_powers_are_those_of_a_student_t(n_dims, tail):
         x = pm.Flat("x", shape=n_dims)
         pm.Potential("energy", law.logp(x))
     call = call_of(model, backend="jax")
-    problem = build_first_problem(model, "auto", call)
+    problem = compile_first(model, "auto", call).problem
     rays = measure_rays(problem, call.seeds)
     np.testing.assert_allclose(rays.tail, tail, atol=1e-6)
     np.testing.assert_allclose(rays.along, n_dims + tail, atol=1e-6)
@@ -66,7 +66,7 @@ def test_the_heaviest_axis_is_found_beside_a_light_one():
         x, y = pm.Flat("x"), pm.HalfFlat("y")
         pm.Potential("energy", -0.5 * x**2 - pt.log(y) - 3.0 * pt.log1p(pt.log(y) ** 2))
     call = call_of(model, backend="jax")
-    rays = measure_rays(build_first_problem(model, "auto", call), call.seeds)
+    rays = measure_rays(compile_first(model, "auto", call).problem, call.seeds)
     # Of log y the density falls as its sixth power; across, the normal one of x decides.
     assert rays.across > 1e3
     np.testing.assert_allclose(rays.along, 6.0, atol=1e-6)

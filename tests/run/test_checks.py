@@ -122,7 +122,7 @@ def test_what_a_reference_misses_is_seen_in_the_models_own_vector():
 def test_a_state_is_that_of_the_models_density_whatever_the_coordinates():
     problem = build_problem(schools(), "prior", C, Seeds((1,)))
     x = problem.reference.draw(5, np.random.SeedSequence(2)).positions
-    state = problem.evaluate_first(x)
+    state = problem.evaluate(x)
     np.testing.assert_allclose(problem.to_model(state.position), x, rtol=1e-10)
     logp = problem.model.compile_logp()
     expected = [logp({name: value[i] for name, value in problem.layout.unflatten(x).items()}) for i in range(5)]

@@ -7,7 +7,7 @@ import pytest
 from scipy.special import logsumexp
 from scipy.stats import norm
 
-from pymc_hais.planning.mass import build_first_problem
+from pymc_hais.planning.building import compile_first
 from pymc_hais.problem.problem import Problem
 from pymc_hais.run.copies import Labels
 from tests.front_door import assert_right, estimate
@@ -19,7 +19,7 @@ Y = np.random.default_rng(3).normal([-2.0, 0.0, 3.0] * 5, 0.5)
 
 def labels_of(model):
     call = call_of(model, backend="jax")
-    return Labels(build_first_problem(model, "auto", call), call)
+    return Labels(compile_first(model, "auto", call).problem, call)
 
 
 def mixture(prior_means=(0.0, 0.0, 0.0)):
@@ -36,7 +36,7 @@ def components():
     """Return the labels of a mixture, the positions that they were tested with, and the gradients that were counted."""
     model, tested = mixture(), []
     runner = call_of(model, backend="jax")
-    problem, evaluate = build_first_problem(model, "auto", runner), Problem.log_density
+    problem, evaluate = compile_first(model, "auto", runner).problem, Problem.log_density
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Problem, "log_density", lambda self, x: tested.append(len(x)) or evaluate(self, x))
         labels = Labels(problem, runner)

@@ -13,7 +13,7 @@ import pymc_hais
 from pymc_hais.calls import stages
 from pymc_hais.estimators.region import compare_regions
 from pymc_hais.inputs.draws import read_modes
-from pymc_hais.planning.mass import build_first_problem
+from pymc_hais.planning.building import compile_first
 from pymc_hais.results.findings.others import check_modes
 from pymc_hais.run.modes import search as run_modes
 from pymc_hais.run.modes.climbing import Joint, climb
@@ -335,7 +335,7 @@ def test_climbs_from_particles_of_earlier_runs_hide_no_mode_that_one_climb_alone
 def test_climbs_are_counted_by_where_they_end():
     model, _ = of_parts(2, [(1.0, -4.0, 1.0), (3.0, 4.0, 0.5)], 5.0)
     call = call_of(model, backend="jax")
-    joint = Joint(build_first_problem(model, "auto", call))
+    joint = Joint(compile_first(model, "auto", call).problem)
     starts = np.array([[-4.5, -3.0], [4.1, 4.2], [3.5, 4.0], [-3.5, -4.5], [4.0, 4.4]])
     climbed = climb(joint, starts, np.ones(2), 60)
     by_place = {

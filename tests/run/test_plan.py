@@ -12,9 +12,9 @@ from pymc_hais.density import Layout, ModelIdentity, Sites, identify_as_written
 from pymc_hais.estimators import LogZEstimate, Tail
 from pymc_hais.kernels import Gibbs, Hamiltonian, LinearConstraints, RandomWalk
 from pymc_hais.planning import follow as plan_reuse
-from pymc_hais.problem.problem import PriorMass
 from pymc_hais.references import Box, Fitted, Gaussian, Gaussians, Mixture, StudentT
 from pymc_hais.run.plan import Origin, Own, Plan, Promise, Start, Tables, decode_plan, encode_plan
+from pymc_hais.run.row_evidence import PriorMass
 from pymc_hais.tuning import Pilot, Recipe
 
 IDENTITY = ModelIdentity("floatX", {"a": "normal"}, {"a": "1"}, {"a": "2"}, {"y": "3"}, "4", ("a file",))

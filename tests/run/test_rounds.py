@@ -11,9 +11,8 @@ from pymc_hais.engines.base import CompileClock
 from pymc_hais.estimators import LogZEstimate, Round, Tail, combine, estimate_log_z
 from pymc_hais.estimators.memory import NO_LAG
 from pymc_hais.kernels import Hamiltonian
-from pymc_hais.problem.problem import PriorMass
 from pymc_hais.run import rounds, row_evidence
-from pymc_hais.run.row_evidence import estimate_row
+from pymc_hais.run.row_evidence import PriorMass, estimate_row
 from pymc_hais.runner import timing
 from tests.mutants import mutate
 from tests.runs import build_pilot, build_run, call_of, pareto, plan_of, temperature
@@ -46,7 +45,6 @@ def start_of(lengths=(64,), tail=None, scouted=(), cost=0, speed=0.0, pilot=None
             tile=lambda n: 1,
         ),
         reference=SimpleNamespace(cost=lambda n: cost * n),
-        prior_mass=None,
     )
     return problem, plan_of(lengths, pilot, tail=tail or Tail(), scouted=scouted, seconds_per_gradient=speed)
 
@@ -296,8 +294,8 @@ def test_an_interrupt_leaves_the_rows_that_are_done_and_the_scouting_of_the_othe
 
 def test_the_mass_of_the_prior_divides_z_and_adds_its_error():
     mass = PriorMass(LogZEstimate(2.0, 0.05, 1.9, 2.1))
-    start = start_of()
-    start[0].prior_mass = mass
+    problem, plan = start_of()
+    start = problem, replace(plan, start=replace(plan.start, mass=mass))
     (plain,), (row,) = evidence_of(healthy(0.3))[0].rows, evidence_of(healthy(0.3), start=start)[0].rows
     np.testing.assert_allclose(row.estimate.value, plain.estimate.value - 2.0)
     np.testing.assert_allclose(row.estimate.mc_se, np.hypot(plain.estimate.mc_se, 0.05))

@@ -8,9 +8,9 @@ import pytest
 import pymc_hais
 from pymc_hais.calls import sample
 from pymc_hais.core.seeds import Branch
+from pymc_hais.planning.building import compile_first
 from pymc_hais.planning.confirm import _anneal_few
 from pymc_hais.planning.learning import learn
-from pymc_hais.planning.mass import build_first_problem
 from pymc_hais.planning.modes.reference import start_beside
 from pymc_hais.problem.problem import CHUNK
 from pymc_hais.run.modes.climbing import Peak
@@ -27,7 +27,7 @@ def first():
     """A start that had a pilot."""
     model = one_mean()
     runner = call_of(model, draws=100, chains=2, backend="jax")
-    return learn(build_first_problem(model, "auto", runner), [0], 0, runner)
+    return learn(compile_first(model, "auto", runner).problem, [0], 0, runner)
 
 
 def test_a_population_that_confirms_a_fit_is_counted(first):
@@ -46,7 +46,8 @@ def test_a_start_beside_that_is_not_taken_is_counted(first):
     weights = np.full((1, len(positions)), -np.log(len(positions)))
     run = SimpleNamespace(log_weights=weights, log_z=np.zeros(1), positions=positions)
     before = first.runner.ledger.gradients[PILOT]
-    evidence = SimpleNamespace(problem=first.problem, run=run, estimate=SimpleNamespace(value=-5.0))
+    plan, estimate = first.plan, SimpleNamespace(value=-5.0)
+    evidence = SimpleNamespace(problem=first.problem, plan=plan, mass=plan.start.mass, run=run, estimate=estimate)
     assert start_beside(evidence, found, first.runner) is None
     assert first.runner.ledger.gradients[PILOT] - before == CHUNK
 

@@ -15,8 +15,8 @@ from pymc_hais.core.seeds import Purpose, Seeds
 from pymc_hais.core.weights import systematic
 from pymc_hais.density import Layout, read_containers
 from pymc_hais.inputs.request import read
+from pymc_hais.planning.building import compile_first
 from pymc_hais.planning.learning import run_pilots
-from pymc_hais.planning.mass import build_first_problem
 from pymc_hais.problem.problem import Problem, joint_of
 from pymc_hais.tuning import build_ladder, merge, suggest_length
 
@@ -175,7 +175,7 @@ def build_chains(
     seed = int(rng.integers(2**32))
     runner = read("fit", model, {"random_seed": seed, "backend": backend, "kernel": kernel}).runner()
     present = {name: value for name, value in read_containers(model).items() if name in parameters}
-    problem = build_first_problem(model, "prior" if model.observed_RVs else "auto", runner, rows, present)
+    problem = compile_first(model, "prior" if model.observed_RVs else "auto", runner, rows, present).problem
     # What the model is does not change with the parameters, and is not asked in each step.
     problem = replace(problem, identity=None)
     given = problem.engine.kernel.step_size

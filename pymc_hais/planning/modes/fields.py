@@ -15,9 +15,9 @@ import numpy as np
 
 from pymc_hais.core.seeds import Purpose
 from pymc_hais.core.weights import log_sum_exp, systematic
-from pymc_hais.density import Chart, is_concave_in, known_log_mass
+from pymc_hais.density import Chart, is_concave_in, known_log_mass, unnormalised_priors
 from pymc_hais.planning.learning import Trial, learn
-from pymc_hais.planning.mass import mass_of
+from pymc_hais.planning.mass import measure_prior_mass
 from pymc_hais.planning.modes.near import Judged, climb_in_time, is_hierarchy, judge, start_around, those_that_count
 from pymc_hais.problem.problem import Problem
 from pymc_hais.references import Gaussian, Gaussians
@@ -82,7 +82,6 @@ def try_fields_first(problem: Problem, runner: Runner) -> Trial | str:
     """
     if runner.sampling.estimators or not _is_offered(problem):
         return ""
-    problem = replace(problem, prior_mass=mass_of(problem, runner))
     assert problem.chart is not None
     pay = runner.paying(PILOT)
     along = Slice(problem, ~problem.chart.is_field, pay)
@@ -101,7 +100,8 @@ def try_fields_first(problem: Problem, runner: Runner) -> Trial | str:
         return f"there are several modes, and draws around them have an effective sample size of {judged.share:.0%}."
     if any(one.is_dense for one in problem.chart.fields) and not _is_near(judged):
         return f"the effective sample size of draws around it is {judged.share:.0%} (Pareto k {judged.tail:.1f})."
-    trial = learn(near, [0], _FROM_FIELDS, runner)
+    mass = measure_prior_mass(problem.model, runner) if unnormalised_priors(problem.model) else None
+    trial = learn(near, [0], _FROM_FIELDS, runner, mass=mass)
     if not trial.plan.is_tuned:
         return "the pilot from there ran out of time."
     n_steps = int(trial.plan.lengths[0])
@@ -120,7 +120,6 @@ def _is_offered(problem: Problem) -> bool:
         and problem.is_prior
         and is_smooth(problem)
         and not any(problem.layout.is_periodic)
-        and not problem.undrawn
         and not is_hierarchy(problem)
         and known_log_mass(problem.model) is not None
     )
@@ -298,4 +297,4 @@ def _around(problem: Problem, chart: Chart, along: Slice, mean: np.ndarray, cova
         turn = np.linalg.inv(mix)
         centre[chart.mixed], scale[chart.mixed] = turn @ mean, np.sqrt(np.diag(turn @ covariance @ turn.T))
     assert problem.sites is not None
-    return start_around(problem, centre, scale, replace(problem.sites, mix=mix))
+    return start_around(problem, centre, scale, replace(problem.sites, mix=mix), known_log_mass(problem.model) or 0.0)

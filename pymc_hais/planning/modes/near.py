@@ -25,7 +25,7 @@ from pymc_hais.estimators.unseen import pareto_k
 from pymc_hais.planning.confirm import AGREEMENT, ERRORS, is_one_hill
 from pymc_hais.planning.fits import fit_to_draws
 from pymc_hais.planning.learning import Trial, adaptation_bias, learn, run_pilots
-from pymc_hais.problem.problem import CHUNK, PriorMass, Problem
+from pymc_hais.problem.problem import CHUNK, Problem
 from pymc_hais.references import Fitted, Gaussian
 from pymc_hais.run.modes.climbing import Climbed, Joint, Peak, can_climb, climb, scales_of
 from pymc_hais.runner.ledger import PILOT
@@ -115,7 +115,7 @@ def shorten(near: Problem, best: Trial) -> Problem:
         starts = pilot.positions[:: -(-len(pilot.positions) // joint.round_up(_FEWEST_STARTS))]
         peak = _find_peak(joint, starts, runner)
         if isinstance(peak, Peak):
-            judged = judge(_at(peak, first, near.prior_mass), joint, rng)
+            judged = judge(_at(peak, first), joint, rng)
     return judged.accepted() if judged.is_good else near
 
 
@@ -192,7 +192,6 @@ def _is_offered(problem: Problem) -> bool:
         and can_climb(problem)
         and problem.engine.grain(CHUNK) < CHUNK  # as wide as this, a program of its own for few particles pays
         and problem.is_integral
-        and not problem.undrawn
         and not is_hierarchy(problem)
         and not unnormalised_priors(problem.model)
     )
@@ -207,7 +206,7 @@ def _find(problem: Problem, joint: Joint, runner: Runner) -> Judged | str:
     if isinstance(peak, str):
         return peak
     rng = np.random.default_rng(runner.seeds.sequence(Purpose.MODES, 4))
-    near = _at(peak, problem, problem.prior_mass)
+    near = _at(peak, problem)
     for _ in range(_TURNS):
         judged = judge(near, joint, rng)
         if judged.is_good:
@@ -250,12 +249,14 @@ def _find_peak(joint: Joint, starts: np.ndarray, runner: Runner) -> Peak | str:
     return best if climbed.share >= _AGREEING else f"{climbed.share:.0%} of the climbs end at a mode."
 
 
-def _at(peak: Peak, problem: Problem, mass: PriorMass | None) -> Problem:
+def _at(peak: Peak, problem: Problem) -> Problem:
     """Start from a mixture with the Gaussian of a peak's curvature, in the problem's own coordinates."""
-    return start_around(replace(problem, prior_mass=mass), peak.position, peak.factor, problem.sites)
+    return start_around(problem, peak.position, peak.factor, problem.sites)
 
 
-def start_around(problem: Problem, centre: np.ndarray, scale: Metric, sites: Sites | None) -> Problem:
+def start_around(
+    problem: Problem, centre: np.ndarray, scale: Metric, sites: Sites | None, log_prior_mass: float = 0.0
+) -> Problem:
     """Start from a mixture with a Gaussian, in the coordinates of sites; its scale is dense where the fit's is."""
     assert problem.fitted is not None
     if problem.fitted.is_dense and scale.ndim == 1:
@@ -263,7 +264,7 @@ def start_around(problem: Problem, centre: np.ndarray, scale: Metric, sites: Sit
     elif not problem.fitted.is_dense and scale.ndim == 2:
         scale = np.sqrt(np.sum(scale**2, axis=1))
     shape = Gaussian(np.zeros(len(scale)), scale)
-    return problem.with_fit(Fitted(shape, centre[None], DEFENCE, problem.log_prior_mass, _SOURCE), sites)
+    return problem.with_fit(Fitted(shape, centre[None], DEFENCE, log_prior_mass, _SOURCE), sites)
 
 
 def _follow(problem: Problem, judged: Judged, rng: np.random.Generator) -> Problem:
@@ -271,4 +272,4 @@ def _follow(problem: Problem, judged: Judged, rng: np.random.Generator) -> Probl
     share = next_beta(judged.log_weights, 0.0, _FOLLOWED)
     chosen = systematic(share * judged.log_weights, rng.random())
     x = judged.problem.to_model(judged.positions[chosen])
-    return fit_to_draws(problem, x, problem.prior_mass, _SOURCE)
+    return fit_to_draws(problem, x, 0.0, _SOURCE)

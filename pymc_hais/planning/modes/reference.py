@@ -8,13 +8,13 @@ import numpy as np
 from pymc_hais.core.records import AnnealingRun
 from pymc_hais.core.seeds import Purpose
 from pymc_hais.core.weights import log_sum_exp, pool, systematic
+from pymc_hais.planning.building import compile_first
 from pymc_hais.planning.fits import fit_to_draws
 from pymc_hais.planning.learning import learn
-from pymc_hais.planning.mass import build_first_problem
 from pymc_hais.planning.modes.beside_sites import climb_beside_sites
 from pymc_hais.planning.modes.near import judge
 from pymc_hais.planning.rays import student_t_of
-from pymc_hais.planning.starts import first_reference, heavy_reference
+from pymc_hais.planning.starts import Search, first_reference, heavy_reference
 from pymc_hais.problem.problem import CHUNK, Problem
 from pymc_hais.references import Gaussian, Gaussians, Mixture, StudentT, uniform_margins
 from pymc_hais.run.copies import Labels
@@ -45,22 +45,18 @@ _CARRIED, _CARRIED_PER_DIM = 2000, 20
 _MOST_COPIES = 64
 
 
-def add_modes(model: Any, reference: Any, points: np.ndarray, runner: Runner) -> Mixture:
-    """Mix the first reference with a Gaussian around each mode.
+def add_modes(search: Search) -> None:
+    """Mix the first reference with a Gaussian around each mode that the user's points lead to, and compile it.
 
-    Parameters
-    ----------
-    reference : str or object
-        As the user gave it.
-    points : ndarray (n, D)
-        Flat vectors from which the joint density is climbed, and from their copies with labels in another order.
+    The joint density is climbed from the points and from their copies with labels in another order.
 
     Raises
     ------
     ValueError
         If the density cannot be climbed, or no point leads to a mode.
     """
-    problem = build_first_problem(model, reference, runner)
+    problem, runner, points = search.problem, search.runner, search.points
+    assert points is not None
     is_beside = can_climb_beside_sites(problem)
     if not (is_beside or can_climb(problem)):
         raise ValueError(
@@ -83,13 +79,15 @@ def add_modes(model: Any, reference: Any, points: np.ndarray, runner: Runner) ->
     least = max(peak.log_mass for peak in peaks) - _NEGLIGIBLE
     gaussians = [_carry(peak, problem, rng) for peak in peaks if peak.log_mass > least]
     walls = runner.compiler.kernel.constraints
-    start = heavy_reference(walls) if problem.undrawn else first_reference(reference, model, walls)
-    if isinstance(start, StudentT) and not problem.undrawn:
+    start = heavy_reference(walls) if search.undrawn else first_reference(search.reference, problem.model, walls)
+    if isinstance(start, StudentT) and not search.undrawn:
         start = student_t_of(problem) or start  # with tails as heavy as the density's
     around: Any = Gaussians(gaussians)
     if is_beside:
         around = uniform_margins(around, problem.layout.n_continuous, problem.layout.sites)
-    return Mixture([start, around], [1.0 - _SHARE, _SHARE])
+    search.reference = Mixture([start, around], [1.0 - _SHARE, _SHARE])
+    mixed = compile_first(problem.model, search.reference, runner)
+    search.problem, search.mass, search.undrawn = mixed.problem, mixed.mass, ()
 
 
 def start_beside(first: Evidence, found: Modes, runner: Runner) -> tuple[Problem, Plan] | None:
@@ -108,7 +106,7 @@ def start_beside(first: Evidence, found: Modes, runner: Runner) -> tuple[Problem
     joint = Joint(problem, runner.paying(PILOT))
     rng = np.random.default_rng(runner.seeds.sequence(Purpose.MODES, 6))
     uniform = rng.random()
-    for build in (lambda: problem, lambda: _fit_to_run(problem, first.run, uniform)):
+    for build in (lambda: problem, lambda: _fit_to_run(problem, first.run, uniform, first.plan.log_prior_mass)):
         near = build()
         if near.fitted is None or not near.fitted.share:
             continue
@@ -117,14 +115,14 @@ def start_beside(first: Evidence, found: Modes, runner: Runner) -> tuple[Problem
         near = near.with_fit(replace(near.fitted, beside=beside, share_beside=share), near.sites)
         judged = judge(near, joint, rng)
         if judged.share >= (_SOME_COUNT if found.is_conditional else _ENOUGH_COUNT) and judged.tail <= _LIGHT:
-            return learn(judged.accepted(), [0], _BESIDE, runner).start
+            return learn(judged.accepted(), [0], _BESIDE, runner, mass=first.mass).start
     return None
 
 
-def _fit_to_run(problem: Problem, run: AnnealingRun, uniform: float) -> Problem:
+def _fit_to_run(problem: Problem, run: AnnealingRun, uniform: float, log_prior_mass: float) -> Problem:
     """Fit to the final particles of a run, resampled by one uniform number."""
     chosen = systematic(pool(run.log_weights, run.log_z), uniform)
-    return fit_to_draws(problem, problem.to_model(run.positions[chosen]), problem.prior_mass, "the run before")
+    return fit_to_draws(problem, problem.to_model(run.positions[chosen]), log_prior_mass, "the run before")
 
 
 def _scales(problem: Problem, runner: Runner) -> np.ndarray:

@@ -8,6 +8,7 @@ from pymc_hais.density.rows import declared_value
 from pymc_hais.estimators import Finding
 from pymc_hais.problem.problem import Problem
 from pymc_hais.results.findings.finding import check
+from pymc_hais.run.row_evidence import PriorMass
 
 
 @check("the diagnosis of the data")
@@ -34,23 +35,22 @@ def check_data(problem: Problem) -> Iterator[Finding]:
 
 
 @check("the diagnosis of the prior's draws")
-def check_prior_draws(problem: Problem) -> Iterator[Finding]:
+def check_prior_draws(problem: Problem, mass: PriorMass | None) -> Iterator[Finding]:
     """Yield an info if draws of the prior could not be used for the default start."""
-    if problem.undrawn:
+    if mass is not None and mass.undrawn:
         yield Finding(
             "prior_density",
             "info",
-            f"Draws of the prior of {quoted(problem.undrawn)} do not follow its log density in PyMC, or are hardly "
+            f"Draws of the prior of {quoted(mass.undrawn)} do not follow its log density in PyMC, or are hardly "
             f"ever in the range of the transforms: the run starts from {problem.reference.label} instead.",
             "log Z belongs to the density, as PyMC computes it; you need do nothing.",
         )
 
 
 @check("the diagnosis of the prior's mass")
-def check_prior_mass(problem: Problem) -> Iterator[Finding]:
+def check_prior_mass(problem: Problem, mass: PriorMass | None) -> Iterator[Finding]:
     """Yield the mass that log Z was divided by, if the prior does not integrate to one; or that it is not known."""
-    mass = problem.prior_mass
-    suspects = () if problem.is_prior else unnormalised_priors(problem.model) or problem.undrawn
+    suspects = () if problem.is_prior else unnormalised_priors(problem.model) or (mass.undrawn if mass else ())
     if mass is not None:
         value, se = mass.estimate.value, mass.estimate.se
         if not abs(value) <= max(3.0 * se, 1e-9):  # nats of rounding

@@ -15,7 +15,7 @@ from pymc_hais.run.row_evidence import estimate_row
 from tests.quick import QUICK
 from tests.runs import build_run, call_of
 
-PROBLEM = SimpleNamespace(is_prior=True, prior_mass=None, undrawn=())
+PROBLEM = SimpleNamespace(is_prior=True)
 
 
 def rows_of(before, after, se=0.2, **replaced):
@@ -29,7 +29,7 @@ def rows_of(before, after, se=0.2, **replaced):
 
 
 def findings(rows, stopped_by="single_round", **options):
-    evidence = SimpleNamespace(problem=PROBLEM, rows=rows, stopped_by=stopped_by)
+    evidence = SimpleNamespace(problem=PROBLEM, mass=None, rows=rows, stopped_by=stopped_by)
     found = findings_of_rows(evidence, call_of(**options))
     return {finding.name: finding for finding in found}
 
