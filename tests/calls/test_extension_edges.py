@@ -183,7 +183,7 @@ def test_an_extension_keeps_the_chains_that_were_added_before_an_interrupt(model
         return anneal(*args)
 
     monkeypatch.setattr(extending, "anneal_rows", interrupted)
-    monkeypatch.setattr(extending, "_missing", lambda *_: 2)
+    monkeypatch.setattr(extending, "_needed", lambda estimate, mass, n_chains, target: n_chains + 2.0)
     more = extend(first, model, target_se=1e-3)
     assert more["posterior"].sizes["chain"] == 4
     assert more["posterior"].attrs["stopped_by"] == "interrupt"
