@@ -55,10 +55,11 @@ def _are_one(first: LogZEstimate, second: LogZEstimate) -> bool:
 def check_validation(bounds: Mapping[str, np.ndarray], ranks: Mapping[str, np.ndarray]) -> Iterator[Finding]:
     """Yield findings of the bounds (R,) and the ranks of simulated data sets about the sampler on this model."""
     gap = bounds["upper"] - bounds["lower"]
-    # Each upper bound rests on one draw of the true values, which its own error does not count.
+    # Each upper bound rests on one draw of the true values, which its own error does not count.  The spread of fewer
+    # than five data sets says too little.
     error = float(np.std(gap, ddof=1) / np.sqrt(len(gap))) if len(gap) >= 5 else np.inf
     error = max(error, float(np.sqrt(np.sum(bounds["upper_se"] ** 2 + bounds["lower_se"] ** 2))) / len(gap))
-    if gap.mean() < -4.0 * error:
+    if gap.mean() < -4.0 * error:  # one false alarm in 30,000 calls
         yield Finding(
             "calibration",
             "error",
@@ -75,8 +76,8 @@ def check_validation(bounds: Mapping[str, np.ndarray], ranks: Mapping[str, np.nd
             "Pass a larger `n_temperatures`, or more `draws`.",
         )
     columns = [(name, column) for name, values in ranks.items() for column in values.reshape(len(values), -1).T]
-    false_alarm = 1e-3 / len(columns)  # one for all parameters together
-    off = {name for name, column in columns if kstest(column, "uniform").pvalue < false_alarm}
+    # One false alarm in a thousand calls, over all parameters together.
+    off = {name for name, column in columns if len(columns) * kstest(column, "uniform").pvalue < 1e-3}
     if off:
         yield Finding(
             "calibration",
