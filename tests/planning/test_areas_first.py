@@ -79,7 +79,7 @@ def test_areas_are_integrated_out(build):
     _, truth, found, idata = integrated(build)
     assert_right(found, truth)
     assert "`areas` integrated out" in idata["posterior"].attrs["reference_reason"]
-    assert found.se < 0.05
+    assert found.se <= 0.1  # as asked for: most of it is the mass of a tail
     assert any("integrates to exp(" in one.message for one in found.findings)
 
 

@@ -117,7 +117,7 @@ def test_pilots_that_disagree_keep_the_prior(far, call, again):
 
 @pytest.mark.slow
 def test_a_fit_that_needs_more_temperatures_is_not_taken(far, call, again):
-    again.setattr(learning, "_shortest", lambda problem, tail: 16 if problem.is_prior else 10**6)
+    again.setattr(learning, "_shortest", lambda problem, *_: 16 if problem.is_prior else 10**6)
     problem, plan = choose(Search(far, "auto", call))
     assert problem is far
     assert "10,000 temperatures would be needed" in plan.reason

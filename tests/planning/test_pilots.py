@@ -79,7 +79,7 @@ def test_the_heaviest_tail_that_was_seen_is_the_choices(hierarchy):
     assert long.tail.mass > 0.01
     assert long.lengths[0] == long.tail.length > short.lengths[0]
     # For an error of a nat, beside which the tail's mass is small, rounds are as short as without it.
-    rough = decide(hierarchy[0], [build_pilot()], [normal, heavy], lengths, call_of(target_se=1.0))
+    rough = decide(hierarchy[0], [build_pilot()], [normal, heavy], lengths, call_of(target_se=1.0), None)
     assert rough.tail == long.tail
     assert rough.lengths[0] == short.lengths[0]
 

@@ -15,6 +15,7 @@ from pymc_hais.estimators.region import compare_regions
 from pymc_hais.inputs.draws import read_modes
 from pymc_hais.planning.building import compile_first
 from pymc_hais.results.findings.others import check_modes
+from pymc_hais.run.modes import measured
 from pymc_hais.run.modes import search as run_modes
 from pymc_hais.run.modes.climbing import Joint, climb
 from tests.front_door import assert_right, estimate
@@ -188,7 +189,7 @@ def test_the_check_needs_the_runs_own_share(monkeypatch):
     def without_share(log_z, masses, shares, errors):
         return compare_regions(log_z, masses, 0.0 * shares, errors)
 
-    monkeypatch.setattr(run_modes, "compare_regions", without_share)
+    monkeypatch.setattr(measured, "compare_regions", without_share)
     found, _ = estimate(one_mean(), draws=200)
     assert errors(found) == ["missed_mass"]
 
