@@ -10,6 +10,7 @@ from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.records import AnnealingRun, Ladder, Metric, Schedule
 from pymc_hais.core.schedules import FIXED, constant_speed, cumulative_barrier
 from pymc_hais.estimators import Late
+from pymc_hais.tuning.metric import marginal_scales
 from pymc_hais.tuning.pilot import Pilot
 
 #: How betas are placed, beside the names of :data:`pymc_hais.core.schedules.FIXED`: as the pilot measures.
@@ -156,6 +157,5 @@ def merge(pilots: Sequence[Pilot]) -> Pilot:
 def _average(metrics: Sequence[Metric]) -> Metric:
     """Average covariances, given as factors."""
     if any(metric.ndim == 1 for metric in metrics):
-        scales = [metric if metric.ndim == 1 else np.sqrt(np.sum(metric**2, axis=1)) for metric in metrics]
-        return np.sqrt(np.mean(np.square(scales), axis=0))
+        return np.sqrt(np.mean(np.square([marginal_scales(metric) for metric in metrics]), axis=0))
     return np.linalg.cholesky(np.mean([metric @ metric.T for metric in metrics], axis=0))

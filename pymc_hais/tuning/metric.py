@@ -108,6 +108,11 @@ class MovingMetric:
         return earlier
 
 
+def marginal_scales(metric: Metric) -> np.ndarray:
+    """Return the standard deviation of each dimension, (D,)."""
+    return metric if metric.ndim == 1 else np.sqrt(np.sum(metric**2, axis=1))
+
+
 def _join(metric: Metric, scales: np.ndarray) -> Metric:
     """Add dimensions of their own scales."""
     if metric.ndim == 1:

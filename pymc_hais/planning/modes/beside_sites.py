@@ -18,7 +18,7 @@ from pymc_hais.core.weights import pool
 from pymc_hais.estimators.region import measure_region
 from pymc_hais.problem.problem import CHUNK, Problem
 from pymc_hais.run.evidence import Evidence, Modes
-from pymc_hais.run.modes.climbing import Joint, Peak, can_climb_beside_sites, climb
+from pymc_hais.run.modes.climbing import Joint, Peak, at_new_places, can_climb_beside_sites, climb
 from pymc_hais.run.modes.measured import in_order, regions_of, with_shares
 from pymc_hais.run.modes.search import NEGLIGIBLE, SHARE_OF_STARTS, SHARE_OF_TIME, attempt_search
 from pymc_hais.runner.runner import Runner
@@ -29,8 +29,6 @@ _CLIMBED = 4
 _N_STEPS, _FEWEST = 45, 50
 #: Share of the starts that are draws of the reference.
 _FROM_REFERENCE = 0.7
-#: Squared distance between peaks, in standard deviations of the first, within which they are the same place.
-_SAME_PLACE = 1.0
 
 
 class States(NamedTuple):
@@ -80,18 +78,14 @@ def climb_beside_sites(
         joint = Joint(problem, pay, states[number])
         own = starts[which.ravel() == number, :n_free]
         climbed = climb(joint, own, metric[(slice(n_free),) * metric.ndim], n_iterations, goes_on).peaks
-        new = [
-            peak
-            for peak in climbed
-            if all(other.squared_distance(peak.position[None])[0] > _SAME_PLACE for other in found.peaks)
-        ]
+        new = at_new_places(climbed, found.peaks)
         of_new = np.tile(states[number], (len(new), 1))
         found = Beside([*found.peaks, *new], np.concatenate([found.states, of_new]))
     return found
 
 
 def find_modes_beside_sites(evidence: Evidence, runner: Runner) -> Modes | None:
-    """Search for modes as :func:`pymc_hais.run.modes.find_modes` does."""
+    """Search for modes as :func:`pymc_hais.run.modes.search.find_modes` does."""
     return attempt_search(evidence, runner, _search) if can_climb_beside_sites(evidence.problem) else None
 
 

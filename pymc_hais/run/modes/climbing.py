@@ -20,6 +20,8 @@ _MOST_PEAKS, _MOST_EVALUATIONS, _FEW = 64, 6000, 3
 _SAME_VALUE, _SAME_PLACE = 0.1, 0.05
 #: Squared distance from a peak, in its own standard deviations, and nats within which there is no other one.
 _SAME_PEAK, _SAME_HEIGHT = 0.25, 0.5
+#: The same distance within which modes of one variable given other values of the rest are at one place.
+_ONE_PLACE = 1.0
 #: How often end points are compared again after two that seemed to be one were found to differ.
 _ROUNDS = 4
 #: Squared distance from the top, likewise, up to which an end point counts as arrived.
@@ -153,6 +155,13 @@ class Climbed(NamedTuple):
     def share(self) -> float:
         """Share of the climbs that ended at one of the peaks."""
         return float(np.mean(self.has_arrived))
+
+
+def at_new_places(peaks: list[Peak], known: list[Peak]) -> list[Peak]:
+    """Return those of the peaks, which differ, that are at the place of none that is known."""
+    return [
+        peak for peak in peaks if all(other.squared_distance(peak.position[None])[0] > _ONE_PLACE for other in known)
+    ]
 
 
 def tolerance_of(precision: np.finfo) -> float:

@@ -16,7 +16,7 @@ from pymc_hais.core.ascent import GoesOn, ascend
 from pymc_hais.core.records import AnnealingRun
 from pymc_hais.core.weights import log_sum_exp, pool, systematic
 from pymc_hais.estimators.region import compare_regions, measure_region, measure_shares
-from pymc_hais.run.modes.climbing import Joint, Peak, distinct, measure_peaks, tolerance_of
+from pymc_hais.run.modes.climbing import Joint, Peak, at_new_places, distinct, measure_peaks, tolerance_of
 from pymc_hais.run.modes.measured import Compared, regions_of
 
 #: Blocks of variables that climb, particles at which each does, and starts at each of these, at least.
@@ -35,8 +35,6 @@ _MOST_MODES, _NEGLIGIBLE = 12, 6.0
 _SHARE, _TIMES = 0.02, 3.0
 #: Share of its Gaussian within which a particle counts as around it.
 _AROUND = 0.999
-#: Squared distance between modes, in standard deviations of the first, within which they are the same.
-_SAME_PLACE = 1.0
 #: Relative addition to variances of particles, which may be fewer than dimensions.
 _JITTER = 1e-6
 
@@ -91,7 +89,7 @@ def find_modes_given_others(
             top = max((mode.peak.log_mass for mode in modes), default=-np.inf)
             peaks = [mode.peak for mode in modes if mode.peak.log_mass > top - _NEGLIGIBLE]
             is_suspect |= len(peaks) > 1 and _seems_missed(peaks, particles, is_free)
-            known += [peak for peak in peaks if not _is_known(peak, known)]
+            known += at_new_places(peaks, known)
         if is_suspect:
             found.append(_measure(known[:_MOST_MODES], is_free, joint, particles, log_z, rng, goes_on))
     return max((one for one in found if one), key=lambda one: one[1].missed.gain, default=None)
@@ -143,10 +141,6 @@ def _blocks(offsets: np.ndarray, n_dims: int) -> list[np.ndarray]:
     alone = [number == one for one in np.unique(number)]
     others = [~mask for mask in alone] if len(alone) > 2 else []
     return [mask for mask in alone + others if mask.sum() <= _MOST_FREE and not mask.all()]
-
-
-def _is_known(peak: Peak, known: list[Peak]) -> bool:
-    return any(other.squared_distance(peak.position[None])[0] < _SAME_PLACE for other in known)
 
 
 def _seems_missed(peaks: list[Peak], particles: Particles, is_free: np.ndarray) -> bool:
@@ -225,7 +219,7 @@ def _conditional_masses(
 
 
 def _widen(peaks: list[Peak], is_free: np.ndarray, joint: Joint, particles: Particles) -> Peak:
-    """Make a Gaussian in all D dimensions of a mode's at several particles and of the particles in the others."""
+    """Return a Gaussian in all D dimensions: the mean of a mode's Gaussians, and of all particles in the rest."""
     weights, rest = np.exp(particles.log_weights), particles.positions[:, ~is_free]
     places = np.stack([peak.position for peak in peaks])
     within = np.mean([peak.scale @ peak.scale.T for peak in peaks], axis=0)

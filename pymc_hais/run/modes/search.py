@@ -26,6 +26,7 @@ from pymc_hais.run.modes.climbing import Joint, Peak, can_climb, climb
 from pymc_hais.run.modes.given_others import Particles, find_modes_given_others
 from pymc_hais.run.modes.measured import Compared, in_order, regions_of, with_shares
 from pymc_hais.runner.runner import Runner
+from pymc_hais.tuning.metric import marginal_scales
 
 #: Evaluations of each start, on average at least and at most, and the share of the run's evaluations in between: in 20
 #: dimensions climbs may need a hundred, and those that end early leave theirs.
@@ -102,21 +103,18 @@ def _search(
     kept = [i for i, peak in enumerate(climbed.peaks) if peak.log_mass > log_z - NEGLIGIBLE]
     # Climbs from where a run has been are no independent ones, and hide that another one alone has led there.
     peaks, n_arrived = [climbed.peaks[i] for i in kept], climbed.arrivals[~is_own][:, kept].sum(axis=0)
+    block = None
     if climbed.arrivals[is_drawn][:, kept].any(axis=1).sum() < _HARDLY_ANY * is_drawn.sum():
-        scales = metric if metric.ndim == 1 else np.sqrt(np.sum(metric**2, axis=1))
-        particles, goes_on = Particles.of(run, scales), lambda *_: time.perf_counter() < end
+        particles, goes_on = Particles.of(run, marginal_scales(metric)), lambda *_: time.perf_counter() < end
         block = find_modes_given_others(joint, particles, starts[is_drawn], problem.layout.offsets, log_z, rng, goes_on)
-        if block is not None:
-            peaks, compared = block
-            positions = np.stack([peak.position for peak in peaks])
-            modes = in_order(problem, peaks, positions, compared, evidence.estimate.log_prior_mass)
-            return replace(modes, is_conditional=True)
-    if not peaks or time.perf_counter() > end:
+    if block is None and (not peaks or time.perf_counter() > end):
         return None
-    compared = _compare(peaks, joint, run, log_z, rng)
-    counts = np.array([mass.log_mass for mass in compared.masses]) > log_z + compared.missed.gain + np.log(_REAL_SHARE)
+    peaks, compared = block or (peaks, _compare(peaks, joint, run, log_z, rng))
     positions = np.stack([peak.position for peak in peaks])
     modes = in_order(problem, peaks, positions, compared, evidence.estimate.log_prior_mass)
+    if block is not None:
+        return replace(modes, is_conditional=True)
+    counts = np.array([mass.log_mass for mass in compared.masses]) > log_z + compared.missed.gain + np.log(_REAL_SHARE)
     return replace(
         modes,
         n_confirming=int(np.sum(climbed.has_arrived & is_drawn)) if problem.reference.is_prior else 0,
@@ -195,8 +193,7 @@ def _exchange(
     if not best:
         return before[:0]
     is_free, z = np.concatenate(slopes), np.concatenate(best)
-    scales = metric if metric.ndim == 1 else np.sqrt(np.sum(metric**2, axis=1))
-
+    scales = marginal_scales(metric)
     for n_steps in _EXCHANGED_STEPS:
         z, is_free = ascend(joint, z, scales, n_steps, _TOP, is_free=is_free).positions, ~is_free
     return z
