@@ -236,11 +236,11 @@ def compile(
     Notes
     -----
     This function compiles the density and its checks.  The first call with a pair of ``draws`` and ``chains`` compiles
-    the loops over temperatures.  Two things are compiled again for other data: a prior whose mass is measured
-    (a reference other than the prior, with an ``ordered`` prior), and the whole model if the reference mixes such a
-    prior with other distributions; and, for a model with discrete variables, fitted margins and the other moves that a
-    long run tries.  A container cannot vary if its numbers are
-    shapes, lengths or masks, or decide which values a discrete variable has (``n`` of a ``pm.Binomial``).
+    the loops over temperatures.  Two things are compiled again for other data: a prior whose mass is measured (a
+    reference other than the prior, with an ``ordered`` prior), and the whole model if the reference mixes such a prior
+    with other distributions; and, for a model with discrete variables, fitted margins and the other moves that a long
+    run tries.  A container cannot vary if its numbers are shapes, lengths or masks, or decide which values a discrete
+    variable has (``n`` of a ``pm.Binomial``).
 
     Discrete variables are drawn together only if they are independent for any data: every number in a container may be
     nonzero.  So the sites of a Boltzmann machine with a matrix in ``pm.Data`` are drawn one at a time, and the random

@@ -56,7 +56,7 @@ def with_shares(peaks: list[Peak], masses: list[RegionMass], run: AnnealingRun, 
 
 
 def regions_of(peaks: list[Peak], z: np.ndarray) -> np.ndarray:
-    """Return the region that each position is in, (n,): of those that reach it the densest one's; K for none."""
+    """Return the number of the region around each position, (n,): the densest where several overlap, K for none."""
     distance = np.stack([peak.squared_distance(z) for peak in peaks])
     log_density = np.array([[peak.value] for peak in peaks]) - 0.5 * distance
     log_density[distance > chi2.ppf(_INSIDE, z.shape[1])] = -np.inf
