@@ -43,11 +43,9 @@ def choose(search: Search) -> tuple[Problem, Plan]:
     """
     if search.target is not None:
         own = replace(search, reference="auto", runner=runner_of_reference(search.runner), target=None)
-        search.problem = build_ratio_problem(search.target, *choose(own), search.runner)
+        search = replace(search, problem=build_ratio_problem(search.target, *choose(own), search.runner))
     else:
-        if search.points is not None:
-            add_modes(search)
-        measure_mass(search)
+        search = measure_mass(search if search.points is None else add_modes(search))
     problem = search.problem
     check_counters(search.runner.sampling.draws, problem.layout.n_continuous, problem.engine.kernel.n_uniforms)
     return _try([*AT_ONCE, *BY_PILOTS], search)
@@ -56,14 +54,14 @@ def choose(search: Search) -> tuple[Problem, Plan]:
 def _try(strategies: Sequence[Strategy], search: Search) -> tuple[Problem, Plan]:
     for strategy in strategies:
         found = strategy(search)
-        if not isinstance(found, str):
-            search.found = found
+        if isinstance(found, Search):
+            search = found
+        elif isinstance(found, Trial):
+            search = replace(search, found=found)
             if strategy in AT_ONCE:
                 break
         elif found and search.found is not None:
-            search.found = search.found.because(found)
-        elif found:
-            _log.debug("Not from the mode: %s", found)
+            search = replace(search, found=search.found.because(found))
     return search.best.start
 
 
@@ -85,7 +83,8 @@ def fit_to_given(search: Search) -> Trial | str:
     x = search.reference.positions
     if problem.layout.n_sites:
         return learn(fit_margins(problem, x, runner), [0], 0, runner)
-    near = fit_to_draws(problem, x, measure_for_fit(search), "the draws given")
+    search = measure_for_fit(search)
+    near = fit_to_draws(problem, x, search.log_prior_mass, "the draws given")
     return learn(near, [0], 0, runner, mass=search.mass)
 
 
@@ -106,17 +105,20 @@ def start_near_mode(search: Search) -> Trial | str:
     has_fields = problem.chart is not None and problem.chart.fields
     first = (try_fields_first if has_fields else try_mode_first)(problem, runner)
     if isinstance(first, str):
+        if first:
+            _log.debug("Not from the mode: %s", first)
         return first
-    return first.knowing(fallback=Fallback(lambda: _try(BY_PILOTS, replace(search, found=None))))
+    return first.knowing(fallback=Fallback(lambda: _try(BY_PILOTS, search)))
 
 
-def start_near_mode_again(search: Search) -> Trial | str:
-    """Try the mode in other coordinates than those of linear predictors, if a pilot from the prior is costly."""
+def start_near_mode_again(search: Search) -> Trial | Search | str:
+    """Try the mode in other coordinates than those of linear predictors; pilots, which may follow, move in these."""
     chart = search.problem.chart
     if not is_auto(search.reference) or chart is None or not chart.fixes_predictors:
         return ""
-    search.problem = compile_first(search.problem.model, search.reference, search.runner).problem
-    return start_near_mode(search)
+    search = replace(search, problem=compile_first(search.problem.model, search.reference, search.runner).problem)
+    found = start_near_mode(search)
+    return search if isinstance(found, str) else found
 
 
 def start_from_reference(search: Search) -> Trial | str:

@@ -51,7 +51,8 @@ def fit_to_pilot(search: Search) -> Trial | str:
     is_ours = is_auto(search.reference)
     if is_ours and (reason := _reason_to_stay(best)) is not None:
         return reason
-    near = fit_to(best.problem, best.centres, best.residuals, measure_for_fit(search))
+    search = measure_for_fit(search)
+    near = fit_to(best.problem, best.centres, best.residuals, search.log_prior_mass)
     tried = search.learn(shorten(near, best) if is_ours else near, _FITTED)
     if isinstance(tried, str):
         return tried

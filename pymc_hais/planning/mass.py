@@ -6,6 +6,7 @@ likelihood over the prior.  From any other reference one gets log of the integra
 marginal likelihood is that minus the log mass of the prior.
 """
 
+from dataclasses import replace
 from typing import Any
 
 from pymc_hais.core.seeds import Branch, Purpose, Seeds
@@ -28,17 +29,18 @@ _FITTED = 2000
 _SHARE_OF_TARGET = 0.3
 
 
-def measure_mass(search: Search) -> None:
-    """Measure the mass of the prior, unless particles start from prior draws or a parameter moves.
+def measure_mass(search: Search) -> Search:
+    """Return the search with the mass of the prior, unless particles start from prior draws or a parameter moves.
 
     Raises ValueError or NotImplementedError if it has to be measured, because draws of the prior cannot be used, and
     cannot be.
     """
-    problem = search.problem
+    problem, mass = search.problem, search.mass
     if search.undrawn:
-        search.mass = measure_prior_mass(problem.model, search.runner)._replace(undrawn=search.undrawn)
-    elif search.mass is None and not problem.is_prior and not problem.engine.path.n_evaluations:
-        search.mass = find_mass(problem.model, search.runner)
+        mass = measure_prior_mass(problem.model, search.runner)._replace(undrawn=search.undrawn)
+    elif mass is None and not problem.is_prior and not problem.engine.path.n_evaluations:
+        mass = find_mass(problem.model, search.runner)
+    return replace(search, mass=mass)
 
 
 def find_mass(model: Any, runner: Runner) -> PriorMass | None:
@@ -51,15 +53,15 @@ def find_mass(model: Any, runner: Runner) -> PriorMass | None:
         return None
 
 
-def measure_for_fit(search: Search) -> float:
-    """Return log of the mass of the prior that a fit is mixed with; measure it where it may not be zero.
+def measure_for_fit(search: Search) -> Search:
+    """Return the search with the mass of the prior that a fit is mixed with, measured where its log may not be zero.
 
     Raises ValueError or NotImplementedError if the prior cannot be drawn.
     """
     problem = search.problem
     if search.mass is None and problem.is_prior and unnormalised_priors(problem.model):
-        search.mass = measure_prior_mass(problem.model, search.runner)
-    return search.log_prior_mass
+        return replace(search, mass=measure_prior_mass(problem.model, search.runner))
+    return search
 
 
 def measure_prior_mass(model: Any, runner: Runner) -> PriorMass:

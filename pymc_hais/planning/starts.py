@@ -73,9 +73,9 @@ def heavy_reference(constraints: LinearConstraints | None) -> Any:
     return StudentT(HEAVY) if constraints is None else Box(*axis_bounds(constraints))
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class Search:
-    """The search for a start of one problem."""
+    """The search for a start of one problem; each stage of planning returns a copy that knows more."""
 
     problem: Problem  # compiled for the first start
     reference: Any  # as the user gave it, or mixed with given modes
@@ -114,5 +114,6 @@ class Search:
             return f"No particle from {problem.label} has a density above zero."
 
 
-#: A way to start: returns a trial to be taken, or the reason why not, which is "" where it is not for the problem.
-Strategy = Callable[[Search], Trial | str]
+#: A way to start: returns a trial to be taken, or the reason why not, which is "" where it is not for the problem.  A
+#: strategy that changes the problem for the strategies after it returns the changed search.
+Strategy = Callable[[Search], Trial | Search | str]

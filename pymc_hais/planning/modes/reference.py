@@ -45,8 +45,8 @@ _CARRIED, _CARRIED_PER_DIM = 2000, 20
 _MOST_COPIES = 64
 
 
-def add_modes(search: Search) -> None:
-    """Mix the first reference with a Gaussian around each mode that the user's points lead to, and compile it.
+def add_modes(search: Search) -> Search:
+    """Return the search from a mixture of the first reference with a Gaussian around each mode near the user's points.
 
     The joint density is climbed from the points and from their copies with labels in another order.
 
@@ -85,9 +85,7 @@ def add_modes(search: Search) -> None:
     around: Any = Gaussians(gaussians)
     if is_beside:
         around = uniform_margins(around, problem.layout.n_continuous, problem.layout.sites)
-    search.reference = Mixture([start, around], [1.0 - _SHARE, _SHARE])
-    mixed = compile_first(problem.model, search.reference, runner)
-    search.problem, search.mass, search.undrawn = mixed.problem, mixed.mass, ()
+    return compile_first(problem.model, Mixture([start, around], [1.0 - _SHARE, _SHARE]), runner)
 
 
 def start_beside(first: Evidence, found: Modes, runner: Runner) -> tuple[Problem, Plan] | None:
