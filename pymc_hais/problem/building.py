@@ -22,7 +22,6 @@ from pymc_hais.density import (
     compile_written,
     identify,
     log_count,
-    summable,
     varying_containers,
     warn_of_lookups,
 )
@@ -138,7 +137,6 @@ def with_reference(
         rows=rows or {},
         log_z_reference=log_count(model, layout) if reference.is_prior else 0.0,
         meetings=graph.meetings,
-        summable=summable(model, graph.rules),
         preparation=graph.preparation,
     )
     if takes_fit and not layout.sites:

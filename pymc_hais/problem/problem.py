@@ -94,7 +94,6 @@ class Problem:
     rows: Mapping[str, np.ndarray] = field(default_factory=dict)
     log_z_reference: float = 0.0  # log Z at beta = 0, where the path's density is not normalised there
     meetings: Meetings = field(default_factory=Meetings)  # which discrete sites depend on one another
-    summable: tuple[str, ...] = ()  # discrete variables that could be summed out of the likelihood
     preparation: Preparation | None = None  # of the data that may vary, for :meth:`with_data`
     #: Nats between the compiled density and ``model.logp()``, where not even wide numbers tell which is right; else 0.
     undecided: float = 0.0

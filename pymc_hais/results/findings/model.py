@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from pymc_hais.core.messages import quoted
-from pymc_hais.density import unnormalised_priors
+from pymc_hais.density import summable, unnormalised_priors
 from pymc_hais.density.rows import declared_value
 from pymc_hais.estimators import Finding
 from pymc_hais.problem.problem import Problem
@@ -73,7 +73,8 @@ def check_prior_mass(problem: Problem, mass: PriorMass | None) -> Iterator[Findi
 @check("the diagnosis of what can be summed out")
 def check_summable(problem: Problem) -> Iterator[Finding]:
     """Yield an info if discrete variables could be summed out."""
-    names = problem.summable
+    source = problem.engine.source
+    names = summable(problem.model, source.graph.rules) if source else ()
     if names and not problem.is_exact:
         each = "each of them" if len(names) > 1 else "it"
         yield Finding(
