@@ -65,7 +65,7 @@ class LearntPlan:
     def run(self, y, seed, target_se=None):
         """Follow the plan on other data, as ``sample_hais(plan=)`` does once its model is compiled."""
         problem = replace(self.problem, rows={"y": np.asarray(y)[None]})
-        call = call_of(problem.model, 1000 + seed, target_se).asking(recipe=self.recipe)
+        call = call_of(problem.model, 1000 + seed, target_se).with_sampling(recipe=self.recipe)
         evidence = run_rounds(problem, replace(self.plan, tail=None), call)
         estimate = evidence.estimate
         misfit = any(check_plan(self.plan, evidence.run))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +17,8 @@ from pymc_hais.inputs.request import read
 from pymc_hais.inputs.saved import open_result
 from pymc_hais.planning.building import compile_start
 from pymc_hais.planning.choose import choose
-from pymc_hais.results.diagnose import with_findings
-from pymc_hais.results.extended import to_extended_tree
-from pymc_hais.results.plans import keep_result
-from pymc_hais.results.report import extension_attributes, log_extension, log_nothing_added
+from pymc_hais.results.extended import end_extension
+from pymc_hais.results.report import log_nothing_added
 from pymc_hais.run.extending import add_chains, add_draws, reach_target
 
 if TYPE_CHECKING:
@@ -102,7 +99,7 @@ def extend(
     >>> idata = pm.sample_hais()  # doctest: +SKIP
     >>> idata = pymc_hais.extend(idata, chains=12)  # half the error  # doctest: +SKIP
     """
-    given, begin = dict(locals()), time.perf_counter()
+    given = dict(locals())
     added = {name: given[name] for name in ("draws", "chains", "target_se")}
     if sum(value is not None for value in added.values()) != 1:
         named = ", ".join(f"{name}={value!r}" for name, value in added.items() if value is not None) or "none"
@@ -134,16 +131,9 @@ def extend(
                 extended = (add_chains if draws is None else add_draws)(before, runner)
             runner.progress.is_cut = runner.ledger.is_interrupted
             runner.progress.conclude(f"{extended.estimate:.2f}")
-        draws_added = extended.posterior
-        if draws_added is None:
+        if extended.posterior is None:
             log_nothing_added(old, runner)
             return result.copy()
-        first_target = float(attrs["target_se"]) if attrs["target_se"] > 0.0 else None
-        wanted = runner if target_se is not None else runner.asking(target_se=first_target)
-        estimate = runner.surely(lambda: with_findings(extended, wanted, old.findings))
-        runner.surely(lambda: log_extension(old, estimate, extended, runner.ledger.seconds["rounds"]))
-        values = runner.surely(lambda: named(draws_added.positions))
-        more = extension_attributes(extended, wanted, time.perf_counter() - begin)
-        tree = to_extended_tree(model, result, values, before, extended, draws_added, estimate, more, runner)
-        keep_result(tree, runner)
-    return tree
+        if target_se is None and attrs["target_se"] > 0.0:  # of the first run, which the findings judge by
+            runner = runner.with_sampling(target_se=float(attrs["target_se"]))
+        return runner.finish(lambda: end_extension(result, before, extended, old, named, runner))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -226,26 +225,26 @@ def sample_hais(
     ...     idata = pm.sample_hais(random_seed=1)
     >>> pymc_hais.log_marginal_likelihood(idata)  # doctest: +SKIP
     """
-    given, begin = dict(locals()), time.perf_counter()
+    given = dict(locals())
     opened = open_model(given)
     if quiet:
         opened.arguments["progressbar"] = False
     request = read("sample_hais", opened.model, opened.arguments)
     check_flag("quiet", quiet)
     if not quiet:
-        return _sample(opened, request, begin)
+        return _sample(opened, request)
     with silenced():
-        idata = _sample(opened, request, begin)
-    log_line(log_marginal_likelihood(idata), time.perf_counter() - begin)
+        idata = _sample(opened, request)
+    log_line(log_marginal_likelihood(idata), idata["posterior"].attrs["total_time"])
     return idata
 
 
-def _sample(opened: Opened, request: Request, begin: float) -> DataTree:
-    """Make the result of a call that began at a time."""
+def _sample(opened: Opened, request: Request) -> DataTree:
+    """Make the result of a call."""
     runner, model, start, output = request.runner(), request.model, request.start, request.output
     if not model.free_RVs:
         check_model(model, may_be_fixed=True)
-        return to_fixed_tree(model, output, runner, begin)
+        return to_fixed_tree(model, output, runner)
     with runner:
         log_model(model)
         with runner.progress:
@@ -259,8 +258,8 @@ def _sample(opened: Opened, request: Request, begin: float) -> DataTree:
             # From here on nothing costs what is finished.
             evidence, own = run_from_missed_modes(evidence, start, runner)
             evidence = ask_others(evidence, own)
-            posterior = runner.surely(lambda: draw_posterior(evidence, own))
+            posterior = runner.finish(lambda: draw_posterior(evidence, own))
             evidence = replace(evidence, posterior=posterior)
             runner.progress.is_cut = runner.ledger.is_interrupted
             runner.progress.conclude(f"{evidence.estimate:.2f}")
-        return end_run(evidence, named, output, own, begin)
+        return own.finish(lambda: end_run(evidence, named, output, own))

@@ -70,7 +70,7 @@ def _is_worth_confirming(evidence: Evidence, runner: Runner) -> bool:
     n_gradients = fallback.length * a_temperature
     spared = plan.tail.length * a_temperature if plan.tail is not None and plan.tail.mass else 0
     affordable = _AFFORDABLE * max(runner.ledger.gradients.total(), spared)
-    return n_gradients <= affordable and n_gradients * plan.seconds_per_gradient < runner.budget.left
+    return n_gradients <= affordable and n_gradients * plan.seconds_per_gradient < runner.clock.left
 
 
 def _with_particles(remembered: np.ndarray | None, evidence: Evidence) -> np.ndarray | None:
@@ -103,7 +103,7 @@ def run_from_missed_modes(evidence: Evidence, start: StartOptions, runner: Runne
         return evidence, runner
     if not all(variable.n_values for variable in evidence.problem.layout.sites):
         return evidence, runner  # a Gaussian around a mode leaves no distribution for these sites
-    if runner.budget.left < runner.ledger.seconds["rounds"] + runner.ledger.seconds[PILOT]:
+    if runner.clock.left < runner.ledger.seconds["rounds"] + runner.ledger.seconds[PILOT]:
         return evidence, runner
     _log.info(f"log Z = {first:.3f} misses modes that a search has found: sampling again, from these as well")
     points = found.positions if start.points is None else np.concatenate([start.points, found.positions])
@@ -123,7 +123,7 @@ def run_from_missed_modes(evidence: Evidence, start: StartOptions, runner: Runne
         return run_until_confirmed(problem, replace(plan, reason=reason), wider.points, own)
 
     what = "a run from the modes that were missed"
-    again = runner.attempt(what, once_more, None, is_dear=True, is_kept=True)
+    again = runner.attempt(what, once_more, None, is_slow=True, is_kept=True)
     return (evidence, runner) if again is None else (_keep_measured(evidence, found, again), own)
 
 

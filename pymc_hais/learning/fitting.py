@@ -5,7 +5,6 @@ One call passes through these files: ``protocol`` and ``optimisers/constraints``
 objective), and an optimiser: ``lbfgs``, ``stochastic`` or ``closed``.
 """
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +25,7 @@ from pymc_hais.learning.optimisers.descent import Callback, Descent
 from pymc_hais.learning.optimisers.trace import Ending, Trace
 from pymc_hais.learning.protocol import Method
 from pymc_hais.runner.progress import LOG_Z, CallProgress
-from pymc_hais.runner.timing import TimeBudget, build_budget
+from pymc_hais.runner.timing import Clock, start_clock
 
 #: The name of SciPy's L-BFGS-B as ``optimizer``.
 LBFGS = "lbfgs"
@@ -48,7 +47,7 @@ class FitRequest:
     progressbar: Any
     backend: str | None
     tolerance: float
-    budget: TimeBudget
+    clock: Clock
     held_out: Mapping[str, Any] | None
 
 
@@ -90,7 +89,7 @@ def read_request(
         raise ValueError(f"`callbacks` must be functions of (step, values, objective); got {callbacks!r}.")
     return FitRequest(
         model, data, constraints, method, optimizer, n_steps, batch_size, random_seed, functions,
-        progressbar, backend, float(tolerance), build_budget(max_seconds), held_out,
+        progressbar, backend, float(tolerance), start_clock(max_seconds), held_out,
     )  # fmt: skip
 
 
@@ -129,7 +128,7 @@ def _check_optimizer(
 
 def learn(request: FitRequest) -> Fitted:
     """Fit the parameters, and leave them in the model."""
-    begin, model, method = time.perf_counter(), request.model, request.method
+    model, method = request.model, request.method
     family, rows = build_family(model, request.data, list(request.constraints), request.backend)
     method.check(family)
     if request.batch_size is not None and request.batch_size > len(rows):
@@ -149,7 +148,7 @@ def learn(request: FitRequest) -> Fitted:
             rng=np.random.default_rng(seeds_per_chain(random_state=request.random_seed, chains=1)[0]),
             n_steps=request.n_steps or default_steps,
             tolerance=request.tolerance,
-            budget=request.budget,
+            clock=request.clock,
             report=progress.phase("Learning", seconds=1.0),  # of unknown length
             callbacks=request.callbacks,
             held_out=held_out,
@@ -170,7 +169,7 @@ def learn(request: FitRequest) -> Fitted:
         "optimizer": _describe(optimizer),
         "converged": int(ending.reason == "tolerance"),
         **{name: getattr(ending, name) for name in ("reason", "excess", "objective", "n_steps", "backend")},
-        "seconds": time.perf_counter() - begin,
+        "seconds": request.clock.elapsed,
     }
     return Fitted(ending, descent.trace, ending.values | numbers, attrs)
 

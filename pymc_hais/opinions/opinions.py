@@ -125,7 +125,7 @@ def ask_others(evidence: Evidence, runner: Runner) -> Evidence:
     found: list[LogZEstimate] = []
     for name in runner.sampling.estimators:
         stage = functools.partial(_ask, name, evidence, runner)
-        found += runner.attempt(f"the estimate of log Z by {name}", stage, [], is_dear=True)
+        found += runner.attempt(f"the estimate of log Z by {name}", stage, [], is_slow=True)
     mass = evidence.mass
     return replace(evidence, opinions=tuple(divide(one, mass.estimate) if mass else one for one in found))
 
@@ -136,7 +136,7 @@ def _ask(name: str, evidence: Evidence, runner: Runner) -> list[LogZEstimate]:
     Raises TimeoutError or ValueError if there is no time for the method, or it does not suit the run.
     """
     n_moves = len(evidence.ladder.schedule) * evidence.draws * runner.sampling.chains
-    if runner.budget.left < n_moves * evidence.seconds_per_move:
+    if runner.clock.left < n_moves * evidence.seconds_per_move:
         raise TimeoutError("there is no time left")
     if name == "bridge" and not evidence.problem.is_integral:
         raise ValueError("the run does not integrate the density that a bridge would")
@@ -157,7 +157,7 @@ def _bidirectional(evidence: Evidence, report: Report, runner: Runner) -> list[L
     Each way is an estimate of its own all the same.
     """
     problem, run, ladder = evidence.problem, evidence.run, replace(evidence.ladder, resample_below=0.0)
-    runner = runner.asking(draws=evidence.draws)
+    runner = runner.with_sampling(draws=evidence.draws)
     ((_, back),) = anneal_back(problem, ladder, {0: np.asarray(run.state.position)}, turned(report), runner)
     upper = _bound(problem, run, back, runner)
     if problem.layout.n_sites:

@@ -96,7 +96,7 @@ def compile_first(
 
 def runner_of_reference(runner: Runner) -> Runner:
     """Return the runner for the run to a reference model: its kernel is tuned, also if the user's is fixed."""
-    return runner.within(Branch.REFERENCE_MODEL, Hamiltonian(constraints=runner.compiler.kernel.constraints))
+    return runner.nested(Branch.REFERENCE_MODEL, Hamiltonian(constraints=runner.compiler.kernel.constraints))
 
 
 def build_ratio_problem(model: Any, problem: Problem, plan: Plan, runner: Runner) -> Problem:

@@ -82,7 +82,7 @@ def confirm(tried: Trial, first: Trial) -> Confirmation:
 def _anneal_few(first: Trial) -> tuple[float, float]:
     """Anneal a few particles along the prior's own schedule; return log Z and the number of their first ancestors."""
     problem = first.problem
-    runner = first.runner.asking(draws=_PARTICLES // 2, chains=2)
+    runner = first.runner.with_sampling(draws=_PARTICLES // 2, chains=2)
     ladder = build_ladder(first.pilots[0], first.length, first.runner.sampling.recipe, problem.engine.kernel)
     report = without_log_z(runner.progress.phase("Confirming"))
     ((_, run),) = anneal_rows(problem, ladder, runner.next_round(), report, runner)

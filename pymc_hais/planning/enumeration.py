@@ -50,7 +50,7 @@ def enumerate_states(problem: Problem, runner: Runner) -> Problem | None:
     if len(groups) > 1 and not np.isfinite(log_p):  # no group has a possible state beside the others'
         return None
     n_states = sum(group.n_states for group in groups)
-    if seconds * n_states / CHUNK > _SHARE_OF_TIME * runner.budget.left:
+    if seconds * n_states / CHUNK > _SHARE_OF_TIME * runner.clock.left:
         return None
     tables = [_tabulate(problem, group, base) for group in groups]
     runner.pay(PILOT, n_states)

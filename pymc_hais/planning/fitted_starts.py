@@ -109,7 +109,7 @@ def _reason_to_stay(first: Trial) -> str | None:
     fit_costs = n_pilots * PILOT_PARTICLES * _NEAR_MOVES + SHORTEST * n_particles
     if needed * n_particles <= fit_costs:
         return "A fit to the pilot's particles would not save time."
-    if n_pilots * PILOT_PARTICLES * _NEAR_MOVES * first.plan.seconds_per_gradient > runner.budget.left / 2:
+    if n_pilots * PILOT_PARTICLES * _NEAR_MOVES * first.plan.seconds_per_gradient > runner.clock.left / 2:
         return "There is no time for a second pilot, from a fit."
     suspects = unnormalised_priors(problem.model)
     if suspects and needed <= _WORTH_A_MASS:

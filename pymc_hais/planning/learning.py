@@ -71,7 +71,7 @@ def run_pilots(
 
     There are ``n_particles`` or more, where a dense metric takes them, and where they save compiling another program.
     """
-    seconds = _SHARE_OF_TIME * runner.budget.left / len(rows)
+    seconds = _SHARE_OF_TIME * runner.clock.left / len(rows)
     step = PILOT_PARTICLES if n_particles == PILOT_PARTICLES else problem.engine.grain(PILOT_PARTICLES)
     n_particles = step * -(-max(n_particles, particles_for_dense(problem.layout.n_continuous)) // step)
     report = runner.progress.phase("Pilot")

@@ -77,7 +77,7 @@ def measure_prior_mass(model: Any, runner: Runner) -> PriorMass:
     if discrete_names(prior):
         raise NotImplementedError("The mass of a prior with discrete variables is not measured.")
     target_se = _SHARE_OF_TARGET * (runner.sampling.target_se or 0.1)
-    own = runner.within(Branch.PRIOR_MASS, Hamiltonian(), target_se=target_se)
+    own = runner.nested(Branch.PRIOR_MASS, Hamiltonian(), target_se=target_se)
     fit = fit_prior(prior, own.seeds)
     problem = build_problem(prior, fit or heavy_reference(None), own.compiler, own.seeds, takes_fit=fit is None)
     trial = learn(problem, [0], 0, own)

@@ -49,9 +49,9 @@ def to_datatree(
     a finished run is never lost.
     """
     modes, model = evidence.modes, evidence.problem.model
-    labels = runner.surely(lambda: labels_of(model, output, values))
-    posterior = runner.surely(lambda: as_dataset(values, attrs=attrs, **labels))
-    stats = runner.surely(lambda: as_dataset(stats_of(draws)))
+    labels = labels_of(model, output, values)
+    posterior = as_dataset(values, attrs=attrs, **labels)
+    stats = as_dataset(stats_of(draws))
     stats["log_marginal_likelihood"] = ("chain", evidence.run.log_z - estimate.log_prior_mass)
     added = add_groups(
         {
@@ -63,7 +63,7 @@ def to_datatree(
         runner,
     )
     whole = replace(estimate, findings=(*estimate.findings, *unfinished(runner.ledger)))
-    return runner.surely(lambda: build_tree(posterior, stats, added, evidence, whole, attrs))
+    return build_tree(posterior, stats, added, evidence, whole, attrs)
 
 
 def build_tree(

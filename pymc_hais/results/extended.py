@@ -2,12 +2,11 @@
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pymc as pm
 from xarray import Dataset, DataTree
 
 from pymc_hais.core.records import AnnealingRun
@@ -17,7 +16,9 @@ from pymc_hais.estimators import LogZEstimate
 from pymc_hais.inputs.labels import Output
 from pymc_hais.inputs.past import KEPT
 from pymc_hais.results.datatree import add_groups, build_tree, densities, stats_of
-from pymc_hais.results.diagnose import unfinished
+from pymc_hais.results.diagnose import unfinished, with_findings
+from pymc_hais.results.plans import keep_result
+from pymc_hais.results.report import attributes_of_call, log_extension
 from pymc_hais.run.evidence import Evidence, PosteriorDraws
 from pymc_hais.runner.runner import Runner
 
@@ -27,18 +28,23 @@ _log = logging.getLogger("pymc.hais")
 _ADDED_UP = ("n_gradients", "sampling_time", "total_time", "compile_time")
 
 
-def to_extended_tree(
-    model: pm.Model,
+def end_extension(
     idata: DataTree,
-    values: Mapping[str, np.ndarray],
     before: Evidence,
     extended: Evidence,
-    draws: PosteriorDraws,
-    estimate: LogZEstimate,
-    more: Mapping[str, Any],
+    old_estimate: LogZEstimate,
+    named: Callable[[np.ndarray], dict[str, np.ndarray]],
     runner: Runner,
 ) -> DataTree:
-    """Join a result and its extension, which has new draws and attributes, given the estimate of both together."""
+    """Join a result, with its estimate and evidence, and its extension, which has new draws.
+
+    ``named`` turns flat vectors (..., D) into the variables that the result keeps.
+    """
+    model, draws = before.problem.model, extended.posterior
+    assert draws is not None
+    estimate = with_findings(extended, runner, old_estimate.findings)
+    log_extension(old_estimate, estimate, extended, runner)
+    more, values = attributes_of_call(extended, runner), named(draws.positions)
     # More draws of the same chains, or more chains.
     axis = 1 if len(estimate.per_chain) == len(before.run.log_z) else 0
     old = idata["posterior"].to_dataset()
@@ -56,7 +62,9 @@ def to_extended_tree(
     kept = {name: idata[name].to_dataset() for name in KEPT if name in idata.children}
     added = kept | add_groups(densities(posterior, model, Output(**wanted)), runner)
     whole = replace(estimate, findings=(*estimate.findings, *unfinished(runner.ledger)))
-    return runner.surely(lambda: build_tree(posterior, stats, added, extended, whole, attrs))
+    tree = build_tree(posterior, stats, added, extended, whole, attrs)
+    keep_result(tree, runner)
+    return tree
 
 
 def _choose(

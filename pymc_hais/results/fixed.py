@@ -1,7 +1,6 @@
 """A model without free variables -> its result: log Z is its log density, and nothing is sampled."""
 
 import json
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -20,8 +19,8 @@ from pymc_hais.results.report import PACKAGES, log_fixed, quantity_of
 from pymc_hais.runner.runner import Runner
 
 
-def to_fixed_tree(model: pm.Model, output: Output, runner: Runner, begin: float) -> DataTree:
-    """Make the result of a call that began at a time.
+def to_fixed_tree(model: pm.Model, output: Output, runner: Runner) -> DataTree:
+    """Make the result of a call.
 
     Its posterior has the model's Deterministics, the same in each draw, so that :func:`pymc_hais.average` mixes them
     with those of other models.
@@ -42,7 +41,7 @@ def to_fixed_tree(model: pm.Model, output: Output, runner: Runner, begin: float)
         "n_gradients": 0,
         "random_seed": json.dumps(runner.seeds.entropy),
         "stopped_by": "exact",
-        "total_time": time.perf_counter() - begin,
+        "total_time": runner.clock.elapsed,
         "versions": json.dumps(versions_of(PACKAGES)),
     }
     labels = labels_of(model, output, values)

@@ -3,7 +3,6 @@
 import json
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -71,7 +70,7 @@ def log_start(problem: Problem, plan: Plan, runner: Runner) -> None:
     """Log what is sampled and how long that takes; at DEBUG, how it is annealed and why."""
     sampling = runner.sampling
     lengths = plan.lengths if runner.sampling.recipe.n_final_moves else 0
-    seconds, left = forecast(problem, plan, runner), runner.budget.left
+    seconds, left = forecast(problem, plan, runner), runner.clock.left
     chains = f"{sampling.chains} chain{'s' if sampling.chains > 1 else ''} of {sampling.draws:,} draws"
     rows = f" for each of {problem.n_rows:,} data sets" if problem.n_rows > 1 else ""
     compiling = runner.compiler.clock.seconds
@@ -86,12 +85,12 @@ def log_start(problem: Problem, plan: Plan, runner: Runner) -> None:
     )
 
 
-def log_outcome(estimate: LogZEstimate, evidence: Evidence, runner: Runner, seconds: float) -> None:
+def log_outcome(estimate: LogZEstimate, evidence: Evidence, runner: Runner) -> None:
     """Log the estimate, the seconds of the whole call and every finding; at DEBUG, the rounds and why they ended."""
     why = {
         "target_se": f"below target_se = {runner.sampling.target_se}",
         "single_round": "after one round, as asked for",
-        "max_seconds": f"max_seconds = {runner.budget.seconds:g} leaves no time for another",
+        "max_seconds": f"max_seconds = {runner.clock.limit:g} leaves no time for another",
         "max_temperatures": f"the last round reached max_temperatures = {runner.sampling.max_temperatures}",
         "interrupt": "interrupted",
         "failure": "the next one failed",
@@ -99,17 +98,17 @@ def log_outcome(estimate: LogZEstimate, evidence: Evidence, runner: Runner, seco
     n_rounds = len(evidence.row.rounds)
     temperatures = _temperatures(evidence.ladder.n_temperatures)
     rounds = f"{n_rounds} rounds, the last of {temperatures}" if n_rounds > 1 else f"1 round of {temperatures}"
-    _log.info(f"{_quantity(evidence.problem)} {estimate:.3f} ({duration(seconds)})")
+    _log.info(f"{_quantity(evidence.problem)} {estimate:.3f} ({duration(runner.clock.elapsed)})")
     _log.debug(f"{rounds}: {duration(runner.ledger.seconds['rounds'])}; {why}")
     log_findings(estimate.findings)
 
 
-def log_extension(before: LogZEstimate, estimate: LogZEstimate, evidence: Evidence, seconds: float) -> None:
+def log_extension(before: LogZEstimate, estimate: LogZEstimate, evidence: Evidence, runner: Runner) -> None:
     """Log the estimate of an extended run against the one before, and every finding."""
     n_chains, n_particles = evidence.run.log_weights.shape
     _log.info(
         f"log Z = {estimate:.3f} after adding {n_chains} x {n_particles:,} particles, {before:.3f} before "
-        f"({duration(seconds)})"
+        f"({duration(runner.ledger.seconds['rounds'])})"
     )
     log_findings(estimate.findings)
 
@@ -165,20 +164,14 @@ def log_held_out(result: HeldOut) -> None:
     log_findings(result.findings)
 
 
-def attributes(evidence: Evidence, runner: Runner, seconds: float) -> dict[str, Any]:
+def attributes(evidence: Evidence, runner: Runner) -> dict[str, Any]:
     """Gather plain numbers and strings that say how a result of ``sample_hais`` came about."""
     return {
         **_attributes(evidence, runner),
         "quantity": _quantity(evidence.problem),
         "n_rounds": len(evidence.row.rounds),
         "n_temperatures": evidence.ladder.n_temperatures,
-        "total_time": seconds,
     }
-
-
-def extension_attributes(evidence: Evidence, runner: Runner, seconds: float) -> dict[str, Any]:
-    """Gather what changes in the attributes of a result that was extended."""
-    return {**_of_call(evidence, runner), "total_time": seconds}
 
 
 def attributes_of_rows(evidence: Evidence, runner: Runner) -> dict[str, Any]:
@@ -203,7 +196,7 @@ def _attributes(evidence: Evidence, runner: Runner) -> dict[str, Any]:
         "reference": problem.label,
         "reference_reason": evidence.plan.reason,
         "kernel": repr(engine.kernel),
-        **_of_call(evidence, runner),
+        **attributes_of_call(evidence, runner),
         "draws": runner.sampling.draws,
         "particles": evidence.draws,
         "chains": runner.sampling.chains,
@@ -213,7 +206,7 @@ def _attributes(evidence: Evidence, runner: Runner) -> dict[str, Any]:
     }
 
 
-def _of_call(evidence: Evidence, runner: Runner) -> dict[str, Any]:
+def attributes_of_call(evidence: Evidence, runner: Runner) -> dict[str, Any]:
     """Return the attributes that a run and an extension have in common."""
     return {
         "random_seed": json.dumps(runner.seeds.entropy),
@@ -222,6 +215,7 @@ def _of_call(evidence: Evidence, runner: Runner) -> dict[str, Any]:
         "n_gradients": runner.ledger.n_gradients,
         "compile_time": runner.compiler.clock.seconds,
         "sampling_time": runner.ledger.seconds["rounds"],
+        "total_time": runner.clock.elapsed,
     }
 
 
@@ -230,9 +224,8 @@ def end_run(
     named: Callable[[np.ndarray], dict[str, np.ndarray]],
     output: Output,
     runner: Runner,
-    begin: float,
 ) -> DataTree:
-    """Make the result of a run of one model that has posterior draws, in a call that began at a time.
+    """Make the result of a run of one model that has posterior draws.
 
     ``named`` turns flat vectors (..., D) into the variables that the result keeps.
     """
@@ -251,10 +244,9 @@ def end_run(
     )
     n_rounds = runner.used[Purpose.ROUND] - 1
     learnt = runner.attempt("the plan", lambda: evidence.finished_plan(n_rounds), None)
-    estimate = runner.surely(lambda: with_findings(evidence, runner))
-    seconds = time.perf_counter() - begin
-    runner.surely(lambda: log_outcome(estimate, evidence, runner, seconds))
-    attrs = runner.surely(lambda: attributes(evidence, runner, seconds))
+    estimate = with_findings(evidence, runner)
+    log_outcome(estimate, evidence, runner)
+    attrs = attributes(evidence, runner)
     tree = to_datatree(evidence, draws, values, estimate, attrs, learnt, output, runner)
     keep_result(tree, runner)
     return tree

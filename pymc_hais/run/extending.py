@@ -60,7 +60,7 @@ def reach_target(before: Evidence, target: float, runner: Runner) -> Evidence:
             f"log Z = {estimate:.3f}, above target_se = {target:g}. Next are {missing:,} more chains; about "
             f"{needed:,.0f} are needed in all"
         )
-        own = _as_large(before, runner.asking(chains=missing))
+        own = _as_large(before, runner.with_sampling(chains=missing))
         more = functools.partial(_anneal, before, own)
         # The first attempt is all that there is; what it has added is kept whatever happens to the next one.
         what = f"{missing} more chains"
@@ -73,14 +73,14 @@ def reach_target(before: Evidence, target: float, runner: Runner) -> Evidence:
         return before
     run, new = AnnealingRun.join(parts), AnnealingRun.join(parts[1:])
     reached = _row(before, run)[0].estimate.se <= target
-    runner = runner.asking(chains=len(new.log_z))
+    runner = runner.with_sampling(chains=len(new.log_z))
     stopped_by = failed or ("target_se" if reached else "shortfall")
     return _conclude(before, new, run, stopped_by, runner)
 
 
 def _as_large(before: Evidence, runner: Runner) -> Runner:
     """Anneal as many particles as the earlier populations have, which may be fewer than the draws."""
-    return runner.asking(draws=before.run.log_weights.shape[1])
+    return runner.with_sampling(draws=before.run.log_weights.shape[1])
 
 
 def _refuse_too_many(needed: float, before: Evidence, target: float) -> None:
@@ -119,7 +119,7 @@ def _conclude(before: Evidence, added: AnnealingRun, joined: AnnealingRun, stopp
     own = replace(
         before.with_row(row), last=added, draws=draws, stopped_by=stopped_by, seconds_per_move=seconds_per_move
     )
-    posterior = runner.surely(lambda: draw_posterior(own, runner))
+    posterior = runner.finish(lambda: draw_posterior(own, runner))
     draws = joined.log_weights.shape[1]
     return replace(own, joined=joined, draws=draws, n_particles=n_particles, posterior=posterior)
 

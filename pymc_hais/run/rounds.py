@@ -119,7 +119,7 @@ class _Rounds:
         self.runner, self._speed = runner, seconds_per_move(problem, plan, runner)
         self.first = self._fit(int(plan.lengths[0]))
         #: With as many particles as there is time for.
-        self.runner = runner.asking(draws=self.first.draws)
+        self.runner = runner.with_sampling(draws=self.first.draws)
 
     @property
     def n(self) -> int:
@@ -171,7 +171,7 @@ class _Rounds:
 
     def _moves(self) -> float:
         """Return how many transitions the particles of a chain have time for."""
-        return self.runner.budget.moves(self._speed) / self.runner.sampling.chains
+        return self.runner.clock.moves(self._speed) / self.runner.sampling.chains
 
     def _fit(self, n_steps: int) -> Size:
         """Make a round fit into the remaining time; a schedule of the user's own keeps its length."""

@@ -20,7 +20,7 @@ from pymc_hais.runner.ledger import PILOT, Ledger
 from pymc_hais.runner.locks import locked
 from pymc_hais.runner.options import Compute, Sampling
 from pymc_hais.runner.progress import CallProgress
-from pymc_hais.runner.timing import TimeBudget, build_budget
+from pymc_hais.runner.timing import Clock, start_clock
 from pymc_hais.runner.workers import Workers
 from pymc_hais.tuning import Recipe, Stopwatch
 
@@ -40,7 +40,7 @@ class Runner:
     seeds: Seeds
     compiler: Compiler
     progress: CallProgress  # shown while it is entered
-    budget: TimeBudget
+    clock: Clock
     workers: Workers  # do jobs, and keep finished ones in the checkpoint
     ledger: Ledger = field(default_factory=Ledger)
     used: Counter[Purpose] = field(default_factory=Counter)  # numbers of rounds whose random numbers are used
@@ -77,21 +77,21 @@ class Runner:
             with _advised(f"The same call with checkpoint={str(asked.checkpoint)!r} goes on from here."):
                 yield
 
-    def asking(self, **numbers: Any) -> Self:
+    def with_sampling(self, **options: Any) -> Self:
         """Return a runner of the same call with other sampling options."""
-        return replace(self, sampling=replace(self.sampling, **numbers))
+        return replace(self, sampling=replace(self.sampling, **options))
 
     def branch(self, branch: Branch, *numbers: int) -> Self:
         """Return the runner of a run within this one, with random numbers of its own."""
         return replace(self, seeds=self.seeds.branch(branch, *numbers), used=Counter())
 
-    def within(self, branch: Branch, kernel: Kernel, **numbers: Any) -> Self:
+    def nested(self, branch: Branch, kernel: Kernel, **options: Any) -> Self:
         """Return the runner of a run that planning needs, which is complete or raises an error.
 
         It has random numbers and a kernel of its own, and everything is left to its pilot.
         """
         return replace(
-            self.asking(n_temperatures=None, recipe=Recipe(), **numbers).branch(branch),
+            self.with_sampling(n_temperatures=None, recipe=Recipe(), **options).branch(branch),
             compiler=replace(self.compiler, kernel=kernel),
             is_strict=True,
             account=PILOT,
@@ -125,18 +125,18 @@ class Runner:
         stage: Callable[[], T],
         otherwise: U,
         severity: str = "warning",
-        is_dear: bool = False,
+        is_slow: bool = False,
         is_kept: bool = False,
     ) -> T | U:
         """Return the result of an optional stage, or ``otherwise`` if it fails or is interrupted.
 
-        The finding about the missing part names ``what`` and has this severity.  A stage that ``is_dear`` is skipped
+        The finding about the missing part names ``what`` and has this severity.  A stage that ``is_slow`` is skipped
         once Ctrl-C was pressed.  The jobs of a stage that ``is_kept`` are in the checkpoint, if there is one: then its
         error is raised, because the same call goes on from there once the cause is mended.
         """
         if self.is_strict:
             return stage()
-        if is_dear and self.ledger.is_interrupted:
+        if is_slow and self.ledger.is_interrupted:
             self.ledger.miss(what, "interrupted before", severity)
             return otherwise
         try:
@@ -152,8 +152,8 @@ class Runner:
             self.ledger.miss(what, f"{type(error).__name__}: {first}" if first else type(error).__name__, severity)
         return otherwise
 
-    def surely[T](self, stage: Callable[[], T]) -> T:
-        """Return the result of a short stage that the result cannot lack; if it is interrupted, it is repeated."""
+    def finish[T](self, stage: Callable[[], T]) -> T:
+        """Return the result of a short stage that the result cannot lack; it is repeated once if it is interrupted."""
         try:
             return stage()
         except KeyboardInterrupt:
@@ -170,7 +170,7 @@ def build_runner(sampling: Sampling, compute: Compute) -> Runner:
         seeds=Seeds(entropy),
         compiler=compute.compiler,
         progress=CallProgress(compute.progressbar, compute.progressbar_theme),
-        budget=build_budget(compute.max_seconds),
+        clock=start_clock(compute.max_seconds),
         workers=Workers(compute.executor, None, compute.compiler.cores),
     )
 

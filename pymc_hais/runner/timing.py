@@ -2,7 +2,7 @@
 
 import time
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -13,25 +13,34 @@ FEWEST = 50
 
 
 @dataclass(frozen=True)
-class TimeBudget:
-    """``max_seconds``, and when the call began."""
+class Clock:
+    """When a call, or a stage of it, began, and how many seconds it may take."""
 
-    seconds: float = np.inf
+    limit: float = np.inf
     begin: float = field(default_factory=lambda: time.perf_counter())
 
     @property
+    def elapsed(self) -> float:
+        """Seconds since the beginning."""
+        return time.perf_counter() - self.begin
+
+    @property
     def left(self) -> float:
-        """Seconds that are left, not below 0."""
-        return max(0.0, self.begin + self.seconds - time.perf_counter())
+        """Seconds until the limit, not below 0."""
+        return max(0.0, self.limit - self.elapsed)
+
+    def part(self, share: float) -> Self:
+        """Start the clock of a stage that may take a share of the seconds left."""
+        return type(self)(share * self.left)
 
     def moves(self, seconds_per_move: float) -> float:
         """Return how many transitions of a particle fit into the share of the time that plans may use."""
         return _PLANNED * self.left / seconds_per_move if seconds_per_move > 0.0 else np.inf
 
 
-def build_budget(max_seconds: float | None) -> TimeBudget:
-    """Begin to count the time of a call."""
-    return TimeBudget() if max_seconds is None else TimeBudget(float(max_seconds))
+def start_clock(max_seconds: float | None) -> Clock:
+    """Begin to count the seconds of a call."""
+    return Clock() if max_seconds is None else Clock(float(max_seconds))
 
 
 class Size(NamedTuple):

@@ -239,7 +239,7 @@ def test_an_error_that_a_system_raises_without_words_is_named():
     (finding,) = unfinished(runner.ledger)
     assert finding.message == "Missing from this result: that (MemoryError)."
     with pytest.raises(ZeroDivisionError):
-        runner.surely(lambda: 1 / 0)
+        runner.finish(lambda: 1 / 0)
     with pytest.raises(SystemExit):
         runner.attempt("that", lambda: (_ for _ in ()).throw(SystemExit()), 3)
 

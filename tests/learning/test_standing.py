@@ -117,7 +117,7 @@ def test_no_parameter_moves_and_nobody_is_told(make):
 
 
 class Budget:
-    left = 1.0
+    left, elapsed = 1.0, 0.0
 
 
 def interrupt():
@@ -132,7 +132,7 @@ def end_the_time():
 @pytest.mark.parametrize(("then", "reason"), [(interrupt, "interrupt"), (end_the_time, "max_seconds")])
 def test_what_ends_early_keeps_the_mean(then, reason, monkeypatch):
     monkeypatch.setattr(Budget, "left", 1.0)
-    monkeypatch.setattr(fitting, "build_budget", lambda seconds: Budget)
+    monkeypatch.setattr(fitting, "start_clock", lambda seconds: Budget)
     t, result = fit_rate(Following(then), **NARROW)
     attrs = result["learning"].attrs
     assert (attrs["converged"], attrs["reason"], attrs["n_steps"]) == (0, reason, 1000)

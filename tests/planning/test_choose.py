@@ -125,7 +125,7 @@ def test_a_fit_that_needs_more_temperatures_is_not_taken(far, call, again):
 
 def test_a_target_that_is_hard_to_meet_is_planned_for(far, call, again):
     lengths = [
-        int(choose(Search(far, "prior", call.asking(target_se=target)))[1].lengths[0])
+        int(choose(Search(far, "prior", call.with_sampling(target_se=target)))[1].lengths[0])
         for target in (None, 1.0, 0.1, 0.05, 0.001)
     ]
     # 1000 particles leave a hundredth of a squared standard error of 0.1 to each: the log weights may vary by 10, with
@@ -133,7 +133,7 @@ def test_a_target_that_is_hard_to_meet_is_planned_for(far, call, again):
     assert lengths[0] == lengths[1] < lengths[2] < lengths[3]
     np.testing.assert_allclose(lengths[3] / lengths[2], 4.0, rtol=0.01)
     assert lengths[4] == call.sampling.max_temperatures
-    assert choose(Search(far, "prior", call.asking(n_temperatures=7)))[1].lengths.tolist() == [7]
+    assert choose(Search(far, "prior", call.with_sampling(n_temperatures=7)))[1].lengths.tolist() == [7]
 
 
 def test_a_pilot_of_many_stages_in_many_dimensions_may_lie_high():

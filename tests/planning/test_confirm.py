@@ -121,7 +121,7 @@ def test_evaluations_that_a_small_tail_spared_may_go_to_the_prior(mass, is_worth
     problem = SimpleNamespace(engine=SimpleNamespace(kernel=kernel))
     evidence = SimpleNamespace(plan=plan, run=run, problem=problem, stopped_by="target_se")
     ledger = SimpleNamespace(gradients=Counter(rounds=50 * 400))
-    runner = SimpleNamespace(ledger=ledger, budget=SimpleNamespace(left=np.inf))
+    runner = SimpleNamespace(ledger=ledger, clock=SimpleNamespace(left=np.inf))
     assert stages._is_worth_confirming(evidence, runner) == is_worth
 
 

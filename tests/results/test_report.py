@@ -1,6 +1,7 @@
 """What the log says before the rounds: how many temperatures, how long, and for how much of it there is time."""
 
 import logging
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -70,10 +71,10 @@ def test_the_end_says_what_the_whole_call_has_taken_and_why_it_ended_at_debug(ca
     rounds = SimpleNamespace(rounds=(1,))
     ladder = SimpleNamespace(n_temperatures=31)
     evidence = SimpleNamespace(stopped_by="single_round", row=rounds, ladder=ladder, problem=problem)
-    runner = call_of()
+    runner = replace(call_of(), clock=SimpleNamespace(elapsed=seconds, limit=np.inf))
     runner.ledger.seconds["rounds"] = 56.0
     with caplog.at_level(logging.DEBUG, logger="pymc"):
-        log_outcome(LogZEstimate(-3.0, 0.1, -3.2, -2.8), evidence, runner, seconds)
+        log_outcome(LogZEstimate(-3.0, 0.1, -3.2, -2.8), evidence, runner)
     assert caplog.messages[-2:] == [
         f"log marginal likelihood -3.000 ± 0.100 ({told})",
         "1 round of 31 temperatures: 56 s; after one round, as asked for",

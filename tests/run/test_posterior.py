@@ -47,7 +47,7 @@ def draw(run, n_final_moves=0, function=draw_posterior, seed=1, to_model=lambda 
     plan = build_plan([0.0, 1.0], 0.5, [np.ones(2)], n_final_moves=n_final_moves)
     problem = SimpleNamespace(engine=ENGINE, inputs=lambda rows: [], to_model=to_model)
     n_particles = run.log_weights.shape[1]
-    call = call_of(chains=len(run.log_z), random_seed=seed).asking(draws=draws or n_particles)
+    call = call_of(chains=len(run.log_z), random_seed=seed).with_sampling(draws=draws or n_particles)
     drawn = function(SimpleNamespace(problem=problem, ladder=plan, run=run, draws=n_particles), call)
     return drawn, drawn.positions[..., 0].round().astype(int)
 

@@ -56,7 +56,7 @@ def test_runs_within_a_run_share_its_ledger_and_no_random_numbers(first):
     own = first.runner.branch(Branch.FROM_MODES)
     assert own.ledger is first.runner.ledger
     assert own.next_round().number == 1
-    assert own.asking(draws=200).next_round().number == 2
+    assert own.with_sampling(draws=200).next_round().number == 2
 
 
 def test_other_estimates_are_counted_under_their_own_names(monkeypatch):

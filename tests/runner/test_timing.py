@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pymc_hais.core.schedules import SHORTEST
 from pymc_hais.inputs.request import read
-from pymc_hais.runner.timing import Size, TimeBudget, duration, fit_into, takes
+from pymc_hais.runner.timing import Clock, Size, duration, fit_into, takes
 from pymc_hais.tuning import pace as pace_module
 from pymc_hais.tuning.pace import Pace, Stopwatch
 
@@ -37,15 +37,16 @@ def test_a_round_fits_into_its_moves_if_it_can(moves, n_steps, draws, n_final, i
 
 
 def test_without_a_limit_nothing_is_taken():
-    assert fit_into(TimeBudget().moves(1.0), Size(7, 100), 16, 8) == Size(7, 100)
-    assert TimeBudget().left == np.inf
-    assert fit_into(TimeBudget(1.0).moves(0.0), Size(7, 100), 16, 8) == Size(7, 100)  # nothing is known of the speed
+    assert fit_into(Clock().moves(1.0), Size(7, 100), 16, 8) == Size(7, 100)
+    assert Clock().left == np.inf
+    assert fit_into(Clock(1.0).moves(0.0), Size(7, 100), 16, 8) == Size(7, 100)  # nothing is known of the speed
 
 
-def test_a_budget_counts_from_the_call():
-    budget = TimeBudget(5.0, begin=-1e6)
-    assert budget.left == 0.0
-    assert 0.0 < TimeBudget(5.0).left <= 5.0
+def test_a_clock_counts_from_the_call():
+    clock = Clock(5.0, begin=-1e6)
+    assert clock.left == clock.part(0.5).left == 0.0
+    assert clock.elapsed > 1e6
+    assert 0.0 < Clock(5.0).left <= 5.0
 
 
 @pytest.mark.parametrize("given", [0, -1.0, "60", True, float("nan")])
@@ -61,7 +62,7 @@ def test_durations_are_written_for_people(seconds, said):
     assert duration(seconds) == said
 
 
-class Clock:
+class SetTime:
     """Time that a test sets, and seconds of compiling."""
 
     def __init__(self, monkeypatch):
@@ -70,7 +71,7 @@ class Clock:
 
 
 def test_compiling_does_not_count(monkeypatch):
-    clock = Clock(monkeypatch)
+    clock = SetTime(monkeypatch)
     clock.seconds = 2.0
     watch = Stopwatch(clock)
     clock.now, clock.seconds = 10.0, 5.0
@@ -78,7 +79,7 @@ def test_compiling_does_not_count(monkeypatch):
 
 
 def test_a_pilot_hurries_as_much_as_it_must(monkeypatch):
-    clock = Clock(monkeypatch)
+    clock = SetTime(monkeypatch)
     pace = Pace(10.0, clock)
     assert pace.share(0.0) == 1.0
     clock.now = 4.0
@@ -93,7 +94,7 @@ def test_a_pilot_hurries_as_much_as_it_must(monkeypatch):
 
 
 def test_a_pilot_without_a_limit_does_not_hurry(monkeypatch):
-    clock = Clock(monkeypatch)
+    clock = SetTime(monkeypatch)
     pace = Pace(np.inf, clock)
     clock.now = 1e9
     assert pace.share(0.001) == 1.0

@@ -63,7 +63,7 @@ class _Steps:
         except ValueError:  # no place where parameters may be
             return False
         for _ in range(_DEPARTURE.n_steps):
-            if self.descent.budget.left <= 0.0 or not self.go(step, is_judged=False):
+            if self.descent.clock.left <= 0.0 or not self.go(step, is_judged=False):
                 break
             if self.objective < height - _DEPARTURE.lower / len(self.descent.rows):
                 return True
@@ -91,7 +91,7 @@ def minimise(descent: Descent) -> Ending:
             if is_done and not steps.leads_lower(step):
                 reason = "tolerance"
                 break
-            if descent.budget.left <= 0.0:
+            if descent.clock.left <= 0.0:
                 reason = "max_seconds"
                 break
     except KeyboardInterrupt:

@@ -13,7 +13,7 @@ from pymc_hais.learning.optimisers.constraints import Constraint
 from pymc_hais.learning.optimisers.trace import Trace
 from pymc_hais.learning.program import Gradient, flatten
 from pymc_hais.learning.protocol import Batch, Method
-from pymc_hais.runner.timing import TimeBudget
+from pymc_hais.runner.timing import Clock
 
 #: ``(step, values, objective) -> None``: a user's function, called after each step.
 type Callback = Callable[[int, Mapping[str, np.ndarray], float], Any]
@@ -39,7 +39,7 @@ class Descent:
     rng: np.random.Generator
     n_steps: int
     tolerance: float
-    budget: TimeBudget
+    clock: Clock
     report: Callable[[float, float, Any], None]
     callbacks: tuple[Callback, ...] = ()
     held_out: HeldOut | None = None

@@ -148,7 +148,7 @@ class _Objective:
             nonlocal least, best
             if self.gradient.objective < least:
                 least, best = self.gradient.objective, np.array(at)
-            if self.excess <= self.descent.tolerance or self.descent.budget.left <= 0.0:
+            if self.excess <= self.descent.tolerance or self.descent.clock.left <= 0.0:
                 raise StopIteration
 
         self.search(flatten(free), after, _DEPARTURE.n_steps)
@@ -218,6 +218,6 @@ def _reason(descent: Descent, excess: float, step: int) -> str:
     """Return the reason why a fit ends here; "" if it continues."""
     if excess <= descent.tolerance:
         return "tolerance"
-    if descent.budget.left <= 0.0:
+    if descent.clock.left <= 0.0:
         return "max_seconds"
     return "n_steps" if step >= descent.n_steps else ""

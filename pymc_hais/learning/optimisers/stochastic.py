@@ -110,7 +110,7 @@ class _Iterates:
             self.step = step
             if not self._take_step(step):
                 return "diverged"
-            if self.descent.budget.left <= 0.0:
+            if self.descent.clock.left <= 0.0:
                 return "max_seconds"
         return "n_steps"
 
@@ -211,7 +211,7 @@ class _Iterates:
         drawn, held = self._nothing(), self._nothing(n_blocks)
         n_before = self.n_settling + self.n_drawn
         for i in range(1, self.n_settling + self.n_held + 1):
-            if descent.budget.left <= 0.0:
+            if descent.clock.left <= 0.0:
                 return "max_seconds"
             share = min(2.0 * i / self.n_settling, 1.0) if i <= self.n_settling else 1.0
             at = descent.tidy({name: (1.0 - share) * one + share * mean[name] for name, one in self.free.items()})

@@ -5,7 +5,6 @@ with all states of the run: a draw of the mode's Gaussian is paired with the sta
 divides the density.  That is the mass of the region together with these states, so never more than all of it.
 """
 
-import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -91,16 +90,16 @@ def find_modes_beside_sites(evidence: Evidence, runner: Runner) -> Modes | None:
 
 def _search(evidence: Evidence, log_z: float, runner: Runner) -> Modes | None:
     problem, run, ladder = evidence.problem, evidence.run, evidence.ladder
-    end, pay = time.perf_counter() + SHARE_OF_TIME * runner.budget.left, runner.paying("modes")
+    clock, pay = runner.clock.part(SHARE_OF_TIME), runner.paying("modes")
     n_free = problem.layout.n_continuous
     metric = np.asarray(ladder.metrics[ladder.metric_index[-1]], np.float64)
     states = find_states(run, n_free)
     starts = _starts(problem, run, states, runner, int(SHARE_OF_STARTS * runner.ledger.n_annealed / _N_STEPS))
-    found = climb_beside_sites(problem, starts, metric, _N_STEPS, pay, lambda *_: time.perf_counter() < end)
+    found = climb_beside_sites(problem, starts, metric, _N_STEPS, pay, lambda *_: clock.left > 0.0)
     log_p = np.log(states.probabilities)
     of_state = [log_p[np.flatnonzero((states.values == state).all(axis=1))[0]] for state in found.states]
     kept = [i for i, peak in enumerate(found.peaks) if peak.log_mass > log_z + of_state[i] - NEGLIGIBLE]
-    if not kept or time.perf_counter() > end:
+    if not kept or clock.left == 0.0:
         return None
     found = found._replace(peaks=[found.peaks[i] for i in kept], states=found.states[kept])
     joint, rng = Joint(problem, pay), np.random.default_rng(runner.seeds.sequence(Purpose.MODES))

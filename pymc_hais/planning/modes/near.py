@@ -11,7 +11,6 @@ In few dimensions the fit follows its weighted draws for a few turns, each tempe
 Guillin, Marin & Robert 2004, J. Comput. Graph. Stat. 13, 907-929).
 """
 
-import time
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -219,12 +218,12 @@ def _find(problem: Problem, joint: Joint, runner: Runner) -> Judged | str:
 
 def climb_in_time(joint: Joint, starts: np.ndarray, runner: Runner) -> Climbed | str:
     """Climb from starts (n, D) in a share of the remaining time; return the mode, or a reason why none was found."""
-    end = time.perf_counter() + _SHARE_OF_TIME * runner.budget.left
+    clock = runner.clock.part(_SHARE_OF_TIME)
     n_dims = starts.shape[1]
     patience, most = _PATIENCE + _PATIENCE_PER_DIM * n_dims, _MOST_STEPS + _STEPS_PER_DIM * n_dims
 
     def goes_on(n: int, done: float) -> bool:
-        return time.perf_counter() < end and (n < patience or done > 0.5)
+        return clock.left > 0.0 and (n < patience or done > 0.5)
 
     if len(starts) < 2:
         return "no draw of the prior is within the range of floating point."

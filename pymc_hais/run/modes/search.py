@@ -7,7 +7,6 @@ draws of the Gaussian of its curvature, and held against what the run says of th
 
 import functools
 import itertools
-import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -81,15 +80,14 @@ def attempt_search(
         return None
     stage = functools.partial(search, evidence, log_z, runner)
     with runner.timed("modes"), one_blas_thread:
-        return runner.attempt("the search for modes", stage, None, is_dear=True)
+        return runner.attempt("the search for modes", stage, None, is_slow=True)
 
 
 def _search(
     points: np.ndarray | None, remembered: np.ndarray | None, evidence: Evidence, log_z: float, runner: Runner
 ) -> Modes | None:
     problem, run, needs_confirming = evidence.problem, evidence.run, np.isfinite(evidence.plan.n_confirming)
-    end = time.perf_counter() + SHARE_OF_TIME * runner.budget.left
-    n_gradients = runner.ledger.n_annealed
+    clock, n_gradients = runner.clock.part(SHARE_OF_TIME), runner.ledger.n_annealed
     joint = Joint(problem, runner.paying("modes"))
     rng = np.random.default_rng(runner.seeds.sequence(Purpose.MODES))
     fewest, n_least = (_CONFIRMING_STEPS, CHUNK) if needs_confirming else (_FEWEST_STEPS, 0)
@@ -99,15 +97,15 @@ def _search(
     given = [one for one in (points, remembered) if one is not None]
     own = np.concatenate([np.empty((0, problem.layout.n_dims)), *given])
     starts, is_drawn, is_own = _starts(problem, run, own, runner, joint, metric, rng, n_starts, needs_confirming)
-    climbed = climb(joint, starts, metric, n_steps, lambda *_: time.perf_counter() < end)
+    climbed = climb(joint, starts, metric, n_steps, lambda *_: clock.left > 0.0)
     kept = [i for i, peak in enumerate(climbed.peaks) if peak.log_mass > log_z - NEGLIGIBLE]
     # Climbs from where a run has been are no independent ones, and hide that another one alone has led there.
     peaks, n_arrived = [climbed.peaks[i] for i in kept], climbed.arrivals[~is_own][:, kept].sum(axis=0)
     block = None
     if climbed.arrivals[is_drawn][:, kept].any(axis=1).sum() < _HARDLY_ANY * is_drawn.sum():
-        particles, goes_on = Particles.of(run, marginal_scales(metric)), lambda *_: time.perf_counter() < end
+        particles, goes_on = Particles.of(run, marginal_scales(metric)), lambda *_: clock.left > 0.0
         block = find_modes_given_others(joint, particles, starts[is_drawn], problem.layout.offsets, log_z, rng, goes_on)
-    if block is None and (not peaks or time.perf_counter() > end):
+    if block is None and (not peaks or clock.left == 0.0):
         return None
     peaks, compared = block or (peaks, _compare(peaks, joint, run, log_z, rng))
     positions = np.stack([peak.position for peak in peaks])
