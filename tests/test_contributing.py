@@ -11,6 +11,7 @@ import pytest
 from pymc_hais.planning import choose
 from pymc_hais.results.findings.finding import CHECKS
 from tests.front_door import assert_right, estimate
+from tests.goodness_of_fit.test_spread import draws_of, normal
 from tests.kernels.targets import METRICS, MIX, is_seen, move, needs_jax, observables, skewed_toy
 from tests.mutants import mutate
 from tests.quick import TRUTH, one_mean
@@ -89,6 +90,16 @@ def test_the_finding_is_made_where_it_applies_and_only_there(skeleton, monkeypat
     assert finding.message.startswith("Step 3 of 3 has ")
     found, _ = estimate(one_mean(), schedule=even, **QUICK)
     assert "hard_step" not in [one.name for one in found.findings]
+
+
+def test_the_statistic_finds_a_shift_and_leaves_exact_draws_alone(skeleton):
+    find_shift = skeleton("A new statistic of the final particles").find_shift
+    density, _ = normal([1.0, 3.0])
+    x = np.random.default_rng(0).normal(size=(4000, 2)) * [1.0, 3.0]
+    assert find_shift(draws_of(x, density)[0]) is None  # five errors, two coordinates: one time in a million
+    found = find_shift(draws_of(x + np.array([0.0, 0.6]), density)[0])
+    assert found.dimension == 1
+    assert found.back > found.accepted
 
 
 def test_the_plot_draws_the_numbers_of_the_run(skeleton):

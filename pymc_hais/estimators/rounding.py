@@ -1,8 +1,8 @@
 """The noise that rounding leaves in a log density: terms may be huge although their sum is small."""
 
-import numpy as np
+from collections.abc import Callable
 
-from pymc_hais.estimators.memory import Evaluate
+import numpy as np
 
 #: Particles around which the noise is measured.
 _PARTICLES = 8
@@ -12,7 +12,7 @@ _STEPS = 1e-5 * np.arange(-8, 9)
 _FEWEST = 8
 
 
-def measure_noise(positions: np.ndarray, evaluate: Evaluate) -> float:
+def measure_noise(positions: np.ndarray, evaluate: Callable[[np.ndarray], np.ndarray]) -> float:
     """Return the root mean square (nats) of a log density's deviations from smoothness near particles; NaN if unknown.
 
     Parameters

@@ -23,9 +23,11 @@ from pymc_hais.density.compat import rewrite_pregrad
 from pymc_hais.density.compiling import compile_interpreted, freeze_dims_and_data, lower_xtensor
 from pymc_hais.density.layout import Layout, on_position
 from pymc_hais.density.sites.lookups import ANY, confine_lookups
-from pymc_hais.problem.exchange import Ruler, p_value
+from pymc_hais.goodness_of_fit.draws import blocks_of
+from pymc_hais.goodness_of_fit.exchange import Ruler, p_value
+from pymc_hais.goodness_of_fit.limits import LIMITS
+from pymc_hais.goodness_of_fit.stein import Suspect, find_suspects
 from pymc_hais.problem.refusals import refuse_impossible, refuse_mismatch, refuse_point_masses
-from pymc_hais.problem.stein import Suspect, find_suspects
 from pymc_hais.references.base import BoundReference, Evaluate
 from pymc_hais.references.bound import Independent, Prior
 from pymc_hais.references.box import Box
@@ -39,15 +41,10 @@ type Rows = Callable[[np.ndarray], np.ndarray]
 
 #: What a graph that is called for every position costs, in operations that are repeated for every position.
 _CALL = 20
-#: Probability that a right reference is refused, over all tests of it together.
-_FALSE_ALARM = 1e-6
-#: Probability that a right reference is tested a second time, where statistics are normal.
-_SUSPICION = 1e-2
 #: Draws of the screening, evaluated as many at a time as the checks before, so that nothing compiles twice.
 _SCREENED, _CHUNK = 4000, 500
 #: Draws of the exact test and of its repetition where it leaves a doubt; fewer where they are costly.
 _TESTED, _FEWEST = (4000, 16_000), 500
-_DOUBT = 0.5
 #: Elements of an array of draws, at most.
 _ELEMENTS = 4_000_000
 #: Coordinates that are tested of a variable without known structure.
@@ -178,7 +175,7 @@ def find_mismatches(
     if gradient is None:
         suspects += _everyone(layout)
     else:
-        suspects += find_suspects(layout, screened[~clipped], gradient[~clipped], _SUSPICION)
+        suspects += find_suspects(screened[~clipped], gradient[~clipped], blocks_of(layout), LIMITS.suspicion)
     if not suspects:
         return []
     sites = layout.sites if any(suspect.is_discrete for suspect in suspects) else ()
@@ -204,9 +201,7 @@ def _n_screened(layout: Layout, reference: BoundReference) -> int:
 
 def _everyone(layout: Layout) -> list[Suspect]:
     """Suspect every continuous variable that has coordinates to move."""
-    n_free = len(layout.owners) - len(layout.sites)
-    is_tested = ~np.array(layout.is_periodic)[:n_free] & (layout.sizes[:n_free] > 0)
-    return [_suspect(layout, int(i)) for i in np.flatnonzero(is_tested)[::-1]]
+    return [_suspect(layout, int(i)) for i in np.unique(blocks_of(layout))[::-1] if i >= 0]
 
 
 def _sites(model: Any, layout: Layout, reference: BoundReference) -> list[Suspect]:
@@ -232,7 +227,7 @@ def _confirm(
     seeds: np.random.SeedSequence,
 ) -> list[str]:
     """Test suspects until one is surely wrong; return its name, and those of others as suspicious."""
-    level = _FALSE_ALARM / (len(suspects) * len(_TESTED))
+    level = LIMITS.false_alarm / (len(suspects) * len(_TESTED))
     drawing, *walking = seeds.spawn(1 + len(suspects))
     drawings = drawing.spawn(len(_TESTED))
     # What is repeated for every position costs a call, and is linear algebra as a rule.
@@ -244,7 +239,7 @@ def _confirm(
         for n, one in zip(sizes, drawings, strict=True):
             draws, clipped, *_ = reference.draw(n, one)
             p = p_value(draws[~clipped], density.values, suspect, dims, ruler, rng)
-            if p <= level or p > _DOUBT:
+            if p <= level or p > LIMITS.doubt:
                 return p <= level
         return False
 

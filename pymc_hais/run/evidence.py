@@ -8,8 +8,8 @@ import numpy as np
 from pymc_hais.core.records import AnnealingRun, Ladder
 from pymc_hais.density import Layout
 from pymc_hais.estimators import LogZEstimate
-from pymc_hais.estimators.memory import Lag
 from pymc_hais.estimators.region import Missed, RegionMass
+from pymc_hais.goodness_of_fit.spread import Lag
 from pymc_hais.problem.problem import Problem
 from pymc_hais.run.modes.climbing import Peak
 from pymc_hais.run.plan import Origin, Plan, Promise
@@ -88,8 +88,8 @@ class Evidence:
         return self.row.estimate
 
     @property
-    def lag(self) -> Lag:
-        """The direction in which the particles are narrowest."""
+    def lag(self) -> Lag | None:
+        """The direction in which the particles are narrower than the target, if there is one."""
         return self.row.lag
 
     @property

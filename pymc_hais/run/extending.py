@@ -13,10 +13,11 @@ from pymc_hais.core.records import AnnealingRun, ParticleState
 from pymc_hais.core.weights import log_mean_exp, normalise
 from pymc_hais.estimators import LogZEstimate, Round, estimate_log_z
 from pymc_hais.run.evidence import Evidence
+from pymc_hais.run.final_particles import measure_lag
 from pymc_hais.run.populations import anneal_rows
 from pymc_hais.run.posterior import draw_posterior
 from pymc_hais.run.rounds import conclude
-from pymc_hais.run.row_evidence import PriorMass, RowEvidence, count_unconfirmed, measure_lag
+from pymc_hais.run.row_evidence import PriorMass, RowEvidence, count_unconfirmed
 from pymc_hais.runner.runner import Runner
 
 _log = logging.getLogger("pymc.hais")

@@ -21,9 +21,10 @@ from pymc_hais.estimators import (
 )
 from pymc_hais.problem.problem import Problem
 from pymc_hais.run.evidence import Evidence
+from pymc_hais.run.final_particles import measure_lag
 from pymc_hais.run.plan import Plan
 from pymc_hais.run.populations import anneal_rows
-from pymc_hais.run.row_evidence import RowEvidence, complete, estimate_row, measure_lag
+from pymc_hais.run.row_evidence import RowEvidence, complete, estimate_row
 from pymc_hais.runner.progress import part, without_log_z
 from pymc_hais.runner.runner import Runner
 from pymc_hais.runner.timing import Size, duration, fit_into, takes

@@ -198,7 +198,7 @@ def test_an_extension_keeps_the_chains_that_were_added_before_an_interrupt(model
     ("place", "what"),
     [
         ("run.posterior.move", "the moves that part copies"),
-        pytest.param("run.row_evidence.find_lag", "the diagnosis of the particles' memory", marks=pytest.mark.slow),
+        pytest.param("run.final_particles.find_lag", "the diagnosis of the particles' spread", marks=pytest.mark.slow),
         pytest.param("results.datatree.compute_log_likelihood", "the group `log_likelihood`", marks=pytest.mark.slow),
     ],
 )

@@ -21,8 +21,9 @@ from pymc_hais.density import (
     check_state,
 )
 from pymc_hais.engines import compile_engine
+from pymc_hais.goodness_of_fit.draws import blocks_of
+from pymc_hais.goodness_of_fit.stein import find_suspects
 from pymc_hais.problem.audit import find_mismatches
-from pymc_hais.problem.stein import find_suspects
 from pymc_hais.references import Prior, build_prior
 from tests.density.catalogue import MODELS
 from tests.marks import fast_but
@@ -139,7 +140,7 @@ def test_evaluated_prior_draws_pass_every_check(name):
     assert check_state(case.model, case.layout, case.positions, case.state) == 0
     check_joint_logp(case.model, case.layout, case.state.position, *joint_of(case.state), case.clipped)
     kept = ~case.clipped
-    if find_suspects(case.layout, case.positions[kept], np.asarray(case.state.grad_reference)[kept], 1e-5):
+    if find_suspects(case.positions[kept], np.asarray(case.state.grad_reference)[kept], blocks_of(case.layout), 1e-5):
         prior = Prior(case.layout, case.prior)
         assert find_mismatches(case.model, case.layout, prior, np.random.SeedSequence(3)) == []
 

@@ -11,7 +11,8 @@ from scipy import stats
 from scipy.integrate import quad
 
 from pymc_hais.density import build_layout
-from pymc_hais.problem.stein import find_suspects
+from pymc_hais.goodness_of_fit.draws import blocks_of
+from pymc_hais.goodness_of_fit.stein import find_suspects
 from pymc_hais.references import (
     Box,
     Fitted,
@@ -79,9 +80,9 @@ def test_a_reference_draws_from_its_own_density(name):
     evaluate = compiled(start, 3)
     density, gradient = evaluate(positions)
     assert not clipped.any()
-    assert find_suspects(layout, positions, gradient, 1e-5) == []
+    assert find_suspects(positions, gradient, blocks_of(layout), 1e-5) == []
     wrong = 1.6 * positions + 1.0
-    assert find_suspects(layout, wrong, evaluate(wrong)[1], 1e-5)  # and it does notice
+    assert find_suspects(wrong, evaluate(wrong)[1], blocks_of(layout), 1e-5)  # and it does notice
     if known is not None:
         # PyMC folds small constants in single precision.
         np.testing.assert_allclose(density, known.logpdf(positions), rtol=1e-8, atol=1e-8)

@@ -9,7 +9,7 @@ import pytest
 
 from pymc_hais.engines.base import CompileClock
 from pymc_hais.estimators import LogZEstimate, Round, Tail, combine, estimate_log_z
-from pymc_hais.estimators.memory import NO_LAG
+from pymc_hais.goodness_of_fit.spread import Lag
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.run import rounds, row_evidence
 from pymc_hais.run.row_evidence import PriorMass, estimate_row
@@ -70,7 +70,7 @@ class Script:
 
     def measure_lag(self, problem, run, runner):
         """Return the lag of the particles of the last round."""
-        return self.lags.get(len(self.plans), NO_LAG)
+        return self.lags.get(len(self.plans))
 
 
 def evidence_of(*runs, start=None, replacements=(), lags=(), runner=None, **options):
@@ -115,7 +115,7 @@ def test_the_budget_ends_rounds_that_cannot_carry_an_estimate_too(name):
 
 
 def test_particles_that_lag_behind_ask_for_another_round_however_small_the_error():
-    slow = NO_LAG._replace(share=0.49)
+    slow = Lag(0.49, 0.9, 0.7)
     evidence, script = evidence_of(healthy(0.3), healthy(0.3, seed=1), lags={1: slow})
     assert (evidence.stopped_by, len(script.plans)) == ("target_se", 2)
     assert evidence.estimate.value == combine(*estimates_of(evidence, healthy(0.3), healthy(0.3, seed=1))).value
@@ -238,7 +238,7 @@ def test_an_interrupt_while_a_round_is_looked_at_keeps_the_round_and_makes_no_ot
         def look():
             raise KeyboardInterrupt
 
-        return runner.attempt("a look", look, NO_LAG)
+        return runner.attempt("a look", look, None)
 
     script = Script(*RUNS)
     module = mutate(rounds, anneal_rows=script, measure_lag=press)
@@ -335,7 +335,7 @@ def test_rounds_end_with_the_time(monkeypatch):
     def end(limit, *runs):
         clock[0] = 0.0
         script, call = Slow(*runs), call_of(target_se=0.01, max_seconds=limit)
-        evidence = mutate(rounds, anneal_rows=script, measure_lag=lambda *_: NO_LAG).run_rounds(*start_of(), call)
+        evidence = mutate(rounds, anneal_rows=script, measure_lag=lambda *_: None).run_rounds(*start_of(), call)
         assert evidence.stopped_by == "max_seconds"
         return [len(plan.schedule) for plan in script.plans]
 

@@ -6,11 +6,14 @@ import numpy as np
 
 from pymc_hais.core.records import AnnealingRun
 from pymc_hais.estimators import Finding, LogZEstimate
-from pymc_hais.estimators.memory import NO_VARIANCE, Lag
+from pymc_hais.goodness_of_fit.edges import find_edge
+from pymc_hais.goodness_of_fit.limits import LIMITS
+from pymc_hais.goodness_of_fit.spread import Lag
 from pymc_hais.planning.rays import measure_rays, student_t_of
 from pymc_hais.problem.problem import Problem
 from pymc_hais.results.findings.finding import check
-from pymc_hais.run.row_evidence import final_tail, measure_edge, measure_rounding
+from pymc_hais.run.final_particles import measure, measure_rounding
+from pymc_hais.run.row_evidence import final_tail
 from pymc_hais.runner.runner import Runner
 
 
@@ -50,15 +53,12 @@ def check_rays(problem: Problem, runner: Runner) -> Iterator[Finding]:
 
 
 @check("the diagnosis of the particles' spread")
-def check_lag(lag: Lag) -> Iterator[Finding]:
+def check_lag(lag: Lag | None) -> Iterator[Finding]:
     """Yield a warning if the particles are too narrow for the target; an error if error bars are too small there."""
-    if not lag.share >= NO_VARIANCE:
-        # Of runs of 1000 particles that lag in one direction of a normal target about a tenth, and in five directions
-        # a fifth, err by more than three standard errors.
-        is_misleading = lag.share < 0.4
+    if lag is not None and lag.is_harmful:
         yield Finding(
             "underdispersion",
-            "error" if is_misleading else "warning",
+            "error" if lag.share < LIMITS.misleading else "warning",
             f"In some direction the particles have only {lag.share:.0%} of the target's variance before they are "
             f"weighted (a Metropolis rule accepts {lag.up:.0%} of the moves that spread them, and {lag.down:.0%} of "
             "those that draw them together): the moves were too slow for the schedule, and log Z may be too low.",
@@ -70,7 +70,7 @@ def check_lag(lag: Lag) -> Iterator[Finding]:
 @check("the diagnosis of the edges")
 def check_edge(problem: Problem, run: AnnealingRun, estimate: LogZEstimate) -> Iterator[Finding]:
     """Yield an error if the target goes on where the particles end, and log Z lacks more than its error bar."""
-    edge = measure_edge(problem, run)
+    edge = measure(find_edge, problem, run)
     if edge is not None and edge.gain > estimate.se:
         side, name = "small" if edge.sign < 0 else "large", problem.layout.labels[edge.dimension]
         yield Finding(

@@ -14,16 +14,15 @@ References
    99, 799-804.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
 from pymc_hais.density.sites.variables import SiteVariable
-from pymc_hais.problem.stein import Suspect
-
-type LogDensity = Callable[[np.ndarray], np.ndarray]
+from pymc_hais.goodness_of_fit.draws import LogDensity
+from pymc_hais.goodness_of_fit.stein import Suspect
 
 #: Sizes of the moves: of a coordinate, in differences of two draws; of a whole variable with n coordinates, in
 #: differences over sqrt(2 n) / 2.38; and of the logarithm of a factor, over sqrt(n).

@@ -7,25 +7,18 @@ import pymc as pm
 import pytest
 
 import pymc_hais
-from pymc_hais.core.weights import normalise
-from pymc_hais.estimators.reach import Edge, find_edge
+from pymc_hais.goodness_of_fit.edges import Edge, find_edge
 from pymc_hais.results.findings.particles import check_edge
-from tests.estimators.test_memory import normal, run_of
+from tests.goodness_of_fit.test_spread import draws_of, normal
 
 #: Scales of the funnel's neck and mouth, and how many coordinates open with it.
 WIDE, FAR, N = 3.0, 10.0, 9
 
 
-def look(x, density, gradient, blocks=None, **options):
-    """Find an edge of positions (C, P, D); say how often the target was evaluated."""
-    calls = []
-
-    def evaluate(positions):
-        calls.append(positions)
-        return density(positions)
-
-    blocks = np.arange(x.shape[-1]) if blocks is None else blocks
-    return find_edge(run_of(x, **options), evaluate, gradient(x), blocks), len(calls)
+def look(*draws, **options):
+    """Find an edge of draws (n, D); return the number of evaluations too."""
+    draws, calls = draws_of(*draws, **options)
+    return find_edge(draws), len(calls)
 
 
 def funnel(x):
@@ -60,7 +53,7 @@ BLOCKS = np.minimum(np.arange(N + 1), 1)
 @pytest.mark.parametrize("least", [-1.5, -3.0])
 @pytest.mark.parametrize("blocks", [BLOCKS, np.arange(N + 1)])
 def test_a_funnel_without_its_neck_lacks_at_least_what_is_said(least, blocks):
-    x, share = draws_of_funnel(np.random.default_rng(1), (4, 1000), least)
+    x, share = draws_of_funnel(np.random.default_rng(1), (4000,), least)
     edge, _ = look(x, funnel, slope_of_funnel, blocks)
     assert (edge.dimension, edge.sign) == (0, -1)
     assert -0.6 * np.log(share) < edge.gain < -1.1 * np.log(share)
@@ -68,7 +61,7 @@ def test_a_funnel_without_its_neck_lacks_at_least_what_is_said(least, blocks):
 
 
 def test_turned_round_it_is_the_other_edge():
-    x, _ = draws_of_funnel(np.random.default_rng(1), (4, 1000), -2.0)
+    x, _ = draws_of_funnel(np.random.default_rng(1), (4000,), -2.0)
     turn = np.where(np.arange(N + 1) == 0, -1.0, 1.0)
     edge, _ = look(x * turn, lambda x: funnel(x * turn), lambda x: slope_of_funnel(x * turn) * turn)
     assert (edge.dimension, edge.sign) == (0, 1)
@@ -76,23 +69,17 @@ def test_turned_round_it_is_the_other_edge():
 
 def test_families_of_many_copies_leave_no_part_without_particles():
     """Families 0 and 3, 16 and 19, ...: of every sixteenth from 1 on, which a glance would take, there are none."""
-    x, _ = draws_of_funnel(np.random.default_rng(1), (1, 4000), -2.0)
-    ancestors = np.arange(4000) // 16 * 16 + 3 * (np.arange(4000) % 2)
-    edge, n_calls = look(x, funnel, slope_of_funnel, ancestors=ancestors[None])
-    assert n_calls > 1
+    x, _ = draws_of_funnel(np.random.default_rng(1), (4000,), -2.0)
+    families = np.arange(4000) // 16 * 16 + 3 * (np.arange(4000) % 2)
+    draws, calls = draws_of(x, funnel, slope_of_funnel, families=families)
+    edge = find_edge(draws)
     assert edge is None or (edge.dimension, edge.sign) == (0, -1)
-    sizes = []
-
-    def evaluate(positions):
-        sizes.append(positions.shape[1])
-        return funnel(positions)
-
-    find_edge(run_of(x, ancestors=ancestors[None]), evaluate, slope_of_funnel(x), np.arange(N + 1))
-    assert min(sizes) >= 100
+    assert len(calls) > 1
+    assert min(len(positions) for positions in calls) >= 100
 
 
 def test_a_whole_funnel_is_left_alone_and_seldom_costs_an_evaluation():
-    draws = [draws_of_funnel(np.random.default_rng(seed), (4, 1000))[0] for seed in range(10)]
+    draws = [draws_of_funnel(np.random.default_rng(seed), (4000,))[0] for seed in range(10)]
     edges, n_calls = zip(*[look(x, funnel, slope_of_funnel, BLOCKS) for x in draws], strict=True)
     assert set(edges) == {None}
     assert np.mean(np.array(n_calls) > 0) <= 0.2
@@ -101,16 +88,16 @@ def test_a_whole_funnel_is_left_alone_and_seldom_costs_an_evaluation():
 def test_weights_count():
     """Where they make up for a neck with few particles nothing is missing; where they take it away it is."""
     rng = np.random.default_rng(2)
-    x, _ = draws_of_funnel(rng, (4, 1000))
+    x, _ = draws_of_funnel(rng, (4000,))
     kept = np.where(x[..., 0] < -2.0, -np.inf, 0.0)
-    edge, _ = look(x, funnel, slope_of_funnel, log_weights=normalise(kept))
+    edge, _ = look(x, funnel, slope_of_funnel, log_weights=kept)
     assert (edge.dimension, edge.sign) == (0, -1)
-    above, share = draws_of_funnel(rng, (4, 3000), -2.0)
-    x = np.concatenate([x[:, :500], above], axis=1)
+    above, share = draws_of_funnel(rng, (12000,), -2.0)
+    x = np.concatenate([x[:2000], above])
     thin = 500.0 / (500.0 + 3000.0 / share)
     weights = np.where(x[..., 0] < -2.0, 0.0, np.log(thin))
     assert look(x, funnel, slope_of_funnel)[0].dimension == 0
-    assert look(x, funnel, slope_of_funnel, log_weights=normalise(weights))[0] is None
+    assert look(x, funnel, slope_of_funnel, log_weights=weights)[0] is None
 
 
 def test_densities_that_jump_fail_the_identity_and_are_no_edge():
@@ -121,8 +108,8 @@ def test_densities_that_jump_fail_the_identity_and_are_no_edge():
         return np.where(inside, np.log1p(x[..., 0] > 0.6), -np.inf)
 
     rng = np.random.default_rng(0)
-    x = rng.uniform(-1.0, 1.0, size=(4, 3000, 3))
-    x = x[rng.random((4, 3000)) < np.exp(density(x)) / 2.0][:6000].reshape(4, 1500, 3)
+    x = rng.uniform(-1.0, 1.0, size=(12000, 3))
+    x = x[rng.random(12000) < np.exp(density(x)) / 2.0][:6000]
     edge, n_calls = look(x, density, np.zeros_like)
     assert edge is None
     assert n_calls > 0
@@ -131,7 +118,7 @@ def test_densities_that_jump_fail_the_identity_and_are_no_edge():
 
 
 def test_a_periodic_coordinate_has_no_edges():
-    x = np.random.default_rng(0).uniform(-np.pi, np.pi, size=(4, 1000, 1))
+    x = np.random.default_rng(0).uniform(-np.pi, np.pi, size=(4000, 1))
     turns, none = (lambda x: np.zeros(x.shape[:-1])), np.zeros_like
     assert look(x, turns, none)[0].gain > 0.1
     assert look(x, turns, none, blocks=np.array([-1])) == (None, 0)
@@ -140,7 +127,7 @@ def test_a_periodic_coordinate_has_no_edges():
 @pytest.mark.parametrize(("se", "is_said"), [(0.29, True), (0.31, False)])
 def test_what_is_within_the_error_of_log_z_is_not_said(monkeypatch, se, is_said):
     edge = Edge(1, -1, gain=0.3, out=0.45, back=0.1)
-    monkeypatch.setattr("pymc_hais.results.findings.particles.measure_edge", lambda problem, run: edge)
+    monkeypatch.setattr("pymc_hais.results.findings.particles.measure", lambda *_: edge)
     problem = SimpleNamespace(layout=SimpleNamespace(labels=["x", "scale_log__"]))
     found = list(check_edge(problem, None, SimpleNamespace(se=se)))
     assert [one.severity for one in found] == ["error"] * is_said
@@ -149,15 +136,15 @@ def test_what_is_within_the_error_of_log_z_is_not_said(monkeypatch, se, is_said)
 
 
 def test_copies_of_few_ancestors_and_odd_numbers_are_no_evidence():
-    x, _ = draws_of_funnel(np.random.default_rng(3), (1, 20), -2.0)
-    copies = np.repeat(x, 100, axis=1)
-    assert look(copies, funnel, slope_of_funnel, ancestors=np.repeat(np.arange(20), 100)[None])[0] is None
-    x, _ = draws_of_funnel(np.random.default_rng(1), (4, 1000), -2.0)
-    dead = np.where(np.arange(1000) % 10 == 0, -np.inf, 0.0) + np.zeros((4, 1))
-    spoilt = np.where(np.isinf(dead)[..., None], np.nan, x)
-    assert look(spoilt, funnel, slope_of_funnel, log_weights=normalise(dead))[0].dimension == 0
+    x, _ = draws_of_funnel(np.random.default_rng(3), (20,), -2.0)
+    copies = np.repeat(x, 100, axis=0)
+    assert look(copies, funnel, slope_of_funnel, families=np.repeat(np.arange(20), 100))[0] is None
+    x, _ = draws_of_funnel(np.random.default_rng(1), (4000,), -2.0)
+    is_odd = (np.arange(4000) % 10 == 0)[:, None]
+    assert look(x, funnel, lambda x: np.where(is_odd, np.nan, slope_of_funnel(x)))[0].dimension == 0
+    assert look(x, funnel, lambda x: np.full_like(x, np.nan)) == (None, 0)
     density, gradient = normal(np.ones(2))
-    assert look(np.ones((4, 500, 2)), density, gradient) == (None, 0)
+    assert look(np.ones((2000, 2)), density, gradient) == (None, 0)
 
 
 def found_in(build, seed):

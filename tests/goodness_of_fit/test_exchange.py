@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pymc_hais.problem import exchange
-from pymc_hais.problem.exchange import Ruler, p_value
-from pymc_hais.problem.stein import Suspect
+from pymc_hais.goodness_of_fit import exchange
+from pymc_hais.goodness_of_fit.exchange import Ruler, p_value
+from pymc_hais.goodness_of_fit.stein import Suspect
 
 N_DRAWS = 1000
 BOTH = np.arange(2)
