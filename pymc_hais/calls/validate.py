@@ -23,8 +23,9 @@ from pymc_hais.problem.building import bind_reference
 from pymc_hais.problem.simulation import check_generative, simulate
 from pymc_hais.references import Prior
 from pymc_hais.results.findings.compared import check_validation
-from pymc_hais.results.report import log_findings, log_start
+from pymc_hais.results.report import log_findings
 from pymc_hais.results.validation import bounds_of, rank, to_text, to_validation_tree
+from pymc_hais.run.rounds import log_start
 
 _log = logging.getLogger("pymc.hais")
 

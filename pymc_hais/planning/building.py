@@ -49,7 +49,10 @@ def compile_start(model: Any, start: StartOptions, runner: Runner) -> Search:
         return Search(problem, reference, runner)
     if is_model(reference):
         check_same_variables(model, reference)
-        return replace(compile_first(reference, "auto", runner_of_reference(runner)), runner=runner, target=model)
+        # The kernel of the run to a reference model is tuned, also if the user's is fixed.
+        kernel = Hamiltonian(constraints=runner.compiler.kernel.constraints)
+        own = runner.nested(Branch.REFERENCE_MODEL, kernel)
+        return replace(compile_first(reference, "auto", own), target=(model, runner))
     own = runner
     if is_auto(reference) and start.points is None and not runner.sampling.estimators and has_normal_fields(model):
         own = replace(runner, compiler=replace(runner.compiler, normals=True))
@@ -92,11 +95,6 @@ def compile_first(
     fit = None if walls else fit_prior(prior_alone(model), runner.seeds)
     wide = fit and StudentT(min(_WIDE, getattr(fit, "df", np.inf)), fit.loc, fit.scale)
     return Search(build(wide or heavy_reference(walls)), reference, runner, undrawn=names)
-
-
-def runner_of_reference(runner: Runner) -> Runner:
-    """Return the runner for the run to a reference model: its kernel is tuned, also if the user's is fixed."""
-    return runner.nested(Branch.REFERENCE_MODEL, Hamiltonian(constraints=runner.compiler.kernel.constraints))
 
 
 def build_ratio_problem(model: Any, problem: Problem, plan: Plan, runner: Runner) -> Problem:

@@ -8,7 +8,7 @@ import numpy as np
 
 from pymc_hais.core.noise import check_counters
 from pymc_hais.core.seeds import Purpose
-from pymc_hais.planning.building import build_ratio_problem, compile_first, runner_of_reference
+from pymc_hais.planning.building import build_ratio_problem, compile_first
 from pymc_hais.planning.enumeration import enumerate_states
 from pymc_hais.planning.fits import fit_margins, fit_to_draws
 from pymc_hais.planning.fitted_starts import fit_to_pilot, fit_to_sites
@@ -42,8 +42,9 @@ def choose(search: Search) -> tuple[Problem, Plan]:
     points lead to.
     """
     if search.target is not None:
-        own = replace(search, reference="auto", runner=runner_of_reference(search.runner), target=None)
-        search = replace(search, problem=build_ratio_problem(search.target, *choose(own), search.runner))
+        model, runner = search.target
+        problem = build_ratio_problem(model, *choose(replace(search, target=None)), runner)
+        search = Search(problem, search.reference, runner)
     else:
         search = measure_mass(search if search.points is None else add_modes(search))
     problem = search.problem

@@ -80,7 +80,8 @@ class Search:
     problem: Problem  # compiled for the first start
     reference: Any  # as the user gave it, or mixed with given modes
     runner: Runner
-    target: Any = None  # the model to anneal to, while the problem is that of a reference model
+    #: The model to anneal to, and the runner of that run, while the problem is that of a reference model.
+    target: tuple[Any, Runner] | None = None
     points: np.ndarray | None = None  # flat vectors (n, D) that lead to modes
     known: Plan | None = None  # the plan of a finished run, to be followed
     undrawn: tuple[str, ...] = ()  # variables whose prior draws cannot be used, so that another start is compiled

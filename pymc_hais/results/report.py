@@ -25,8 +25,7 @@ from pymc_hais.results.findings.weights import more_temperatures
 from pymc_hais.results.heldout import HeldOut
 from pymc_hais.results.plans import keep_result
 from pymc_hais.run.evidence import Evidence
-from pymc_hais.run.plan import Plan
-from pymc_hais.run.rounds import forecast
+from pymc_hais.run.rounds import count_temperatures
 from pymc_hais.runner.ledger import PILOT
 from pymc_hais.runner.runner import Runner
 from pymc_hais.runner.timing import duration
@@ -49,13 +48,6 @@ def quantity_of(model: pm.Model) -> str:
     return "log partition function" if is_unnormalised(model) else "log marginal likelihood"
 
 
-def _temperatures(lengths: Any) -> str:
-    """Write how many temperatures one or several rounds have."""
-    shortest, longest = int(np.min(lengths)), int(np.max(lengths))
-    between = "" if shortest == longest else f"{shortest:,} to "
-    return f"{between}{longest:,} temperature{'' if longest == 1 else 's'}" if longest else "no temperatures"
-
-
 def log_model(model: pm.Model) -> None:
     """Log what is sampled, as PyMC's samplers do."""
     _log.info(f"HAIS: [{', '.join(rv.name for rv in model.free_RVs)}]")
@@ -64,25 +56,6 @@ def log_model(model: pm.Model) -> None:
 def log_fixed(estimate: LogZEstimate, quantity: str) -> None:
     """Log the log Z of a model without free variables."""
     _log.info(f"{quantity} {estimate.value:.3f} (exact: the model has no free variables)")
-
-
-def log_start(problem: Problem, plan: Plan, runner: Runner) -> None:
-    """Log what is sampled and how long that takes; at DEBUG, how it is annealed and why."""
-    sampling = runner.sampling
-    lengths = plan.lengths if runner.sampling.recipe.n_final_moves else 0
-    seconds, left = forecast(problem, plan, runner), runner.clock.left
-    chains = f"{sampling.chains} chain{'s' if sampling.chains > 1 else ''} of {sampling.draws:,} draws"
-    rows = f" for each of {problem.n_rows:,} data sets" if problem.n_rows > 1 else ""
-    compiling = runner.compiler.clock.seconds
-    compiled = f"compiled in {compiling:.1f} s" if compiling else "already compiled"
-    needed = "" if seconds is None else f"about {duration(seconds)}, "
-    _log.info(f"Sampling {chains}{rows} ({needed}{compiled})")
-    if seconds is not None and seconds > left:
-        _log.info(f"The run will be shortened: `max_seconds` leaves {duration(left)}")
-    _log.debug(
-        f"Annealing {sampling.chains} x {sampling.draws} particles from {problem.label}: "
-        f"{_temperatures(lengths)} ({problem.engine.name}). {plan.reason}"
-    )
 
 
 def log_outcome(estimate: LogZEstimate, evidence: Evidence, runner: Runner) -> None:
@@ -96,7 +69,7 @@ def log_outcome(estimate: LogZEstimate, evidence: Evidence, runner: Runner) -> N
         "failure": "the next one failed",
     }[evidence.stopped_by]
     n_rounds = len(evidence.row.rounds)
-    temperatures = _temperatures(evidence.ladder.n_temperatures)
+    temperatures = count_temperatures(evidence.ladder.n_temperatures)
     rounds = f"{n_rounds} rounds, the last of {temperatures}" if n_rounds > 1 else f"1 round of {temperatures}"
     _log.info(f"{_quantity(evidence.problem)} {estimate:.3f} ({duration(runner.clock.elapsed)})")
     _log.debug(f"{rounds}: {duration(runner.ledger.seconds['rounds'])}; {why}")

@@ -5,6 +5,7 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -55,6 +56,32 @@ def forecast(problem: Problem, plan: Plan, runner: Runner) -> float | None:
     """Forecast the seconds of the first round of every row; None before a pilot has measured them."""
     n_moves = int(plan.lengths.sum()) * runner.sampling.chains * runner.sampling.draws
     return n_moves * seconds_per_move(problem, plan, runner) or None
+
+
+def log_start(problem: Problem, plan: Plan, runner: Runner) -> None:
+    """Log what is sampled and how long that takes; at DEBUG, how it is annealed and why."""
+    sampling = runner.sampling
+    lengths = plan.lengths if sampling.recipe.n_final_moves else 0
+    seconds, left = forecast(problem, plan, runner), runner.clock.left
+    chains = f"{sampling.chains} chain{'s' if sampling.chains > 1 else ''} of {sampling.draws:,} draws"
+    rows = f" for each of {problem.n_rows:,} data sets" if problem.n_rows > 1 else ""
+    compiling = runner.compiler.clock.seconds
+    compiled = f"compiled in {compiling:.1f} s" if compiling else "already compiled"
+    needed = "" if seconds is None else f"about {duration(seconds)}, "
+    _log.info(f"Sampling {chains}{rows} ({needed}{compiled})")
+    if seconds is not None and seconds > left:
+        _log.info(f"The run will be shortened: `max_seconds` leaves {duration(left)}")
+    _log.debug(
+        f"Annealing {sampling.chains} x {sampling.draws} particles from {problem.label}: "
+        f"{count_temperatures(lengths)} ({problem.engine.name}). {plan.reason}"
+    )
+
+
+def count_temperatures(lengths: Any) -> str:
+    """Write how many temperatures one or several rounds have."""
+    shortest, longest = int(np.min(lengths)), int(np.max(lengths))
+    between = "" if shortest == longest else f"{shortest:,} to "
+    return f"{between}{longest:,} temperature{'' if longest == 1 else 's'}" if longest else "no temperatures"
 
 
 def run_rounds(problem: Problem, plan: Plan, runner: Runner) -> Evidence:

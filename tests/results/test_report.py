@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from pymc_hais.estimators import LogZEstimate
-from pymc_hais.results.report import log_outcome, log_start
+from pymc_hais.results.report import log_outcome
+from pymc_hais.run.rounds import log_start
 from tests.quick import one_mean
 from tests.runs import call_of
 
@@ -19,7 +20,7 @@ def said(caplog, lengths, seconds, compile_seconds=0.0, n_rows=1, **options):
     runner = call_of(**options)
     runner.compiler.clock.seconds = compile_seconds
     with caplog.at_level(logging.DEBUG, logger="pymc"), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pymc_hais.results.report.forecast", lambda *_: seconds)
+        patch.setattr("pymc_hais.run.rounds.forecast", lambda *_: seconds)
         log_start(problem, plan, runner)
     return [record.getMessage() for record in caplog.records if record.name == "pymc.hais"]
 
