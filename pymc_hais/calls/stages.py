@@ -32,30 +32,30 @@ _AFFORDABLE = 2.0
 _REMEMBERED = 64
 
 
-def run_until_confirmed(
-    problem: Problem, plan: Plan, points: np.ndarray | None, runner: Runner, remembered: np.ndarray | None = None
-) -> Evidence:
+def run_until_confirmed(problem: Problem, plan: Plan, points: np.ndarray | None, runner: Runner) -> Evidence:
     """Make rounds and search for modes; repeat from the next best start if the evidence for this start is too weak.
 
-    The search climbs from ``points`` (n, D), flat vectors of known modes, and from ``remembered`` (m, D), particles of
-    runs that are given up.
+    The search climbs from ``points`` (n, D), flat vectors of known modes, and from particles of runs that are given up.
     """
-    log_start(problem, plan, runner)
-    evidence = run_rounds(problem, plan, runner)
-    if evidence.stopped_by == "refuted":
-        refuted = _next_best(evidence, "spoke against that start")
-        return run_until_confirmed(*refuted, points, runner, _with_particles(remembered, evidence))
-    if problem.layout.n_sites:
-        modes = find_modes_beside_sites(evidence, runner)
-    else:
-        modes = find_modes(evidence, runner, points, remembered)
-    if modes is not None:
-        plan = replace(plan, n_confirming=plan.n_confirming + modes.n_confirming)
-        evidence = replace(evidence, plan=plan, modes=modes)
-    if _is_worth_confirming(evidence, runner):
-        doubted = _next_best(evidence, "were confirmed by too few draws of the prior")
-        return run_until_confirmed(*doubted, points, runner, _with_particles(remembered, evidence))
-    return evidence.with_row(count_unconfirmed(evidence.row, plan.n_confirming))
+    remembered: np.ndarray | None = None
+    while True:
+        log_start(problem, plan, runner)
+        evidence = run_rounds(problem, plan, runner)
+        if evidence.stopped_by == "refuted":
+            what_rounds_did = "spoke against that start"
+        else:
+            if problem.layout.n_sites:
+                modes = find_modes_beside_sites(evidence, runner)
+            else:
+                modes = find_modes(evidence, runner, points, remembered)
+            if modes is not None:
+                plan = replace(plan, n_confirming=plan.n_confirming + modes.n_confirming)
+                evidence = replace(evidence, plan=plan, modes=modes)
+            if not _is_worth_confirming(evidence, runner):
+                return evidence.with_row(count_unconfirmed(evidence.row, plan.n_confirming))
+            what_rounds_did = "were confirmed by too few draws of the prior"
+        remembered = _with_particles(remembered, evidence)
+        problem, plan = _next_best(evidence, what_rounds_did)
 
 
 def _is_worth_confirming(evidence: Evidence, runner: Runner) -> bool:
