@@ -86,7 +86,7 @@ def run_pilots(
         with runner.timed(PILOT):
             found = dict(runner.workers.do(problem.engine, [task(row) for row in rows], report))
     except EndlessPilotError as error:
-        refuse_distance(problem.model, problem.layout, problem.label, problem.is_prior, error)
+        refuse_distance(problem, error)
     except FloatingPointError as error:
         of_row = f" for row {', '.join(map(str, rows))}" if problem.n_rows > 1 else ""
         raise NoStartError(

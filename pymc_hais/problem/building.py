@@ -145,7 +145,7 @@ def with_reference(
     own = problem.model_of_row(0)
     with untraced:
         logp = own.logp()
-    undecided = _check(problem, own, compile_written(own, layout, logp), seeds)
+    undecided = _check(replace(problem, model=own), compile_written(own, layout, logp), seeds)
     return replace(problem, undecided=undecided, identity=identity and identity.with_density(model, logp))
 
 
@@ -194,48 +194,46 @@ def with_data(
     problem = problem.with_data(model, values)
     try:
         _check_site_draws(model, problem.layout, problem.reference, seeds)
-        _, undecided = _check_values(problem, model, lambda position: written(position, values), seeds)
+        _, undecided = _check_values(problem, lambda position: written(position, values), seeds)
     except IndexError as error:
         raise ValueError(f"With these data the model cannot be evaluated: {error}") from error
     return replace(problem, undecided=undecided)
 
 
-def _check_values(
-    problem: Problem, model: Any, written: Callable[[np.ndarray], float], seeds: Seeds
-) -> tuple[bool, float]:
+def _check_values(problem: Problem, written: Callable[[np.ndarray], float], seeds: Seeds) -> tuple[bool, float]:
     """Check the density at draws of the reference, and around them, for the first row of data.
 
     Returns whether the density is cheap, and by how many nats it differs from what is written, if that is undecided.
     """
-    reference, layout, kernel = problem.reference, problem.layout, problem.engine.kernel
+    model, layout, reference = problem.model, problem.layout, problem.reference
+    constraints = problem.engine.kernel.constraints
     x, clipped, *_ = reference.draw(CHECK_DRAWS, seeds.sequence(Purpose.CHECK, 1))
     watch = Stopwatch(problem.engine.clock)
     state = problem.evaluate(x)
     is_cheap = watch.elapsed < _CHEAP
-    if not are_inside(kernel.constraints, state.position).any():
+    if not are_inside(constraints, state.position).any():
         raise ValueError(
             f"None of {len(x)} draws of {reference.label} lies inside the constraints: pass a reference that "
             "does, such as pymc_hais.Box."
         )
     check_state(model, layout, x, state, reference.label)
-    if kernel.constraints is None:
-        refuse_unbounded(model, layout, x, state, written)
+    if constraints is None:
+        refuse_unbounded(problem, x, state, written)
     _check_odds(problem, state)
     joint = state.log_reference + state.log_ratio - problem.log_jacobian(x)
     magnitude = np.abs(state.log_reference) + np.abs(state.log_ratio)
     undecided = check_joint_logp(model, layout, x, joint, magnitude, clipped, written)
-    evaluate, walls = problem.evaluate, kernel.constraints
-    check_coverage(model, layout, reference, evaluate, walls, x, seeds.sequence(Purpose.CHECK, 3))
+    check_coverage(problem, x, seeds.sequence(Purpose.CHECK, 3))
     return is_cheap, undecided
 
 
-def _check(problem: Problem, model: Any, written: Callable[[np.ndarray], float], seeds: Seeds) -> float:
-    """Check a problem, with the model of its first row, at draws of its reference, and these draws themselves.
+def _check(problem: Problem, written: Callable[[np.ndarray], float], seeds: Seeds) -> float:
+    """Check a problem, which has the model of its first row, at draws of its reference, and these draws themselves.
 
     Returns by how many nats the density differs from what is written, if it is undecided which is right.
     """
-    is_cheap, undecided = _check_values(problem, model, written, seeds)
+    is_cheap, undecided = _check_values(problem, written, seeds)
     # Where the likelihood is costly, the reference alone is evaluated at the many draws of this check.
     evaluate = problem.evaluate if is_cheap and problem.engine.kernel.uses_gradients else None
-    check_draws(model, problem.layout, problem.reference, seeds.sequence(Purpose.CHECK, 4), evaluate)
+    check_draws(problem.model, problem.layout, problem.reference, seeds.sequence(Purpose.CHECK, 4), evaluate)
     return undecided

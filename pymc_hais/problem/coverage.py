@@ -7,8 +7,8 @@ import numpy as np
 
 from pymc_hais.density import improper_priors
 from pymc_hais.density.layout import Layout
-from pymc_hais.kernels import LinearConstraints
-from pymc_hais.references.base import BoundReference, Evaluate
+from pymc_hais.problem.problem import Problem
+from pymc_hais.references.base import BoundReference
 from pymc_hais.references.bound import Independent, Prior
 from pymc_hais.references.gaussian import Gaussian
 from pymc_hais.references.mixture import Mixed
@@ -19,32 +19,25 @@ from pymc_hais.references.student_t import StudentT
 _FARTHEST = 30.0
 
 
-def check_coverage(
-    model: Any,
-    layout: Layout,
-    reference: BoundReference,
-    evaluate: Evaluate,
-    constraints: LinearConstraints | None,
-    positions: np.ndarray,
-    seeds: np.random.SeedSequence,
-) -> None:
+def check_coverage(problem: Problem, positions: np.ndarray, seeds: np.random.SeedSequence) -> None:
     """Refuse a reference whose density is zero where the model's is not: around its draws (P, D), and at prior draws.
 
     Positions outside the constraints do not count.
 
     Raises ValueError, saying at how many positions this was seen, and what to pass instead.
     """
+    layout, reference, constraints = problem.layout, problem.reference, problem.engine.kernel.constraints
     if _covers_all(reference):
         return
     n_missed = n_probes = 0
     moving: dict[str, None] = {}
     never_drawn: dict[str, None] = {}
-    for probes, moved in _probes(model, layout, positions, seeds):
+    for probes, moved in _probes(problem.model, layout, positions, seeds):
         inside = np.isfinite(probes).all(axis=1)
         if constraints is not None:
             inside &= constraints.contains(probes)
         # The draws themselves stand in for the others, so that no other shape is compiled.
-        state = evaluate(np.where(inside[:, None], probes, positions))
+        state = problem.evaluate(np.where(inside[:, None], probes, positions))
         inside &= np.isfinite(state.position).all(axis=1)
         # The ratio of a positive density to zero is inf, that of two zeros is NaN.
         missed = inside & np.isneginf(state.log_reference) & np.isposinf(state.log_ratio)

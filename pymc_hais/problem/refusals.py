@@ -12,6 +12,7 @@ from pymc_hais.density.compat import release_with_lkj
 from pymc_hais.density.evaluation import evaluate_terms
 from pymc_hais.density.layout import Layout
 from pymc_hais.density.sites.variables import distribution_of
+from pymc_hais.problem.problem import Problem
 from pymc_hais.references.base import BoundReference, UnusablePriorError
 from pymc_hais.references.variables import Product
 from pymc_hais.tuning import EndlessPilotError
@@ -104,12 +105,13 @@ def refuse_mismatch(model: Any, names: list[str], reference: BoundReference) -> 
 
 
 def refuse_unbounded(
-    model: Any, layout: Layout, positions: np.ndarray, state: ParticleState, written: Callable[[np.ndarray], float]
+    problem: Problem, positions: np.ndarray, state: ParticleState, written: Callable[[np.ndarray], float]
 ) -> None:
     """Refuse a density that falls nowhere along a direction of variables without a proper prior.
 
     Candidates are told by the gradients of evaluated draws (P, D), and each is followed far away in ``model.logp()``.
     """
+    model, layout = problem.model, problem.layout
     improper = improper_priors(model)
     own = [i for i in range(layout.n_continuous) if layout.owner_of(i) in improper]
     if not own:
@@ -166,8 +168,9 @@ def _directions(
     return found
 
 
-def refuse_distance(model: Any, layout: Layout, label: str, is_prior: bool, error: EndlessPilotError) -> NoReturn:
+def refuse_distance(problem: Problem, error: EndlessPilotError) -> NoReturn:
     """Raise an error with advice after a pilot that ended far from the target."""
+    layout, label, is_prior = problem.layout, problem.label, problem.is_prior
     farthest = int(error.distances.argmax())
     name, distance = layout.owner_of(farthest), float(error.distances[farthest])
     modes = "" if layout.n_sites or not is_prior else ", or pass a point of the target as `modes`"
@@ -176,5 +179,5 @@ def refuse_distance(model: Any, layout: Layout, label: str, is_prior: bool, erro
         where = f": by then `{name}` was {distance:,.0f} standard deviations of {label} away from it"
     if distance > _AWAY and is_prior:
         advice = f"Standardise the data, give `{name}` a wider prior or one that is nearer{modes}."
-    sign = f" {_SIGN}" if model.potentials else ""
+    sign = f" {_SIGN}" if problem.model.potentials else ""
     raise RuntimeError(f"{error}{where}. The target is too far from {label}. {advice}{sign}") from None
