@@ -20,7 +20,7 @@ from pymc_hais.run.parts import are_outside, is_lost, measure_outside, reweigh, 
 from pymc_hais.run.plan import Fallback, Plan
 from pymc_hais.run.rounds import log_start, run_rounds
 from pymc_hais.run.row_evidence import count_unconfirmed
-from pymc_hais.runner.ledger import PILOT
+from pymc_hais.runner.ledger import DIAGNOSIS, PILOT
 from pymc_hais.runner.runner import Runner
 
 _log = logging.getLogger("pymc.hais")
@@ -68,7 +68,8 @@ def _is_worth_confirming(evidence: Evidence, runner: Runner) -> bool:
     a_temperature = evidence.run.log_weights.size * evidence.problem.engine.kernel.n_gradients
     n_gradients = fallback.length * a_temperature
     spared = plan.tail.length * a_temperature if plan.tail is not None and plan.tail.mass else 0
-    affordable = _AFFORDABLE * max(runner.ledger.gradients.total(), spared)
+    paid = runner.ledger.gradients
+    affordable = _AFFORDABLE * max(paid.total() - paid[DIAGNOSIS], spared)
     return n_gradients <= affordable and n_gradients * plan.seconds_per_gradient < runner.clock.left
 
 

@@ -84,7 +84,7 @@ def compile_first(
 
     try:
         problem = build(start)
-        wider = widened(problem, runner.seeds) if isinstance(start, StudentT) and takes_fit(reference) else None
+        wider = widened(problem, runner) if isinstance(start, StudentT) and takes_fit(reference) else None
         return Search(build(wider) if wider else problem, reference, runner, mass=mass)
     except UnusablePriorError as error:
         # For a pm.CustomDist it is unknown whether the draws or the density are right.

@@ -21,6 +21,7 @@ from pymc_hais.planning.modes.reference import add_modes
 from pymc_hais.planning.starts import GivenDraws, Search, Strategy, is_auto, takes_fit
 from pymc_hais.problem.problem import Problem
 from pymc_hais.run.plan import Fallback, Plan
+from pymc_hais.runner.ledger import PILOT
 from pymc_hais.runner.runner import Runner
 
 _log = logging.getLogger("pymc.hais")
@@ -153,6 +154,7 @@ def choose_rows(problem: Problem, runner: Runner) -> list[int]:
 
     def look(row: int, n: int) -> tuple[float, float]:
         """Return the share of n reference draws that make a row possible, and the median of their log ratios."""
+        runner.pay(PILOT, n)
         log_ratio = np.asarray(problem.draw([row], [stream], n).state.log_ratio)[0]
         possible = np.isfinite(log_ratio)
         return float(possible.mean()), float(np.median(np.where(possible, log_ratio, -np.inf)))

@@ -66,6 +66,7 @@ def _likeliest_draw(problem: Problem, runner: Runner) -> tuple[np.ndarray, float
     draws = problem.reference.draw(CHUNK, runner.seeds.sequence(Purpose.CHECK, 8)).positions
     watch = Stopwatch(problem.engine.clock)
     log_p = problem.log_density(draws)
+    runner.pay(PILOT, CHUNK)
     best = np.argmax(log_p)
     return draws[best], float(log_p[best]), watch.elapsed
 

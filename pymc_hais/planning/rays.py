@@ -9,10 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_hais.core.seeds import Purpose, Seeds
+from pymc_hais.core.seeds import Purpose
 from pymc_hais.problem.problem import Problem
 from pymc_hais.references import Independent, StudentT
 from pymc_hais.run.modes.climbing import Joint, can_climb
+from pymc_hais.runner.ledger import DIAGNOSIS
+from pymc_hais.runner.runner import Runner
 
 #: Distances at which a density is evaluated: a power law holds there, and numbers are far from overflow.
 _RADII = np.logspace(6.0, 10.0, 5)
@@ -56,24 +58,25 @@ def student_t_of(problem: Problem) -> StudentT | None:
     return own if isinstance(own, StudentT) and is_comparable else None
 
 
-def widened(problem: Problem, seeds: Seeds) -> StudentT | None:
+def widened(problem: Problem, runner: Runner) -> StudentT | None:
     """Return a Student-t with the tails of the density where these are heavier than its own."""
     own = student_t_of(problem)
     if own is None:
         return None
-    df = max(_LEAST_DF, measure_rays(problem, seeds).tail)
+    df = max(_LEAST_DF, measure_rays(problem, runner).tail)
     return StudentT(df, own.loc, own.scale) if df < _CLEARLY * own.df else None
 
 
-def measure_rays(problem: Problem, seeds: Seeds) -> Rays:
+def measure_rays(problem: Problem, runner: Runner) -> Rays:
     """Measure the tail exponents of a problem's density along rays in the particles' coordinates."""
-    n_dims, rng = problem.layout.n_dims, np.random.default_rng(seeds.sequence(Purpose.CHECK, _NUMBER))
+    n_dims, rng = problem.layout.n_dims, np.random.default_rng(runner.seeds.sequence(Purpose.CHECK, _NUMBER))
     axes = rng.permutation(n_dims)[:_AXES]
     random = rng.normal(size=(_RANDOM, n_dims))
     directions = np.concatenate([np.eye(n_dims)[axes], random / np.linalg.norm(random, axis=1, keepdims=True)])
     z = np.multiply.outer(np.concatenate([directions, -directions]), _RADII).transpose(0, 2, 1)
+    joint = Joint(problem, runner.paying(DIAGNOSIS))
     with np.errstate(all="ignore"):
-        values = Joint(problem)(z.reshape(-1, n_dims))[0].reshape(2, len(directions), len(_RADII))
+        values = joint(z.reshape(-1, n_dims))[0].reshape(2, len(directions), len(_RADII))
         steps = np.log(_RADII) - np.log(_RADII).mean()
         powers = -values @ steps / (steps @ steps)
     powers = np.where(np.isfinite(powers), powers, np.inf).min(axis=0)

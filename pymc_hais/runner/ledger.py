@@ -9,6 +9,8 @@ _log = logging.getLogger("pymc.hais")
 
 #: The stage of all that planning pays, rounds of its own apart.
 PILOT = "pilot"
+#: The stage of all that judges a reference or the final particles; what other stages may pay does not depend on it.
+DIAGNOSIS = "diagnosis"
 
 
 class Missing(NamedTuple):

@@ -11,6 +11,7 @@ from pymc_hais.density.rows import check_rows
 from pymc_hais.planning.choose import choose_rows
 from pymc_hais.planning.learning import NoStartError, run_pilots
 from pymc_hais.problem.building import build_problem
+from pymc_hais.runner.ledger import PILOT
 from tests.rows import held_out
 from tests.runs import call_of
 
@@ -46,6 +47,7 @@ def test_a_rare_row_is_no_pilot_and_stops_no_other():
 def test_where_all_rows_are_rare_the_most_frequent_has_the_pilot():
     problem, call = rows_of([0.999, 0.95, 0.999])
     assert choose_rows(problem, call) == [1]
+    assert call.ledger.gradients[PILOT] > 3 * 100
 
 
 def test_rows_that_no_draw_makes_possible_are_refused_by_number():

@@ -16,6 +16,7 @@ import pymc_hais
 from pymc_hais import FlatDiscrete
 from pymc_hais.planning import enumeration
 from pymc_hais.planning.building import compile_first
+from pymc_hais.runner.ledger import PILOT
 from tests.marks import slow_but
 from tests.runs import call_of
 
@@ -257,3 +258,4 @@ def test_groups_are_not_summed_where_no_draw_is_possible(n_draws, monkeypatch):
     monkeypatch.setattr(enumeration, "CHUNK", n_draws)
     found = enumeration.enumerate_states(compile_first(model, "auto", call).problem, call)
     assert (found is not None) == (n_draws > 1)
+    assert call.ledger.gradients[PILOT] == n_draws + (2 * 4 if found else 0)

@@ -54,11 +54,11 @@ def test_powers_are_those_of_a_student_t(n_dims, tail):
         pm.Potential("energy", law.logp(x))
     call = call_of(model, backend="jax")
     problem = compile_first(model, "auto", call).problem
-    rays = measure_rays(problem, call.seeds)
+    rays = measure_rays(problem, call)
     np.testing.assert_allclose(rays.tail, tail, atol=1e-6)
     np.testing.assert_allclose(rays.along, n_dims + tail, atol=1e-6)
     assert problem.reference.reference.df == pytest.approx(min(tail, 2.0))
-    assert widened(problem, call.seeds) is None
+    assert widened(problem, call) is None
 
 
 def test_the_heaviest_axis_is_found_beside_a_light_one():
@@ -66,7 +66,9 @@ def test_the_heaviest_axis_is_found_beside_a_light_one():
         x, y = pm.Flat("x"), pm.HalfFlat("y")
         pm.Potential("energy", -0.5 * x**2 - pt.log(y) - 3.0 * pt.log1p(pt.log(y) ** 2))
     call = call_of(model, backend="jax")
-    rays = measure_rays(compile_first(model, "auto", call).problem, call.seeds)
+    problem, before = compile_first(model, "auto", call).problem, call.ledger.n_gradients
+    rays = measure_rays(problem, call)
+    assert call.ledger.n_gradients - before >= 2 * 18 * 5  # five distances along 16 random rays, two axes and back
     # Of log y the density falls as its sixth power; across, the normal one of x decides.
     assert rays.across > 1e3
     np.testing.assert_allclose(rays.along, 6.0, atol=1e-6)

@@ -37,7 +37,7 @@ def check_rays(problem: Problem, runner: Runner) -> Iterator[Finding]:
     """Yield an error if the target's tails are heavier than those of the Student-t that the run starts from."""
     if (own := student_t_of(problem)) is None:
         return
-    rays = measure_rays(problem, runner.seeds)
+    rays = measure_rays(problem, runner)
     across, along = rays.shape(own.df), rays.shape_along(own.df)
     if max(across, along) > 0.7:  # their mean then takes too many draws (Vehtari et al. 2024)
         name = problem.layout.labels[rays.axis]

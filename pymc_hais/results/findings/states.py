@@ -21,6 +21,7 @@ from pymc_hais.estimators import Finding, LogZEstimate
 from pymc_hais.problem.problem import Problem
 from pymc_hais.references import StateGroup, state_group
 from pymc_hais.results.findings.finding import check
+from pymc_hais.runner.ledger import DIAGNOSIS
 from pymc_hais.runner.runner import Runner
 
 
@@ -94,13 +95,17 @@ def check_states(problem: Problem, run: AnnealingRun, estimate: LogZEstimate, ru
     positions = run.positions
     sizes = _LIMITS.glanced, _LIMITS.judged
     glanced, judged = (problem.to_model(positions[systematic(log_weights, 0.5, n)]) for n in sizes)
-    found = problem.log_density(np.concatenate([trial.positions(glanced) for trial in trials]))
+    every = np.concatenate([trial.positions(glanced) for trial in trials])
+    runner.pay(DIAGNOSIS, len(every))
+    found = problem.log_density(every)
     ends = np.cumsum([_LIMITS.glanced * (1 + len(trial.values)) for trial in trials])[:-1]
     weights: np.ndarray = np.exp(log_weights)
     gains: dict[StateGroup, float] = {}
     for trial, log_p in zip(trials, np.split(found, ends), strict=True):
         if trial.missing(trial.shares(log_p), positions, weights):
-            shares = trial.shares(problem.log_density(trial.positions(judged)))
+            x = trial.positions(judged)
+            runner.pay(DIAGNOSIS, len(x))
+            shares = trial.shares(problem.log_density(x))
             missing = min(trial.missing(shares, positions, weights), 1.0 - 1e-12)
             gains[trial.group] = -np.log1p(-missing)
     group = max(gains, key=lambda one: gains[one], default=None)
