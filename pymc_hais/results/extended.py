@@ -25,7 +25,7 @@ from pymc_hais.runner.runner import Runner
 _log = logging.getLogger("pymc.hais")
 
 #: Attributes that add up.
-_ADDED_UP = ("n_gradients", "sampling_time", "total_time", "compile_time")
+_ADDED_UP = ("n_gradients", "n_gradients_diagnosis", "sampling_time", "total_time", "compile_time")
 
 
 def end_extension(
@@ -102,7 +102,7 @@ def _attributes(
     return {
         **old,
         **{name: value for name, value in more.items() if name not in (*_ADDED_UP, "random_seed")},
-        **{name: old[name] + more[name] for name in _ADDED_UP},
+        **{name: old.get(name, 0) + more[name] for name in _ADDED_UP},
         "chains": shape[0],
         "draws": shape[1],
         "particles": extended.draws,

@@ -26,7 +26,7 @@ from pymc_hais.results.heldout import HeldOut
 from pymc_hais.results.plans import keep_result
 from pymc_hais.run.evidence import Evidence
 from pymc_hais.run.rounds import count_temperatures
-from pymc_hais.runner.ledger import PILOT
+from pymc_hais.runner.ledger import DIAGNOSIS, PILOT
 from pymc_hais.runner.runner import Runner
 from pymc_hais.runner.timing import duration
 
@@ -186,6 +186,7 @@ def attributes_of_call(evidence: Evidence, runner: Runner) -> dict[str, Any]:
         "target_se": -1.0 if runner.sampling.target_se is None else runner.sampling.target_se,
         "stopped_by": evidence.stopped_by,
         "n_gradients": runner.ledger.n_gradients,
+        "n_gradients_diagnosis": runner.ledger.gradients[DIAGNOSIS],
         "compile_time": runner.compiler.clock.seconds,
         "sampling_time": runner.ledger.seconds["rounds"],
         "total_time": runner.clock.elapsed,

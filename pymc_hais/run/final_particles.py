@@ -13,6 +13,7 @@ from pymc_hais.goodness_of_fit.spread import Lag, find_lag
 from pymc_hais.kernels.metropolis import keeps_gradients
 from pymc_hais.problem.problem import Problem, are_inside
 from pymc_hais.run.modes.climbing import Joint
+from pymc_hais.runner.ledger import DIAGNOSIS
 from pymc_hais.runner.runner import Runner
 
 #: Particles, about, at which the terms of the density are measured.
@@ -21,15 +22,15 @@ _OF_TERMS = 3
 _SHARE_OF_ROUND = 0.5
 
 
-def measure[T](statistic: Callable[[Draws], T], problem: Problem, run: AnnealingRun) -> T | None:
+def measure[T](statistic: Callable[[Draws], T], problem: Problem, run: AnnealingRun, runner: Runner) -> T | None:
     """Return a statistic of the final particles; None if they cannot be compared with the density."""
-    return statistic(_gather(problem, run)) if _is_comparable(problem, run) else None
+    return statistic(_gather(problem, run, runner)) if _is_comparable(problem, run) else None
 
 
 def measure_lag(problem: Problem, run: AnnealingRun, runner: Runner) -> Lag | None:
     """Return the direction in which the final particles are narrower than the target, if it can be measured."""
     what = "the diagnosis of the particles' spread"
-    return runner.attempt(what, lambda: measure(find_lag, problem, run), None, "error")
+    return runner.attempt(what, lambda: measure(find_lag, problem, run, runner), None, "error")
 
 
 def _is_comparable(problem: Problem, run: AnnealingRun) -> bool:
@@ -39,17 +40,17 @@ def _is_comparable(problem: Problem, run: AnnealingRun) -> bool:
     return not problem.engine.kernel.n_sites  # moves that scale positions would leave the whole numbers
 
 
-def _gather(problem: Problem, run: AnnealingRun) -> Draws:
+def _gather(problem: Problem, run: AnnealingRun, runner: Runner) -> Draws:
     """Return the particles that have a weight."""
-    slopes = _slopes_of(problem, run)
+    slopes = _slopes_of(problem, run, runner)
     budget = _SHARE_OF_ROUND * run.log_weights.size * run.temperature["ess"].shape[1]
     weights, families = np.exp(pool(run.log_weights, run.log_z)), run.families.ravel()
     blocks = blocks_of(problem.layout)
-    draws = Draws(run.positions, weights, families, _target_of(problem), slopes, blocks, budget)
+    draws = Draws(run.positions, weights, families, _target_of(problem, runner), slopes, blocks, budget)
     return draws.take(np.flatnonzero((weights > 0.0) & np.isfinite(draws.positions).all(axis=1)))
 
 
-def _slopes_of(problem: Problem, run: AnnealingRun) -> np.ndarray | None:
+def _slopes_of(problem: Problem, run: AnnealingRun, runner: Runner) -> np.ndarray | None:
     """Return the gradients (C * P, D) of the target at the final particles, if the kernel has any."""
     kernel, state = problem.engine.kernel, run.state
     if not kernel.uses_gradients:
@@ -57,15 +58,16 @@ def _slopes_of(problem: Problem, run: AnnealingRun) -> np.ndarray | None:
     if not keeps_gradients(kernel):
         n_chains, positions = len(run.log_z), np.asarray(state.position).astype(problem.layout.dtype)
         inputs, keys = problem.inputs([0] * n_chains), np.zeros((n_chains, 2), dtype=np.uint32)
+        runner.pay(DIAGNOSIS, run.log_weights.size)
         with np.errstate(all="ignore"):
             state = problem.engine.start(positions, inputs, keys)
     of_reference, of_ratio = (np.asarray(one, np.float64) for one in (state.grad_reference, state.grad_ratio))
     return (of_reference + of_ratio).reshape(run.log_weights.size, -1)
 
 
-def _target_of(problem: Problem) -> LogDensity:
+def _target_of(problem: Problem, runner: Runner) -> LogDensity:
     """Return the log density of the target, as a function of positions."""
-    joint = Joint(problem)
+    joint = Joint(problem, runner.paying(DIAGNOSIS))
 
     def evaluate(positions: np.ndarray) -> np.ndarray:
         is_inside = are_inside(problem.engine.kernel.constraints, positions)
@@ -77,7 +79,7 @@ def _target_of(problem: Problem) -> LogDensity:
     return evaluate
 
 
-def measure_rounding(problem: Problem, run: AnnealingRun) -> float:
+def measure_rounding(problem: Problem, run: AnnealingRun, runner: Runner) -> float:
     """Return by about how many nats rounding changes the target near the final particles; 0 where it is not known.
 
     By the noise of the density, and where observed values are huge by the size of the terms that they are a part of:
@@ -87,7 +89,7 @@ def measure_rounding(problem: Problem, run: AnnealingRun) -> float:
     weights = pool(run.log_weights, run.log_z)
     positions = np.asarray(run.state.position).reshape(weights.size, -1)[np.isfinite(weights)]
     if _is_comparable(problem, run):  # near discrete sites the density is another one, one step away
-        found.append(measure_noise(positions.astype(problem.layout.dtype), _target_of(problem)))
+        found.append(measure_noise(positions.astype(problem.layout.dtype), _target_of(problem, runner)))
     if len(positions) and has_huge_data(problem.model):
         measure = measure_terms(problem.model, problem.layout, problem.model.logp())
         spacing = float(np.finfo(problem.layout.dtype).eps)

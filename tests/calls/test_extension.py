@@ -147,7 +147,9 @@ def test_costs_add_up_and_extensions_are_counted(first, more_chains):
     old, new = first["posterior"].attrs, more_chains["posterior"].attrs
     # The same plan for three chains instead of two, and there is no pilot.
     searched = first["modes"].attrs["n_gradients"]
-    assert new["n_gradients"] - searched == pytest.approx((old["n_gradients"] - searched) * 2.5)
+    before, after = (one["n_gradients"] - one["n_gradients_diagnosis"] - searched for one in (old, new))
+    assert after == pytest.approx(before * 2.5)
+    assert new["n_gradients_diagnosis"] > old["n_gradients_diagnosis"] > 0
     assert new["n_gradients_pilot"] == old["n_gradients_pilot"]
     assert new["total_time"] > old["total_time"]
     assert (new["extensions"], new["chains"]) == (1, 5)

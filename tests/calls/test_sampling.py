@@ -65,7 +65,9 @@ def test_statistics_and_attributes(idata):
     assert lengths[-1] == attrs["n_temperatures"]
     # Each round evaluates a particle where it starts and at every temperature; the draws make 8 moves more.
     searched = idata["modes"].attrs["n_gradients"]
-    assert attrs["n_gradients"] - searched == 3 * 300 * (np.sum(1 + lengths) + 8)
+    diagnosed = attrs["n_gradients_diagnosis"]
+    assert diagnosed > 0
+    assert attrs["n_gradients"] - searched - diagnosed == 3 * 300 * (np.sum(1 + lengths) + 8)
     assert attrs["n_gradients_pilot"] > 0
     assert attrs["stopped_by"] in {"target_se", "max_temperatures"}
     assert json.loads(attrs["versions"])["pymc"] == pm.__version__

@@ -129,7 +129,7 @@ def test_what_is_within_the_error_of_log_z_is_not_said(monkeypatch, se, is_said)
     edge = Edge(1, -1, gain=0.3, out=0.45, back=0.1)
     monkeypatch.setattr("pymc_hais.results.findings.particles.measure", lambda *_: edge)
     problem = SimpleNamespace(layout=SimpleNamespace(labels=["x", "scale_log__"]))
-    found = list(check_edge(problem, None, SimpleNamespace(se=se)))
+    found = list(check_edge(problem, None, SimpleNamespace(se=se), None))
     assert [one.severity for one in found] == ["error"] * is_said
     for one in found:
         assert all(said in one.message for said in ("small values of `scale_log__`", "45%", "10%", "0.30 nats"))

@@ -9,7 +9,8 @@ import pytest
 from pymc_hais.density import Layout
 from pymc_hais.kernels import Hamiltonian, LinearConstraints, RandomWalk
 from pymc_hais.run.final_particles import measure
-from tests.runs import build_run, still
+from pymc_hais.runner.ledger import DIAGNOSIS
+from tests.runs import build_run, call_of, still
 
 LAYOUT = Layout(("a", "b"), ("a", "b"), ((2,), ()), ("", "circular"))
 
@@ -32,7 +33,7 @@ def test_particles_without_weight_or_position_are_left_out():
     x, log_weights = np.random.default_rng(0).normal(size=(2, 5, 3)), np.zeros((2, 5))
     log_weights[0, 1], x[0, 1], x[1, 2, 0] = -np.inf, 1e9, np.nan
     run = run_of(x, log_weights, log_z=np.log([1.0, 3.0]))
-    draws = measure(lambda draws: draws, problem_of(Hamiltonian()), run)
+    draws = measure(lambda draws: draws, problem_of(Hamiltonian()), run, call_of())
     kept = [0, 2, 3, 4, 5, 6, 8, 9]
     weights = np.r_[np.full(4, 0.25 / 4.0), np.full(4, 0.75 / 5.0)]
     np.testing.assert_array_equal(draws.positions, x.reshape(10, 3)[kept])
@@ -48,15 +49,18 @@ def test_gradients_are_those_of_the_kernel_or_evaluated_anew():
     run = run_of(x, np.zeros((2, 5)))
     stale = replace(run, state=run.state._replace(grad_ratio=np.zeros_like(x)))
     forgetful = SimpleNamespace(uses_gradients=True, constraints=None, n_sites=0)
-    draws = measure(lambda draws: draws, problem_of(forgetful), stale)
+    runner = call_of()
+    draws = measure(lambda draws: draws, problem_of(forgetful), stale, runner)
     np.testing.assert_array_equal(draws.slopes, -x.reshape(10, 3))
-    assert measure(lambda draws: draws.slopes, problem_of(RandomWalk()), run) is None
+    draws.log_density(x[0])
+    assert runner.ledger.gradients == {DIAGNOSIS: 10 + 5}
+    assert measure(lambda draws: draws.slopes, problem_of(RandomWalk()), run, call_of()) is None
 
 
 def test_the_density_is_zero_outside_of_constraints():
     kernel = Hamiltonian(constraints=LinearConstraints(np.eye(3), np.ones(3)))
     run = run_of(np.zeros((1, 5, 3)), np.zeros((1, 5)))
-    log_density = measure(lambda draws: draws.log_density, problem_of(kernel), run)
+    log_density = measure(lambda draws: draws.log_density, problem_of(kernel), run, call_of())
     assert log_density(np.array([[0.0, 0.0, 0.0], [0.0, 2.0, 0.0]])).tolist() == [0.0, -np.inf]
 
 
@@ -65,4 +69,4 @@ def test_what_cannot_be_compared_with_the_density_is_not(reason):
     kernel = SimpleNamespace(uses_gradients=True, n_sites=1) if reason == "discrete sites" else Hamiltonian()
     log_z = np.full(2, -np.inf) if reason == "no particle with a weight" else np.zeros(2)
     run = run_of(np.zeros((2, 5, 3)), np.zeros((2, 5)), log_z=log_z)
-    assert measure(lambda draws: draws, problem_of(kernel, int(reason == "a path of its own")), run) is None
+    assert measure(lambda draws: draws, problem_of(kernel, int(reason == "a path of its own")), run, call_of()) is None

@@ -68,9 +68,9 @@ def check_lag(lag: Lag | None) -> Iterator[Finding]:
 
 
 @check("the diagnosis of the edges")
-def check_edge(problem: Problem, run: AnnealingRun, estimate: LogZEstimate) -> Iterator[Finding]:
+def check_edge(problem: Problem, run: AnnealingRun, estimate: LogZEstimate, runner: Runner) -> Iterator[Finding]:
     """Yield an error if the target goes on where the particles end, and log Z lacks more than its error bar."""
-    edge = measure(find_edge, problem, run)
+    edge = measure(find_edge, problem, run, runner)
     if edge is not None and edge.gain > estimate.se:
         side, name = "small" if edge.sign < 0 else "large", problem.layout.labels[edge.dimension]
         yield Finding(
@@ -85,7 +85,7 @@ def check_edge(problem: Problem, run: AnnealingRun, estimate: LogZEstimate) -> I
 
 
 @check("the diagnosis of the precision")
-def check_rounding(problem: Problem, run: AnnealingRun) -> Iterator[Finding]:
+def check_rounding(problem: Problem, run: AnnealingRun, runner: Runner) -> Iterator[Finding]:
     """Yield an error if rounding changes the final log densities by more than log Z may be wrong by.
 
     Rounding is judged by the spacing of floating-point numbers at the densities, by densities measured around the
@@ -96,7 +96,7 @@ def check_rounding(problem: Problem, run: AnnealingRun) -> Iterator[Finding]:
     sizes = np.abs(ends).max(axis=0)
     sizes = sizes[np.isfinite(sizes)]
     spacing = float(np.finfo(dtype).eps) * float(np.median(sizes)) if sizes.size else 0.0
-    rounding = max(spacing, measure_rounding(problem, run), problem.undecided)
+    rounding = max(spacing, measure_rounding(problem, run, runner), problem.undecided)
     if rounding > 0.05 or problem.undecided:  # nats: small beside the error that is asked for
         yield Finding(
             "rounding",

@@ -18,8 +18,8 @@ from tests.front_door import estimate
 def test_constants_that_swallow_a_nat_are_an_error(monkeypatch, dtype, size, is_lost):
     state = SimpleNamespace(log_reference=np.full((2, 5), -3.0), log_ratio=np.full((2, 5), -size))
     problem = SimpleNamespace(layout=SimpleNamespace(dtype=np.dtype(dtype)), undecided=0.0)
-    monkeypatch.setattr("pymc_hais.results.findings.particles.measure_rounding", lambda problem, run: 0.0)
-    found = check_rounding(problem, SimpleNamespace(state=state))
+    monkeypatch.setattr("pymc_hais.results.findings.particles.measure_rounding", lambda *_: 0.0)
+    found = check_rounding(problem, SimpleNamespace(state=state), None)
     assert [(one.name, one.severity) for one in found] == [("rounding", "error")] * is_lost
 
 
