@@ -1,6 +1,7 @@
 """How graphs are compiled and frozen: without notes on the lines of code behind them, and without remarks."""
 
 import contextlib
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from inspect import signature
@@ -16,7 +17,7 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors
-from pytensor.scalar.basic import Clip, Second
+from pytensor.scalar.basic import Add, Clip, Mul, Second
 from pytensor.tensor.random.type import RandomType
 
 from pymc_hais.core.process import filtered_warnings, one_thread
@@ -96,7 +97,7 @@ def compile_interpreted(inputs: list[Any], outputs: list[Any]) -> Any:
 
     Graphs within graphs are written out: of them PyTensor would make C code, which takes seconds each.  ``Clip`` (in
     every GP covariance) and ``Second`` (in every gradient of a sum) are the common operations that the interpreter
-    would loop over in Python.
+    would loop over in Python.  Sums and products of more than 31 operands, which NumPy cannot take, become nested.
     """
     graph = FunctionGraph(outputs=outputs, clone=True, copy_inputs=False)
     write_out_inner(graph, _can_be_written_out)
@@ -110,6 +111,8 @@ def compile_interpreted(inputs: list[Any], outputs: list[Any]) -> Any:
             like, filling = node.inputs
             filled: Any = pt.alloc(filling, *pt.broadcast_shape(like, filling))
             graph.replace(output, output.type.filter_variable(filled.astype(output.dtype)), import_missing=True)
+        elif isinstance(scalar_op, Add | Mul) and len(node.inputs) > 31:
+            graph.replace(node.outputs[0], functools.reduce(node.op, node.inputs), import_missing=True)
     mode = get_mode("FAST_COMPILE").excluding(*NOT_INTERPRETED)
     with quiet_compilation():
         function = pm.compile(inputs, list(graph.outputs), mode=mode, on_unused_input="ignore")

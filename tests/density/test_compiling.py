@@ -134,3 +134,10 @@ def test_the_place_of_the_largest_site_has_a_gradient():
     function = compile_density(graph, "FAST_COMPILE")
     _, ratio, _, slope = function(np.array([0.3, 1.0, 2.0]), *graph.data_values)
     np.testing.assert_allclose([ratio, slope[0]], [0.3, 1.0])
+
+
+@pytest.mark.parametrize("combine", [pt.add, pt.mul, lambda *terms: sum(terms)])
+def test_sums_and_products_of_more_operands_than_numpy_takes_are_interpreted(combine):
+    function = compile_interpreted([X], [combine(*[X + 0.01 * i for i in range(40)])])
+    terms = VALUE[:, None] + 0.01 * np.arange(40)
+    np.testing.assert_allclose(function(VALUE)[0], terms.prod(1) if combine is pt.mul else terms.sum(1), rtol=1e-12)

@@ -174,7 +174,7 @@ def _log1mexp(x: Any) -> Any:
 #: Functions of numbers that PyTensor computes otherwise than by one function of NumPy or SciPy.
 _FUNCTIONS: dict[type, Callable[..., Any]] = {
     ps.Switch: lambda condition, first, second: np.where(condition, first, second),
-    ps.Second: lambda like, x: np.broadcast_arrays(like, x)[1],
+    ps.Second: lambda like, x: np.broadcast_to(x, np.broadcast_shapes(np.shape(like), np.shape(x))),
     ps.Identity: lambda x: x,
     ps.Softplus: lambda x: np.logaddexp(np.zeros_like(x), x),
     ps.Sigmoid: lambda x: np.exp(-np.logaddexp(np.zeros_like(x), -x)),
