@@ -163,9 +163,8 @@ def summarise(rows: list[tuple[dict, dict]]) -> None:
     found = [z for ours, theirs in rows if (z := is_contradicted(ours, theirs)) is not None and not ours["is_flagged"]]
     if found:
         wrong = sum(abs(z) > CONTRADICTS for z in found)
-        print(
-            f"second opinions: {len(found)}, contradicted {wrong}, rms z {(sum(z * z for z in found) / len(found)) ** 0.5:.2f}"
-        )
+        rms = (sum(z * z for z in found) / len(found)) ** 0.5
+        print(f"second opinions: {len(found)}, contradicted {wrong}, rms z {rms:.2f}")
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from pymc_hais.core.weights import pool, systematic
 from pymc_hais.estimators.symptoms import FEWEST_FAMILIES
 from pymc_hais.planning.building import compile_start
 from pymc_hais.planning.choose import choose
+from pymc_hais.planning.confirm import ERRORS, anneal_few, enough_particles
 from pymc_hais.planning.modes.beside_sites import find_modes_beside_sites
 from pymc_hais.planning.modes.reference import start_beside
 from pymc_hais.planning.starts import StartOptions, is_auto
@@ -28,6 +30,8 @@ _log = logging.getLogger("pymc.hais")
 #: Evaluations of a round from the prior, up to which it is made where a fit is in doubt: a multiple of all so far, or
 #: of those that temperatures for the fit's tail would have taken.
 _AFFORDABLE = 2.0
+#: Prior draws that a population should add where a fit is in doubt, in multiples of those that it needs.
+_AMPLE = 2.0
 #: Particles of a run that is given up from which the next run's search for modes climbs.
 _REMEMBERED = 64
 
@@ -51,26 +55,55 @@ def run_until_confirmed(problem: Problem, plan: Plan, points: np.ndarray | None,
             if modes is not None:
                 plan = replace(plan, n_confirming=plan.n_confirming + modes.n_confirming)
                 evidence = replace(evidence, plan=plan, modes=modes)
-            if not _is_worth_confirming(evidence, runner):
-                return evidence.with_row(count_unconfirmed(evidence.row, plan.n_confirming))
+            if _is_doubted(evidence):
+                evidence = runner.attempt("a confirmation", partial(_ask_prior, evidence, runner), evidence)
+            if not (_is_doubted(evidence) and _is_affordable(evidence, evidence.run.log_weights.size, runner)):
+                return evidence.with_row(count_unconfirmed(evidence.row, evidence.plan.n_confirming))
             what_rounds_did = "were confirmed by too few draws of the prior"
         remembered = _with_particles(remembered, evidence)
         problem, plan = _next_best(evidence, what_rounds_did)
 
 
-def _is_worth_confirming(evidence: Evidence, runner: Runner) -> bool:
-    """Whether the evidence for a fitted start is weak, and annealing from the prior costs little more."""
+def _is_doubted(evidence: Evidence) -> bool:
+    """Whether the evidence for a fitted start is weak, and a pilot has told the price of annealing from the prior."""
     plan, fallback = evidence.plan, evidence.plan.fallback
     if plan.n_confirming >= FEWEST_FAMILIES or fallback is None or fallback.length is None:
         return False
-    if evidence.stopped_by not in ("target_se", "single_round"):
-        return False
-    a_temperature = evidence.run.log_weights.size * evidence.problem.engine.kernel.n_gradients
-    n_gradients = fallback.length * a_temperature
-    spared = plan.tail.length * a_temperature if plan.tail is not None and plan.tail.mass else 0
+    return evidence.stopped_by in ("target_se", "single_round")
+
+
+def _is_affordable(evidence: Evidence, n_particles: int, runner: Runner) -> bool:
+    """Whether annealing so many particles from the prior costs little more than what has been spent."""
+    plan, kernel = evidence.plan, evidence.problem.engine.kernel
+    assert plan.fallback is not None
+    assert plan.fallback.length is not None
+    n_gradients = plan.fallback.length * n_particles * kernel.n_gradients
+    spared = 0
+    if plan.tail is not None and plan.tail.mass:
+        spared = plan.tail.length * evidence.run.log_weights.size * kernel.n_gradients
     paid = runner.ledger.gradients
     affordable = _AFFORDABLE * max(paid.total() - paid[DIAGNOSIS], spared)
     return n_gradients <= affordable and n_gradients * plan.seconds_per_gradient < runner.clock.left
+
+
+def _ask_prior(evidence: Evidence, runner: Runner) -> Evidence:
+    """Anneal as many particles from the prior as should confirm a fit; count the draws that they descend from.
+
+    They count if their log Z agrees with that of the rounds.
+    """
+    assert evidence.plan.fallback is not None
+    problem, plan = evidence.plan.fallback.build()
+    missing = _AMPLE * FEWEST_FAMILIES - evidence.plan.n_confirming
+    n_particles = enough_particles(plan, missing, evidence.run.log_weights.size)
+    if not _is_affordable(evidence, n_particles, runner):
+        return evidence
+    witness = anneal_few(problem, plan, runner, n_particles)
+    error = ERRORS * float(np.hypot(1.0 / np.sqrt(max(witness.n_families, 1.0)), evidence.estimate.se))
+    _log.debug("%d particles from the prior: %s", n_particles, witness)
+    if abs(witness.log_z - evidence.estimate.value) > error:
+        return evidence
+    n_confirming = evidence.plan.n_confirming + witness.n_families
+    return replace(evidence, plan=replace(evidence.plan, n_confirming=n_confirming))
 
 
 def _with_particles(remembered: np.ndarray | None, evidence: Evidence) -> np.ndarray | None:

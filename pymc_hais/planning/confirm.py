@@ -8,7 +8,8 @@ too short to reach anything else, so that they agree with one another wherever t
   ``p`` of Z with probability ``(1 - p) ** n``, where the draws are annealed slowly enough;
 - where these are few, a small population that goes along the prior's own schedule.
 
-The search for modes after the rounds adds the draws of the prior from which climbs lead to a known mode.
+The search for modes after the rounds adds the draws of the prior from which climbs lead to a known mode.  Where all
+these are too few, a larger population from the prior is annealed after the rounds.
 """
 
 from typing import NamedTuple
@@ -20,9 +21,11 @@ from pymc_hais.density import is_log_concave
 from pymc_hais.estimators import measure_symptoms
 from pymc_hais.planning.learning import Trial, adaptation_bias
 from pymc_hais.problem.problem import Problem
+from pymc_hais.run.plan import Plan
 from pymc_hais.run.populations import anneal_rows
 from pymc_hais.runner.progress import without_log_z
-from pymc_hais.tuning import Pilot, build_ladder
+from pymc_hais.runner.runner import Runner
+from pymc_hais.tuning import Pilot
 
 #: Nats by which a log Z that misses nothing may be below a pilot's, at most: estimates that miss something are too low.
 AGREEMENT = 2.0
@@ -49,6 +52,13 @@ def tolerance(one: Pilot, other: Pilot) -> float:
     return min(AGREEMENT, ERRORS * float(error)) + adaptation_bias(other)
 
 
+class Witness(NamedTuple):
+    """The result of a small population from the prior."""
+
+    log_z: float
+    n_families: float  # effective number of prior draws that its particles descend from
+
+
 def is_one_hill(problem: Problem) -> bool:
     """Whether the density is proven to be log-concave."""
     source = problem.engine.source
@@ -68,23 +78,28 @@ def confirm(tried: Trial, first: Trial) -> Confirmation:
     most = max(_EVALUATIONS, _SHARE * tried.length * sampling.draws * sampling.chains)
     if n_draws >= _ENOUGH or first.length * _PARTICLES > most:
         return Confirmation(n_draws)
-    witnessed, n_families = _anneal_few(first)
-    error = ERRORS * float(np.sqrt(1.0 / max(n_families, 1.0) + 1.0 / max(fitted.n_families, 1.0)))
-    if witnessed > log_z + error:
+    witness = anneal_few(problem, first.plan, first.runner)
+    error = ERRORS * float(np.sqrt(1.0 / max(witness.n_families, 1.0) + 1.0 / max(fitted.n_families, 1.0)))
+    if witness.log_z > log_z + error:
         return Confirmation(
             n_draws,
             f"{_PARTICLES} particles that were annealed from {problem.label} in {first.length:,} temperatures find "
-            f"more than the fit (log Z = {witnessed:.1f} instead of {log_z:.1f}): it is not used.",
+            f"more than the fit (log Z = {witness.log_z:.1f} instead of {log_z:.1f}): it is not used.",
         )
-    return Confirmation(n_draws + n_families if witnessed >= log_z - error else n_draws)
+    return Confirmation(n_draws + witness.n_families if witness.log_z >= log_z - error else n_draws)
 
 
-def _anneal_few(first: Trial) -> tuple[float, float]:
-    """Anneal a few particles along the prior's own schedule; return log Z and the number of their first ancestors."""
-    problem = first.problem
-    runner = first.runner.with_sampling(draws=_PARTICLES // 2, chains=2)
-    ladder = build_ladder(first.pilots[0], first.length, first.runner.sampling.recipe, problem.engine.kernel)
+def anneal_few(problem: Problem, plan: Plan, runner: Runner, n_particles: int = _PARTICLES) -> Witness:
+    """Anneal a small population along the prior's own schedule."""
+    runner = runner.with_sampling(draws=-(-n_particles // 2), chains=2)
     report = without_log_z(runner.progress.phase("Confirming"))
-    ((_, run),) = anneal_rows(problem, ladder, runner.next_round(), report, runner)
-    log_z = float(log_mean_exp(run.log_z)) - first.plan.log_prior_mass
-    return log_z, measure_symptoms(run).n_families if np.isfinite(log_z) else 0.0
+    ((_, run),) = anneal_rows(problem, plan.ladder(problem, int(plan.lengths[0])), runner.next_round(), report, runner)
+    log_z = float(log_mean_exp(run.log_z)) - plan.log_prior_mass
+    return Witness(log_z, measure_symptoms(run).n_families if np.isfinite(log_z) else 0.0)
+
+
+def enough_particles(plan: Plan, n_draws: float, most: int) -> int:
+    """Return how many particles from the prior should descend from ``n_draws`` of its draws, as the pilot's did."""
+    assert plan.pilot is not None
+    share = plan.pilot.n_families / len(plan.pilot.positions)
+    return int(np.clip(n_draws / share, _PARTICLES, most))

@@ -10,7 +10,7 @@ import pytest
 import pymc_hais
 from pymc_hais.calls import stages
 from pymc_hais.estimators import LogZEstimate, Tail
-from pymc_hais.planning.confirm import AGREEMENT, tolerance
+from pymc_hais.planning.confirm import AGREEMENT, Witness, tolerance
 from pymc_hais.results.findings.plan import check_start
 from pymc_hais.run.evidence import Evidence
 from pymc_hais.run.plan import Fallback
@@ -122,7 +122,33 @@ def test_evaluations_that_a_small_tail_spared_may_go_to_the_prior(mass, is_worth
     evidence = SimpleNamespace(plan=plan, run=run, problem=problem, stopped_by="target_se")
     ledger = SimpleNamespace(gradients=Counter(rounds=50 * 400))
     runner = SimpleNamespace(ledger=ledger, clock=SimpleNamespace(left=np.inf))
-    assert stages._is_worth_confirming(evidence, runner) == is_worth
+    assert stages._is_doubted(evidence)
+    assert stages._is_affordable(evidence, 400, runner) == is_worth
+
+
+@pytest.mark.parametrize(
+    ("found", "affordable", "n_confirming"),
+    [
+        (Witness(-3.3, 25.0), 2.0, 37.0),  # three errors of 25 draws are 0.6 nats
+        (Witness(-3.7, 25.0), 2.0, 12.0),
+        (Witness(-2.3, 25.0), 2.0, 12.0),
+        (Witness(-3.3, 25.0), 0.1, 12.0),
+    ],
+)
+def test_particles_from_the_prior_confirm_a_fit_if_their_log_z_agrees(monkeypatch, found, affordable, n_confirming):
+    asked = []
+    monkeypatch.setattr(stages, "_AFFORDABLE", affordable)
+    monkeypatch.setattr(stages, "anneal_few", lambda *given: asked.append(given[-1]) or found)
+    prior = SimpleNamespace(pilot=pilot(20.0))
+    plan = plan_of(n_confirming=12.0, fallback=Fallback(lambda: (None, prior), 90))
+    problem = SimpleNamespace(engine=SimpleNamespace(kernel=SimpleNamespace(n_gradients=1)))
+    row = RowEvidence(LogZEstimate(-3.0, 0.01, -3.02, -2.98), None, ())
+    evidence = Evidence(problem, plan, (row,), None, build_run(np.zeros((4, 1000)), [0.0] * 4), "target_se", 1000)
+    ledger = SimpleNamespace(gradients=Counter(rounds=50 * 4000))
+    runner = SimpleNamespace(ledger=ledger, clock=SimpleNamespace(left=np.inf))
+    assert stages._ask_prior(evidence, runner).plan.n_confirming == n_confirming
+    # 28 draws are missing from 40, and one of 25 of the pilot's particles descends from a draw of its own.
+    assert asked == ([700] if affordable == 2.0 else [])
 
 
 def test_a_fit_that_too_little_speaks_for_gives_way_to_the_prior_where_that_costs_little(monkeypatch):

@@ -9,7 +9,7 @@ import pymc_hais
 from pymc_hais.calls import sample
 from pymc_hais.core.seeds import Branch
 from pymc_hais.planning.building import compile_first
-from pymc_hais.planning.confirm import _anneal_few
+from pymc_hais.planning.confirm import anneal_few
 from pymc_hais.planning.learning import learn
 from pymc_hais.planning.modes.reference import start_beside
 from pymc_hais.problem.problem import CHUNK
@@ -33,7 +33,7 @@ def first():
 def test_a_population_that_confirms_a_fit_is_counted(first):
     ledger = first.runner.ledger
     before = ledger.n_gradients
-    _anneal_few(first)
+    anneal_few(first.problem, first.plan, first.runner)
     assert ledger.n_gradients - before == 250 * (1 + first.length)
     assert ledger.gradients["rounds"] == ledger.n_annealed
 
