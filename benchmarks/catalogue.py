@@ -30,7 +30,7 @@ from gallery import build
 import pymc_hais
 
 #: Errors that the package raises for models that it cannot take.
-REFUSALS = (ValueError, NotImplementedError, TypeError)
+REFUSALS = (ValueError, NotImplementedError, TypeError, RuntimeError)
 COLUMNS = (
     "model", "D", "log Z", "se", "s", "CPU s", "compiling", "findings",
     "pm.sample CPU s", "ratio", "bridge", "z", "end",
