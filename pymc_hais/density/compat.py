@@ -59,11 +59,10 @@ _NESTED_POWERS = "local_pow_to_nested_squaring"
 NOT_WITH_GRADIENTS = ("local_subtensor_of_batch_dims", "local_subtensor_of_reduce", "symbolic_op_recognition")
 #: What the interpreter does without: finding softmax and the like again; the rewrite that triples the notes of
 #: constants at switch(..., 0, 0), as each index of a batch makes; the one that joins slices in integers of the smaller
-#: size; those that make one operation of long sums and products, as NumPy takes at most 32 operands.
-NOT_INTERPRETED = (
-    "symbolic_op_recognition", "local_useless_switch", "local_subtensor_merge_slice",
-    "local_add_canonizer", "local_mul_canonizer",
-)  # fmt: skip
+#: size.
+NOT_INTERPRETED = ("symbolic_op_recognition", "local_useless_switch", "local_subtensor_merge_slice")
+#: Make one operation of a long sum or product.
+JOINS_TERMS = ("local_add_canonizer", "local_mul_canonizer")
 #: What simplified graphs have behind them when they go to JAX.
 NOT_BEFORE_JAX = ("canonicalize", "stabilize", "specialize", "fusion", "inline_ofg_expansion")
 #: What becomes of checks of parameters, by whether parameters out of range make the density zero.

@@ -21,10 +21,12 @@ from pytensor.scalar.basic import Add, Clip, Mul, Second
 from pytensor.tensor.random.type import RandomType
 
 from pymc_hais.core.process import filtered_warnings, one_thread
-from pymc_hais.density.compat import LOWER_XTENSOR, NOT_INTERPRETED, inline_inner_graph, without_initvals
+from pymc_hais.density.compat import JOINS_TERMS, LOWER_XTENSOR, NOT_INTERPRETED, inline_inner_graph, without_initvals
 
 #: How the Numba linker says that it would call Python.
 _OBJECT_MODE = ".*object mode.*"
+#: Terms of a sum or product, at most, that NumPy takes at once.
+_MOST_TERMS = 31
 
 
 class _Untraced(contextlib.ContextDecorator):
@@ -97,7 +99,7 @@ def compile_interpreted(inputs: list[Any], outputs: list[Any]) -> Any:
 
     Graphs within graphs are written out: of them PyTensor would make C code, which takes seconds each.  ``Clip`` (in
     every GP covariance) and ``Second`` (in every gradient of a sum) are the common operations that the interpreter
-    would loop over in Python.  Sums and products of more than 31 operands, which NumPy cannot take, become nested.
+    would loop over in Python.  Sums and products of more operands than NumPy takes become, or stay, nested.
     """
     graph = FunctionGraph(outputs=outputs, clone=True, copy_inputs=False)
     write_out_inner(graph, _can_be_written_out)
@@ -111,9 +113,11 @@ def compile_interpreted(inputs: list[Any], outputs: list[Any]) -> Any:
             like, filling = node.inputs
             filled: Any = pt.alloc(filling, *pt.broadcast_shape(like, filling))
             graph.replace(output, output.type.filter_variable(filled.astype(output.dtype)), import_missing=True)
-        elif isinstance(scalar_op, Add | Mul) and len(node.inputs) > 31:
+        elif isinstance(scalar_op, Add | Mul) and len(node.inputs) > _MOST_TERMS:
             graph.replace(node.outputs[0], functools.reduce(node.op, node.inputs), import_missing=True)
-    mode = get_mode("FAST_COMPILE").excluding(*NOT_INTERPRETED)
+    n_joined = sum(isinstance(getattr(node.op, "scalar_op", None), Add | Mul) for node in graph.apply_nodes)
+    unwanted = (*NOT_INTERPRETED, *JOINS_TERMS) if n_joined >= _MOST_TERMS else NOT_INTERPRETED
+    mode = get_mode("FAST_COMPILE").excluding(*unwanted)
     with quiet_compilation():
         function = pm.compile(inputs, list(graph.outputs), mode=mode, on_unused_input="ignore")
     function.trust_input = True
