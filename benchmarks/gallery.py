@@ -3,10 +3,6 @@
 ``python benchmarks/gallery.py [--limit S] [--max-seconds S] [--repeats N] [--nutpie] [--cases] [name ...]``.  Every
 call runs in a process of its own, one after the other, with no compiled programs on disk; ``pm.sample`` makes 4 chains
 of 1000 + 1000 draws on two cores, with PyMC's NUTS and, if asked for and installed, with nutpie.
-
-``--folder F`` takes models from files of others: each file of the folder, or those named, has a function
-``build_model`` that returns a model, alone or first, as in a checkout of ``ricardoV94/pymc-model-catalogue``
-(``--folder pymc-model-catalogue/models``).  ``--limit`` is then best given in CPU seconds, with ``--cpu``.
 """
 
 import argparse
@@ -14,13 +10,11 @@ import importlib.util
 import json
 import logging
 import os
-import resource
 import subprocess
 import sys
 import tempfile
 import time
 import warnings
-from collections import Counter
 from pathlib import Path
 from statistics import median
 
@@ -29,8 +23,6 @@ from cases import build as build_case
 
 #: Public cases that cannot be drawn or whose draws no one would ask for: priors alone, hard walls, improper priors.
 NOT_DRAWN = ("lkj_prior", "orthant:hard", "co2_local_level", "gbs_cauchy48")
-#: Errors that the package raises for models that it cannot take.
-REFUSALS = ("ValueError", "NotImplementedError", "pymc_hais.")
 COLUMNS = (
     "model", "D", "log Z", "error", "se", "T", "million gradients", "s", "CPU s", "findings",
     "pm.sample s", "CPU s", "divergences", "s / s", "nutpie s", "CPU s", "s / s",
@@ -77,7 +69,6 @@ def run_one(name: str, what: str, seed: int, max_seconds: float | None) -> dict:
             "T": int(attrs["n_temperatures"]),
             "gradients": int(attrs["n_gradients"] + attrs["n_gradients_pilot"]),
             "findings": ", ".join(finding.name for finding in estimate.findings) or "-",
-            "is_wrong": any(finding.severity == "error" for finding in estimate.findings),
         }
     else:
         with model:
@@ -92,24 +83,13 @@ def run_apart(name: str, what: str, seed: int, options: argparse.Namespace) -> d
     command = [sys.executable, __file__, "--one", name, what, str(seed), str(options.max_seconds)]
     with tempfile.TemporaryDirectory() as folder:
         environment = os.environ | {"PYMC_HAIS_CACHE": folder, "NUMBA_CACHE_DIR": folder}
-        options_of_run = {"capture_output": True, "text": True, "env": environment}
-        if options.cpu:
-            limit = int(options.limit)
-            options_of_run["preexec_fn"] = lambda: resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
-        else:
-            options_of_run["timeout"] = options.limit
         try:
-            done = subprocess.run(command, **options_of_run)
+            done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=options.limit)
         except subprocess.TimeoutExpired:
-            return {"failure": f"over {options.limit:.0f} s", "end": "too slow"}
-    lines = done.stdout.strip().splitlines()
+            return {"failure": f"over {options.limit:.0f} s"}
     if done.returncode == 0:
-        found = json.loads(lines[-1])
-        return found | {"end": "flagged" if found.get("is_wrong") else "answered"}
-    if done.returncode < 0:
-        return {"failure": f"killed ({-done.returncode})", "end": "too slow"}
-    last = (done.stderr.strip().splitlines() or [""])[-1]
-    return {"failure": last[:60], "end": "refused" if last.startswith(REFUSALS) else "raw error"}
+        return json.loads(done.stdout.strip().splitlines()[-1])
+    return {"failure": (done.stderr.strip().splitlines() or [f"killed ({-done.returncode})"])[-1][:60]}
 
 
 def middle(runs: list[dict]) -> dict:
@@ -146,16 +126,11 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--max-seconds", type=float, default=None)
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--cases", action="store_true", help="the public cases instead of the gallery")
-    parser.add_argument("--folder", type=Path, help="files that build models, instead of the gallery")
-    parser.add_argument("--cpu", action="store_true", help="the limit is of CPU seconds")
     parser.add_argument("--nutpie", action="store_true")
     parser.add_argument("--skip-nuts", action="store_true")
     options = parser.parse_args()
     if options.cases and not CASES.exists():
         parser.error("the shared cases are not beside the repository")
-    if options.folder:
-        names = options.names or sorted(path.stem for path in options.folder.glob("[!_]*.py"))
-        options.names = [str(options.folder / f"{name}.py") for name in names]
     cases = [case for case in VARIANTS if not case.startswith(NOT_DRAWN)]
     options.names = options.names or (cases if options.cases else list(MODELS))
     return options
@@ -171,19 +146,16 @@ def main() -> None:
     n = 10 + (4 if samplers else 0) + (3 if options.nutpie and samplers else 0)
     print(f"| {' | '.join(COLUMNS[:n])} |\n" + "| --- " * n + "|")
     ratios: list[list[float]] = [[] for _ in samplers]
-    ends: Counter[str] = Counter()
     for name in options.names:
         runs = [
             [run_apart(name, what, seed, options) for what in ("hais", *samplers)]
             for seed in range(1, options.repeats + 1)
         ]
         ours, *theirs = (middle(list(of_method)) for of_method in zip(*runs, strict=True))
-        ends[ours["end"]] += 1
         print(describe(Path(name).stem, ours, *theirs), flush=True)
         for found, one in zip(ratios, theirs, strict=True):
             if "failure" not in ours and one.get("divergences") == 0:
                 found.append(ours["seconds"] / one["seconds"])
-    print("\n" + ", ".join(f"{n} {end}" for end, n in ends.most_common()))
     for sampler, found in zip(samplers, ratios, strict=True):
         if found:
             print(f"\nmedian ratio to {sampler} where nothing diverges: {median(found):.2f} ({len(found)} models)")
