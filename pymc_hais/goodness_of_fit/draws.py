@@ -59,14 +59,19 @@ class Draws:
 
     def balance(self, flow: Flow, time: float, here: np.ndarray) -> Balance:
         """Propose to move all draws for a time and for the same time backwards, given their log densities (n,)."""
-        accepted = []
+        accepted, squares = [], []
         for signed in (time, -time):
             positions, log_jacobian, counts = flow(signed)
             with np.errstate(invalid="ignore"):
-                log_ratio = self.log_density(positions) - here + log_jacobian
-            accepted.append(counts * np.exp(np.minimum(np.nan_to_num(log_ratio, nan=-np.inf), 0.0)))
+                log_ratio = np.nan_to_num(self.log_density(positions) - here + log_jacobian, nan=-np.inf)
+            accepted.append(counts * np.exp(np.minimum(log_ratio, 0.0)))
+            squares.append(counts * np.exp(-np.abs(log_ratio)))  # in the mean the square of the inverse move's share
+        difference, error = self.mean(accepted[0] - accepted[1])
+        # Where few moves back are expected all may be missing, and their variance with them; the moves out tell it.
+        unseen = sum(max(0.0, float(self.weights @ (squares[i] - accepted[1 - i] ** 2))) for i in (0, 1))
+        error = float(np.sqrt(error**2 + unseen * np.sum(np.bincount(self.families, self.weights) ** 2)))
         out, back = (float(self.weights @ one) for one in accepted)
-        return Balance(out, back, *self.mean(accepted[0] - accepted[1]))
+        return Balance(out, back, difference, error)
 
 
 def blocks_of(layout: Layout) -> np.ndarray:

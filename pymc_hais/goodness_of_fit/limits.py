@@ -10,7 +10,7 @@ class Limits(NamedTuple):
     suspected: float = 4.0
     #: Errors of the balance of moves beyond which a direction counts as too narrow: without gradients 16 are tried.
     narrow: float = 5.0
-    #: The same of moves across an edge: three suspects at most, which the other half of the particles has chosen.
+    #: The same of moves across an edge: twelve at most, so that exact draws are judged to lack mass one time in 2,500.
     unreached: float = 4.0
     #: Share of the target's variance below which the weights of normal particles have no variance.
     no_variance: float = 0.5
