@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pymc_hais.core.annealing import SEGMENT_LENGTH, UNBROKEN_LENGTH
 from pymc_hais.core.noise import INITIAL_STEP, build_noise
 from pymc_hais.core.process import memory
 from pymc_hais.core.protocols import Kernel, Path
@@ -21,7 +20,8 @@ from pymc_hais.density.jax_forms import functions
 from pymc_hais.density.jax_forms.row_blocks import widest_term
 from pymc_hais.engines.base import SharedEngine, on_tuple, spread
 from pymc_hais.engines.programs import compile_program
-from pymc_hais.engines.tiles import Tile, cut, cut_tiles, merge
+from pymc_hais.engines.steps import pad_steps, starts_by_a_step, still, unevaluated
+from pymc_hais.engines.tiles import Tile, cut, cut_tiles, join_states, join_traces
 
 #: The process that has loaded this module.
 _process = os.getpid()
@@ -92,12 +92,6 @@ def _hold(array: Any) -> Any:
     return array if is_small else jnp.asarray(array)
 
 
-def _pad(array: np.ndarray, n: int, dtype: Any) -> np.ndarray:
-    padded = np.zeros(n, dtype)  # faster than np.pad
-    padded[: len(array)] = array
-    return padded
-
-
 class JaxEngine(SharedEngine):
     """One whose density is a JAX function.
 
@@ -130,7 +124,8 @@ class JaxEngine(SharedEngine):
         # Linking succeeds for graphs that tracing refuses: trace once, so that this is known before any work.
         rows, zeros = tuple(jnp.asarray(array) for array in inputs), jnp.zeros(n_dims)
         own = (*(zeros,) * self.path.n_inputs, *self.path.arrays)
-        jax.eval_shape(self._path.evaluate, zeros, jnp.zeros(()), (own, (*rows, *self.data)))
+        values = jax.eval_shape(self._path.evaluate, zeros, jnp.zeros(()), (own, (*rows, *self.data)))
+        self._is_uniform = {one.dtype for one in values} == {zeros.dtype}
 
     def _build(self) -> None:
         path = self.path
@@ -147,19 +142,29 @@ class JaxEngine(SharedEngine):
 
     def start(self, positions: np.ndarray, inputs: Sequence[np.ndarray], keys: np.ndarray) -> ParticleState:
         """Evaluate positions (B, P, D) and give them fresh momenta."""
+        if self._is_uniform and starts_by_a_step(self.kernel, self.path):
+            return self._move(unevaluated(positions), inputs, still(positions, self.kernel), keys)[0]
 
         def call(tile: Tile) -> ParticleState:
             data, own = self._data_of(tile.populations, inputs), keys[tile.populations]
             return self._call("start", _start, (cut(positions, tile), data, own, tile.numbers))
 
         tiles = self._tiles(positions.shape)
-        return _join(spread(call, tiles, self._cores), tiles, positions.shape[:2])
+        return join_states(spread(call, tiles, self._cores), tiles, positions.shape[:2])
 
     def run_segment(
         self, state: ParticleState, inputs: Sequence[np.ndarray], segment: Segment, keys: np.ndarray
     ) -> tuple[ParticleState, SegmentTrace]:
         """Make one transition at each of S betas."""
-        shape, steps = state.log_ratio.shape, _steps(segment, state.position.dtype)
+        shape = state.log_ratio.shape
+        moved, traces = self._move(state, inputs, segment, keys)
+        return moved, join_traces(traces, self._tiles(shape), shape, len(segment.step_sizes))
+
+    def _move(
+        self, state: ParticleState, inputs: Sequence[np.ndarray], segment: Segment, keys: np.ndarray
+    ) -> tuple[ParticleState, Sequence[SegmentTrace]]:
+        """Run a segment; return the trace of each tile."""
+        shape, steps = state.log_ratio.shape, pad_steps(segment, state.position.dtype)
         tiles = self._tiles(shape)
 
         def call(tile: Tile) -> tuple[ParticleState, SegmentTrace]:
@@ -168,13 +173,13 @@ class JaxEngine(SharedEngine):
             return self._call("segment", _segment, (part, data, own, tile.numbers, *steps))
 
         moved, traces = zip(*spread(call, tiles, self._cores), strict=True)
-        return _join(moved, tiles, shape), _join_traces(traces, tiles, shape, len(segment.step_sizes))
+        return join_states(moved, tiles, shape), traces
 
     def visit(
         self, positions: np.ndarray, inputs: Sequence[np.ndarray], segment: Segment, keys: np.ndarray
     ) -> tuple[ParticleState, ParticleState, SegmentTrace]:
         """Start at positions and run a segment from there, in one program."""
-        shape, steps = positions.shape[:2], _steps(segment, positions.dtype)
+        shape, steps = positions.shape[:2], pad_steps(segment, positions.dtype)
         tiles = self._tiles(shape)
 
         def call(tile: Tile) -> tuple[ParticleState, ParticleState, SegmentTrace]:
@@ -182,8 +187,8 @@ class JaxEngine(SharedEngine):
             return self._call("visit", _visit, (cut(positions, tile), data, own, tile.numbers, *steps))
 
         firsts, moved, traces = zip(*spread(call, tiles, self._cores), strict=True)
-        trace = _join_traces(traces, tiles, shape, len(segment.step_sizes))
-        return _join(firsts, tiles, shape), _join(moved, tiles, shape), trace
+        trace = join_traces(traces, tiles, shape, len(segment.step_sizes))
+        return join_states(firsts, tiles, shape), join_states(moved, tiles, shape), trace
 
     def grain(self, n: int) -> int:
         """Return how many particles the program that evaluates n of them takes at a time.
@@ -230,30 +235,6 @@ class JaxEngine(SharedEngine):
         )
 
 
-def _steps(segment: Segment, dtype: Any) -> tuple[Any, ...]:
-    """Return a segment as a program takes it: of two lengths, so that there are two programs and not one for each S."""
-    n = len(segment.step_sizes)
-    length = SEGMENT_LENGTH if n <= SEGMENT_LENGTH else UNBROKEN_LENGTH
-    lengths = zip((segment.betas, segment.step_sizes, segment.persistence), (length + 1, length, length), strict=True)
-    settings = (_pad(array, size, dtype) for array, size in lengths)
-    return *settings, np.asarray(segment.metric, dtype), np.uint32(segment.start), np.int32(n)
-
-
-def _join_traces(traces: Sequence[SegmentTrace], tiles: Sequence[Tile], shape: tuple[int, int], n: int) -> SegmentTrace:
-    if len(traces) == 1:
-        return SegmentTrace(*(np.asarray(leaf)[: shape[0], :n, : shape[1]] for leaf in traces[0]))
-    columns = (merge(leaves, tiles, shape, axis=2)[:, :n] for leaves in zip(*traces, strict=True))
-    return SegmentTrace(*columns)
-
-
-def _join(parts: Sequence[ParticleState], tiles: Sequence[Tile], shape: tuple[int, ...]) -> ParticleState:
-    if len(parts) == 1:
-        if np.shape(parts[0].log_ratio) == shape:
-            return parts[0]  # stays on the device
-        return ParticleState(*(np.asarray(leaf)[: shape[0], : shape[1]] for leaf in parts[0]))
-    return ParticleState(*(merge(leaves, tiles, (shape[0], shape[1])) for leaves in zip(*parts, strict=True)))
-
-
 def _start(engine: JaxEngine) -> Any:
     def one(position, particle, data, key):
         values = engine._path.evaluate(position, jnp.zeros((), position.dtype), data)
@@ -269,11 +250,18 @@ def _start(engine: JaxEngine) -> Any:
 
 
 def _segment(engine: JaxEngine) -> Any:
+    has_start = starts_by_a_step(engine.kernel, engine.path)
+
     def one(state, particle, data, key, step, before, beta, params):
         normal, uniform, sites = engine._noise(key, particle[None], step)
         noise = Noise(normal.astype(state.position.dtype), uniform, sites)
+        is_start = step == INITIAL_STEP
+        if has_start:  # a negative number accepts any proposal
+            noise = noise._replace(uniform=jnp.where(is_start, -1.0, noise.uniform))
         state, increment = engine._path.arrive(state, before, beta, data)
         moved, info = engine._transition(state, noise, beta, params, data)
+        if has_start:  # a gradient that is not finite must not reach the momentum
+            moved = moved._replace(momentum=jnp.where(is_start, noise.normal, moved.momentum))
         return moved, SegmentTrace(increment, info.acceptance_rate, info.is_divergent)
 
     population = jax.vmap(one, (0, 0, *(None,) * 6))

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pymc_hais.core.records import ParticleState, SegmentTrace
+
 
 class Tile(NamedTuple):
     """Indices of ``shape``, filled up by repeating the last, and how many of them count."""
@@ -71,3 +73,20 @@ def merge(parts: Sequence[Any], tiles: Sequence[Tile], shape: tuple[int, int], a
         rows, columns = slice(populations[0], populations[0] + b), slice(particles[0], particles[0] + p)
         whole[(rows, *between, columns)] = np.asarray(part)[(slice(b), *between, slice(p))]
     return whole
+
+
+def join_traces(traces: Sequence[SegmentTrace], tiles: Sequence[Tile], shape: tuple[int, int], n: int) -> SegmentTrace:
+    """Join the traces of tiles, of n steps each, to that of populations (B, P)."""
+    if len(traces) == 1:
+        return SegmentTrace(*(np.asarray(leaf)[: shape[0], :n, : shape[1]] for leaf in traces[0]))
+    columns = (merge(leaves, tiles, shape, axis=2)[:, :n] for leaves in zip(*traces, strict=True))
+    return SegmentTrace(*columns)
+
+
+def join_states(parts: Sequence[ParticleState], tiles: Sequence[Tile], shape: tuple[int, ...]) -> ParticleState:
+    """Join the states of tiles to that of populations (B, P)."""
+    if len(parts) == 1:
+        if np.shape(parts[0].log_ratio) == shape:
+            return parts[0]  # stays on the device
+        return ParticleState(*(np.asarray(leaf)[: shape[0], : shape[1]] for leaf in parts[0]))
+    return ParticleState(*(merge(leaves, tiles, (shape[0], shape[1])) for leaves in zip(*parts, strict=True)))

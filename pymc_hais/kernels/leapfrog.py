@@ -6,6 +6,9 @@ from pymc_hais.core.records import Jit, Loop, ParticleState, PathFunctions, Xp
 from pymc_hais.kernels.metropolis import build_repeat, identity, plain_loop
 from pymc_hais.kernels.reflection import LinearConstraints, build_reflecting_drift
 
+#: Dimensions up to which a dense metric costs so little that a pilot learns one wherever its particles suffice.
+CHEAP_DENSE = 125
+
 
 def build_metric(jit: Jit = identity) -> tuple[Any, Any]:
     """Build ``push(metric, vector)``, the product L v, and ``pull(metric, vector)``, L' v."""

@@ -4,11 +4,11 @@ import numpy as np
 from scipy.linalg import block_diag
 
 from pymc_hais.core.records import Metric
+from pymc_hais.kernels.leapfrog import CHEAP_DENSE
 
-#: Dense metrics cost D^2 a step and need several particles per dimension.  Up to so many dimensions the cost does not
-#: matter; beyond, correlations must show first.
+#: Dense metrics cost D^2 a step and need several particles per dimension.  Beyond :data:`CHEAP_DENSE` dimensions
+#: correlations must show first.
 _MAX_DENSE = 250
-_CHEAP = 125
 _PARTICLES_PER_DIMENSION = 4
 #: How many numbers are sorted to tell where the tails begin, if that leaves this many particles: rough bounds do.
 _SORTED = 1_000_000
@@ -37,7 +37,7 @@ def estimate_metric(positions: np.ndarray) -> Metric:
         return scales
     centred /= scales
     correlation = centred.T @ centred / n
-    if n_dims > _CHEAP and not _stands_out(correlation, n):
+    if n_dims > CHEAP_DENSE and not _stands_out(correlation, n):
         return scales
     shrinkage = min(1.0, n_dims / n) * 0.5
     correlation = (1.0 - shrinkage) * correlation + shrinkage * np.eye(n_dims)
@@ -49,7 +49,7 @@ def needs_dense(positions: np.ndarray) -> bool:
     n, n_dims = positions.shape
     if not _can_be_dense(n, n_dims):
         return False
-    return n_dims <= _CHEAP or _stands_out(np.corrcoef(positions, rowvar=False), n)
+    return n_dims <= CHEAP_DENSE or _stands_out(np.corrcoef(positions, rowvar=False), n)
 
 
 def particles_for_dense(n_dims: int) -> int:

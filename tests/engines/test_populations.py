@@ -186,7 +186,23 @@ def test_any_number_of_populations_runs_the_same_programs():
     engine = jax_module.JaxEngine(build_density(jnp), [WEIGHTS], 2, inputs=(np.zeros(2), np.zeros(())))
     for n in (1, 3, 8, 20):
         move(engine, *populations(n, 60))
-    assert len(engine._programs) == 2  # one to start, one to move
+    assert len(engine._programs) == 1  # it starts particles as well
+
+
+@pytest.mark.parametrize("name", ENGINES[:2])
+def test_a_start_is_evaluated_wherever_it_is(name):
+    """The density is zero, infinite or NaN, and so is the gradient; the momenta are normal numbers all the same."""
+    positions, inputs, keys = populations(2, 20)
+    expected = build_engine(name).start(positions, inputs, keys)
+    positions[0, :3] = [[800.0, 0.0], [np.inf, 0.0], [np.nan, 0.0]]
+    found = build_engine(name).start(positions, inputs, keys)
+    for one, value in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(np.asarray(one)[0, 3:], np.asarray(value)[0, 3:])
+    np.testing.assert_array_equal(found.momentum, expected.momentum)
+    with np.errstate(all="ignore"):
+        values = [build_density(np)(x, *(one[0] for one in inputs), WEIGHTS) for x in positions[0, :3]]
+    for found_one, value in zip(found[2:], zip(*values, strict=True), strict=True):
+        np.testing.assert_allclose(np.asarray(found_one)[0, :3], value, rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", ENGINES)
