@@ -37,7 +37,7 @@ def starts_by_a_step(kernel: Kernel, path: Path) -> bool:
 
 
 def unevaluated(positions: np.ndarray) -> ParticleState:
-    """Return a state (B, P, ...) at positions, all of whose other numbers are zero."""
+    """Return a state (B, P, ...) at positions; its other numbers are zero."""
     zeros = np.zeros_like(positions)
     return ParticleState(positions, zeros, zeros[..., 0], zeros[..., 0], zeros, zeros)
 
