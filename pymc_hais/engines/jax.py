@@ -255,7 +255,7 @@ def _segment(engine: JaxEngine) -> Any:
     def one(state, particle, data, key, step, before, beta, params):
         normal, uniform, sites = engine._noise(key, particle[None], step)
         noise = Noise(normal.astype(state.position.dtype), uniform, sites)
-        is_start = step == INITIAL_STEP
+        is_start = step == np.uint32(INITIAL_STEP)  # as a Python number it overflows without 64 bits
         if has_start:  # a negative number accepts any proposal
             noise = noise._replace(uniform=jnp.where(is_start, -1.0, noise.uniform))
         state, increment = engine._path.arrive(state, before, beta, data)
