@@ -25,6 +25,14 @@ from pymc_hais.references.forward import forward_graph
 X = pt.vector("x", shape=(3,), dtype="float64")
 VALUE = np.array([0.3, -2.0, 900.0])
 
+
+@pytest.fixture(autouse=True)
+def notes():
+    """Have PyTensor note where variables are made, which the other tests do without."""
+    with pytensor.config.change_flags(traceback__limit=8):
+        yield
+
+
 GRAPHS = {
     "softmax": lambda: softmax(X),
     "log of a sum": lambda: logsumexp(X),
