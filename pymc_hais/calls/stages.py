@@ -30,7 +30,7 @@ _log = logging.getLogger("pymc.hais")
 #: Evaluations of a round from the prior, up to which it is made where a fit is in doubt: a multiple of all so far, or
 #: of those that temperatures for the fit's tail would have taken.
 _AFFORDABLE = 2.0
-#: Prior draws that a population should add where a fit is in doubt, in multiples of those that it needs.
+#: Prior draws that a doubted fit should have in the end, in multiples of the fewest.
 _AMPLE = 2.0
 #: Particles of a run that is given up from which the next run's search for modes climbs.
 _REMEMBERED = 64
@@ -98,9 +98,8 @@ def _ask_prior(evidence: Evidence, runner: Runner) -> Evidence:
     if not _is_affordable(evidence, n_particles, runner):
         return evidence
     witness = anneal_few(problem, plan, runner, n_particles)
-    error = ERRORS * float(np.hypot(1.0 / np.sqrt(max(witness.n_families, 1.0)), evidence.estimate.se))
     _log.debug("%d particles from the prior: %s", n_particles, witness)
-    if abs(witness.log_z - evidence.estimate.value) > error:
+    if abs(witness.excess(evidence.estimate.value, evidence.estimate.se)) > ERRORS:
         return evidence
     n_confirming = evidence.plan.n_confirming + witness.n_families
     return replace(evidence, plan=replace(evidence.plan, n_confirming=n_confirming))

@@ -19,7 +19,7 @@ class Balance(NamedTuple):
     """How many moves a Metropolis rule accepts: no more one way than the other if the draws follow the density."""
 
     out: float  # share of the draws that it moves for a positive time
-    back: float  # share of those that it moves for the same time backwards
+    back: float  # share of the draws that it moves for the same time backwards
     difference: float
     error: float  # standard error of the difference
 

@@ -58,6 +58,10 @@ class Witness(NamedTuple):
     log_z: float
     n_families: float  # effective number of prior draws that its particles descend from
 
+    def excess(self, log_z: float, se: float) -> float:
+        """Return how far its log Z is above another one with this standard error, in errors of the difference."""
+        return (self.log_z - log_z) / float(np.hypot(1.0 / np.sqrt(max(self.n_families, 1.0)), se))
+
 
 def is_one_hill(problem: Problem) -> bool:
     """Whether the density is proven to be log-concave."""
@@ -79,14 +83,14 @@ def confirm(tried: Trial, first: Trial) -> Confirmation:
     if n_draws >= _ENOUGH or first.length * _PARTICLES > most:
         return Confirmation(n_draws)
     witness = anneal_few(problem, first.plan, first.runner)
-    error = ERRORS * float(np.sqrt(1.0 / max(witness.n_families, 1.0) + 1.0 / max(fitted.n_families, 1.0)))
-    if witness.log_z > log_z + error:
+    excess = witness.excess(log_z, 1.0 / float(np.sqrt(max(fitted.n_families, 1.0))))
+    if excess > ERRORS:
         return Confirmation(
             n_draws,
             f"{_PARTICLES} particles that were annealed from {problem.label} in {first.length:,} temperatures find "
             f"more than the fit (log Z = {witness.log_z:.1f} instead of {log_z:.1f}): it is not used.",
         )
-    return Confirmation(n_draws + witness.n_families if witness.log_z >= log_z - error else n_draws)
+    return Confirmation(n_draws + witness.n_families if excess >= -ERRORS else n_draws)
 
 
 def anneal_few(problem: Problem, plan: Plan, runner: Runner, n_particles: int = _PARTICLES) -> Witness:
