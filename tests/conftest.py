@@ -8,9 +8,8 @@ import tempfile
 from collections import Counter
 
 import pytest
-from hypothesis import settings
 
-from tests.statistical import N_ASSERTIONS, spent
+from tests.level import N_ASSERTIONS, spent
 
 #: Statistical assertions of all processes.
 _spent = [0]
@@ -29,20 +28,25 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
         "PYTENSOR_FLAGS": f"{os.environ.get('PYTENSOR_FLAGS', '')},traceback__limit=0".lstrip(","),
     }
 
-if importlib.util.find_spec("jax") is not None:
-    import jax
-
-    jax.config.update("jax_enable_x64", True)
-
-# The same examples on every machine: a red suite means a changed package.
-settings.register_profile("suite", deadline=None, derandomize=True, max_examples=100)
-settings.load_profile("suite")
-
 
 def pytest_configure(config):
     """Let XLA optimise nothing in the fast suite, which mostly compiles; the slow suite has what users run."""
     if config.getoption("markexpr") == "not slow" and "PYTEST_XDIST_WORKER" not in os.environ:
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0"
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
+        prepare()  # the process that shares out the tests spares the imports
+
+
+def prepare():
+    """Set up JAX, and Hypothesis with the same examples on every machine: a red suite means a changed package."""
+    from hypothesis import settings
+
+    if importlib.util.find_spec("jax") is not None:
+        import jax
+
+        jax.config.update("jax_enable_x64", True)
+    settings.register_profile("suite", deadline=None, derandomize=True, max_examples=100)
+    settings.load_profile("suite")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -8,22 +8,7 @@ at the end of the suite in all processes together (``tests/conftest.py``).
 import numpy as np
 from scipy import stats
 
-SUITE_LEVEL = 1e-4
-N_ASSERTIONS = 800
-LEVEL = SUITE_LEVEL / N_ASSERTIONS
-
-_spent = 0
-
-
-def _spend():
-    global _spent
-    _spent += 1
-    assert _spent <= N_ASSERTIONS, "more statistical assertions than share the suite's level: raise N_ASSERTIONS"
-
-
-def spent():
-    """Return how many assertions this process has made."""
-    return _spent
+from tests.level import LEVEL, spend
 
 
 def threshold(n_comparisons=1):
@@ -46,7 +31,7 @@ def is_mean(samples, expected):
 
 def assert_mean(samples, expected, message=""):
     """Assert that the means of independent samples (N, ...) are as expected, by the central limit."""
-    _spend()
+    spend()
     scores = z_scores(samples, expected)
     limit = threshold(np.size(scores))
     assert np.max(np.abs(scores)) <= limit, f"{message} z scores {np.round(scores, 1)} beyond {limit:.2f}"
@@ -59,20 +44,20 @@ def assert_caught(samples, expected, message=""):
 
 def assert_distribution(samples, cdf):
     """Assert that independent samples (N,) follow a continuous distribution (Kolmogorov-Smirnov)."""
-    _spend()
+    spend()
     p_value = stats.kstest(np.ravel(samples), cdf).pvalue
     assert p_value >= LEVEL, f"Kolmogorov-Smirnov p = {p_value:.1e}"
 
 
 def assert_uncorrelated(a, b):
     """Assert that paired samples (N,) have correlation zero."""
-    _spend()
+    spend()
     score = np.corrcoef(np.ravel(a), np.ravel(b))[0, 1] * np.sqrt(np.size(a))
     assert abs(score) <= threshold(), f"correlation z score {score:.1f}"
 
 
 def assert_share(count, n, low, high):
     """Assert that a probability lies in [low, high], from a count of n trials (exact binomial tails)."""
-    _spend()
+    spend()
     p_value = min(stats.binom.cdf(count, n, low), stats.binom.sf(count - 1, n, high))
     assert p_value >= LEVEL / 2, f"share {count / n:.4f} is not within {low} to {high}"
