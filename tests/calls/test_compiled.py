@@ -120,6 +120,7 @@ def test_a_plan_of_an_earlier_run_is_followed():
     assert abs(estimate(idata).value - log_evidence_regression(DESIGN, y, 2.0, 0.7)) < 4.5 * estimate(idata).se
 
 
+@pytest.mark.slow
 def test_threads_on_the_same_data_get_what_one_gets():
     compiled = compiled_regression()
     pm.set_data({"data": simulate(4)}, model=compiled.model)

@@ -74,7 +74,7 @@ def test_mixture_of_known_components(n_components):
     assert_probabilities(posterior["z"], joint / joint.sum(axis=1, keepdims=True))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_mixture_of_unknown_means_with_its_indicators_and_without():
     settings = (WEIGHTS[:2] / 0.7, [-1.0, 0.5], 0.8, 0.6)
     exact = truth.log_evidence_mixture_of_unknown_means(Y, *settings)
@@ -177,7 +177,7 @@ def test_variable_selection():
 # Counts --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_thinned_counts():
     """Of n events each is seen with probability 0.3: what is seen has a law of the same kind."""
     with pm.Model() as model:
@@ -241,7 +241,7 @@ def test_probabilities_that_depend_on_a_continuous_variable():
     assert_sum(model, a=GRID, z=[0, 1])
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_probabilities_that_depend_on_a_discrete_variable():
     table = pt.constant(np.array([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]]))
     with pm.Model() as model:
@@ -251,7 +251,7 @@ def test_probabilities_that_depend_on_a_discrete_variable():
     assert_sum(model, group=[0, 1], kind=[0, 1, 2])
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_an_index_of_a_continuous_variable():
     with pm.Model() as model:
         which = pm.Categorical("which", p=WEIGHTS)
@@ -291,7 +291,7 @@ def test_bounds_that_a_discrete_variable_chooses():
     assert_means(sample(model, logsumexp(log_p))["z"], np.exp(log_p[1] - logsumexp(log_p)))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_limits_that_depend_on_another_count():
     with pm.Model() as model:
         first = pm.DiscreteUniform("first", 0, 6)

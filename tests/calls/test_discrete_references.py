@@ -132,8 +132,7 @@ def test_base_rates_of_a_boltzmann_machine(hidden):
     assert idata["posterior"].attrs["quantity"] == "log partition function"
 
 
-@pytest.mark.every(3)
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("reference", ["fitted", "gaussian", "dict"])
 def test_margins_of_a_chain(reference):
     """Three values a site: a fit is a table of each site's."""
@@ -172,7 +171,7 @@ def test_counts_from_another_law():
     assert_right(found, sum_states(model, n=np.arange(40)).log_z)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_law_that_ends_where_the_counts_hardly_go_is_good_enough():
     """The prior puts 1e-14 beyond the end."""
     with pm.Model() as model:

@@ -31,7 +31,7 @@ VECTORS = {
     "ZeroSumNormal",
 }
 FAST = {
-    *("ZeroSumNormal", "Censored", "CustomDist", "Multinomial"),
+    *("ZeroSumNormal", "CustomDist", "Multinomial"),
 }
 
 
@@ -90,13 +90,12 @@ CELLS = [(name, how) for name in sorted(OTHERS) for how in ("shape", "dims", "si
 FAST_CELLS = [(name, "dims") for name in sorted(FAST)] + [
     ("NormalMixture", "data"),
     ("Normal", "data"),
-    ("AR", "shape"),
 ]
 
 
 def most_of(names, fast):
-    """Return the names that CI leaves out: every twelfth is slow, the others are exhaustive."""
-    return [name for number, name in enumerate(names) if number % 12 and name not in fast]
+    """Return the names that CI leaves out: every 24th is slow, the others are exhaustive."""
+    return [name for number, name in enumerate(names) if number % 24 and name not in fast]
 
 
 @pytest.mark.parametrize(("name", "how"), slow_but(FAST_CELLS, CELLS, most_of(CELLS, FAST_CELLS)))
@@ -134,7 +133,7 @@ def observed(name, missing):
 
 
 OBSERVED = [(name, missing) for name in sorted(OTHERS) for missing in (False, True)]
-FAST_OBSERVED = [("ZeroInflatedPoisson", True), ("Censored", True)]
+FAST_OBSERVED = [("Censored", True)]
 
 
 @pytest.mark.parametrize(("name", "missing"), slow_but(FAST_OBSERVED, OBSERVED, most_of(OBSERVED, FAST_OBSERVED)))

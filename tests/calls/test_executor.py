@@ -280,8 +280,7 @@ def test_dask_gives_the_same_bits(client, tmp_path):
     same_bits(rows(), rows(executor=client.get_executor()))
 
 
-@pytest.mark.every(2)
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore")
 def test_dask_does_what_a_killed_worker_had_again(client, tmp_path, shares):
     pids = client.run(os.getpid)

@@ -168,6 +168,7 @@ def test_the_report_s_size_within_four_standard_errors():
     assert abs(float(result["mean"]) - exact.mean()) < 0.05
 
 
+@pytest.mark.slow
 def test_without_causes_the_weights_are_constant():
     # Phi = 0: p(x) = N(x; 0, sigma^2 I), Eq. 41 of the report.
     x = 0.3 * np.random.default_rng(0).normal(size=(5, 3))
@@ -322,7 +323,7 @@ def tilted_switch():
     return model, lambda x: np.log((1 - p) * norm.pdf(x) + p * norm.pdf(x, 3.0))
 
 
-@pytest.mark.parametrize("build", slow_but({tilted_mean, tilted_switch}, [tilted_mean, half_a_mean, tilted_switch]))
+@pytest.mark.parametrize("build", slow_but({tilted_switch}, [tilted_mean, half_a_mean, tilted_switch], {half_a_mean}))
 def test_rows_are_divided_by_the_mass_that_a_potential_leaves(build):
     model, exact = build()
     rows = np.array([-0.7, 0.2, 1.5, 2.4])

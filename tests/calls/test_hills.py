@@ -20,7 +20,7 @@ def check(seed):
     assert errors or abs(estimate.value - drawn.log_z) < ALLOWED * estimate.se, (drawn.parts, estimate, drawn.log_z)
 
 
-@pytest.mark.parametrize("seed", slow_but({0}, [0, 7], [7]))
+@pytest.mark.parametrize("seed", slow_but((), [0, 7], [7]))
 def test_few_models_of_several_modes(seed):
     check(seed)
 

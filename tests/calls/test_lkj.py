@@ -80,7 +80,7 @@ def correlation_of_two(eta):
     return model
 
 
-@pytest.mark.parametrize("eta", [0.7, 1.0, 2.0, 5.0])
+@pytest.mark.parametrize("eta", [0.7, 2.0])
 def test_the_mass_of_two_dimensions_by_quadrature(eta):
     """Of exp(model.logp()) over the line, by Gauss-Legendre in the angle whose tangent is the unconstrained value."""
     model = correlation_of_two(eta)

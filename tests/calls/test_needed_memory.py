@@ -39,7 +39,9 @@ def measure(draws, n_dims):
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from /proc")
-@pytest.mark.parametrize(("few", "many", "n_dims"), [(1000, 10_000, 200), (20_000, 100_000, 2)])
+@pytest.mark.parametrize(
+    ("few", "many", "n_dims"), [(1000, 10_000, 200), pytest.param(20_000, 100_000, 2, marks=pytest.mark.exhaustive)]
+)
 def test_a_run_grows_by_what_is_counted_and_not_by_much_less(few, many, n_dims):
     grown = measure(many, n_dims) - measure(few, n_dims)
     counted = bytes_of(CHAINS * (many - few), n_dims)

@@ -42,7 +42,7 @@ class Logistic:
 @pytest.mark.parametrize(
     "reference",
     [
-        "auto",
+        pytest.param("auto", marks=pytest.mark.slow),
         pytest.param("fitted", marks=pytest.mark.slow),
         pytest.param("gaussian", marks=pytest.mark.exhaustive),
         pytest.param(StudentT(3.0, scale=2.0), marks=pytest.mark.slow),

@@ -54,7 +54,7 @@ def test_target_none_makes_one_round_and_the_budget_is_kept(caplog):
     [
         (True, ["Compiling", "Pilot", "Round 1", "Beta", "log Z so far", "±", "Elapsed", "Left"]),
         ("split+stats", ["Pilot", "Round 1", "Beta", "log Z so far"]),
-        ("combined", ["Round 1", "Elapsed", "Left"]),
+        pytest.param("combined", ["Round 1", "Elapsed", "Left"], marks=pytest.mark.slow),
     ],
 )
 def test_one_bar_of_80_columns_shows_phase_beta_and_log_z(capsys, monkeypatch, progressbar, words):

@@ -54,6 +54,8 @@ SLOW += ["gp_latent_centred", "gp_marginal", "heavy_tails", "hsgp", "interval_wi
 SLOW += ["lkj_correlation", "matrix_normal", "mixture_prior", "multivariate_random_walk", "ordered_chained"]
 SLOW += ["ordered_descending", "ordered_positive", "scan_distribution", "skewed", "stick_breaking"]
 SLOW += ["lkj_cholesky", "matrix_of_vectors", "mixture", "ordered_increasing", "ordered_likelihood"]
+SLOW += ["zero_sum", "scan_mean", "random_walk", "several_observed", "own_start", "circular", "empty_shape"]
+SLOW += ["copied_graph", "custom_logp", "restricted"]
 EVERY = fast_but(SLOW, MODELS)
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")

@@ -19,7 +19,7 @@ from tests.marks import seeds
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 #: Models of the fast suite, and with those of the slow and of the exhaustive one.
-FAST, SLOW, EVERY = 5, 60, 220
+FAST, SLOW, EVERY = 3, 60, 220
 #: Beyond, exponentials of exponentials overflow, or leave no digit to what is added to them, and infinity times zero is
 #: no number. PyMC's gradient rounds or is none there, and ours, of the same numbers, has to be no worse.
 FAR = 6.0

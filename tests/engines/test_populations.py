@@ -224,9 +224,9 @@ def test_annealed_together_they_are_annealed_one_by_one(name):
         np.testing.assert_array_equal(ours.state.position, alone.state.position)
 
 
-@pytest.mark.parametrize("beside", [[], [(np.array([1.0, -1.0]), 0.2 * np.eye(2), 0.3)]], ids=["alone", "beside"])
 @pytest.mark.parametrize("name", ENGINES)
-def test_another_path_shares_the_density_and_has_inputs_of_its_own(name, beside):
+def test_another_path_shares_the_density_and_has_inputs_of_its_own(name):
+    beside = [(np.array([1.0, -1.0]), 0.2 * np.eye(2), 0.3)]
     engine, (positions, inputs, keys) = build_engine(name), populations(4, 30)
     centres = np.random.default_rng(5).normal(size=(4, 2))
     path = Defended.from_fit(4.0, np.array([[0.8, 0.0], [0.3, 0.5]]), 0.2, beside=beside)

@@ -64,7 +64,7 @@ def strays(call):
 
 def marked(backend):
     lacks_jax = pytest.mark.skipif(not HAS_JAX, reason="JAX is not installed")
-    return pytest.param(backend, marks=[lacks_jax] if backend == "jax" else [pytest.mark.slow])
+    return pytest.param(backend, marks={"jax": [lacks_jax, pytest.mark.slow]}.get(backend, pytest.mark.exhaustive))
 
 
 @pytest.mark.parametrize("backend", [marked("jax"), marked("numba"), marked("c")])
@@ -79,7 +79,6 @@ def test_no_setting_is_changed_without_the_lock(backend):
     ("build", "given"),
     [
         (mixture, {}),
-        (truncated, {}),
         (truncated, {"reference": pm.MvNormal.dist(np.zeros(1), np.eye(1))}),
         (truncated, {"estimators": "all"}),
     ],

@@ -125,7 +125,8 @@ def test_linear_gaussian_model_equals_its_closed_form():
     assert_within_errors(held_out(linear_gaussian.build_model({"phi": PHI}), rows), exact)
 
 
-@pytest.mark.parametrize("module", [poe_laplace, pytest.param(poe_student, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("module", [poe_laplace, pytest.param(poe_student, marks=pytest.mark.exhaustive)])
 def test_complete_experts_equal_their_closed_form(module):
     rng = np.random.default_rng(5)
     phi, weights, rows = rng.normal(size=(4, 4)), rng.uniform(1.5, 2.5, size=4), rng.normal(size=(3, 4))

@@ -200,7 +200,10 @@ def test_processes_give_what_one_process_gives():
 
 
 # Numba takes long to compile.
-@pytest.mark.parametrize("mode", [pytest.param("JAX", marks=jax_only), pytest.param("NUMBA", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "mode",
+    [pytest.param("JAX", marks=[jax_only, pytest.mark.slow]), pytest.param("NUMBA", marks=pytest.mark.exhaustive)],
+)
 def test_backends_agree(mode):
     model, _ = counts()
     plain, other = (build(model, draws=50, compile_kwargs={"mode": name}) for name in ("FAST_COMPILE", mode))

@@ -89,6 +89,7 @@ def test_three_blocks_leave_a_skewed_target_invariant(name):
 
 
 @needs_jax
+@pytest.mark.few(2)
 @pytest.mark.parametrize("build_mutant", MUTANTS_OF_BLOCKS, ids=lambda f: f.__name__.strip("_"))
 def test_the_same_test_catches_wrong_blocks(build_mutant):
     assert is_seen(TARGETS["flip"], three("sites between", build_mutant().Composed), SCALES, 1.3)

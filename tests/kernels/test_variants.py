@@ -40,9 +40,8 @@ def named(mutants):
 
 @needs_jax
 @named(DRIFT_KICK_DRIFT_MUTANTS)
-@pytest.mark.parametrize("n_leapfrog", [1, 2])
-def test_a_wrong_drift_kick_drift_is_seen(build_mutant, n_leapfrog):
-    build = partial(build_mutant().build_hamiltonian, integrator=DRIFT_KICK_DRIFT, n_leapfrog=n_leapfrog)
+def test_a_wrong_drift_kick_drift_is_seen(build_mutant):
+    build = partial(build_mutant().build_hamiltonian, integrator=DRIFT_KICK_DRIFT, n_leapfrog=2)
     assert is_seen(TOY, build, 1.2, METRICS["dense"])
 
 

@@ -21,13 +21,10 @@ def build():
 
 
 @pytest.mark.parametrize("kind", DIAGONALS)
-@pytest.mark.parametrize("share", [0.0, 1.0])
-def test_graphs_are_the_numbers_and_gradients_their_slopes(kind, share):
-    """Without a share of the factor, as of a likelihood, and with it, as of a prior with its Jacobian."""
+def test_graphs_are_the_numbers_and_gradients_their_slopes(kind):
+    """Of the way, as of a likelihood, and of the factor, as of a prior with its Jacobian."""
     inputs, root, way = build()
-    total = (RNG.normal(size=N) * pt.tanh(way)).sum()
-    if share:
-        total = total + share * (RNG.normal(size=N) * pt.log(root)).sum()
+    total = (RNG.normal(size=N) * pt.tanh(way)).sum() + (RNG.normal(size=N) * pt.log(root)).sum()
     values = np.array([DIAGONALS[kind], OFF, GRADIENT, Z])
     function = pytensor.function(inputs, [root, way, total, *pytensor.grad(total, inputs)], mode="FAST_COMPILE")
     found_root, found_way, _, *slopes = function(*values)

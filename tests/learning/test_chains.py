@@ -324,6 +324,7 @@ def test_an_e_step_that_cannot_be_is_refused_at_once(wrong, message):
         learning.ExpectationMaximization(**wrong)
 
 
+@pytest.mark.slow
 def test_a_few_rows_are_learnt_from():
     """Of few enough rows the engine returns its own memory, which nobody may write to."""
     model = factors()

@@ -197,8 +197,9 @@ def test_held_out_rows_follow(best):
     np.testing.assert_allclose(idata["held_out"]["value"], exact, atol=0.3)
 
 
-@pytest.mark.few(3)
-@pytest.mark.parametrize("name", ["y", "source"])
+@pytest.mark.few(4)
+@pytest.mark.every(3)
+@pytest.mark.parametrize("name", ["source", "y"])
 @pytest.mark.parametrize("method", [METHOD, learning.MinimumProbabilityFlow()], ids=repr)
 def test_rows_of_an_observed_variable_or_of_its_container(name, method):
     with pm.Model() as model:

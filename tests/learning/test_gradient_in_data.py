@@ -81,6 +81,8 @@ def slope(model, data, name, way):
     return (ends[0] - ends[1]) / (2 * STEP)
 
 
+@pytest.mark.few(2)
+@pytest.mark.every(3)
 @pytest.mark.parametrize("backend", ["jax", "python"])
 @pytest.mark.parametrize(("build", "n_hidden"), CASES, ids=[f"{build.__name__}-{n}" for build, n in CASES])
 def test_gradients_in_containers_are_differences_of_the_log_density(build, n_hidden, backend):

@@ -139,9 +139,9 @@ def test_generalised_score_matching_recovers_weak_couplings():
     ("mutant", "learn"),
     [
         pytest.param(WithoutNoise(), learnt_filters, marks=pytest.mark.slow),
-        (Unsquared(), learnt_filters),
+        pytest.param(Unsquared(), learnt_filters, marks=pytest.mark.slow),
         pytest.param(OneTooFew(), learnt_couplings, marks=pytest.mark.slow),
-        (FewerValues(), learnt_weak_couplings),
+        pytest.param(FewerValues(), learnt_weak_couplings, marks=pytest.mark.slow),
     ],
 )
 def test_mutants_are_caught(mutant, learn):

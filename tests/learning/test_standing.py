@@ -63,7 +63,8 @@ def true_excess(t):
     return abs(np.exp(t) - COUNTS.mean()) / (COUNTS.std() / np.sqrt(len(COUNTS)))
 
 
-@pytest.mark.few(2)
+@pytest.mark.every(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [Likelihood(), learning.MaximumLikelihood()], ids=["deterministic", "following"])
 def test_a_cloud_wider_than_the_bend_of_the_gradient_has_not_converged(method):
     t, result = fit_rate(method, **WIDE)

@@ -73,8 +73,7 @@ def integrated(build):
     return model, truth, *estimate(model)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("build", [car, icar])
+@pytest.mark.parametrize("build", slow_but((), [car, icar], [car]))
 def test_areas_are_integrated_out(build):
     _, truth, found, idata = integrated(build)
     assert_right(found, truth)
@@ -96,7 +95,7 @@ def test_areas_go_on_from_a_plan(tmp_path):
     assert_right(log_marginal_likelihood(longer), truth)
 
 
-@pytest.mark.parametrize("build", slow_but((), [icar, car], [car]))
+@pytest.mark.parametrize("build", slow_but((), [icar, car], [icar, car]))
 def test_areas_are_right_from_the_prior(build):
     model, truth = build(2)
     found, _ = estimate(model, reference="prior")

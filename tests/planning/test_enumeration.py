@@ -153,7 +153,7 @@ def sample(model, **options):
 
 
 @pytest.mark.every(2)
-@pytest.mark.parametrize("build", slow_but({and_gate, many_groups}, MODELS))
+@pytest.mark.parametrize("build", slow_but({and_gate}, MODELS))
 def test_few_states_are_summed(build):
     model, exact = build()
     found = pymc_hais.log_marginal_likelihood(sample(model))
@@ -186,6 +186,7 @@ def switch_model(y):
     return model
 
 
+@pytest.mark.slow
 def test_a_plan_sums_over_the_states_of_other_data():
     """States that the first data make impossible are possible with the second."""
     first = sample(switch_model([0.0, 0.0]))

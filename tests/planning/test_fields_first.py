@@ -68,8 +68,7 @@ def test_a_chain_without_anything_else():
     assert found.se < 0.01
 
 
-@pytest.mark.every(2)
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("n", "n_seeds", "is_summed"), [(300, 2, False), (500, 2, True)])
 def test_long_walks_are_right_over_seeds(n, n_seeds, is_summed):
     scores = []

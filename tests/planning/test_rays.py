@@ -87,13 +87,13 @@ def test_what_falls_more_slowly_than_any_student_t_along_axes_is_an_error():
 
 @pytest.mark.parametrize(("n_dims", "power", "df"), [(1, 1.4, 2.0), (1, 1.4, 0.4), (3, 2.5, 2.0)])
 def test_the_shape_is_that_of_the_weights(n_dims, power, df):
-    # Weights of exact draws beyond a distance, where power laws have set in; a Hill estimate of 20,000 largest has an
-    # error of 0.007 times k.
+    # Weights of exact draws beyond a distance, where power laws have set in; a Hill estimate of 5,000 largest has an
+    # error of 0.014 times k.
     rng = np.random.default_rng(1)
-    x = StudentT(df).for_dimensions(n_dims).sample(4_000_000, rng)
+    x = StudentT(df).for_dimensions(n_dims).sample(1_000_000, rng)
     z = 0.5 * (df + n_dims) * np.log1p((x**2).sum(axis=1) / df)
     log_weights = np.sort(z - power * np.log1p(np.abs(x)).sum(axis=1))
-    hill = np.mean(log_weights[-20_000:] - log_weights[-20_001])
+    hill = np.mean(log_weights[-5000:] - log_weights[-5001])
     rays = Rays(n_dims * power, power, 0, n_dims)
     shape = max(rays.shape(df), rays.shape_along(df))
     np.testing.assert_allclose(hill, shape, atol=0.08)

@@ -98,7 +98,7 @@ def test_what_ends_abruptly_is_looked_at_again(compiled):
     ("build", "name", "takes_fit"),
     [
         pytest.param(custom_scale, "tau", False, marks=pytest.mark.slow),
-        (custom_scale, "tau", True),
+        pytest.param(custom_scale, "tau", True, marks=pytest.mark.slow),
         (custom_child, "x", False),
         pytest.param(custom_child, "x", True, marks=pytest.mark.slow),
     ],

@@ -133,7 +133,7 @@ def assert_same(whole, cut):
 
 
 @pytest.mark.every(3)
-@pytest.mark.parametrize("build_model", slow_but([groups, mixture], CUT))
+@pytest.mark.parametrize("build_model", slow_but([mixture], CUT))
 def test_a_density_in_blocks_of_rows_is_the_same(build_model, monkeypatch):
     whole, cut, is_cut = both(made(build_model), monkeypatch)
     assert is_cut
@@ -155,7 +155,7 @@ def test_pairs_of_rows_are_not_cut():
 
 
 @pytest.mark.every(6)
-@pytest.mark.parametrize("seed", seeds(1, 30, 220))
+@pytest.mark.parametrize("seed", seeds(0, 30, 220))
 def test_random_models_in_blocks_of_rows_are_the_same(seed, monkeypatch):
     monkeypatch.setattr("pymc_hais.density.rewrites.simplification._LIFTED_SIZE", ROWS)
     whole, cut, _ = both(build(seed, depth=1 if seed < 100 else 2), monkeypatch)

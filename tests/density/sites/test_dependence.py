@@ -173,7 +173,7 @@ def draw_density(rng, s, x):
     return total
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_random_graphs_are_no_more_than_what_is_read_from_them(seed):
     rng = np.random.default_rng(seed)

@@ -33,11 +33,10 @@ def test_terms_that_cancel_leave_noise(size, n_dims):
     assert np.isnan(measure_noise(x[:1], lambda x: x[..., 0]))
 
 
-@pytest.mark.parametrize(("count", "is_lost"), [(10**3, False), (10**15, True)])
-def test_counts_whose_terms_have_no_digits_left_are_said(count, is_lost):
+def test_counts_whose_terms_have_no_digits_left_are_said():
     """log y! alone is 3.4e16 for a count of 1e15, a multiple of 4: each log density is wrong by nats."""
     with pm.Model() as model:
         m = pm.Gamma("m", 2.0, 1.0)
-        pm.Poisson("y", count * m, observed=count)
+        pm.Poisson("y", 10**15 * m, observed=10**15)
     found, _ = estimate(model, draws=200, target_se=None, max_temperatures=32)
-    assert any(one.name == "rounding" for one in found.findings) is is_lost
+    assert any(one.name == "rounding" for one in found.findings)
